@@ -1,6 +1,6 @@
-// Package faultystore is a kernel.Store whose calls fail, by a seed, in all the ways in which a
-// database's do (F115): before anything happened, after all of it did, with an answer that says neither,
-// slowly, or because the caller has lost patience.
+// Package faultystore is a kernel.Store whose calls fail at random, from a seed, in all the ways in which calls to a
+// database fail (F115): before anything was done, after everything was done, with an unknown outcome, slowly, or because
+// the caller's context has ended. Other calls are passed on to the store that it wraps.
 package faultystore
 
 import (
@@ -16,37 +16,37 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Fault is what happens to a call.
+// Fault is what goes wrong in a call.
 type Fault int
 
 const (
 	None       Fault = iota
 	Before           // an error, and nothing was done
-	Transient        // the same, by name: the store does not answer
-	LostDone         // committed, and the answer is lost
+	Transient        // as Before, with the error code that means: try again
+	LostDone         // committed, but the answer is lost
 	LostUndone       // not committed, and the answer is lost
-	Stale            // rows had changed: the whole of fn is run again
-	Slow             // it takes long
-	Cancelled        // the caller's context ends in the middle
-	Faults           // how many there are
+	Stale            // rows had changed: fn is run again as a whole
+	Slow             // takes long
+	Cancelled        // the caller's context ends during the call
+	Faults           // number of faults
 )
 
-// Store passes calls on to another, or not.
+// Store passes calls on to another store, unless it draws a fault.
 type Store struct {
 	kernel.Store
-	pace time.Duration // what a call takes
-	// Sleep lets time pass; a simulation has its own.
+	callTime time.Duration // average duration of a call
+	// Sleep waits. A simulation replaces it by one on virtual time.
 	Sleep func(context.Context, time.Duration) error
 
 	mu   sync.Mutex
 	rand *rand.Rand
 	rate float64
-	Hits [Faults]int // how often each fault was met
+	Hits [Faults]int // how often each fault was drawn
 }
 
-// New wraps a store. One call in so many fails; pace is what each takes.
+// New wraps a store. rate is the fraction of calls that fail; pace is the average duration of a call.
 func New(store kernel.Store, seed uint64, rate float64, pace time.Duration) *Store {
-	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, pace: pace}
+	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, callTime: pace}
 }
 
 // Calm ends the faults.
@@ -56,13 +56,13 @@ func (s *Store) Calm() {
 	s.rate = 0
 }
 
-// draw chooses the fault of a call, and how long it takes.
+// draw returns the fault of a call, and the duration of the call.
 func (s *Store) draw(reads bool) (Fault, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, takes := None, time.Duration(0)
-	if s.pace > 0 {
-		takes = s.pace/2 + time.Duration(s.rand.Int64N(int64(s.pace)))
+	if s.callTime > 0 {
+		takes = s.callTime/2 + time.Duration(s.rand.Int64N(int64(s.callTime)))
 	}
 	if s.rand.Float64() < s.rate {
 		f = Fault(1 + s.rand.IntN(int(Faults)-1))
@@ -80,7 +80,7 @@ func (s *Store) draw(reads bool) (Fault, time.Duration) {
 var (
 	errBefore    = errors.New("faultystore: an error")
 	errTransient = perdure.Refuse(perdure.CodeUnavailable, "faultystore: no answer")
-	errAgain     = errors.New("faultystore: rolled back to be run again")
+	errRollback  = errors.New("faultystore: rolled back to be run again")
 )
 
 // Update implements kernel.Store.
@@ -104,10 +104,10 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 			if err := fn(tx); err != nil {
 				return err
 			}
-			return errAgain
+			return errRollback
 		})
 		switch {
-		case !errors.Is(err, errAgain):
+		case !errors.Is(err, errRollback):
 			return err
 		case f == LostUndone:
 			return fmt.Errorf("faultystore, not done: %w", kernel.ErrUnknown)
@@ -132,8 +132,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// read is the weather of a read.
-func (s *Store) read(ctx context.Context) error {
+// readFault draws the fault of a read, waits, and returns its error.
+func (s *Store) readFault(ctx context.Context) error {
 	f, takes := s.draw(true)
 	if err := s.Sleep(ctx, takes); err != nil {
 		return err
@@ -150,49 +150,49 @@ func (s *Store) read(ctx context.Context) error {
 }
 
 func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		t, err = s.Store.Now(ctx)
 	}
 	return t, err
 }
 
 func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		l, err = s.Store.Look(ctx, agents)
 	}
 	return l, err
 }
 
 func (s *Store) Job(ctx context.Context, id perdure.JobID, max int) (j *kernel.Job, steps []*kernel.Step, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		j, steps, err = s.Store.Job(ctx, id, max)
 	}
 	return j, steps, err
 }
 
 func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) (b []byte, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		b, err = s.Store.Shape(ctx, id)
 	}
 	return b, err
 }
 
 func (s *Store) Input(ctx context.Context, id perdure.JobID, max int) (b json.RawMessage, size int, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		b, size, err = s.Store.Input(ctx, id, max)
 	}
 	return b, size, err
 }
 
 func (s *Store) StepsOf(ctx context.Context, id perdure.JobID, since time.Time) (steps []*kernel.Step, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		steps, err = s.Store.StepsOf(ctx, id, since)
 	}
 	return steps, err
 }
 
 func (s *Store) Backlog(ctx context.Context, max int) (n int, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		n, err = s.Store.Backlog(ctx, max)
 	}
 	return n, err
@@ -212,14 +212,14 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (r kernel.Roll, e
 		return r, context.DeadlineExceeded
 	}
 	r, err = s.Store.Attend(ctx, p)
-	if f == LostDone && err == nil { // it was heard, and does not know
+	if f == LostDone && err == nil { // the store has done it, but the node does not receive the answer
 		return kernel.Roll{}, errTransient
 	}
 	return r, err
 }
 
 func (s *Store) Roles(ctx context.Context) (roles []kernel.Role, err error) {
-	if err = s.read(ctx); err == nil {
+	if err = s.readFault(ctx); err == nil {
 		roles, err = s.Store.Roles(ctx)
 	}
 	return roles, err

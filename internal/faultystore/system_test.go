@@ -31,7 +31,7 @@ var (
 	seed  = flag.Uint64("seed", 0, "one seed alone")
 )
 
-// kinds of jobs: order, joins, ladders, limits.
+// kinds are the definitions of the jobs: orders, joins, ladders, limits.
 var kinds = []string{
 	`{type: chain, flow: chain, onFailure: undo, steps: {a: {agent: x, undo: {}, with: {n: 1}}, b: {agent: y, undo: {}, with: {was: "${steps.a.output}"}}, c: {agent: x, undo: {}}}}`,
 	`{type: diamond, onFailure: [{restart: 1}, undo], steps: {top: {agent: x, undo: {}}, left: {agent: y, after: [top], undo: {}}, right: {agent: x, after: [top], undo: {}}, end: {agent: y, after: [left, right], undo: {}}}}`,
@@ -40,7 +40,7 @@ var kinds = []string{
 	`{type: wide, onFailure: undo, completeWithin: 10m, steps: {a: {agent: x, undo: {}}, b: {agent: x, undo: {}}, c: {agent: y}, d: {agent: y, undo: {}}, join: {agent: x, after: [a, b, c, d], undo: {}}}}`,
 }
 
-// world is one run of everything on one store that fails.
+// world is a scheduler, agents and an operator on one store that fails.
 type world struct {
 	t      *testing.T
 	seed   uint64
@@ -60,37 +60,37 @@ func (w *world) chance(p float64) bool {
 	return !w.calm && w.rand.Float64() < p
 }
 
-func (w *world) upTo(d time.Duration) time.Duration {
+func (w *world) randomDuration(d time.Duration) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return time.Duration(w.rand.Int64N(int64(d)))
 }
 
-func (w *world) n(n int) int {
+func (w *world) randomInt(n int) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.rand.IntN(n)
 }
 
-// ledger is the resource that all agents act upon: it deduplicates by key and refuses lower runs, and
-// notes what goes against the order.
+// ledger is the resource on which all agents act. It deduplicates by key, refuses lower run numbers, and records
+// violations of the order.
 type ledger struct {
-	mu     sync.Mutex
-	jobs   map[perdure.JobID]map[string]*effect
-	active map[string]int // agent → runs under way
-	plans  map[string]*kernel.Plan
-	told   map[string]int // answers to reports
-	undos  int
-	wrong  []string
+	mu      sync.Mutex
+	jobs    map[perdure.JobID]map[string]*effect
+	active  map[string]int // agent → runs in progress
+	plans   map[string]*kernel.Plan
+	answers map[string]int // results of reports, by reason
+	undos   int
+	wrong   []string
 }
 
-// effect is what the resource knows of a step.
+// effect is the state of a step at the resource.
 type effect struct {
-	run    int64 // the highest it has seen
+	run    int64 // the highest run number seen
 	doKey  string
-	done   bool            // there is a forward effect now
-	undone map[string]bool // do keys that were undone
-	active int64           // the run under way; 0: none
+	done   bool            // the effect of a do exists now
+	undone map[string]bool // keys of do turns that were undone
+	active int64           // the run in progress; 0: none
 }
 
 func (l *ledger) errorf(format string, args ...any) {
@@ -112,7 +112,7 @@ func (l *ledger) begin(agent string, run *perdure.Run) {
 	defer l.mu.Unlock()
 	e := l.of(run.Job, run.Step)
 	if e.active != 0 {
-		l.errorf("I6: run %d of %s/%s begins while run %d is under way", run.Number, run.Job, run.Step, e.active)
+		l.errorf("I6: run %d of %s/%s begins while run %d is in progress", run.Number, run.Job, run.Step, e.active)
 	}
 	if run.Number <= e.run {
 		l.errorf("I6: run %d of %s/%s after run %d", run.Number, run.Job, run.Step, e.run)
@@ -131,7 +131,7 @@ func (l *ledger) end(agent string, run *perdure.Run) {
 	l.active[agent]--
 }
 
-// act takes effect, once per key.
+// act applies the effect of a run, once per key.
 func (l *ledger) act(plan *kernel.Plan, run *perdure.Run) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -145,7 +145,7 @@ func (l *ledger) act(plan *kernel.Plan, run *perdure.Run) {
 			}
 		}
 		if e.done && e.doKey != run.DoKey {
-			l.errorf("I10: %s/%s was done under %s and is undone under %s", run.Job, run.Step, e.doKey, run.DoKey)
+			l.errorf("I10: %s/%s was done under %s, but is undone under %s", run.Job, run.Step, e.doKey, run.DoKey)
 		}
 		l.undos++
 		e.undone[run.DoKey], e.done = true, false
@@ -167,14 +167,15 @@ func (l *ledger) act(plan *kernel.Plan, run *perdure.Run) {
 
 const limitOfY = 3
 
-// agent does what it is told, sometimes late, sometimes not, and sometimes without saying so.
+// agent returns an agent that carries out its runs, sometimes late, sometimes not at all, and sometimes without a
+// report.
 func (w *world) agent(name string) *perdure.Agent {
 	a := perdure.NewAgent(name)
 	a.Slots = 4
 	a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 		w.ledger.begin(name, run)
 		defer w.ledger.end(name, run)
-		took := w.upTo(2 * time.Second)
+		took := w.randomDuration(2 * time.Second)
 		if w.chance(0.03) {
 			took = time.Minute
 		}
@@ -212,31 +213,31 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// witness looks at the answers that a host gets.
-type witness struct {
+// reportChecker checks the answers that a host receives.
+type reportChecker struct {
 	protocol.Exchange
 	w *world
 }
 
-// Report: who speaks in time, and says one thing, is never told that he has contradicted himself, whatever
-// was lost on the way (F063). That he was overtaken he may be told of a failure: the step may be out again
-// before the store is asked what became of the commit.
-func (x *witness) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+// Report checks that a holder that reports in time, and always the same outcome, is never answered that it contradicts
+// itself, whatever was lost in between (F063). A report of a failure may be answered as stale: the step may be
+// dispatched again before the outcome of the commit is looked up.
+func (x *reportChecker) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	results, runs, err := x.Exchange.Report(ctx, holder, reports, next)
 	x.w.ledger.mu.Lock()
 	defer x.w.ledger.mu.Unlock()
 	for i := range results {
-		x.w.ledger.told[string(results[i].Reason)]++
+		x.w.ledger.answers[string(results[i].Reason)]++
 		switch reason := results[i].Reason; {
 		case reason == protocol.RefusedStale && reports[i].Outcome != perdure.OutcomeDone, reason == protocol.RefusedLate, reason == "":
 		default:
-			x.w.ledger.errorf("F063: report %+v is told %+v", reports[i], results[i])
+			x.w.ledger.errorf("F063: report %+v is answered %+v", reports[i], results[i])
 		}
 	}
 	return results, runs, err
 }
 
-// typeOf is a job's type, by a look that never fails.
+// typeOf returns the type of a job. Its read never fails.
 func (w *world) typeOf(id perdure.JobID) string {
 	j, _, err := w.store.Store.Job(context.Background(), id, 0)
 	if err != nil || j == nil {
@@ -255,7 +256,7 @@ func (w *world) submit(ctx context.Context, i int) {
 			w.mu.Unlock()
 			return
 		}
-		wait(ctx, w.upTo(time.Second))
+		wait(ctx, w.randomDuration(time.Second))
 	}
 }
 
@@ -273,16 +274,16 @@ func (w *world) plan(i int) *kernel.Plan {
 	return plans[0]
 }
 
-// operate turns jobs round while they are under way.
+// operate changes the direction of jobs while they run.
 func (w *world) operate(ctx context.Context, times int) {
 	verbs := []perdure.Verb{perdure.VerbUndo, perdure.VerbRedo, perdure.VerbResume}
 	for range times {
-		if !wait(ctx, w.upTo(6*time.Second)) {
+		if !wait(ctx, w.randomDuration(6*time.Second)) {
 			return
 		}
 		for _, id := range w.jobs() {
 			if w.chance(0.15) {
-				_ = w.s.Act(ctx, id, perdure.Act{Verb: verbs[w.n(3)], Author: "operator"})
+				_ = w.s.Act(ctx, id, perdure.Act{Verb: verbs[w.randomInt(3)], Author: "operator"})
 			}
 		}
 	}
@@ -297,7 +298,7 @@ func (w *world) jobs() (ids []perdure.JobID) {
 	return ids
 }
 
-// finish lets everything come to its end, with a person who resumes what is parked.
+// finish waits until all jobs are settled, and resumes parked ones.
 func (w *world) finish(ctx context.Context, within time.Duration) {
 	w.mu.Lock()
 	w.calm = true
@@ -345,7 +346,7 @@ func (w *world) check(ctx context.Context) {
 	}
 	for id := range w.acked {
 		if !there[id] {
-			w.t.Errorf("I1: job %s was acknowledged and is not there", id)
+			w.t.Errorf("I1: job %s was acknowledged but does not exist", id)
 		}
 	}
 	for _, wrong := range w.ledger.wrong {
@@ -375,19 +376,19 @@ func (w *world) checkJob(ctx context.Context, j *kernel.Job) {
 		case s.Current == perdure.Done && !e.done:
 			w.t.Errorf("I5: %s/%s is done without an effect", j.ID, s.Name)
 		case s.Current == perdure.Undone && e.done && ps.Undo != nil:
-			w.t.Errorf("I10: %s/%s is undone and its effect is there", j.ID, s.Name)
+			w.t.Errorf("I10: %s/%s is undone but its effect exists", j.ID, s.Name)
 		case s.Run == 0 && e.run > 0:
-			w.t.Errorf("I5: %s/%s was never let out", j.ID, s.Name)
+			w.t.Errorf("I5: %s/%s was never dispatched", j.ID, s.Name)
 		}
 	}
 }
 
-// play runs a world from its first submission to the end of its last job.
-func play(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time.Duration, jobs int, within time.Duration) *world {
+// runWorld runs a world from its first submission until its last job is settled.
+func runWorld(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time.Duration, jobs int, within time.Duration) *world {
 	w := &world{t: t, seed: seed, store: faultystore.New(inner, seed, rate, pace), rand: rand.New(rand.NewPCG(seed, 1)),
 		acked: map[perdure.JobID]string{}}
 	w.ledger.jobs, w.ledger.active, w.ledger.plans = map[perdure.JobID]map[string]*effect{}, map[string]int{}, map[string]*kernel.Plan{}
-	w.ledger.told = map[string]int{}
+	w.ledger.answers = map[string]int{}
 	w.s = scheduler.New(scheduler.Config{Store: w.store, Compiler: &definition.Compiler{}, Writers: 1 + int(seed%3)})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -399,7 +400,7 @@ func play(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time
 		running.Go(func() { sup.Run(ctx) })
 	}
 	for _, holder := range []string{"h1", "h2"} {
-		host := agenthost.New(agenthost.Config{Exchange: &witness{w.s, w}, Holder: holder, Agents: []*perdure.Agent{w.agent("x"), w.agent("y")},
+		host := agenthost.New(agenthost.Config{Exchange: &reportChecker{w.s, w}, Holder: holder, Agents: []*perdure.Agent{w.agent("x"), w.agent("y")},
 			Heartbeat: 5 * time.Second})
 		running.Go(func() { _ = host.Run(ctx) })
 	}
@@ -416,23 +417,23 @@ func play(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace time
 	return w
 }
 
-// F006, F063, F070, F101, F107, F115 on virtual time: whole jobs on a store that fails in all its ways.
-func TestWholeJobs(t *testing.T) {
+// Jobs keep all promises on a store that fails in all its ways, on virtual time (F006, F063, F070, F101, F107, F115).
+func TestJobsOnFaultyStore(t *testing.T) {
 	hits := [faultystore.Faults]int{}
 	told, undos := map[string]int{}, 0
 	one := func(t *testing.T, seed uint64) {
 		defer func() {
 			if t.Failed() {
-				t.Fatalf("once more: go test ./internal/faultystore -run TestWholeJobs$ -seed %d", seed)
+				t.Fatalf("repeat with: go test ./internal/faultystore -run TestJobsOnFaultyStore$ -seed %d", seed)
 			}
 		}()
 		synctest.Test(t, func(t *testing.T) {
-			clock := ticking()
-			w := play(t, seed, memory.New(memory.WithClock(clock)), 0.02+0.3*float64(seed%7)/6, time.Millisecond, 8, 4*time.Hour)
+			clock := strictlyIncreasingClock()
+			w := runWorld(t, seed, memory.New(memory.WithClock(clock)), 0.02+0.3*float64(seed%7)/6, time.Millisecond, 8, 4*time.Hour)
 			for i, n := range w.store.Hits {
 				hits[i] += n
 			}
-			for reason, n := range w.ledger.told {
+			for reason, n := range w.ledger.answers {
 				told[reason] += n
 			}
 			undos += w.ledger.undos
@@ -447,14 +448,14 @@ func TestWholeJobs(t *testing.T) {
 	}
 	for f, n := range hits {
 		if n == 0 {
-			t.Errorf("fault %d was never met", f)
+			t.Errorf("fault %d was never drawn", f)
 		}
 	}
 	t.Logf("%d seeds, faults %v, answers to reports %v, %d undos", *seeds, hits, told, undos)
 }
 
-// ticking is a wall clock that never gives a time twice, as virtual time does.
-func ticking() func() time.Time {
+// strictlyIncreasingClock returns a wall clock that never returns a time twice, like virtual time.
+func strictlyIncreasingClock() func() time.Time {
 	var mu sync.Mutex
 	var last time.Time
 	return func() time.Time {
@@ -469,17 +470,17 @@ func ticking() func() time.Time {
 	}
 }
 
-// The same on a file: its clock is virtual, its disk is not.
-func TestWholeJobsOnSQLite(t *testing.T) {
+// The same on SQLite, with a virtual clock and a real disk.
+func TestJobsOnFaultySQLite(t *testing.T) {
 	for seed := range uint64(max(*seeds/30, 2)) {
 		dir := t.TempDir()
 		synctest.Test(t, func(t *testing.T) {
-			store, err := sqlite.Open(dir+"/f.db", sqlite.WithClock(ticking()))
+			store, err := sqlite.Open(dir+"/f.db", sqlite.WithClock(strictlyIncreasingClock()))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer store.Close()
-			play(t, seed+1, store, 0.02+0.3*float64(seed%7)/6, time.Millisecond, 6, time.Hour)
+			runWorld(t, seed+1, store, 0.02+0.3*float64(seed%7)/6, time.Millisecond, 6, time.Hour)
 		})
 	}
 }

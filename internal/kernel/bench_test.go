@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// What the rules cost on the happy path, without a store: submit, and then claim and report of every step, each
+// BenchmarkHappyPath measures the rules without a store: a submission, and then the claim and report of every step, each
 // in a workset of its own that loads what it needs.
 func BenchmarkHappyPath(b *testing.B) {
 	for _, c := range []struct{ name, definition string }{

@@ -3,28 +3,28 @@ package kernel
 import "errors"
 
 // Budget bounds the work of rendering. All inputs and conditions of one part of a transaction share one budget, and so
-// do all jobs that one call submits. It belongs to one goroutine. A nil *Budget bounds nothing.
+// do all jobs of one submission. It belongs to one goroutine. A nil *Budget bounds nothing.
 type Budget struct {
 	Work  int // work left, in the units of the package that renders: one for each value, and one for every eight bytes, that it processes
-	Bytes int // bytes of inputs and outputs that may still be handed out
-	Read  int // bytes of inputs and outputs that may still be loaded for it
+	Bytes int // bytes of inputs and outputs that may still be returned to claims
+	Read  int // bytes of inputs and outputs that may still be loaded for rendering
 	// Stop is called repeatedly during long renderings, and ends them by returning an error. May be nil.
 	Stop func() error
-	// Memory is for the package that renders: it caches values there that it has read.
+	// Memory belongs to the package that renders: it caches values there that it has parsed.
 	Memory any
 
-	err        error
-	untilAsked int
+	err       error
+	untilStop int
 }
 
-// ErrOverBudget is returned for work that takes more than is left of its budget.
+// ErrOverBudget is returned for work that needs more than the budget has left.
 var ErrOverBudget = errors.New("the budget for rendering is used up")
 
 // ErrNoRoom is returned for a run that is too large for the rest of its claim's answer. Nothing has changed.
 var ErrNoRoom = errors.New("the run does not fit into the answer of this claim")
 
-// askEvery is the number of units of work between two calls of Stop: some milliseconds.
-const askEvery = 1 << 16
+// workPerStop is the number of units of work between two calls of Stop: some milliseconds.
+const workPerStop = 1 << 16
 
 // Spend subtracts work from the budget. Once it has returned an error (ErrOverBudget, or that of Stop), every later
 // call returns the same error.
@@ -34,14 +34,14 @@ func (b *Budget) Spend(work int) error {
 	}
 	if b.Work -= work; b.Work < 0 {
 		b.err = ErrOverBudget
-	} else if b.untilAsked -= work; b.untilAsked <= 0 && b.Stop != nil {
-		b.untilAsked = askEvery
+	} else if b.untilStop -= work; b.untilStop <= 0 && b.Stop != nil {
+		b.untilStop = workPerStop
 		b.err = b.Stop()
 	}
 	return b.err
 }
 
-// Err is why nothing more can be spent; nil if something can.
+// Err returns the error with which Spend refuses all further work; nil if there is none.
 func (b *Budget) Err() error {
 	if b == nil {
 		return nil
@@ -52,8 +52,9 @@ func (b *Budget) Err() error {
 // mayRead reports whether values that are not loaded may still be loaded.
 func (b *Budget) mayRead() bool { return b == nil || b.Read > 0 }
 
-// hand subtracts the size of an input or output from the budget. It returns false if the budget for bytes was used up.
-func (b *Budget) hand(bytes int) bool {
+// spendBytes subtracts the size of an input or output from the budget. It returns false if the budget for bytes was
+// already used up.
+func (b *Budget) spendBytes(bytes int) bool {
 	if b == nil {
 		return true
 	}

@@ -2,25 +2,25 @@ package kernel
 
 import "github.com/perdure/perdure"
 
-// MaxCell is the largest number of a cell: a store, and its nodes, among many that a router will join. Twelve bits of
-// each id are the cell of its job, so that a router finds the store from the id alone. They are bits 66 to 77 of the
-// UUIDv7, which are random otherwise; a store without a number has 0.
+// MaxCell is the largest number of a cell. A cell is one store with its nodes, among many that a router will join.
+// Twelve bits of each id are the cell of its job, so that a router finds the store from the id alone. They are bits 66
+// to 77 of the UUIDv7, which are random otherwise. A store without a number has 0.
 const MaxCell = 1<<12 - 1
 
-// WithCell is the id with the number of a cell.
+// WithCell returns the id with the number of a cell put in.
 func WithCell(id perdure.JobID, cell int) perdure.JobID {
 	id[8] = id[8]&0xC0 | byte(cell>>6)&0x3F
 	id[9] = id[9]&0x03 | byte(cell)<<2
 	return id
 }
 
-// CellOf is the number of the cell in an id.
+// CellOf returns the number of the cell in an id.
 func CellOf(id perdure.JobID) int { return int(id[8]&0x3F)<<6 | int(id[9]>>2) }
 
-// CheckCell refuses a number that no cell can have.
+// CheckCell returns an error if no cell can have the number.
 func CheckCell(cell int) error {
 	if cell < 0 || cell > MaxCell {
-		return perdure.Refuse(perdure.CodeInvalid, "the number of a cell is 1 to %d, or 0 for none, not %d", MaxCell, cell)
+		return perdure.Refuse(perdure.CodeInvalid, "cell number %d is out of range: use 1 to %d, or 0 for none", cell, MaxCell)
 	}
 	return nil
 }
@@ -32,7 +32,7 @@ func NumberCell(have, cell int) error {
 	case err != nil:
 		return err
 	case have != 0 && have != cell:
-		return perdure.Refuse(perdure.CodeConflict, "the store is cell %d, and its jobs have ids with that number: it cannot become cell %d", have, cell)
+		return perdure.Refuse(perdure.CodeConflict, "the store is cell %d, and this number is part of the ids of its jobs: it cannot become cell %d", have, cell)
 	}
 	return nil
 }

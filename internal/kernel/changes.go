@@ -4,50 +4,50 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Changes are what the rules made of what was loaded: all of it is written, or none. Nobody writes to
-// the rows in it: the workset goes on to compare with them.
+// Changes is what one transaction must write: all of it, or nothing. Its rows must not be changed, because the workset
+// compares with them later.
 type Changes struct {
 	NewJobs  []NewJob
 	Jobs     []JobChange
 	Steps    []StepChange
 	Payloads []PayloadChange
-	// CloseAlerts come before Alerts: what a step raises anew stays open.
+	// CloseAlerts are applied before Alerts, so that an alert that is raised again in the same transaction stays open.
 	CloseAlerts []CloseAlerts
-	Alerts      []Alert // ID is given by the store
+	Alerts      []Alert // the store assigns ID
 	History     []Entry
 	CloseLanes  []ClosedLane
 }
 
-// Empty says that there is nothing to write.
+// Empty reports whether there is nothing to write.
 func (c *Changes) Empty() bool {
 	return len(c.NewJobs)+len(c.Jobs)+len(c.Steps)+len(c.Payloads)+len(c.CloseAlerts)+len(c.Alerts)+len(c.History)+len(c.CloseLanes) == 0
 }
 
-// NewJob is an accepted submission: the job, the text of its shape and all its steps. Jobs of one shape have the same
-// steps, by place and name, and a job that is settled has none that waits: a store may know by the shape of steps that
-// wait for others still.
+// NewJob is a new job with the text of its shape and all its steps. All jobs of one shape have the same steps, with the
+// same indexes and names, and no step of a settled job is waiting. A store may therefore derive waiting steps from the
+// shape instead of storing them.
 type NewJob struct {
 	Job   *Job
 	Shape []byte
 	Steps []*Step
 }
 
-// JobChange is a row as it shall be, and as it was when it was loaded. The store compares the latter's
-// Current, Desired, Phase and counts.
+// JobChange is the row to write (Now) and the row as it was loaded (Was). The store compares Current, Desired, Phase and
+// the counts of Was with the stored row, and returns ErrStale if they differ.
 type JobChange struct{ Now, Was *Job }
 
-// StepChange is a row as it shall be, and as it was when it was loaded. The store compares the
-// latter's Run, Phase, Current and Desired.
+// StepChange is the row to write (Now) and the row as it was loaded (Was). The store compares Run, Phase, Current and
+// Desired of Was with the stored row, and returns ErrStale if they differ.
 type StepChange struct{ Now, Was *Step }
 
-// PayloadChange writes those of a step's two large values that are set.
+// PayloadChange writes the input of a step if SetInput, and its output if SetOutput.
 type PayloadChange struct {
 	StepRef
 	SetInput, SetOutput bool
-	Input, Output       []byte // nil clears
+	Input, Output       []byte // nil deletes the value
 }
 
-// CloseAlerts closes the open alerts of the Kinds named, of a step or of a whole job and all its steps.
+// CloseAlerts closes the open alerts of these kinds of one step, or of a job and all its steps.
 type CloseAlerts struct {
 	Job   perdure.JobID
 	Step  string // empty: the job and all its steps

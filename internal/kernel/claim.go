@@ -11,12 +11,13 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Admission is what the claims of one transaction know of the limits: those that are there, locked and counted.
+// Admission holds the limits as the claims of one transaction see them. The limits that exist were locked and counted,
+// and each dispatch of the transaction takes its permits here.
 type Admission struct {
 	limits map[string]*Limit
-	keys   map[LimitKey]int    // sums of the amounts of permits, of keys of limits with PerKey
-	full   map[string]bool     // limits that had no room for a step
-	closed map[ClosedLane]bool // lanes that were closed
+	keys   map[LimitKey]int    // for keys of limits with PerKey: sum of the amounts of their permits
+	full   map[string]bool     // limits that are refused to all other steps, see admit
+	closed map[ClosedLane]bool // lanes that this transaction has closed
 }
 
 // Add adds a limit that is locked and counted.
@@ -27,7 +28,7 @@ func (a *Admission) Add(l Limit) {
 	a.limits[l.Name] = &l
 }
 
-// AddKey adds the sum of the amounts of the permits with a key. Its limit was added before.
+// AddKey adds the number of permits with a key that are held. Its limit was added before.
 func (a *Admission) AddKey(k LimitKey, used int) {
 	if a.keys == nil {
 		a.keys = map[LimitKey]int{}
@@ -41,14 +42,14 @@ func (a *Admission) Empty() bool { return len(a.limits) == 0 }
 // Has reports whether a limit was added.
 func (a *Admission) Has(name string) bool { return a.limits[name] != nil }
 
-// HasKey reports whether a key was added, or need not be: its limit is not there, or bounds no keys.
+// HasKey reports whether a key was added, or need not be: its limit does not exist, or does not bound keys.
 func (a *Admission) HasKey(k LimitKey) bool {
 	l := a.limits[k.Name]
 	_, counted := a.keys[k]
 	return counted || k.Key == "" || l == nil || l.PerKey == Unbounded
 }
 
-// Room is how many permits of a limit are left; MaxLimit if there is no such limit.
+// Room returns how many permits of a limit are left; MaxLimit if there is no such limit.
 func (a *Admission) Room(name string) int {
 	l := a.limits[name]
 	switch {
@@ -60,7 +61,7 @@ func (a *Admission) Room(name string) int {
 	return max(l.Max-l.Used, 0)
 }
 
-// roomFor is how many permits with a key are left.
+// roomFor returns how many permits with a key are left.
 func (a *Admission) roomFor(k LimitKey) int {
 	l := a.limits[k.Name]
 	if k.Key == "" || l == nil || l.PerKey == Unbounded {
@@ -69,7 +70,7 @@ func (a *Admission) roomFor(k LimitKey) int {
 	return max(l.PerKey-a.keys[k], 0)
 }
 
-// take takes permits of a limit, if it is there.
+// take takes permits of a limit, if the limit exists.
 func (a *Admission) take(n Need) {
 	l := a.limits[n.Name]
 	if l == nil {
@@ -81,7 +82,7 @@ func (a *Admission) take(n Need) {
 	}
 }
 
-// HasRoom reports whether a step may have all permits that it needs.
+// HasRoom reports whether all permits that a step needs are available.
 func (a *Admission) HasRoom(j *Job, s *Step) bool {
 	if a.Empty() {
 		return true
@@ -93,9 +94,10 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 	return !slices.ContainsFunc(needs, func(n Need) bool { return a.Room(n.Name) < ofLimit(needs, n.Name) || a.roomFor(n.LimitKey) < n.Amount })
 }
 
-// admit is HasRoom for a step that is claimed. If there is none, a limit or key that has less room than the step needs has
-// none for others either until the transaction is over: those that need less would pass it again and again. A step that
-// needs more than the limit allows at all holds nothing back. If it is a key that has no room, the step's lane is closed.
+// admit is HasRoom for a step that is claimed. If a limit or key has permits left, but fewer than the step needs, it is
+// refused to all other steps until the end of the transaction. Otherwise steps that need less would overtake this step
+// again and again. A step that needs more than the limit allows at all does not hold others back. If a key has no room,
+// the step's lane is closed.
 func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	if a.HasRoom(e.job, r.Step) {
 		return true
@@ -118,7 +120,7 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	return false
 }
 
-// closeLane lets searches leave out the lane of a step from here on.
+// closeLane closes the lane of a step: searches leave it out until a permit with the key is released.
 func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
 	closed := ClosedLane{LaneRef{r.Agent, LaneOf(r.Type, r.Needs)}, k}
 	if a.closed[closed] {
@@ -136,7 +138,7 @@ func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
-	d := r.wants()
+	d := r.nextDirection()
 	if r.Phase == perdure.Running {
 		d = r.Direction
 	}
@@ -146,11 +148,11 @@ func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	return e.notLoaded(r, d).Steps
 }
 
-// notLoaded are the steps whose values a run in direction d is made of and that are not loaded.
+// notLoaded returns the steps whose values are needed for a run in direction d and are not loaded.
 func (e *entry) notLoaded(r *row, d perdure.Direction) (missing NotLoaded) {
 	if d == perdure.Undo {
 		_, err := e.output(r.Index)
-		_ = missing.gather(err) // any other error is for sourceOf to return
+		_ = missing.gather(err) // sourceOf returns any other error
 	}
 	switch t, kept := e.templateOf(r, d); {
 	case kept:
@@ -165,12 +167,11 @@ func (e *entry) notLoaded(r *row, d perdure.Direction) (missing NotLoaded) {
 	return missing
 }
 
-// Claim dispatches a step, if it may be dispatched as things stand: ready, for this agent, before the job's
-// deadline, and with room under the limits of its agent, of its job's type, and those that the step names. The run is nil
-// if it may not.
+// Claim dispatches a step if it is ready for this agent, if the job's deadline has not passed, and if its agent's limit,
+// its job type's limit and the limits that the step names have permits left. Otherwise the run is nil.
 //
-// room is how many bytes of input and output the run may have. If the error is a *NotLoaded, a *Postponed, ErrOverBudget or
-// ErrNoRoom, nothing has changed. Any other error says that the rows of the job are damaged.
+// room is the number of bytes that the run's input and output may have. If the error is a *NotLoaded, a *Postponed,
+// ErrOverBudget or ErrNoRoom, nothing has changed. Any other error means that the rows of the job are damaged.
 func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room int) (*perdure.Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
@@ -180,16 +181,16 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !w.admit(limits, e, r) {
 		return nil, nil
 	}
-	d := r.wants()
+	d := r.nextDirection()
 	src, err := w.sourceOf(e, r, d)
 	if err != nil {
 		return nil, err
 	}
 	input, err := w.render(e, &src)
 	if err != nil {
-		if fault := (*inputFault)(nil); errors.As(err, &fault) { // no run number is spent on it
-			w.stumble(e, r, fault.error)
-			w.touch(e)
+		if fault := (*inputFault)(nil); errors.As(err, &fault) { // no run number is used for it
+			w.failExpression(e, r, fault.error)
+			w.finishEvent(e)
 			return nil, nil
 		}
 		return nil, err
@@ -197,20 +198,20 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if len(input)+len(src.output) > room {
 		return nil, ErrNoRoom
 	}
-	if !w.budget.hand(len(input) + len(src.output)) {
+	if !w.budget.spendBytes(len(input) + len(src.output)) {
 		return nil, ErrOverBudget
 	}
 	if !limits.Empty() {
 		w.takePermits(limits, e, r)
 	}
 	e.job.Permit = true
-	w.letOut(e, r, d, c)
+	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)
-	w.touch(e)
+	w.finishEvent(e)
 	return w.runOf(e, r, input, src.output), nil
 }
 
-// takePermits takes what a step needs.
+// takePermits takes the permits that a step needs.
 func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 	if !e.job.Permit {
 		limits.take(Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
@@ -218,7 +219,7 @@ func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
 	limits.take(Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
 	for _, n := range r.Needs.List() {
 		limits.take(n)
-		if limits.roomFor(n.LimitKey) == 0 { // the next search need not find the others of this lane
+		if limits.roomFor(n.LimitKey) == 0 { // searches need not find the other steps of this lane
 			w.closeLane(limits, r, n.LimitKey)
 		}
 	}
@@ -228,15 +229,15 @@ func (w *Workset) pastDeadline(j *Job) bool {
 	return j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !w.now.Before(j.CompleteBy)
 }
 
-// letOut gives the step a new run number and the locks of its holder.
-func (w *Workset) letOut(e *entry, r *row, d perdure.Direction, c *protocol.Claim) {
+// dispatch gives the step a new run number and locks it for its holder.
+func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Claim) {
 	if d != r.Direction {
 		r.Turn++
 		if d == perdure.Do {
 			w.setOutput(r, nil)
 		}
 	}
-	var held time.Time // the holder of an earlier run is dead: what it set going may still act
+	var held time.Time // end of the old lock if the holder died: what it started may still act
 	if w.now.Before(r.LockedUntil) {
 		held = r.LockedUntil
 	}
@@ -250,11 +251,11 @@ func (w *Workset) letOut(e *entry, r *row, d perdure.Direction, c *protocol.Clai
 	}
 	r.LockedUntil = r.lockEnd(w.now)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
-	w.place(e, r, perdure.Running, held)
+	w.setPhase(e, r, perdure.Running, held)
 	e.job.Current = perdure.Unsure
 }
 
-// lockEnd is until when the run is its holder's, heard from at now: never past its deadline.
+// lockEnd returns the end of the run's lock after a sign of life at now. It is never later than the run's deadline.
 func (s *Step) lockEnd(now time.Time) time.Time {
 	if s.Heartbeat <= 0 {
 		return s.CompleteBy
@@ -287,7 +288,7 @@ func (w *Workset) Again(ref StepRef, c *protocol.Claim) (*perdure.Run, error) {
 	return w.runOf(e, r, input, src.output), nil
 }
 
-// runOf is the run as its holder receives it. output is that of the do run, if this is an undo.
+// runOf returns the run in the form in which its holder receives it. output is that of the do run, if this is an undo.
 func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *perdure.Run {
 	_, action := e.plan.Steps[r.Index].agentOf(r.Direction)
 	run := &perdure.Run{Job: e.job.ID, Step: r.Name, Action: action, Number: r.Run, Direction: r.Direction,
@@ -299,17 +300,17 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *perdur
 	return run
 }
 
-// ——— inputs ———
+// Inputs of runs.
 
-// source is where the input of a run comes from: a kept value, or a rendering.
+// source is where the input of a run comes from: a stored value, or a rendering.
 type source struct {
-	kept   json.RawMessage
-	made   Rendering       // without a template: kept
-	output json.RawMessage // undo: of the do run, null if unknown
-	bad    error           // why it cannot be rendered at all
+	kept      json.RawMessage
+	rendering Rendering       // without a template: use kept
+	output    json.RawMessage // for an undo: the output of the do run, null if unknown
+	bad       error           // why it cannot be rendered at all
 }
 
-// inputFault is why an input cannot be rendered, whatever the budget: the step fails with it.
+// inputFault is an error of the definition or its values: the step fails with it, whatever the budget.
 type inputFault struct{ error }
 
 // render returns the input. The error is an *inputFault, or one of evaluate.
@@ -317,10 +318,10 @@ func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	switch {
 	case s.bad != nil:
 		return nil, &inputFault{s.bad}
-	case s.made.template == nil:
+	case s.rendering.template == nil:
 		return s.kept, nil
 	}
-	done, err := w.evaluate(e, &s.made)
+	done, err := w.evaluate(e, &s.rendering)
 	if err != nil {
 		return nil, err
 	}
@@ -330,13 +331,12 @@ func (w *Workset) render(e *entry, s *source) (json.RawMessage, error) {
 	return done.Input, nil
 }
 
-// templateOf returns the template of the input of a run in direction d, nil if the input is null. If kept is true, the
-// input is the step's kept input instead. An undo carries the input of the last do run unless its definition has one of
-// its own.
+// templateOf returns the template of the input of a run in direction d; nil if the input is null. If kept is true, the
+// input is the stored one instead. An undo has the input of the last do run unless its definition gives another.
 func (e *entry) templateOf(r *row, d perdure.Direction) (t Template, kept bool) {
 	ps := &e.plan.Steps[r.Index]
 	switch {
-	case r.Edited.holds(d):
+	case r.Edited.appliesTo(d):
 		return nil, true
 	case d == perdure.Undo && ps.Revert != nil:
 		return ps.Revert, false
@@ -367,8 +367,8 @@ func (w *Workset) sourceOf(e *entry, r *row, d perdure.Direction) (src source, e
 	case t == nil:
 		src.kept = plain.OrNull(nil)
 	default:
-		src.made = Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
-		src.made.scope, err = w.scope(e, r, d, src.output, t.Refs())
+		src.rendering = Rendering{Key: RenderingKey{r.StepRef, r.Turn, RenderingOf(d)}, template: t, reads: t.Refs()}
+		src.rendering.scope, err = w.scope(e, r, d, src.output, t.Refs())
 	}
 	return src, err
 }
@@ -379,7 +379,7 @@ func (w *Workset) keepInput(e *entry, r *row, d perdure.Direction, input json.Ra
 	switch {
 	case d == perdure.Undo:
 		return
-	case r.Edited.holds(perdure.Do):
+	case r.Edited.appliesTo(perdure.Do):
 		r.Edited = editedDone
 		return
 	}
@@ -391,27 +391,27 @@ func (w *Workset) keepInput(e *entry, r *row, d perdure.Direction, input json.Ra
 	}
 }
 
-// scope is what an expression of the step may read: the outputs of the steps that it names and, in an undo, that of its
-// own do run. It is valid until the next call.
+// scope returns what an expression of the step may read: the outputs of the steps that it names and, in an undo, the
+// output of its own do run. The scope is valid until the next call.
 func (w *Workset) scope(e *entry, r *row, d perdure.Direction, output json.RawMessage, refs []int) (*Scope, error) {
 	outputs, err := e.outputs(refs)
 	if err != nil {
 		return nil, err
 	}
-	s := &w.made.scope
+	s := &w.alloc.scope
 	*s = Scope{Job: e.job, Input: e.plan.Definition.Input, Outputs: outputs, Budget: w.budget}
 	if d == perdure.Undo {
 		turn := *r.Step
 		if r.Direction != perdure.Undo {
-			turn.Turn++ // the run that is about to be dispatched begins it
+			turn.Turn++ // the run that is about to be dispatched begins the turn
 		}
 		s.Output, s.Key, s.DoKey = output, turn.Key(), turn.DoKey()
 	}
 	return s, nil
 }
 
-// lookRefs are the steps whose outputs a look at step i may read.
-func (e *entry) lookRefs(i int) []int {
+// advanceRefs returns the steps whose outputs advance may read for step i.
+func (e *entry) advanceRefs(i int) []int {
 	ps := &e.plan.Steps[i]
 	s := e.steps.at(i).Step
 	if s.Desired != perdure.Done || s.Blockers > 1 || s.Phase == perdure.Running || s.Phase == perdure.Parked {

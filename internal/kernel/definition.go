@@ -10,9 +10,8 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Definition is what is asked for: the request from which a job is made. Its JSON is the canonical
-// form, without what equals a default, keys sorted and numbers in the digits they came in; it is what a
-// store keeps and what package definition reads back.
+// Definition is the request from which a job is made. Its JSON is canonical: without fields that equal a default, with
+// sorted keys, and with numbers in their original digits. Stores keep this form, and package definition reads it back.
 type Definition struct {
 	Type           string              `json:"type"`
 	Key            string              `json:"key,omitempty"`
@@ -34,7 +33,7 @@ func (d *Definition) Define() (json.RawMessage, error) {
 	return body, nil
 }
 
-// StepDefinition is one step as asked for, with the job's defaults filled in.
+// StepDefinition is one step of a definition, with the job's defaults filled in.
 type StepDefinition struct {
 	Name           string                  `json:"-"`
 	Agent          string                  `json:"agent"`
@@ -49,14 +48,14 @@ type StepDefinition struct {
 	Limits         []LimitUse              `json:"limits,omitempty"`
 }
 
-// LimitUse is a limit that a step needs a permit of while it runs.
+// LimitUse is a limit of which a step needs permits while it runs.
 type LimitUse struct {
 	Name   string `json:"name"`
 	Key    string `json:"key,omitempty"`    // may hold ${…}; empty: none
-	Amount int    `json:"amount,omitempty"` // 0: 1
+	Amount int    `json:"amount,omitempty"` // 0 means 1
 }
 
-// RungKind is what one rung of a failure ladder does.
+// RungKind is the measure of one rung of an escalation ladder.
 type RungKind string
 
 const (
@@ -68,18 +67,19 @@ const (
 	RungAlert   RungKind = "alert"
 )
 
-// Rung is one line of a ladder.
+// Rung is one rung of an escalation ladder.
 type Rung struct {
 	Kind  RungKind
 	For   perdure.Duration // wait: how long
-	Times int              // wait: how often; restart: how often over the job's life
-	Name  string           // alert: whom or what for
+	Times int              // wait: how often; restart: how often in the life of the job
+	Name  string           // alert: the name of the alert
 }
 
-// Ladder is what happens, top to bottom, once retry is exhausted. One that does not end, ends in park.
+// Ladder lists the measures that follow, from first to last, once the retries of a step are used up. If none of them
+// decides, the step is parked.
 type Ladder []Rung
 
-// MarshalJSON writes a ladder as the file has it: one word, or a list.
+// MarshalJSON writes a ladder as a job file has it: one word, or a list.
 func (l Ladder) MarshalJSON() ([]byte, error) {
 	rungs := make([]any, len(l))
 	for i, r := range l {
@@ -100,7 +100,7 @@ func (l Ladder) MarshalJSON() ([]byte, error) {
 	return json.Marshal(rungs)
 }
 
-// StepDefinitions are the steps in the order of the file. As JSON they are an object in that order.
+// StepDefinitions are the steps in the order of the file. In JSON they are an object with its fields in that order.
 type StepDefinitions []StepDefinition
 
 // MarshalJSON writes the steps as an object.
@@ -108,8 +108,8 @@ func (s StepDefinitions) MarshalJSON() ([]byte, error) {
 	return plain.Object(len(s), func(i int) (string, any) { return s[i].Name, &s[i] })
 }
 
-// Fingerprint tells whether two definitions are the same one: equal after defaults, whatever the
-// order of their fields and steps. Digits count: 1.0 is not 1.
+// Fingerprint returns a hash that is equal for equal definitions: after defaults are applied, and whatever the order of
+// their fields and steps. The digits of numbers count: 1.0 is not 1.
 func (d *Definition) Fingerprint() ([32]byte, error) {
 	c := *d
 	c.Steps = slices.Clone(d.Steps)

@@ -6,17 +6,17 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// What the supervisor asks to be looked at again: every unsettled step has a time, a neighbour, a
-// limit or an open alert that will move it, and these are the times.
+// The events in this file come from the supervisor. Every step that is not settled waits for a time, a neighbour, a
+// limit, an agent or an operator; the supervisor finds those whose time has come.
 
-// Due looks at a step whose time to wait is over.
+// Due advances a step whose wait is over. It returns false if the step is not due.
 func (w *Workset) Due(ref StepRef) bool {
 	if !w.IsDue(ref) {
 		return false
 	}
 	e := w.entry(ref.Job)
-	w.later(e, taskLook, ref.Index)
-	w.touch(e)
+	w.enqueue(e, taskAdvance, ref.Index)
+	w.finishEvent(e)
 	return true
 }
 
@@ -26,16 +26,17 @@ func (w *Workset) IsDue(ref StepRef) bool {
 	return s != nil && s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !w.now.Before(s.AvailableAt)
 }
 
-// Cause is why a run expired.
+// Cause is the reason why a run expired.
 type Cause string
 
 const (
-	CauseTime Cause = "expired" // its lock has passed
+	CauseTime Cause = "expired" // its lock has ended
 	CauseLost Cause = "lost"    // its holder is known to be dead
 )
 
-// Expire ends a run that nobody reported on: a failure, and the step stays unsure. Where the holder
-// is dead before its time, a run in the other direction still waits for the old lock.
+// Expire ends a run that was not reported. It counts as a failure, and the step stays unsure. If the holder died before
+// the lock ended, a later run in the other direction waits until the end of the old lock. Expire returns false if the
+// run has not expired.
 func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
@@ -46,17 +47,18 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 	if cause == CauseTime && !passed || cause == CauseLost && r.LockedBy != holder {
 		return false
 	}
-	f, author := w.lapse(r, cause)
+	f, author := w.expireRun(r, cause)
 	w.fail(e, r, f, author)
-	w.touch(e)
+	w.finishEvent(e)
 	return true
 }
 
-// lapse ends a run that nobody reported on. Where its holder died before its time, the lock outlives it.
-func (w *Workset) lapse(r *row, cause Cause) (f failure, holder string) {
+// expireRun ends a run that was not reported. If its holder died before the end of the lock, the step keeps the time of
+// the lock.
+func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
 	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
 	until, holder := r.LockedUntil, r.LockedBy
-	w.land(r, perdure.OutcomeExpired)
+	w.endRun(r, perdure.OutcomeExpired)
 	if cause == CauseLost {
 		f.message = "its holder died"
 	}
@@ -66,8 +68,8 @@ func (w *Workset) lapse(r *row, cause Cause) (f failure, holder string) {
 	return f, holder
 }
 
-// OverdueNow acts on a job whose own deadline has passed, once: on the way to done the job's policy
-// turns it back or parks it, on the way back an alert tells.
+// OverdueNow acts on a job whose deadline has passed, once. A job that is being done is undone or parked, as its policy
+// says. A job that is being undone goes on, and an alert is raised. OverdueNow returns false if there is nothing to do.
 func (w *Workset) OverdueNow(id perdure.JobID) bool {
 	e := w.entry(id)
 	j := e.job
@@ -76,32 +78,32 @@ func (w *Workset) OverdueNow(id perdure.JobID) bool {
 	}
 	j.Overdue, e.dirty = true, true
 	back := ladderHas(e.plan.Definition.OnFailure, RungUndo)
-	w.note(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
+	w.addHistory(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
 	switch {
 	case j.Desired == perdure.Undone:
 		if back {
-			j.Then = false // it was to be done again: too late for that
+			j.Then = false // a restart is not redone after the deadline
 		}
-		w.alert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
+		w.raiseAlert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
 	case back:
-		w.alert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
-		w.turnLater(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
+		w.raiseAlert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
+		w.enqueueFlip(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 	default:
-		w.alert(e, "", perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
-		w.later(e, taskHalt, 0)
+		w.raiseAlert(e, "", perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
+		w.enqueue(e, taskParkActive, 0)
 	}
-	w.touch(e)
+	w.finishEvent(e)
 	return true
 }
 
-// halt parks what would move by itself. The job's alert says why.
-func (w *Workset) halt(e *entry) {
+// parkActive parks all steps that would move on without an operator. The job's alert gives the reason.
+func (w *Workset) parkActive(e *entry) {
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
 		if !r.active() {
 			continue
 		}
-		if e.plan.Steps[i].Form == ByApproval && !r.StartedAt.IsZero() { // resumed, it asks anew
+		if e.plan.Steps[i].Form == ByApproval && !r.StartedAt.IsZero() { // when it is resumed, it asks for approval again
 			r.StartedAt = time.Time{}
 			w.closeAlerts(e, r.Name, policyAuthor, perdure.AlertApproval)
 		}

@@ -14,37 +14,38 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Layer 1: every order of events in small worlds. A state is the rows of one job (without the numbers that
-// only grow) and what may be true out there; from each state every event is tried, the refused ones too.
+// These tests try every order of events in small worlds. A state is the rows of one job (without the numbers that only
+// grow) and what may be true at the receivers of its steps. From each state every event is tried, also those that must
+// be refused.
 
-// event is something that happens to a world, by name and to a step.
+// event is an event of a kind, at a step or (-1) at the job.
 type event struct {
 	name string
 	step int
 }
 
-// happening plays one event. It says whether it did anything, and whether it should have: an event that must be
-// refused is tried all the same.
-type happening struct {
-	name   string
-	each   bool // of a step
-	try    func(x *explored, i int) (did bool)
-	should func(x *explored, i int) bool // nil: the rules say
+// eventKind is a kind of event. try plays it, and reports whether it changed anything. expected reports whether it must:
+// an event that must be refused is tried all the same.
+type eventKind struct {
+	name     string
+	ofStep   bool // tried for each step, not for the job
+	try      func(x *explored, i int) (did bool)
+	expected func(x *explored, i int) bool // nil: the rules decide
 }
 
-var happenings = []happening{
+var eventKinds = []eventKind{
 	{"claim", true, claim(protocol.Claim{}), isReady},
 	{"claim with heartbeat", true, claim(protocol.Claim{Heartbeat: tick / 2}), isReady},
 	{"claim by another agent", true, claim(protocol.Claim{Agent: "other"}), never},
-	{"done", true, answer(protocol.Report{Outcome: perdure.OutcomeDone}), isOut},
-	{"done with output", true, answer(protocol.Report{Outcome: perdure.OutcomeDone, Output: []byte(`1`)}), isOut},
-	{"done with a bad output", true, answer(protocol.Report{Outcome: perdure.OutcomeDone, Output: []byte(`"bad"`)}), isOut},
-	{"failed", true, answer(protocol.Report{Outcome: perdure.OutcomeFailed}), isOut},
-	{"failed without effect", true, answer(protocol.Report{Outcome: perdure.OutcomeFailed, Effect: protocol.EffectNone}), isOut},
-	{"rejected", true, answer(protocol.Report{Outcome: perdure.OutcomeRejected}), isOut},
-	{"rejected without effect", true, answer(protocol.Report{Outcome: perdure.OutcomeRejected, Effect: protocol.EffectNone}), isOut},
-	{"returned", true, answer(protocol.Report{Outcome: perdure.OutcomeReturned}), isOut},
-	{"cut short", true, answer(protocol.Report{Outcome: perdure.OutcomeReturned, Effect: protocol.EffectUnknown}), isOut},
+	{"done", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeDone}), isInFlight},
+	{"done with output", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeDone, Output: []byte(`1`)}), isInFlight},
+	{"done with a bad output", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeDone, Output: []byte(`"bad"`)}), isInFlight},
+	{"failed", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeFailed}), isInFlight},
+	{"failed without effect", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeFailed, Effect: protocol.EffectNone}), isInFlight},
+	{"rejected", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeRejected}), isInFlight},
+	{"rejected without effect", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeRejected, Effect: protocol.EffectNone}), isInFlight},
+	{"returned", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeReturned}), isInFlight},
+	{"cut short", true, reportEvent(protocol.Report{Outcome: perdure.OutcomeReturned, Effect: protocol.EffectUnknown}), isInFlight},
 	{"answered by another holder", true, func(x *explored, i int) bool {
 		res, c := x.reportAs(i, "thief", protocol.Report{Run: x.steps[i].Run, Outcome: perdure.OutcomeDone})
 		return x.refused(res, c, x.steps[i].Phase != perdure.Running && x.steps[i].Outcome == perdure.OutcomeDone)
@@ -57,40 +58,44 @@ var happenings = []happening{
 		res, c := x.reportAs(i, "host", protocol.Report{Run: x.steps[i].Run + 1, Outcome: perdure.OutcomeDone})
 		return x.refused(res, c, false)
 	}, never},
-	{"doubled report", true, again, nil},
-	{"late or second answer", true, otherwise, never},
-	{"heartbeat", true, heartbeat, isOut},
-	{"expired", true, func(x *explored, i int) bool { ok, c := x.expireAs(i, "", CauseTime); return x.took(ok, c) }, hasLapsed},
-	{"holder lost", true, lose, isRunning},
-	{"another holder lost", true, func(x *explored, i int) bool { ok, c := x.expireAs(i, "other", CauseLost); return x.took(ok, c) }, never},
-	{"due", true, func(x *explored, i int) bool { ok, c := x.dueAt(i); return x.took(ok, c) }, isDue},
-	{"overdue", false, func(x *explored, _ int) bool { ok, c := x.overdue(); return x.took(ok, c) }, isOverdue},
-	{"time", false, pass, nil},
-	{"undo", false, act(perdure.Act{Verb: perdure.VerbUndo}), nil},
-	{"redo", false, act(perdure.Act{Verb: perdure.VerbRedo}), nil},
-	{"resume", false, act(perdure.Act{Verb: perdure.VerbResume}), nil},
-	{"resume step", true, act(perdure.Act{Verb: perdure.VerbResume}), isParked},
-	{"give up", false, act(perdure.Act{Verb: perdure.VerbGiveUp}), nil},
-	{"settle as done", true, act(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done)}), nil},
-	{"settle as done with output", true, act(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done), Output: []byte(`1`)}), nil},
-	{"settle as undone", true, act(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Undone)}), nil},
-	{"skip", true, act(perdure.Act{Verb: perdure.VerbSkip}), nil},
-	{"edit", true, act(perdure.Act{Verb: perdure.VerbEdit, Input: []byte(`"other"`)}), nil},
-	{"edit with a new key", true, act(perdure.Act{Verb: perdure.VerbEdit, NewKey: true}), nil},
+	{"doubled report", true, repeatReport, nil},
+	{"late or second answer", true, reportOtherOutcome, never},
+	{"heartbeat", true, heartbeat, isInFlight},
+	{"expired", true, func(x *explored, i int) bool { ok, c := x.expireAs(i, "", CauseTime); return x.checkChanges(ok, c) }, hasExpired},
+	{"holder lost", true, loseHolder, isRunning},
+	{"another holder lost", true, func(x *explored, i int) bool {
+		ok, c := x.expireAs(i, "other", CauseLost)
+		return x.checkChanges(ok, c)
+	}, never},
+	{"due", true, func(x *explored, i int) bool { ok, c := x.dueAt(i); return x.checkChanges(ok, c) }, isDue},
+	{"overdue", false, func(x *explored, _ int) bool { ok, c := x.overdue(); return x.checkChanges(ok, c) }, isOverdue},
+	{"time", false, passTime, nil},
+	{"undo", false, operatorAct(perdure.Act{Verb: perdure.VerbUndo}), nil},
+	{"redo", false, operatorAct(perdure.Act{Verb: perdure.VerbRedo}), nil},
+	{"resume", false, operatorAct(perdure.Act{Verb: perdure.VerbResume}), nil},
+	{"resume step", true, operatorAct(perdure.Act{Verb: perdure.VerbResume}), isParked},
+	{"give up", false, operatorAct(perdure.Act{Verb: perdure.VerbGiveUp}), nil},
+	{"settle as done", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done)}), nil},
+	{"settle as done with output", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done), Output: []byte(`1`)}), nil},
+	{"settle as undone", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Undone)}), nil},
+	{"skip", true, operatorAct(perdure.Act{Verb: perdure.VerbSkip}), nil},
+	{"edit", true, operatorAct(perdure.Act{Verb: perdure.VerbEdit, Input: []byte(`"other"`)}), nil},
+	{"edit with a new key", true, operatorAct(perdure.Act{Verb: perdure.VerbEdit, NewKey: true}), nil},
 }
 
-// explored is a world with what may be true of the far side, step by step.
+// explored is a world, and for each step what may be true at its receiver.
 type explored struct {
 	world
-	far []far
+	receivers []receiverState
 }
 
-// far is what may be so out there: that the step has not acted (bit 0), that it has (bit 1); before the latest
-// run; and until when runs in flight, whose holders died, may still act.
-type far struct {
-	may, before uint8
-	zombie      [2]time.Time
-	hand        bool // a person said so, and a person may say what is out of order
+// receiverState is what may be true at the receiver of a step. possible has a bit (see maybeUndone, maybeDone) for each
+// state that the receiver may be in; possibleBefore is possible before the latest run. zombieUntil is the time, for each
+// direction, until which runs whose holders died may still act.
+type receiverState struct {
+	possible, possibleBefore uint8
+	zombieUntil              [2]time.Time
+	setByOperator            bool // set by an operator, who may ignore the order
 }
 
 const (
@@ -106,10 +111,10 @@ func isParked(x *explored, i int) bool  { return x.steps[i].Phase == perdure.Par
 func isReady(x *explored, i int) bool {
 	return x.steps[i].Phase == perdure.Ready && !(x.job.Desired == perdure.Done && !x.job.CompleteBy.IsZero() && !x.now.Before(x.job.CompleteBy))
 }
-func isOut(x *explored, i int) bool {
+func isInFlight(x *explored, i int) bool {
 	return isRunning(x, i) && x.now.Before(x.steps[i].LockedUntil)
 }
-func hasLapsed(x *explored, i int) bool { return isRunning(x, i) && !isOut(x, i) }
+func hasExpired(x *explored, i int) bool { return isRunning(x, i) && !isInFlight(x, i) }
 func isDue(x *explored, i int) bool {
 	s := x.steps[i]
 	return s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !s.AvailableAt.After(x.now)
@@ -119,9 +124,9 @@ func isOverdue(x *explored, _ int) bool {
 	return !j.AtRest() && !j.Overdue && !j.CompleteBy.IsZero() && !j.CompleteBy.After(x.now)
 }
 
-func (x *explored) took(ok bool, c *Changes) bool {
+func (x *explored) checkChanges(ok bool, c *Changes) bool {
 	if ok == c.Empty() {
-		x.t.Fatalf("took: %v, and the changes are %+v", ok, *c)
+		x.t.Fatalf("changed: %v, but the changes are %+v", ok, *c)
 	}
 	return ok
 }
@@ -139,18 +144,18 @@ func claim(req protocol.Claim) func(*explored, int) bool {
 		job := *x.job
 		run, c := x.claimAs(i, req)
 		if run == nil {
-			return x.took(!c.Empty(), c) // an expression that failed is something, too
+			return x.checkChanges(!c.Empty(), c) // an expression that failed changes the step too
 		}
-		x.orderly(&job, &was, run)
-		f := &x.far[i]
-		f.before, f.hand = f.may, f.hand && run.Direction == perdure.Undo
-		f.may |= poleBit(run.Direction)
+		x.checkDispatch(&job, &was, run)
+		f := &x.receivers[i]
+		f.possibleBefore, f.setByOperator = f.possible, f.setByOperator && run.Direction == perdure.Undo
+		f.possible |= poleBit(run.Direction)
 		return true
 	}
 }
 
-// orderly: I4, I6, I9, I10, as the far side sees them when a run is dispatched.
-func (x *explored) orderly(job *Job, was *Step, run *perdure.Run) {
+// checkDispatch checks I4, I6, I9 and I10 from the receiver's view when a run is dispatched.
+func (x *explored) checkDispatch(job *Job, was *Step, run *perdure.Run) {
 	s := x.steps[was.Index]
 	if run.Number != was.Run+1 || s.Run != run.Number {
 		x.t.Fatalf("I6: run %d came after run %d", run.Number, was.Run)
@@ -161,47 +166,47 @@ func (x *explored) orderly(job *Job, was *Step, run *perdure.Run) {
 		x.t.Fatalf("I4: key %s became %s within a turn", was.Key(), run.Key)
 	case turned && run.Key == was.Key():
 		x.t.Fatalf("I4: key %s in both directions", run.Key)
-	case turned && run.Direction == perdure.Do && (was.Current != perdure.Undone || x.far[was.Index].may != maybeUndone):
-		x.t.Fatalf("I4: done under a new key from %s", was.Current)
+	case turned && run.Direction == perdure.Do && (was.Current != perdure.Undone || x.receivers[was.Index].possible != maybeUndone):
+		x.t.Fatalf("I4: do run under a new key from %s", was.Current)
 	case run.Direction == perdure.Undo && run.DoKey == run.Key:
-		x.t.Fatalf("I4: undone under the key of the do")
-	case x.now.Before(x.far[was.Index].zombie[1-run.Direction]):
-		x.t.Fatalf("I10: let out to %s while an earlier run may act the other way", run.Direction)
+		x.t.Fatalf("I4: undo run under the key of the do")
+	case x.now.Before(x.receivers[was.Index].zombieUntil[1-run.Direction]):
+		x.t.Fatalf("I10: dispatched to %s while an earlier run may still act in the other direction", run.Direction)
 	}
 	for i := range x.plan.Steps {
 		o := x.steps[i]
 		switch {
 		case run.Direction == perdure.Do && x.comesAfter(was.Index, i):
 			if slices.Contains(x.plan.Steps[was.Index].After, i) && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
-				x.t.Fatalf("I9: %s is dispatched, and %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
+				x.t.Fatalf("I9: %s is dispatched, but %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
 			}
 		case run.Direction == perdure.Undo && x.comesAfter(i, was.Index):
-			if x.far[i].hand {
+			if x.receivers[i].setByOperator {
 				continue
 			}
 			if o.Phase == perdure.Running || job.Desired == perdure.Undone && (o.Phase != perdure.Settled || o.Current != perdure.Undone) {
-				x.t.Fatalf("I10: %s is undone, and %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
+				x.t.Fatalf("I10: %s is undone, but %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
 			}
 		}
 	}
 }
 
-// comesAfter says whether step i comes after step j, over any number of steps.
+// comesAfter reports whether step i comes after step j, directly or not.
 func (w *world) comesAfter(i, j int) bool {
 	return slices.ContainsFunc(w.plan.Steps[i].After, func(a int) bool { return a == j || w.comesAfter(a, j) })
 }
 
-func answer(rep protocol.Report) func(*explored, int) bool {
+func reportEvent(rep protocol.Report) func(*explored, int) bool {
 	return func(x *explored, i int) bool {
 		s := x.steps[i]
-		out := isOut(x, i)
+		out := isInFlight(x, i)
 		rep := rep
 		rep.Run = s.Run
-		if string(rep.Output) == `1` { // unlike those of other runs
+		if string(rep.Output) == `1` { // make it different from those of other runs
 			rep.Output = fmt.Appendf(nil, `"%s of run %d"`, s.Name, s.Run)
 		}
 		if s.Run == 0 || !isRunning(x, i) {
-			return false // doubled, late and second answers are tried apart
+			return false // repeated, late and contradicting reports are event kinds of their own
 		}
 		res, c := x.reportAs(i, "host", rep)
 		if !out {
@@ -210,18 +215,18 @@ func answer(rep protocol.Report) func(*explored, int) bool {
 			}
 			return x.refused(res, c, false)
 		}
-		f := &x.far[i]
+		f := &x.receivers[i]
 		switch {
 		case rep.Outcome == perdure.OutcomeDone:
-			f.may = poleBit(s.Direction)
+			f.possible = poleBit(s.Direction)
 		case rep.Effect == protocol.EffectNone || rep.Outcome == perdure.OutcomeReturned && rep.Effect == "":
-			f.may = f.before
+			f.possible = f.possibleBefore
 		}
-		return x.took(res.Accepted, c)
+		return x.checkChanges(res.Accepted, c)
 	}
 }
 
-func again(x *explored, i int) bool {
+func repeatReport(x *explored, i int) bool {
 	s := x.steps[i]
 	if s.Phase == perdure.Running || s.Outcome == perdure.NoOutcome || s.Outcome == perdure.OutcomeExpired {
 		return false
@@ -231,7 +236,7 @@ func again(x *explored, i int) bool {
 	return true
 }
 
-func otherwise(x *explored, i int) bool {
+func reportOtherOutcome(x *explored, i int) bool {
 	s := x.steps[i]
 	if s.Phase == perdure.Running || s.Run == 0 {
 		return false
@@ -254,31 +259,31 @@ func otherwise(x *explored, i int) bool {
 
 func heartbeat(x *explored, i int) bool {
 	s := x.steps[i]
-	res, c := x.beat(i, "host", s.Run)
-	if out := isOut(x, i); out != (res.Reason == "" || res.Reason == string(perdure.VerbUndo)) || !out && !c.Empty() {
-		x.t.Fatalf("a heartbeat of a run that is out: %v, got %+v", out, res)
+	res, c := x.heartbeat(i, "host", s.Run)
+	if out := isInFlight(x, i); out != (res.Reason == "" || res.Reason == string(perdure.VerbUndo)) || !out && !c.Empty() {
+		x.t.Fatalf("heartbeat, run in flight: %v, got %+v", out, res)
 	}
-	return isOut(x, i) && res.Reason != "late"
+	return isInFlight(x, i) && res.Reason != "late"
 }
 
-func lose(x *explored, i int) bool {
+func loseHolder(x *explored, i int) bool {
 	s := *x.steps[i]
 	ok, c := x.expireAs(i, "host", CauseLost)
-	if ok && s.LockedUntil.After(x.far[i].zombie[s.Direction]) {
-		x.far[i].zombie[s.Direction] = s.LockedUntil
+	if ok && s.LockedUntil.After(x.receivers[i].zombieUntil[s.Direction]) {
+		x.receivers[i].zombieUntil[s.Direction] = s.LockedUntil
 	}
-	return x.took(ok, c)
+	return x.checkChanges(ok, c)
 }
 
-func pass(x *explored, _ int) bool {
-	at, ok := x.next()
+func passTime(x *explored, _ int) bool {
+	at, ok := x.nextTime()
 	if ok {
 		x.now = at
 	}
 	return ok
 }
 
-func act(a perdure.Act) func(*explored, int) bool {
+func operatorAct(a perdure.Act) func(*explored, int) bool {
 	return func(x *explored, i int) bool {
 		a := a
 		if i >= 0 {
@@ -302,68 +307,70 @@ func act(a perdure.Act) func(*explored, int) bool {
 			return false
 		}
 		if a.Verb == perdure.VerbSettle {
-			x.far[i] = far{may: 1 << *a.As, before: 1 << *a.As, hand: true, zombie: x.far[i].zombie}
+			x.receivers[i] = receiverState{possible: 1 << *a.As, possibleBefore: 1 << *a.As, setByOperator: true, zombieUntil: x.receivers[i].zombieUntil}
 		}
 		if a.NewKey {
-			x.far[i] = far{may: maybeUndone, before: maybeUndone}
+			x.receivers[i] = receiverState{possible: maybeUndone, possibleBefore: maybeUndone}
 		}
 		return true
 	}
 }
 
-// truthful: what the rows say of a step is what may be so out there (I5, I10, I11).
-func (x *explored) truthful() {
+// checkCurrent checks that the recorded state of each step is possible at its receiver (I5, I10, I11).
+func (x *explored) checkCurrent() {
 	for i, s := range x.steps {
-		ps, may := &x.plan.Steps[i], x.far[i].may
+		ps, may := &x.plan.Steps[i], x.receivers[i].possible
 		switch {
 		case ps.Form != ByAgent:
 		case s.Current == perdure.Undone && may != maybeUndone && ps.Undo != nil:
-			x.t.Fatalf("I10: step %s says undone, and may have acted", s.Name)
+			x.t.Fatalf("I10: step %s is undone, but may have acted", s.Name)
 		case s.Current == perdure.Done && may != maybeDone:
-			x.t.Fatalf("I11: step %s says done, and may not have acted", s.Name)
+			x.t.Fatalf("I11: step %s is done, but may not have acted", s.Name)
 		}
 		if ps.Undo == nil && s.Current == perdure.Undone {
-			x.far[i] = far{may: maybeUndone, before: maybeUndone}
+			x.receivers[i] = receiverState{possible: maybeUndone, possibleBefore: maybeUndone}
 		}
 	}
 }
 
-// reasonable: every step that is not settled has a reason, and one that is not ready has another than those of the ready.
-func (x *explored) reasonable() {
+// checkReasons checks that every unsettled step has a reason, and that a step that is not ready has none of the reasons
+// of ready steps.
+func (x *explored) checkReasons() {
 	for _, s := range x.steps {
 		r := Why(x.job, s, x.plan, func(i int) bool { return x.steps[i].Phase != perdure.Settled }, &Facts{Now: x.now})
 		switch {
 		case s.Phase == perdure.Settled:
 			if r != nil {
-				x.t.Fatalf("%s is settled, and why: %s", s.Name, r.Text)
+				x.t.Fatalf("%s is settled, but has a reason: %s", s.Name, r.Text)
 			}
 		case r == nil || r.Text == "":
 			x.t.Fatalf("no reason for %s, which is %s", s.Name, s.Phase)
 		case s.Phase != perdure.Ready && slices.Contains([]perdure.ReasonKind{perdure.WhyNoAgent, perdure.WhyAgentBusy, perdure.WhyLimit, perdure.WhyDeadline}, r.Kind):
 			x.t.Fatalf("%s is %s because of %s", s.Name, s.Phase, r.Kind)
 		case r.Kind == perdure.WhyAfterSteps && len(r.Steps) == 0:
-			x.t.Fatalf("%s waits for nobody", s.Name)
+			x.t.Fatalf("%s waits for no step", s.Name)
 		}
 	}
 }
 
-// still: a job at its end changes by an operator's undo or redo alone (I3).
-func (x *explored) still(before *world, name string) {
+// checkSettledUnchanged checks that only undo and redo change a settled job (I3).
+func (x *explored) checkSettledUnchanged(before *world, name string) {
 	if before.job != nil && before.job.Phase == perdure.Settled && name != "undo" && name != "redo" && x.job != before.job {
-		x.t.Fatalf("I3: %s changed a job that was settled", name)
+		x.t.Fatalf("I3: %s changed a settled job", name)
 	}
 }
 
-// ——— the walk ———
+// The search through all states.
 
-// small is a world to walk through: a definition, the acts that its operators may do, and how many states it has at most.
-type small struct {
+// smallWorld is a world to search: a definition, the event kinds to try beside the usual ones (their names, separated by
+// commas), and an upper bound of the number of states.
+type smallWorld struct {
 	definition string
-	acts       string // names of happenings that are not tried otherwise, by comma
+	acts       string // names of event kinds, separated by commas
 	states     int
 }
 
-var walks = []small{
+var smallWorlds = []smallWorld{
 	{"a undo attempts 2", refusals + "undo,redo,edit,edit with a new key,resume step,claim with heartbeat,heartbeat,returned,cut short,rejected,rejected without effect,holder lost,give up", 20_000},
 	{"a undo or alert:ops,wait:2", refusals + "undo,redo,resume,skip,rejected,settle as done,settle as undone", 20_000},
 	{"onFailure undo; a undo; b after a undo", refusals + "undo,redo,resume", 20_000},
@@ -389,46 +396,46 @@ var walks = []small{
 	{"onFailure restart:1,undo; within 30s; a undo; b after a", "redo,resume", 20_000},
 }
 
-// wide are walked through where PERDURE_WIDE is set: minutes.
-var wide = []small{
+// wideWorlds are searched only if PERDURE_WIDE is set. This takes minutes.
+var wideWorlds = []smallWorld{
 	{"onFailure undo; a undo; b after a undo; c after a undo; d after b c undo", "undo,redo,holder lost,resume", 400_000},
 	{"a undo; b after a undo; c after b", "undo,redo,settle as undone,skip,resume step", 400_000},
 	{"onFailure restart:1; a undo; b after a undo; c after a", "undo,redo,resume", 400_000},
 	{"within 30s; a undo attempts 2; b after a undo", "undo,resume,resume step,settle as undone", 400_000},
 }
 
-// always are tried in every world, refusals in some: they lead nowhere.
+// alwaysTried are tried in every world, refusals only in some: they do not lead to another state.
 const (
-	always   = "claim,done,failed,failed without effect,expired,due,overdue,time"
-	refusals = "stale report,unknown report,doubled report,late or second answer,answered by another holder," +
+	alwaysTried = "claim,done,failed,failed without effect,expired,due,overdue,time"
+	refusals    = "stale report,unknown report,doubled report,late or second answer,answered by another holder," +
 		"claim by another agent,another holder lost,"
 )
 
 func TestEveryOrderOfEvents(t *testing.T) { // I3 to I12, L1; F018 F025 F042 F044 F045 F046 F056 F057 F066 F084 F087 F090 F093 F094 F096
 	succeeded := map[string]int{}
 	states, events := 0, 0
-	all := walks
+	all := smallWorlds
 	if os.Getenv("PERDURE_WIDE") != "" {
-		all = slices.Concat(walks, wide)
+		all = slices.Concat(smallWorlds, wideWorlds)
 	}
 	for _, s := range all {
 		t.Run(s.definition, func(t *testing.T) {
 			began := time.Now()
-			walk := &walk{t: t, small: s, known: map[uint64]int32{}, did: succeeded}
+			walk := &walk{t: t, smallWorld: s, known: map[uint64]int32{}, succeeded: succeeded}
 			walk.run()
 			t.Logf("%6d states, %7d events, %s", len(walk.parents), walk.events, time.Since(began).Round(time.Millisecond))
 			states, events = states+len(walk.parents), events+walk.events
 		})
 	}
 	t.Logf("%d states, %d events; succeeded: %v", states, events, succeeded)
-	for _, h := range happenings {
-		if succeeded[h.name] == 0 && (h.should == nil || !isNever(h)) && !t.Failed() {
+	for _, h := range eventKinds {
+		if succeeded[h.name] == 0 && (h.expected == nil || !isNever(h)) && !t.Failed() {
 			t.Errorf("%q never succeeded", h.name)
 		}
 	}
 }
 
-func isNever(h happening) bool {
+func isNever(h eventKind) bool {
 	switch h.name {
 	case "claim by another agent", "answered by another holder", "stale report", "unknown report", "late or second answer", "another holder lost":
 		return true
@@ -437,40 +444,40 @@ func isNever(h happening) bool {
 }
 
 type walk struct {
-	small
-	t       *testing.T
-	known   map[uint64]int32
-	parents []int32
-	by      []event
-	fair    []int32 // where each state goes when nothing fails any more; -1: at rest
-	queue   []*explored
-	events  int
-	did     map[string]int
-	seed    maphash.Seed
-	buf     []byte
-	playing []event // for the message of a failure
+	smallWorld
+	t         *testing.T
+	known     map[uint64]int32
+	parents   []int32
+	by        []event
+	fair      []int32 // the next state if nothing fails any more; -1: parked or settled
+	queue     []*explored
+	events    int
+	succeeded map[string]int
+	seed      maphash.Seed
+	buf       []byte
+	playing   []event // for the message of a failure
 }
 
 func (k *walk) run() {
 	k.seed = maphash.MakeSeed()
 	x := &explored{world: *newWorld(k.t, k.definition)}
-	x.t = &teller{TB: k.t, walk: k}
-	x.partial = true
-	x.accept()
-	x.far = make([]far, len(x.steps))
-	for i := range x.far {
-		x.far[i].may = maybeUndone
+	x.t = &failureReporter{TB: k.t, walk: k}
+	x.loadOnDemand = true
+	x.submitPlan()
+	x.receivers = make([]receiverState, len(x.steps))
+	for i := range x.receivers {
+		x.receivers[i].possible = maybeUndone
 	}
-	k.meet(x, -1, event{"submit", -1})
-	menu := k.menu()
+	k.visit(x, -1, event{"submit", -1})
+	menu := k.eventsToTry()
 	for n := 0; n < len(k.queue); n++ {
 		from := k.queue[n]
 		k.queue[n] = nil
-		fair := k.fairly(from)
+		fair := k.fairEvent(from)
 		k.fair = append(k.fair, -1)
 		for _, h := range menu {
 			steps := []int{-1}
-			if h.each {
+			if h.ofStep {
 				steps = steps[:0]
 				for i := range from.steps {
 					steps = append(steps, i)
@@ -485,18 +492,18 @@ func (k *walk) run() {
 			}
 		}
 		if fair.name != "" && k.fair[n] < 0 {
-			k.fail(int32(n), fair, "what should move it did nothing")
+			k.fail(int32(n), fair, "the event that should move the state on changed nothing")
 		}
 		if len(k.parents) > k.states {
 			k.t.Fatalf("more than %d states", k.states)
 		}
 	}
-	k.everyStateComesToRest()
+	k.checkTermination()
 }
 
-func (k *walk) menu() (menu []happening) {
-	acts := strings.Split(always+","+k.acts, ",")
-	for _, h := range happenings {
+func (k *walk) eventsToTry() (menu []eventKind) {
+	acts := strings.Split(alwaysTried+","+k.acts, ",")
+	for _, h := range eventKinds {
 		if slices.Contains(acts, h.name) {
 			menu = append(menu, h)
 		}
@@ -504,34 +511,34 @@ func (k *walk) menu() (menu []happening) {
 	return menu
 }
 
-// try plays one event from a state and returns the state that it leads to; -1 where nothing happened.
-func (k *walk) try(from *explored, id int32, h happening, ev event) int32 {
+// try plays one event in a state, and returns the next state; -1 if nothing changed.
+func (k *walk) try(from *explored, id int32, h eventKind, ev event) int32 {
 	k.playing = append(k.playing[:0], event{fmt.Sprint(id), -2}, ev)
 	x := *from
-	x.far = slices.Clone(from.far)
+	x.receivers = slices.Clone(from.receivers)
 	did := h.try(&x, ev.step)
 	k.events++
-	if h.should != nil && did != h.should(from, ev.step) {
-		x.t.Fatalf("did something: %v, and should have: %v", did, !did)
+	if h.expected != nil && did != h.expected(from, ev.step) {
+		x.t.Fatalf("changed something: %v, want %v", did, !did)
 	}
 	if !did {
 		if x.job != from.job || x.now != from.now || !slices.Equal(x.steps, from.steps) {
-			x.t.Fatalf("what was refused changed something")
+			x.t.Fatalf("a refused event changed something")
 		}
 		return -1
 	}
-	k.did[h.name]++
-	x.still(&from.world, h.name)
-	if id := k.meet(&x, id, ev); id >= 0 {
+	k.succeeded[h.name]++
+	x.checkSettledUnchanged(&from.world, h.name)
+	if id := k.visit(&x, id, ev); id >= 0 {
 		return id
 	}
 	return -1
 }
 
-// meet gives a state its number, and checks it when it is new.
-func (k *walk) meet(x *explored, parent int32, by event) int32 {
-	x.past, x.runs = nil, nil
-	x.truthful()
+// visit returns the number of a state. A new state is checked and queued.
+func (k *walk) visit(x *explored, parent int32, by event) int32 {
+	x.history, x.runs = nil, nil
+	x.checkCurrent()
 	sum := maphash.Bytes(k.seed, k.encode(x))
 	if id, ok := k.known[sum]; ok {
 		return id
@@ -542,20 +549,20 @@ func (k *walk) meet(x *explored, parent int32, by event) int32 {
 	for _, f := range CheckJob(x.job, x.plan, x.steps, x.alerts, x.now) {
 		x.t.Fatalf("%s: step %q: %s", f.Rule, f.Step, f.Message)
 	}
-	x.reasonable()
+	x.checkReasons()
 	k.queue = append(k.queue, x)
 	return id
 }
 
-// fairly is the one event that moves a state on when all goes well; none at rest.
-func (k *walk) fairly(x *explored) event {
+// fairEvent returns the event that moves a state on if nothing fails; none if the job is parked or settled.
+func (k *walk) fairEvent(x *explored) event {
 	if isOverdue(x, -1) {
 		return event{"overdue", -1}
 	}
 	for _, m := range []struct {
 		name string
 		is   func(*explored, int) bool
-	}{{"expired", hasLapsed}, {"due", isDue}, {"claim", isReady}, {"done", isOut}} {
+	}{{"expired", hasExpired}, {"due", isDue}, {"claim", isReady}, {"done", isInFlight}} {
 		for i := range x.steps {
 			if m.is(x, i) {
 				return event{m.name, i}
@@ -568,8 +575,8 @@ func (k *walk) fairly(x *explored) event {
 	return event{"time", -1}
 }
 
-// everyStateComesToRest is L1: from any state, when nothing fails any more, the job comes to rest.
-func (k *walk) everyStateComesToRest() {
+// checkTermination checks L1: from any state, if nothing fails any more, the job becomes parked or settled.
+func (k *walk) checkTermination() {
 	const unknown, walking, rests = 0, 1, 2
 	mark := make([]uint8, len(k.fair))
 	for start := range k.fair {
@@ -584,7 +591,7 @@ func (k *walk) everyStateComesToRest() {
 			at = k.fair[at]
 		}
 		if k.fair[at] >= 0 && mark[at] == walking {
-			k.fail(at, event{}, "L1: it goes round for ever")
+			k.fail(at, event{}, "L1: the job never becomes parked or settled")
 		}
 		for _, id := range path {
 			mark[id] = rests
@@ -592,8 +599,8 @@ func (k *walk) everyStateComesToRest() {
 	}
 }
 
-// encode writes what of a state the future depends on: numbers that only grow are left out, times are
-// relative, and one that has passed is like another.
+// encode returns everything in a state that determines its future. Numbers that only grow are left out, times are
+// relative, and all times that have passed are equal.
 func (k *walk) encode(x *explored) []byte {
 	b := k.buf[:0]
 	flag := func(vs ...bool) {
@@ -643,13 +650,13 @@ func (k *walk) encode(x *explored) []byte {
 		if x.plan.Steps[i].Form != ByAgent && s.Phase != perdure.Settled {
 			rel(s.StartedAt)
 		}
-		f := &x.far[i]
-		b = append(b, f.may)
-		flag(f.hand)
+		f := &x.receivers[i]
+		b = append(b, f.possible)
+		flag(f.setByOperator)
 		if s.Phase == perdure.Running {
-			b = append(b, f.before)
+			b = append(b, f.possibleBefore)
 		}
-		for _, z := range f.zombie {
+		for _, z := range f.zombieUntil {
 			flag(z.After(x.now))
 			if z.After(x.now) {
 				rel(z)
@@ -666,13 +673,13 @@ func (k *walk) encode(x *explored) []byte {
 	return b
 }
 
-// teller ends a failure with the way that led to it.
-type teller struct {
+// failureReporter adds the events that led to a failure to its message.
+type failureReporter struct {
 	testing.TB
 	walk *walk
 }
 
-func (t *teller) Fatalf(format string, args ...any) {
+func (t *failureReporter) Fatalf(format string, args ...any) {
 	t.TB.Helper()
 	var id int32
 	fmt.Sscan(t.walk.playing[0].name, &id)

@@ -7,28 +7,28 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// CheckJob says what is wrong with the rows of one job, all of them, at the time now: its counts, its
-// phases, the order of its steps, and that something or somebody will look at every step that is not
-// settled. open are its open alerts. Nothing is ever wrong unless the rules or a store are.
+// CheckJob returns what is inconsistent in the rows of one job at the time now: its counts, its phases, the order of its
+// steps, and whether every unsettled step will be moved on by a time, an agent, a neighbour or an operator. steps are
+// all steps of the job, open are its open alerts. A finding is always a bug of the rules or of a store.
 func CheckJob(j *Job, plan *Plan, steps []*Step, open []Alert, now time.Time) []Finding {
 	c := check{job: j, plan: plan, steps: steps, now: now, alerts: make(map[alertOf]bool, len(open))}
 	for _, a := range open {
 		c.alerts[alertOf{a.Step, a.Kind}] = true
 	}
 	if len(steps) != len(plan.Steps) {
-		c.find("", "I1", "%d of %d steps are there", len(steps), len(plan.Steps))
+		c.add("", "I1", "%d of %d steps exist", len(steps), len(plan.Steps))
 		return c.found
 	}
 	for _, s := range steps {
 		c.step(s)
 	}
 	c.counts()
-	c.ofJob()
-	c.ofAlerts(open)
+	c.jobRow()
+	c.openAlerts(open)
 	return c.found
 }
 
-// Finding is what a consistency check found wrong.
+// Finding is one inconsistency that a check has found.
 type Finding struct {
 	Job     perdure.JobID `json:"job"`
 	Step    string        `json:"step,omitempty"`
@@ -50,52 +50,53 @@ type alertOf struct {
 	kind perdure.AlertKind
 }
 
-func (c *check) find(step, rule, format string, args ...any) {
+func (c *check) add(step, rule, format string, args ...any) {
 	c.found = append(c.found, Finding{Job: c.job.ID, Step: step, Rule: rule, Message: fmt.Sprintf(format, args...)})
 }
 
-// not finds it wrong that ok is false.
-func (c *check) not(ok bool, s *Step, rule, message string) {
+// require adds a finding unless ok.
+func (c *check) require(ok bool, s *Step, rule, message string) {
 	if !ok {
-		c.find(s.Name, rule, "%s (%s, desired %s, %s, run %d)", message, s.Current, s.Desired, s.Phase, s.Run)
+		c.add(s.Name, rule, "%s (%s, desired %s, %s, run %d)", message, s.Current, s.Desired, s.Phase, s.Run)
 	}
 }
 
 func (c *check) step(s *Step) {
-	c.not(s.Desired == c.job.Desired, s, "I11", "desires other than its job")
-	c.not(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, and its job is not")
-	c.run(s)
+	c.require(s.Desired == c.job.Desired, s, "I11", "its desired state is not that of its job")
+	c.require(!s.GivenUp || c.job.GivenUp(), s, "I3", "given up, but its job is not")
+	c.runFields(s)
 	c.order(s)
 	switch s.Phase {
 	case perdure.Settled:
-		c.not(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled as what is not desired")
+		c.require(s.Current == s.Desired || s.Skipped && s.Desired == perdure.Done || s.GivenUp, s, "I11", "settled, but current is not desired")
 	case perdure.Waiting:
 		c.waiting(s)
 	case perdure.Ready:
 		c.ready(s)
 	case perdure.Parked:
-		c.not(c.alerts[alertOf{s.Name, perdure.AlertParked}] || c.alerts[alertOf{"", perdure.AlertParked}], s, "L1", "parked without an open alert")
+		c.require(c.alerts[alertOf{s.Name, perdure.AlertParked}] || c.alerts[alertOf{"", perdure.AlertParked}], s, "L1", "parked without an open alert")
 	}
 }
 
-// run: the numbers, the locks and the outcome of the latest run go together.
-func (c *check) run(s *Step) {
+// runFields checks that the number, the locks and the outcome of the latest run agree.
+func (c *check) runFields(s *Step) {
 	running := s.Phase == perdure.Running
-	c.not(s.Run >= 0 && s.Turn >= 1, s, "I6", "run or turn below its first")
-	c.not(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "marks of a run, and none was dispatched")
-	c.not(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "undone in the turn that it was done in")
-	c.not(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "an outcome while it runs, or none after it")
-	c.not(running == (s.LockedBy != ""), s, "I6", "held while it does not run, or not held while it does")
-	c.not(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, and no run was dispatched")
+	c.require(s.Run >= 0 && s.Turn >= 1, s, "I6", "run below 0 or turn below 1")
+	c.require(s.Run > 0 || s.Direction == perdure.Do && s.Outcome == perdure.NoOutcome && s.LockedUntil.IsZero(), s, "I6", "fields of a run are set, but none was dispatched")
+	c.require(s.Direction == perdure.Do || s.Turn > 1, s, "I4", "an undo in the first turn")
+	c.require(s.Run == 0 || running == (s.Outcome == perdure.NoOutcome), s, "I8", "has an outcome while it runs, or none after it")
+	c.require(running == (s.LockedBy != ""), s, "I6", "has a holder while it does not run, or none while it runs")
+	c.require(s.Current != perdure.Unsure || s.Run > 0, s, "I10", "unsure, but no run was dispatched")
 	if running {
-		c.not(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "dispatched, and not unsure or of no agent")
-		c.not(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked for longer than it has")
+		c.require(s.Current == perdure.Unsure && s.Agent != "", s, "I6", "running, but not unsure or without an agent")
+		c.require(!s.LockedUntil.IsZero() && !s.LockedUntil.After(s.CompleteBy), s, "I7", "locked past its deadline")
 	} else {
-		c.not(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "what is left of a run's locks")
+		c.require(s.CompleteBy.IsZero() && s.Request == "" && s.Heartbeat == 0, s, "I6", "fields of a run's lock are set, but it does not run")
 	}
 }
 
-// order: in either direction a step comes after all that it waits for. What is given up is left as it was.
+// order checks that a step moves only after all steps that it waits for, in either direction. A job that was given up is
+// not checked.
 func (c *check) order(s *Step) {
 	if c.job.GivenUp() {
 		return
@@ -110,24 +111,24 @@ func (c *check) order(s *Step) {
 		}
 	}
 	if open != s.Blockers {
-		c.find(s.Name, rule, "waits for %d neighbours, counts %d", open, s.Blockers)
+		c.add(s.Name, rule, "waits for %d neighbours, but blockers is %d", open, s.Blockers)
 	}
-	c.not(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "before what it waits for")
+	c.require(open == 0 || s.Phase != perdure.Ready && s.Phase != perdure.Settled, s, rule, "ready or settled before steps that it waits for")
 }
 
 func (c *check) waiting(s *Step) {
 	approval := c.plan.Steps[s.Index].Form == ByApproval && c.alerts[alertOf{s.Name, perdure.AlertApproval}]
-	c.not(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "nothing will look at it again")
+	c.require(s.Blockers > 0 || !s.AvailableAt.IsZero() || approval, s, "L1", "waits for nothing, so nothing will move it on")
 }
 
 func (c *check) ready(s *Step) {
-	d := s.wants()
+	d := s.nextDirection()
 	ps := &c.plan.Steps[s.Index]
 	agent, _ := ps.agentOf(d)
-	c.not(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for nobody")
-	c.not(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, with nothing to do")
-	c.not(d == perdure.Do || ps.Undo != nil, s, "I10", "ready to be undone, and has no undo")
-	c.not(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "turns round while an earlier run may act")
+	c.require(s.Agent == agent && ps.Form == ByAgent, s, "L1", "ready for a wrong agent")
+	c.require(s.Current != s.Desired && !(s.Skipped && s.Desired == perdure.Done), s, "I11", "ready, but nothing remains to be done")
+	c.require(d == perdure.Do || ps.Undo != nil, s, "I10", "ready for undo, but it has no undo")
+	c.require(s.Run == 0 || d == s.Direction || !c.now.Before(s.LockedUntil), s, "I10", "changes direction while an earlier run may still act")
 }
 
 func (c *check) counts() {
@@ -145,42 +146,42 @@ func (c *check) counts() {
 	}
 	j := c.job
 	if unsettled != j.Unsettled || running != j.Running || active != j.Active {
-		c.find("", "L1", "unsettled, running and active are %d, %d, %d and are counted as %d, %d, %d",
+		c.add("", "L1", "%d steps are unsettled, %d running and %d active, but the job's row counts %d, %d and %d",
 			unsettled, running, active, j.Unsettled, j.Running, j.Active)
 	}
 }
 
-func (c *check) ofJob() {
+func (c *check) jobRow() {
 	j := c.job
-	that := func(ok bool, rule, message string) {
+	require := func(ok bool, rule, message string) {
 		if !ok {
-			c.find("", rule, "%s (%s, desired %s, %s)", message, j.Current, j.Desired, j.Phase)
+			c.add("", rule, "%s (%s, desired %s, %s)", message, j.Current, j.Desired, j.Phase)
 		}
 	}
-	that(j.Phase == phaseOf(j), "L1", "its phase is not what its steps say")
-	that(j.Running == 0 || j.Current == perdure.Unsure, "I11", "dispatched, and not unsure")
-	that(j.Running == 0 || j.Permit, "I12", "runs without a permit")
-	that(!j.AtRest() || !j.Permit, "I12", "holds a permit at rest")
-	that((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "its deadline stands still, or not, against its phase")
-	that(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "is to turn once more, and is not on its way back")
-	that(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "moves on past its deadline")
+	require(j.Phase == phaseOf(j), "L1", "its phase does not follow from its steps")
+	require(j.Running == 0 || j.Current == perdure.Unsure, "I11", "steps run, but it is not unsure")
+	require(j.Running == 0 || j.Permit, "I12", "steps run, but it has no permit")
+	require(!j.AtRest() || !j.Permit, "I12", "parked or settled, but it has a permit")
+	require((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "parkedAt does not agree with its phase")
+	require(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "a restart is pending, but the job is not being undone")
+	require(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "has active steps past its deadline")
 	if j.Phase == perdure.Settled {
-		that(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled as what is not desired")
+		require(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled, but current is not desired")
 	}
-	that(!j.GivenUp() || j.Phase == perdure.Settled, "I3", "moves, and was given up")
+	require(!j.GivenUp() || j.Phase == perdure.Settled, "I3", "given up, but not settled")
 }
 
-// ofAlerts: what holds a step is closed by what lets it go, and at the end no alert is open.
-func (c *check) ofAlerts(open []Alert) {
+// openAlerts checks that an alert is closed when its step moves on, and that a settled job has no open alert.
+func (c *check) openAlerts(open []Alert) {
 	for _, a := range open {
 		i, named := c.plan.Index[a.Step]
 		switch {
 		case c.job.Phase == perdure.Settled:
-			c.find(a.Step, "I11", "alert %s is open, and the job is settled", a.Kind)
+			c.add(a.Step, "I11", "alert %s is open, but the job is settled", a.Kind)
 		case named && a.Kind == perdure.AlertParked && c.steps[i].Phase != perdure.Parked:
-			c.find(a.Step, "I11", "alert parked is open, and the step is %s", c.steps[i].Phase)
+			c.add(a.Step, "I11", "alert parked is open, but the step is %s", c.steps[i].Phase)
 		case named && a.Kind == perdure.AlertApproval && c.steps[i].Phase != perdure.Waiting:
-			c.find(a.Step, "I11", "alert approval is open, and the step is %s", c.steps[i].Phase)
+			c.add(a.Step, "I11", "alert approval is open, but the step is %s", c.steps[i].Phase)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Job is one accepted definition on its way. The counts are of its own steps, so that what one
-// report costs depends on the step's neighbours and never on the size of the job.
+// Job is the row of a job. Its counts of steps are kept up to date by setPhase, so that the cost of a report depends on
+// the neighbours of the step, not on the size of the job.
 type Job struct {
 	ID       perdure.JobID
 	Key      string // empty: none
@@ -20,100 +20,100 @@ type Job struct {
 	States   *perdure.StateNames
 	Hash     [32]byte // the definition's fingerprint
 	Shape    ShapeID
-	Input    json.RawMessage // nil: none, or Apart
-	Apart    bool            // the input is over MaxInlineInput, and read by Inputs only
+	Input    json.RawMessage // nil: none, or stored apart
+	Apart    bool            // the input is larger than MaxInlineInput; only Inputs reads it
 
-	Current  perdure.State // Unsure from the first dispatch of a turn round until nothing is unsettled
+	Current  perdure.State // Unsure from the first dispatch after the submission or a flip until all steps are settled
 	Desired  perdure.State
-	Phase    perdure.Phase // derived from the counts; see phaseOf
-	Then     bool          // restart: going back, and to turn to Done again after that
-	Restarts int           // over the job's life
-	Permit   bool          // holds one of limit job:TYPE: from the first dispatch until rest
+	Phase    perdure.Phase // derived from the counts, see phaseOf
+	Then     bool          // a restart: the job is being undone, and will be done again afterwards
+	Restarts int           // in the life of the job
+	Permit   bool          // the job holds a permit of limit job:TYPE: from the first dispatch until it is parked or settled
 
-	Unsettled int // steps not settled
-	Running   int // steps dispatched
-	Active    int // steps ready, or waiting for a time
+	Unsettled int // number of steps that are not settled
+	Running   int // number of steps that are running
+	Active    int // number of steps that are ready or wait for a time
 
-	CompleteBy time.Time // the job's own deadline; zero: none
-	ParkedAt   time.Time // since when the deadline stands still
-	Overdue    bool      // its passing has been acted upon
+	CompleteBy time.Time // the job's deadline; zero: none
+	ParkedAt   time.Time // when the job was parked, which stops its deadline; zero: not parked
+	Overdue    bool      // the deadline has passed, and the supervisor has acted on it
 
-	Alerted bool // an alert was raised since the job last settled: one may be open
+	Alerted bool // an alert was raised since the job last settled, so one may be open
 
-	GivenUpBy, GivenUpReason string // only undo or redo opens it again
+	GivenUpBy, GivenUpReason string // set: an operator closed the job; only undo or redo opens it again
 
 	CreatedAt, UpdatedAt, SettledAt time.Time
 }
 
-// GivenUp says whether an operator closed the job as it was.
+// GivenUp reports whether an operator closed the job unfinished.
 func (j *Job) GivenUp() bool { return j.GivenUpBy != "" }
 
-// AtRest says whether nothing moves unless a person acts.
+// AtRest reports whether the job is settled or parked: nothing happens to it until an operator acts.
 func (j *Job) AtRest() bool { return j.Phase == perdure.Settled || j.Phase == perdure.Parked }
 
-// StepRef names a step: its job, and its place in the definition.
+// StepRef names a step by its job and its index in the definition.
 type StepRef struct {
 	Job   perdure.JobID
 	Index int
 }
 
-// Compare is by job, and then by place.
+// Compare orders by job, then by index.
 func (r StepRef) Compare(o StepRef) int {
 	return cmp.Or(r.Job.Compare(o.Job), cmp.Compare(r.Index, o.Index))
 }
 
-// Step is one unit of a job's work. What is large (input, output) is a Payload apart.
+// Step is the row of a step. Its input and output are large, and stored apart (Payload).
 type Step struct {
 	StepRef
 	Name     string
-	Type     string // of the job: ready steps are found by agent and type
-	Priority int    // of the job
+	Type     string // the job's
+	Priority int    // the job's
 
 	Current   perdure.State
 	Desired   perdure.State
 	Phase     perdure.Phase
-	Skipped   bool              // settled as far as doing goes
-	Run       int64             // number of the latest run: the fencing token, never reused
-	Direction perdure.Direction // which way that run was dispatched
-	Was       perdure.State     // Current before that run
-	Turn      int               // times dispatched in another direction than before, from 1
+	Skipped   bool              // counts as done for the steps after it
+	Run       int64             // number of the latest run: the fencing token, never used twice
+	Direction perdure.Direction // of the latest run
+	Was       perdure.State     // Current before the latest run
+	Turn      int               // starts at 1; grows when a run is dispatched in the other direction, or an edit asks for a new key
 
-	Agent       string // who may claim it, while it is ready or running
+	Agent       string // may claim it, while it is ready or running
 	LockedBy    string // the holder of the run
-	Request     string // the claim's requestId: repeated, it returns the same runs
+	Request     string // requestId of the claim: if the claim is repeated, it returns the same runs
 	CompleteBy  time.Time
-	LockedUntil time.Time     // outlives the run where its holder died before its time
-	Heartbeat   time.Duration // promised by the holder; 0: none
+	LockedUntil time.Time     // end of the lock; kept after the run if its holder died before that time
+	Heartbeat   time.Duration // interval that the holder promised; 0: none
 
-	Failures    int       // since the ladder last started over
-	Rung        int       // where on the ladder
-	Waits       int       // rounds spent on a wait rung
-	Returns     int       // given back in a row
-	AvailableAt time.Time // not before; of a running step: not the other way before (see LockedUntil)
+	Failures    int       // since the ladder was last reset
+	Rung        int       // index in the ladder
+	Waits       int       // number of waits on the present wait rung
+	Returns     int       // number of returned runs in a row
+	AvailableAt time.Time // a waiting step: not before this time. A running step: the old lock, see LockedUntil
 
 	Outcome   perdure.Outcome // of the latest run
 	ErrorCode string
 	LastError string
-	Progress  string // JSON, as the latest heartbeat had it
-	HasOutput bool   // a payload's output is there (null counts)
-	OwnInput  bool   // a payload's input is there: rendered from outputs, or edited
-	Edited    Edited // that input came from an operator, for this direction
+	Progress  string // JSON, from the latest heartbeat
+	HasOutput bool   // the payload has an output, which may be null
+	OwnInput  bool   // the payload has an input: it was rendered from outputs, or edited
+	Edited    Edited // the direction for which an operator set that input
 	GivenUp   bool
 
-	Blockers int           // neighbours still waited for, in the direction desired
+	Blockers int           // number of neighbours that must settle first, in the desired direction
 	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing
-	Needs    Needs         // permits of named limits that it needs, since it was first ready in this turn
+	Needs    Needs         // permits of named limits; computed when the step first becomes ready in a do turn
 
 	ReadyAt, StartedAt, EndedAt, UpdatedAt time.Time
 }
 
-// Handle names a run: job, step and number.
+// Handle returns the name of the latest run: job, step and number.
 func (s *Step) Handle() string { return s.path(s.Run) }
 
-// Key is the stable key of a turn of the step: what the remote side deduplicates by.
+// Key returns the idempotency key of the present turn. All runs of one turn have the same key.
 func (s *Step) Key() string { return s.path(int64(s.Turn)) }
 
-// DoKey is, in an undo turn, the key of the turn that it undoes.
+// DoKey returns, in an undo turn, the key of the turn that it undoes.
 func (s *Step) DoKey() string { return s.path(int64(s.Turn) - 1) }
 
 func (s *Step) path(n int64) string {
@@ -123,22 +123,22 @@ func (s *Step) path(n int64) string {
 	return string(strconv.AppendInt(append(b, '/'), n, 10))
 }
 
-// wants is the direction in which the step would be dispatched next. An undo whose run was dispatched and
-// whose outcome is not known is finished first, under its key, even if Done is desired again.
-func (s *Step) wants() perdure.Direction {
+// nextDirection returns the direction of the next run. An undo that was dispatched and whose outcome is not known is
+// finished first, under its key, even if Done is desired again.
+func (s *Step) nextDirection() perdure.Direction {
 	if s.Desired == perdure.Done && s.Current == perdure.Unsure && s.Run > 0 && s.Direction == perdure.Undo {
 		return perdure.Undo
 	}
-	return toward(s.Desired)
+	return directionTo(s.Desired)
 }
 
-// active says that time or an agent will move the step on.
+// active reports whether the step will move on without an operator or a neighbour: it is ready, or waits for a time.
 func (s *Step) active() bool {
 	return s.Phase == perdure.Ready || s.Phase == perdure.Waiting && !s.AvailableAt.IsZero()
 }
 
-// Payload is what is large about a step: the input it was dispatched with, where that cannot be
-// rendered again from the definition alone, and the output of its latest do run.
+// Payload holds the large values of a step: its input, if it cannot be rendered again from the definition alone, and the
+// output of its latest do run.
 type Payload struct {
 	StepRef
 	Input, Output []byte
@@ -150,13 +150,14 @@ type SizedPayload struct {
 	InputBytes, OutputBytes int
 }
 
-// Alert asks for a person's attention. A parked step's is closed only by what unparks it.
+// Alert asks an operator to look at something. The alert of a parked step is closed only when the step is no longer
+// parked.
 type Alert struct {
 	ID       int64
 	Job      perdure.JobID
-	Step     string // empty: the job
+	Step     string // empty: the alert is about the job
 	Kind     perdure.AlertKind
-	Name     string // of an alert rung
+	Name     string // the name that an alert rung gives
 	Message  string
 	RaisedAt time.Time
 	ClosedAt time.Time
@@ -165,20 +166,20 @@ type Alert struct {
 
 var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue}
 
-// Entry is one line of a job's history: what did not go the happy way, and who acted.
+// Entry is one line of a job's history. It records failures, returned runs and acts; a run that succeeds has no entry.
 type Entry struct {
-	ID     int64 // the store's: grows with each entry of a job; 0 of an entry that is not written yet
+	ID     int64 // assigned by the store, and grows with each entry of a job; 0: not written yet
 	Job    perdure.JobID
-	Step   string // empty: the job
+	Step   string // empty: the entry is about the job
 	Run    int64
 	At     time.Time
 	Event  string // failed, rejected, returned, expired; undo, redo, resume, …
-	Author string // the holder of the run, or who acted
+	Author string // holder of the run, operator, or "policy"
 	Detail string // cause, code and message, or reason
 }
 
-// toward is the direction in which a run would bring about s.
-func toward(s perdure.State) perdure.Direction {
+// directionTo returns the direction of a run that leads to state s.
+func directionTo(s perdure.State) perdure.Direction {
 	if s == perdure.Done {
 		return perdure.Do
 	}

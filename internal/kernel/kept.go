@@ -10,15 +10,15 @@ import (
 // KeptValues are the values of a job that a view has read.
 type KeptValues struct {
 	Job       *Job
-	Steps     []*Step // all of the job's, in order
+	Steps     []*Step // all steps of the job, in order
 	Shape     *Shape
-	Input     json.RawMessage // the job's
-	InputRead bool            // otherwise it was left out
+	Input     json.RawMessage // the input of the job
+	InputRead bool            // false: Input was not read
 	Payloads  map[int]SizedPayload
 	Budget    *Budget // for inputs that are rendered again; once it is used up, no more are rendered
 }
 
-// input returns the kept input, or its size if it was not read.
+// input returns the stored input, or its size if it was not read.
 func (p *SizedPayload) input() (in json.RawMessage, bytes int) {
 	if p.Input != nil {
 		return p.Input, 0
@@ -26,7 +26,7 @@ func (p *SizedPayload) input() (in json.RawMessage, bytes int) {
 	return nil, p.InputBytes
 }
 
-// output returns the kept output of a step; known is false if it was not read.
+// output returns the stored output of a step; known is false if it was not read.
 func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
 	if !k.Steps[i].HasOutput {
 		return plain.OrNull(nil), true
@@ -41,10 +41,10 @@ func (k *KeptValues) output(i int) (out json.RawMessage, known bool) {
 func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 	s, ps, kept := k.Steps[i], &k.Shape.Steps[i], k.Payloads[i]
 	switch {
-	case s.Edited == editedFor(s.wants()):
+	case s.Edited == editedFor(s.nextDirection()):
 		return kept.input()
 	case s.Edited == editedDo || s.Edited == editedUndo:
-		return nil, 0 // it is not for the next run, and may have replaced the input that the latest run was handed
+		return nil, 0 // the edit is not for the next run, and may have replaced the input of the latest run
 	case s.Run == 0:
 		return nil, 0
 	case s.Direction == perdure.Undo && ps.Revert != nil:
@@ -61,7 +61,7 @@ func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 	return k.render(ps.Do, &Scope{}), 0
 }
 
-// InputRefs returns the other steps whose outputs InputOf renders the input of step i from.
+// InputRefs returns the other steps whose outputs InputOf needs to render the input of step i.
 func (k *KeptValues) InputRefs(i int) []int {
 	s, ps := k.Steps[i], &k.Shape.Steps[i]
 	switch {

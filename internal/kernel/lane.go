@@ -10,16 +10,16 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// LaneID identifies a lane: the ready steps of one agent that are interchangeable for its claims, but for their order.
-// Searches go lane by lane, so that steps which cannot be dispatched now do not stand in front of others. The id is a
-// hash of what the steps of a lane have in common: the type of their jobs, and the permits of named limits that they
-// need. Two lanes whose ids collide are searched as one; each step is checked again before it is dispatched.
+// LaneID identifies a lane: the ready steps of one agent that a claim may take interchangeably, except for their order.
+// Searches go lane by lane, so that steps that cannot be dispatched now are not in the way of others. The id is a hash
+// of what the steps of a lane have in common: the type of their jobs, and the permits of named limits that they need.
+// Two lanes whose ids collide are searched as one; each step is checked again before it is dispatched.
 //
-// The lanes of steps that need no named limit are the plain ones: their ids are not negative, and there are few of them.
-// There may be as many others as limits have keys.
+// A plain lane is one whose steps need no named limit. Ids of plain lanes are not negative, and there are few of these
+// lanes. The number of other lanes can be as large as the number of limit keys.
 type LaneID int64
 
-// LaneOf is the lane of the steps of jobs of a type with these needs.
+// LaneOf returns the lane of steps of jobs of a type that need these permits.
 func LaneOf(typ string, needs Needs) LaneID {
 	h := fnv.New64a()
 	h.Write([]byte(typ))
@@ -37,13 +37,13 @@ func (l LaneID) Plain() bool { return l >= 0 }
 // Lane is a lane that is not plain, as stores keep it.
 type Lane struct {
 	LaneRef
-	Class LaneID // of the lanes whose steps have the same type and name the same limits
+	Class LaneID // common to all lanes whose steps have the same type and name the same limits
 	Type  string
 	Needs Needs
-	First Candidate // its first step; of LaneFor, that step
+	First Candidate // its first step; in the result of LaneFor: the step given
 }
 
-// LaneFor is the lane of a step that is ready; ok is false if that is a plain one.
+// LaneFor returns the lane of a ready step; ok is false if it is a plain one.
 func LaneFor(s *Step) (lane Lane, ok bool) {
 	if s.Needs == "" || s.Phase != perdure.Ready {
 		return Lane{}, false
@@ -63,22 +63,23 @@ func (l *Lane) NeedsAny(limits []string) bool {
 	return s.NeedsAny(limits, false)
 }
 
-// LaneRef is a lane of an agent.
+// LaneRef names a lane of an agent.
 type LaneRef struct {
 	Agent string
 	Lane  LaneID
 }
 
-// ClosedLane is a lane that searches leave out, because a key of a limit has no room for its steps. It is opened when a
-// permit with this key is released (Tx.OpenLanes). To open a lane is always safe.
+// ClosedLane is a lane that searches leave out, because a key of a limit has no permits left for its steps. It is opened
+// when a permit with this key is released (Tx.OpenLanes). It is always safe to open a lane: its steps are then searched
+// and checked, and the lane may be closed again.
 type ClosedLane struct {
 	LaneRef
 	For LimitKey
 }
 
-// OrderOf is the place of a ready step in its lane: the time of submission, less the head start of its priority, in
-// milliseconds. An ageing of 0 is the default. It is fixed when the step becomes ready: no row is rewritten as time
-// passes.
+// OrderOf returns the position of a ready step in its lane, in milliseconds: the time of submission, minus ageing for
+// each unit of priority. An ageing of 0 is the default. The value is fixed when the step becomes ready, so no row is
+// rewritten as time passes.
 func OrderOf(job perdure.JobID, priority int, ageing time.Duration) int64 {
 	if ageing == 0 {
 		ageing = perdure.DefaultAgeing

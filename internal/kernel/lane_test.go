@@ -8,15 +8,15 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// jobAt is the id of a job that was submitted so many milliseconds after 2026 began.
+// jobAt returns the id of a job that was submitted so many milliseconds after 2026 began.
 func jobAt(ms int64) perdure.JobID {
 	t := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli() + ms
 	return perdure.JobID{byte(t >> 40), byte(t >> 32), byte(t >> 24), byte(t >> 16), byte(t >> 8), byte(t), 0x70, 15: byte(ms)}
 }
 
-// A job of priority p waits behind no job that was submitted more than (9 - p) × ageing later; and a priority is a head
-// start of exactly that.
-func TestPriorityIsAHeadStart(t *testing.T) {
+// A job of priority p waits behind no job that was submitted more than (9 - p) × ageing later. One unit of priority is a
+// head start of exactly one ageing.
+func TestPriorityGivesAHeadStart(t *testing.T) {
 	const ageing = 10 * time.Second
 	for low := range perdure.MaxPriority {
 		old := Candidate{StepRef{Job: jobAt(0)}, OrderOf(jobAt(0), low, ageing)}
@@ -30,7 +30,7 @@ func TestPriorityIsAHeadStart(t *testing.T) {
 	}
 }
 
-// Without a setting, a priority goes before all lower ones, and within one the older job goes first.
+// Without a setting, a higher priority always goes first, and among equal priorities the older job.
 func TestPriorityIsStrictByDefault(t *testing.T) {
 	var all []Candidate
 	for _, ms := range []int64{0, 1, 1000, int64(5 * 365 * 24 * time.Hour / time.Millisecond)} {
@@ -47,8 +47,8 @@ func TestPriorityIsStrictByDefault(t *testing.T) {
 	}
 }
 
-// A step keeps the setting of its agent from when it became ready.
-func TestAgeingHoldsForStepsThatBecomeReady(t *testing.T) {
+// A step keeps the setting that its agent had when the step became ready.
+func TestAgeingIsFixedWhenStepBecomesReady(t *testing.T) {
 	for _, c := range []struct {
 		set  map[string]perdure.AgentSettings
 		want time.Duration

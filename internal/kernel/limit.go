@@ -15,26 +15,26 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Limit bounds how many permits are held at once: of "job:TYPE" by the jobs of a type, of "agent:NAME" by the runs of an agent,
-// and of a name of a user's own choice by the runs of the steps that name it. Permits are rows, counted when they are
-// needed, never a counter.
+// Limit bounds how many permits are held at the same time. Permits of "job:TYPE" are held by the jobs of a type, those
+// of "agent:NAME" by the runs of an agent, and those of any other name by the runs of the steps that name the limit.
+// Permits are rows, counted when needed. There is no counter that could become wrong.
 type Limit struct {
 	Name   string
 	Max    int // of all permits; Unbounded: no bound
 	PerKey int // of the permits with the same key; Unbounded: no bound
-	Used   int // sum of the amounts of all permits, where they were counted (Tx.LockLimits)
+	Used   int // sum of the amounts of all permits, if they were counted (Tx.LockLimits)
 }
 
-// Unbounded is the Max or PerKey of a limit without that bound.
+// Unbounded is the value of Max or PerKey for a limit without that bound.
 const Unbounded = -1
 
-// LimitKind is what the permits of a limit are held by.
+// LimitKind distinguishes limits by what holds their permits.
 type LimitKind uint8
 
 const (
-	LimitOfJobs  LimitKind = iota // by the jobs of a type
-	LimitOfAgent                  // by the runs of an agent
-	LimitNamed                    // by the runs of the steps that name it
+	LimitOfJobs  LimitKind = iota // the jobs of a type
+	LimitOfAgent                  // the runs of an agent
+	LimitNamed                    // the runs of the steps that name the limit
 )
 
 const (
@@ -45,8 +45,8 @@ const (
 func JobLimit(typ string) string     { return jobLimitPrefix + typ }
 func AgentLimit(agent string) string { return agentLimitPrefix + agent }
 
-// SplitLimit tells what a limit bounds: the type, the agent, or the limit's own name. ok is false for text that is no
-// limit's name. The names of users' own limits have no colon.
+// SplitLimit returns what a limit bounds: a type, an agent, or steps that name it (of is then the limit's own name). ok
+// is false if name cannot be the name of a limit. Names that users choose have no colon.
 func SplitLimit(name string) (kind LimitKind, of string, ok bool) {
 	prefix, of, prefixed := strings.Cut(name, ":")
 	switch {
@@ -60,10 +60,10 @@ func SplitLimit(name string) (kind LimitKind, of string, ok bool) {
 	return LimitNamed, "", false
 }
 
-// LimitKey is a limit, and one of its keys; empty: what has no key.
+// LimitKey is a limit and one of its keys. An empty key stands for permits without a key.
 type LimitKey struct{ Name, Key string }
 
-// Compare is by name, and then by key.
+// Compare orders by name, then by key.
 func (k LimitKey) Compare(o LimitKey) int {
 	return cmp.Or(strings.Compare(k.Name, o.Name), strings.Compare(k.Key, o.Key))
 }
@@ -84,13 +84,13 @@ type LimitHolder struct {
 	Amount int
 }
 
-// Need is a permit that a step holds while it runs.
+// Need is a number of permits that a step holds while it runs.
 type Need struct {
 	LimitKey
 	Amount int
 }
 
-// ofLimit is how many permits of a limit there are among needs, whatever their keys.
+// ofLimit returns the number of permits of a limit among needs, whatever their keys.
 func ofLimit(needs []Need, name string) (amount int) {
 	for _, n := range needs {
 		if n.Name == name {
@@ -100,7 +100,7 @@ func ofLimit(needs []Need, name string) (amount int) {
 	return amount
 }
 
-// Needs are the permits that a step needs, by name and key, as the step's row has them: a JSON list of
+// Needs are the permits that a step needs, sorted by name and key, in the form of the step's row: a JSON list of
 // {"name", "key"?, "amount"?}. Empty: none.
 type Needs string
 
@@ -167,8 +167,8 @@ func parseNeeds(b []byte) ([]Need, error) {
 	return needs, nil
 }
 
-// LimitKeyText is the text of a key that was rendered. null is refused: as a step without a key, this one would escape the bound on
-// each key.
+// LimitKeyText returns the text of a rendered key. null is refused, because a step without a key would not be subject to
+// the bound on each key.
 func LimitKeyText(rendered json.RawMessage) (string, error) {
 	key := string(rendered)
 	switch key[0] {
@@ -184,7 +184,8 @@ func LimitKeyText(rendered json.RawMessage) (string, error) {
 	return key, CheckLimitKey(key)
 }
 
-// CheckLimitKey returns what is wrong with the key of a limit, to be said after its name.
+// CheckLimitKey returns what is wrong with the key of a limit. The message continues a sentence that begins with the
+// key's name.
 func CheckLimitKey(key string) error {
 	switch {
 	case key == "":
@@ -197,7 +198,7 @@ func CheckLimitKey(key string) error {
 	return nil
 }
 
-// List are the needs, in order. It panics if the row is damaged.
+// List returns the needs in order. It panics if the row is damaged.
 func (n Needs) List() []Need {
 	if n == "" {
 		return nil
@@ -212,8 +213,8 @@ func (n Needs) List() []Need {
 	return list
 }
 
-// plainList is List for rows as NeedsFrom writes them, without escaped characters: a row is read several times in each
-// transaction.
+// plainList is a fast List for rows as NeedsFrom writes them, without escaped characters. A row is read several times in
+// each transaction.
 func (n Needs) plainList() (list []Need, ok bool) {
 	rest := string(n)
 	if len(rest) < 2 || rest[0] != '[' || strings.IndexByte(rest, '\\') >= 0 {
@@ -222,7 +223,7 @@ func (n Needs) plainList() (list []Need, ok bool) {
 	list = make([]Need, 0, 1)
 	for rest[0] != ']' {
 		need := Need{Amount: 1}
-		rest = rest[1:] // the bracket, or a comma
+		rest = rest[1:] // the bracket or comma
 		if need.Name, rest, ok = cutText(rest, `{"name":"`); !ok {
 			return nil, false
 		}
@@ -254,7 +255,8 @@ func cutText(s, prefix string) (text, rest string, ok bool) {
 	return text, rest, ok
 }
 
-// NeedsAny reports whether a step needs a permit of one of these limits. permit says that the job has that of its type.
+// NeedsAny reports whether a step needs a permit of one of these limits. permit means that its job already holds the
+// permit of its type.
 func (s *Step) NeedsAny(limits []string, permit bool) bool {
 	if len(limits) == 0 {
 		return false
@@ -265,14 +267,15 @@ func (s *Step) NeedsAny(limits []string, permit bool) bool {
 	return slices.ContainsFunc(s.Needs.List(), func(n Need) bool { return slices.Contains(limits, n.Name) })
 }
 
-// Kept reports whether stores keep the permits of a limit: of a limit of the user's own always, so that they are known
-// when it is set; of the others if it is there (defined), because every run would hold one.
+// Kept reports whether stores keep the permits of a limit. Those of a named limit are always kept, so that they are
+// known when the limit is set. Those of other limits are kept only if the limit is set (defined), because every run
+// would hold one.
 func (k LimitKey) Kept(defined map[string]bool) bool {
 	kind, _, _ := SplitLimit(k.Name)
 	return kind == LimitNamed || defined[k.Name]
 }
 
-// LimitOf is a limit with these bounds. The error says what is wrong with its name or with them.
+// LimitOf returns a limit with these bounds. The error tells what is wrong with its name or its bounds.
 func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
 	l := Limit{Name: name, Max: Unbounded, PerKey: Unbounded}
 	kind, of, ok := SplitLimit(name)
@@ -299,7 +302,7 @@ func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
 	return l, nil
 }
 
-// Settings are the bounds of the limit.
+// Settings returns the bounds of the limit.
 func (l *Limit) Settings() (set perdure.LimitSettings) {
 	if l.Max != Unbounded {
 		set.Max = &l.Max
@@ -310,7 +313,7 @@ func (l *Limit) Settings() (set perdure.LimitSettings) {
 	return set
 }
 
-// ToOpen are those of the keys that have room: lanes need not be closed for them.
+// ToOpen returns those of the keys that have permits left: lanes need not stay closed for them.
 func ToOpen(keys []LimitKey, limits []Limit, used map[LimitKey]int) (open []LimitKey) {
 	for _, k := range keys {
 		i := slices.IndexFunc(limits, func(l Limit) bool { return l.Name == k.Name })

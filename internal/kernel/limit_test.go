@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// What a step's row keeps of its limits is what was rendered: sorted, with texts for keys, and each limit and key once.
+// The row of a step keeps its rendered limits: sorted, with keys as text, and each pair of limit and key once.
 func TestNeeds(t *testing.T) {
 	for rendered, want := range map[string]string{
 		`[]`:                          ``,
@@ -29,7 +29,7 @@ func TestNeeds(t *testing.T) {
 		}
 		slow, err := parseNeeds([]byte(max(string(got), "[]")))
 		if err != nil || !reflect.DeepEqual(append([]Need{}, got.List()...), append([]Need{}, slow...)) {
-			t.Errorf("%s: read as %v, and is %v (%v)", got, got.List(), slow, err)
+			t.Errorf("%s: read as %v, want %v (%v)", got, got.List(), slow, err)
 		}
 	}
 	for rendered, want := range map[string]string{
@@ -43,48 +43,48 @@ func TestNeeds(t *testing.T) {
 	}
 }
 
-// What is not as NeedsFrom writes it is read all the same, or is damaged.
+// The fast and the general parser agree on every text that the fast one accepts.
 func FuzzNeeds(f *testing.F) {
 	for _, seed := range []string{`[{"name":"ads","key":"a","amount":3}]`, `[ {"name":"ads"}]`, `[{"key":"a","name":"ads"}]`, `[{"name":"ads"},]`, `[{"name":"ads"`, `[`, `[{"name":"ads","amount":}]`, `[{"name":"ads"}]x`, `{}`} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		quick, ok := Needs(text).plainList()
-		if !ok || !utf8.ValidString(text) { // which no row has
+		if !ok || !utf8.ValidString(text) { // no row has such text
 			return
 		}
 		if slow, err := parseNeeds([]byte(text)); err == nil && len(quick)+len(slow) > 0 && !reflect.DeepEqual(quick, slow) {
-			t.Errorf("%q: read as %v, and is %v", text, quick, slow)
+			t.Errorf("%q: read as %v, want %v", text, quick, slow)
 		}
 	})
 }
 
-// needing is the template of a step's limits, in a test. Each rendering counts: #  is its number.
-type needing struct {
+// limitTemplate is the template of a step's limits. Each # in the text is replaced by the number of the rendering.
+type limitTemplate struct {
 	text string
 	n    *int
 }
 
-func (n needing) Refs() []int { return nil }
+func (n limitTemplate) Refs() []int { return nil }
 
-func (n needing) Render(*Scope) (json.RawMessage, error) {
+func (n limitTemplate) Render(*Scope) (json.RawMessage, error) {
 	*n.n++
 	return json.RawMessage(strings.ReplaceAll(n.text, "#", strconv.Itoa(*n.n))), nil
 }
 
-// limited is a world in which the steps need limits.
-func limited(t *testing.T, definition string, limits ...string) *world {
+// worldWithLimits returns a world whose steps need limits.
+func worldWithLimits(t *testing.T, definition string, limits ...string) *world {
 	w := newWorld(t, definition)
 	for i, text := range limits {
 		if text != "" {
-			w.plan.Steps[i].Limits = needing{text, new(int)}
+			w.plan.Steps[i].Limits = limitTemplate{text, new(int)}
 		}
 	}
-	w.accept()
+	w.submitPlan()
 	return w
 }
 
-// tryClaim is a claim of a step that may be refused.
+// tryClaim claims a step; the run is nil if the claim is refused.
 func (w *world) tryClaim(step string) (run *perdure.Run, c *Changes) {
 	c = w.event(func(ws *Workset) {
 		var err error
@@ -100,8 +100,8 @@ func (w *world) tryClaim(step string) (run *perdure.Run, c *Changes) {
 }
 
 // A step takes all permits that it needs, each with its amount, or none (I12).
-func TestLimitAllOrNothing(t *testing.T) {
-	w := limited(t, "a; b", `[{"name":"ads","key":"x","amount":2},{"name":"mail"}]`)
+func TestLimitPermitsAreTakenAllOrNone(t *testing.T) {
+	w := worldWithLimits(t, "a; b", `[{"name":"ads","key":"x","amount":2},{"name":"mail"}]`)
 	w.limits.Add(Limit{Name: "ads", Max: 5, PerKey: 3})
 	w.limits.Add(Limit{Name: "mail", Max: 1, PerKey: Unbounded, Used: 1})
 	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
@@ -126,10 +126,10 @@ func TestLimitAllOrNothing(t *testing.T) {
 	}
 }
 
-// Two keys of one limit count together against the bound on all of its permits (I12).
-func TestLimitWithTwoKeys(t *testing.T) {
+// Permits with different keys count together against the bound on all permits of their limit (I12).
+func TestLimitKeysCountTogether(t *testing.T) {
 	needs := `[{"name":"ads","key":"x","amount":2},{"name":"ads","key":"y","amount":2}]`
-	w := limited(t, "a", needs)
+	w := worldWithLimits(t, "a", needs)
 	w.limits.Add(Limit{Name: "ads", Max: 4, PerKey: 2, Used: 1})
 	w.limits.AddKey(LimitKey{"ads", "x"}, 0)
 	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
@@ -144,9 +144,9 @@ func TestLimitWithTwoKeys(t *testing.T) {
 	w.claim("a")
 }
 
-// A lane is closed for the key that has no room for its step. Steps of other keys have lanes of their own.
-func TestLimitClosesLanes(t *testing.T) {
-	w := limited(t, "a; b", `[{"name":"ads","key":"x"}]`, `[{"name":"ads","key":"y"}]`)
+// A lane is closed for the key that has no room for its step. Steps with other keys have other lanes.
+func TestLimitClosesLaneOfFullKey(t *testing.T) {
+	w := worldWithLimits(t, "a; b", `[{"name":"ads","key":"x"}]`, `[{"name":"ads","key":"y"}]`)
 	w.limits.Add(Limit{Name: "ads", Max: Unbounded, PerKey: 1})
 	w.limits.AddKey(LimitKey{"ads", "x"}, 1)
 	w.limits.AddKey(LimitKey{"ads", "y"}, 0)
@@ -164,9 +164,9 @@ func TestLimitClosesLanes(t *testing.T) {
 	}
 }
 
-// What needs more of a limit than there is room for is not passed by what needs less.
-func TestLimitLargeGoesFirst(t *testing.T) {
-	w := limited(t, "a; b; c", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":2}]`)
+// A step that needs fewer permits does not overtake one that needs more than are left.
+func TestLimitSmallNeedDoesNotOvertakeLarge(t *testing.T) {
+	w := worldWithLimits(t, "a; b; c", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":2}]`)
 	w.limits.Add(Limit{Name: "ads", Max: 3, PerKey: Unbounded, Used: 1})
 	w.limits.Add(Limit{Name: "mail", Max: Unbounded, PerKey: 2})
 	w.limits.AddKey(LimitKey{"mail", "x"}, 0)
@@ -178,9 +178,9 @@ func TestLimitLargeGoesFirst(t *testing.T) {
 	w.claim("c")
 }
 
-// What needs more than a limit allows at all does not hold back what needs less.
-func TestLimitThatIsTooSmallHoldsNothingBack(t *testing.T) {
-	w := limited(t, "a; b; c; d", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":3}]`, `[{"name":"mail","key":"x"}]`)
+// A step that needs more than a limit allows at all does not hold back steps that need less.
+func TestLimitNeedAboveMaximumBlocksNoOther(t *testing.T) {
+	w := worldWithLimits(t, "a; b; c; d", `[{"name":"ads","amount":3}]`, `[{"name":"ads"}]`, `[{"name":"mail","key":"x","amount":3}]`, `[{"name":"mail","key":"x"}]`)
 	w.limits.Add(Limit{Name: "ads", Max: 2, PerKey: Unbounded})
 	w.limits.Add(Limit{Name: "mail", Max: Unbounded, PerKey: 2})
 	w.limits.AddKey(LimitKey{"mail", "x"}, 1)
@@ -193,9 +193,9 @@ func TestLimitThatIsTooSmallHoldsNothingBack(t *testing.T) {
 	w.claim("d")
 }
 
-// The key is computed for each do turn. Repeated runs and the undo keep it; what a run releases is told.
-func TestLimitKeyIsKept(t *testing.T) {
-	w := limited(t, "a undo attempts 2", `[{"name":"ads","key":"k#"}]`)
+// The key is computed for each do turn. Later runs and the undo keep it, and Freed returns the keys that a run releases.
+func TestLimitKeyIsComputedOncePerTurn(t *testing.T) {
+	w := worldWithLimits(t, "a undo attempts 2", `[{"name":"ads","key":"k#"}]`)
 	key := func(want string) {
 		t.Helper()
 		if got := w.step("a").Needs; string(got) != `[{"name":"ads","key":"`+want+`"}]` {
@@ -227,16 +227,16 @@ func TestLimitKeyIsKept(t *testing.T) {
 	key("k2")
 }
 
-// A key that is none makes the step fail, as an input does that cannot be rendered.
-func TestLimitKeyThatFails(t *testing.T) {
-	w := limited(t, "a or park", `[{"name":"ads","key":{}}]`)
+// An invalid key makes the step fail, like an input that cannot be rendered.
+func TestLimitKeyErrorFailsStep(t *testing.T) {
+	w := worldWithLimits(t, "a or park", `[{"name":"ads","key":{}}]`)
 	if s := w.step("a"); s.Phase != perdure.Parked || !strings.Contains(s.LastError, "the key of limit ads is an object or a list") {
 		t.Errorf("%s: %s", s.Phase, s.LastError)
 	}
 }
 
-// Limits that a user sets are refused whole, with a mend.
-func TestLimitOf(t *testing.T) {
+// Invalid limits are refused, and the error says how to mend them.
+func TestLimitOfChecksBounds(t *testing.T) {
 	one, key := perdure.LimitSettings{Max: new(1)}, perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: 2}}
 	for _, c := range []struct {
 		name string
@@ -260,8 +260,8 @@ func TestLimitOf(t *testing.T) {
 	}
 }
 
-// A sweep opens the lanes of keys that have room, or need none.
-func TestLimitToOpen(t *testing.T) {
+// ToOpen returns the keys that have room, or that have no bound any more.
+func TestLimitToOpenReturnsKeysWithRoom(t *testing.T) {
 	limits := []Limit{{Name: "ads", Max: Unbounded, PerKey: 2}, {Name: "mail", Max: 3, PerKey: Unbounded}}
 	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}}
 	got := ToOpen(keys, limits, map[LimitKey]int{keys[0]: 2, keys[1]: 1, keys[3]: 9})

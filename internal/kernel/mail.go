@@ -10,41 +10,41 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// MailKind is what a mail wants of its recipient.
+// MailKind is the kind of request that a mail carries.
 type MailKind string
 
-// MailSubmit wants a job to be made: its body is the definition. The recipient is that job.
+// MailSubmit asks for a job to be created. The recipient is that job, and the body is its definition.
 const MailSubmit MailKind = "submit"
 
 // MailKinds are the kinds that this program applies. Mail of other kinds is left to the newer programs that send it.
 var MailKinds = []string{string(MailSubmit)}
 
-// MailID names a mail: at most one of a recipient has it. It is made from what the sender wants, so that a mail that is
-// sent twice is one. A submission has the id "submit": a job is submitted once.
+// MailID identifies a mail; it is unique for each recipient. The sender derives it from the request, so that a request
+// that is sent twice is one mail. A submission has the id "submit", because a job is submitted once.
 type MailID struct {
 	To perdure.JobID // the recipient
 	ID string
 }
 
-// Compare orders ids by recipient.
+// Compare orders by recipient, then by id.
 func (m MailID) Compare(o MailID) int { return cmp.Or(m.To.Compare(o.To), cmp.Compare(m.ID, o.ID)) }
 
-// Mail is what one transaction wants of a job that another transaction will apply: a transaction never locks two jobs for
-// the sake of each other. It is stored if, and only if, the sender's transaction was committed. The courier applies it once.
+// Mail is a request to a job that another transaction handles, because a transaction never locks one job for the sake of
+// another. It is stored if, and only if, the sender's transaction commits. The courier applies it exactly once.
 type Mail struct {
 	MailID
 	Kind MailKind
 
-	// Of a submission:
-	Key  string   // the job's; empty: none. It is not in Body, and is no template
-	Hash [32]byte // the definition's fingerprint; zero: not known, it came by SQL alone
+	// The other fields are set for a submission.
+	Key  string   // the job's key; empty: none. It is not in Body, and is not a template
+	Hash [32]byte // the definition's fingerprint; zero: not known, because SQL alone wrote the mail
 	Body []byte   // the definition, in JSON
 }
 
-// ClosedMail is what became of a mail.
+// ClosedMail is the outcome of a mail.
 type ClosedMail struct {
 	MailID
-	Job     perdure.JobID   // of a submission: the job that was made of it, or has its key and is the same
+	Job     perdure.JobID   // of a submission: the new job, or an existing job with the same key and definition
 	Refusal json.RawMessage // why it was refused, see RefusalJSON; nil: it was applied
 }
 
@@ -54,26 +54,26 @@ type MailWaiting struct {
 	Oldest time.Duration
 }
 
-// DefaultMaxMail is how many mails may wait unless the operator sets another number. At the bound, who would send another
-// one is refused (CodeBacklogFull).
+// DefaultMaxMail is how many mails may wait unless the operator sets another number. At this bound, further mail is
+// refused (CodeBacklogFull).
 const DefaultMaxMail = 1_000_000
 
 // MaxMaxMail is the largest bound that an operator may set.
 const MaxMaxMail = 1_000_000_000
 
-// MaxPosted is how many submissions may wait where max mails may.
+// MaxPosted returns how many submissions may wait if max mails may wait.
 func MaxPosted(max int) int { return min(perdure.MaxPosted, max) }
 
-// ErrPosted refuses a submission since so many wait already.
+// ErrPosted returns the error for a submission that is refused because too many are waiting.
 func ErrPosted(waiting int) error {
-	e := perdure.Refuse(perdure.CodeBacklogFull, "%d submissions wait to be taken by a node, and no more may", waiting)
-	e.Hint = "is a node running? try again later"
+	e := perdure.Refuse(perdure.CodeBacklogFull, "%d submissions are waiting for a node, and no more are accepted", waiting)
+	e.Hint = "check that a node is running, and try again later"
 	return e
 }
 
-// Post makes the mail that submits a plan as a job of this id.
+// Post returns the mail that submits a plan as the job with this id.
 func Post(id perdure.JobID, plan *Plan) (Mail, error) {
-	if err := plan.there(); err != nil {
+	if err := plan.checkNotNil(); err != nil {
 		return Mail{}, err
 	}
 	d := *plan.Definition
@@ -82,35 +82,37 @@ func Post(id perdure.JobID, plan *Plan) (Mail, error) {
 	return Mail{MailID: SubmissionOf(id), Kind: MailSubmit, Key: plan.Definition.Key, Hash: plan.Hash, Body: body}, err
 }
 
-// SubmissionOf names the submission of a job.
+// SubmissionOf returns the id of the mail that submits a job.
 func SubmissionOf(id perdure.JobID) MailID { return MailID{To: id, ID: string(MailSubmit)} }
 
-// Delivery is a submission among the mail on its way to be a job: with the plan that was made of it, or why none could be.
+// Delivery is a submission that the courier is turning into a job. It has the plan that was compiled from the mail, or
+// the error of the compilation.
 type Delivery struct {
 	ID      MailID
 	Plan    *Plan
 	Refused error
 
-	Job perdure.JobID // the answer: the job that was made, or is the same. Zero: none (see Err)
-	Err error         // why it is none: the rules' refusal, which was written down, unless Left
-	// Left says that it still waits: there is no room, or the store does not answer; or that another
-	// node has taken it.
+	Job perdure.JobID // the result: the new job, or the existing job that is the same; zero: none (see Err)
+	Err error         // why there is no job. Unless Left, it is a refusal by the rules, and was recorded
+	// Left means that the mail still waits: the backlog is full, the store does not answer, or another node has taken
+	// the mail.
 	Left bool
 }
 
-// CheckPlans refuses plans of which one is nil: what came instead of it was an error, that nobody has looked at.
+// CheckPlans returns an error if a plan is nil. The caller then has ignored the error that was returned instead of the
+// plan.
 func CheckPlans(plans ...*Plan) error {
 	for _, p := range plans {
-		if err := p.there(); err != nil {
+		if err := p.checkNotNil(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *Plan) there() error {
+func (p *Plan) checkNotNil() error {
 	if p == nil || p.Definition == nil {
-		return perdure.Refuse(perdure.CodeInvalid, "there is no plan: the definition was refused, as its error says")
+		return perdure.Refuse(perdure.CodeInvalid, "there is no plan: the definition was refused; check the error that was returned with it")
 	}
 	return nil
 }
@@ -121,13 +123,13 @@ var ErrNoTx = perdure.Refuse(perdure.CodeInvalid, "the transaction is nil: begin
 // Submission is the state of a submission that was posted.
 type Submission struct {
 	ID       perdure.JobID
-	Job      perdure.JobID // zero: not taken, or refused
+	Job      perdure.JobID // zero: not applied yet, or refused
 	Refusal  json.RawMessage
 	PostedAt time.Time
-	ClosedAt time.Time // zero: it waits
+	ClosedAt time.Time // zero: not closed
 }
 
-// refusal is how a refusal is kept: {"code","message","hint"?,"errors"?}.
+// refusal is the stored form of a refusal: {"code","message","hint"?,"errors"?}.
 type refusal struct {
 	Code    perdure.Code         `json:"code"`
 	Message string               `json:"message"`
@@ -135,7 +137,7 @@ type refusal struct {
 	Errors  []perdure.FieldError `json:"errors,omitempty"`
 }
 
-// RefusalJSON is an error as a closed submission keeps it.
+// RefusalJSON returns an error in the form in which a closed submission keeps it.
 func RefusalJSON(err error) json.RawMessage {
 	r := refusal{Code: perdure.CodeInvalid, Message: err.Error()}
 	if e := (*perdure.Error)(nil); errors.As(err, &e) {
@@ -143,13 +145,13 @@ func RefusalJSON(err error) json.RawMessage {
 	}
 	r.Message = plain.Clip(plain.Text(r.Message), perdure.MaxReasonBytes)
 	b, err := json.Marshal(&r)
-	if err != nil { // of texts alone: cannot be
+	if err != nil { // cannot happen: it consists of texts
 		return json.RawMessage(`{"code":"invalid","message":"refused"}`)
 	}
 	return b
 }
 
-// Refused is why a submission was refused; nil where it was not.
+// Refused returns why a submission was refused; nil if it was not.
 func (s *Submission) Refused() error {
 	if len(s.Refusal) == 0 {
 		return nil

@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// A transaction applies many events to one workset, and may save in between: it calls Changes, and goes on. When it
-// saves must not matter.
+// A transaction applies many events to one workset, and may save between them: it calls Changes and continues. The
+// results must not depend on when it saves.
 
-// move is one event of a transaction. It has everything that the event needs, so that it can be played again.
+// move is one event of a transaction, with everything that is needed to play it again.
 type move struct {
 	name  string
 	step  int
@@ -28,10 +28,10 @@ func (m move) String() string { return fmt.Sprintf("%s s%d %d %s", m.name, m.ste
 // transaction is a world with an open workset.
 type transaction struct {
 	*world
-	ws    *Workset
-	saves map[int]bool // the points at which it saves. A claim has two: before its payloads are loaded, and before it is granted
-	at    int
-	said  []string // the results of the moves
+	ws      *Workset
+	saves   map[int]bool // points at which it saves. A claim has two: before its payloads are loaded, and before it is granted
+	at      int
+	results []string // the results of the moves
 }
 
 func (w *world) begin(saves map[int]bool) *transaction {
@@ -43,8 +43,8 @@ func (w *world) begin(saves map[int]bool) *transaction {
 	return x
 }
 
-// point is a place at which the transaction may save.
-func (x *transaction) point() {
+// maybeSave is called at each point at which the transaction may save.
+func (x *transaction) maybeSave() {
 	if x.saves[x.at] && x.ws.Missing().Empty() {
 		x.write(x.ws.Changes())
 	}
@@ -53,20 +53,20 @@ func (x *transaction) point() {
 
 // commit saves the remaining changes.
 func (x *transaction) commit() {
-	x.say("readied %v, ended %v", x.ws.Readied(), x.ws.Landed())
+	x.addResult("readied %v, ended %v", x.ws.Readied(), x.ws.Landed())
 	x.write(x.ws.Last())
 	x.compare(x.ws)
-	clear(x.lent)
+	clear(x.loadedCopies)
 }
 
-func (x *transaction) say(format string, args ...any) {
-	x.said = append(x.said, fmt.Sprintf(format, args...))
+func (x *transaction) addResult(format string, args ...any) {
+	x.results = append(x.results, fmt.Sprintf(format, args...))
 }
 
 var jobRef = perdure.JobID{15: 1}
 
-// now returns the present state of a step in the transaction.
-func (x *transaction) stands(i int) *Step {
+// currentStep returns the present state of a step in the transaction.
+func (x *transaction) currentStep(i int) *Step {
 	if s := x.ws.Step(StepRef{jobRef, i}); s != nil || x.job == nil {
 		return s
 	}
@@ -75,7 +75,7 @@ func (x *transaction) stands(i int) *Step {
 
 // play plays a move, and loads only what the rules request.
 func (x *transaction) play(m move) {
-	x.point()
+	x.maybeSave()
 	ref := StepRef{jobRef, m.step}
 	if m.name == "submit" {
 		x.ws.Submit(jobRef, x.plan)
@@ -83,13 +83,13 @@ func (x *transaction) play(m move) {
 		return
 	}
 	if x.job != nil && m.step >= 0 {
-		x.need(x.ws, m.step)
+		x.ensureLoaded(x.ws, m.step)
 	}
 	switch m.name {
 	case "claim", "claim again":
 		req := &protocol.Claim{Agent: x.ws.Step(ref).Agent, Holder: "host", RequestID: "r"}
 		x.loadForClaim(x.ws, ref)
-		x.point() // as a scheduler does that locks limits at this point
+		x.maybeSave() // a scheduler that locks limits at this point may save
 		var run *perdure.Run
 		if m.name == "claim" {
 			run = x.claimIn(x.ws, ref, req)
@@ -98,40 +98,40 @@ func (x *transaction) play(m move) {
 		}
 		x.settleMissing(x.ws)
 		if run == nil {
-			x.say("%s: nothing", m)
+			x.addResult("%s: nothing", m)
 		} else {
-			x.say("%s: %s", m, inShort(run))
+			x.addResult("%s: %s", m, runText(run))
 		}
 		return
 	case "expire":
-		x.say("%s: %v", m, x.ws.Expire(ref, "", CauseTime))
+		x.addResult("%s: %v", m, x.ws.Expire(ref, "", CauseTime))
 	case "lose":
-		x.say("%s: %v", m, x.ws.Expire(ref, "host", CauseLost))
+		x.addResult("%s: %v", m, x.ws.Expire(ref, "host", CauseLost))
 	case "due":
-		x.say("%s: %v", m, x.ws.Due(ref))
+		x.addResult("%s: %v", m, x.ws.Due(ref))
 	case "overdue":
-		x.say("%s: %v", m, x.ws.OverdueNow(jobRef))
+		x.addResult("%s: %v", m, x.ws.OverdueNow(jobRef))
 	default:
 		if rep, ok := m.report(); ok {
 			for _, r := range x.ws.ReportRefs(nil, ref) {
 				if x.job != nil {
-					x.need(x.ws, r.Index)
+					x.ensureLoaded(x.ws, r.Index)
 				}
 			}
-			x.say("%s: %+v", m, x.ws.Report(ref, "host", &rep))
+			x.addResult("%s: %+v", m, x.ws.Report(ref, "host", &rep))
 			break
 		}
 		a := m.act(x.plan)
 		if x.job != nil && NeedsWhole(&a) {
 			x.ws.AddWhole(jobRef, x.load(x.all()...))
 		}
-		x.say("%s: %v", m, x.ws.Act(jobRef, m.step, &a))
+		x.addResult("%s: %v", m, x.ws.Act(jobRef, m.step, &a))
 	}
 	x.settleMissing(x.ws)
 }
 
-// inShort writes all fields of a run in short.
-func inShort(r *perdure.Run) string {
+// runText formats all fields of a run.
+func runText(r *perdure.Run) string {
 	input, output := r.Input, r.Output
 	rest := *r
 	rest.Job, rest.Input, rest.Output = perdure.JobID{}, nil, nil
@@ -185,7 +185,7 @@ func (x *transaction) draw(t *rapid.T, n int) (m move, ok bool) {
 	if one.fits != nil {
 		var steps []int
 		for i := range x.plan.Steps {
-			if one.fits(x.stands(i)) {
+			if one.fits(x.currentStep(i)) {
 				steps = append(steps, i)
 			}
 		}
@@ -193,7 +193,7 @@ func (x *transaction) draw(t *rapid.T, n int) (m move, ok bool) {
 			return m, false
 		}
 		m.step = rapid.SampledFrom(steps).Draw(t, "step")
-		m.run = x.stands(m.step).Run
+		m.run = x.currentStep(m.step).Run
 	}
 	if m.name == "done" {
 		m.value = rapid.SampledFrom([]string{m.value, m.value, m.value, "null", `"bad"`}).Draw(t, "output")
@@ -216,11 +216,11 @@ func smallJob(t *rapid.T) string {
 	return b.String()
 }
 
-// I19, F149: when a transaction saves changes no result.
-func TestPropertyChangesMidway(tb *testing.T) {
+// When a transaction saves does not change its results (I19, F149).
+func TestPropertySavesBetweenEventsChangeNoResult(tb *testing.T) {
 	rapid.Check(tb, func(t *rapid.T) {
 		text := smallJob(t)
-		once, often := newWorld(inner{tb, t}, text), newWorld(inner{tb, t}, text)
+		once, often := newWorld(rapidTB{tb, t}, text), newWorld(rapidTB{tb, t}, text)
 		var past []string
 		for n := range rapid.IntRange(1, 6).Draw(t, "transactions") {
 			x := once.begin(nil)
@@ -246,13 +246,13 @@ func TestPropertyChangesMidway(tb *testing.T) {
 				y.play(m)
 			}
 			y.commit()
-			for i := range x.said {
-				past = append(past, x.said[i])
-				if i >= len(y.said) || x.said[i] != y.said[i] {
-					t.Fatalf("with saves at %v:\n%s\ncomes out as\n%s\nafter\n%s\n%s", saves, x.said[i], y.said[i], text, strings.Join(past[:len(past)-1], "\n"))
+			for i := range x.results {
+				past = append(past, x.results[i])
+				if i >= len(y.results) || x.results[i] != y.results[i] {
+					t.Fatalf("with saves at %v the result is\n%[3]s\nwant\n%[2]s\nafter\n%[4]s\n%[5]s", saves, x.results[i], y.results[i], text, strings.Join(past[:len(past)-1], "\n"))
 				}
 			}
-			if d := (&explored{world: *once}).same(&explored{world: *often}); d != "" {
+			if d := (&explored{world: *once}).difference(&explored{world: *often}); d != "" {
 				t.Fatalf("with saves at %v the rows differ:\n%s\nafter\n%s\n%s", saves, d, text, strings.Join(past, "\n"))
 			}
 			once.now = once.now.Add(rapid.SampledFrom([]time.Duration{0, tick, 5 * tick}).Draw(t, "time"))

@@ -9,17 +9,17 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// The operator's verbs. Each is audited with author and reason; one that already holds changes
-// nothing; one that the rules refuse is a conflict that says what to do instead.
+// The acts of operators. Each is recorded with author and reason. An act whose result already holds changes nothing. An
+// act that the rules do not allow returns a conflict that names an alternative.
 
-// Edited says for which direction an operator has given a step an input of its own.
+// Edited records whether, and for which direction, an operator has replaced the input of a step.
 type Edited uint8
 
 const (
 	notEdited  Edited = iota
 	editedDo          // for the next do run
 	editedUndo        // for the next undo run
-	editedDone        // a do run was dispatched with it: the undo is handed it too
+	editedDone        // a do run was dispatched with it, and its undo gets it too
 )
 
 func editedFor(d perdure.Direction) Edited {
@@ -29,17 +29,17 @@ func editedFor(d perdure.Direction) Edited {
 	return editedDo
 }
 
-// holds says whether the next run in direction d is handed the operator's input.
-func (ed Edited) holds(d perdure.Direction) bool {
+// appliesTo reports whether the next run in direction d gets the operator's input.
+func (ed Edited) appliesTo(d perdure.Direction) bool {
 	return ed == editedFor(d) || ed == editedDone && d == perdure.Do
 }
 
-// NeedsWhole says whether an act looks at all of a job's steps.
+// NeedsWhole reports whether an act needs all steps of a job.
 func NeedsWhole(a *perdure.Act) bool {
 	return a.Verb == perdure.VerbUndo || a.Verb == perdure.VerbRedo || a.Verb == perdure.VerbGiveUp || a.Verb == perdure.VerbResume
 }
 
-// Act folds an operator's act in. index is the step's place, where the act names one.
+// Act applies an operator's act. index is that of the step that the act names, if it names one.
 func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 	e := w.entry(id)
 	if a.Author == "" {
@@ -47,9 +47,9 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 	}
 	switch a.Verb {
 	case perdure.VerbUndo:
-		return w.flipBy(e, perdure.Undone, a)
+		return w.operatorFlip(e, perdure.Undone, a)
 	case perdure.VerbRedo:
-		return w.flipBy(e, perdure.Done, a)
+		return w.operatorFlip(e, perdure.Done, a)
 	case perdure.VerbGiveUp:
 		return w.giveUp(e, a)
 	}
@@ -60,60 +60,62 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 		return w.resumeAll(e, a)
 	}
 	r := e.steps.at(index)
-	if w.out(r) {
-		return w.isOut(r)
+	if w.runIsValid(r) {
+		return w.runIsValidError(r)
 	}
 	switch a.Verb {
 	case perdure.VerbResume:
 		return w.resumeOne(e, r, a)
 	case perdure.VerbSettle:
-		return w.settleBy(e, r, a)
+		return w.operatorSettle(e, r, a)
 	case perdure.VerbSkip:
-		return w.skipBy(e, r, a)
+		return w.operatorSkip(e, r, a)
 	case perdure.VerbEdit:
-		return w.editBy(e, r, a)
+		return w.operatorEdit(e, r, a)
 	}
 	return perdure.Refuse(perdure.CodeInvalid, "unknown act %q", a.Verb)
 }
 
-// out says whether a run of the step is valid.
-func (w *Workset) out(r *row) bool { return r.Phase == perdure.Running && w.now.Before(r.LockedUntil) }
+// runIsValid reports whether a run of the step is in flight and its lock has not ended.
+func (w *Workset) runIsValid(r *row) bool {
+	return r.Phase == perdure.Running && w.now.Before(r.LockedUntil)
+}
 
-func (w *Workset) isOut(r *row) error {
-	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is valid until %s: wait for it, or for its end",
+func (w *Workset) runIsValidError(r *row) error {
+	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is in flight, and its lock ends at %s: wait for its report, or until then",
 		r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 }
 
-// end ends a run whose lock has passed. What comes next the act decides, not the ladder.
-func (w *Workset) end(e *entry, r *row) {
+// endExpiredRun ends a run whose lock has ended. The act decides what follows, not the ladder.
+func (w *Workset) endExpiredRun(e *entry, r *row) {
 	if r.Phase == perdure.Running {
-		f, holder := w.lapse(r, CauseTime)
+		f, holder := w.expireRun(r, CauseTime)
 		w.record(e, r, r.Run, f, holder)
 	}
 }
 
-func (w *Workset) flipBy(e *entry, to perdure.State, a *perdure.Act) error {
+func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error {
 	j := e.job
 	if j.Desired == to && !j.GivenUp() {
-		if to == perdure.Undone && j.Then { // it was on its way back only to be done again
+		if to == perdure.Undone && j.Then { // the undo of a restart: it will not be redone
 			j.Then, e.dirty = false, true
-			w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
-			w.touch(e)
+			w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
+			w.finishEvent(e)
 		}
 		return nil
 	}
-	w.note(e, "", 0, string(a.Verb), a.Author, a.Reason)
-	w.turnLater(e, flip{to: to, kind: flipByOperator, by: a.Author})
-	w.touch(e)
+	w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
+	w.enqueueFlip(e, flip{to: to, kind: flipByOperator, by: a.Author})
+	w.finishEvent(e)
 	return nil
 }
 
 func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
 	parked := e.parked()
 	if len(parked) == 0 {
-		return perdure.Refuse(perdure.CodeConflict, "nothing is parked in this job")
+		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked")
 	}
-	w.resume(e, a, parked)
+	w.resumeSteps(e, a, parked)
 	return nil
 }
 
@@ -126,7 +128,7 @@ func (w *Workset) resumeOne(e *entry, r *row, a *perdure.Act) error {
 			return err
 		}
 	}
-	w.resume(e, a, []*row{r})
+	w.resumeSteps(e, a, []*row{r})
 	return nil
 }
 
@@ -140,22 +142,22 @@ func (e *entry) parked() []*row {
 	return parked
 }
 
-func (w *Workset) resume(e *entry, a *perdure.Act, rows []*row) {
+func (w *Workset) resumeSteps(e *entry, a *perdure.Act, rows []*row) {
 	w.renewDeadline(e)
 	for _, r := range rows {
 		w.closeAlerts(e, r.Name, a.Author, perdure.AlertParked)
-		r.startOver()
-		w.note(e, r.Name, r.Run, string(perdure.VerbResume), a.Author, a.Reason)
-		w.place(e, r, perdure.Waiting, time.Time{})
-		w.later(e, taskLook, r.Index)
+		r.resetLadder()
+		w.addHistory(e, r.Name, r.Run, string(perdure.VerbResume), a.Author, a.Reason)
+		w.setPhase(e, r, perdure.Waiting, time.Time{})
+		w.enqueue(e, taskAdvance, r.Index)
 	}
 	if len(e.parked()) == 0 {
-		w.closeAlerts(e, "", a.Author, perdure.AlertParked) // the job's own, that held several
+		w.closeAlerts(e, "", a.Author, perdure.AlertParked) // an alert of the job itself, which stood for several steps
 	}
-	w.touch(e)
+	w.finishEvent(e)
 }
 
-// renewDeadline gives the job its full completeWithin from now on.
+// renewDeadline sets the job's deadline to its full completeWithin from now.
 func (w *Workset) renewDeadline(e *entry) {
 	j := e.job
 	j.Overdue, e.dirty = false, true
@@ -167,13 +169,13 @@ func (w *Workset) renewDeadline(e *entry) {
 	}
 }
 
-// settleBy records what a person knows about a step.
-func (w *Workset) settleBy(e *entry, r *row, a *perdure.Act) error {
+// operatorSettle records the state of a step as an operator knows it.
+func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	if a.As == nil || *a.As == perdure.Unsure {
-		return perdure.Refuse(perdure.CodeInvalid, "settle says as what: done or undone")
+		return perdure.Refuse(perdure.CodeInvalid, "settle needs as: done or undone")
 	}
 	if a.Output != nil && *a.As != perdure.Done {
-		return perdure.Refuse(perdure.CodeInvalid, "an output goes with as: done")
+		return perdure.Refuse(perdure.CodeInvalid, "an output can be given only with as: done")
 	}
 	if err := checkPayload("output", a.Output); err != nil {
 		return err
@@ -184,52 +186,52 @@ func (w *Workset) settleBy(e *entry, r *row, a *perdure.Act) error {
 	if r.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s: undo or redo the job", r.Name, r.Current)
 	}
-	w.end(e, r)
-	w.note(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
-	r.forgetUndo()
+	w.endExpiredRun(e, r)
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
+	r.clearUndoStart()
 	r.Current, r.EndedAt = *a.As, w.now
 	if a.Output != nil {
 		w.setOutput(r, meaningful(a.Output))
 	}
 	e.job.Current = perdure.Unsure
-	w.release(e, r, a.Author)
+	w.reconsider(e, r, a.Author)
 	return nil
 }
 
-// skipBy settles a step as far as doing goes.
-func (w *Workset) skipBy(e *entry, r *row, a *perdure.Act) error {
+// operatorSkip skips a step.
+func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	switch {
 	case r.Skipped && r.Desired == perdure.Done:
 		return nil
 	case r.Phase == perdure.Settled:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s", r.Name, r.Current)
-	case r.wants() == perdure.Undo:
+	case r.nextDirection() == perdure.Undo:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo is not skipped: settle it instead", r.Name)
 	}
-	w.end(e, r)
-	w.note(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
+	w.endExpiredRun(e, r)
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
 	w.skip(r)
-	w.release(e, r, a.Author)
+	w.reconsider(e, r, a.Author)
 	return nil
 }
 
-// release takes a step out of whatever it waited for and looks at it anew.
-func (w *Workset) release(e *entry, r *row, author string) {
+// reconsider ends whatever a step waits for, and decides its next phase.
+func (w *Workset) reconsider(e *entry, r *row, author string) {
 	if r.Phase == perdure.Parked || e.plan.Steps[r.Index].Form == ByApproval {
 		w.closeAlerts(e, r.Name, author, perdure.AlertParked, perdure.AlertApproval)
 	}
 	if e.plan.Steps[r.Index].Form != ByAgent {
 		r.StartedAt = time.Time{}
 	}
-	r.startOver()
-	w.place(e, r, perdure.Waiting, time.Time{})
-	w.later(e, taskLook, r.Index)
-	w.touch(e)
+	r.resetLadder()
+	w.setPhase(e, r, perdure.Waiting, time.Time{})
+	w.enqueue(e, taskAdvance, r.Index)
+	w.finishEvent(e)
 }
 
-func (w *Workset) editBy(e *entry, r *row, a *perdure.Act) error {
+func (w *Workset) operatorEdit(e *entry, r *row, a *perdure.Act) error {
 	if a.Input == nil && !a.NewKey {
-		return perdure.Refuse(perdure.CodeInvalid, "edit gives an input, or newKey")
+		return perdure.Refuse(perdure.CodeInvalid, "edit needs an input, or newKey")
 	}
 	if r.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled: undo or redo the job first", r.Name)
@@ -241,63 +243,63 @@ func (w *Workset) editBy(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
-// edit gives the step another input under the same key, or says that no earlier run had an effect.
+// edit replaces the step's input under the same key, or (newKey) records that no earlier run had an effect.
 func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	if e.plan.Steps[r.Index].Form != ByAgent {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is a rule, not an agent's: settle or skip it", r.Name)
+		return perdure.Refuse(perdure.CodeConflict, "step %s is not carried out by an agent and has no input to edit: settle or skip it", r.Name)
 	}
 	if a.Input != nil && len(a.Input) == 0 {
-		return perdure.Refuse(perdure.CodeInvalid, "the input is empty; null is none")
+		return perdure.Refuse(perdure.CodeInvalid, "the input is empty; use null for no input")
 	}
 	if err := checkPayload("input", a.Input); err != nil {
 		return err
 	}
-	if a.NewKey && r.wants() == perdure.Undo {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, under the key of that turn: newKey is for doing", r.Name)
+	if a.NewKey && r.nextDirection() == perdure.Undo {
+		return perdure.Refuse(perdure.CodeConflict, "step %s is being undone, and an undo keeps its key: use newKey only for a step that is to be done", r.Name)
 	}
 	if a.NewKey && r.Phase != perdure.Running && w.now.Before(r.LockedUntil) {
-		return perdure.Refuse(perdure.CodeConflict, "run %d of step %s, whose holder died, may still act until %s under the old key",
+		return perdure.Refuse(perdure.CodeConflict, "run %d of step %s may still act under the old key until %s, although its holder died: edit it after that time",
 			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 	}
 	var did []string
 	if a.Input != nil {
-		r.Edited = editedFor(r.wants())
+		r.Edited = editedFor(r.nextDirection())
 		w.setInput(r, a.Input)
 		did = append(did, "another input")
 	}
 	if a.NewKey {
 		did = append(did, "new key "+r.path(int64(r.Turn)+1))
-		if r.Direction != perdure.Undo { // after an undo, the next run begins a turn, and so has a new key anyway
+		if r.Direction != perdure.Undo { // after an undo, the next run begins a turn and has a new key in any case
 			r.Turn++
 		}
 		r.Current, r.dirty = perdure.Undone, true
 	}
-	w.note(e, r.Name, r.Run, string(perdure.VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
 	return nil
 }
 
-// giveUp closes a job as it is: open steps keep their current, marked.
+// giveUp closes a job as it is. Steps that are not settled keep their current state, and are marked.
 func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	j := e.job
 	if j.GivenUp() {
 		return nil
 	}
 	if j.Phase == perdure.Settled {
-		return perdure.Refuse(perdure.CodeConflict, "the job is settled: nothing is open")
+		return perdure.Refuse(perdure.CodeConflict, "the job is settled: there is nothing to give up")
 	}
 	for i := range e.plan.Steps {
-		if r := e.steps.at(i); w.out(r) {
-			return w.isOut(r)
+		if r := e.steps.at(i); w.runIsValid(r) {
+			return w.runIsValidError(r)
 		}
 	}
 	for i := range e.plan.Steps {
 		if r := e.steps.at(i); r.Phase != perdure.Settled {
-			w.end(e, r)
+			w.endExpiredRun(e, r)
 			r.GivenUp = true
-			w.place(e, r, perdure.Settled, time.Time{})
+			w.setPhase(e, r, perdure.Settled, time.Time{})
 		}
 	}
-	w.note(e, "", 0, string(perdure.VerbGiveUp), a.Author, a.Reason)
+	w.addHistory(e, "", 0, string(perdure.VerbGiveUp), a.Author, a.Reason)
 	w.closeAlerts(e, "", a.Author, allAlerts...)
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
@@ -309,7 +311,7 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 
 func checkPayload(what string, b json.RawMessage) error {
 	if len(b) > perdure.MaxPayloadBytes {
-		return perdure.Refuse(perdure.CodeTooLarge, "%s of %d bytes is over %d", what, len(b), perdure.MaxPayloadBytes)
+		return perdure.Refuse(perdure.CodeTooLarge, "%s has %d bytes; at most %d", what, len(b), perdure.MaxPayloadBytes)
 	}
 	if err := plain.CheckJSON(b); err != nil {
 		return perdure.Refuse(perdure.CodeInvalid, "%s: %v", what, err)

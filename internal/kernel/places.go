@@ -7,16 +7,16 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Places are the queue tables in which a step has an entry, each with the key of the entry. They follow from the
-// step's row alone. Stores write the entries in the transaction that writes the row and search them; `perdure check`
-// compares them with what PlacesOf returns.
+// Places are the queue tables in which a step has an entry, each with the key of the entry. They follow from the step's
+// row alone. Stores write the entries in the transaction that writes the row, and search them. `perdure check` compares
+// the entries with what PlacesOf returns.
 type Places struct {
 	Ready    ReadyKey
-	DueAt    time.Time // the step waits until then; zero: no entry
+	DueAt    time.Time // the step waits until this time; zero: no entry
 	InFlight InFlightKey
 }
 
-// ReadyKey is the entry of a step that is ready: claims of the agent find it by its lane, in the order of ClaimLess.
+// ReadyKey is the entry of a ready step. Claims of the agent find it by its lane, in the order of ClaimLess.
 type ReadyKey struct {
 	Ready bool // false: no entry
 	Agent string
@@ -24,19 +24,19 @@ type ReadyKey struct {
 	Order int64
 }
 
-// InFlightKey is the entry of a run that is in flight: it is found by its holder and claim, and when its lock ends.
+// InFlightKey is the entry of a run in flight. It is found by its holder and claim, and when its lock ends.
 type InFlightKey struct {
 	InFlight bool // false: no entry
 	Agent    string
 	Holder   string
 	Request  string
-	Until    time.Time // when the run's lock ends
+	Until    time.Time // end of the run's lock
 }
 
-// PlacesOf returns the places of a step.
+// PlacesOf returns the entries of a step in all queue tables.
 func PlacesOf(s *Step) Places { return Places{ReadyOf(s), DueOf(s), InFlightOf(s)} }
 
-// ReadyOf returns the entry of a step among those that are ready.
+// ReadyOf returns the entry of a step among the ready steps.
 func ReadyOf(s *Step) ReadyKey {
 	if s.Phase != perdure.Ready {
 		return ReadyKey{}
@@ -44,7 +44,7 @@ func ReadyOf(s *Step) ReadyKey {
 	return ReadyKey{Ready: true, Agent: s.Agent, Lane: LaneOf(s.Type, s.Needs), Order: OrderOf(s.Job, s.Priority, s.Ageing)}
 }
 
-// DueOf returns until when a step waits; zero if it does not wait for a time.
+// DueOf returns the time until which a step waits; zero if it does not wait for a time.
 func DueOf(s *Step) time.Time {
 	if s.Phase != perdure.Waiting {
 		return time.Time{}
@@ -60,28 +60,28 @@ func InFlightOf(s *Step) InFlightKey {
 	return InFlightKey{InFlight: true, Agent: s.Agent, Holder: s.LockedBy, Request: s.Request, Until: s.LockedUntil}
 }
 
-// Same reports whether two runs have the same entry but for its time.
+// Same reports whether two entries differ in their time at most.
 func (k InFlightKey) Same(o InFlightKey) bool {
 	return k.InFlight == o.InFlight && k.Agent == o.Agent && k.Holder == o.Holder && k.Request == o.Request
 }
 
-// Covers reports whether a run that is found by entry k is still found in time if its key is now o: a heartbeat moves
-// its lock's end to later, and the entry may say an earlier time.
+// Covers reports whether a run that is found by entry k is still found in time if its key is now o. A heartbeat moves
+// the end of the lock to a later time, so the entry may have an earlier time than the row.
 func (k InFlightKey) Covers(o InFlightKey) bool { return k.Same(o) && !o.Until.Before(k.Until) }
 
-// Candidate is a ready step as a search finds it.
+// Candidate is a ready step as a dispatch search finds it.
 type Candidate struct {
 	StepRef
 	Order int64
 }
 
-// CandidateOf is a step that is ready.
+// CandidateOf returns a ready step as a candidate.
 func CandidateOf(s *Step) Candidate {
 	return Candidate{s.StepRef, OrderOf(s.Job, s.Priority, s.Ageing)}
 }
 
-// ClaimLess orders ready steps as claims get them: by Order, then by age of the job, then by place in the job. The
-// result is below 0 if a comes before b.
+// ClaimLess orders ready steps as claims get them: by Order, then by age of the job, then by index. The result is below
+// 0 if a comes before b.
 func ClaimLess(a, b Candidate) int {
 	if a.Order != b.Order {
 		return cmp.Compare(a.Order, b.Order)
@@ -89,8 +89,8 @@ func ClaimLess(a, b Candidate) int {
 	return a.StepRef.Compare(b.StepRef)
 }
 
-// OverdueAt is when the job's deadline passes; zero if it has none, if it has been acted upon, or if it stands still
-// because the job is parked or settled.
+// OverdueAt returns when the job's deadline passes. It is zero if the job has none, if the deadline has been acted on,
+// or if the job is parked or settled.
 func (j *Job) OverdueAt() time.Time {
 	if j.Phase == perdure.Settled || j.Overdue || !j.ParkedAt.IsZero() {
 		return time.Time{}
@@ -98,14 +98,15 @@ func (j *Job) OverdueAt() time.Time {
 	return j.CompleteBy
 }
 
-// Permits are the limits of which a row holds a permit. Empty: none.
+// Permits are the permits that a row of a step holds. A field that is empty stands for no permit.
 type Permits struct {
-	Type  string // the row is its job's first, and the job holds one of job:TYPE
-	Agent string // the step runs, and holds one of agent:NAME
-	Needs Needs  // the step runs, and holds these
+	Type  string // the step is the first of its job, and the job holds a permit of job:TYPE
+	Agent string // the step runs, and holds a permit of agent:NAME
+	Needs Needs  // the step runs, and holds these permits of named limits
 }
 
-// PermitsOf returns the permits that a row holds: a step, with the job if it is the job's first step, else nil.
+// PermitsOf returns the permits that a row of a step holds. j is the job if the step is the first of its job, else nil:
+// the permit of the job is stored with its first step.
 func PermitsOf(s *Step, j *Job) (p Permits) {
 	if j != nil && j.Permit {
 		p.Type = j.Type
@@ -116,14 +117,14 @@ func PermitsOf(s *Step, j *Job) (p Permits) {
 	return p
 }
 
-// Newborn is step i of a job when the job is submitted. Stores that keep no rows of steps that wait as they have from
-// the beginning read them as this.
+// Newborn returns step i of a job as it is when the job is submitted. Stores that do not store steps which are still in
+// that state (implicit rows) read them as this.
 func Newborn(j *Job, i int, name string, blockers int) Step {
 	return Step{StepRef: StepRef{j.ID, i}, Name: name, Type: j.Type, Priority: j.Priority,
 		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: blockers, UpdatedAt: j.CreatedAt}
 }
 
-// List are the permits, each with its limit and key.
+// List returns the permits, each with its limit and key.
 func (p Permits) List() (held []Need) {
 	if p.Type != "" {
 		held = append(held, Need{LimitKey{Name: JobLimit(p.Type)}, 1})

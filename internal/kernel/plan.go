@@ -8,22 +8,22 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Shape is what the jobs of one definition have in common: all but its key, priority, labels and
-// input, with names resolved to indexes and expressions compiled. It is immutable, so that any number of
-// jobs and goroutines may share it; a store keeps its text once.
+// Shape is what the jobs of one definition have in common: everything except key, priority, labels and input, with names
+// resolved to indexes and expressions compiled. It is immutable, so that any number of jobs and goroutines may share it.
+// A store keeps its text once.
 type Shape struct {
 	ID     ShapeID
-	Text   []byte      // the definition without those four, in canonical form
-	Common *Definition // what Text says
+	Text   []byte      // the definition without these four fields, in canonical form
+	Common *Definition // Text, parsed
 	Steps  []PlanStep
 	Index  map[string]int // step name → index in Steps
-	Size   int            // about how many bytes of memory all of it keeps
+	Size   int            // approximate size in memory, in bytes
 }
 
-// ShapeID is the beginning of the SHA-256 of the shape's text.
+// ShapeID is the first half of the SHA-256 of the shape's text.
 type ShapeID [16]byte
 
-// Plan is a definition made ready to run.
+// Plan is a definition that is ready to run: its shape, and the fields that belong to one job.
 type Plan struct {
 	*Shape
 	Definition *Definition
@@ -54,14 +54,14 @@ type PlanStep struct {
 	*StepDefinition
 	After  []int
 	Before []int
-	Test   Condition // when; nil: always
+	Test   Condition // the compiled `when`; nil: always true
 	Do     Template
-	Revert Template // the undo's input; nil: no undo, or the do run's input
+	Revert Template // the input of the undo; nil: no undo, or the input of the do run
 	Limits Template // renders the limits with their keys; nil: none
 	Form   StepForm
 }
 
-// StepForm tells steps that agents run from those that the rules alone move.
+// StepForm distinguishes steps that agents carry out from those that the rules handle themselves.
 type StepForm uint8
 
 const (
@@ -70,18 +70,18 @@ const (
 	ByApproval
 )
 
-// Names of the agents that are rules, not programs (never dispatched).
+// Names of agents that stand for rules. Their steps are never dispatched.
 const (
 	AgentSleep    = "sleep"
 	AgentApproval = "approval"
 )
 
-// Scope is what an expression may see.
+// Scope holds the values that an expression may read.
 type Scope struct {
 	Job     *Job
 	Input   json.RawMessage            // the job's input
 	Outputs map[string]json.RawMessage // by step name, of the steps that the expression reads; null for a step without an output. Never nil
-	Output  json.RawMessage            // undo: of the step's do run, null if unknown. Never nil there
+	Output  json.RawMessage            // undo: the output of the step's do run, null if unknown. Never nil in an undo
 	Key     string                     // undo: the key of this turn
 	DoKey   string                     // undo: the key of the turn that is undone
 	Budget  *Budget                    // the budget for the work; nil: no bound
@@ -99,12 +99,12 @@ type Template interface {
 	Refs() []int // steps whose outputs it reads
 }
 
-// Compiler makes a shape of its text again.
+// Compiler compiles the text of a shape.
 type Compiler interface {
 	Compile(text []byte) (*Shape, error)
 }
 
-// agentOf is who is asked to run a step in a direction, and for what.
+// agentOf returns the agent and action that carry out a step in a direction.
 func (p *PlanStep) agentOf(d perdure.Direction) (agent, action string) {
 	agent, action = p.Agent, p.Action
 	if action == "" {
@@ -151,7 +151,7 @@ func (p *PlanStep) retry(d perdure.Direction) perdure.Retry {
 	return r
 }
 
-// ladder is the step's own, or the job's.
+// ladder returns the ladder of a step: its own, or the job's.
 func (p *Plan) ladder(i int) Ladder {
 	if l := p.Steps[i].OnFailure; len(l) > 0 {
 		return l
@@ -159,8 +159,8 @@ func (p *Plan) ladder(i int) Ladder {
 	return p.Definition.OnFailure
 }
 
-// waitsFor are the neighbours that must be settled before step i moves toward s; opens are those
-// that wait for it.
+// waitsFor returns the neighbours that must settle before step i may move towards s. opens returns the neighbours that
+// wait for step i.
 func (p *Plan) waitsFor(i int, s perdure.State) []int {
 	if s == perdure.Done {
 		return p.Steps[i].After

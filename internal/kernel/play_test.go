@@ -9,10 +9,10 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// The words that plays are written in. Each plays one event, fails the test where the rules do not let it
-// happen, checks the rows, and writes a line of the transcript with what changed.
+// Functions of which plays consist. Each plays one event, fails the test if the rules refuse it, checks the rows, and
+// writes the changes into the transcript.
 
-type said func(*protocol.Report)
+type reportOption func(*protocol.Report)
 
 func done(r *protocol.Report) { r.Outcome = perdure.OutcomeDone }
 func failed(r *protocol.Report) {
@@ -24,25 +24,25 @@ func rejected(r *protocol.Report) {
 func returned(r *protocol.Report) { r.Outcome = perdure.OutcomeReturned }
 func noEffect(r *protocol.Report) { r.Effect = protocol.EffectNone }
 func cutShort(r *protocol.Report) { r.Effect = protocol.EffectUnknown }
-func output(json string) said {
+func output(json string) reportOption {
 	return func(r *protocol.Report) { r.Output = []byte(json) }
 }
-func code(c string) said { return func(r *protocol.Report) { r.Error.Code = c } }
-func retryAfter(d time.Duration) said {
+func code(c string) reportOption { return func(r *protocol.Report) { r.Error.Code = c } }
+func retryAfter(d time.Duration) reportOption {
 	return func(r *protocol.Report) { r.Error.RetryAfter = perdure.Duration(d) }
 }
 
-func sayAll(says []said) (rep protocol.Report) {
+func reportOf(says []reportOption) (rep protocol.Report) {
 	for _, s := range says {
 		s(&rep)
 	}
 	return rep
 }
 
-// claim lets a step out and remembers the run.
-func (w *world) claim(step string) *perdure.Run { return w.claimBeating(step, 0) }
+// claim claims a step and keeps the run.
+func (w *world) claim(step string) *perdure.Run { return w.claimWithHeartbeat(step, 0) }
 
-func (w *world) claimBeating(step string, every time.Duration) *perdure.Run {
+func (w *world) claimWithHeartbeat(step string, every time.Duration) *perdure.Run {
 	w.t.Helper()
 	run, c := w.claimAs(w.index(step), protocol.Claim{Heartbeat: every})
 	if run == nil {
@@ -53,31 +53,31 @@ func (w *world) claimBeating(step string, every time.Duration) *perdure.Run {
 	if run.Direction == perdure.Undo {
 		extra = fmt.Sprintf(" · of %s, output %s", tail(run.DoKey), run.Output)
 	}
-	w.tell(c, "claim %s → run %d %s, key %s, input %s%s", step, run.Number, run.Direction, tail(run.Key), run.Input, extra)
+	w.logEvent(c, "claim %s → run %d %s, key %s, input %s%s", step, run.Number, run.Direction, tail(run.Key), run.Input, extra)
 	return run
 }
 
-// cannotClaim: there is no run to be had; where an expression failed that itself is an event.
+// cannotClaim checks that a claim gets no run. If an expression fails, the step may change.
 func (w *world) cannotClaim(step string) {
 	w.t.Helper()
 	run, c := w.claimAs(w.index(step), protocol.Claim{})
 	if run != nil {
 		w.t.Fatalf("%s is dispatched: %s", step, run.Direction)
 	}
-	w.tell(c, "claim %s → nothing", step)
+	w.logEvent(c, "claim %s → nothing", step)
 }
 
-// report answers the latest run of a step.
-func (w *world) report(step string, says ...said) {
+// report reports the latest run of a step.
+func (w *world) report(step string, says ...reportOption) {
 	w.t.Helper()
-	if res := w.tries(step, w.step(step).Run, says...); !res.Accepted {
+	if res := w.tryReport(step, w.step(step).Run, says...); !res.Accepted {
 		w.t.Fatalf("the report on %s is refused: %s", step, res.Reason)
 	}
 }
 
-// tries reports on any run, and gives the answer back.
-func (w *world) tries(step string, run int64, says ...said) protocol.ReportResult {
-	rep := sayAll(says)
+// tryReport reports any run, and returns the result.
+func (w *world) tryReport(step string, run int64, says ...reportOption) protocol.ReportResult {
+	rep := reportOf(says)
 	rep.Run = run
 	res, c := w.reportAs(w.index(step), "host", rep)
 	text := fmt.Sprintf("report %s/%d %s", step, run, rep.Outcome)
@@ -89,11 +89,11 @@ func (w *world) tries(step string, run int64, says ...said) protocol.ReportResul
 	} else if c.Empty() {
 		text += " → accepted before"
 	}
-	w.tell(c, "%s", text)
+	w.logEvent(c, "%s", text)
 	return res
 }
 
-// run claims and reports done: the happy way.
+// run claims steps and reports them done, one after the other.
 func (w *world) run(steps ...string) {
 	w.t.Helper()
 	for _, s := range steps {
@@ -102,38 +102,38 @@ func (w *world) run(steps ...string) {
 	}
 }
 
-// wait lets time pass, and the supervisor look at what has come due.
+// wait advances the clock, and runs a due scan.
 func (w *world) wait(d time.Duration) {
 	w.t.Helper()
 	w.now = w.now.Add(d)
-	w.tell(&Changes{}, "%s later", span(d))
-	w.sweep()
+	w.logEvent(&Changes{}, "%s later", span(d))
+	w.dueScan()
 }
 
-// sweep is one round of the supervisor.
-func (w *world) sweep() {
+// dueScan is one due scan of the supervisor.
+func (w *world) dueScan() {
 	w.t.Helper()
 	for i, s := range w.steps {
 		if ok, c := w.expireAs(i, "", CauseTime); ok {
-			w.tell(c, "the supervisor: run %d of %s has expired", s.Run, s.Name)
+			w.logEvent(c, "the supervisor: run %d of %s has expired", s.Run, s.Name)
 		}
 		if ok, c := w.dueAt(i); ok {
-			w.tell(c, "the supervisor: %s is due", s.Name)
+			w.logEvent(c, "the supervisor: %s is due", s.Name)
 		}
 	}
 	if ok, c := w.overdue(); ok {
-		w.tell(c, "the supervisor: the job is overdue")
+		w.logEvent(c, "the supervisor: the job is overdue")
 	}
 }
 
-// lose: the holder of the step's run is known to be dead.
-func (w *world) lose(step string) {
+// holderDies plays the event that the holder of the step's run is known to be dead.
+func (w *world) holderDies(step string) {
 	w.t.Helper()
 	ok, c := w.expireAs(w.index(step), "host", CauseLost)
 	if !ok {
-		w.t.Fatalf("%s is not out", step)
+		w.t.Fatalf("%s is not running", step)
 	}
-	w.tell(c, "the holder of %s is dead", step)
+	w.logEvent(c, "the holder of %s is dead", step)
 }
 
 func (w *world) act(verb perdure.Verb, step string, set ...func(*perdure.Act)) {
@@ -164,18 +164,20 @@ func (w *world) tryAct(verb perdure.Verb, step string, set ...func(*perdure.Act)
 	} else if c.Empty() {
 		text += " → it is so already"
 	}
-	w.tell(c, "%s", text)
+	w.logEvent(c, "%s", text)
 	return err
 }
 
 func as(s perdure.State) func(*perdure.Act) { return func(a *perdure.Act) { a.As = &s } }
 func input(json string) func(*perdure.Act)  { return func(a *perdure.Act) { a.Input = []byte(json) } }
-func with0(json string) func(*perdure.Act)  { return func(a *perdure.Act) { a.Output = []byte(json) } }
-func newKey(a *perdure.Act)                 { a.NewKey = true }
-func (w *world) undo()                      { w.t.Helper(); w.act(perdure.VerbUndo, "") }
-func (w *world) redo()                      { w.t.Helper(); w.act(perdure.VerbRedo, "") }
-func (w *world) resume()                    { w.t.Helper(); w.act(perdure.VerbResume, "") }
-func (w *world) conflict(err error)         { w.t.Helper(); w.refusedAs(err, perdure.CodeConflict) }
+func withOutput(json string) func(*perdure.Act) {
+	return func(a *perdure.Act) { a.Output = []byte(json) }
+}
+func newKey(a *perdure.Act)         { a.NewKey = true }
+func (w *world) undo()              { w.t.Helper(); w.act(perdure.VerbUndo, "") }
+func (w *world) redo()              { w.t.Helper(); w.act(perdure.VerbRedo, "") }
+func (w *world) resume()            { w.t.Helper(); w.act(perdure.VerbResume, "") }
+func (w *world) conflict(err error) { w.t.Helper(); w.refusedAs(err, perdure.CodeConflict) }
 
 func (w *world) refusedAs(err error, code perdure.Code) {
 	w.t.Helper()
@@ -184,8 +186,8 @@ func (w *world) refusedAs(err error, code perdure.Code) {
 	}
 }
 
-// is compares a step with "current phase".
-func (w *world) is(step, want string) {
+// stepIs compares a step with "current phase".
+func (w *world) stepIs(step, want string) {
 	w.t.Helper()
 	if s := w.step(step); fmt.Sprintf("%s %s", s.Current, s.Phase) != want {
 		w.t.Fatalf("%s is %s %s, not %s", step, s.Current, s.Phase, want)
@@ -200,15 +202,15 @@ func (w *world) jobIs(want string) {
 	}
 }
 
-func (w *world) that(ok bool, format string, args ...any) {
+func (w *world) require(ok bool, format string, args ...any) {
 	w.t.Helper()
 	if !ok {
 		w.t.Fatalf(format, args...)
 	}
 }
 
-// open are the kinds of the open alerts of a step, or of the job.
-func (w *world) open(step string) (kinds []perdure.AlertKind) {
+// openAlerts returns the kinds of the open alerts of a step, or (for "") of the job.
+func (w *world) openAlerts(step string) (kinds []perdure.AlertKind) {
 	for _, a := range w.alerts {
 		if a.Step == step {
 			kinds = append(kinds, a.Kind)
@@ -217,38 +219,38 @@ func (w *world) open(step string) (kinds []perdure.AlertKind) {
 	return kinds
 }
 
-// tell checks the rows, and writes what happened and what it changed.
-func (w *world) tell(c *Changes, format string, args ...any) {
+// logEvent checks the rows, and writes the event and its changes into the transcript.
+func (w *world) logEvent(c *Changes, format string, args ...any) {
 	w.t.Helper()
 	for _, f := range CheckJob(w.job, w.plan, w.steps, w.alerts, w.now) {
 		w.t.Fatalf("after %s: %s: step %q: %s", fmt.Sprintf(format, args...), f.Rule, f.Step, f.Message)
 	}
-	if w.lines == nil {
+	if w.transcript == nil {
 		return
 	}
-	fmt.Fprintf(w.lines, "%7s  %s\n", span(w.now.Sub(dawn)), fmt.Sprintf(format, args...))
+	fmt.Fprintf(w.transcript, "%7s  %s\n", span(w.now.Sub(dawn)), fmt.Sprintf(format, args...))
 	for _, n := range c.NewJobs {
 		for _, s := range n.Steps {
-			w.moved(&Step{Name: s.Name, Turn: 1}, s)
+			w.logStep(&Step{Name: s.Name, Turn: 1}, s)
 		}
-		w.movedJob(&Job{}, n.Job)
+		w.logJob(&Job{}, n.Job)
 	}
 	for _, ch := range c.Steps {
-		w.moved(ch.Was, ch.Now)
+		w.logStep(ch.Was, ch.Now)
 	}
 	for _, a := range w.closed {
-		fmt.Fprintf(w.lines, "           alert %s of %s closed\n", a.Kind, cmpOr(a.Step, "the job"))
+		fmt.Fprintf(w.transcript, "           alert %s of %s closed\n", a.Kind, cmpOr(a.Step, "the job"))
 	}
 	w.closed = nil
 	for _, a := range c.Alerts {
-		fmt.Fprintf(w.lines, "           ALERT %s: %s\n", a.Kind, a.Message)
+		fmt.Fprintf(w.transcript, "           ALERT %s: %s\n", a.Kind, a.Message)
 	}
 	for _, ch := range c.Jobs {
-		w.movedJob(ch.Was, ch.Now)
+		w.logJob(ch.Was, ch.Now)
 	}
 }
 
-func (w *world) moved(was, now *Step) {
+func (w *world) logStep(was, now *Step) {
 	text := ""
 	if was.Current != now.Current {
 		text += fmt.Sprintf(", %s → %s", was.Current, now.Current)
@@ -274,11 +276,11 @@ func (w *world) moved(was, now *Step) {
 		text += fmt.Sprintf(", given up: %v", now.GivenUp)
 	}
 	if text != "" {
-		fmt.Fprintf(w.lines, "           %s: %s\n", now.Name, text[2:])
+		fmt.Fprintf(w.transcript, "           %s: %s\n", now.Name, text[2:])
 	}
 }
 
-func (w *world) movedJob(was, now *Job) {
+func (w *world) logJob(was, now *Job) {
 	if was.Current == now.Current && was.Desired == now.Desired && was.Phase == now.Phase {
 		return
 	}
@@ -286,5 +288,5 @@ func (w *world) movedJob(was, now *Job) {
 	if now.Then {
 		text += ", then done again"
 	}
-	fmt.Fprintf(w.lines, "           the job: %s\n", text)
+	fmt.Fprintf(w.transcript, "           the job: %s\n", text)
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Layer 2: random events on random jobs, too large to be walked through. Every event is played twice, once
-// with the whole job loaded and once with what the rules ask for alone; the rows must come out the same.
+// Random events on random jobs that are too large to try every order. Every event is played twice: with the whole job
+// loaded, and with only those rows that the rules request. The results must be equal.
 
-// randomJob draws a job of up to a few hundred steps, each after some of those before it.
+// randomJob draws a job of up to a few hundred steps, each after some of the earlier ones.
 func randomJob(t *rapid.T) string {
 	n := rapid.OneOf(rapid.IntRange(1, 12), rapid.IntRange(13, 300)).Draw(t, "steps")
 	var b strings.Builder
@@ -44,63 +44,63 @@ func randomJob(t *rapid.T) string {
 	return b.String()
 }
 
-func TestPropertyRandomJobs(tb *testing.T) { // I3 to I12, L1
+func TestPropertyRandomJobsKeepInvariants(tb *testing.T) { // I3 to I12, L1
 	rapid.Check(tb, func(t *rapid.T) {
 		text := randomJob(t)
-		x := &explored{world: *newWorld(inner{tb, t}, text)}
-		x.accept()
-		x.far = make([]far, len(x.steps))
-		for i := range x.far {
-			x.far[i].may = maybeUndone
+		x := &explored{world: *newWorld(rapidTB{tb, t}, text)}
+		x.submitPlan()
+		x.receivers = make([]receiverState, len(x.steps))
+		for i := range x.receivers {
+			x.receivers[i].possible = maybeUndone
 		}
 		for range rapid.IntRange(1, 200).Draw(t, "events") {
-			x.happen(t)
+			x.randomEvent(t)
 		}
-		x.toRest(t)
+		x.runToSettled(t)
 	})
 }
 
-// inner lets a world fail a rapid check.
-type inner struct {
+// rapidTB lets a world fail a rapid check.
+type rapidTB struct {
 	testing.TB
 	t *rapid.T
 }
 
-func (in inner) Helper()                           {}
-func (in inner) Fatalf(format string, args ...any) { in.t.Fatalf(format, args...) }
-func (in inner) Fatal(args ...any)                 { in.t.Fatal(args...) }
+func (in rapidTB) Helper()                           {}
+func (in rapidTB) Fatalf(format string, args ...any) { in.t.Fatalf(format, args...) }
+func (in rapidTB) Fatal(args ...any)                 { in.t.Fatal(args...) }
 
-// happen draws an event that may do something, and plays it both ways.
-func (x *explored) happen(t *rapid.T) {
+// randomEvent draws an event that may change something, and plays it both ways.
+func (x *explored) randomEvent(t *rapid.T) {
 	names := []string{"claim", "claim", "claim", "done", "done", "done with output", "done with a bad output", "failed", "failed without effect",
 		"rejected", "returned", "cut short", "doubled report", "late or second answer", "heartbeat", "expired", "holder lost", "due", "due", "overdue", "time",
 		"undo", "redo", "resume", "resume step", "settle as done", "settle as done with output", "settle as undone", "skip", "edit", "edit with a new key", "give up"}
 	name := rapid.SampledFrom(names).Draw(t, "event")
-	h := happenings[slices.IndexFunc(happenings, func(h happening) bool { return h.name == name })]
+	h := eventKinds[slices.IndexFunc(eventKinds, func(h eventKind) bool { return h.name == name })]
 	step := -1
-	if h.each {
-		step = x.anyStep(t, name)
+	if h.ofStep {
+		step = x.drawStep(t, name)
 	}
-	before, far := x.world, slices.Clone(x.far)
-	other := explored{world: x.world, far: slices.Clone(x.far)}
-	other.partial = true
+	before, far := x.world, slices.Clone(x.receivers)
+	other := explored{world: x.world, receivers: slices.Clone(x.receivers)}
+	other.loadOnDemand = true
 	did := h.try(x, step)
-	if also := h.try(&other, step); also != did || other.same(x) != "" {
-		t.Fatalf("%s %d comes out otherwise with what the rules ask for alone: %v and %v\n%s", name, step, did, also, other.same(x))
+	if also := h.try(&other, step); also != did || other.difference(x) != "" {
+		t.Fatalf("%s %d: another result with only the requested rows loaded: %v and %v\n%s", name, step, did, also, other.difference(x))
 	}
-	if !did && x.same(&explored{world: before, far: far}) != "" {
-		t.Fatalf("%s %d was refused and changed something", name, step)
+	if !did && x.difference(&explored{world: before, receivers: far}) != "" {
+		t.Fatalf("%s %d was refused, but changed something", name, step)
 	}
-	x.still(&before, name)
-	x.truthful()
-	x.reasonable()
+	x.checkSettledUnchanged(&before, name)
+	x.checkCurrent()
+	x.checkReasons()
 	for _, f := range CheckJob(x.job, x.plan, x.steps, x.alerts, x.now) {
 		t.Fatalf("after %s %d: %s: step %q: %s", name, step, f.Rule, f.Step, f.Message)
 	}
 }
 
-// anyStep prefers one to which the event means something.
-func (x *explored) anyStep(t *rapid.T, name string) int {
+// drawStep draws a step, if possible one that the event can change.
+func (x *explored) drawStep(t *rapid.T, name string) int {
 	fits := func(s *Step) bool {
 		switch name {
 		case "claim":
@@ -128,10 +128,10 @@ func (x *explored) anyStep(t *rapid.T, name string) int {
 	return rapid.SampledFrom(steps).Draw(t, "step")
 }
 
-// same says how two worlds differ. In which order one event has raised alerts and written history depends on
-// the order in which rows were loaded.
-func (x *explored) same(y *explored) string {
-	d := differ(x.job, y.job) + differ(x.kept, y.kept) + differ(inOrder(x.alerts), inOrder(y.alerts)) + differ(inOrder(x.past), inOrder(y.past))
+// difference returns how two worlds differ. The order of alerts and history entries of one event is ignored, because it
+// depends on the order in which rows were loaded.
+func (x *explored) difference(y *explored) string {
+	d := differ(x.job, y.job) + differ(x.kept, y.kept) + differ(inOrder(x.alerts), inOrder(y.alerts)) + differ(inOrder(x.history), inOrder(y.history))
 	for i := range x.steps {
 		if *x.steps[i] != *y.steps[i] {
 			d += cmp.Diff(x.steps[i], y.steps[i])
@@ -151,58 +151,58 @@ func differ(a, b any) string {
 	return cmp.Diff(a, b)
 }
 
-// toRest is L1: from here on nothing fails, persons let go what is parked, and the job comes to its end.
-func (x *explored) toRest(t *rapid.T) {
+// runToSettled checks L1: if nothing fails any more and an operator handles what is parked, the job becomes settled.
+func (x *explored) runToSettled(t *rapid.T) {
 	for range 40 * (len(x.steps) + 5) {
-		switch moved := x.allGoesWell(); {
+		switch moved := x.succeedAll(); {
 		case x.job.Phase == perdure.Settled:
 			return
 		case moved:
 		case x.job.Phase == perdure.Parked:
-			x.lend(t)
+			x.actAsOperator(t)
 		default:
-			at, ok := x.next()
+			at, ok := x.nextTime()
 			if !ok {
-				t.Fatalf("nothing will look at the job again")
+				t.Fatalf("nothing will move the job on")
 			}
 			x.now = at
 		}
 	}
-	t.Fatalf("the job does not come to its end: %s, desired %s, %s, %d unsettled", x.job.Current, x.job.Desired, x.job.Phase, x.job.Unsettled)
+	t.Fatalf("the job does not become settled: %s, desired %s, %s, %d unsettled", x.job.Current, x.job.Desired, x.job.Phase, x.job.Unsettled)
 }
 
-func (x *explored) allGoesWell() (moved bool) {
+func (x *explored) succeedAll() (moved bool) {
 	play := func(name string, i int, is func(*explored, int) bool) {
 		if is(x, i) {
-			h := happenings[slices.IndexFunc(happenings, func(h happening) bool { return h.name == name })]
+			h := eventKinds[slices.IndexFunc(eventKinds, func(h eventKind) bool { return h.name == name })]
 			moved = h.try(x, i) || moved
-			x.truthful()
+			x.checkCurrent()
 		}
 	}
 	play("overdue", -1, isOverdue)
 	for i := range x.steps {
-		play("expired", i, hasLapsed)
+		play("expired", i, hasExpired)
 		play("due", i, isDue)
 		play("claim", i, isReady)
-		play("done", i, isOut)
+		play("done", i, isInFlight)
 	}
 	return moved
 }
 
-// lend is a person's hand: what waits for approval is approved, what is parked is skipped or settled.
-func (x *explored) lend(t *rapid.T) {
+// actAsOperator approves a step that waits for approval, or settles one that is parked.
+func (x *explored) actAsOperator(t *rapid.T) {
 	for i, s := range x.steps {
 		verb := "settle as done"
-		if s.Phase == perdure.Parked && s.wants() == perdure.Undo {
+		if s.Phase == perdure.Parked && s.nextDirection() == perdure.Undo {
 			verb = "settle as undone"
 		}
 		if s.Phase == perdure.Parked || s.Phase == perdure.Waiting && s.Blockers == 0 && s.AvailableAt.IsZero() {
-			h := happenings[slices.IndexFunc(happenings, func(h happening) bool { return h.name == verb })]
+			h := eventKinds[slices.IndexFunc(eventKinds, func(h eventKind) bool { return h.name == verb })]
 			if !h.try(x, i) {
-				t.Fatalf("%s of %s does nothing", verb, s.Name)
+				t.Fatalf("%s of %s changed nothing", verb, s.Name)
 			}
 			return
 		}
 	}
-	t.Fatalf("parked, and there is nothing for a person to do")
+	t.Fatalf("parked, but an operator can do nothing")
 }

@@ -14,12 +14,12 @@ import (
 type Rendering struct {
 	Key RenderingKey
 
-	template  Template // or
+	template  Template // either this
 	condition Condition
 	scope     *Scope
 	reads     []int // steps whose outputs it reads
 	values    *[sha256.Size]byte
-	bytes     int // of these outputs, once they are loaded
+	bytes     int // size of these outputs
 }
 
 // RenderingKey names an input or a condition of a step in one of its turns.
@@ -48,7 +48,7 @@ type Rendered struct {
 	values *[sha256.Size]byte // hash of the values that it was rendered from
 }
 
-// Prepared gives results of renderings that were evaluated outside of transactions; nil for one that was not.
+// Prepared returns results of renderings that were evaluated outside of transactions; nil if there is none for the key.
 type Prepared interface {
 	Rendered(RenderingKey) *Rendered
 }
@@ -58,10 +58,10 @@ type Postponed struct{ *Rendering }
 
 func (p *Postponed) Error() string { return ErrOverBudget.Error() }
 
-// Size is about how many bytes the rendering keeps in memory until it is done.
+// Size returns about how many bytes the rendering keeps in memory until it is done.
 func (x *Rendering) Size() int { return x.bytes }
 
-// Run evaluates it outside of a transaction. The error is that of the budget.
+// Run evaluates the rendering outside of a transaction. The error is that of the budget.
 func (x *Rendering) Run(b *Budget) (*Rendered, error) {
 	scope := *x.scope
 	scope.Budget = b
@@ -87,13 +87,13 @@ func (x *Rendering) run(scope *Scope) (Rendered, error) {
 
 func bounded(b json.RawMessage, err error) (json.RawMessage, error) {
 	if err == nil && len(b) > perdure.MaxPayloadBytes {
-		return nil, perdure.Refuse(perdure.CodeTooLarge, "the input would be %d bytes, over %d", len(b), perdure.MaxPayloadBytes)
+		return nil, perdure.Refuse(perdure.CodeTooLarge, "the rendered input has %d bytes; at most %d", len(b), perdure.MaxPayloadBytes)
 	}
 	return b, err
 }
 
-// evaluate returns the prepared result, or evaluates within the budget. The error is a *Postponed, or reports damaged
-// rows.
+// evaluate returns the prepared result, or evaluates within the budget. The error is a *Postponed, or means that rows
+// are damaged.
 func (w *Workset) evaluate(e *entry, x *Rendering) (Rendered, error) {
 	if w.prepared != nil {
 		if done := w.prepared.Rendered(x.Key); done != nil {
@@ -117,8 +117,8 @@ func (w *Workset) evaluate(e *entry, x *Rendering) (Rendered, error) {
 	return Rendered{}, &Postponed{&kept}
 }
 
-// identify sets the hash of all outputs in the scope of a rendering. The other values that it reads, the job's input,
-// key and labels, never change.
+// identify sets the hash of all outputs in the scope of a rendering. The other values that it reads, which are the job's
+// input, key and labels, never change.
 func (e *entry) identify(x *Rendering) error {
 	if x.values != nil {
 		return nil
@@ -139,7 +139,8 @@ func (e *entry) identify(x *Rendering) error {
 	return nil
 }
 
-// outputSum is the hash of an output that is loaded. It is computed once in a workset: a thousand steps may read it.
+// outputSum returns the hash of an output that is loaded. It is computed once in a workset, because many steps may read
+// it.
 func (e *entry) outputSum(i int) (*[sha256.Size]byte, int, error) {
 	out, err := e.output(i)
 	if err != nil {
@@ -153,6 +154,6 @@ func (e *entry) outputSum(i int) (*[sha256.Size]byte, int, error) {
 	return v.sum, len(out), nil
 }
 
-// Postponed returns the conditions that took more work than was left: their steps are due at once, and the supervisor
-// decides them again.
+// Postponed returns the conditions that needed more work than the budget had left. Their steps are due at once, and the
+// supervisor decides them again.
 func (w *Workset) Postponed() []*Rendering { return w.postponed }

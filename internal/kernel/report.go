@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// ReportRefs adds the steps that a report on the step touches: itself, and those that wait for it.
+// ReportRefs appends the steps that a report on a step concerns: the step, and those that wait for it.
 func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
 	e := w.entry(ref.Job)
 	refs = append(refs, ref)
@@ -20,17 +20,17 @@ func (w *Workset) ReportRefs(refs []StepRef, ref StepRef) []StepRef {
 	return refs
 }
 
-// Report folds an agent's report in. Anything that does not come from the holder of the current run
-// before its lock has passed changes nothing, and says why.
+// Report applies an agent's report. A report that does not come from the holder of the current run, or comes after its
+// lock has ended, changes nothing; the result gives the reason.
 func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) protocol.ReportResult {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
-	if refusal, repeated := w.refuse(r, holder, rep.Run, rep.Outcome); refusal != nil {
+	if refusal, repeated := w.checkRun(r, holder, rep.Run, rep.Outcome); refusal != nil {
 		return *refusal
 	} else if repeated {
 		return protocol.ReportResult{Accepted: true}
 	}
-	w.land(r, rep.Outcome)
+	w.endRun(r, rep.Outcome)
 	switch rep.Outcome {
 	case perdure.OutcomeDone:
 		r.Current = r.Direction.Pole()
@@ -39,26 +39,27 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 			w.setOutput(r, meaningful(rep.Output))
 		}
 		if r.Current != r.Desired {
-			r.startOver() // it turns round
+			r.resetLadder() // the step changes direction
 		}
-		w.next(e, r)
+		w.advanceAfterRun(e, r)
 	case perdure.OutcomeReturned:
-		w.giveBack(e, r, holder, rep)
+		w.returnRun(e, r, holder, rep)
 	default:
 		if rep.Effect == protocol.EffectNone {
 			r.Current = r.Was
 		}
 		w.fail(e, r, failureOf(rep), holder)
 	}
-	w.touch(e)
+	w.finishEvent(e)
 	return protocol.ReportResult{Accepted: true}
 }
 
-// OutcomeAfterIndeterminateCommit is the answer to a report that was applied before, in a transaction whose commit has
-// an unknown outcome (F063). attempts are the times of these transactions, lost is the answer of the latest, and again
-// is the answer now. If the step has been dispatched since, the report is stale now, and only the step's row tells
-// whether the commit took place: an attempt made the step ready, or the step has turned from what was reported done.
-// A failure that shows neither stays stale: nothing was taken from it.
+// OutcomeAfterIndeterminateCommit returns the answer to a report that is applied again because the commit of an earlier
+// attempt has an unknown outcome (F063). attempts are the times of the earlier transactions, lost is the answer of the
+// latest of them, and again is the answer now. If the step has been dispatched since, again is stale, and only the
+// step's row tells whether the earlier commit took place. It did if one of the attempts made the step ready, or if the
+// step has changed direction since it was reported done. A failure that shows neither stays stale: nothing was lost with
+// it.
 func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []time.Time, lost, again protocol.ReportResult) protocol.ReportResult {
 	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.Was != perdure.Unsure && s.Was != s.Direction.Pole()
 	if again.Reason == protocol.RefusedStale && lost.Accepted && (turned || slices.ContainsFunc(attempts, s.ReadyAt.Equal)) {
@@ -67,8 +68,9 @@ func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []t
 	return again
 }
 
-// refuse answers what is not the current run's, or comes late. repeated: it was accepted before.
-func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outcome) (no *protocol.ReportResult, repeated bool) {
+// checkRun returns a refusal unless run is the current run of the step and its lock has not ended. repeated means that
+// the same outcome was accepted before.
+func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Outcome) (no *protocol.ReportResult, repeated bool) {
 	deny := func(why protocol.RefusalReason, format string, args ...any) (*protocol.ReportResult, bool) {
 		return &protocol.ReportResult{Reason: why, Message: fmt.Sprintf(format, args...)}, false
 	}
@@ -82,19 +84,19 @@ func (w *Workset) refuse(r *row, holder string, run int64, outcome perdure.Outco
 	case r.Phase != perdure.Running && (r.Outcome == perdure.OutcomeExpired || r.Outcome == perdure.NoOutcome):
 		return deny(protocol.RefusedLate, "run %d of step %s has expired", run, r.Name)
 	case r.Phase != perdure.Running:
-		return deny(protocol.RefusedConflict, "run %d of step %s was answered before, with %s", run, r.Name, r.Outcome)
+		return deny(protocol.RefusedConflict, "run %d of step %s was reported before, as %s", run, r.Name, r.Outcome)
 	case r.LockedBy != holder:
 		return deny(protocol.RefusedForbidden, "run %d of step %s is held by another holder", run, r.Name)
 	case !w.now.Before(r.LockedUntil):
-		return deny(protocol.RefusedLate, "run %d of step %s was %s's until %s", run, r.Name, holder, r.LockedUntil.Format(time.RFC3339Nano))
+		return deny(protocol.RefusedLate, "the lock of run %d of step %s by %s ended at %s", run, r.Name, holder, r.LockedUntil.Format(time.RFC3339Nano))
 	}
 	return nil, false
 }
 
-// land ends the run: nobody holds the step any more. An earlier run, whose holder died before its time,
-// may still act.
-func (w *Workset) land(r *row, o perdure.Outcome) {
-	w.landed = append(w.landed, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
+// endRun ends a run and its lock. If an earlier holder died before its lock ended, the step keeps the end of that lock
+// (kept in AvailableAt while the step runs), because that run may still act.
+func (w *Workset) endRun(r *row, o perdure.Outcome) {
+	w.runEnds = append(w.runEnds, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
 	for _, n := range r.Needs.List() {
 		w.freed = append(w.freed, n.LimitKey)
 	}
@@ -104,43 +106,43 @@ func (w *Workset) land(r *row, o perdure.Outcome) {
 	r.dirty = true
 }
 
-// next looks at a step whose run has ended.
-func (w *Workset) next(e *entry, r *row) {
-	w.place(e, r, perdure.Waiting, time.Time{})
-	w.later(e, taskLook, r.Index)
+// advanceAfterRun advances a step whose run has ended.
+func (w *Workset) advanceAfterRun(e *entry, r *row) {
+	w.setPhase(e, r, perdure.Waiting, time.Time{})
+	w.enqueue(e, taskAdvance, r.Index)
 }
 
 const (
-	freeReturns   = 2 // given back more often in a row, a step backs off
+	freeReturns   = 2 // after more returned runs in a row, the step is dispatched with a delay
 	returnBackoff = time.Second
 	maxReturnWait = time.Minute
 )
 
-// giveBack: the run was never started, or a drain cut it short. No failure is counted.
-func (w *Workset) giveBack(e *entry, r *row, holder string, rep *protocol.Report) {
+// returnRun handles a run that was not started, or that a drain cut short. It does not count as a failure.
+func (w *Workset) returnRun(e *entry, r *row, holder string, rep *protocol.Report) {
 	if rep.Effect != protocol.EffectUnknown {
 		r.Current = r.Was
 	}
-	w.note(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
-	if r.turns() {
-		r.startOver()
-		w.next(e, r)
+	w.addHistory(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
+	if r.mustReverse() {
+		r.resetLadder()
+		w.advanceAfterRun(e, r)
 		return
 	}
 	r.Returns++
 	if r.Returns > freeReturns {
-		w.place(e, r, perdure.Waiting, w.now.Add(w.jitter(returnBackoff, maxReturnWait, r.Returns-freeReturns)))
+		w.setPhase(e, r, perdure.Waiting, w.now.Add(w.jitter(returnBackoff, maxReturnWait, r.Returns-freeReturns)))
 		return
 	}
-	w.next(e, r)
+	w.advanceAfterRun(e, r)
 }
 
-// Beat folds a heartbeat in: it moves the lock on, never past the deadline, and never revives.
+// Beat applies a heartbeat. It moves the end of the lock, never past the deadline. A lock that has ended is not renewed.
 func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protocol.HeartbeatResult {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	res := protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
-	if no, _ := w.refuse(r, holder, b.Run, perdure.NoOutcome); no != nil {
+	if no, _ := w.checkRun(r, holder, b.Run, perdure.NoOutcome); no != nil {
 		res.Stop, res.Reason = true, string(no.Reason)
 		return res
 	}
@@ -151,13 +153,13 @@ func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protoc
 		r.Progress, r.dirty = string(b.Progress), true
 	}
 	res.LockedUntil, res.RemainingMs = r.LockedUntil, r.LockedUntil.Sub(w.now).Milliseconds()
-	if r.turns() {
+	if r.mustReverse() {
 		res.Stop, res.Reason = true, string(perdure.VerbUndo)
 	}
 	return res
 }
 
-// meaningful is b, or nil where it says no more than null.
+// meaningful returns b; nil if b is empty or null.
 func meaningful(b []byte) []byte {
 	if t := bytes.TrimSpace(b); len(t) == 0 || string(t) == "null" {
 		return nil

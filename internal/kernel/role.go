@@ -10,16 +10,16 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Role is something that one node at a time does for all of them: who leads, who stands by to take over, and
-// until when, by the store's clock. Nothing that must not go wrong relies on it: a role saves the work
-// of doing it everywhere, and says who does it.
+// Role is an exclusive duty of one node for all nodes of a store. The row names the leader, the standby, and until when
+// they have their places, by the store's clock. Correctness never depends on a role: roles only save the work of doing
+// something on every node.
 //
-// The methods are the rules of elections. They change nothing; who follows them holds the lock of the role's
-// row, and has read the clock after that.
+// The methods are the rules of elections. They return the new role and write nothing. The caller holds the lock of the
+// role's row, and has read the clock after taking it.
 type Role struct {
 	Name         string
 	Epoch        int64  // grows with every new leader; 0: there was none yet
-	Leader       string // a node's id; empty: nobody
+	Leader       string // a node's id; empty: none
 	LeaderHost   string // the leader's host; see CheckHostName
 	LeaderUntil  time.Time
 	Standby      string
@@ -42,19 +42,20 @@ type RoleInfo struct {
 // RoleTable lists every role of this program, one entry each. Every node runs for all of them.
 func RoleTable() []RoleInfo {
 	return []RoleInfo{
-		{RoleSupervisor, "looks every second for runs whose time is over, steps whose time has come, and jobs past their deadline"},
-		{RoleCourier, "applies mail: it makes jobs of what was submitted in callers' transactions"},
+		{RoleSupervisor, "finds expired runs, steps whose wait is over, and jobs past their deadline, every second"},
+		{RoleCourier, "applies mail: it turns submissions made in callers' transactions into jobs"},
 	}
 }
 
-// DefaultRoleTTL is how long a node leads, or stands by, after it was last heard of.
+// DefaultRoleTTL is how long a node keeps its place in a role after its last sign of life.
 const DefaultRoleTTL = 10 * time.Second
 
-// DeadAfterTTLs is the number of role TTLs for which a node may be silent before it counts as dead. A node updates its
+// DeadAfterTTLs is the number of role TTLs without a sign of life after which a node counts as dead. A node updates its
 // row at least twice in one TTL.
 const DeadAfterTTLs = 3
 
-// StateAt returns the node's state, judged by when it was last seen. It is for display only: nothing is decided by it.
+// StateAt returns the node's state, judged by the time of its last sign of life. It is for display only: nothing is
+// decided by it.
 func (n *Node) StateAt(now time.Time, ttl time.Duration) perdure.NodeState {
 	if now.Sub(n.SeenAt) < DeadAfterTTLs*ttl {
 		return perdure.NodeAlive
@@ -62,19 +63,20 @@ func (n *Node) StateAt(now time.Time, ttl time.Duration) perdure.NodeState {
 	return perdure.NodeDead
 }
 
-// ErrDeposed refuses what is written under a role that is no longer the writer's.
-var ErrDeposed error = &perdure.Error{Code: perdure.CodeConflict, Message: "this node does not lead the role any more, and nothing was written"}
+// ErrDeposed is returned for a write under a role that the node no longer leads.
+var ErrDeposed error = &perdure.Error{Code: perdure.CodeConflict, Message: "this node no longer leads the role; nothing was written"}
 
-// Led says whether somebody leads, and StoodBy whether somebody stands by.
+// Led reports whether the role has a leader at now. StoodBy reports whether it has a standby.
 func (r *Role) Led(now time.Time) bool     { return r.Leader != "" && now.Before(r.LeaderUntil) }
 func (r *Role) StoodBy(now time.Time) bool { return r.Standby != "" && now.Before(r.StandbyUntil) }
 
-// Enlist is the role after the node on this host has taken the place in it that is free, if there is one. What has
-// lapsed is over, also for who had it: to lead again is a new epoch. Where a leader is gone, its standby goes first.
+// Enlist returns the role after the node on this host has taken its free place, if one is free. A place that has lapsed
+// is free, also for the node that had it: to lead again, it begins a new epoch. If the leader's place has lapsed, only
+// the standby may take it, as long as there is one.
 //
-// The failure of one host must not end both the leader and its standby. So a standby on the leader's host counts as
-// none for a node of another host, which takes its place. Hosts never change the leader, and a standby on another host
-// than the leader keeps its place: two nodes do not displace each other in turn.
+// The failure of one host must not end both the leader and its standby. So a standby on the leader's host counts as none
+// for a node of another host, which takes its place. Hosts never change the leader, and a standby on another host than
+// the leader keeps its place. So two nodes do not displace each other in turn.
 func (r Role) Enlist(node, host string, now time.Time, ttl time.Duration) Role {
 	led, stood := r.Led(now), r.StoodBy(now)
 	if led && r.StandbyHost == r.LeaderHost && host != r.LeaderHost {
@@ -90,8 +92,8 @@ func (r Role) Enlist(node, host string, now time.Time, ttl time.Duration) Role {
 	return r.lead(node, host, now.Add(ttl))
 }
 
-// HandOver is the role after node has gone in good order: to lead is its standby's at once, whether it knows
-// already or not.
+// HandOver returns the role after a node has left in an orderly way. Its standby, if any, becomes leader at once; it
+// need not know yet.
 func (r Role) HandOver(node string, now time.Time, ttl time.Duration) Role {
 	switch {
 	case r.Standby == node:
@@ -104,7 +106,7 @@ func (r Role) HandOver(node string, now time.Time, ttl time.Duration) Role {
 	return r
 }
 
-// Vacate is the role when all who had a place in it are known to be dead.
+// Vacate returns the role without leader and standby, for the case that both are known to be dead.
 func (r Role) Vacate() Role { return Role{Name: r.Name, Epoch: r.Epoch} }
 
 func (r Role) lead(node, host string, until time.Time) Role {
@@ -114,8 +116,8 @@ func (r Role) lead(node, host string, until time.Time) Role {
 // MaxHostName is the largest size of a host's name, in bytes: that of a DNS name.
 const MaxHostName = 253
 
-// CheckHostName returns why name cannot be a host's name: it has 1 to MaxHostName bytes, printable and without spaces.
-// Two nodes are on the same host if these names are equal.
+// CheckHostName returns an error if name cannot be the name of a host: it has 1 to MaxHostName bytes, printable and
+// without spaces. Two nodes are on the same host if these names are equal.
 func CheckHostName(name string) error {
 	switch {
 	case name == "" || len(name) > MaxHostName:
@@ -131,7 +133,7 @@ func CheckHostName(name string) error {
 	return nil
 }
 
-// Admit refuses what the mandate's node would write when it does not lead any more.
+// Admit returns ErrDeposed if the mandate's node does not lead the role any more.
 func (r *Role) Admit(m Mandate, now time.Time) error {
 	if r.Name != m.Role || r.Epoch != m.Epoch || r.Leader != m.Node || !r.Led(now) {
 		return ErrDeposed
@@ -139,7 +141,8 @@ func (r *Role) Admit(m Mandate, now time.Time) error {
 	return nil
 }
 
-// Mandate proves that a node leads a role. Writes under the role carry it, and the store refuses those of an old epoch.
+// Mandate proves that a node leads a role. Writes under the role carry it, and the store refuses writes of an older
+// epoch.
 type Mandate struct {
 	Role  string
 	Node  string
@@ -148,12 +151,12 @@ type Mandate struct {
 
 type mandateKey struct{}
 
-// WithMandate is the context of a leader: what is asked with it is written under the mandate, or not at all.
+// WithMandate returns a context with a mandate: the store commits writes with it only if the mandate is still valid.
 func WithMandate(ctx context.Context, m Mandate) context.Context {
 	return context.WithValue(ctx, mandateKey{}, m)
 }
 
-// MandateOf is the mandate under which something is asked; ok is false where it needs none.
+// MandateOf returns the mandate in the context; ok is false if there is none, and none is needed.
 func MandateOf(ctx context.Context) (m Mandate, ok bool) {
 	m, ok = ctx.Value(mandateKey{}).(Mandate)
 	return m, ok

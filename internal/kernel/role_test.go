@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// everyRole is a role in every state that three nodes, three hosts and three times can bring about, and some that
-// they cannot. The empty name is a host of its own.
+// everyRole calls see with a role in every state that three nodes, three hosts and three times can lead to, and some
+// others. The empty name is a host of its own.
 func everyRole(now time.Time, see func(Role)) {
 	hosts := []string{"", "x", "y"}
 	nodes := []string{"", "a", "b", "c"}
@@ -32,9 +32,9 @@ func everyRole(now time.Time, see func(Role)) {
 	}
 }
 
-// I15: whatever a role is like, to enlist displaces no leader, and no standby but one on the leader's host by a node of
-// another host. It makes a new epoch for each new leader.
-func TestEnlist(t *testing.T) {
+// Whatever the state of a role, Enlist displaces no leader. It displaces a standby only if that is on the leader's host
+// and the new node is on another. Each new leader begins a new epoch (I15).
+func TestEnlistDisplacesNoLeader(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
 	everyRole(now, func(was Role) {
 		if was.Leader != "" && was.Leader == was.Standby {
@@ -78,15 +78,15 @@ func enlistFault(was Role, node, host string, now time.Time, ttl time.Duration) 
 	return ""
 }
 
-// Whatever a role is like, and whichever hosts three nodes are on: after each has enlisted three times, in any order,
-// the role has a leader and a standby, on different hosts if there are two, and no further enlisting changes it.
+// Whatever the state of a role, and whichever hosts three nodes are on: after each has enlisted three times, in any
+// order, the role has a leader and a standby, on different hosts if there are two, and further calls change nothing.
 func TestEnlistSpreadsOverHosts(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
 	orders := [][]string{{"a", "b", "c"}, {"a", "c", "b"}, {"b", "a", "c"}, {"b", "c", "a"}, {"c", "a", "b"}, {"c", "b", "a"}}
 	everyPlacement(func(hostOf map[string]string) {
 		everyRole(now, func(was Role) {
 			if was.Leader != "" && was.Leader == was.Standby || was.LeaderHost != hostOf[was.Leader] || was.StandbyHost != hostOf[was.Standby] {
-				return // a node is on one host
+				return // a node is on one host only
 			}
 			for _, order := range orders {
 				r := was
@@ -114,7 +114,7 @@ func TestEnlistSpreadsOverHosts(t *testing.T) {
 	})
 }
 
-// everyPlacement puts three nodes on three hosts in every way. The host of no node is empty.
+// everyPlacement calls see with every placement of three nodes on three hosts. The host of the empty node is empty.
 func everyPlacement(see func(map[string]string)) {
 	hosts := []string{"", "x", "y"}
 	for _, a := range hosts {
@@ -126,8 +126,8 @@ func everyPlacement(see func(map[string]string)) {
 	}
 }
 
-// To vacate a role clears both places, with their hosts, and keeps the epoch.
-func TestVacate(t *testing.T) {
+// Vacate clears both places with their hosts, and keeps the epoch.
+func TestVacateKeepsEpoch(t *testing.T) {
 	everyRole(time.Unix(1_000_000, 0), func(was Role) {
 		if got := was.Vacate(); got != (Role{Name: "r", Epoch: 7}) {
 			t.Fatalf("%+v of %+v", got, was)
@@ -148,7 +148,7 @@ func TestCheckHostName(t *testing.T) {
 	}
 }
 
-// Every role has a name of its own and says in one line what its leader does.
+// Every role has a unique name, and a line that describes what its leader does.
 func TestRoleTable(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range RoleTable() {
@@ -186,8 +186,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A mandate is good for the leader of that epoch, until its time is over, and for nobody else.
-func TestAdmit(t *testing.T) {
+// A mandate is valid only for the leader of its epoch, and only until the leader's time ends.
+func TestAdmitRefusesOldEpoch(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r := Role{Name: "r", Epoch: 7, Leader: "a", LeaderUntil: now.Add(1), Standby: "b", StandbyUntil: now.Add(time.Hour)}
 	good := Mandate{"r", "a", 7}
@@ -210,7 +210,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// A node may be silent for three role TTLs.
+// A node counts as dead after three role TTLs without a sign of life.
 func TestNodeIsDeadAfterThreeTTLs(t *testing.T) {
 	const ttl = 10 * time.Second
 	n := Node{SeenAt: dawn}

@@ -8,24 +8,25 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Schema says which programs may use a store. A program has the number of its last migration. An older program may go
-// on to use a store that was migrated by a newer one if the migrations in between allow it; so two versions can run side
-// by side during an upgrade.
+// Schema determines which programs may use a store. The number of a program is that of its last migration. An older
+// program may continue to use a store that a newer one has migrated if the migrations in between allow it. So two
+// versions can run at the same time during an upgrade.
 type Schema struct {
-	Version   int // of the last migration that was applied
-	MinReader int // the oldest program that reads the store correctly
-	MinWriter int // the oldest program that may write to it: a node, and every command that changes something
+	Version   int // the last migration that was applied
+	MinReader int // the oldest program that can read the store correctly
+	MinWriter int // the oldest program that may write to it: as a node, or with a command that changes something
 }
 
 var schemaLine = regexp.MustCompile(`(?m)^-- schema: min_reader (\d+), min_writer (\d+)$`)
 
-// After is the schema once a migration is applied, whose text says which programs it allows:
+// After returns the schema once a migration is applied. The text of a migration has a line that gives the oldest
+// programs that it allows:
 //
 //	-- schema: min_reader 1, min_writer 2
 func (s Schema) After(version int, migration string) (Schema, error) {
 	found := schemaLine.FindStringSubmatch(migration)
 	if found == nil {
-		return s, fmt.Errorf("migration %d does not say which programs it allows", version)
+		return s, fmt.Errorf("migration %d has no line \"-- schema: min_reader N, min_writer N\"", version)
 	}
 	reader, _ := strconv.Atoi(found[1])
 	writer, _ := strconv.Atoi(found[2])
@@ -35,7 +36,7 @@ func (s Schema) After(version int, migration string) (Schema, error) {
 	return Schema{version, max(s.MinReader, reader), max(s.MinWriter, writer)}, nil
 }
 
-// Admit refuses a program that may not write to the store. store names it in the message.
+// Admit returns an error if a program may not write to the store. store names the store in the message.
 func (s Schema) Admit(program int, store string) error {
 	switch {
 	case s.Version < program:
@@ -44,8 +45,8 @@ func (s Schema) Admit(program int, store string) error {
 			Hint:    "run `perdure migrate`, or start with --migrate"}
 	case program < s.MinWriter:
 		return &perdure.Error{Code: perdure.CodeSchema,
-			Message: fmt.Sprintf("%s has schema version %d, which programs of version %d may not write to: they must have %d at least", store, s.Version, program, s.MinWriter),
-			Hint:    "use a newer perdure; a schema does not go back"}
+			Message: fmt.Sprintf("%s has schema version %d, which needs a program of version %d at least; this program has %d", store, s.Version, s.MinWriter, program),
+			Hint:    "use a newer perdure; a schema cannot be downgraded"}
 	}
 	return nil
 }

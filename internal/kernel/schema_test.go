@@ -13,8 +13,8 @@ func TestSchemaAdmitsPrograms(t *testing.T) {
 		ok      bool
 	}{
 		{Schema{3, 1, 1}, 3, true},
-		{Schema{3, 1, 1}, 2, true},  // an older program, side by side with a newer one
-		{Schema{3, 1, 3}, 2, false}, // which would not understand what the newer one writes
+		{Schema{3, 1, 1}, 2, true},  // an older program beside a newer one
+		{Schema{3, 1, 3}, 2, false}, // it would not understand the rows of newer programs
 		{Schema{3, 1, 3}, 3, true},
 		{Schema{2, 1, 1}, 3, false}, // not migrated yet
 		{Schema{}, 1, false},

@@ -9,178 +9,190 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Store is the only truth. It loads, locks and saves in bulk; it holds no rules. Package storetest is
-// its contract.
+// Store is the system of record. It loads, locks and saves rows in bulk, and holds no rules. Package store/storetest is
+// its contract: a store is correct if it passes these tests.
 //
-// What is not there is nil, or left out, without an error. A max of 0 finds nothing. Times are kept to
-// the microsecond.
+// For all methods: a row that does not exist is returned as nil, or left out of a list, without an error. A max of 0
+// finds nothing. Times are kept to the microsecond.
 type Store interface {
-	// Update runs fn in one write transaction and commits it. Where rows turn out to be stale, or the
-	// database asks for it (deadlock, serialization), the whole of fn is run again on fresh rows, so fn
-	// must start from nothing each time; ErrStale comes back after some tries in vain. ErrUnknown: the
-	// answer to the commit was lost.
+	// Update runs fn in one write transaction and commits it. If a loaded row turns out to be stale, or the database
+	// asks for a retry (deadlock, serialization failure), fn is run again as a whole on fresh rows. So fn must begin
+	// with empty results each time. After some failed attempts Update returns ErrStale. It returns ErrUnknown if the
+	// answer to the COMMIT was lost.
 	Update(ctx context.Context, fn func(Tx) error) error
 	Reader
 	Registry
 	Mailbox
+	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
 
-// SharedStore is a store that several processes may use at once.
+// SharedStore is a store that several processes can use at the same time.
 type SharedStore interface {
 	Store
-	// Hints gives a token when another process may have made steps ready. A token may be lost. There
-	// are no more after the end of ctx.
+	// Hints returns a channel that receives a token when another process may have made steps ready. A token may be lost.
+	// No token comes after the end of ctx.
 	Hints(context.Context) <-chan struct{}
-	// Heard returns whether tokens do come through at present.
+	// Heard reports whether tokens arrive at present.
 	Heard() bool
-	// RoleHints gives a token when the leader or standby of a role may have changed; it may be lost.
+	// RoleHints returns a channel that receives a token when the leader or standby of a role may have changed. A token
+	// may be lost.
 	RoleHints() <-chan struct{}
-	// Accepting returns why the store accepts no commits at present, although it may answer reads; nil while it does.
+	// Accepting returns the reason why the store accepts no commits at present; nil if it does. Reads may still work.
 	Accepting() error
-	// Refused returns why a server was refused that claims to be the store; nil if none was.
+	// Refused returns the reason why a server that claims to be the store was refused; nil if none was.
 	Refused() error
-	// CheckSchema returns an error once another program has given the store a schema that this one cannot use.
+	// CheckSchema returns an error if another program has since given the store a schema that this program cannot use.
 	CheckSchema(context.Context) error
 }
 
-// Tx is one write transaction. A job's row is the lock of all its steps.
+// Tx is one write transaction. The lock of a job's row also protects all steps of the job.
 type Tx interface {
 	Locker
 	Finder
-	// Save writes what the rules changed. Each row is compared with what was loaded (run, phase,
-	// current, desired); ErrStale where it differs, and where a new job's key is taken. A store may tell
-	// that no sooner than at its next call or at the commit. After an error nothing of the transaction can
-	// be committed.
+	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
+	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
+	// call, or from the commit. After an error nothing of the transaction can be committed.
 	Save(*Changes) error
-	// PutLimit and DeleteLimit change a limit; it takes hold at once.
+	// PutLimit sets a limit; it takes effect at once. DeleteLimit deletes one, and reports whether it existed.
 	PutLimit(Limit) error
 	DeleteLimit(name string) (bool, error)
-	// OpenLanes opens lanes that were closed for these keys, each given once, at most max for each key, in the order of their first steps,
-	// and returns the agents. The transaction has locked the limits, so that none is being closed for them meanwhile.
+	// OpenLanes opens lanes that were closed for these keys: for each key at most max, in the order of their first
+	// steps. A key must not be repeated. OpenLanes returns the agents of these lanes. The caller has locked the limits,
+	// so that no other transaction closes a lane for them at the same time.
 	OpenLanes(keys []LimitKey, max int) (agents []string, err error)
 	// PutAgent sets the settings of an agent.
 	PutAgent(name string, settings perdure.AgentSettings) error
-	// CloseAlert closes one alert by hand, if it is open.
+	// CloseAlert closes an alert on behalf of an operator. If it is already closed, nothing happens.
 	CloseAlert(id int64, by string, at time.Time) error
-	// RaiseFence raises the fence, never lowers it, and raises an alert that is no job's: a person should
-	// know that something may be missing.
+	// RaiseFence sets the fence if it is higher than the present one, and raises an alert that belongs to no job: an
+	// operator must know that committed work may be missing.
 	RaiseFence(fence int64, a Alert) error
-	// SetCell gives the store the number of its cell, or returns the error of NumberCell. After an error nothing of the
+	// SetCell sets the number of the store's cell, or returns the error of NumberCell. After an error nothing of the
 	// transaction can be committed.
 	SetCell(cell int) error
-	// SaveRoles writes what an election has changed. Each row is compared with what was loaded (epoch,
-	// leader, standby); ErrStale where it differs.
+	// SaveRoles writes the result of an election. It compares each row with the one that was loaded (epoch, leader,
+	// standby), and returns ErrStale if they differ.
 	SaveRoles([]RoleChange) error
-	// TakeMail locks those of these mails that wait, and leaves out what another transaction has locked. CloseMail writes
-	// what became of mails that this transaction has locked; ErrStale where one does not wait any more.
+	// TakeMail locks these mails and returns those that it has locked. It leaves out mails that are closed and those
+	// that another transaction has locked. CloseMail records the outcome of mails that this transaction has locked; it
+	// returns ErrStale if one is already closed.
 	TakeMail([]MailID) ([]MailID, error)
 	CloseMail([]ClosedMail) error
 	// SetMaxMail sets how many mails may wait.
 	SetMaxMail(max int) error
 }
 
-// RoleChange is a role as it was loaded and as it shall be.
+// RoleChange is the role to write (Now) and the role as it was loaded (Was).
 type RoleChange struct{ Now, Was Role }
 
-// Locker loads rows under their locks. What is not there is left out of the answer. The rows must not be changed.
+// Locker loads rows and locks them. Rows that do not exist are left out. The caller must not change the rows: the store
+// may keep them in its row cache.
 type Locker interface {
-	// LockJobs waits for the rows' locks, in the order of ids. A store may give rows as it has written them last, without
-	// the lock, if it sees to it that nothing is committed unless they were still so; then Update may be tried again.
+	// LockJobs locks the rows of jobs in the order of their ids, and waits for locks that other transactions hold. A
+	// store may return rows from its row cache without a lock, if it then commits only if the rows are unchanged in the
+	// database. If one has changed, Update runs its function again.
 	LockJobs([]perdure.JobID) ([]*Job, error)
-	// TryLockJobs leaves out the rows that another transaction has locked.
+	// TryLockJobs is LockJobs, but leaves out the rows that another transaction has locked.
 	TryLockJobs([]perdure.JobID) ([]*Job, error)
-	// LockLimits locks the limits' rows, and counts the permits of those that bound all of them: Used is 0 where Max is
-	// Unbounded.
+	// LockLimits locks the rows of limits. For a limit with a bound on all its permits it counts them (Used); for others
+	// Used is 0.
 	LockLimits(names []string) ([]Limit, error)
-	// KeyUse returns the sums of the amounts of the permits that are held with these keys, any of which may be given more than once.
-	// Their limits are locked.
+	// KeyUse returns, for each key, the sum of the amounts of the permits that are held. A key may be given more than
+	// once. The caller has locked the limits of the keys.
 	KeyUse([]LimitKey) (map[LimitKey]int, error)
-	// LockRoles waits for the locks of the roles' rows, in the order of names, and gives all of them: one
-	// that nobody has had yet is there without anybody.
+	// LockRoles locks the rows of roles in the order of their names, and waits for locks that other transactions hold.
+	// It returns all of them: a role that never had a leader is returned without one.
 	LockRoles(names []string) ([]Role, error)
-	// ShareRole keeps a role as it is until the transaction is over; any number may do so at once.
+	// ShareRole returns a role and keeps it unchanged until the end of the transaction. Any number of transactions may
+	// share a role at the same time.
 	ShareRole(name string) (Role, error)
-	// Now is the store's clock, read after the locks taken so far, or after rows given without one were written. It never
-	// runs back.
+	// Now returns the store's clock, read after all locks that were taken so far, and never earlier than the time at
+	// which a row that was returned without a lock was written. It never goes back.
 	Now() (time.Time, error)
-	// Fence is the least number that a run may have which is dispatched now, as it was when Now was read. It is
-	// raised above all numbers that there were where the store turns out to be an older one: after a failover
-	// that has lost commits, after a backup was restored.
+	// Fence returns the least number that a run dispatched now may have, as it was when Now was read. If the store turns
+	// out to be an older one (a failover that lost commits, a restored backup), the fence is raised above all run
+	// numbers that may have been used.
 	Fence() (int64, error)
 
-	// These read rows of jobs that are locked. Steps reads those of others as well, as they are committed.
+	// Steps reads rows of steps, and StepsOf those of all steps of a job, in order. Their jobs are locked. Steps also
+	// accepts steps of jobs that are not locked, and returns their committed state.
 	Steps([]StepRef) ([]*Step, error)
 	StepsOf(perdure.JobID) ([]*Step, error)
 	// Payloads reads inputs and outputs in the order of refs until at least maxBytes are read; the payload that reaches
-	// the bound is included. So if the answer has maxBytes or more, nothing is known of the refs after its last one.
+	// this number is included. So if the answer has maxBytes or more, nothing is known of the refs after its last one.
 	Payloads(refs []StepRef, maxBytes int) ([]Payload, error)
-	// Inputs are those of jobs whose input is apart.
+	// Inputs returns the inputs of jobs whose input is stored apart (Job.Apart).
 	Inputs([]perdure.JobID) (map[perdure.JobID]json.RawMessage, error)
-	// Shapes need no lock: their texts never change.
+	// Shapes returns the texts of shapes. It needs no lock, because these never change.
 	Shapes([]ShapeID) (map[ShapeID][]byte, error)
 }
 
-// Finder looks for rows that may want an event. Its answers are hints: whoever acts on one locks the
-// job and looks again.
+// Finder searches for rows that may need an event. Its results may be stale: the caller locks the job and checks the row
+// again before it acts.
 type Finder interface {
-	// JobsByKey needs no lock: a job's key and fingerprint never change.
+	// JobsByKey returns the jobs that have these keys. It needs no lock, because the key and the fingerprint of a job
+	// never change.
 	JobsByKey(keys []string) (map[string]Keyed, error)
-	// JobByHash is the newest unsettled job of this type without a key whose definition has this
-	// fingerprint.
+	// JobByHash returns the newest unsettled job that has this type and this fingerprint, and no key.
 	JobByHash(typ string, hash [32]byte) (perdure.JobID, bool, error)
-	Limits() ([]Limit, error) // Used is not counted
-	// Agents are the settings of the agents that have some.
+	// Limits returns all limits, without counting their permits (Used is 0).
+	Limits() ([]Limit, error)
+	// Agents returns the settings of all agents that have some.
 	Agents() (map[string]perdure.AgentSettings, error)
+	// Alert returns one alert, open or closed.
 	Alert(id int64) (*Alert, error)
-	// Ready are steps that the agent may claim, in the order of ClaimLess, of lanes that are not closed. Steps that need a
-	// limit in full are left out; where it is the limit of a job's type, only if the job does not hold its permit already.
-	// A limit that is not there leaves nothing out.
+	// Ready returns at most max ready steps of the agent, in the order of ClaimLess, from lanes that are not closed.
+	// Steps that need a permit of a limit in full are left out. If that is the limit of a job's type, steps of jobs that already hold
+	// its permit are not left out. Names in full that are not those of limits have no effect.
 	Ready(agent string, max int, full []string) ([]StepRef, error)
-	// ClosedFor are the keys for which lanes are closed: at most max, in order, beginning after one.
+	// ClosedFor returns keys for which lanes are closed: at most max, in order, beginning after the key after.
 	ClosedFor(after LimitKey, max int) ([]LimitKey, error)
-	// Pass announces that the next Save dispatches all that Ready has returned for the agent. Until this transaction is over,
-	// the store may let Ready of other transactions begin behind these steps, or do nothing.
+	// Pass announces that the next Save dispatches all steps that Ready has returned for the agent. A store may use this
+	// to let Ready of other transactions skip these steps until this transaction ends; it may also ignore it.
 	Pass(agent string)
-	// Due are steps whose time has come; Expired are runs whose lock has passed; Overdue are jobs past
-	// their deadline and not yet acted upon. After the commit of a transaction that called Expired, Look.Next is
-	// after now, unless something that these three return is left, or a row was locked.
+	// Due returns steps that wait for a time that has come. Expired returns runs whose lock has ended. Overdue returns
+	// jobs whose deadline has passed and has not been acted on. Each returns at most max, the earliest first. After the commit of a transaction that called Expired,
+	// Look.Next is later than now, unless something that these three return is left, or a row was locked.
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]perdure.JobID, error)
-	// HeldBy returns the runs of a holder; with an agent or a request, those of that agent or claim. With agent and
-	// request, the transaction locks the claim until its end, and finds everything that the claim was granted before.
-	// If another transaction has locked the claim, the error is ErrLocked, and nothing was done.
+	// HeldBy returns the runs of a holder; if agent or request is given, only those of that agent or claim. If both are
+	// given, the transaction locks the claim until its end, and finds every run that the claim was granted before. If
+	// another transaction has locked the claim, the error is ErrLocked, and nothing was done.
 	HeldBy(holder, agent, request string, max int) ([]StepRef, error)
-	// Granted is HeldBy for one claim, which it does not leave locked: another transaction may grant it runs afterwards.
+	// Granted is HeldBy for one claim, without the lock: another transaction may grant the claim runs afterwards.
 	Granted(holder, agent, request string, max int) ([]StepRef, error)
-	// EmbeddedHolders are the holders of runs that live inside a node ("@…").
+	// EmbeddedHolders returns the holders of runs whose agents live inside a node (their names begin with "@").
 	EmbeddedHolders() ([]string, error)
 }
 
-// Keyed is the job that has a key, and the fingerprint of its definition.
+// Keyed is a job that has a key, with the fingerprint of its definition.
 type Keyed struct {
 	ID   perdure.JobID
 	Hash [32]byte
 }
 
-// Reader serves views. Rules never decide by its results, which may be stale.
+// Reader serves views. Rules never decide by its results, because they may be stale.
 type Reader interface {
+	// Now returns the store's clock.
 	Now(context.Context) (time.Time, error)
-	// Cell is the number of the store's cell; 0: it has none.
+	// Cell returns the number of the store's cell; 0: it has none.
 	Cell(context.Context) (int, error)
-	// Job is a job with the first of its steps, at most steps of them, all as they were at one instant; nil where
-	// it is not there.
+	// Job returns a job with at most the first steps of its steps, all as of the same instant; nil if it does not exist.
 	Job(ctx context.Context, id perdure.JobID, steps int) (*Job, []*Step, error)
+	// Shape returns the text of a shape.
 	Shape(context.Context, ShapeID) ([]byte, error)
 	// Input returns the job's input, wherever it is stored, and its size in bytes. An input of more than max bytes is
 	// not read.
 	Input(ctx context.Context, job perdure.JobID, max int) (in json.RawMessage, size int, err error)
-	// FindJobs are the jobs that ref may mean: a key, or the start of an id with or without "job_"; the
-	// key first, at most max.
+	// FindJobs returns the jobs that ref may stand for: a key, or the beginning of an id with or without "job_". At most
+	// max are returned, the job with the key first.
 	FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error)
+	// ListJobs returns the jobs that match the filter, in its order. Inputs that are stored apart are not read.
 	ListJobs(context.Context, JobFilter) ([]*Job, error)
-	// StepsOf are the job's steps in order; with since, only those written at that time or later.
+	// StepsOf returns the job's steps in order. If since is given, only steps written at that time or later are
+	// returned.
 	StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*Step, error)
 	// Payloads returns the inputs and outputs of a job's steps, in order; a step's input comes before its output. A
 	// value of more than max bytes is not read, and does not count for the total. Once the sum of the other values
@@ -188,75 +200,82 @@ type Reader interface {
 	Payloads(ctx context.Context, job perdure.JobID, max, total int) ([]SizedPayload, error)
 	// Payload returns the input and output of one step, in full; nil if it has neither.
 	Payload(context.Context, StepRef) (*Payload, error)
+	// Alerts returns the alerts that match the filter, newest first.
 	Alerts(context.Context, AlertFilter) ([]Alert, error)
-	// History returns at most max entries of a job in the order in which they were written, beginning after an entry
-	// (0: from the first).
+	// History returns at most max entries of a job in the order in which they were written, beginning after the entry
+	// with the id after (0: from the first).
 	History(ctx context.Context, job perdure.JobID, after int64, max int) ([]Entry, error)
-	// LimitUse adds up the amounts of the permits of a limit, or of one of its keys, and names the holders, at most max of
-	// them. Both are 0 of what nobody holds.
+	// LimitUse returns the sum of the amounts of the permits of a limit, or of one of its keys, and at most max of their
+	// holders. Both are empty if no permit is held.
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
+	// ListLimits returns all limits in the order of their names, without counting their permits.
 	ListLimits(context.Context) ([]Limit, error)
+	// ListAgents returns the settings of all agents that have some.
 	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
-	// Look says what there is to be done, and when. It is called often.
+	// Look returns when the next due scan is needed, and which agents have ready steps. Nodes call it often.
 	Look(ctx context.Context, agents []string) (Look, error)
-	// ReadyAgents are agents with a step that is ready, in order, at most max.
+	// ReadyAgents returns the agents that have a ready step, in order, at most max.
 	ReadyAgents(ctx context.Context, max int) ([]string, error)
-	// Backlog counts unsettled jobs, up to max.
+	// Backlog counts the unsettled jobs, up to max.
 	Backlog(ctx context.Context, max int) (int, error)
 }
 
-// Registry keeps who is there: nodes, what roles they have, and who asks for work.
+// Registry records the nodes, the roles that they have, and the holders that claim runs.
 type Registry interface {
-	// Attend says that a node is there, and what it has seen. The places that it has in roles, and that have
-	// not lapsed, are its own for so much longer. It is asked often, and costs one statement.
+	// Attend records that a node is alive, and which claims it has seen. It extends the node's places in roles that have
+	// not lapsed by Presence.TTL. Nodes call it often, so it must cost one statement.
 	Attend(context.Context, Presence) (Roll, error)
+	// DropNode deletes the row of a node that has ended.
 	DropNode(ctx context.Context, id string) error
+	// Nodes returns all nodes that have a row, whether they are alive or not.
 	Nodes(context.Context) ([]Node, error)
+	// Roles returns all roles in the order of their names.
 	Roles(context.Context) ([]Role, error)
 	// Seen returns the MaxSeen holders that claimed last, ordered by agent and holder.
 	Seen(context.Context) ([]Seen, error)
 }
 
-// Mailbox keeps mail until it is applied, and for a while what became of it.
+// Mailbox keeps mail until it is applied, and its outcome for some time afterwards.
 type Mailbox interface {
-	// Mail returns mails of MailKinds that wait, oldest first: at most max of them, and none after the one with which their bodies
-	// together reach maxBytes.
+	// Mail returns waiting mails of MailKinds, oldest first: at most max of them, and none after the one with which
+	// their bodies together reach maxBytes.
 	Mail(ctx context.Context, max, maxBytes int) ([]Mail, error)
-	// MailWaiting counts no more mails than may wait.
+	// MailWaiting counts the waiting mails. It stops at the number that may wait.
 	MailWaiting(context.Context) (MailWaiting, error)
-	// MailHints gives a token when mail may have been sent. A token may be lost; one may come of nothing. A nil channel
-	// gives none.
+	// MailHints returns a channel that receives a token when mail may have been sent. A token may be lost, or come
+	// without mail. A store without such a signal returns nil.
 	MailHints() <-chan struct{}
-	// Submission is what became of a submission that was posted; nil of one that was not, or is forgotten.
+	// Submission returns the state of a posted submission; nil if it was not posted, or was forgotten.
 	Submission(context.Context, perdure.JobID) (*Submission, error)
-	// ForgetMail deletes mail that was applied, or refused, before these times, at most max.
+	// ForgetMail deletes at most max closed mails: those applied before the time applied, and those refused before the
+	// time refused.
 	ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error)
 }
 
-// Presence is what a node says of itself.
+// Presence is what a node reports about itself.
 type Presence struct {
-	Node   Node // SeenAt is the store's to say
+	Node   Node // the store sets SeenAt
 	Seen   []Seen
-	TTL    time.Duration // for how long it keeps its places in roles
-	Forget bool          // also forget who has not been seen for more than a day
+	TTL    time.Duration // how long the node keeps its places in roles
+	Forget bool          // also delete nodes and holders that were not seen for more than a day
 }
 
-// Roll is what a node is told: the time, and all roles as they are now, in the order of names.
+// Roll is the answer to a node: the time, and all roles in the order of their names.
 type Roll struct {
 	Now   time.Time
-	Fence int64 // see Locker
+	Fence int64 // see Locker.Fence
 	Roles []Role
 }
 
-// Look is what time will bring, and what may be claimed.
+// Look is the answer to a node that polls for work.
 type Look struct {
 	Now    time.Time
-	Next   time.Time // not after the earliest time at which a step is due, a run expires or a job is overdue; zero: never
-	Ready  []string  // of the agents asked about, those with a step that is ready, in order
-	Closed bool      // a lane is closed
+	Next   time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
+	Ready  []string  // those of the agents in the call that have a ready step, in order
+	Closed bool      // at least one lane is closed
 }
 
-// In says how long it is until something is to be done; far off where nothing will be.
+// In returns the time until Next; MaxDuration if there is none.
 func (l *Look) In() time.Duration {
 	if l.Next.IsZero() {
 		return perdure.MaxDuration
@@ -272,12 +291,12 @@ type Node struct {
 	Version string    `json:"version"`
 	Listen  string    `json:"listen,omitempty"`
 	Agents  []string  `json:"agents"`
-	Slots   []int     `json:"slots"` // of each of the agents: runs that it takes at once
+	Slots   []int     `json:"slots"` // for each of Agents: the number of runs at a time
 	Since   time.Time `json:"since"`
 	SeenAt  time.Time `json:"seenAt"`
 }
 
-// Seen is when a holder last asked for an agent's work.
+// Seen is the last time at which a holder claimed runs of an agent.
 type Seen struct {
 	Agent  string    `json:"agent"`
 	Holder string    `json:"holder"`
@@ -293,29 +312,29 @@ type JobFilter struct {
 	Key       string
 	Labels    map[string]string
 	Before    perdure.JobID // only jobs older than this one; zero: from the newest
-	After     perdure.JobID // only jobs newer; with Ascending, for walks over all
+	After     perdure.JobID // only jobs newer than this one; for walks over all jobs, with Ascending
 	Ascending bool
 	Limit     int // 0: DefaultListLimit
 }
 
 // AlertFilter selects alerts, newest first.
 type AlertFilter struct {
-	Job    perdure.JobID // zero: all
-	Closed bool          // closed ones too
+	Job    perdure.JobID // zero: of all jobs
+	Closed bool          // include closed alerts
 	Before int64         // only ids below; 0: from the newest
 	Limit  int           // 0: DefaultListLimit
 }
 
-// The errors of stores.
+// Errors that stores return.
 var (
-	// ErrStale says that a guarded write met another run number or state than was loaded. The whole
-	// transaction is tried again on fresh rows.
+	// ErrStale means that a row that was to be written has another run number or state than when it was loaded. Update
+	// runs the whole transaction again on fresh rows.
 	ErrStale = errors.New("row changed since it was loaded")
-	// ErrBroken says that the store must not be used any more: what it has written may not be there. The
-	// process is to end, loudly.
+	// ErrBroken means that the store must not be used any more, because what it has written may be lost. The process
+	// must end with an error.
 	ErrBroken = errors.New("the store cannot be relied upon any more")
-	// ErrLocked says that another transaction has locked what was requested, and that the call did not wait for it.
+	// ErrLocked means that another transaction has locked what was requested, and that the call did not wait for it.
 	ErrLocked = errors.New("another transaction has the lock")
-	// ErrUnknown says that the outcome of a COMMIT is not known. It must be looked up, never guessed.
+	// ErrUnknown means that the outcome of a COMMIT is not known. It must be looked up, never guessed.
 	ErrUnknown = errors.New("the outcome of the commit is not known")
 )

@@ -6,11 +6,11 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Submit makes a job of a plan, with all of its steps and the whole intent at once: that Done is
-// desired. The id is new; that the key is too, the caller has made sure of under the store's lock.
+// Submit adds a new job with this id and all steps of the plan. Its desired state is done. The caller has made sure,
+// under a lock of the store, that the id and the key are new.
 func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	d := plan.Definition
-	j, e := w.made.jobs.next(), w.made.entries.next()
+	j, e := w.alloc.jobs.next(), w.alloc.entries.next()
 	*j = Job{ID: id, Key: d.Key, Type: d.Type, Priority: d.Priority, Labels: d.Labels, States: d.States,
 		Hash: plan.Hash, Shape: plan.ID, Input: d.Input, Current: perdure.Undone, Desired: perdure.Done, CreatedAt: w.now, UpdatedAt: w.now}
 	if d.CompleteWithin > 0 {
@@ -19,14 +19,14 @@ func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	e.job, e.plan, e.whole = j, plan, true
 	w.add(e)
 	for i := range plan.Steps {
-		ps, s, r := &plan.Steps[i], w.made.steps.next(), w.made.rows.next()
+		ps, s, r := &plan.Steps[i], w.alloc.steps.next(), w.alloc.rows.next()
 		*s = Newborn(j, i, ps.Name, len(ps.After))
 		r.Step = s
 		e.steps.put(i, r)
 		e.count(s, +1)
 		if s.Blockers == 0 {
-			w.later(e, taskLook, i)
+			w.enqueue(e, taskAdvance, i)
 		}
 	}
-	w.touch(e)
+	w.finishEvent(e)
 }

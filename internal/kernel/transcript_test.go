@@ -10,10 +10,10 @@ import (
 	"github.com/perdure/perdure"
 )
 
-var refresh = flag.Bool("refresh", false, "write the transcripts in testdata anew")
+var refresh = flag.Bool("refresh", false, "rewrite the transcripts in testdata")
 
-// stories are played and told in testdata, one file each, to be read like a play.
-var stories = []struct {
+// plays are written as transcripts to testdata, one file each.
+var plays = []struct {
 	name, definition string
 	play             func(w *world)
 }{
@@ -21,7 +21,7 @@ var stories = []struct {
 		w.run("reserve", "charge")
 		w.claim("ship")
 		w.wait(4 * time.Second)
-		w.undo() // a person has thought better of it, while ship is out
+		w.undo() // an operator decides otherwise, while ship is in flight
 		w.report("ship", done, output(`"on its way"`))
 		w.run("charge", "reserve")
 		w.undo()
@@ -29,14 +29,14 @@ var stories = []struct {
 	{"unsure_on_both_sides", "reserve undo; charge undo after reserve reads reserve; ship after charge", func(w *world) {
 		w.run("reserve")
 		w.claim("charge")
-		w.wait(tick) // nobody answers
-		w.tries("charge", 1, done)
+		w.wait(tick) // no report comes
+		w.tryReport("charge", 1, done)
 		w.undo()
 		w.claim("charge")
-		w.redo() // while the undo is out
+		w.redo() // while the undo is in flight
 		w.wait(tick)
 		w.resume()
-		w.claim("charge") // the undo, finished first, under its key
+		w.claim("charge") // the undo is completed first, under its key
 		w.report("charge", done)
 		w.run("charge", "ship") // done again, under a new key
 	}},
@@ -47,7 +47,7 @@ var stories = []struct {
 		w.wait(tick)
 		w.claim("charge")
 		w.report("charge", failed)
-		w.run("charge", "reserve")         // back
+		w.run("charge", "reserve")         // undone
 		w.run("reserve", "charge", "ship") // and done again
 	}},
 	{"parked_edited_resumed", "reserve undo; charge undo after reserve; ship after charge", func(w *world) {
@@ -58,10 +58,10 @@ var stories = []struct {
 		w.act(perdure.VerbEdit, "charge", input(`{"amount":4200}`))
 		w.act(perdure.VerbResume, "charge")
 		w.claim("charge")
-		w.tries("charge", 1, done) // the first run's agent, late
+		w.tryReport("charge", 1, done) // a late report of the first run
 		w.report("charge", done, output(`{"receipt":7}`))
-		w.tries("charge", 2, done)   // once more: the answer was lost
-		w.tries("charge", 2, failed) // and something else: no
+		w.tryReport("charge", 2, done)   // repeated, because the answer was lost
+		w.tryReport("charge", 2, failed) // a contradicting report is refused
 		w.run("ship")
 		w.undo()
 		w.run("charge", "reserve")
@@ -71,7 +71,7 @@ var stories = []struct {
 		w.claim("c")
 		w.undo()
 		w.run("b")
-		w.redo() // c is out all the while
+		w.redo() // c is still in flight
 		w.report("c", done)
 		w.claim("b")
 		w.undo()
@@ -86,16 +86,16 @@ var stories = []struct {
 	{"dead_holder", "charge undo attempts 3; ship after charge", func(w *world) {
 		w.claim("charge")
 		w.wait(2 * time.Second)
-		w.lose("charge")
+		w.holderDies("charge")
 		w.undo()
-		w.cannotClaim("charge") // what the dead one set going may act for 8s
+		w.cannotClaim("charge") // what the dead holder started may still act for 8s
 		w.wait(8 * time.Second)
 		w.run("charge")
 	}},
 	{"overdue", "within 25s; reserve undo; charge undo after reserve; ship after charge; tell after reserve", func(w *world) {
 		w.run("reserve")
 		w.wait(20 * time.Second)
-		w.claim("charge") // has five seconds
+		w.claim("charge") // has five seconds left
 		w.wait(5 * time.Second)
 		w.wait(time.Hour)
 		w.resume()
@@ -117,7 +117,7 @@ var stories = []struct {
 		w.report("pay", failed)
 		w.wait(tick)
 		w.claim("pay")
-		w.report("pay", rejected) // its last rung that acts: the job is undone
+		w.report("pay", rejected) // the last rung that acts undoes the job
 		w.claim("pay")
 		w.report("pay", failed)
 		w.wait(2 * tick)
@@ -125,29 +125,29 @@ var stories = []struct {
 		w.report("pay", failed)
 		w.wait(tick)
 		w.claim("pay")
-		w.report("pay", rejected) // on the way back, undo reads as park
+		w.report("pay", rejected) // for an undo, the rung undo parks the step
 		w.act(perdure.VerbSettle, "pay", as(perdure.Undone))
 	}},
 }
 
 func TestTranscripts(t *testing.T) {
-	for _, s := range stories {
+	for _, s := range plays {
 		t.Run(s.name, func(t *testing.T) {
 			w := newWorld(t, s.definition)
-			w.lines = &lines{}
-			w.lines.WriteString(s.definition + "\n\n")
+			w.transcript = &transcript{}
+			w.transcript.WriteString(s.definition + "\n\n")
 			c := w.event(func(ws *Workset) { ws.Submit(perdure.JobID{15: 1}, w.plan) })
-			w.tell(c, "submit")
+			w.logEvent(c, "submit")
 			s.play(w)
 			file := filepath.Join("testdata", s.name+".txt")
 			if *refresh {
 				must(t, os.MkdirAll("testdata", 0o755))
-				must(t, os.WriteFile(file, []byte(w.lines.String()), 0o644))
+				must(t, os.WriteFile(file, []byte(w.transcript.String()), 0o644))
 			}
 			want, err := os.ReadFile(file)
 			must(t, err)
-			if string(want) != w.lines.String() {
-				t.Errorf("%s is told otherwise now (go test -run Transcripts -refresh . and read the difference):\n%s", file, w.lines)
+			if string(want) != w.transcript.String() {
+				t.Errorf("%s differs (go test -run Transcripts -refresh . and read the difference):\n%s", file, w.transcript)
 			}
 		})
 	}

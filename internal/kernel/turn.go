@@ -9,39 +9,40 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// look sets the next phase of a step that is neither running nor parked: it settles, becomes ready, or waits for a
-// neighbour, a time or an operator.
-func (w *Workset) look(e *entry, r *row) {
+// advance sets the next phase of a step that is waiting or ready: it settles, becomes ready, or waits for a neighbour, a
+// time or an operator.
+func (w *Workset) advance(e *entry, r *row) {
 	if r.Phase == perdure.Running || r.Phase == perdure.Parked || r.Phase == perdure.Settled {
 		return
 	}
 	if r.Blockers > 0 {
-		w.place(e, r, perdure.Waiting, time.Time{})
+		w.setPhase(e, r, perdure.Waiting, time.Time{})
 		return
 	}
 	if r.Current == r.Desired || r.Desired == perdure.Done && r.Skipped {
 		w.settle(e, r)
 		return
 	}
-	d := r.wants()
+	d := r.nextDirection()
 	if r.Run > 0 && d != r.Direction && w.now.Before(r.LockedUntil) {
-		// The holder is known dead, but what it set going may still act: the other way must wait.
-		w.place(e, r, perdure.Waiting, r.LockedUntil)
+		// The holder of the latest run is dead, but what it started may still act at the receiver. A run in the other
+		// direction waits until the old lock ends.
+		w.setPhase(e, r, perdure.Waiting, r.LockedUntil)
 		return
 	}
 	switch {
 	case w.now.Before(r.AvailableAt):
 	case e.job.Overdue && r.Desired == perdure.Done:
-		w.park(e, r, "") // the job's alert says why
+		w.park(e, r, "") // the job's alert gives the reason
 	case d == perdure.Undo:
-		w.lookBack(e, r)
+		w.advanceUndo(e, r)
 	default:
-		w.lookForward(e, r)
+		w.advanceDo(e, r)
 	}
 }
 
-// lookBack: what has nothing to undo settles without a run.
-func (w *Workset) lookBack(e *entry, r *row) {
+// advanceUndo settles a step that has nothing to undo without a run. Any other becomes ready.
+func (w *Workset) advanceUndo(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
 	if ps.Undo == nil || ps.Form != ByAgent {
 		r.Current = perdure.Undone
@@ -51,15 +52,15 @@ func (w *Workset) lookBack(e *entry, r *row) {
 	w.makeReady(e, r, perdure.Undo)
 }
 
-func (w *Workset) lookForward(e *entry, r *row) {
+func (w *Workset) advanceDo(e *entry, r *row) {
 	ps := &e.plan.Steps[r.Index]
 	if ps.Test != nil && r.Current == perdure.Undone {
-		yes, err := w.holds(e, r, ps)
-		if w.lookAgain(e, r, err) {
+		yes, err := w.evalCondition(e, r, ps)
+		if w.deferAdvance(e, r, err) {
 			return
 		}
 		if err != nil {
-			w.stumble(e, r, err)
+			w.failExpression(e, r, err)
 			return
 		}
 		if !yes {
@@ -72,53 +73,54 @@ func (w *Workset) lookForward(e *entry, r *row) {
 	case BySleep:
 		w.sleep(e, r, ps)
 	case ByApproval:
-		w.await(e, r, ps)
+		w.awaitApproval(e, r, ps)
 	default:
 		w.makeReady(e, r, perdure.Do)
 	}
 }
 
-// skip settles a step that is on its way to done. The step has no output then, even if it had one in an earlier turn.
+// skip marks a step whose desired state is done as skipped. It has no output then, even if it had one in an earlier
+// turn.
 func (w *Workset) skip(r *row) {
-	r.forgetUndo()
+	r.clearUndoStart()
 	r.Skipped = true
 	w.setOutput(r, nil)
 }
 
-// forgetUndo is called before a step is settled or skipped without a run. If the latest run was an undo that has ended,
-// its start time is cleared: it does not belong to the new state of the step. Without it, the view does not render the
-// input of that run again, because the step's output may be replaced now.
-func (r *row) forgetUndo() {
-	if r.Run > 0 && r.Direction == perdure.Undo && r.wants() == perdure.Do {
+// clearUndoStart is called before a step is settled or skipped without a run. If the latest run was an undo that has
+// ended, its start time is cleared: it does not belong to the new state of the step. Without it, a view does not render
+// the input of that run again, because the step's output may be replaced now.
+func (r *row) clearUndoStart() {
+	if r.Run > 0 && r.Direction == perdure.Undo && r.nextDirection() == perdure.Do {
 		r.StartedAt = time.Time{}
 	}
 }
 
 func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
 	ps := &e.plan.Steps[r.Index]
-	if ps.Limits != nil && r.needsLimits(d) {
-		needs, err := w.needs(e, r, ps)
-		if w.lookAgain(e, r, err) {
+	if ps.Limits != nil && r.mustEvalLimits(d) {
+		needs, err := w.evalLimits(e, r, ps)
+		if w.deferAdvance(e, r, err) {
 			return
 		}
 		if err != nil {
-			w.stumble(e, r, err)
+			w.failExpression(e, r, err)
 			return
 		}
 		r.Needs = needs
 	}
 	r.Agent, _ = ps.agentOf(d)
-	w.place(e, r, perdure.Ready, time.Time{})
+	w.setPhase(e, r, perdure.Ready, time.Time{})
 }
 
-// needsLimits reports whether the keys of the step's limits are to be computed before it becomes ready: in the first run
-// of each do turn. Repeated runs and the undo keep them.
-func (s *Step) needsLimits(d perdure.Direction) bool {
+// mustEvalLimits reports whether the keys of the step's limits must be computed before it becomes ready: only for the
+// first run of each do turn. Later runs and the undo use the same keys.
+func (s *Step) mustEvalLimits(d perdure.Direction) bool {
 	return s.Needs == "" || d == perdure.Do && (s.Run == 0 || s.Direction == perdure.Undo)
 }
 
-// needs evaluates the keys of the step's limits.
-func (w *Workset) needs(e *entry, r *row, ps *PlanStep) (Needs, error) {
+// evalLimits evaluates the keys of the step's limits.
+func (w *Workset) evalLimits(e *entry, r *row, ps *PlanStep) (Needs, error) {
 	if r.readsTooMuch {
 		return "", errReadsTooMuch
 	}
@@ -141,31 +143,31 @@ func (w *Workset) needs(e *entry, r *row, ps *PlanStep) (Needs, error) {
 	return needs, nil
 }
 
-// sleep waits until the time that the step's input tells. It holds no slot and is never dispatched.
+// sleep waits until the time that the step's input gives. A sleeping step holds no slot and is never dispatched.
 func (w *Workset) sleep(e *entry, r *row, ps *PlanStep) {
 	since := r.StartedAt
 	if since.IsZero() {
 		since = w.now
 	}
 	until, err := w.wakeTime(e, r, since)
-	if w.lookAgain(e, r, err) {
+	if w.deferAdvance(e, r, err) {
 		return
 	}
 	if err != nil {
-		w.stumble(e, r, err)
+		w.failExpression(e, r, err)
 		return
 	}
 	r.StartedAt = since
 	if w.now.Before(until) {
-		w.place(e, r, perdure.Waiting, until)
+		w.setPhase(e, r, perdure.Waiting, until)
 		return
 	}
 	r.Current, r.EndedAt = perdure.Done, w.now
 	w.settle(e, r)
 }
 
-// holds evaluates the step's condition.
-func (w *Workset) holds(e *entry, r *row, ps *PlanStep) (bool, error) {
+// evalCondition evaluates the step's `when`.
+func (w *Workset) evalCondition(e *entry, r *row, ps *PlanStep) (bool, error) {
 	if r.readsTooMuch {
 		return false, errReadsTooMuch
 	}
@@ -181,10 +183,10 @@ func (w *Workset) holds(e *entry, r *row, ps *PlanStep) (bool, error) {
 	return done.yes, done.err
 }
 
-// lookAgain reports whether the next phase of a step cannot be decided now. If values are missing, the decision is
-// repeated once they are loaded. If they are more than can be loaded, or take more work than is left, the decision is
-// postponed: the step is due at once, and the supervisor finds it.
-func (w *Workset) lookAgain(e *entry, r *row, err error) bool {
+// deferAdvance reports whether the next phase of a step cannot be decided now. If values are missing, the decision is
+// repeated once they are loaded. If they are more than can be loaded, or take more work than the budget has left, the
+// decision is postponed: the step is due at once, and the supervisor finds it.
+func (w *Workset) deferAdvance(e *entry, r *row, err error) bool {
 	if err == nil {
 		return false
 	}
@@ -199,12 +201,12 @@ func (w *Workset) lookAgain(e *entry, r *row, err error) bool {
 		}
 		return false
 	case w.budget.mayRead():
-		w.mustLoad(r, missing)
-		w.block(task{entry: e, kind: taskLook, index: r.Index})
+		w.noteMissing(r, missing)
+		w.block(task{entry: e, kind: taskAdvance, index: r.Index})
 		return true
 	}
 	if r.Phase != perdure.Waiting || r.AvailableAt.IsZero() {
-		w.place(e, r, perdure.Waiting, w.now)
+		w.setPhase(e, r, perdure.Waiting, w.now)
 	}
 	return true
 }
@@ -235,8 +237,8 @@ func (w *Workset) wakeTime(e *entry, r *row, since time.Time) (time.Time, error)
 	return since.Add(d), nil
 }
 
-// await waits for a person. With a completeWithin of its own the step fails when that has passed.
-func (w *Workset) await(e *entry, r *row, ps *PlanStep) {
+// awaitApproval waits for an operator. If the step has a completeWithin, it fails after that time.
+func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 	var until time.Time
 	switch {
 	case r.StartedAt.IsZero():
@@ -244,30 +246,30 @@ func (w *Workset) await(e *entry, r *row, ps *PlanStep) {
 		if ps.CompleteWithin > 0 {
 			until = w.now.Add(time.Duration(ps.CompleteWithin))
 		}
-		w.alert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for a person: settle it as done, or undo the job", r.Name))
-		w.place(e, r, perdure.Waiting, until)
-	case r.AvailableAt.IsZero(): // looked at again: still waiting
-		w.place(e, r, perdure.Waiting, until)
+		w.raiseAlert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
+		w.setPhase(e, r, perdure.Waiting, until)
+	case r.AvailableAt.IsZero(): // called again while it waits: nothing changes
+		w.setPhase(e, r, perdure.Waiting, until)
 	default:
 		r.StartedAt = time.Time{}
 		w.closeAlerts(e, r.Name, policyAuthor, perdure.AlertApproval)
 		r.Failures++
-		r.ErrorCode, r.LastError = "expired", "nobody approved it in time"
-		w.note(e, r.Name, 0, "expired", policyAuthor, r.LastError)
-		w.climb(e, r, false)
+		r.ErrorCode, r.LastError = "expired", "not approved within completeWithin"
+		w.addHistory(e, r.Name, 0, "expired", policyAuthor, r.LastError)
+		w.escalate(e, r, false)
 	}
 }
 
-// settle: nothing is left to do, and those who waited for this step wait for one less.
+// settle settles the step, and unblocks the steps that waited for it.
 func (w *Workset) settle(e *entry, r *row) {
-	w.place(e, r, perdure.Settled, time.Time{})
+	w.setPhase(e, r, perdure.Settled, time.Time{})
 	r.Agent = ""
 	for _, i := range e.plan.opens(r.Index, r.Desired) {
-		w.later(e, taskUnblock, i)
+		w.enqueue(e, taskUnblock, i)
 	}
 }
 
-// flip is the turning of a whole job.
+// flip is a change of the desired state of a whole job.
 type flip struct {
 	to   perdure.State
 	kind flipKind
@@ -279,39 +281,39 @@ type flipKind uint8
 const (
 	flipByOperator flipKind = iota
 	flipByPolicy
-	flipRestart // by policy, and to turn again once it is back
-	flipThen    // the second half of a restart
+	flipRestartUndo // by policy: undo, then redo
+	flipRestartRedo // the redo of a restart
 )
 
-// turn makes a job desire to; every step follows. Runs in flight go on to their report or their
-// lock's end and then turn round.
-func (w *Workset) turn(e *entry, f flip) {
+// flipJob sets the desired state of the job and of every step. A run in flight continues until it is reported or its
+// lock ends; its step then changes direction.
+func (w *Workset) flipJob(e *entry, f flip) {
 	j := e.job
-	if f.kind == flipThen {
-		w.note(e, "", 0, string(perdure.VerbRedo), policyAuthor, "restart")
+	if f.kind == flipRestartRedo {
+		w.addHistory(e, "", 0, string(perdure.VerbRedo), policyAuthor, "restart")
 	}
-	w.setDeadline(e, f)
-	j.Desired, j.Then = f.to, f.kind == flipRestart
+	w.updateDeadline(e, f)
+	j.Desired, j.Then = f.to, f.kind == flipRestartUndo
 	j.GivenUpBy, j.GivenUpReason = "", ""
 	j.SettledAt = time.Time{}
 	e.dirty = true
 	for i := range e.plan.Steps {
-		w.turnStep(e, e.steps.at(i), f.to)
+		w.flipStep(e, e.steps.at(i), f.to)
 	}
 	w.closeAlerts(e, "", f.by, perdure.AlertParked, perdure.AlertApproval)
 	for i := range e.plan.Steps {
 		if e.steps.at(i).Blockers == 0 {
-			w.later(e, taskLook, i)
+			w.enqueue(e, taskAdvance, i)
 		}
 	}
 }
 
-// setDeadline: it is set at redo, forgotten at the undo of a job that had met it, and kept otherwise.
-func (w *Workset) setDeadline(e *entry, f flip) {
+// updateDeadline sets the job's deadline anew at a redo, clears it if a settled job is undone, and keeps it otherwise.
+func (w *Workset) updateDeadline(e *entry, f flip) {
 	j := e.job
 	switch {
-	case f.kind == flipThen:
-		j.Overdue = false // passed while it went back: the supervisor acts on it now
+	case f.kind == flipRestartRedo:
+		j.Overdue = false // if it passed during the undo, the supervisor acts on it now
 	case f.to == perdure.Undone && j.Phase == perdure.Settled:
 		j.CompleteBy, j.Overdue = time.Time{}, false
 	case f.to == perdure.Done:
@@ -319,11 +321,11 @@ func (w *Workset) setDeadline(e *entry, f flip) {
 	}
 }
 
-// turnStep resets the ladder, and sets Blockers to the number of all neighbours in the new direction. Each neighbour
+// flipStep resets the ladder, and sets Blockers to the number of all neighbours in the new direction. Each neighbour
 // decrements it when it settles.
-func (w *Workset) turnStep(e *entry, r *row, to perdure.State) {
+func (w *Workset) flipStep(e *entry, r *row, to perdure.State) {
 	r.Desired, r.GivenUp = to, false
-	r.startOver()
+	r.resetLadder()
 	r.Blockers = len(e.plan.waitsFor(r.Index, to))
 	if to == perdure.Done {
 		r.Skipped = false
@@ -335,28 +337,29 @@ func (w *Workset) turnStep(e *entry, r *row, to perdure.State) {
 		r.dirty = true
 		return
 	}
-	w.place(e, r, perdure.Waiting, time.Time{})
+	w.setPhase(e, r, perdure.Waiting, time.Time{})
 }
 
-// startOver puts a step on the first rung, as if it had never failed.
-func (r *row) startOver() {
+// resetLadder sets the step back to the first rung, with no failures.
+func (r *row) resetLadder() {
 	r.Failures, r.Rung, r.Waits, r.Returns = 0, 0, 0, 0
 	r.dirty = true
 }
 
-// rest brings the job's own row in line with the counts of its steps.
-func (w *Workset) rest(e *entry) {
+// updateJob sets the phase of the job's row from the counts of its steps, and what depends on the phase.
+func (w *Workset) updateJob(e *entry) {
 	j := e.job
 	if j.GivenUp() {
 		return
 	}
-	if j.Unsettled == 0 && j.Then { // not at rest: it turns once more
-		w.turnLater(e, flip{to: perdure.Done, kind: flipThen, by: policyAuthor})
+	if j.Unsettled == 0 && j.Then { // a restart: the undo is complete, and the redo begins
+		w.enqueueFlip(e, flip{to: perdure.Done, kind: flipRestartRedo, by: policyAuthor})
 		return
 	}
 	before := j.Phase
 	j.Phase = phaseOf(j)
-	// If a job turns and settles again in one event, its phase is unchanged, but it has no SettledAt: that is set now.
+	// If a job is flipped and settles again in one event, its phase is unchanged, but it has no SettledAt: that is set
+	// now.
 	if j.Phase == before && (j.Phase != perdure.Settled || j.Current == j.Desired && !j.SettledAt.IsZero()) {
 		return
 	}
@@ -369,11 +372,12 @@ func (w *Workset) rest(e *entry) {
 	case perdure.Parked:
 		w.closeAlerts(e, "", policyAuthor, perdure.AlertUndo, perdure.AlertRestart)
 	}
-	w.standStill(j, before)
+	w.pauseDeadline(j, before)
 }
 
-// standStill: a parked job holds no permit, and its deadline does not come nearer.
-func (w *Workset) standStill(j *Job, before perdure.Phase) {
+// pauseDeadline stops the deadline of a job that is parked and releases its permit. When the job is no longer parked,
+// the deadline moves by the time that it was parked.
+func (w *Workset) pauseDeadline(j *Job, before perdure.Phase) {
 	switch {
 	case j.Phase == perdure.Parked && before != perdure.Parked:
 		j.Permit, j.ParkedAt = false, w.now

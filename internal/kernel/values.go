@@ -12,7 +12,7 @@ import (
 // A workset has the two large values of a step, its input and its output, only if they were loaded or set in the same
 // transaction. A value that is not loaded never reads as null: each accessor returns the value, or the error NotLoaded.
 
-// value is one of the two, and whether the workset has it.
+// value is an input or an output, and whether the workset has it.
 type value struct {
 	state valueState
 	json  json.RawMessage    // nil: the step has none
@@ -23,14 +23,14 @@ type valueState uint8
 
 const (
 	valueNotLoaded valueState = iota
-	valueLoaded               // as the store has it, this transaction's saves included
-	valueSet                  // and not collected by Changes yet
+	valueLoaded               // equal to the stored value, as of the saves of this transaction
+	valueSet                  // changed, and not returned by Changes yet
 )
 
-// values are both of them.
+// values are the input and the output of a step.
 type values struct{ input, output value }
 
-// load takes the stored value, unless the workset has a newer one.
+// load stores loaded values, unless the workset has newer ones.
 func (v *values) load(p *Payload) {
 	v.input.load(p.Input)
 	v.output.load(p.Output)
@@ -42,7 +42,7 @@ func (v *value) load(stored []byte) {
 	}
 }
 
-// collect adds a value that was set to the changes. The value stays loaded.
+// collect appends a value that was set to the changes. The value stays loaded.
 func (v *values) collect(ref StepRef, c *Changes) {
 	if v.input.state != valueSet && v.output.state != valueSet {
 		return
@@ -62,15 +62,14 @@ func (v *value) collect() (json []byte, set bool) {
 }
 
 // NotLoaded is the error of a rule that reads a value which is not loaded. Nothing has changed: load the payloads of
-// these steps (AddPayloads), and try again.
+// these steps (AddPayloads), and call the rule again.
 type NotLoaded struct{ Steps []StepRef }
 
 func (n *NotLoaded) Error() string {
 	return fmt.Sprintf("inputs and outputs of %d steps are not loaded, the first is step %d of job %s", len(n.Steps), n.Steps[0].Index, n.Steps[0].Job)
 }
 
-// missingValue is the error for a value that should exist according to the step's row, and that the store does not
-// have.
+// missingValue is the error for a value that must exist according to the step's row, but that the store does not have.
 type missingValue struct {
 	ref  StepRef
 	name string
@@ -80,43 +79,43 @@ func (m *missingValue) Error() string {
 	return fmt.Sprintf("the store does not have the %s of step %d of job %s, which its row names", m.name, m.ref.Index, m.ref.Job)
 }
 
-// valuesOf returns the values of step i. Until its row is loaded, they are kept in rowless.
+// valuesOf returns the values of step i. Until the row of the step is loaded, they are kept in valuesWithoutRow.
 func (e *entry) valuesOf(i int) *values {
 	if r := e.steps.at(i); r != nil {
 		return &r.values
 	}
-	v := e.rowless[i]
+	v := e.valuesWithoutRow[i]
 	if v == nil {
 		v = &values{}
-		if e.rowless == nil {
-			e.rowless = map[int]*values{}
+		if e.valuesWithoutRow == nil {
+			e.valuesWithoutRow = map[int]*values{}
 		}
-		e.rowless[i] = v
+		e.valuesWithoutRow[i] = v
 	}
 	return v
 }
 
-// output returns the kept output of step i; nil if it has none.
+// output returns the stored output of step i; nil if it has none.
 func (e *entry) output(i int) (json.RawMessage, error) {
 	r := e.steps.at(i)
 	switch {
-	case r == nil && e.rowless[i] == nil:
+	case r == nil && e.valuesWithoutRow[i] == nil:
 		return nil, &NotLoaded{Steps: []StepRef{{e.job.ID, i}}}
 	case r == nil:
-		return e.known(i, "output", e.rowless[i].output, false)
+		return e.loadedValue(i, "output", e.valuesWithoutRow[i].output, false)
 	case !r.HasOutput:
 		return nil, nil
 	}
-	return e.known(i, "output", r.values.output, true)
+	return e.loadedValue(i, "output", r.values.output, true)
 }
 
-// input returns the kept input of a step that has one (OwnInput).
+// input returns the stored input of a step that has one (OwnInput).
 func (e *entry) input(r *row) (json.RawMessage, error) {
-	return e.known(r.Index, "input", r.values.input, true)
+	return e.loadedValue(r.Index, "input", r.values.input, true)
 }
 
-// known returns a value that is loaded. named says that the value should exist, according to the step's row.
-func (e *entry) known(i int, name string, v value, named bool) (json.RawMessage, error) {
+// loadedValue returns a value that is loaded. named means that the value must exist, according to the step's row.
+func (e *entry) loadedValue(i int, name string, v value, named bool) (json.RawMessage, error) {
 	ref := StepRef{e.job.ID, i}
 	switch {
 	case v.state == valueNotLoaded:
@@ -166,7 +165,7 @@ func (n NotLoaded) orNil() error {
 	return &NotLoaded{n.Steps}
 }
 
-// setOutput keeps the output of a do run; nil clears it.
+// setOutput sets the output of a do run; nil deletes it.
 func (w *Workset) setOutput(r *row, out []byte) {
 	if out != nil || r.HasOutput {
 		r.HasOutput, r.dirty = out != nil, true
@@ -174,7 +173,7 @@ func (w *Workset) setOutput(r *row, out []byte) {
 	}
 }
 
-// setInput keeps an input that cannot be rendered again from the definition alone; nil clears it.
+// setInput sets an input that cannot be rendered again from the definition alone; nil deletes it.
 func (w *Workset) setInput(r *row, in []byte) {
 	if in != nil || r.OwnInput {
 		r.OwnInput, r.dirty = in != nil, true

@@ -13,31 +13,31 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// shown records what the runs of one step were handed, and what an operator gave the step since.
-type shown struct {
+// shownInput records the input that the latest run of a step received, and the input that an operator has set since.
+type shownInput struct {
 	handed  json.RawMessage
-	edited  json.RawMessage // for a run in direction toward; nil: none since
+	edited  json.RawMessage // for a run in direction forRuns; nil: not edited since
 	forRuns perdure.Direction
 }
 
-// A view shows the input that the latest run was handed, or the edited one that the next run will be handed, or none.
-// It never shows another value, whatever has happened in between (F149).
-func TestShownInputIsTheOneThatWasHanded(tb *testing.T) {
+// A view shows the input of the latest run, or the edited input that the next run will receive, or none. It never shows
+// another value, whatever has happened in between (F149).
+func TestShownInputIsThatOfARun(tb *testing.T) {
 	events := []string{"claim", "claim", "claim", "done", "done", "done", "failed", "failed without effect", "rejected", "returned", "expired",
 		"due", "due", "time", "undo", "redo", "resume", "resume step", "settle as done", "settle as undone", "skip", "edit", "edit", "edit with a new key"}
 	rapid.Check(tb, func(t *rapid.T) {
-		x := &explored{world: *newWorld(inner{tb, t}, randomJob(t))}
-		x.accept()
-		x.far = make([]far, len(x.steps))
-		known := make([]shown, len(x.steps))
+		x := &explored{world: *newWorld(rapidTB{tb, t}, randomJob(t))}
+		x.submitPlan()
+		x.receivers = make([]receiverState, len(x.steps))
+		known := make([]shownInput, len(x.steps))
 		for n := range rapid.IntRange(1, 150).Draw(t, "events") {
 			event := rapid.SampledFrom(events).Draw(t, "event")
-			h := happenings[slices.IndexFunc(happenings, func(h happening) bool { return h.name == event })]
+			h := eventKinds[slices.IndexFunc(eventKinds, func(h eventKind) bool { return h.name == event })]
 			i := -1
-			if h.each {
-				i = x.anyStep(t, event)
+			if h.ofStep {
+				i = x.drawStep(t, event)
 			}
-			x.showing(t, known, event, i, n, h)
+			x.playEvent(t, known, event, i, n, h)
 			all, none := x.keptValues(true), x.keptValues(false)
 			for i := range x.steps {
 				x.checkShown(t, &known[i], i, event, all, none)
@@ -46,8 +46,8 @@ func TestShownInputIsTheOneThatWasHanded(tb *testing.T) {
 	})
 }
 
-// showing plays one event, with values that are unique to it.
-func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h happening) {
+// playEvent plays one event, with values that are unique to it.
+func (x *explored) playEvent(t *rapid.T, known []shownInput, event string, i, n int, h eventKind) {
 	value := fmt.Appendf(nil, `"event %d"`, n)
 	switch event {
 	case "claim":
@@ -62,7 +62,7 @@ func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h 
 	case "settle as done":
 		_, _ = x.actAs(perdure.Act{Verb: perdure.VerbSettle, Step: x.steps[i].Name, As: new(perdure.Done), Output: value})
 	case "edit":
-		wants := x.steps[i].wants()
+		wants := x.steps[i].nextDirection()
 		if _, err := x.actAs(perdure.Act{Verb: perdure.VerbEdit, Step: x.steps[i].Name, Input: value}); err == nil {
 			known[i].edited, known[i].forRuns = value, wants
 		}
@@ -71,7 +71,7 @@ func (x *explored) showing(t *rapid.T, known []shown, event string, i, n int, h 
 	}
 }
 
-// keptValues are the values of the job that a view has read: all values, or only their sizes.
+// keptValues returns the values of the job as a view has read them: all values, or only their sizes.
 func (x *explored) keptValues(all bool) *KeptValues {
 	k := &KeptValues{Job: x.job, Steps: x.steps, Shape: x.plan.Shape, InputRead: all, Payloads: map[int]SizedPayload{}}
 	for i, p := range x.kept {
@@ -84,33 +84,33 @@ func (x *explored) keptValues(all bool) *KeptValues {
 	return k
 }
 
-func (x *explored) checkShown(t *rapid.T, known *shown, i int, event string, all, none *KeptValues) {
+func (x *explored) checkShown(t *rapid.T, known *shownInput, i int, event string, all, none *KeptValues) {
 	s := x.steps[i]
 	in, _ := all.InputOf(i)
 	want := known.handed
-	if known.edited != nil && s.wants() == known.forRuns {
+	if known.edited != nil && s.nextDirection() == known.forRuns {
 		want = known.edited
 	}
 	switch {
 	case in != nil && string(in) != string(want):
-		t.Fatalf("after %s: step %s %s run %d shows %s, and has %s", event, s.Name, s.Direction, s.Run, in, want)
+		t.Fatalf("after %s: step %s %s run %d shows %s, want %s", event, s.Name, s.Direction, s.Run, in, want)
 	case in == nil && s.Phase == perdure.Running && (s.Direction == perdure.Do || s.OwnInput && s.Edited != editedDo):
 		t.Fatalf("after %s: step %s, run %d in flight, shows no input", event, s.Name, s.Run)
 	case in != nil && s.Run == 0 && known.edited == nil:
 		t.Fatalf("after %s: step %s, which was never dispatched, shows %s", event, s.Name, in)
 	}
-	// A value that was not read is not shown, and is not shown as null either.
+	// A value that was not read is not shown, not even as null.
 	left, bytes := none.InputOf(i)
 	if left != nil && string(left) != string(in) || bytes != 0 && bytes != len(in) {
-		t.Fatalf("after %s: step %s shows %s (%d bytes) if no value is read, and %s else", event, s.Name, left, bytes, in)
+		t.Fatalf("after %s: step %s shows %s (%d bytes) if no value is read, and %s otherwise", event, s.Name, left, bytes, in)
 	}
 }
 
 // viewed returns a world with one job, and a function for acts that must succeed.
 func viewed(t *testing.T, job string) (*explored, func(perdure.Act)) {
 	x := &explored{world: *newWorld(t, job)}
-	x.accept()
-	x.far = make([]far, len(x.steps))
+	x.submitPlan()
+	x.receivers = make([]receiverState, len(x.steps))
 	return x, func(a perdure.Act) {
 		t.Helper()
 		_, err := x.actAs(a)
@@ -118,8 +118,8 @@ func viewed(t *testing.T, job string) (*explored, func(perdure.Act)) {
 	}
 }
 
-// For an undo that was handed outputs of other steps, the view does not show later outputs of these steps.
-func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
+// For an undo that received outputs of other steps, the view does not show later outputs of these steps.
+func TestShownInputOfUndoIgnoresLaterOutputs(t *testing.T) {
 	x, act := viewed(t, "a undo; b after a reads a undo")
 	x.claimAs(0, protocol.Claim{})
 	x.reportAs(0, "host", protocol.Report{Run: x.steps[0].Run, Outcome: perdure.OutcomeDone, Output: []byte(`1`)})
@@ -140,9 +140,9 @@ func TestShownInputOfAnUndoIsNotMadeOfLaterOutputs(t *testing.T) {
 	}
 }
 
-// An undo is handed the output of its do. The view does not show it with an output that was settled or cleared later, nor
-// under the key of a later turn.
-func TestShownInputOfAnUndoHasItsOwnOutputAndKey(t *testing.T) {
+// An undo receives the output of its do. The view does not show it with an output that was settled or cleared later, nor
+// with the key of a later turn.
+func TestShownInputOfUndoHasOwnOutputAndKey(t *testing.T) {
 	undo, redo := perdure.Act{Verb: perdure.VerbUndo}, perdure.Act{Verb: perdure.VerbRedo}
 	as := func(s perdure.State, output string) perdure.Act {
 		a := perdure.Act{Verb: perdure.VerbSettle, Step: "a", As: new(s)}

@@ -9,15 +9,15 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Facts are what the rows of one job do not tell.
+// Facts are facts that are not in the rows of a job, and that Why needs.
 type Facts struct {
 	Now    time.Time
-	Seen   map[string]time.Time         // by agent: when somebody last asked for its work
-	Limits map[string]perdure.LimitView // by name, of the limits that are there
-	Keys   map[LimitKey]KeyUse          // of keys of limits with PerKey, as far as they are known
+	Seen   map[string]time.Time         // by agent: when a holder last claimed runs of it
+	Limits map[string]perdure.LimitView // by name: the limits that exist
+	Keys   map[LimitKey]KeyUse          // for keys of limits with PerKey, as far as they are known
 }
 
-// KeyUse is who holds the permits of one key of a limit.
+// KeyUse is the use of one key of a limit: how many permits are held, and by which runs.
 type KeyUse struct {
 	Used    int
 	Holders []perdure.HolderView
@@ -25,7 +25,7 @@ type KeyUse struct {
 
 const maxReasonSteps = 10
 
-// Why is the reason for step s, nil where it is settled. open says which of the job's steps are not.
+// Why returns what step s waits for; nil if it is settled. open reports whether a step of the job is unsettled.
 func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perdure.Reason {
 	ps := &plan.Steps[s.Index]
 	switch {
@@ -36,7 +36,7 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 			Text: fmt.Sprintf("run %d by %s, %s left", s.Run, s.LockedBy, span(s.LockedUntil.Sub(f.Now)))}
 	case s.Phase == perdure.Running:
 		return &perdure.Reason{Kind: perdure.WhyExpired, Until: s.LockedUntil,
-			Text: fmt.Sprintf("run %d by %s was due %s ago; the supervisor looks within its period", s.Run, s.LockedBy, span(f.Now.Sub(s.LockedUntil)))}
+			Text: fmt.Sprintf("the lock of run %d by %s ended %s ago; the supervisor will expire it", s.Run, s.LockedBy, span(f.Now.Sub(s.LockedUntil)))}
 	case s.Phase == perdure.Parked:
 		return parkedReason(j, s)
 	case s.Blockers > 0:
@@ -44,7 +44,7 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 	case !s.AvailableAt.IsZero():
 		return timeReason(s, ps, f)
 	case ps.Form == ByApproval && s.Phase == perdure.Waiting:
-		return &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Text: "waits for a person: settle it as done, or undo the job"}
+		return &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Text: "waits for approval: settle it as done, or undo the job"}
 	}
 	return readyReason(j, s, f)
 }
@@ -54,7 +54,7 @@ func parkedReason(j *Job, s *Step) *perdure.Reason {
 	switch {
 	case s.Desired == perdure.Undone:
 		try = "resume, settle, or redo the job"
-	case s.wants() == perdure.Undo: // an undo is finished first, and is not skipped
+	case s.nextDirection() == perdure.Undo: // an undo is completed first, and cannot be skipped
 		try = "resume, settle, or undo the job"
 	}
 	text := fmt.Sprintf("parked after %s", plural(s.Failures, "failure"))
@@ -91,16 +91,16 @@ func timeReason(s *Step, ps *PlanStep, f *Facts) *perdure.Reason {
 	case ps.Form == BySleep:
 		r.Kind, r.Text = perdure.WhyNotYet, "sleeps for another "+in
 	case ps.Form == ByApproval && !s.StartedAt.IsZero():
-		r.Kind, r.Text = perdure.WhyApproval, "waits for a person for another "+in+": settle it as done, or undo the job"
-	case s.turns() && s.AvailableAt.Equal(s.LockedUntil):
-		r.Kind, r.Text = perdure.WhyHeld, fmt.Sprintf("run %d may still act for %s, though its holder is gone", s.Run, in)
+		r.Kind, r.Text = perdure.WhyApproval, "waits for approval for another "+in+": settle it as done, or undo the job"
+	case s.mustReverse() && s.AvailableAt.Equal(s.LockedUntil):
+		r.Kind, r.Text = perdure.WhyHeld, fmt.Sprintf("run %d may still act for %s, although its holder is dead", s.Run, in)
 	default:
 		r.Kind, r.Code = perdure.WhyBackoff, s.ErrorCode
-		r.Text = "again in " + in
+		r.Text = "retry in " + in
 		switch {
 		case s.Returns > 0:
-			r.Text += ", after it was given back " + plural(s.Returns, "time")
-		case s.Failures > 0: // on a wait rung they are counted anew
+			r.Text += ", after it was returned " + plural(s.Returns, "time")
+		case s.Failures > 0: // a wait rung resets them
 			r.Text += ", after " + plural(s.Failures, "failure")
 		}
 		if s.LastError != "" {
@@ -112,7 +112,7 @@ func timeReason(s *Step, ps *PlanStep, f *Facts) *perdure.Reason {
 
 func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	if j.Desired == perdure.Done && !j.CompleteBy.IsZero() && !f.Now.Before(j.CompleteBy) {
-		return &perdure.Reason{Kind: perdure.WhyDeadline, Until: j.CompleteBy, Text: "the job's completeWithin has passed; the supervisor looks within its period"}
+		return &perdure.Reason{Kind: perdure.WhyDeadline, Until: j.CompleteBy, Text: "the job's completeWithin has passed; the supervisor will act on it"}
 	}
 	if r := limitReason(j, s, f); r != nil {
 		return r
@@ -185,7 +185,7 @@ func heldBy(holders []perdure.HolderView) string {
 	return s
 }
 
-// span prints a duration in the one or two units that matter.
+// span formats a duration in the one or two units that matter.
 func span(d time.Duration) string {
 	switch {
 	case d < 0:

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestWhy: what is told of a step that is not running, word for word.
+// TestWhy compares the reasons for steps that do not move, word for word.
 func TestWhy(t *testing.T) { // F015
 	facts := Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}}
 	for _, c := range []struct {
@@ -24,7 +24,7 @@ func TestWhy(t *testing.T) { // F015
 		{"a undo; b after a undo", func(w *world) { w.run("a", "b"); w.undo() }, "a", perdure.WhyAfterSteps, "waits for b"},
 		{"a", func(w *world) { w.claim("a"); w.now = w.now.Add(3 * time.Second) }, "a", perdure.WhyRunning, "run 1 by host, 7s left"},
 		{"a", func(w *world) { w.claim("a"); w.now = w.now.Add(13 * time.Second) }, "a", perdure.WhyExpired,
-			"run 1 by host was due 3s ago; the supervisor looks within its period"},
+			"the lock of run 1 by host ended 3s ago; the supervisor will expire it"},
 		{"a", func(w *world) {}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) { w.now = w.now.Add(2 * time.Minute) }, "a", perdure.WhyNoAgent, "no agent ag has asked for work for 2m"},
 		{"a", func(w *world) { facts.Seen = nil }, "a", perdure.WhyNoAgent, "no agent ag has asked for work yet"},
@@ -55,53 +55,53 @@ func TestWhy(t *testing.T) { // F015
 		}, "a", perdure.WhyAgentBusy,
 			"ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads"}]`)
+			w.setNeeds("a", `[{"name":"ads"}]`)
 			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1, Holders: []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "limit ads is full (1 of 1): held by job_00000000000000000000000000000000/x/3"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{2, []perdure.HolderView{{Step: "x", Run: 3}}}
 		}, "a", perdure.WhyLimit, "limit ads for key acme is full (2 of 2): held by job_00000000000000000000000000000000/x/3"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 1}
 			facts.Keys[LimitKey{"ads", "zeta"}] = KeyUse{Used: 2}
 		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme"}]`)
 			facts.Limits["ads"] = perKey(0)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
 			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(1)}, Used: 1}
 		}, "a", perdure.WhyLimit, "stopped by limit ads for key acme = 0"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme","amount":3}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":3}]`)
 			facts.Limits["ads"] = perKey(4)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{Used: 2}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, of which 2 of 4 are held"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme","amount":3}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":3}]`)
 			facts.Limits["ads"] = perKey(2)
 			facts.Keys[LimitKey{"ads", "acme"}] = KeyUse{}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads for key acme, which has 2"},
 		{"a", func(w *world) {
-			w.needs("a", `[{"name":"ads","key":"acme","amount":2},{"name":"ads","key":"zeta"}]`)
+			w.setNeeds("a", `[{"name":"ads","key":"acme","amount":2},{"name":"ads","key":"zeta"}]`)
 			facts.Limits["ads"] = perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{Max: new(2)}}
 		}, "a", perdure.WhyLimit, "needs 3 of limit ads, which has 2"},
-		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, after 1 failure, last: it broke"},
-		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "again in 10s, last: it broke"},
+		{"a attempts 2", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "retry in 10s, after 1 failure, last: it broke"},
+		{"a or wait:1", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyBackoff, "retry in 10s, last: it broke"},
 		{"a", func(w *world) {
 			for range 3 {
 				w.claim("a")
 				w.report("a", returned)
 			}
-		}, "a", perdure.WhyBackoff, "again in 1s, after it was given back 3 times"},
+		}, "a", perdure.WhyBackoff, "retry in 1s, after it was returned 3 times"},
 		{"s sleep", func(w *world) {}, "s", perdure.WhyNotYet, "sleeps for another 10s"},
-		{"p approval", func(w *world) {}, "p", perdure.WhyApproval, "waits for a person: settle it as done, or undo the job"},
-		{"p approval lasts", func(w *world) {}, "p", perdure.WhyApproval, "waits for a person for another 10s: settle it as done, or undo the job"},
-		{"p approval lasts or wait:1", func(w *world) { w.wait(tick) }, "p", perdure.WhyBackoff, "again in 10s, last: nobody approved it in time"},
-		{"a undo", func(w *world) { w.claim("a"); w.lose("a"); w.undo() }, "a", perdure.WhyHeld, "run 1 may still act for 10s, though its holder is gone"},
+		{"p approval", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval: settle it as done, or undo the job"},
+		{"p approval lasts", func(w *world) {}, "p", perdure.WhyApproval, "waits for approval for another 10s: settle it as done, or undo the job"},
+		{"p approval lasts or wait:1", func(w *world) { w.wait(tick) }, "p", perdure.WhyBackoff, "retry in 10s, last: not approved within completeWithin"},
+		{"a undo", func(w *world) { w.claim("a"); w.holderDies("a"); w.undo() }, "a", perdure.WhyHeld, "run 1 may still act for 10s, although its holder is dead"},
 		{"a undo", func(w *world) { w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
 			"parked after 1 failure, last: it broke; try: resume, skip, settle, or undo the job"},
 		{"a undo", func(w *world) { w.run("a"); w.undo(); w.claim("a"); w.report("a", failed) }, "a", perdure.WhyParked,
@@ -109,7 +109,7 @@ func TestWhy(t *testing.T) { // F015
 		{"a undo; b after a", func(w *world) { w.run("a"); w.undo(); w.claim("a"); w.redo(); w.report("a", failed) }, "a", perdure.WhyParked,
 			"parked after 1 failure, last: it broke; try: resume, settle, or undo the job"},
 		{"within 5s; a", func(w *world) { w.now = w.now.Add(5 * time.Second) }, "a", perdure.WhyDeadline,
-			"the job's completeWithin has passed; the supervisor looks within its period"},
+			"the job's completeWithin has passed; the supervisor will act on it"},
 		{"within 5s; a", func(w *world) { w.wait(5 * time.Second) }, "a", perdure.WhyParked,
 			"parked: the job's completeWithin has passed; try: resume, skip, settle, or undo the job"},
 	} {
@@ -119,7 +119,7 @@ func TestWhy(t *testing.T) { // F015
 		facts.Now = w.now
 		r := Why(w.job, w.step(c.step), w.plan, func(i int) bool { return w.steps[i].Phase != perdure.Settled }, &facts)
 		if r == nil || r.Kind != c.kind || r.Text != c.text || (r.Key != "") != strings.Contains(c.text, " for key ") {
-			t.Errorf("%s: %s is told as\n  %+v, not\n  %s: %s", c.definition, c.step, r, c.kind, c.text)
+			t.Errorf("%s: the reason of %s is\n  %+v, want\n  %s: %s", c.definition, c.step, r, c.kind, c.text)
 		}
 	}
 }
@@ -128,8 +128,8 @@ func perKey(max int) perdure.LimitView {
 	return perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: max}}}
 }
 
-// needs gives a step the permits that it needs, as its row has them.
-func (w *world) needs(step, limits string) {
+// needs sets the permits that a step needs, in the form of its row.
+func (w *world) setNeeds(step, limits string) {
 	needs, err := NeedsFrom([]byte(limits))
 	if err != nil {
 		w.t.Fatal(err)

@@ -10,80 +10,82 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Workset is the part of some jobs that one transaction has loaded under lock. Events are folded into
-// it by its methods, which are the only code that changes a state; Changes says what must be written.
+// Workset holds the part of some jobs that one transaction has loaded and locked. Its methods (Submit, Claim, Report,
+// Due, Expire, Act and others) apply one event each, and are the only code that changes the state of a job or step.
+// Changes returns what the transaction must write.
 //
-// A rule may come upon a row that was not loaded (a neighbour's neighbour, the whole job for a flip).
-// Then it stops there: Missing names what has to be added before Go can carry on. An event is complete,
-// and the next one may be folded in, when nothing is missing.
+// An event may need rows that are not loaded. For example, a report that settles a step needs the rows of the steps that
+// wait for it, and an undo needs all steps of the job. The workset then keeps the remaining tasks, and Missing lists the
+// rows. The caller loads them, adds them (AddSteps, AddWhole, AddPayloads) and calls Go, and repeats this until nothing
+// is missing. Only then is the event complete, and only then may the next event be applied or Changes be called.
 //
-// It belongs to one goroutine, also for reading.
+// A workset belongs to one goroutine, also for reading.
 type Workset struct {
 	now    time.Time
-	chance func() float64 // in [0,1), for jitter alone
-	fence  int64          // no run that is dispatched has a lower number
-	budget *Budget        // what is left for rendering; nil: no bound
+	random func() float64 // in [0,1); used for jitter only
+	fence  int64          // the least number that a run dispatched here may have
+	budget *Budget        // for rendering; nil: no bound
 
-	settings map[string]perdure.AgentSettings // by agent; those without are at their default
+	settings map[string]perdure.AgentSettings // by agent; an agent that is not in it has the default settings
 
-	prepared  Prepared     // results of renderings outside of transactions; may be nil
-	postponed []*Rendering // conditions to evaluate outside
+	prepared  Prepared     // results that were rendered outside of the transaction; may be nil
+	postponed []*Rendering // conditions to evaluate outside of the transaction
 
-	jobs    map[perdure.JobID]*entry
-	order   []*entry
-	at      int // in order: the job that was looked for last
-	made    slabs
-	readied []StepRef  // made ready since the last call of Readied
-	landed  []Landing  // since the last call of Landed
-	freed   []LimitKey // of permits that were released, since the last call of Freed
-	changes Changes
+	jobs       map[perdure.JobID]*entry
+	order      []*entry
+	lastLookup int // index in order: the job that entry returned last
+	alloc      slabs
+	readied    []StepRef  // steps made ready since the last call of Readied
+	runEnds    []Landing  // runs ended since the last call of Landed
+	freed      []LimitKey // keys of permits released since the last call of Freed
+	changes    Changes
 
-	agenda   []task
-	done     int    // tasks of the agenda that were performed
-	blocked  []task // tasks that wait for rows
-	missing  Missing
-	restless []*entry // jobs to be brought in line with their steps
+	agenda    []task
+	performed int    // number of tasks at the start of agenda that were performed
+	blocked   []task // tasks that wait for rows
+	missing   Missing
+	toUpdate  []*entry // jobs whose own row must be updated from the counts of their steps
 }
 
-// Missing is what the rules wait for.
+// Missing lists the rows that must be added to a workset before its current event can be completed.
 type Missing struct {
 	Steps    []StepRef
-	Whole    []perdure.JobID // all steps of these
+	Whole    []perdure.JobID // jobs of which all steps are needed
 	Payloads []StepRef
 	Looks    []StepRef // steps whose next phase depends on these payloads
 }
 
-// Empty says that nothing is missing.
+// Empty reports whether nothing is missing.
 func (m *Missing) Empty() bool { return len(m.Steps)+len(m.Whole)+len(m.Payloads) == 0 }
 
-// entry is one job in a workset.
+// entry is a job in a workset.
 type entry struct {
-	job      *Job
-	was      *Job // as loaded; nil: new
-	dirty    bool
-	plan     *Plan
-	steps    rows
-	whole    bool
-	rowless  map[int]*values // of steps whose row is not loaded
-	restless bool
-	waits    bool // a task waits for rows, and all later tasks wait as well
-	place    int  // position in the workset's order
+	job              *Job
+	loaded           *Job // as loaded from the store, or as returned by Changes last; nil: new
+	dirty            bool
+	plan             *Plan
+	steps            rows
+	whole            bool
+	valuesWithoutRow map[int]*values // values that were added before the row of their step
+	updateQueued     bool
+	hasBlockedTask   bool // a task of the job waits for rows; later tasks of the job wait behind it
+	position         int  // index in the workset's order
 }
 
-// row is one step in a workset.
+// row is a step in a workset.
 type row struct {
 	*Step
-	was    *Step // as loaded; nil: new
+	loaded *Step // as loaded from the store, or as returned by Changes last; nil: new
 	dirty  bool
 	values values
 
-	readsTooMuch bool // see ReadsTooMuch
+	readsTooMuch bool // set by ReadsTooMuch
 
-	fresh       bool      // made ready since it was loaded, and not dispatched yet
-	readyBefore time.Time // ReadyAt before that
+	newlyReady      bool      // made ready since it was loaded, and not dispatched since
+	previousReadyAt time.Time // ReadyAt before newlyReady was set
 }
 
-// task is a step or job to look at, once the rows that it needs are there.
+// task is a change to a step or job that is made once the rows that it needs are loaded.
 type task struct {
 	entry *entry
 	kind  taskKind
@@ -94,62 +96,64 @@ type task struct {
 type taskKind uint8
 
 const (
-	taskUnblock taskKind = iota // a neighbour of step index was settled
-	taskLook                    // look at step index
-	taskFlip                    // turn the whole job
-	taskHalt                    // park what is active
+	taskUnblock    taskKind = iota // a neighbour of step index was settled: decrement Blockers
+	taskAdvance                    // set the next phase of step index
+	taskFlip                       // change the direction of the whole job
+	taskParkActive                 // park all active steps
 )
 
-// NewWorkset makes an empty one. now is the store's clock, read after the locks were taken.
+// NewWorkset returns an empty workset. now is the store's clock, read after the locks were taken. random returns numbers
+// in [0,1).
 func NewWorkset(now time.Time, chance func() float64) *Workset {
-	return &Workset{now: now, chance: chance, jobs: map[perdure.JobID]*entry{}}
+	return &Workset{now: now, random: chance, jobs: map[perdure.JobID]*entry{}}
 }
 
-// SetFence sets the least number that a run may have which is dispatched here.
+// SetFence sets the least number that a run dispatched in this workset may have.
 func (w *Workset) SetFence(least int64) { w.fence = least }
 
-// UseSettings sets the settings of agents, for steps that become ready from here on.
+// UseSettings sets the settings of the agents, by name. They apply to steps that become ready after this call.
 func (w *Workset) UseSettings(of map[string]perdure.AgentSettings) { w.settings = of }
 
-// Spend sets the budget for rendering from here on; nil: no bound. Prepared results cost nothing.
+// Spend sets the budget for rendering after this call; nil: no bound. Results in p are used without spending.
 func (w *Workset) Spend(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
 
-// Now is the time at which the events of this workset happen.
+// Now returns the time at which the events of this workset happen.
 func (w *Workset) Now() time.Time { return w.now }
 
-// AddJob adds a job that was loaded under its lock. It stays as it is: what happens to it happens to a copy.
+// AddJob adds a job that was loaded under its lock. The workset changes a copy of it.
 func (w *Workset) AddJob(j *Job, plan *Plan) {
-	e := w.made.entries.next()
-	e.job, e.was, e.plan = w.made.jobs.copy(j), j, plan
+	e := w.alloc.entries.next()
+	e.job, e.loaded, e.plan = w.alloc.jobs.copy(j), j, plan
 	w.add(e)
 }
 
 func (w *Workset) add(e *entry) {
 	e.steps.expect(len(e.plan.Steps))
-	e.place = len(w.order)
+	e.position = len(w.order)
 	w.jobs[e.job.ID] = e
 	w.order = append(w.order, e)
 }
 
-// entry is a job of the workset; nil if it is not there. As a rule it is the one that was looked for before, or the next.
+// entry returns a job of the workset; nil if it was not added. Callers usually ask for the same job as in the call
+// before, or for the next one, so these are compared before the map is read.
 func (w *Workset) entry(id perdure.JobID) *entry {
-	for _, e := range w.order[w.at:min(w.at+2, len(w.order))] {
+	for _, e := range w.order[w.lastLookup:min(w.lastLookup+2, len(w.order))] {
 		if e.job.ID == id {
-			w.at = e.place
+			w.lastLookup = e.position
 			return e
 		}
 	}
 	e := w.jobs[id]
 	if e != nil {
-		w.at = e.place
+		w.lastLookup = e.position
 	}
 	return e
 }
 
-// Has says whether the job is there.
+// Has reports whether the job was added.
 func (w *Workset) Has(id perdure.JobID) bool { return w.entry(id) != nil }
 
-// Job is a job of the workset as it stands; nil if it is not there. It must not be changed.
+// Job returns a job in its present state; nil if it was not added. The caller must not change it.
 func (w *Workset) Job(id perdure.JobID) *Job {
 	if e := w.entry(id); e != nil {
 		return e.job
@@ -157,21 +161,21 @@ func (w *Workset) Job(id perdure.JobID) *Job {
 	return nil
 }
 
-// Plan is a job's plan.
+// Plan returns the plan of a job.
 func (w *Workset) Plan(id perdure.JobID) *Plan { return w.entry(id).plan }
 
-// HasStep says whether a step's row is there.
+// HasStep reports whether the row of a step was added.
 func (w *Workset) HasStep(ref StepRef) bool {
 	return w.Step(ref) != nil
 }
 
-// WasReady reports whether a loaded step was ready when it was saved last.
+// WasReady reports whether an added step was ready when it was loaded or, later, when Changes last returned it.
 func (w *Workset) WasReady(ref StepRef) bool {
-	was := w.entry(ref.Job).steps.at(ref.Index).was
+	was := w.entry(ref.Job).steps.at(ref.Index).loaded
 	return was != nil && was.Phase == perdure.Ready
 }
 
-// Step is a step as it stands; nil if it is not there. It must not be changed.
+// Step returns a step in its present state; nil if it was not added. The caller must not change it.
 func (w *Workset) Step(ref StepRef) *Step {
 	if e := w.entry(ref.Job); e != nil {
 		if r := e.steps.at(ref.Index); r != nil {
@@ -181,16 +185,17 @@ func (w *Workset) Step(ref StepRef) *Step {
 	return nil
 }
 
-// AddSteps adds steps of jobs that are there, as AddJob does. Of one that is there already nothing changes.
+// AddSteps adds rows of steps; their jobs were added before. The workset changes copies of them. A step that was added
+// before is not replaced.
 func (w *Workset) AddSteps(steps []*Step) {
 	for _, s := range steps {
 		e := w.entry(s.Job)
 		if e.steps.at(s.Index) == nil {
-			r := w.made.rows.next()
-			r.Step, r.was = w.made.steps.copy(s), s
-			if v := e.rowless[s.Index]; v != nil {
+			r := w.alloc.rows.next()
+			r.Step, r.loaded = w.alloc.steps.copy(s), s
+			if v := e.valuesWithoutRow[s.Index]; v != nil {
 				r.values = *v
-				delete(e.rowless, s.Index)
+				delete(e.valuesWithoutRow, s.Index)
 			}
 			e.steps.put(s.Index, r)
 		}
@@ -203,8 +208,8 @@ func (w *Workset) AddWhole(id perdure.JobID, steps []*Step) {
 	w.entry(id).whole = true
 }
 
-// AddPayloads adds inputs and outputs that were loaded. A step that is in refs and not in found has neither. A value
-// that the workset already has is not replaced.
+// AddPayloads adds inputs and outputs that were loaded. A step that is in refs and not in found has no input and no
+// output. A value that the workset already has is not replaced.
 func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 	for i := range found {
 		w.entry(found[i].Job).valuesOf(found[i].Index).load(&found[i])
@@ -214,7 +219,7 @@ func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 	}
 }
 
-// Missing says what to add before Go; it is empty when all events so far are complete.
+// Missing returns the rows to add before the next call of Go. It is empty if all events so far are complete.
 func (w *Workset) Missing() *Missing {
 	w.missing.Steps = uniqueRefs(w.missing.Steps)
 	w.missing.Payloads = uniqueRefs(w.missing.Payloads)
@@ -223,74 +228,74 @@ func (w *Workset) Missing() *Missing {
 }
 
 func uniqueRefs(refs []StepRef) []StepRef {
-	if len(refs) < 2 { // after nearly every event
+	if len(refs) < 2 { // the usual case
 		return refs
 	}
 	slices.SortFunc(refs, StepRef.Compare)
 	return slices.Compact(refs)
 }
 
-// Go carries on with what is on the agenda, as far as the rows are there, and then brings the jobs in
-// line with their steps.
+// Go performs the tasks whose rows are loaded, and then updates the rows of the jobs from the counts of their steps.
+// Call it after rows that were missing have been added.
 func (w *Workset) Go() {
 	w.missing = Missing{}
 	for _, t := range w.blocked {
-		t.entry.waits = false
+		t.entry.hasBlockedTask = false
 	}
 	if len(w.blocked) > 0 {
 		w.agenda, w.blocked = append(w.blocked, w.agenda...), nil
 	}
-	for len(w.agenda) > 0 || len(w.restless) > 0 {
-		for w.done < len(w.agenda) {
-			t := w.agenda[w.done]
-			w.done++
-			if ready := w.ready(t); ready && !t.entry.waits {
+	for len(w.agenda) > 0 || len(w.toUpdate) > 0 {
+		for w.performed < len(w.agenda) {
+			t := w.agenda[w.performed]
+			w.performed++
+			if ready := w.rowsLoaded(t); ready && !t.entry.hasBlockedTask {
 				w.perform(t)
 			} else {
 				w.block(t)
 			}
 		}
-		w.agenda, w.done = w.agenda[:0], 0
-		w.restAll()
+		w.agenda, w.performed = w.agenda[:0], 0
+		w.updateJobs()
 	}
 }
 
 // block keeps a task until its rows are loaded. The tasks of a job are performed in their order, whichever rows are
 // loaded first.
 func (w *Workset) block(t task) {
-	t.entry.waits = true
+	t.entry.hasBlockedTask = true
 	w.blocked = append(w.blocked, t)
 }
 
-// restAll closes the events of the jobs for which nothing is missing. Before that their counts say
-// nothing.
-func (w *Workset) restAll() {
-	moved := len(w.restless) // more may come, and are seen to next
-	for _, e := range w.restless[:moved] {
-		e.restless = false
+// updateJobs completes the event for each job that no task waits for. While a task waits, the counts of its job are not
+// final.
+func (w *Workset) updateJobs() {
+	count := len(w.toUpdate) // updateJob may append more; the loop in Go handles these
+	for _, e := range w.toUpdate[:count] {
+		e.updateQueued = false
 		if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e }) {
-			w.rest(e)
+			w.updateJob(e)
 		}
 	}
-	w.restless = slices.Delete(w.restless, 0, moved)
+	w.toUpdate = slices.Delete(w.toUpdate, 0, count)
 }
 
-// touch says that something about the job moved, and carries on.
-func (w *Workset) touch(e *entry) {
-	w.moved(e)
+// finishEvent is called at the end of each event: it marks the job as changed, and performs the tasks.
+func (w *Workset) finishEvent(e *entry) {
+	w.queueUpdate(e)
 	w.Go()
 }
 
-func (w *Workset) moved(e *entry) {
-	if !e.restless {
-		e.restless = true
-		w.restless = append(w.restless, e)
+func (w *Workset) queueUpdate(e *entry) {
+	if !e.updateQueued {
+		e.updateQueued = true
+		w.toUpdate = append(w.toUpdate, e)
 	}
 }
 
-// ready says whether what the task touches is loaded, and notes what is missing.
-func (w *Workset) ready(t task) bool {
-	if t.kind == taskFlip || t.kind == taskHalt {
+// rowsLoaded reports whether the rows that a task needs are loaded. If not, it adds them to missing.
+func (w *Workset) rowsLoaded(t task) bool {
+	if t.kind == taskFlip || t.kind == taskParkActive {
 		if !t.entry.whole {
 			w.missing.Whole = append(w.missing.Whole, t.entry.job.ID)
 		}
@@ -302,15 +307,15 @@ func (w *Workset) ready(t task) bool {
 	}
 	r := t.entry.steps.at(t.index)
 	if r.readsTooMuch || !w.budget.mayRead() {
-		return true // it fails, or is postponed
+		return true // the step fails, or its rendering is postponed
 	}
-	_, err := t.entry.outputs(t.entry.lookRefs(t.index))
-	return !w.mustLoad(r, err)
+	_, err := t.entry.outputs(t.entry.advanceRefs(t.index))
+	return !w.noteMissing(r, err)
 }
 
-// mustLoad reports whether a rule stopped because values are not loaded, and records which ones. Any other error is a
+// noteMissing reports whether a rule stopped because values are not loaded, and records which ones. Any other error is a
 // fault of the store, not of the definition: the rules cannot continue with this job.
-func (w *Workset) mustLoad(r *row, err error) bool {
+func (w *Workset) noteMissing(r *row, err error) bool {
 	var missing NotLoaded
 	if err := missing.gather(err); err != nil {
 		panic(err)
@@ -323,7 +328,7 @@ func (w *Workset) mustLoad(r *row, err error) bool {
 	return true
 }
 
-// ReadsTooMuch says that the next input, or the condition, of a step reads more than MaxReadBytes of outputs. The step
+// ReadsTooMuch records that the next input or the condition of a step reads more than MaxReadBytes of outputs. The step
 // then fails as if an expression could not be evaluated.
 func (w *Workset) ReadsTooMuch(ref StepRef) { w.entry(ref.Job).steps.at(ref.Index).readsTooMuch = true }
 
@@ -335,46 +340,46 @@ func (w *Workset) perform(t task) {
 		r := t.entry.steps.at(t.index)
 		r.dirty = true
 		if r.Blockers--; r.Blockers <= 0 {
-			w.look(t.entry, r)
+			w.advance(t.entry, r)
 		}
-	case taskLook:
-		w.look(t.entry, t.entry.steps.at(t.index))
+	case taskAdvance:
+		w.advance(t.entry, t.entry.steps.at(t.index))
 	case taskFlip:
-		w.turn(t.entry, t.flip)
-	case taskHalt:
-		w.halt(t.entry)
+		w.flipJob(t.entry, t.flip)
+	case taskParkActive:
+		w.parkActive(t.entry)
 	}
-	w.moved(t.entry)
+	w.queueUpdate(t.entry)
 }
 
-func (w *Workset) later(e *entry, kind taskKind, index int) {
+func (w *Workset) enqueue(e *entry, kind taskKind, index int) {
 	w.agenda = append(w.agenda, task{entry: e, kind: kind, index: index})
 }
 
-// turnLater puts the turning of a whole job on the agenda, in place of all that was still to be looked
-// at: a turn looks at everything anew.
-func (w *Workset) turnLater(e *entry, f flip) {
+// enqueueFlip adds a change of direction of the whole job. It replaces all other tasks of the job, because the flip
+// recomputes every step.
+func (w *Workset) enqueueFlip(e *entry, f flip) {
 	ofThis := func(t task) bool { return t.entry == e }
-	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.done), ofThis)
-	w.done = 0
+	w.agenda = slices.DeleteFunc(slices.Delete(w.agenda, 0, w.performed), ofThis)
+	w.performed = 0
 	w.blocked = slices.DeleteFunc(w.blocked, ofThis)
-	e.waits = false
+	e.hasBlockedTask = false
 	w.agenda = append(w.agenda, task{entry: e, kind: taskFlip, flip: f})
 }
 
-// place is the only way into a phase: it keeps the job's counts.
-func (w *Workset) place(e *entry, r *row, p perdure.Phase, at time.Time) {
+// setPhase is the only code that changes the phase of a step. It keeps the job's counts correct.
+func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	e.count(r.Step, -1)
 	switch {
 	case p == perdure.Ready && r.Phase != perdure.Ready:
-		r.readyBefore, r.ReadyAt, r.fresh = r.ReadyAt, w.now, true
+		r.previousReadyAt, r.ReadyAt, r.newlyReady = r.ReadyAt, w.now, true
 		if r.Ageing = time.Duration(w.settings[r.Agent].Ageing); r.Ageing == perdure.DefaultAgeing {
 			r.Ageing = 0
 		}
-	case p != perdure.Ready && p != perdure.Running && r.fresh: // it was ready only within this event, and was not dispatched
-		r.ReadyAt = r.readyBefore
+	case p != perdure.Ready && p != perdure.Running && r.newlyReady: // it was ready only within this event, and was not dispatched
+		r.ReadyAt = r.previousReadyAt
 	}
-	r.fresh = p == perdure.Ready && r.fresh
+	r.newlyReady = p == perdure.Ready && r.newlyReady
 	r.Phase, r.AvailableAt = p, at
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
@@ -395,7 +400,7 @@ func (e *entry) count(s *Step, by int) {
 	}
 }
 
-// phaseOf is what the job's counts say.
+// phaseOf returns the phase of a job, derived from its counts.
 func phaseOf(j *Job) perdure.Phase {
 	switch {
 	case j.Unsettled == 0:
@@ -408,7 +413,7 @@ func phaseOf(j *Job) perdure.Phase {
 	return perdure.Waiting
 }
 
-func (w *Workset) alert(e *entry, step string, kind perdure.AlertKind, name, message string) {
+func (w *Workset) raiseAlert(e *entry, step string, kind perdure.AlertKind, name, message string) {
 	e.job.Alerted, e.dirty = true, true
 	w.changes.Alerts = append(w.changes.Alerts, Alert{Job: e.job.ID, Step: step, Kind: kind, Name: name,
 		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now})
@@ -419,7 +424,7 @@ func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...perdure.AlertK
 		return
 	}
 	kept := w.changes.Alerts[:0]
-	for _, a := range w.changes.Alerts { // raised in this same workset: never there at all
+	for _, a := range w.changes.Alerts { // an alert that was raised in this workset is dropped: it was never written
 		if a.Job != e.job.ID || a.Step != step && step != "" || !slices.Contains(kinds, a.Kind) {
 			kept = append(kept, a)
 		}
@@ -428,19 +433,19 @@ func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...perdure.AlertK
 	w.changes.CloseAlerts = append(w.changes.CloseAlerts, CloseAlerts{Job: e.job.ID, Step: step, Kinds: kinds, By: by})
 }
 
-func (w *Workset) note(e *entry, step string, run int64, event, author, detail string) {
+func (w *Workset) addHistory(e *entry, step string, run int64, event, author, detail string) {
 	w.changes.History = append(w.changes.History, Entry{Job: e.job.ID, Step: step, Run: run, At: w.now,
 		Event: event, Author: author, Detail: plain.Clip(detail, perdure.MaxReasonBytes)})
 }
 
-// Readied are the steps that were made ready since the last call and still are.
+// Readied returns the steps that were made ready since the last call and are still ready.
 func (w *Workset) Readied() []StepRef {
 	refs := slices.DeleteFunc(w.readied, func(ref StepRef) bool { return w.Step(ref).Phase != perdure.Ready })
 	w.readied = nil
 	return refs
 }
 
-// Landing is the end of a run.
+// Landing describes the end of a run.
 type Landing struct {
 	Agent     string
 	Direction perdure.Direction
@@ -448,15 +453,15 @@ type Landing struct {
 	Took      time.Duration
 }
 
-// Landed are the runs that have ended since the last call.
+// Landed returns the runs that have ended since the last call.
 func (w *Workset) Landed() []Landing {
-	landed := w.landed
-	w.landed = nil
+	landed := w.runEnds
+	w.runEnds = nil
 	return landed
 }
 
-// Freed are the limits and keys of which permits were released since the last call: lanes that are closed for them are
-// to be opened.
+// Freed returns the limits and keys of which permits were released since the last call. Lanes that are closed for them
+// may be opened (Tx.OpenLanes).
 func (w *Workset) Freed() []LimitKey {
 	freed := w.freed
 	w.freed = nil
@@ -464,32 +469,33 @@ func (w *Workset) Freed() []LimitKey {
 	return slices.Compact(freed)
 }
 
-// Changes is what must be written; the workset then holds the rows as written. It must not be called
-// while anything is missing.
+// Changes returns what must be written since the last call, and takes it as written. It must not be called while
+// anything is missing.
 func (w *Workset) Changes() *Changes { return w.collect(true) }
 
-// Last is Changes for a workset that no more events are folded into: it gives away its own rows.
+// Last is Changes for a workset to which no more events are applied. It returns the workset's own rows instead of
+// copies.
 func (w *Workset) Last() *Changes { return w.collect(false) }
 
 func (w *Workset) collect(more bool) *Changes {
 	c := w.changes
 	w.changes = Changes{}
 	for _, e := range w.order {
-		if e.was == nil {
+		if e.loaded == nil {
 			w.collectNew(e, &c, more)
 			continue
 		}
 		if e.dirty {
 			e.job.UpdatedAt = w.now
-			now := w.made.jobs.asIs(e.job, more)
-			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.was})
-			e.was, e.dirty = now, false
+			now := w.alloc.jobs.frozen(e.job, more)
+			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.loaded})
+			e.loaded, e.dirty = now, false
 		}
-		for r := range e.touched() {
+		for r := range e.changedRows() {
 			r.UpdatedAt = w.now
-			now := w.made.steps.asIs(r.Step, more)
-			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.was})
-			r.was, r.dirty = now, false
+			now := w.alloc.steps.frozen(r.Step, more)
+			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.loaded})
+			r.loaded, r.dirty = now, false
 			r.values.collect(r.StepRef, &c)
 		}
 	}
@@ -497,19 +503,19 @@ func (w *Workset) collect(more bool) *Changes {
 }
 
 func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
-	e.was, e.dirty = w.made.jobs.asIs(e.job, more), false
-	n := NewJob{Job: e.was, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
+	e.loaded, e.dirty = w.alloc.jobs.frozen(e.job, more), false
+	n := NewJob{Job: e.loaded, Shape: e.plan.Text, Steps: make([]*Step, len(e.plan.Steps))}
 	for i := range e.plan.Steps {
 		r := e.steps.at(i)
-		r.was, r.dirty = w.made.steps.asIs(r.Step, more), false
-		n.Steps[i] = r.was
+		r.loaded, r.dirty = w.alloc.steps.frozen(r.Step, more), false
+		n.Steps[i] = r.loaded
 		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
 }
 
-// touched are the changed steps, in order.
-func (e *entry) touched() iter.Seq[*row] {
+// changedRows yields the changed steps in order.
+func (e *entry) changedRows() iter.Seq[*row] {
 	return func(yield func(*row) bool) {
 		for _, r := range e.steps.few {
 			if r != nil && r.dirty && !yield(r) {
@@ -527,8 +533,7 @@ func (e *entry) touched() iter.Seq[*row] {
 	}
 }
 
-// slabs are where a workset's rows come from: many small values at a time, as thousands of them come and go
-// together.
+// slabs allocate the rows of a workset, many at a time: a group commit creates and drops thousands of them together.
 type slabs struct {
 	entries slab[entry]
 	rows    slab[row]
@@ -542,7 +547,7 @@ type slab[T any] struct {
 	size int
 }
 
-// maxSlab bounds what one value that is kept for long keeps with it.
+// maxSlab bounds the number of values that stay in memory because one of them does.
 const maxSlab = 64
 
 func (s *slab[T]) next() *T {
@@ -561,16 +566,16 @@ func (s *slab[T]) copy(v *T) *T {
 	return one
 }
 
-// asIs is a row as it is, for good: the row itself, if no more is to happen to it.
-func (s *slab[T]) asIs(v *T, more bool) *T {
+// frozen returns a row that will not change any more: a copy if the workset goes on (more), else the row itself.
+func (s *slab[T]) frozen(v *T, more bool) *T {
 	if more {
 		return s.copy(v)
 	}
 	return v
 }
 
-// rows are the steps of a job that are there, by index: a list where the job has few steps, so that a
-// small job costs no map.
+// rows holds the loaded steps of a job by index: in a list if the job has few steps, so that a small job needs no map,
+// else in a map.
 type rows struct {
 	few  []*row
 	many map[int]*row
@@ -588,7 +593,7 @@ func (rs *rows) expect(steps int) {
 	}
 }
 
-// at is nil where the step is not there.
+// at returns nil if the step is not loaded.
 func (rs *rows) at(i int) *row {
 	if i < len(rs.few) {
 		return rs.few[i]

@@ -14,54 +14,54 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// A world is one job in a store that is nothing but its rows, and a clock. Every test of the rules plays in one.
+// A world is one job, whose rows are kept in memory, and a clock. Every test of the rules uses one.
 type world struct {
-	t       testing.TB
-	plan    *Plan
-	job     *Job
-	steps   []*Step
-	lent    map[*Step]Step // what the rules were given, as it was
-	kept    []Payload
-	alerts  []Alert // the open ones
-	closed  []Alert // since the last line
-	past    []Entry
-	now     time.Time
-	limits  *Admission
-	partial bool   // load only what the rules ask for
-	lines   *lines // what happened, as a play; nil: nobody reads it
-	runs    map[string]*perdure.Run
-	values  []stepValues // what its agents and its operator know; see given
-	epoch   int          // see keepSkips
+	t            testing.TB
+	plan         *Plan
+	job          *Job
+	steps        []*Step
+	loadedCopies map[*Step]Step // copies of rows that the rules received, to check that they are not changed
+	kept         []Payload
+	alerts       []Alert // open alerts
+	closed       []Alert // alerts that were closed since the last line of the transcript
+	history      []Entry
+	now          time.Time
+	limits       *Admission
+	loadOnDemand bool        // load only what the rules request
+	transcript   *transcript // nil: not written
+	runs         map[string]*perdure.Run
+	values       []stepValues // what its agents and its operator have seen; see checkValues
+	epoch        int          // see noteSkips
 }
 
-type lines struct{ strings.Builder }
+type transcript struct{ strings.Builder }
 
 var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-const tick = 10 * time.Second // what a run, a backoff, a wait and a sleep take in these worlds
+const tick = 10 * time.Second // the length of a run, a backoff, a wait and a sleep in these worlds
 
-// submit plays the submission of what the words say; see words.
+// submit returns a world in which the definition was submitted. For its language see words.
 func submit(t testing.TB, definition string) *world {
 	w := newWorld(t, definition)
-	w.accept()
+	w.submitPlan()
 	return w
 }
 
 func newWorld(t testing.TB, definition string) *world {
-	return &world{t: t, plan: words(t, definition), now: dawn, limits: &Admission{}, runs: map[string]*perdure.Run{}, lent: map[*Step]Step{}}
+	return &world{t: t, plan: words(t, definition), now: dawn, limits: &Admission{}, runs: map[string]*perdure.Run{}, loadedCopies: map[*Step]Step{}}
 }
 
-func (w *world) accept() {
+func (w *world) submitPlan() {
 	w.event(func(ws *Workset) { ws.Submit(perdure.JobID{15: 1}, w.plan) })
 }
 
-// event folds one event in, loads what is missing, and writes what the rules say.
+// event applies one event, loads what is missing, and stores the changes.
 func (w *world) event(f func(*Workset)) *Changes {
 	ws := NewWorkset(w.now, func() float64 { return 1 })
 	if w.job != nil {
 		j := *w.job
 		ws.AddJob(&j, w.plan)
-		if !w.partial {
+		if !w.loadOnDemand {
 			ws.AddWhole(j.ID, w.load(w.all()...))
 			ws.AddPayloads(w.all(), w.payloads(w.all()))
 		}
@@ -71,19 +71,19 @@ func (w *world) event(f func(*Workset)) *Changes {
 	c := ws.Last()
 	w.write(c)
 	w.compare(ws)
-	for row, was := range w.lent {
+	for row, was := range w.loadedCopies {
 		if *row != was {
-			w.t.Fatalf("the rules have changed a row that they were given: %+v instead of %+v", row, was)
+			w.t.Fatalf("the rules changed a loaded row: %+v, was %+v", row, was)
 		}
 	}
-	clear(w.lent)
+	clear(w.loadedCopies)
 	return c
 }
 
 func (w *world) settleMissing(ws *Workset) {
 	for rounds := 0; !ws.Missing().Empty(); rounds++ {
 		if rounds > 2*len(w.plan.Steps)+10 {
-			w.t.Fatalf("the rules ask for %+v again and again", ws.Missing())
+			w.t.Fatalf("the rules request %+v repeatedly", ws.Missing())
 		}
 		m := *ws.Missing()
 		ws.AddSteps(w.load(m.Steps...))
@@ -108,7 +108,7 @@ func (w *world) load(refs ...StepRef) []*Step {
 	for i, ref := range refs {
 		copies[i] = *w.steps[ref.Index]
 		rows[i] = &copies[i]
-		w.lent[rows[i]] = copies[i]
+		w.loadedCopies[rows[i]] = copies[i]
 	}
 	return rows
 }
@@ -158,31 +158,31 @@ func (w *world) write(c *Changes) {
 	for _, ch := range c.CloseAlerts {
 		w.alerts = slices.DeleteFunc(slices.Clone(w.alerts), func(a Alert) bool {
 			closes := (ch.Step == "" || ch.Step == a.Step) && slices.Contains(ch.Kinds, a.Kind)
-			if closes && w.lines != nil {
+			if closes && w.transcript != nil {
 				w.closed = append(w.closed, a)
 			}
 			return closes
 		})
 	}
 	w.alerts = append(slices.Clip(w.alerts), c.Alerts...)
-	w.past = append(slices.Clip(w.past), c.History...)
-	w.keepSkips(c)
+	w.history = append(slices.Clip(w.history), c.History...)
+	w.noteSkips(c)
 }
 
-// compare makes sure that what the rules changed is what they said they changed.
+// compare checks that the rows in the workset are the stored ones: nothing was changed that Changes did not return.
 func (w *world) compare(ws *Workset) {
 	e := ws.jobs[w.job.ID]
 	if !sameJob(e.job, w.job) {
-		w.t.Fatalf("the job was changed without a word:\n%+v\n%+v", e.job, w.job)
+		w.t.Fatalf("the job was changed, but Changes did not return it:\n%+v\n%+v", e.job, w.job)
 	}
 	for i, r := range e.steps.all {
 		if *r.Step != *w.steps[i] {
-			w.t.Fatalf("step %s was changed without a word:\n%+v\n%+v", r.Name, *r.Step, *w.steps[i])
+			w.t.Fatalf("step %s was changed, but Changes did not return it:\n%+v\n%+v", r.Name, *r.Step, *w.steps[i])
 		}
 	}
 }
 
-// sameJob leaves out what no rule changes.
+// sameJob compares what the rules can change.
 func sameJob(a, b *Job) bool {
 	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase && a.Then == b.Then &&
 		a.Restarts == b.Restarts && a.Permit == b.Permit && a.Unsettled == b.Unsettled && a.Running == b.Running &&
@@ -190,7 +190,7 @@ func sameJob(a, b *Job) bool {
 		a.GivenUpBy == b.GivenUpBy && a.GivenUpReason == b.GivenUpReason && a.UpdatedAt == b.UpdatedAt && a.SettledAt == b.SettledAt
 }
 
-// ——— events ———
+// Events.
 
 func (w *world) index(step string) int {
 	i, ok := w.plan.Index[step]
@@ -202,7 +202,7 @@ func (w *world) index(step string) int {
 
 func (w *world) step(name string) *Step { return w.steps[w.index(name)] }
 func (w *world) ref(i int) StepRef      { return StepRef{w.job.ID, i} }
-func (w *world) need(ws *Workset, i ...int) {
+func (w *world) ensureLoaded(ws *Workset, i ...int) {
 	for _, i := range i {
 		if !ws.HasStep(w.ref(i)) {
 			ws.AddSteps(w.load(w.ref(i)))
@@ -215,13 +215,13 @@ func (w *world) claimAs(i int, req protocol.Claim) (run *perdure.Run, c *Changes
 	req.Holder = cmpOr(req.Holder, "host")
 	s := w.steps[i]
 	c = w.event(func(ws *Workset) {
-		w.need(ws, i)
+		w.ensureLoaded(ws, i)
 		w.loadForClaim(ws, w.ref(i))
 		run = w.claimIn(ws, w.ref(i), &req)
 	})
 	if run != nil {
-		w.given(s, run)
-		w.sameAgain(run, &req)
+		w.checkValues(s, run)
+		w.checkRepeatedClaim(run, &req)
 	}
 	return run, c
 }
@@ -254,25 +254,25 @@ func cmpOr(a, b string) string {
 func (w *world) reportAs(i int, holder string, rep protocol.Report) (res protocol.ReportResult, c *Changes) {
 	rep.Job, rep.Step = w.job.ID, w.steps[i].Name
 	if err := rep.Check(); err != nil {
-		w.t.Fatalf("a report that no scheduler lets through: %v", err)
+		w.t.Fatalf("a report that the scheduler would refuse: %v", err)
 	}
 	s := w.steps[i]
 	c = w.event(func(ws *Workset) {
-		w.need(ws, i)
-		if !w.partial {
+		w.ensureLoaded(ws, i)
+		if !w.loadOnDemand {
 			for _, ref := range ws.ReportRefs(nil, w.ref(i)) {
-				w.need(ws, ref.Index)
+				w.ensureLoaded(ws, ref.Index)
 			}
 		}
 		res = ws.Report(w.ref(i), holder, &rep)
 	})
-	w.keepReport(s, &rep, res)
+	w.noteReport(s, &rep, res)
 	return res, c
 }
 
-func (w *world) beat(i int, holder string, run int64) (res protocol.HeartbeatResult, c *Changes) {
+func (w *world) heartbeat(i int, holder string, run int64) (res protocol.HeartbeatResult, c *Changes) {
 	c = w.event(func(ws *Workset) {
-		w.need(ws, i)
+		w.ensureLoaded(ws, i)
 		res = ws.Beat(w.ref(i), holder, &protocol.Heartbeat{Job: w.job.ID, Step: w.steps[i].Name, Run: run})
 	})
 	return res, c
@@ -280,7 +280,7 @@ func (w *world) beat(i int, holder string, run int64) (res protocol.HeartbeatRes
 
 func (w *world) expireAs(i int, holder string, cause Cause) (ok bool, c *Changes) {
 	c = w.event(func(ws *Workset) {
-		w.need(ws, i)
+		w.ensureLoaded(ws, i)
 		ok = ws.Expire(w.ref(i), holder, cause)
 	})
 	return ok, c
@@ -288,7 +288,7 @@ func (w *world) expireAs(i int, holder string, cause Cause) (ok bool, c *Changes
 
 func (w *world) dueAt(i int) (ok bool, c *Changes) {
 	c = w.event(func(ws *Workset) {
-		w.need(ws, i)
+		w.ensureLoaded(ws, i)
 		ok = ws.Due(w.ref(i))
 	})
 	return ok, c
@@ -313,18 +313,18 @@ func (w *world) actAs(a perdure.Act) (c *Changes, err error) {
 		if NeedsWhole(&a) {
 			ws.AddWhole(w.job.ID, w.load(w.all()...))
 		} else {
-			w.need(ws, i)
+			w.ensureLoaded(ws, i)
 		}
 		err = ws.Act(w.job.ID, i, &a)
 	})
 	if err == nil && !c.Empty() && i >= 0 {
-		w.keepAct(s, &a)
+		w.noteAct(s, &a)
 	}
 	return c, err
 }
 
-// next is the earliest instant at which time alone moves something.
-func (w *world) next() (at time.Time, ok bool) {
+// nextTime returns the earliest time at which the passing of time changes something.
+func (w *world) nextTime() (at time.Time, ok bool) {
 	later := func(t time.Time) {
 		if t.After(w.now) && (!ok || t.Before(at)) {
 			at, ok = t, true
@@ -344,11 +344,11 @@ func (w *world) next() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// ——— definitions in words ———
+// Definitions as text.
 
-// words reads a definition: "onFailure restart:1; within 30s; reserve undo; charge after reserve undo reads reserve".
-// A step is its name and then: after A B · undo · revert (an undo with input of its own) · reads A · when A ·
-// sleep · approval · lasts (an approval that ends) · attempts N · or RUNG,RUNG.
+// words parses a definition: "onFailure restart:1; within 30s; reserve undo; charge after reserve undo reads reserve". A
+// step is its name, followed by any of: after A B · undo · revert (an undo with an input of its own) · reads A · when A
+// · sleep · approval · lasts (an approval with completeWithin) · attempts N · or RUNG,RUNG.
 func words(t testing.TB, text string) *Plan {
 	d := &Definition{Type: "order"}
 	p := &Plan{Definition: d, Shape: &Shape{Text: []byte(text), Common: d, Index: map[string]int{}}}
@@ -411,7 +411,7 @@ func stepOf(t testing.TB, p *Plan, f []string) PlanStep {
 				must(t, err)
 				ps.Retry.Attempts = n
 			default:
-				t.Fatalf("what is %q?", v)
+				t.Fatalf("unknown word %q", v)
 			}
 		}
 	}
@@ -435,8 +435,8 @@ func ladderOf(text string) (l Ladder) {
 	return l
 }
 
-// script stands in for an expression. As a condition: the output that it reads is not null; one that is
-// "bad" fails it.
+// script stands for an expression. As a condition it is true if the output that it reads is not null, and fails if that
+// is "bad".
 type script struct {
 	text  string
 	refs  []int
@@ -472,7 +472,7 @@ func (s script) Render(sc *Scope) (json.RawMessage, error) {
 	return json.Marshal(text)
 }
 
-// outputIn returns an output as expressions see it, empty for null. It panics if the output was not loaded.
+// outputIn returns an output as expressions see it; empty for null. It panics if the output was not loaded.
 func outputIn(sc *Scope, step string) string {
 	switch out := string(sc.Outputs[step]); out {
 	case "":
@@ -484,7 +484,7 @@ func outputIn(sc *Scope, step string) string {
 	}
 }
 
-// tail is a key without its job.
+// tail returns a key without its job.
 func tail(key string) string { _, t, _ := strings.Cut(key, "/"); return t }
 
 func must(t testing.TB, err error) {

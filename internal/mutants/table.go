@@ -23,9 +23,9 @@ var ofRules = []mutant{
 		new: "case false:", run: rules},
 	{name: "a heartbeat moves the lock past the ultimatum", file: "internal/kernel/claim.go", old: "if until := now.Add(s.Heartbeat); until.Before(s.CompleteBy) {",
 		new: "if until := now.Add(s.Heartbeat); true {", run: rules},
-	{name: "failures are counted only when they are reported", file: "internal/kernel/expiry.go", old: "	w.fail(e, r, f, author)\n	w.touch(e)\n	return true",
-		new: "	_ = author\n	w.record(e, r, r.Run, f, author)\n	w.next(e, r)\n	w.touch(e)\n	return true", run: rules},
-	{name: "what expired is taken for undone", file: "internal/kernel/expiry.go", old: "	f, author := w.lapse(r, cause)", new: "	f, author := w.lapse(r, cause)\n	r.Current = r.Was", run: rules},
+	{name: "failures are counted only when they are reported", file: "internal/kernel/expiry.go", old: "	w.fail(e, r, f, author)\n	w.finishEvent(e)\n	return true",
+		new: "	_ = author\n	w.record(e, r, r.Run, f, author)\n	w.advanceAfterRun(e, r)\n	w.finishEvent(e)\n	return true", run: rules},
+	{name: "what expired is taken for undone", file: "internal/kernel/expiry.go", old: "	f, author := w.expireRun(r, cause)", new: "	f, author := w.expireRun(r, cause)\n	r.Current = r.Was", run: rules},
 	{name: "a run that has not expired is ended", file: "internal/kernel/expiry.go", old: "cause == CauseTime && !passed || ", new: "cause == CauseTime && !passed && false || ", run: rules},
 	{name: "who was lost takes the others' runs along", file: "internal/kernel/expiry.go", old: " || cause == CauseLost && r.LockedBy != holder", new: "", run: rules},
 	{name: "stale rescue: the other way does not wait for a dead holder's lock", file: "internal/kernel/expiry.go",
@@ -45,13 +45,13 @@ var ofRules = []mutant{
 	{name: "a parked job keeps its permit", file: "internal/kernel/turn.go", old: "j.Permit, j.ParkedAt = false, w.now", new: "j.ParkedAt = w.now", run: rules},
 	{name: "without effect is believed of everybody", file: "internal/kernel/report.go", old: "		if rep.Effect == protocol.EffectNone {", new: "		if true {", run: rules},
 	{name: "a return counts as a failure", file: "internal/kernel/report.go", old: "	r.Returns++\n", new: "	r.Returns++\n	r.Failures++\n", run: rules},
-	{name: "a failure in a direction no longer wanted climbs the ladder", file: "internal/kernel/ladder.go", old: "	if r.turns() {\n		r.startOver()\n		w.next(e, r)\n		return\n	}\n	r.Failures++",
+	{name: "a failure in a direction no longer wanted climbs the ladder", file: "internal/kernel/ladder.go", old: "	if r.mustReverse() {\n		r.resetLadder()\n		w.advanceAfterRun(e, r)\n		return\n	}\n	r.Failures++",
 		new: "	r.Failures++", run: rules},
-	{name: "an operator's flip leaves the restart standing", file: "internal/kernel/turn.go", old: "j.Desired, j.Then = f.to, f.kind == flipRestart",
-		new: "j.Desired, j.Then = f.to, j.Then || f.kind == flipRestart", run: rules},
+	{name: "an operator's flip leaves the restart standing", file: "internal/kernel/turn.go", old: "j.Desired, j.Then = f.to, f.kind == flipRestartUndo",
+		new: "j.Desired, j.Then = f.to, j.Then || f.kind == flipRestartUndo", run: rules},
 	{name: "a job past its ultimatum lets out", file: "internal/kernel/claim.go", old: "r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastDeadline(e.job)",
 		new: "r.Phase != perdure.Ready || r.Agent != c.Agent", run: rules},
-	{name: "the ladder does not start over when a job turns", file: "internal/kernel/turn.go", old: "	r.Desired, r.GivenUp = to, false\n	r.startOver()\n", new: "	r.Desired, r.GivenUp = to, false\n", run: rules},
+	{name: "the ladder does not start over when a job turns", file: "internal/kernel/turn.go", old: "	r.Desired, r.GivenUp = to, false\n	r.resetLadder()\n", new: "	r.Desired, r.GivenUp = to, false\n", run: rules},
 	{name: "unknown fields of an input are ignored", file: "agent.go", old: "	d.DisallowUnknownFields()\n", new: "", run: "Handler"},
 	{name: "unknown fields block an undo", file: "agent.go", old: "op.AllowUnknownFields || run.Direction == Undo", new: "op.AllowUnknownFields", run: "Handler"},
 	{name: "ids have no cell", file: "internal/kernel/cell.go", old: "id[9]&0x03 | byte(cell)<<2", new: "id[9]&0x03", run: "Cell"},
@@ -76,7 +76,7 @@ var ofRules = []mutant{
 	{name: "a limit that stops is only full", file: "internal/kernel/why.go", old: "(r == nil || *l.Max == 0 && *r.Max > 0) {", new: "r == nil {", run: "Why"},
 }
 
-const rules = "Rule|EveryOrder|ADead|Returned|AHeartbeat|AClaim|Retries|Transcripts|Property"
+const rules = "Rule|EveryOrder|DeadHolder|Returned|Heartbeat|RepeatedClaim|Retries|Transcripts|Property"
 
 // The scheduler and those around it: from the rules to a store, and back.
 var ofActors = []mutant{
@@ -199,9 +199,9 @@ var ofActors = []mutant{
 	{name: "each step of a view names all holders of a full limit", file: "internal/service/view.go", old: "			why.Holders = nil\n", new: "", pkg: "node", run: "BoundedInTotal"},
 	{name: "the answer to a submission has no bound on texts", file: "internal/service/view.go", old: "	boundTexts(v.Steps)\n", new: "", pkg: "node", run: "BoundedInTotal"},
 	{name: "an input that was not read is rendered from null", file: "internal/kernel/kept.go", old: "	if !k.InputRead {\n		return nil\n	}\n", new: "", pkg: "node", run: "LeftOut"},
-	{name: "an edited input for the other direction is shown", file: "internal/kernel/kept.go", old: "case s.Edited == editedFor(s.wants()):", new: "case s.Edited == editedDo || s.Edited == editedUndo && s.Run > 0:", run: "ShownInput"},
+	{name: "an edited input for the other direction is shown", file: "internal/kernel/kept.go", old: "case s.Edited == editedFor(s.nextDirection()):", new: "case s.Edited == editedDo || s.Edited == editedUndo && s.Run > 0:", run: "ShownInput"},
 	{name: "the input of an undo is rendered from later outputs", file: "internal/kernel/kept.go", old: "!known || !k.Steps[ref].UpdatedAt.Before(s.StartedAt)", new: "!known", run: "ShownInput"},
-	{name: "a skipped step remembers the start of its undo", file: "internal/kernel/turn.go", old: "	r.forgetUndo()\n	r.Skipped", new: "	r.Skipped", pkg: "node", run: "SkippedStep"},
+	{name: "a skipped step remembers the start of its undo", file: "internal/kernel/turn.go", old: "	r.clearUndoStart()\n	r.Skipped", new: "	r.Skipped", pkg: "node", run: "SkippedStep"},
 	{name: "an edit after an undo changes the key that the undo had", file: "internal/kernel/operator.go", old: "if r.Direction != perdure.Undo {", new: "if true {", run: "TestRule14"},
 	{name: "an undo is rendered from what was settled later, without a run", file: "internal/kernel/kept.go", old: " || s.StartedAt.IsZero() {", new: " {", run: "ShownInput"},
 	{name: "an undo that failed is rendered from what was settled later", file: "internal/kernel/kept.go", old: "!known || !byRun ||", new: "!known || byRun && false ||", run: "ShownInput"},
@@ -415,7 +415,7 @@ var ofValues = []mutant{
 	{name: "a value that is not loaded is null", file: "internal/kernel/values.go", old: "		return nil, &NotLoaded{Steps: []StepRef{ref}}", new: "		return nil, nil"},
 	{name: "an output of a step without a row is null", file: "internal/kernel/values.go", old: "		return nil, &NotLoaded{Steps: []StepRef{{e.job.ID, i}}}", new: "		return nil, nil"},
 	{name: "an output that a scope does not have is null", file: "definition/internal/expr/path.go", old: "		return nil, nil, fmt.Errorf(\"%s is not loaded\", p.upto(0))", new: "		return jsonNull, p.Selectors, nil", run: "NotLoaded"},
-	{name: "an input of a job that is not loaded is none", file: "internal/kernel/plan.go", old: "	case len(input) == 0:", new: "	case len(input) == 0 && j.Input != nil:", run: "InputOfAJob"},
+	{name: "an input of a job that is not loaded is none", file: "internal/kernel/plan.go", old: "	case len(input) == 0:", new: "	case len(input) == 0 && j.Input != nil:", run: "MissingJobInput"},
 	{name: "a value that a row names and the store does not have is null", file: "internal/kernel/values.go", old: "	case named && v.json == nil:", new: "	case named && v.json == nil && e.job == nil:",
 		pkg: "internal/scheduler", run: "StoreHasLost"},
 	{name: "a rendering of other values is taken", file: "internal/kernel/render.go", old: "			if *done.values == *x.values {", new: "			if done.values != nil {", run: "Prepared"},

@@ -9,14 +9,14 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// data is the tables.
+// data holds the tables.
 type data struct {
 	jobs        map[perdure.JobID]*kernel.Job
 	keys        map[string]perdure.JobID
 	shapes      map[kernel.ShapeID][]byte
 	steps       map[kernel.StepRef]*kernel.Step
-	order       map[perdure.JobID][]kernel.StepRef // a job's steps, by index
-	open        map[kernel.StepRef]*kernel.Step    // the steps that are not settled: all that a Finder looks at
+	order       map[perdure.JobID][]kernel.StepRef // the steps of a job, in order of index
+	open        map[kernel.StepRef]*kernel.Step    // unsettled steps: all that a Finder searches
 	payloads    map[kernel.StepRef]kernel.Payload
 	alerts      map[int64]kernel.Alert
 	lastAlert   int64
@@ -34,10 +34,10 @@ type data struct {
 	seen        map[seenBy]time.Time
 }
 
-// closedLane is why a lane is closed, and the order of its first step when it was closed.
+// closedLane records why a lane is closed, and the order of its first step.
 type closedLane struct {
 	limit kernel.LimitKey
-	order int64 // the lowest of its ready steps since it was closed
+	order int64 // lowest of its ready steps since it was closed
 }
 
 type seenBy struct{ agent, holder string }
@@ -64,8 +64,8 @@ func newData() data {
 	}
 }
 
-// at is t as a store keeps it: to the microsecond, in UTC.
-func at(t time.Time) time.Time {
+// storedTime returns t as stores keep it: to the microsecond, in UTC.
+func storedTime(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
 	}
@@ -80,13 +80,13 @@ func copyJob(j *kernel.Job) *kernel.Job {
 		c.States = &names
 	}
 	for _, t := range []*time.Time{&c.CompleteBy, &c.ParkedAt, &c.CreatedAt, &c.UpdatedAt, &c.SettledAt} {
-		*t = at(*t)
+		*t = storedTime(*t)
 	}
 	return &c
 }
 
-// row is a job as its row is read: without a large input.
-func row(j *kernel.Job) *kernel.Job {
+// jobRow returns a job as its row is read: without a large input.
+func jobRow(j *kernel.Job) *kernel.Job {
 	j = copyJob(j)
 	if j.Apart = len(j.Input) > perdure.MaxInlineInput; j.Apart {
 		j.Input = nil
@@ -100,7 +100,7 @@ func copyStep(s *kernel.Step) *kernel.Step {
 	for _, t := range []*time.Time{
 		&c.CompleteBy, &c.LockedUntil, &c.AvailableAt, &c.ReadyAt, &c.StartedAt, &c.EndedAt, &c.UpdatedAt,
 	} {
-		*t = at(*t)
+		*t = storedTime(*t)
 	}
 	return &c
 }
@@ -112,6 +112,6 @@ func copyPayload(p kernel.Payload) kernel.Payload {
 
 func copyNode(n kernel.Node) kernel.Node {
 	n.Agents, n.Slots = slices.Clone(n.Agents), slices.Clone(n.Slots)
-	n.Since, n.SeenAt = at(n.Since), at(n.SeenAt)
+	n.Since, n.SeenAt = storedTime(n.Since), storedTime(n.SeenAt)
 	return n
 }

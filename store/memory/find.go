@@ -16,7 +16,7 @@ func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {
 	for _, key := range keys {
 		if id, ok := tx.keys[key]; ok {
 			found[key] = kernel.Keyed{ID: id, Hash: tx.jobs[id].Hash}
-		} else if m, ok := tx.submission(key); ok && m.waits() { // a job that is about to be
+		} else if m, ok := tx.submissionByKey(key); ok && m.isWaiting() { // a submission that is not applied yet
 			found[key] = kernel.Keyed{ID: m.To, Hash: m.Hash}
 		}
 	}
@@ -43,7 +43,7 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 	return nil, nil
 }
 
-// Pass has nothing to do: one transaction is over before the next begins.
+// Pass does nothing: transactions run one after the other.
 func (tx *tx) Pass(string) {}
 
 func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
@@ -52,7 +52,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		return !there
 	})
 	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
-	return refs(max, tx.pick(inOrder, func(s *kernel.Step) bool {
+	return refs(max, tx.unsettledWhere(inOrder, func(s *kernel.Step) bool {
 		key := kernel.ReadyOf(s)
 		if !key.Ready || key.Agent != agent || s.NeedsAny(full, tx.jobs[s.Job].Permit) {
 			return false
@@ -69,15 +69,15 @@ func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, erro
 			keys = append(keys, closed.limit)
 		}
 	}
-	return first(max, unique(keys, kernel.LimitKey.Compare)), nil
+	return firstN(max, unique(keys, kernel.LimitKey.Compare)), nil
 }
 
 func (tx *tx) Due(now time.Time, max int) ([]kernel.StepRef, error) {
-	return refs(max, tx.pick(by(dueAt), func(s *kernel.Step) bool { return passed(dueAt(s), now) })), nil
+	return refs(max, tx.unsettledWhere(byTime(dueAt), func(s *kernel.Step) bool { return hasCome(dueAt(s), now) })), nil
 }
 
 func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
-	return refs(max, tx.pick(by(lockEnd), func(s *kernel.Step) bool {
+	return refs(max, tx.unsettledWhere(byTime(lockEnd), func(s *kernel.Step) bool {
 		return kernel.InFlightOf(s).InFlight && !lockEnd(s).After(now)
 	})), nil
 }
@@ -85,7 +85,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 	var late []*kernel.Job
 	for _, j := range tx.jobs {
-		if passed(j.OverdueAt(), now) {
+		if hasCome(j.OverdueAt(), now) {
 			late = append(late, j)
 		}
 	}
@@ -93,20 +93,20 @@ func (tx *tx) Overdue(now time.Time, max int) ([]perdure.JobID, error) {
 		return cmp.Or(a.CompleteBy.Compare(b.CompleteBy), a.ID.Compare(b.ID))
 	})
 	var ids []perdure.JobID
-	for _, j := range first(max, late) {
+	for _, j := range firstN(max, late) {
 		ids = append(ids, j.ID)
 	}
 	return ids, nil
 }
 
 func (tx *tx) HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error) {
-	return refs(max, tx.pick(compareSteps, func(s *kernel.Step) bool {
+	return refs(max, tx.unsettledWhere(compareSteps, func(s *kernel.Step) bool {
 		key := kernel.InFlightOf(s)
 		return key.InFlight && key.Holder == holder && (agent == "" || key.Agent == agent) && (request == "" || key.Request == request)
 	})), nil
 }
 
-// Granted is HeldBy: no other transaction is under way.
+// Granted is HeldBy: no other transaction is in progress.
 func (tx *tx) Granted(holder, agent, request string, max int) ([]kernel.StepRef, error) {
 	return tx.HeldBy(holder, agent, request, max)
 }
@@ -121,8 +121,8 @@ func (tx *tx) EmbeddedHolders() ([]string, error) {
 	return slices.Sorted(maps.Keys(holders)), nil
 }
 
-// pick are the unsettled steps that fit, in order.
-func (d *data) pick(order func(a, b *kernel.Step) int, fits func(*kernel.Step) bool) []*kernel.Step {
+// unsettledWhere returns the unsettled steps that fit, in order.
+func (d *data) unsettledWhere(order func(a, b *kernel.Step) int, fits func(*kernel.Step) bool) []*kernel.Step {
 	var steps []*kernel.Step
 	for _, s := range d.open {
 		if fits(s) {
@@ -133,23 +133,23 @@ func (d *data) pick(order func(a, b *kernel.Step) int, fits func(*kernel.Step) b
 	return steps
 }
 
-func by(when func(*kernel.Step) time.Time) func(a, b *kernel.Step) int {
+func byTime(when func(*kernel.Step) time.Time) func(a, b *kernel.Step) int {
 	return func(a, b *kernel.Step) int { return cmp.Or(when(a).Compare(when(b)), compareSteps(a, b)) }
 }
 
 func dueAt(s *kernel.Step) time.Time   { return kernel.DueOf(s) }
 func lockEnd(s *kernel.Step) time.Time { return kernel.InFlightOf(s).Until }
 
-// passed reports whether there is a time t, and now is not before it.
-func passed(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
+// hasCome reports whether t is set and is not after now.
+func hasCome(t, now time.Time) bool { return !t.IsZero() && !t.After(now) }
 
-func first[T any](max int, of []T) []T { return of[:min(len(of), maxZero(max))] }
+func firstN[T any](max int, of []T) []T { return of[:min(len(of), atLeastZero(max))] }
 
-func maxZero(n int) int { return max(n, 0) }
+func atLeastZero(n int) int { return max(n, 0) }
 
 func refs(max int, steps []*kernel.Step) []kernel.StepRef {
 	var refs []kernel.StepRef
-	for _, s := range first(max, steps) {
+	for _, s := range firstN(max, steps) {
 		refs = append(refs, s.StepRef)
 	}
 	return refs

@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// The whole store is locked while a tx is open, so that to lock is to load.
+// The whole store is locked while a tx is open, so that these methods need only load.
 
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	var jobs []*kernel.Job
 	for _, id := range unique(ids, perdure.JobID.Compare) {
 		if j, ok := tx.jobs[id]; ok {
-			jobs = append(jobs, row(j))
+			jobs = append(jobs, jobRow(j))
 		}
 	}
 	return jobs, nil
@@ -66,7 +66,7 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err e
 		slices.SortFunc(lanes, func(a, b kernel.LaneRef) int {
 			return cmp.Or(cmp.Compare(tx.closedLanes[a].order, tx.closedLanes[b].order), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
 		})
-		for _, lane := range first(max, lanes) {
+		for _, lane := range firstN(max, lanes) {
 			remove(tx, tx.closedLanes, lane)
 			agents = append(agents, lane.Agent)
 		}
@@ -154,7 +154,7 @@ func (d *data) payloadsOf(refs []kernel.StepRef) []kernel.Payload {
 	return found
 }
 
-// limitUse are the permits of a limit or of one of its keys: the sum of their amounts, and the rows that hold them.
+// limitUse returns the permits of a limit or of one of its keys: the sum of their amounts, and their holders.
 func (d *data) limitUse(k kernel.LimitKey) (used int, holders []kernel.LimitHolder) {
 	kind, of, _ := kernel.SplitLimit(k.Name)
 	if kind == kernel.LimitOfJobs {
@@ -165,7 +165,7 @@ func (d *data) limitUse(k kernel.LimitKey) (used int, holders []kernel.LimitHold
 		}
 		return len(holders), holders
 	}
-	for _, s := range d.pick(compareSteps, func(s *kernel.Step) bool { return s.Phase == perdure.Running }) {
+	for _, s := range d.unsettledWhere(compareSteps, func(s *kernel.Step) bool { return s.Phase == perdure.Running }) {
 		for _, n := range kernel.PermitsOf(s, nil).List() {
 			if n.Name == k.Name && (k.Key == "" || n.Key == k.Key) {
 				used += n.Amount

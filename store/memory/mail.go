@@ -10,18 +10,18 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// mail is a row.
+// mail is the row of a mail.
 type mail struct {
 	kernel.Mail
-	number   int64 // in the order in which they were sent
+	number   int64 // in the order of sending
 	postedAt time.Time
 	closedAt time.Time
 	closed   kernel.ClosedMail
 }
 
-func (m mail) waits() bool { return m.closedAt.IsZero() }
+func (m mail) isWaiting() bool { return m.closedAt.IsZero() }
 
-// Post submits a job, in a transaction of its own, as the other stores' SubmitTx does in the caller's.
+// Post submits a job in a transaction of its own. The other stores have SubmitTx, which uses the caller's transaction.
 func (s *Store) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (did perdure.Submitted, err error) {
 	p, err := kernel.Post(id, plan)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Store) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (
 	if err == nil {
 		select {
 		case s.mailHints <- struct{}{}:
-		default: // one is on its way already
+		default: // the same submission is waiting
 		}
 	}
 	return did, err
@@ -43,14 +43,14 @@ func (s *Store) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (
 func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 	p.To = kernel.WithCell(p.To, tx.cell)
 	has, known := kernel.Keyed{}, false
-	if old, there := tx.submission(p.Key); there {
+	if old, there := tx.submissionByKey(p.Key); there {
 		job, made := tx.jobs[old.closed.Job]
 		switch {
-		case old.waits():
+		case old.isWaiting():
 			has, known = kernel.Keyed{ID: old.To, Hash: old.Hash}, true
 		case made:
 			has, known = kernel.Keyed{ID: job.ID, Hash: old.Hash}, true
-		default: // the job is gone
+		default: // the job was deleted
 			remove(tx, tx.mail, old.MailID)
 		}
 	}
@@ -63,18 +63,18 @@ func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 	case known:
 		return perdure.Submitted{ID: has.ID, Key: p.Key}, nil
 	}
-	if room := kernel.MaxPosted(tx.maxMail); len(tx.waiting(room)) >= room {
+	if room := kernel.MaxPosted(tx.maxMail); len(tx.waitingMail(room)) >= room {
 		return perdure.Submitted{}, kernel.ErrPosted(room)
 	}
 	last := tx.lastMail
-	tx.remember(func() { tx.lastMail = last })
+	tx.addUndo(func() { tx.lastMail = last })
 	tx.lastMail++
 	set(tx, tx.mail, p.MailID, mail{Mail: p, number: tx.lastMail, postedAt: tx.clock.now()})
 	return perdure.Submitted{ID: p.To, Key: p.Key, Created: true}, nil
 }
 
-// submission is that of a key which was not refused.
-func (d *data) submission(key string) (mail, bool) {
+// submissionByKey returns the submission with a key, unless it was refused.
+func (d *data) submissionByKey(key string) (mail, bool) {
 	for _, m := range d.mail {
 		if key != "" && m.Key == key && m.closed.Refusal == nil {
 			return m, true
@@ -83,22 +83,22 @@ func (d *data) submission(key string) (mail, bool) {
 	return mail{}, false
 }
 
-// waiting are the first max mails that wait, in order.
-func (d *data) waiting(max int) (waiting []mail) {
+// waitingMail returns the first max waiting mails, in order.
+func (d *data) waitingMail(max int) (waiting []mail) {
 	for _, m := range d.mail {
-		if m.waits() {
+		if m.isWaiting() {
 			waiting = append(waiting, m)
 		}
 	}
 	slices.SortFunc(waiting, func(a, b mail) int { return cmp.Compare(a.number, b.number) })
-	return first(max, waiting)
+	return firstN(max, waiting)
 }
 
-// Mail returns mails that wait.
+// Mail implements kernel.Mailbox.
 func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
 	return view(ctx, s, func() (found []kernel.Mail) {
 		read := 0
-		for _, m := range s.waiting(max) {
+		for _, m := range s.waitingMail(max) {
 			if read >= maxBytes {
 				break
 			}
@@ -109,10 +109,10 @@ func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, err
 	})
 }
 
-// MailWaiting counts.
+// MailWaiting implements kernel.Mailbox.
 func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	return view(ctx, s, func() (w kernel.MailWaiting) {
-		waiting := s.waiting(s.maxMail)
+		waiting := s.waitingMail(s.maxMail)
 		if w.Number = len(waiting); w.Number > 0 {
 			w.Oldest = max(s.clock.now().Sub(waiting[0].postedAt), 0)
 		}
@@ -120,10 +120,10 @@ func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	})
 }
 
-// MailHints is told by Post.
+// MailHints returns a channel to which Post sends.
 func (s *Store) MailHints() <-chan struct{} { return s.mailHints }
 
-// Submission is what became of one.
+// Submission implements kernel.Mailbox.
 func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {
 	return view(ctx, s, func() *kernel.Submission {
 		m, there := s.mail[kernel.SubmissionOf(id)]
@@ -134,7 +134,7 @@ func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submi
 	})
 }
 
-// ForgetMail deletes what is closed and old.
+// ForgetMail implements kernel.Mailbox.
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {
 	err = s.Update(ctx, func(t kernel.Tx) error {
 		tx := t.(*tx)
@@ -144,12 +144,12 @@ func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max 
 			if m.closed.Refusal != nil {
 				kept = refused
 			}
-			if !m.waits() && m.closedAt.Before(applied) && m.closedAt.Before(kept) {
+			if !m.isWaiting() && m.closedAt.Before(applied) && m.closedAt.Before(kept) {
 				old = append(old, m)
 			}
 		}
 		slices.SortFunc(old, func(a, b mail) int { return a.closedAt.Compare(b.closedAt) })
-		old = first(max, old)
+		old = firstN(max, old)
 		for _, m := range old {
 			remove(tx, tx.mail, m.MailID)
 		}
@@ -161,7 +161,7 @@ func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max 
 
 func (tx *tx) TakeMail(ids []kernel.MailID) (taken []kernel.MailID, err error) {
 	for _, id := range ids {
-		if m, there := tx.mail[id]; there && m.waits() {
+		if m, there := tx.mail[id]; there && m.isWaiting() {
 			taken = append(taken, id)
 		}
 	}
@@ -171,7 +171,7 @@ func (tx *tx) TakeMail(ids []kernel.MailID) (taken []kernel.MailID, err error) {
 func (tx *tx) CloseMail(closed []kernel.ClosedMail) error {
 	for _, c := range closed {
 		m, there := tx.mail[c.MailID]
-		if !there || !m.waits() {
+		if !there || !m.isWaiting() {
 			tx.failed = kernel.ErrStale
 			return tx.failed
 		}
@@ -183,7 +183,7 @@ func (tx *tx) CloseMail(closed []kernel.ClosedMail) error {
 
 func (tx *tx) SetMaxMail(max int) error {
 	was := tx.maxMail
-	tx.remember(func() { tx.maxMail = was })
+	tx.addUndo(func() { tx.maxMail = was })
 	tx.maxMail = max
 	return nil
 }

@@ -27,7 +27,7 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kern
 		if !ok {
 			return nil
 		}
-		job = row(j)
+		job = jobRow(j)
 		if steps <= 0 {
 			return nil
 		}
@@ -60,7 +60,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		var ids []perdure.JobID
 		if id, ok := s.keys[ref]; ok {
 			ids = append(ids, id)
-		} else if m, ok := s.submission(ref); ok && m.waits() {
+		} else if m, ok := s.submissionByKey(ref); ok && m.isWaiting() {
 			ids = append(ids, m.To)
 		}
 		prefix := "job_" + strings.TrimPrefix(ref, "job_")
@@ -69,7 +69,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 				ids = append(ids, id)
 			}
 		}
-		return first(max, ids)
+		return firstN(max, ids)
 	})
 }
 
@@ -81,15 +81,15 @@ func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job
 		}
 		var jobs []*kernel.Job
 		for _, id := range ids {
-			if j := s.jobs[id]; fits(j, f) && len(jobs) < cmp.Or(f.Limit, perdure.DefaultListLimit) {
-				jobs = append(jobs, row(j))
+			if j := s.jobs[id]; matches(j, f) && len(jobs) < cmp.Or(f.Limit, perdure.DefaultListLimit) {
+				jobs = append(jobs, jobRow(j))
 			}
 		}
 		return jobs
 	})
 }
 
-func fits(j *kernel.Job, f kernel.JobFilter) bool {
+func matches(j *kernel.Job, f kernel.JobFilter) bool {
 	for name, value := range f.Labels {
 		if have, ok := j.Labels[name]; !ok || have != value {
 			return false
@@ -150,14 +150,14 @@ func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Aler
 				alerts = append(alerts, a)
 			}
 		}
-		return first(cmp.Or(f.Limit, perdure.DefaultListLimit), alerts)
+		return firstN(cmp.Or(f.Limit, perdure.DefaultListLimit), alerts)
 	})
 }
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
 	return view(ctx, s, func() []kernel.Entry {
 		all := s.history[job]
-		return slices.Clone(first(max, all[min(int64(len(all)), after):]))
+		return slices.Clone(firstN(max, all[min(int64(len(all)), after):]))
 	})
 }
 
@@ -166,7 +166,7 @@ func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (u
 		used, all = s.limitUse(limit)
 		return all
 	})
-	return used, first(max, holders), err
+	return used, firstN(max, holders), err
 }
 
 func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
@@ -230,11 +230,11 @@ func (s *Store) Backlog(ctx context.Context, max int) (int, error) {
 				n++
 			}
 		}
-		return min(n, maxZero(max))
+		return min(n, atLeastZero(max))
 	})
 }
 
-// view reads under the lock that readers share.
+// view calls read under the shared lock of readers.
 func view[T any](ctx context.Context, s *Store, read func() T) (T, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

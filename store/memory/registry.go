@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// What has not been seen for so long is forgotten, or the registry would grow with every restart.
+// forgetAfter is the age at which nodes and holders are deleted. Otherwise the registry would grow with every restart.
 const forgetAfter = 24 * time.Hour
 
 func (s *Store) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
@@ -25,13 +25,13 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, err
 	n.SeenAt = now
 	s.nodes[n.ID] = n
 	for _, seen := range p.Seen {
-		s.seen[seenBy{seen.Agent, seen.Holder}] = at(seen.At)
+		s.seen[seenBy{seen.Agent, seen.Holder}] = storedTime(seen.At)
 	}
 	if p.Forget {
 		s.forget(now.Add(-forgetAfter))
 	}
 	for name, r := range s.roles {
-		s.roles[name] = renewed(r, n.ID, now, p.TTL)
+		s.roles[name] = renewPlaces(r, n.ID, now, p.TTL)
 	}
 	return kernel.Roll{Now: now, Fence: s.fence, Roles: s.rolesByName()}, nil
 }
@@ -68,7 +68,7 @@ func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
 			seen = append(seen, kernel.Seen{Agent: by.agent, Holder: by.holder, At: t})
 		}
 		slices.SortFunc(seen, func(a, b kernel.Seen) int { return b.At.Compare(a.At) })
-		seen = first(perdure.MaxSeen, seen)
+		seen = firstN(perdure.MaxSeen, seen)
 		slices.SortFunc(seen, func(a, b kernel.Seen) int {
 			return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Holder, b.Holder))
 		})

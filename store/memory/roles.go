@@ -35,7 +35,7 @@ func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 			return tx.failed
 		}
 		now := c.Now
-		now.LeaderUntil, now.StandbyUntil = at(now.LeaderUntil), at(now.StandbyUntil)
+		now.LeaderUntil, now.StandbyUntil = storedTime(now.LeaderUntil), storedTime(now.StandbyUntil)
 		set(tx, tx.roles, was.Name, now)
 	}
 	return nil
@@ -52,9 +52,9 @@ func (d *data) rolesByName() (roles []kernel.Role) {
 	return roles
 }
 
-// renewed is the role with the node's places, if they have not lapsed, held on to.
-func renewed(r kernel.Role, node string, now time.Time, ttl time.Duration) kernel.Role {
-	until := at(now.Add(ttl))
+// renewPlaces returns the role with those places of the node extended that have not lapsed.
+func renewPlaces(r kernel.Role, node string, now time.Time, ttl time.Duration) kernel.Role {
+	until := storedTime(now.Add(ttl))
 	if r.Leader == node && r.Led(now) {
 		r.LeaderUntil = until
 	}

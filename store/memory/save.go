@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Save writes in the order of the fields of Changes.
+// Save writes the fields of Changes in their order.
 func (tx *tx) Save(c *kernel.Changes) error {
 	err := tx.save(c)
 	tx.failed = cmp.Or(tx.failed, err)
@@ -27,7 +27,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return kernel.ErrStale
 		}
 		now := copyJob(ch.Now)
-		now.Input = j.Input // never changes, and may not have been read
+		now.Input = j.Input // the input never changes, and may not have been read
 		set(tx, tx.jobs, ch.Now.ID, now)
 	}
 	for _, ch := range c.Steps {
@@ -46,14 +46,14 @@ func (tx *tx) save(c *kernel.Changes) error {
 		tx.raise(a)
 	}
 	for _, e := range c.History {
-		e.At, e.ID = at(e.At), int64(len(tx.history[e.Job]))+1
+		e.At, e.ID = storedTime(e.At), int64(len(tx.history[e.Job]))+1
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)
 	return nil
 }
 
-// closeLanes closes lanes with steps that are not closed yet.
+// closeLanes closes those of the lanes that have steps and are open.
 func (tx *tx) closeLanes(lanes []kernel.ClosedLane) {
 	if len(lanes) == 0 {
 		return
@@ -74,8 +74,8 @@ func (tx *tx) closeLanes(lanes []kernel.ClosedLane) {
 	}
 }
 
-// insert stores a submission. A key that is taken means that somebody was faster: the transaction is
-// tried again and then finds the key.
+// insert stores a submission. If its key is taken, another transaction was faster: this one is run again, and then finds
+// the key.
 func (tx *tx) insert(n kernel.NewJob) error {
 	j := copyJob(n.Job)
 	_, taken := tx.keys[j.Key]
@@ -126,7 +126,7 @@ func (tx *tx) putPayload(ch kernel.PayloadChange) {
 	set(tx, tx.payloads, ch.StepRef, p)
 }
 
-// closeAlerts closes the open alerts of these kinds, of a step or of a job and all its steps.
+// closeAlerts closes the open alerts of these kinds, of one step or of a job and all its steps.
 func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 	now := tx.clock.now()
 	for id, a := range tx.alerts {
@@ -139,9 +139,9 @@ func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 
 func (tx *tx) raise(a kernel.Alert) {
 	last := tx.lastAlert
-	tx.remember(func() { tx.lastAlert = last })
+	tx.addUndo(func() { tx.lastAlert = last })
 	tx.lastAlert++
-	a.ID, a.RaisedAt, a.ClosedAt = tx.lastAlert, at(a.RaisedAt), at(a.ClosedAt)
+	a.ID, a.RaisedAt, a.ClosedAt = tx.lastAlert, storedTime(a.RaisedAt), storedTime(a.ClosedAt)
 	set(tx, tx.alerts, a.ID, a)
 }
 

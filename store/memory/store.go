@@ -1,6 +1,9 @@
-// Package memory is the reference model of a kernel.Store: the simplest code that keeps the
-// contract of package storetest. It forgets everything when the process ends; it is for tests,
-// simulations and demonstrations, and is what the stores that keep their rows are compared with.
+// Package memory is the reference implementation of kernel.Store: the simplest code that keeps the contract of package
+// store/storetest. Nothing survives the end of the process. It is for tests, simulations and demonstrations, and the
+// other stores are compared with it.
+//
+// All tables are maps (data), under one lock. A transaction (tx) changes them at once, and records how to undo each
+// change. If it fails, the changes are undone in reverse order.
 package memory
 
 import (
@@ -13,20 +16,20 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Store holds everything under one lock. Rows are never changed in place: they are replaced by
-// copies, so that whoever was handed one keeps what it was handed.
+// Store keeps all rows under one lock. Rows are never changed in place but replaced by copies, so that a row that a
+// caller has read stays as it was.
 type Store struct {
 	mu     sync.RWMutex
 	closed bool
 	clock  clock
-	// mailHints has a token when mail was sent.
+	// mailHints has a token if mail was sent.
 	mailHints chan struct{}
 	data
 }
 
 var _ kernel.Store = (*Store)(nil)
 
-// Option sets what New leaves to the caller.
+// Option is an option of New.
 type Option func(*Store)
 
 // WithClock replaces the wall clock, for tests and simulations.
@@ -34,7 +37,7 @@ func WithClock(wall func() time.Time) Option {
 	return func(s *Store) { s.clock.wall = wall }
 }
 
-// New is an empty store.
+// New returns an empty store.
 func New(opts ...Option) *Store {
 	s := &Store{data: newData(), clock: clock{wall: time.Now}, mailHints: make(chan struct{}, 1)}
 	for _, opt := range opts {
@@ -45,13 +48,13 @@ func New(opts ...Option) *Store {
 
 var errClosed = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store is closed"}
 
-// tries is how often fn is run in all where Save finds rows that have changed.
-const tries = 8
+// maxAttempts bounds how often fn is run if Save finds rows that have changed.
+const maxAttempts = 8
 
-// Update runs fn alone, and takes everything back if it fails.
+// Update runs fn while no other transaction runs, and undoes its changes if it fails.
 func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var err error
-	for range tries {
+	for range maxAttempts {
 		if err = s.update(ctx, fn); !errors.Is(err, kernel.ErrStale) {
 			return err
 		}
@@ -67,7 +70,7 @@ func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	}
 	tx := &tx{Store: s}
 	kept := false
-	defer func() { // also where fn panics
+	defer func() { // also if fn panics
 		if !kept {
 			tx.rollback()
 		}
@@ -75,7 +78,7 @@ func (s *Store) update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if err := fn(tx); err != nil {
 		return err
 	}
-	if tx.failed != nil { // fn went on after Save had refused
+	if tx.failed != nil { // fn ignored the error of Save
 		return tx.failed
 	}
 	if err := ctx.Err(); err != nil {
@@ -100,29 +103,30 @@ func (s *Store) usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// giveBack is the rate at which a lead over the wall clock shrinks: by one part in so many of the passing time.
-const giveBack = 10
+// leadShrink determines how fast the store's clock gives up its lead over a wall clock that was set back: by one part in
+// leadShrink of the time that passes.
+const leadShrink = 10
 
-// clock never runs back: if the wall clock does, it continues from the latest time that it returned, at nine tenths of
-// the pace of the monotonic clock, until the wall clock has caught up.
+// clock never goes back. If the wall clock does, the clock continues from the latest time that it returned, at nine
+// tenths of the pace of the monotonic clock, until the wall clock has caught up.
 type clock struct {
-	mu   sync.Mutex
-	wall func() time.Time
-	last time.Time // the wall clock's latest answer, with its monotonic reading
-	mark time.Time // the latest time given
+	mu     sync.Mutex
+	wall   func() time.Time
+	last   time.Time // latest reading of the wall clock, with its monotonic part
+	latest time.Time // latest time returned
 }
 
 func (c *clock) now() time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.wall()
-	monotonic := t != t.Round(0) // a wall clock of a test has no such reading: it may stand still
-	if passed := t.Sub(c.last); monotonic && !c.mark.IsZero() && passed > 0 {
-		c.mark = c.mark.Add(passed - passed/giveBack)
+	monotonic := t != t.Round(0) // a test's wall clock has no monotonic reading, and may stand still
+	if passed := t.Sub(c.last); monotonic && !c.latest.IsZero() && passed > 0 {
+		c.latest = c.latest.Add(passed - passed/leadShrink)
 	}
 	c.last = t
-	if t = t.Round(0).UTC(); t.After(c.mark) {
-		c.mark = t
+	if t = t.Round(0).UTC(); t.After(c.latest) {
+		c.latest = t
 	}
-	return at(c.mark)
+	return storedTime(c.latest)
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// tx writes at once and remembers how to take it back.
+// tx is a transaction. It changes the tables at once, and records how to undo each change.
 type tx struct {
 	*Store
 	undo   []func()
-	failed error // Save refused: what is here is half a change
+	failed error // error of Save: its changes are incomplete
 }
 
 func (tx *tx) rollback() {
@@ -21,12 +21,12 @@ func (tx *tx) rollback() {
 }
 
 func set[K comparable, V any](tx *tx, m map[K]V, k K, v V) {
-	tx.remember(restore(m, k))
+	tx.addUndo(restore(m, k))
 	m[k] = v
 }
 
 func remove[K comparable, V any](tx *tx, m map[K]V, k K) {
-	tx.remember(restore(m, k))
+	tx.addUndo(restore(m, k))
 	delete(m, k)
 }
 
@@ -41,7 +41,7 @@ func restore[K comparable, V any](m map[K]V, k K) func() {
 	}
 }
 
-func (tx *tx) remember(undo func()) { tx.undo = append(tx.undo, undo) }
+func (tx *tx) addUndo(undo func()) { tx.undo = append(tx.undo, undo) }
 
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	settings.Ageing = perdure.Duration(time.Duration(settings.Ageing).Truncate(time.Microsecond))
@@ -68,21 +68,21 @@ func (tx *tx) SetCell(cell int) error {
 	if err := kernel.NumberCell(was, cell); err != nil {
 		return err
 	}
-	tx.remember(func() { tx.cell = was })
+	tx.addUndo(func() { tx.cell = was })
 	tx.cell = cell
 	return nil
 }
 
 func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	was := tx.fence
-	tx.remember(func() { tx.fence = was })
+	tx.addUndo(func() { tx.fence = was })
 	tx.fence = max(was, fence)
 	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }
 
 func (tx *tx) CloseAlert(id int64, by string, when time.Time) error {
 	if a, ok := tx.alerts[id]; ok && a.ClosedAt.IsZero() {
-		a.ClosedBy, a.ClosedAt = by, at(when)
+		a.ClosedBy, a.ClosedAt = by, storedTime(when)
 		set(tx, tx.alerts, id, a)
 	}
 	return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var alerting = []check{
+var alertChecks = []check{
 	{"Alert/Raise", alertRaise},
 	{"Alert/CloseOfStep", alertCloseOfStep},
 	{"Alert/CloseOfJob", alertCloseOfJob},
@@ -33,8 +33,8 @@ func (s *suite) raise(alerts ...kernel.Alert) {
 	s.save(&kernel.Changes{Alerts: alerts})
 }
 
-// open says which alerts are open, as "job/step kind", newest first.
-func (s *suite) open(what string, want ...string) {
+// checkOpenAlerts compares the open alerts, as "job/step kind", newest first.
+func (s *suite) checkOpenAlerts(what string, want ...string) {
 	s.Helper()
 	var got []string
 	for _, a := range s.alerts(kernel.AlertFilter{}) {
@@ -65,12 +65,12 @@ func alertRaise(s *suite) {
 		s.equal("by id", a, &full)
 		a, err = tx.Alert(all[0].ID + 100)
 		if a != nil || err != nil {
-			s.Errorf("an alert that is not there: %v, %v; want nil and no error", a, err)
+			s.Errorf("an alert that does not exist: %v, %v; want nil and no error", a, err)
 		}
 	})
 }
 
-// Alerts of a step are closed by kind, and no others are.
+// Only alerts of the given kinds of the given step are closed.
 func alertCloseOfStep(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "s1", perdure.AlertParked),
@@ -78,7 +78,7 @@ func alertCloseOfStep(s *suite) {
 	before, err := s.store.Now(ctx)
 	s.must(err)
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "anna", Kinds: []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval}}}})
-	s.open("these kinds are closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
+	s.checkOpenAlerts("these kinds are closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
 	closed := 0
 	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.ClosedBy == "anna" && !a.ClosedAt.Before(before) {
@@ -87,7 +87,7 @@ func alertCloseOfStep(s *suite) {
 	}
 	s.equal("closed by anna, by the store's clock", closed, 2)
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "bert", Kinds: []perdure.AlertKind{perdure.AlertWaiting}}}})
-	s.open("and this one", "1/ parked", "2/s0 parked", "1/s1 parked")
+	s.checkOpenAlerts("and this one", "1/ parked", "2/s0 parked", "1/s1 parked")
 	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.Kind.Holds() && a.Step == "s0" && a.ClosedBy != "anna" {
 			s.Errorf("closed twice: %+v", a)
@@ -95,7 +95,7 @@ func alertCloseOfStep(s *suite) {
 	}
 }
 
-// Of a job and all its steps, the kinds named.
+// Without a step, the given kinds are closed for the job and all its steps.
 func alertCloseOfJob(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "", perdure.AlertUndo),
@@ -103,9 +103,9 @@ func alertCloseOfJob(s *suite) {
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Kinds: []perdure.AlertKind{
 		perdure.AlertUndo, perdure.AlertWaiting, perdure.AlertOverdue,
 	}}}})
-	s.open("the rest", "1/s1 alert", "2/ undo", "1/s0 parked")
+	s.checkOpenAlerts("the rest", "1/s1 alert", "2/ undo", "1/s0 parked")
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1)}}})
-	s.open("no kinds are none", "1/s1 alert", "2/ undo", "1/s0 parked")
+	s.checkOpenAlerts("no kinds are none", "1/s1 alert", "2/ undo", "1/s0 parked")
 }
 
 func alertCloseBeforeRaise(s *suite) {
@@ -115,7 +115,7 @@ func alertCloseBeforeRaise(s *suite) {
 		Alerts:      []kernel.Alert{alert(1, "s0", perdure.AlertApproval)},
 		CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", Kinds: []perdure.AlertKind{perdure.AlertParked}}},
 	})
-	s.open("what is raised anew stays open", "1/s0 approval")
+	s.checkOpenAlerts("what is raised anew stays open", "1/s0 approval")
 }
 
 func alertCloseByHand(s *suite) {
@@ -124,15 +124,15 @@ func alertCloseByHand(s *suite) {
 	a := s.alerts(kernel.AlertFilter{})[1]
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
-		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // the first has closed it (F138)
+		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // it is closed already, so this changes nothing (F138)
 		s.must(tx.CloseAlert(a.ID+100, "bert", at(time.Hour)))
 	})
-	s.open("the other", "1/ undo")
+	s.checkOpenAlerts("the other", "1/ undo")
 	a.ClosedBy, a.ClosedAt = "anna", at(time.Minute)
 	s.equal("closed", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
 }
 
-// A job's history is returned in the order in which it was written, page by page, and ids grow in this order.
+// The history of a job is returned in the order in which it was written, page by page. Ids grow in this order.
 func history(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	entries := []kernel.Entry{

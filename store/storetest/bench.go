@@ -10,18 +10,18 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Benchmark measures jobs of one step through a store, so many in a transaction; ns/op is for one job. A
-// store that keeps a log tells its length by logged, and has the bytes of one job told, too.
+// Benchmark measures jobs of one step, with several in one transaction. ns/op is the time for one job. If logged is
+// given, it returns the length of the store's log, and the bytes per job are reported too.
 func Benchmark(b *testing.B, open func(b *testing.B) kernel.Store, logged ...func(b *testing.B) int64) {
 	for _, size := range []int{1, 100, 1000} {
-		for _, way := range ways {
+		for _, way := range lifecycles {
 			b.Run(fmt.Sprintf("%s/%d", way.name, size), func(b *testing.B) { bench(b, open, logged, size, way.round) })
 		}
 	}
 	b.Run("submit/steps=10000", func(b *testing.B) {
 		store := open(b)
 		defer store.Close()
-		m := &mill{b: b, store: store, steps: perdure.MaxSteps, size: 1}
+		m := &driver{b: b, store: store, steps: perdure.MaxSteps, size: 1}
 		b.ReportAllocs()
 		for b.Loop() {
 			m.submit()
@@ -29,22 +29,22 @@ func Benchmark(b *testing.B, open func(b *testing.B) kernel.Store, logged ...fun
 	})
 }
 
-// ways are those that a job goes: only in; let out when it is submitted, and reported; put into the queue,
-// let out from there, and reported.
-var ways = []struct {
+// lifecycles are what the measured jobs go through: only submitted; dispatched with the submission, and reported; or
+// submitted, claimed from the queue, and reported.
+var lifecycles = []struct {
 	name  string
-	round func(*mill)
+	round func(*driver)
 }{
-	{"submit", func(m *mill) { m.submit() }},
-	{"at-once", func(m *mill) { m.out = true; m.submit(); m.report() }},
-	{"backlog", func(m *mill) { m.submit(); m.claim(); m.report() }},
+	{"submit", func(m *driver) { m.submit() }},
+	{"at-once", func(m *driver) { m.dispatchOnSubmit = true; m.submit(); m.report() }},
+	{"backlog", func(m *driver) { m.submit(); m.claim(); m.report() }},
 }
 
-func bench(b *testing.B, open func(b *testing.B) kernel.Store, logged []func(b *testing.B) int64, size int, round func(*mill)) {
+func bench(b *testing.B, open func(b *testing.B) kernel.Store, logged []func(b *testing.B) int64, size int, round func(*driver)) {
 	store := open(b)
 	defer store.Close()
-	m := &mill{b: b, store: store, steps: 1, size: size}
-	for range 3 { // plans are made, pages there
+	m := &driver{b: b, store: store, steps: 1, size: size}
+	for range 3 { // so that statements are prepared, and pages allocated
 		round(m)
 	}
 	var log int64
@@ -65,33 +65,33 @@ func bench(b *testing.B, open func(b *testing.B) kernel.Store, logged []func(b *
 	}
 }
 
-// mill pushes jobs through a store, size at a time: submit, claim, report done.
-type mill struct {
-	b           *testing.B
-	store       kernel.Store
-	steps, size int
-	out         bool // let out with the submission
-	made        int
-	batch       []perdure.JobID
+// driver moves jobs through a store, size of them at a time: submit, claim, report done.
+type driver struct {
+	b                *testing.B
+	store            kernel.Store
+	steps, size      int
+	dispatchOnSubmit bool // dispatch in the transaction of the submission
+	submitted        int
+	batch            []perdure.JobID
 }
 
-func (m *mill) update(fn func(kernel.Tx) error) {
+func (m *driver) update(fn func(kernel.Tx) error) {
 	if err := m.store.Update(ctx, fn); err != nil {
 		m.b.Fatal(err)
 	}
 }
 
-func (m *mill) submit() {
+func (m *driver) submit() {
 	var c kernel.Changes
 	m.batch = m.batch[:0]
 	for range m.size {
-		m.made++
-		nj := newJob(m.made, 0)
-		binary.BigEndian.PutUint32(nj.Job.ID[12:], uint32(m.made))
-		binary.BigEndian.PutUint32(nj.Job.Hash[4:], uint32(m.made))
+		m.submitted++
+		nj := newJob(m.submitted, 0)
+		binary.BigEndian.PutUint32(nj.Job.ID[12:], uint32(m.submitted))
+		binary.BigEndian.PutUint32(nj.Job.Hash[4:], uint32(m.submitted))
 		nj.Job.Input = []byte(`{"amount":4200,"sku":"tea-12"}`)
 		nj.Shape = []byte(`{"type":"order","steps":{"s0":{"agent":"http","with":{"url":"http://127.0.0.1:9001"}}}}`)
-		nj.Job.Shape = kernel.ShapeID{1} // one definition
+		nj.Job.Shape = kernel.ShapeID{1} // one definition for all
 		nj.Job.Unsettled, nj.Job.Active = m.steps, m.steps
 		for i := range m.steps {
 			nj.Steps = append(nj.Steps, &kernel.Step{
@@ -99,8 +99,8 @@ func (m *mill) submit() {
 				Desired: perdure.Done, Phase: perdure.Ready, Turn: 1, Agent: "http", ReadyAt: at(0), UpdatedAt: at(0),
 			})
 		}
-		if m.out {
-			letOut(nj.Job, nj.Steps[0], at(0))
+		if m.dispatchOnSubmit {
+			dispatch(nj.Job, nj.Steps[0], at(0))
 		}
 		m.batch = append(m.batch, nj.Job.ID)
 		c.NewJobs = append(c.NewJobs, nj)
@@ -108,8 +108,8 @@ func (m *mill) submit() {
 	m.update(func(tx kernel.Tx) error { return tx.Save(&c) })
 }
 
-// claim lets the batch's steps out, in one transaction.
-func (m *mill) claim() {
+// claim dispatches the steps of the batch in one transaction.
+func (m *driver) claim() {
 	m.update(func(tx kernel.Tx) error {
 		refs, err := tx.Ready("http", m.size, nil)
 		if err != nil {
@@ -119,18 +119,18 @@ func (m *mill) claim() {
 		for i, r := range refs {
 			ids[i] = r.Job
 		}
-		return m.move(tx, ids, refs, letOut)
+		return m.move(tx, ids, refs, dispatch)
 	})
 }
 
-func letOut(j *kernel.Job, st *kernel.Step, now time.Time) {
+func dispatch(j *kernel.Job, st *kernel.Step, now time.Time) {
 	run("host-1", "request-1", now.Add(time.Minute))(st)
 	st.StartedAt, st.UpdatedAt = now, now
 	j.Current, j.Phase, j.Active, j.Running, j.Permit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
 }
 
-// report ends the batch's runs, in one transaction.
-func (m *mill) report() {
+// report ends the runs of the batch in one transaction.
+func (m *driver) report() {
 	m.update(func(tx kernel.Tx) error {
 		var refs []kernel.StepRef
 		for _, id := range m.batch {
@@ -146,7 +146,7 @@ func (m *mill) report() {
 	})
 }
 
-func (m *mill) move(tx kernel.Tx, ids []perdure.JobID, refs []kernel.StepRef, edit func(*kernel.Job, *kernel.Step, time.Time)) error {
+func (m *driver) move(tx kernel.Tx, ids []perdure.JobID, refs []kernel.StepRef, edit func(*kernel.Job, *kernel.Step, time.Time)) error {
 	jobs, err := tx.LockJobs(ids)
 	if err != nil {
 		return err
@@ -163,7 +163,7 @@ func (m *mill) move(tx kernel.Tx, ids []perdure.JobID, refs []kernel.StepRef, ed
 		return fmt.Errorf("%d jobs and %d steps of %d", len(jobs), len(steps), m.size)
 	}
 	var c kernel.Changes
-	for i := range jobs { // both in the order of ids
+	for i := range jobs { // both are in the order of ids
 		job, step := *jobs[i], *steps[i]
 		edit(&job, &step, now)
 		c.Jobs = append(c.Jobs, kernel.JobChange{Now: &job, Was: jobs[i]})

@@ -9,9 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Reopen is the contract of a store that keeps its rows: what was there when it was closed is there
-// when it is opened again, and time goes on (F081). Each call of open opens the same store, with a wall
-// clock of the suite's own.
+// Reopen is the contract of a store that keeps its rows: everything that was there when it was closed is there when it
+// is opened again, and its clock does not go back (F081). Each call of open opens the same store, with a wall clock that
+// the suite sets.
 func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.Store) {
 	wall := &wallClock{now: epoch}
 	again := func(old *suite) *suite {
@@ -38,7 +38,7 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.
 	s.equal("alerts", s.alerts(kernel.AlertFilter{}), alerts)
 	s.raise(alert(1, "s1", perdure.AlertParked))
 	if newer := s.alerts(kernel.AlertFilter{}); newer[0].ID <= alerts[0].ID {
-		s.Errorf("an alert's id was given twice: %v", newer)
+		s.Errorf("an alert id was used twice: %v", newer)
 	}
 
 	wall.set(at(time.Hour))
@@ -53,23 +53,23 @@ func Reopen(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.
 	}
 	wall.set(at(2 * time.Hour))
 	if now := s.tick(); !now.Equal(at(2 * time.Hour)) {
-		s.Errorf("once the wall clock is ahead again it counts: %v", now)
+		s.Errorf("after the wall clock has caught up: %v", now)
 	}
 	s.must(s.store.Close())
 }
 
-// Clock is the contract of a store's clock while the store is open, for those that take a wall clock.
+// Clock is the contract of a store's clock while the store is open, for stores that take a wall clock.
 func Clock(t *testing.T, open func(t *testing.T, wall func() time.Time) kernel.Store) {
 	wall := &wallClock{now: epoch}
 	s := &suite{T: t, store: open(t, wall.read)}
 	defer s.store.Close()
-	s.equal("as the wall clock", s.tick(), at(0))
+	s.equal("at the start", s.tick(), at(0))
 	wall.set(at(time.Minute))
 	s.equal("later", s.tick(), at(time.Minute))
 	wall.set(at(-time.Hour))
-	s.equal("it never runs back", s.tick(), at(time.Minute))
+	s.equal("after the wall clock was set back", s.tick(), at(time.Minute))
 	wall.set(at(time.Hour))
-	s.equal("and follows again", s.tick(), at(time.Hour))
+	s.equal("after the wall clock has caught up", s.tick(), at(time.Hour))
 }
 
 type wallClock struct {
@@ -89,7 +89,7 @@ func (w *wallClock) set(t time.Time) {
 	w.now = t
 }
 
-// tick is the time of a transaction that writes something; the reader's is the same.
+// tick returns the time of a transaction that writes, after checking that a reader gets no earlier one.
 func (s *suite) tick() (now time.Time) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -101,7 +101,7 @@ func (s *suite) tick() (now time.Time) {
 	read, err := s.store.Now(ctx)
 	s.must(err)
 	if read.Before(now) {
-		s.Errorf("the reader's clock is behind: %v, %v", read, now)
+		s.Errorf("the clock of reads is behind: %v, %v", read, now)
 	}
 	return now
 }

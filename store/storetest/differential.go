@@ -18,19 +18,19 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Poster is a store with a business in its database: Post submits a job of this id as the store's SubmitTx does, in a
-// transaction that is committed.
+// Poster is a store whose database a caller shares. Post submits a job with this id as the store's SubmitTx does, in a
+// transaction that commits.
 type Poster interface {
 	kernel.Store
 	Post(context.Context, perdure.JobID, *kernel.Plan) (perdure.Submitted, error)
 }
 
-// Differential does the same random things to each store: all have to give the answers of the first.
-// Each kind of thing must have come to something at least once, or the test has not tested it.
+// Differential does the same random operations on each store. All must give the answers of the first. The test fails if
+// an operation never had an effect, because it was not tested then.
 func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 	t.Helper()
-	d := &differ{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, did: map[string]int{}}
-	d.do(0, "put an agent", putAgent(agedAgent, time.Minute))
+	d := &differential{T: t, rnd: rand.New(rand.NewPCG(seed, 0)), stores: stores, effective: map[string]int{}}
+	d.do(0, "put an agent", putAgent(agentWithSettings, time.Minute))
 	for n := range steps {
 		op := operations[d.rnd.IntN(len(operations))]
 		d.do(n, op.name, op.make(d))
@@ -39,56 +39,56 @@ func Differential(t *testing.T, seed uint64, steps int, stores ...Poster) {
 		}
 	}
 	for _, store := range stores {
-		(&suite{T: t, store: store}).sound()
+		(&suite{T: t, store: store}).checkConsistent()
 	}
 	for _, op := range operations {
-		if d.did[op.name] == 0 {
-			t.Errorf("seed %d: %s came to nothing in %d steps", seed, op.name, steps)
+		if d.effective[op.name] == 0 {
+			t.Errorf("seed %d: %s never had an effect in %d steps", seed, op.name, steps)
 		}
 	}
 }
 
-type differ struct {
+type differential struct {
 	*testing.T
-	rnd    *rand.Rand
-	stores []Poster
-	jobs   int             // made so far
-	posted []perdure.JobID // submitted by posts
-	did    map[string]int
+	rnd       *rand.Rand
+	stores    []Poster
+	jobs      int             // number of jobs submitted so far
+	posted    []perdure.JobID // ids submitted by Post
+	effective map[string]int
 }
 
-// act does one thing to one store. It draws no chance: all stores are to do the same.
+// act does one operation on one store. It draws no random numbers, so that all stores do the same.
 type act func(kernel.Store) (answer any, err error)
 
-func (d *differ) do(n int, name string, act act) {
+func (d *differential) do(n int, name string, act act) {
 	var want any
 	var wantErr error
 	for i, store := range d.stores {
 		got, err := act(store)
-		got = plain(got)
+		got = normalize(got)
 		if i == 0 {
 			want, wantErr = got, err
 			if err != nil && !errors.Is(err, kernel.ErrStale) && !errors.Is(err, errOops) {
 				d.Fatalf("step %d, %s: %v", n, name, err)
 			}
-			if something(got, err) {
-				d.did[name]++
+			if hadEffect(got, err) {
+				d.effective[name]++
 			}
 			continue
 		}
 		for _, known := range []error{kernel.ErrStale, errOops, nil} {
 			if errors.Is(wantErr, known) != errors.Is(err, known) {
-				d.Errorf("%s: store %d (%T) says %v, the first %v", name, i, store, err, wantErr)
+				d.Errorf("%s: store %d (%T) returns error %v, the first %v", name, i, store, err, wantErr)
 			}
 		}
-		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), asWhole); diff != "" {
-			d.Errorf("%s: store %d (%T) answers otherwise (-first +this):\n%s", name, i, store, diff)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), bytesEqual); diff != "" {
+			d.Errorf("%s: store %d (%T) returns another result (-first +this):\n%s", name, i, store, diff)
 		}
 	}
 }
 
-// something says that an operation came to something: rows found, a change made or rightly refused.
-func something(answer any, err error) bool {
+// hadEffect reports whether an operation had an effect: rows found, a change made, or an error that was expected.
+func hadEffect(answer any, err error) bool {
 	if err != nil || answer == nil {
 		return true
 	}
@@ -100,8 +100,8 @@ func something(answer any, err error) bool {
 	}
 }
 
-// plain leaves out what stores may differ in: ids of alerts, and when by its clock one was closed.
-func plain(answer any) any {
+// normalize removes what may differ between stores: ids of alerts, and the times at which they were closed.
+func normalize(answer any) any {
 	if alerts, ok := answer.([]kernel.Alert); ok {
 		for i := range alerts {
 			alerts[i].ID = 0
@@ -113,8 +113,8 @@ func plain(answer any) any {
 	return answer
 }
 
-// in makes an act of what is done in one transaction.
-func in[T any](fn func(kernel.Tx) (T, error)) act {
+// inTx returns an act that runs fn in a transaction.
+func inTx[T any](fn func(kernel.Tx) (T, error)) act {
 	return func(store kernel.Store) (any, error) {
 		var answer T
 		err := store.Update(ctx, func(tx kernel.Tx) (err error) {
@@ -141,58 +141,58 @@ func saves(fn func(kernel.Tx) (*kernel.Changes, error)) act {
 	}
 }
 
-func (d *differ) pick(of ...string) string { return of[d.rnd.IntN(len(of))] }
-func (d *differ) chance(percent int) bool  { return d.rnd.IntN(100) < percent }
-func (d *differ) time() time.Time          { return at(time.Duration(d.rnd.IntN(100)) * time.Second) }
-func (d *differ) agent() string            { return d.pick("http", "shell", "ftp") }
-func (d *differ) typ() string              { return d.pick("order", "import", "a") }
-func (d *differ) holder() string           { return d.pick("h1", "h2", "@n1", "@n2/x") }
-func (d *differ) request() string          { return d.pick("", "r1", "r2") }
-func (d *differ) limit() string {
+func (d *differential) pick(of ...string) string { return of[d.rnd.IntN(len(of))] }
+func (d *differential) chance(percent int) bool  { return d.rnd.IntN(100) < percent }
+func (d *differential) time() time.Time          { return at(time.Duration(d.rnd.IntN(100)) * time.Second) }
+func (d *differential) agent() string            { return d.pick("http", "shell", "ftp") }
+func (d *differential) typ() string              { return d.pick("order", "import", "a") }
+func (d *differential) holder() string           { return d.pick("h1", "h2", "@n1", "@n2/x") }
+func (d *differential) request() string          { return d.pick("", "r1", "r2") }
+func (d *differential) limit() string {
 	return d.pick("job:order", "job:http", "job:shell", "agent:order", "agent:http", "agent:shell", "ads-api", "mail")
 }
-func (d *differ) limitKey() kernel.LimitKey {
+func (d *differential) limitKey() kernel.LimitKey {
 	return kernel.LimitKey{Name: d.pick("ads-api", "mail"), Key: d.pick("", "a", "b")}
 }
-func (d *differ) needs() kernel.Needs {
+func (d *differential) needs() kernel.Needs {
 	return kernel.Needs(d.pick("", "", `[{"name":"ads-api","key":"a"}]`, `[{"name":"ads-api","key":"b","amount":2}]`, `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a"},{"name":"mail","key":"a"}]`))
 }
-func (d *differ) max() int { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
+func (d *differential) max() int { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
 
-// maybe is t or no time.
-func (d *differ) maybe(t time.Time) time.Time {
+// maybeTime returns t or the zero time.
+func (d *differential) maybeTime(t time.Time) time.Time {
 	if d.chance(40) {
 		return time.Time{}
 	}
 	return t
 }
 
-// some is one of the jobs made so far, or rarely one that is not there.
-func (d *differ) some() int {
+// someJob returns a job that was submitted, or rarely one that does not exist.
+func (d *differential) someJob() int {
 	if d.jobs == 0 || d.chance(3) {
 		return 9999
 	}
 	return d.rnd.IntN(d.jobs)
 }
 
-func (d *differ) someRefs() []kernel.StepRef {
+func (d *differential) someRefs() []kernel.StepRef {
 	var refs []kernel.StepRef
 	for range d.rnd.IntN(20) {
-		refs = append(refs, ref(d.some(), d.rnd.IntN(4)))
+		refs = append(refs, ref(d.someJob(), d.rnd.IntN(4)))
 	}
 	return refs
 }
 
-func (d *differ) someIDs() []perdure.JobID {
+func (d *differential) someIDs() []perdure.JobID {
 	var all []perdure.JobID
 	for range d.rnd.IntN(20) {
-		all = append(all, id(d.some()))
+		all = append(all, id(d.someJob()))
 	}
 	return all
 }
 
-// newJob is a submission with anything in it that a store might trip over.
-func (d *differ) newJob() kernel.NewJob {
+// newJob returns a submission with unusual values in all fields.
+func (d *differential) newJob() kernel.NewJob {
 	n := d.jobs
 	d.jobs++
 	nj := newJob(n, 0, typed(d.typ()), priority(d.rnd.IntN(10)), labelled("zone", d.pick("eu", "us", ""), "n", fmt.Sprint(n%3)))
@@ -204,27 +204,27 @@ func (d *differ) newJob() kernel.NewJob {
 	if d.chance(60) {
 		nj.Job.Input = bytes.Repeat([]byte("7"), 1+d.rnd.IntN(perdure.MaxInlineInput+500))
 	}
-	d.turnJob(nj.Job)
+	d.scrambleJob(nj.Job)
 	if d.chance(40) {
-		return d.waiting(nj)
+		return d.waitingSteps(nj)
 	}
 	for i := range 1 + d.rnd.IntN(4) {
 		st := &kernel.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
 		if d.chance(70) {
 			st.Desired, st.Phase, st.Turn, st.Agent, st.ReadyAt = perdure.Done, perdure.Ready, 1, d.agent(), d.time()
 		} else {
-			d.turnStep(st)
+			d.scrambleStep(st)
 		}
 		nj.Steps = append(nj.Steps, st)
 	}
 	return nj
 }
 
-// waiting gives a job steps as they are submitted, of which most wait for as many others in each job of the shape: a
-// store may know them by that.
-func (d *differ) waiting(nj kernel.NewJob) kernel.NewJob {
+// waitingSteps sets the steps of a job to the state in which they are submitted. Most wait for the same number of
+// neighbours in each job of the shape, so that a store may treat them as implicit rows.
+func (d *differential) waitingSteps(nj kernel.NewJob) kernel.NewJob {
 	nj.Job.Shape, nj.Shape = waits, []byte("waits")
-	neverSettled(nj.Job)
+	keepUnsettled(nj.Job)
 	for i := range 4 {
 		st := &kernel.Step{StepRef: kernel.StepRef{Job: nj.Job.ID, Index: i}, Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority,
 			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: i, UpdatedAt: nj.Job.CreatedAt}
@@ -240,51 +240,51 @@ func (d *differ) waiting(nj kernel.NewJob) kernel.NewJob {
 
 var waits = kernel.ShapeID{7}
 
-// neverSettled: a job that waits for its steps is not.
-func neverSettled(j *kernel.Job) {
+// keepUnsettled makes a job unsettled, because it has waiting steps.
+func keepUnsettled(j *kernel.Job) {
 	if j.Shape == waits && j.Phase == perdure.Settled {
 		j.Phase = perdure.Waiting
 	}
 }
 
-// turnJob gives a job any state at all.
-func (d *differ) turnJob(j *kernel.Job) {
+// scrambleJob sets a job to any state.
+func (d *differential) scrambleJob(j *kernel.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	j.Alerted = d.chance(30)
 	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
-	j.Permit = j.Permit && j.Phase != perdure.Settled // until rest: a store may look for holders among the unsettled
-	// None is running: a store may look for a job of which one is among what is out.
+	j.Permit = j.Permit && j.Phase != perdure.Settled // settled jobs hold no permit: stores may search only unsettled jobs for holders
+	// Running stays 0: a store may search the runs in flight for a job that has some.
 	j.Unsettled, j.Active = d.rnd.IntN(5), d.rnd.IntN(5)
-	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybe(d.time()), d.maybe(d.time()), d.time(), d.maybe(d.time())
+	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.time(), d.maybeTime(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
 }
 
-// turnStep gives a step any state at all, as the rules never would.
-func (d *differ) turnStep(s *kernel.Step) {
+// scrambleStep sets a step to any state, also those that the rules never produce.
+func (d *differential) scrambleStep(s *kernel.Step) {
 	s.Current, s.Desired, s.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	s.Skipped, s.Run, s.Direction, s.Was, s.Turn = d.chance(10), s.Run+int64(d.rnd.IntN(2)), perdure.Direction(d.rnd.IntN(2)), perdure.State(d.rnd.IntN(3)), d.rnd.IntN(4)
 	s.Agent, s.LockedBy, s.Request = d.agent(), d.holder(), d.request()
-	s.CompleteBy, s.LockedUntil, s.Heartbeat = d.maybe(d.time()), d.time(), time.Duration(d.rnd.IntN(3))*time.Second
-	s.Failures, s.Rung, s.Waits, s.Returns, s.AvailableAt = d.rnd.IntN(5), d.rnd.IntN(3), d.rnd.IntN(3), d.rnd.IntN(3), d.maybe(d.time())
+	s.CompleteBy, s.LockedUntil, s.Heartbeat = d.maybeTime(d.time()), d.time(), time.Duration(d.rnd.IntN(3))*time.Second
+	s.Failures, s.Rung, s.Waits, s.Returns, s.AvailableAt = d.rnd.IntN(5), d.rnd.IntN(3), d.rnd.IntN(3), d.rnd.IntN(3), d.maybeTime(d.time())
 	s.Outcome, s.ErrorCode, s.LastError, s.Progress = perdure.Outcome(d.rnd.IntN(6)), d.pick("", "503"), d.pick("", "no\nway"), d.pick("", `{"p": 1}`)
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
-	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybe(d.time()), d.maybe(d.time()), d.maybe(d.time()), d.time()
+	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.maybeTime(d.time()), d.time()
 	s.Needs = d.needs()
-	if s.Ageing = 0; s.Agent == agedAgent { // others have no settings
+	if s.Ageing = 0; s.Agent == agentWithSettings { // other agents have no settings
 		s.Ageing = []time.Duration{0, time.Second, time.Minute}[d.rnd.IntN(3)]
 	}
 }
 
-// agedAgent is the one that has settings.
-const agedAgent = "shell"
+// agentWithSettings is the only agent that has settings.
+const agentWithSettings = "shell"
 
 func putAgent(name string, ageing time.Duration) act {
-	return in(func(tx kernel.Tx) (any, error) {
+	return inTx(func(tx kernel.Tx) (any, error) {
 		return nil, tx.PutAgent(name, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
 	})
 }
 
-// A random edit is drawn once, into a row of its own, and put into each store's row from there.
+// A random edit is drawn once, into a row of its own, and then copied into the row of each store.
 
 func jobEdit(from *kernel.Job) func(*kernel.Job) {
 	return func(to *kernel.Job) {
@@ -293,7 +293,7 @@ func jobEdit(from *kernel.Job) func(*kernel.Job) {
 		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.Shape, to.CreatedAt =
 			fixed.ID, fixed.Key, fixed.Type, fixed.Priority, fixed.Labels, fixed.States, fixed.Hash, fixed.Shape, fixed.CreatedAt
 		to.Input, to.Apart = fixed.Input, fixed.Apart
-		neverSettled(to)
+		keepUnsettled(to)
 	}
 }
 
@@ -305,7 +305,7 @@ func stepEdit(from *kernel.Step) func(*kernel.Step) {
 	}
 }
 
-// alertAt is the id of a store's n-th alert from the newest.
+// alertAt returns the id of a store's n-th alert, counted from the newest.
 func alertAt(store kernel.Store, n int) (int64, error) {
 	alerts, err := store.Alerts(ctx, kernel.AlertFilter{Closed: true, Limit: n + 1})
 	if len(alerts) == 0 {
@@ -314,8 +314,8 @@ func alertAt(store kernel.Store, n int) (int64, error) {
 	return alerts[min(n, len(alerts)-1)].ID, err
 }
 
-// kinds is a random choice of the kinds of alert.
-func (d *differ) kinds() []perdure.AlertKind {
+// alertKinds returns a random choice of the kinds of alerts.
+func (d *differential) alertKinds() []perdure.AlertKind {
 	all := []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertNamed}
 	return slices.DeleteFunc(all, func(perdure.AlertKind) bool { return d.chance(50) })
 }

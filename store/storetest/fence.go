@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var fencing = []check{{"Fence", fence}, {"Cell", cell}}
+var fenceChecks = []check{{"Fence", fence}, {"Cell", cell}}
 
-// The fence only rises, with an alert that is no job's.
+// The fence only rises, and raises an alert that belongs to no job.
 func fence(s *suite) {
 	read := func() (f int64) {
 		s.Helper()
@@ -28,7 +28,7 @@ func fence(s *suite) {
 			now, err := tx.Fence()
 			s.must(err)
 			if now < to {
-				s.Errorf("raised to %d, and is %d", to, now)
+				s.Errorf("raised to %d, but is %d", to, now)
 			}
 		})
 		return a
@@ -41,7 +41,7 @@ func fence(s *suite) {
 		s.Errorf("raised: %d", got)
 	}
 	if roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n"}}); roll.Fence != 1_000_000_000_000 {
-		s.Errorf("at the roll call: %d", roll.Fence)
+		s.Errorf("returned by Attend: %d", roll.Fence)
 	}
 	alerts := s.alerts(kernel.AlertFilter{})
 	if len(alerts) == 1 {
@@ -57,7 +57,7 @@ func fence(s *suite) {
 		s.Errorf("got %v", err)
 	}
 	if got := read(); got != 1_000_000_000_000 {
-		s.Errorf("it is %d: it never falls, and what is rolled back has not raised it", got)
+		s.Errorf("fence is %d: lowered, or raised by a transaction that was rolled back", got)
 	}
 	if alerts := s.alerts(kernel.AlertFilter{}); len(alerts) != 2 {
 		s.Errorf("%d alerts", len(alerts))
@@ -68,7 +68,7 @@ func fence(s *suite) {
 	}
 }
 
-// A store gets the number of its cell once. Another number, and one that no cell can have, is refused, and nothing of
+// A store gets the number of its cell once. Another number, or one that no cell can have, is refused, and nothing of
 // that transaction is stored.
 func cell(s *suite) {
 	is := func(want int) {

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var finding = []check{
+var findChecks = []check{
 	{"Find/JobsByKey", findJobsByKey},
 	{"Find/JobByHash", findJobByHash},
 	{"Find/Ready", findReady},
@@ -30,20 +30,20 @@ var finding = []check{
 
 func findJobsByKey(s *suite) {
 	s.submit(newJob(1, 1, keyed("a")), newJob(2, 1, keyed("A")), newJob(3, 1), newJob(4, 1, keyed("b"), typed("other")))
-	s.changeJob(4, settleJob) // keys are unique over all types and all retained jobs
-	found(s, "by key", map[string]kernel.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
+	s.changeJob(4, settleJob) // keys are unique among all types and all stored jobs
+	checkTx(s, "by key", map[string]kernel.Keyed{"a": keyedJob(1), "A": keyedJob(2), "b": keyedJob(4)},
 		func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
 			return tx.JobsByKey([]string{"b", "a", "A", "c", "", "a"})
 		})
 }
 
-// keyedJob is what JobsByKey tells of job n.
+// keyedJob returns the result of JobsByKey for job n.
 func keyedJob(n int) kernel.Keyed {
 	j := newJob(n, 1).Job
 	return kernel.Keyed{ID: j.ID, Hash: j.Hash}
 }
 
-// The newest unsettled job without a key.
+// The newest unsettled job without a key is found.
 func findJobByHash(s *suite) {
 	hash := func(j *kernel.Job) { j.Hash = [32]byte{7} }
 	s.submit(newJob(1, 1, hash), newJob(2, 1, hash), newJob(3, 1, hash, keyed("k")), newJob(4, 1, hash), newJob(5, 1), newJob(6, 1, hash, typed("other")))
@@ -59,7 +59,7 @@ func findJobByHash(s *suite) {
 		s.equal("unknown", ok, false)
 	})
 	s.changeJob(2, settleJob)
-	s.changeJob(1, func(j *kernel.Job) { j.Phase = perdure.Parked }) // unsettled too
+	s.changeJob(1, func(j *kernel.Job) { j.Phase = perdure.Parked }) // parked is unsettled too
 	s.update(func(tx kernel.Tx) {
 		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
@@ -71,10 +71,10 @@ func findJobByHash(s *suite) {
 
 func (s *suite) ready(what, agent string, max int, full []string, want []kernel.StepRef) {
 	s.Helper()
-	found(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
+	checkTx(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
 }
 
-// What an agent may claim: ready and its own, the oldest job first, then by place.
+// Ready returns the ready steps of the agent: the oldest job first, then by index.
 func findReady(s *suite) {
 	s.submit(newJob(2, 3, typed("a")), newJob(1, 3, typed("b")), newJob(3, 3, typed("a")))
 	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Agent = "shell" })
@@ -86,7 +86,7 @@ func findReady(s *suite) {
 	s.ready("bounded", "http", 2, nil, refs(1, 0, 1, 2))
 	s.ready("none asked for", "http", 0, nil, nil)
 	s.ready("shell", "shell", 100, nil, refs(1, 1))
-	s.ready("nobody", "ftp", 100, nil, nil)
+	s.ready("no agent", "ftp", 100, nil, nil)
 }
 
 func findReadyByPriority(s *suite) {
@@ -98,8 +98,8 @@ func findReadyByPriority(s *suite) {
 	s.ready("bounded", "http", 3, nil, refs(2, 0, 5, 0, 3, 0))
 }
 
-// Of a type whose limit is full only the jobs go on that hold a permit; the others do not stand in
-// the way of anybody else (F029).
+// If the limit of a job type is full, only jobs that hold its permit are returned. The others do not hide steps of other
+// types (F029).
 func findReadyFull(s *suite) {
 	var c kernel.Changes
 	for i := range 300 {
@@ -120,19 +120,19 @@ func findReadyFull(s *suite) {
 	s.ready("all full", "http", 100, []string{"job:full", "job:free", "job:open"}, refs(401, 0, 401, 1, 400, 1))
 }
 
-// needing gives the steps of a new job needs.
-func needing(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
+// withNeeds sets the needs of all steps of a new job.
+func withNeeds(needs kernel.Needs, nj kernel.NewJob) kernel.NewJob {
 	for _, st := range nj.Steps {
 		st.Needs = needs
 	}
 	return nj
 }
 
-// account is the need of one permit of limit ads, with a key.
-func account(key string) kernel.Needs { return kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`) }
+// adsNeed is a need of one permit of limit ads, with a key.
+func adsNeed(key string) kernel.Needs { return kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`) }
 
 func laneOf(key string) kernel.LaneRef {
-	return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", account(key))}
+	return kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", adsNeed(key))}
 }
 
 // closeLane closes the lane of steps that need this key.
@@ -156,11 +156,11 @@ func (s *suite) openLanes(max int, keys ...string) (agents []string) {
 	return agents
 }
 
-// A lane that is closed is not searched until it is opened, and steps that become ready in it do not open it. Steps of
-// other lanes are found in their order, as if there were one lane (I12).
+// A closed lane is not searched until it is opened; a step that becomes ready in it does not open it. Steps of other
+// lanes are found in their order, as if there were one lane (I12).
 func findReadyOfLanes(s *suite) {
 	s.limit("ads", 9)
-	s.submit(needing(account("a"), newJob(1, 2)), needing(account("b"), newJob(2, 1)), newJob(3, 1), needing(account("a"), newJob(4, 1)), needing(account("c"), newJob(5, 1, priority(9))))
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(adsNeed("b"), newJob(2, 1)), newJob(3, 1), withNeeds(adsNeed("a"), newJob(4, 1)), withNeeds(adsNeed("c"), newJob(5, 1, priority(9))))
 	s.ready("all", "http", 9, nil, refs(5, 0, 1, 0, 1, 1, 2, 0, 3, 0, 4, 0))
 	s.ready("bounded", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
 	someClosed := func(want bool) {
@@ -173,50 +173,50 @@ func findReadyOfLanes(s *suite) {
 	s.closeLane("a")
 	someClosed(true)
 	s.ready("but a", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
-	s.submit(needing(account("a"), newJob(6, 1, priority(9))))
+	s.submit(withNeeds(adsNeed("a"), newJob(6, 1, priority(9))))
 	s.ready("still closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
 	s.closeLane("b")
-	found(s, "closed for", []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 9) })
-	found(s, "closed for, bounded", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
-	found(s, "closed for, on from there", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
+	checkTx(s, "closed for", []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 9) })
+	checkTx(s, "closed for, bounded", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
+	checkTx(s, "closed for, on from there", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
 		return tx.ClosedFor(kernel.LimitKey{Name: "ads", Key: "a"}, 9)
 	})
 	s.equal("opened", s.openLanes(0, "a", "b"), nil)
 	s.equal("opened", s.openLanes(9, "a", "none"), []string{"http"})
 	someClosed(true)
 	s.ready("but b", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
-	s.sound()
+	s.checkConsistent()
 
-	// What leaves a closed lane leaves it closed; what leaves an open one may leave it empty.
+	// Steps that leave a closed lane do not open it, and steps that leave an open lane may leave it empty.
 	for _, r := range refs(2, 0, 1, 0, 1, 1, 4, 0, 6, 0) {
 		s.changeStep(r, settle)
 	}
 	s.ready("b and a are empty", "http", 9, nil, refs(5, 0, 3, 0))
-	s.submit(needing(account("b"), newJob(7, 1)), needing(account("a"), newJob(8, 1)))
+	s.submit(withNeeds(adsNeed("b"), newJob(7, 1)), withNeeds(adsNeed("a"), newJob(8, 1)))
 	s.ready("b is closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0))
 	s.changeStep(ref(7, 0), settle)
 	s.equal("opened, and empty", s.openLanes(9, "b"), []string{"http"})
-	s.sound()
-	s.submit(needing(account("b"), newJob(17, 1)))
+	s.checkConsistent()
+	s.submit(withNeeds(adsNeed("b"), newJob(17, 1)))
 	s.closeLane("b")
-	s.closeLane("nobody's")
-	s.submit(needing(account("nobody's"), newJob(9, 1)))
+	s.closeLane("unused")
+	s.submit(withNeeds(adsNeed("unused"), newJob(9, 1)))
 	s.ready("an empty lane is not closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0))
 	s.equal("opened", s.openLanes(9, "b"), []string{"http"})
 	s.ready("all", "http", 9, nil, refs(5, 0, 3, 0, 8, 0, 9, 0, 17, 0))
-	s.sound()
+	s.checkConsistent()
 }
 
-// However many lanes there are, and however the steps are spread over them, as many are found as there are, in order.
+// All ready steps are found, in order, whatever the number of lanes and the distribution of steps over them.
 func findReadyOfManyLanes(s *suite) {
 	var c kernel.Changes
 	var want []kernel.StepRef
 	for i := range 300 {
-		key := fmt.Sprint(i) // 200 lanes with a step,
+		key := fmt.Sprint(i) // 200 lanes with one step each
 		if i%3 == 0 {
-			key = "large" // and one with a hundred
+			key = "large" // and one lane with a hundred
 		}
-		c.NewJobs = append(c.NewJobs, needing(account(key), newJob(i, 1)))
+		c.NewJobs = append(c.NewJobs, withNeeds(adsNeed(key), newJob(i, 1)))
 		want = append(want, ref(i, 0))
 	}
 	s.save(&c)
@@ -234,22 +234,22 @@ func findReadyOfManyLanes(s *suite) {
 	}
 	s.ready("one large lane, and a small one", "http", 90, nil, large[:90])
 	s.ready("all of them", "http", 101, nil, append(large, ref(299, 0)))
-	s.sound()
+	s.checkConsistent()
 }
 
-// One transaction that searches, dispatches and searches again finds all steps, each once and in order: also those that it
-// makes ready meanwhile, at the head of a lane, in its middle and behind all others. What it leaves, and lanes that are new,
-// are searched by the next one.
+// If one transaction searches, dispatches and searches again, it finds all steps, each once and in order: also those
+// that it makes ready in between, at the head of a lane, in its middle and at its end. The next transaction finds what
+// this one left, and new lanes.
 func findReadyOfLanesInOneTransaction(s *suite) {
-	lane := func(i int) kernel.Needs { // of ten steps, one is in a lane of its own, and the others are in three
+	lane := func(i int) kernel.Needs { // of every ten steps one has its own lane, and the others share three
 		if i%10 == 9 {
-			return account(fmt.Sprint("own", i))
+			return adsNeed(fmt.Sprint("own", i))
 		}
-		return account(fmt.Sprint("shared", i%3))
+		return adsNeed(fmt.Sprint("shared", i%3))
 	}
 	var c kernel.Changes
 	for i := 100; i < 200; i++ {
-		c.NewJobs = append(c.NewJobs, needing(lane(i), newJob(i, 1)))
+		c.NewJobs = append(c.NewJobs, withNeeds(lane(i), newJob(i, 1)))
 	}
 	s.save(&c)
 	s.update(func(tx kernel.Tx) {
@@ -258,7 +258,7 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 			refs, err := tx.Ready("http", max, nil)
 			s.must(err)
 			if len(refs) != want {
-				s.Errorf("%d steps are found, want %d", len(refs), want)
+				s.Errorf("found %d steps, want %d", len(refs), want)
 			}
 			ids := make([]perdure.JobID, len(refs))
 			for i := range refs {
@@ -276,8 +276,8 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 			found = append(found, refs...)
 		}
 		search(20, 20)
-		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{needing(lane(0), newJob(1, 1)), needing(lane(0), newJob(150, 1, func(j *kernel.Job) { j.ID[15]++ })),
-			needing(account("new"), newJob(301, 1)), needing(lane(0), newJob(300, 1))}}))
+		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{withNeeds(lane(0), newJob(1, 1)), withNeeds(lane(0), newJob(150, 1, func(j *kernel.Job) { j.ID[15]++ })),
+			withNeeds(adsNeed("new"), newJob(301, 1)), withNeeds(lane(0), newJob(300, 1))}}))
 		search(20, 20)
 		search(20, 20)
 		search(30, 30)
@@ -300,16 +300,17 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 		rest = append(rest, ref(i, 0))
 	}
 	s.ready("the rest", "http", 100, nil, append(rest, ref(300, 0), ref(301, 0)))
-	s.sound()
+	s.checkConsistent()
 }
 
-// Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number, and come in the order of
-// job and place: also if they are in different lanes, and the search takes fewer than there are (L5).
+// Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number. They are
+// returned in the order of job and index, also if they are in different lanes and the search returns fewer than there
+// are (L5).
 func findReadyOfLanesOfOneOrder(s *suite) {
 	same := func(n int) kernel.NewJob {
 		nj := newJob(1, 10, func(j *kernel.Job) { j.ID[15] = byte(n) })
 		for i, st := range nj.Steps {
-			st.Needs = account(fmt.Sprint(n, i))
+			st.Needs = adsNeed(fmt.Sprint(n, i))
 		}
 		return nj
 	}
@@ -325,7 +326,7 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 		for max := range len(want) + 2 {
 			s.ready(fmt.Sprint(max), "http", max, nil, want[:min(max, len(want))])
 		}
-		s.sound()
+		s.checkConsistent()
 	}
 	inOrder()
 	left, back := want[0], want[11]
@@ -337,9 +338,9 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 	want = slices.Insert(want, 10, back)
 	inOrder()
 
-	// One lane has the steps of several jobs, and its place is that of the first one that is left.
+	// One lane has the steps of several jobs. Its position is that of the first step that is left.
 	for n := range 4 {
-		s.submit(needing(account("shared"), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(20 - n) })), needing(account(fmt.Sprint("own", n)), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(40 - n) })))
+		s.submit(withNeeds(adsNeed("shared"), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(20 - n) })), withNeeds(adsNeed(fmt.Sprint("own", n)), newJob(1, 1, func(j *kernel.Job) { j.ID[15] = byte(40 - n) })))
 	}
 	for _, n := range []int{17, 18, 19, 20, 37, 38, 39, 40} {
 		want = append(want, kernel.StepRef{Job: perdure.JobID(slices.Concat(want[0].Job[:15], []byte{byte(n)}))})
@@ -350,14 +351,14 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 	inOrder()
 }
 
-// A limit that is full as a whole keeps its lanes from being searched, however many they are. A full type does, but for the
-// jobs that hold its permit.
+// The lanes of a limit that is full as a whole are not searched, however many there are. If the limit of a type is full,
+// only jobs that hold its permit are found.
 func findReadyOfFullLanes(s *suite) {
 	s.limit("ads", 1)
 	s.limit("job:order", 1)
 	both := kernel.Needs(`[{"name":"ads","key":"a"},{"name":"mail"}]`)
-	s.submit(needing(account("a"), newJob(1, 1)), needing(`[{"name":"mail"}]`, newJob(2, 1, permitted)), needing(both, newJob(3, 1, permitted)),
-		newJob(4, 1, permitted), needing(account("b"), newJob(5, 1, typed("import"))), newJob(6, 1))
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 1)), withNeeds(`[{"name":"mail"}]`, newJob(2, 1, permitted)), withNeeds(both, newJob(3, 1, permitted)),
+		newJob(4, 1, permitted), withNeeds(adsNeed("b"), newJob(5, 1, typed("import"))), newJob(6, 1))
 	s.ready("nothing is full", "http", 9, nil, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
 	s.ready("ads is full", "http", 9, []string{"ads"}, refs(2, 0, 4, 0, 6, 0))
 	s.ready("a limit that is not there", "http", 9, []string{"mail", "none"}, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
@@ -367,10 +368,10 @@ func findReadyOfFullLanes(s *suite) {
 	s.ready("the type and ads are full", "http", 9, []string{"job:order", "ads"}, refs(2, 0, 4, 0))
 	s.save(&kernel.Changes{CloseLanes: []kernel.ClosedLane{{LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", both)}, For: kernel.LimitKey{Name: "ads", Key: "a"}}}})
 	s.ready("the type is full, and a lane is closed", "http", 9, []string{"job:order"}, refs(2, 0, 4, 0, 5, 0))
-	s.sound()
+	s.checkConsistent()
 }
 
-// The head start of a priority is that which its agent had when the step became ready.
+// The head start of a priority is the one that the agent had when the step became ready.
 func findReadyAged(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(time.Hour)}))
@@ -382,14 +383,14 @@ func findReadyAged(s *suite) {
 	})
 	agents, err := s.store.ListAgents(ctx)
 	s.must(err)
-	s.equal("settings, for screens", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)})
+	s.equal("settings, from Reader", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)})
 	aged := func(ageing time.Duration, nj kernel.NewJob) kernel.NewJob {
 		for _, st := range nj.Steps {
 			st.Ageing = ageing
 		}
 		return nj
 	}
-	const ageing = 10 * time.Millisecond // ids are a millisecond apart
+	const ageing = 10 * time.Millisecond // ids are one millisecond apart
 	s.submit(
 		aged(ageing, newJob(1, 1, typed("a"), priority(0))), aged(ageing, newJob(85, 1, typed("a"), priority(9), permitted)), aged(ageing, newJob(95, 1, typed("b"), priority(9))),
 		aged(0, newJob(200, 1, typed("a"), priority(1), permitted)), aged(ageing, newJob(6, 1, typed("a"), priority(0), permitted)),
@@ -398,20 +399,20 @@ func findReadyAged(s *suite) {
 	s.ready("bounded", "http", 2, nil, refs(200, 0, 85, 0))
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("job:a", 9))) })
 	s.ready("of a type whose limit is full", "http", 100, []string{"job:a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
-	s.sound()
+	s.checkConsistent()
 }
 
-// The earliest first, each from its time on, not before.
+// Due steps are returned earliest first, each from its time on and not before.
 func findDue(s *suite) {
 	s.submit(newJob(1, 5), newJob(2, 2))
 	for r, t := range map[kernel.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(1, 2): 1, ref(2, 0): 2, ref(2, 1): 1} {
 		s.changeStep(r, waitUntil(at(t*time.Second)))
 	}
-	s.changeStep(ref(1, 3), waitUntil(time.Time{})) // for a neighbour
+	s.changeStep(ref(1, 3), waitUntil(time.Time{})) // waits for a neighbour, not for a time
 	s.changeStep(ref(1, 4), func(st *kernel.Step) { st.AvailableAt = at(time.Second) })
 	due := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "due", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(at(now), max) })
+		checkTx(s, "due", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(at(now), max) })
 	}
 	due(time.Minute, 100, refs(1, 1, 1, 2, 2, 1, 2, 0, 1, 0))
 	due(time.Minute, 2, refs(1, 1, 1, 2))
@@ -426,12 +427,12 @@ func findExpired(s *suite) {
 	for r, t := range map[kernel.StepRef]time.Duration{ref(1, 0): 3, ref(1, 1): 1, ref(2, 0): 1} {
 		s.changeStep(r, run("h", "", at(t*time.Second)))
 	}
-	s.changeStep(ref(1, 2), func(st *kernel.Step) { // the lock outlives the run
+	s.changeStep(ref(1, 2), func(st *kernel.Step) { // the lock is longer than the run
 		st.Phase, st.LockedUntil, st.AvailableAt = perdure.Waiting, at(0), at(0)
 	})
 	expired := func(now time.Duration, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "expired", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
+		checkTx(s, "expired", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
 	}
 	expired(time.Minute, 100, refs(1, 1, 2, 0, 1, 0))
 	expired(time.Minute, 1, refs(1, 1))
@@ -451,7 +452,7 @@ func findOverdue(s *suite) {
 		newJob(7, 1, by(1), settleJob))
 	overdue := func(now time.Duration, max int, want []perdure.JobID) {
 		s.Helper()
-		found(s, "overdue", want, func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(at(now), max) })
+		checkTx(s, "overdue", want, func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(at(now), max) })
 	}
 	overdue(time.Minute, 100, ids(2, 3, 1))
 	overdue(time.Minute, 1, ids(2))
@@ -461,7 +462,7 @@ func findOverdue(s *suite) {
 	overdue(time.Minute, 100, ids(3, 1))
 }
 
-// A claim that is repeated finds what it let out (F019).
+// A repeated claim finds the runs that it was granted (F019).
 func findHeldBy(s *suite) {
 	s.submit(newJob(2, 3), newJob(1, 3))
 	s.changeStep(ref(1, 0), run("h", "r2", at(time.Minute)))
@@ -473,26 +474,26 @@ func findHeldBy(s *suite) {
 	s.changeStep(ref(2, 2), run("other", "r1", at(time.Minute)))
 	held := func(holder, agent, request string, max int, want []kernel.StepRef) {
 		s.Helper()
-		found(s, "held", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
+		checkTx(s, "held", want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, max) })
 	}
 	held("h", "http", "r1", 10, refs(1, 1, 2, 1))
-	found(s, "granted", refs(1, 1, 2, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
-	found(s, "granted", refs(1, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
+	checkTx(s, "granted", refs(1, 1, 2, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 10) })
+	checkTx(s, "granted", refs(1, 1), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Granted("h", "http", "r1", 1) })
 	held("h", "http", "", 10, refs(1, 0, 1, 1, 2, 1))
 	held("h", "", "", 10, refs(1, 0, 1, 1, 2, 0, 2, 1))
 	held("h", "", "r1", 10, refs(1, 1, 2, 0, 2, 1))
 	held("h", "", "", 2, refs(1, 0, 1, 1))
 	held("h", "", "", 0, nil)
 	held("h", "http", "r3", 10, nil)
-	held("nobody", "", "", 10, nil)
+	held("unknown", "", "", 10, nil)
 }
 
 func findEmbeddedHolders(s *suite) {
-	found(s, "none", nil, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "none", nil, kernel.Tx.EmbeddedHolders)
 	s.submit(newJob(1, 6))
 	for i, holder := range []string{"@b/http", "@a", "host-1", "@b/http", "h@a", "@gone"} {
 		s.changeStep(ref(1, i), run(holder, "", at(time.Minute)))
 	}
 	s.changeStep(ref(1, 5), settle)
-	found(s, "holders", []string{"@a", "@b/http"}, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "holders", []string{"@a", "@b/http"}, kernel.Tx.EmbeddedHolders)
 }

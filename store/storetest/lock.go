@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var locking = []check{
+var lockChecks = []check{
 	{"Lock/Jobs", lockJobs},
 	{"Lock/Steps", lockSteps},
 	{"Lock/Shapes", lockShapes},
@@ -16,43 +16,43 @@ var locking = []check{
 	{"Lock/Now", lockNow},
 }
 
-// Jobs come in the order of their ids, however they were asked for, each once.
+// Jobs are returned in the order of their ids, each once, whatever the order of the request.
 func lockJobs(s *suite) {
 	s.submit(newJob(3, 1), newJob(1, 1), newJob(2, 1))
 	for what, lock := range map[string]func(kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error){
 		"LockJobs":    func(tx kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error) { return tx.LockJobs },
 		"TryLockJobs": func(tx kernel.Tx) func([]perdure.JobID) ([]*kernel.Job, error) { return tx.TryLockJobs },
 	} {
-		found(s, what, []*kernel.Job{newJob(1, 1).Job, newJob(2, 1).Job, newJob(3, 1).Job}, func(tx kernel.Tx) ([]*kernel.Job, error) {
+		checkTx(s, what, []*kernel.Job{newJob(1, 1).Job, newJob(2, 1).Job, newJob(3, 1).Job}, func(tx kernel.Tx) ([]*kernel.Job, error) {
 			return lock(tx)(ids(3, 1, 9, 2, 1))
 		})
-		found(s, what+" of nothing", nil, func(tx kernel.Tx) ([]*kernel.Job, error) { return lock(tx)(nil) })
+		checkTx(s, what+" of nothing", nil, func(tx kernel.Tx) ([]*kernel.Job, error) { return lock(tx)(nil) })
 	}
 }
 
-// Steps come in the order of job and index, each once.
+// Steps are returned in the order of job and index, each once.
 func lockSteps(s *suite) {
 	one, two := newJob(1, 12), newJob(2, 2)
 	s.submit(one, two)
 	want := []*kernel.Step{one.Steps[0], one.Steps[2], one.Steps[10], two.Steps[1]}
-	found(s, "steps", want, func(tx kernel.Tx) ([]*kernel.Step, error) {
+	checkTx(s, "steps", want, func(tx kernel.Tx) ([]*kernel.Step, error) {
 		return tx.Steps(refs(2, 1, 1, 10, 1, 2, 3, 0, 1, 99, 1, 0, 1, 2))
 	})
-	found(s, "no steps", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(nil) })
-	found(s, "steps of a job", one.Steps, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(1)) })
-	found(s, "steps of no job", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(9)) })
+	checkTx(s, "no steps", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(nil) })
+	checkTx(s, "steps of a job", one.Steps, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(1)) })
+	checkTx(s, "steps of no job", nil, func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(9)) })
 }
 
 func lockShapes(s *suite) {
 	one, two := newJob(1, 1), newJob(2, 1)
 	s.submit(one, two)
-	found(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
+	checkTx(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, two.Job.Shape: two.Shape},
 		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
 			return tx.Shapes([]kernel.ShapeID{two.Job.Shape, {9, 9}, one.Job.Shape})
 		})
 }
 
-// A limit takes hold at once, and is there until it is deleted.
+// A limit takes effect at once, and exists until it is deleted.
 func lockLimits(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("job:order", 3)))
@@ -60,11 +60,11 @@ func lockLimits(s *suite) {
 		s.must(tx.PutLimit(atMost("agent:Ü", 0)))
 	})
 	want := []kernel.Limit{atMost("agent:http", 5), atMost("job:order", 3)}
-	found(s, "locked", want, func(tx kernel.Tx) ([]kernel.Limit, error) {
+	checkTx(s, "locked", want, func(tx kernel.Tx) ([]kernel.Limit, error) {
 		return tx.LockLimits([]string{"job:order", "agent:none", "agent:http", "job:order"})
 	})
 	all := []kernel.Limit{atMost("agent:http", 5), atMost("agent:Ü", 0), atMost("job:order", 3)}
-	found(s, "all", all, kernel.Tx.Limits)
+	checkTx(s, "all", all, kernel.Tx.Limits)
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("job:order", 0)))
 		had, err := tx.DeleteLimit("agent:http")
@@ -88,12 +88,12 @@ func lockLimitsCount(s *suite) {
 		s.must(tx.PutLimit(atMost("agent:ftp", 10)))
 	})
 	s.changeStep(ref(2, 1), run("h1", "", at(time.Minute)))
-	s.changeStep(ref(1, 0), run("h2", "", at(0))) // also past its lock, until somebody has looked
+	s.changeStep(ref(1, 0), run("h2", "", at(0))) // a run holds its permit after the end of its lock, until it is expired
 	s.changeStep(ref(1, 1), func(st *kernel.Step) { run("h1", "", at(time.Minute))(st); st.Agent = "ftp" })
 	s.changeStep(ref(2, 2), settle)
 	count := func(job, http, ftp int) {
 		s.Helper()
-		found(s, "used", []kernel.Limit{
+		checkTx(s, "used", []kernel.Limit{
 			used(atMost("agent:ftp", 10), ftp), used(atMost("agent:http", 10), http), used(atMost("job:order", 1), job),
 		}, func(tx kernel.Tx) ([]kernel.Limit, error) {
 			return tx.LockLimits([]string{"agent:ftp", "agent:http", "job:order"})
@@ -103,9 +103,9 @@ func lockLimitsCount(s *suite) {
 	s.use("job:order", 10, 2, kernel.LimitHolder{Job: id(1), Amount: 1}, kernel.LimitHolder{Job: id(2), Amount: 1})
 	s.use("job:order", 1, 2, kernel.LimitHolder{Job: id(1), Amount: 1})
 	s.use("job:order", 0, 2)
-	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // not limited, and counted all the same
+	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // the limit is not set, and its permits are counted all the same
 	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1, Amount: 1})
-	s.use("agent:nobody", 10, 0)
+	s.use("agent:unused", 10, 0)
 	s.use("neither", 10, 0)
 
 	s.changeStep(ref(1, 0), settle)
@@ -121,7 +121,7 @@ func (s *suite) use(name string, max, used int, holders ...kernel.LimitHolder) {
 	s.equal(name+" holders", got, holders)
 }
 
-// The clock goes on, in UTC and to the microsecond, and is the same for all who ask the store.
+// The clock goes forward, in UTC and to the microsecond, and all users of the store read the same clock.
 func lockNow(s *suite) {
 	var last time.Time
 	later := func(what string, t time.Time) {
@@ -144,6 +144,6 @@ func lockNow(s *suite) {
 		later("reader", t)
 	}
 	if d := time.Since(last).Abs(); d > time.Hour {
-		s.Errorf("the store's clock is %v away from ours", d)
+		s.Errorf("the store's clock is off by %v", d)
 	}
 }

@@ -10,30 +10,30 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's own SubmitTx does, in a
-// transaction that is committed.
+// Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's SubmitTx does, in a
+// transaction that commits.
 func Mail(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
-	for name, run := range map[string]func(*boxed){"InOrder": inOrder, "TakenAndClosed": takenAndClosed, "RolledBack": boxRolledBack,
-		"Forgotten": forgotten, "Keys": boxKeys, "Bounded": boxBounded, "Waiting": boxWaiting} {
+	for name, run := range map[string]func(*mailSuite){"InOrder": mailInOrder, "TakenAndClosed": mailTakenAndClosed, "RolledBack": mailRolledBack,
+		"Forgotten": mailForgotten, "Keys": mailKeys, "Bounded": mailBounded, "Waiting": mailWaiting} {
 		t.Run(name, func(t *testing.T) {
 			store, post := open(t)
-			run(&boxed{suite: &suite{T: t, store: store}, post: post})
+			run(&mailSuite{suite: &suite{T: t, store: store}, post: post})
 		})
 	}
 }
 
-type boxed struct {
+type mailSuite struct {
 	*suite
 	post func(*kernel.Plan) (perdure.Submitted, error)
 }
 
-// plan is one as far as a mailbox looks at it.
-func (b *boxed) plan(key string, size int) *kernel.Plan {
+// plan returns a plan with the fields that a mailbox uses.
+func (b *mailSuite) plan(key string, size int) *kernel.Plan {
 	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{1, byte(len(key))},
 		Definition: &kernel.Definition{Type: "t", Key: key, Input: fmt.Appendf(nil, `"%0*d"`, size, 0)}}
 }
 
-func (b *boxed) put(key string, size int) perdure.JobID {
+func (b *mailSuite) put(key string, size int) perdure.JobID {
 	b.Helper()
 	did, err := b.post(b.plan(key, size))
 	b.must(err)
@@ -43,7 +43,7 @@ func (b *boxed) put(key string, size int) perdure.JobID {
 	return did.ID
 }
 
-func (b *boxed) there(max, bytes int) (ids []perdure.JobID) {
+func (b *mailSuite) there(max, bytes int) (ids []perdure.JobID) {
 	b.Helper()
 	mail, err := b.store.Mail(ctx, max, bytes)
 	b.must(err)
@@ -53,7 +53,7 @@ func (b *boxed) there(max, bytes int) (ids []perdure.JobID) {
 	return ids
 }
 
-func (b *boxed) close(closed ...kernel.ClosedMail) {
+func (b *mailSuite) close(closed ...kernel.ClosedMail) {
 	b.Helper()
 	b.update(func(tx kernel.Tx) {
 		var ids []kernel.MailID
@@ -67,17 +67,18 @@ func (b *boxed) close(closed ...kernel.ClosedMail) {
 	})
 }
 
-// asMade closes the submission of a job as the one that was made, asRefused as one that was refused.
-func asMade(of, job perdure.JobID) kernel.ClosedMail {
+// closedAsJob closes the submission of a job as applied; closedAsRefused closes one as refused.
+func closedAsJob(of, job perdure.JobID) kernel.ClosedMail {
 	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Job: job}
 }
 
-func asRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
+func closedAsRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
 	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: why}
 }
 
-// What lies there is read in the order in which it came, up to a number and a size; the first at any size.
-func inOrder(b *boxed) {
+// Waiting mails are read in the order in which they were sent, up to a number and a size. The first is read whatever its
+// size.
+func mailInOrder(b *mailSuite) {
 	b.equal("nothing", b.there(9, 1), nil)
 	one, two, three := b.put("k", 1000), b.put("", 10), b.put("", 10)
 	b.equal("all", b.there(9, 1<<20), []perdure.JobID{one, two, three})
@@ -90,8 +91,8 @@ func inOrder(b *boxed) {
 	b.equal("as it came", mail, []kernel.Mail{want})
 }
 
-// What is taken and closed lies there no more, cannot be taken again, and says what became of it.
-func takenAndClosed(b *boxed) {
+// A mail that was taken and closed does not wait any more, cannot be taken again, and has its outcome.
+func mailTakenAndClosed(b *mailSuite) {
 	made, refused := b.put("a", 1), b.put("b", 1)
 	open, err := b.store.Submission(ctx, made)
 	b.must(err)
@@ -99,9 +100,9 @@ func takenAndClosed(b *boxed) {
 		b.Errorf("%+v", open)
 	}
 	why := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
-	b.close(asMade(made, id(7)), asRefused(refused, why))
+	b.close(closedAsJob(made, id(7)), closedAsRefused(refused, why))
 	b.equal("nothing lies there", b.there(9, 1<<20), nil)
-	found(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
+	checkTx(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
 		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(made), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: made, ID: "other"}})
 	})
 	taken, err := b.store.Submission(ctx, made)
@@ -121,14 +122,14 @@ func takenAndClosed(b *boxed) {
 	}
 }
 
-// A transaction that fails leaves it where it was.
-func boxRolledBack(b *boxed) {
+// A transaction that fails leaves the mail waiting.
+func mailRolledBack(b *mailSuite) {
 	one := b.put("k", 1)
 	err := b.store.Update(ctx, func(tx kernel.Tx) error {
 		taken, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(one)})
 		b.must(err)
 		b.equal("taken", taken, []kernel.MailID{kernel.SubmissionOf(one)})
-		b.must(tx.CloseMail([]kernel.ClosedMail{asMade(one, one)}))
+		b.must(tx.CloseMail([]kernel.ClosedMail{closedAsJob(one, one)}))
 		return errOops
 	})
 	if !errors.Is(err, errOops) {
@@ -137,10 +138,10 @@ func boxRolledBack(b *boxed) {
 	b.equal("it lies there", b.there(9, 1), []perdure.JobID{one})
 }
 
-// Only what is closed is forgotten, the refused later than the taken.
-func forgotten(b *boxed) {
+// Only closed mail is deleted; refused mail is kept longer than applied mail.
+func mailForgotten(b *mailSuite) {
 	open, taken, refused := b.put("", 1), b.put("", 1), b.put("", 1)
-	b.close(asMade(taken, taken), asRefused(refused, kernel.RefusalJSON(errOops)))
+	b.close(closedAsJob(taken, taken), closedAsRefused(refused, kernel.RefusalJSON(errOops)))
 	ago, soon := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
 	for _, c := range []struct {
 		taken, refused time.Time
@@ -153,12 +154,12 @@ func forgotten(b *boxed) {
 	b.equal("it lies there", b.there(9, 1), []perdure.JobID{open})
 }
 
-// A key that lies in the inbox is found as one that a job has; of a job and a submission the job comes first.
-func boxKeys(b *boxed) {
+// The key of a waiting submission is found like that of a job. If both exist, the job is returned.
+func mailKeys(b *mailSuite) {
 	one := b.put("k", 1)
 	keyOf := func(want kernel.Keyed) {
 		b.Helper()
-		found(b.suite, "key", map[string]kernel.Keyed{"k": want}, func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
+		checkTx(b.suite, "key", map[string]kernel.Keyed{"k": want}, func(tx kernel.Tx) (map[string]kernel.Keyed, error) {
 			return tx.JobsByKey([]string{"k", "other"})
 		})
 		ids, err := b.store.FindJobs(ctx, "k", 2)
@@ -168,23 +169,23 @@ func boxKeys(b *boxed) {
 	keyOf(kernel.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
 	b.submit(newJob(3, 1, keyed("k")))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
-	b.close(asMade(one, id(3)))
+	b.close(closedAsJob(one, id(3)))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
-	// What is kept of a submission whose job is gone takes no key.
+	// A closed submission whose job was deleted does not reserve its key.
 	gone := b.put("gone", 1)
-	b.close(asMade(gone, gone))
+	b.close(closedAsJob(gone, gone))
 	again := b.put("gone", 1)
 	if again == gone {
 		b.Errorf("%s", again)
 	}
-	// Nor does one that was refused.
-	b.close(asRefused(again, kernel.RefusalJSON(errOops)))
+	// A refused submission does not reserve its key.
+	b.close(closedAsRefused(again, kernel.RefusalJSON(errOops)))
 	b.put("gone", 1)
 }
 
-// As many mails wait as may, and one more is refused; what is closed makes room. A smaller number drives nobody out. The
-// bound on submissions is another one, and holds, too.
-func boxBounded(b *boxed) {
+// As many mails may wait as the bound says; one more is refused, and closing one makes room. A lower bound does not
+// remove mails. The separate bound on submissions holds as well.
+func mailBounded(b *mailSuite) {
 	limit := func(max int) {
 		b.Helper()
 		b.update(func(tx kernel.Tx) { b.must(tx.SetMaxMail(max)) })
@@ -199,26 +200,26 @@ func boxBounded(b *boxed) {
 	one, two := b.put("k", 1), b.put("", 1)
 	full()
 	if did, err := b.post(b.plan("k", 1)); err != nil || did.Created || did.ID != one {
-		b.Errorf("a key that is known: %+v, %v", did, err)
+		b.Errorf("a key that exists: %+v, %v", did, err)
 	}
 	b.equal("nothing came of it", b.there(9, 1<<20), []perdure.JobID{one, two})
-	b.close(asMade(one, one))
+	b.close(closedAsJob(one, one))
 	three := b.put("", 1)
 	full()
 	limit(1)
 	full()
 	b.equal("both wait", b.there(9, 1<<20), []perdure.JobID{two, three})
-	b.close(asMade(two, two))
+	b.close(closedAsJob(two, two))
 	full()
-	b.close(asRefused(three, kernel.RefusalJSON(errOops)))
+	b.close(closedAsRefused(three, kernel.RefusalJSON(errOops)))
 	b.put("", 1)
 	full()
 	limit(kernel.DefaultMaxMail)
 	b.put("", 1)
 }
 
-// What waits is counted, up to the bound, and the oldest has an age. The rows that are closed do not count.
-func boxWaiting(b *boxed) {
+// Waiting mails are counted, up to the bound, and the oldest has an age. Closed mails are not counted.
+func mailWaiting(b *mailSuite) {
 	waiting := func(want int) time.Duration {
 		b.Helper()
 		w, err := b.store.MailWaiting(ctx)
@@ -234,8 +235,8 @@ func boxWaiting(b *boxed) {
 	}
 	b.update(func(tx kernel.Tx) { b.must(tx.SetMaxMail(1)) })
 	waiting(1)
-	b.close(asMade(one, one))
+	b.close(closedAsJob(one, one))
 	waiting(1)
-	b.close(asMade(two, two))
+	b.close(closedAsJob(two, two))
 	b.equal("nothing is old", waiting(0), time.Duration(0))
 }

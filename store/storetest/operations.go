@@ -11,14 +11,14 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// operation is a kind of thing that Differential does: make draws the chance, once for all stores.
+// operation is a kind of operation of Differential. make draws its random values, once for all stores.
 type operation struct {
 	name string
-	make func(*differ) act
+	make func(*differential) act
 }
 
 var operations = []operation{
-	{"submit", func(d *differ) act {
+	{"submit", func(d *differential) act {
 		var jobs []kernel.NewJob
 		for range 1 + d.rnd.IntN(3) {
 			jobs = append(jobs, d.newJob())
@@ -28,8 +28,8 @@ var operations = []operation{
 			return &kernel.Changes{NewJobs: jobs}, err
 		})
 	}},
-	{"submit a key that is taken", func(d *differ) act {
-		n := d.some()
+	{"submit a key that is taken", func(d *differential) act {
+		n := d.someJob()
 		nj := newJob(10_000+n, 1)
 		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			jobs, err := tx.LockJobs(ids(n))
@@ -40,12 +40,12 @@ var operations = []operation{
 			return &kernel.Changes{NewJobs: []kernel.NewJob{nj}}, nil
 		})
 	}},
-	{"change", func(d *differ) act {
+	{"change", func(d *differential) act {
 		var all, wanted = d.someIDs(), d.someRefs()
 		var job kernel.Job
 		var step kernel.Step
-		d.turnJob(&job)
-		d.turnStep(&step)
+		d.scrambleJob(&job)
+		d.scrambleStep(&step)
 		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			jobs, err := tx.LockJobs(all)
 			if err != nil {
@@ -62,8 +62,8 @@ var operations = []operation{
 			return &c, err
 		})
 	}},
-	{"change a stale step", func(d *differ) act {
-		r := ref(d.some(), 0)
+	{"change a stale step", func(d *differential) act {
+		r := ref(d.someJob(), 0)
 		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			steps, err := tx.Steps([]kernel.StepRef{r})
 			c := &kernel.Changes{Alerts: []kernel.Alert{{Job: r.Job, Kind: perdure.AlertNamed, RaisedAt: at(0)}}}
@@ -74,8 +74,8 @@ var operations = []operation{
 			return c, err
 		})
 	}},
-	{"roll back", func(d *differ) act {
-		nj, r := d.newJob(), ref(d.some(), 0)
+	{"roll back", func(d *differential) act {
+		nj, r := d.newJob(), ref(d.someJob(), 0)
 		d.jobs--
 		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
 			c := &kernel.Changes{NewJobs: []kernel.NewJob{nj}, History: []kernel.Entry{{Job: r.Job, At: at(0), Event: "x"}}}
@@ -92,7 +92,7 @@ var operations = []operation{
 			return nil, err
 		})
 	}},
-	{"write payloads", func(d *differ) act {
+	{"write payloads", func(d *differential) act {
 		var c kernel.Changes
 		for _, r := range d.someRefs() {
 			ch := kernel.PayloadChange{StepRef: r, SetInput: d.chance(60), SetOutput: d.chance(60)}
@@ -118,28 +118,28 @@ var operations = []operation{
 			return &there, nil
 		})
 	}},
-	{"raise alerts", func(d *differ) act {
+	{"raise alerts", func(d *differential) act {
 		var c kernel.Changes
-		for _, k := range d.kinds() {
-			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
+		for _, k := range d.alertKinds() {
+			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
-	{"close alerts", func(d *differ) act {
+	{"close alerts", func(d *differential) act {
 		var c kernel.Changes
 		for range 1 + d.rnd.IntN(3) {
-			c.CloseAlerts = append(c.CloseAlerts, kernel.CloseAlerts{Job: id(d.some()), Step: d.pick("", "s0", "s1"), Kinds: d.kinds(), By: d.pick("", "anna")})
+			c.CloseAlerts = append(c.CloseAlerts, kernel.CloseAlerts{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kinds: d.alertKinds(), By: d.pick("", "anna")})
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
-	{"close an alert", func(d *differ) act {
+	{"close an alert", func(d *differential) act {
 		n, when := d.rnd.IntN(20), d.time()
 		return func(store kernel.Store) (any, error) {
 			id, err := alertAt(store, n)
 			if err != nil {
 				return nil, err
 			}
-			return in(func(tx kernel.Tx) ([]kernel.Alert, error) {
+			return inTx(func(tx kernel.Tx) ([]kernel.Alert, error) {
 				if err := tx.CloseAlert(id, "bert", when); err != nil {
 					return nil, err
 				}
@@ -151,36 +151,36 @@ var operations = []operation{
 			})(store)
 		}
 	}},
-	{"write history", func(d *differ) act {
+	{"write history", func(d *differential) act {
 		var c kernel.Changes
 		for range 1 + d.rnd.IntN(3) {
-			c.History = append(c.History, kernel.Entry{Job: id(d.some()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
+			c.History = append(c.History, kernel.Entry{Job: id(d.someJob()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
-	{"put a limit", func(d *differ) act {
+	{"put a limit", func(d *differential) act {
 		l := kernel.Limit{Name: d.limit(), Max: d.rnd.IntN(6) - 1, PerKey: d.rnd.IntN(4) - 1}
-		return in(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(l) })
+		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.PutLimit(l) })
 	}},
-	{"put an agent", func(d *differ) act {
-		return putAgent(agedAgent, time.Duration(1+d.rnd.IntN(3))*time.Second)
+	{"put an agent", func(d *differential) act {
+		return putAgent(agentWithSettings, time.Duration(1+d.rnd.IntN(3))*time.Second)
 	}},
-	{"read the agents", func(d *differ) act {
-		return in(func(tx kernel.Tx) (map[string]perdure.AgentSettings, error) { return tx.Agents() })
+	{"read the agents", func(d *differential) act {
+		return inTx(func(tx kernel.Tx) (map[string]perdure.AgentSettings, error) { return tx.Agents() })
 	}},
-	{"delete a limit", func(d *differ) act {
+	{"delete a limit", func(d *differential) act {
 		name := d.limit()
-		return in(func(tx kernel.Tx) (bool, error) { return tx.DeleteLimit(name) })
+		return inTx(func(tx kernel.Tx) (bool, error) { return tx.DeleteLimit(name) })
 	}},
-	{"LockJobs", func(d *differ) act {
+	{"LockJobs", func(d *differential) act {
 		all := d.someIDs()
-		return in(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.LockJobs(all) })
+		return inTx(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.LockJobs(all) })
 	}},
-	{"TryLockJobs", func(d *differ) act {
+	{"TryLockJobs", func(d *differential) act {
 		all := d.someIDs()
-		return in(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.TryLockJobs(all) })
+		return inTx(func(tx kernel.Tx) ([]*kernel.Job, error) { return tx.TryLockJobs(all) })
 	}},
-	{"close lanes", func(d *differ) act {
+	{"close lanes", func(d *differential) act {
 		c := kernel.Changes{CloseLanes: make([]kernel.ClosedLane, 1+d.rnd.IntN(10))}
 		for i := range c.CloseLanes {
 			c.CloseLanes[i] = kernel.ClosedLane{LaneRef: kernel.LaneRef{Agent: d.agent(), Lane: kernel.LaneOf(d.typ(), `[{"name":"ads-api","key":"a"}]`)}, For: d.limitKey()}
@@ -190,50 +190,50 @@ var operations = []operation{
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
-	{"OpenLanes", func(d *differ) act {
+	{"OpenLanes", func(d *differential) act {
 		keys, most := []kernel.LimitKey{d.limitKey()}, d.max()
 		if other := d.limitKey(); other != keys[0] {
 			keys = append(keys, other)
 		}
-		return in(func(tx kernel.Tx) ([]string, error) { return tx.OpenLanes(keys, most) })
+		return inTx(func(tx kernel.Tx) ([]string, error) { return tx.OpenLanes(keys, most) })
 	}},
-	{"ClosedFor", func(d *differ) act {
+	{"ClosedFor", func(d *differential) act {
 		after, most := d.limitKey(), d.max()
 		if d.chance(70) {
 			after = kernel.LimitKey{}
 		}
-		return in(func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(after, most) })
+		return inTx(func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(after, most) })
 	}},
-	{"KeyUse", func(d *differ) act {
+	{"KeyUse", func(d *differential) act {
 		keys := []kernel.LimitKey{d.limitKey(), d.limitKey()}
-		return in(func(tx kernel.Tx) ([]int, error) {
+		return inTx(func(tx kernel.Tx) ([]int, error) {
 			found, err := tx.KeyUse(keys)
 			return []int{found[keys[0]], found[keys[1]]}, err
 		})
 	}},
-	{"LockLimits", func(d *differ) act {
+	{"LockLimits", func(d *differential) act {
 		names := []string{d.limit(), d.limit(), d.limit()}
-		return in(func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits(names) })
+		return inTx(func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits(names) })
 	}},
-	{"Steps", func(d *differ) act {
+	{"Steps", func(d *differential) act {
 		wanted := d.someRefs()
-		return in(func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(wanted) })
+		return inTx(func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.Steps(wanted) })
 	}},
-	{"StepsOf", func(d *differ) act {
-		n := d.some()
-		return in(func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(n)) })
+	{"StepsOf", func(d *differential) act {
+		n := d.someJob()
+		return inTx(func(tx kernel.Tx) ([]*kernel.Step, error) { return tx.StepsOf(id(n)) })
 	}},
-	{"Payloads", func(d *differ) act {
+	{"Payloads", func(d *differential) act {
 		wanted, most := d.someRefs(), d.rnd.IntN(50)
-		return in(func(tx kernel.Tx) ([]kernel.Payload, error) { return tx.Payloads(wanted, most) })
+		return inTx(func(tx kernel.Tx) ([]kernel.Payload, error) { return tx.Payloads(wanted, most) })
 	}},
-	{"Shapes", func(d *differ) act {
+	{"Shapes", func(d *differential) act {
 		all := []kernel.ShapeID{{byte(d.rnd.IntN(6))}, {byte(d.rnd.IntN(6))}}
-		return in(func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) { return tx.Shapes(all) })
+		return inTx(func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) { return tx.Shapes(all) })
 	}},
-	{"Inputs", func(d *differ) act {
+	{"Inputs", func(d *differential) act {
 		all := d.someIDs()
-		return in(func(tx kernel.Tx) (map[perdure.JobID]json.RawMessage, error) {
+		return inTx(func(tx kernel.Tx) (map[perdure.JobID]json.RawMessage, error) {
 			jobs, err := tx.LockJobs(all)
 			if err != nil {
 				return nil, err
@@ -247,19 +247,19 @@ var operations = []operation{
 			return tx.Inputs(apart)
 		})
 	}},
-	{"JobsByKey", func(d *differ) act {
-		wanted := []string{fmt.Sprintf("key-%d", d.some()), fmt.Sprintf("key-%d", d.some()), "none"}
-		return in(func(tx kernel.Tx) (map[string]kernel.Keyed, error) { return tx.JobsByKey(wanted) })
+	{"JobsByKey", func(d *differential) act {
+		wanted := []string{fmt.Sprintf("key-%d", d.someJob()), fmt.Sprintf("key-%d", d.someJob()), "none"}
+		return inTx(func(tx kernel.Tx) (map[string]kernel.Keyed, error) { return tx.JobsByKey(wanted) })
 	}},
-	{"JobByHash", func(d *differ) act {
+	{"JobByHash", func(d *differential) act {
 		typ, hash := d.typ(), [32]byte{byte(d.rnd.IntN(5))}
-		return in(func(tx kernel.Tx) (perdure.JobID, error) {
+		return inTx(func(tx kernel.Tx) (perdure.JobID, error) {
 			id, _, err := tx.JobByHash(typ, hash)
 			return id, err
 		})
 	}},
-	{"Limits", func(*differ) act { return in(kernel.Tx.Limits) }},
-	{"Ready", func(d *differ) act {
+	{"Limits", func(*differential) act { return inTx(kernel.Tx.Limits) }},
+	{"Ready", func(d *differential) act {
 		agent, most := d.agent(), d.max()
 		var full []string
 		for _, typ := range []string{"order", "import", "a"} {
@@ -272,59 +272,59 @@ var operations = []operation{
 				full = append(full, name)
 			}
 		}
-		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, most, full) })
+		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, most, full) })
 	}},
-	{"Due", func(d *differ) act {
+	{"Due", func(d *differential) act {
 		now, most := d.time(), d.max()
-		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(now, most) })
+		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Due(now, most) })
 	}},
-	{"Expired", func(d *differ) act {
+	{"Expired", func(d *differential) act {
 		now, most := d.time(), d.max()
-		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(now, most) })
+		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(now, most) })
 	}},
-	{"Overdue", func(d *differ) act {
+	{"Overdue", func(d *differential) act {
 		now, most := d.time(), d.max()
-		return in(func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(now, most) })
+		return inTx(func(tx kernel.Tx) ([]perdure.JobID, error) { return tx.Overdue(now, most) })
 	}},
-	{"HeldBy", func(d *differ) act {
+	{"HeldBy", func(d *differential) act {
 		holder, agent, request, most := d.holder(), d.pick("", "", d.agent()), d.pick("", d.request()), d.max()
-		return in(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
+		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy(holder, agent, request, most) })
 	}},
-	{"EmbeddedHolders", func(*differ) act { return in(kernel.Tx.EmbeddedHolders) }},
-	{"Shape", func(d *differ) act {
+	{"EmbeddedHolders", func(*differential) act { return inTx(kernel.Tx.EmbeddedHolders) }},
+	{"Shape", func(d *differential) act {
 		shape := kernel.ShapeID{byte(d.rnd.IntN(6))}
 		return reads(func(s kernel.Store) ([]byte, error) { return s.Shape(ctx, shape) })
 	}},
-	{"Input", func(d *differ) act {
-		n := d.some()
+	{"Input", func(d *differential) act {
+		n := d.someJob()
 		most := 10 * n
 		return reads(func(s kernel.Store) ([]any, error) {
 			in, size, err := s.Input(ctx, id(n), most)
 			return []any{in, size}, err
 		})
 	}},
-	{"FindJobs", func(d *differ) act {
-		n, most := d.some(), d.max()
+	{"FindJobs", func(d *differential) act {
+		n, most := d.someJob(), d.max()
 		name := d.pick(fmt.Sprintf("key-%d", n), id(n).String(), id(n).String()[:15], id(n).String()[4:16], "none")
 		return reads(func(s kernel.Store) ([]perdure.JobID, error) { return s.FindJobs(ctx, name, most) })
 	}},
-	{"ListJobs", func(d *differ) act {
+	{"ListJobs", func(d *differential) act {
 		f := d.filter()
 		return reads(func(s kernel.Store) ([]*kernel.Job, error) { return s.ListJobs(ctx, f) })
 	}},
-	{"Job", func(d *differ) act {
-		n, most := d.some(), d.max()
+	{"Job", func(d *differential) act {
+		n, most := d.someJob(), d.max()
 		return reads(func(s kernel.Store) ([]any, error) {
 			j, steps, err := s.Job(ctx, id(n), most)
 			return []any{j, steps}, err
 		})
 	}},
-	{"steps since", func(d *differ) act {
-		n, since := d.some(), d.maybe(d.time())
+	{"steps since", func(d *differential) act {
+		n, since := d.someJob(), d.maybeTime(d.time())
 		return reads(func(s kernel.Store) ([]*kernel.Step, error) { return s.StepsOf(ctx, id(n), since) })
 	}},
-	{"payloads of a job", func(d *differ) act {
-		n, total := d.some(), d.rnd.IntN(50)
+	{"payloads of a job", func(d *differential) act {
+		n, total := d.someJob(), d.rnd.IntN(50)
 		most := total / 2
 		return reads(func(s kernel.Store) ([]any, error) {
 			all, err := s.Payloads(ctx, id(n), most, total)
@@ -335,10 +335,10 @@ var operations = []operation{
 			return []any{all, one}, err
 		})
 	}},
-	{"Alerts", func(d *differ) act {
+	{"Alerts", func(d *differential) act {
 		f := kernel.AlertFilter{Closed: d.chance(50), Limit: d.rnd.IntN(5)}
 		if d.chance(50) {
-			f.Job = id(d.some())
+			f.Job = id(d.someJob())
 		}
 		before, n := d.chance(30), d.rnd.IntN(20)
 		return reads(func(s kernel.Store) (_ []kernel.Alert, err error) {
@@ -351,8 +351,8 @@ var operations = []operation{
 			return s.Alerts(ctx, f)
 		})
 	}},
-	{"History", func(d *differ) act {
-		n, before, most := d.some(), d.rnd.IntN(3), d.max()
+	{"History", func(d *differential) act {
+		n, before, most := d.someJob(), d.rnd.IntN(3), d.max()
 		return reads(func(s kernel.Store) ([]kernel.Entry, error) {
 			var after int64
 			if earlier, err := s.History(ctx, id(n), 0, before); err != nil {
@@ -362,22 +362,22 @@ var operations = []operation{
 			}
 			entries, err := s.History(ctx, id(n), after, most)
 			for i := range entries {
-				entries[i].ID = 0 // each store's own
+				entries[i].ID = 0 // assigned by each store
 			}
 			return entries, err
 		})
 	}},
-	{"LimitUse", func(d *differ) act {
+	{"LimitUse", func(d *differential) act {
 		name, most := d.limit(), d.max()
 		return reads(func(s kernel.Store) (string, error) {
 			used, holders, err := s.LimitUse(ctx, kernel.LimitKey{Name: name}, most)
 			return fmt.Sprint(used, holders), err
 		})
 	}},
-	{"ListLimits", func(*differ) act {
+	{"ListLimits", func(*differential) act {
 		return reads(func(s kernel.Store) ([]kernel.Limit, error) { return s.ListLimits(ctx) })
 	}},
-	{"Look", func(d *differ) act {
+	{"Look", func(d *differential) act {
 		agents := []string{d.agent(), d.agent()}
 		return reads(func(s kernel.Store) (kernel.Look, error) {
 			l, err := exactLook(s, slices.Compact(agents))
@@ -385,7 +385,7 @@ var operations = []operation{
 			return l, err
 		})
 	}},
-	{"post", func(d *differ) act {
+	{"post", func(d *differential) act {
 		to := id(20_000 + len(d.posted))
 		d.posted = append(d.posted, to)
 		plan := &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{byte(d.rnd.IntN(4))},
@@ -398,12 +398,12 @@ var operations = []operation{
 			return did, err
 		}
 	}},
-	{"close mail", func(d *differ) act {
+	{"close mail", func(d *differential) act {
 		ids := d.mailIDs()
-		job := d.some()
+		job := d.someJob()
 		why := kernel.RefusalJSON(errOops)
 		fails := d.chance(20)
-		return in(func(tx kernel.Tx) ([]kernel.MailID, error) {
+		return inTx(func(tx kernel.Tx) ([]kernel.MailID, error) {
 			taken, err := tx.TakeMail(ids)
 			if err != nil {
 				return nil, err
@@ -423,9 +423,9 @@ var operations = []operation{
 			return nil, errOops
 		})
 	}},
-	{"close mail that is closed", func(d *differ) act {
+	{"close mail that is closed", func(d *differential) act {
 		ids := d.mailIDs()
-		return in(func(tx kernel.Tx) (int, error) {
+		return inTx(func(tx kernel.Tx) (int, error) {
 			taken, err := tx.TakeMail(ids)
 			var closed []kernel.ClosedMail
 			for _, m := range ids {
@@ -439,21 +439,21 @@ var operations = []operation{
 			return len(closed), tx.CloseMail(closed)
 		})
 	}},
-	{"SetMaxMail", func(d *differ) act {
+	{"SetMaxMail", func(d *differential) act {
 		most := []int{1, 5, 1000, 1_000_000}[d.rnd.IntN(4)]
-		return in(func(tx kernel.Tx) (any, error) { return nil, tx.SetMaxMail(most) })
+		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.SetMaxMail(most) })
 	}},
-	{"Mail", func(d *differ) act {
+	{"Mail", func(d *differential) act {
 		most, bytes := d.max(), []int{1, 300, 1 << 20}[d.rnd.IntN(3)]
 		return reads(func(s kernel.Store) ([]kernel.Mail, error) { return s.Mail(ctx, most, bytes) })
 	}},
-	{"MailWaiting", func(d *differ) act {
+	{"MailWaiting", func(d *differential) act {
 		return reads(func(s kernel.Store) (int, error) {
 			w, err := s.MailWaiting(ctx)
 			return w.Number, err
 		})
 	}},
-	{"Submission", func(d *differ) act {
+	{"Submission", func(d *differential) act {
 		ids := d.mailIDs()
 		return reads(func(s kernel.Store) (all []kernel.Submission, err error) {
 			for _, m := range ids {
@@ -470,20 +470,20 @@ var operations = []operation{
 			return all, nil
 		})
 	}},
-	{"ForgetMail", func(d *differ) act {
+	{"ForgetMail", func(d *differential) act {
 		most := []int{0, 1000}[d.rnd.IntN(2)]
-		applied, refused := d.farAway(), d.farAway()
+		applied, refused := d.distantTime(), d.distantTime()
 		return reads(func(s kernel.Store) (int, error) { return s.ForgetMail(ctx, applied, refused, most) })
 	}},
-	{"Backlog", func(d *differ) act {
+	{"Backlog", func(d *differential) act {
 		most := d.max()
 		return reads(func(s kernel.Store) (int, error) { return s.Backlog(ctx, most) })
 	}},
-	{"ReadyAgents", func(d *differ) act {
+	{"ReadyAgents", func(d *differential) act {
 		most := d.max()
 		return reads(func(s kernel.Store) ([]string, error) { return s.ReadyAgents(ctx, most) })
 	}},
-	{"Attend", func(d *differ) act {
+	{"Attend", func(d *differential) act {
 		p := kernel.Presence{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
 		if d.chance(50) {
 			p.Seen = []kernel.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.time()}, {Agent: d.agent(), Holder: "both", At: d.time()}}
@@ -501,10 +501,10 @@ var operations = []operation{
 				nodes[i].SeenAt = time.Time{}
 			}
 			seen, err := s.Seen(ctx)
-			return fmt.Sprint(timeless(roll.Roles), nodes, seen), err
+			return fmt.Sprint(withoutTimes(roll.Roles), nodes, seen), err
 		})
 	}},
-	{"Elect", func(d *differ) act {
+	{"Elect", func(d *differential) act {
 		name, node, away := d.pick("r1", "r2"), d.pick("n1", "n2", "n3"), d.chance(40)
 		host := map[string]string{"n1": "h1", "n2": "h1", "n3": "h2"}[node]
 		return reads(func(s kernel.Store) ([]kernel.Role, error) {
@@ -526,10 +526,10 @@ var operations = []operation{
 				return nil, err
 			}
 			roles, err := s.Roles(ctx)
-			return timeless(roles), err
+			return withoutTimes(roles), err
 		})
 	}},
-	{"DropNode", func(d *differ) act {
+	{"DropNode", func(d *differential) act {
 		name := d.pick("n1", "n2", "n3")
 		return reads(func(s kernel.Store) ([]kernel.Node, error) {
 			if err := s.DropNode(ctx, name); err != nil {
@@ -544,8 +544,8 @@ var operations = []operation{
 	}},
 }
 
-// timeless are roles without the times at which they lapse, which each store's clock gives.
-func timeless(roles []kernel.Role) []kernel.Role {
+// withoutTimes clears the times at which places lapse, because each store has its own clock.
+func withoutTimes(roles []kernel.Role) []kernel.Role {
 	roles = slices.Clone(roles)
 	for i := range roles {
 		roles[i].LeaderUntil, roles[i].StandbyUntil = time.Time{}, time.Time{}
@@ -553,8 +553,8 @@ func timeless(roles []kernel.Role) []kernel.Role {
 	return roles
 }
 
-// filter is a list's filter, with each of its fields set now and then.
-func (d *differ) filter() kernel.JobFilter {
+// filter returns a filter for lists, with random fields set.
+func (d *differential) filter() kernel.JobFilter {
 	f := kernel.JobFilter{Limit: d.rnd.IntN(6), Ascending: d.chance(30)}
 	if d.chance(20) {
 		p := perdure.Phase(d.rnd.IntN(5))
@@ -572,7 +572,7 @@ func (d *differ) filter() kernel.JobFilter {
 		f.Type = d.typ()
 	}
 	if d.chance(5) {
-		f.Key = fmt.Sprintf("key-%d", d.some())
+		f.Key = fmt.Sprintf("key-%d", d.someJob())
 	}
 	if d.chance(20) {
 		f.Labels = map[string]string{"zone": d.pick("eu", "us", "")}
@@ -581,24 +581,24 @@ func (d *differ) filter() kernel.JobFilter {
 		f.Labels = map[string]string{"zone": d.pick("eu", "us", ""), "n": d.pick("0", "1", "2")}
 	}
 	if d.chance(20) {
-		f.Before = id(d.some())
+		f.Before = id(d.someJob())
 	}
 	if d.chance(20) {
-		f.After = id(d.some())
+		f.After = id(d.someJob())
 	}
 	return f
 }
 
-// mailKey is a key that a submission may have: none, one of its own kind, or that of a job.
-func (d *differ) mailKey() string {
+// mailKey returns a key for a submission: none, one of its own kind, or that of a job.
+func (d *differential) mailKey() string {
 	if d.chance(30) {
-		return fmt.Sprintf("key-%d", d.some())
+		return fmt.Sprintf("key-%d", d.someJob())
 	}
 	return d.pick("", "", "post-1", "post-2", "post-3")
 }
 
-// mailIDs are those of some submissions that were posted, each once, and of one that was not.
-func (d *differ) mailIDs() []kernel.MailID {
+// mailIDs returns the ids of some posted submissions, each once, and of one that was not posted.
+func (d *differential) mailIDs() []kernel.MailID {
 	ids := []kernel.MailID{kernel.SubmissionOf(id(19_999))}
 	for _, to := range d.posted[max(0, len(d.posted)-30):] {
 		if d.chance(30) {
@@ -608,15 +608,15 @@ func (d *differ) mailIDs() []kernel.MailID {
 	return ids
 }
 
-// farAway is long ago or far ahead, whatever the clock of a store says now.
-func (d *differ) farAway() time.Time {
+// distantTime returns a time long ago or far ahead of any store's clock.
+func (d *differential) distantTime() time.Time {
 	if d.chance(50) {
 		return time.Now().Add(-24 * time.Hour)
 	}
 	return time.Now().Add(24 * time.Hour)
 }
 
-// compact is a JSON text without spaces.
+// compact removes the spaces from JSON text.
 func compact(text json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	if json.Compact(&b, text) != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var racing = []check{
+var raceChecks = []check{
 	{"Race/OneJob", raceOneJob},
 	{"Race/SameKey", raceSameKey},
 	{"Race/CrossedLocks", raceCrossedLocks},
@@ -23,8 +23,8 @@ var racing = []check{
 	{"Race/LimitCountedAfterLock", raceLimitCountedAfterLock},
 }
 
-// together runs n of fn at once, and waits for them.
-func (s *suite) together(n int, fn func(i int) error) {
+// concurrently runs n calls of fn at the same time, and waits for them.
+func (s *suite) concurrently(n int, fn func(i int) error) {
 	s.Helper()
 	var wg sync.WaitGroup
 	errs := make([]error, n)
@@ -37,11 +37,11 @@ func (s *suite) together(n int, fn func(i int) error) {
 	}
 }
 
-// Whoever holds the lock is alone with the row: no update is lost.
+// The holder of a job's lock is alone with the row: no update is lost.
 func raceOneJob(s *suite) {
 	s.submit(newJob(1, 1))
 	const goroutines, each = 8, 10
-	s.together(goroutines, func(int) error {
+	s.concurrently(goroutines, func(int) error {
 		for range each {
 			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				jobs, err := tx.LockJobs(ids(1))
@@ -68,11 +68,11 @@ func raceOneJob(s *suite) {
 	s.equal("entries", len(entries), goroutines*each)
 }
 
-// Equal submissions at the same time make one job (F002).
+// Equal submissions at the same time create one job (F002).
 func raceSameKey(s *suite) {
 	const n = 8
 	answers := make([]perdure.JobID, n)
-	s.together(n, func(i int) error {
+	s.concurrently(n, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			known, err := tx.JobsByKey([]string{"k"})
 			if err != nil || !known["k"].ID.IsZero() {
@@ -91,10 +91,10 @@ func raceSameKey(s *suite) {
 	s.equal("jobs", len(jobs), 1)
 }
 
-// A deadlock never reaches the caller (F101).
+// A deadlock is never returned to the caller (F101).
 func raceCrossedLocks(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
-	s.together(6, func(i int) error {
+	s.concurrently(6, func(i int) error {
 		for range 5 {
 			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				for _, n := range []int{1 + i%2, 2 - i%2} {
@@ -118,12 +118,12 @@ func raceCrossedLocks(s *suite) {
 	s.equal("two", s.job(2).Active, 1+30)
 }
 
-// Who had to wait for a lock reads a time after the one before him had it (F058).
+// A transaction that waited for a lock reads a later time than the previous holder did (F058).
 func raceNowAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
 	held := make(chan struct{})
 	var first time.Time
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-held
 		}
@@ -139,19 +139,19 @@ func raceNowAfterLock(s *suite) {
 			if i == 0 {
 				first = now
 			} else if now.Before(first) {
-				s.Errorf("%v, after it was locked until %v", now, first)
+				s.Errorf("time %v, but the lock was held until %v", now, first)
 			}
 			return err
 		})
 	})
 }
 
-// TryLockJobs has a row or does without; it never has one that somebody else has.
+// TryLockJobs returns a row only if no other transaction has locked it.
 func raceTryLock(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	held := make(chan struct{})
 	var freed atomic.Bool
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-held
 		}
@@ -168,21 +168,21 @@ func raceTryLock(s *suite) {
 				return err
 			}
 			if len(jobs) == 0 || jobs[len(jobs)-1].ID != id(2) || len(jobs) == 2 && !freed.Load() {
-				return fmt.Errorf("got %d jobs; the lock was let go: %v", len(jobs), freed.Load())
+				return fmt.Errorf("got %d jobs; lock released: %v", len(jobs), freed.Load())
 			}
 			return nil
 		})
 	})
 }
 
-// F155: two transactions search for the same claim. The later one finds the runs that the earlier one grants, or is
-// refused; it never finds nothing. A transaction that searches for another claim is not affected.
+// Two transactions search for the same claim. The later one finds the runs that the earlier one grants, or gets
+// ErrLocked; it never finds nothing. A transaction that searches for another claim is not affected (F155).
 func raceLockedClaim(s *suite) {
 	s.submit(newJob(1, 1))
 	const locking, same, other = 0, 1, 2
 	held := make(chan struct{})
 	granted := sync.OnceFunc(func() { close(held) })
-	s.together(3, func(i int) error {
+	s.concurrently(3, func(i int) error {
 		if i != locking {
 			<-held
 		}
@@ -216,13 +216,13 @@ func raceLockedClaim(s *suite) {
 			return nil
 		})
 	})
-	found(s, "held", []kernel.StepRef{ref(1, 0)}, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
+	checkTx(s, "held", []kernel.StepRef{ref(1, 0)}, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "http", "r", 10) })
 }
 
-// F155: a transaction that has searched for what a claim was granted does not lock the claim for another one.
+// A transaction that has called Granted for a claim does not lock the claim for others (F155).
 func raceGrantedClaim(s *suite) {
 	searched := make(chan struct{})
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-searched
 		}
@@ -240,7 +240,7 @@ func raceGrantedClaim(s *suite) {
 	})
 }
 
-// Under the limit's lock nothing is admitted above it (I12).
+// Under the limit's lock, never more permits are given than the limit allows (I12).
 func raceLimit(s *suite) {
 	const jobs, most = 12, 3
 	var c kernel.Changes
@@ -249,7 +249,7 @@ func raceLimit(s *suite) {
 	}
 	s.save(&c)
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("agent:http", most))) })
-	s.together(jobs, func(i int) error {
+	s.concurrently(jobs, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs(ids(i)); err != nil {
 				return err
@@ -268,7 +268,8 @@ func raceLimit(s *suite) {
 	s.use("agent:http", 0, most)
 }
 
-// Who waits for a limit's lock counts what was let out meanwhile: he counts after he has it (I12).
+// A transaction that waits for a limit's lock counts the permits after it has the lock, including those given while it
+// waited (I12).
 func raceLimitCountedAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("agent:http", 1))) })
@@ -281,12 +282,12 @@ func raceLimitCountedAfterLock(s *suite) {
 		}
 		return limits[0].Used, nil
 	}
-	s.together(2, func(i int) error {
+	s.concurrently(2, func(i int) error {
 		if i == 1 {
 			<-locked
 			return s.store.Update(ctx, func(tx kernel.Tx) error {
 				if used, err := lock(tx); err != nil || used != 1 {
-					return fmt.Errorf("%d are counted, and one is out (%w)", used, err)
+					return fmt.Errorf("counted %d permits, but one run is in flight (%w)", used, err)
 				}
 				return nil
 			})
@@ -299,7 +300,7 @@ func raceLimitCountedAfterLock(s *suite) {
 				return err
 			}
 			once.Do(func() { close(locked) })
-			time.Sleep(100 * time.Millisecond) // the other one comes to the lock
+			time.Sleep(100 * time.Millisecond) // until the other transaction waits for the lock
 			steps, err := tx.Steps(refs(1, 0))
 			if err != nil {
 				return err

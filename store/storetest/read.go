@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var reading = []check{
+var readChecks = []check{
 	{"Read/ListJobs", listJobs},
 	{"Read/ListJobsLabels", listJobsLabels},
 	{"Read/ListJobsPaging", listJobsPaging},
@@ -32,7 +32,7 @@ func (s *suite) list(what string, f kernel.JobFilter, want ...int) {
 	s.equal(what, got, ids(want...))
 }
 
-// Newest first; every field of the filter narrows it.
+// Jobs are listed newest first, and every field of the filter restricts the list.
 func listJobs(s *suite) {
 	s.submit(newJob(3, 1, typed("a"), keyed("k")), newJob(1, 1, typed("a")), newJob(2, 1, typed("b")),
 		newJob(4, 1, typed("a"), func(j *kernel.Job) { j.Desired, j.Current = perdure.Undone, perdure.Unsure }),
@@ -86,7 +86,7 @@ func listJobsPaging(s *suite) {
 	s.save(&c)
 	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
-	s.equal("unless told otherwise", len(jobs), perdure.DefaultListLimit)
+	s.equal("without a limit", len(jobs), perdure.DefaultListLimit)
 	s.list("first page", kernel.JobFilter{Limit: 2}, n-1, n-2)
 	s.list("next page", kernel.JobFilter{Limit: 2, Before: id(n - 2)}, n-3, n-4)
 	s.list("last page", kernel.JobFilter{Limit: 2, Before: id(1)}, 0)
@@ -97,7 +97,7 @@ func listJobsPaging(s *suite) {
 	s.list("between", kernel.JobFilter{After: id(5), Before: id(8)}, 7, 6)
 }
 
-// A key, or the start of an id, with or without "job_".
+// A job is found by its key, or by the beginning of its id, with or without "job_".
 func findJobs(s *suite) {
 	hex := func(n int) string { return strings.TrimPrefix(id(n).String(), "job_") }
 	s.submit(newJob(1, 1, keyed("order-1")), newJob(2, 1), newJob(700, 1), newJob(3, 1, keyed(hex(2)[:12])), newJob(4, 1, keyed("%")))
@@ -131,7 +131,7 @@ func findJobs(s *suite) {
 	}
 }
 
-// A watcher asks for what was written since it last looked.
+// StepsOf with a time returns the steps that were written since then.
 func stepsSince(s *suite) {
 	s.submit(newJob(1, 4))
 	for i, t := range []time.Duration{3, 1, 2} {
@@ -148,7 +148,7 @@ func stepsSince(s *suite) {
 	}
 }
 
-// A job is read with as many of its steps as are asked for.
+// Job returns as many steps as requested.
 func jobWithSteps(s *suite) {
 	s.submit(newJob(1, 4), newJob(2, 2))
 	s.changeStep(ref(1, 1), func(st *kernel.Step) { st.Progress = "half" })
@@ -163,7 +163,7 @@ func jobWithSteps(s *suite) {
 	}
 }
 
-// The earliest of what time will move: a step, a run, a job.
+// Look.Next is the earliest time at which a step, a run or a job needs an event.
 func look(s *suite) {
 	next := func(what string, want time.Time) {
 		s.Helper()

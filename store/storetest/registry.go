@@ -8,13 +8,13 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var registering = []check{
+var registryChecks = []check{
 	{"Registry/Nodes", nodes},
 	{"Registry/Seen", seen},
 	{"Registry/Forget", forget},
 }
 
-// attend is a node's roll call, at the store's time.
+// attend calls Attend, with the time of the store.
 func (s *suite) attend(p kernel.Presence) kernel.Roll {
 	s.Helper()
 	roll, err := s.store.Attend(ctx, p)
@@ -78,7 +78,7 @@ func seen(s *suite) {
 	put(row("http", "a", time.Minute))
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
 
-	// Callers choose the names of holders: only those that claimed last are listed, however many there are (F157).
+	// Callers choose the names of holders, so only those that claimed last are listed, however many there are (F157).
 	many := make([]kernel.Seen, perdure.MaxSeen)
 	for i := range many {
 		many[i] = row("many", fmt.Sprintf("%05d", i), time.Hour)
@@ -87,7 +87,7 @@ func seen(s *suite) {
 	list(many...)
 }
 
-// What was seen more than a day ago goes, when it is asked.
+// Nodes and holders that were not seen for more than a day are deleted on request.
 func forget(s *suite) {
 	now, err := s.store.Now(ctx)
 	s.must(err)
@@ -100,13 +100,13 @@ func forget(s *suite) {
 	s.attend(p)
 	got, err := s.store.Seen(ctx)
 	s.must(err)
-	s.equal("not asked to forget", got, []kernel.Seen{old, young})
+	s.equal("without Forget", got, []kernel.Seen{old, young})
 	p.Seen, p.Forget = nil, true
 	s.attend(p)
 	got, err = s.store.Seen(ctx)
 	s.must(err)
 	s.equal("forgotten", got, []kernel.Seen{young})
 	if nodes, err := s.store.Nodes(ctx); err != nil || len(nodes) != 1 {
-		s.Errorf("the node that asks is forgotten: %v, %v", nodes, err)
+		s.Errorf("the calling node was deleted: %v, %v", nodes, err)
 	}
 }

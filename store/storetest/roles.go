@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var electing = []check{
+var roleChecks = []check{
 	{"Roles/Save", saveRoles},
 	{"Roles/Attend", attendRoles},
 	{"Roles/Hosts", spreadRole},
@@ -17,7 +17,7 @@ var electing = []check{
 	{"Roles/Fence", fencedByEpoch},
 }
 
-// ttl is far more than a check takes.
+// ttl is much longer than a check takes.
 const ttl = time.Hour
 
 func (s *suite) roles() []kernel.Role {
@@ -27,7 +27,7 @@ func (s *suite) roles() []kernel.Role {
 	return roles
 }
 
-// elect changes a role as a rule says.
+// elect changes a role by a rule.
 func (s *suite) elect(name string, rule func(r kernel.Role, now time.Time) kernel.Role) (now kernel.Role) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -51,22 +51,22 @@ func enlistOn(node, host string, ttl time.Duration) func(kernel.Role, time.Time)
 
 func saveRoles(s *suite) {
 	if got := s.roles(); len(got) != 0 {
-		s.Errorf("roles that nobody made: %v", got)
+		s.Errorf("roles of an empty store: %v", got)
 	}
 	a := kernel.Role{Name: "a", Epoch: 7, Leader: "n1", LeaderHost: "h1", LeaderUntil: at(time.Minute), Standby: "n2", StandbyHost: "h2", StandbyUntil: at(time.Hour)}
 	s.update(func(tx kernel.Tx) {
 		roles, err := tx.LockRoles([]string{"b", "a"})
 		s.must(err)
-		s.equal("locked, in order, made where they were not", roles, []kernel.Role{{Name: "a"}, {Name: "b"}})
+		s.equal("locked, in order, and created if new", roles, []kernel.Role{{Name: "a"}, {Name: "b"}})
 		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: a, Was: roles[0]}}))
 	})
 	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
-	found(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
+	checkTx(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
 	for _, was := range []kernel.Role{
 		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n1"},
-		{Name: "nobody's"},
+		{Name: "unused"},
 	} {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
 			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Was: was}})
@@ -89,7 +89,7 @@ func saveRoles(s *suite) {
 	s.equal("vacated", s.roles(), []kernel.Role{{Name: "a", Epoch: 7}, {Name: "b"}})
 }
 
-// Attend moves on what the node has and has not lapsed, and nothing else.
+// Attend extends those places of the node that have not lapsed, and changes nothing else.
 func attendRoles(s *suite) {
 	none := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	if len(none.Roles) != 0 || none.Now.IsZero() {
@@ -102,22 +102,22 @@ func attendRoles(s *suite) {
 	s.elect("others", enlist("n2", time.Minute))
 	before := s.roles()
 	roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
-	s.equal("as told, so they are", s.roles(), roll.Roles)
-	want := before // lapsed, led, others, stood
+	s.equal("result of Attend", s.roles(), roll.Roles)
+	want := before // lapsed, leads, leads elsewhere, stands by
 	for i, moved := range []time.Time{{}, roll.Roles[1].LeaderUntil, {}, roll.Roles[3].StandbyUntil} {
 		if moved.IsZero() {
 			continue
 		}
-		if roll.Now.Add(ttl).Sub(moved).Abs() > time.Minute { // two readings of the clock
+		if roll.Now.Add(ttl).Sub(moved).Abs() > time.Minute { // the clock is read twice
 			s.Errorf("%s moved to %v, at %v", want[i].Name, moved, roll.Now)
 		}
 	}
 	want[1].LeaderUntil, want[3].StandbyUntil = roll.Roles[1].LeaderUntil, roll.Roles[3].StandbyUntil
-	s.equal("moved on", roll.Roles, want)
+	s.equal("extended", roll.Roles, want)
 }
 
-// A standby on the leader's host gives way to a node of another host. The row keeps the hosts, a roll call does not move
-// on the place that is lost, and each place that is cleared or taken over clears or takes its host.
+// A standby on the leader's host is replaced by a node of another host. The row keeps the hosts. Attend does not extend
+// a lost place. If a place is cleared or taken over, so is its host.
 func spreadRole(s *suite) {
 	node := func(id string) kernel.Presence { return kernel.Presence{Node: kernel.Node{ID: id}, TTL: 2 * ttl} }
 	s.elect("r", enlistOn("n1", "h1", ttl))
@@ -131,15 +131,15 @@ func spreadRole(s *suite) {
 	if third.Standby != "n3" || third.StandbyHost != "h2" || third.Leader != "n1" || third.Epoch != second.Epoch {
 		s.Errorf("got %+v of %+v", third, second)
 	}
-	s.equal("a roll call of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
+	s.equal("Attend of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
 	s.equal("the former standby enlists", s.elect("r", enlistOn("n2", "h1", ttl)), third)
 	s.equal("a node of a third host enlists", s.elect("r", enlistOn("n4", "h3", ttl)), third)
-	found(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
+	checkTx(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
 	roll := s.attend(node("n3")).Roles
 	if len(roll) != 1 || !roll[0].StandbyUntil.After(third.StandbyUntil) {
-		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
+		s.Errorf("Attend of the standby: %+v of %+v", roll, third)
 	} else if roll[0].StandbyUntil = third.StandbyUntil; roll[0] != third {
-		s.Errorf("a roll call of the standby: %+v of %+v", roll, third)
+		s.Errorf("Attend of the standby: %+v of %+v", roll, third)
 	}
 	next := s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.HandOver("n1", now, ttl) })
 	s.equal("handed over", s.roles(), []kernel.Role{next})
@@ -151,11 +151,11 @@ func spreadRole(s *suite) {
 	s.equal("vacated, without hosts", last, kernel.Role{Name: "r", Epoch: next.Epoch})
 }
 
-// A role that is shared stays as it is until whoever shares it is through; any number may.
+// A role that is shared does not change until the last transaction that shares it has ended.
 func shareRole(s *suite) {
 	first := s.elect("r", enlist("n1", ttl))
-	found(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
-	found(s, "nobody's", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
+	checkTx(s, "shared", first, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
+	checkTx(s, "unused", kernel.Role{Name: "x"}, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("x") })
 	var writing sync.WaitGroup
 	shared := make(chan struct{})
 	var elected bool
@@ -169,7 +169,7 @@ func shareRole(s *suite) {
 			mu.Lock()
 			defer mu.Unlock()
 			if elected && r.Epoch == first.Epoch {
-				s.Error("there is a new leader, while the old one's mandate is held to be good")
+				s.Error("a new leader exists while a transaction shares the role")
 			}
 			return err
 		}))
@@ -182,7 +182,7 @@ func shareRole(s *suite) {
 	writing.Wait()
 }
 
-// However many run for a role at once, each epoch has one leader (I15).
+// However many nodes enlist at the same time, each epoch has one leader (I15).
 func racingElections(s *suite) {
 	const runners, rounds = 4, 10
 	var mu sync.Mutex
@@ -223,11 +223,11 @@ func racingElections(s *suite) {
 	}
 	racing.Wait()
 	if got := s.roles(); got[0].Epoch != runners*rounds {
-		s.Errorf("%d elections made epoch %d", runners*rounds, got[0].Epoch)
+		s.Errorf("after %d elections the epoch is %d", runners*rounds, got[0].Epoch)
 	}
 }
 
-// What a former leader would write is refused in the transaction that would have written it (I15, F075).
+// A write of a former leader is refused in the transaction that would have written it (I15, F075).
 func fencedByEpoch(s *suite) {
 	old := s.elect("r", enlist("n1", ttl))
 	under := func(m kernel.Mandate) error {
@@ -250,16 +250,16 @@ func fencedByEpoch(s *suite) {
 	s.must(under(mandate))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
 	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
-		s.Errorf("a former leader is told: %v", err)
+		s.Errorf("a former leader gets: %v", err)
 	}
 	s.must(under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, 0) })
 	if err := under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
-		s.Errorf("one whose time is over is told: %v", err)
+		s.Errorf("a leader whose time has ended gets: %v", err)
 	}
 	limits, err := s.store.ListLimits(ctx)
 	s.must(err)
 	if len(limits) != 1 || limits[0].Max != int(old.Epoch)+1 {
-		s.Errorf("what was refused is there: %v", limits)
+		s.Errorf("a refused change is stored: %v", limits)
 	}
 }

@@ -13,23 +13,23 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var saving = []check{
+var saveChecks = []check{
 	{"Save/Guards", saveGuards},
-	{"Save/GuardTakesAllBack", saveGuardTakesAllBack},
-	{"Save/RefusedAndIgnored", saveRefusedAndIgnored},
+	{"Save/StaleRowRejectsAll", saveStaleRowRejectsAll},
+	{"Save/ErrorIgnoredByCaller", saveErrorIgnoredByCaller},
 	{"Save/Many", saveMany},
 	{"Save/Payloads", savePayloads},
 	{"Save/Times", saveTimes},
 	{"Save/Copies", saveCopies},
 	{"Update/Rollback", updateRollback},
 	{"Update/Panic", updatePanic},
-	{"Update/TriesAgain", updateTriesAgain},
+	{"Update/RetriesStale", updateRetriesStale},
 	{"Update/Cancelled", updateCancelled},
 	{"Update/ReadsItsOwnWrites", updateReadsItsOwnWrites},
-	{"Update/WhatWasLoadedWhole", updateLoadedWhole},
+	{"Update/AfterLoadingWholeJob", updateAfterLoadingWholeJob},
 }
 
-// A row that is not as it was loaded refuses the change (F072).
+// A row that differs from the loaded one refuses the change (F072).
 func saveGuards(s *suite) {
 	s.submit(newJob(1, 1))
 	steps := map[string]func(*kernel.Step){
@@ -70,8 +70,8 @@ func (s *suite) refused(what string, c *kernel.Changes) {
 	}
 }
 
-// One stale row refuses all that the transaction wrote, before it and in the same call.
-func saveGuardTakesAllBack(s *suite) {
+// One stale row refuses everything that the transaction wrote, before it and in the same call.
+func saveStaleRowRejectsAll(s *suite) {
 	s.submit(newJob(1, 2))
 	stale := s.steps(1)[1]
 	stale.Run = 5
@@ -90,11 +90,11 @@ func saveGuardTakesAllBack(s *suite) {
 	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v, want ErrStale", err)
 	}
-	s.untouched(1, 2)
+	s.checkUntouched(1, 2)
 }
 
-// untouched says that the store holds job n as newJob made it, and nothing else.
-func (s *suite) untouched(n, steps int) {
+// checkUntouched checks that the store holds job n as newJob made it, and nothing else.
+func (s *suite) checkUntouched(n, steps int) {
 	s.Helper()
 	s.equal("job", s.job(n), newJob(n, steps).Job)
 	s.equal("steps", s.steps(n), newJob(n, steps).Steps)
@@ -122,8 +122,8 @@ func (s *suite) jobIn(tx kernel.Tx, n int) *kernel.Job {
 	return jobs[0]
 }
 
-// After Save has refused there is nothing left to commit, whatever fn makes of it.
-func saveRefusedAndIgnored(s *suite) {
+// After Save has returned an error nothing can be committed, even if fn ignores the error.
+func saveErrorIgnoredByCaller(s *suite) {
 	s.submit(newJob(1, 1))
 	stale := s.steps(1)[0]
 	stale.Run = 5
@@ -137,10 +137,10 @@ func saveRefusedAndIgnored(s *suite) {
 	if !errors.Is(err, kernel.ErrStale) {
 		s.Errorf("got %v, want ErrStale", err)
 	}
-	s.untouched(1, 1)
+	s.checkUntouched(1, 1)
 }
 
-// One Save holds the events of many jobs (group commit).
+// One Save writes the events of many jobs (group commit).
 func saveMany(s *suite) {
 	const n = 1200
 	var c kernel.Changes
@@ -187,7 +187,7 @@ func saveMany(s *suite) {
 	})
 }
 
-// A payload's two values are set and cleared apart; null is a value; bytes are kept as they are (I8).
+// The two values of a payload are set and deleted separately; null is a value; bytes are kept unchanged (I8).
 func savePayloads(s *suite) {
 	s.submit(newJob(1, 5))
 	big := append(append([]byte(`"`), bytes.Repeat([]byte("x"), perdure.MaxPayloadBytes-2)...), '"')
@@ -210,14 +210,14 @@ func savePayloads(s *suite) {
 	wanted := refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0)
 	inOrder := []kernel.Payload{want[2], want[0], want[1]}
 	for n, most := range map[int]int{3: 4 << 20, 2: len(big) + 1, 1: 1, 0: 0} {
-		found(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx kernel.Tx) ([]kernel.Payload, error) {
+		checkTx(s, fmt.Sprintf("payloads up to %d bytes", most), inOrder[:n:n], func(tx kernel.Tx) ([]kernel.Payload, error) {
 			return tx.Payloads(wanted, most)
 		})
 	}
-	found(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx kernel.Tx) ([]kernel.Payload, error) {
+	checkTx(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx kernel.Tx) ([]kernel.Payload, error) {
 		return tx.Payloads(wanted, len(big)+len(odd))
 	})
-	sized := func(read ...string) []kernel.SizedPayload { // of the values, those named are read
+	sized := func(read ...string) []kernel.SizedPayload { // with the named values read
 		all := make([]kernel.SizedPayload, len(want))
 		for i, p := range want {
 			all[i] = kernel.SizedPayload{Payload: kernel.Payload{StepRef: p.StepRef}, InputBytes: len(p.Input), OutputBytes: len(p.Output)}
@@ -253,7 +253,7 @@ func savePayloads(s *suite) {
 	}
 	none, err := s.store.Payloads(ctx, id(9), 1, 1)
 	s.must(err)
-	s.equal("of a job that is not there", none, nil)
+	s.equal("of a job that does not exist", none, nil)
 	for i, p := range []*kernel.Payload{&want[0], &want[1], nil, &want[2], nil} {
 		got, err := s.store.Payload(ctx, ref(1, i))
 		s.must(err)
@@ -263,10 +263,10 @@ func savePayloads(s *suite) {
 	want = want[1:]
 	got, err := s.store.Payloads(ctx, id(1), perdure.MaxPayloadBytes, 4<<20)
 	s.must(err)
-	s.equal("a cleared one is not there", got, sized("input 1", "output 1", "input 3"))
+	s.equal("without the deleted value", got, sized("input 1", "output 1", "input 3"))
 }
 
-// Times are kept to the microsecond, in UTC, far ones too (F085); a zero time stays zero.
+// Times are kept to the microsecond, in UTC, also distant ones (F085). A zero time stays zero.
 func saveTimes(s *suite) {
 	zone := time.FixedZone("elsewhere", -3*3600)
 	times := []time.Time{
@@ -291,7 +291,7 @@ func saveTimes(s *suite) {
 	}
 }
 
-// What is handed in or out is nobody else's: to change it changes nothing that is stored.
+// Rows that are passed in or returned are copies: changing them does not change what is stored.
 func saveCopies(s *suite) {
 	nj := newJob(1, 1, labelled("a", "b"))
 	in := []byte("123")
@@ -310,7 +310,7 @@ func saveCopies(s *suite) {
 
 var errOops = errors.New("oops")
 
-// An error of fn takes everything back, and comes back as it is.
+// An error of fn undoes everything, and is returned unchanged.
 func updateRollback(s *suite) {
 	s.submit(newJob(1, 1))
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
@@ -320,8 +320,8 @@ func updateRollback(s *suite) {
 	if !errors.Is(err, errOops) {
 		s.Errorf("got %v", err)
 	}
-	s.untouched(1, 1)
-	s.writeAllKept()
+	s.checkUntouched(1, 1)
+	s.checkWritesSucceed()
 }
 
 func (s *suite) writeAll(tx kernel.Tx) {
@@ -337,15 +337,15 @@ func (s *suite) writeAll(tx kernel.Tx) {
 	}))
 }
 
-// writeAllKept says that the same writes are taken after all: the refused ones left nothing in the way.
-func (s *suite) writeAllKept() {
+// checkWritesSucceed checks that the same writes succeed now: the refused ones left nothing behind.
+func (s *suite) checkWritesSucceed() {
 	s.Helper()
 	s.update(s.writeAll)
 	s.equal("new job", s.job(2) != nil, true)
 	s.equal("phase", s.job(1).Phase, perdure.Settled)
 }
 
-// A panic of fn takes everything back too, and the store goes on.
+// A panic of fn undoes everything too, and the store remains usable.
 func updatePanic(s *suite) {
 	s.submit(newJob(1, 1))
 	func() {
@@ -359,12 +359,12 @@ func updatePanic(s *suite) {
 			panic("boom")
 		})
 	}()
-	s.untouched(1, 1)
-	s.writeAllKept()
+	s.checkUntouched(1, 1)
+	s.checkWritesSucceed()
 }
 
-// A stale transaction is run again on fresh rows, but not for ever.
-func updateTriesAgain(s *suite) {
+// A stale transaction is run again on fresh rows, a bounded number of times.
+func updateRetriesStale(s *suite) {
 	s.submit(newJob(1, 1))
 	calls := 0
 	s.must(s.store.Update(ctx, func(tx kernel.Tx) error {
@@ -377,13 +377,13 @@ func updateTriesAgain(s *suite) {
 	}))
 	s.equal("calls", calls, 2)
 	calls = 0
-	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("as ever: %w", kernel.ErrStale) })
+	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("always: %w", kernel.ErrStale) })
 	if !errors.Is(err, kernel.ErrStale) || calls < 2 {
 		s.Errorf("%v after %d calls", err, calls)
 	}
 }
 
-// A caller that has gone away leaves nothing behind, before and in the transaction.
+// If the caller's context ends, before or during the transaction, nothing is stored.
 func updateCancelled(s *suite) {
 	s.submit(newJob(1, 1))
 	gone, cancel := context.WithCancel(ctx)
@@ -402,11 +402,11 @@ func updateCancelled(s *suite) {
 	if _, _, err := s.store.Job(gone, id(1), 0); !errors.Is(err, context.Canceled) {
 		s.Errorf("a read: %v", err)
 	}
-	s.untouched(1, 1)
-	s.writeAllKept()
+	s.checkUntouched(1, 1)
+	s.checkWritesSucceed()
 }
 
-// Inside a transaction the writes so far are seen; outside it none is before the commit.
+// Writes are visible inside their transaction, and outside only after the commit.
 func updateReadsItsOwnWrites(s *suite) {
 	s.submit(newJob(1, 2))
 	s.update(func(tx kernel.Tx) {
@@ -426,12 +426,12 @@ func updateReadsItsOwnWrites(s *suite) {
 	s.equal("after", s.steps(1)[0].Phase, perdure.Settled)
 }
 
-// A step that was changed by a transaction that had loaded its whole job is to the next one as it was changed,
-// however often it was looked at before. (Found by the simulation.)
-func updateLoadedWhole(s *suite) {
+// If a transaction has loaded a whole job and changed a step, the next transaction reads the changed step, however often
+// the step was read before. (Found by the simulation.)
+func updateAfterLoadingWholeJob(s *suite) {
 	s.submit(newJob(1, 3, permitted))
 	s.changeJob(1, permitted)
-	for i := range 3 { // under way
+	for i := range 3 { // running
 		s.changeStep(ref(1, i), func(st *kernel.Step) { st.Phase, st.Agent = perdure.Ready, "a" })
 	}
 	s.update(func(tx kernel.Tx) {

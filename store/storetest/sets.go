@@ -10,18 +10,18 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A store may keep what is let out together together, and find it by that; and it may keep who holds a permit.
-// What these checks ask is that nobody can tell.
-var keeping = []check{
-	{"Out/AsSubmitted", outAsSubmitted},
-	{"Out/All", outAll},
-	{"Out/Heartbeats", outHeartbeats},
-	{"Out/Sooner", outSooner},
-	{"Out/Handed", outHanded},
-	{"Out/Again", outAgain},
-	{"Out/Many", outMany},
-	{"Permits/LimitComesLater", permitsLimitComesLater},
-	{"Permits/LimitGoes", permitsLimitGoes},
+// A store may keep runs that were dispatched together in one row, and search by that row. It may also store the holders
+// of permits. These checks require that this is not visible.
+var inFlightChecks = []check{
+	{"InFlight/FromSubmission", inFlightFromSubmission},
+	{"InFlight/All", inFlightAll},
+	{"InFlight/Heartbeats", inFlightHeartbeats},
+	{"InFlight/LockShortened", inFlightLockShortened},
+	{"InFlight/HolderChanges", inFlightHolderChanges},
+	{"InFlight/DispatchedAgain", inFlightDispatchedAgain},
+	{"InFlight/Many", inFlightMany},
+	{"Permits/LimitSetLater", permitsLimitSetLater},
+	{"Permits/LimitDeleted", permitsLimitDeleted},
 	{"Permits/OfKeys", permitsOfKeys},
 	{"Permits/OneTransaction", permitsOneTransaction},
 	{"Permits/Moved", permitsMoved},
@@ -31,15 +31,15 @@ var keeping = []check{
 	{"Save/NewAndAgain", saveNewAndAgain},
 }
 
-// checkable is a store that can look at itself.
-type checkable interface {
+// selfChecker is a store that can check its own consistency.
+type selfChecker interface {
 	Check(context.Context) ([]string, error)
 }
 
-// sound says that a store which can look at itself finds nothing.
-func (s *suite) sound() {
+// checkConsistent fails if a store that can check itself reports findings.
+func (s *suite) checkConsistent() {
 	s.Helper()
-	if c, ok := s.store.(checkable); ok {
+	if c, ok := s.store.(selfChecker); ok {
 		faults, err := c.Check(ctx)
 		s.must(err)
 		s.equal("faults", faults, nil)
@@ -60,12 +60,12 @@ func (s *suite) changeSteps(edit func(*kernel.Step), of ...kernel.StepRef) {
 
 func (s *suite) expired(now time.Duration, max int, want ...int) {
 	s.Helper()
-	found(s, "expired at "+now.String(), refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
+	checkTx(s, "expired at "+now.String(), refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(now), max) })
 }
 
 func (s *suite) held(holder, agent, request string, want ...int) {
 	s.Helper()
-	found(s, "held by "+holder, refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) {
+	checkTx(s, "held by "+holder, refs(want...), func(tx kernel.Tx) ([]kernel.StepRef, error) {
 		return tx.HeldBy(holder, agent, request, 1000)
 	})
 }
@@ -77,8 +77,8 @@ func (s *suite) next(want time.Time) {
 	s.equal("next", l.Next, want)
 }
 
-// exactLook looks until searches for expired runs no longer change when the next one is: a store may first say when a run would expire
-// whose lock was extended, or that has ended.
+// exactLook repeats Look and searches for expired runs until Next no longer changes. If a lock was extended or a run has
+// ended, a store may at first return the earlier time of its lock.
 func exactLook(store kernel.Store, agents []string) (kernel.Look, error) {
 	for latest := (time.Time{}); ; {
 		l, err := store.Look(ctx, agents)
@@ -86,7 +86,7 @@ func exactLook(store kernel.Store, agents []string) (kernel.Look, error) {
 			return l, err
 		}
 		if l.Next.Before(latest) {
-			return l, fmt.Errorf("it looked until %v, and now %v is next", latest, l.Next)
+			return l, fmt.Errorf("searched until %v, but Next is %v", latest, l.Next)
 		}
 		latest = l.Next
 		if err := store.Update(ctx, func(tx kernel.Tx) error {
@@ -102,8 +102,8 @@ func until(t time.Duration) func(*kernel.Step) {
 	return func(st *kernel.Step) { st.LockedUntil = at(t) }
 }
 
-// A job may be let out as it is submitted.
-func outAsSubmitted(s *suite) {
+// A step may be dispatched in the transaction that submits its job.
+func inFlightFromSubmission(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutLimit(atMost("agent:http", 9)))
 		s.must(tx.PutLimit(atMost("job:order", 9)))
@@ -141,8 +141,8 @@ func outAsSubmitted(s *suite) {
 	s.use("job:order", 9, 0)
 }
 
-// A job is found as long as it is not settled, also where all that is left of it is out.
-func outAll(s *suite) {
+// A job is found until it is settled, also if all its unsettled steps are in flight.
+func inFlightAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
 	out := func(nj kernel.NewJob, n int) kernel.NewJob {
@@ -166,21 +166,21 @@ func outAll(s *suite) {
 		s.equal("backlog", n, len(run)+len(wait))
 		n, _, err = s.store.LimitUse(ctx, kernel.LimitKey{Name: "job:order"}, 9)
 		s.must(err)
-		s.equal("would hold", n, len(run)+len(wait))
+		s.equal("holders of a new limit", n, len(run)+len(wait))
 		s.update(func(tx kernel.Tx) {
 			found, _, err := tx.JobByHash("order", hash)
 			s.must(err)
 			s.equal("by hash", found, id(newest))
 		})
-		s.sound()
+		s.checkConsistent()
 	}
 	there(4, all, nil)
-	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever says so
+	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever entries lead to it
 	there(4, all, nil)
 
-	s.turn(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
+	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
 	there(4, all[1:], []int{4})
-	s.turn(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
+	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
 	there(4, all, nil)
 	s.changeJob(3, func(j *kernel.Job) { j.Overdue = true })
 	there(4, all, nil)
@@ -192,13 +192,13 @@ func outAll(s *suite) {
 		s.must(err)
 	})
 	for n := range 3 {
-		s.turn(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
+		s.changeJobAndStep(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
 		there(3-n, all[n+1:], nil)
 	}
 }
 
-// turn changes a job and its first step.
-func (s *suite) turn(n int, job func(*kernel.Job), step func(*kernel.Step)) {
+// changeJobAndStep changes a job and its first step.
+func (s *suite) changeJobAndStep(n int, job func(*kernel.Job), step func(*kernel.Step)) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
 		st := s.one(ref(n, 0), tx)
@@ -209,8 +209,8 @@ func (s *suite) turn(n int, job func(*kernel.Job), step func(*kernel.Step)) {
 	})
 }
 
-// Runs that were let out together live on one by one.
-func outHeartbeats(s *suite) {
+// Heartbeats extend runs one by one, also those that were dispatched together.
+func inFlightHeartbeats(s *suite) {
 	s.submit(newJob(1, 4), newJob(2, 1))
 	s.changeSteps(run("@h", "r", at(time.Second)), ref(1, 0), ref(1, 1), ref(1, 2))
 	s.changeSteps(run("@h", "r", at(9*time.Second)), ref(2, 0))
@@ -225,7 +225,7 @@ func outHeartbeats(s *suite) {
 	s.expired(6*time.Second, 9, 1, 1)
 	s.expired(time.Minute, 9, 1, 1, 1, 2, 2, 0)
 	s.expired(time.Minute, 2, 1, 1, 1, 2)
-	s.changeSteps(until(20*time.Second), ref(1, 1), ref(1, 2)) // later than what was let out after them
+	s.changeSteps(until(20*time.Second), ref(1, 1), ref(1, 2)) // later than the end of the runs dispatched after them
 	s.next(at(9 * time.Second))
 	s.expired(time.Minute, 1, 2, 0)
 	s.expired(time.Minute, 9, 2, 0, 1, 1, 1, 2)
@@ -233,14 +233,14 @@ func outHeartbeats(s *suite) {
 	s.changeSteps(settle, ref(1, 1), ref(2, 0))
 	s.held("@h", "", "", 1, 2)
 	s.next(at(20 * time.Second))
-	found(s, "holders", []string{"@h"}, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "holders", []string{"@h"}, kernel.Tx.EmbeddedHolders)
 	s.changeSteps(settle, ref(1, 2))
-	found(s, "no holders", nil, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "no holders", nil, kernel.Tx.EmbeddedHolders)
 	s.next(time.Time{})
 }
 
-// A lock that ends sooner than it did is seen in time.
-func outSooner(s *suite) {
+// If a lock is shortened, its end is found in time.
+func inFlightLockShortened(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
 	s.changeSteps(until(time.Second), ref(1, 1))
@@ -252,8 +252,8 @@ func outSooner(s *suite) {
 	s.expired(time.Minute, 9, 1, 0)
 }
 
-// Who holds a run, for which agent and under which request, may change while it is out.
-func outHanded(s *suite) {
+// The holder, the agent and the request of a run may change while it is in flight.
+func inFlightHolderChanges(s *suite) {
 	s.submit(newJob(1, 3))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(1, 2))
 	s.changeSteps(func(st *kernel.Step) { st.LockedBy = "@k" }, ref(1, 0))
@@ -265,14 +265,14 @@ func outHanded(s *suite) {
 	s.held("h", "http", "", 1, 1)
 	s.held("h", "ftp", "", 1, 2)
 	s.held("@k", "http", "r", 1, 0)
-	found(s, "holders", []string{"@k"}, kernel.Tx.EmbeddedHolders)
+	checkTx(s, "holders", []string{"@k"}, kernel.Tx.EmbeddedHolders)
 	s.expired(time.Minute, 9, 1, 0, 1, 1, 1, 2)
 	s.use("agent:http", 9, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(1), Step: "s1", Run: 1, Amount: 1})
 	s.use("agent:ftp", 9, 1, kernel.LimitHolder{Job: id(1), Step: "s2", Run: 1, Amount: 1})
 }
 
-// What was let out, came back and is let out again is out once.
-func outAgain(s *suite) {
+// A step that was dispatched, returned and dispatched again is in flight once.
+func inFlightDispatchedAgain(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r1", at(time.Minute)), ref(1, 0), ref(1, 1))
 	s.changeSteps(func(st *kernel.Step) { st.Phase = perdure.Ready }, ref(1, 0))
@@ -281,7 +281,7 @@ func outAgain(s *suite) {
 	s.held("h", "", "", 1, 0, 1, 1)
 	s.held("h", "", "r1", 1, 1)
 	s.held("h", "", "r2", 1, 0)
-	s.update(func(tx kernel.Tx) { // ended and let out within one transaction
+	s.update(func(tx kernel.Tx) { // ended and dispatched again in one transaction
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 1), tx), settle)}}))
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 1), tx), run("k", "r3", at(time.Hour)))}}))
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
@@ -294,8 +294,8 @@ func outAgain(s *suite) {
 	s.next(at(time.Hour))
 }
 
-// More are let out at once than a store may want to keep together.
-func outMany(s *suite) {
+// More runs are dispatched at once than a store may want to keep together.
+func inFlightMany(s *suite) {
 	const n = 2300
 	s.submit(newJob(1, n))
 	var all []kernel.StepRef
@@ -304,8 +304,8 @@ func outMany(s *suite) {
 	}
 	s.changeSteps(run("h", "r", at(time.Minute)), all...)
 	for max, want := range map[int]int{1: 1, 1500: 1500, 5000: n} {
-		found(s, "expired", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(time.Hour), max) })
-		found(s, "held", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
+		checkTx(s, "expired", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Expired(at(time.Hour), max) })
+		checkTx(s, "held", all[:want], func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.HeldBy("h", "", "r", max) })
 	}
 	s.changeSteps(settle, all[:n-1]...)
 	s.expired(time.Hour, 9, 1, n-1)
@@ -321,7 +321,7 @@ func (s *suite) limit(name string, most int) {
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost(name, most))) })
 }
 
-// used is what LockLimits counts; LimitUse says the same.
+// used checks the count of LockLimits and that of LimitUse.
 func (s *suite) used(name string, want int) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -336,8 +336,8 @@ func (s *suite) used(name string, want int) {
 	s.equal(name, n, want)
 }
 
-// A limit that is defined finds who holds a permit already.
-func permitsLimitComesLater(s *suite) {
+// A limit that is set later counts the permits that are already held.
+func permitsLimitSetLater(s *suite) {
 	s.submit(newJob(1, 2, permitted), newJob(2, 1, permitted, typed("other")), newJob(3, 1))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1), ref(2, 0))
 	s.changeSteps(func(st *kernel.Step) { st.Phase = perdure.Parked }, ref(1, 1))
@@ -345,7 +345,7 @@ func permitsLimitComesLater(s *suite) {
 	s.limit("agent:http", 1)
 	s.used("job:order", 1)
 	s.used("agent:http", 2)
-	s.limit("agent:http", 5) // not anew
+	s.limit("agent:http", 5) // replaced, not new
 	s.used("agent:http", 2)
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(3, 0))
 	s.changeJob(3, permitted)
@@ -358,8 +358,8 @@ func permitsLimitComesLater(s *suite) {
 	s.ready("full", "http", 9, []string{"job:order"}, nil)
 }
 
-// A limit that is taken away and comes back counts what holds a permit then.
-func permitsLimitGoes(s *suite) {
+// A limit that is deleted and set again counts the permits that are held then.
+func permitsLimitDeleted(s *suite) {
 	s.limit("agent:http", 5)
 	s.submit(newJob(1, 4))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0), ref(1, 1))
@@ -373,12 +373,12 @@ func permitsLimitGoes(s *suite) {
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 2), ref(1, 3))
 	n, _, err := s.store.LimitUse(ctx, kernel.LimitKey{Name: "agent:http"}, 0)
 	s.must(err)
-	s.equal("counted all the same", n, 3)
+	s.equal("counted without the limit", n, 3)
 	s.limit("agent:http", 5)
 	s.used("agent:http", 3)
 }
 
-// What a transaction writes before and after it defines a limit counts, and a limit that is taken back leaves
+// A transaction that sets a limit counts what it wrote before and after that. A limit that is rolled back leaves
 // nothing.
 func permitsOneTransaction(s *suite) {
 	s.submit(newJob(1, 4))
@@ -408,7 +408,7 @@ func permitsOneTransaction(s *suite) {
 	s.used("agent:http", 4)
 }
 
-// A permit moves with what it is of.
+// A permit follows the row that holds it.
 func permitsMoved(s *suite) {
 	s.limit("agent:http", 5)
 	s.limit("agent:ftp", 5)
@@ -422,7 +422,7 @@ func permitsMoved(s *suite) {
 	s.used("agent:ftp", 1)
 }
 
-// A job and its first step may be one row: what changes one leaves the other as it is.
+// A store may keep a job and its first step in one row. A change of one does not change the other.
 func saveFirstRow(s *suite) {
 	nj := newJob(1, 2, keyed("k"), labelled("a", "b"))
 	nj.Job.Input = []byte(`{"n":1}`)
@@ -465,7 +465,7 @@ func saveFirstRow(s *suite) {
 	same("one after the other")
 }
 
-// The one that is stale refuses the other too.
+// If one of the two is stale, the change of the other is refused too.
 func saveFirstRowGuards(s *suite) {
 	s.submit(newJob(1, 1))
 	job, step := s.job(1), s.steps(1)[0]
@@ -480,10 +480,10 @@ func saveFirstRowGuards(s *suite) {
 		Jobs:  []kernel.JobChange{editJob(job, settleJob)},
 		Steps: []kernel.StepChange{editStep(&wrongStep, settle)},
 	})
-	s.untouched(1, 1)
+	s.checkUntouched(1, 1)
 }
 
-// A transaction finds the steps of a job that it has saved itself, whichever they are.
+// A transaction finds the steps of a job that it has saved itself.
 func saveNewAndAgain(s *suite) {
 	s.submit(newJob(1, 1))
 	s.update(func(tx kernel.Tx) {
@@ -494,11 +494,11 @@ func saveNewAndAgain(s *suite) {
 		}
 	})
 	for _, st := range s.steps(2) {
-		s.equal("let out with its job", st.Phase, perdure.Running)
+		s.equal("dispatched with its job", st.Phase, perdure.Running)
 	}
 }
 
-// A transaction may save what it has saved before, as long as it says so.
+// A transaction may save a row again that it has saved before.
 func saveTwice(s *suite) {
 	s.submit(newJob(1, 3), newJob(2, 1))
 	s.update(func(tx kernel.Tx) {
@@ -507,7 +507,7 @@ func saveTwice(s *suite) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{out}}))
 		done := editStep(out.Now, settle)
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{done}}))
-		s.equal("as it stands", s.one(ref(1, 0), tx), done.Now)
+		s.equal("as saved", s.one(ref(1, 0), tx), done.Now)
 		all, err := tx.StepsOf(id(1))
 		s.must(err)
 		s.equal("all of them", all[0], done.Now)
@@ -521,13 +521,13 @@ func saveTwice(s *suite) {
 		}
 		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
 	})
-	s.equal("what was before is stale", err.Error(), kernel.ErrStale.Error())
+	s.equal("the earlier row is stale", err.Error(), kernel.ErrStale.Error())
 	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
-		s.Errorf("step %d is out", i)
+		s.Errorf("step %d is in flight", i)
 	}
 }
 
-// atMost is a limit without a bound for each key.
+// atMost returns a limit without a bound for each key.
 func atMost(name string, max int) kernel.Limit {
 	return kernel.Limit{Name: name, Max: max, PerKey: kernel.Unbounded}
 }
@@ -537,24 +537,24 @@ func used(l kernel.Limit, n int) kernel.Limit {
 	return l
 }
 
-// Permits of users' own limits are kept whether the limit is there or not, and counted with their amounts, as a whole and by
+// Permits of named limits are stored whether the limit exists or not, and counted with their amounts, in total and by
 // key (I12).
 func permitsOfKeys(s *suite) {
-	s.submit(needing(account("a"), newJob(1, 2)), needing(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), needing(account("b"), newJob(3, 1)))
+	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), withNeeds(adsNeed("b"), newJob(3, 1)))
 	s.changeSteps(run("h", "", at(time.Minute)), refs(1, 0, 2, 0, 3, 0)...)
 	count := func(a, b, mail int) {
 		s.Helper()
 		s.update(func(tx kernel.Tx) {
 			keys := []kernel.LimitKey{{Name: "ads"}, {Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}, {Name: "mail"}, {Name: "ads", Key: "none"}}
-			got, err := tx.KeyUse(append(keys, keys[1])) // one of them twice
+			got, err := tx.KeyUse(append(keys, keys[1])) // one key is given twice
 			s.must(err)
 			s.equal("used", got, map[kernel.LimitKey]int{keys[0]: 0, keys[1]: a, keys[2]: b, keys[3]: mail, keys[4]: 0})
 		})
 	}
 	count(4, 1, 1)
-	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // a limit that goes takes none with it
+	for _, l := range []kernel.Limit{{Name: "ads", Max: 9, PerKey: 2, Used: 5}, {Name: "ads", Max: kernel.Unbounded, PerKey: 2}} { // deleting a limit does not delete permits
 		s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(kernel.Limit{Name: "ads", Max: l.Max, PerKey: 2})) })
-		found(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
+		checkTx(s, "locked", []kernel.Limit{l}, func(tx kernel.Tx) ([]kernel.Limit, error) { return tx.LockLimits([]string{"ads", "mail"}) })
 		s.update(func(tx kernel.Tx) {
 			_, err := tx.DeleteLimit("ads")
 			s.must(err)
@@ -575,7 +575,7 @@ func permitsOfKeys(s *suite) {
 	use(kernel.LimitKey{Name: "mail"}, 9, 1, kernel.LimitHolder{Job: id(2), Step: "s0", Run: 1, Amount: 1})
 	s.changeSteps(settle, ref(2, 0))
 	count(1, 1, 0)
-	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = account("b") }) // as no rule does
+	s.changeStep(ref(1, 0), func(st *kernel.Step) { st.Needs = adsNeed("b") }) // no rule does this
 	count(0, 2, 0)
-	s.sound()
+	s.checkConsistent()
 }

@@ -13,16 +13,16 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// What is kept together is changed by several at once, and taken back.
-var sharing = []check{
-	{"Out/Rollback", outRollback},
-	{"Out/EndTogether", outEndTogether},
-	{"Permits/LimitComesAndGoes", permitsLimitComesAndGoes},
+// Rows that a store keeps together are changed by several transactions at the same time, and rolled back.
+var sharedChecks = []check{
+	{"InFlight/Rollback", inFlightRollback},
+	{"InFlight/EndTogether", inFlightEndTogether},
+	{"Permits/LimitSetAndDeleted", permitsLimitSetAndDeleted},
 	{"Race/Lanes", raceLanes},
 }
 
-// What was taken back is found as before.
-func outRollback(s *suite) {
+// After a rollback everything is found as before.
+func inFlightRollback(s *suite) {
 	s.submit(newJob(1, 2))
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0))
 	for range 2 {
@@ -42,15 +42,15 @@ func outRollback(s *suite) {
 	}
 }
 
-// While limits come and go, what is counted of one that is there is what holds it (I12).
-func permitsLimitComesAndGoes(s *suite) {
+// While limits are set and deleted, the count of an existing limit is that of its held permits (I12).
+func permitsLimitSetAndDeleted(s *suite) {
 	const jobs, rounds = 6, 12
 	var c kernel.Changes
 	for i := range jobs {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
-	s.together(jobs+2, func(i int) error {
+	s.concurrently(jobs+2, func(i int) error {
 		for n := range rounds {
 			err := s.store.Update(ctx, func(tx kernel.Tx) error {
 				if i >= jobs {
@@ -85,7 +85,8 @@ func permitsLimitComesAndGoes(s *suite) {
 		}
 		return nil
 	})
-	// An even number of rounds: each is back where it was, and the limits are gone. Now half of them are out.
+	// After an even number of rounds each job is in its first state, and the limits are deleted. Now half of the steps
+	// are dispatched.
 	for i := range jobs / 2 {
 		s.changeStep(ref(i, 0), run("h", "", at(time.Minute)))
 		s.changeJob(i, permitted)
@@ -103,8 +104,8 @@ func permitsLimitComesAndGoes(s *suite) {
 	})
 }
 
-// While steps become ready in lanes, are let out of them, and end, no step is lost: each lane that has one is there, and
-// each that is closed for a key is opened once the key has room. No key has more runs than its limit (L5, I12).
+// While steps become ready in lanes, are dispatched and end, no step is lost: each lane with a step exists, and each
+// lane that is closed for a key is opened when the key has room. No key has more runs than its limit allows (L5, I12).
 func raceLanes(s *suite) {
 	const jobs, keys, most, workers = 240, 5, 2, 2
 	s.update(func(tx kernel.Tx) {
@@ -112,7 +113,7 @@ func raceLanes(s *suite) {
 	})
 	var made, settled atomic.Int64
 	deadline := time.Now().Add(time.Minute)
-	s.together(3*workers, func(i int) error {
+	s.concurrently(3*workers, func(i int) error {
 		for settled.Load() < jobs {
 			if time.Now().After(deadline) {
 				return fmt.Errorf("%d of %d jobs have settled after a minute", settled.Load(), jobs)
@@ -125,14 +126,14 @@ func raceLanes(s *suite) {
 					return nil
 				}
 				err = s.store.Update(ctx, func(tx kernel.Tx) error {
-					return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{needing(account(fmt.Sprint(n%keys)), newJob(n, 1, priority(n%3)))}})
+					return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{withNeeds(adsNeed(fmt.Sprint(n%keys)), newJob(n, 1, priority(n%3)))}})
 				})
 			case 1:
-				err = s.store.Update(ctx, func(tx kernel.Tx) error { return letOutOfLanes(tx, most) })
+				err = s.store.Update(ctx, func(tx kernel.Tx) error { return dispatchFromLanes(tx, most) })
 			case 2:
 				var ended int
 				err = s.store.Update(ctx, func(tx kernel.Tx) (err error) {
-					ended, err = endOfLanes(tx)
+					ended, err = endRunsOfLanes(tx)
 					return err
 				})
 				if err == nil {
@@ -145,13 +146,14 @@ func raceLanes(s *suite) {
 		}
 		return nil
 	})
-	s.sound()
+	s.checkConsistent()
 	s.use("ads", 0, 0)
 	s.ready("all are settled", "http", 9, nil, nil)
 }
 
-// letOutOfLanes lets out what it finds, as far as the keys have room, and closes lanes of the others.
-func letOutOfLanes(tx kernel.Tx, most int) error {
+// dispatchFromLanes dispatches the steps that it finds, as far as their keys have room, and closes the lanes of the
+// others.
+func dispatchFromLanes(tx kernel.Tx, most int) error {
 	found, err := tx.Ready("http", 6, nil)
 	if err != nil || len(found) == 0 {
 		return err
@@ -195,8 +197,8 @@ func letOutOfLanes(tx kernel.Tx, most int) error {
 	return tx.Save(&c)
 }
 
-// endOfLanes ends what is out, and opens the lanes that wait for it.
-func endOfLanes(tx kernel.Tx) (ended int, err error) {
+// endRunsOfLanes ends the runs in flight, and opens the lanes that wait for their permits.
+func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
 	out, err := tx.HeldBy("h", "", "", 4)
 	if err != nil || len(out) == 0 {
 		return 0, err
@@ -235,12 +237,12 @@ func endOfLanes(tx kernel.Tx) (ended int, err error) {
 	return len(c.Steps), err
 }
 
-// Two transactions may end the last two runs that were let out together.
-func outEndTogether(s *suite) {
+// Two transactions may end the last two of the runs that were dispatched together.
+func inFlightEndTogether(s *suite) {
 	for n := range 10 {
 		s.submit(newJob(2*n, 1), newJob(2*n+1, 1))
 		s.changeSteps(run("h", "r", at(time.Minute)), ref(2*n, 0), ref(2*n+1, 0))
-		s.together(2, func(i int) error {
+		s.concurrently(2, func(i int) error {
 			return s.store.Update(ctx, func(tx kernel.Tx) error {
 				if _, err := tx.LockJobs(ids(2*n + i)); err != nil {
 					return err

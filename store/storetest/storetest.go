@@ -1,8 +1,8 @@
-// Package storetest is the contract of a kernel.Store: one suite that each store runs, and a
-// differential test in which stores have to give the same answers.
+// Package storetest is the contract of a kernel.Store: a suite of checks that each store runs (Run, Mail, Clock,
+// Reopen), and a test that does the same random operations on several stores and compares their answers (Differential).
 //
-// The suite is written against changes made by hand, not by the rules, so that it says what a store
-// does with rows of any kind.
+// The suite edits rows directly instead of applying the rules of package kernel. So it tests what a store does with rows
+// of any kind.
 package storetest
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Run is the contract. open gives a store with nothing in it; the suite closes it.
+// Run runs the contract. open returns an empty store; the suite closes it.
 func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
-	for _, c := range slices.Concat(submitting, gathering, saving, locking, finding, alerting, reading, registering, electing, fencing, keeping, sharing, racing) {
+	for _, c := range slices.Concat(submitChecks, togetherChecks, saveChecks, lockChecks, findChecks, alertChecks, readChecks, registryChecks, roleChecks, fenceChecks, inFlightChecks, sharedChecks, raceChecks) {
 		t.Run(c.name, func(t *testing.T) {
 			store := open(t)
 			t.Cleanup(func() {
@@ -33,7 +33,7 @@ func Run(t *testing.T, open func(t *testing.T) kernel.Store) {
 			})
 			s := &suite{T: t, store: store}
 			c.run(s)
-			s.sound()
+			s.checkConsistent()
 		})
 	}
 }
@@ -44,7 +44,7 @@ type check struct {
 	run  func(*suite)
 }
 
-// suite is one check's store, with short words for what every check does.
+// suite is the store of one check, with helper methods.
 type suite struct {
 	*testing.T
 	store kernel.Store
@@ -52,12 +52,12 @@ type suite struct {
 
 var ctx = context.Background()
 
-// epoch is the time at which the rows of the suite are made; only their order matters.
+// epoch is the time at which the rows of the suite are created. Only the order of times matters.
 var epoch = time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)
 
 func at(after time.Duration) time.Time { return epoch.Add(after) }
 
-// id is the n-th job's: a UUID of version 7 whose time is n milliseconds after the epoch.
+// id returns the id of job n: a UUID of version 7 whose time is n milliseconds after the epoch.
 func id(n int) perdure.JobID {
 	ms := uint64(epoch.UnixMilli()) + uint64(n)
 	return perdure.JobID{
@@ -84,7 +84,7 @@ func ids(ns ...int) []perdure.JobID {
 	return ids
 }
 
-// newJob is a submission as the rules would make it: unsettled, all of its steps ready.
+// newJob returns a submission like those of the rules: unsettled, and with all steps ready.
 func newJob(n, steps int, edits ...func(*kernel.Job)) kernel.NewJob {
 	j := &kernel.Job{
 		ID: id(n), Type: "order", Priority: 5,
@@ -132,7 +132,7 @@ func (s *suite) save(c *kernel.Changes) {
 	s.update(func(tx kernel.Tx) { s.must(tx.Save(c)) })
 }
 
-// update runs fn in a transaction that has to succeed.
+// update runs fn in a transaction that must succeed.
 func (s *suite) update(fn func(kernel.Tx)) {
 	s.Helper()
 	s.must(s.store.Update(ctx, func(tx kernel.Tx) error { fn(tx); return nil }))
@@ -165,7 +165,7 @@ func (s *suite) changeJob(n int, edit func(*kernel.Job)) {
 		jobs, err := tx.LockJobs(ids(n))
 		s.must(err)
 		if len(jobs) != 1 {
-			s.Fatalf("job %d is not there", n)
+			s.Fatalf("job %d does not exist", n)
 		}
 		s.must(tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{editJob(jobs[0], edit)}}))
 	})
@@ -183,7 +183,7 @@ func editJob(was *kernel.Job, edit func(*kernel.Job)) kernel.JobChange {
 	return kernel.JobChange{Now: &now, Was: was}
 }
 
-// run lets a step out.
+// run returns an edit that dispatches a step.
 func run(holder, request string, until time.Time) func(*kernel.Step) {
 	return func(s *kernel.Step) {
 		s.Phase, s.Current, s.Run = perdure.Running, perdure.Unsure, s.Run+1
@@ -222,22 +222,22 @@ func (s *suite) must(err error) {
 	}
 }
 
-// asWhole compares bytes at once: one by one, a megabyte takes minutes.
-var asWhole = cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))
+// bytesEqual compares byte slices as a whole. Compared byte by byte, a megabyte takes minutes.
+var bytesEqual = cmp.FilterValues(func(a, b []byte) bool { return len(a)+len(b) > 0 }, cmp.Comparer(bytes.Equal))
 
-// equal compares. A want of nil is no rows.
+// equal compares got with want. A want of nil stands for no rows.
 func (s *suite) equal(what string, got, want any) {
 	s.Helper()
 	if want == nil && reflect.ValueOf(got).Len() == 0 {
 		return
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), asWhole); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), bytesEqual); diff != "" {
 		s.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }
 
-// found compares what a Finder's or Locker's method gives, inside a transaction.
-func found[T any](s *suite, what string, want T, find func(kernel.Tx) (T, error)) {
+// checkTx compares the result of a method of Finder or Locker, called in a transaction.
+func checkTx[T any](s *suite, what string, want T, find func(kernel.Tx) (T, error)) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
 		got, err := find(tx)

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-var submitting = []check{
+var submitChecks = []check{
 	{"Submit/Whole", submitWhole},
 	{"Submit/Shape", submitShape},
 	{"Submit/Input", submitInput},
@@ -23,7 +23,7 @@ var submitting = []check{
 	{"Submit/Nothing", submitNothing},
 }
 
-// Jobs of one shape keep its text once; the first that was stored stays.
+// Jobs of one shape share its text; the text that was stored first stays.
 func submitShape(s *suite) {
 	one, two := newJob(1, 1), newJob(2, 1)
 	two.Job.Shape = one.Job.Shape
@@ -33,14 +33,14 @@ func submitShape(s *suite) {
 	three.Job.Shape = one.Job.Shape
 	four := newJob(4, 1)
 	s.submit(three, four)
-	found(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
+	checkTx(s, "shapes", map[kernel.ShapeID][]byte{one.Job.Shape: one.Shape, four.Job.Shape: four.Shape},
 		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
 			return tx.Shapes([]kernel.ShapeID{four.Job.Shape, one.Job.Shape, {0xff}, one.Job.Shape})
 		})
 	s.equal("of the second", s.job(2).Shape, one.Job.Shape)
 }
 
-// A small input comes with its job's row, a large one is kept apart; neither changes with the row.
+// A small input is returned with the row of its job, a large one is stored apart. Neither changes when the row does.
 func submitInput(s *suite) {
 	small := []byte(fmt.Sprintf(`{"b":1,  "a":%q}`, bytes.Repeat([]byte("x"), 100)))
 	edge := bytes.Repeat([]byte("1"), perdure.MaxInlineInput)
@@ -82,7 +82,7 @@ func submitInput(s *suite) {
 	})
 }
 
-// A submission is job, shape and steps, in one transaction (F005).
+// A submission stores job, shape and steps in one transaction (F005).
 func submitWhole(s *suite) {
 	want := newJob(1, 3, keyed("order-1"))
 	s.submit(want, newJob(2, 1))
@@ -96,11 +96,11 @@ func submitWhole(s *suite) {
 	for steps := range 2 {
 		none, no, err := s.store.Job(ctx, id(3), steps)
 		if none != nil || no != nil || err != nil {
-			s.Errorf("a job that is not there: %v, %v, %v; want nil and no error", none, no, err)
+			s.Errorf("a job that does not exist: %v, %v, %v; want nil and no error", none, no, err)
 		}
 	}
 	if body, err := s.store.Shape(ctx, kernel.ShapeID{9}); body != nil || err != nil {
-		s.Errorf("a shape that is not there: %v, %v; want nil and no error", body, err)
+		s.Errorf("a shape that does not exist: %v, %v; want nil and no error", body, err)
 	}
 	if in, size, err := s.store.Input(ctx, id(3), 1000); in != nil || size != 0 || err != nil {
 		s.Errorf("its input: %v of %d bytes, %v; want nil and no error", in, size, err)
@@ -108,7 +108,7 @@ func submitWhole(s *suite) {
 	s.equal("its steps", s.steps(3), nil)
 }
 
-// fullJob and fullStep have no field at its zero value, so that a store that forgets one is found out.
+// fullJob and fullStep return rows without a zero field, so that a store that omits a field fails the test.
 func fullJob(n int) *kernel.Job {
 	return &kernel.Job{
 		ID: id(n), Key: "schlüssel-1 %_'\"", Type: "order", Priority: 9,
@@ -139,7 +139,7 @@ func fullStep(job, i int) *kernel.Step {
 	}
 }
 
-// Every field comes back as it went in, from a new row and from a changed one.
+// Every field is returned as it was stored, from a new row and from a changed one.
 func submitEveryField(s *suite) {
 	full := *fullJob(1)
 	full.Apart = true // see submitInput
@@ -163,7 +163,7 @@ func submitEveryField(s *suite) {
 	step.Name = "s0"
 	s.equal("changed step", s.steps(2), []*kernel.Step{step})
 
-	// And back: what is cleared is gone.
+	// Fields that are cleared are returned as zero.
 	s.changeJob(2, func(j *kernel.Job) {
 		j.CompleteBy, j.ParkedAt, j.SettledAt, j.GivenUpBy, j.GivenUpReason = time.Time{}, time.Time{}, time.Time{}, "", ""
 	})
@@ -171,7 +171,7 @@ func submitEveryField(s *suite) {
 		*st = kernel.Step{StepRef: st.StepRef, Name: "s0", Type: st.Type, Priority: st.Priority}
 	})
 	if j := s.job(2); !j.CompleteBy.IsZero() || !j.ParkedAt.IsZero() || !j.SettledAt.IsZero() || j.GivenUp() {
-		s.Errorf("a cleared job kept something: %+v", j)
+		s.Errorf("a cleared job has fields left: %+v", j)
 	}
 	s.equal("cleared step", s.steps(2), []*kernel.Step{{StepRef: ref(2, 0), Name: "s0", Type: "order", Priority: 9}})
 }
@@ -181,12 +181,12 @@ func allSet(t *testing.T, row any) {
 	v := reflect.ValueOf(row)
 	for i := range v.NumField() {
 		if v.Field(i).IsZero() {
-			t.Fatalf("the suite leaves %s.%s out: give it a value, and see that each store keeps it", v.Type(), v.Type().Field(i).Name)
+			t.Fatalf("the suite does not set %s.%s: give it a value, and check that each store keeps it", v.Type(), v.Type().Field(i).Name)
 		}
 	}
 }
 
-// Ten thousand steps are ordinary, and so is a definition of some megabytes.
+// Jobs of ten thousand steps, and definitions of some megabytes, are ordinary.
 func submitLarge(s *suite) {
 	nj := newJob(1, perdure.MaxSteps)
 	nj.Shape = append(append([]byte(`"`), bytes.Repeat([]byte("ä"), 2<<20)...), '"')
@@ -197,23 +197,23 @@ func submitLarge(s *suite) {
 	}
 	for i, st := range steps {
 		if st.Index != i {
-			s.Fatalf("step %d stands at %d", st.Index, i)
+			s.Fatalf("step %d is at position %d", st.Index, i)
 		}
 	}
 	body, err := s.store.Shape(ctx, nj.Job.Shape)
 	s.must(err)
 	if !bytes.Equal(body, nj.Shape) {
-		s.Error("the definition came back otherwise")
+		s.Error("the definition was changed")
 	}
 }
 
-// The same key twice is stale: the transaction is tried again, and then finds the key (F002).
+// A key that is taken makes the transaction stale: it is run again, and then finds the key (F002).
 func submitKeyTaken(s *suite) {
 	s.submit(newJob(1, 1, keyed("k")), newJob(2, 1), newJob(3, 1))
 	calls := 0
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
-		if calls > 1 { // a second time, it looks before it leaps
+		if calls > 1 { // in the second call it looks the key up
 			known, err := tx.JobsByKey([]string{"k"})
 			s.equal("known", known, map[string]kernel.Keyed{"k": keyedJob(1)})
 			return err
@@ -223,7 +223,7 @@ func submitKeyTaken(s *suite) {
 	s.must(err)
 	s.equal("calls", calls, 2)
 	if s.job(4) != nil || s.job(5) != nil {
-		s.Error("the refused transaction left something")
+		s.Error("the refused transaction stored something")
 	}
 }
 
@@ -235,7 +235,7 @@ func submitKeyTakenWithin(s *suite) {
 		s.Errorf("got %v", err)
 	}
 	if s.job(1) != nil || s.job(2) != nil || s.steps(1) != nil {
-		s.Error("the refused transaction left something")
+		s.Error("the refused transaction stored something")
 	}
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Jobs of one definition that are submitted in one transaction and wait: a store may keep them as one until something is to be
-// said of one of them.
-var gathering = []check{
+// Several waiting jobs of one definition are submitted in one transaction. A store may keep them in one row (a bundle)
+// until one of them changes.
+var togetherChecks = []check{
 	{"Together/Read", togetherRead},
 	{"Together/List", togetherList},
 	{"Together/InOrder", togetherInOrder},
-	{"Together/OneOfTheMiddle", togetherOneOfTheMiddle},
+	{"Together/MiddleJobMoves", togetherMiddleJobMoves},
 	{"Together/StepsThatWait", togetherStepsThatWait},
 	{"Together/DispatchedAtOnce", togetherDispatchedAtOnce},
 	{"Together/TwoSearches", togetherTwoSearches},
@@ -31,8 +31,8 @@ var gathering = []check{
 
 var errBroken = errors.New("broken off")
 
-// alike are jobs of one definition, each with an input of its own; every fifth has none.
-func alike(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob) {
+// similarJobs returns jobs of one definition, each with its own input; every fifth has none.
+func similarJobs(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob) {
 	for i := from; i < from+n; i++ {
 		nj := newJob(i, steps, append([]func(*kernel.Job){func(j *kernel.Job) {
 			j.Shape, j.Active = kernel.ShapeID{77, byte(steps)}, 1
@@ -51,7 +51,7 @@ func alike(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob)
 	return all
 }
 
-// submitNow stores new jobs as the scheduler does: after it has read the clock.
+// submitNow stores new jobs after reading the clock, as the scheduler does.
 func (s *suite) submitNow(jobs ...kernel.NewJob) {
 	s.Helper()
 	s.update(func(tx kernel.Tx) {
@@ -61,13 +61,13 @@ func (s *suite) submitNow(jobs ...kernel.NewJob) {
 	})
 }
 
-// alikeOf is job n of alike, with its steps.
-func alikeOf(n, steps int) kernel.NewJob { return alike(n, 1, steps)[0] }
+// similarJob returns job n of similarJobs, with its steps.
+func similarJob(n, steps int) kernel.NewJob { return similarJobs(n, 1, steps)[0] }
 
-// known stores the definition: stores learn from it which steps wait.
-func (s *suite) known(steps int) {
+// storeDefinition stores the definition, from which stores learn which steps wait.
+func (s *suite) storeDefinition(steps int) {
 	s.Helper()
-	one := alike(60_000, 1, steps)
+	one := similarJobs(60_000, 1, steps)
 	s.submitNow(one...)
 	s.save(&kernel.Changes{Jobs: []kernel.JobChange{editJob(one[0].Job, settleJob)}, Steps: settled(one[0].Steps)})
 }
@@ -81,7 +81,7 @@ func settled(steps []*kernel.Step) (changes []kernel.StepChange) {
 
 func (s *suite) hasJob(n, steps int) {
 	s.Helper()
-	want := alikeOf(n, steps)
+	want := similarJob(n, steps)
 	job, found, err := s.store.Job(ctx, id(n), steps)
 	s.must(err)
 	s.equal(fmt.Sprint("job ", n), job, want.Job)
@@ -89,11 +89,11 @@ func (s *suite) hasJob(n, steps int) {
 }
 
 func togetherRead(s *suite) {
-	s.known(3)
-	s.submitNow(alike(1, 300, 3)...)
+	s.storeDefinition(3)
+	s.submitNow(similarJobs(1, 300, 3)...)
 	for _, n := range []int{1, 5, 250, 251, 300} {
 		s.hasJob(n, 3)
-		want := alikeOf(n, 3)
+		want := similarJob(n, 3)
 		steps, err := s.store.StepsOf(ctx, id(n), time.Time{})
 		s.must(err)
 		s.equal("StepsOf", steps, want.Steps)
@@ -128,7 +128,7 @@ func togetherRead(s *suite) {
 			begin = append(begin, id(n))
 		}
 	}
-	s.equal("FindJobs by a beginning", found, begin)
+	s.equal("FindJobs by a prefix", found, begin)
 	n, err := s.store.Backlog(ctx, 10_000)
 	s.must(err)
 	s.equal("backlog", n, 300)
@@ -148,8 +148,8 @@ func numbers(from, to int) (list []int) {
 }
 
 func togetherList(s *suite) {
-	s.submitNow(alike(1, 20, 1)...)
-	s.submitNow(alike(2000, 600, 1, typed("other"))...)
+	s.submitNow(similarJobs(1, 20, 1)...)
+	s.submitNow(similarJobs(2000, 600, 1, typed("other"))...)
 	s.submitNow(newJob(30, 1), newJob(2300, 1, typed("third"), func(j *kernel.Job) { j.ID[15]++ })) // one between the two, one among the others
 	s.changeStep(ref(5, 0), settle)
 	s.changeJob(5, settleJob)
@@ -190,12 +190,12 @@ func togetherList(s *suite) {
 	}
 }
 
-// The order is that of other steps: by priority, then by time.
+// Steps are found in the usual order: by priority, then by time.
 func togetherInOrder(s *suite) {
-	s.submitNow(alike(100, 40, 1)...)
+	s.submitNow(similarJobs(100, 40, 1)...)
 	s.submitNow(newJob(120, 1, func(j *kernel.Job) { j.ID[15] = 7; j.ID[14] = 7 })) // between two of them
-	s.submitNow(alike(10, 10, 1)...)
-	s.submitNow(alike(200, 10, 1, priority(9))...)
+	s.submitNow(similarJobs(10, 10, 1)...)
+	s.submitNow(similarJobs(200, 10, 1, priority(9))...)
 	s.submitNow(newJob(300, 1, priority(9)))
 	want := refs()
 	for _, n := range numbers(200, 209) {
@@ -218,7 +218,7 @@ func togetherInOrder(s *suite) {
 	s.ready("full", "http", 100, []string{"job:order"}, nil)
 }
 
-// run is a change that dispatches a first step.
+// run dispatches the first steps of these jobs.
 func (s *suite) run(tx kernel.Tx, all ...int) {
 	s.Helper()
 	jobs, err := tx.LockJobs(ids(all...))
@@ -242,10 +242,10 @@ func (s *suite) run(tx kernel.Tx, all ...int) {
 	s.must(tx.Save(c))
 }
 
-// A job in the middle moves: those before and after it stay ready, each as it was.
-func togetherOneOfTheMiddle(s *suite) {
-	s.known(3)
-	s.submitNow(alike(1, 30, 3)...)
+// If one job of a bundle changes, the others remain ready, each unchanged.
+func togetherMiddleJobMoves(s *suite) {
+	s.storeDefinition(3)
+	s.submitNow(similarJobs(1, 30, 3)...)
 	s.update(func(tx kernel.Tx) { s.run(tx, 12) })
 	s.update(func(tx kernel.Tx) { s.run(tx, 20, 21) })
 	want := refs()
@@ -264,38 +264,38 @@ func togetherOneOfTheMiddle(s *suite) {
 	s.equal("backlog", n, 30)
 }
 
-// Further steps wait, and are changed like others.
+// Further steps wait, and are changed like those of other jobs.
 func togetherStepsThatWait(s *suite) {
-	s.known(3)
-	s.submitNow(alike(1, 20, 3)...)
+	s.storeDefinition(3)
+	s.submitNow(similarJobs(1, 20, 3)...)
 	s.update(func(tx kernel.Tx) {
 		_, err := tx.LockJobs(ids(3))
 		s.must(err)
 		steps, err := tx.Steps(refs(3, 1, 3, 0, 3, 2))
 		s.must(err)
-		s.equal("steps", steps, alikeOf(3, 3).Steps)
+		s.equal("steps", steps, similarJob(3, 3).Steps)
 		all, err := tx.StepsOf(id(3))
 		s.must(err)
-		s.equal("all", all, alikeOf(3, 3).Steps)
+		s.equal("all", all, similarJob(3, 3).Steps)
 		payloads, err := tx.Payloads(refs(3, 0, 3, 1), 1000)
 		s.must(err)
 		s.equal("payloads", len(payloads), 0)
 		s.must(tx.Save(&kernel.Changes{
-			Jobs:  []kernel.JobChange{editJob(alikeOf(3, 3).Job, func(j *kernel.Job) { j.Active = 2 })},
+			Jobs:  []kernel.JobChange{editJob(similarJob(3, 3).Job, func(j *kernel.Job) { j.Active = 2 })},
 			Steps: []kernel.StepChange{editStep(steps[1], func(st *kernel.Step) { st.Blockers, st.Phase, st.Agent = 0, perdure.Ready, "ftp" })},
 		}))
 	})
 	s.ready("ftp", "ftp", 10, nil, refs(3, 1))
-	s.equal("first", s.steps(3)[0], alikeOf(3, 3).Steps[0])
-	s.equal("last", s.steps(3)[2], alikeOf(3, 3).Steps[2])
+	s.equal("first", s.steps(3)[0], similarJob(3, 3).Steps[0])
+	s.equal("last", s.steps(3)[2], similarJob(3, 3).Steps[2])
 	s.ready("http", "http", 4, nil, refs(1, 0, 2, 0, 3, 0, 4, 0))
 }
 
-// One transaction stores jobs and dispatches some of them, with a Save between.
+// One transaction stores jobs and dispatches some of them, with a Save in between.
 func togetherDispatchedAtOnce(s *suite) {
-	s.known(3)
+	s.storeDefinition(3)
 	s.update(func(tx kernel.Tx) {
-		all := alike(1, 20, 3)
+		all := similarJobs(1, 20, 3)
 		_, err := tx.Now()
 		s.must(err)
 		s.must(tx.Save(&kernel.Changes{NewJobs: all}))
@@ -303,7 +303,7 @@ func togetherDispatchedAtOnce(s *suite) {
 		s.must(err)
 		s.equal("ready", found, refs(1, 0, 2, 0, 3, 0))
 		c := &kernel.Changes{}
-		for _, n := range []int{1, 4} { // the workset has them: they are not locked again
+		for _, n := range []int{1, 4} { // they are in the workset, and are not locked again
 			c.Jobs = append(c.Jobs, editJob(all[n-1].Job, func(j *kernel.Job) { j.Running, j.Active, j.Phase = 1, 0, perdure.Running }))
 			c.Steps = append(c.Steps, editStep(all[n-1].Steps[0], func(st *kernel.Step) {
 				st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, 1, "h", "r", at(time.Minute)
@@ -319,11 +319,11 @@ func togetherDispatchedAtOnce(s *suite) {
 	s.equal("settled", s.job(1).Phase, perdure.Settled)
 }
 
-// Two transactions that search at the same time: none waits for the other, and none takes what the other takes. What is not taken
-// can be had afterwards.
+// Two transactions search at the same time. Neither waits for the other, and neither takes steps that the other takes.
+// Steps that neither takes remain available.
 func togetherTwoSearches(s *suite) {
-	s.submitNow(alike(1, 20, 1)...)
-	s.submitNow(alike(100, 20, 1)...)
+	s.submitNow(similarJobs(1, 20, 1)...)
+	s.submitNow(similarJobs(100, 20, 1)...)
 	taken := map[perdure.JobID]bool{}
 	take := func(tx kernel.Tx, max int) (n int) {
 		found, err := tx.Ready("http", max, nil)
@@ -356,7 +356,7 @@ func togetherTwoSearches(s *suite) {
 			defer close(ended)
 			s.update(func(other kernel.Tx) {
 				if n := take(other, 40); n == 0 { // more than the first one has locked
-					s.Error("the second search has found nothing")
+					s.Error("the second search found nothing")
 				}
 			})
 		})
@@ -376,8 +376,8 @@ func togetherTwoSearches(s *suite) {
 }
 
 func togetherRollback(s *suite) {
-	s.known(3)
-	s.submitNow(alike(1, 20, 3)...)
+	s.storeDefinition(3)
+	s.submitNow(similarJobs(1, 20, 3)...)
 	for range 2 {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
 			s.run(tx, 1, 2, 9)
@@ -393,14 +393,14 @@ func togetherRollback(s *suite) {
 	s.ready("the others", "http", 2, nil, refs(3, 0, 4, 0))
 }
 
-// Locked and left as they are: they stay where they are.
+// Jobs that are locked and not changed stay as they are.
 func togetherLocked(s *suite) {
-	s.submitNow(alike(1, 20, 1)...)
+	s.submitNow(similarJobs(1, 20, 1)...)
 	s.update(func(tx kernel.Tx) {
 		jobs, err := tx.LockJobs(ids(1, 7, 99))
 		s.must(err)
 		s.equal("jobs", len(jobs), 2)
-		s.equal("job", jobs[1], alikeOf(7, 1).Job)
+		s.equal("job", jobs[1], similarJob(7, 1).Job)
 		jobs, err = tx.TryLockJobs(ids(2, 7, 8))
 		s.must(err)
 		s.equal("more", len(jobs), 3)
@@ -411,9 +411,9 @@ func togetherLocked(s *suite) {
 	s.equal("running", s.job(7).Running, 1)
 }
 
-// Only some of what comes in one transaction is alike.
+// Only some of the jobs of one transaction are similar.
 func togetherMixed(s *suite) {
-	all := alike(1, 20, 1)
+	all := similarJobs(1, 20, 1)
 	all[3].Job.Key, all[5].Job.Labels, all[7].Job.CompleteBy = "k", map[string]string{"a": "b"}, at(time.Hour)
 	all[9].Steps[0].Phase, all[9].Job.Phase = perdure.Settled, perdure.Settled
 	all[11].Steps[0].Agent, all[12].Job.Input = "ftp", []byte(`"`+string(make([]byte, perdure.MaxInlineInput))+`"`)
@@ -438,14 +438,14 @@ func togetherMixed(s *suite) {
 }
 
 func togetherStale(s *suite) {
-	s.submitNow(alike(1, 20, 1)...)
+	s.submitNow(similarJobs(1, 20, 1)...)
 	s.refused("a run that never was", &kernel.Changes{Steps: []kernel.StepChange{editStep(func() *kernel.Step {
-		st := *alikeOf(4, 1).Steps[0]
+		st := *similarJob(4, 1).Steps[0]
 		st.Run = 3
 		return &st
 	}(), settle)}})
 	s.refused("a job that was otherwise", &kernel.Changes{Jobs: []kernel.JobChange{editJob(func() *kernel.Job {
-		j := *alikeOf(4, 1).Job
+		j := *similarJob(4, 1).Job
 		j.Running = 1
 		return &j
 	}(), settleJob)}})
@@ -458,8 +458,8 @@ func togetherByHash(s *suite) {
 			j.Hash = [32]byte{31: 9}
 		}
 	}
-	s.submitNow(alike(1, 20, 1, hash)...)
-	s.submitNow(alike(30, 20, 1, hash, typed("other"))...)
+	s.submitNow(similarJobs(1, 20, 1, hash)...)
+	s.submitNow(similarJobs(30, 20, 1, hash, typed("other"))...)
 	same := func(what string, typ string, want int) {
 		s.Helper()
 		s.update(func(tx kernel.Tx) {
