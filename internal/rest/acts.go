@@ -93,8 +93,9 @@ func (c *call) act(v *verb) error {
 	if err != nil {
 		return err
 	}
-	if v.read(doc, &act); doc.err() != nil {
-		return doc.err()
+	v.read(doc, &act)
+	if err := doc.err(); err != nil {
+		return err
 	}
 	crashpoint.Here(crashpoint.RestAct)
 	job, err := c.Service.Act(c.ctx(), ref, act)
@@ -108,11 +109,11 @@ func (c *call) act(v *verb) error {
 func (v *verb) read(doc *document, act *perdure.Act) {
 	root := doc.root()
 	for name, field := range root.fields() {
-		if !slices.Contains(v.fields, name) {
+		if !slices.Contains(v.fields, string(name)) {
 			field.unknown(v.fields...)
 			continue
 		}
-		switch name {
+		switch string(name) {
 		case "reason":
 			act.Reason = field.prose(perdure.MaxReasonBytes)
 		case "as":
@@ -132,10 +133,10 @@ func (v *verb) read(doc *document, act *perdure.Act) {
 
 // pole reads done or undone.
 func (v value) pole() *perdure.State {
-	var s perdure.State
 	if v.null() {
 		return nil
 	}
+	var s perdure.State
 	if err := s.UnmarshalText([]byte(v.string())); err != nil || s == perdure.Unsure {
 		v.fault("must be done or undone")
 	}
@@ -144,8 +145,9 @@ func (v value) pole() *perdure.State {
 
 // payload is a value that is stored as it was sent.
 func (v value) payload() []byte {
-	if err := plain.CheckJSON(v.text); err != nil {
+	text := v.raw()
+	if err := plain.CheckJSON(text); err != nil {
 		v.fault("is %v", err)
 	}
-	return v.text
+	return text
 }

@@ -114,13 +114,13 @@ func readClaim(doc *document) protocol.Claim {
 	req := protocol.Claim{Max: 1}
 	root := doc.root()
 	for name, field := range root.fields() {
-		switch name {
+		switch string(name) {
 		case "holder":
 			req.Holder = field.holder()
 		case "wait":
 			req.Wait = field.duration(0, perdure.MaxClaimWait)
 		case "max", "heartbeat", "requestId":
-			readClaimField(&req, name, field)
+			readClaimField(&req, string(name), field)
 		default:
 			field.unknown("holder", "max", "wait", "heartbeat", "requestId")
 		}
@@ -144,9 +144,6 @@ func readClaimField(req *protocol.Claim, name string, field value) {
 // holder reads who holds runs. The hosts inside of nodes have names that start with @: nobody outside
 // can pass for one.
 func (v value) holder() string {
-	if v.null() {
-		return ""
-	}
 	s := v.name(perdure.MaxHolderLength)
 	if strings.HasPrefix(s, "@") {
 		v.fault("must not start with @")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
 // answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not
@@ -162,7 +163,7 @@ func encodeJob(b *bytes.Buffer, job *perdure.JobView) error {
 			before = `,"steps":{` // it is the last field
 		}
 		b.WriteString(before)
-		b.Write(appendText(b.AvailableBuffer(), job.Steps[i].Name))
+		b.Write(jsontext.AppendString(b.AvailableBuffer(), job.Steps[i].Name, false))
 		b.WriteByte(':')
 		if err := encodeJSON(b, &job.Steps[i]); err != nil {
 			return err

@@ -202,14 +202,14 @@ func (c *call) document(max int64, mayBeEmpty bool) (*document, error) {
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		if mayBeEmpty {
-			return parse([]byte("{}"))
+			return parse([]byte("{}")), nil
 		}
 		return nil, perdure.Refuse(perdure.CodeMalformed, "the body is empty; a JSON object is expected")
 	}
 	if c.mediaType() != mediaJSON && c.r.Header.Get("Content-Type") != "" {
 		return nil, c.wrongMedia(mediaJSON)
 	}
-	return parse(text)
+	return parse(text), nil
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -154,7 +154,7 @@ func (c *call) putLimit() error {
 func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSettings) {
 	root, there := doc.root(), false
 	for name, field := range root.fields() {
-		switch {
+		switch name := string(name); {
 		case name == "max":
 			if there = there || !field.null(); !field.null() {
 				settings.Max = new(int(field.integer(0, perdure.MaxLimit)))
@@ -167,7 +167,7 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 			settings.PerKey = &perdure.KeyLimit{}
 			given := false
 			for name, field := range field.fields() {
-				if name != "max" {
+				if string(name) != "max" {
 					field.unknown("max")
 					continue
 				}
@@ -250,7 +250,7 @@ func (c *call) closeAlert() error {
 		return err
 	}
 	for name, field := range doc.root().fields() {
-		if name != "reason" {
+		if string(name) != "reason" {
 			field.unknown("reason")
 		} else if reason := field.prose(perdure.MaxReasonBytes); reason != "" {
 			by += ": " + reason // an alert has one field for both
@@ -330,7 +330,7 @@ func (c *call) putAgent() error {
 func readSettings(doc *document) (settings perdure.AgentSettings) {
 	root, there := doc.root(), false
 	for name, field := range root.fields() {
-		if name != "ageing" {
+		if string(name) != "ageing" {
 			field.unknown("ageing")
 			continue
 		}

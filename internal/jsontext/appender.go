@@ -1,0 +1,154 @@
+package jsontext
+
+import (
+	"strconv"
+	"time"
+	"unicode/utf8"
+)
+
+// Appender writes JSON behind the bytes that it was made with. It puts the commas between members and items. The caller
+// answers for the order of calls: a member is Name and one value, and each Begin has its End.
+type Appender struct {
+	buf        []byte
+	start      int
+	escapeHTML bool
+}
+
+// NewAppender returns an Appender to b.
+func NewAppender(b []byte) Appender { return Appender{buf: b, start: len(b)} }
+
+// EscapeHTML makes the Appender write <, > and & as escapes, as encoding/json does unless it is told otherwise.
+func (a *Appender) EscapeHTML() { a.escapeHTML = true }
+
+// Bytes are the bytes that the Appender was made with, and what it has written behind them.
+func (a *Appender) Bytes() []byte { return a.buf }
+
+// Truncate removes all but the first n of Bytes.
+func (a *Appender) Truncate(n int) { a.buf = a.buf[:n] }
+
+// comma puts a comma before a member or item that is not the first one.
+func (a *Appender) comma() {
+	if n := len(a.buf); n > a.start && separated[a.buf[n-1]] {
+		a.buf = append(a.buf, ',')
+	}
+}
+
+// separated has the bytes behind which a member or item needs a comma: those with which a value can end.
+var separated = func() (ends [256]bool) {
+	for c := range ends {
+		ends[c] = c != '{' && c != '[' && c != ':'
+	}
+	return ends
+}()
+
+// BeginObject opens an object.
+func (a *Appender) BeginObject() {
+	a.comma()
+	a.buf = append(a.buf, '{')
+}
+
+// EndObject closes it.
+func (a *Appender) EndObject() { a.buf = append(a.buf, '}') }
+
+// BeginList opens a list.
+func (a *Appender) BeginList() {
+	a.comma()
+	a.buf = append(a.buf, '[')
+}
+
+// EndList closes it.
+func (a *Appender) EndList() { a.buf = append(a.buf, ']') }
+
+// Name writes the name of a member, whose value follows: a.Name("run").Int(7).
+func (a *Appender) Name(name string) *Appender {
+	a.comma()
+	a.buf = append(AppendString(a.buf, name, a.escapeHTML), ':')
+	return a
+}
+
+// Text writes a string.
+func (a *Appender) Text(s string) {
+	a.comma()
+	a.buf = AppendString(a.buf, s, a.escapeHTML)
+}
+
+// TextMember writes a member whose value is a string, and nothing if the string is empty.
+func (a *Appender) TextMember(name, s string) {
+	if s != "" {
+		a.Name(name).Text(s)
+	}
+}
+
+// Int writes an integer.
+func (a *Appender) Int(n int64) {
+	a.comma()
+	a.buf = strconv.AppendInt(a.buf, n, 10)
+}
+
+// Bool writes true or false.
+func (a *Appender) Bool(v bool) {
+	a.comma()
+	a.buf = strconv.AppendBool(a.buf, v)
+}
+
+// Time writes an instant, as encoding/json does.
+func (a *Appender) Time(t time.Time) {
+	a.comma()
+	a.buf = append(t.AppendFormat(append(a.buf, '"'), time.RFC3339Nano), '"')
+}
+
+// Raw writes a value that is JSON already, and null if it is empty.
+func (a *Appender) Raw(value []byte) {
+	a.comma()
+	if len(value) == 0 {
+		value = []byte("null")
+	}
+	a.buf = append(a.buf, value...)
+}
+
+// AppendString appends s to b as a JSON string, byte for byte as encoding/json writes it.
+func AppendString(b []byte, s string, escapeHTML bool) []byte {
+	const digits = "0123456789abcdef"
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c < utf8.RuneSelf {
+			if inString[c] && !(escapeHTML && (c == '<' || c == '>' || c == '&')) {
+				i++
+				continue
+			}
+			b = append(b, s[start:i]...)
+			switch c {
+			case '"', '\\':
+				b = append(b, '\\', c)
+			case '\n':
+				b = append(b, '\\', 'n')
+			case '\r':
+				b = append(b, '\\', 'r')
+			case '\t':
+				b = append(b, '\\', 't')
+			case '\b':
+				b = append(b, '\\', 'b')
+			case '\f':
+				b = append(b, '\\', 'f')
+			default:
+				b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
+			}
+			i++
+			start = i
+			continue
+		}
+		char, size := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case char == utf8.RuneError && size == 1:
+			b = append(append(b, s[start:i]...), `\ufffd`...)
+			start = i + size
+		case char == '\u2028' || char == '\u2029': // ends a line in JavaScript
+			b = append(append(append(b, s[start:i]...), `\u202`...), digits[char&0xf])
+			start = i + size
+		}
+		i += size
+	}
+	return append(append(b, s[start:]...), '"')
+}
