@@ -26,20 +26,17 @@ func (a *Appender) Bytes() []byte { return a.buf }
 // Truncate removes all but the first n of Bytes.
 func (a *Appender) Truncate(n int) { a.buf = a.buf[:n] }
 
-// comma puts a comma before a member or item that is not the first one.
+// comma puts a comma before a member or item that is not the first one. Nothing precedes a first one but an opening
+// bracket or the colon of its name.
 func (a *Appender) comma() {
-	if n := len(a.buf); n > a.start && separated[a.buf[n-1]] {
-		a.buf = append(a.buf, ',')
+	if n := len(a.buf); n > a.start {
+		switch a.buf[n-1] {
+		case '{', '[', ':':
+		default:
+			a.buf = append(a.buf, ',')
+		}
 	}
 }
-
-// separated has the bytes behind which a member or item needs a comma: those with which a value can end.
-var separated = func() (ends [256]bool) {
-	for c := range ends {
-		ends[c] = c != '{' && c != '[' && c != ':'
-	}
-	return ends
-}()
 
 // BeginObject opens an object.
 func (a *Appender) BeginObject() {
@@ -59,8 +56,16 @@ func (a *Appender) BeginList() {
 // EndList closes it.
 func (a *Appender) EndList() { a.buf = append(a.buf, ']') }
 
-// Name writes the name of a member, whose value follows: a.Name("run").Int(7).
+// Name writes the name of a member, whose value follows: a.Name("run").Int(7). It is a name that the program's text
+// has, of letters: nothing in it is escaped.
 func (a *Appender) Name(name string) *Appender {
+	a.comma()
+	a.buf = append(append(append(a.buf, '"'), name...), '"', ':')
+	return a
+}
+
+// TextName is Name for any text.
+func (a *Appender) TextName(name string) *Appender {
 	a.comma()
 	a.buf = append(AppendString(a.buf, name, a.escapeHTML), ':')
 	return a
@@ -106,49 +111,73 @@ func (a *Appender) Raw(value []byte) {
 	a.buf = append(a.buf, value...)
 }
 
+// plainText and plainHTML are the bytes that stand for themselves in a string, without and with escapes of HTML. Bytes
+// beyond ASCII are not in them.
+var plainText, plainHTML = func() (text, html [256]bool) {
+	for c := range utf8.RuneSelf {
+		text[c] = inString[c]
+		html[c] = inString[c] && c != '<' && c != '>' && c != '&'
+	}
+	return text, html
+}()
+
 // AppendString appends s to b as a JSON string, byte for byte as encoding/json writes it.
 func AppendString(b []byte, s string, escapeHTML bool) []byte {
-	const digits = "0123456789abcdef"
+	plain := &plainText
+	if escapeHTML {
+		plain = &plainHTML
+	}
 	b = append(b, '"')
+	for i := range len(s) {
+		if !plain[s[i]] {
+			b = appendEscaped(append(b, s[:i]...), s[i:], plain)
+			return append(b, '"')
+		}
+	}
+	return append(append(b, s...), '"')
+}
+
+func appendEscaped(b []byte, s string, plain *[256]bool) []byte {
+	const digits = "0123456789abcdef"
 	start := 0
 	for i := 0; i < len(s); {
 		c := s[i]
-		if c < utf8.RuneSelf {
-			if inString[c] && !(escapeHTML && (c == '<' || c == '>' || c == '&')) {
-				i++
-				continue
-			}
-			b = append(b, s[start:i]...)
-			switch c {
-			case '"', '\\':
-				b = append(b, '\\', c)
-			case '\n':
-				b = append(b, '\\', 'n')
-			case '\r':
-				b = append(b, '\\', 'r')
-			case '\t':
-				b = append(b, '\\', 't')
-			case '\b':
-				b = append(b, '\\', 'b')
-			case '\f':
-				b = append(b, '\\', 'f')
-			default:
-				b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
-			}
+		if plain[c] {
 			i++
-			start = i
 			continue
 		}
-		char, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case char == utf8.RuneError && size == 1:
-			b = append(append(b, s[start:i]...), `\ufffd`...)
-			start = i + size
-		case char == '\u2028' || char == '\u2029': // ends a line in JavaScript
-			b = append(append(append(b, s[start:i]...), `\u202`...), digits[char&0xf])
-			start = i + size
+		if c >= utf8.RuneSelf {
+			char, size := utf8.DecodeRuneInString(s[i:])
+			switch {
+			case char == utf8.RuneError && size == 1:
+				b = append(append(b, s[start:i]...), `\ufffd`...)
+				start = i + size
+			case char == '\u2028' || char == '\u2029': // they end a line in JavaScript
+				b = append(append(append(b, s[start:i]...), `\u202`...), digits[char&0xf])
+				start = i + size
+			}
+			i += size
+			continue
 		}
-		i += size
+		b = append(b, s[start:i]...)
+		switch c {
+		case '"', '\\':
+			b = append(b, '\\', c)
+		case '\n':
+			b = append(b, '\\', 'n')
+		case '\r':
+			b = append(b, '\\', 'r')
+		case '\t':
+			b = append(b, '\\', 't')
+		case '\b':
+			b = append(b, '\\', 'b')
+		case '\f':
+			b = append(b, '\\', 'f')
+		default:
+			b = append(b, '\\', 'u', '0', '0', digits[c>>4], digits[c&0xf])
+		}
+		i++
+		start = i
 	}
-	return append(append(b, s[start:]...), '"')
+	return append(b, s[start:]...)
 }

@@ -64,7 +64,7 @@ func copyValue(r *Reader, a *Appender) {
 		a.BeginObject()
 		for r.Object(); r.More(); {
 			name, _ := r.Name()
-			a.Name(string(name))
+			a.TextName(string(name))
 			copyValue(r, a)
 		}
 		a.EndObject()
@@ -103,7 +103,7 @@ func TestAppender(t *testing.T) {
 	a.Truncate(n)
 	a.Name("at").Time(time.Unix(1e9, 5000).UTC())
 	a.EscapeHTML()
-	a.TextMember("<", ">")
+	a.TextName("<").Text(">")
 	a.EndObject()
 	const want = `data: {"n":-7,"text":"a<b","list":[true,null,{"raw": 1},[],{}],"at":"2001-09-09T01:46:40.000005Z","\u003c":"\u003e"}`
 	if got := string(a.Bytes()); got != want {

@@ -410,6 +410,14 @@ func (r *Reader) Raw() []byte {
 	return r.text[start:r.pos]
 }
 
+// Fail is for a caller that refuses a value: it ends the reading with an error at an offset.
+func (r *Reader) Fail(offset int, format string, args ...any) {
+	if r.err == nil {
+		r.pos = offset
+		r.fail(format, args...)
+	}
+}
+
 // fail keeps the first error, which is at the present position.
 func (r *Reader) fail(format string, args ...any) {
 	if r.err == nil {
