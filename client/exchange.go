@@ -76,9 +76,12 @@ func inCalls[In, Out any](all []In, encode func(*jsontext.Appender, *In) error, 
 	return out, nil
 }
 
+// itemRoom is about how long a report or heartbeat is.
+const itemRoom = 200
+
 // encodeList writes as many items as fit in one call, as a list. n is their number.
 func encodeList[T any](all []T, encode func(*jsontext.Appender, *T) error) (list []byte, n int, err error) {
-	a := jsontext.NewAppender(nil)
+	a := jsontext.NewAppender(make([]byte, 0, min(len(all), perdure.MaxBatch)*itemRoom))
 	a.BeginList()
 	for n < len(all) && n < perdure.MaxBatch {
 		end := len(a.Bytes())

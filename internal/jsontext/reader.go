@@ -125,15 +125,21 @@ const manyNames = 16
 
 // NewReader returns a Reader of the text, which must not change while it is in use.
 func NewReader(text []byte, options Options) *Reader {
+	r := new(Reader)
+	r.Reset(text, options)
+	return r
+}
+
+// Reset makes the Reader read another text.
+func (r *Reader) Reset(text []byte, options Options) {
 	if options.MaxDepth <= 0 {
 		options.MaxDepth = MaxDepth
 	}
-	r := &Reader{text: text, options: options}
+	*r = Reader{text: text, options: options, open: r.open[:0], names: r.names[:0]}
 	if !options.Lenient && !utf8.Valid(text) {
 		r.pos = validPrefix(text)
 		r.fail("not UTF-8")
 	}
-	return r
 }
 
 func validPrefix(text []byte) int {
@@ -149,7 +155,8 @@ func validPrefix(text []byte) int {
 
 // Valid returns why text is not one JSON value, as *Error; nil if it is.
 func Valid(text []byte, options Options) error {
-	r := NewReader(text, options)
+	var r Reader
+	r.Reset(text, options)
 	r.Skip()
 	return r.End()
 }
@@ -217,7 +224,7 @@ func (r *Reader) enter(kind Kind) {
 	if !r.expect(kind) || r.tooDeep(0) {
 		return
 	}
-	if r.open == nil {
+	if cap(r.open) == 0 {
 		r.open, r.names = make([]level, 0, 8), make([][]byte, 0, manyNames)
 	}
 	r.open = append(r.open, level{kind: kind, names: len(r.names)})
