@@ -60,9 +60,10 @@ func newBatch(base json.RawMessage) *batch {
 	b := &batch{base: len(base), body: jsontext.NewAppender(nil)}
 	b.body.BeginObject()
 	if len(base) > 0 {
-		b.body.Name("definition").Raw(base)
+		b.body.RawField("definition", base)
 	}
-	b.body.Name("jobs").BeginList()
+	b.body.Name("jobs")
+	b.body.BeginList()
 	return b
 }
 

@@ -102,8 +102,8 @@ func encodeList[T any](all []T, encode func(*jsontext.Appender, *T) error) (list
 func encodeSet(holder, name string, list []byte, claim *protocol.Claim) []byte {
 	a := jsontext.NewAppender(make([]byte, 0, len(list)+len(holder)+200))
 	a.BeginObject()
-	a.Name("holder").Text(holder)
-	a.Name(name).Raw(list)
+	a.TextField("holder", holder)
+	a.RawField(name, list)
 	if claim != nil {
 		a.Name("claim")
 		appendClaim(&a, claim)

@@ -269,23 +269,24 @@ func into(r *jsontext.Reader, v encoding.TextUnmarshaler) {
 // appendReport writes a report as encoding/json does.
 func appendReport(a *jsontext.Appender, r *protocol.Report) error {
 	a.BeginObject()
-	a.Name("job").Text(r.Job.String())
-	a.Name("step").Text(r.Step)
-	a.Name("run").Int(r.Run)
-	a.Name("outcome").Text(r.Outcome.String())
+	_ = a.PlainField("job", &r.Job) // an id always has a text
+	a.TextField("step", r.Step)
+	a.IntField("run", r.Run)
+	a.TextField("outcome", r.Outcome.String())
 	if err := appendRaw(a, "output", r.Output); err != nil {
 		return err
 	}
 	if e := r.Error; e != nil {
-		a.Name("error").BeginObject()
-		a.TextMember("code", e.Code)
-		a.Name("message").Text(e.Message)
+		a.Name("error")
+		a.BeginObject()
+		a.OptionalText("code", e.Code)
+		a.TextField("message", e.Message)
 		if e.RetryAfter != 0 {
-			a.Name("retryAfter").Text(e.RetryAfter.String())
+			a.TextField("retryAfter", e.RetryAfter.String())
 		}
 		a.EndObject()
 	}
-	a.TextMember("effect", r.Effect)
+	a.OptionalText("effect", r.Effect)
 	a.EndObject()
 	return nil
 }
@@ -293,9 +294,9 @@ func appendReport(a *jsontext.Appender, r *protocol.Report) error {
 // appendBeat writes a heartbeat as encoding/json does.
 func appendBeat(a *jsontext.Appender, h *protocol.Heartbeat) error {
 	a.BeginObject()
-	a.Name("job").Text(h.Job.String())
-	a.Name("step").Text(h.Step)
-	a.Name("run").Int(h.Run)
+	_ = a.PlainField("job", &h.Job)
+	a.TextField("step", h.Step)
+	a.IntField("run", h.Run)
 	err := appendRaw(a, "progress", h.Progress)
 	a.EndObject()
 	return err
@@ -309,21 +310,21 @@ func appendRaw(a *jsontext.Appender, name string, value json.RawMessage) error {
 	if err := jsontext.Valid(value, jsontext.Options{Lenient: true}); err != nil {
 		return unsendable(fmt.Errorf("%s: not JSON: %w", name, err))
 	}
-	a.Name(name).Raw(value)
+	a.RawField(name, value)
 	return nil
 }
 
 // appendClaim writes a claim. Fields that are empty are left out.
 func appendClaim(a *jsontext.Appender, c *protocol.Claim) {
 	a.BeginObject()
-	a.TextMember("agent", c.Agent)
-	a.TextMember("holder", c.Holder)
+	a.OptionalText("agent", c.Agent)
+	a.OptionalText("holder", c.Holder)
 	if c.Max != 0 {
-		a.Name("max").Int(int64(c.Max))
+		a.IntField("max", int64(c.Max))
 	}
-	a.TextMember("wait", duration(c.Wait))
-	a.TextMember("heartbeat", duration(c.Heartbeat))
-	a.TextMember("requestId", c.RequestID)
+	a.OptionalText("wait", duration(c.Wait))
+	a.OptionalText("heartbeat", duration(c.Heartbeat))
+	a.OptionalText("requestId", c.RequestID)
 	a.EndObject()
 }
 

@@ -1,6 +1,7 @@
 package jsontext
 
 import (
+	"encoding"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -56,32 +57,12 @@ func (a *Appender) BeginList() {
 // EndList closes it.
 func (a *Appender) EndList() { a.buf = append(a.buf, ']') }
 
-// Name writes the name of a member, whose value follows: a.Name("run").Int(7). It is a name that the program's text
-// has, of letters: nothing in it is escaped.
-func (a *Appender) Name(name string) *Appender {
-	a.comma()
-	a.buf = append(append(append(a.buf, '"'), name...), '"', ':')
-	return a
-}
-
-// TextName is Name for any text.
-func (a *Appender) TextName(name string) *Appender {
-	a.comma()
-	a.buf = append(AppendString(a.buf, name, a.escapeHTML), ':')
-	return a
-}
+// The values follow: items of a list, the value after Name or TextName, or the one value of a text.
 
 // Text writes a string.
 func (a *Appender) Text(s string) {
 	a.comma()
 	a.buf = AppendString(a.buf, s, a.escapeHTML)
-}
-
-// TextMember writes a member whose value is a string, and nothing if the string is empty.
-func (a *Appender) TextMember(name, s string) {
-	if s != "" {
-		a.Name(name).Text(s)
-	}
 }
 
 // Int writes an integer.
@@ -99,16 +80,86 @@ func (a *Appender) Bool(v bool) {
 // Time writes an instant, as encoding/json does.
 func (a *Appender) Time(t time.Time) {
 	a.comma()
-	a.buf = append(t.AppendFormat(append(a.buf, '"'), time.RFC3339Nano), '"')
+	a.buf = appendTime(a.buf, t)
 }
 
 // Raw writes a value that is JSON already, and null if it is empty.
 func (a *Appender) Raw(value []byte) {
 	a.comma()
+	a.buf = appendRaw(a.buf, value)
+}
+
+func appendTime(b []byte, t time.Time) []byte {
+	return append(t.AppendFormat(append(b, '"'), time.RFC3339Nano), '"')
+}
+
+func appendRaw(b, value []byte) []byte {
 	if len(value) == 0 {
-		value = []byte("null")
+		return append(b, "null"...)
 	}
-	a.buf = append(a.buf, value...)
+	return append(b, value...)
+}
+
+// The members follow. Their names are those that the program's text has, of letters: nothing in them is escaped. TextName
+// is for any other name.
+
+// Name writes the name of a member, whose value follows.
+func (a *Appender) Name(name string) { a.buf = a.appendName(name) }
+
+// TextName is Name for any text.
+func (a *Appender) TextName(name string) {
+	a.comma()
+	a.buf = append(AppendString(a.buf, name, a.escapeHTML), ':')
+}
+
+// TextField writes a member that is a string.
+func (a *Appender) TextField(name, s string) {
+	a.buf = AppendString(a.appendName(name), s, a.escapeHTML)
+}
+
+// PlainField writes a member that is a string, of a value whose text has nothing to escape, such as an id.
+func (a *Appender) PlainField(name string, v encoding.TextAppender) (err error) {
+	if a.buf, err = v.AppendText(append(a.appendName(name), '"')); err == nil {
+		a.buf = append(a.buf, '"')
+	}
+	return err
+}
+
+// OptionalText writes a member that is a string, and nothing if the string is empty.
+func (a *Appender) OptionalText(name, s string) {
+	if s != "" {
+		a.TextField(name, s)
+	}
+}
+
+// IntField writes a member that is an integer.
+func (a *Appender) IntField(name string, n int64) {
+	a.buf = strconv.AppendInt(a.appendName(name), n, 10)
+}
+
+// BoolField writes a member that is true or false.
+func (a *Appender) BoolField(name string, v bool) {
+	a.buf = strconv.AppendBool(a.appendName(name), v)
+}
+
+// TimeField writes a member that is an instant.
+func (a *Appender) TimeField(name string, t time.Time) {
+	a.buf = appendTime(a.appendName(name), t)
+}
+
+// RawField writes a member that is JSON already, and null if it is empty.
+func (a *Appender) RawField(name string, value []byte) {
+	a.buf = appendRaw(a.appendName(name), value)
+}
+
+func (a *Appender) appendName(name string) []byte {
+	b := a.buf
+	if b[len(b)-1] == '{' { // a member is never the first of a text
+		b = append(b, '"')
+	} else {
+		b = append(b, ',', '"')
+	}
+	return append(append(b, name...), '"', ':')
 }
 
 // plainText and plainHTML are the bytes that stand for themselves in a string, without and with escapes of HTML. Bytes

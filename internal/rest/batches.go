@@ -159,7 +159,8 @@ func (c *call) appendBatch(b []byte, did []perdure.Submitted) ([]byte, error) {
 	var trouble error
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
-	a.Name("results").BeginList()
+	a.Name("results")
+	a.BeginList()
 	for i := range did {
 		d := &did[i]
 		a.BeginObject()
@@ -174,13 +175,13 @@ func (c *call) appendBatch(b []byte, did []perdure.Submitted) ([]byte, error) {
 			if err := encodeJSON(&text, itemProblem{p.Code, p.Detail, p.Hint, p.Errors}); err != nil {
 				return nil, err
 			}
-			a.Name("error").Raw(bytes.TrimSpace(text.Bytes()))
+			a.RawField("error", bytes.TrimSpace(text.Bytes()))
 		} else {
 			if !d.ID.IsZero() {
-				a.Name("id").Text(d.ID.String())
+				a.TextField("id", d.ID.String())
 			}
-			a.TextMember("key", d.Key)
-			a.Name("created").Bool(d.Created)
+			a.OptionalText("key", d.Key)
+			a.BoolField("created", d.Created)
 		}
 		a.EndObject()
 	}

@@ -275,19 +275,20 @@ const beatRoom = 200
 func appendBeats(b []byte, results []beatResult) []byte {
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
-	a.Name("runs").BeginList()
+	a.Name("runs")
+	a.BeginList()
 	for i := range results {
 		r := &results[i]
 		a.BeginObject()
-		a.Name("job").Text(r.Job)
-		a.Name("step").Text(r.Step)
-		a.Name("run").Int(r.Run)
+		a.TextField("job", r.Job)
+		a.TextField("step", r.Step)
+		a.IntField("run", r.Run)
 		if !r.LockedUntil.IsZero() {
-			a.Name("lockedUntil").Time(r.LockedUntil)
+			a.TimeField("lockedUntil", r.LockedUntil)
 		}
-		a.Name("remainingMs").Int(r.RemainingMs)
-		a.Name("stop").Bool(r.Stop)
-		a.TextMember("reason", r.Reason)
+		a.IntField("remainingMs", r.RemainingMs)
+		a.BoolField("stop", r.Stop)
+		a.OptionalText("reason", r.Reason)
 		a.EndObject()
 	}
 	a.EndList()

@@ -34,14 +34,16 @@ func appendWork(b []byte, results []protocol.ReportResult, runs []perdure.Run) [
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
 	if results != nil {
-		a.Name("results").BeginList()
+		a.Name("results")
+		a.BeginList()
 		for i := range results {
 			appendResult(&a, &results[i])
 		}
 		a.EndList()
 	}
 	if results == nil || len(runs) > 0 {
-		a.Name("runs").BeginList()
+		a.Name("runs")
+		a.BeginList()
 		for i := range runs {
 			appendRun(&a, &runs[i])
 		}
@@ -53,32 +55,32 @@ func appendWork(b []byte, results []protocol.ReportResult, runs []perdure.Run) [
 
 func appendResult(a *jsontext.Appender, r *protocol.ReportResult) {
 	a.BeginObject()
-	a.Name("accepted").Bool(r.Accepted)
-	a.TextMember("reason", string(r.Reason))
-	a.TextMember("message", r.Message)
+	a.BoolField("accepted", r.Accepted)
+	a.OptionalText("reason", string(r.Reason))
+	a.OptionalText("message", r.Message)
 	a.EndObject()
 }
 
 func appendRun(a *jsontext.Appender, r *perdure.Run) {
 	a.BeginObject()
-	a.Name("job").Text(r.Job.String())
-	a.Name("step").Text(r.Step)
-	a.Name("action").Text(r.Action)
-	a.Name("run").Int(r.Number)
-	a.Name("direction").Text(r.Direction.String())
-	a.Name("input").Raw(r.Input)
+	_ = a.PlainField("job", &r.Job) // an id always has a text
+	a.TextField("step", r.Step)
+	a.TextField("action", r.Action)
+	a.IntField("run", r.Number)
+	a.TextField("direction", r.Direction.String())
+	a.RawField("input", r.Input)
 	if len(r.Output) > 0 {
-		a.Name("output").Raw(r.Output)
+		a.RawField("output", r.Output)
 	}
-	a.TextMember("doKey", r.DoKey)
-	a.Name("key").Text(r.Key)
-	a.Name("lockedUntil").Time(r.LockedUntil)
-	a.Name("completeBy").Time(r.CompleteBy)
-	a.Name("remainingMs").Int(r.RemainingMs)
+	a.OptionalText("doKey", r.DoKey)
+	a.TextField("key", r.Key)
+	a.TimeField("lockedUntil", r.LockedUntil)
+	a.TimeField("completeBy", r.CompleteBy)
+	a.IntField("remainingMs", r.RemainingMs)
 	if r.WaitedMs != 0 {
-		a.Name("waitedMs").Int(r.WaitedMs)
+		a.IntField("waitedMs", r.WaitedMs)
 	}
-	a.Name("priority").Int(int64(r.Priority))
-	a.TextMember("traceparent", r.Traceparent)
+	a.IntField("priority", int64(r.Priority))
+	a.OptionalText("traceparent", r.Traceparent)
 	a.EndObject()
 }
