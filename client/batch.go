@@ -108,12 +108,12 @@ func (b *batch) whole() []byte {
 
 // checkJSON returns why text is not one JSON value. noun says what the text is.
 func checkJSON(noun string, text json.RawMessage) error {
-	err := jsontext.Valid(text, jsontext.Options{Lenient: true})
-	if err == nil {
+	e := jsontext.Check(text, jsontext.Options{Lenient: true})
+	if e == nil {
 		return nil
 	}
-	line, column := jsontext.LineColumn(text, err.(*jsontext.Error).Offset)
-	return perdure.Refuse(perdure.CodeMalformed, "the %s is not JSON: line %d, column %d: %v", noun, line, column, err)
+	line, column := jsontext.LineColumn(text, e.Offset)
+	return perdure.Refuse(perdure.CodeMalformed, "the %s is not JSON: line %d, column %d: %v", noun, line, column, e)
 }
 
 func (c *Client) submitBatch(ctx context.Context, b *batch, answers []perdure.Submitted) error {

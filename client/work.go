@@ -28,8 +28,8 @@ func decode(body []byte, out any) error {
 	}
 	r := jsontext.NewReader(body, jsontext.Options{})
 	a.read(r)
-	if err := r.End(); err != nil {
-		return fmt.Errorf("at byte %d: %w", err.(*jsontext.Error).Offset, err)
+	if e := r.End(); e != nil {
+		return fmt.Errorf("at byte %d: %w", e.Offset, e)
 	}
 	return nil
 }
@@ -307,8 +307,8 @@ func appendRaw(a *jsontext.Appender, name string, value json.RawMessage) error {
 	if len(value) == 0 {
 		return nil
 	}
-	if err := jsontext.Valid(value, jsontext.Options{Lenient: true}); err != nil {
-		return unsendable(fmt.Errorf("%s: not JSON: %w", name, err))
+	if e := jsontext.Check(value, jsontext.Options{Lenient: true}); e != nil {
+		return unsendable(fmt.Errorf("%s: not JSON: byte %d: %w", name, e.Offset, e))
 	}
 	a.RawField(name, value)
 	return nil

@@ -162,7 +162,7 @@ func TestOutputThatIsNotJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = c.Report(t.Context(), "h", []protocol.Report{{Outcome: perdure.OutcomeDone, Output: json.RawMessage(`{"a":}`)}}, nil)
-	if err == nil || perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "output: not JSON: expected a value, found `}`") {
+	if err == nil || perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "output: not JSON: byte 5: expected a value, found `}`") {
 		t.Error(err)
 	}
 }

@@ -153,25 +153,23 @@ func validPrefix(text []byte) int {
 	return len(text)
 }
 
-// Valid returns why text is not one JSON value, as *Error; nil if it is.
-func Valid(text []byte, options Options) error {
+// Check returns why text is not one JSON value; nil if it is one.
+func Check(text []byte, options Options) *Error {
 	var r Reader
 	r.Reset(text, options)
 	r.Skip()
 	return r.End()
 }
 
-// End returns the first error of the Reader as *Error, or an error if more text follows the value that was read.
-func (r *Reader) End() error {
+// End returns the first error of the Reader, or an error if more text follows the value that was read; nil if the text
+// was read to its end.
+func (r *Reader) End() *Error {
 	if r.err == nil {
 		if r.space(); r.pos < len(r.text) {
 			r.fail("unexpected %s after the end of the JSON value", r.found())
 		}
 	}
-	if r.err != nil {
-		return r.err
-	}
-	return nil
+	return r.err
 }
 
 // Offset is where the next token begins.

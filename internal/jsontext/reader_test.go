@@ -3,7 +3,6 @@ package jsontext
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"reflect"
 	"strconv"
 	"strings"
@@ -97,7 +96,7 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s string) {
 		text := []byte(s)
 		isJSON := json.Valid(text)
-		if err := Valid(text, Options{Lenient: true}); (err == nil) != isJSON {
+		if err := Check(text, Options{Lenient: true}); (err == nil) != isJSON {
 			t.Fatalf("%q: %v; encoding/json: %v", s, err, isJSON)
 		}
 		var want any
@@ -134,11 +133,10 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-func checkError(t *testing.T, s string, err error) {
+func checkError(t *testing.T, s string, e *Error) {
 	t.Helper()
-	var e *Error
-	if !errors.As(err, &e) || e.Offset < 0 || e.Offset > len(s) || e.Message == "" || !utf8.ValidString(e.Message) || len(e.Message) > 200 {
-		t.Fatalf("%q: error %#v", s, err)
+	if e.Offset < 0 || e.Offset > len(s) || e.Message == "" || !utf8.ValidString(e.Message) || len(e.Message) > 200 {
+		t.Fatalf("%q: error %#v", s, e)
 	}
 }
 
@@ -180,8 +178,8 @@ func TestErrors(t *testing.T) {
 			}
 			r := NewReader([]byte(test.text), Options{})
 			read(r)
-			var e *Error
-			if !errors.As(r.End(), &e) {
+			e := r.End()
+			if e == nil {
 				t.Errorf("%s: %q was read", name, test.text)
 			} else if e.Offset != test.offset || e.Message != test.message || e.TooDeep != strings.Contains(e.Message, "deeper") {
 				t.Errorf("%s: %q: %+v, want %q at %d", name, test.text, *e, test.message, test.offset)
@@ -207,8 +205,8 @@ func TestUnexpectedKinds(t *testing.T) {
 	} {
 		r := NewReader([]byte(text), Options{MaxDepth: 2})
 		test.read(r)
-		var e *Error
-		if !errors.As(r.End(), &e) || e.Message != test.message || e.Offset != 1 && !e.TooDeep {
+		e := r.End()
+		if e == nil || e.Message != test.message || e.Offset != 1 && !e.TooDeep {
 			t.Errorf("%q: %+v, want %q", text, e, test.message)
 		}
 	}
@@ -247,7 +245,7 @@ func TestLineColumn(t *testing.T) {
 func BenchmarkSkip(b *testing.B) {
 	text := []byte("[" + strings.Repeat(`{"key":"order-1042","input":{"amount":4200.50,"sku":["tea-12",null,true]}},`, 1000) + "{}]")
 	for name, valid := range map[string]func() bool{
-		"jsontext":      func() bool { return Valid(text, Options{}) == nil },
+		"jsontext":      func() bool { return Check(text, Options{}) == nil },
 		"encoding/json": func() bool { return json.Valid(text) },
 	} {
 		b.Run(name, func(b *testing.B) {

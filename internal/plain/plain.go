@@ -5,7 +5,6 @@ package plain
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"unicode/utf8"
@@ -22,19 +21,18 @@ func CheckJSON(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	err := jsontext.Valid(b, jsontext.Options{MaxDepth: MaxDepth})
-	var e *jsontext.Error
+	e := jsontext.Check(b, jsontext.Options{MaxDepth: MaxDepth})
 	switch {
-	case err == nil:
+	case e == nil:
 		return nil
 	case !utf8.Valid(b):
 		return fmt.Errorf("not UTF-8")
 	case bytes.IndexByte(b, 0) >= 0:
 		return fmt.Errorf("holds a NUL")
-	case errors.As(err, &e) && e.TooDeep:
-		return err
+	case e.TooDeep:
+		return e
 	}
-	return fmt.Errorf("not JSON: %w", err)
+	return fmt.Errorf("not JSON: byte %d: %w", e.Offset, e)
 }
 
 // OrNull is b, or the JSON value null if b is empty.

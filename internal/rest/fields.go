@@ -53,8 +53,8 @@ func parse(text []byte) *document {
 
 // err is the refusal of a document that was read: of its text if it is not JSON, else of its faults; nil if it has none.
 func (d *document) err() error {
-	if err := d.json.End(); err != nil {
-		return d.malformed(err.(*jsontext.Error))
+	if e := d.json.End(); e != nil {
+		return d.malformed(e)
 	}
 	return refusalOf(d.faults)
 }
