@@ -89,6 +89,15 @@ func TestAnswersAreRead(t *testing.T) {
 		}
 	}
 	var w work
+	body := []byte(`{"runs":[` + aRun + `]}`)
+	if err := decode(body, &w); err != nil {
+		t.Error(err)
+	}
+	clear(body)
+	if input := string(w.Runs[0].Input); !strings.HasPrefix(input, `{"amount":12.5,`) {
+		t.Errorf("input %q is a part of the body", input)
+	}
+	w = work{}
 	if err := decode([]byte(`{"runs":[`+aRun+`,{"step":"a\u0062","new":[1]}],"more":{}}`), &w); err != nil || len(w.Runs) != 2 || w.Runs[0].Number != 7 || w.Runs[1].Step != "ab" {
 		t.Errorf("%+v, %v", w, err)
 	}

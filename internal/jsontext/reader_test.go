@@ -17,6 +17,7 @@ var corpus = []string{
 	`"\udc00\ud800"`, `"\ud800\ud800\udc00"`, `"a` + "\n" + `"`, `"a` + "\x00" + `"`, "\"\xff\"", `"\u0000"`, "\"\u2028\"", `{"\ud800":1}`, "{\"\xff\":1}",
 	strings.Repeat("[", 200) + strings.Repeat("]", 200), strings.Repeat(`{"a":[`, 70) + strings.Repeat("]}", 70), strings.Repeat("[", 10001) + strings.Repeat("]", 10001),
 	`{"a":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `,"b":{}}`, manyMembers(40), `{"k3":1,` + manyMembers(40)[1:],
+	`{"k30":1,` + manyMembers(20)[1:len(manyMembers(20))-1] + `,"k19":1}`, `{"x":` + manyMembers(20) + `,"k3":` + manyMembers(17) + `,"k19":1}`,
 }
 
 // manyMembers is an object with members k0, k1 and so on.
