@@ -9,10 +9,11 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// maxCall is how much one call carries; what is more goes in several. A server takes 32 MiB.
+// maxCall is the most bytes of reports or heartbeats in one call. More of them go in several calls. A server takes 32 MiB.
 const maxCall = 16 << 20
 
-// Claim implements protocol.Exchange. When ctx ends first, the server takes back what it has let out.
+// Claim implements protocol.Exchange. If ctx ends before the answer has arrived, the server takes back the runs that it
+// has dispatched, unless the claim has a RequestID.
 func (c *Client) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	path := "/v1/agents/" + segment(req.Agent) + "/claim"
 	sent := req
@@ -24,7 +25,7 @@ func (c *Client) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, 
 	return out.Runs, err
 }
 
-// Report implements protocol.Exchange.
+// Report implements protocol.Exchange. Many reports go in several calls; next goes with the last.
 func (c *Client) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) (results []protocol.ReportResult, runs []perdure.Run, err error) {
 	call := func(list []byte, last bool) ([]protocol.ReportResult, error) {
 		var with *protocol.Claim
