@@ -20,8 +20,8 @@ import (
 // The types of the bodies, for the documentation. They are read and written field by field.
 type (
 	batchBody struct {
-		Definition *definitionBody `json:"definition,omitempty" doc:"What all of the jobs have in common; each then has values of its own only"`
-		Jobs       []batchJob      `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, beside a definition, the values of each job"`
+		Definition *definitionBody `json:"definition,omitempty" doc:"The definition that all jobs have in common; each item of jobs then has only its own values"`
+		Jobs       []batchJob      `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, if definition is given, the values of each job"`
 	}
 	batchJob    struct{}
 	batchValues struct {
@@ -34,13 +34,13 @@ type (
 		Results []batchResult `json:"results" doc:"One for each job, in the same order"`
 	}
 	batchResult struct {
-		ID      perdure.JobID `json:"id,omitzero" doc:"The job; not there where it was refused"`
+		ID      perdure.JobID `json:"id,omitzero" doc:"The job; missing if it was refused"`
 		Key     string        `json:"key,omitempty"`
-		Created *bool         `json:"created,omitempty" doc:"false where the key was submitted before, with the same definition"`
+		Created *bool         `json:"created,omitempty" doc:"false: the key was submitted before, with the same definition"`
 		Error   *itemProblem  `json:"error,omitempty" doc:"Why it was refused"`
 	}
 	itemProblem struct {
-		Code   perdure.Code         `json:"code" doc:"As a problem's"`
+		Code   perdure.Code         `json:"code" doc:"The same codes as those of a problem"`
 		Detail string               `json:"detail" doc:"What is wrong with this job"`
 		Hint   string               `json:"hint,omitempty" doc:"How to mend it"`
 		Errors []perdure.FieldError `json:"errors" doc:"Each fault with its pointer into the job's one definition"`
@@ -60,9 +60,9 @@ func (a *api) batchRoutes() []route {
 	return []route{{
 		method: http.MethodPost, path: "/v1/batches/submit", id: "submitBatch", tag: "jobs", do: (*call).submitBatch,
 		summary: "Submit many jobs",
-		doc:     "Up to 1000 definitions; or one, and the values of up to 1000 jobs of it, which replace its own. Each job is answered for itself, once it is stored: one that is refused does not take the others down. Written out, the definitions are at most 16 MiB together.",
+		doc:     "Up to 1000 definitions; or one, and the values of up to 1000 jobs of it, which replace its own. Each job has a result of its own, once it is stored; a refused job does not affect the others. The definition times the number of jobs is at most 16 MiB.",
 		body:    &media{of: reflect.TypeFor[batchBody](), example: batchExample},
-		results: []result{{status: http.StatusOK, doc: "What became of each", of: reflect.TypeFor[batchAnswer](), example: batchResultsExample}},
+		results: []result{{status: http.StatusOK, doc: "The result of each job", of: reflect.TypeFor[batchAnswer](), example: batchResultsExample}},
 		problems: []int{http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 			http.StatusUnprocessableEntity},
 	}}
