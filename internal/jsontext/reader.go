@@ -1,4 +1,4 @@
-// Package jsontext reads and writes JSON (RFC 8259) token by token, for the REST API, its client and definitions.
+// Package jsontext reads and writes JSON (RFC 8259) token by token, for the REST API and its client.
 //
 // A Reader goes through a text once, from front to back. Its caller pulls what it expects: More and Name go through an
 // object, More alone goes through a list, and Text, Int, Bool, Raw and so on take one value each.
@@ -22,16 +22,19 @@
 // A Reader accepts no more than encoding/json does, and reads the same values. It differs where encoding/json would
 // hide a mistake: Name compares names exactly and reports a name that its object has already; text that is not UTF-8,
 // and \u escapes that are half a character, are errors unless Options.Lenient is set. It holds no copy of the text, and
-// Name, Bytes, Number and Raw return parts of it. The size of a text is bounded by its callers, who read it from
-// somewhere.
+// Name, Bytes, Number and Raw return parts of it. The size of a text is bounded where it is received.
 //
 // An Appender writes. It puts the commas, and escapes as encoding/json does.
 //
-// Why own code: encoding/json needs a struct for each object, keeps the last of two fields of one name, and does not
-// say at which byte a value is that a caller refuses; and it is the largest part of the work of a claim of a thousand
-// runs. encoding/json/jsontext is the same idea as this package. In Go 1.26 it is an experiment that each program has to
-// be built with, and the client promises that it needs the standard library alone. Views of jobs, nodes and the like are
-// still written and read with encoding/json: they are rarely large, and their structs are their only description.
+// Why own code: encoding/json needs a struct for each object, keeps the last of two fields of one name, and does not say at
+// which byte a value is that a caller refuses. It is also too slow for calls with a thousand runs: a body of 100 reports
+// took 0.11 ms with this package, 0.18 to 0.19 ms with github.com/go-json-experiment/json, which is to become
+// encoding/json/v2 and encoding/json/jsontext, 0.37 ms with github.com/valyala/fastjson, and 0.43 ms with encoding/json. In
+// Go 1.26 encoding/json/jsontext is an experiment that each program has to be built with, and the client promises to need
+// the standard library alone. When jsontext is a regular package, it may replace this one.
+//
+// Views of jobs, nodes and the like are still written and read with encoding/json: they are rarely large, and their structs
+// are their only description.
 package jsontext
 
 import (
