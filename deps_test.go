@@ -27,7 +27,8 @@ type layer struct {
 }
 
 var layers = []layer{
-	{pkg: "internal/plain", why: "checks of texts and JSON values; every package that stores or sends some uses it"},
+	{pkg: "internal/jsontext", why: "the one reader and writer of JSON, where encoding/json is too slow or too lenient; every package that takes text from outside may use it"},
+	{pkg: "internal/plain", ours: []string{"internal/jsontext"}, why: "checks of texts and JSON values; every package that stores or sends some uses it"},
 	{pkg: "internal/runcontext", why: "the context of a handler, between agent hosts and the root"},
 	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that every package may call it"},
 	{pkg: "internal/redact", why: "the part of a URL that may be shown; every package that shows a URL uses it"},
@@ -68,14 +69,14 @@ var layers = []layer{
 	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
-	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/redact", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
+	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
 	{pkg: "internal/service", ours: []string{"", "definition", "internal/admission", "internal/env", "internal/kernel", "internal/plain", "internal/scheduler", "protocol"}, why: "what a node answers to its callers: it changes through the scheduler, and reads from the store"},
 	{pkg: "internal/watch", ours: []string{"internal/env", "internal/kernel", "internal/scheduler"}, why: "what a node observes and logs"},
 	{pkg: "internal/metrics", ours: []string{"", "internal/agenthost", "internal/kernel", "internal/scheduler", "internal/supervisor", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "what a node counts"},
 	{pkg: "internal/hook", ours: []string{"", "internal/agenthost", "internal/election", "internal/env", "internal/kernel", "internal/scheduler", "internal/service", "internal/supervisor"}, why: "how a simulation reaches into a node"},
 	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/courier", "internal/crashpoint", "internal/election", "internal/env", "internal/hook", "internal/kernel", "internal/metrics", "internal/scheduler", "internal/service", "internal/speed", "internal/supervisor", "internal/watch"}, modules: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
 		why: "it connects the components. The store is handed in, so that an embedded node does not link both drivers"},
-	{pkg: "internal/rest", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/descriptors", "internal/kernel", "internal/plain", "protocol"}, modules: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
+	{pkg: "internal/rest", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/descriptors", "internal/jsontext", "internal/kernel", "internal/plain", "protocol"}, modules: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
 		why: "it answers for a protocol.Server, which may be any"},
 	{pkg: "rest", ours: []string{"definition", "internal/rest", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "the REST API of a node in the server of a user's program"},
 	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},

@@ -6,15 +6,18 @@ import (
 	"net/http"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
-// SubmitAll implements perdure.Jobs. More than a server takes at once goes in several calls. Where one of
-// them fails and jobs of an earlier one are stored, that failure is the error of each job without an answer.
+// SubmitAll implements perdure.Jobs. If there are more jobs than a server takes at once, it makes several calls. If one of
+// them fails after an earlier one has stored jobs, its error is the answer of each job that has none yet.
 func (c *Client) SubmitAll(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 	answers := make([]perdure.Submitted, len(jobs))
-	if len(base) > 0 && !json.Valid(base) {
-		unanswered(answers, perdure.Refuse(perdure.CodeMalformed, "the definition is not JSON"))
-		return answers, nil
+	if len(base) > 0 {
+		if err := checkJSON("definition", base); err != nil {
+			unanswered(answers, err)
+			return answers, nil
+		}
 	}
 	stored := false
 	for next := 0; next < len(jobs); {
@@ -37,7 +40,7 @@ func (c *Client) SubmitAll(ctx context.Context, base json.RawMessage, jobs []jso
 	return answers, nil
 }
 
-// unanswered says err of all jobs of which nothing is said yet.
+// unanswered makes err the answer of all jobs that have none yet.
 func unanswered(answers []perdure.Submitted, err error) {
 	for i := range answers {
 		if answers[i].ID.IsZero() && answers[i].Err == nil {
@@ -46,69 +49,81 @@ func unanswered(answers []perdure.Submitted, err error) {
 	}
 }
 
-// batch is what goes in one call: the body as far as the comma after its last job, and where the answers belong.
+// batch is what one call submits.
 type batch struct {
-	base   int // bytes of the definition
-	body   []byte
-	places []int
+	base   int               // bytes of the definition
+	body   jsontext.Appender // up to the last job
+	places []int             // of each job: the index of its answer
 }
 
 func newBatch(base json.RawMessage) *batch {
-	b := &batch{base: len(base), body: []byte{'{'}}
+	b := &batch{base: len(base), body: jsontext.NewAppender(nil)}
+	b.body.BeginObject()
 	if len(base) > 0 {
-		b.body = append(append(append(b.body, `"definition":`...), base...), ',')
+		b.body.RawField("definition", base)
 	}
-	b.body = append(b.body, `"jobs":[`...)
+	b.body.Name("jobs")
+	b.body.BeginList()
 	return b
 }
 
-// fill takes jobs from next on, as many as go in one call. What would spoil a call for the others is
-// answered here.
+// fill takes jobs from next on, as many as fit in one call. A job that would make the whole call fail is answered here.
 func (b *batch) fill(jobs []json.RawMessage, next int, answers []perdure.Submitted) int {
 	for ; next < len(jobs) && len(b.places) < perdure.MaxBatch; next++ {
-		switch job := jobs[next]; {
-		case !json.Valid(job):
-			answers[next].Err = perdure.Refuse(perdure.CodeMalformed, "the job is not JSON")
+		job := jobs[next]
+		if err := checkJSON("job", job); err != nil {
+			answers[next].Err = err
+			continue
+		}
+		switch {
 		case b.fits(job):
-			b.add(job, next)
+			b.body.Raw(job)
+			b.places = append(b.places, next)
 		case len(b.places) > 0:
 			return next
 		default:
-			answers[next].Err = perdure.Refuse(perdure.CodeTooLarge, "over the %d bytes that a call may have", maxBatch)
+			answers[next].Err = perdure.Refuse(perdure.CodeTooLarge, "the job is over the %d bytes that a call may have", maxBatch)
 		}
 	}
 	return next
 }
 
-// maxBatch is what a server takes at once: the body, and the definition as often as there are jobs.
+// maxBatch is the most bytes that a server takes at once: of the body, and of the definition times the number of jobs.
 const maxBatch = perdure.MaxDefinitionBytes
 
 func (b *batch) fits(job json.RawMessage) bool {
-	return len(b.body)+len(job)+len("]}") <= maxBatch && b.base*(len(b.places)+1) <= maxBatch
+	size := len(b.body.Bytes()) + len(job) + len("]}")
+	if len(b.places) > 0 {
+		size += len(",")
+	}
+	return size <= maxBatch && b.base*(len(b.places)+1) <= maxBatch
 }
 
-func (b *batch) add(job json.RawMessage, at int) {
-	b.body, b.places = append(append(b.body, job...), ','), append(b.places, at)
+// whole is the body with its end.
+func (b *batch) whole() []byte {
+	b.body.EndList()
+	b.body.EndObject()
+	return b.body.Bytes()
 }
 
-// whole is the body with its end in place of the last comma.
-func (b *batch) whole() []byte { return append(b.body[:len(b.body)-1], "]}"...) }
+// checkJSON returns why text is not one JSON value. noun says what the text is.
+func checkJSON(noun string, text json.RawMessage) error {
+	e := jsontext.Check(text, jsontext.Options{Lenient: true})
+	if e == nil {
+		return nil
+	}
+	line, column := jsontext.LineColumn(text, e.Offset)
+	return perdure.Refuse(perdure.CodeMalformed, "the %s is not JSON: line %d, column %d: %v", noun, line, column, e)
+}
 
 func (c *Client) submitBatch(ctx context.Context, b *batch, answers []perdure.Submitted) error {
-	var got struct {
-		Results []struct {
-			ID      perdure.JobID `json:"id"`
-			Key     string        `json:"key"`
-			Created bool          `json:"created"`
-			Error   *problem      `json:"error"`
-		} `json:"results"`
-	}
+	var got submitted
 	req := &request{method: http.MethodPost, path: "/v1/batches/submit", body: b.whole()}
 	if _, err := c.ask(ctx, req, &got); err != nil {
 		return err
 	}
 	if len(got.Results) != len(b.places) {
-		return perdure.Refuse(perdure.CodeUnavailable, "%d answers came to %d questions", len(got.Results), len(b.places))
+		return perdure.Refuse(perdure.CodeUnavailable, "the server's answer has %d results for %d jobs", len(got.Results), len(b.places))
 	}
 	for i, at := range b.places {
 		r := &got.Results[i]

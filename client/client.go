@@ -1,14 +1,23 @@
-// Package client is a protocol.Server far away: it asks a server over REST. It needs nothing but the
-// standard library, so that a program that carries an agent stays small.
+// Package client calls a Perdure server over its REST API. It needs the standard library alone, so that a program that
+// carries an agent stays small.
 //
-//	svc, err := client.New("http://127.0.0.1:7420", client.Author("anna"))
-//	job, _, err := svc.Submit(ctx, body, "application/yaml")
+//	c, err := client.New("http://127.0.0.1:7420", client.Author("anna"))
+//	job, created, err := c.Submit(ctx, body, "application/yaml")
 //
-// What a server refuses comes back as the *perdure.Error that it was there. A server that cannot be
-// reached is one too, with perdure.CodeUnavailable: at once where it was asked to do something, after a
-// minute (Patience) where one waits for a job or follows it. A call that the server is too busy for (429) is repeated for a minute
-// (BusyPatience), after Retry-After and a random pause: nothing of it was done. SubmitAll is such a call if all of its jobs were
-// refused; if some were accepted, each job has its own answer. The end of the caller's own context is its own error.
+// A Client is a perdure.Service and a protocol.Server: what is written for a node works with a Client too. Its methods
+// submit jobs, read them and act on them. Serve carries agents: it claims runs at the server and executes them in this
+// process.
+//
+// If the server refuses a call, the error is the *perdure.Error that the server answered. Other errors are these:
+//
+//   - The server cannot be reached, or does not answer: *perdure.Error with perdure.CodeUnavailable. A call that reads is
+//     tried three times. A call that waits for a job or follows it is continued for a minute (see Patience). A call that
+//     changes something is not repeated, because the server may have carried it out; Submit with a key, and an act, are
+//     safe to repeat.
+//   - The server is too busy (429): nothing of the call was carried out. It is repeated for a minute (see BusyPatience),
+//     after the time that the server asks for and a random pause. SubmitAll is repeated only if all of its jobs were
+//     refused; if some were accepted, each job has its own answer.
+//   - The caller's context ends: the error of the context.
 package client
 
 import (
@@ -31,16 +40,16 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// How long a server may take: to accept a connection, to answer beyond what it was asked to wait, and
-// to say anything at all on a stream, where it comments every 15 seconds.
+// How long a server may take to accept a connection, to answer (in addition to the time that it was asked to wait), and
+// to send anything on a stream, where it sends a comment every 15 seconds.
 const (
 	connectTimeout = 5 * time.Second
 	answerTimeout  = 30 * time.Second
 	silentTimeout  = 50 * time.Second
-	idleConns      = 64 // claims, reports and heartbeats of many agents go side by side
+	idleConns      = 64 // claims, reports and heartbeats of many agents are in progress at the same time
 )
 
-// Client asks one server. It may be used by many goroutines.
+// Client calls one server. It may be used by many goroutines.
 type Client struct {
 	base         string // without a slash at its end
 	shown        string // base without a password
@@ -53,29 +62,30 @@ type Client struct {
 
 var _ protocol.Server = (*Client)(nil)
 
-// Option changes how a Client asks.
+// Option is a setting of a Client.
 type Option func(*Client)
 
-// Author is who acts where an act does not say.
+// Author sets the author of acts that do not name one. The history of a job shows it.
 func Author(name string) Option { return func(c *Client) { c.author = name } }
 
-// HTTPClient replaces what sends requests. Its Timeout must be 0, or long polls break.
+// HTTPClient sets the http.Client that sends the requests. Its Timeout must be 0: it would cut off calls that wait.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// Patience is for how long a call that waits for a job, or follows it, bears a server that is away. Without this option it is a
-// minute. 0: not at all.
+// Patience sets for how long a call that waits for a job, or follows it, continues while the server cannot be reached.
+// Without this option it is a minute. With 0, the first failure is returned.
 func Patience(d time.Duration) Option { return func(c *Client) { c.patience = d } }
 
-// BusyPatience is for how long a call is repeated that the server is too busy for (429). Without this option it is a minute. 0: not
-// at all.
+// BusyPatience sets for how long a call is repeated that the server refuses because it is too busy (429). Without this
+// option it is a minute. With 0, the call is not repeated.
 func BusyPatience(d time.Duration) Option { return func(c *Client) { c.busyPatience = d } }
 
-// OnBusy is called before a call is repeated that the server is too busy for, with the reason and the time until then.
+// OnBusy sets a function that is called before a call is repeated because the server is too busy, with the server's
+// answer and the pause until the call is repeated.
 func OnBusy(f func(reason error, again time.Duration)) Option {
 	return func(c *Client) { c.onBusy = f }
 }
 
-// New makes a client of the server at baseURL. It does not connect yet.
+// New returns a Client of the server at baseURL, such as http://127.0.0.1:7420. It does not connect yet.
 func New(baseURL string, options ...Option) (*Client, error) {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -102,26 +112,27 @@ func transport() *http.Transport {
 	return t
 }
 
-// noRedirect: a POST that is redirected may arrive as a GET, or somewhere it should not.
+// noRedirect prevents redirects: a redirected POST may arrive as a GET, or at another server.
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// CloseIdleConnections closes what is kept for the next request.
+// CloseIdleConnections closes the connections that are kept open for later calls. Calls in progress are not affected.
 func (c *Client) CloseIdleConnections() { c.http.CloseIdleConnections() }
 
-// request is one question to the server.
+// request is one call of the server.
 type request struct {
 	method    string
 	path      string // escaped
 	query     url.Values
 	body      []byte
-	mediaType string // of the body; JSON if nothing is said
+	mediaType string // of the body; "": JSON
 	author    string
-	key       string        // of a submission whose definition has none
+	key       string        // of a submission whose definition has no key
 	wait      time.Duration // for how long the server is asked to wait
-	ofAgent   bool          // an agent repeats its calls itself
+	ofAgent   bool          // the agent host repeats its calls itself
 }
 
-// ask sends the request and reads the answer into out, if there is one. It repeats a request that the server is too busy for.
+// ask sends the request and reads the answer into out, unless that is nil. It repeats a request if the server is too busy,
+// and one that only reads if the server cannot be reached.
 func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
 	began := time.Now()
 	for try := 1; ; try++ {
@@ -131,7 +142,7 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 			return status, err
 		}
 		wait := gone.retryAfter + spread(gone.retryAfter) + pause(try)
-		code := perdure.CodeOf(err) // another server's 429 says nothing of what was done
+		code := perdure.CodeOf(err) // the 429 of a proxy does not say whether the call was carried out
 		switch busy := (code == perdure.CodeBacklogFull || code == perdure.CodeTooManyRequests) && !req.ofAgent; {
 		case busy:
 			if time.Since(began)+wait > c.busyPatience {
@@ -142,7 +153,7 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 			return status, gone.err
 		}
 		if end, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(end) {
-			return status, gone.err // that says more than the end of the caller's time
+			return status, gone.err // more helpful than the error of the context
 		}
 		if err := sleep(ctx, wait); err != nil {
 			return status, err
@@ -150,7 +161,7 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 	}
 }
 
-// once is ask without a second try: the error may be *away.
+// once is ask without repetition. Its error may be *away.
 func (c *Client) once(ctx context.Context, req *request, out any) (status int, err error) {
 	limit := answerTimeout + req.wait
 	timed, cancel := context.WithTimeout(ctx, limit)
@@ -175,7 +186,7 @@ func (c *Client) once(ctx context.Context, req *request, out any) (status int, e
 	return resp.StatusCode, nil
 }
 
-// maxAnswer bounds an answer, and an event of a stream. Servers send less.
+// maxAnswer is the most bytes of an answer, and of an event of a stream. Servers send fewer.
 const maxAnswer = 128 << 20
 
 // read reads an answer to its end, so that the connection can be reused. It stops reading an answer that is longer than
@@ -231,7 +242,8 @@ func orElse(s, other string) string {
 	return s
 }
 
-// unreachable says why there was no answer, as *away. If it was the caller who gave up, it says just that.
+// unreachable returns the error of a call that has no answer, as *away. If the caller's context has ended, it returns the
+// error of the context.
 func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -247,7 +259,7 @@ func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration
 	return &away{err: e}
 }
 
-// cause is what net/http wraps in the method and the URL, which are said already.
+// cause removes the method and the URL, which net/http adds to an error and which the message has already.
 func cause(err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		return u.Err
@@ -255,7 +267,7 @@ func cause(err error) error {
 	return err
 }
 
-// segment escapes one part of a path. A router tidies dots away that are not escaped.
+// segment escapes one part of a path. Dots are escaped too: a router would resolve "." and "..".
 func segment(s string) string {
 	if s == "." || s == ".." {
 		return strings.ReplaceAll(s, ".", "%2E")
@@ -265,7 +277,7 @@ func segment(s string) string {
 
 func number(n int) string { return strconv.Itoa(n) }
 
-// encode is JSON with the bytes of inputs and outputs as they are.
+// encode returns v as JSON. Inputs and outputs keep their bytes: HTML characters are not escaped.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	if err := encoder(&b).Encode(v); err != nil {

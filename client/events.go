@@ -14,8 +14,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Follow implements perdure.Jobs over server-sent events. A stream that breaks is opened again, and see gets the
-// whole job once more, unless it has seen it at rest; a server that stays away (Patience) is an error.
+// Follow implements perdure.Jobs over server-sent events. If a stream breaks before the job was at rest, Follow opens
+// another one, and see is called with the whole job again. If the server cannot be reached for too long (see Patience),
+// Follow returns an error.
 func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
 	var lost outage
 	rests := false
@@ -29,7 +30,7 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 		case gone == nil:
 			return err
 		case rests:
-			return nil // nothing but the end was missing
+			return nil // only the end of the stream was missing
 		}
 		again, err := lost.pause(gone, c.patience)
 		if err != nil {
@@ -41,7 +42,7 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 	}
 }
 
-// stream follows for as long as one stream lasts. Where it has not come to its end, the error is *away.
+// stream follows a job over one stream. If the stream breaks before its last event, the error is *away.
 func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -77,7 +78,7 @@ func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobVi
 	}
 }
 
-// deliver acts on one event. rest: it was the last.
+// deliver handles one event. rest reports whether it was the last one.
 func deliver(name string, data []byte, see func(*perdure.JobView) error) (rest bool, err error) {
 	switch name {
 	case "job":
@@ -96,12 +97,12 @@ func deliver(name string, data []byte, see func(*perdure.JobView) error) (rest b
 	return name == "rest", nil
 }
 
-// readEvent reads to the end of the next event. heard is called with every line, comments included.
+// readEvent reads the next event. heard is called after every line, including comments.
 func readEvent(in *bufio.Reader, heard func()) (name string, data []byte, err error) {
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
-			return "", nil, err // what has not ended with an empty line is no event
+			return "", nil, err // an event ends with an empty line
 		}
 		heard()
 		line = bytes.TrimRight(line, "\r\n")

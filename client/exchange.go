@@ -1,91 +1,67 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/protocol"
 )
 
-// maxCall is how much one call carries; what is more goes in several. A server takes 32 MiB.
+// maxCall is the most bytes of reports or heartbeats in one call. More of them go in several calls. A server takes 32 MiB.
 const maxCall = 16 << 20
 
-type claim struct {
-	Agent     string `json:"agent,omitempty"`
-	Holder    string `json:"holder,omitempty"`
-	Max       int    `json:"max,omitempty"`
-	Wait      string `json:"wait,omitempty"`
-	Heartbeat string `json:"heartbeat,omitempty"`
-	RequestID string `json:"requestId,omitempty"`
-}
-
-// Claim implements protocol.Exchange. When ctx ends first, the server takes back what it has let out.
+// Claim implements protocol.Exchange. If ctx ends before the answer has arrived, the server takes back the runs that it
+// has dispatched, unless the claim has a RequestID.
 func (c *Client) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
-	body, err := encode(claim{Holder: req.Holder, Max: req.Max, Wait: duration(req.Wait), Heartbeat: duration(req.Heartbeat), RequestID: req.RequestID})
-	if err != nil {
-		return nil, err
-	}
-	var out work
 	path := "/v1/agents/" + segment(req.Agent) + "/claim"
-	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: path, body: body, wait: max(req.Wait, 0)}, &out)
+	sent := req
+	sent.Agent = ""
+	body := jsontext.NewAppender(nil)
+	appendClaim(&body, &sent)
+	var out work
+	_, err := c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: path, body: body.Bytes(), wait: max(req.Wait, 0)}, &out)
 	return out.Runs, err
 }
 
-func duration(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
-}
-
-// Report implements protocol.Exchange.
+// Report implements protocol.Exchange. Many reports go in several calls; next goes with the last.
 func (c *Client) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) (results []protocol.ReportResult, runs []perdure.Run, err error) {
 	call := func(list []byte, last bool) ([]protocol.ReportResult, error) {
-		var with *claim
+		var with *protocol.Claim
 		if next != nil && last {
-			with = &claim{Agent: next.Agent, Max: next.Max, Heartbeat: duration(next.Heartbeat), RequestID: next.RequestID}
+			with = &protocol.Claim{Agent: next.Agent, Max: next.Max, Heartbeat: next.Heartbeat, RequestID: next.RequestID}
 		}
-		body, err := encodeSet(holder, "reports", list, with)
-		if err != nil {
-			return nil, err
-		}
+		body := encodeSet(holder, "reports", list, with)
 		var out work
-		_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/reports", body: body}, &out)
+		_, err := c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/reports", body: body}, &out)
 		runs = out.Runs
 		return out.Results, err
 	}
 	if len(reports) == 0 && next != nil {
-		_, err = call(nil, true)
+		_, err = call([]byte("[]"), true)
 		return nil, runs, err
 	}
-	results, err = inCalls(reports, call)
+	results, err = inCalls(reports, appendReport, call)
 	return results, runs, err
 }
 
 // Heartbeat implements protocol.Exchange.
-func (c *Client) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	return inCalls(beats, func(list []byte, _ bool) ([]protocol.HeartbeatResult, error) {
-		body, err := encodeSet(holder, "runs", list, nil)
-		if err != nil {
-			return nil, err
-		}
-		var out struct {
-			Runs []protocol.HeartbeatResult `json:"runs"`
-		}
-		_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
+func (c *Client) Heartbeat(ctx context.Context, holder string, sent []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	return inCalls(sent, appendBeat, func(list []byte, _ bool) ([]protocol.HeartbeatResult, error) {
+		body := encodeSet(holder, "runs", list, nil)
+		var out beats
+		_, err := c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
 		return out.Runs, err
 	})
 }
 
-// inCalls sends many in sets that a server takes, each as a list without its brackets. An error of one set is an error
-// of all: each is safe to send again.
-func inCalls[In, Out any](all []In, call func(list []byte, last bool) ([]Out, error)) ([]Out, error) {
+// inCalls sends all items in calls of as many as a server takes. If one call fails, its error is returned for all of
+// them: each item is safe to send again.
+func inCalls[In, Out any](all []In, encode func(*jsontext.Appender, *In) error, call func(list []byte, last bool) ([]Out, error)) ([]Out, error) {
 	var out []Out
 	for rest := all; len(rest) > 0; {
-		list, n, err := encodeList(rest)
+		list, n, err := encodeList(rest, encode)
 		if err != nil {
 			return nil, err
 		}
@@ -94,49 +70,45 @@ func inCalls[In, Out any](all []In, call func(list []byte, last bool) ([]Out, er
 			return nil, err
 		}
 		if len(answers) != n {
-			return nil, perdure.Refuse(perdure.CodeUnavailable, "%d answers came to %d questions", len(answers), n)
+			return nil, perdure.Refuse(perdure.CodeUnavailable, "the server's answer has %d results for %d items", len(answers), n)
 		}
 		out, rest = append(out, answers...), rest[n:]
 	}
 	return out, nil
 }
 
-// encodeList encodes as many as go in one call.
-func encodeList[T any](all []T) (list []byte, n int, err error) {
-	var b bytes.Buffer
-	enc := encoder(&b)
+// itemRoom is about how long a report or heartbeat is.
+const itemRoom = 200
+
+// encodeList writes as many items as fit in one call, as a list. n is their number.
+func encodeList[T any](all []T, encode func(*jsontext.Appender, *T) error) (list []byte, n int, err error) {
+	a := jsontext.NewAppender(make([]byte, 0, min(len(all), perdure.MaxBatch)*itemRoom))
+	a.BeginList()
 	for n < len(all) && n < perdure.MaxBatch {
-		end := b.Len()
-		if n > 0 {
-			b.WriteByte(',')
+		end := len(a.Bytes())
+		if err := encode(&a, &all[n]); err != nil {
+			return nil, 0, err
 		}
-		if err := enc.Encode(&all[n]); err != nil {
-			return nil, 0, unsendable(err)
-		}
-		if n > 0 && b.Len() > maxCall {
-			b.Truncate(end)
+		if n > 0 && len(a.Bytes()) > maxCall {
+			a.Truncate(end)
 			break
 		}
 		n++
 	}
-	return b.Bytes(), n, nil
+	a.EndList()
+	return a.Bytes(), n, nil
 }
 
-// encodeSet is the body of a call with a list.
-func encodeSet(holder, name string, list []byte, with *claim) ([]byte, error) {
-	head, err := encode(holder)
-	if err != nil {
-		return nil, err
+// encodeSet is the body of a call with a list, and with a claim if there is one.
+func encodeSet(holder, name string, list []byte, claim *protocol.Claim) []byte {
+	a := jsontext.NewAppender(make([]byte, 0, len(list)+len(holder)+200))
+	a.BeginObject()
+	a.TextField("holder", holder)
+	a.RawField(name, list)
+	if claim != nil {
+		a.Name("claim")
+		appendClaim(&a, claim)
 	}
-	body := append(append(make([]byte, 0, len(list)+len(head)+100), `{"holder":`...), head...)
-	body = append(append(append(body, `,"`...), name...), `":[`...)
-	body = append(append(body, list...), ']')
-	if with != nil {
-		claim, err := encode(with)
-		if err != nil {
-			return nil, err
-		}
-		body = append(append(body, `,"claim":`...), claim...)
-	}
-	return append(body, '}'), nil
+	a.EndObject()
+	return a.Bytes()
 }

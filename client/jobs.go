@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Submit implements perdure.Jobs. Whether an unanswered submission was stored is known only where the
-// definition has a key: it may then be sent again.
+// Submit implements perdure.Jobs. If it fails with perdure.CodeUnavailable, the job may have been stored. If the
+// definition has a key, it can be submitted again, and is then the same job.
 func (c *Client) Submit(ctx context.Context, body []byte, mediaType string) (*perdure.JobView, bool, error) {
 	return c.SubmitWithKey(ctx, body, mediaType, "")
 }
 
-// SubmitWithKey implements perdure.Jobs.
+// SubmitWithKey implements perdure.Jobs. The key travels in the header Idempotency-Key.
 func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error) {
 	if body == nil {
 		body = []byte{}
@@ -25,7 +25,7 @@ func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key 
 	if refusal := perdure.CheckKey(key); key != "" && refusal != nil {
 		return nil, false, refusal
 	}
-	if strings.TrimSpace(key) != key { // a header has no space at its ends
+	if strings.TrimSpace(key) != key { // HTTP removes space at the ends of a header
 		return nil, false, perdure.Refuse(perdure.CodeInvalid, "a key that begins or ends with a space cannot be sent in a header: put it into the definition")
 	}
 	job := new(perdure.JobView)
@@ -36,8 +36,8 @@ func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key 
 	return job, status == http.StatusCreated, nil
 }
 
-// Job implements perdure.Jobs. A server waits for five minutes at most and may end a wait early, when
-// it shuts down: it is asked again for as long as there is time. One that is away is waited for (Patience).
+// Job implements perdure.Jobs. A server waits for at most five minutes, and less if it shuts down: Job asks again until
+// wait is over. A server that cannot be reached is asked again for a while (see Patience).
 func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
 	if wait <= 0 {
 		job := new(perdure.JobView)
@@ -51,7 +51,7 @@ func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perd
 		asked := time.Now()
 		left := min(end.Sub(asked), perdure.MaxJobWait).Round(time.Millisecond)
 		if lost.tries > 0 {
-			left = 0 // just a look: what stands between may have cut the wait off, and would again
+			left = 0 // do not wait: a proxy may have cut off the last wait, and would cut off the next
 		}
 		job := new(perdure.JobView)
 		_, err := c.once(ctx, jobRequest(ref, left), job)
@@ -140,7 +140,7 @@ func setPage(query url.Values, limit int, cursor string) {
 	set(query, "cursor", cursor)
 }
 
-// items is how a list without pages is sent.
+// items is a list that has no pages.
 type items[T any] struct {
 	Items []T `json:"items"`
 }

@@ -108,8 +108,8 @@ func (c *Client) agent(ctx context.Context, req *request) (*perdure.AgentView, e
 	return agent, nil
 }
 
-// JobSchema gives the JSON Schema of a definition, for editors. The server needs no store for it: who wants to know
-// whether it is a Perdure that listens at a URL, asks this.
+// JobSchema returns the JSON Schema of a definition, for editors. The server answers it without its store, so that it also
+// shows whether a Perdure server listens at a URL.
 func (c *Client) JobSchema(ctx context.Context) (json.RawMessage, error) {
 	var schema json.RawMessage
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/schema/job.json"}, &schema)

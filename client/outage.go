@@ -11,14 +11,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Reading is tried again where the server is away for a moment; what changes something is the caller's
-// to repeat. Who waits for a job has more patience.
+// A call that reads is tried several times while the server cannot be reached. A call that changes something is left to
+// the caller to repeat. Waiting for a job, and following it, continue for longer.
 const (
 	attempts      = 3
 	firstPause    = 100 * time.Millisecond
 	longestPause  = 2 * time.Second
 	maxRetryAfter = time.Minute
-	longestOutage = time.Minute // that a wait or a stream bears
+	longestOutage = time.Minute // the default of Patience and BusyPatience
 )
 
 func pause(try int) time.Duration {
@@ -26,7 +26,8 @@ func pause(try int) time.Duration {
 	return d/2 + rand.N(d)
 }
 
-// spread is how much later than a server asks a call is repeated: clients that were refused together must not all come back together.
+// spread is a random time to wait in addition to Retry-After: clients that were refused at the same time must not all
+// return at the same time.
 func spread(retryAfter time.Duration) time.Duration {
 	if retryAfter <= 0 {
 		return 0
@@ -45,17 +46,16 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// away is the error of a server that does not answer, or not for the moment. It stays in this package: who
-// called is told err.
+// away is the error of a server that does not answer, or not at the moment. It stays in this package: callers get err.
 type away struct {
 	err        error
-	retryAfter time.Duration // not to be asked again before that
+	retryAfter time.Duration // the least time until the call is repeated
 }
 
 func (a *away) Error() string { return a.err.Error() }
 func (a *away) Unwrap() error { return a.err }
 
-// awayIn is nil for every other error.
+// awayIn returns the *away in err, or nil.
 func awayIn(err error) *away {
 	var a *away
 	errors.As(err, &a)
@@ -75,19 +75,19 @@ func passing(err error, retryAfter time.Duration) error {
 func retryAfter(resp *http.Response) time.Duration {
 	s, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32)
 	if err != nil {
-		return 0 // a date, which no two clocks agree on; or nothing
+		return 0 // no header, or a date: the clocks of client and server may differ
 	}
 	return min(time.Duration(s)*time.Second, maxRetryAfter)
 }
 
-// outage is what one who waits for a job has met of it. It counts from the first question without an answer: before
-// that, a server may have been quiet for long with good reason.
+// outage is the time for which a call that waits has not reached the server. It begins with the first attempt without
+// an answer.
 type outage struct {
 	began time.Time
-	tries int // since then
+	tries int // attempts since then
 }
 
-// pause is how long to wait before the server is asked again. Once patience is over, gone is what was last wrong.
+// pause returns how long to wait before the next attempt. When patience is over, it returns the last error.
 func (o *outage) pause(gone *away, patience time.Duration) (time.Duration, error) {
 	if o.tries++; o.tries == 1 {
 		o.began = time.Now()

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 )
 
-// problem is RFC 9457, as the server writes it.
+// problem is a refusal as the server writes it (RFC 9457).
 type problem struct {
 	Status int                  `json:"status"`
 	Title  string               `json:"title"`
@@ -24,8 +24,8 @@ type problem struct {
 
 const maxProblem = 1 << 20
 
-// refused turns an answer that is not what was asked for into the error that it was at the server; *away, if
-// it was not for what was asked.
+// refused returns the error that an answer with an error status has. It is *away if the server could not handle any call
+// at the moment.
 func (c *Client) refused(resp *http.Response) error {
 	var p problem
 	var err error
@@ -48,13 +48,13 @@ func (p *problem) err() error {
 	return e
 }
 
-// stranger is for answers that no Perdure server gives: something stands between, or something else
-// listens there.
+// stranger returns the error for an answer that no Perdure server gives: it comes from a proxy, or from another program
+// that listens there.
 func (c *Client) stranger(resp *http.Response) error {
-	e := perdure.Refuse(perdure.CodeUnavailable, "%s answered %s, which is not Perdure's", c.shown, resp.Status)
-	e.Hint = "is this the server's URL?"
+	e := perdure.Refuse(perdure.CodeUnavailable, "%s answered %s, which no Perdure server does", c.shown, resp.Status)
+	e.Hint = "check the URL: a proxy or another program may listen there"
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
-		e.Hint = fmt.Sprintf("it points to %s: use that", redact.URL(to))
+		e.Hint = fmt.Sprintf("it redirects to %s: use that URL", redact.URL(to))
 	}
 	return e
 }

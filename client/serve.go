@@ -12,22 +12,22 @@ import (
 	"github.com/perdure/perdure/internal/agenthost"
 )
 
-// ServeConfig says how agents are carried. The zero value is fine.
+// ServeConfig configures Serve. The zero value has the defaults.
 type ServeConfig struct {
-	Name      string        // prefix of the holder's name; "": the host's name. A suffix makes it unique
-	Heartbeat time.Duration // how soon a run is another's if this process dies; 0: 10s
+	Name      string        // prefix of the holder's name, to which a unique suffix is added; "": the host's name
+	Heartbeat time.Duration // if this process dies, its runs are dispatched again after so long; 0: 10s
 	Grace     time.Duration // how long the drain may take; 0: 30s
-	Log       *slog.Logger  // nil: none
+	Log       *slog.Logger  // nil: nothing is logged
 }
 
 const defaultGrace = 30 * time.Second
 
-// Serve claims runs for the agents, executes them here and reports, until ctx ends. Then it drains: what has
-// not started is given back, what runs may finish within the grace. The error is nil after a drain in
-// which all was told. The same agents run in a node's own process unchanged (node.Config.Agents).
+// Serve claims runs for the agents, executes them in this process and reports them, until ctx ends. Then it drains: runs
+// that have not started are returned, and runs in progress may finish within the grace. The error is nil if all runs were
+// reported. The same agents can run in the process of a node without a change (node.Config.Agents).
 func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.Agent) error {
 	if len(agents) == 0 {
-		return perdure.Refuse(perdure.CodeInvalid, "there is no agent to carry")
+		return perdure.Refuse(perdure.CodeInvalid, "no agent is given: pass at least one")
 	}
 	if cfg.Grace <= 0 {
 		cfg.Grace = defaultGrace
@@ -53,7 +53,8 @@ func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.
 	return err
 }
 
-// holder names this incarnation of the process; what a dead one held is not ours.
+// holder returns a name that no other process has, not even an earlier process of the same program: the runs of that one
+// are not runs of this one.
 func holder(name string) string {
 	if name == "" {
 		name, _ = os.Hostname()

@@ -7,7 +7,14 @@
 //	if err := n.Start(ctx); err != nil {
 //		return err
 //	}
-//	defer n.Stop(ctx)
+//	defer func() {
+//		// ctx may have ended by now: the drain needs time of its own.
+//		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+//		defer cancel()
+//		if err := n.Stop(grace); err != nil {
+//			slog.Error("node did not stop cleanly", "error", err)
+//		}
+//	}()
 //	job, _, err := perdure.Submit(ctx, n, definition)
 //
 // What a node runs, and when, is the table in components.go.

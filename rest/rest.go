@@ -1,14 +1,31 @@
-// Package rest serves the REST API of a node (docs/rest.md) in the HTTP server of your own program. So an operator can use the
-// command line, and agents in other processes can work, on a store that your program has open:
+// Package rest serves the REST API of a node (docs/rest.md) in the HTTP server of your own program. Operators can then use
+// the command line, and agents in other processes can work, on a store that your program has open.
+//
+//	import (
+//		"net/http"
+//
+//		"github.com/perdure/perdure/node"
+//		"github.com/perdure/perdure/rest"
+//	)
 //
 //	n := node.New(store, node.Config{Agents: agents})
-//	http.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n)))
-//	go http.ListenAndServe("127.0.0.1:8080", nil)
+//	// start n
+//	serving, stopServing := context.WithCancel(ctx)
+//	mux := http.NewServeMux()
+//	mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n, rest.Until(serving))))
+//	server := &http.Server{Addr: "127.0.0.1:8080", Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+//	go server.ListenAndServe()
+//	…
+//	stopServing() // ends long polls and event streams, for which Shutdown would wait
+//	err := server.Shutdown(grace)
+//	// stop n
 //
-// Then "perdure list --server http://127.0.0.1:8080/perdure" shows the jobs of the program.
+// Then "perdure list --server http://127.0.0.1:8080/perdure" shows the jobs of the program. The example of Handler is this
+// code in full.
 //
-// The API has no authentication: whoever reaches the handler can read every job and act on it. Mount it where only operators and
-// agents reach it.
+// The API has no authentication: whoever reaches the handler can read every job and act on it. Mount it where only
+// operators and agents reach it. Handler bounds the bodies, answers and waiting calls that it holds in memory; the number
+// of connections is up to your server.
 package rest
 
 import (
@@ -24,12 +41,17 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Option changes how a Handler serves.
+// Option is a setting of a Handler.
 type Option func(*rest.Config) error
 
-// AllowedHosts are further host names under which clients reach the handler. Without this option, requests are served that name an
-// IP address, localhost, or a host that cannot be registered in public DNS: otherwise a page of another site could read the API
-// through DNS rebinding. "*" alone allows every host, for servers that check the host themselves.
+// AllowedHosts names further hosts under which clients reach the handler: host names or IP addresses, without a port.
+//
+// The handler answers only requests whose Host header it allows. It always allows IP addresses, localhost, names without
+// a dot, and names that end in .localhost, .local, .internal, .svc or .cluster.local: nobody can register those in
+// public DNS. It refuses any other host with 421, unless it is listed here. The check prevents DNS rebinding, by which
+// the page of another site could read the API in a user's browser.
+//
+// "*" alone allows every host, for programs that check the host themselves.
 func AllowedHosts(names ...string) Option {
 	return func(c *rest.Config) (err error) {
 		c.Hosts, err = rest.ParseHosts("", names)
@@ -37,7 +59,8 @@ func AllowedHosts(names ...string) Option {
 	}
 }
 
-// Log takes one line for each request, at level debug, and for each failure. Without this option it is slog.Default.
+// Log sets the logger of the handler. It logs each request at level debug, each refused change at level info, and each
+// request that failed at level error. Without this option, and with nil, it is slog.Default.
 func Log(log *slog.Logger) Option {
 	return func(c *rest.Config) error {
 		c.Log = log
@@ -45,7 +68,9 @@ func Log(log *slog.Logger) Option {
 	}
 }
 
-// Until ends long polls and streams when ctx ends, so that a shutdown of the server need not wait for them.
+// Until ends the calls that wait (long polls and event streams) when ctx ends. Cancel ctx before http.Server.Shutdown,
+// which waits until all calls have ended. From then on /readyz answers 503. Without this option calls wait for as long as
+// their clients asked for.
 func Until(ctx context.Context) Option {
 	return func(c *rest.Config) error {
 		c.Shutdown = ctx
@@ -53,7 +78,7 @@ func Until(ctx context.Context) Option {
 	}
 }
 
-// Version is what /healthz and /openapi.json show as the version of the program.
+// Version sets the version of the program, which /healthz and /openapi.json show.
 func Version(version string) Option {
 	return func(c *rest.Config) error {
 		c.Version = version
@@ -61,8 +86,8 @@ func Version(version string) Option {
 	}
 }
 
-// Handler serves the REST API of a node, or of another implementation of protocol.Server, such as a client of a node elsewhere. If
-// it is a node, /readyz and /metrics answer for it. Handler panics if an option is not valid.
+// Handler returns a handler of the REST API for service: a node, or another protocol.Server such as a client of a node
+// elsewhere. If service is a node, /readyz and /metrics answer for it. Handler panics if an option is not valid.
 func Handler(service protocol.Server, options ...Option) http.Handler {
 	c := rest.Config{Service: service, JobSchema: definition.Schema()}
 	if s, ok := service.(interface{ Ready(context.Context) error }); ok {

@@ -3,10 +3,11 @@ package guides
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -127,17 +128,40 @@ func TestFirstJob(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		address := "127.0.0.1:0"
 		// show: operate
-		mux := http.NewServeMux()
-		mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n)))
-		server := &http.Server{Addr: "127.0.0.1:8080", Handler: mux}
-		// end
-		answer := httptest.NewRecorder()
-		server.Handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "http://127.0.0.1:8080/perdure/v1/jobs/order-1042", nil))
-		if answer.Code != http.StatusOK {
-			err = fmt.Errorf("%s", answer.Body)
+		listener, err := net.Listen("tcp", address) // such as 127.0.0.1:8080
+		if err != nil {
+			return err
 		}
-		return err
+		serving, stopServing := context.WithCancel(ctx)
+		mux := http.NewServeMux()
+		mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n, rest.Until(serving))))
+		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+		go func() {
+			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+				log.Error("HTTP server failed", "error", err)
+			}
+		}()
+		defer func() { // deferred later than n.Stop, so it runs first
+			stopServing() // ends long polls and event streams, for which Shutdown would wait
+			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+			defer cancel()
+			if err := server.Shutdown(grace); err != nil {
+				log.Error("HTTP server did not stop in time", "error", err)
+			}
+		}()
+		// end
+		url := "http://" + listener.Addr().String() + "/perdure/v1/jobs/order-1042"
+		answer, err := http.Get(url)
+		if err != nil {
+			return err
+		}
+		defer answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s is answered %s", url, answer.Status)
+		}
+		return nil
 	}
 	if err := run(t.Context()); err != nil {
 		t.Fatal(err)

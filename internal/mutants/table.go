@@ -218,6 +218,22 @@ var ofActors = []mutant{
 	{name: "what is not committed is logged", file: "internal/scheduler/observe.go", old: "	b.journal(c)\n", new: "	b.journal(c)\n	b.writeJournal()\n", run: "NotLogged"},
 }
 
+// The text: what is read as JSON, and what is refused.
+var ofText = []mutant{
+	{name: "a second field of the same name is accepted", file: "internal/rest/fields.go", old: "			if again {", new: "			if again && false {", run: "BadRequests|OneByOne"},
+	{name: "the names of an object are compared with those around it", file: "internal/jsontext/reader.go", old: "	own := r.names[inner.names:]", new: "	own := r.names", run: "Reader"},
+	{name: "the names of an object are forgotten beyond sixteen", file: "internal/jsontext/reader.go", old: "		if _, again = inner.seen[string(name)]; again {", new: "		if _, again = inner.seen[string(name)]; again && false {", run: "Reader"},
+	{name: "a comma at the end of a list is accepted", file: "internal/jsontext/reader.go", old: "if r.pos++; r.next() == of.closing() {", new: "if r.pos++; false {", run: "Errors"},
+	{name: "a list may end with a brace", file: "internal/jsontext/scan.go", old: "func (n *nesting) object() bool { return n.near&1 == 1 }", new: "func (n *nesting) object() bool { return n.near&1 == 1 || n.depth > 64 }", run: "Reader"},
+	{name: "text that is skipped may be nested without end", file: "internal/jsontext/scan.go", old: "if r.tooDeep(inner.depth) {", new: "if false {", run: "Reader|Errors|Kinds"},
+	{name: "text after the value is ignored", file: "internal/jsontext/reader.go", old: "if r.space(); r.pos < len(r.text) {\n			r.fail(\"unexpected", new: "if r.space(); false {\n			r.fail(\"unexpected", run: "Reader|Errors"},
+	{name: "half a character is accepted", file: "internal/jsontext/scan.go", old: "if char == utf8.RuneError && !r.options.Lenient {", new: "if false {", run: "Errors"},
+	{name: "a number may begin with 0", file: "internal/jsontext/scan.go", old: "if c := text[i]; c == '.' || '0' <= c && c <= '9' ||", new: "if c := text[i]; c == '.' ||", run: "Reader|Errors"},
+	{name: "a fault of one report refuses all", file: "internal/rest/fields.go", old: "	own := slices.Clone(d.faults[n:])\n	d.faults = d.faults[:n]\n", new: "	own := slices.Clone(d.faults[n:])\n", run: "OneByOne"},
+	{name: "an output that is not JSON is sent", file: "client/work.go", old: "e != nil {\n		return unsendable", new: "e != nil && false {\n		return unsendable", run: "NotJSON"},
+	{name: "an input keeps the whole answer in memory", file: "client/work.go", old: "run.Input = bytes.Clone(r.Raw())", new: "run.Input = r.Raw()", run: "Answers"},
+}
+
 // The bounds: what callers can make a node hold.
 var ofBounds = []mutant{
 	{name: "a body may come as slowly as it likes", file: "internal/rest/body.go", old: "b.got >= paceBytes", new: "b.got >= 1", run: "SlowBody"},

@@ -8,47 +8,31 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
-// MaxDepth is the nesting of a JSON value above which CheckJSON refuses it.
+// MaxDepth is the deepest nesting of a JSON value that CheckJSON accepts.
 const MaxDepth = 64
 
 // CheckJSON returns why b is not a JSON value that every store keeps byte for byte: one value in UTF-8, without NUL,
 // nested no deeper than MaxDepth. An empty b is valid.
 func CheckJSON(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	e := jsontext.Check(b, jsontext.Options{MaxDepth: MaxDepth})
 	switch {
-	case len(b) == 0:
+	case e == nil:
 		return nil
 	case !utf8.Valid(b):
 		return fmt.Errorf("not UTF-8")
 	case bytes.IndexByte(b, 0) >= 0:
 		return fmt.Errorf("holds a NUL")
-	case !json.Valid(b):
-		return fmt.Errorf("not JSON")
-	case depth(b) > MaxDepth:
-		return fmt.Errorf("nested deeper than %d", MaxDepth)
+	case e.TooDeep:
+		return e
 	}
-	return nil
-}
-
-// depth is the nesting of valid JSON.
-func depth(b []byte) (deepest int) {
-	level, quoted := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			level++
-			deepest = max(deepest, level)
-		case c == '}' || c == ']':
-			level--
-		}
-	}
-	return deepest
+	return fmt.Errorf("not JSON: byte %d: %w", e.Offset, e)
 }
 
 // OrNull returns b, or the JSON value null if b is empty.
@@ -70,9 +54,7 @@ func Object(n int, member func(i int) (name string, value any)) ([]byte, error) 
 			b.WriteByte(',')
 		}
 		name, value := member(i)
-		if err := enc.Encode(name); err != nil {
-			return nil, err
-		}
+		b.Write(jsontext.AppendString(b.AvailableBuffer(), name, false))
 		b.WriteByte(':')
 		if err := enc.Encode(value); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)

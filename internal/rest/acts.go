@@ -10,31 +10,31 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// verb is an operator's act as a call.
+// verb is a call that performs an operator's act.
 type verb struct {
 	perdure.Verb
-	step    bool     // it names a step
-	fields  []string // of its body
+	step    bool     // the act is on a step
+	fields  []string // the fields of its body
 	of      reflect.Type
 	summary string
 	doc     string
 	example string
 }
 
-// The bodies of acts, for the documentation; they are read field by field.
+// The types of the bodies, for the documentation. They are read field by field.
 type (
 	reasonBody struct {
 		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history"`
 	}
 	inputBody struct {
 		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history"`
-		Input  any    `json:"input,omitempty" doc:"Takes the place of the step's input; the key stays"`
-		NewKey bool   `json:"newKey,omitempty" doc:"Says that no earlier run had an effect: the step starts over under a new key"`
+		Input  any    `json:"input,omitempty" doc:"Replaces the step's input; the key stays the same"`
+		NewKey bool   `json:"newKey,omitempty" doc:"true: no earlier run had an effect, so the step starts again under a new key"`
 	}
 	settleBody struct {
 		Reason string `json:"reason,omitempty" maxLength:"4096" doc:"For the history"`
-		As     string `json:"as" enum:"done,undone" doc:"Where the step is"`
-		Output any    `json:"output,omitempty" doc:"As if its run had reported it; with as: done"`
+		As     string `json:"as" enum:"done,undone" doc:"The state that the step has"`
+		Output any    `json:"output,omitempty" doc:"Stored as the output of the step; only with as: done"`
 	}
 )
 
@@ -45,14 +45,14 @@ var (
 )
 
 var verbs = []verb{
-	{Verb: perdure.VerbUndo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Undo a job", doc: "Desires undone: every step that may have had an effect is driven back.", example: reasonExample},
-	{Verb: perdure.VerbRedo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Redo a job", doc: "Desires done again.", example: reasonExample},
-	{Verb: perdure.VerbResume, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Resume a job", doc: "Lets all of its parked steps try again.", example: reasonExample},
-	{Verb: perdure.VerbGiveUp, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Give a job up", doc: "Closes it as it is. Only undo or redo opens it again.", example: reasonExample},
-	{Verb: perdure.VerbResume, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Resume a step", doc: "Lets a parked step try again.", example: inputExample},
-	{Verb: perdure.VerbSettle, step: true, fields: withOutput, of: reflect.TypeFor[settleBody](), summary: "Settle a step", doc: "Says where the step is, as a person has found out.", example: settleExample},
-	{Verb: perdure.VerbSkip, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Skip a step", doc: "Settles it as far as doing goes.", example: reasonExample},
-	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives it another input.", example: inputExample},
+	{Verb: perdure.VerbUndo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Undo a job", doc: "Sets the desired state to undone: every step that may have had an effect is undone.", example: reasonExample},
+	{Verb: perdure.VerbRedo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Redo a job", doc: "Sets the desired state to done again.", example: reasonExample},
+	{Verb: perdure.VerbResume, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Resume a job", doc: "All of its parked steps are tried again.", example: reasonExample},
+	{Verb: perdure.VerbGiveUp, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Give up a job", doc: "Settles it as it is. Only undo or redo opens it again.", example: reasonExample},
+	{Verb: perdure.VerbResume, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Resume a step", doc: "A parked step is tried again.", example: inputExample},
+	{Verb: perdure.VerbSettle, step: true, fields: withOutput, of: reflect.TypeFor[settleBody](), summary: "Settle a step", doc: "Records the state of the step that an operator has found out.", example: settleExample},
+	{Verb: perdure.VerbSkip, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Skip a step", doc: "Settles the step without doing it.", example: reasonExample},
+	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives the step another input.", example: inputExample},
 }
 
 func (a *api) actRoutes() []route {
@@ -60,9 +60,9 @@ func (a *api) actRoutes() []route {
 	for i, v := range verbs {
 		rt := route{
 			method: http.MethodPost, path: "/v1/jobs/{id}/" + string(v.Verb), id: string(v.Verb) + "Job", tag: "acts",
-			summary: v.summary, doc: v.doc + " Repeated where it already holds, it changes nothing.", headers: authorParam,
+			summary: v.summary, doc: v.doc + " A repeated act changes nothing.", headers: authorParam,
 			body:    &media{of: v.of, optional: v.Verb != perdure.VerbSettle, example: v.example},
-			results: []result{{status: http.StatusOK, doc: "The job after it", of: reflect.TypeFor[perdure.JobView](), example: jobExample}},
+			results: []result{{status: http.StatusOK, doc: "The job after the act", of: reflect.TypeFor[perdure.JobView](), example: jobExample}},
 			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
 				http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 			do: func(c *call) error { return c.act(&v) },
@@ -93,8 +93,9 @@ func (c *call) act(v *verb) error {
 	if err != nil {
 		return err
 	}
-	if v.read(doc, &act); doc.err() != nil {
-		return doc.err()
+	v.read(doc, &act)
+	if err := doc.err(); err != nil {
+		return err
 	}
 	crashpoint.Here(crashpoint.RestAct)
 	job, err := c.Service.Act(c.ctx(), ref, act)
@@ -108,11 +109,11 @@ func (c *call) act(v *verb) error {
 func (v *verb) read(doc *document, act *perdure.Act) {
 	root := doc.root()
 	for name, field := range root.fields() {
-		if !slices.Contains(v.fields, name) {
+		if !slices.Contains(v.fields, string(name)) {
 			field.unknown(v.fields...)
 			continue
 		}
-		switch name {
+		switch string(name) {
 		case "reason":
 			act.Reason = field.prose(perdure.MaxReasonBytes)
 		case "as":
@@ -130,22 +131,23 @@ func (v *verb) read(doc *document, act *perdure.Act) {
 	}
 }
 
-// pole reads done or undone.
+// pole reads a state that a step can be settled as: done or undone.
 func (v value) pole() *perdure.State {
-	var s perdure.State
 	if v.null() {
 		return nil
 	}
+	var s perdure.State
 	if err := s.UnmarshalText([]byte(v.string())); err != nil || s == perdure.Unsure {
 		v.fault("must be done or undone")
 	}
 	return &s
 }
 
-// payload is a value that is stored as it was sent.
+// payload returns a value that is stored byte for byte.
 func (v value) payload() []byte {
-	if err := plain.CheckJSON(v.text); err != nil {
+	text := v.raw()
+	if err := plain.CheckJSON(text); err != nil {
 		v.fault("is %v", err)
 	}
-	return v.text
+	return text
 }

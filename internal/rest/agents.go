@@ -12,13 +12,13 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// The bodies of the three calls that an agent is, for the documentation; they are read field by field.
+// The types of the bodies of the calls that agents make, for the documentation. They are read field by field.
 type (
 	claimBody struct {
-		Holder    string `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]" doc:"Who will hold the runs: this process, by a name of its own. A name that starts with @ is a node's"`
+		Holder    string `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]" doc:"The name of the process that will hold the runs. Each process needs a name of its own. Names that start with @ are reserved for nodes"`
 		Max       int    `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
 		Wait      string `json:"wait,omitempty" default:"0s" doc:"How long to wait for work, at most 60s"`
-		Heartbeat string `json:"heartbeat,omitempty" doc:"Promised: a run is the holder's for so long after each heartbeat. Nothing: until completeBy"`
+		Heartbeat string `json:"heartbeat,omitempty" doc:"The promised interval: a run is locked for so long after each heartbeat. Missing: until completeBy"`
 		RequestID string `json:"requestId,omitempty" maxLength:"128" doc:"Repeated, it returns the same runs while they are valid and unreported"`
 	}
 	claimAnswer struct {
@@ -27,7 +27,7 @@ type (
 	reportsBody struct {
 		Holder  string            `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
 		Reports []protocol.Report `json:"reports" maxItems:"1000"`
-		Claim   *nextBody         `json:"claim,omitempty" doc:"A claim that does not wait, and is served together with the reports: what they make ready comes with the answer. Runs of an answer that was lost are had by a claim with the same requestId"`
+		Claim   *nextBody         `json:"claim,omitempty" doc:"A claim that does not wait and is granted together with the reports: steps that the reports make ready come with the answer. If the answer is lost, a claim with the same requestId returns its runs"`
 	}
 	nextBody struct {
 		Agent     string `json:"agent" minLength:"1" maxLength:"128"`
@@ -37,7 +37,7 @@ type (
 	}
 	reportsAnswer struct {
 		Results []protocol.ReportResult `json:"results" doc:"One for each report, in the same order"`
-		Runs    []perdure.Run           `json:"runs,omitempty" doc:"What was let out to the claim"`
+		Runs    []perdure.Run           `json:"runs,omitempty" doc:"The runs granted to the claim"`
 	}
 	beatsBody struct {
 		Holder string               `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
@@ -55,21 +55,21 @@ func (a *api) agentRoutes() []route {
 	return []route{
 		{
 			method: http.MethodPost, path: "/v1/agents/{agent}/claim", id: "claim", tag: "agents", do: (*call).claim,
-			summary: "Claim runs", doc: "Waits for work if asked to. An empty list says that there was none.",
+			summary: "Claim runs", doc: "Waits for work if wait is given. An empty list means that there was no work.",
 			body:    &media{of: reflect.TypeFor[claimBody](), example: claimExample},
-			results: []result{{status: http.StatusOK, doc: "The runs let out to the holder", of: reflect.TypeFor[claimAnswer](), example: runsExample}}, problems: problems,
+			results: []result{{status: http.StatusOK, doc: "The runs granted to the holder", of: reflect.TypeFor[claimAnswer](), example: runsExample}}, problems: problems,
 		},
 		{
 			method: http.MethodPost, path: "/v1/reports", id: "report", tag: "agents", do: (*call).report,
-			summary: "Report how runs ended", doc: "Each report is answered for itself. One that was accepted before is accepted again.",
+			summary: "Report how runs ended", doc: "Each report has a result of its own. A report that was accepted before is accepted again.",
 			body:    &media{of: reflect.TypeFor[reportsBody](), example: reportsExample},
-			results: []result{{status: http.StatusOK, doc: "What became of each", of: reflect.TypeFor[reportsAnswer](), example: resultsExample}}, problems: problems,
+			results: []result{{status: http.StatusOK, doc: "The result of each report", of: reflect.TypeFor[reportsAnswer](), example: resultsExample}}, problems: problems,
 		},
 		{
 			method: http.MethodPost, path: "/v1/heartbeats", id: "heartbeat", tag: "agents", do: (*call).heartbeat,
-			summary: "Keep runs", doc: "Moves lockedUntil on, never past completeBy, and says which runs to stop.",
+			summary: "Send heartbeats of runs", doc: "Extends lockedUntil, never past completeBy. The answer says which runs must be stopped.",
 			body:    &media{of: reflect.TypeFor[beatsBody](), example: beatsExample},
-			results: []result{{status: http.StatusOK, doc: "Where each stands", of: reflect.TypeFor[beatsAnswer](), example: beatResultsExample}}, problems: problems,
+			results: []result{{status: http.StatusOK, doc: "The result of each heartbeat", of: reflect.TypeFor[beatsAnswer](), example: beatResultsExample}}, problems: problems,
 		},
 	}
 }
@@ -114,13 +114,13 @@ func readClaim(doc *document) protocol.Claim {
 	req := protocol.Claim{Max: 1}
 	root := doc.root()
 	for name, field := range root.fields() {
-		switch name {
+		switch string(name) {
 		case "holder":
 			req.Holder = field.holder()
 		case "wait":
 			req.Wait = field.duration(0, perdure.MaxClaimWait)
 		case "max", "heartbeat", "requestId":
-			readClaimField(&req, name, field)
+			readClaimField(&req, string(name), field)
 		default:
 			field.unknown("holder", "max", "wait", "heartbeat", "requestId")
 		}
@@ -141,12 +141,8 @@ func readClaimField(req *protocol.Claim, name string, field value) {
 	}
 }
 
-// holder reads who holds runs. The hosts inside of nodes have names that start with @: nobody outside
-// can pass for one.
+// holder reads the name of a holder. The holders in nodes have names that start with @, which other processes cannot use.
 func (v value) holder() string {
-	if v.null() {
-		return ""
-	}
 	s := v.name(perdure.MaxHolderLength)
 	if strings.HasPrefix(s, "@") {
 		v.fault("must not start with @")
@@ -154,7 +150,7 @@ func (v value) holder() string {
 	return s
 }
 
-// waitForRuns comes back empty when the node shuts down.
+// waitForRuns claims runs. It returns none if the node shuts down while it waits.
 func (c *call) waitForRuns(req protocol.Claim) ([]perdure.Run, error) {
 	ctx := c.ctx()
 	if c.shuttingDown() {
@@ -172,7 +168,7 @@ func (c *call) waitForRuns(req protocol.Claim) ([]perdure.Run, error) {
 	case c.gone():
 		c.giveBack(&req, runs)
 		return nil, ctx.Err()
-	case err != nil && c.shuttingDown() && req.RequestID == "": // else it may have been given something before (F019)
+	case err != nil && c.shuttingDown() && req.RequestID == "": // with a requestId, runs may have been granted to it before (F019)
 		return nil, nil
 	}
 	return runs, err
@@ -193,6 +189,6 @@ func (c *call) giveBack(req *protocol.Claim, runs []perdure.Run) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.ctx()), giveBackTimeout)
 	defer cancel()
 	if _, _, err := c.Service.Report(ctx, req.Holder, reports, nil); err != nil {
-		c.Log.WarnContext(ctx, "runs could not be given back; they wait for their locks to pass", "agent", req.Agent, "runs", len(runs), "error", err)
+		c.Log.WarnContext(ctx, "runs could not be returned; they are dispatched again when their locks have expired", "agent", req.Agent, "runs", len(runs), "error", err)
 	}
 }

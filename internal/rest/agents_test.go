@@ -66,7 +66,7 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 		{`{` + good + `,"run":2,"outcome":"failed","error":{"detail":1}}`, "/reports/11/error/detail is not a known field"},
 		{`{` + good + `,"run":2,"outcome":"done","effect":"none"}`, "does not go with"},
 		{`{` + good + `,"run":2,"outcome":"failed","effect":"some"}`, "effect is"},
-		{`{` + good + `,"run":2,"outcome":"done","outcome":"failed"}`, "is there twice"},
+		{`{` + good + `,"run":2,"outcome":"done","outcome":"failed"}`, "is a duplicate field"},
 		{`{` + good + `,"run":3,"outcome":"failed","output":null,"error":{"code":"503","message":"a\u0000b` + strings.Repeat("é", perdure.MaxReasonBytes) + `","retryAfter":"30s"},"effect":"none"}`, ""},
 		{`{` + good + `,"run":4,"outcome":"returned","error":null,"effect":null}`, ""},
 		{`{` + good + `,"run":5,"outcome":"rejected","error":{"message":"","retryAfter":"0s","code":null}}`, ""},

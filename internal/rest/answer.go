@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
 // answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not
@@ -24,7 +25,7 @@ type answer struct {
 const (
 	writeTimeout = 30 * time.Second
 	writeChunk   = 64 << 10
-	freeAnswer   = admission.Free // of each answer, not counted by the flow: small answers always find room
+	freeAnswer   = admission.Free // bytes of each answer that the flow does not count, so that small answers are never refused
 )
 
 func (w *answer) WriteHeader(status int) {
@@ -58,7 +59,7 @@ func (w *answer) extend() {
 	w.held.progress(set)
 }
 
-// Flush sends what is buffered; http.ResponseController finds it.
+// FlushError sends the bytes that are buffered. http.ResponseController finds it.
 func (w *answer) FlushError() error {
 	w.extend()
 	return w.control().Flush()
@@ -103,7 +104,7 @@ func (c *call) letGo() {
 
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// A larger buffer is not reused.
+// maxPooledBuffer is the size above which a buffer is not reused.
 const maxPooledBuffer = 1 << 20
 
 // json answers with v.
@@ -147,8 +148,8 @@ func encodeJSON(b *bytes.Buffer, v any) error {
 	return enc.Encode(v)
 }
 
-// encodeJob is encodeJSON for a job with steps, which is the largest answer: encoding/json would hold the result of
-// MarshalJSON three times in memory.
+// encodeJob is encodeJSON for a job with steps, which is the largest answer. It encodes one step at a time, because
+// encoding/json would hold the result of MarshalJSON of all steps in memory three times.
 func encodeJob(b *bytes.Buffer, job *perdure.JobView) error {
 	head := *job
 	head.Steps = nil
@@ -162,7 +163,7 @@ func encodeJob(b *bytes.Buffer, job *perdure.JobView) error {
 			before = `,"steps":{` // it is the last field
 		}
 		b.WriteString(before)
-		b.Write(appendText(b.AvailableBuffer(), job.Steps[i].Name))
+		b.Write(jsontext.AppendString(b.AvailableBuffer(), job.Steps[i].Name, false))
 		b.WriteByte(':')
 		if err := encodeJSON(b, &job.Steps[i]); err != nil {
 			return err
@@ -194,7 +195,7 @@ func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte)
 	_, _ = w.Write(body)
 }
 
-// places counts the calls that wait, up to a bound.
+// places bounds the calls that wait.
 type places struct {
 	max  int64
 	used atomic.Int64

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"reflect"
@@ -10,16 +11,17 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
-// Many jobs in one call. The body is read as far as to tell its jobs apart; each is handed on as it came,
-// and answered for itself.
+// A batch submits many jobs in one call. The body is read as far as needed to tell its jobs apart. Each job is passed on
+// as it was sent, and has a result of its own.
 
-// The bodies, for the documentation; they are read field by field.
+// The types of the bodies, for the documentation. They are read and written field by field.
 type (
 	batchBody struct {
-		Definition *definitionBody `json:"definition,omitempty" doc:"What all of the jobs have in common; each then has values of its own only"`
-		Jobs       []batchJob      `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, beside a definition, the values of each job"`
+		Definition *definitionBody `json:"definition,omitempty" doc:"The definition that all jobs have in common; each item of jobs then has only its own values"`
+		Jobs       []batchJob      `json:"jobs" minItems:"1" maxItems:"1000" doc:"Definitions; or, if definition is given, the values of each job"`
 	}
 	batchJob    struct{}
 	batchValues struct {
@@ -32,13 +34,13 @@ type (
 		Results []batchResult `json:"results" doc:"One for each job, in the same order"`
 	}
 	batchResult struct {
-		ID      perdure.JobID `json:"id,omitzero" doc:"The job; not there where it was refused"`
+		ID      perdure.JobID `json:"id,omitzero" doc:"The job; missing if it was refused"`
 		Key     string        `json:"key,omitempty"`
-		Created *bool         `json:"created,omitempty" doc:"false where the key was submitted before, with the same definition"`
+		Created *bool         `json:"created,omitempty" doc:"false: the key was submitted before, with the same definition"`
 		Error   *itemProblem  `json:"error,omitempty" doc:"Why it was refused"`
 	}
 	itemProblem struct {
-		Code   perdure.Code         `json:"code" doc:"As a problem's"`
+		Code   perdure.Code         `json:"code" doc:"The same codes as those of a problem"`
 		Detail string               `json:"detail" doc:"What is wrong with this job"`
 		Hint   string               `json:"hint,omitempty" doc:"How to mend it"`
 		Errors []perdure.FieldError `json:"errors" doc:"Each fault with its pointer into the job's one definition"`
@@ -58,9 +60,9 @@ func (a *api) batchRoutes() []route {
 	return []route{{
 		method: http.MethodPost, path: "/v1/batches/submit", id: "submitBatch", tag: "jobs", do: (*call).submitBatch,
 		summary: "Submit many jobs",
-		doc:     "Up to 1000 definitions; or one, and the values of up to 1000 jobs of it, which replace its own. Each job is answered for itself, once it is stored: one that is refused does not take the others down. Written out, the definitions are at most 16 MiB together.",
+		doc:     "Up to 1000 definitions; or one, and the values of up to 1000 jobs of it, which replace its own. Each job has a result of its own, once it is stored; a refused job does not affect the others. The definition times the number of jobs is at most 16 MiB.",
 		body:    &media{of: reflect.TypeFor[batchBody](), example: batchExample},
-		results: []result{{status: http.StatusOK, doc: "What became of each", of: reflect.TypeFor[batchAnswer](), example: batchResultsExample}},
+		results: []result{{status: http.StatusOK, doc: "The result of each job", of: reflect.TypeFor[batchAnswer](), example: batchResultsExample}},
 		problems: []int{http.StatusTooManyRequests, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType,
 			http.StatusUnprocessableEntity},
 	}}
@@ -100,17 +102,22 @@ func (c *call) submitBatch() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestBatchAnswer)
-	return c.json(http.StatusOK, batchAnswer{c.batchResults(did)})
+	return c.written(http.StatusOK, len(did)*batchRoom, func(b *bytes.Buffer) error {
+		body, err := c.appendBatch(b.AvailableBuffer(), did)
+		b.Write(body)
+		return err
+	})
 }
 
 func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
 	root, there := doc.root(), false
 	for name, v := range root.fields() {
-		switch name {
+		switch string(name) {
 		case "definition":
-			if base = v.raw(); v.text[0] != '{' {
+			if v.kind() != jsontext.Object {
 				v.fault("must be an object")
 			}
+			base = v.raw()
 		case "jobs":
 			there = !v.null()
 			jobs = v.jobs()
@@ -129,54 +136,62 @@ func allKeyed(base json.RawMessage, jobs []json.RawMessage) bool {
 }
 
 func hasKey(object json.RawMessage) bool {
-	doc := document{text: object}
-	for name := range doc.root().fields() {
-		if name == "key" {
-			return true
-		}
+	found := false
+	for name := range parse(object).root().fields() {
+		found = found || string(name) == "key"
 	}
-	return false
+	return found
 }
 
 func (v value) jobs() []json.RawMessage {
-	before := len(v.doc.faults)
-	items := v.set()
-	if len(items) == 0 && !v.null() && len(v.doc.faults) == before {
+	faults, null := len(v.doc.faults), v.null()
+	var jobs []json.RawMessage
+	v.set(func(item value) { jobs = append(jobs, item.raw()) })
+	if len(jobs) == 0 && !null && len(v.doc.faults) == faults {
 		v.fault("has no job in it")
-	}
-	jobs := make([]json.RawMessage, len(items))
-	for i := range items {
-		jobs[i] = items[i].raw()
 	}
 	return jobs
 }
 
-var yes, no = true, false
-
-func (c *call) batchResults(did []perdure.Submitted) []batchResult {
-	results, troubles, refused := make([]batchResult, len(did)), 0, 0
+// appendBatch appends batchAnswer as encoding/json would write it, and logs what went wrong.
+func (c *call) appendBatch(b []byte, did []perdure.Submitted) ([]byte, error) {
+	troubles, refused := 0, 0
 	var trouble error
+	a := jsontext.NewAppender(b)
+	a.BeginObject()
+	a.Name("results")
+	a.BeginList()
 	for i := range did {
-		d, res := &did[i], &results[i]
+		d := &did[i]
+		a.BeginObject()
 		if d.Err != nil {
 			p := problemOf(c.r, d.Err)
-			res.Error = &itemProblem{p.Code, p.Detail, p.Hint, p.Errors}
 			if p.Status >= http.StatusInternalServerError {
 				trouble, troubles = d.Err, troubles+1
 			} else {
 				refused++
 			}
-			continue
+			var text bytes.Buffer
+			if err := encodeJSON(&text, itemProblem{p.Code, p.Detail, p.Hint, p.Errors}); err != nil {
+				return nil, err
+			}
+			a.RawField("error", bytes.TrimSpace(text.Bytes()))
+		} else {
+			if !d.ID.IsZero() {
+				a.TextField("id", d.ID.String())
+			}
+			a.OptionalText("key", d.Key)
+			a.BoolField("created", d.Created)
 		}
-		if res.ID, res.Key, res.Created = d.ID, d.Key, &no; d.Created {
-			res.Created = &yes
-		}
+		a.EndObject()
 	}
+	a.EndList()
+	a.EndObject()
 	if troubles > 0 {
 		c.Log.ErrorContext(c.ctx(), "jobs of a batch failed", "jobs", troubles, "of", len(did), "error", trouble)
 	}
 	if refused > 0 {
 		c.Log.InfoContext(c.ctx(), "jobs of a batch refused", "jobs", refused, "of", len(did))
 	}
-	return results
+	return append(a.Bytes(), '\n'), nil
 }

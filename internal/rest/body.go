@@ -14,14 +14,14 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Bounds of the bodies, by what they carry.
+// Bounds of the bodies, in bytes.
 const (
 	maxSmallBody  = 64 << 10
-	maxActBody    = 2 * perdure.MaxPayloadBytes                           // one input or output, and its wrapping
-	maxReportBody = 32 << 20                                              // a client with more sends several
-	maxBeatBody   = perdure.MaxBatch * (perdure.MaxProgressBytes + 1<<10) // everything at its largest
+	maxActBody    = 2 * perdure.MaxPayloadBytes                           // one input or output, and the other fields
+	maxReportBody = 32 << 20                                              // a client with more reports makes several calls
+	maxBeatBody   = perdure.MaxBatch * (perdure.MaxProgressBytes + 1<<10) // the most heartbeats, each at its largest
 	maxDrained    = 64 << 20
-	freeBody      = 4 << 10 // of each body, not counted by the flow: small calls always find room
+	freeBody      = 4 << 10 // bytes of each body that the flow does not count, so that small calls are never refused
 )
 
 // A caller has to send its body at leastRate or faster, measured over each slowTime.
@@ -86,7 +86,7 @@ func (c *call) read(max int64) ([]byte, error) {
 			if !b.held.grow(c.r.Context(), more-b.held.bytes) {
 				return nil, c.noRoom(b)
 			}
-			b.held.progress(func() {}) // while it waited, the caller did not stand still
+			b.held.progress(func() {}) // the caller has not stalled: it was this call that waited
 			text = append(make([]byte, 0, more), text...)
 		}
 		n, err := b.Read(text[len(text):cap(text)])
@@ -136,7 +136,7 @@ func (c *call) unread(b *body, err error) error {
 	var network net.Error
 	switch {
 	case !errors.As(err, &network) || !network.Timeout():
-		return perdure.Refuse(perdure.CodeMalformed, "the body is cut short or badly framed")
+		return perdure.Refuse(perdure.CodeMalformed, "the body is incomplete, or its chunked encoding is not valid")
 	case b.held.wasCut():
 		return busy("the node has reached its bound on bytes of requests, and no bytes of this body arrived")
 	}
@@ -145,7 +145,7 @@ func (c *call) unread(b *body, err error) error {
 	return e
 }
 
-// busy refuses a call that this node may take a moment later.
+// busy refuses a call that this node may accept a moment later.
 func busy(why string) error {
 	e := perdure.Refuse(perdure.CodeTooManyRequests, "%s", why)
 	e.Hint = "try again later"
@@ -157,7 +157,7 @@ const (
 	mediaYAML = "application/yaml"
 )
 
-// mediaType is what the body claims to be. Unset and unknown are the same to those who must know.
+// mediaType returns the media type of the body as mediaJSON or mediaYAML, and "" for any other one and for none.
 func (c *call) mediaType() string {
 	t, params, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
 	if err != nil {
@@ -175,23 +175,23 @@ func (c *call) mediaType() string {
 	return ""
 }
 
-// encoded refuses a compressed body: nothing here unpacks one.
+// encoded refuses a compressed body.
 func (c *call) encoded() error {
 	if e := c.r.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		c.w.Header().Set("Accept-Encoding", "identity")
-		return perdure.Refuse(codeMedia, "Content-Encoding %s is not read here", printable(e))
+		return perdure.Refuse(codeMedia, "Content-Encoding %s is not supported: send the body without compression", printable(e))
 	}
 	return nil
 }
 
 func (c *call) wrongMedia(accept ...string) error {
 	c.w.Header().Set("Accept", strings.Join(accept, ", "))
-	e := perdure.Refuse(codeMedia, "Content-Type %q is not read here", printable(c.r.Header.Get("Content-Type")))
+	e := perdure.Refuse(codeMedia, "Content-Type %q is not supported here", printable(c.r.Header.Get("Content-Type")))
 	e.Hint = "send Content-Type: " + strings.Join(accept, " or ")
 	return e
 }
 
-// document reads a body of JSON. One that is empty counts as {} where it may be.
+// document reads a body of JSON. If mayBeEmpty is set, an empty body is read as {}.
 func (c *call) document(max int64, mayBeEmpty bool) (*document, error) {
 	if err := c.encoded(); err != nil {
 		return nil, err
@@ -202,14 +202,14 @@ func (c *call) document(max int64, mayBeEmpty bool) (*document, error) {
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		if mayBeEmpty {
-			return parse([]byte("{}"))
+			return parse([]byte("{}")), nil
 		}
 		return nil, perdure.Refuse(perdure.CodeMalformed, "the body is empty; a JSON object is expected")
 	}
 	if c.mediaType() != mediaJSON && c.r.Header.Get("Content-Type") != "" {
 		return nil, c.wrongMedia(mediaJSON)
 	}
-	return parse(text)
+	return parse(text), nil
 }
 
 func itoa(n int) string { return strconv.Itoa(n) }

@@ -14,23 +14,23 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// call is one request on its way through a route.
+// call is one request while its route handles it.
 type call struct {
 	*api
 	w     *answer
 	r     *http.Request
 	query url.Values
-	asks  context.Context // what is asked of the service
+	asks  context.Context // of calls of the service; nil: none was made
 	over  context.CancelFunc
 
-	request *transfer // what the node holds of the body; nil: little
+	request *transfer // the bytes of the body in memory; nil: at most freeBody
 }
 
-// serviceTime is how long the service may take, beside what the client wants to wait: a store that does not
-// answer is a 503 in time, and not a client's own timeout (F009, F099).
+// serviceTime is how long the service may take in addition to the time that the client wants to wait. If the store does
+// not answer, the client gets a 503 before its own timeout (F009, F099).
 const serviceTime = 10 * time.Second
 
-// ctx is for asking the service. Its time begins when it is first used, after the body was read.
+// ctx returns the context of calls of the service. Its time begins with the first use, after the body was read.
 func (c *call) ctx() context.Context {
 	if c.asks == nil {
 		c.asks, c.over = context.WithTimeout(admission.With(c.r.Context(), c.gate()), serviceTime)
@@ -38,10 +38,10 @@ func (c *call) ctx() context.Context {
 	return c.asks
 }
 
-// gate bounds the answer before it is made.
+// gate lets the service reserve room for an answer before it reads the answer from the store.
 func (c *call) gate() admission.Gate { return admission.Gate{Admit: c.hold, Room: c.outbound.room} }
 
-// done lets go of what the call has made.
+// done releases the resources of the call.
 func (c *call) done() {
 	if c.over != nil {
 		c.over()
@@ -67,13 +67,13 @@ func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc
 	return ctx, func() { stop(); cancel(); leave() }, nil
 }
 
-// shuttingDown says that nobody should be kept waiting any more.
+// shuttingDown reports whether calls should no longer wait.
 func (c *call) shuttingDown() bool { return c.Shutdown.Err() != nil }
 
-// gone says that the client is no longer there.
+// gone reports whether the client has closed the connection.
 func (c *call) gone() bool { return c.r.Context().Err() != nil }
 
-// path is a part of the path that names something: printable, not too long.
+// path returns a part of the path that is a name, or refuses one that cannot be a name.
 func (c *call) path(name string) (string, error) {
 	s := c.r.PathValue(name)
 	if why := misnamed(s, perdure.MaxKeyLength); why != "" {
@@ -87,7 +87,7 @@ const (
 	defaultAuthor = "rest"
 )
 
-// author is who acts, as the history will name them.
+// author returns the author of an act, whom the history names.
 func (c *call) author() (string, error) {
 	s := c.r.Header.Get(authorHeader)
 	if s == "" {
@@ -99,7 +99,7 @@ func (c *call) author() (string, error) {
 	return s, nil
 }
 
-// misnamed says why s cannot name anything; empty where it can.
+// misnamed returns why s cannot be a name; "" if it can.
 func misnamed(s string, most int) string {
 	switch {
 	case s == "":
@@ -114,7 +114,7 @@ func misnamed(s string, most int) string {
 	return ""
 }
 
-// printable is s, made fit for a message.
+// printable returns s for use in a message: short, and without control characters.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -125,7 +125,7 @@ func printable(s string) string {
 	return plain.Clip(s, 200)
 }
 
-// badPart refuses a part of the request that is not the body.
+// badPart refuses a part of the path, the query or a header.
 func badPart(part, name, message string) badParameter {
 	return badParameter{&perdure.Error{Code: perdure.CodeInvalid, Message: name + " " + message,
 		Fields: []perdure.FieldError{{Pointer: "/" + part + "/" + escapePointer(name), Message: message}}}}

@@ -17,8 +17,8 @@ const (
 	commentEvery = 15 * time.Second
 )
 
-// events streams a job until it is at rest, the client leaves, or the node shuts down: then the stream
-// just ends, and a client that comes again is told the whole job first.
+// events streams a job until the job is at rest, the client disconnects, or the node shuts down. In the last case the
+// stream ends without an event; a client that opens another one gets the whole job first.
 func (c *call) events() error {
 	ref, err := c.path("id")
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *call) events() error {
 		return err
 	case err != nil:
 		_ = s.send("problem", problemOf(c.r, err))
-		return err // logged where it should be; the answer has begun
+		return err // the caller logs it if necessary; the answer has begun
 	case last.Phase == perdure.Settled || last.Phase == perdure.Parked:
 		return s.send("rest", utcJob(&last))
 	}
@@ -68,7 +68,7 @@ func ctxEnded(err error) bool {
 	return err == nil || errors.Is(err, context.Canceled)
 }
 
-// noEvents answers as a stream would begin, and ends it.
+// noEvents answers with the headers of a stream and without events.
 func (c *call) noEvents(ref string) error {
 	if _, err := c.Service.Job(c.ctx(), ref, 0); err != nil {
 		return err
@@ -81,13 +81,13 @@ func streamHeaders(w *answer) {
 	h := w.Header()
 	h.Set("Content-Type", mediaEvents)
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // nginx would wait for more
+	h.Set("X-Accel-Buffering", "no") // nginx would buffer events
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
 }
 
-// stream writes events, and a comment when there has been none for a while: so that whoever stands
-// between sees life, and we see a client that is gone.
+// stream writes events, and a comment every commentEvery. Comments keep proxies from closing the connection, and show
+// the node that a client has disconnected.
 type stream struct {
 	*call
 	keepAlive sync.Once

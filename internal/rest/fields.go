@@ -1,9 +1,7 @@
 package rest
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -13,94 +11,155 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
-// encoding/json takes field names in any case, keeps the last of two of the same name, and doesn't say
-// where it found what it refuses. So bodies are checked by it and then read field by field, from the
-// text itself: every fault is found in one go and has its pointer, line and column.
-
-// document is a body of valid JSON, and what is wrong with it.
+// document is a body of JSON while it is read, and what is wrong with it. It is read once, from front to back:
+//
+//	root := doc.root()
+//	for name, field := range root.fields() {
+//		switch string(name) {
+//		case "holder":
+//			holder = field.holder()
+//		default:
+//			field.unknown("holder")
+//		}
+//	}
+//	root.need("holder", holder != "")
+//	err := doc.err()
+//
+// A fault does not end the reading, so that one answer has all faults of a body, each with its pointer, line and column.
+// Only text that is not JSON does. Because that is known at the end alone, nothing may be done before err returns nil.
 type document struct {
 	text   []byte
+	json   *jsontext.Reader
+	isUTF8 bool // a body may not be: only what is not UTF-8 in it is refused
+	path   []part
 	faults []perdure.FieldError
 }
 
+// part is a part of the pointer to the value that is being read: the name of a member, or the index of an item.
+type part struct {
+	name  []byte // nil: an item
+	index int
+}
+
+// maxFaults is how many faults of one body are reported.
 const maxFaults = 16
 
-// parse refuses what is not JSON.
-func parse(text []byte) (*document, error) {
-	if json.Valid(text) {
-		return &document{text: text}, nil
-	}
-	message, at := "not JSON", 0
-	var syntax *json.SyntaxError
-	if errors.As(json.Unmarshal(text, new(json.RawMessage)), &syntax) {
-		message, at = "not JSON: "+syntax.Error(), int(syntax.Offset)-1
-	}
-	line, column := lineColumn(text, at)
-	return nil, &perdure.Error{Code: perdure.CodeMalformed, Message: message,
-		Fields: []perdure.FieldError{{Line: line, Column: column, Message: message}}}
+func parse(text []byte) *document {
+	return &document{text: text, json: jsontext.NewReader(text, jsontext.Options{Lenient: true}), isUTF8: utf8.Valid(text)}
 }
 
-// lineColumn counts both from 1, columns in characters.
-func lineColumn(text []byte, at int) (line, column int) {
-	before := text[:max(0, min(at, len(text)))]
-	start := bytes.LastIndexByte(before, '\n') + 1
-	return bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[start:]) + 1
-}
-
-// err is the refusal of a document that has faults.
+// err is the refusal of a document that was read: of its text if it is not JSON, else of its faults; nil if it has none.
 func (d *document) err() error {
-	if len(d.faults) == 0 {
+	if e := d.json.End(); e != nil {
+		return d.malformed(e)
+	}
+	return refusalOf(d.faults)
+}
+
+func (d *document) malformed(e *jsontext.Error) error {
+	message := "not JSON: " + e.Message
+	if e.TooDeep {
+		message = e.Message
+	}
+	line, column := jsontext.LineColumn(d.text, e.Offset)
+	return &perdure.Error{Code: perdure.CodeMalformed, Message: message, Fields: []perdure.FieldError{{Line: line, Column: column, Message: message}}}
+}
+
+func refusalOf(faults []perdure.FieldError) error {
+	if len(faults) == 0 {
 		return nil
 	}
-	f := d.faults[0]
+	f := faults[0]
 	message := f.Message
 	if f.Pointer != "" {
 		message = f.Pointer + " " + message
 	}
-	return &perdure.Error{Code: perdure.CodeInvalid, Message: message, Hint: f.Hint, Fields: d.faults}
+	return &perdure.Error{Code: perdure.CodeInvalid, Message: message, Hint: f.Hint, Fields: faults}
 }
-
-func (d *document) full() bool { return len(d.faults) >= maxFaults }
 
 // root is the document's one value.
-func (d *document) root() value {
-	at := skipSpace(d.text, 0)
-	return value{doc: d, at: at, text: d.text[at:skipValue(d.text, at)]}
-}
+func (d *document) root() value { return value{doc: d, at: d.json.Offset()} }
 
-// value is one value of a document: its text, and where that stands.
+// value is a value of a document: the one that is next, or one whose fields are being read.
 type value struct {
-	doc     *document
-	pointer string
-	at      int
-	text    []byte
+	doc   *document
+	depth int // how many parts of the document's path lead to it
+	at    int // where it begins
 }
 
-func (v value) null() bool { return string(v.text) == "null" }
+// enter is the value that is next, below v.
+func (v value) enter(p part) value {
+	v.doc.path = append(v.doc.path[:v.depth], p)
+	return value{doc: v.doc, depth: v.depth + 1, at: v.doc.json.Offset()}
+}
 
-func (v value) fault(format string, args ...any) { v.faultAt(v.pointer, "", format, args...) }
+// leave skips the value if nothing has read it.
+func (v value) leave() {
+	if v.doc.json.Offset() == v.at {
+		v.doc.json.Skip()
+	}
+}
+
+func (v value) kind() jsontext.Kind { return v.doc.json.Peek() }
+func (v value) null() bool          { return v.kind() == jsontext.Null }
+
+// pointer is the value's JSON pointer (RFC 6901).
+func (v value) pointer() string {
+	var b strings.Builder
+	for _, p := range v.doc.path[:v.depth] {
+		b.WriteByte('/')
+		if p.name == nil {
+			b.WriteString(strconv.Itoa(p.index))
+		} else {
+			b.WriteString(escapePointer(string(p.name)))
+		}
+	}
+	return b.String()
+}
+
+func (v value) child(name string) string { return v.pointer() + "/" + escapePointer(name) }
+
+func escapePointer(s string) string {
+	if !strings.ContainsAny(s, "~/") {
+		return s
+	}
+	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
+}
+
+func (v value) fault(format string, args ...any) { v.faultAt(v.pointer(), "", format, args...) }
 
 func (v value) faultAt(pointer, hint, format string, args ...any) {
-	line, column := lineColumn(v.doc.text, v.at)
-	v.doc.faults = append(v.doc.faults, perdure.FieldError{Pointer: pointer, Line: line, Column: column,
-		Message: fmt.Sprintf(format, args...), Hint: hint})
-}
-
-// alone is the value as a document of its own, whose faults are not the whole's.
-func (v value) alone() value {
-	v.doc = &document{text: v.doc.text}
-	if !utf8.Valid(v.text) {
-		v.fault("is not UTF-8")
+	if len(v.doc.faults) < maxFaults {
+		line, column := jsontext.LineColumn(v.doc.text, v.at)
+		v.doc.faults = append(v.doc.faults, perdure.FieldError{Pointer: pointer, Line: line, Column: column,
+			Message: fmt.Sprintf(format, args...), Hint: hint})
 	}
-	return v
 }
 
-// need notes that a field of an object is missing.
-func (v value) need(name string, there bool) {
-	if !there && !slices.ContainsFunc(v.doc.faults, func(f perdure.FieldError) bool { return f.Pointer == v.child(name) }) {
-		v.faultAt(v.child(name), "", "is required")
+// ownFaults takes the faults of a value, which was read since the document had n faults, out of the document and returns
+// them as an error: the value is refused, and the rest of the document is not.
+func (v value) ownFaults(n int) error {
+	d := v.doc
+	own := slices.Clone(d.faults[n:])
+	d.faults = d.faults[:n]
+	if !d.isUTF8 && !utf8.Valid(d.text[v.at:d.json.Offset()]) && len(own) == 0 {
+		v.fault("is not UTF-8")
+		own, d.faults = slices.Clone(d.faults[n:]), d.faults[:n]
+	}
+	return refusalOf(own)
+}
+
+// need adds a fault if a field is missing and no other fault says so.
+func (v value) need(name string, given bool) {
+	if given {
+		return
+	}
+	pointer := v.child(name)
+	if !slices.ContainsFunc(v.doc.faults, func(f perdure.FieldError) bool { return f.Pointer == pointer }) {
+		v.faultAt(pointer, "", "is required")
 	}
 }
 
@@ -110,77 +169,93 @@ func (v value) unknown(known ...string) {
 	if len(known) > 0 {
 		hint = "known here: " + strings.Join(known, ", ")
 	}
-	v.faultAt(v.pointer, hint, "is not a known field")
+	v.faultAt(v.pointer(), hint, "is not a known field")
 }
 
-func (v value) child(name string) string { return v.pointer + "/" + escapePointer(name) }
-
-func escapePointer(s string) string {
-	if !strings.ContainsAny(s, "~/") {
-		return s
-	}
-	return strings.NewReplacer("~", "~0", "/", "~1").Replace(s)
-}
-
-// fields are an object's, each name once.
-func (v value) fields() iter.Seq2[string, value] {
-	return func(yield func(string, value) bool) {
-		if v.text[0] != '{' {
+// fields goes through an object. Of two fields with one name the second is a fault. The loop must not be left early.
+func (v value) fields() iter.Seq2[[]byte, value] {
+	return func(yield func([]byte, value) bool) {
+		r := v.doc.json
+		if v.kind() != jsontext.Object {
 			v.fault("must be an object")
+			r.Skip()
 			return
 		}
-		var seen []string
-		for i := skipSpace(v.text, 1); v.text[i] != '}' && !v.doc.full(); {
-			end := skipValue(v.text, i)
-			name, _ := unquote(v.text[i:end])
-			at := skipSpace(v.text, skipSpace(v.text, end)+1) // past the colon
-			end = skipValue(v.text, at)
-			f := value{v.doc, v.child(name), v.at + at, v.text[at:end]}
-			if slices.Contains(seen, name) {
-				f.fault("is there twice")
-			} else if seen = append(seen, name); !yield(name, f) {
+		for r.Object(); r.More(); {
+			name, again := r.Name()
+			field := v.enter(part{name: name})
+			if again {
+				v.faultAt(field.pointer(), "keep one of the two", "is a duplicate field")
+			} else if !yield(name, field) {
 				return
 			}
-			i = skipComma(v.text, end)
+			field.leave()
 		}
 	}
 }
 
-// items are a list's.
-func (v value) items() iter.Seq[value] {
-	return func(yield func(value) bool) {
-		if v.text[0] != '[' {
+// items goes through a list. The loop must not be left early.
+func (v value) items() iter.Seq2[int, value] {
+	return func(yield func(int, value) bool) {
+		r := v.doc.json
+		if v.kind() != jsontext.List {
 			v.fault("must be a list")
+			r.Skip()
 			return
 		}
 		n := 0
-		for i := skipSpace(v.text, 1); v.text[i] != ']'; n++ {
-			end := skipValue(v.text, i)
-			if !yield(value{v.doc, v.pointer + "/" + strconv.Itoa(n), v.at + i, v.text[i:end]}) {
+		for r.List(); r.More(); n++ {
+			item := v.enter(part{index: n})
+			if !yield(n, item) {
 				return
 			}
-			i = skipComma(v.text, end)
+			item.leave()
 		}
 	}
 }
 
-// The readers of single values. null is as if the field were not there.
+// set goes through a list of at most perdure.MaxBatch items. null is a list without items.
+func (v value) set(read func(value)) {
+	if v.null() {
+		return
+	}
+	for i, item := range v.items() {
+		if i < perdure.MaxBatch {
+			read(item)
+		} else if i == perdure.MaxBatch {
+			v.faultAt(v.pointer(), "send several", "has more than %d", perdure.MaxBatch)
+		}
+	}
+}
+
+// The readers of single values follow. For each of them null is as if the field were missing.
+
+// is reports whether the value is of a kind, and adds a fault if it is of another one.
+func (v value) is(kind jsontext.Kind, message string) bool {
+	switch v.kind() {
+	case kind:
+		return true
+	case jsontext.Null, jsontext.None: // None is no value, of which the reader makes an error
+		return false
+	}
+	v.fault("%s", message)
+	return false
+}
 
 func (v value) string() string {
-	if v.null() {
+	if !v.is(jsontext.String, "must be a string") {
 		return ""
 	}
-	s, ok := unquote(v.text)
-	if !ok {
-		v.fault("must be a string")
-	}
-	return s
+	return v.doc.json.Text()
 }
 
 // name is a string that names something.
 func (v value) name(most int) string {
-	s := v.string()
-	if why := misnamed(s, most); why != "" && v.text[0] == '"' {
+	if !v.is(jsontext.String, "must be a string") {
+		return ""
+	}
+	s := v.doc.json.Text()
+	if why := misnamed(s, most); why != "" {
 		v.fault("%s", why)
 	}
 	return s
@@ -199,33 +274,34 @@ func (v value) prose(max int) string {
 }
 
 func (v value) integer(least, most int64) int64 {
-	if v.null() {
+	message := func() string { return fmt.Sprintf("must be an integer from %d to %d", least, most) }
+	if v.kind() != jsontext.Number {
+		if !v.null() {
+			v.fault("%s", message())
+		}
 		return 0
 	}
-	n, err := strconv.ParseInt(string(v.text), 10, 64)
+	n, err := strconv.ParseInt(string(v.doc.json.Number()), 10, 64)
 	if err != nil || n < least || n > most {
-		v.fault("must be an integer from %d to %d", least, most)
+		v.fault("%s", message())
 		return 0
 	}
 	return n
 }
 
 func (v value) boolean() bool {
-	if b := v.text[0]; b != 't' && b != 'f' && b != 'n' {
-		v.fault("must be true or false")
-	}
-	return v.text[0] == 't'
+	return v.is(jsontext.Bool, "must be true or false") && v.doc.json.Bool()
 }
 
 func (v value) duration(least, most time.Duration) time.Duration {
-	if v.null() {
+	const message = "must be a duration as a string, such as \"20s\""
+	if !v.is(jsontext.String, message) {
 		return 0
 	}
-	s, _ := unquote(v.text)
-	d, err := parseWait(s)
+	d, err := parseWait(v.doc.json.Text())
 	switch {
 	case err != nil:
-		v.fault("must be a duration as a string, such as \"20s\"")
+		v.fault(message)
 	case d < least || d > most:
 		v.fault("must be from %s to %s", perdure.Duration(least), perdure.Duration(most))
 	}
@@ -241,68 +317,4 @@ func parseWait(s string) (time.Duration, error) {
 }
 
 // raw is the value as it was sent, to be passed on.
-func (v value) raw() json.RawMessage { return json.RawMessage(v.text) }
-
-// unquote reads a JSON string.
-func unquote(b []byte) (string, bool) {
-	if b[0] != '"' {
-		return "", false
-	}
-	if inner := b[1 : len(b)-1]; bytes.IndexByte(inner, '\\') < 0 {
-		return string(inner), true
-	}
-	var s string
-	err := json.Unmarshal(b, &s)
-	return s, err == nil
-}
-
-// The steps over text that is known to be valid JSON: nothing can be missing in it.
-
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
-		i++
-	}
-	return i
-}
-
-// skipComma goes from the end of one member to the start of the next, or to the closing bracket.
-func skipComma(b []byte, i int) int {
-	if i = skipSpace(b, i); b[i] == ',' {
-		i = skipSpace(b, i+1)
-	}
-	return i
-}
-
-// skipValue goes from the start of a value to its end.
-func skipValue(b []byte, i int) int {
-	switch b[i] {
-	case '"':
-		return skipString(b, i)
-	case '{', '[':
-		for level := 0; ; i++ {
-			switch b[i] {
-			case '"':
-				i = skipString(b, i) - 1
-			case '{', '[':
-				level++
-			case '}', ']':
-				if level--; level == 0 {
-					return i + 1
-				}
-			}
-		}
-	}
-	for i < len(b) && strings.IndexByte(",]} \n\r\t", b[i]) < 0 {
-		i++
-	}
-	return i
-}
-
-func skipString(b []byte, i int) int {
-	for i++; b[i] != '"'; i++ {
-		if b[i] == '\\' {
-			i++
-		}
-	}
-	return i + 1
-}
+func (v value) raw() json.RawMessage { return v.doc.json.Raw() }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -16,21 +17,17 @@ var corpus = []string{
 	`{}`, `[]`, `null`, `""`, `{"a":[{"b":"\"\\"},[],{}],"c":-1.5e+3,"d":"\u00e9\ud83d\ude00"}`, ` { "a" : [ 1 , 2 ] , "b" : { } } `, `{"a":1,"a":2}`,
 }
 
-// The walk over a document's text finds what encoding/json finds.
+// A document has the values that encoding/json finds.
 func FuzzWalk(f *testing.F) {
 	for _, s := range corpus {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		doc, err := parse([]byte(s))
-		if (err == nil) != json.Valid([]byte(s)) {
-			t.Fatal(err)
-		}
-		if err != nil || !utf8.ValidString(s) {
-			return
-		}
+		doc := parse([]byte(s))
 		got := walk(doc.root())
-		if len(doc.faults) > 0 { // a name that is there twice
+		if err := doc.err(); (perdure.CodeOf(err) == perdure.CodeMalformed) == json.Valid([]byte(s)) {
+			t.Fatal(err)
+		} else if err != nil || !utf8.ValidString(s) { // a duplicate field
 			return
 		}
 		var want any
@@ -43,27 +40,28 @@ func FuzzWalk(f *testing.F) {
 }
 
 func walk(v value) any {
-	switch v.text[0] {
-	case '{':
+	switch v.kind() {
+	case jsontext.Object:
 		m := map[string]any{}
 		for name, field := range v.fields() {
-			m[name] = walk(field)
+			m[string(name)] = walk(field)
 		}
 		return m
-	case '[':
+	case jsontext.List:
 		l := []any{}
-		for item := range v.items() {
+		for _, item := range v.items() {
 			l = append(l, walk(item))
 		}
 		return l
-	case '"':
+	case jsontext.String:
 		return v.string()
-	case 't', 'f':
+	case jsontext.Bool:
 		return v.boolean()
-	case 'n':
-		return nil
+	case jsontext.Number:
+		return json.Number(v.raw())
 	}
-	return json.Number(v.text)
+	v.raw() // null, or an error
+	return nil
 }
 
 // Whatever comes, a body is read or refused; a refusal has its faults, and what is read is within bounds.
@@ -72,29 +70,37 @@ func FuzzBodies(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		doc, err := parse([]byte(s))
-		if err != nil {
-			return
-		}
+		text := []byte(s)
+		doc := parse(text)
 		if req := readClaim(doc); doc.err() == nil && (misnamed(req.Holder, perdure.MaxHolderLength) != "" || req.Max < 1 || req.Wait < 0) {
 			t.Errorf("%+v", req)
 		}
 		for i := range verbs {
-			verbs[i].read(&document{text: doc.text}, new(perdure.Act))
+			doc := parse(text)
+			verbs[i].read(doc, new(perdure.Act))
+			if err := doc.err(); perdure.CodeOf(err) != perdure.CodeMalformed && !json.Valid(text) {
+				t.Errorf("%q: %v", s, err)
+			}
 		}
-		readLimit(&document{text: doc.text}, kernel.LimitNamed)
-		batch := &document{text: doc.text}
+		readLimit(parse(text), kernel.LimitNamed)
+		batch := parse(text)
 		if base, jobs := readBatch(batch); batch.err() == nil && (len(jobs) == 0 || len(jobs) > perdure.MaxBatch || base != nil && base[0] != '{') {
 			t.Errorf("%d jobs of %q", len(jobs), base)
 		}
 		for _, name := range []string{"reports", "runs"} {
-			set := &document{text: doc.text}
-			_, items := readSet(set, name, nil)
-			for _, item := range items {
-				if rep, err := readReport(item); err == nil && (rep.Job.IsZero() || rep.Run < 1 || rep.Check() != nil) {
-					t.Errorf("%+v", rep)
+			for _, read := range []func(value){
+				func(item value) {
+					if rep, err := readReport(item); err == nil && (rep.Job.IsZero() || rep.Run < 1 || rep.Check() != nil) {
+						t.Errorf("%+v", rep)
+					}
+				},
+				func(item value) { readBeat(item, new(beatResult)) },
+			} {
+				set, n := parse(text), 0
+				readSet(set, name, nil, func(item value) { n++; read(item) })
+				if n > perdure.MaxBatch || len(set.faults) > 0 && json.Valid(text) && set.err() == nil {
+					t.Errorf("%d items, faults %v", n, set.faults)
 				}
-				readBeat(item, new(beatResult))
 			}
 		}
 	})

@@ -102,8 +102,9 @@ func (c *call) submit() error {
 	return c.stored(status, job)
 }
 
-// stored answers with a job that the call has stored or changed. A 429 would have the call repeated although it was
-// carried out: if there is no room for the whole view, its long parts are left out. Such a view always finds room.
+// stored answers with a job that the call has stored or changed. It must not answer 429, because the client would repeat
+// a call that was carried out. If there is no room for the whole view, its long parts are left out, and such a view needs
+// no room.
 func (c *call) stored(status int, job *perdure.JobView) error {
 	err := c.json(status, utcJob(job))
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
@@ -159,7 +160,7 @@ func (c *call) job() error {
 	return c.json(http.StatusOK, utcJob(job))
 }
 
-// waitForJob answers early, with the job as it is, when the node shuts down.
+// waitForJob returns a job when it is at rest, after wait, or when the node shuts down.
 func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, error) {
 	if wait > 0 && !c.shuttingDown() {
 		ctx, cancel, err := c.longPoll(wait)

@@ -12,7 +12,7 @@ type requestMetrics struct {
 	seconds *prometheus.HistogramVec
 }
 
-// newRequestMetrics registers them; nil counts nothing. A second handler in one process shares the first's.
+// newRequestMetrics registers the metrics. If registry is nil, nothing is counted. Handlers in one process share them.
 func newRequestMetrics(registry prometheus.Registerer) *requestMetrics {
 	if registry == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// describe makes the OpenAPI document of the table of calls. Schemas are made by huma from the very
-// types that are written and read.
+// describe makes the OpenAPI document from the table of routes. huma makes the schemas from the types of the bodies and
+// answers.
 func describe(routes []route, version string) []byte {
 	schemas := newSchemas()
 	doc := &huma.OpenAPI{
@@ -24,7 +24,7 @@ func describe(routes []route, version string) []byte {
 			Description: "A durable job orchestrator. A job is a set of steps against things that fail; it ends with all of them done, or all of them undone.",
 			License:     &huma.License{Name: "Apache-2.0", Identifier: "Apache-2.0"}},
 		Servers:  []*huma.Server{{URL: "/"}},
-		Security: []map[string][]string{}, // whoever reaches the port may ask
+		Security: []map[string][]string{}, // there is no authentication
 		Tags: []*huma.Tag{
 			{Name: "jobs", Description: "Submit jobs and follow what becomes of them"},
 			{Name: "acts", Description: "What an operator can do to a job or step"},
@@ -40,7 +40,7 @@ func describe(routes []route, version string) []byte {
 	noNulls(schemas)
 	b, err := json.Marshal(doc)
 	if err != nil {
-		panic(err) // the table is ours
+		panic(err) // only a mistake in the table can cause it
 	}
 	return b
 }
@@ -103,7 +103,7 @@ func content(schemas huma.Registry, types []string, of reflect.Type, example str
 
 var pathParam = regexp.MustCompile(`\{(\w+)\}`)
 
-// pathDocs say what a part of a path means; by tag, where the same word means different things.
+// pathDocs document the parts of paths, by tag if the same word has several meanings.
 var pathDocs = map[string]param{
 	"id":              {doc: "The job: its id, its key, the start of an id, or @latest", example: "order-1042"},
 	"operations/id":   {doc: "The alert's number", example: "12"},
@@ -144,7 +144,7 @@ func (rt *route) parameters() []*huma.Param {
 	return params
 }
 
-// newSchemas knows the nouns that write themselves as words.
+// newSchemas returns a registry in which types that are written as words have the schema of a string.
 func newSchemas() huma.Registry {
 	r := huma.NewMapRegistry("#/components/schemas/", func(t reflect.Type, hint string) string {
 		return strings.ReplaceAll(huma.DefaultSchemaNamer(t, hint), "View", "")
@@ -218,7 +218,7 @@ func (definitionBody) Schema(huma.Registry) *huma.Schema {
 		}}
 }
 
-// noNulls takes back what huma supposes of Go's slices: here an empty list is [].
+// noNulls removes null from the types of lists, which huma adds for Go's slices: here an empty list is [].
 func noNulls(schemas huma.Registry) {
 	for _, s := range schemas.Map() {
 		for _, p := range s.Properties {

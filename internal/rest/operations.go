@@ -39,14 +39,14 @@ func (a *api) operationRoutes() []route {
 		{
 			method: http.MethodPut, path: name, id: "putLimit", tag: "operations", do: (*call).putLimit,
 			summary: "Set a limit",
-			doc:     "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent, and any other name the runs of the steps that name it in `limits`. max, perKey, or both must be given; what is missing is no bound. It takes hold at once; runs that hold permits keep them.",
+			doc:     "job:TYPE bounds the jobs of a type, agent:NAME the runs of an agent, and any other name the runs of the steps that name it in `limits`. max, perKey, or both must be given; what is missing is no bound. It takes effect at once; runs that hold permits keep them.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[limitBody](), example: maxExample},
 			results:  []result{{status: http.StatusOK, doc: "The limit", of: limit, example: limitExample}},
 			problems: []int{http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 		},
 		{
 			method: http.MethodDelete, path: name, id: "deleteLimit", tag: "operations", do: (*call).deleteLimit,
-			summary: "Remove a limit", headers: authorParam, results: []result{{status: http.StatusNoContent, doc: "It is gone"}}, problems: []int{http.StatusNotFound},
+			summary: "Remove a limit", headers: authorParam, results: []result{{status: http.StatusNoContent, doc: "The limit was removed"}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/alerts", id: "listAlerts", tag: "operations", do: (*call).listAlerts,
@@ -59,7 +59,7 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodPost, path: "/v1/alerts/{id}/close", id: "closeAlert", tag: "operations", do: (*call).closeAlert,
-			summary: "Close an alert", doc: "That of a parked step is closed by what unparks it, and by nothing else.",
+			summary: "Close an alert", doc: "The alert of a parked step cannot be closed: it is closed when the step is no longer parked.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[reasonBody](), optional: true, example: reasonExample},
 			results:  []result{{status: http.StatusOK, doc: "The alert", of: alert, example: alertExample}},
 			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
@@ -71,12 +71,12 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: agent, id: "getAgent", tag: "operations", do: (*call).getAgent,
-			summary: "Get an agent", doc: "Its settings, and who claims its runs.",
+			summary: "Get an agent", doc: "Its settings, and the holders that claim its runs.",
 			results: []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodPut, path: agent, id: "putAgent", tag: "operations", do: (*call).putAgent,
-			summary: "Set what holds for an agent",
+			summary: "Set an agent's settings",
 			doc:     "ageing is the head start that one level of priority gives: with 10m, a job of priority 9 goes before all jobs of priority 0 that were submitted in the 90 minutes before it. A change holds for steps that become ready afterwards.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[agentBody](), example: ageingExample},
 			results:  []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}},
@@ -146,7 +146,7 @@ func (c *call) putLimit() error {
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return err
 	}
-	brief := *limit // a 429 would say that the limit is not set
+	brief := *limit // a 429 would mean that the limit was not set
 	brief.Holders = nil
 	return c.json(http.StatusOK, shownLimit(&brief))
 }
@@ -154,7 +154,7 @@ func (c *call) putLimit() error {
 func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSettings) {
 	root, there := doc.root(), false
 	for name, field := range root.fields() {
-		switch {
+		switch name := string(name); {
 		case name == "max":
 			if there = there || !field.null(); !field.null() {
 				settings.Max = new(int(field.integer(0, perdure.MaxLimit)))
@@ -167,7 +167,7 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 			settings.PerKey = &perdure.KeyLimit{}
 			given := false
 			for name, field := range field.fields() {
-				if name != "max" {
+				if string(name) != "max" {
 					field.unknown("max")
 					continue
 				}
@@ -250,7 +250,7 @@ func (c *call) closeAlert() error {
 		return err
 	}
 	for name, field := range doc.root().fields() {
-		if name != "reason" {
+		if string(name) != "reason" {
 			field.unknown("reason")
 		} else if reason := field.prose(perdure.MaxReasonBytes); reason != "" {
 			by += ": " + reason // an alert has one field for both
@@ -330,7 +330,7 @@ func (c *call) putAgent() error {
 func readSettings(doc *document) (settings perdure.AgentSettings) {
 	root, there := doc.root(), false
 	for name, field := range root.fields() {
-		if name != "ageing" {
+		if string(name) != "ageing" {
 			field.unknown("ageing")
 			continue
 		}

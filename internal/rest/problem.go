@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Problem is every answer that is not what was asked for: RFC 9457, with a stable code and the
-// places of the faults. Hint says how to mend what has no place.
+// Problem is the answer to a request that failed (RFC 9457). It has a stable code, and the place of each fault. Hint says
+// how to mend it.
 type Problem struct {
 	Type   string               `json:"type" doc:"A URI that stands for the code"`
 	Title  string               `json:"title" doc:"What the code means"`
@@ -36,9 +36,9 @@ const (
 	codeTimeout    perdure.Code = "timeout"
 	problemTypes                = "urn:perdure:problem:"
 	problemType                 = "application/problem+json"
-	retryShort                  = 1 // seconds: the store is away, or the node is
+	retryShort                  = 1 // seconds, if the store or the node is not available
 	retryBacklog                = 5
-	statusGone                  = 499 // the client went away; in logs and metrics only
+	statusGone                  = 499 // the client has disconnected; in logs and metrics only
 	maxFieldErrors              = 100
 )
 
@@ -69,8 +69,8 @@ var kinds = map[perdure.Code]kind{
 	codeTimeout:                 {http.StatusRequestTimeout, "Too slow", 0},
 }
 
-// badParameter marks a refusal that is about the path, the query or a header: 400, where one about a
-// body that can be read is 422.
+// badParameter marks a refusal because of the path, the query or a header. Its status is 400; that of a refused body is
+// 422.
 type badParameter struct{ refusal *perdure.Error }
 
 func (e badParameter) Error() string { return e.refusal.Error() }
@@ -81,7 +81,7 @@ func (e badParameter) hint(mend string) badParameter {
 	return e
 }
 
-// problemOf says err in HTTP. What is not a refusal is not told: it goes to the log.
+// problemOf returns the answer for err. The text of an error that is not a refusal is only logged.
 func problemOf(r *http.Request, err error) *Problem {
 	e := refusal(err)
 	k, ok := kinds[e.Code]
@@ -106,7 +106,7 @@ func problemOf(r *http.Request, err error) *Problem {
 	return p
 }
 
-// bodyless: whatever is invalid about such a request, it is not the body.
+// bodyless reports whether a request has no body by its method, so that something else of it must be invalid.
 func bodyless(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodDelete
 }
@@ -122,8 +122,7 @@ func refusal(err error) *perdure.Error {
 	return perdure.Refuse(codeInternal, "the node has logged what went wrong")
 }
 
-// storeTrouble knows the errors that pass by themselves: time is up, a connection is gone, an outcome
-// is not known.
+// storeTrouble reports whether err is temporary: a timeout, a lost connection, or a commit whose outcome is not known.
 func storeTrouble(err error) bool {
 	var network net.Error
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) ||
@@ -132,18 +131,18 @@ func storeTrouble(err error) bool {
 		errors.As(err, &network)
 }
 
-// fail answers a request that came to nothing.
+// fail answers a request that failed, and logs the error if it is not the caller's.
 func (a *api) fail(w *answer, r *http.Request, err error) {
 	p := problemOf(r, err)
 	if r.Context().Err() != nil && w.status == 0 {
-		writeProblem(w, p) // most likely nobody is there to read it
+		writeProblem(w, p) // most likely the client does not read it
 		w.status = statusGone
 		return
 	}
 	switch {
 	case p.Status < http.StatusInternalServerError:
 	case isSurplus(r.Context()): // the warning was logged when the connection was accepted
-	case r.URL.Path == "/readyz": // asked every second by whoever balances load: the 503 is the news
+	case r.URL.Path == "/readyz": // load balancers ask every second, and see the 503
 		a.Log.DebugContext(r.Context(), "not ready", "error", err)
 	default:
 		a.Log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "code", p.Code, "error", err)
@@ -159,7 +158,7 @@ func writeProblem(w *answer, p *Problem) {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	var b bytes.Buffer
-	_ = encodeJSON(&b, p) // texts and numbers: it cannot fail
+	_ = encodeJSON(&b, p) // it cannot fail: a problem has texts and numbers only
 	writeBody(w, p.Status, problemType, b.Bytes())
 }
 

@@ -17,17 +17,17 @@ type healthAnswer struct {
 	Version string `json:"version,omitempty"`
 }
 
-// processRoutes are about this process, for those who run and watch it.
+// processRoutes are the calls about this process, for operators and monitoring.
 func (a *api) processRoutes() []route {
 	health, text := reflect.TypeFor[healthAnswer](), reflect.TypeFor[string]()
 	routes := []route{
 		{
 			method: http.MethodGet, path: healthPath, id: "health", tag: "process", anyQuery: true, do: (*call).healthz,
-			summary: "Is the process serving?", results: []result{{status: http.StatusOK, doc: "It is", of: health, example: healthExample}},
+			summary: "Whether the process serves requests", results: []result{{status: http.StatusOK, doc: "It does", of: health, example: healthExample}},
 		},
 		{
 			method: http.MethodGet, path: "/readyz", id: "ready", tag: "process", anyQuery: true, do: (*call).readyz,
-			summary: "Does the node take work?", doc: "Not while it drains, nor while its store does not answer, has another schema, refuses submissions (disk full, read-only), or accepts no commits because its synchronous standby does not answer.",
+			summary: "Whether the node accepts work", doc: "Not while it drains, nor while its store does not answer, has another schema, refuses submissions (disk full, read-only), or accepts no commits because its synchronous standby does not answer.",
 			results: []result{{status: http.StatusOK, doc: "It does", of: health, example: healthExample}},
 		},
 		{
@@ -82,7 +82,7 @@ func (c *call) readyz() error {
 	return c.json(http.StatusOK, healthAnswer{"ok", c.Version})
 }
 
-// askReady comes back in time even where a driver does not heed its context.
+// askReady returns in time even if a database driver ignores its context.
 func askReady(ctx context.Context, ready func(context.Context) error) error {
 	answered := make(chan error, 1)
 	go func() { answered <- ready(ctx) }()

@@ -17,7 +17,7 @@ type param struct {
 	repeated           bool
 }
 
-// parseQuery refuses what a route does not know, and what is given twice.
+// parseQuery refuses parameters that the route does not know, and repeated ones.
 func parseQuery(raw string, known []param) (url.Values, error) {
 	q, err := url.ParseQuery(raw)
 	if err != nil {
@@ -29,7 +29,7 @@ func parseQuery(raw string, known []param) (url.Values, error) {
 		case i < 0:
 			return nil, unknownParam(name, known)
 		case len(values) > 1 && !known[i].repeated:
-			return nil, badPart("query", name, "is given twice")
+			return nil, badPart("query", name, "is given more than once")
 		}
 	}
 	return q, nil
@@ -47,7 +47,7 @@ func unknownParam(name string, known []param) error {
 	return badPart("query", printable(name), "is not a known parameter").hint(hint)
 }
 
-// reader reads the values of a query; the first that is wrong is kept.
+// reader reads the values of a query, and keeps the first error.
 type reader struct {
 	query url.Values
 	err   error
@@ -59,10 +59,10 @@ func (q *reader) refuse(name, message string) {
 	}
 }
 
-// value is a parameter's; there is false where it was not given.
-func (q *reader) value(name string, most int) (s string, there bool) {
-	values, there := q.query[name]
-	if !there {
+// value returns the value of a parameter.
+func (q *reader) value(name string, most int) (s string, given bool) {
+	values, given := q.query[name]
+	if !given {
 		return "", false
 	}
 	if why := misnamed(values[0], most); why != "" {
@@ -76,13 +76,13 @@ func (q *reader) name(name string, most int) string {
 	return s
 }
 
-// one reads a word that T knows.
+// one reads a value of T that is one of words.
 func one[T any, P interface {
 	*T
 	encoding.TextUnmarshaler
 }](q *reader, name string, words ...string) *T {
-	s, there := q.value(name, perdure.MaxNameLength)
-	if !there {
+	s, given := q.value(name, perdure.MaxNameLength)
+	if !given {
 		return nil
 	}
 	v := new(T)
@@ -93,8 +93,8 @@ func one[T any, P interface {
 }
 
 func (q *reader) limit() int {
-	s, there := q.value("limit", 20)
-	if !there {
+	s, given := q.value("limit", 20)
+	if !given {
 		return 0
 	}
 	n, err := strconv.Atoi(s)
@@ -106,7 +106,7 @@ func (q *reader) limit() int {
 
 const maxCursor = 500
 
-// cursor may be empty, as it is in the first round of a loop over pages.
+// cursor reads a cursor. It may be empty, as for the first page.
 func (q *reader) cursor() string {
 	if q.query.Get("cursor") == "" {
 		return ""
@@ -114,10 +114,10 @@ func (q *reader) cursor() string {
 	return q.name("cursor", maxCursor)
 }
 
-// flag is true where it is given without a value, too.
+// flag reads true or false. A parameter without a value is true.
 func (q *reader) flag(name string) bool {
-	values, there := q.query[name]
-	if !there {
+	values, given := q.query[name]
+	if !given {
 		return false
 	}
 	switch values[0] {
@@ -130,10 +130,10 @@ func (q *reader) flag(name string) bool {
 	return false
 }
 
-// wait is a duration from 0 on; what is over most counts as most.
+// wait reads a duration of 0 or more. A longer one than most counts as most.
 func (q *reader) wait(most time.Duration) time.Duration {
-	s, there := q.value("wait", 40)
-	if !there {
+	s, given := q.value("wait", 40)
+	if !given {
 		return 0
 	}
 	d, err := parseWait(s)
@@ -143,7 +143,7 @@ func (q *reader) wait(most time.Duration) time.Duration {
 	return min(d, most)
 }
 
-// labels reads label=k=v, repeated.
+// labels reads the parameter label, which has the form NAME=VALUE and may be repeated.
 func (q *reader) labels() map[string]string {
 	values := q.query["label"]
 	if len(values) == 0 {
@@ -163,7 +163,7 @@ func (q *reader) labels() map[string]string {
 		case why != "":
 			q.refuse("label", why)
 		case twice && had != v:
-			q.refuse("label", "asks for two values of "+k+", which no job has")
+			q.refuse("label", "has two values for "+k+": no job can have both")
 		}
 		labels[k] = v
 	}

@@ -1,17 +1,19 @@
 package rest
 
 import (
+	"bytes"
 	"net/http"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/protocol"
 )
 
-// Reports and heartbeats come in sets. Each is read and answered for itself: one that is wrong does
-// not take the others down.
+// Reports and heartbeats come in sets. Each one is read by itself and has its own result: the rest of the set is taken
+// although one of them is refused.
 
 func (c *call) report() error {
 	doc, err := c.document(maxReportBody, false)
@@ -19,20 +21,20 @@ func (c *call) report() error {
 		return err
 	}
 	var next *protocol.Claim
-	holder, items := readSet(doc, "reports", func(v value) { next = readNext(v) })
-	if err := doc.err(); err != nil {
-		return err
-	}
-	results := make([]protocol.ReportResult, len(items))
-	reports := make([]protocol.Report, 0, len(items))
-	places := make([]int, 0, len(items))
-	for i, item := range items {
+	var results []protocol.ReportResult
+	var reports []protocol.Report
+	var places []int // of reports: which of results answers it
+	holder := readSet(doc, "reports", func(v value) { next = readNext(v) }, func(item value) {
 		rep, err := readReport(item)
 		if err != nil {
-			results[i] = protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()}
-			continue
+			results = append(results, protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()})
+			return
 		}
-		reports, places = append(reports, rep), append(places, i)
+		reports, places = append(reports, rep), append(places, len(results))
+		results = append(results, protocol.ReportResult{})
+	})
+	if err := doc.err(); err != nil {
+		return err
 	}
 	var runs []perdure.Run
 	if len(reports) > 0 || next != nil {
@@ -51,7 +53,7 @@ func (c *call) report() error {
 	}
 	c.logRefusedReports(holder, results)
 	crashpoint.Here(crashpoint.RestReportAnswer)
-	return c.work(results, runs)
+	return c.work(listOf(results), runs)
 }
 
 // readNext reads the claim that comes with reports: it does not wait, and has a requestId by which it is found again
@@ -62,11 +64,11 @@ func readNext(v value) *protocol.Claim {
 	}
 	req := &protocol.Claim{Max: 1}
 	for name, field := range v.fields() {
-		switch name {
+		switch string(name) {
 		case "agent":
 			req.Agent = field.name(perdure.MaxNameLength)
 		case "max", "heartbeat", "requestId":
-			readClaimField(req, name, field)
+			readClaimField(req, string(name), field)
 		default:
 			field.unknown("agent", "max", "heartbeat", "requestId")
 		}
@@ -76,51 +78,36 @@ func readNext(v value) *protocol.Claim {
 	return req
 }
 
-// readSet reads {"holder", name: […]}, and a claim where there may be one.
-func readSet(doc *document, name string, claim func(value)) (holder string, items []value) {
-	root, there := doc.root(), false
+// readSet reads {"holder": …, name: […]}: read is called for each item of the list, and claim, unless it is nil, for the
+// field of that name.
+func readSet(doc *document, name string, claim, read func(value)) (holder string) {
+	root, given := doc.root(), false
 	for field, v := range root.fields() {
 		switch {
-		case field == "holder":
+		case string(field) == "holder":
 			holder = v.holder()
-		case field == name:
-			there = !v.null()
-			items = v.set()
+		case string(field) == name:
+			given = !v.null()
+			v.set(read)
 		case claim == nil:
 			v.unknown("holder", name)
-		case field == "claim":
+		case string(field) == "claim":
 			claim(v)
 		default:
 			v.unknown("holder", name, "claim")
 		}
 	}
 	root.need("holder", holder != "")
-	root.need(name, there)
-	return holder, items
-}
-
-// set are the items of a list of at most MaxBatch.
-func (v value) set() []value {
-	if v.null() {
-		return nil
-	}
-	var items []value
-	for item := range v.items() {
-		if len(items) == perdure.MaxBatch {
-			v.faultAt(v.pointer, "send several", "has more than %d", perdure.MaxBatch)
-			return nil
-		}
-		items = append(items, item)
-	}
-	return items
+	root.need(name, given)
+	return holder
 }
 
 func readReport(v value) (rep protocol.Report, err error) {
-	v = v.alone()
+	before := len(v.doc.faults)
 	for name, field := range v.fields() {
-		switch name {
+		switch string(name) {
 		case "job":
-			rep.Job = field.jobID()
+			rep.Job, _ = field.jobID()
 		case "step":
 			rep.Step = field.name(perdure.MaxNameLength)
 		case "run":
@@ -143,7 +130,7 @@ func readReport(v value) (rep protocol.Report, err error) {
 	v.need("step", rep.Step != "")
 	v.need("run", rep.Run > 0)
 	v.need("outcome", rep.Outcome != perdure.NoOutcome)
-	if err := v.doc.err(); err != nil {
+	if err := v.ownFaults(before); err != nil {
 		return rep, err
 	}
 	return rep, rep.Check()
@@ -152,27 +139,30 @@ func readReport(v value) (rep protocol.Report, err error) {
 // Run numbers are rows' counters; beyond this, JSON of other languages loses digits.
 const maxRun = 1 << 53
 
-func (v value) jobID() perdure.JobID {
-	s := v.string()
-	id, err := perdure.ParseJobID(s)
+// jobID also returns what was sent instead of an id, cut to the length of a name.
+func (v value) jobID() (id perdure.JobID, sent string) {
+	if !v.is(jsontext.String, "must be a string") {
+		return id, ""
+	}
+	sent = v.doc.json.Text()
+	id, err := perdure.ParseJobID(sent)
 	if err != nil {
 		v.fault("is not a job id")
 	}
-	return id
+	return id, plain.Clip(sent, perdure.MaxNameLength)
 }
 
-// runError reads why a run failed. Its message is for people, so a bad one is mended, not refused.
+// runError reads why a run failed. Its message is for people: characters that a store does not keep are replaced, and a
+// long message is cut.
 func (v value) runError() *perdure.RunError {
 	if v.null() {
 		return nil
 	}
 	e := new(perdure.RunError)
 	for name, field := range v.fields() {
-		switch name {
+		switch string(name) {
 		case "code":
-			if !field.null() {
-				e.Code = field.name(perdure.MaxCodeLength)
-			}
+			e.Code = field.name(perdure.MaxCodeLength)
 		case "message":
 			e.Message = plain.Clip(plain.Text(field.string()), perdure.MaxReasonBytes)
 		case "retryAfter":
@@ -184,7 +174,7 @@ func (v value) runError() *perdure.RunError {
 	return e
 }
 
-// beatResult is a protocol.HeartbeatResult that can name a job as wrongly as the heartbeat did.
+// beatResult is a protocol.HeartbeatResult that repeats the job as the heartbeat named it, even if that is not an id.
 type beatResult struct {
 	Job         string    `json:"job"`
 	Step        string    `json:"step"`
@@ -200,18 +190,18 @@ func (c *call) heartbeat() error {
 	if err != nil {
 		return err
 	}
-	holder, items := readSet(doc, "runs", nil)
+	var results []beatResult
+	var beats []protocol.Heartbeat
+	var places []int // of beats: which of results answers it
+	holder := readSet(doc, "runs", nil, func(item value) {
+		var res beatResult
+		if beat, ok := readBeat(item, &res); ok {
+			beats, places = append(beats, beat), append(places, len(results))
+		}
+		results = append(results, res)
+	})
 	if err := doc.err(); err != nil {
 		return err
-	}
-	results := make([]beatResult, len(items))
-	beats := make([]protocol.Heartbeat, 0, len(items))
-	places := make([]int, 0, len(items))
-	for i, item := range items {
-		beat, ok := readBeat(item, &results[i])
-		if ok {
-			beats, places = append(beats, beat), append(places, i)
-		}
 	}
 	if len(beats) > 0 {
 		crashpoint.Here(crashpoint.RestHeartbeat)
@@ -224,32 +214,35 @@ func (c *call) heartbeat() error {
 		}
 	}
 	crashpoint.Here(crashpoint.RestHeartbeatAnswer)
-	return c.json(http.StatusOK, beatsAnswer{results})
+	return c.written(http.StatusOK, len(results)*beatRoom, func(b *bytes.Buffer) error {
+		b.Write(appendBeats(b.AvailableBuffer(), results))
+		return nil
+	})
 }
 
-// readBeat reads one heartbeat. Where it names no run that could be, the answer is to stop it. Progress
-// is for people: where it is wrong the run is kept all the same, and the answer says why it was not.
+// readBeat reads one heartbeat. If it names no possible run, the result is to stop the run. Progress is for people: if it
+// is not valid, the run continues, and the result says why the progress was not stored.
 func readBeat(v value, res *beatResult) (beat protocol.Heartbeat, ok bool) {
-	v = v.alone()
+	before := len(v.doc.faults)
 	for name, field := range v.fields() {
-		switch name {
+		switch string(name) {
 		case "job":
-			res.Job = plain.Clip(field.string(), perdure.MaxNameLength)
-			beat.Job = field.jobID()
+			beat.Job, res.Job = field.jobID()
 		case "step":
-			res.Step = plain.Clip(field.string(), perdure.MaxNameLength)
 			beat.Step = field.name(perdure.MaxNameLength)
+			res.Step = plain.Clip(beat.Step, perdure.MaxNameLength)
 		case "run":
 			beat.Run = field.integer(0, maxRun)
 			res.Run = beat.Run
 		case "progress":
-			switch err := plain.CheckJSON(field.text); {
-			case len(field.text) > perdure.MaxProgressBytes:
+			progress := field.raw()
+			switch err := plain.CheckJSON(progress); {
+			case len(progress) > perdure.MaxProgressBytes:
 				res.Reason = "progress is over " + itoa(perdure.MaxProgressBytes) + " bytes and was not kept"
 			case err != nil:
 				res.Reason = "progress is " + err.Error() + " and was not kept"
 			default:
-				beat.Progress = field.raw()
+				beat.Progress = progress
 			}
 		default:
 			field.unknown("job", "step", "run", "progress")
@@ -258,7 +251,7 @@ func readBeat(v value, res *beatResult) (beat protocol.Heartbeat, ok bool) {
 	v.need("job", !beat.Job.IsZero())
 	v.need("step", beat.Step != "")
 	v.need("run", beat.Run > 0)
-	if v.doc.err() != nil {
+	if v.ownFaults(before) != nil {
 		res.Stop, res.Reason = true, string(protocol.RefusedInvalid)
 		return beat, false
 	}
@@ -273,4 +266,32 @@ func (res *beatResult) fill(b *protocol.HeartbeatResult) {
 	if b.Reason != "" {
 		res.Reason = b.Reason
 	}
+}
+
+// beatRoom is about how long the result of one heartbeat is.
+const beatRoom = 200
+
+// appendBeats appends beatsAnswer as encoding/json would write it.
+func appendBeats(b []byte, results []beatResult) []byte {
+	a := jsontext.NewAppender(b)
+	a.BeginObject()
+	a.Name("runs")
+	a.BeginList()
+	for i := range results {
+		r := &results[i]
+		a.BeginObject()
+		a.TextField("job", r.Job)
+		a.TextField("step", r.Step)
+		a.IntField("run", r.Run)
+		if !r.LockedUntil.IsZero() {
+			a.TimeField("lockedUntil", r.LockedUntil)
+		}
+		a.IntField("remainingMs", r.RemainingMs)
+		a.BoolField("stop", r.Stop)
+		a.OptionalText("reason", r.Reason)
+		a.EndObject()
+	}
+	a.EndList()
+	a.EndObject()
+	return append(a.Bytes(), '\n')
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// route is one call: how it is routed, what it is documented as, and what it does.
+// route is one call of the API: its method and path, its documentation, and the function that handles it.
 type route struct {
 	method, path string
 	id           string // operationId
@@ -19,14 +19,14 @@ type route struct {
 	headers      []param
 	body         *media
 	results      []result
-	problems     []int // statuses beside those that every call may answer with
-	anyQuery     bool  // load balancers and scrapers add parameters of their own
+	problems     []int // statuses in addition to those that every call may answer with
+	anyQuery     bool  // unknown parameters are ignored: load balancers and scrapers add some
 	do           func(*call) error
 }
 
 // media documents a body: the type whose schema it has, and an example.
 type media struct {
-	types    []string // application/json if nothing is said
+	types    []string // nil: application/json
 	of       reflect.Type
 	optional bool
 	example  string
@@ -39,7 +39,7 @@ type result struct {
 	types   []string
 	of      reflect.Type
 	example string
-	headers map[string]string // name: what it says
+	headers map[string]string // documentation by name
 }
 
 // routes are all calls, in the order of the documentation.
@@ -47,7 +47,7 @@ func (a *api) routes() []route {
 	return slices.Concat(a.jobRoutes(), a.batchRoutes(), a.actRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
 }
 
-// mount puts the calls on the router, and a problem behind every path and method that is none.
+// mount adds the calls to the router, and a problem as the answer to every other path and method.
 func (a *api) mount(routes []route) {
 	methods := map[string][]string{}
 	for _, rt := range routes {
@@ -94,7 +94,7 @@ func notAllowed(allowed []string) func(*call) error {
 	}
 }
 
-// pageParams are what every list takes.
+// pageParams are the parameters of every list with pages.
 var pageParams = []param{
 	{name: "limit", doc: "How many at most, 1 to 500; 50 if nothing is said", example: "50"},
 	{name: "cursor", doc: "nextCursor of the page before"},
@@ -107,7 +107,7 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// listOf makes sure that an empty list is [].
+// listOf returns items as a list that is written as [] if it is empty.
 func listOf[T any](items []T) []T {
 	if items == nil {
 		return []T{}

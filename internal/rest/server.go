@@ -1,17 +1,19 @@
-// Package rest answers HTTP for a protocol.Server: the calls of design.md section 4, an OpenAPI
-// document of them, and a problem (RFC 9457) for whatever goes wrong.
+// Package rest serves a protocol.Server over HTTP: the calls of docs/rest.md, an OpenAPI document of them, and a problem
+// (RFC 9457) as the answer to every request that fails. The public package rest wraps it for users' programs.
 //
-//	Server     an http.Server with limits fit for strangers and for long polls
-//	server.go  the layers that every request passes: panics, metrics, hosts, browsers, tidy paths
-//	hosts.go   the host names under which requests are served
-//	conns.go   the bound on connections, and which one is closed for a new one
-//	flow.go    the bound on bytes of requests, and of answers, in memory
-//	body.go    reading a request, answer.go writing an answer: as long as they make progress
-//	route.go   the one table of calls; it feeds the router and the OpenAPI document
-//	call.go    one request: its parameters, body and answer
-//	fields.go  strict reading of JSON, with a place for every fault
+// A request passes these layers:
 //
-// It decides nothing: what it refuses is what no Service could understand.
+//   - Bound limits the connections, and chooses which one to close when another arrives (conns.go).
+//   - ServeHTTP recovers from panics, counts and logs the request, and refuses requests for unknown hosts, requests that a
+//     page of another site makes a browser send, and paths that are not canonical (server.go, hosts.go).
+//   - The router finds the call. One table of routes feeds the router and the OpenAPI document (route.go, openapi.go).
+//   - The call reads the path, the query and the body, asks the service, and writes the answer (call.go, and a file for
+//     each group of calls).
+//
+// Bodies are read and answers are written as long as they make progress, and the bytes of all of them in memory are
+// bounded (body.go, answer.go, flow.go). JSON bodies are read strictly, with the place of every fault (fields.go).
+//
+// The package decides nothing about jobs. It refuses only what no service could understand.
 package rest
 
 import (
@@ -32,30 +34,30 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Config is what the handler needs. Only Service is required.
+// Config configures a handler. Only Service is required.
 type Config struct {
 	Service   protocol.Server
-	Ready     func(context.Context) error // nil: always; asked by /readyz, which allows it two seconds
-	Metrics   http.Handler                // answers /metrics; nil: there is none
-	Registry  prometheus.Registerer       // requests are counted there; nil: they are not
+	Ready     func(context.Context) error // called by /readyz, which gives it two seconds; nil: the node is always ready
+	Metrics   http.Handler                // serves /metrics; nil: there is no such path
+	Registry  prometheus.Registerer       // the metrics of requests are registered there; nil: they are not counted
 	JobSchema []byte                      // the definition's JSON Schema; nil: it is not served
 	Log       *slog.Logger                // nil: slog.Default
 	Version   string
-	Shutdown  context.Context // its end ends long polls and streams early, and well; nil: never
+	Shutdown  context.Context // when it ends, long polls and streams end with a regular answer; nil: it never ends
 	Hosts     Hosts           // the allowed host names; the zero value allows those that need no configuration
 
-	Connections int // the server's bound: three quarters of them may wait in long polls and streams; 0: the default of Server
+	Connections int // the server's bound on connections, of which three quarters may wait in long polls and streams; 0: descriptors.Connections
 }
 
-// The server's patience. There is no limit on reading and writing as such, since a large body may take minutes: each
-// body sets its own while it is read (body.go), and each answer while it is written (answer.go).
+// Bounds of a server. There is no bound on the time to read a body or to write an answer, because a large one may take
+// minutes. Instead, each body and each answer has deadlines for its next bytes (body.go, answer.go).
 const (
 	readHeaderTimeout = 10 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 32 << 10
 )
 
-// Server makes the http.Server that New's handler is meant for.
+// Server returns an http.Server for the handler of New, with bounds that fit untrusted callers and long polls.
 func Server(addr string, h http.Handler, log *slog.Logger) *http.Server {
 	if log == nil {
 		log = slog.Default()
@@ -85,8 +87,7 @@ type api struct {
 	streams  places
 }
 
-// New makes the handler. It panics where the table of calls contradicts itself, which no
-// configuration can cause.
+// New returns the handler. It panics if the table of routes is inconsistent, which no configuration can cause.
 func New(cfg Config) http.Handler {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -106,7 +107,7 @@ func New(cfg Config) http.Handler {
 	return a
 }
 
-// ServeHTTP leads a request through the layers to its call.
+// ServeHTTP implements http.Handler.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	w := &answer{ResponseWriter: rw}
 	begin := time.Now()
@@ -162,14 +163,14 @@ func (a *api) admit(r *http.Request) error {
 // isProbe reports whether a path is for monitoring of this process.
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" || path == "/metrics" }
 
-// panicked answers for a call that fell over. What it says goes to the log alone.
+// panicked answers a request whose call has panicked. The panic is logged and not shown to the caller.
 func (a *api) panicked(w *answer, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(http.ErrAbortHandler)
 	}
 	a.Log.ErrorContext(r.Context(), "panic", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 	if w.status != 0 {
-		panic(http.ErrAbortHandler) // half an answer is out: cut the connection
+		panic(http.ErrAbortHandler) // a part of the answer was sent: close the connection
 	}
 	writeProblem(w, problemOf(r, errInternal))
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// Whatever zone a store's driver puts its times in, what leaves here is UTC. Views may be shared
-// between requests, so they are copied, never changed.
+// All times in answers are UTC, whatever zone a database driver uses. Views may be shared between requests, so they are
+// copied and not changed.
 
 func utcJob(j *perdure.JobView) *perdure.JobView {
 	out := *j

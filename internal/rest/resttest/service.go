@@ -1,4 +1,4 @@
-// Package resttest has a protocol.Server made of functions, for the tests of both ends of REST.
+// Package resttest has a protocol.Server that is made of functions, for the tests of the REST API and of its client.
 package resttest
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Service calls the function of each method. One that is not there is not expected to be called.
+// Service implements each method by a function. A call of a method whose function is nil is a mistake of the test.
 type Service struct {
 	OnSubmit      func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
 	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
