@@ -15,16 +15,17 @@
     Client("http://127.0.0.1:7420").serve(payments)
 """
 
-from .agent import Agent, Run
+from .agent import Agent, AsyncRun, Run
+from .aio import AsyncClient, AsyncHost
 from .client import Client, Submitted, at_rest
 from .errors import (BacklogFull, Cancelled, Conflict, Error, Failed, Invalid, NoEffect, NotDrained, NotFound, Rejected,
                      RetryAfter, Unavailable)
 from .host import Host
-from .types import Job, Step, StepDetail
+from .types import Alert, Job, Limit, Step, StepDetail
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Agent", "BacklogFull", "Cancelled", "Client", "Conflict", "Error", "Failed", "Host", "Invalid", "Job", "NoEffect",
+    "Agent", "AsyncClient", "AsyncHost", "AsyncRun", "BacklogFull", "Cancelled", "Client", "Conflict", "Error", "Failed", "Host", "Invalid", "Job", "NoEffect",
     "NotDrained", "NotFound", "Rejected", "RetryAfter", "Run", "Step", "StepDetail", "Submitted", "Unavailable", "at_rest",
 ]

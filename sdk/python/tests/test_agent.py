@@ -1,11 +1,12 @@
 """Agents, runs, and the reports that a handler's answer makes."""
 
+import asyncio
 import dataclasses
 import functools
 import json
 import unittest
 
-from perdure import Agent, Cancelled, Failed, NoEffect, Rejected, RetryAfter, Run
+from perdure import Agent, AsyncRun, Cancelled, Failed, NoEffect, Rejected, RetryAfter, Run
 from perdure.agent import report_of, run_of
 
 RUN = Run(job="job_1", step="s", number=3, key="k")
@@ -66,7 +67,7 @@ class TestAgent(unittest.TestCase):
         agent = Agent("a")
 
         async def later(input, run):
-            return 1
+            yield 1
 
         with self.assertRaisesRegex(TypeError, r'the name of the action is missing: @agent.do\("do"\)'):
             @agent.do
@@ -84,10 +85,6 @@ class TestAgent(unittest.TestCase):
 
             def __call__(self, input, output, run):
                 return None
-
-        class Later:
-            async def __call__(self, input, run):
-                return 1
 
         def yields(input, run):
             yield 1
@@ -114,12 +111,56 @@ class TestAgent(unittest.TestCase):
         for f in (lambda: 1, lambda input, run: 1, lambda input, output, run, more: 1, Service().do):
             with self.assertRaisesRegex(TypeError, r"cannot be called with \(input, output, run\), as undo calls it: "):
                 agent.undo("wrong")(f)
-        for f in (Later(), functools.partial(Later().__call__)):
-            with self.assertRaisesRegex(TypeError, "cannot be async"):
-                agent.do("wrong")(f)
         with self.assertRaisesRegex(TypeError, "cannot yield"):
             agent.do("wrong")(yields)
         self.assertEqual(agent.actions, before)
+
+
+    def test_async_handlers(self):
+        class Later:
+            async def __call__(self, input, run):
+                return input
+
+        async def later(limit, input, run):
+            return input
+
+        agent = Agent("a")
+        for i, f in enumerate((Later(), functools.partial(Later()), functools.partial(later, 3), Later().__call__)):
+            agent.do(f"x{i}")(f)
+            self.assertTrue(agent.is_async(f"x{i}", "do") and agent.has_async)
+            self.assertEqual(asyncio.run(agent.execute(AsyncRun(action=f"x{i}", input=i))), i)
+        with self.assertRaisesRegex(TypeError, r"cannot be called with \(input, run\)"):
+            agent.do("wrong")(later)
+
+        @agent.undo("x0")
+        def undo(input, output, run):
+            return Later()(input, run)
+
+        self.assertFalse(agent.is_async("x0", "undo") or agent.is_async("nothing", "do"))
+        with self.assertRaisesRegex(TypeError, 'of "x0" is a plain function that returned a coroutine: make it `async def`'):
+            agent.execute(Run(action="x0", direction="undo"))
+
+    def test_async_run(self):
+        async def handler(run):
+            await run.sleep(0)
+            run.check()
+            run.cancel("stopped")
+            self.assertRaises(Cancelled, run.check)
+            with self.assertRaises(asyncio.CancelledError):
+                await run.sleep(60)
+
+        asyncio.run(handler(AsyncRun()))
+
+    def test_a_cancellation_of_another_origin_is_a_failure(self):
+        run = AsyncRun(job="j", step="s")
+        report = report_of(run, None, asyncio.CancelledError())
+        self.assertEqual((report["outcome"], report["error"]["code"]), ("failed", "CancelledError"))
+        run.cancel("stopped")
+        report = report_of(run, None, asyncio.CancelledError())
+        self.assertEqual((report["outcome"], report["error"]), ("failed", {"message": "stopped", "code": "stopped"}))
+        draining = AsyncRun(job="j", step="s")
+        draining.cancel("draining")
+        self.assertEqual(report_of(draining, None, asyncio.CancelledError())["outcome"], "returned")
 
 
 class TestRun(unittest.TestCase):
