@@ -28,6 +28,7 @@ type schema struct {
 	Properties  map[string]*schema
 	Required    []string
 	Items       *schema
+	AnyOf       []*schema
 	Additional  json.RawMessage `json:"additionalProperties"`
 }
 
