@@ -20,8 +20,8 @@ from . import clock
 from .agent import Agent, AsyncRun, Run, interrupted, report_of, run_of
 from .clock import Backoff, Instant
 from .connection import Connection, Interrupted, to_json
-from .errors import Error, Failed, Invalid, NotDrained
-from .loop import LoopThread
+from .errors import Error, Failed, Invalid, NoEffect, NotDrained
+from .loop import LoopThread, Outcome, outcome
 from .live import Handle, Hosted, Live, Remembered, Term, term_of
 
 log = logging.getLogger("perdure")
@@ -583,15 +583,11 @@ class Host:
         return sum(live.report is not None for live in self._live.values())
 
 
-Outcome = Tuple[Any, Optional[BaseException]]
-
-
 async def _outcome(live: Live) -> Outcome:
-    """What the async handler of a run returns or raises. It raises nothing itself: SystemExit would end the loop."""
-    try:
-        return await live.hosted.agent.execute(live.run), None
-    except BaseException as e:
-        return None, e
+    """The outcome of an async handler. If the run was over before the event loop came to it, the handler is not called."""
+    if live.run.cancelled.is_set():
+        return None, NoEffect("the run was over before it began")
+    return await outcome(live.hosted.agent, live.run)
 
 
 def _running_loop() -> Optional[asyncio.AbstractEventLoop]:

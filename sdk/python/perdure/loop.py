@@ -1,11 +1,37 @@
-"""An event loop on a thread of its own, for async handlers of a program that has no event loop."""
+"""Async handlers on an event loop; and an event loop on a thread of its own, for a program that has none."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any, Optional, Tuple
+
+from .agent import Agent, Run
 
 CLOSE_TIMEOUT = 1.0  # how long tasks may take to end after their cancellation
+
+Outcome = Tuple[Any, Optional[BaseException]]
+
+
+async def outcome(agent: Agent, run: Run) -> Outcome:
+    """What the async handler of a run returns or raises. It raises nothing itself: SystemExit would end the loop."""
+    try:
+        return await agent.execute(run), None
+    except BaseException as e:
+        return None, e
+
+
+def close(loop: asyncio.AbstractEventLoop) -> None:
+    """Closes a loop that runs no more, after the cancellation of its tasks."""
+    try:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+    finally:
+        loop.close()
 
 
 class LoopThread:
@@ -20,15 +46,9 @@ class LoopThread:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_forever()
-            tasks = asyncio.all_tasks(self.loop)
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                self.loop.run_until_complete(asyncio.wait(tasks, timeout=CLOSE_TIMEOUT))
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
         finally:
+            close(self.loop)
             asyncio.set_event_loop(None)
-            self.loop.close()
 
     def close(self) -> None:
         """Cancels what still runs, and waits for a bounded time until the loop is closed."""
