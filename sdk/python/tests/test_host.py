@@ -181,7 +181,7 @@ class TestAsyncHandlers(Hosts):
         host = self.start(exchange, agent)
         self.assertEqual(self.reported(exchange, 2), [(3, "returned"), (4, "returned")])
         go.set()
-        host.drain(5)
+        host.drain(60)
         self.assertEqual(self.reported(exchange, 4), [(1, "done"), (2, "done"), (3, "returned"), (4, "returned")])
 
     def test_an_event_loop_that_is_blocked_delays_nothing_else(self):
@@ -193,7 +193,7 @@ class TestAsyncHandlers(Hosts):
             over.wait(60)  # blocks the loop
 
         exchange = Exchange([a_run(1, "y"), a_run(2, "y"), a_run(3, "x")])
-        with Host(lambda: exchange, [agent], holder="h", heartbeat=0.3, grace=20):
+        with Host(lambda: exchange, [agent], holder="h", heartbeat=0.3, grace=60):
             self.assertEqual(self.reported(exchange, 1), [(3, "done")])
             before = exchange.calls.count("/v1/heartbeats")
             while exchange.calls.count("/v1/heartbeats") < before + 2:
@@ -216,7 +216,7 @@ class TestAsyncHandlers(Hosts):
         host = self.start(exchange, agent, heartbeat=None)
         time.sleep(2.2)
         over.set()
-        host.drain(20)
+        host.drain(60)
         self.assertEqual((began, self.reported(exchange, 1)), ([], [(1, "done")]))
 
     def test_a_loop_that_was_closed(self):
@@ -230,21 +230,21 @@ class TestAsyncHandlers(Hosts):
         exchange = Exchange([a_run()])
         host = self.start(exchange, agent, loop=loop)
         self.assertEqual(self.reported(exchange, 1), [(1, "returned")])
-        host.drain(5)
+        host.drain(60)
 
     def test_a_drain_on_the_loop_of_the_handlers_is_refused(self):
         agent, host = Agent("a"), []
 
         @agent.do("x")
         async def x(input, run):
-            host[0].drain(5)
+            host[0].drain(60)
 
         exchange = Exchange([a_run()])
         host.append(Host(lambda: exchange, [agent], holder="h"))
         host[0].start()
         self.assertEqual(self.reported(exchange, 1), [(1, "failed")])
         self.assertRegex(exchange.reports[0]["error"]["message"], "would block the event loop")
-        host[0].drain(5)
+        host[0].drain(60)
 
     def test_tasks_that_do_not_end(self):
         agent, began = Agent("a"), threading.Event()
