@@ -174,7 +174,7 @@ class Trial:
                 continue
             failures += 1
             error = self._error
-            why = f"run {attempt.number} was {attempt.outcome}: {attempt.message}"
+            why = f"run {attempt.number} {attempt.outcome}: {attempt.message}"
             if attempt.outcome == "rejected" or attempt.code in self._not_on:
                 raise Parked(f"{direction} of {self._step} is parked: {why}", attempt) from error
             if failures >= self._attempts:

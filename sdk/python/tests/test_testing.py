@@ -85,7 +85,7 @@ class TestTrial(unittest.TestCase):
 
         errors[:] = [NoEffect("nothing")]
         trial = Trial(agent, "x", attempts=1)
-        with self.assertRaisesRegex(Parked, "do of x is parked after 1 failures: run 1 was failed: nothing"):
+        with self.assertRaisesRegex(Parked, "do of x is parked after 1 failures: run 1 failed: nothing"):
             trial.do()
         self.assertEqual(trial.current, "undone")
 
