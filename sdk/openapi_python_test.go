@@ -1,6 +1,7 @@
 package sdk
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -14,10 +15,11 @@ func init() {
 		surface: func(t *testing.T) []byte {
 			cmd := exec.Command(python(t), "python/tests/surface.py")
 			cmd.Env = environment(t)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
 			out, err := cmd.Output()
 			if err != nil {
-				exit, _ := err.(*exec.ExitError)
-				t.Fatalf("%v\n%s", err, exit.Stderr)
+				t.Fatalf("%v\n%s", err, stderr.String())
 			}
 			return out
 		},
