@@ -56,7 +56,7 @@ class Letter(BaseModel):
 async def write(key: str, letter: Letter) -> Dict[str, Any]:
     """Answers once the job is stored. The same key is the same job, so a client may repeat the request."""
     definition = {"type": "letter", "key": key, "onFailure": "undo", "steps": {
-        "send": {"agent": "mail", "with": letter.dict(), "undo": {}, "completeWithin": "1m"}}}
+        "send": {"agent": "mail", "with": letter.dict(), "undo": {}, "completeWithin": "10m"}}}
     try:
         job, created = await app.state.perdure.submit(definition)
     except Conflict as e:

@@ -111,17 +111,18 @@ class TestHost(Hosts):
         self.assertEqual([r["output"] for r in exchange.reports], ["fine"])
 
     def test_more_than_there_are_slots_is_given_back(self):
-        agent, go = Agent("a", slots=1), threading.Event()
+        agent, begun, go = Agent("a", slots=1), threading.Event(), threading.Event()
 
         @agent.do("x")
         def x(input, run):
-            go.wait(10)
+            begun.set()
+            go.wait(60)
 
         exchange = Exchange([a_run(1), a_run(2)])
         host = self.start(exchange, agent)
-        self.assertTrue(exchange.reported.wait(60))
+        self.assertTrue(exchange.reported.wait(60) and begun.wait(60))  # a drain gives back what has not begun
         go.set()
-        host.drain(5)
+        host.drain(60)
         self.assertEqual(sorted((r["run"], r["outcome"]) for r in exchange.reports), [(1, "done"), (2, "returned")])
 
     def test_a_log_that_blocks(self):  # F127
@@ -166,20 +167,23 @@ class TestAsyncHandlers(Hosts):
         return sorted((r["run"], r["outcome"]) for r in exchange.reports)
 
     def test_slots_bound_both_kinds(self):
-        agent, go = Agent("a", slots=2), threading.Event()
+        agent, begun, go = Agent("a", slots=2), threading.Semaphore(0), threading.Event()
 
         @agent.do("x")
         def x(input, run):
+            begun.release()
             go.wait(60)
 
         @agent.do("y")
         async def y(input, run):
+            begun.release()
             while not go.is_set():
                 await asyncio.sleep(0.01)
 
         exchange = Exchange([a_run(1, "x"), a_run(2, "y"), a_run(3, "y"), a_run(4, "x")])
         host = self.start(exchange, agent)
         self.assertEqual(self.reported(exchange, 2), [(3, "returned"), (4, "returned")])
+        self.assertTrue(begun.acquire(timeout=60) and begun.acquire(timeout=60))  # a drain gives back what has not begun
         go.set()
         host.drain(60)
         self.assertEqual(self.reported(exchange, 4), [(1, "done"), (2, "done"), (3, "returned"), (4, "returned")])
