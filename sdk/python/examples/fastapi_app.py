@@ -21,17 +21,22 @@ mail = Agent("mail", slots=8)
 outbox: Dict[str, str] = {}  # stands for a mail service that recognizes repetitions by their key
 
 
+class Letter(BaseModel):
+    to: str
+    parts: int = 1
+
+
 @mail.do("send")
-async def send(input: Dict[str, Any], run: AsyncRun) -> Dict[str, str]:
-    for part in range(1, 1 + input.get("parts", 1)):
+async def send(input: Letter, run: AsyncRun) -> Dict[str, str]:
+    for part in range(1, 1 + input.parts):
         await run.sleep(0.1)  # stands for the work
         run.progress({"parts": part})
-    outbox[run.key] = input["to"]
+    outbox[run.key] = input.to
     return {"id": run.key}
 
 
 @mail.undo("send")
-async def unsend(input: Dict[str, Any], output: Any, run: AsyncRun) -> None:
+async def unsend(input: Letter, output: Any, run: AsyncRun) -> None:
     await asyncio.sleep(0)
     outbox.pop(run.do_key, None)
 
@@ -47,16 +52,11 @@ app = FastAPI(title="letters")
 app.router.lifespan_context = lifespan  # from FastAPI 0.93 on: FastAPI(lifespan=lifespan)
 
 
-class Letter(BaseModel):
-    to: str
-    parts: int = 1
-
-
 @app.put("/letters/{key}", status_code=202)
 async def write(key: str, letter: Letter) -> Dict[str, Any]:
     """Answers once the job is stored. The same key is the same job, so a client may repeat the request."""
     definition = {"type": "letter", "key": key, "onFailure": "undo", "steps": {
-        "send": {"agent": "mail", "with": letter.dict(), "undo": {}, "completeWithin": "10m"}}}
+        "send": {"agent": "mail", "with": letter, "undo": {}, "completeWithin": "10m"}}}
     try:
         job, created = await app.state.perdure.submit(definition)
     except Conflict as e:

@@ -15,6 +15,7 @@ from . import clock
 from .clock import Instant
 from .connection import to_json
 from .errors import Cancelled, Failed, Rejected, Seconds, seconds
+from .typed import Reader, readers
 
 DEFAULT_SLOTS = 16
 MAX_SLOTS = 1000
@@ -142,7 +143,10 @@ class Agent:
     slots: how many runs at once. A plain function is called on a thread of its own; an `async def` runs on the event
     loop. One agent may have both, and its slots bound the sum.
 
-    A handler returns a value of JSON (or a dataclass), or raises. If a step's definition has `undo` and its action has no
+    If the annotation of `input` is a dataclass or a model of pydantic, the input is read into it; one that does not fit is
+    rejected with the code `input`, and the handler is not called. Of an undo, `output` is read in the same way.
+
+    A handler returns a value of JSON, a dataclass, or a model of pydantic, or raises. If a step's definition has `undo` and its action has no
     undo here, the undo run is rejected: give each such action an undo, if only one that does nothing.
     """
 
@@ -156,6 +160,7 @@ class Agent:
         self.name, self.slots = name, slots
         self._do: Dict[str, Do] = {}
         self._undo: Dict[str, Undo] = {}
+        self._readers: Dict[str, Dict[str, Reader]] = {}  # by direction and action
 
     def do(self, action: str) -> Callable[[F], F]:
         """Decorates what does an action: a function of (input, run), plain or async, that returns the output."""
@@ -187,6 +192,7 @@ class Agent:
             if action in handlers:
                 raise ValueError(f"agent {self.name} has two handlers for {action!r}")
             handlers[action] = f
+            self._readers[f"{'undo' if handlers is self._undo else 'do'} {action}"] = readers(f, handlers is self._undo)
             return f
 
         return decorate
@@ -217,12 +223,17 @@ class Agent:
         if run.direction == "undo":
             undo = self._undo.get(run.action)
             if undo is not None:
-                return undo(run.input, run.output, run)
+                return undo(self._read("input", run), self._read("output", run), run)
             if run.action in self._do:
                 return self._no_undo(run)
             return self._unknown(run)
         do = self._do.get(run.action)
-        return do(run.input, run) if do is not None else self._unknown(run)
+        return do(self._read("input", run), run) if do is not None else self._unknown(run)
+
+    def _read(self, argument: str, run: Run) -> Any:
+        reader = self._readers.get(f"{run.direction} {run.action}", {}).get(argument)
+        value = getattr(run, argument)
+        return value if reader is None else reader(value)
 
     def _unknown(self, run: Run) -> None:
         names = sorted(self._do)

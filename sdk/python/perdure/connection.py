@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
 import json
 import select
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Generator, Iterator, Mapping, Optional, Tuple
 
 from .errors import Error, Unavailable, refusal
+from .typed import plain
 
 ANSWER_TIMEOUT = 30.0  # how long a server may take beyond what it was asked to wait
 CONNECT_TIMEOUT = 5.0
@@ -24,14 +24,8 @@ MAX_RETRY_AFTER = 60.0
 
 def to_json(value: Any) -> bytes:
     """Compact JSON in UTF-8. ValueError for what JSON has not: NaN, infinities, half surrogates, cycles."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
     return text.encode("utf-8")
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
 
 
 def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
