@@ -84,6 +84,7 @@ func TestDocumentedPrograms(t *testing.T) {
 					}
 					return []string{python(t), filepath.Join(sources, name+".py")}
 				}
+				agent, submit := command("agent"), command("submit") // compiled before the server starts
 				dir := t.TempDir()
 				env := append(environment(t), "PERDURE_SERVER="+serve(t), "PERDURE_BINARY="+built(t, "perdure"), "PERDURE_TEST_REQUIRE_SERVER=1",
 					"PYTHONPATH="+absolute(t, "python")+string(os.PathListSeparator)+sources)
@@ -99,8 +100,8 @@ func TestDocumentedPrograms(t *testing.T) {
 					}
 					return string(out)
 				}
-				spawnIn(t, dir, env, command("agent")...)
-				if out := run(command("submit")); !strings.HasPrefix(out, "done") || !strings.HasSuffix(out, "undone\n") {
+				spawnIn(t, dir, env, agent...)
+				if out := run(submit); !strings.HasPrefix(out, "done") || !strings.HasSuffix(out, "undone\n") {
 					t.Errorf("it prints %q", out)
 				}
 				for name := range programs {

@@ -115,6 +115,7 @@ func TestFastAPI(t *testing.T) {
 		t.Skip("runs processes for some seconds")
 	}
 	t.Parallel()
+	withFastAPI(t) // or the test is skipped
 	server := serve(t)
 	first := startApplication(t, server)
 	if status, answer := first.call("PUT", "/letters/short", `{"to": "Ada"}`); status != 202 || answer["created"] != true {
