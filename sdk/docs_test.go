@@ -13,9 +13,20 @@ import (
 
 // documents have programs in them. A block of code that begins with the name of a file in a comment belongs to that file;
 // several make one file, in their order.
-var documents = []string{"python/README.md", "typescript/README.md", "../docs/guides/python-and-typescript.md"}
+var documents = []string{"python/README.md", "typescript/README.md", "../docs/guides/python-and-typescript.md", "../docs/guides/python.md"}
 
 var block = regexp.MustCompile("(?ms)^```(python|ts)\n(?:#|//) (\\w+\\.(?:py|ts))\n(.*?)^```$")
+
+// otherPrograms are the further programs of the documents in Python, and what they print after the agent has done the job
+// of submit.py. A module that they import prints nothing.
+var otherPrograms = map[string]string{"hotel": "", "later": "{'done'}\n", "operate": "notFound\n"}
+
+// isExcerpt says whether a block shows a part of the example of that name.
+func isExcerpt(t *testing.T, name, text string) bool {
+	t.Helper()
+	example, err := os.ReadFile(filepath.Join("python/examples", name))
+	return err == nil && strings.Contains(string(example), text)
+}
 
 // programsIn are the programs of a document in one language (python or ts), by name.
 func programsIn(doc, language string) (map[string]string, error) {
@@ -58,30 +69,55 @@ func TestDocumentedPrograms(t *testing.T) {
 			if len(programs) == 0 {
 				continue
 			}
-			t.Run(filepath.Base(filepath.Dir(doc))+"/"+kind, func(t *testing.T) {
+			t.Run(filepath.Dir(snippet(doc, kind))+"/"+kind, func(t *testing.T) {
 				t.Parallel()
+				sources := t.TempDir() // a program may import another one
+				for name, text := range programs {
+					if err := os.WriteFile(filepath.Join(sources, name), []byte(text), 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
 				command := func(name string) []string {
 					if kind == "ts" {
 						run := node(t)
 						return []string{run, absolute(t, filepath.Join("typescript/build/snippets", snippet(doc, name+".js")))}
 					}
-					path := filepath.Join(t.TempDir(), name+".py")
-					if err := os.WriteFile(path, []byte(programs[name+".py"]), 0o644); err != nil {
-						t.Fatal(err)
-					}
-					return []string{python(t), path}
+					return []string{python(t), filepath.Join(sources, name+".py")}
 				}
-				agent, submit := command("agent"), command("submit")
+				agent, submit := command("agent"), command("submit") // compiled before the server starts
 				dir := t.TempDir()
-				env := append(environment(t), "PERDURE_SERVER="+serve(t))
+				env := append(environment(t), "PERDURE_SERVER="+serve(t), "PERDURE_BINARY="+built(t, "perdure"), "PERDURE_TEST_REQUIRE_SERVER=1",
+					"PYTHONPATH="+absolute(t, "python")+string(os.PathListSeparator)+sources)
+				run := func(argv []string) string {
+					t.Helper()
+					cmd := exec.Command(argv[0], argv[1:]...)
+					cmd.Dir, cmd.Env = dir, env
+					kill := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
+					defer kill.Stop()
+					out, err := cmd.CombinedOutput()
+					if err != nil {
+						t.Errorf("%q: %v\n%s", argv, err, out)
+					}
+					return string(out)
+				}
 				spawnIn(t, dir, env, agent...)
-				cmd := exec.Command(submit[0], submit[1:]...)
-				cmd.Dir, cmd.Env = dir, env
-				kill := time.AfterFunc(2*patience, func() { _ = cmd.Process.Kill() })
-				defer kill.Stop()
-				out, err := cmd.CombinedOutput()
-				if lines := strings.Fields(string(out)); err != nil || len(lines) < 2 || lines[0] != "done" || lines[len(lines)-1] != "undone" {
-					t.Errorf("%v\n%s", err, out)
+				if out := run(submit); !strings.HasPrefix(out, "done") || !strings.HasSuffix(out, "undone\n") {
+					t.Errorf("it prints %q", out)
+				}
+				for name := range programs {
+					name, ext := strings.TrimSuffix(name, ".py"), filepath.Ext(name)
+					switch want, listed := otherPrograms[name]; {
+					case ext != ".py" || name == "agent" || name == "submit":
+					case strings.HasPrefix(name, "test_"):
+						run([]string{python(t), "-W", "error", "-m", "unittest", "-v", name})
+					case listed:
+						if out := run(command(name)); out != want {
+							t.Errorf("%s prints %q, want %q", name, out, want)
+						}
+					case isExcerpt(t, name+".py", programs[name+".py"]):
+					default:
+						t.Errorf("%s: nothing runs %s.py", doc, name)
+					}
 				}
 			})
 		}

@@ -53,6 +53,9 @@ var languages = []language{
 	{name: "python", conformance: func(t *testing.T, url string) *process {
 		return spawn(t, python(t), "python/tests/conformance.py", url)
 	}},
+	{name: "python-async", conformance: func(t *testing.T, url string) *process {
+		return spawn(t, python(t), "python/tests/conformance_async.py", url)
+	}},
 	{name: "typescript", conformance: func(t *testing.T, url string) *process {
 		return spawn(t, node(t), "typescript/build/tests/conformance.js", url)
 	}},

@@ -28,6 +28,7 @@ type schema struct {
 	Properties  map[string]*schema
 	Required    []string
 	Items       *schema
+	AnyOf       []*schema
 	Additional  json.RawMessage `json:"additionalProperties"`
 }
 
@@ -42,6 +43,12 @@ func (s *schema) values() *schema {
 
 // The types that the packages' own signatures name; what these refer to comes along.
 var roots = []string{"Job", "Step", "StepDetail", "BatchResult", "Entry", "FieldError"}
+
+// pythonRoots are what the package for Python names beyond these.
+var pythonRoots = []string{"PageJob", "PageEntry", "Alert", "PageAlert", "Limit", "Agent", "Node", "HealthAnswer"}
+
+// pythonNames are the names of types where another one is better: the package has a class Agent.
+var pythonNames = map[string]string{"Agent": "AgentInfo", "HealthAnswer": "Health"}
 
 const generated = "From the server's OpenAPI document; `go test ./sdk -run Types -refresh` writes it anew."
 
@@ -129,8 +136,8 @@ func pythonTypes(all map[string]*schema, names []string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\"\"\"What a server answers.\n\n%s\nTimes are texts as RFC 3339 has them, in UTC.\n\"\"\"\n\n", generated)
 	b.WriteString("from __future__ import annotations\n\nfrom typing import Any, Dict, List, Literal, TypedDict\n")
-	for _, name := range names {
-		s := all[name]
+	for _, schema := range reachable(all, append(slices.Clone(names), pythonRoots...)) {
+		s, name := all[schema], cmp.Or(pythonNames[schema], schema)
 		base := "TypedDict"
 		if len(s.Required) > 0 {
 			base = "_" + name
@@ -152,7 +159,7 @@ func pythonTypes(all map[string]*schema, names []string) string {
 func pythonType(s *schema) string {
 	switch {
 	case s.Ref != "":
-		return path.Base(s.Ref)
+		return cmp.Or(pythonNames[path.Base(s.Ref)], path.Base(s.Ref))
 	case len(s.Enum) > 0:
 		return "Literal[" + strings.Join(quoted(s.Enum), ", ") + "]"
 	case s.Type == "array":

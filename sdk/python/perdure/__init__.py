@@ -13,18 +13,25 @@
         bank.refund_by_key(run.do_key)
 
     Client("http://127.0.0.1:7420").serve(payments)
+
+Handlers may be `async def`. AsyncClient is the client for async code. perdure.testing is for tests of your own.
 """
 
-from .agent import Agent, Run
+from .agent import Agent, AsyncRun, Run
+from .aio import AsyncClient, AsyncHost
 from .client import Client, Submitted, at_rest
 from .errors import (BacklogFull, Cancelled, Conflict, Error, Failed, Invalid, NoEffect, NotDrained, NotFound, Rejected,
                      RetryAfter, Unavailable)
 from .host import Host
-from .types import Job, Step, StepDetail
+from .types import (AgentInfo, Alert, BatchResult, Entry, FieldError, Health, Holder, ItemProblem, Job, KeyLimit, Limit, Mark, Node,
+                    PageAlert, PageEntry, PageJob, Reason, Role, RunError, StateNames, Step, StepDetail, StepLimit)
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "Agent", "BacklogFull", "Cancelled", "Client", "Conflict", "Error", "Failed", "Host", "Invalid", "Job", "NoEffect",
-    "NotDrained", "NotFound", "Rejected", "RetryAfter", "Run", "Step", "StepDetail", "Submitted", "Unavailable", "at_rest",
+    "Agent", "AsyncClient", "AsyncHost", "AsyncRun", "BacklogFull", "Cancelled", "Client", "Conflict", "Error", "Failed", "Host",
+    "Invalid", "NoEffect", "NotDrained", "NotFound", "Rejected", "RetryAfter", "Run", "Submitted", "Unavailable", "at_rest",
+    # What a server answers.
+    "AgentInfo", "Alert", "BatchResult", "Entry", "FieldError", "Health", "Holder", "ItemProblem", "Job", "KeyLimit", "Limit", "Mark", "Node",
+    "PageAlert", "PageEntry", "PageJob", "Reason", "Role", "RunError", "StateNames", "Step", "StepDetail", "StepLimit",
 ]

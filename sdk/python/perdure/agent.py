@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
+import functools
 import inspect
 import re
 import threading
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar
 
 from . import clock
 from .clock import Instant
 from .connection import to_json
 from .errors import Cancelled, Failed, Rejected, Seconds, seconds
+from .typed import Reader, readers
 
 DEFAULT_SLOTS = 16
 MAX_SLOTS = 1000
@@ -25,22 +28,24 @@ MAX_CODE = 128
 MAX_RETRY_AFTER = 24 * 3600.0
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # as definitions have it
 
-Do = Callable[..., Any]    # (input, run) -> output
+Do = Callable[..., Any]    # (input, run) -> output, or a coroutine of it
 Undo = Callable[..., Any]  # (input, output, run)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(eq=False)
 class Run:
-    """One numbered letting-out of a step, as its handler gets it. In a test of your own, make one:
+    """One numbered attempt of a step, as a handler gets it. In a test of your own, make one:
     `Run(input={"amount": 5}, key="k")`.
 
-    key      the same in every run of a turn: pass it on, for the other side to recognise a repetition
-    number   grows with every run of the step: pass it on, for the other side to refuse older ones
+    key      the same in every run of a turn: pass it on, so that the receiver recognizes a repetition
+    number   grows with every run of the step: pass it on, so that the receiver can refuse older runs
     do_key   in an undo, the key that the do runs had
-    output   in an undo, what the do run left; None if it never answered
-    cancelled  is set when the run is over: its time is up, it is another's, nobody wants it any more, or
-             the process is ending. `reason` then says which: timeUp, notOurs, stopped, draining
+    output   in an undo, the output of the do run; None if that run never reported
+    cancelled  is set when the run is over. `reason` then says why: timeUp (its time has passed), notOurs (it belongs
+             to another holder), stopped (the job does not want it any more), draining (this process is ending)
+
+    A handler that is `async def` gets an AsyncRun instead.
     """
 
     input: Any = None
@@ -60,12 +65,14 @@ class Run:
     reason: str = ""
     _until: Optional[Callable[[], Instant]] = field(default=None, repr=False)
     _send: Optional[Callable[[bytes], None]] = field(default=None, repr=False)
+    _interrupt: Optional[Callable[[], None]] = field(default=None, repr=False)  # cancels the task of an async handler
+    _now: Callable[[], Instant] = field(default=clock.now, repr=False)
 
     def remaining(self) -> float:
-        """Seconds until the ultimatum, or 0 once the run is over. Infinite outside of an agent host."""
+        """Seconds until the deadline of the run, or 0 once the run is over. Infinite outside of an agent host."""
         if self.cancelled.is_set():
             return 0.0
-        return self._until().left(clock.now()) if self._until else float("inf")
+        return self._until().left(self._now()) if self._until else float("inf")
 
     def check(self) -> None:
         """Raises Cancelled once the run is over. Call it between the parts of long work."""
@@ -99,14 +106,31 @@ class Run:
         return h
 
     def cancel(self, reason: str) -> None:
-        """Ends the run for its handler; what comes of it is the agent host's to say. For tests."""
+        """Ends the run for its handler. The agent host decides what is reported. For tests."""
         if not self.cancelled.is_set():
             self.reason = reason
             self.cancelled.set()
+            if self._interrupt:
+                self._interrupt()
+
+
+class AsyncRun(Run):
+    """The run of a handler that is `async def`. In a test of your own, make one: `AsyncRun(input={"amount": 5}, key="k")`.
+
+    It differs from Run in two ways. `await run.sleep(s)` suspends the handler instead of its thread. And once the run
+    is over, asyncio.CancelledError is raised where the handler awaits, as asyncio does for any cancelled task: let it
+    pass, after cleaning up. `run.check()` raises Cancelled as in a plain handler, which is an asyncio.CancelledError.
+    """
+
+    async def sleep(self, s: Seconds) -> None:  # type: ignore[override]
+        """Sleeps. `await run.sleep(1)` is interrupted by asyncio.CancelledError as soon as the run is over."""
+        self.check()
+        await asyncio.sleep(seconds(s))
+        self.check()
 
 
 class Agent:
-    """Wraps one service or resource, and executes the runs that ask for it.
+    """Wraps one service or resource, and executes the runs of the steps that name it.
 
         payments = Agent("payments", slots=8)
 
@@ -116,9 +140,14 @@ class Agent:
         @payments.undo("charge")
         def refund(input, output, run): ...
 
-    slots: how many runs at once, each on a thread of its own. A handler answers with a value of JSON (or a
-    dataclass), or raises. An undo that is asked for and is not there is rejected: give one to each action whose steps
-    have `undo` in their definition, if only one that does nothing.
+    slots: how many runs at once. A plain function is called on a thread of its own; an `async def` runs on the event
+    loop. One agent may have both, and its slots bound the sum.
+
+    If the annotation of `input` is a dataclass or a model of pydantic, the input is read into it; one that does not fit is
+    rejected with the code `input`, and the handler is not called. Of an undo, `output` is read in the same way.
+
+    A handler returns a value of JSON, a dataclass, or a model of pydantic, or raises. If a step's definition has `undo` and its action has no
+    undo here, the undo run is rejected: give each such action an undo, if only one that does nothing.
     """
 
     def __init__(self, name: str, *, slots: int = DEFAULT_SLOTS) -> None:
@@ -131,14 +160,15 @@ class Agent:
         self.name, self.slots = name, slots
         self._do: Dict[str, Do] = {}
         self._undo: Dict[str, Undo] = {}
+        self._readers: Dict[str, Dict[str, Reader]] = {}  # by direction and action
 
     def do(self, action: str) -> Callable[[F], F]:
-        """Decorates what does an action: a function of (input, run) that returns the output."""
+        """Decorates what does an action: a function of (input, run), plain or async, that returns the output."""
         return self._register(self._do, action)
 
     def undo(self, action: str) -> Callable[[F], F]:
-        """Decorates what undoes it: a function of (input, output, run). output is None if the do run never
-        answered, and an undo must cope with a do that never happened: go by `run.do_key`."""
+        """Decorates what undoes an action: a function of (input, output, run), plain or async. output is None if the do
+        run never reported. An undo must cope with a do that never happened: go by `run.do_key`."""
         return self._register(self._undo, action)
 
     @property
@@ -156,31 +186,54 @@ class Agent:
         def decorate(f: F) -> F:
             if not callable(f):
                 raise TypeError(f"{f!r} is no function")
-            if _is_async(f):
-                raise TypeError("a handler is called on a thread, and cannot be async: use asyncio.run in it")
-            if _is(inspect.isgeneratorfunction, f):
+            if _is(inspect.isgeneratorfunction, f) or _is(inspect.isasyncgenfunction, f):
                 raise TypeError("a handler must return its output, and cannot yield: its body would never run")
             _check_arguments(f, handlers is self._undo)
             if action in handlers:
                 raise ValueError(f"agent {self.name} has two handlers for {action!r}")
             handlers[action] = f
+            self._readers[f"{'undo' if handlers is self._undo else 'do'} {action}"] = readers(f, handlers is self._undo)
             return f
 
         return decorate
 
+    @property
+    def has_async(self) -> bool:
+        """Whether any of its handlers is `async def`."""
+        return any(is_async(f) for f in [*self._do.values(), *self._undo.values()])
+
+    def is_async(self, action: str, direction: str) -> bool:
+        """Whether the handler of an action in a direction ("do" or "undo") is `async def`, and so takes an AsyncRun."""
+        return is_async((self._undo if direction == "undo" else self._do).get(action))
+
     def execute(self, run: Run) -> Any:
-        """Calls the handler of the run's action and direction. An action without one is rejected."""
+        """Calls the handler of the run's action and direction, and returns its output. If the handler is `async def`,
+        this is a coroutine: `await agent.execute(run)`. An action without a handler is rejected."""
+        answer = self._call(run)
+        if inspect.isawaitable(answer):
+            if self.is_async(run.action, run.direction):
+                return answer
+            if inspect.iscoroutine(answer):
+                answer.close()
+            raise TypeError(f'the handler of "{run.action}" is a plain function that returned a coroutine: '
+                            "make it `async def`, and its decorators too")
+        return None if run.direction == "undo" else answer
+
+    def _call(self, run: Run) -> Any:
         if run.direction == "undo":
             undo = self._undo.get(run.action)
             if undo is not None:
-                undo(run.input, run.output, run)
-            elif run.action in self._do:
-                self._no_undo(run)
-            else:
-                self._unknown(run)
-            return None
+                return undo(self._read("input", run), self._read("output", run), run)
+            if run.action in self._do:
+                return self._no_undo(run)
+            return self._unknown(run)
         do = self._do.get(run.action)
-        return do(run.input, run) if do is not None else self._unknown(run)
+        return do(self._read("input", run), run) if do is not None else self._unknown(run)
+
+    def _read(self, argument: str, run: Run) -> Any:
+        reader = self._readers.get(f"{run.direction} {run.action}", {}).get(argument)
+        value = getattr(run, argument)
+        return value if reader is None else reader(value)
 
     def _unknown(self, run: Run) -> None:
         names = sorted(self._do)
@@ -202,8 +255,11 @@ def _is(kind: Callable[[Any], bool], f: Any) -> bool:
     return kind(f) or kind(getattr(f, "__call__", None))
 
 
-def _is_async(f: Any) -> bool:
-    return _is(inspect.iscoroutinefunction, f) or _is(inspect.isasyncgenfunction, f)
+def is_async(f: Any) -> bool:
+    """Whether f, or the function of the functools.partial f, is `async def`."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    return _is(inspect.iscoroutinefunction, f)
 
 
 def _check_arguments(f: Any, undo: bool) -> None:
@@ -220,8 +276,14 @@ def _check_arguments(f: Any, undo: bool) -> None:
         raise TypeError(f"the handler {name}{signature} cannot be called with ({', '.join(given)}), as {way} calls it: {e}") from None
 
 
+def interrupted(run: Run, error: Optional[BaseException]) -> bool:
+    """Whether a handler ended because its run was over: with Cancelled, or as a cancelled task of asyncio. A
+    CancelledError of another origin is an error like any other."""
+    return isinstance(error, Cancelled) or isinstance(error, asyncio.CancelledError) and run.cancelled.is_set()
+
+
 def report_of(run: Run, output: Any, error: Optional[BaseException]) -> Dict[str, Any]:
-    """The report that a handler's answer makes. An output that is no JSON, or over 1 MiB, makes a failed one."""
+    """The report of a handler's output or error. An output that is not JSON, or over 1 MiB, is reported as failed."""
     report: Dict[str, Any] = {"job": run.job, "step": run.step, "run": run.number}
     if error is None:
         try:
@@ -238,10 +300,11 @@ def report_of(run: Run, output: Any, error: Optional[BaseException]) -> Dict[str
         # Not the run's fault: it counts no failure. What it has changed is not known, unless the handler says so.
         return {**report, "outcome": "returned", **({} if no_effect else {"effect": "unknown"}),
                 "error": {"message": "cut short by a drain of its host"}}
-    code = failure.code if failure else "" if isinstance(error, Cancelled) else type(error).__name__
+    over = interrupted(run, error)
+    code = failure.code if failure else "" if over else type(error).__name__
     if not code and run.reason == "stopped":
         code = "stopped"
-    said: Dict[str, Any] = {"message": _clip(_text(str(error)) or type(error).__name__, MAX_MESSAGE)}
+    said: Dict[str, Any] = {"message": _clip(_text(str(error)) or (run.reason if over else type(error).__name__), MAX_MESSAGE)}
     if code:
         said["code"] = _clip(_text(code), MAX_CODE)
     if failure and failure.retry_after > 0:
@@ -260,9 +323,9 @@ def _clip(s: str, n: int) -> str:
     return s.encode()[:n].decode(errors="ignore")
 
 
-def run_of(agent: str, raw: Mapping[str, Any]) -> Run:
+def run_of(agent: str, raw: Mapping[str, Any], kind: Type[Run] = Run) -> Run:
     """A Run from what a claim answered. KeyError, TypeError or ValueError if it is none."""
-    return Run(
+    return kind(
         input=raw["input"], output=raw.get("output"), direction=raw["direction"], key=raw["key"],
         do_key=raw.get("doKey", ""), number=int(raw["run"]), job=raw["job"], step=raw["step"],
         action=raw["action"], agent=agent, priority=raw.get("priority", 0),

@@ -1,7 +1,9 @@
-"""Asks a server: submit, wait, undo, list; and carries agents against it."""
+"""Calls of a server: jobs, acts of operators, limits, alerts, agents, nodes; and agents that work for it."""
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import os
 import secrets
@@ -11,14 +13,14 @@ import threading
 import time
 import urllib.parse
 from contextlib import contextmanager
-from typing import Any, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union, cast
+from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union, cast
 
 from . import clock
 from .agent import Agent
-from .connection import ANSWER_TIMEOUT, Connection, to_json
-from .errors import BacklogFull, Invalid, Unavailable
+from .connection import ANSWER_TIMEOUT, Connection, Stop, to_json
+from .errors import BacklogFull, Invalid, Seconds, Unavailable, refusal, seconds
 from .host import Host
-from .types import BatchResult, Entry, Job, StepDetail
+from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, Limit, Node, PageAlert, PageEntry, PageJob, StepDetail
 
 Definition = Union[Mapping[str, Any], str, bytes]  # JSON as an object, or YAML as text
 
@@ -28,6 +30,18 @@ MAX_WAIT = 60.0               # of one call; a longer wait is several
 OUTAGE = 60.0                 # how long a wait bears a server that does not answer
 ATTEMPTS = 3                  # of what may be repeated, where the server is away for a moment
 IDLE_CONNECTIONS = 8
+SILENCE = 50.0                # without a byte of a stream; the server sends one at least every 15 s
+PAGE = 500                    # items in a page, where all pages are read
+
+
+class _Unset:
+    """What an argument is that was not given, where None is a value."""
+
+    def __repr__(self) -> str:
+        return "not given"
+
+
+UNSET: Any = _Unset()
 
 
 class Submitted(NamedTuple):
@@ -51,21 +65,24 @@ class Client:
     def __init__(self, url: str = "", *, author: str = "",
                  headers: Optional[Mapping[str, str]] = None, patience: float = OUTAGE) -> None:
         self._url = url or os.environ.get("PERDURE_SERVER") or "http://127.0.0.1:7420"
-        self._headers = {**({"Perdure-Author": author} if author else {}), **(headers or {})}
+        self._headers = {**({"Perdure-Author": _header("author", author)} if author else {}), **(headers or {})}
         self._patience = patience
-        self._idle: List[Connection] = []
-        self._mu = threading.Lock()
-        self._connect()  # says what is wrong with the URL; it does not connect yet
+        self._stop: Optional[Stop] = None
+        self._pool = _Pool(self._connect)
+        self._connect()  # refuses a wrong URL; it does not connect yet
 
     def _connect(self) -> Connection:
         return Connection(self._url, self._headers)
 
+    def _stopped_by(self, stop: Stop) -> Client:
+        """The same client, whose calls and pauses `stop` ends."""
+        view = copy.copy(self)
+        view._stop = stop
+        return view
+
     def close(self) -> None:
-        """Closes what is kept for the next request."""
-        with self._mu:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
+        """Closes the connections that are kept for the next call."""
+        self._pool.close()
 
     def __enter__(self) -> Client:
         return self
@@ -75,18 +92,20 @@ class Client:
 
     # Jobs.
 
-    def submit(self, definition: Definition) -> Submitted:
-        """Stores a job, before it answers. A mapping is sent as JSON, text as YAML.
+    def submit(self, definition: Definition, *, key: str = "") -> Submitted:
+        """Stores a job before it returns. A mapping is sent as JSON, text as YAML.
 
-        Give the definition a `key`: the same key is the same job, so that it may be submitted again where an answer
-        was lost. A mapping with a key is, by this call itself, some times.
+        Give the job a key, in the definition or as `key`: the same key is the same job. So a submission whose answer
+        was lost can be repeated, and this call repeats it. Without a key, a lost answer raises Unavailable.
+        If the definition has a key, `key` is ignored.
         """
+        headers = {"Idempotency-Key": _header("key", key)} if key else {}
         if isinstance(definition, Mapping):
-            safe, media, body = bool(definition.get("key")), "application/json", to_json(definition)
+            safe, media, body = bool(key or definition.get("key")), "application/json", to_json(definition)
         else:
-            safe, media = False, "application/yaml"
+            safe, media = bool(key), "application/yaml"
             body = definition.encode() if isinstance(definition, str) else bytes(definition)
-        status, job = self._ask("POST", "/v1/jobs", body=body, media=media, safe=safe)
+        status, job = self._ask("POST", "/v1/jobs", body=body, media=media, headers=headers, safe=safe)
         return Submitted(job, status == 201)
 
     def submit_all(self, jobs: Iterable[Mapping[str, Any]],
@@ -120,7 +139,7 @@ class Client:
 
     def step(self, ref: str, name: str) -> StepDetail:
         """Returns one step with its input and output in full. (In a job, values above 64 KiB are left out.)"""
-        return cast("StepDetail", self._ask("GET", f"{_job(ref)}/steps/{urllib.parse.quote(name, safe='')}", safe=True)[1])
+        return cast("StepDetail", self._ask("GET", _step(ref, name), safe=True)[1])
 
     def definition(self, ref: str) -> Dict[str, Any]:
         """Returns the job's definition. Submitted again, it is the same job."""
@@ -146,104 +165,248 @@ class Client:
             except Unavailable as e:
                 now = time.monotonic()
                 lost = now if lost is None else lost
-                if 0 < e.status < 500 and e.code != "tooManyRequests" or now - lost > OUTAGE:  # not a Perdure server, or unavailable for too long
+                if _permanent(e) or now - lost > OUTAGE:
                     raise
-                time.sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
+                self._sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
             if time.monotonic() >= end:
                 raise TimeoutError(f"{ref} was not at rest after {timeout} s{_why(job)}")
             if time.monotonic() - asked < 0.1:
-                time.sleep(0.1)
+                self._sleep(0.1)
 
     def _wait_once(self, ref: str, wait: float) -> Job:
         query = urllib.parse.urlencode({"wait": clock.duration(wait)}) if wait >= 0.001 else ""
         return cast(Job, self._call("GET", _job(ref), query=query, timeout=wait + ANSWER_TIMEOUT, safe=True)[1])
 
+    def follow(self, ref: str) -> Iterator[Job]:
+        """Yields the job as it is, and again after each change, until it is at rest.
+
+        The first has all steps; later ones have the steps that have changed, without inputs and outputs. A stream that
+        breaks is opened again, and begins with the whole job. A server that is away is waited for, a minute.
+        """
+        lost: Optional[float] = None
+        retry = clock.Backoff(0.1, 2.0)
+        resting = False
+        while True:
+            try:
+                for name, data in self._events(_job(ref) + "/events"):
+                    if name == "rest":
+                        return
+                    if name == "problem":
+                        raise refusal(json.loads(data))
+                    if name == "job":
+                        job = cast(Job, json.loads(data))
+                        lost, resting = None, at_rest(job)
+                        retry.reset()
+                        yield job
+                failure = Unavailable("unavailable", "the stream of events ended early")
+            except Unavailable as e:
+                failure = e
+            if resting:
+                return  # nothing but the end was missing
+            now = time.monotonic()
+            lost = now if lost is None else lost
+            if _permanent(failure) or now - lost > OUTAGE:
+                raise failure
+            self._sleep(retry.draw(failure.retry_after))
+
+    def _events(self, path: str) -> Iterator[Tuple[str, bytes]]:
+        connection, stop = self._connect(), self._stop
+        if stop is None:
+            yield from connection.events(path, silence=SILENCE)
+            return
+        with stop.guards(connection):
+            yield from connection.events(path, silence=SILENCE, until=stop.event)
+
     def list(self, *, phase: str = "", type: str = "", current: str = "", desired: str = "", key: str = "",
              labels: Optional[Mapping[str, str]] = None) -> Iterator[Job]:
-        """Jobs, the newest first, without their steps. It asks for more as you go on."""
-        query = [(k, v) for k, v in (("phase", phase), ("type", type), ("current", current), ("desired", desired),
-                                     ("key", key), ("limit", "500")) if v]
+        """Yields all jobs that fit, the newest first, without their steps. It reads page after page."""
+        return self._all(lambda cursor: self.list_jobs(
+            phase=phase, type=type, current=current, desired=desired, key=key, labels=labels, limit=PAGE, cursor=cursor))
+
+    def list_jobs(self, *, phase: str = "", type: str = "", current: str = "", desired: str = "", key: str = "",
+                  labels: Optional[Mapping[str, str]] = None, limit: int = 0, cursor: str = "") -> PageJob:
+        """Returns one page: `{"items": [...]}`, and `nextCursor` if there are more. Pass that as `cursor` for the next
+        page. limit: 50 if not given, at most 500."""
+        query = [("phase", phase), ("type", type), ("current", current), ("desired", desired), ("key", key)]
         query += [("label", f"{k}={v}") for k, v in (labels or {}).items()]
+        return cast(PageJob, self._page("/v1/jobs", query, limit, cursor))
+
+    def history(self, ref: str) -> List[Entry]:
+        """Returns all of a job's history, oldest first: failures, and the acts of operators."""
+        return [*self._all(lambda cursor: self.list_history(ref, limit=PAGE, cursor=cursor))]
+
+    def list_history(self, ref: str, *, limit: int = 0, cursor: str = "") -> PageEntry:
+        """Returns one page of a job's history, as list_jobs does."""
+        return cast(PageEntry, self._page(_job(ref) + "/history", [], limit, cursor))
+
+    def _page(self, path: str, query: List[Tuple[str, str]], limit: int, cursor: str) -> Any:
+        query = [(k, v) for k, v in [*query, ("limit", str(limit) if limit else ""), ("cursor", cursor)] if v]
+        return self._ask("GET", path, query=urllib.parse.urlencode(query), safe=True)[1]
+
+    def _all(self, page: Callable[[str], Any]) -> Iterator[Any]:
         cursor = ""
         while True:
-            text = urllib.parse.urlencode(query + ([("cursor", cursor)] if cursor else []))
-            _, page = self._ask("GET", "/v1/jobs", query=text, safe=True)
-            yield from page["items"]
-            cursor = page.get("nextCursor", "")
+            answer = page(cursor)
+            yield from answer["items"]
+            cursor = answer.get("nextCursor", "")
             if not cursor:
                 return
 
-    def history(self, ref: str) -> List[Entry]:
-        """Returns all of a job's history, oldest first: what went wrong, and who acted on the job."""
-        entries: List[Entry] = []
-        cursor = ""
-        while True:
-            text = urllib.parse.urlencode([("limit", "500")] + ([("cursor", cursor)] if cursor else []))
-            _, page = self._ask("GET", _job(ref) + "/history", query=text, safe=True)
-            entries += cast("List[Entry]", page["items"])
-            cursor = page.get("nextCursor", "")
-            if not cursor:
-                return entries
+    # Acts of an operator. Each is recorded in the job's history with its author: that of the call, or of the client.
 
-    def undo(self, ref: str, reason: str = "") -> Job:
-        """Wants the job undone, from now on: each step that was let out is undone, the last first. What already
-        holds changes nothing. wait() then says when it is."""
-        return self._act(ref, "undo", reason)
+    def undo(self, ref: str, reason: str = "", *, author: str = "") -> Job:
+        """Desires the job undone: each step that may have had an effect is undone, in reverse order. If the job is
+        desired undone already, nothing changes. wait() returns when it is undone."""
+        return self._act(_job(ref), "undo", reason, author)
 
-    def redo(self, ref: str, reason: str = "") -> Job:
-        """Wants the job done, from now on: what is undone is done again."""
-        return self._act(ref, "redo", reason)
+    def redo(self, ref: str, reason: str = "", *, author: str = "") -> Job:
+        """Desires the job done again: what is undone is done again."""
+        return self._act(_job(ref), "redo", reason, author)
 
-    def resume(self, ref: str, reason: str = "") -> Job:
-        """Lets what is parked be tried again."""
-        return self._act(ref, "resume", reason)
+    def resume(self, ref: str, reason: str = "", *, author: str = "") -> Job:
+        """Retries all parked steps of the job."""
+        return self._act(_job(ref), "resume", reason, author)
 
-    def give_up(self, ref: str, reason: str = "") -> Job:
-        """Ends a job as it stands. Its history names who did so."""
-        return self._act(ref, "giveUp", reason)
+    def give_up(self, ref: str, reason: str = "", *, author: str = "") -> Job:
+        """Closes the job as it is. Only undo or redo opens it again."""
+        return self._act(_job(ref), "giveUp", reason, author)
 
-    def _act(self, ref: str, verb: str, reason: str) -> Job:
-        return cast(Job, self.call("POST", f"{_job(ref)}/{verb}", {"reason": reason} if reason else {}))
+    def resume_step(self, ref: str, step: str, reason: str = "", *, input: Any = UNSET, new_key: bool = False,
+                    author: str = "") -> Job:
+        """Retries one parked step. input: replaces the step's input. new_key: no earlier run had an effect, so the step
+        starts over under a new key."""
+        return self._act(_step(ref, step), "resume", reason, author, input=input, newKey=new_key or UNSET)
+
+    def edit(self, ref: str, step: str, reason: str = "", *, input: Any = UNSET, new_key: bool = False,
+             author: str = "") -> Job:
+        """Gives a step another input for its next run. new_key: as in resume_step."""
+        return self._act(_step(ref, step), "edit", reason, author, input=input, newKey=new_key or UNSET)
+
+    def settle(self, ref: str, step: str, as_: str, reason: str = "", *, output: Any = UNSET, author: str = "") -> Job:
+        """Settles a step as "done" or "undone", as an operator has found it. output: as if its run had reported it;
+        only with "done"."""
+        return self._act(_step(ref, step), "settle", reason, author, **{"as": as_}, output=output)
+
+    def skip(self, ref: str, step: str, reason: str = "", *, author: str = "") -> Job:
+        """Settles a step without doing it. The steps after it go on."""
+        return self._act(_step(ref, step), "skip", reason, author)
+
+    def _act(self, path: str, verb: str, reason: str, author: str, **more: Any) -> Job:
+        body = {k: v for k, v in {"reason": reason or UNSET, **more}.items() if v is not UNSET}
+        return cast(Job, self._send("POST", f"{path}/{verb}", body, author))
+
+    def _send(self, method: str, path: str, body: Any, author: str = "") -> Any:
+        headers = {"Perdure-Author": _header("author", author)} if author else {}
+        return self._ask(method, path, body=None if body is None else to_json(body), headers=headers)[1]
+
+    # Operations.
+
+    def alerts(self, *, job: str = "", closed: bool = False) -> Iterator[Alert]:
+        """Yields all open alerts, the newest first. job: of this job only. closed: closed ones too."""
+        return self._all(lambda cursor: self.list_alerts(job=job, closed=closed, limit=PAGE, cursor=cursor))
+
+    def list_alerts(self, *, job: str = "", closed: bool = False, limit: int = 0, cursor: str = "") -> PageAlert:
+        """Returns one page of alerts, as list_jobs does."""
+        query = [("job", job), ("closed", "true" if closed else "")]
+        return cast(PageAlert, self._page("/v1/alerts", query, limit, cursor))
+
+    def close_alert(self, id: int, reason: str = "", *, author: str = "") -> Alert:
+        """Closes an alert. Conflict for the alert of a parked or waiting step: what resumes the step closes it."""
+        return cast(Alert, self._send("POST", f"/v1/alerts/{int(id)}/close", {"reason": reason} if reason else {}, author))
+
+    def list_limits(self) -> List[Limit]:
+        """Returns all limits."""
+        return cast("List[Limit]", self._get("/v1/limits")["items"])
+
+    def get_limit(self, name: str) -> Limit:
+        """Returns a limit with the first hundred holders of its permits."""
+        return cast(Limit, self._get(_named("limits", name)))
+
+    def put_limit(self, name: str, max: Optional[int] = None, *, per_key: Optional[int] = None, author: str = "") -> Limit:
+        """Sets a limit: `job:TYPE` bounds the jobs of a type, `agent:NAME` the runs of an agent, and any other name the
+        runs of the steps that have it in `limits`. max: permits in all, 0 stops everything. per_key: permits of
+        each key. Give one of them, or both; what is not given has no bound."""
+        settings = {"max": max, "perKey": None if per_key is None else {"max": per_key}}
+        body = {k: v for k, v in settings.items() if v is not None}
+        return cast(Limit, self._send("PUT", _named("limits", name), body, author))
+
+    def delete_limit(self, name: str, *, author: str = "") -> None:
+        """Removes a limit."""
+        self._send("DELETE", _named("limits", name), None, author)
+
+    def list_agents(self) -> List[AgentInfo]:
+        """Returns the agents that have settings, or have claimed runs in the last day."""
+        return cast("List[AgentInfo]", self._get("/v1/agents")["items"])
+
+    def get_agent(self, name: str) -> AgentInfo:
+        """Returns the settings of an agent, and how many holders claim its runs."""
+        return cast(AgentInfo, self._get(_named("agents", name)))
+
+    def put_agent(self, name: str, ageing: Union[str, Seconds], *, author: str = "") -> AgentInfo:
+        """Sets how long a head start one level of priority gives: seconds, a timedelta, or a duration like "10m"."""
+        text = ageing if isinstance(ageing, str) else clock.duration(seconds(ageing))
+        return cast(AgentInfo, self._send("PUT", _named("agents", name), {"ageing": text}, author))
+
+    def list_nodes(self) -> List[Node]:
+        """Returns the nodes of the grid, with the roles that each leads."""
+        return cast("List[Node]", self._get("/v1/nodes")["items"])
+
+    def job_schema(self) -> Dict[str, Any]:
+        """Returns the JSON Schema of definitions."""
+        return cast("Dict[str, Any]", self._get("/v1/schema/job.json"))
+
+    def ready(self) -> Health:
+        """Returns if the server takes work. Raises Unavailable, with the reason, if it does not."""
+        return cast(Health, self._call("GET", "/readyz", safe=True)[1])
+
+    def _get(self, path: str) -> Any:
+        return self._ask("GET", path, safe=True)[1]
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Any other call of docs/rest.md: `client.call("PUT", "/v1/limits/job:order", {"max": 10})`."""
+        """Any other call of docs/rest.md: `client.call("GET", "/openapi.json")`. A GET may be repeated."""
         return self._ask(method, path, body=None if body is None else to_json(body), safe=method == "GET")[1]
 
     def _ask(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
-             media: str = "application/json", safe: bool = False) -> Tuple[int, Any]:
+             media: str = "application/json", headers: Optional[Mapping[str, str]] = None,
+             safe: bool = False) -> Tuple[int, Any]:
         """_call, repeated where that is safe and the server is away for a moment, or too busy (429): then nothing was done."""
         retry, began, attempt = clock.Backoff(0.1, 2.0), time.monotonic(), 1
         while True:
             try:
-                return self._call(method, path, query=query, body=body, media=media, safe=safe)
+                return self._call(method, path, query=query, body=body, media=media, headers=headers, safe=safe)
             except (Unavailable, BacklogFull) as e:
                 busy = e.code in ("backlogFull", "tooManyRequests")
                 wait = retry.draw(e.retry_after if busy else min(e.retry_after, 5.0))
                 if time.monotonic() - began + wait > self._patience if busy else not safe or attempt >= ATTEMPTS:
                     raise
             attempt += 1
-            time.sleep(wait)
+            self._sleep(wait)
+
+    def _sleep(self, s: float) -> None:
+        if self._stop is None:
+            time.sleep(s)
+        else:
+            self._stop.sleep(s)
 
     def _call(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
-              media: str = "application/json", timeout: float = ANSWER_TIMEOUT, safe: bool = False) -> Tuple[int, Any]:
-        with self._mu:
-            connection = self._idle.pop() if self._idle else None
-        connection = connection or self._connect()
+              media: str = "application/json", headers: Optional[Mapping[str, str]] = None,
+              timeout: float = ANSWER_TIMEOUT, safe: bool = False) -> Tuple[int, Any]:
+        stop, connection = self._stop, self._pool.take()
         try:
-            return connection.ask(method, path, query=query, body=body, media=media, timeout=timeout, safe=safe)
+            if stop is None:
+                return connection.ask(method, path, query=query, body=body, media=media, headers=headers, timeout=timeout, safe=safe)
+            with stop.guards(connection):
+                return connection.ask(method, path, query=query, body=body, media=media, headers=headers, timeout=timeout,
+                                      safe=safe, until=stop.event)
         finally:
-            with self._mu:
-                keep = len(self._idle) < IDLE_CONNECTIONS
-                if keep:
-                    self._idle.append(connection)
-            if not keep:
-                connection.close()
+            self._pool.put(connection)
 
     # Agents.
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0) -> Host:
-        """An agent host to start() and drain(grace) yourself, inside of a program that does other things too."""
-        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat)
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0) -> Host:
+        """An agent host inside of a program that does other things too: `with client.host(agent):` starts it, and
+        drains it at the end, for at most `grace` seconds. Or call start() and drain(grace) yourself."""
+        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace)
 
     def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0,
               stop: Optional[threading.Event] = None) -> None:
@@ -251,16 +414,42 @@ class Client:
         drains: what has not started is given back, what runs may finish within the grace. A second signal kills.
 
         name is the prefix of the holder's name; by default the host's name. A suffix makes it unique.
-        heartbeat: in seconds; a run is another's so long after this process has died. None: after completeWithin.
-        Raises NotDrained if the grace was over before everything was told.
+        heartbeat: in seconds; after the death of this process, its runs are dispatched again so long after its last
+        heartbeat. None: after completeWithin.
+        Raises NotDrained if the grace was over before everything was reported.
         """
         stop = stop or threading.Event()
-        with _signals(stop):
-            host = self.host(*agents, name=name, heartbeat=heartbeat)
-            host.start()
+        with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace):
             while not stop.wait(1.0):  # a signal may reach another thread: this one must wake to act on it
                 pass
-            host.drain(grace)
+
+
+class _Pool:
+    """Connections that are kept between calls."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._mu = threading.Lock()
+        self._idle: List[Connection] = []
+
+    def take(self) -> Connection:
+        with self._mu:
+            if self._idle:
+                return self._idle.pop()
+        return self._connect()
+
+    def put(self, connection: Connection) -> None:
+        with self._mu:
+            if len(self._idle) < IDLE_CONNECTIONS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        with self._mu:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
 
 
 def holder(name: str = "") -> str:
@@ -298,14 +487,43 @@ MAX_REASONS_TOLD = 3
 
 def _why(job: Optional[Job]) -> str:
     """Why the first steps of a job are not running; those that only wait for others say nothing new."""
-    why = [(name, step["why"]) for name, step in ((job or {}).get("steps") or {}).items() if step.get("why")]
+    why = [(name, step["why"]) for name, step in (job["steps"] if job and "steps" in job else {}).items() if "why" in step]
     told = [f"step {name}: {reason['text']}" for name, reason in why if reason["reason"] != "afterSteps"]
     if len(told) > MAX_REASONS_TOLD:
         told[MAX_REASONS_TOLD:] = ["…"]
     return ": " + "; ".join(told) if told else ""
 
 
+def _permanent(e: Unavailable) -> bool:
+    """Whether asking again is pointless: something that is not a Perdure server has answered."""
+    return 0 < e.status < 500 and e.code != "tooManyRequests"
+
+
+def _header(name: str, value: str) -> str:
+    """A value that can be sent in a header as it is."""
+    if value != value.strip() or not value.isprintable():
+        raise Invalid("invalid", f"{name}: {value!r} cannot be sent in a header: use printable characters, and no space at the ends")
+    return value
+
+
+def _segment(name: str) -> str:
+    """A name as a part of a path."""
+    return name.replace(".", "%2E") if name in (".", "..") else urllib.parse.quote(name, safe="@:")
+
+
 def _job(ref: str) -> str:
     if not ref:
         raise Invalid("invalid", "a job is named by an id, a key, or @latest")
-    return "/v1/jobs/" + (ref.replace(".", "%2E") if ref in (".", "..") else urllib.parse.quote(ref, safe="@"))
+    return "/v1/jobs/" + _segment(ref)
+
+
+def _step(ref: str, name: str) -> str:
+    if not name:
+        raise Invalid("invalid", "the name of the step is empty")
+    return f"{_job(ref)}/steps/{_segment(name)}"
+
+
+def _named(kind: str, name: str) -> str:
+    if not name:
+        raise Invalid("invalid", f"{kind[:-1]}: the name is empty")
+    return f"/v1/{kind}/{_segment(name)}"

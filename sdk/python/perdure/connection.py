@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
 import json
 import select
@@ -10,27 +9,23 @@ import socket
 import threading
 import time
 import urllib.parse
-from typing import Any, Mapping, Optional, Tuple
+from contextlib import contextmanager
+from typing import Any, Dict, Generator, Iterator, Mapping, Optional, Tuple
 
 from .errors import Error, Unavailable, refusal
+from .typed import plain
 
 ANSWER_TIMEOUT = 30.0  # how long a server may take beyond what it was asked to wait
 CONNECT_TIMEOUT = 5.0
 MAX_IDLE = 60.0        # a connection that was idle for longer is not used again
-MAX_ANSWER = 1 << 30   # bytes
+MAX_ANSWER = 1 << 30   # bytes; of a stream: of one event
 MAX_RETRY_AFTER = 60.0
 
 
 def to_json(value: Any) -> bytes:
     """Compact JSON in UTF-8. ValueError for what JSON has not: NaN, infinities, half surrogates, cycles."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
     return text.encode("utf-8")
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.asdict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
 
 
 def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
@@ -46,6 +41,36 @@ def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
 
 class Interrupted(Exception):
     """The call was interrupted by us: whether the server did what was asked is not known."""
+
+
+class Stop:
+    """Ends what a thread waits for, on behalf of another thread."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._mu = threading.Lock()
+        self._connection: Optional[Connection] = None
+
+    @contextmanager
+    def guards(self, connection: Connection) -> Generator[None, None, None]:
+        """While a call on the connection is under way, set() interrupts it."""
+        with self._mu:
+            self._connection = connection
+        try:
+            yield
+        finally:
+            with self._mu:
+                self._connection = None
+
+    def set(self) -> None:
+        self.event.set()
+        with self._mu:
+            if self._connection is not None:
+                self._connection.interrupt()
+
+    def sleep(self, s: float) -> None:
+        if self.event.wait(s):
+            raise Interrupted
 
 
 class Connection:
@@ -122,7 +147,7 @@ class Connection:
             raise Interrupted
         try:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
-            conn.request(method, target, body, dict(headers))
+            conn.request(method, target, body, _encoded(headers))
             response = conn.getresponse()
             data = self._read(response, sock, deadline)
         except Exception as e:
@@ -138,6 +163,40 @@ class Connection:
         if response.will_close:
             self.close()
         return response.status, self._answer(response, data, headers.get("Content-Type") == "application/yaml")
+
+    def events(self, path: str, *, silence: float, until: Optional[threading.Event] = None) -> Iterator[Tuple[str, bytes]]:
+        """Sends a GET and yields the server-sent events of its answer, as pairs of name and data, until the stream ends.
+
+        silence: seconds without a byte after which the server counts as unavailable. The connection serves nothing else
+        meanwhile, and is closed at the end.
+        """
+        deadline = time.monotonic() + ANSWER_TIMEOUT
+        self._open(deadline)
+        conn = self._http
+        assert conn is not None
+        with self._mu:
+            self._interrupted = False
+            self._sock = conn.sock if until is not None else None
+        try:
+            if until is not None and until.is_set():
+                raise Interrupted
+            conn.sock.settimeout(silence)
+            conn.request("GET", self._prefix + path, headers=_encoded({**self._headers, "Accept": "text/event-stream"}))
+            response = conn.getresponse()
+            if response.status != 200 or response.getheader("Content-Type", "").split(";")[0].strip() != "text/event-stream":
+                value = self._answer(response, self._read(response, conn.sock, deadline), False)
+                raise Unavailable("unavailable", f"{self._shown} answered {str(value)[:80]} instead of events")
+            yield from _events(response)
+        except (OSError, http.client.HTTPException) as e:
+            if self._interrupted:
+                raise Interrupted from e
+            if isinstance(e, (TimeoutError, socket.timeout)):
+                raise Unavailable("unavailable", f"{self._shown} sent nothing for {silence:.3g} s") from e
+            raise self._unreachable(e) from e
+        finally:
+            with self._mu:
+                self._sock = None
+            self.close()
 
     def _read(self, response: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
         parts, size = [], 0
@@ -204,6 +263,33 @@ class Connection:
 
     def __del__(self) -> None:
         self.close()
+
+
+def _encoded(headers: Mapping[str, str]) -> Dict[str, Any]:
+    """Headers as UTF-8, which the server expects; http.client would encode text as Latin-1."""
+    return {name: value.encode() for name, value in headers.items()}
+
+
+def _events(response: http.client.HTTPResponse) -> Iterator[Tuple[str, bytes]]:
+    """The complete events of a stream. An event that has not ended with an empty line is none."""
+    name, data, size = "", b"", 0
+    while True:
+        line = response.readline(MAX_ANSWER)
+        size += len(line)
+        if size > MAX_ANSWER:
+            raise http.client.HTTPException(f"an event of more than {MAX_ANSWER} bytes")
+        if not line.endswith(b"\n"):
+            return
+        field, _, value = line.rstrip(b"\r\n").partition(b":")
+        value = value[1:] if value.startswith(b" ") else value
+        if field == b"event":
+            name = value.decode(errors="replace")
+        elif field == b"data":
+            data = data + b"\n" + value if data else value
+        elif line in (b"\n", b"\r\n"):
+            if name:
+                yield name, data
+            name, data, size = "", b"", 0
 
 
 def _readable(sock: socket.socket) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 from typing import Any, Dict, List, Optional, Type, Union
 
@@ -121,8 +122,9 @@ class NoEffect(Failed):
         super().__init__(message, code=code, retry_after=retry_after, no_effect=True)
 
 
-class Cancelled(BaseException):
-    """Raised in a handler by `run.check()` and `run.sleep()` once the run is over: let it pass.
+class Cancelled(asyncio.CancelledError):
+    """Raised in a handler by `run.check()`, and by `run.sleep()` of a plain handler, once the run is over: let it pass.
 
-    Like KeyboardInterrupt it is no Exception, so that `except Exception` does not swallow it.
+    It is asyncio's CancelledError with a name of its own, so that one `except` serves both kinds of handlers. Like
+    KeyboardInterrupt it is no Exception, so that `except Exception` does not swallow it.
     """

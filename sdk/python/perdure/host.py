@@ -7,6 +7,7 @@ counted from before the question was asked, so that the host errs early only.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 import threading
@@ -16,10 +17,11 @@ from contextlib import contextmanager
 from typing import Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple, cast
 
 from . import clock
-from .agent import Agent, Run, report_of, run_of
+from .agent import Agent, AsyncRun, Run, interrupted, report_of, run_of
 from .clock import Backoff, Instant
 from .connection import Connection, Interrupted, to_json
-from .errors import Cancelled, Error, Failed, Invalid, NotDrained
+from .errors import Error, Failed, Invalid, NoEffect, NotDrained
+from .loop import LoopThread, Outcome, outcome
 from .live import Handle, Hosted, Live, Remembered, Term, term_of
 
 log = logging.getLogger("perdure")
@@ -36,11 +38,16 @@ NOT_OURS = ("late", "stale", "unknown", "forbidden", "invalid", "conflict")
 
 
 class Host:
-    """Carries agents until drain() is called. Its loops and handlers run on daemon threads."""
+    """Carries agents until drain() is called. `with client.host(agent):` starts it, and drains it at the end.
+
+    Claims, heartbeats and reports are made on daemon threads, and plain handlers run on such threads. Async handlers run
+    on the given event loop; without one, on an event loop that the host runs on a thread of its own. So a handler that
+    blocks the event loop delays other async handlers, but no heartbeat.
+    """
 
     def __init__(self, connect: Callable[[], Connection], agents: Sequence[Agent], *, holder: str,
-                 heartbeat: Optional[float] = 10.0, claim_wait: float = 20.0,
-                 now: Callable[[], Instant] = clock.now) -> None:
+                 heartbeat: Optional[float] = 10.0, grace: float = 30.0, claim_wait: float = 20.0,
+                 loop: Optional[asyncio.AbstractEventLoop] = None, now: Callable[[], Instant] = clock.now) -> None:
         if not agents:
             raise ValueError("there is no agent to carry")
         if len({a.name for a in agents}) < len(agents):
@@ -50,7 +57,9 @@ class Host:
                 raise ValueError(f'agent {agent.name} has no handlers: @agent.do("NAME") makes one of a function')
         if heartbeat is not None and heartbeat < 0.1:
             raise ValueError("a heartbeat is at least 0.1 s; None: no heartbeats")
-        self._connect, self._holder, self._heartbeat = connect, holder, heartbeat
+        self._connect, self._holder, self._heartbeat, self._grace = connect, holder, heartbeat, grace
+        self._loop = loop
+        self._own_loop: Optional[LoopThread] = None
         self._claim_wait, self._now = min(claim_wait, 60.0), now
         self._hosted = [Hosted(a, connect()) for a in agents]
         self._changed = threading.Condition()  # guards all below, and tells of every change
@@ -63,6 +72,10 @@ class Host:
         self._look = threading.Event()  # a lock may end sooner than the watcher thinks
 
     def start(self) -> None:
+        """Begins to claim runs."""
+        if self._loop is None and any(hosted.agent.has_async for hosted in self._hosted):
+            self._own_loop = LoopThread()
+            self._loop = self._own_loop.loop
         self._claimers = len(self._hosted)
         for hosted in self._hosted:
             self._thread(f"claims of {hosted.agent.name}", self._claim_loop, hosted)
@@ -71,6 +84,13 @@ class Host:
         self._thread("locks", self._watch_loop)
         if self._heartbeat is not None:
             self._thread("heartbeats", self._beat_loop, self._heartbeat)
+
+    def __enter__(self) -> Host:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drain(self._grace)
 
     @contextmanager
     def _locked(self) -> Generator[None, None, None]:
@@ -170,7 +190,8 @@ class Host:
         took = ended.mono - sent.mono
         for raw in raws:
             try:
-                run = run_of(hosted.agent.name, raw)
+                kind = AsyncRun if hosted.agent.is_async(raw["action"], raw["direction"]) else Run
+                run = run_of(hosted.agent.name, raw, kind)
                 waited = min(clock.millis(raw.get("waitedMs", 0)), took)
                 term = term_of(run, sent.add(waited), raw)
             except (KeyError, TypeError, ValueError, AttributeError) as e:
@@ -226,12 +247,16 @@ class Host:
             hosted.busy += 1
             live.running = True
             run._until, run._send = lambda: live.ultimatum, lambda data: self._keep_progress(live, data)
-        self._thread(f"{run.agent} {run.step} {run.number}", self._execute, live)
+        if isinstance(run, AsyncRun):
+            self._start_task(live)
+        else:
+            self._thread(f"{run.agent} {run.step} {run.number}", self._execute, live)
         return True
 
     # Runs.
 
     def _execute(self, live: Live) -> None:
+        """Carries out the run of a plain handler, on a thread of its own."""
         output: Any = None
         error: Optional[BaseException] = None
         if not self._begin(live):
@@ -240,8 +265,48 @@ class Host:
             output = live.hosted.agent.execute(live.run)
         except BaseException as e:  # SystemExit too: other runs must not be affected
             error = e
-            if not isinstance(e, (Failed, Cancelled)):
-                log.exception("handler failed: %s", _about(live.run))
+        self._handler_ended(live, output, error)
+
+    def _start_task(self, live: Live) -> None:
+        """Carries out the run of an async handler, as a task of the event loop."""
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(self._create_task, self._loop, live)
+        except RuntimeError:  # the application has closed its loop without a drain
+            with self._locked():
+                live.running = False
+                if live.lost:
+                    self._forget(live)
+                else:
+                    self._vacate(live.hosted)
+                    self._give_back(live)
+
+    def _create_task(self, loop: asyncio.AbstractEventLoop, live: Live) -> None:
+        if not self._begin(live):
+            return
+        task = loop.create_task(_outcome(live))
+        live.task = task  # the loop itself keeps only weak references to tasks
+        task.add_done_callback(lambda t: self._task_ended(live, t))
+
+        def interrupt() -> None:
+            try:
+                loop.call_soon_threadsafe(task.cancel)
+            except RuntimeError:  # the loop is closed: nothing runs there any more
+                pass
+
+        with self._locked():
+            live.run._interrupt = interrupt
+            if live.run.cancelled.is_set():  # between _begin and here
+                interrupt()
+
+    def _task_ended(self, live: Live, task: asyncio.Task[Outcome]) -> None:
+        live.task = None
+        output, error = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
+        self._handler_ended(live, output, error)
+
+    def _handler_ended(self, live: Live, output: Any, error: Optional[BaseException]) -> None:
+        if error is not None and not isinstance(error, Failed) and not interrupted(live.run, error):
+            log.error("handler failed: %s", _about(live.run), exc_info=error)
         try:
             report = to_json(report_of(live.run, output, error))
         except BaseException as e:  # an exception whose text raises, say
@@ -478,6 +543,9 @@ class Host:
         """Ends the host in an orderly way: claims no more; gives back what has not started; lets handlers finish until
         the grace is over, less a quarter of it but at most 3 s; then cancels them, and reports what they leave as
         returned, effect unknown, which counts no failure. Heartbeats are last to stop. Raises NotDrained."""
+        if self._loop is not None and _running_loop() is self._loop:
+            raise RuntimeError("drain() would block the event loop that async handlers need to end: use "
+                               "`async with client.host(...)` of an AsyncClient, or call drain() on another thread")
         end = time.monotonic() + grace
         tail = min(grace / 4, 3.0)
         with self._locked():
@@ -497,6 +565,8 @@ class Host:
             self._ended.set()
             self._changed.notify_all()
         self._look.set()
+        if self._own_loop is not None:
+            self._own_loop.close()
         if running or unreported:
             raise NotDrained(f"{running} handlers did not return, {unreported} reports were not answered")
 
@@ -511,6 +581,20 @@ class Host:
 
     def _unreported(self) -> int:
         return sum(live.report is not None for live in self._live.values())
+
+
+async def _outcome(live: Live) -> Outcome:
+    """The outcome of an async handler. If the run was over before the event loop came to it, the handler is not called."""
+    if live.run.cancelled.is_set():
+        return None, NoEffect("the run was over before it began")
+    return await outcome(live.hosted.agent, live.run)
+
+
+def _running_loop() -> Optional[asyncio.AbstractEventLoop]:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
 
 
 def _list(answer: Any, name: str, count: Optional[int] = None) -> List[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, Dict, Optional, Tuple
@@ -42,6 +43,7 @@ class Live:
     report: Optional[bytes] = None
     mended: bool = False  # its report was refused as invalid once, and replaced
     progress: Optional[bytes] = None
+    task: Optional[asyncio.Task[Any]] = None  # of an async handler
 
     @property
     def handle(self) -> Handle:

@@ -232,3 +232,92 @@ class Entry(_Entry, total=False):
     detail: str
     run: int
     step: str
+
+
+class _PageJob(TypedDict):
+    items: List[Job]
+
+
+class PageJob(_PageJob, total=False):
+    nextCursor: str
+
+
+class _PageEntry(TypedDict):
+    items: List[Entry]
+
+
+class PageEntry(_PageEntry, total=False):
+    nextCursor: str
+
+
+class _PageAlert(TypedDict):
+    items: List[Alert]
+
+
+class PageAlert(_PageAlert, total=False):
+    nextCursor: str
+
+
+class _KeyLimit(TypedDict):
+    max: int
+
+
+class KeyLimit(_KeyLimit):
+    pass
+
+
+class _Limit(TypedDict):
+    holders: List[Holder]
+    name: str
+    used: int
+
+
+class Limit(_Limit, total=False):
+    max: int
+    perKey: KeyLimit
+
+
+class _AgentInfo(TypedDict):
+    ageing: str
+    holders: int
+    name: str
+
+
+class AgentInfo(_AgentInfo, total=False):
+    seenAt: str
+
+
+class _Role(TypedDict):
+    epoch: int
+    role: str
+    until: str
+
+
+class Role(_Role):
+    pass
+
+
+class _Node(TypedDict):
+    agents: List[str]
+    host: str
+    id: str
+    leads: List[Role]
+    pid: int
+    seenAt: str
+    since: str
+    slots: Dict[str, int]
+    standsBy: List[Role]
+    state: Literal["alive", "dead"]
+    version: str
+
+
+class Node(_Node, total=False):
+    listen: str
+
+
+class _Health(TypedDict):
+    status: str
+
+
+class Health(_Health, total=False):
+    version: str

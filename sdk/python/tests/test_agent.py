@@ -1,12 +1,15 @@
 """Agents, runs, and the reports that a handler's answer makes."""
 
+import asyncio
 import dataclasses
 import functools
 import json
 import unittest
+from typing import Dict, List, Optional
 
-from perdure import Agent, Cancelled, Failed, NoEffect, Rejected, RetryAfter, Run
+from perdure import Agent, AsyncRun, Cancelled, Failed, NoEffect, Rejected, RetryAfter, Run
 from perdure.agent import report_of, run_of
+from perdure.connection import to_json
 
 RUN = Run(job="job_1", step="s", number=3, key="k")
 
@@ -14,6 +17,20 @@ RUN = Run(job="job_1", step="s", number=3, key="k")
 @dataclasses.dataclass
 class Receipt:
     id: str
+
+
+@dataclasses.dataclass
+class Line:
+    sku: str
+    count: int = 1
+
+
+@dataclasses.dataclass
+class Order:
+    customer: str
+    lines: List[Line]
+    rate: float = 0
+    note: Optional[str] = None
 
 
 class TestAgent(unittest.TestCase):
@@ -66,7 +83,7 @@ class TestAgent(unittest.TestCase):
         agent = Agent("a")
 
         async def later(input, run):
-            return 1
+            yield 1
 
         with self.assertRaisesRegex(TypeError, r'the name of the action is missing: @agent.do\("do"\)'):
             @agent.do
@@ -84,10 +101,6 @@ class TestAgent(unittest.TestCase):
 
             def __call__(self, input, output, run):
                 return None
-
-        class Later:
-            async def __call__(self, input, run):
-                return 1
 
         def yields(input, run):
             yield 1
@@ -114,12 +127,139 @@ class TestAgent(unittest.TestCase):
         for f in (lambda: 1, lambda input, run: 1, lambda input, output, run, more: 1, Service().do):
             with self.assertRaisesRegex(TypeError, r"cannot be called with \(input, output, run\), as undo calls it: "):
                 agent.undo("wrong")(f)
-        for f in (Later(), functools.partial(Later().__call__)):
-            with self.assertRaisesRegex(TypeError, "cannot be async"):
-                agent.do("wrong")(f)
         with self.assertRaisesRegex(TypeError, "cannot yield"):
             agent.do("wrong")(yields)
         self.assertEqual(agent.actions, before)
+
+
+    def test_async_handlers(self):
+        class Later:
+            async def __call__(self, input, run):
+                return input
+
+        async def later(limit, input, run):
+            return input
+
+        agent = Agent("a")
+        for i, f in enumerate((Later(), functools.partial(Later()), functools.partial(later, 3), Later().__call__)):
+            agent.do(f"x{i}")(f)
+            self.assertTrue(agent.is_async(f"x{i}", "do") and agent.has_async)
+            self.assertEqual(asyncio.run(agent.execute(AsyncRun(action=f"x{i}", input=i))), i)
+        with self.assertRaisesRegex(TypeError, r"cannot be called with \(input, run\)"):
+            agent.do("wrong")(later)
+
+        @agent.undo("x0")
+        def undo(input, output, run):
+            return Later()(input, run)
+
+        self.assertFalse(agent.is_async("x0", "undo") or agent.is_async("nothing", "do"))
+        with self.assertRaisesRegex(TypeError, 'of "x0" is a plain function that returned a coroutine: make it `async def`'):
+            agent.execute(Run(action="x0", direction="undo"))
+
+    def test_inputs_are_read_into_the_types_of_the_handler(self):
+        agent, seen = Agent("a"), []
+
+        @agent.do("x")
+        def x(input: Order, run):
+            seen.append(input)
+            return Receipt(id=input.lines[0].sku)
+
+        @agent.undo("x")
+        async def undo(input: Order, output: Optional[Receipt], run):
+            seen.append((input.customer, output))
+
+        good = {"customer": "ada", "lines": [{"sku": "tea", "count": 2}], "rate": 1}
+        self.assertEqual(json.loads(to_json(agent.execute(Run(action="x", input=good)))), {"id": "tea"})
+        self.assertEqual(seen.pop(), Order("ada", [Line("tea", 2)], 1, None))
+        for change, words in (({"customer": 3}, "input.customer: not a text"), ({"lines": {}}, "input.lines: not a list"),
+                              ({"lines": [{"sku": "tea", "count": True}]}, r"input.lines\[0\].count: not an integer"),
+                              ({"lines": [{"count": 1}]}, r"input.lines\[0\].sku: missing"), ({"rate": "1"}, "input.rate: not a number"),
+                              ({"note": 1}, "input.note: not a text"), ({"custmer": "x"}, "input.custmer: unknown field; Order has customer, lines")):
+            with self.assertRaisesRegex(Rejected, words) as caught:
+                agent.execute(Run(action="x", input={**good, **change}))
+            self.assertEqual((caught.exception.code, caught.exception.no_effect), ("input", True))
+        with self.assertRaisesRegex(Rejected, "input: not an object"):
+            agent.execute(Run(action="x", input=None))
+        self.assertEqual(seen, [])
+        for output, want in (({"id": "tea", "of": "a newer version"}, Receipt("tea")), (None, None)):
+            asyncio.run(agent.execute(AsyncRun(action="x", direction="undo", input={**good, "new": 1}, output=output)))
+            self.assertEqual(seen.pop(), ("ada", want))
+        with self.assertRaises(Rejected) as caught:
+            agent.execute(AsyncRun(action="x", direction="undo", input=good, output={"id": 3}))
+        self.assertEqual(caught.exception.code, "output")
+
+    def test_inputs_are_read_into_models_of_pydantic(self):
+        class Model:  # as version 2 has them
+            def __init__(self, **values):
+                self.values = values
+
+            @classmethod
+            def model_validate(cls, value):
+                if "sku" not in value:
+                    raise ValueError("sku: field required")
+                return cls(**value)
+
+            def model_dump(self, mode):
+                return {"mode": mode, **self.values}
+
+        class Older:  # as version 1 has them
+            def __init__(self, **values):
+                self.values = values
+
+            @classmethod
+            def parse_obj(cls, value):
+                return cls(**value)
+
+            def json(self):
+                return json.dumps(self.values)
+
+        agent = Agent("a")
+
+        def same(input, run):
+            return input
+
+        for model, want in ((Model, {"mode": "json", "sku": "tea"}), (Older, {"sku": "tea"})):
+            same.__annotations__ = {"input": model}
+            agent.do(model.__name__)(functools.partial(same))
+            self.assertEqual(json.loads(to_json(agent.execute(Run(action=model.__name__, input={"sku": "tea"})))), want)
+        with self.assertRaisesRegex(Rejected, "input: sku: field required"):
+            agent.execute(Run(action="Model", input={}))
+
+    def test_annotations_that_are_not_read(self):
+        agent = Agent("a")
+
+        @agent.do("x")
+        def x(input: "Nowhere", run: "Run"):  # noqa: F821: it is imported for type checkers alone, say
+            return input
+
+        @agent.do("y")
+        def y(input: Dict[str, int], run):
+            return input
+
+        for action in "xy":
+            self.assertEqual(agent.execute(Run(action=action, input={"a": "b"})), {"a": "b"})
+
+    def test_async_run(self):
+        async def handler(run):
+            await run.sleep(0)
+            run.check()
+            run.cancel("stopped")
+            self.assertRaises(Cancelled, run.check)
+            with self.assertRaises(asyncio.CancelledError):
+                await run.sleep(60)
+
+        asyncio.run(handler(AsyncRun()))
+
+    def test_a_cancellation_of_another_origin_is_a_failure(self):
+        run = AsyncRun(job="j", step="s")
+        report = report_of(run, None, asyncio.CancelledError())
+        self.assertEqual((report["outcome"], report["error"]["code"]), ("failed", "CancelledError"))
+        run.cancel("stopped")
+        report = report_of(run, None, asyncio.CancelledError())
+        self.assertEqual((report["outcome"], report["error"]), ("failed", {"message": "stopped", "code": "stopped"}))
+        draining = AsyncRun(job="j", step="s")
+        draining.cancel("draining")
+        self.assertEqual(report_of(draining, None, asyncio.CancelledError())["outcome"], "returned")
 
 
 class TestRun(unittest.TestCase):

@@ -5,7 +5,7 @@ import threading
 import unittest
 from unittest import mock
 
-from perdure import BacklogFull, Client, Conflict, Error, Unavailable
+from perdure import BacklogFull, Client, Conflict, Error, NotFound, Unavailable
 from perdure.connection import Connection, to_json
 
 
@@ -225,6 +225,50 @@ class TestClient(unittest.TestCase):
         e, took, _ = self.waited((0, stranger))
         self.assertIs(e, stranger)
         self.assertEqual(took, 0)
+
+    # Streams of events.
+
+    def events(self, *parts, end=True):
+        """An answer of events, in chunks; without its end, it breaks off."""
+        body = b"".join(b"%x\r\n%s\r\n" % (len(p), p) for p in parts) + (b"0\r\n\r\n" if end else b"")
+        return b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + body
+
+    def job_event(self, phase, **more):
+        return b"event: job\ndata: " + to_json({"phase": phase, **more}) + b"\n\n"
+
+    REST = b"event: rest\ndata: {}\n\n"
+
+    def followed(self, *answers):
+        server = Server(self, *answers)
+        with mock.patch("perdure.client.SILENCE", 0.5), mock.patch("perdure.client.Client._sleep", lambda self, s: None):
+            return [job["phase"] for job in Client(server.url).follow("k")], [r[0][1] for r in server.requests]
+
+    def test_a_job_is_followed(self):
+        event = self.job_event("settled")
+        pieces = [b": a comment\n\n", self.job_event("running")[:9], self.job_event("running")[9:],
+                  event[:-1].replace(b"\n", b"\r\n") + b"\r\n", b"event: unknown\ndata: 1\n\n", self.REST]
+        self.assertEqual(self.followed(self.events(*pieces)), (["running", "settled"], ["/v1/jobs/k/events"]))
+
+    def test_data_of_several_lines_is_one_value(self):
+        self.assertEqual(self.followed(self.events(b'event: job\ndata: {"phase":\ndata: "settled"}\n\n' + self.REST))[0], ["settled"])
+
+    def test_a_stream_that_breaks_is_opened_again(self):
+        running, settled = self.job_event("running"), self.job_event("settled")
+        for broken in (self.events(running), self.events(running, settled[:20], end=False), self.events(running, settled[:20])):
+            # The server closes, answers that it is away, and is silent, before it is there again.
+            phases, asked = self.followed(broken + b"", None, problem("unavailable", "503 Away"), "silence", self.events(settled, self.REST))
+            self.assertEqual((phases, len(asked)), (["running", "settled"], 5))
+
+    def test_a_stream_that_breaks_after_the_job_is_at_rest_has_said_all(self):
+        self.assertEqual(self.followed(self.events(self.job_event("parked"), end=False), None), (["parked"], ["/v1/jobs/k/events"]))
+
+    def test_streams_that_are_refused(self):
+        refusal = b"event: problem\ndata: " + to_json({"code": "conflict", "detail": "d"}) + b"\n\n"
+        for reply, kind in ((problem("notFound", "404 None"), NotFound), (self.events(refusal), Conflict),
+                            (answer(b"<html>", "404 None", "text/html"), Unavailable)):
+            self.assertRaises(kind, self.followed, reply)
+        with mock.patch("perdure.client.OUTAGE", 0.0), self.assertRaisesRegex(Unavailable, "instead of events"):
+            self.followed(answer(), answer(), answer())
 
     def test_many_go_in_several_calls(self):
         results = [to_json({"results": [{"id": "j"}] * n}) for n in (1000, 500)]

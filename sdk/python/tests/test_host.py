@@ -1,5 +1,6 @@
 """What the cases of sdk/conformance_test.go cannot see: clocks that are set, and an exchange without a network."""
 
+import asyncio
 import logging
 import threading
 import time
@@ -58,12 +59,14 @@ class Exchange:
         pass
 
 
-class TestHost(unittest.TestCase):
+class Hosts(unittest.TestCase):
     def start(self, exchange, agent, **more):
         host = Host(lambda: exchange, [agent], holder="h", **more)
         host.start()
         return host
 
+
+class TestHost(Hosts):
     def test_wall_clock_jumps(self):  # F039: the machine slept, and the monotonic clock stood still
         agent, began, ended, jump = Agent("a"), threading.Event(), threading.Event(), [0.0]
 
@@ -108,17 +111,18 @@ class TestHost(unittest.TestCase):
         self.assertEqual([r["output"] for r in exchange.reports], ["fine"])
 
     def test_more_than_there_are_slots_is_given_back(self):
-        agent, go = Agent("a", slots=1), threading.Event()
+        agent, begun, go = Agent("a", slots=1), threading.Event(), threading.Event()
 
         @agent.do("x")
         def x(input, run):
-            go.wait(10)
+            begun.set()
+            go.wait(60)
 
         exchange = Exchange([a_run(1), a_run(2)])
         host = self.start(exchange, agent)
-        self.assertTrue(exchange.reported.wait(60))
+        self.assertTrue(exchange.reported.wait(60) and begun.wait(60))  # a drain gives back what has not begun
         go.set()
-        host.drain(5)
+        host.drain(60)
         self.assertEqual(sorted((r["run"], r["outcome"]) for r in exchange.reports), [(1, "done"), (2, "returned")])
 
     def test_a_log_that_blocks(self):  # F127
@@ -151,6 +155,115 @@ class TestHost(unittest.TestCase):
         a.undo("x")(lambda input, output, run: None)
         for agents, more in (([], {}), ([a, a], {}), ([a], {"heartbeat": 0.01})):
             self.assertRaises(ValueError, Host, Exchange, agents, holder="h", **more)
+
+
+class TestAsyncHandlers(Hosts):
+    """What holds for plain handlers holds for async ones too, and for both together."""
+
+    def reported(self, exchange, count):
+        deadline = time.monotonic() + 60
+        while len(exchange.reports) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return sorted((r["run"], r["outcome"]) for r in exchange.reports)
+
+    def test_slots_bound_both_kinds(self):
+        agent, begun, go = Agent("a", slots=2), threading.Semaphore(0), threading.Event()
+
+        @agent.do("x")
+        def x(input, run):
+            begun.release()
+            go.wait(60)
+
+        @agent.do("y")
+        async def y(input, run):
+            begun.release()
+            while not go.is_set():
+                await asyncio.sleep(0.01)
+
+        exchange = Exchange([a_run(1, "x"), a_run(2, "y"), a_run(3, "y"), a_run(4, "x")])
+        host = self.start(exchange, agent)
+        self.assertEqual(self.reported(exchange, 2), [(3, "returned"), (4, "returned")])
+        self.assertTrue(begun.acquire(timeout=60) and begun.acquire(timeout=60))  # a drain gives back what has not begun
+        go.set()
+        host.drain(60)
+        self.assertEqual(self.reported(exchange, 4), [(1, "done"), (2, "done"), (3, "returned"), (4, "returned")])
+
+    def test_an_event_loop_that_is_blocked_delays_nothing_else(self):
+        agent, over = Agent("a"), threading.Event()
+        agent.do("x")(lambda input, run: "fine")
+
+        @agent.do("y")
+        async def y(input, run):
+            over.wait(60)  # blocks the loop
+
+        exchange = Exchange([a_run(1, "y"), a_run(2, "y"), a_run(3, "x")])
+        with Host(lambda: exchange, [agent], holder="h", heartbeat=0.3, grace=60):
+            self.assertEqual(self.reported(exchange, 1), [(3, "done")])
+            before = exchange.calls.count("/v1/heartbeats")
+            while exchange.calls.count("/v1/heartbeats") < before + 2:
+                time.sleep(0.01)
+            over.set()
+            self.assertEqual(len(self.reported(exchange, 3)), 3)
+
+    def test_the_time_of_a_run_passes_before_its_task_has_begun(self):
+        agent, over, began = Agent("a"), threading.Event(), []
+
+        @agent.do("x")
+        async def x(input, run):
+            over.wait(60)
+
+        @agent.do("y")
+        async def y(input, run):
+            began.append(run.number)
+
+        exchange = Exchange([a_run(1, "x"), a_run(2, "y", remaining=2000)])
+        host = self.start(exchange, agent, heartbeat=None)
+        time.sleep(2.2)
+        over.set()
+        host.drain(60)
+        self.assertEqual((began, self.reported(exchange, 1)), ([], [(1, "done")]))
+
+    def test_a_loop_that_was_closed(self):
+        agent, loop = Agent("a"), asyncio.new_event_loop()
+        loop.close()
+
+        @agent.do("x")
+        async def x(input, run):
+            pass
+
+        exchange = Exchange([a_run()])
+        host = self.start(exchange, agent, loop=loop)
+        self.assertEqual(self.reported(exchange, 1), [(1, "returned")])
+        host.drain(60)
+
+    def test_a_drain_on_the_loop_of_the_handlers_is_refused(self):
+        agent, host = Agent("a"), []
+
+        @agent.do("x")
+        async def x(input, run):
+            host[0].drain(60)
+
+        exchange = Exchange([a_run()])
+        host.append(Host(lambda: exchange, [agent], holder="h"))
+        host[0].start()
+        self.assertEqual(self.reported(exchange, 1), [(1, "failed")])
+        self.assertRegex(exchange.reports[0]["error"]["message"], "would block the event loop")
+        host[0].drain(60)
+
+    def test_tasks_that_do_not_end(self):
+        agent, began = Agent("a"), threading.Event()
+
+        @agent.do("x")
+        async def x(input, run):
+            began.set()
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(60)  # until the loop is closed
+
+        host = self.start(Exchange([a_run()]), agent)
+        self.assertTrue(began.wait(60))
+        self.assertRaisesRegex(NotDrained, "1 handlers did not return", host.drain, 0.5)
 
 
 class TestClock(unittest.TestCase):

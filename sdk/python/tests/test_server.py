@@ -1,11 +1,14 @@
 """The client and the agents against a real server: PERDURE_SERVER is its URL."""
 
+import asyncio
+import datetime
 import os
 import threading
+import time
 import unittest
 import uuid
 
-from perdure import Agent, Client, Conflict, Invalid, NotFound, Rejected, at_rest
+from perdure import Agent, AsyncClient, Client, Conflict, Invalid, NotFound, Rejected, at_rest
 
 
 @unittest.skipUnless(os.environ.get("PERDURE_SERVER"), "PERDURE_SERVER is not set")
@@ -27,6 +30,12 @@ class TestServer(unittest.TestCase):
         @agent.undo("charge")
         def refund(input, output, run):
             del self.effects[run.do_key]
+
+        @agent.do("broken")
+        def broken(input, run):
+            if input != "mended":
+                raise Rejected("it is broken", code="broken", no_effect=True)
+            return input
 
         host = self.client.host(agent)
         host.start()
@@ -98,6 +107,171 @@ class TestServer(unittest.TestCase):
         limit = f"job:{self.name}"
         self.assertEqual(self.client.call("PUT", f"/v1/limits/{limit}", {"max": 3})["max"], 3)
         self.assertIsNone(self.client.call("DELETE", f"/v1/limits/{limit}"))
+
+    def parked(self, suffix=""):
+        """A job with a parked step, and one after it."""
+        job = self.client.submit({"type": self.name, "key": self.name + suffix, "steps": {
+            "broken": {"agent": self.name, "with": "broken"},
+            "charge": {"agent": self.name, "with": {"amount": 1}, "undo": {}, "after": ["broken"]}}}).job
+        job = self.client.wait(job["id"], timeout=60)
+        self.assertEqual((job["phase"], job["steps"]["broken"]["phase"]), ("parked", "parked"))
+        return job["id"]
+
+    def done(self, ref):
+        job = self.client.wait(ref, timeout=60)
+        self.assertEqual((job["phase"], job["current"]), ("settled", "done"), job)
+        return job
+
+    def test_acts_on_steps(self):
+        ref = self.parked("-resumed")
+        self.client.resume_step(ref, "broken", "mended by hand", input="mended", new_key=True, author="Zoë")
+        self.assertEqual(self.done(ref)["steps"]["broken"]["output"], "mended")
+        self.assertIn(("Zoë", "broken"), [(e.get("author"), e.get("step")) for e in self.client.history(ref)])
+
+        ref = self.parked("-edited")
+        self.client.edit(ref, "broken", "", input="mended")
+        self.client.resume(ref)
+        self.done(ref)
+
+        ref = self.parked("-settled")
+        self.client.settle(ref, "broken", "done", "done by hand", output={"by": "hand"})
+        self.assertEqual(self.done(ref)["steps"]["broken"]["output"], {"by": "hand"})
+
+        ref = self.parked("-skipped")
+        self.client.skip(ref, "broken")
+        self.assertTrue(self.done(ref)["steps"]["broken"]["skipped"])
+
+        ref = self.parked("-given-up")
+        self.assertEqual(self.client.give_up(ref, "not worth it", author="bo")["givenUp"], {"by": "bo", "reason": "not worth it"})
+        self.assertRaises(Invalid, self.client.undo, ref, author="a\nb")
+        self.assertRaises(Invalid, self.client.skip, ref, "")
+        self.assertRaises(Conflict, self.client.settle, ref, "charge", "undone", output=1)
+
+    def test_alerts(self):
+        job = self.client.submit({"type": self.name, "onFailure": [{"alert": "ops"}, "park"], "steps": {
+            "broken": {"agent": self.name, "with": "broken"}}}).job
+        self.client.wait(job["id"], timeout=60)
+        alerts = list(self.client.alerts(job=job["id"]))
+        self.assertTrue(alerts and all(a["job"] == job["id"] for a in alerts), alerts)
+        parked = [a for a in alerts if a["kind"] == "parked"]
+        others = [a for a in alerts if a["kind"] != "parked"]
+        self.assertRaises(Conflict, self.client.close_alert, parked[0]["id"])
+        closed = self.client.close_alert(others[0]["id"], "seen", author="anna")
+        self.assertEqual(closed["closedBy"], "anna: seen")
+        self.assertNotIn(closed["id"], [a["id"] for a in self.client.alerts(job=job["id"])])
+        self.assertIn(closed["id"], [a["id"] for a in self.client.list_alerts(job=job["id"], closed=True, limit=500)["items"]])
+        self.assertRaises(NotFound, self.client.close_alert, 10**12)
+
+    def test_limits_agents_nodes(self):
+        limit = self.client.put_limit(f"job:{self.name}", 3)
+        self.assertEqual((limit["name"], limit["max"]), (f"job:{self.name}", 3))
+        own = self.client.put_limit(self.name, per_key=2)
+        self.assertEqual((own.get("max"), own["perKey"]["max"]), (None, 2))
+        self.assertEqual(self.client.get_limit(self.name)["name"], self.name)
+        self.assertTrue({self.name, f"job:{self.name}"} <= {x["name"] for x in self.client.list_limits()})
+        for name in (self.name, f"job:{self.name}"):
+            self.client.delete_limit(name, author="anna")
+            self.assertRaises(NotFound, self.client.get_limit, name)
+        self.assertRaises(Invalid, self.client.put_limit, self.name)
+        self.assertEqual(self.client.put_agent(self.name, "10m")["ageing"], "10m")
+        self.assertEqual(self.client.put_agent(self.name, datetime.timedelta(minutes=2))["ageing"], "2m")
+        self.assertEqual(self.client.get_agent(self.name)["name"], self.name)
+        self.assertIn(self.name, [a["name"] for a in self.client.list_agents()])
+        self.assertRaises(NotFound, self.client.get_agent, self.name + "-nobody")
+        self.assertIn("alive", [n["state"] for n in self.client.list_nodes()])
+        self.assertIn("properties", self.client.job_schema())
+        self.assertTrue(self.client.ready())
+
+    def test_pages(self):
+        self.client.submit_all([{"key": f"{self.name}-{i}"} for i in range(5)], self.definition())
+        seen, cursor = [], ""
+        while True:
+            page = self.client.list_jobs(type=self.name, limit=2, cursor=cursor)
+            self.assertLessEqual(len(page["items"]), 2)
+            seen += [j["key"] for j in page["items"]]
+            cursor = page.get("nextCursor", "")
+            if not cursor:
+                break
+        self.assertEqual(sorted(seen), [f"{self.name}-{i}" for i in range(5)])
+        ref = self.parked()
+        first = self.client.list_history(ref, limit=1)
+        self.assertEqual(len(first["items"]), 1)
+
+    def test_key_of_a_text(self):
+        text = f"type: {self.name}\nsteps: {{broken: {{agent: {self.name}, with: mended}}}}"
+        first = self.client.submit(text, key=self.name + "-text")
+        again = self.client.submit(text, key=self.name + "-text")
+        self.assertEqual((first.created, again.created, again.job["id"]), (True, False, first.job["id"]))
+        self.assertRaises(Invalid, self.client.submit, text, key=" no")
+
+    def test_follow(self):
+        ref = self.client.submit(self.definition()).job["id"]
+        seen = list(self.client.follow(ref))
+        self.assertTrue("charge" in seen[0]["steps"] and at_rest(seen[-1]), seen)
+        self.assertEqual(seen[-1]["current"], "done")
+        self.assertRaises(NotFound, next, self.client.follow(self.name + "-nothing"))
+
+    def test_async_client(self):
+        agent = Agent(self.name + "-async")
+        loops = []
+
+        @agent.do("sum")
+        async def add(input, run):
+            await asyncio.sleep(0.01)
+            loops.append(asyncio.get_running_loop())
+            return sum(input)
+
+        @agent.do("plain")
+        def plain(input, run):
+            return threading.current_thread() is not threading.main_thread()
+
+        async def main():
+            async with AsyncClient(author="test", calls=4) as client, client.host(agent, grace=10):
+                definition = {"type": self.name, "steps": {
+                    "sum": {"agent": agent.name, "with": [1, 2, 3]}, "plain": {"agent": agent.name, "after": ["sum"]}}}
+                keys = [f"{self.name}-async-{i}" for i in range(20)]
+                await asyncio.gather(*(client.submit(definition, key=key) for key in keys))
+                jobs = await asyncio.gather(*(client.wait(key, timeout=60) for key in keys))
+                self.assertEqual([(j["current"], j["steps"]["sum"]["output"], j["steps"]["plain"]["output"]) for j in jobs],
+                                 [("done", 6, True)] * 20)
+                self.assertEqual(len([j async for j in client.list(type=self.name)]), 20)
+                self.assertEqual([j["phase"] async for j in client.follow(keys[0])], ["settled"])
+                self.assertEqual(set(loops), {asyncio.get_running_loop()})
+                with self.assertRaises(NotFound):
+                    await client.get(self.name + "-nothing")
+                # What is cancelled ends at once, and its thread is free again.
+                lonely = (await client.submit({"type": self.name, "steps": {"s": {"agent": self.name + "-nobody"}}})).job["id"]
+                began = time.monotonic()
+                for endless in [lambda: client.wait(lonely), lambda: last(client.follow(lonely))] * 4:
+                    with self.assertRaises(asyncio.TimeoutError):
+                        await asyncio.wait_for(endless(), 0.2)
+                    self.assertTrue(await client.ready())
+                self.assertLess(time.monotonic() - began, 30)
+
+        async def last(jobs):
+            async for job in jobs:
+                pass
+            return job
+
+        asyncio.run(main())
+
+    def test_async_handlers_of_a_plain_client(self):
+        agent, began, ended = Agent(self.name + "-loop"), threading.Event(), []
+
+        @agent.do("wait")
+        async def wait(input, run):
+            began.set()
+            try:
+                await run.sleep(3600)
+            except asyncio.CancelledError:
+                ended.append(run.reason)
+                raise
+
+        ref = self.client.submit({"type": self.name, "steps": {"wait": {"agent": agent.name}}}).job["id"]
+        with self.client.host(agent, grace=2):
+            self.assertTrue(began.wait(60))
+        self.assertEqual(ended, ["draining"])
+        self.assertEqual(self.client.step(ref, "wait")["outcome"], "returned")
 
     def test_one_client_many_threads(self):
         keys = [f"{self.name}-t{i}" for i in range(16)]

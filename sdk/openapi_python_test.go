@@ -1,0 +1,79 @@
+package sdk
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"testing"
+)
+
+func init() {
+	held["python"] = heldPackage{
+		surface: func(t *testing.T) []byte {
+			cmd := exec.Command(python(t), "python/tests/surface.py")
+			cmd.Env = environment(t)
+			var stderr bytes.Buffer
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, stderr.String())
+			}
+			return out
+		},
+		types: func(all map[string]*schema) []string {
+			return reachable(all, append(slices.Clone(roots), pythonRoots...))
+		},
+		lacks: map[string]string{
+			"GET /healthz":           "a probe for supervisors of processes; ready() says more",
+			"GET /metrics":           "text for Prometheus",
+			"GET /openapi.json":      "the document itself; call() reads it",
+			"ReportsBody.claim":      "the agent host claims on connections of its own, and does not combine a claim with its reports",
+			"ReportsAnswer.runs":     "the answer to such a claim",
+			"Report.outcome=expired": "the supervisor records it; an agent cannot report it",
+			"Problem.type":           "the code, as a URI",
+			"Problem.status":         "the status of the answer",
+		},
+	}
+}
+
+// Every code of a refusal has a class of its own kind in the package, or is listed here with what it says to a program: not
+// more than Error does. docs/errors.md lists the codes, and is compared with the server's.
+func TestPythonKnowsTheCodesOfErrors(t *testing.T) {
+	plain := map[string]string{
+		"timeout": "the body was sent too slowly", "forbidden": "no program makes such a request", "misdirected": "a wrong URL, or a node's setting",
+		"methodNotAllowed": "a fault of the package", "internal": "a fault of the server",
+	}
+	cmd := exec.Command(python(t), "-c", "import json; from perdure.errors import _KINDS; print(json.dumps({code: kind.__name__ for code, kind in _KINDS.items()}))")
+	cmd.Env = environment(t)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{}
+	if err := json.Unmarshal(out, &kinds); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../docs/errors.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := map[string]bool{}
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| \\d{3}").FindAllSubmatch(text, -1) {
+		code := string(m[1])
+		codes[code] = true
+		if (kinds[code] == "") == (plain[code] == "") {
+			t.Errorf("%s: its class is %q, and it is listed as %q: want one of both", code, kinds[code], plain[code])
+		}
+	}
+	if len(codes) < 10 {
+		t.Fatalf("only %d codes are found", len(codes))
+	}
+	for code := range kinds {
+		if !codes[code] {
+			t.Errorf("there is a class for %s, which no server sends", code)
+		}
+	}
+}

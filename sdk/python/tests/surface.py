@@ -1,0 +1,208 @@
+"""Prints what the package uses of the API, as JSON, for sdk/openapi_test.go.
+
+It calls every method of Client with every argument, and carries an agent through every kind of run, without a server.
+What is sent is recorded, and which fields of the answers are read. A method or argument that it leaves out is an error.
+"""
+
+import inspect
+import json
+import sys
+import threading
+import time
+import urllib.parse
+
+from perdure import Agent, Client, Failed, Rejected, client as client_module
+from perdure.client import UNSET
+from perdure.connection import Interrupted
+from perdure.errors import refusal
+from perdure.host import NOT_OURS, Host
+
+calls, reads = [], {}
+
+
+class Read(dict):
+    """An answer that records which of its fields are read."""
+
+    def __init__(self, schema, **fields):
+        super().__init__(fields)
+        self.schema = schema
+
+    def __getitem__(self, field):
+        reads.setdefault(self.schema, set()).add(field)
+        return super().__getitem__(field)
+
+    def get(self, field, default=None):
+        reads.setdefault(self.schema, set()).add(field)
+        return super().get(field, default)
+
+
+def record(method, path, query="", headers=None, body=None, media=""):
+    calls.append({"method": method, "path": path, "query": urllib.parse.parse_qs(query), "headers": sorted(headers or {}),
+                  "media": media if body is not None else "",
+                  "body": json.loads(body) if body is not None and media == "application/json" else None})
+
+
+class Recorder:
+    """A connection without a server."""
+
+    def __init__(self, url, headers):
+        pass
+
+    def ask(self, method, path, *, query="", body=None, media="application/json", headers=None, timeout=0, safe=False, until=None):
+        record(method, path, query, headers, body, media)
+        last = path.rsplit("/", 1)[-1]
+        if last == "submit":
+            return 200, Read("BatchAnswer", results=[{} for _ in json.loads(body)["jobs"]])
+        lists = {"/v1/agents": "ListAgent", "/v1/limits": "ListLimit", "/v1/nodes": "ListNode"}
+        return 200, Read(lists[path], items=[]) if path in lists else {"items": [], "phase": "settled"}
+
+    def events(self, path, *, silence, until=None):
+        record("GET", path)
+        yield "rest", b"{}"
+
+    def interrupt(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def all_of_the_client():
+    client_module.Connection = Recorder
+    client = Client("http://server")
+    given = {}
+
+    def call(method, *args, **kwargs):
+        f = getattr(client, method)
+        given.setdefault(method, set()).update(inspect.signature(f).bind(*args, **kwargs).arguments)
+        result = f(*args, **kwargs)
+        if inspect.isgenerator(result):
+            list(result)
+
+    definition = {"type": "t", "steps": {"s": {"agent": "a"}}}
+    call("submit", definition, key="k")
+    call("submit", "type: t", key="k")
+    call("submit_all", [{"key": "k", "input": 1, "priority": 9, "labels": {"a": "b"}}], definition)
+    call("submit_all", [definition])
+    call("get", "j")
+    call("step", "j", "s")
+    call("definition", "j")
+    call("wait", "j", timeout=5)
+    call("follow", "j")
+    filters = {"phase": "parked", "type": "t", "current": "done", "desired": "done", "key": "k", "labels": {"a": "b"}}
+    call("list", **filters)
+    call("list_jobs", **filters, limit=10, cursor="c")
+    call("history", "j")
+    call("list_history", "j", limit=10, cursor="c")
+    for act in ("undo", "redo", "resume", "give_up"):
+        call(act, "j", "reason", author="anna")
+    for act in ("resume_step", "edit"):
+        call(act, "j", "s", "reason", input=None, new_key=True, author="anna")
+    for state in ("done", "undone"):
+        call("settle", "j", "s", state, "reason", output={} if state == "done" else UNSET, author="anna")
+    call("skip", "j", "s", "reason", author="anna")
+    call("alerts", job="j", closed=True)
+    call("list_alerts", job="j", closed=True, limit=10, cursor="c")
+    call("close_alert", 12, "reason", author="anna")
+    call("list_limits")
+    call("get_limit", "job:t")
+    call("put_limit", "own", 10, per_key=2, author="anna")
+    call("delete_limit", "own", author="anna")
+    call("list_agents")
+    call("get_agent", "a")
+    call("put_agent", "a", "10m", author="anna")
+    call("list_nodes")
+    call("job_schema")
+    call("ready")
+
+    without = {"call", "close", "host", "serve"}  # of no operation of their own
+    for name, f in inspect.getmembers(client, inspect.ismethod):
+        if not name.startswith("_") and name not in without:
+            missing = set(inspect.signature(f).parameters) - given.get(name, set())
+            if name not in given or missing:
+                sys.exit(f"surface.py: Client.{name} is not called with {sorted(missing) or 'anything'}")
+
+
+class Exchange:
+    """A server that lets out the given runs, each in a claim of its own, and accepts their reports."""
+
+    def __init__(self, runs):
+        self.runs, self.reported, self.mu = list(runs), threading.Semaphore(0), threading.Lock()
+
+    def ask(self, method, path, *, body, timeout, safe, until=None):
+        with self.mu:
+            record(method, path, "", None, body, "application/json")
+            call = json.loads(body)
+            if path == "/v1/reports":
+                for _ in call["reports"]:
+                    self.reported.release()
+                return 200, Read("ReportsAnswer", results=[
+                    Read("ReportResult", accepted=False, reason="invalid" if "output" in r else "stale", message="m") for r in call["reports"]])
+            if path == "/v1/heartbeats":
+                return 200, Read("BeatsAnswer", runs=[Read("BeatResult", **{**run, "remainingMs": 60_000, "lockedUntil": soon(), "stop": False,
+                                                                            "reason": "undo"}) for run in call["runs"]])
+            run = self.runs.pop(0) if self.runs else None
+        if run is None and until is not None and until.wait(60):
+            raise Interrupted
+        return 200, Read("ClaimAnswer", runs=[run] if run else [])
+
+    def interrupt(self):
+        pass
+
+    def close(self):
+        pass
+
+
+def soon():
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
+
+
+def all_of_an_agent():
+    agent, begun = Agent("a"), threading.Event()
+
+    @agent.do("x")
+    def do(input, run):
+        if input == "done":
+            return {"fine": True}
+        if input == "failed":
+            raise Failed("no", code="c", retry_after=1, no_effect=True)
+        if input == "rejected":
+            raise Rejected("no")
+        run.progress(1)
+        begun.set()
+        while run.reason != "draining":
+            time.sleep(0.01)
+        run.check()
+
+    @agent.undo("x")
+    def undo(input, output, run):
+        pass
+
+    def a_run(number, input, **more):
+        return Read("Run", **{**dict(job="job_" + "0" * 32, step="s", action="x", run=number, direction="do", input=input, key="k",
+                                     lockedUntil=soon(), completeBy=soon(), remainingMs=60_000, priority=0), **more})
+
+    runs = [a_run(1, "done"), a_run(2, "failed"), a_run(3, "rejected"), a_run(4, "undone", direction="undo", output=1, doKey="d")]
+    exchange = Exchange([*runs, a_run(5, "draining")])
+    host = Host(lambda: exchange, [agent], holder="h", heartbeat=0.3)
+    host.start()
+    for _ in range(len(runs) + 1):  # one is refused as invalid, and replaced
+        if not exchange.reported.acquire(timeout=60):
+            sys.exit("surface.py: a run was not reported")
+    begun.wait(60)
+    while not any(c["path"] == "/v1/heartbeats" and "progress" in json.dumps(c["body"]) for c in list(calls)):
+        time.sleep(0.01)
+    host.drain(1)
+
+
+def main():
+    all_of_the_client()
+    all_of_an_agent()
+    refusal(Read("Problem", code="invalid", title="t", detail="d", hint="h", errors=[]))
+    refusal(Read("Problem", code="", title="t", errors=[]))
+    enums = {"ReportResult.reason": NOT_OURS, "Run.direction": ["do", "undo"]}
+    json.dump({"calls": calls, "reads": {k: sorted(v) for k, v in reads.items()}, "enums": enums}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
