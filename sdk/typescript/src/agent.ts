@@ -3,6 +3,7 @@
 import { type Instant, add, left, now, sleep } from "./clock.ts";
 import { Cancelled, type CancelReason, Failed, Rejected } from "./errors.ts";
 import { bytes, stringify } from "./json.ts";
+import type { Direction, RawRun, Report } from "./types.ts";
 
 export const defaultSlots = 16;
 const maxSlots = 1000;
@@ -15,32 +16,13 @@ const maxCode = 128;
 const maxRetryAfterMs = 24 * 3_600_000;
 const aName = /^[A-Za-z0-9][A-Za-z0-9._-]*$/; // as definitions have it
 
-/** A run as a claim brings it. */
-export interface RawRun {
-  job: string;
-  step: string;
-  action: string;
-  run: number;
-  direction: "do" | "undo";
-  input: unknown;
-  output?: unknown;
-  doKey?: string;
-  key: string;
-  lockedUntil: string;
-  completeBy: string;
-  remainingMs: number;
-  waitedMs?: number;
-  priority: number;
-  traceparent?: string;
-}
-
 /** One numbered letting-out of a step, as its handler gets it. */
 export class Run {
   readonly agent: string;
   readonly job: string;
   readonly step: string;
   readonly action: string;
-  readonly direction: "do" | "undo";
+  readonly direction: Direction;
   /** The same in every run of a turn: pass it on, for the other side to recognise a repetition. */
   readonly key: string;
   /** In an undo, the key that the do runs had; else empty. */
@@ -227,7 +209,7 @@ export function reportOf(run: Run, outcome: Outcome): string {
     try {
       const output = stringify(outcome.output);
       const size = bytes(output);
-      const head = stringify({ ...handle, outcome: "done" });
+      const head = stringify({ ...handle, outcome: "done" } satisfies Report);
       if (size <= maxOutput) return output === "null" ? head : `${head.slice(0, -1)},"output":${output}}`;
       error = new Failed(`output of ${size} bytes is over ${maxOutput}`, { code: "outputTooLarge" });
     } catch (e) {
@@ -240,7 +222,7 @@ export function reportOf(run: Run, outcome: Outcome): string {
   if (run.reason === "draining") {
     // Not the run's fault: it counts no failure. What it has changed is not known, unless the handler says so.
     return stringify({ ...handle, outcome: "returned", ...(failure?.noEffect ? {} : { effect: "unknown" }),
-      error: { message: "cut short by a drain of its host" } });
+      error: { message: "cut short by a drain of its host" } } satisfies Report);
   }
   const code = codeOf(error) || (run.reason === "stopped" ? "stopped" : "");
   return stringify({
@@ -253,7 +235,7 @@ export function reportOf(run: Run, outcome: Outcome): string {
         ? { retryAfter: `${Math.round(Math.min(failure.retryAfterMs, maxRetryAfterMs))}ms` } : {}),
     },
     ...(failure?.noEffect ? { effect: "none" } : {}),
-  });
+  } satisfies Report);
 }
 
 /** What an error says, whatever was thrown. */
