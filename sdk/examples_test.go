@@ -121,7 +121,7 @@ func TestUnits(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-			cmd.Env = append(environment(t), "PERDURE_SERVER="+serve(t))
+			cmd.Env = append(environment(t), "PERDURE_SERVER="+serve(t), "PERDURE_BINARY="+built(t, "perdure"))
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)

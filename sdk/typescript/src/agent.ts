@@ -1,6 +1,6 @@
 // What a user writes: agents and their handlers; and what a handler gets: a Run.
 
-import { type Instant, add, left, now, sleep } from "./clock.ts";
+import { type Clock, type Instant, add, left, now, realClock } from "./clock.ts";
 import { Cancelled, type CancelReason, Failed, Rejected } from "./errors.ts";
 import { bytes, stringify } from "./json.ts";
 import type { Direction, RawRun, Report } from "./types.ts";
@@ -16,7 +16,7 @@ const maxCode = 128;
 const maxRetryAfterMs = 24 * 3_600_000;
 const aName = /^[A-Za-z0-9][A-Za-z0-9._-]*$/; // as definitions have it
 
-/** One numbered letting-out of a step, as its handler gets it. */
+/** One numbered attempt of a step, as its handler gets it. */
 export class Run {
   readonly agent: string;
   readonly job: string;
@@ -38,9 +38,10 @@ export class Run {
   readonly #ended = new AbortController();
   readonly #until: () => Instant;
   readonly #send: (progress: string) => void;
+  readonly #clock: Clock;
 
-  /** For an agent host. In a test of your own: `testRun({ input: … })`. */
-  constructor(agent: string, raw: RawRun, until: () => Instant, send: (progress: string) => void) {
+  /** For an agent host. In a test of your own: `testStep` of perdure/testing, or `testRun({ input: … })`. */
+  constructor(agent: string, raw: RawRun, until: () => Instant, send: (progress: string) => void, clock: Clock = realClock) {
     this.agent = agent;
     this.job = raw.job;
     this.step = raw.step;
@@ -56,6 +57,7 @@ export class Run {
     this.traceparent = raw.traceparent ?? "";
     this.#until = until;
     this.#send = send;
+    this.#clock = clock;
   }
 
   /** Aborts when the run is over: its time is up, it is another's, nobody wants it any more, or the process is ending.
@@ -72,7 +74,7 @@ export class Run {
 
   /** Milliseconds until the ultimatum, or 0 once the run is over. */
   remainingMs(): number {
-    return this.signal.aborted ? 0 : Math.floor(left(this.#until(), now()));
+    return this.signal.aborted ? 0 : Math.floor(left(this.#until(), this.#clock.now()));
   }
 
   /** Throws Cancelled once the run is over. Call it between the parts of long work. */
@@ -82,7 +84,7 @@ export class Run {
 
   /** Sleeps, and throws Cancelled as soon as the run is over. */
   async sleep(ms: number): Promise<void> {
-    await sleep(ms, this.signal);
+    await this.#clock.sleep(ms, this.signal);
     this.check();
   }
 
