@@ -13,7 +13,7 @@ import (
 
 // documents have programs in them. A block of code that begins with the name of a file in a comment belongs to that file;
 // several make one file, in their order.
-var documents = []string{"python/README.md", "typescript/README.md", "../docs/guides/python-and-typescript.md"}
+var documents = []string{"python/README.md", "typescript/README.md", "../docs/guides/python-and-typescript.md", "../docs/guides/typescript.md"}
 
 var block = regexp.MustCompile("(?ms)^```(python|ts)\n(?:#|//) (\\w+\\.(?:py|ts))\n(.*?)^```$")
 
@@ -58,7 +58,7 @@ func TestDocumentedPrograms(t *testing.T) {
 			if len(programs) == 0 {
 				continue
 			}
-			t.Run(filepath.Base(filepath.Dir(doc))+"/"+kind, func(t *testing.T) {
+			t.Run(snippet(doc, kind), func(t *testing.T) {
 				t.Parallel()
 				command := func(name string) []string {
 					if kind == "ts" {
