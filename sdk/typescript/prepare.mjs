@@ -5,8 +5,9 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import process from "node:process";
+import { fileURLToPath } from "node:url";
 
-const here = import.meta.dirname ?? decodeURIComponent(new URL(".", import.meta.url).pathname);
+const here = fileURLToPath(new URL(".", import.meta.url));
 const show = ["ignore", "inherit", "inherit"];
 
 let modules = join(here, "node_modules");

