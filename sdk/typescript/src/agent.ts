@@ -60,7 +60,7 @@ export class Run {
     this.#clock = clock;
   }
 
-  /** Aborts when the run is over: its time is up, it is another's, nobody wants it any more, or the process is ending.
+  /** Aborts when the run is over: its time is up, it no longer belongs to this process or is no longer wanted, or the process drains.
    * Its reason is a Cancelled. Give it to fetch. */
   get signal(): AbortSignal {
     return this.#ended.signal;
