@@ -13,7 +13,7 @@ import (
 
 // documents have programs in them. A block of code that begins with the name of a file in a comment belongs to that file;
 // several make one file, in their order.
-var documents = []string{"python/README.md", "typescript/README.md", "../docs/guides/python-and-typescript.md", "../docs/guides/python.md"}
+var documents = []string{"python/README.md", "typescript/README.md", "../docs/guides/python.md", "../docs/guides/typescript.md"}
 
 var block = regexp.MustCompile("(?ms)^```(python|ts)\n(?:#|//) (\\w+\\.(?:py|ts))\n(.*?)^```$")
 

@@ -65,7 +65,6 @@ func TestTypes(t *testing.T) {
 	names := reachable(doc.Components.Schemas, roots)
 	for file, text := range map[string]string{
 		"python/perdure/types.py": pythonTypes(doc.Components.Schemas, names),
-		"typescript/src/types.ts": typescriptTypes(doc.Components.Schemas, names),
 	} {
 		if *refresh {
 			if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -170,38 +169,4 @@ func pythonType(s *schema) string {
 		return map[string]string{"string": "str", "integer": "int", "boolean": "bool"}[s.Type]
 	}
 	return "Any"
-}
-
-func typescriptTypes(all map[string]*schema, names []string) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "// What a server answers.\n//\n// %s\n// Times are texts as RFC 3339 has them, in UTC.\n", generated)
-	for _, name := range names {
-		s := all[name]
-		fmt.Fprintf(&b, "\nexport interface %s {\n", name)
-		for _, field := range s.fields() {
-			optional := "?"
-			if slices.Contains(s.Required, field) {
-				optional = ""
-			}
-			fmt.Fprintf(&b, "  %s%s: %s;\n", field, optional, typescriptType(s.Properties[field]))
-		}
-		b.WriteString("}\n")
-	}
-	return b.String()
-}
-
-func typescriptType(s *schema) string {
-	switch {
-	case s.Ref != "":
-		return path.Base(s.Ref)
-	case len(s.Enum) > 0:
-		return strings.Join(quoted(s.Enum), " | ")
-	case s.Type == "array":
-		return typescriptType(s.Items) + "[]"
-	case s.Type == "object" && s.values() != nil:
-		return "Record<string, " + typescriptType(s.values()) + ">"
-	case s.Type != "":
-		return map[string]string{"string": "string", "integer": "number", "boolean": "boolean"}[s.Type]
-	}
-	return "unknown"
 }

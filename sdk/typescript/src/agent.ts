@@ -1,8 +1,9 @@
 // What a user writes: agents and their handlers; and what a handler gets: a Run.
 
-import { type Instant, add, left, now, sleep } from "./clock.ts";
+import { type Clock, type Instant, add, left, now, realClock } from "./clock.ts";
 import { Cancelled, type CancelReason, Failed, Rejected } from "./errors.ts";
 import { bytes, stringify } from "./json.ts";
+import type { Direction, RawRun, Report } from "./types.ts";
 
 export const defaultSlots = 16;
 const maxSlots = 1000;
@@ -15,32 +16,13 @@ const maxCode = 128;
 const maxRetryAfterMs = 24 * 3_600_000;
 const aName = /^[A-Za-z0-9][A-Za-z0-9._-]*$/; // as definitions have it
 
-/** A run as a claim brings it. */
-export interface RawRun {
-  job: string;
-  step: string;
-  action: string;
-  run: number;
-  direction: "do" | "undo";
-  input: unknown;
-  output?: unknown;
-  doKey?: string;
-  key: string;
-  lockedUntil: string;
-  completeBy: string;
-  remainingMs: number;
-  waitedMs?: number;
-  priority: number;
-  traceparent?: string;
-}
-
-/** One numbered letting-out of a step, as its handler gets it. */
+/** One numbered attempt of a step, as its handler gets it. */
 export class Run {
   readonly agent: string;
   readonly job: string;
   readonly step: string;
   readonly action: string;
-  readonly direction: "do" | "undo";
+  readonly direction: Direction;
   /** The same in every run of a turn: pass it on, for the other side to recognise a repetition. */
   readonly key: string;
   /** In an undo, the key that the do runs had; else empty. */
@@ -56,9 +38,10 @@ export class Run {
   readonly #ended = new AbortController();
   readonly #until: () => Instant;
   readonly #send: (progress: string) => void;
+  readonly #clock: Clock;
 
-  /** For an agent host. In a test of your own: `testRun({ input: … })`. */
-  constructor(agent: string, raw: RawRun, until: () => Instant, send: (progress: string) => void) {
+  /** For an agent host. In a test of your own: `testStep` of perdure/testing, or `testRun({ input: … })`. */
+  constructor(agent: string, raw: RawRun, until: () => Instant, send: (progress: string) => void, clock: Clock = realClock) {
     this.agent = agent;
     this.job = raw.job;
     this.step = raw.step;
@@ -74,9 +57,10 @@ export class Run {
     this.traceparent = raw.traceparent ?? "";
     this.#until = until;
     this.#send = send;
+    this.#clock = clock;
   }
 
-  /** Aborts when the run is over: its time is up, it is another's, nobody wants it any more, or the process is ending.
+  /** Aborts when the run is over: its time is up, it no longer belongs to this process or is no longer wanted, or the process drains.
    * Its reason is a Cancelled. Give it to fetch. */
   get signal(): AbortSignal {
     return this.#ended.signal;
@@ -90,7 +74,7 @@ export class Run {
 
   /** Milliseconds until the ultimatum, or 0 once the run is over. */
   remainingMs(): number {
-    return this.signal.aborted ? 0 : Math.floor(left(this.#until(), now()));
+    return this.signal.aborted ? 0 : Math.floor(left(this.#until(), this.#clock.now()));
   }
 
   /** Throws Cancelled once the run is over. Call it between the parts of long work. */
@@ -100,7 +84,7 @@ export class Run {
 
   /** Sleeps, and throws Cancelled as soon as the run is over. */
   async sleep(ms: number): Promise<void> {
-    await sleep(ms, this.signal);
+    await this.#clock.sleep(ms, this.signal);
     this.check();
   }
 
@@ -227,7 +211,7 @@ export function reportOf(run: Run, outcome: Outcome): string {
     try {
       const output = stringify(outcome.output);
       const size = bytes(output);
-      const head = stringify({ ...handle, outcome: "done" });
+      const head = stringify({ ...handle, outcome: "done" } satisfies Report);
       if (size <= maxOutput) return output === "null" ? head : `${head.slice(0, -1)},"output":${output}}`;
       error = new Failed(`output of ${size} bytes is over ${maxOutput}`, { code: "outputTooLarge" });
     } catch (e) {
@@ -240,7 +224,7 @@ export function reportOf(run: Run, outcome: Outcome): string {
   if (run.reason === "draining") {
     // Not the run's fault: it counts no failure. What it has changed is not known, unless the handler says so.
     return stringify({ ...handle, outcome: "returned", ...(failure?.noEffect ? {} : { effect: "unknown" }),
-      error: { message: "cut short by a drain of its host" } });
+      error: { message: "cut short by a drain of its host" } } satisfies Report);
   }
   const code = codeOf(error) || (run.reason === "stopped" ? "stopped" : "");
   return stringify({
@@ -253,7 +237,7 @@ export function reportOf(run: Run, outcome: Outcome): string {
         ? { retryAfter: `${Math.round(Math.min(failure.retryAfterMs, maxRetryAfterMs))}ms` } : {}),
     },
     ...(failure?.noEffect ? { effect: "none" } : {}),
-  });
+  } satisfies Report);
 }
 
 /** What an error says, whatever was thrown. */

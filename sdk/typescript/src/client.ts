@@ -9,8 +9,11 @@ import { Backoff, sleep } from "./clock.ts";
 import { PerdureError } from "./errors.ts";
 import { Host, type Log } from "./host.ts";
 import { bytes, stringify } from "./json.ts";
+import { Listing, type Page } from "./listing.ts";
 import { type Ask, Transport, answerMs, listIn } from "./transport.ts";
-import type { BatchResult, Entry, Job, StepDetail } from "./types.ts";
+import type { JobDefinition } from "./definition.ts";
+import type { AgentInfo, AgentSettings, Alert, BatchAnswer, BatchResult, EditOptions, Entry, Job, JobValues, Limit, LimitSettings, ListAgent, ListLimit, ListNode,
+  Node, PageAlert, PageEntry, PageJob, Phase, ReasonBody, SettleOptions, State, StepDetail } from "./types.ts";
 
 const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
@@ -19,23 +22,41 @@ const outageMs = 60_000; // how long a wait bears a server that does not answer
 const attempts = 3; // of what may be repeated, where the server is away for a moment
 
 /** A definition as an object is sent as JSON, as a text it is YAML. */
-export type Definition = { type: string; key?: string; steps: object; [field: string]: unknown } | string;
+export type Definition = JobDefinition | string;
 
-/** What a job of a common definition has of its own. */
-export interface JobValues {
-  key?: string;
-  input?: unknown;
-  priority?: number;
-  labels?: Record<string, string>;
+/** What `list` selects jobs by. A field that is left out, or undefined, does not select. */
+export interface ListFilter {
+  phase?: Exclude<Phase, "ready"> | undefined;
+  type?: string | undefined;
+  current?: State | undefined;
+  desired?: Exclude<State, "unsure"> | undefined;
+  key?: string | undefined;
+  /** All of them must hold. */
+  labels?: Record<string, string> | undefined;
 }
 
-export interface ListFilter {
-  phase?: "waiting" | "running" | "parked" | "settled";
-  type?: string;
-  current?: "undone" | "done" | "unsure";
-  desired?: "undone" | "done";
-  key?: string;
-  labels?: Record<string, string>;
+/** What `listAlerts` selects alerts by. */
+export interface AlertFilter {
+  /** Alerts of this job: an id, a key, or "@latest". */
+  job?: string | undefined;
+  /** Closed alerts too. */
+  closed?: boolean | undefined;
+}
+
+export interface CallOptions {
+  /** Ends the call: its reason is thrown. Whether a call that changes something was carried out is then not known. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface ActOptions extends CallOptions {
+  /** Who acts, for the history and the log, in place of the client's author. */
+  author?: string | undefined;
+}
+
+export interface SubmitOptions extends CallOptions {
+  /** The key of the job, if the definition has none. The key of a run (`run.key`) is accepted too, so that a handler
+   * that submits a job makes one job, however often it is repeated. */
+  key?: string | undefined;
 }
 
 export interface ClientOptions {
@@ -89,7 +110,7 @@ export class Client {
   constructor(url = "", options: ClientOptions = {}) {
     this.#patienceMs = options.patienceMs ?? outageMs;
     this.#transport = new Transport(url || process.env.PERDURE_SERVER || "http://127.0.0.1:7420",
-      { ...(options.author ? { "Perdure-Author": options.author } : {}), ...options.headers });
+      { ...(options.author ? { "Perdure-Author": headerText(options.author) } : {}), ...options.headers });
   }
 
   // Jobs.
@@ -97,20 +118,23 @@ export class Client {
   /** Stores a job, before it answers. created is false where the key was submitted before, with the same definition (be it
    * by an attempt of this call whose answer was lost).
    *
-   * Give the definition a `key`: the same key is the same job, so that it may be submitted again where an answer was lost.
-   * An object with a key is, by this call itself, some times. */
-  async submit(definition: Definition): Promise<{ job: Job; created: boolean }> {
-    const { status, value } = typeof definition === "string"
-      ? await this.#ask("POST", "/v1/jobs", { body: definition, contentType: "application/yaml" }, false)
-      : await this.#ask("POST", "/v1/jobs", { body: stringify(definition) }, Boolean(definition.key));
+   * Give the definition a `key`, or pass one: the same key is the same job, so that it may be submitted again where an answer
+   * was lost. A job with a key is, by this call itself, some times. */
+  async submit(definition: Definition, options: SubmitOptions = {}): Promise<{ job: Job; created: boolean }> {
+    const text = typeof definition === "string";
+    const safe = Boolean(options.key || (!text && definition.key));
+    const { status, value } = await this.#ask("POST", "/v1/jobs", {
+      body: text ? definition : stringify(definition), ...(text ? { contentType: "application/yaml" } : {}),
+      ...(options.key ? { headers: { "Idempotency-Key": headerText(options.key) } } : {}), signal: options.signal,
+    }, safe);
     return { job: value as Job, created: status === 201 };
   }
 
   /** Stores many jobs in few calls, each answered for itself: `{id, key, created}` or `{error}`. With a definition, jobs are
    * what each has of its own. If a call fails, it throws, and those before it are stored. With keys, all may be sent again. */
-  submitAll(definitions: Exclude<Definition, string>[]): Promise<BatchResult[]>;
-  submitAll(jobs: JobValues[], definition: Exclude<Definition, string>): Promise<BatchResult[]>;
-  async submitAll(jobs: JobValues[], definition?: object): Promise<BatchResult[]> {
+  submitAll(definitions: JobDefinition[]): Promise<BatchResult[]>;
+  submitAll(jobs: JobValues[], definition: JobDefinition): Promise<BatchResult[]>;
+  async submitAll(jobs: JobValues[], definition?: JobDefinition): Promise<BatchResult[]> {
     const base = definition === undefined ? "" : stringify(definition);
     const head = base ? `{"definition":${base},"jobs":[` : '{"jobs":[';
     const results: BatchResult[] = [];
@@ -125,52 +149,47 @@ export class Client {
       }
       const safe = jobs.slice(from, from + items.length).every((job) => job.key);
       const { value } = await this.#ask("POST", "/v1/batches/submit", { body: `${head}${items.join()}]}` }, safe);
-      results.push(...listIn(value, "results", items.length) as BatchResult[]);
+      results.push(...listIn(value as BatchAnswer, "results", items.length));
       from += items.length;
     }
     return results;
   }
 
   /** A job with its steps, and why each unsettled one is not running. ref: an id, a key, or "@latest". */
-  async get(ref: string): Promise<Job> {
-    return (await this.#ask("GET", pathOf(ref), {}, true)).value as Job;
+  async get(ref: string, options: CallOptions = {}): Promise<Job> {
+    return await this.#get<Job>(pathOf(ref), options);
   }
 
   /** Returns one step with its input and output in full. (In a job, values above 64 KiB are left out.) */
-  async step(ref: string, name: string): Promise<StepDetail> {
-    return (await this.#ask("GET", `${pathOf(ref)}/steps/${encodeURIComponent(name)}`, {}, true)).value as StepDetail;
+  async step(ref: string, name: string, options: CallOptions = {}): Promise<StepDetail> {
+    return await this.#get<StepDetail>(stepPath(ref, name), options);
   }
 
   /** Returns the job's definition. Submitted again, it is the same job. */
-  async definition(ref: string): Promise<Exclude<Definition, string>> {
-    return (await this.#ask("GET", `${pathOf(ref)}/definition`, {}, true)).value as Exclude<Definition, string>;
+  async definition(ref: string, options: CallOptions = {}): Promise<JobDefinition> {
+    return await this.#get<JobDefinition>(`${pathOf(ref)}/definition`, options);
   }
 
   /** Waits until the job is at rest: settled or parked. Look at `current`: "done", "undone", or "unsure". Rejects with a
    * DOMException named TimeoutError after timeoutMs, which says what it waits for; the job goes on. A server that is away is waited for, a minute. */
-  async wait(ref: string, options: { timeoutMs?: number; signal?: AbortSignal } = {}): Promise<Job> {
+  async wait(ref: string, options: CallOptions & { timeoutMs?: number | undefined } = {}): Promise<Job> {
     const end = performance.now() + (options.timeoutMs ?? Infinity);
-    const retry = new Backoff(100, 2_000);
+    const outage = new Outage();
     let job: Job | undefined;
-    for (let lost: number | undefined; ;) { // since when the server is away
+    for (;;) {
       const asked = performance.now();
       // Of one that is away just a look: what stands between may have cut the wait off, and would again.
-      const left = lost === undefined ? Math.ceil(Math.min(maxWaitMs, Math.max(0, end - asked))) : 0;
+      const left = outage.lasts ? 0 : Math.ceil(Math.min(maxWaitMs, Math.max(0, end - asked)));
       try {
         const { value } = await this.#transport.ask("GET", pathOf(ref), {
           ...(left > 0 ? { query: new URLSearchParams({ wait: `${left}ms` }) } : {}),
-          ...(options.signal ? { signal: options.signal } : {}), timeoutMs: left + answerMs,
+          signal: options.signal, timeoutMs: left + answerMs,
         });
         job = value as Job;
         if (atRest(job)) return job;
-        lost = undefined;
-        retry.reset();
+        outage.over();
       } catch (e) {
-        const now = performance.now();
-        lost ??= now;
-        if (!(e instanceof PerdureError && e.away) || now - lost > outageMs) throw e;
-        if (e.status > 0 && e.status < 500 && e.code !== "tooManyRequests") throw e; // not a Perdure server
-        await sleep(Math.min(retry.draw(e.retryAfterMs), Math.max(0, end - now)), options.signal);
+        await sleep(Math.min(outage.pause(e), Math.max(0, end - performance.now())), options.signal);
       }
       options.signal?.throwIfAborted();
       if (performance.now() >= end) {
@@ -180,60 +199,190 @@ export class Client {
     }
   }
 
-  /** Jobs, the newest first, without their steps. It asks for more as you go on. */
-  async *list(filter: ListFilter = {}): AsyncGenerator<Job, void, undefined> {
+  /** Follows a job until it is at rest. The first value is the whole job; each further one has only the steps that changed,
+   * without their inputs and outputs. After an outage the whole job comes again. A server that is away is waited for, a
+   * minute. Leave the loop, or abort the signal, to end it. */
+  async *follow(ref: string, options: CallOptions = {}): AsyncGenerator<Job, void, undefined> {
+    const outage = new Outage();
+    for (let rests = false; ;) {
+      try {
+        for await (const { event, data } of this.#transport.events(`${pathOf(ref)}/events`, options.signal)) {
+          if (event === "rest") return;
+          if (event !== "job") continue;
+          outage.over();
+          const job = data as Job;
+          rests = atRest(job);
+          yield job;
+        }
+      } catch (e) {
+        if (rests) return; // nothing but the end was missing
+        await sleep(outage.pause(e), options.signal);
+        options.signal?.throwIfAborted();
+      }
+    }
+  }
+
+  /** Jobs, the newest first, without their steps: `for await`, `all()`, or page by page. */
+  list(filter: ListFilter = {}, options: CallOptions = {}): Listing<Job> {
     const { labels, ...fields } = filter;
-    const query = new URLSearchParams({ ...fields, limit: "500" });
+    const query = queryOf(fields);
     for (const [name, value] of Object.entries(labels ?? {})) query.append("label", `${name}=${value}`);
-    for (;;) {
-      const page = (await this.#ask("GET", "/v1/jobs", { query }, true)).value as { items: Job[]; nextCursor?: string };
-      yield* page.items;
-      if (!page.nextCursor) return;
-      query.set("cursor", page.nextCursor);
-    }
+    return this.#listing<PageJob, Job>("/v1/jobs", query, options);
   }
 
-  /** Returns all of a job's history, oldest first: what went wrong, and who acted on the job. */
-  async history(ref: string): Promise<Entry[]> {
-    const entries: Entry[] = [];
-    const query = new URLSearchParams({ limit: "500" });
-    for (;;) {
-      const { value } = await this.#ask("GET", `${pathOf(ref)}/history`, { query }, true);
-      for (const entry of listIn(value, "items")) entries.push(entry as Entry);
-      const { nextCursor } = value as { nextCursor?: string };
-      if (!nextCursor) return entries;
-      query.set("cursor", nextCursor);
-    }
+  /** A job's history, oldest first: what went wrong, and who acted on the job. */
+  history(ref: string, options: CallOptions = {}): Listing<Entry> {
+    return this.#listing<PageEntry, Entry>(`${pathOf(ref)}/history`, new URLSearchParams(), options);
   }
 
-  /** Wants the job undone, from now on: each step that was let out is undone, the last first. What already holds changes
-   * nothing. wait() then says when it is. */
-  undo(ref: string, reason = ""): Promise<Job> {
-    return this.#act(ref, "undo", reason);
+  // Acts. Each is for the job's history; what already holds changes nothing.
+
+  /** Wants the job undone, from now on: each step that was dispatched is undone, the last first. Returns at once. */
+  undo(ref: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${pathOf(ref)}/undo`, { reason }, options);
   }
 
   /** Wants the job done, from now on: what is undone is done again. */
-  redo(ref: string, reason = ""): Promise<Job> {
-    return this.#act(ref, "redo", reason);
+  redo(ref: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${pathOf(ref)}/redo`, { reason }, options);
   }
 
-  /** Lets what is parked be tried again. */
-  resume(ref: string, reason = ""): Promise<Job> {
-    return this.#act(ref, "resume", reason);
+  /** Lets all parked steps of a job be tried again. */
+  resume(ref: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${pathOf(ref)}/resume`, { reason }, options);
   }
 
   /** Ends a job as it stands. Its history names who did so. */
-  giveUp(ref: string, reason = ""): Promise<Job> {
-    return this.#act(ref, "giveUp", reason);
+  giveUp(ref: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${pathOf(ref)}/giveUp`, { reason }, options);
   }
 
-  async #act(ref: string, verb: string, reason: string): Promise<Job> {
-    return await this.call("POST", `${pathOf(ref)}/${verb}`, reason ? { reason } : {}) as Job;
+  /** Lets one parked step be tried again, with another input or under a new key if the options say so. */
+  resumeStep(ref: string, step: string, edit: EditOptions = {}, options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/resume`, edit, options);
   }
 
-  /** Any other call of docs/rest.md: `client.call("PUT", "/v1/limits/job:order", { max: 10 })`. */
+  /** Gives a step another input, or a new key. It changes nothing else: `resumeStep` lets it be tried again. */
+  edit(ref: string, step: string, edit: EditOptions, options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/edit`, edit, options);
+  }
+
+  /** Says where a step is, if an operator has found out: `{ as: "done", output }` or `{ as: "undone" }`. */
+  settle(ref: string, step: string, settle: SettleOptions, options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/settle`, settle, options);
+  }
+
+  /** Lets the job go on without a step. */
+  skip(ref: string, step: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/skip`, { reason }, options);
+  }
+
+  async #act(path: string, body: ReasonBody | EditOptions | SettleOptions, options: ActOptions): Promise<Job> {
+    const { reason, ...rest } = body;
+    return await this.#change<Job>("POST", path, reason ? body : rest, options);
+  }
+
+  // Operations.
+
+  /** Open alerts, the newest first, or all with `{ closed: true }`. */
+  listAlerts(filter: AlertFilter = {}, options: CallOptions = {}): Listing<Alert> {
+    const query = queryOf({ job: filter.job, closed: filter.closed ? "true" : undefined });
+    return this.#listing<PageAlert, Alert>("/v1/alerts", query, options);
+  }
+
+  /** Closes an alert. Those of parked and of waiting steps are closed by what unparks the step: a conflict. */
+  async closeAlert(id: number, reason = "", options: ActOptions = {}): Promise<Alert> {
+    return await this.#change<Alert>("POST", `/v1/alerts/${encodeURIComponent(id)}/close`, reason ? { reason } satisfies ReasonBody : {}, options);
+  }
+
+  /** The limits that are set, with the permits in use. */
+  async listLimits(options: CallOptions = {}): Promise<Limit[]> {
+    return listIn((await this.#get<ListLimit>("/v1/limits", options)), "items");
+  }
+
+  /** One limit: `job:TYPE`, `agent:NAME`, or a name of your own. */
+  async getLimit(name: string, options: CallOptions = {}): Promise<Limit> {
+    return await this.#get<Limit>(limitPath(name), options);
+  }
+
+  /** Sets a limit: `{ max: 10 }`; 0 stops all. A name of your own takes `perKey` too, with or without max. */
+  async putLimit(name: string, settings: LimitSettings, options: ActOptions = {}): Promise<Limit> {
+    return await this.#change<Limit>("PUT", limitPath(name), settings, options);
+  }
+
+  /** Removes a limit. */
+  async deleteLimit(name: string, options: ActOptions = {}): Promise<void> {
+    await this.#change("DELETE", limitPath(name), undefined, options);
+  }
+
+  /** The agents that have settings, or have claimed runs in the last day. */
+  async listAgents(options: CallOptions = {}): Promise<AgentInfo[]> {
+    return listIn(await this.#get<ListAgent>("/v1/agents", options), "items");
+  }
+
+  /** One agent: its settings, and how many processes claim for it. */
+  async getAgent(name: string, options: CallOptions = {}): Promise<AgentInfo> {
+    return await this.#get<AgentInfo>(agentPath(name), options);
+  }
+
+  /** Sets what a level of priority means for an agent: `{ ageing: "10m" }`. */
+  async putAgent(name: string, settings: AgentSettings, options: ActOptions = {}): Promise<AgentInfo> {
+    return await this.#change<AgentInfo>("PUT", agentPath(name), settings, options);
+  }
+
+  /** The processes that share the store, with their agents and roles. */
+  async listNodes(options: CallOptions = {}): Promise<Node[]> {
+    return listIn(await this.#get<ListNode>("/v1/nodes", options), "items");
+  }
+
+  // The server.
+
+  /** The JSON Schema of definitions, for editors. */
+  async jobSchema(options: CallOptions = {}): Promise<Record<string, unknown>> {
+    return await this.#get<Record<string, unknown>>("/v1/schema/job.json", options);
+  }
+
+  /** Whether the process serves. Returns its version, or "" if it does not say one; else throws. It asks once. */
+  health(options: CallOptions = {}): Promise<string> {
+    return this.#probe("/healthz", options);
+  }
+
+  /** Whether the node takes work. Returns its version, or "" if it does not say one; else throws the reason. It asks once. */
+  ready(options: CallOptions = {}): Promise<string> {
+    return this.#probe("/readyz", options);
+  }
+
+  async #probe(path: string, options: CallOptions): Promise<string> {
+    const { value } = await this.#transport.ask("GET", path, { signal: options.signal });
+    return (value as { version?: string }).version ?? "";
+  }
+
+  /** Any other call of docs/rest.md, with its answer as JSON. */
   async call(method: string, path: string, body?: unknown): Promise<unknown> {
     return (await this.#ask(method, path, body === undefined ? {} : { body: stringify(body) }, method === "GET")).value;
+  }
+
+  async #get<T>(path: string, options: CallOptions, query?: URLSearchParams): Promise<T> {
+    return (await this.#ask("GET", path, { signal: options.signal, ...(query ? { query } : {}) }, true)).value as T;
+  }
+
+  /** A call that changes something. What was set by PUT may be set again; the others are the caller's to repeat. */
+  async #change<T>(method: "POST" | "PUT" | "DELETE", path: string, body: object | undefined, options: ActOptions): Promise<T> {
+    return (await this.#ask(method, path, {
+      ...(body === undefined ? {} : { body: stringify(body) }), signal: options.signal,
+      ...(options.author ? { headers: { "Perdure-Author": headerText(options.author) } } : {}),
+    }, method === "PUT")).value as T;
+  }
+
+  #listing<P extends Page<T>, T>(path: string, query: URLSearchParams, options: CallOptions): Listing<T> {
+    return new Listing<T>(async ({ limit, cursor }) => {
+      const asked = new URLSearchParams(query);
+      if (limit !== undefined) asked.set("limit", String(limit));
+      if (cursor) asked.set("cursor", cursor);
+      const page = await this.#get<P>(path, options, asked);
+      listIn(page, "items");
+      return page;
+    });
   }
 
   /** A call, repeated where that is safe and the server is away for a moment. */
@@ -248,7 +397,8 @@ export class Client {
         const busy = e.code === "backlogFull" || e.code === "tooManyRequests"; // nothing was done
         const wait = retry.draw(busy ? e.retryAfterMs : Math.min(e.retryAfterMs, 5_000));
         if (busy ? performance.now() - began + wait > this.#patienceMs : !safe || attempt >= attempts || !e.away) throw e;
-        await sleep(wait);
+        await sleep(wait, ask.signal);
+        ask.signal?.throwIfAborted();
       }
     }
   }
@@ -295,7 +445,51 @@ export function holder(name?: string): string {
   return `${(name || hostname() || "node").replace(/^@+/, "").slice(0, 150)}-${process.pid}-${randomUUID().slice(0, 13)}`;
 }
 
-function pathOf(ref: string): string {
-  if (!ref) throw new PerdureError("invalid", "a job is named by an id, a key, or @latest");
-  return `/v1/jobs/${ref === "." || ref === ".." ? ref.replaceAll(".", "%2E") : encodeURIComponent(ref).replace(/^%40/, "@")}`;
+const pathOf = (ref: string): string => `/v1/jobs/${segment(ref, "a job is named by an id, a key, or @latest")}`;
+
+const stepPath = (ref: string, step: string): string => `${pathOf(ref)}/steps/${segment(step, "a step has a name")}`;
+const limitPath = (name: string): string => `/v1/limits/${segment(name, "a limit is named job:TYPE, agent:NAME, or by a name of your own")}`;
+const agentPath = (name: string): string => `/v1/agents/${segment(name, "an agent has a name")}`;
+
+function segment(name: string, otherwise: string): string {
+  if (!name) throw new PerdureError("invalid", otherwise);
+  return name === "." || name === ".." ? name.replaceAll(".", "%2E") : encodeURIComponent(name).replace(/^%40/, "@");
+}
+
+function queryOf(fields: Record<string, string | undefined>): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(fields)) if (value !== undefined) query.set(name, value);
+  return query;
+}
+
+/** A header's value is bytes, each given as one character: text is sent as UTF-8. */
+function headerText(text: string): string {
+  if (text.trim() !== text || /[\0-\x1f\x7f]/.test(text)) {
+    throw new PerdureError("invalid", `${JSON.stringify(text)} cannot be sent in a header: it begins or ends with a space, or has a control character`);
+  }
+  return Buffer.from(text).toString("latin1");
+}
+
+/** How long a server has been away, from the first failure on. */
+class Outage {
+  readonly #retry = new Backoff(100, 2_000);
+  #since: number | undefined;
+
+  get lasts(): boolean {
+    return this.#since !== undefined;
+  }
+
+  over(): void {
+    this.#since = undefined;
+    this.#retry.reset();
+  }
+
+  /** How long to wait before the next attempt. Throws what is no outage, and what lasts too long. */
+  pause(e: unknown): number {
+    const now = performance.now();
+    this.#since ??= now;
+    if (!(e instanceof PerdureError && e.away) || now - this.#since > outageMs) throw e;
+    if (e.status > 0 && e.status < 500 && e.code !== "tooManyRequests") throw e; // not a Perdure server
+    return this.#retry.draw(e.retryAfterMs);
+  }
 }

@@ -34,6 +34,14 @@ export function sleep(ms: number, signal?: AbortSignal): Promise<boolean> {
   });
 }
 
+/** Where a run gets its time from. Tests have one of their own. */
+export interface Clock {
+  now(): Instant;
+  sleep(ms: number, signal: AbortSignal): Promise<boolean>;
+}
+
+export const realClock: Clock = { now, sleep };
+
 /** Grows from base to most by doubling, and is drawn between half of that and all of it, so that agents which failed
  * together do not come back together. */
 export class Backoff {

@@ -120,8 +120,8 @@ export class Cancelled extends Error {
 
   constructor(reason: CancelReason) {
     super({
-      timeUp: "the run's time is up", notOurs: "the run is another's", stopped: "nobody wants the run any more",
-      draining: "the process is ending",
+      timeUp: "the run's time is up", notOurs: "the run no longer belongs to this process", stopped: "the run is no longer wanted",
+      draining: "the process is draining",
     }[reason]);
     this.reason = reason;
   }

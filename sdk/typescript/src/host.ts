@@ -6,11 +6,13 @@
 
 import { randomUUID } from "node:crypto";
 
-import { type Agent, type Outcome, type RawRun, Run, messageOf, reportOf } from "./agent.ts";
+import { type Agent, type Outcome, Run, messageOf, reportOf } from "./agent.ts";
 import { Backoff, type Instant, add, earlier, later, left, maxMs, millis, now, reached, sleep } from "./clock.ts";
 import { Cancelled, Failed, NotDrained, PerdureError } from "./errors.ts";
 import { bytes, stringify } from "./json.ts";
 import { type Transport, isObject, listIn } from "./transport.ts";
+import type { BeatResult, BeatsAnswer, BeatsBody, ClaimAnswer, ClaimBody, Heartbeat, RawRun, RefusalReason, Report, ReportResult, ReportsAnswer,
+  ReportsBody } from "./types.ts";
 
 const maxBatch = 1000; // reports or heartbeats in a call
 const batchBytes = 4 << 20; // of reports in one call; one report alone may be larger
@@ -21,7 +23,8 @@ const retrieveMs = 2_000; // for asking, in a drain, what a lost claim has broug
 const fruitlessMs = 1_000; // a claim that started nothing and took less is not repeated at once
 const rememberAtLeast = 8192;
 
-const notOurs = ["late", "stale", "unknown", "forbidden", "invalid", "conflict"];
+/** Why a heartbeat says that a run is not this host's any more. Other reasons to stop are acts, such as undo. */
+const notOurs: Record<RefusalReason, true> = { late: true, stale: true, unknown: true, forbidden: true, invalid: true, conflict: true };
 
 export interface Log {
   debug(message: string): void;
@@ -165,11 +168,11 @@ export class Host {
     const sent = this.#now();
     const { value } = await this.#transport.ask("POST", `/v1/agents/${encodeURIComponent(hosted.agent.name)}/claim`, {
       body: stringify({ holder: this.#holder, max, wait: `${waitMs}ms`, requestId,
-        ...(this.#heartbeatMs === null ? {} : { heartbeat: `${Math.round(this.#heartbeatMs)}ms` }) }),
+        ...(this.#heartbeatMs === null ? {} : { heartbeat: `${Math.round(this.#heartbeatMs)}ms` }) } satisfies ClaimBody),
       timeoutMs: waitMs ? waitMs + claimMarginMs : retrieveMs,
       ...(signal ? { signal } : {}),
     });
-    return { runs: listIn(value, "runs") as RawRun[], sent, ended: this.#now() };
+    return { runs: listIn(value as ClaimAnswer, "runs"), sent, ended: this.#now() };
   }
 
   /** Asks what a claim whose answer is not known has brought, so that it can be given back at once instead of expiring.
@@ -208,7 +211,7 @@ export class Host {
   /** Asks by heartbeat how runs that have just arrived stand. Without an answer they keep their terms. */
   async #confirm(unclear: Map<string, [RawRun, Term]>): Promise<void> {
     const sent = this.#now();
-    let answers: Record<string, unknown>[];
+    let answers: BeatResult[];
     try {
       answers = await this.#beatCall([...unclear.values()].map(([raw]) => stringify(namesOf(raw))), claimMarginMs);
     } catch (e) {
@@ -218,7 +221,7 @@ export class Host {
     for (const answer of answers) {
       const [raw, term] = unclear.get(handleOf(answer)) ?? [];
       if (!raw || !term) continue;
-      if (answer.stop && notOurs.includes(String(answer.reason))) {
+      if (answer.stop && (answer.reason ?? "") in notOurs) {
         term.over = true;
         this.#log?.warn(`perdure: run discarded, it is not ours any more: ${nameOf(raw)}`);
       } else if (typeof answer.remainingMs === "number") {
@@ -247,7 +250,7 @@ export class Host {
     this.#look();
     if (term.unwanted || this.#claiming.signal.aborted || hosted.busy >= hosted.agent.slots) {
       this.#log?.info(`perdure: run given back unstarted: ${nameOf(raw)}`);
-      this.#post(live, stringify({ ...namesOf(raw), outcome: "returned" }));
+      this.#post(live, stringify({ ...namesOf(raw), outcome: "returned" } satisfies Report));
       return false;
     }
     hosted.busy++;
@@ -343,7 +346,7 @@ export class Host {
       return live.progress === undefined ? beat : `${beat.slice(0, -1)},"progress":${live.progress}}`;
     });
     const sent = this.#now();
-    let answers: Record<string, unknown>[];
+    let answers: BeatResult[];
     try {
       answers = await this.#beatCall(beats, timeoutMs);
     } catch (e) {
@@ -358,20 +361,20 @@ export class Host {
     this.#look();
   }
 
-  async #beatCall(beats: string[], timeoutMs: number): Promise<Record<string, unknown>[]> {
+  async #beatCall(beats: string[], timeoutMs: number): Promise<BeatResult[]> {
     const { value } = await this.#transport.ask("POST", "/v1/heartbeats",
       { body: this.#set("runs", beats), timeoutMs, signal: this.#life.signal });
-    return listIn(value, "runs").filter(isObject);
+    return listIn(value as BeatsAnswer, "runs").filter(isObject);
   }
 
-  #set(name: string, items: string[]): string {
+  #set(name: keyof BeatsBody | keyof ReportsBody, items: string[]): string {
     return `{"holder":${stringify(this.#holder)},"${name}":[${items.join()}]}`;
   }
 
   /** Applies the answer to a heartbeat. A lost run is never revived, and no heartbeat extends a run beyond its
    * deadline. */
-  #heed(live: Live, answer: Record<string, unknown>, sent: Instant): void {
-    if (answer.stop === true && notOurs.includes(String(answer.reason))) {
+  #heed(live: Live, answer: BeatResult, sent: Instant): void {
+    if (answer.stop === true && (answer.reason ?? "") in notOurs) {
       if (live.report === undefined) this.#lose(live, "notOurs"); // else the answer to its report is what counts
       return;
     }
@@ -414,7 +417,7 @@ export class Host {
       try {
         const { value } = await this.#transport.ask("POST", "/v1/reports",
           { body: this.#set("reports", batch.map((live) => live.report!)), timeoutMs: reportMs, signal: this.#life.signal });
-        return this.#answered(batch, listIn(value, "results", batch.length));
+        return this.#answered(batch, listIn(value as ReportsAnswer, "results", batch.length));
       } catch (e) {
         if (this.#life.signal.aborted) return;
         if (e instanceof PerdureError && ["invalid", "malformed", "tooLarge"].includes(e.code)) {
@@ -436,7 +439,7 @@ export class Host {
     return batch.filter((live) => live.report !== undefined);
   }
 
-  #answered(batch: Live[], results: unknown[]): void {
+  #answered(batch: Live[], results: ReportResult[]): void {
     for (const [i, live] of batch.entries()) {
       if (live.lost) continue; // its time passed while the call was under way
       const result = results[i];
@@ -534,7 +537,7 @@ function readable(raw: unknown): raw is RawRun {
     && typeof raw.run === "number" && typeof raw.remainingMs === "number" && (raw.direction === "do" || raw.direction === "undo");
 }
 
-const namesOf = (raw: RawRun) => ({ job: raw.job, step: raw.step, run: raw.run });
+const namesOf = (raw: RawRun) => ({ job: raw.job, step: raw.step, run: raw.run }) satisfies Heartbeat;
 const handleOf = (raw: { job?: unknown; step?: unknown; run?: unknown }): string => `${raw.job} ${raw.step} ${raw.run}`;
 const nameOf = (raw: RawRun): string => `job ${raw.job}, step ${raw.step}, run ${raw.run}, ${raw.direction}`;
 const retryAfter = (e: unknown): number => (e instanceof PerdureError ? e.retryAfterMs : 0);

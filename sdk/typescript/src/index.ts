@@ -8,11 +8,13 @@
  *     await new Client("http://127.0.0.1:7420").serve([payments]);
  */
 
-export { Agent, type Op, type RawRun, Run, testRun } from "./agent.ts";
-export { Client, type ClientOptions, type Definition, type HostSettings, type JobValues, type ListFilter,
-  type ServeOptions, atRest } from "./client.ts";
+export { Agent, type Op, Run, testRun } from "./agent.ts";
+export { type ActOptions, type AlertFilter, type CallOptions, Client, type ClientOptions, type Definition, type HostSettings, type ListFilter, type ServeOptions,
+  type SubmitOptions, atRest } from "./client.ts";
+export type * from "./definition.ts";
 export { type CancelReason, Cancelled, type ErrorCode, Failed, type FailedOptions, NoEffect, NotDrained, PerdureError,
   Rejected, RetryAfter } from "./errors.ts";
 export { Host, type Log } from "./host.ts";
 export { parse, stringify } from "./json.ts";
+export { Listing, type Page, type PageOptions } from "./listing.ts";
 export type * from "./types.ts";

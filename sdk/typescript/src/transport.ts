@@ -5,15 +5,24 @@ import { parse } from "./json.ts";
 
 export const answerMs = 30_000; // how long a server may take beyond what it was asked to wait
 const maxRetryAfterMs = 60_000;
+const silentMs = 50_000; // a server sends at least a comment every 15 s
+const maxEvent = 128 << 20; // characters; servers send less
 
 export interface Ask {
   query?: URLSearchParams;
   body?: string;
   contentType?: string;
+  headers?: Record<string, string>;
   /** Of the whole call. */
   timeoutMs?: number;
   /** Ends the call: its reason is thrown. */
-  signal?: AbortSignal;
+  signal?: AbortSignal | undefined;
+}
+
+/** One of the events of a stream. */
+export interface ServerEvent {
+  event: string;
+  data: unknown;
 }
 
 export class Transport {
@@ -42,23 +51,54 @@ export class Transport {
     try {
       const response = await fetch(target, {
         method, signal: ended.signal, redirect: "manual",
-        headers: ask.body === undefined ? this.#headers
-          : { ...this.#headers, "Content-Type": ask.contentType ?? "application/json" },
+        headers: { ...this.#headers, ...ask.headers, ...(ask.body === undefined ? {} : { "Content-Type": ask.contentType ?? "application/json" }) },
         ...(ask.body === undefined ? {} : { body: ask.body }),
       });
       return this.#read(response, await response.text(), ask.contentType === "application/yaml");
     } catch (e) {
-      if (e instanceof PerdureError) throw e;
-      ask.signal?.throwIfAborted();
-      if (ended.signal.aborted) {
-        throw new PerdureError("unavailable", `${this.#base} did not answer within ${limit} ms`, { cause: e });
-      }
-      throw new PerdureError("unavailable", `${this.#base} cannot be reached: ${causeOf(e)}`,
-        { cause: e, hint: "is a server running there? perdure serve starts one" });
+      throw this.#unreachable(e, ask.signal, ended.signal, limit);
     } finally {
       clearTimeout(timer);
       ask.signal?.removeEventListener("abort", stop);
     }
+  }
+
+  /** Reads a stream of server-sent events to its end. A stream that breaks, or that is silent for too long, throws a
+   * PerdureError with the code "unavailable"; so does one that ends without an event `rest`. */
+  async *events(path: string, signal?: AbortSignal): AsyncGenerator<ServerEvent, void, undefined> {
+    const ended = new AbortController();
+    const stop = (): void => ended.abort(signal?.reason);
+    signal?.throwIfAborted();
+    signal?.addEventListener("abort", stop, { once: true });
+    const silent = setTimeout(() => ended.abort(), silentMs);
+    try {
+      const response = await fetch(this.#base + path, { headers: { ...this.#headers, Accept: "text/event-stream" }, signal: ended.signal, redirect: "manual" });
+      if (!response.ok || !response.body || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
+        this.#read(response, await response.text(), false);
+        throw new PerdureError("unavailable", `${this.#base} answered ${path} with something that is no stream of events`);
+      }
+      for await (const { event, data } of readEvents(response.body, () => silent.refresh())) {
+        const value = parse(data);
+        if (event === "problem" && isObject(value)) throw refusal(value, response.status, 0);
+        yield { event, data: value };
+        if (event === "rest") return;
+      }
+      throw new Error("the stream ended early");
+    } catch (e) {
+      throw this.#unreachable(e, signal, ended.signal, silentMs);
+    } finally {
+      clearTimeout(silent);
+      signal?.removeEventListener("abort", stop);
+      ended.abort(); // the caller may have left early
+    }
+  }
+
+  #unreachable(e: unknown, caller: AbortSignal | undefined, ended: AbortSignal, limit: number): unknown {
+    if (e instanceof PerdureError) return e;
+    if (caller?.aborted) return caller.reason;
+    if (ended.aborted) return new PerdureError("unavailable", `${this.#base} did not answer within ${limit} ms`, { cause: e });
+    return new PerdureError("unavailable", `${this.#base} cannot be reached: ${causeOf(e)}`,
+      { cause: e, hint: "is a server running there? perdure serve starts one" });
   }
 
   #read(response: Response, text: string, sentText: boolean): { status: number; value: unknown } {
@@ -88,12 +128,43 @@ export function isObject(v: unknown): v is Record<string, unknown> {
 }
 
 /** The list of that name in an answer. */
-export function listIn(answer: unknown, name: string, count?: number): unknown[] {
-  const items = isObject(answer) ? answer[name] : undefined;
+export function listIn<A extends object, N extends keyof A & string>(answer: A, name: N, count?: number): NonNullable<A[N]> {
+  const items: unknown = isObject(answer) ? answer[name] : undefined;
   if (!Array.isArray(items) || (count !== undefined && items.length !== count)) {
     throw new PerdureError("unavailable", `the answer has no ${name} that fit the question`);
   }
-  return items;
+  return items as NonNullable<A[N]>;
+}
+
+/** Takes a stream apart into its events. heard is called with all that arrives, comments included. */
+async function* readEvents(body: AsyncIterable<Uint8Array>, heard: () => void): AsyncGenerator<{ event: string; data: string }> {
+  const decoder = new TextDecoder();
+  let line = ""; // as much of it as has arrived
+  let event = "";
+  let data: string[] = [];
+  let size = 0;
+  for await (const chunk of body) {
+    heard();
+    const text = decoder.decode(chunk, { stream: true });
+    size += text.length;
+    if (size > maxEvent) throw new PerdureError("tooLarge", `an event is over ${maxEvent} characters`);
+    const lines = text.split("\n");
+    lines[0] = line + lines[0];
+    line = lines.pop()!;
+    for (const one of lines) {
+      const [, name, value] = /^([^:]*):? ?(.*?)\r?$/s.exec(one)!;
+      if (one === "" || one === "\r") {
+        if (event) yield { event, data: data.join("\n") };
+        event = "";
+        data = [];
+        size = line.length;
+      } else if (name === "event") {
+        event = value!;
+      } else if (name === "data") {
+        data.push(value!);
+      }
+    }
+  }
 }
 
 function causeOf(e: unknown): string {

@@ -1,7 +1,29 @@
-// What a server answers.
+// What a server receives and answers, as in its OpenAPI document. Times are text as in RFC 3339, in UTC.
 //
-// From the server's OpenAPI document; `go test ./sdk -run Types -refresh` writes it anew.
-// Times are texts as RFC 3339 has them, in UTC.
+// Generated; do not edit. After a change of the server: go test ./sdk -run TypeScriptTypes -refresh
+
+import type { JobDefinition } from "./definition.ts";
+
+export type Direction = "do" | "undo";
+export type NodeState = "alive" | "dead";
+export type Outcome = "done" | "failed" | "rejected" | "returned" | "expired";
+export type Phase = "settled" | "waiting" | "ready" | "running" | "parked";
+export type ReasonKind = "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline";
+export type RefusalReason = "late" | "stale" | "conflict" | "unknown" | "invalid" | "forbidden";
+export type State = "undone" | "done" | "unsure";
+
+export interface AgentInfo {
+  /** Go's syntax, and d for days */
+  ageing: string;
+  holders: number;
+  name: string;
+  seenAt?: string;
+}
+
+export interface AgentSettings {
+  /** The head start of one level of priority: 1s to 10 years, which is the default */
+  ageing: string;
+}
 
 export interface Alert {
   id: number;
@@ -15,26 +37,98 @@ export interface Alert {
   step?: string;
 }
 
-export interface Mark {
-  by: string;
+export interface BatchAnswer {
+  /** One for each job, in the same order */
+  results: BatchResult[];
+}
+
+export interface BatchBody {
+  /** Definitions; or, beside a definition, the values of each job */
+  jobs: (JobDefinition | JobValues)[];
+  /** What all of the jobs have in common; each then has values of its own only */
+  definition?: JobDefinition;
+}
+
+export interface BatchResult {
+  /** false where the key was submitted before, with the same definition */
+  created?: boolean;
+  /** Why it was refused */
+  error?: ItemProblem;
+  /** The job; not there where it was refused */
+  id?: string;
+  key?: string;
+}
+
+export interface BeatResult {
+  job: string;
+  /** Until lockedUntil */
+  remainingMs: number;
+  run: number;
+  step: string;
+  /** The run is no longer wanted, or no longer the holder's */
+  stop: boolean;
+  lockedUntil?: string;
   reason?: string;
 }
 
-export interface StateNames {
-  done?: string;
-  undone?: string;
+export interface BeatsAnswer {
+  /** One for each heartbeat, in the same order */
+  runs: BeatResult[];
 }
 
-export interface RunError {
+export interface BeatsBody {
+  holder: string;
+  runs: Heartbeat[];
+}
+
+export interface ClaimAnswer {
+  runs: RawRun[];
+}
+
+export interface ClaimBody {
+  /** Who will hold the runs: this process, by a name of its own. A name that starts with @ is a node's */
+  holder: string;
+  /** Promised: a run is the holder's for so long after each heartbeat. Nothing: until completeBy */
+  heartbeat?: string;
+  /** How many runs at most */
+  max?: number;
+  /** Repeated, it returns the same runs while they are valid and unreported */
+  requestId?: string;
+  /** How long to wait for work, at most 60s */
+  wait?: string;
+}
+
+export interface EditOptions {
+  /** Takes the place of the step's input; the key stays */
+  input?: unknown;
+  /** Says that no earlier run had an effect: the step starts over under a new key */
+  newKey?: boolean;
+  /** For the history */
+  reason?: string;
+}
+
+export interface Entry {
+  at: string;
+  event: string;
+  author?: string;
+  detail?: string;
+  run?: number;
+  step?: string;
+}
+
+export interface FieldError {
   message: string;
-  code?: string;
-  retryAfter?: string;
+  pointer: string;
+  column?: number;
+  hint?: string;
+  line?: number;
 }
 
-export interface StepLimit {
-  name: string;
-  amount?: number;
-  key?: string;
+export interface Heartbeat {
+  job: string;
+  run: number;
+  step: string;
+  progress?: unknown;
 }
 
 export interface Holder {
@@ -45,63 +139,22 @@ export interface Holder {
   step?: string;
 }
 
-export interface Reason {
-  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline";
-  text: string;
-  agent?: string;
-  code?: string;
-  count?: number;
-  holders?: Holder[];
-  key?: string;
-  limit?: string;
-  max?: number;
-  since?: string;
-  steps?: string[];
-  until?: string;
-  used?: number;
-}
-
-export interface Step {
-  action: string;
-  agent: string;
-  current: "undone" | "done" | "unsure";
-  desired: "undone" | "done" | "unsure";
-  direction: "do" | "undo";
-  failures: number;
-  key: string;
-  phase: "settled" | "waiting" | "ready" | "running" | "parked";
-  run: number;
-  turn: number;
-  was: "undone" | "done" | "unsure";
-  after?: string[];
-  availableAt?: string;
-  completeBy?: string;
-  endedAt?: string;
-  givenUp?: boolean;
-  input?: unknown;
-  inputBytes?: number;
-  lastError?: RunError;
-  limits?: StepLimit[];
-  lockedBy?: string;
-  lockedUntil?: string;
-  outcome?: "done" | "failed" | "rejected" | "returned" | "expired";
-  output?: unknown;
-  outputBytes?: number;
-  progress?: unknown;
-  readyAt?: string;
-  returns?: number;
-  rung?: number;
-  skipped?: boolean;
-  startedAt?: string;
-  waits?: number;
-  why?: Reason;
+export interface ItemProblem {
+  /** As a problem's */
+  code: string;
+  /** What is wrong with this job */
+  detail: string;
+  /** Each fault with its pointer into the job's one definition */
+  errors: FieldError[];
+  /** How to mend it */
+  hint?: string;
 }
 
 export interface Job {
-  current: "undone" | "done" | "unsure";
-  desired: "undone" | "done" | "unsure";
+  current: State;
+  desired: State;
   id: string;
-  phase: "settled" | "waiting" | "ready" | "running" | "parked";
+  phase: Phase;
   priority: number;
   submittedAt: string;
   type: string;
@@ -120,23 +173,200 @@ export interface Job {
   settledAt?: string;
   states?: StateNames;
   steps?: Record<string, Step>;
-  then?: "undone" | "done" | "unsure";
+  then?: State;
 }
 
-export interface StepDetail {
-  action: string;
+export interface JobValues {
+  input?: unknown;
+  key?: string;
+  labels?: Record<string, string>;
+  priority?: unknown;
+}
+
+export interface KeyLimit {
+  max: number;
+}
+
+export interface Limit {
+  holders: Holder[];
+  name: string;
+  used: number;
+  max?: number;
+  perKey?: KeyLimit;
+}
+
+export interface LimitSettings {
+  /** How many permits may be held at once; 0: none. Missing: no bound on all of them */
+  max?: number;
+  /** The bound of each key. Missing: none */
+  perKey?: KeyLimit;
+}
+
+export interface ListAgent {
+  items: AgentInfo[];
+}
+
+export interface ListLimit {
+  items: Limit[];
+}
+
+export interface ListNode {
+  items: Node[];
+}
+
+export interface Mark {
+  by: string;
+  reason?: string;
+}
+
+export interface NextBody {
   agent: string;
-  current: "undone" | "done" | "unsure";
-  desired: "undone" | "done" | "unsure";
-  direction: "do" | "undo";
-  failures: number;
+  /** As of a claim */
+  requestId: string;
+  /** As of a claim */
+  heartbeat?: string;
+  /** How many runs at most */
+  max?: number;
+}
+
+export interface Node {
+  agents: string[];
+  host: string;
+  id: string;
+  leads: Role[];
+  pid: number;
+  seenAt: string;
+  since: string;
+  slots: Record<string, number>;
+  standsBy: Role[];
+  state: NodeState;
+  version: string;
+  listen?: string;
+}
+
+export interface PageAlert {
+  items: Alert[];
+  nextCursor?: string;
+}
+
+export interface PageEntry {
+  items: Entry[];
+  nextCursor?: string;
+}
+
+export interface PageJob {
+  items: Job[];
+  nextCursor?: string;
+}
+
+export interface RawRun {
+  action: string;
+  completeBy: string;
+  direction: Direction;
+  input: unknown;
   job: string;
   key: string;
-  name: string;
-  phase: "settled" | "waiting" | "ready" | "running" | "parked";
+  lockedUntil: string;
+  priority: number;
+  remainingMs: number;
+  run: number;
+  step: string;
+  doKey?: string;
+  output?: unknown;
+  traceparent?: string;
+  waitedMs?: number;
+}
+
+export interface Reason {
+  reason: ReasonKind;
+  text: string;
+  agent?: string;
+  code?: string;
+  count?: number;
+  holders?: Holder[];
+  key?: string;
+  limit?: string;
+  max?: number;
+  since?: string;
+  steps?: string[];
+  until?: string;
+  used?: number;
+}
+
+export interface ReasonBody {
+  /** For the history */
+  reason?: string;
+}
+
+export interface Report {
+  job: string;
+  outcome: Outcome;
+  run: number;
+  step: string;
+  effect?: string;
+  error?: RunError;
+  output?: unknown;
+}
+
+export interface ReportResult {
+  accepted: boolean;
+  message?: string;
+  reason?: RefusalReason;
+}
+
+export interface ReportsAnswer {
+  /** One for each report, in the same order */
+  results: ReportResult[];
+  /** What was let out to the claim */
+  runs?: RawRun[];
+}
+
+export interface ReportsBody {
+  holder: string;
+  reports: Report[];
+  /** A claim that does not wait, and is served together with the reports: what they make ready comes with the answer. Runs of an answer that was lost are had by a claim with the same requestId */
+  claim?: NextBody;
+}
+
+export interface Role {
+  epoch: number;
+  role: string;
+  until: string;
+}
+
+export interface RunError {
+  message: string;
+  code?: string;
+  /** Go's syntax, and d for days */
+  retryAfter?: string;
+}
+
+export interface SettleOptions {
+  /** Where the step is */
+  as: "done" | "undone";
+  /** As if its run had reported it; with as: done */
+  output?: unknown;
+  /** For the history */
+  reason?: string;
+}
+
+export interface StateNames {
+  done?: string;
+  undone?: string;
+}
+
+export interface Step {
+  action: string;
+  agent: string;
+  current: State;
+  desired: State;
+  direction: Direction;
+  failures: number;
+  key: string;
+  phase: Phase;
   run: number;
   turn: number;
-  was: "undone" | "done" | "unsure";
+  was: State;
   after?: string[];
   availableAt?: string;
   completeBy?: string;
@@ -148,7 +378,7 @@ export interface StepDetail {
   limits?: StepLimit[];
   lockedBy?: string;
   lockedUntil?: string;
-  outcome?: "done" | "failed" | "rejected" | "returned" | "expired";
+  outcome?: Outcome;
   output?: unknown;
   outputBytes?: number;
   progress?: unknown;
@@ -161,33 +391,46 @@ export interface StepDetail {
   why?: Reason;
 }
 
-export interface FieldError {
-  message: string;
-  pointer: string;
-  column?: number;
-  hint?: string;
-  line?: number;
+export interface StepDetail {
+  action: string;
+  agent: string;
+  current: State;
+  desired: State;
+  direction: Direction;
+  failures: number;
+  job: string;
+  key: string;
+  name: string;
+  phase: Phase;
+  run: number;
+  turn: number;
+  was: State;
+  after?: string[];
+  availableAt?: string;
+  completeBy?: string;
+  endedAt?: string;
+  givenUp?: boolean;
+  input?: unknown;
+  inputBytes?: number;
+  lastError?: RunError;
+  limits?: StepLimit[];
+  lockedBy?: string;
+  lockedUntil?: string;
+  outcome?: Outcome;
+  output?: unknown;
+  outputBytes?: number;
+  progress?: unknown;
+  readyAt?: string;
+  returns?: number;
+  rung?: number;
+  skipped?: boolean;
+  startedAt?: string;
+  waits?: number;
+  why?: Reason;
 }
 
-export interface ItemProblem {
-  code: string;
-  detail: string;
-  errors: FieldError[];
-  hint?: string;
-}
-
-export interface BatchResult {
-  created?: boolean;
-  error?: ItemProblem;
-  id?: string;
+export interface StepLimit {
+  name: string;
+  amount?: number;
   key?: string;
-}
-
-export interface Entry {
-  at: string;
-  event: string;
-  author?: string;
-  detail?: string;
-  run?: number;
-  step?: string;
 }

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
 import { after, before, describe, test } from "node:test";
 
-import { Agent, Client, type Host, type Job, PerdureError, Rejected, atRest } from "perdure";
+import { Agent, Client, type Host, type Job, type JobDefinition, PerdureError, Rejected, atRest } from "perdure";
 
 describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER is not set" }, () => {
   const client = new Client("", { author: "test" });
@@ -27,7 +27,7 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
   });
   after(() => host.drain(10_000));
 
-  const definition = (amount: number | bigint = 5, more: object = {}) => ({
+  const definition = (amount: number | bigint = 5, more: Partial<JobDefinition> = {}): JobDefinition => ({
     type: name, input: { amount }, onFailure: "undo", ...more,
     steps: { charge: { agent: name, with: { amount: "${input.amount}" }, undo: {}, completeWithin: "30s" } },
   });
@@ -49,7 +49,7 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     const step = await client.step(name, "charge");
     assert.deepEqual([step.name, step.job, step.output], ["charge", job.id, { charged: big }]);
     assert.ok(!(await client.submit(await client.definition(name))).created);
-    assert.ok((await client.history(name)).some((e) => e.author === "test"));
+    assert.ok((await client.history(name).all()).some((e) => e.author === "test"));
     const keys = [];
     for await (const j of client.list({ type: name, labels: { a: "b" } })) keys.push(j.key);
     assert.deepEqual(keys, [name]);
@@ -74,7 +74,7 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     await assert.rejects(client.submit("type: t\nsteps: {a: {agnet: http}}"),
       (e) => e instanceof PerdureError && e.code === "invalid" && e.errors[0]?.line === 2);
     // Of an object there are no lines; all faults are told, the deepest first.
-    await assert.rejects(client.submit({ type: "no type", steps: { a: { agent: "x", aftr: [] } } }), (e) => e instanceof PerdureError &&
+    await assert.rejects(client.submit({ type: "no type", steps: { a: { agent: "x", aftr: [] } } } as never), (e) => e instanceof PerdureError &&
       /^\/steps\/a\/aftr: .*did you mean `after`.*; \/type: /.test(e.message) && !e.message.includes("line") && e.errors.every((f) => f.line === undefined));
     const many = Object.fromEntries(Array.from({ length: 9 }, (_, i) => [`s${i}`, { agent: "x", after: ["none"] }]));
     await assert.rejects(client.submit({ type: "t", steps: many }), { message: /; and 4 more$/ });
@@ -88,6 +88,77 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     await client.submit({ type: name, key: `${name}n`, steps: { s: { agent: `${name}-nobody` } } });
     await assert.rejects(client.wait(`${name}n`, { timeoutMs: 200 }),
       { name: "TimeoutError", message: new RegExp(`after 200 ms: step s: no agent ${name}-nobody has asked for work yet`) });
+  });
+
+  test("an operator's acts", async () => {
+    const key = `${name}-parked`;
+    const steps = { charge: { agent: name, with: { amount: -1 }, undo: {} }, more: { agent: name, action: "charge", after: ["charge"], with: { amount: 1 } } };
+    await client.submit({ type: name, steps }, { key });
+    assert.equal((await wait(key)).phase, "parked");
+    const [alert] = await client.listAlerts({ job: key }).all();
+    assert.deepEqual([alert?.kind, alert?.step], ["parked", "charge"]);
+    await assert.rejects(client.closeAlert(alert!.id), { code: "conflict" });
+    await client.edit(key, "charge", { input: { amount: -2 }, reason: "wrong amount" }, { author: "Zoë" });
+    await client.resumeStep(key, "charge", { input: { amount: -3 } });
+    assert.deepEqual((await wait(key)).steps?.charge?.input, { amount: -3 });
+    await client.settle(key, "charge", { as: "done", output: { charged: 7 }, reason: "by hand" });
+    const done = await wait(key);
+    assert.deepEqual([done.current, done.steps?.charge?.output], ["done", { charged: 7 }]);
+    const history = await client.history(key).all();
+    assert.ok(history.some((e) => e.event === "edit" && e.author === "Zoë" && e.detail?.includes("wrong amount")), JSON.stringify(history));
+    assert.equal((await client.listAlerts({ job: key }).all()).length, 0);
+    assert.equal((await client.listAlerts({ job: key, closed: true }).all()).length, 2);
+    const first = await client.history(key).page({ limit: 1 });
+    assert.deepEqual([first.items[0], (await client.history(key).page({ limit: 1, cursor: first.nextCursor })).items[0]], history.slice(0, 2));
+
+    await client.submit({ type: name, steps: { charge: { agent: name, with: { amount: -1 } } } }, { key: `${key}2` });
+    await wait(`${key}2`);
+    await assert.rejects(client.history(`${key}2`).all(0), RangeError);
+    await client.resume(`${key}2`);
+    assert.equal((await wait(`${key}2`)).phase, "parked");
+    assert.equal((await client.skip(`${key}2`, "charge", "not needed")).steps?.charge?.skipped, true);
+    assert.equal((await wait(`${key}2`)).phase, "settled");
+    await client.submit("type: t\nsteps: {charge: {agent: none}}", { key: `${key}3` });
+    assert.ok(!(await client.submit("type: t\nsteps: {charge: {agent: none}}", { key: `${key}3` })).created);
+    assert.equal((await client.giveUp(`${key}3`, "enough")).givenUp?.reason, "enough");
+  });
+
+  test("a job is followed", async () => {
+    const key = `${name}-followed`;
+    await client.submit(definition(1, { key }));
+    let steps: Job["steps"] = {};
+    let last: Job | undefined;
+    for await (const job of client.follow(key)) {
+      last = job;
+      steps = { ...steps, ...job.steps };
+    }
+    assert.deepEqual([last?.phase, last?.current, steps.charge?.current], ["settled", "done", "done"]);
+    await assert.rejects(async () => { for await (const _ of client.follow("no-such-job")); }, { code: "notFound" });
+    await client.submit({ type: name, steps: { s: { agent: `${name}-nobody` } } }, { key: `${key}2` });
+    for await (const job of client.follow(`${key}2`)) { // the loop may be left
+      assert.equal(job.phase, "waiting");
+      break;
+    }
+    const stop = new AbortController();
+    await assert.rejects(async () => {
+      for await (const _ of client.follow(`${key}2`, { signal: stop.signal })) stop.abort(new Error("enough"));
+    }, { message: "enough" });
+  });
+
+  test("limits, agents, nodes", async () => {
+    const limit = `job:${name}`;
+    assert.deepEqual([(await client.putLimit(limit, { max: 3 })).max, (await client.getLimit(limit)).max], [3, 3]);
+    assert.equal((await client.putLimit(name, { perKey: { max: 2 } })).perKey?.max, 2);
+    assert.ok((await client.listLimits()).some((l) => l.name === limit));
+    for (const each of [limit, name]) await client.deleteLimit(each);
+    await assert.rejects(client.getLimit(limit), { code: "notFound" });
+    assert.equal((await client.putAgent(name, { ageing: "10m" })).ageing, "10m");
+    assert.equal((await client.getAgent(name)).holders, 1);
+    assert.ok((await client.listAgents()).some((a) => a.name === name));
+    assert.equal((await client.listNodes())[0]?.state, "alive");
+    assert.equal(typeof await client.health(), "string");
+    assert.equal(await client.ready(), await client.health());
+    assert.equal((await client.jobSchema()).title, "Perdure job");
   });
 
   test("any call", async () => {

@@ -144,6 +144,40 @@ async function waited(t: TestContext, answers: [number, Response | null][], opti
 
 const json = (value: object): Response => Response.json(value);
 
+test("a stream of events that breaks is opened again", async (t) => {
+  const stream = (...events: string[]): string => answer(events.join(""), "200 OK", "text/event-stream");
+  const job = (phase: string): string => `:\r\n\r\nevent: job\r\ndata: {"phase":\r\ndata: "${phase}"}\r\n\r\n`;
+  const follow = async (url: string): Promise<string[]> => {
+    const phases = [];
+    for await (const { phase } of new Client(url).follow("k")) phases.push(phase);
+    return phases;
+  };
+  const broken = await scripted(t, stream(job("waiting"), "event: job\ndata: {"), null, problem("unavailable", "503 Away"),
+    stream(job("running"), job("parked"), "event: rest\ndata: {}\n\n"));
+  assert.deepEqual([await follow(broken.url), broken.requests.length], [["waiting", "running", "parked"], 4]);
+  assert.deepEqual(await follow((await scripted(t, stream(job("settled")))).url), ["settled"], "nothing but the end is missing");
+  const refused = await scripted(t, stream(job("running"), 'event: problem\ndata: {"code":"tooLarge","detail":"too much"}\n\n'));
+  await assert.rejects(follow(refused.url), { code: "tooLarge", message: "too much" });
+  await assert.rejects(follow((await scripted(t, problem("notFound", "404 Not Found"))).url), { code: "notFound", status: 404 });
+});
+
+test("text in headers", async (t) => {
+  const { url, requests } = await scripted(t, answer('{"id":"job_1"}', "201 Created"));
+  await new Client(url).submit("type: t", { key: "Zoë" });
+  assert.equal(requests.length, 1);
+  for (const key of [" a", "a\n"]) await assert.rejects(new Client(url).submit("type: t", { key }), { code: "invalid", message: /cannot be sent in a header/ });
+  assert.throws(() => new Client(url, { author: "a\nb" }), { code: "invalid" });
+});
+
+test("a call is aborted", async (t) => {
+  const { url } = await scripted(t, "", problem("backlogFull", "429 Too", "Retry-After: 30"));
+  const during = AbortSignal.timeout(50);
+  await assert.rejects(new Client(url).get("k", { signal: during }), { name: "TimeoutError" });
+  const between = new AbortController();
+  setTimeout(() => between.abort(new Error("enough")), 200);
+  await assert.rejects(new Client(url).submit("type: t", { signal: between.signal }), { message: "enough" }); // in the pause before it is repeated
+});
+
 test("an outage counts from its begin", async (t) => { // F009
   const rests = { phase: "parked" };
   const [job] = await waited(t, [[59_000, null], [30_000, null], [20_000, null], [0, json(rests)]]);

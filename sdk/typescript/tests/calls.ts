@@ -1,0 +1,85 @@
+// Every call that the package can make, with all that it can send. sdk/typescript_calls_test.go compares what arrives with
+// the server's OpenAPI document.
+//
+//     node calls.js SERVER
+
+import assert from "node:assert/strict";
+
+import { Agent, Client, type JobDefinition, NoEffect, RetryAfter, type Run } from "perdure";
+
+const client = new Client(process.argv[2], { author: "anna" });
+const ref = "order-1042";
+const definition: JobDefinition = { type: "order", steps: { charge: { agent: "payments" } } };
+
+await client.submit(definition, { key: ref });
+await client.submit("type: order\nsteps: {charge: {agent: payments}}");
+await client.submitAll([definition]);
+const results = await client.submitAll([{ key: ref, input: { a: 1 }, priority: 3, labels: { a: "b" } }, {}, {}], definition);
+assert.deepEqual(results.map((r) => r.created), [true, false, undefined]);
+
+assert.equal((await client.get(ref)).type, "order");
+assert.equal((await client.step(ref, "reserve")).name, "reserve");
+assert.equal((await client.definition(ref)).type, "order");
+assert.equal((await client.wait(ref, { timeoutMs: 1_000 })).phase, "parked");
+const followed = [];
+for await (const job of client.follow(ref)) followed.push(job.phase);
+assert.deepEqual(followed, ["running", "settled"]);
+
+for (const phase of ["waiting", "running", "parked", "settled"] as const) {
+  for (const current of ["undone", "done", "unsure"] as const) {
+    for (const desired of ["undone", "done"] as const) {
+      const jobs = await client.list({ phase, type: "order", current, desired, key: ref, labels: { customer: "c-77", region: "eu" } }).all();
+      assert.equal(jobs.length, 2); // of two pages
+    }
+  }
+}
+assert.equal((await client.list({ phase: undefined }).page()).items.length, 1);
+assert.equal((await client.history(ref).all()).length, 2);
+
+await client.undo(ref, "why");
+await client.redo(ref, "why");
+await client.resume(ref, "why");
+await client.giveUp(ref, "why");
+await client.resumeStep(ref, "charge", { input: null, newKey: true, reason: "why" });
+await client.edit(ref, "charge", { input: { amount: 1 }, newKey: true, reason: "why" });
+await client.settle(ref, "charge", { as: "done", output: 1, reason: "why" });
+await client.settle(ref, "charge", { as: "undone" });
+await client.skip(ref, "charge", "why");
+
+assert.equal((await client.listAlerts({ job: ref, closed: true }).all()).length, 2);
+assert.equal((await client.closeAlert(12, "mended", { author: "Zoë" })).closedBy, "Zoë: mended");
+assert.equal((await client.listLimits()).length, 1);
+assert.equal((await client.getLimit("agent:http")).max, 3);
+assert.deepEqual((await client.putLimit("ads", { max: 3, perKey: { max: 1 } })).perKey, { max: 1 });
+await client.deleteLimit("ads");
+assert.equal((await client.listAgents()).length, 1);
+assert.equal((await client.getAgent("http")).ageing, "10m");
+assert.equal((await client.putAgent("http", { ageing: "1h" })).ageing, "1h");
+assert.equal((await client.listNodes())[0]?.leads[0]?.role, "supervisor");
+await client.jobSchema();
+await client.health();
+await client.ready();
+
+// An agent, whose reports have all that a report can have.
+const ended: string[] = [];
+const agent = new Agent("payments", { slots: 8 });
+const handle = (action: string, work: (run: Run) => unknown): void => {
+  agent.handle(action, { async do(_input, run) {
+    try {
+      return await work(run);
+    } finally {
+      ended.push(action);
+    }
+  } });
+};
+handle("done", () => ({ id: "ch-9" }));
+handle("later", () => { throw new RetryAfter(1_000, "busy", { code: "busy" }); });
+handle("nothing", () => { throw new NoEffect("nothing"); });
+handle("beats", async (run) => {
+  run.progress({ done: 3 });
+  await run.sleep(10_000); // until a heartbeat says to stop
+});
+const host = client.host([agent], { heartbeatMs: 100, log: null });
+host.start();
+while (ended.length < 4) await new Promise((resolve) => setTimeout(resolve, 10));
+await host.drain(2_000);

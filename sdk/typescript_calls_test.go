@@ -1,0 +1,268 @@
+package sdk
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/protocol"
+)
+
+// tsUnused is what the server has and the package for TypeScript does not use, and why.
+var tsUnused = map[string]string{
+	"GET /metrics":      "it is text for Prometheus",
+	"GET /openapi.json": "it is for generators of clients",
+	"POST /v1/reports body ReportsBody.claim":  "an agent's reports and claims are calls of their own",
+	"POST /v1/reports body NextBody.agent":     "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.heartbeat": "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.max":       "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.requestId": "as ReportsBody.claim",
+}
+
+// tsOperation is what the OpenAPI document says of a call.
+type tsOperation struct {
+	Parameters  []struct{ In, Name string }
+	RequestBody struct {
+		Content map[string]struct{ Schema *tsSchema }
+	}
+}
+
+// The package for TypeScript uses every call, parameter, media type and field of a request that the server has, and no others:
+// the server refuses those. What it receives is typed as the OpenAPI document says (TestTypeScriptTypes).
+func TestTypeScriptCalls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a process for some seconds")
+	}
+	t.Parallel()
+	run := node(t)
+	doc := tsAPI(t)
+	rec := &recorder{paths: doc.Paths, schemas: doc.Components.Schemas, used: map[string]bool{}}
+	api := wholeAPI(fewPages())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rec.record(t, r)
+		api.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	if out, err := exec.CommandContext(ctx, run, "typescript/build/tests/calls.js", server.URL).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	all := rec.all()
+	for _, name := range all {
+		switch {
+		case !rec.used[name] && !tsOmits(name):
+			t.Errorf("the server has %q, and the package for TypeScript does not use it. Add it to the client and to tests/calls.ts, or to tsUnused with a reason", name)
+		case rec.used[name] && tsUnused[name] != "":
+			t.Errorf("tsUnused has %q, which the package uses", name)
+		}
+	}
+	for name := range tsUnused {
+		if !slices.Contains(all, name) {
+			t.Errorf("tsUnused has %q, which the server does not have", name)
+		}
+	}
+	for name := range rec.used {
+		if !slices.Contains(all, name) {
+			t.Errorf("the package sends %q, which the OpenAPI document does not have", name)
+		}
+	}
+}
+
+// tsOmits reports whether a call, or the call that a part belongs to, is in tsUnused.
+func tsOmits(name string) bool {
+	fields := strings.Fields(name)
+	return tsUnused[name] != "" || tsUnused[fields[0]+" "+fields[1]] != ""
+}
+
+// fewPages is a service whose lists have two pages, whose jobs come to rest, and whose agents get one run for each handler of
+// tests/calls.ts.
+func fewPages() *resttest.Service {
+	svc := resttest.Full()
+	svc.OnListJobs = twoPages(svc.OnListJobs, func(q perdure.JobQuery) string { return q.Cursor })
+	svc.OnHistory = twoPages(svc.OnHistory, func(q perdure.HistoryQuery) string { return q.Cursor })
+	svc.OnListAlerts = twoPages(svc.OnListAlerts, func(q perdure.AlertQuery) string { return q.Cursor })
+	svc.OnJob = func(_ context.Context, _ string, wait time.Duration) (*perdure.JobView, error) {
+		job := resttest.Job()
+		if wait > 0 {
+			job.Phase = perdure.Parked
+		}
+		return job, nil
+	}
+	var once sync.Once
+	svc.OnClaim = func(ctx context.Context, claim protocol.Claim) (runs []perdure.Run, err error) {
+		once.Do(func() {
+			for i, action := range []string{"done", "later", "nothing", "beats"} {
+				run := resttest.Run()
+				run.Action, run.Number, run.Direction = action, int64(i+1), perdure.Do
+				run.RemainingMs, run.CompleteBy = 30_000, run.LockedUntil
+				runs = append(runs, run)
+			}
+		})
+		if runs == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(claim.Wait):
+			}
+		}
+		return runs, nil
+	}
+	return svc
+}
+
+func twoPages[Q, T any](list func(context.Context, Q) (*perdure.Page[T], error), cursor func(Q) string) func(context.Context, Q) (*perdure.Page[T], error) {
+	return func(ctx context.Context, q Q) (*perdure.Page[T], error) {
+		page, err := list(ctx, q)
+		if cursor(q) != "" {
+			page.NextCursor = ""
+		}
+		return page, err
+	}
+}
+
+// recorder notes what of the OpenAPI document is used.
+type recorder struct {
+	paths   map[string]map[string]*tsOperation
+	schemas map[string]*tsSchema
+
+	mu   sync.Mutex
+	used map[string]bool
+}
+
+// all are the names of whatever a request can have.
+func (rec *recorder) all() (names []string) {
+	for template, methods := range rec.paths {
+		for method, op := range methods {
+			name := strings.ToUpper(method) + " " + template
+			names = append(names, name)
+			for _, p := range op.Parameters {
+				if p.In != "path" {
+					names = append(names, name+" "+p.In+" "+p.Name)
+				}
+			}
+			for mediaType, content := range op.RequestBody.Content {
+				names = append(names, name+" as "+mediaType)
+				if content.Schema.Ref != "" {
+					names = append(names, rec.fieldsOf(name, path.Base(content.Schema.Ref))...)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// fieldsOf are the fields of a schema, and of those that it refers to.
+func (rec *recorder) fieldsOf(call, schema string) (names []string) {
+	for field, s := range rec.schemas[schema].Properties {
+		names = append(names, call+" body "+schema+"."+field)
+		for _, inner := range referred(s) {
+			names = append(names, rec.fieldsOf(call, inner)...)
+		}
+	}
+	return names
+}
+
+// referred are the schemas that a field's values can have.
+func referred(s *tsSchema) (names []string) {
+	if s == nil {
+		return nil
+	}
+	if s.Ref != "" {
+		names = append(names, path.Base(s.Ref))
+	}
+	for _, one := range append(s.AnyOf, s.Items) {
+		names = append(names, referred(one)...)
+	}
+	return names
+}
+
+func (rec *recorder) record(t *testing.T, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	r.Body = io.NopCloser(strings.NewReader(string(body)))
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	template, op := rec.operation(r)
+	name := r.Method + " " + template
+	rec.used[name] = true
+	if op == nil {
+		return
+	}
+	for query := range r.URL.Query() {
+		rec.used[name+" query "+query] = true
+	}
+	for _, p := range op.Parameters {
+		if p.In == "header" && r.Header.Get(p.Name) != "" {
+			rec.used[name+" header "+p.Name] = true
+		}
+	}
+	if len(body) > 0 {
+		mediaType := r.Header.Get("Content-Type")
+		rec.used[name+" as "+mediaType] = true
+		if s := op.RequestBody.Content[mediaType].Schema; s != nil && s.Ref != "" {
+			rec.fields(name, path.Base(s.Ref), body)
+		}
+	}
+}
+
+// operation finds the call that a request is. A template is preferred whose parts are written out.
+func (rec *recorder) operation(r *http.Request) (template string, op *tsOperation) {
+	parts := strings.Split(r.URL.EscapedPath(), "/")
+	for _, candidate := range slices.Sorted(maps.Keys(rec.paths)) { // "{" comes after letters
+		want := strings.Split(candidate, "/")
+		fits := len(want) == len(parts)
+		for i := 0; fits && i < len(want); i++ {
+			fits = want[i] == parts[i] || strings.HasPrefix(want[i], "{")
+		}
+		if op := rec.paths[candidate][strings.ToLower(r.Method)]; fits && op != nil {
+			return candidate, op
+		}
+	}
+	return r.URL.EscapedPath(), nil
+}
+
+// fields notes the fields of a body that have a value.
+func (rec *recorder) fields(call, schema string, body json.RawMessage) {
+	var object map[string]json.RawMessage
+	if json.Unmarshal(body, &object) != nil {
+		return // no object: a definition's value
+	}
+	for field, value := range object {
+		rec.used[call+" body "+schema+"."+field] = true
+		s := rec.schemas[schema].Properties[field]
+		for _, inner := range referred(s) {
+			var items []json.RawMessage
+			if json.Unmarshal(value, &items) != nil {
+				items = []json.RawMessage{value}
+			}
+			for _, item := range items {
+				if !isDefinition(item) {
+					rec.fields(call, inner, item)
+				}
+			}
+		}
+	}
+}
+
+// isDefinition: a batch has definitions, or values of jobs.
+func isDefinition(value json.RawMessage) bool {
+	var object map[string]json.RawMessage
+	return json.Unmarshal(value, &object) == nil && object["steps"] != nil
+}
