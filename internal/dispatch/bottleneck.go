@@ -34,37 +34,37 @@ const busyShare = 0.95
 // usage is how much of the time transactions were under way, their commits included.
 type usage struct {
 	from     time.Time          // since when that is measured
-	underWay map[int]inProgress // transactions, by their numbers
-	since    time.Time          // since when there are some; zero: there are none
+	active map[int]activeTransaction // transactions, by their numbers
+	activeSince    time.Time          // since when there are some; zero: there are none
 	busy     time.Duration      // before that
 }
 
 // inProgress is a transaction whose outcome is not known yet.
-type inProgress struct {
+type activeTransaction struct {
 	since    time.Time // when its oldest request was queued
 	requests int
 }
 
 func (u *usage) begin(number int, now, oldest time.Time, requests int) {
-	if u.underWay == nil {
-		u.underWay = map[int]inProgress{}
+	if u.active == nil {
+		u.active = map[int]activeTransaction{}
 	}
-	if len(u.underWay) == 0 {
-		u.since = now
+	if len(u.active) == 0 {
+		u.activeSince = now
 	}
-	u.underWay[number] = inProgress{oldest, requests}
+	u.active[number] = activeTransaction{oldest, requests}
 }
 
 func (u *usage) end(number int, now time.Time) {
-	if delete(u.underWay, number); len(u.underWay) == 0 && !u.since.IsZero() {
-		u.busy += now.Sub(u.since)
-		u.since = time.Time{}
+	if delete(u.active, number); len(u.active) == 0 && !u.activeSince.IsZero() {
+		u.busy += now.Sub(u.activeSince)
+		u.activeSince = time.Time{}
 	}
 }
 
 // late counts the requests of transactions whose oldest one has waited for long.
-func (u *usage) late(now time.Time) (requests int) {
-	for _, t := range u.underWay {
+func (u *usage) lateRequests(now time.Time) (requests int) {
+	for _, t := range u.active {
 		if now.Sub(t.since) > lateAfter {
 			requests += t.requests
 		}
@@ -83,10 +83,10 @@ func (q *Queue) Committed(turn int) {
 }
 
 // share is the part of the time since the latest call.
-func (u *usage) share(now time.Time) float64 {
-	if !u.since.IsZero() {
-		u.busy += now.Sub(u.since)
-		u.since = now
+func (u *usage) takeBusyShare(now time.Time) float64 {
+	if !u.activeSince.IsZero() {
+		u.busy += now.Sub(u.activeSince)
+		u.activeSince = now
 	}
 	took := now.Sub(u.from)
 	share := float64(u.busy) / float64(max(took, 1))
@@ -99,7 +99,7 @@ func (q *Queue) NothingWaits(agent string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if a := q.agents[agent]; a != nil {
-		a.hindered = time.Time{}
+		a.backlogSince = time.Time{}
 	}
 }
 
@@ -109,26 +109,26 @@ func (q *Queue) Bottlenecks() (all []Bottleneck) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.env.Now()
-	saturated := q.usage.share(now) >= busyShare
-	late := q.usage.late(now)
-	if q.entering > 0 || len(q.others) > 0 && now.Sub(q.others[0].since) > lateAfter || late > 0 {
-		if q.storedLate.IsZero() {
-			q.storedLate = now
+	saturated := q.usage.takeBusyShare(now) >= busyShare
+	late := q.usage.lateRequests(now)
+	if q.entrantRequests > 0 || len(q.otherRequests) > 0 && now.Sub(q.otherRequests[0].since) > lateAfter || late > 0 {
+		if q.storeLateSince.IsZero() {
+			q.storeLateSince = now
 		}
-		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entering + len(q.others) + q.held + late, Since: now.Sub(q.storedLate)})
+		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entrantRequests + len(q.otherRequests) + q.held + late, Since: now.Sub(q.storeLateSince)})
 	} else {
-		q.storedLate = time.Time{}
+		q.storeLateSince = time.Time{}
 	}
 	var agents []Bottleneck
 	for _, a := range q.agents {
 		b := Bottleneck{Agent: a.name}
 		switch {
-		case a.left == nothing:
-			a.hindered = time.Time{}
+		case a.lastResult == nothingReady:
+			a.backlogSince = time.Time{}
 			continue
-		case a.left == forLimit:
-			b.Cause, b.Limits = ForLimit, slices.Clone(a.full)
-			if a.ownFull {
+		case a.lastResult == limitFull:
+			b.Cause, b.Limits = ForLimit, slices.Clone(a.fullLimits)
+			if a.ownLimitFull {
 				b.Limits = append(b.Limits, kernel.AgentLimit(a.name))
 			}
 			slices.Sort(b.Limits)
@@ -137,10 +137,10 @@ func (q *Queue) Bottlenecks() (all []Bottleneck) {
 		default:
 			b.Cause = ForAgents
 		}
-		if a.hindered.IsZero() {
-			a.hindered = now
+		if a.backlogSince.IsZero() {
+			a.backlogSince = now
 		}
-		b.Since = now.Sub(a.hindered)
+		b.Since = now.Sub(a.backlogSince)
 		agents = append(agents, b)
 	}
 	slices.SortFunc(agents, func(x, y Bottleneck) int { return strings.Compare(x.Agent, y.Agent) })

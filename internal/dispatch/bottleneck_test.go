@@ -33,8 +33,8 @@ func TestBottlenecks(t *testing.T) {
 				time.Sleep(time.Duration((1 - share) * float64(time.Second) / pieces))
 			}
 		}
-		q.agent("b").left, q.agent("c").left, q.agent("d").left = more, forLimit, nothing
-		q.agent("c").full = []string{"y", "x"}
+		q.agent("b").lastResult, q.agent("c").lastResult, q.agent("d").lastResult = moreReady, limitFull, nothingReady
+		q.agent("c").fullLimits = []string{"y", "x"}
 		work(0.9)
 		is("b agents [] 0 0s", "c limit [x y] 0 0s")
 		work(0.96)
@@ -45,7 +45,7 @@ func TestBottlenecks(t *testing.T) {
 		q.usage.end(1, q.env.Now())
 		time.Sleep(time.Second)
 		is("b agents [] 0 3s", "c limit [x y] 0 3s")
-		q.agent("b").left, q.agent("c").left = nothing, nothing
+		q.agent("b").lastResult, q.agent("c").lastResult = nothingReady, nothingReady
 		is()
 		if err := q.Put(t.Context(), []*Request{{Weight: 1}}); err != nil {
 			t.Fatal(err)
@@ -63,9 +63,9 @@ func TestBottlenecks(t *testing.T) {
 		q.Ended(turn)
 		q.Committed(turn)
 		is()
-		q.agent("b").left = more
+		q.agent("b").lastResult = moreReady
 		is("b agents [] 0 0s")
-		q.agent("b").left, q.agent("b").ownFull = forLimit, true
+		q.agent("b").lastResult, q.agent("b").ownLimitFull = limitFull, true
 		is("b limit [agent:b] 0 0s")
 	})
 }

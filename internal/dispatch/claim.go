@@ -32,12 +32,12 @@ type Claim struct {
 
 	// These belong to the queue, under its lock.
 	state    claimState
-	searched int  // Queue.clock at the beginning of the latest search that this claim has seen, or has been taken for
-	serves   bool // by this claim, its writer searches for the agent, and no other writer does
+	searchedAt int  // Queue.clock at the beginning of the latest search that this claim has seen, or has been taken for
+	ownsSearch   bool // by this claim, its writer searches for the agent, and no other writer does
 
 	// These belong to the transaction that has taken the claim.
 	mode   claimMode
-	noRuns bool  // it was searched for earlier runs, and there are none
+	hasNoRuns bool  // it was searched for earlier runs, and there are none
 	failed error // why its latest transaction failed
 }
 
@@ -76,13 +76,13 @@ func (c *Claim) Name() ClaimName {
 type ClaimName struct{ Agent, Holder, Request string }
 
 // Doubt prepares the claim for another try after a commit whose outcome is not known: it may have been granted runs.
-func (c *Claim) Doubt() { c.Repeated, c.noRuns = true, false }
+func (c *Claim) Doubt() { c.Repeated, c.hasNoRuns = true, false }
 
 // Failed is why the latest transaction of the claim failed; nil if it did not.
 func (c *Claim) Failed() error { return c.failed }
 
 // Searched reports whether a transaction has searched for the claim.
-func (c *Claim) Searched() bool { return c.searched > 0 }
+func (c *Claim) Searched() bool { return c.searchedAt > 0 }
 
 // Answer ends the claim.
 func (c *Claim) Answer(runs []perdure.Run, err error) {
@@ -95,7 +95,7 @@ type grant struct {
 	*Claim
 	runs    []perdure.Run
 	bytes   int    // size of the answer so far
-	crowded bool   // it was granted nothing, because its server has no room for the answer
+	lacksRoom bool   // it was granted nothing, because its server has no room for the answer
 	aside   *Aside // it cannot be answered by this transaction
 	locked  bool   // the transaction has locked the repeated claim, which had no runs
 }
@@ -128,7 +128,7 @@ func (g *grant) add(run *perdure.Run, began time.Time, most int) {
 }
 
 // mayTake reports whether the claim may be granted new runs: one that is repeated is searched for its earlier ones first.
-func (c *Claim) mayTake() bool { return !c.Repeated || c.noRuns }
+func (c *Claim) mayGetNewRuns() bool { return !c.Repeated || c.hasNoRuns }
 
 // open reports whether the transaction may grant the claim new runs.
-func (g *grant) open() bool { return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 }
+func (g *grant) isOpen() bool { return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 }

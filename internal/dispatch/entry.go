@@ -13,7 +13,7 @@ import (
 // behind them.
 const (
 	MaxQueued   = 100_000         // requests of runs in the queue; others in it; and others that wait for entry
-	enterWithin = 5 * time.Second // how long a request waits for entry
+	maxEntryWait = 5 * time.Second // how long a request waits for entry
 )
 
 // ErrDraining answers requests and claims that come after Close.
@@ -35,7 +35,7 @@ func (q *Queue) Put(ctx context.Context, rs []*Request) error {
 	if e == nil || err != nil {
 		return err
 	}
-	ended := q.env.Wait(ctx, enterWithin, e.done)
+	ended := q.env.Wait(ctx, maxEntryWait, e.done)
 	if ended != env.Got && q.withdraw(e) {
 		if ended == env.Gone {
 			return ctx.Err()
@@ -54,7 +54,7 @@ func (q *Queue) enter(rs []*Request) (*entrant, error) {
 		return nil, ErrDraining
 	case len(rs) == 0:
 		return nil, nil
-	case rs[0].OfRun && len(q.ofRuns)+len(rs) > MaxQueued, !rs[0].OfRun && q.entering+len(rs) > MaxQueued:
+	case rs[0].OfRun && len(q.runRequests)+len(rs) > MaxQueued, !rs[0].OfRun && q.entrantRequests+len(rs) > MaxQueued:
 		return nil, errFull
 	case rs[0].OfRun, len(q.entrants) == 0 && q.hasRoom(rs):
 		q.put(rs)
@@ -63,11 +63,11 @@ func (q *Queue) enter(rs []*Request) (*entrant, error) {
 	}
 	e := &entrant{requests: rs, done: make(chan struct{}, 1)}
 	q.entrants = append(q.entrants, e)
-	q.entering += len(rs)
+	q.entrantRequests += len(rs)
 	return e, nil
 }
 
-func (q *Queue) hasRoom(rs []*Request) bool { return len(q.others)+q.held+len(rs) <= MaxQueued }
+func (q *Queue) hasRoom(rs []*Request) bool { return len(q.otherRequests)+q.held+len(rs) <= MaxQueued }
 
 // put adds requests to the queue.
 func (q *Queue) put(rs []*Request) {
@@ -76,19 +76,19 @@ func (q *Queue) put(rs []*Request) {
 		r.since = now
 		switch {
 		case r.OfRun:
-			q.ofRuns = append(q.ofRuns, r)
-			q.reports += r.Weight
+			q.runRequests = append(q.runRequests, r)
+			q.runReports += r.Weight
 		case !q.hold(r, now):
-			q.others = append(q.others, r)
+			q.otherRequests = append(q.otherRequests, r)
 		}
 		if r.Next != nil {
-			q.claimed(&r.Next.Request)
+			q.countClaim(&r.Next.Request)
 		}
 	}
 }
 
 // letEnter lets requests in that wait for entry, in their order, as far as there is room.
-func (q *Queue) letEnter() {
+func (q *Queue) admitEntrants() {
 	for len(q.entrants) > 0 && (q.closed || q.hasRoom(q.entrants[0].requests)) {
 		e := q.entrants[0]
 		if q.closed {
@@ -114,6 +114,6 @@ func (q *Queue) remove(e *entrant) bool {
 		return false
 	}
 	q.entrants = slices.Delete(q.entrants, i, i+1)
-	q.entering -= len(e.requests)
+	q.entrantRequests -= len(e.requests)
 	return true
 }

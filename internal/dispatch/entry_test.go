@@ -32,7 +32,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		var late sync.WaitGroup
 		late.Go(func() {
 			began := time.Now()
-			if err := put(requests(10, 0, false)); !full(err) || time.Since(began) != enterWithin {
+			if err := put(requests(10, 0, false)); !full(err) || time.Since(began) != maxEntryWait {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -70,13 +70,13 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		})
 		refused.Wait()
 		q.mu.Lock()
-		q.entering += MaxQueued
+		q.entrantRequests += MaxQueued
 		q.mu.Unlock()
 		if err := put(requests(10, 0, true)); err != nil {
 			t.Errorf("reports, while as much waits as may: %v", err)
 		}
 		q.mu.Lock()
-		q.entering -= MaxQueued
+		q.entrantRequests -= MaxQueued
 		q.mu.Unlock()
 		for want := 1; want < next; {
 			taken, _, turn, _ := q.Take()
@@ -91,13 +91,13 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 				want++
 			}
 			synctest.Wait()
-			if n := len(q.others); n > MaxQueued {
+			if n := len(q.otherRequests); n > MaxQueued {
 				t.Fatalf("%d are queued", n)
 			}
 		}
 		waiting.Wait()
-		if len(q.entrants) > 0 || q.entering != 0 {
-			t.Errorf("%d left behind", q.entering)
+		if len(q.entrants) > 0 || q.entrantRequests != 0 {
+			t.Errorf("%d left behind", q.entrantRequests)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) { // the end of the node

@@ -18,10 +18,10 @@ const (
 	HoldPace    = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
 	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
 	holdTime    = 250 * time.Millisecond // how long a submission is held
-	wholeTime   = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
-	holdMost    = time.Second            // how long a submission is held while others that are held for the agent are taken
-	holdLately  = 250 * time.Millisecond // how long ago the agent's latest claim may be
-	holdVain    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
+	roomWait   = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
+	maxHoldTime    = time.Second            // how long a submission is held while others that are held for the agent are taken
+	recentClaim  = 250 * time.Millisecond // how long ago the agent's latest claim may be
+	maxHoldPause    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
 	maxHoldings = 1000                   // agents for which anything is held
 )
 
@@ -30,41 +30,41 @@ type holding struct {
 	held    []*Request // in the order in which they came
 	runs    int        // first runs of these
 	takenAt time.Time  // when a transaction took some
-	timed   bool       // a timer runs that reviews them
+	timerSet   bool       // a timer runs that reviews them
 
-	claimed time.Time     // when the latest claim came, or was last seen to wait
-	vainTo  time.Time     // nothing is held until then
-	vain    time.Duration // how long that is
+	lastClaim time.Time     // when the latest claim came, or was last seen to wait
+	pausedUntil  time.Time     // nothing is held until then
+	pauseTime    time.Duration // how long that is
 
 	countedFrom   time.Time // since when runs are counted
-	asked, before int       // runs that claims asked for since then, and in the period before
+	runsAsked, runsAskedBefore int       // runs that claims asked for since then, and in the period before
 
-	widest, widestBefore int // the most room that a transaction had for what is held since countedFrom, and in the period before
+	maxRoom, maxRoomBefore int // the most room that a transaction had for what is held since countedFrom, and in the period before
 }
 
 // claim counts a claim.
-func (h *holding) claim(c *protocol.Claim, now time.Time) {
-	h.claimed = now
+func (h *holding) countClaim(c *protocol.Claim, now time.Time) {
+	h.lastClaim = now
 	if period := now.Sub(h.countedFrom); period >= holdTime {
-		h.before, h.asked, h.countedFrom = h.asked, 0, now
-		h.widestBefore, h.widest = h.widest, 0
+		h.runsAskedBefore, h.runsAsked, h.countedFrom = h.runsAsked, 0, now
+		h.maxRoomBefore, h.maxRoom = h.maxRoom, 0
 		if period >= 2*holdTime {
-			h.before, h.widestBefore = 0, 0
+			h.runsAskedBefore, h.maxRoomBefore = 0, 0
 		}
 	}
-	h.asked += c.Max
+	h.runsAsked += c.Max
 }
 
 // over reports whether a submission has been held for as long as it may be. inVain says that nothing was taken for holdTime.
-func (h *holding) over(r *Request, now time.Time) (over, inVain bool) {
+func (h *holding) isOver(r *Request, now time.Time) (over, inVain bool) {
 	held := now.Sub(r.since)
 	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
-	return inVain || held >= holdMost || now.Sub(h.claimed) > holdLately, inVain
+	return inVain || held >= maxHoldTime || now.Sub(h.lastClaim) > recentClaim, inVain
 }
 
 // waits reports whether claims with room for so many runs leave the first job that is held to others: those that have room for all of
 // its first runs, as a transaction has lately had.
-func (h *holding) waits(room int, now time.Time) bool {
+func (h *holding) waitsForRoom(room int, now time.Time) bool {
 	if len(h.held) == 0 {
 		return false
 	}
@@ -73,29 +73,29 @@ func (h *holding) waits(room int, now time.Time) bool {
 	if h.takenAt.After(since) {
 		since = h.takenAt
 	}
-	return room < first.Runs && max(h.widest, h.widestBefore) >= first.Runs && now.Sub(since) < wholeTime
+	return room < first.Runs && max(h.maxRoom, h.maxRoomBefore) >= first.Runs && now.Sub(since) < roomWait
 }
 
 // giveUp holds nothing for a while, and for longer each time, unless the last time is long ago. A moment without claims
 // costs no more than such a moment.
-func (h *holding) giveUp(now time.Time) {
-	if h.vain = min(2*h.vain, holdVain); now.Sub(h.vainTo) >= holdVain {
-		h.vain = holdTime
+func (h *holding) pause(now time.Time) {
+	if h.pauseTime = min(2*h.pauseTime, maxHoldPause); now.Sub(h.pausedUntil) >= maxHoldPause {
+		h.pauseTime = holdTime
 	}
-	h.vainTo = now.Add(h.vain)
+	h.pausedUntil = now.Add(h.pauseTime)
 }
 
 // most is how many runs may be held: none for an agent that asked for fewer than pace, else as many as it asks for in holdMost.
-func (h *holding) most(pace int) int {
-	asked := max(h.asked, h.before)
+func (h *holding) maxRuns(pace int) int {
+	asked := max(h.runsAsked, h.runsAskedBefore)
 	if asked < pace {
 		return 0
 	}
-	return int(holdMost/holdTime) * asked
+	return int(maxHoldTime/holdTime) * asked
 }
 
 // claimed counts a claim of an agent.
-func (q *Queue) claimed(c *protocol.Claim) {
+func (q *Queue) countClaim(c *protocol.Claim) {
 	a := q.agent(c.Agent)
 	if a.holding == nil {
 		if q.holdings >= maxHoldings {
@@ -104,36 +104,36 @@ func (q *Queue) claimed(c *protocol.Claim) {
 		a.holding = &holding{}
 		q.holdings++
 	}
-	a.holding.claim(c, q.env.Now())
+	a.holding.countClaim(c, q.env.Now())
 }
 
 // hold keeps a submission back, if that is of use.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
-	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.left == forLimit || r.Few && a.left != more {
+	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.lastResult == limitFull || r.Few && a.lastResult != moreReady {
 		return false
 	}
 	h := a.holding
-	h.see(a, now)
-	if now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace) {
+	h.noteWaitingClaims(a, now)
+	if now.Sub(h.lastClaim) > recentClaim || now.Before(h.pausedUntil) || h.runs >= h.maxRuns(q.holdPace) {
 		return false
 	}
 	if len(h.held) == 0 {
-		q.holders = append(q.holders, a)
+		q.holdingAgents = append(q.holdingAgents, a)
 	}
 	h.held = append(h.held, r)
 	h.runs += r.Runs
 	q.held++
-	if !h.timed {
-		q.reviewLater(a)
+	if !h.timerSet {
+		q.scheduleReview(a)
 	}
 	return true
 }
 
 // see notes claims that wait: such a one is as good as one that comes now.
-func (h *holding) see(a *agentQueue, now time.Time) {
+func (h *holding) noteWaitingClaims(a *agentQueue, now time.Time) {
 	if len(a.waiting) > 0 {
-		h.claimed = now
+		h.lastClaim = now
 	}
 }
 
@@ -149,32 +149,32 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 	}
 	rooms := map[string]int{}
 	for _, c := range claims {
-		if c.mode != repeatOnly && c.mayTake() {
+		if c.mode != repeatOnly && c.mayGetNewRuns() {
 			rooms[c.Request.Agent] += c.Request.Max
 		}
 	}
-	p := &picking{room: MaxRequests - requests, weight: MaxWeight - weight}
-	for _, a := range slices.Clone(q.holders) {
+	p := &selection{room: MaxRequests - requests, weight: MaxWeight - weight}
+	for _, a := range slices.Clone(q.holdingAgents) {
 		room := rooms[a.name] - len(ready[a.name])
-		if a.left != nothing {
-			room = newest(room)
+		if a.lastResult != nothingReady {
+			room = youngerShare(room)
 		}
-		h, n, idle := a.holding, 0, a.left == nothing && len(ready[a.name]) == 0
-		h.widest = max(h.widest, room)
-		part := idle && !h.waits(room, q.env.Now())
+		h, n, idle := a.holding, 0, a.lastResult == nothingReady && len(ready[a.name]) == 0
+		h.maxRoom = max(h.maxRoom, room)
+		part := idle && !h.waitsForRoom(room, q.env.Now())
 		for ; n < len(h.held) && room > 0 && (h.held[n].Runs <= room || part && n == 0) && p.fits(h.held[n], 0, 0); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
 			h.takenAt = q.env.Now()
 		}
-		q.unhold(a, n)
+		q.removeHeld(a, n)
 	}
-	q.letEnter()
-	return p.picked
+	q.admitEntrants()
+	return p.requests
 }
 
 // unhold forgets the first n that are held for an agent.
-func (q *Queue) unhold(a *agentQueue, n int) {
+func (q *Queue) removeHeld(a *agentQueue, n int) {
 	h := a.holding
 	for i, r := range h.held[:n] {
 		h.runs -= r.Runs
@@ -183,7 +183,7 @@ func (q *Queue) unhold(a *agentQueue, n int) {
 	q.held -= n
 	if h.held = h.held[n:]; n > 0 && len(h.held) == 0 {
 		h.held = nil
-		q.holders = slices.DeleteFunc(q.holders, func(other *agentQueue) bool { return other == a })
+		q.holdingAgents = slices.DeleteFunc(q.holdingAgents, func(other *agentQueue) bool { return other == a })
 	}
 }
 
@@ -193,9 +193,9 @@ func (q *Queue) review(a *agentQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	h, now, n, vain := a.holding, q.env.Now(), 0, false
-	h.see(a, now)
+	h.noteWaitingClaims(a, now)
 	for n < len(h.held) {
-		over, inVain := h.over(h.held[n], now)
+		over, inVain := h.isOver(h.held[n], now)
 		if !over {
 			break
 		}
@@ -203,27 +203,27 @@ func (q *Queue) review(a *agentQueue) {
 		n++
 	}
 	if vain {
-		h.giveUp(now)
+		h.pause(now)
 	}
-	q.letGo(a, n)
-	if h.timed = false; len(h.held) > 0 {
-		q.reviewLater(a)
+	q.releaseHeld(a, n)
+	if h.timerSet = false; len(h.held) > 0 {
+		q.scheduleReview(a)
 	}
 }
 
 // letGo moves the first n that are held for an agent to the head of the queue. They are not held again.
-func (q *Queue) letGo(a *agentQueue, n int) {
+func (q *Queue) releaseHeld(a *agentQueue, n int) {
 	first := a.holding.held[:n]
 	for _, r := range first {
 		r.Agent, r.since = "", q.env.Now()
 	}
-	q.others = slices.Insert(q.others, 0, first...)
-	q.unhold(a, n)
+	q.otherRequests = slices.Insert(q.otherRequests, 0, first...)
+	q.removeHeld(a, n)
 	q.signal()
 }
 
-func (q *Queue) reviewLater(a *agentQueue) {
-	a.holding.timed = true
+func (q *Queue) scheduleReview(a *agentQueue) {
+	a.holding.timerSet = true
 	q.env.AfterFunc(holdTime/4, func() { q.review(a) })
 }
 

@@ -16,7 +16,7 @@ import (
 type limits struct {
 	defined map[string]kernel.Limit // those that are there; nil: not known yet
 	counted kernel.Admission
-	top     string // the last one that was locked
+	lastLocked     string // the last one that was locked
 }
 
 // Disorder is the error of a transaction that should have locked these limits earlier.
@@ -29,47 +29,47 @@ func (d *Disorder) Error() string { return fmt.Sprintf("limits %v are needed ear
 
 // fullLong is for how long searches leave out the steps that need a limit which was full. If another node releases a permit,
 // this node need not hear of it, so the hint expires (L5).
-const fullLong = time.Second
+const fullExpiry = time.Second
 
 // Heed makes the next transaction lock what this one should have locked.
 func (q *Queue) Heed(d *Disorder) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agent(d.agent)
-	a.limits = append(slices.Clone(a.limits), d.names...)
+	a.knownLimits = append(slices.Clone(a.knownLimits), d.names...)
 }
 
 // hints are the limits that an agent's latest search needed, and those that are full.
-func (q *Queue) hints(agent string, now time.Time) (limits, full []string) {
+func (q *Queue) cachedLimits(agent string, now time.Time) (limits, full []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agents[agent]
 	if a == nil {
 		return nil, nil
 	}
-	if now.Sub(a.fullSeen) <= fullLong {
-		full = a.full
+	if now.Sub(a.fullAt) <= fullExpiry {
+		full = a.fullLimits
 	}
-	return a.limits, full
+	return a.knownLimits, full
 }
 
 // remember keeps the hints of a transaction that began at a time of the node's clock.
-func (q *Queue) remember(searches []*search, began time.Time) {
+func (q *Queue) cacheLimits(searches []*search, began time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, s := range searches {
 		a := q.agent(s.agent)
 		if s.needed != nil {
-			a.limits = slices.Collect(maps.Keys(s.needed))
+			a.knownLimits = slices.Collect(maps.Keys(s.needed))
 		}
-		if s.served {
-			a.full, a.fullSeen, a.ownFull = s.full, began, s.agentFull
+		if s.offered {
+			a.fullLimits, a.fullAt, a.ownLimitFull = s.full, began, s.ownLimitFull
 		}
 	}
 }
 
 // define reads which limits there are.
-func (l *limits) define(t *Transaction) error {
+func (l *limits) loadDefined(t *Transaction) error {
 	if l.defined != nil {
 		return nil
 	}
@@ -85,8 +85,8 @@ func (l *limits) define(t *Transaction) error {
 }
 
 // open locks the limits that the searches need, as far as that is known.
-func (l *limits) open(t *Transaction, searches []*search) error {
-	if err := l.define(t); err != nil {
+func (l *limits) lockKnown(t *Transaction, searches []*search) error {
+	if err := l.loadDefined(t); err != nil {
 		return err
 	}
 	names := map[string]bool{}
@@ -96,7 +96,7 @@ func (l *limits) open(t *Transaction, searches []*search) error {
 			names[name] = true
 		}
 	}
-	return l.lockOr(t, names, nil)
+	return l.lockMore(t, names, nil)
 }
 
 // MaxOpened bounds how many lanes are opened when permits of one key are released. The supervisor opens the rest.
@@ -109,7 +109,7 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	if len(freed) == 0 {
 		return nil, nil
 	}
-	if err := l.define(t); err != nil {
+	if err := l.loadDefined(t); err != nil {
 		return nil, err
 	}
 	freed = slices.DeleteFunc(freed, func(k kernel.LimitKey) bool {
@@ -129,14 +129,14 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 			names[name] = true
 		}
 	}
-	if err := l.lockOr(t, names, nil); err != nil {
+	if err := l.lockMore(t, names, nil); err != nil {
 		return nil, err
 	}
 	return t.b.Tx().OpenLanes(freed, MaxOpened)
 }
 
 // stillFull are those of the limits that have no room now.
-func (l *limits) stillFull(names []string) (full []string) {
+func (l *limits) withoutRoom(names []string) (full []string) {
 	for _, name := range names {
 		if l.counted.Has(name) && l.counted.Room(name) == 0 {
 			full = append(full, name)
@@ -177,7 +177,7 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 			keys = append(keys, n.LimitKey)
 		}
 	}
-	if err := l.lockOr(t, names, s); err != nil {
+	if err := l.lockMore(t, names, s); err != nil {
 		return err
 	}
 	keys = slices.DeleteFunc(keys, l.counted.HasKey)
@@ -193,7 +193,7 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 
 // lockOr locks and counts limits that are there and not locked yet. If some of them come before the last one that was
 // locked, the error is a Disorder. s is the search that needs them; nil if that is not known, and they are the first.
-func (l *limits) lockOr(t *Transaction, of map[string]bool, s *search) error {
+func (l *limits) lockMore(t *Transaction, of map[string]bool, s *search) error {
 	var names, passed []string
 	for name := range of {
 		if _, defined := l.defined[name]; defined && !l.counted.Has(name) {
@@ -205,7 +205,7 @@ func (l *limits) lockOr(t *Transaction, of map[string]bool, s *search) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name < l.top {
+		if name < l.lastLocked {
 			passed = append(passed, name)
 		}
 	}
@@ -215,7 +215,7 @@ func (l *limits) lockOr(t *Transaction, of map[string]bool, s *search) error {
 	case len(passed) > 0:
 		return &Disorder{t.grants[0].Request.Agent, passed}
 	}
-	l.top = names[len(names)-1]
+	l.lastLocked = names[len(names)-1]
 	if err := t.b.Save(); err != nil { // the permits that this transaction frees count as free
 		return err
 	}

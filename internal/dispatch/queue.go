@@ -33,36 +33,36 @@ type Queue struct {
 	closed  bool
 	yielder env.Yielder
 
-	ofRuns     []*Request // reports and heartbeats
-	reports    int        // how many these bring, in all
-	others     []*Request
+	runRequests     []*Request // reports and heartbeats
+	runReports    int        // how many these bring, in all
+	otherRequests     []*Request
 	passedOver bool       // the latest transaction took none of the others
 	held       int        // submissions that are held
 	entrants   []*entrant // requests that wait for room in the queue
-	entering   int        // how many these are
+	entrantRequests   int        // how many these are
 
 	holdings int           // agents that have a holding
-	holders  []*agentQueue // those for which something is held
+	holdingAgents  []*agentQueue // those for which something is held
 
 	agents map[string]*agentQueue
 	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
 
-	underWay   int       // transactions
+	active   int       // transactions
 	number     int       // of the latest of them
-	latest     time.Time // when it began
-	latestOver bool      // it has ended
-	timed      bool      // that timer of worth is set
+	latestBegan     time.Time // when it began
+	latestSaved bool      // it has ended
+	worthTimerSet      bool      // that timer of worth is set
 
 	clock   int // counts searches and wake-ups
-	wokeAll int // at the latest wake-up of all agents
-	freed   int // when room under a limit came up last
-	limited int // agents whose latest search left steps that wait for it
+	wokeAllAt int // at the latest wake-up of all agents
+	freedAt   int // when room under a limit came up last
+	limitedAgents int // agents whose latest search left steps that wait for it
 
 	usage      usage
-	storedLate time.Time // since when requests have waited for long to be stored; zero: they do not
+	storeLateSince time.Time // since when requests have waited for long to be stored; zero: they do not
 
 	asides asides
-	turn   atomic.Value // string: the least agent name whose claims are served first
+	firstAgent   atomic.Value // string: the least agent name whose claims are served first
 }
 
 // NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
@@ -83,11 +83,11 @@ func (q *Queue) agent(name string) *agentQueue {
 	if a == nil {
 		if len(q.agents) >= maxAgents {
 			for name, old := range q.agents {
-				if old.quiet() {
+				if old.isIdle() {
 					q.forget(name, old)
 				}
 			}
-			q.wokeAll = q.clock
+			q.wokeAllAt = q.clock
 		}
 		a = &agentQueue{name: name}
 		q.agents[name] = a
@@ -96,7 +96,7 @@ func (q *Queue) agent(name string) *agentQueue {
 }
 
 func (q *Queue) forget(name string, a *agentQueue) {
-	q.leaves(a, nothing)
+	q.setLastResult(a, nothingReady)
 	delete(q.agents, name)
 	delete(q.due, a)
 	if a.holding != nil {
@@ -105,12 +105,12 @@ func (q *Queue) forget(name string, a *agentQueue) {
 }
 
 // leaves notes what the latest search for an agent left.
-func (q *Queue) leaves(a *agentQueue, l left) {
-	if a.left == forLimit {
-		q.limited--
+func (q *Queue) setLastResult(a *agentQueue, l searchResult) {
+	if a.lastResult == limitFull {
+		q.limitedAgents--
 	}
-	if a.left = l; l == forLimit {
-		q.limited++
+	if a.lastResult = l; l == limitFull {
+		q.limitedAgents++
 	}
 }
 
@@ -124,10 +124,10 @@ func (q *Queue) Wait(c *Claim) error {
 	a := q.agent(c.Request.Agent)
 	c.state = waiting
 	a.waiting = append(a.waiting, c)
-	if !q.mayWaitForLater(a, c) {
+	if !q.maySearchLater(a, c) {
 		q.due[a] = true
 	}
-	q.claimed(&c.Request)
+	q.countClaim(&c.Request)
 	q.signal()
 	return nil
 }
@@ -144,7 +144,7 @@ func (q *Queue) WaitAgain(c *Claim) {
 		c.Answer(nil, nil)
 		return
 	}
-	c.state, c.serves = waiting, false
+	c.state, c.ownsSearch = waiting, false
 	a := q.agent(c.Request.Agent)
 	a.waiting = slices.Insert(a.waiting, 0, c)
 	q.makeDue(a)
@@ -189,15 +189,15 @@ const searchPause = 20 * time.Millisecond
 
 // searchedLately reports whether the agent was searched for just now, and no wake-up has come since.
 func (q *Queue) searchedLately(a *agentQueue) bool {
-	return !a.searchEnded.IsZero() && max(q.wokeAll, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
+	return !a.searchEnded.IsZero() && max(q.wokeAllAt, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
 }
 
 // mayWaitForLater reports whether a claim need not be searched for at once, and sees to it that it is soon.
-func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
-	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.left != nothing || q.due[a] || !q.searchedLately(a) {
+func (q *Queue) maySearchLater(a *agentQueue, c *Claim) bool {
+	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.lastResult != nothingReady || q.due[a] || !q.searchedLately(a) {
 		return false
 	}
-	c.searched = a.searchedAt
+	c.searchedAt = a.searchedAt
 	if now := q.env.Now(); !now.Before(a.nextSearch) {
 		a.nextSearch = now.Add(searchPause)
 		q.env.AfterFunc(searchPause, func() { q.Wake([]string{a.name}) })
@@ -213,7 +213,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(requests) == 0 && len(claims) == 0 {
-		for !q.closed && !q.worth() {
+		for !q.closed && !q.shouldBegin() {
 			q.env.WaitCond(&q.wake)
 		}
 		q.mu.Unlock()
@@ -222,35 +222,35 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 		if q.closed {
 			return nil, nil, 0, false
 		}
-		if q.oneWrites && q.underWay > 0 { // another writer was quicker
+		if q.oneWrites && q.active > 0 { // another writer was quicker
 			continue
 		}
-		requests = q.pick()
+		requests = q.selectRequests()
 		q.clock++
-		claims = q.takeNext(requests)
+		claims = q.takeReportClaims(requests)
 		for a := range q.due {
-			if !a.served {
-				claims = append(claims, q.takeOf(a)...)
+			if !a.searching {
+				claims = append(claims, q.takeClaims(a)...)
 			}
 		}
-		for _, a := range q.holders {
-			if a.free(q.env.Now()) {
-				claims = append(claims, q.takeOf(a)...)
+		for _, a := range q.holdingAgents {
+			if a.canTakeHeld(q.env.Now()) {
+				claims = append(claims, q.takeClaims(a)...)
 			}
 		}
 	}
-	q.letEnter()
-	q.underWay++
+	q.admitEntrants()
+	q.active++
 	q.number++
-	q.latest, q.latestOver = q.env.Now(), false
-	oldest := q.latest
+	q.latestBegan, q.latestSaved = q.env.Now(), false
+	oldest := q.latestBegan
 	for _, r := range requests {
 		if !r.since.IsZero() && r.since.Before(oldest) {
 			oldest = r.since
 		}
 	}
-	q.usage.begin(q.number, q.latest, oldest, len(requests))
-	if len(q.ofRuns)+len(q.others) > 0 {
+	q.usage.begin(q.number, q.latestBegan, oldest, len(requests))
+	if len(q.runRequests)+len(q.otherRequests) > 0 {
 		q.signal()
 	}
 	return requests, claims, q.number, true
@@ -260,8 +260,8 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 func (q *Queue) Ended(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.underWay--
-	q.latestOver = q.latestOver || turn == q.number
+	q.active--
+	q.latestSaved = q.latestSaved || turn == q.number
 	q.signal()
 }
 
@@ -269,63 +269,63 @@ func (q *Queue) Ended(turn int) {
 // one takes all that has come meanwhile. A second one begins at once if there is enough work for it, or if the latest one has been
 // under way for long: it may be waiting for a lock.
 const (
-	besideFrom  = 400 // reports and submissions, and runs of steps that are known to be ready
-	besideAfter = 10 * time.Millisecond
+	parallelWork  = 400 // reports and submissions, and runs of steps that are known to be ready
+	parallelAfter = 10 * time.Millisecond
 )
 
 // worth reports whether a writer should begin a transaction now. If one should begin only later, worth sets a timer that asks again.
-func (q *Queue) worth() bool {
-	if q.oneWrites && q.underWay > 0 {
+func (q *Queue) shouldBegin() bool {
+	if q.oneWrites && q.active > 0 {
 		return false
 	}
-	work := q.reports + len(q.others)
-	some := len(q.ofRuns)+len(q.others) > 0
-	for _, a := range q.holders {
-		if a.free(q.env.Now()) {
+	work := q.runReports + len(q.otherRequests)
+	some := len(q.runRequests)+len(q.otherRequests) > 0
+	for _, a := range q.holdingAgents {
+		if a.canTakeHeld(q.env.Now()) {
 			some = true
 			work += len(a.holding.held)
 		}
 	}
 	for a := range q.due {
-		if a.served {
+		if a.searching {
 			continue
 		}
 		some = true
-		if q.underWay == 0 || work >= besideFrom {
+		if q.active == 0 || work >= parallelWork {
 			break
 		}
-		for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
+		for i := 0; i < len(a.waiting) && (a.lastResult == moreReady || a.searchReleased); i++ {
 			work += a.waiting[i].Request.Max
 		}
 	}
-	if !some || q.underWay == 0 || work >= besideFrom {
+	if !some || q.active == 0 || work >= parallelWork {
 		return some
 	}
-	if q.latestOver { // those that are under way take long
+	if q.latestSaved { // those that are under way take long
 		return true
 	}
-	passed := q.env.Now().Sub(q.latest)
-	if passed < besideAfter && !q.timed {
-		q.timed = true
-		q.env.AfterFunc(besideAfter-passed, func() {
+	passed := q.env.Now().Sub(q.latestBegan)
+	if passed < parallelAfter && !q.worthTimerSet {
+		q.worthTimerSet = true
+		q.env.AfterFunc(parallelAfter-passed, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			q.timed = false
+			q.worthTimerSet = false
 			q.signal()
 		})
 	}
-	return passed >= besideAfter
+	return passed >= parallelAfter
 }
 
 // signal wakes a writer if there is something for it.
 func (q *Queue) signal() {
-	if q.worth() {
+	if q.shouldBegin() {
 		q.wake.Signal()
 	}
 }
 
-func (q *Queue) takeOf(a *agentQueue) []*Claim {
-	served := a.served
+func (q *Queue) takeClaims(a *agentQueue) []*Claim {
+	served := a.searching
 	claims := a.take(q.clock, q.due[a])
 	if !served || len(claims) == 0 {
 		delete(q.due, a) // else a search is still due, once the other writer has ended its own
@@ -336,7 +336,7 @@ func (q *Queue) takeOf(a *agentQueue) []*Claim {
 // takeNext are the claims that come with reports, and those that wait for the same agents. While another writer searches
 // for such an agent, these are granted what their own transaction makes ready, if nothing that is ready is more urgent: the
 // other writer finds what is as urgent and older. They do not pass claims that wait for a limit.
-func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
+func (q *Queue) takeReportClaims(requests []*Request) (claims []*Claim) {
 	var free []*agentQueue
 	for _, r := range slices.Backward(requests) {
 		c := r.Next
@@ -345,19 +345,19 @@ func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
 		}
 		r.Next = nil
 		a := q.agent(c.Request.Agent)
-		c.state, c.searched = taken, q.clock
+		c.state, c.searchedAt = taken, q.clock
 		known := q.searchedLately(a)
 		switch {
-		case !a.served:
+		case !a.searching:
 			if !known {
 				q.due[a] = true
 			}
 			a.waiting = slices.Insert(a.waiting, 0, c)
 			free = append(free, a)
 			continue
-		case a.left == forLimit:
+		case a.lastResult == limitFull:
 			c.mode = repeatOnly
-		case known && !q.due[a] && a.left == nothing:
+		case known && !q.due[a] && a.lastResult == nothingReady:
 			c.mode = ownSteps
 		default:
 			c.mode = urgentSteps
@@ -365,7 +365,7 @@ func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
 		claims = append(claims, c)
 	}
 	for _, a := range free {
-		claims = append(claims, q.takeOf(a)...)
+		claims = append(claims, q.takeClaims(a)...)
 	}
 	return claims
 }
@@ -379,50 +379,50 @@ func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 	defer q.mu.Unlock()
 	q.clock++
 	for _, name := range agents {
-		if a := q.agents[name]; a != nil && (!a.served || a.left == nothing) {
-			claims = append(claims, q.takeOf(a)...)
+		if a := q.agents[name]; a != nil && (!a.searching || a.lastResult == nothingReady) {
+			claims = append(claims, q.takeClaims(a)...)
 		}
 	}
 	return claims
 }
 
 // pick takes as many requests as one transaction carries. Requests of runs go first, up to three quarters.
-func (q *Queue) pick() []*Request {
-	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others), MaxRequests))}
+func (q *Queue) selectRequests() []*Request {
+	p := &selection{room: MaxRequests, weight: MaxWeight, requests: make([]*Request, 0, min(len(q.runRequests)+len(q.otherRequests), MaxRequests))}
 	if !q.passedOver {
-		q.ofRuns = p.take(q.ofRuns, MaxRequests/4, MaxWeight/4)
+		q.runRequests = p.take(q.runRequests, MaxRequests/4, MaxWeight/4)
 	}
-	before := len(p.picked)
-	q.others = p.take(q.others, 0, 0)
-	q.passedOver = len(p.picked) == before && len(q.others) > 0
-	q.ofRuns = p.take(q.ofRuns, 0, 0)
-	for _, r := range p.picked {
+	before := len(p.requests)
+	q.otherRequests = p.take(q.otherRequests, 0, 0)
+	q.passedOver = len(p.requests) == before && len(q.otherRequests) > 0
+	q.runRequests = p.take(q.runRequests, 0, 0)
+	for _, r := range p.requests {
 		if r.OfRun {
-			q.reports -= r.Weight
+			q.runReports -= r.Weight
 		}
 	}
-	return p.picked
+	return p.requests
 }
 
 // picking is what one transaction carries, and for how much more there is room.
-type picking struct {
-	picked       []*Request
+type selection struct {
+	requests       []*Request
 	room, weight int
 }
 
 // fits reports whether there is room for a request, and for so much more behind it. The first one always fits.
-func (p *picking) fits(r *Request, room, weight int) bool {
+func (p *selection) fits(r *Request, room, weight int) bool {
 	return p.room > room && (p.room == MaxRequests || p.weight-r.Weight >= weight)
 }
 
-func (p *picking) add(r *Request) {
-	p.picked = append(p.picked, r)
+func (p *selection) add(r *Request) {
+	p.requests = append(p.requests, r)
 	p.room--
 	p.weight -= r.Weight
 }
 
 // take moves requests over, in their order, and leaves so much room.
-func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
+func (p *selection) take(all []*Request, room, weight int) (rest []*Request) {
 	for i, r := range all {
 		if !p.fits(r, room, weight) {
 			return all[i:]
@@ -451,23 +451,23 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 	}
 	limited := map[string]bool{}
 	for _, s := range searches {
-		limited[s.agent] = s.leaves() == forLimit
+		limited[s.agent] = s.result() == limitFull
 	}
 	now := q.env.Now()
 	for _, s := range searches {
-		q.learn(q.agent(s.agent), s, now)
+		q.recordSearch(q.agent(s.agent), s, now)
 	}
 	for _, name := range agents {
 		q.putBack(q.agent(name), byAgent[name], limited[name])
 	}
 	q.wakeUp(woken)
 	if freed {
-		q.freed = q.clock
+		q.freedAt = q.clock
 	}
-	if freed && q.limited > 0 {
+	if freed && q.limitedAgents > 0 {
 		var waiting []string
 		for _, a := range q.agents {
-			if a.left == forLimit {
+			if a.lastResult == limitFull {
 				waiting = append(waiting, a.name)
 			}
 		}
@@ -477,18 +477,18 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 
 // learn keeps what a transaction found for an agent. Only a transaction that searched the store can say that it left
 // nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
-func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
-	found := s.leaves()
-	if s.inStore {
-		q.leaves(a, found)
+func (q *Queue) recordSearch(a *agentQueue, s *search, now time.Time) {
+	found := s.result()
+	if s.searchedStore {
+		q.setLastResult(a, found)
 		a.searchedAt, a.searchEnded = s.at, now
 	} else {
-		q.leaves(a, max(a.left, found))
+		q.setLastResult(a, max(a.lastResult, found))
 	}
-	if s.inStore && s.older {
-		a.olderAt = now
+	if s.searchedStore && s.tookOlder {
+		a.olderDispatchedAt = now
 	}
-	if a.left == more && slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.mode != searchStore }) {
+	if a.lastResult == moreReady && slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.mode != searchStore }) {
 		q.due[a] = true // no search has served these
 	}
 }
@@ -497,13 +497,13 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	missed := false
 	stay := claims[:0:0]
 	for _, c := range claims {
-		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left == more && c.mode != searchStore
-		c.searched = q.clock
+		missed = missed || a.missedWakeUp(c, q.wokeAllAt) || limited && q.freedAt > c.searchedAt || a.lastResult == moreReady && c.mode != searchStore
+		c.searchedAt = q.clock
 		if c.state == leaving || q.closed {
 			c.Answer(nil, c.failed)
 			continue
 		}
-		c.state, c.serves = waiting, false
+		c.state, c.ownsSearch = waiting, false
 		stay = append(stay, c)
 	}
 	if len(stay) == 0 {
@@ -516,9 +516,9 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 }
 
 // served are the agents for which a writer searches, by the claims that it has taken and not given back.
-func served(claims []*Claim) (agents []string) {
+func searchedAgents(claims []*Claim) (agents []string) {
 	for _, c := range claims {
-		if c.serves {
+		if c.ownsSearch {
 			agents = append(agents, c.Request.Agent)
 		}
 	}
@@ -526,25 +526,25 @@ func served(claims []*Claim) (agents []string) {
 }
 
 // release lets other writers search for these agents.
-func (q *Queue) release(agents []string) {
+func (q *Queue) releaseSearches(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, name := range agents {
 		a := q.agent(name)
-		if a.served = false; q.due[a] {
+		if a.searching = false; q.due[a] {
 			q.signal()
 		}
 	}
 }
 
 // passOn is release while this writer's own search is not over: it has dispatched all that it found, and there may be more.
-func (q *Queue) passOn(agents []string) {
+func (q *Queue) releaseEarly(agents []string) {
 	q.mu.Lock()
 	for _, name := range agents {
-		q.agent(name).passedOn = true
+		q.agent(name).searchReleased = true
 	}
 	q.mu.Unlock()
-	q.release(agents)
+	q.releaseSearches(agents)
 }
 
 // ——— wake-ups ———
@@ -555,7 +555,7 @@ func (q *Queue) wakeUp(agents []string) {
 	for _, name := range agents {
 		a := q.agent(name)
 		a.wokeAt = q.clock
-		if slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.searched < q.clock }) {
+		if slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.searchedAt < q.clock }) {
 			q.due[a] = true
 		}
 	}
@@ -575,7 +575,7 @@ func (q *Queue) WakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.clock++
-	q.wokeAll = q.clock
+	q.wokeAllAt = q.clock
 	var waiting []string
 	for name, a := range q.agents {
 		if len(a.waiting) > 0 {
@@ -607,12 +607,12 @@ func (q *Queue) Close() {
 func (q *Queue) Drain() (requests []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.letEnter()
-	for _, a := range slices.Clone(q.holders) {
-		q.letGo(a, len(a.holding.held))
+	q.admitEntrants()
+	for _, a := range slices.Clone(q.holdingAgents) {
+		q.releaseHeld(a, len(a.holding.held))
 	}
-	requests = slices.Concat(q.ofRuns, q.others)
-	q.ofRuns, q.others = nil, nil
+	requests = slices.Concat(q.runRequests, q.otherRequests)
+	q.runRequests, q.otherRequests = nil, nil
 	for _, r := range requests {
 		if r.Next != nil {
 			r.Next.Answer(nil, ErrDraining)
@@ -622,7 +622,7 @@ func (q *Queue) Drain() (requests []*Request) {
 	for _, a := range q.agents {
 		for _, c := range a.waiting {
 			err := c.failed
-			if c.Repeated && c.searched == 0 { // it may have been granted runs, and no transaction has searched for them (F019)
+			if c.Repeated && c.searchedAt == 0 { // it may have been granted runs, and no transaction has searched for them (F019)
 				err = ErrDraining
 			}
 			c.Answer(nil, err)
@@ -637,15 +637,15 @@ func (q *Queue) Drain() (requests []*Request) {
 
 // Agents are those for which claims wait.
 func (q *Queue) Agents() (names []string) {
-	return q.names(func(a *agentQueue) bool { return len(a.waiting) > 0 })
+	return q.agentNames(func(a *agentQueue) bool { return len(a.waiting) > 0 })
 }
 
 // Concerned are the agents for which claims wait, or are out for a search that may have been too early.
 func (q *Queue) Concerned() (names []string) {
-	return q.names(func(a *agentQueue) bool { return a.served || len(a.waiting) > 0 })
+	return q.agentNames(func(a *agentQueue) bool { return a.searching || len(a.waiting) > 0 })
 }
 
-func (q *Queue) names(of func(*agentQueue) bool) (names []string) {
+func (q *Queue) agentNames(of func(*agentQueue) bool) (names []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, a := range q.agents {

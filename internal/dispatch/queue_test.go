@@ -74,8 +74,8 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 			come(t, q, newClaim("a", 1, 0))
 			claims := takeClaims(t, q, 1)
 			c.wake(q)
-			q.giveBack(claims, []*search{{agent: "a", inStore: true, at: claims[0].searched, atLimit: c.limited}}, nil, false)
-			q.release([]string{"a"})
+			q.giveBack(claims, []*search{{agent: "a", searchedStore: true, at: claims[0].searchedAt, limitReached: c.limited}}, nil, false)
+			q.releaseSearches([]string{"a"})
 			if again := isDue(q, "a"); again != c.again {
 				t.Errorf("a search is due: %v", again)
 			}
@@ -98,17 +98,17 @@ func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 		"a wake-up of all":     {since: func(q *Queue) { q.WakeAll() }},
 		"a wake-up meanwhile":  {since: nothing, woken: []string{"a"}},
 		"a while ago":          {since: func(*Queue) { time.Sleep(2 * searchPause) }},
-		"something was left":   {since: nothing, found: search{remains: true}},
-		"a limit was full":     {since: nothing, found: search{atLimit: true}},
+		"something was left":   {since: nothing, found: search{moreRemains: true}},
+		"a limit was full":     {since: nothing, found: search{limitReached: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := NewQueue(env.Real{}, 1, false)
 				come(t, q, newClaim("a", 1, time.Minute))
 				claims := takeClaims(t, q, 1)
-				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
+				c.found.agent, c.found.searchedStore, c.found.at = "a", true, claims[0].searchedAt
 				q.giveBack(nil, []*search{&c.found}, c.woken, false)
-				q.release([]string{"a"})
+				q.releaseSearches([]string{"a"})
 				c.since(q)
 				next := newClaim("a", 1, time.Minute)
 				if err := q.Put(t.Context(), []*Request{{Weight: 1, OfRun: true, Next: next}}); err != nil {
@@ -139,8 +139,8 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 		"a wake-up of all":       {since: func(q *Queue) { q.WakeAll() }},
 		"a wake-up meanwhile":    {since: nothing, woken: []string{"a"}},
 		"a while ago":            {since: func(*Queue) { time.Sleep(2 * searchPause) }},
-		"something was left":     {since: nothing, found: search{remains: true}},
-		"a limit was full":       {since: nothing, found: search{atLimit: true}},
+		"something was left":     {since: nothing, found: search{moreRemains: true}},
+		"a limit was full":       {since: nothing, found: search{limitReached: true}},
 		"it is repeated":         {since: nothing, claim: func(c *Claim) { c.Repeated = true }},
 		"it does not wait":       {since: nothing, claim: func(c *Claim) { c.Request.Wait = 0 }},
 		"it waits a little only": {since: nothing, claim: func(c *Claim) { c.Request.Wait = searchPause }},
@@ -150,9 +150,9 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 				q := NewQueue(env.Real{}, 1, false)
 				come(t, q, newClaim("a", 1, time.Minute))
 				claims := takeClaims(t, q, 1)
-				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
+				c.found.agent, c.found.searchedStore, c.found.at = "a", true, claims[0].searchedAt
 				q.giveBack(nil, []*search{&c.found}, c.woken, false)
-				q.release([]string{"a"})
+				q.releaseSearches([]string{"a"})
 				c.since(q)
 				next := newClaim("a", 1, time.Minute)
 				if c.claim != nil {
@@ -188,9 +188,9 @@ func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 				come(t, q, newClaim("a", 1, time.Second))
 			}
 			tx := q.Begin(nil, takeClaims(t, q, 3))
-			tx.searches = []*search{{agent: "a", atLimit: c.atLimit, blocked: c.blocked}}
+			tx.searches = []*search{{agent: "a", limitReached: c.atLimit, blocked: c.blocked}}
 			stay := tx.ReturnEarly()
-			if waiting := len(q.agent("a").waiting); len(stay) != c.stay || !stay[0].serves || waiting != 3-c.stay {
+			if waiting := len(q.agent("a").waiting); len(stay) != c.stay || !stay[0].ownsSearch || waiting != 3-c.stay {
 				t.Errorf("%d stay, %d wait", len(stay), waiting)
 			}
 			if more := q.TakeWaiting([]string{"a"}); len(more) != 3-c.stay {
@@ -231,13 +231,13 @@ func TestOneWrites(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, one)
 			putJobs(t, q, 1, 1, func() int { return 1 })
 			_, _, turn, _ := q.Take()
-			putJobs(t, q, besideFrom, 1, func() int { return 1 })
+			putJobs(t, q, parallelWork, 1, func() int { return 1 })
 			took := false
 			go func() {
 				q.Take()
 				took = true
 			}()
-			time.Sleep(2 * besideAfter)
+			time.Sleep(2 * parallelAfter)
 			synctest.Wait()
 			if took == one {
 				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, took)
@@ -301,7 +301,7 @@ func TestAgentsAreBounded(t *testing.T) {
 	if q.agents["waits"] == nil || q.agents["out"] == nil {
 		t.Error("an agent with claims was forgotten")
 	}
-	q.giveBack(claims, []*search{{agent: "out", inStore: true, at: claims[0].searched}}, nil, false)
+	q.giveBack(claims, []*search{{agent: "out", searchedStore: true, at: claims[0].searchedAt}}, nil, false)
 	if !isDue(q, "out") {
 		t.Error("a wake-up was lost")
 	}
@@ -428,39 +428,39 @@ func TestHeldInOrder(t *testing.T) {
 		take(0, 5, claim(14))
 		take(0, 0, claim(9)) // there was lately room for all ten
 		h := q.agent("a").holding
-		h.widest, h.widestBefore = 0, 10
+		h.maxRoom, h.maxRoomBefore = 0, 10
 		take(0, 0, claim(9))
-		h.widestBefore = 9
+		h.maxRoomBefore = 9
 		take(1, 0, claim(9)) // there was not
-		h.widest = 10
-		time.Sleep(wholeTime - 1)
+		h.maxRoom = 10
+		time.Sleep(roomWait - 1)
 		take(0, 0, claim(9))
 		time.Sleep(time.Nanosecond)
 		take(0, 1, claim(9)) // there is something else for it
 		take(1, 0, claim(9)) // it has waited for long enough
 		a := q.agent("a")
-		a.left = more // a part of the room is for what waits in the store
+		a.lastResult = moreReady // a part of the room is for what waits in the store
 		take(0, 0, claim(10))
 		take(1, 0, claim(11))
 		take(1, 10, claim(31))
 		take(2, 10, claim(32))
-		a.left = nothing
+		a.lastResult = nothingReady
 		take(11, 0, claim(120))
-		h.asked, h.before = 50, 0
+		h.runsAsked, h.runsAskedBefore = 50, 0
 		set(30, 10) // no more are held than it takes in time: 200 runs
-		if h.runs != 200 || len(q.others) != 10 {
-			t.Errorf("%d runs held, %d queued", h.runs, len(q.others))
+		if h.runs != 200 || len(q.otherRequests) != 10 {
+			t.Errorf("%d runs held, %d queued", h.runs, len(q.otherRequests))
 		}
 	})
 }
 
 // Nothing is held for an agent that waits for a limit. For one that is behind, single submissions are held, too.
 func TestHeldForAnAgentThatIsBehind(t *testing.T) {
-	for left, want := range map[left][2]int{nothing: {100, 0}, more: {100, 100}, forLimit: {0, 0}} {
+	for left, want := range map[searchResult][2]int{nothingReady: {100, 0}, moreReady: {100, 100}, limitFull: {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, false)
 			q.Leave(come(t, q, newClaim("a", 25, time.Second)))
-			q.agent("a").left = left
+			q.agent("a").lastResult = left
 			for i, few := range []bool{false, true} {
 				for range 200 {
 					if err := q.Put(t.Context(), []*Request{{Weight: 1, Agent: "a", Runs: 1, Few: few}}); err != nil {
@@ -520,7 +520,7 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 				t.Fatalf("%d taken, want %d; %d held, want %d", len(taken), want, q.held, held)
 			}
 			q.giveBack(claims, nil, nil, false)
-			q.release([]string{"a"})
+			q.releaseSearches([]string{"a"})
 			q.Ended(turn)
 		}
 		come(t, q, w)
@@ -532,11 +532,11 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 		take(1000, 1100)
 		take(1000, 100)
 		q.Leave(w)
-		time.Sleep(2 * holdLately) // no claims
+		time.Sleep(2 * recentClaim) // no claims
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if len(q.others) != 100 || q.held != 0 {
-			t.Errorf("%d queued, %d held", len(q.others), q.held)
+		if len(q.otherRequests) != 100 || q.held != 0 {
+			t.Errorf("%d queued, %d held", len(q.otherRequests), q.held)
 		}
 	})
 }
@@ -587,9 +587,9 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		q.Ended(1)
 		see("it has ended", 1, 2)
 		put(1)
-		time.Sleep(besideAfter / 2)
+		time.Sleep(parallelAfter / 2)
 		see("a short while", 1, 2)
-		time.Sleep(besideAfter)
+		time.Sleep(parallelAfter)
 		see("it takes its time", 1, 2, 1)
 		q.Ended(3)
 		put(1)
@@ -598,16 +598,16 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		q.Ended(2)
 		put(1)
 		see("alone again", 1, 2, 1, 1, 1)
-		put(besideFrom)
-		see("much beside it", 1, 2, 1, 1, 1, besideFrom)
+		put(parallelWork)
+		see("much beside it", 1, 2, 1, 1, 1, parallelWork)
 		q.Ended(5)
 		q.Ended(6)
 		taken = nil
-		if err := q.Put(t.Context(), []*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+		if err := q.Put(t.Context(), []*Request{{Weight: parallelWork - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)
 		}
 		see("reports, with none beside them", 1)
-		if err := q.Put(t.Context(), []*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+		if err := q.Put(t.Context(), []*Request{{Weight: parallelWork - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)
 		}
 		see("a few reports beside them", 1)
@@ -630,7 +630,7 @@ func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	if len(beside) != 1 || isDue(q, "a") {
 		t.Fatal("due before it is known that there is more")
 	}
-	q.giveBack(nil, []*search{{agent: "a", inStore: true, remains: true, at: server[0].searched}}, nil, false)
+	q.giveBack(nil, []*search{{agent: "a", searchedStore: true, moreRemains: true, at: server[0].searchedAt}}, nil, false)
 	if !isDue(q, "a") {
 		t.Error("what waits is not due")
 	}
@@ -651,13 +651,13 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 	}{
 		"new":                                  {func(*Queue, *agentQueue, *Claim) {}, true},
 		"repeated":                             {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated = true }, false},
-		"repeated, and there are no runs":      {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.noRuns = true, true }, true},
-		"failed":                               {func(q *Queue, _ *agentQueue, _ *Claim) { q.failed([]string{"a"}) }, false},
-		"failed long ago":                      {func(q *Queue, _ *agentQueue, _ *Claim) { q.failed([]string{"a"}); time.Sleep(failedPause) }, true},
-		"of one run, and older steps wait":     {func(_ *Queue, a *agentQueue, c *Claim) { a.left, c.Request.Max = more, 1 }, false},
-		"of more runs, and older steps wait":   {func(_ *Queue, a *agentQueue, _ *Claim) { a.left = more }, true},
-		"older steps wait, and are looked for": {func(_ *Queue, a *agentQueue, _ *Claim) { a.left, a.served = more, true }, false},
-		"a limit is full":                      {func(_ *Queue, a *agentQueue, _ *Claim) { a.left = forLimit }, false},
+		"repeated, and there are no runs":      {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.hasNoRuns = true, true }, true},
+		"failed":                               {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}) }, false},
+		"failed long ago":                      {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}); time.Sleep(failedPause) }, true},
+		"of one run, and older steps wait":     {func(_ *Queue, a *agentQueue, c *Claim) { a.lastResult, c.Request.Max = moreReady, 1 }, false},
+		"of more runs, and older steps wait":   {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = moreReady }, true},
+		"older steps wait, and are looked for": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult, a.searching = moreReady, true }, false},
+		"a limit is full":                      {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = limitFull }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -665,7 +665,7 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 				claim := come(t, q, newClaim("a", 100, time.Minute))
 				a := q.agent("a")
 				c.prepare(q, a, claim)
-				if free := a.free(q.env.Now()); free != c.free {
+				if free := a.canTakeHeld(q.env.Now()); free != c.free {
 					t.Fatalf("%v", free)
 				}
 				claim.mode = searchStore
@@ -693,7 +693,7 @@ func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
 		delete(q.due, q.agent("a")) // it was searched for
 		began := time.Now()
 		_, claims, _, _ := q.Take()
-		if waited := time.Since(began); waited < wholeTime || waited > holdTime/2 {
+		if waited := time.Since(began); waited < roomWait || waited > holdTime/2 {
 			t.Errorf("a transaction begins after %s", waited)
 		}
 		if got := q.TakeHeld(claims, nil, 0, 0); len(got) != 1 {
@@ -709,7 +709,7 @@ func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 		come(t, q, newClaim("a", 1, time.Second))
 	}
 	tx := q.Begin(nil, takeClaims(t, q, 3))
-	tx.searches = []*search{{agent: "a", inStore: true, remains: true, at: tx.grants[0].searched}}
+	tx.searches = []*search{{agent: "a", searchedStore: true, moreRemains: true, at: tx.grants[0].searchedAt}}
 	tx.ReturnEarly()
 	q.giveBack(nil, tx.searches, nil, false)
 	if isDue(q, "a") {

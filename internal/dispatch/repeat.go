@@ -27,7 +27,7 @@ const (
 )
 
 var (
-	errCrowded = &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
+	errNoRoom = &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
 	errLocked  = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
 		Hint: "repeat the claim with the same requestId"}
 )
@@ -38,21 +38,21 @@ type Aside struct {
 	Claim *Claim
 	Jobs  []perdure.JobID // of its runs; empty if the claim itself is locked
 	Until time.Time       // by the node's clock; zero before it waits
-	Why   error           // the answer, if it cannot be answered in time
+	Err   error           // the answer, if it cannot be answered in time
 }
 
 // repeat answers repeated claims with the runs that they were granted before, and sets aside those that it cannot
 // answer.
 func (t *Transaction) repeat() error {
 	for _, g := range t.grants {
-		if g.noRuns || !g.Repeated {
+		if g.hasNoRuns || !g.Repeated {
 			continue
 		}
 		found, err := t.repeatOne(g, t.b.Tx().Granted)
 		if err != nil {
 			return err
 		}
-		g.noRuns = !found
+		g.hasNoRuns = !found
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (t *Transaction) repeatOne(g *grant, search runsOf) (found bool, err error)
 	refs, err := search(g.Request.Holder, g.Request.Agent, g.Request.RequestID, perdure.MaxBatch)
 	switch {
 	case errors.Is(err, kernel.ErrLocked):
-		g.aside = &Aside{Claim: g.Claim, Why: errLocked}
+		g.aside = &Aside{Claim: g.Claim, Err: errLocked}
 		return true, nil
 	case err != nil || len(refs) == 0:
 		return false, err
@@ -99,20 +99,20 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 		return nil, err
 	}
 	if skipped {
-		return &Aside{Claim: g.Claim, Jobs: jobs, Why: errLocked}, nil
+		return &Aside{Claim: g.Claim, Jobs: jobs, Err: errLocked}, nil
 	}
 	if err := t.loadInputs(refs); err != nil {
 		return nil, err
 	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), g.Space()
 	var ref kernel.StepRef
-	again := newRuling(func() (*perdure.Run, error) { return t.b.Workset().Again(ref, &g.Request) })
+	again := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().Again(ref, &g.Request) })
 	for _, ref = range refs {
 		// With a cache that the runs before have filled, a rendering takes more work than when the run was granted.
 		t.b.Budget().Memory = nil
 		run, err := t.runOf(ref, again)
 		if errors.Is(err, kernel.ErrOverBudget) || errors.As(err, new(*kernel.Postponed)) {
-			return &Aside{Claim: g.Claim, Jobs: jobs, Why: errLocked}, nil
+			return &Aside{Claim: g.Claim, Jobs: jobs, Err: errLocked}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -121,7 +121,7 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 			continue
 		}
 		if room -= runBytes + len(run.Input) + len(run.Output); room < 0 && len(runs) > 0 {
-			return &Aside{Claim: g.Claim, Jobs: jobs, Why: errCrowded}, nil
+			return &Aside{Claim: g.Claim, Jobs: jobs, Err: errNoRoom}, nil
 		}
 		runs = append(runs, run)
 	}
@@ -156,7 +156,7 @@ func (r *asides) put(a *Aside) {
 	case r.closed:
 		a.Claim.Answer(nil, ErrDraining)
 	case len(r.waiting) >= maxAsides:
-		a.Claim.Answer(nil, a.Why)
+		a.Claim.Answer(nil, a.Err)
 	default:
 		a.Until = r.env.Now().Add(repeatTime)
 		r.waiting = append(r.waiting, a)

@@ -13,56 +13,56 @@ import (
 type search struct {
 	agent  string
 	mode   claimMode
-	server *grant   // the claim by which this writer searches for the agent; nil: another one does
+	searchClaim *grant   // the claim by which this writer searches for the agent; nil: another one does
 	open   []*grant // those that may be granted new runs
 	asked  int      // runs that these ask for
 	want   int      // those of them that are not granted yet
 
 	// The candidates, before any limit is known.
 	own      []kernel.StepRef        // made ready by this transaction
-	queued   map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
+	wereReady   map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
 	younger  []kernel.StepRef        // those of them that may pass older steps in the store, unless one that is found there is held back
 	stored   []kernel.StepRef        // found in the store
-	complete bool                    // nothing else is ready
-	enough   bool                    // own come before everything in the store, which was not read, and are enough
+	exhausted bool                    // nothing else is ready
+	ownSuffice   bool                    // own come before everything in the store, which was not read, and are enough
 
 	limits []string        // hint: limits that the latest search needed
 	full   []string        // limits without room; at first those of the latest search
 	needed map[string]bool // limits that this search has needed; nil: there are none
 
 	at      int  // when the claims were taken, on the queue's clock
-	inStore bool // the store was searched
-	served  bool // candidates were offered to the claims
+	searchedStore bool // the store was searched
+	offered  bool // candidates were offered to the claims
 
-	atLimit   bool // a limit holds steps back
-	agentFull bool // that of the agent has no room for all claims
-	remains   bool // more steps were ready than the claims took
-	cleared   bool // all steps that were found in the store were dispatched, and others can begin behind them
-	older     bool // steps that were found in the store were dispatched
-	laned     bool // some need limits of users' own
+	limitReached   bool // a limit holds steps back
+	ownLimitFull bool // that of the agent has no room for all claims
+	moreRemains   bool // more steps were ready than the claims took
+	tookAllFound   bool // all steps that were found in the store were dispatched, and others can begin behind them
+	tookOlder     bool // steps that were found in the store were dispatched
+	userLimits     bool // some need limits of users' own
 	blocked   bool // other transactions have locked candidates
-	unpaid    bool // the budget of the transaction was used up
+	overBudget    bool // the budget of the transaction was used up
 }
 
 // leaves is what the search left in the store.
-func (s *search) leaves() left {
+func (s *search) result() searchResult {
 	switch {
-	case s.atLimit:
-		return forLimit
-	case s.remains:
-		return more
+	case s.limitReached:
+		return limitFull
+	case s.moreRemains:
+		return moreReady
 	}
-	return nothing
+	return nothingReady
 }
 
 // newSearch groups grants of one agent.
 func newSearch(agent string, claims []*grant) *search {
-	s := &search{agent: agent, at: claims[0].searched}
+	s := &search{agent: agent, at: claims[0].searchedAt}
 	for _, g := range claims {
-		if g.serves {
-			s.server = g
+		if g.ownsSearch {
+			s.searchClaim = g
 		}
-		if g.open() {
+		if g.isOpen() {
 			s.open = append(s.open, g)
 			s.asked += g.Request.Max
 			s.mode = max(s.mode, g.mode)
@@ -74,52 +74,52 @@ func newSearch(agent string, claims []*grant) *search {
 
 // find finds the first candidates. fresh are steps that the transaction has made ready.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own, s.queued, s.younger, s.stored, s.complete, s.enough = fresh, nil, nil, nil, false, false
+	s.own, s.wereReady, s.younger, s.stored, s.exhausted, s.ownSuffice = fresh, nil, nil, nil, false, false
 	if s.want == 0 {
 		return nil
 	}
 	var full []string
-	s.limits, full = t.q.hints(s.agent, t.b.Began())
+	s.limits, full = t.q.cachedLimits(s.agent, t.b.Began())
 	if s.mode == ownSteps {
-		s.complete = true
+		s.exhausted = true
 		return nil
 	}
 	s.full = full
 	for _, ref := range s.own {
 		if t.b.Workset().WasReady(ref) {
-			if s.queued == nil {
-				s.queued = map[kernel.StepRef]bool{}
+			if s.wereReady == nil {
+				s.wereReady = map[kernel.StepRef]bool{}
 			}
-			s.queued[ref] = true
+			s.wereReady[ref] = true
 		}
 	}
-	if len(s.queued) > 0 { // the store has them in the places that they had before this transaction
+	if len(s.wereReady) > 0 { // the store has them in the places that they had before this transaction
 		if err := t.b.Save(); err != nil {
 			return err
 		}
 	}
 	s.own = t.sorted(s.own)
 	if s.mode == urgentSteps {
-		s.complete = true
-		s.own, err = t.urgent(s)
+		s.exhausted = true
+		s.own, err = t.ownUrgent(s)
 		return err
 	}
 	ahead, younger, none, err := t.ahead(s)
 	if err != nil {
 		return err
 	}
-	s.inStore = true
-	if s.complete = none; none {
+	s.searchedStore = true
+	if s.exhausted = none; none {
 		return nil
 	}
 	if len(ahead) >= s.want {
-		s.own, s.enough = ahead, true
+		s.own, s.ownSuffice = ahead, true
 		return nil
 	}
 	s.younger = younger
 	ask := min(s.want-len(ahead)-len(younger), MaxFound)
 	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
-	s.complete = len(s.stored) < ask
+	s.exhausted = len(s.stored) < ask
 	return err
 }
 
@@ -139,7 +139,7 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 		return nil, nil, false, err
 	}
 	ahead, behind := t.split(s.own, first)
-	return ahead, t.asUrgent(s, behind, first, newest(s.want-len(ahead))), false, nil
+	return ahead, t.asUrgent(s, behind, first, youngerShare(s.want-len(ahead))), false, nil
 }
 
 // split divides steps in the order of claims: those that come before a ready step of the store, and those behind it.
@@ -171,7 +171,7 @@ func (t *Transaction) sorted(refs []kernel.StepRef) []kernel.StepRef {
 // urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
 // what is only older. It does not find what this transaction has locked, nor perhaps a step that has been ready for
 // long, of which it may not know (L5).
-func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
+func (t *Transaction) ownUrgent(s *search) ([]kernel.StepRef, error) {
 	if len(s.own) == 0 {
 		return nil, nil
 	}
@@ -183,8 +183,8 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if err != nil || first == nil {
 		return nil, err
 	}
-	w, most := t.b.Workset(), newest(s.want)
-	if w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter && !t.q.servedOlder(s.agent) {
+	w, most := t.b.Workset(), youngerShare(s.want)
+	if w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter && !t.q.dispatchedOlderLately(s.agent) {
 		most = 0
 	}
 	ahead, behind := t.split(s.own, first)
@@ -195,11 +195,11 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 const overlookedAfter = time.Second
 
 // servedOlder reports whether a search has dispatched steps of an agent lately that had been ready before.
-func (q *Queue) servedOlder(agent string) bool {
+func (q *Queue) dispatchedOlderLately(agent string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agents[agent]
-	return a != nil && q.env.Now().Sub(a.olderAt) <= overlookedAfter
+	return a != nil && q.env.Now().Sub(a.olderDispatchedAt) <= overlookedAfter
 }
 
 // olderShare is the part of the runs that goes to older steps while others that are as urgent have just become ready: one of
@@ -207,14 +207,14 @@ func (q *Queue) servedOlder(agent string) bool {
 const olderShare = 16
 
 // newest is how many of so many runs may be of steps that have just become ready, while older ones that are as urgent wait.
-func newest(runs int) int { return runs - (runs+olderShare-1)/olderShare }
+func youngerShare(runs int) int { return runs - (runs+olderShare-1)/olderShare }
 
 // asUrgent are those own steps, most at most, that may be dispatched before an older step: a permit that they take, or an ageing, would
 // make that unfair. A step that was ready before, and has another desired state now, keeps its place in the order.
 func (t *Transaction) asUrgent(s *search, refs []kernel.StepRef, older *kernel.Step, most int) (younger []kernel.StepRef) {
 	for _, ref := range refs {
 		own := t.b.Workset().Step(ref)
-		if len(younger) < most && !s.queued[ref] && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
+		if len(younger) < most && !s.wereReady[ref] && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
 			younger = append(younger, ref)
 		}
 	}
@@ -240,7 +240,7 @@ func (t *Transaction) peek(ref kernel.StepRef) (*kernel.Step, error) {
 // candidates are the steps that were found in the store, and own steps. If there are more in the store than were found,
 // those come before any own step that comes after the last one that was found.
 func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
-	if s.complete || s.enough || len(s.own) == 0 {
+	if s.exhausted || s.ownSuffice || len(s.own) == 0 {
 		return append(s.stored, s.own...), nil
 	}
 	loaded, _, err := t.load(slices.Clone(s.stored))

@@ -59,14 +59,14 @@ type Transaction struct {
 	grants   []*grant // by agent, and in the order in which the claims came
 	searches []*search
 	limits   limits
-	served   []string // agents for which this writer searches
+	searchedAgents   []string // agents for which this writer searches
 	opened   []string // agents of which lanes were opened
 	granted  int      // new runs
 }
 
 // Begin makes a transaction that serves these claims.
 func (q *Queue) Begin(b Batch, claims []*Claim) *Transaction {
-	t := &Transaction{q: q, b: b, served: served(claims), grants: make([]*grant, len(claims))}
+	t := &Transaction{q: q, b: b, searchedAgents: searchedAgents(claims), grants: make([]*grant, len(claims))}
 	for i, c := range claims {
 		t.grants[i] = &grant{Claim: c}
 	}
@@ -86,7 +86,7 @@ func (t *Transaction) Granted() (n int) {
 // Serve serves the claims, agent by agent. fresh are the steps that the transaction has made ready.
 func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	if len(t.grants) > 0 {
-		t.takeTurns()
+		t.orderByAgent()
 		if err := t.repeat(); err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	var serving []*search
 	for _, s := range t.searches {
 		if s.want > 0 && slices.Contains(t.opened, s.agent) { // there may be steps in the lanes that are open now which come first
-			if s.mode = max(s.mode, urgentSteps); s.server != nil {
+			if s.mode = max(s.mode, urgentSteps); s.searchClaim != nil {
 				s.mode = searchStore
 			}
 			if err := t.find(s, fresh[s.agent]); err != nil {
@@ -123,7 +123,7 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	if len(serving) == 0 {
 		return nil
 	}
-	if err := t.limits.open(t, serving); err != nil {
+	if err := t.limits.lockKnown(t, serving); err != nil {
 		return err
 	}
 	budget := t.b.Budget()
@@ -137,7 +137,7 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 			return err
 		}
 		if s.want == 0 && t.granted == MaxGranted {
-			t.unpaid(s, none)
+			t.endOverBudget(s, none)
 		}
 	}
 	return nil
@@ -153,8 +153,8 @@ func (t *Transaction) Opened() []string { return t.opened }
 // one after that which used up the budget of an earlier transaction, so that large inputs of one agent do not starve the
 // others; or that agent itself, if the others had left it too little for its first run. Claims are answered in this
 // order, too.
-func (t *Transaction) takeTurns() {
-	first, _ := t.q.turn.Load().(string)
+func (t *Transaction) orderByAgent() {
+	first, _ := t.q.firstAgent.Load().(string)
 	slices.SortStableFunc(t.grants, func(a, b *grant) int {
 		x, y := a.Request.Agent, b.Request.Agent
 		if before := x >= first; before != (y >= first) {
@@ -171,13 +171,13 @@ func (t *Transaction) takeTurns() {
 // others: the store is searched again without those that need it.
 func (t *Transaction) serve(s *search) error {
 	if room := t.limits.counted.Room(kernel.AgentLimit(s.agent)); room < s.want {
-		s.want, s.atLimit, s.agentFull = room, true, true
+		s.want, s.limitReached, s.ownLimitFull = room, true, true
 	}
 	leftOut := len(s.full)
-	s.full = t.limits.stillFull(s.full)
-	s.atLimit = s.atLimit || len(s.full) > 0
-	s.served, s.remains = true, true
-	last := s.complete && len(s.full) == leftOut // there are no candidates but these
+	s.full = t.limits.withoutRoom(s.full)
+	s.limitReached = s.limitReached || len(s.full) > 0
+	s.offered, s.moreRemains = true, true
+	last := s.exhausted && len(s.full) == leftOut // there are no candidates but these
 	found, err := t.candidates(s)
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (t *Transaction) serve(s *search) error {
 			granted, found = granted+n, append(found, younger...)
 		}
 		if errors.Is(err, kernel.ErrOverBudget) { // the rest is dispatched in the next transaction
-			t.unpaid(s, !whole && s.want == asked && granted == 0)
+			t.endOverBudget(s, !whole && s.want == asked && granted == 0)
 			return nil
 		}
 		if err != nil {
@@ -211,12 +211,12 @@ func (t *Transaction) serve(s *search) error {
 		if s.want -= granted; !more { // enough work for the renderers, which wake the waiting claims
 			return nil
 		}
-		s.older = s.older || granted > 0 && len(s.stored) > 0
+		s.tookOlder = s.tookOlder || granted > 0 && len(s.stored) > 0
 		known := len(s.full)
 		t.addFull(s, found)
 		if satisfied := s.want <= 0 || len(s.open) == 0; satisfied || last && len(s.full) == known {
-			s.remains = satisfied
-			s.cleared = s.want <= 0 && len(s.stored) > 0 && passed+leftOut+len(s.full) == 0 && !s.laned
+			s.moreRemains = satisfied
+			s.tookAllFound = s.want <= 0 && len(s.stored) > 0 && passed+leftOut+len(s.full) == 0 && !s.userLimits
 			return nil
 		}
 		if err := t.b.Save(); err != nil { // so that the next search does not find them again
@@ -233,7 +233,7 @@ func (t *Transaction) serve(s *search) error {
 			return again
 		})
 		if len(found) == 0 {
-			s.remains = false
+			s.moreRemains = false
 			return nil
 		}
 	}
@@ -249,17 +249,17 @@ const MaxPassed = 5 * perdure.MaxSteps
 
 // unpaid ends a search because the budget of the transaction is used up. The agents that go first in the next
 // transaction are those that had nothing of it.
-func (t *Transaction) unpaid(s *search, hadNothing bool) {
-	s.unpaid = true
+func (t *Transaction) endOverBudget(s *search, hadNothing bool) {
+	s.overBudget = true
 	for _, other := range t.searches {
-		if other != s && other.unpaid {
+		if other != s && other.overBudget {
 			return
 		}
 	}
 	if hadNothing { // the others have left it too little: it goes first
-		t.q.turn.Store(s.agent)
+		t.q.firstAgent.Store(s.agent)
 	} else { // the others were left nothing: they go first
-		t.q.turn.Store(s.agent + "\x00")
+		t.q.firstAgent.Store(s.agent + "\x00")
 	}
 }
 
@@ -271,7 +271,7 @@ func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 		if step == nil {
 			continue
 		}
-		s.laned = s.laned || step.Needs != ""
+		s.userLimits = s.userLimits || step.Needs != ""
 		if t.limits.counted.Empty() {
 			continue
 		}
@@ -279,13 +279,13 @@ func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 		for _, n := range step.Needs.List() {
 			names = append(names, n.Name)
 		}
-		for _, name := range t.limits.stillFull(names) {
+		for _, name := range t.limits.withoutRoom(names) {
 			if !slices.Contains(s.full, name) {
 				s.full = append(s.full, name)
 			}
 		}
 	}
-	s.atLimit = s.atLimit || len(s.full) > 0
+	s.limitReached = s.limitReached || len(s.full) > 0
 }
 
 // offer locks and loads candidates and grants runs of those that may be dispatched. Candidates from the store may have
@@ -339,7 +339,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 	more = true
 	var ref kernel.StepRef
 	var g *grant
-	claim := newRuling(func() (*perdure.Run, error) { return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room()) })
+	claim := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room()) })
 	for _, ref = range refs {
 		for len(s.open) > 0 {
 			g = s.open[0]
@@ -352,7 +352,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 			run, err := t.runOf(ref, claim)
 			if err != nil {
 				if errors.Is(err, kernel.ErrNoRoom) {
-					g.crowded = len(g.runs) == 0
+					g.lacksRoom = len(g.runs) == 0
 					s.open = s.open[1:]
 					continue
 				}
@@ -378,14 +378,14 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 
 // ruling is a call of the rules for a run, with its result. One ruling serves all steps of a search, which saves an allocation for
 // each.
-type ruling struct {
+type ruleCall struct {
 	apply func()
 	run   *perdure.Run
 	err   error
 }
 
-func newRuling(rule func() (*perdure.Run, error)) *ruling {
-	r := &ruling{}
+func newRuleCall(rule func() (*perdure.Run, error)) *ruleCall {
+	r := &ruleCall{}
 	r.apply = func() { r.run, r.err = rule() }
 	return r
 }
@@ -393,7 +393,7 @@ func newRuling(rule func() (*perdure.Run, error)) *ruling {
 // runOf calls the rules for a run of the step. If its input reads values that are not loaded, it loads them and calls
 // the rules once more; loadInputs has loaded only the values that were known to be needed then. The error is a
 // *Postponed, ErrOverBudget or ErrNoRoom if the step has to wait for a renderer, another transaction, or another claim.
-func (t *Transaction) runOf(ref kernel.StepRef, r *ruling) (*perdure.Run, error) {
+func (t *Transaction) runOf(ref kernel.StepRef, r *ruleCall) (*perdure.Run, error) {
 	if err := t.b.Fold(ref.Job, r.apply); err != nil {
 		return nil, err
 	}
@@ -428,11 +428,11 @@ func (t *Transaction) runOf(ref kernel.StepRef, r *ruling) (*perdure.Run, error)
 func (t *Transaction) ReturnEarly() (stay []*Claim) {
 	hindered := map[string]bool{}
 	for _, s := range t.searches {
-		hindered[s.agent] = s.atLimit || s.blocked
+		hindered[s.agent] = s.limitReached || s.blocked
 	}
 	var back []*Claim
 	t.grants = slices.DeleteFunc(t.grants, func(g *grant) bool {
-		if g.serves || g.Request.Wait <= 0 || g.aside != nil || g.crowded || len(g.runs) > 0 || hindered[g.Request.Agent] {
+		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || len(g.runs) > 0 || hindered[g.Request.Agent] {
 			stay = append(stay, g.Claim)
 			return false
 		}
@@ -454,15 +454,15 @@ func (t *Transaction) PassOn() {
 	}
 	var agents []string
 	for _, s := range t.searches {
-		if s.server != nil && s.cleared && !s.atLimit && !s.blocked {
-			s.server.serves = false
+		if s.searchClaim != nil && s.tookAllFound && !s.limitReached && !s.blocked {
+			s.searchClaim.ownsSearch = false
 			t.b.Tx().Pass(s.agent)
 			agents = append(agents, s.agent)
 		}
 	}
 	if len(agents) > 0 {
-		t.q.passOn(agents)
-		t.served = slices.DeleteFunc(t.served, func(agent string) bool { return slices.Contains(agents, agent) })
+		t.q.releaseEarly(agents)
+		t.searchedAgents = slices.DeleteFunc(t.searchedAgents, func(agent string) bool { return slices.Contains(agents, agent) })
 	}
 }
 
@@ -473,7 +473,7 @@ const (
 	blockedPause = 20 * time.Millisecond // other transactions have locked its candidates, and are over soon
 	blockedLong  = time.Second           // or they are not: then the supervisor's search is often enough
 
-	crowdedPause = 100 * time.Millisecond // its server had no room for the answer
+	noRoomPause = 100 * time.Millisecond // its server had no room for the answer
 	failedPause  = 500 * time.Millisecond
 )
 
@@ -495,8 +495,8 @@ func (t *Transaction) End(o Outcome) {
 			agents = append(agents, agent)
 		}
 		switch g.failed = o.Err; {
-		case o.Err == nil && g.crowded && !g.WithReports:
-			g.failed = errCrowded
+		case o.Err == nil && g.lacksRoom && !g.WithReports:
+			g.failed = errNoRoom
 			crowded = append(crowded, agent)
 		}
 		switch {
@@ -511,24 +511,24 @@ func (t *Transaction) End(o Outcome) {
 		}
 	}
 	if o.Err != nil {
-		t.q.failed(agents)
+		t.q.pauseHeld(agents)
 		t.q.giveBack(back, nil, nil, false)
 		t.q.WakeLater(agents, failedPause) // also of claims that do not wait: other searches may have begun behind their runs
 	} else {
-		t.q.remember(t.searches, t.b.Began())
+		t.q.cacheLimits(t.searches, t.b.Began())
 		t.q.giveBack(back, t.searches, o.Woken, o.Freed)
-		if unpaid := t.unpaidAgents(); len(unpaid) > 0 {
+		if unpaid := t.overBudgetAgents(); len(unpaid) > 0 {
 			t.q.Wake(unpaid)
 		}
-		t.q.WakeLater(crowded, crowdedPause)
-		t.q.WakeLater(t.q.blocked(t.searches), blockedPause)
+		t.q.WakeLater(crowded, noRoomPause)
+		t.q.WakeLater(t.q.recordBlocked(t.searches), blockedPause)
 	}
-	t.q.release(t.served)
+	t.q.releaseSearches(t.searchedAgents)
 }
 
-func (t *Transaction) unpaidAgents() (agents []string) {
+func (t *Transaction) overBudgetAgents() (agents []string) {
 	for _, s := range t.searches {
-		if s.unpaid {
+		if s.overBudget {
 			agents = append(agents, s.agent)
 		}
 	}
@@ -536,11 +536,11 @@ func (t *Transaction) unpaidAgents() (agents []string) {
 }
 
 // failed makes a pause before the claims of these agents are taken for what is held.
-func (q *Queue) failed(agents []string) {
+func (q *Queue) pauseHeld(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, name := range agents {
-		q.agent(name).failedUntil = q.env.Now().Add(failedPause)
+		q.agent(name).pausedUntil = q.env.Now().Add(failedPause)
 	}
 }
 
@@ -549,7 +549,7 @@ func (q *Queue) Hint(woken []string, freed bool) { q.giveBack(nil, nil, woken, f
 
 // blocked are the agents to search for again soon: other transactions have locked what they could have, and have not
 // done so for long.
-func (q *Queue) blocked(searches []*search) (agents []string) {
+func (q *Queue) recordBlocked(searches []*search) (agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.env.Now()

@@ -147,7 +147,7 @@ func (p *play) command(args []string) {
 		p.must(p.queue.Wait(c))
 	case "take":
 		p.queue.mu.Lock()
-		work := p.queue.worth()
+		work := p.queue.shouldBegin()
 		p.queue.mu.Unlock()
 		if !work {
 			p.out.WriteString("nothing to take\n")
@@ -244,16 +244,16 @@ func (p *play) state() {
 	defer p.queue.mu.Unlock()
 	a := p.queue.agent("mail")
 	var words []string
-	switch a.left {
-	case forLimit:
+	switch a.lastResult {
+	case limitFull:
 		words = append(words, "steps wait for a limit")
-	case more:
+	case moreReady:
 		words = append(words, "more may be ready")
 	}
 	if p.queue.due[a] {
 		words = append(words, "due")
 	}
-	if a.served {
+	if a.searching {
 		words = append(words, "served")
 	}
 	if len(words) == 0 && a.searchEnded.IsZero() {

@@ -14,16 +14,16 @@ import (
 type Turns struct {
 	env   env.Env
 	mu    sync.Mutex
-	taken map[ClaimName]*turn
+	taken map[ClaimName]*claimTurn
 }
 
-type turn struct {
+type claimTurn struct {
 	free  chan struct{} // holds a token while the turn is free
 	users int           // claims that have the turn, or wait for it
 }
 
 // NewTurns makes turns of which none is taken.
-func NewTurns(e env.Env) *Turns { return &Turns{env: e, taken: map[ClaimName]*turn{}} }
+func NewTurns(e env.Env) *Turns { return &Turns{env: e, taken: map[ClaimName]*claimTurn{}} }
 
 // Take waits for the turn, as long as the claim has patience. A claim that does not wait (env.Forever) waits for
 // SearchTime, because the other one may be in its search. After true, End must be called.
@@ -31,7 +31,7 @@ func (t *Turns) Take(ctx context.Context, name ClaimName, patience time.Duration
 	t.mu.Lock()
 	own := t.taken[name]
 	if own == nil {
-		own = &turn{free: make(chan struct{}, 1)}
+		own = &claimTurn{free: make(chan struct{}, 1)}
 		own.free <- struct{}{}
 		t.taken[name] = own
 	}
@@ -56,7 +56,7 @@ func (t *Turns) End(name ClaimName) {
 	t.forget(name, own)
 }
 
-func (t *Turns) forget(name ClaimName, own *turn) {
+func (t *Turns) forget(name ClaimName, own *claimTurn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if own.users--; own.users == 0 {

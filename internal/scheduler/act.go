@@ -16,33 +16,33 @@ import (
 // Act carries an operator's act out.
 func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) error {
 	crashpoint.Here(crashpoint.ActQueue)
-	err := s.do(ctx, &acting{id: id, act: act}, 1)
+	err := s.do(ctx, &actOp{id: id, act: act}, 1)
 	crashpoint.Here(crashpoint.ActDone)
 	return err
 }
 
-type acting struct {
+type actOp struct {
 	id  perdure.JobID
 	act perdure.Act
 
-	doubtful bool      // a commit's answer was lost
-	before   time.Time // when the row was written last, as the latest try met it
-	wrote    time.Time // the time of that try
+	indeterminate bool      // a commit's answer was lost
+	rowTime   time.Time // when the row was written last, as the latest try met it
+	tryTime    time.Time // the time of that try
 }
 
-func (o *acting) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
+func (o *actOp) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
 
-func (o *acting) refs(b *batch) []kernel.StepRef {
+func (o *actOp) refs(b *batch) []kernel.StepRef {
 	if ref, ok := b.ref(o.id, o.act.Step); ok {
 		return b.w.ReportRefs(nil, ref)
 	}
 	return nil
 }
 
-func (o *acting) doubt() { o.doubtful = true }
+func (o *actOp) commitIndeterminate() { o.indeterminate = true }
 
-func (o *acting) apply(b *batch) error {
-	if err := b.job(o.id); err != nil {
+func (o *actOp) apply(b *batch) error {
+	if err := b.checkJob(o.id); err != nil {
 		return err
 	}
 	index := 0
@@ -53,7 +53,7 @@ func (o *acting) apply(b *batch) error {
 		}
 		index = ref.Index
 	}
-	if landed, err := o.landed(b, index); landed || err != nil {
+	if landed, err := o.committed(b, index); landed || err != nil {
 		return err
 	}
 	if kernel.NeedsWhole(&o.act) {
@@ -71,25 +71,25 @@ func (o *acting) apply(b *batch) error {
 // landed says whether the try whose answer was lost was committed: the row bears its time. Acts that only
 // bring about what is then so can simply be repeated. The others must not be (a key would be changed
 // twice), so that where the row was written by somebody else meanwhile, nobody knows (F006).
-func (o *acting) landed(b *batch, index int) (bool, error) {
+func (o *actOp) committed(b *batch, index int) (bool, error) {
 	var step kernel.Step
 	at := b.w.Job(o.id).UpdatedAt
 	if o.act.Step != "" {
 		step = *b.w.Step(kernel.StepRef{Job: o.id, Index: index})
 		at = step.UpdatedAt
 	}
-	before, wrote := o.before, o.wrote
-	o.before, o.wrote = at, b.w.Now()
+	before, wrote := o.rowTime, o.tryTime
+	o.rowTime, o.tryTime = at, b.w.Now()
 	switch o.act.Verb {
 	case perdure.VerbResume, perdure.VerbSettle, perdure.VerbEdit:
 	default:
 		return false, nil
 	}
 	switch {
-	case !o.doubtful || at.Equal(before):
+	case !o.indeterminate || at.Equal(before):
 		return false, nil
 	case at.Equal(wrote), step.ReadyAt.Equal(wrote), step.EndedAt.Equal(wrote):
-		o.before, o.wrote = before, wrote
+		o.rowTime, o.tryTime = before, wrote
 		return true, nil
 	}
 	return false, perdure.Refuse(perdure.CodeUnavailable, "the answer of the store was lost, and the job has moved since: look whether the %s has taken hold", o.act.Verb)
@@ -213,7 +213,7 @@ func (s *Scheduler) FindSame(ctx context.Context, plan *kernel.Plan) (id perdure
 func (s *Scheduler) update(ctx context.Context, fn func(kernel.Tx) error) (err error) {
 	crashpoint.Here(crashpoint.UpdateBegin)
 	defer crashpoint.Here(crashpoint.UpdateDone)
-	for range maxAsked {
+	for range maxLookups {
 		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, kernel.ErrUnknown) || ctx.Err() != nil {
 			break
 		}

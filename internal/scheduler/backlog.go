@@ -16,21 +16,21 @@ type backlog struct {
 	store Store
 	max   int
 	env   env.Env
-	turn  chan struct{} // whoever has taken the token counts
+	countToken  chan struct{} // whoever has taken the token counts
 
 	mu      sync.Mutex
 	waiting int // submissions that wait for the first count
 	stored  int // unsettled jobs
-	coming  int // submissions that were admitted and are not answered
-	made    int // jobs that were seen to come, ever
-	counted time.Time
+	admitted  int // submissions that were admitted and are not answered
+	created    int // jobs that were seen to come, ever
+	countedAt time.Time
 }
 
 const recountEvery = 30 * time.Second
 
 func newBacklog(e env.Env, store Store, max int) *backlog {
-	b := &backlog{env: e, store: store, max: max, turn: make(chan struct{}, 1)}
-	b.turn <- struct{}{}
+	b := &backlog{env: e, store: store, max: max, countToken: make(chan struct{}, 1)}
+	b.countToken <- struct{}{}
 	return b
 }
 
@@ -41,12 +41,12 @@ func (b *backlog) admit(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := b.stored + b.coming; n >= b.max {
+	if n := b.stored + b.admitted; n >= b.max {
 		e := perdure.Refuse(perdure.CodeBacklogFull, "the backlog is full: %d of at most %d unsettled jobs", n, b.max)
 		e.Hint = "try again later"
 		return e
 	}
-	b.coming++
+	b.admitted++
 	return nil
 }
 
@@ -54,10 +54,10 @@ func (b *backlog) admit(ctx context.Context) error {
 func (b *backlog) answered(made bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.coming--
+	b.admitted--
 	if made {
 		b.stored++
-		b.made++
+		b.created++
 	}
 }
 
@@ -66,14 +66,14 @@ func (b *backlog) reopened() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stored++
-	b.made++
+	b.created++
 }
 
 // settled: a job is, by a transaction that began then. What began before the count may be in it already.
 func (b *backlog) settled(began time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if began.After(b.counted) {
+	if began.After(b.countedAt) {
 		b.stored--
 	}
 }
@@ -86,7 +86,7 @@ func (b *backlog) recount(ctx context.Context) error {
 		return nil
 	}
 	select {
-	case <-b.turn:
+	case <-b.countToken:
 	default:
 		if !at.IsZero() {
 			return nil
@@ -95,7 +95,7 @@ func (b *backlog) recount(ctx context.Context) error {
 			return err
 		}
 	}
-	defer func() { b.turn <- struct{}{} }()
+	defer func() { b.countToken <- struct{}{} }()
 	at, made := b.latest() // somebody may have counted while this waited
 	if b.env.Now().Sub(at) < recountEvery {
 		return nil
@@ -109,23 +109,23 @@ func (b *backlog) recount(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.stored = n + b.made - made // those made meanwhile may be missing in n
-	b.counted = b.env.Now()
+	b.stored = n + b.created - made // those made meanwhile may be missing in n
+	b.countedAt = b.env.Now()
 	return nil
 }
 
 const (
-	maxFirst    = dispatch.MaxQueued // submissions that wait for the first count
-	firstWithin = 5 * time.Second
+	maxFirstWaiters    = dispatch.MaxQueued // submissions that wait for the first count
+	maxFirstWait = 5 * time.Second
 )
 
-var errFirst = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started, and has not counted the unsettled jobs yet", Hint: "try again later"}
+var errNotCounted = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started, and has not counted the unsettled jobs yet", Hint: "try again later"}
 
 // awaitFirst waits for the first count of a node that has just started.
 func (b *backlog) awaitFirst(ctx context.Context) error {
 	b.mu.Lock()
 	b.waiting++
-	tooMany := b.waiting > maxFirst
+	tooMany := b.waiting > maxFirstWaiters
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -133,13 +133,13 @@ func (b *backlog) awaitFirst(ctx context.Context) error {
 		b.mu.Unlock()
 	}()
 	if tooMany {
-		return errFirst
+		return errNotCounted
 	}
-	switch b.env.Wait(ctx, firstWithin, b.turn) {
+	switch b.env.Wait(ctx, maxFirstWait, b.countToken) {
 	case env.Gone:
 		return ctx.Err()
 	case env.Late:
-		return errFirst
+		return errNotCounted
 	}
 	return nil
 }
@@ -147,5 +147,5 @@ func (b *backlog) awaitFirst(ctx context.Context) error {
 func (b *backlog) latest() (counted time.Time, made int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.counted, b.made
+	return b.countedAt, b.created
 }

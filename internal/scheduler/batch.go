@@ -38,8 +38,8 @@ type batch struct {
 	now   time.Time               // by the store's
 	keys  map[string]kernel.Keyed // of this batch's submissions, and those found in the store
 
-	submitted []*submission    // those that made a job, and whose answer does not have it yet
-	touched   []kernel.StepRef // by the report at hand
+	submitted []*submitOp    // those that made a job, and whose answer does not have it yet
+	reportRefs   []kernel.StepRef // by the report at hand
 
 	mail     map[kernel.MailID]bool // that this transaction has locked, and not looked at yet
 	closed   []kernel.ClosedMail
@@ -51,9 +51,9 @@ type batch struct {
 	serving *dispatch.Transaction // claims
 	woken   []string              // agents with steps that were made ready and not dispatched
 	freed   bool                  // runs ended or jobs came to rest: a limit may have room
-	moved   []perdure.JobID       // some of them more than once
-	soonest time.Time             // the earliest time that a step was made to wait for
-	notes   []note
+	movedJobs   []perdure.JobID       // some of them more than once
+	earliestWait time.Time             // the earliest time that a step was made to wait for
+	events   []txEvent
 
 	lines    []journalLine // to be logged
 	unlogged int           // changes above maxJournal
@@ -64,18 +64,18 @@ type batch struct {
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim, saved func()) {
 	defer saved()
 	crashpoint.Here(crashpoint.BatchTaken)
-	s.carryOut(ctx, &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}})
+	s.execute(ctx, &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), excluded: map[operation]error{}})
 }
 
 // commitAlone carries one request out that was in a transaction which failed, and nothing that is held.
 func (s *Scheduler) commitAlone(ctx context.Context, r *request, saved func()) {
-	s.carryOut(ctx, &attempt{s: s, requests: []*request{r}, alone: true, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}})
+	s.execute(ctx, &attempt{s: s, requests: []*request{r}, alone: true, saved: saved, b: s.newBatch(nil), excluded: map[operation]error{}})
 }
 
-func (s *Scheduler) carryOut(ctx context.Context, a *attempt) {
+func (s *Scheduler) execute(ctx context.Context, a *attempt) {
 	began := s.env.Now()
 	err := a.try(ctx)
-	for a.again(ctx, err) {
+	for a.retry(ctx, err) {
 		err = a.try(ctx)
 	}
 	if errors.Is(err, kernel.ErrBroken) {
@@ -89,8 +89,8 @@ func (s *Scheduler) carryOut(ctx context.Context, a *attempt) {
 	s.answer(a.b, a.requests, a.results, err)
 	crashpoint.Here(crashpoint.BatchAnswered)
 	s.postpone(a.b)
-	for _, d := range a.doubtful { // whether or not it was committed
-		s.hint(d)
+	for _, d := range a.indeterminate { // whether or not it was committed
+		s.notifyMoved(d)
 		s.queue.Hint(d.woken, d.freed)
 	}
 	s.meter.Committed(len(a.requests)+granted, s.env.Now().Sub(began))
@@ -116,10 +116,10 @@ type attempt struct {
 	saved    func() // all but the COMMIT is done
 	b        *batch // of the latest try
 	results  []error
-	poison   map[operation]error
-	out      int      // operations and jobs that were taken out
-	doubtful []*batch // tries whose commit's answer was lost
-	asked    int      // how often after that
+	excluded   map[operation]error
+	exclusions      int      // operations and jobs that were taken out
+	indeterminate []*batch // tries whose commit's answer was lost
+	lookups    int      // how often after that
 }
 
 func (a *attempt) try(ctx context.Context) error {
@@ -135,34 +135,34 @@ func (a *attempt) try(ctx context.Context) error {
 // maxAsked bounds how often it is asked what became of a commit with a lost answer, maxPoisoned how many
 // operations and jobs may be taken out of one transaction.
 const (
-	maxAsked    = 20
-	maxPoisoned = dispatch.MaxRequests + 100
-	askPause    = 20 * time.Millisecond
+	maxLookups    = 20
+	maxExclusions = dispatch.MaxRequests + 100
+	lookupPause    = 20 * time.Millisecond
 )
 
 // again says whether what failed is to be tried once more, and prepares it.
-func (a *attempt) again(ctx context.Context, err error) bool {
-	var p *poisoned
+func (a *attempt) retry(ctx context.Context, err error) bool {
+	var p *ruleFailure
 	var d *dispatch.Disorder
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kernel.ErrBroken):
 		return false
-	case errors.As(err, &p) && a.out < maxPoisoned:
-		a.out++
-		a.s.takeOut(p, a.poison)
+	case errors.As(err, &p) && a.exclusions < maxExclusions:
+		a.exclusions++
+		a.s.exclude(p, a.excluded)
 		return true
-	case errors.As(err, &d) && a.out < maxPoisoned:
-		a.out++
+	case errors.As(err, &d) && a.exclusions < maxExclusions:
+		a.exclusions++
 		a.s.queue.Heed(d)
 		return true
-	case errors.Is(err, kernel.ErrUnknown) && a.asked < maxAsked:
-		a.doubt()
+	case errors.Is(err, kernel.ErrUnknown) && a.lookups < maxLookups:
+		a.noteIndeterminate()
 		return true
-	case len(a.doubtful) > 0 && a.asked < maxAsked && !errors.As(err, &p):
-		a.asked++
-		env.Sleep(a.s.env, ctx, askPause) // what is not known now will be known soon
+	case len(a.indeterminate) > 0 && a.lookups < maxLookups && !errors.As(err, &p):
+		a.lookups++
+		env.Sleep(a.s.env, ctx, lookupPause) // what is not known now will be known soon
 		return true
-	case len(a.requests) > 1 && spoiled(err):
+	case len(a.requests) > 1 && mayBeRequest(err):
 		for _, r := range a.requests { // alone, only the one that spoils it fails
 			a.s.commitAlone(ctx, r, a.saved)
 		}
@@ -174,9 +174,9 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 
 // doubt prepares for asking again after a commit whose answer was lost (F006, F063). That finds what is
 // there: jobs by their ids, claims by their request; acts and reports remember what they have met.
-func (a *attempt) doubt() {
-	a.asked++
-	a.doubtful = append(a.doubtful, a.b)
+func (a *attempt) noteIndeterminate() {
+	a.lookups++
+	a.indeterminate = append(a.indeterminate, a.b)
 	for _, r := range a.requests {
 		if o, ok := r.op.(interface{ doubt() }); ok {
 			o.doubt()
@@ -188,30 +188,30 @@ func (a *attempt) doubt() {
 }
 
 // spoiled tells an error that something in a transaction may have caused from one of the store's own.
-func spoiled(err error) bool {
+func mayBeRequest(err error) bool {
 	return perdure.CodeOf(err) == "" && !errors.Is(err, kernel.ErrUnknown) && !errors.Is(err, kernel.ErrStale) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-func (s *Scheduler) takeOut(p *poisoned, poison map[operation]error) {
+func (s *Scheduler) exclude(p *ruleFailure, poison map[operation]error) {
 	s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
 	if p.op != nil {
 		poison[p.op] = p.err
 	} else {
-		s.isolate(p.job, p.err)
+		s.quarantineJob(p.job, p.err)
 	}
 }
 
 // poisoned is an operation, or a job at its claim, that made the rules panic. It is taken out, and the
 // others go on.
-type poisoned struct {
+type ruleFailure struct {
 	op    operation
 	job   perdure.JobID
 	err   error
 	stack string
 }
 
-func (p *poisoned) Error() string { return p.err.Error() }
+func (p *ruleFailure) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
 	return &batch{s: s, tx: tx, began: s.env.Now()}
@@ -227,21 +227,21 @@ func (b *batch) run(a *attempt) ([]error, error) {
 	if err := b.takeMail(a.requests); err != nil {
 		return nil, err
 	}
-	results, err := b.apply(a.requests, a.poison)
+	results, err := b.apply(a.requests, a.excluded)
 	if err != nil {
 		return nil, err
 	}
 	fresh := map[string][]kernel.StepRef{}
-	b.readied(fresh)
+	b.addReady(fresh)
 	a.claims = append(a.claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
 	if held := b.s.takeHeld(a, fresh); len(held) > 0 {
 		a.requests = append(a.requests, held...)
-		more, err := b.apply(held, a.poison)
+		more, err := b.apply(held, a.excluded)
 		if err != nil {
 			return nil, err
 		}
 		results = append(results, more...)
-		b.readied(fresh)
+		b.addReady(fresh)
 	}
 	crashpoint.Here(crashpoint.BatchApplied)
 	b.Spend(b.s.budget())
@@ -258,7 +258,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 		}
 	}
 	others := map[string][]kernel.StepRef{}
-	b.readied(others)
+	b.addReady(others)
 	b.woken = slices.AppendSeq(b.woken, maps.Keys(others))
 	changes := b.w.Last()
 	b.serving.PassOn()
@@ -292,7 +292,7 @@ func (b *batch) apply(requests []*request, poison map[operation]error) ([]error,
 		if results[i] != nil {
 			continue
 		}
-		err := b.guarded(r.op)
+		err := b.applyGuarded(r.op)
 		if err != nil && perdure.CodeOf(err) == "" {
 			return nil, err
 		}
@@ -302,9 +302,9 @@ func (b *batch) apply(requests []*request, poison map[operation]error) ([]error,
 }
 
 // readied adds the steps that were made ready and still are, by agent.
-func (b *batch) readied(fresh map[string][]kernel.StepRef) {
+func (b *batch) addReady(fresh map[string][]kernel.StepRef) {
 	for _, ref := range b.w.Readied() {
-		if _, bad := b.s.quarantine.Load(ref.Job); bad {
+		if _, bad := b.s.quarantined.Load(ref.Job); bad {
 			continue
 		}
 		agent := b.w.Step(ref).Agent
@@ -312,7 +312,7 @@ func (b *batch) readied(fresh map[string][]kernel.StepRef) {
 	}
 }
 
-func (b *batch) guarded(op operation) (err error) {
+func (b *batch) applyGuarded(op operation) (err error) {
 	defer recovered(&err, op, perdure.JobID{})
 	if err := op.apply(b); err != nil {
 		return err
@@ -330,7 +330,7 @@ func (b *batch) Fold(job perdure.JobID, rule func()) (err error) {
 // recovered turns a panic of the rules into the error that takes its cause out (F126).
 func recovered(err *error, op operation, job perdure.JobID) {
 	if p := recover(); p != nil {
-		*err = &poisoned{op: op, job: job, err: fmt.Errorf("internal error: %v", p), stack: string(debug.Stack())}
+		*err = &ruleFailure{op: op, job: job, err: fmt.Errorf("internal error: %v", p), stack: string(debug.Stack())}
 	}
 }
 
@@ -340,7 +340,7 @@ func (b *batch) lock(requests []*request) error {
 	for _, r := range requests {
 		ids = append(ids, r.op.jobs()...)
 	}
-	ids = unknown(ids, perdure.JobID.Compare, func(perdure.JobID) bool { return false })
+	ids = without(ids, perdure.JobID.Compare, func(perdure.JobID) bool { return false })
 	var jobs []*kernel.Job
 	var err error
 	if len(ids) > 0 {
@@ -375,7 +375,7 @@ func (b *batch) Spend(budget *kernel.Budget) {
 
 // addJobs puts locked jobs into the workset, with their plans.
 func (b *batch) addJobs(jobs []*kernel.Job) error {
-	jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { _, bad := b.s.quarantine.Load(j.ID); return bad })
+	jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { _, bad := b.s.quarantined.Load(j.ID); return bad })
 	parts, err := b.parts(jobs)
 	if err != nil {
 		return err
@@ -390,7 +390,7 @@ func (b *batch) addJobs(jobs []*kernel.Job) error {
 
 // TryLock adds the jobs of steps that were found on the way, leaving out those that other transactions have locked.
 func (b *batch) TryLock(refs []kernel.StepRef) (skipped bool, err error) {
-	more := unknown(jobsOf(refs), perdure.JobID.Compare, b.w.Has)
+	more := without(jobsOf(refs), perdure.JobID.Compare, b.w.Has)
 	if len(more) == 0 {
 		return false, nil
 	}
@@ -410,7 +410,7 @@ func (b *batch) Began() time.Time         { return b.began }
 func (b *batch) Budget() *kernel.Budget   { return b.budget }
 func (b *batch) MaxBytes() int            { return maxBytes }
 
-func (b *batch) Damaged(job perdure.JobID, why error) error { return &poisoned{job: job, err: why} }
+func (b *batch) Damaged(job perdure.JobID, why error) error { return &ruleFailure{job: job, err: why} }
 
 func (b *batch) Postpone(x *kernel.Rendering, agent string) (more bool) {
 	b.postponed = append(b.postponed, postponed{x, agent})
@@ -432,7 +432,7 @@ func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 }
 
 // unknown are those of all that are not there, each once, in order.
-func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
+func without[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
 	for i, one := range all {
 		if !there(one) {
 			missing = append(slices.Grow(missing, len(all)-i), one)
@@ -446,7 +446,7 @@ func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool
 
 // LoadSteps adds the steps that are not there yet.
 func (b *batch) LoadSteps(refs []kernel.StepRef) error {
-	missing := unknown(refs, kernel.StepRef.Compare, b.w.HasStep)
+	missing := without(refs, kernel.StepRef.Compare, b.w.HasStep)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -554,36 +554,36 @@ func (s *Scheduler) answer(b *batch, requests []*request, results []error, err e
 	if s.failing.Swap(false) {
 		s.log.Info("transactions go through again")
 	}
-	if b.stores() {
+	if b.storesJob() {
 		s.refusal.clear()
 	}
-	b.tell()
+	b.publish()
 	for i, r := range requests {
 		r.answer(results[i])
 	}
 	b.serving.End(dispatch.Outcome{Woken: b.woken, Freed: b.freed})
-	s.hint(b)
+	s.notifyMoved(b)
 }
 
 // hint tells those who follow the jobs and the supervisor what a transaction has moved.
-func (s *Scheduler) hint(b *batch) {
-	s.hub.tell(b.moved)
-	if !b.soonest.IsZero() {
-		s.cfg.Sooner(s.env.Now().Add(b.soonest.Sub(b.w.Now())))
+func (s *Scheduler) notifyMoved(b *batch) {
+	s.hub.notify(b.movedJobs)
+	if !b.earliestWait.IsZero() {
+		s.cfg.Sooner(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))
 	}
 }
 
 // isolate leaves a job alone until the node starts again: it cannot be read, or makes the rules fail (F077).
-func (s *Scheduler) isolate(id perdure.JobID, why error) {
-	s.quarantine.Store(id, why)
+func (s *Scheduler) quarantineJob(id perdure.JobID, why error) {
+	s.quarantined.Store(id, why)
 }
 
 // job says why a job is not there, or nil where it is.
-func (b *batch) job(id perdure.JobID) error {
+func (b *batch) checkJob(id perdure.JobID) error {
 	if b.w.Has(id) {
 		return nil
 	}
-	if why, bad := b.s.quarantine.Load(id); bad {
+	if why, bad := b.s.quarantined.Load(id); bad {
 		return perdure.Refuse(perdure.CodeConflict, "job %s is left alone: %v", id, why)
 	}
 	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)

@@ -24,7 +24,7 @@ const (
 // behind it asks the store whether anything is ready for them. It also reports agents whose steps are ready and which no process
 // claims, at this node or at another.
 func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
-	all := s.waits(ctx)
+	all := s.queueBottlenecks(ctx)
 	for _, b := range s.unclaimed.find(ctx, s) {
 		if !slices.ContainsFunc(all, func(other Bottleneck) bool { return other.Agent == b.Agent }) {
 			all = append(all, b)
@@ -33,7 +33,7 @@ func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
 	return all
 }
 
-func (s *Scheduler) waits(ctx context.Context) []Bottleneck {
+func (s *Scheduler) queueBottlenecks(ctx context.Context) []Bottleneck {
 	all := s.queue.Bottlenecks()
 	var agents []string
 	for i := range all {
@@ -62,13 +62,13 @@ const (
 
 // unclaimed keeps the agents for which no process claims. It belongs to the one goroutine that calls Bottlenecks.
 type unclaimed struct {
-	at     time.Time            // of the latest look
+	readAt     time.Time            // of the latest look
 	agents map[string]time.Time // since when
 }
 
 func (u *unclaimed) find(ctx context.Context, s *Scheduler) (all []Bottleneck) {
 	now := s.env.Now()
-	if u.at.IsZero() || now.Sub(u.at) >= unclaimedEvery {
+	if u.readAt.IsZero() || now.Sub(u.readAt) >= unclaimedEvery {
 		found, err := u.read(ctx, s)
 		if err != nil {
 			return nil
@@ -80,7 +80,7 @@ func (u *unclaimed) find(ctx context.Context, s *Scheduler) (all []Bottleneck) {
 				agents[agent] = since
 			}
 		}
-		u.at, u.agents = now, agents
+		u.readAt, u.agents = now, agents
 	}
 	for _, agent := range slices.Sorted(maps.Keys(u.agents)) {
 		all = append(all, Bottleneck{Agent: agent, Cause: ForAgents, Since: now.Sub(u.agents[agent])})

@@ -18,7 +18,7 @@ import (
 // Claim dispatches up to c.Max runs, and waits up to c.Wait for the first. The answer is empty if there were none, and
 // when the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
-	w := s.claim(ctx, c)
+	w := s.newClaim(ctx, c)
 	patience := env.Forever // a claim that does not wait is answered after one search
 	if c.Wait > 0 {
 		patience = c.Wait
@@ -38,9 +38,9 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	}
 	switch s.env.Wait(ctx, patience, w.Answered) {
 	case env.Late:
-		return s.leave(w)
+		return s.stopWaiting(w)
 	case env.Gone: // the caller is not there to take them (F020)
-		runs, _ := s.leave(w)
+		runs, _ := s.stopWaiting(w)
 		s.returnRuns(w, runs)
 		return nil, ctx.Err()
 	}
@@ -48,7 +48,7 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	return w.Runs, w.Err
 }
 
-func (s *Scheduler) claim(ctx context.Context, c protocol.Claim) *dispatch.Claim {
+func (s *Scheduler) newClaim(ctx context.Context, c protocol.Claim) *dispatch.Claim {
 	w := dispatch.NewClaim(c, s.env.Now(), admission.Room(ctx))
 	if c.RequestID == "" {
 		w.Request.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
@@ -70,7 +70,7 @@ var (
 // leave ends the waiting of a claim: with nothing, or with what is just being granted. Only a transaction that searched
 // may answer "no work": a claim that is repeated may have been granted runs, and other nodes may have work when this one
 // is cut off from the store (F019, F120).
-func (s *Scheduler) leave(w *dispatch.Claim) (runs []perdure.Run, err error) {
+func (s *Scheduler) stopWaiting(w *dispatch.Claim) (runs []perdure.Run, err error) {
 	switch {
 	case s.queue.Leave(w):
 		if err = w.Failed(); err == nil && !w.Searched() && s.env.Now().Sub(w.Since) >= dispatch.SearchTime {

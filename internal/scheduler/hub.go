@@ -48,7 +48,7 @@ func (s *Scheduler) Followers() (n int) {
 	return n
 }
 
-func (h *hub) tell(moved []perdure.JobID) {
+func (h *hub) notify(moved []perdure.JobID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.followers) == 0 {
@@ -65,41 +65,41 @@ func (h *hub) tell(moved []perdure.JobID) {
 }
 
 // tellAll wakes all followers: nothing changes here any more.
-func (h *hub) tellAll() {
+func (h *hub) notifyAll() {
 	h.mu.Lock()
 	all := slices.Collect(maps.Keys(h.followers))
 	h.mu.Unlock()
-	h.tell(all)
+	h.notify(all)
 }
 
 // seen notes who asks for work.
-type seen struct {
+type holdersSeen struct {
 	env   env.Env
 	mu    sync.Mutex
-	at    map[[2]string]time.Time // agent, holder
-	wrote map[[2]string]time.Time
-	fresh int       // holders that were stored for the first time,
-	since time.Time // since this time
+	claimedAt    map[[2]string]time.Time // agent, holder
+	storedAt map[[2]string]time.Time
+	newHolders int       // holders that were stored for the first time,
+	newSince time.Time // since this time
 }
 
 const (
 	seenEvery  = 5 * time.Second // how often the latest claim of one holder is stored
-	freshEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time: callers choose their names, and rows are kept for a day
+	newHoldersEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time: callers choose their names, and rows are kept for a day
 )
 
-func newSeen(e env.Env) *seen {
-	return &seen{env: e, at: map[[2]string]time.Time{}, wrote: map[[2]string]time.Time{}}
+func newHoldersSeen(e env.Env) *holdersSeen {
+	return &holdersSeen{env: e, claimedAt: map[[2]string]time.Time{}, storedAt: map[[2]string]time.Time{}}
 }
 
-func (s *seen) note(agent, holder string) {
+func (s *holdersSeen) note(agent, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := [2]string{agent, holder}
-	if _, known := s.at[k]; !known && len(s.at) >= perdure.MaxSeen {
-		clear(s.at)
-		clear(s.wrote)
+	if _, known := s.claimedAt[k]; !known && len(s.claimedAt) >= perdure.MaxSeen {
+		clear(s.claimedAt)
+		clear(s.storedAt)
 	}
-	s.at[k] = s.env.Now()
+	s.claimedAt[k] = s.env.Now()
 }
 
 // Seen are the holders that have asked for work since they were last given here, at most every
@@ -107,24 +107,24 @@ func (s *seen) note(agent, holder string) {
 func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
-	if began := s.env.Now(); began.Sub(s.seen.since) >= freshEvery {
-		s.seen.fresh, s.seen.since = 0, began
+	if began := s.env.Now(); began.Sub(s.seen.newSince) >= newHoldersEvery {
+		s.seen.newHolders, s.seen.newSince = 0, began
 	}
-	for k, at := range s.seen.at {
-		last, known := s.seen.wrote[k]
-		if !known && s.seen.fresh >= perdure.MaxSeen {
+	for k, at := range s.seen.claimedAt {
+		last, known := s.seen.storedAt[k]
+		if !known && s.seen.newHolders >= perdure.MaxSeen {
 			continue
 		}
 		if at.Sub(last) >= seenEvery {
-			if s.seen.wrote[k] = at; !known {
-				s.seen.fresh++
+			if s.seen.storedAt[k] = at; !known {
+				s.seen.newHolders++
 			}
 			news = append(news, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
 	// Those who wait in a long poll are still asking.
 	for _, w := range s.queue.Waiting() {
-		s.seen.at[w] = s.env.Now()
+		s.seen.claimedAt[w] = s.env.Now()
 	}
 	return news
 }
@@ -134,7 +134,7 @@ func (s *Scheduler) SeenNow(now time.Time) (all []kernel.Seen) {
 	waiting := s.queue.Waiting()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
-	for k, at := range s.seen.at {
+	for k, at := range s.seen.claimedAt {
 		all = append(all, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 	}
 	for _, w := range waiting {

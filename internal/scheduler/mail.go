@@ -11,9 +11,9 @@ import (
 func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	done := make(chan struct{}, len(mail))
 	var requests []*request
-	var ops []*delivery
+	var ops []*deliverOp
 	for _, m := range mail {
-		op := &delivery{mail: m, submission: submission{id: m.ID.To, plan: m.Plan, backlog: s.backlog}}
+		op := &deliverOp{mail: m, submitOp: submitOp{id: m.ID.To, plan: m.Plan, backlog: s.backlog}}
 		weight := 1
 		if m.Refused == nil {
 			if m.Err = s.backlog.admit(ctx); m.Err != nil {
@@ -28,27 +28,27 @@ func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error 
 		return err
 	}
 	for i, op := range ops {
-		op.tell(requests[i].err)
+		op.setResult(requests[i].err)
 	}
 	return nil
 }
 
 // delivery is a submission that waits among the mail until it is carried out.
-type delivery struct {
-	submission
+type deliverOp struct {
+	submitOp
 	mail    *kernel.Delivery
 	taken   bool
 	refused error
 }
 
 // answered ends it. What was refused before was never admitted.
-func (o *delivery) answered(err error) {
+func (o *deliverOp) answered(err error) {
 	if o.mail.Refused == nil {
 		o.backlog.answered(err == nil && o.taken && o.refused == nil && o.answer.Created)
 	}
 }
 
-func (o *delivery) tell(err error) {
+func (o *deliverOp) setResult(err error) {
 	switch m := o.mail; {
 	case err != nil:
 		code := perdure.CodeOf(err)
@@ -62,14 +62,14 @@ func (o *delivery) tell(err error) {
 	}
 }
 
-func (o *delivery) apply(b *batch) error {
+func (o *deliverOp) apply(b *batch) error {
 	o.taken, o.refused = b.mail[o.mail.ID], nil
 	if !o.taken {
 		return nil
 	}
 	delete(b.mail, o.mail.ID)
 	if o.refused = o.mail.Refused; o.refused == nil {
-		if err := o.submission.apply(b); perdure.CodeOf(err) != "" {
+		if err := o.submitOp.apply(b); perdure.CodeOf(err) != "" {
 			o.refused = err
 		} else if err != nil {
 			return err
@@ -90,7 +90,7 @@ func (o *delivery) apply(b *batch) error {
 func (b *batch) takeMail(requests []*request) error {
 	var ids []kernel.MailID
 	for _, r := range requests {
-		if o, ok := r.op.(*delivery); ok {
+		if o, ok := r.op.(*deliverOp); ok {
 			ids = append(ids, o.mail.ID)
 		}
 	}

@@ -32,7 +32,7 @@ func newPlans(c kernel.Compiler) *plans {
 func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
 	s, err := p.compiler.Compile(text)
 	if err == nil && s.ID != job.Shape {
-		err = errExchanged
+		err = errWrongText
 	}
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeUnavailable, "the stored definition of %s cannot be read: %v", job.ID, err)
@@ -41,7 +41,7 @@ func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
 	return s, nil
 }
 
-var errExchanged = perdure.Refuse(perdure.CodeUnavailable, "it is not the text that was stored")
+var errWrongText = perdure.Refuse(perdure.CodeUnavailable, "it is not the text that was stored")
 
 // Shape is the shape of a job, read from the store if it is not in memory.
 func (s *Scheduler) Shape(ctx context.Context, j *kernel.Job) (*kernel.Shape, error) {
@@ -77,20 +77,20 @@ func (b *batch) plan(j *kernel.Job, p *parts) *kernel.Plan {
 	if shape == nil {
 		var err error
 		if shape, err = b.s.plans.compile(j, p.texts[j.Shape]); err != nil {
-			return b.unreadable(j, err)
+			return b.quarantineUnreadable(j, err)
 		}
 		p.shapes[j.Shape] = shape
 	}
 	plan, err := shape.PlanOf(j, p.inputs[j.ID])
 	if err != nil {
-		return b.unreadable(j, err)
+		return b.quarantineUnreadable(j, err)
 	}
 	return plan
 }
 
-func (b *batch) unreadable(j *kernel.Job, err error) *kernel.Plan {
+func (b *batch) quarantineUnreadable(j *kernel.Job, err error) *kernel.Plan {
 	b.s.log.Error("job quarantined: its definition cannot be read", "job", j.ID, "error", err)
-	b.s.isolate(j.ID, err)
+	b.s.quarantineJob(j.ID, err)
 	return nil
 }
 

@@ -42,9 +42,9 @@ func (s *Scheduler) Refusal() error {
 func (s *Scheduler) Trust() { s.refusal.clear() }
 
 // stores reports whether the transaction has stored a job.
-func (b *batch) stores() bool {
-	for i := range b.notes {
-		if b.notes[i].kind == noteSubmitted {
+func (b *batch) storesJob() bool {
+	for i := range b.events {
+		if b.events[i].kind == eventSubmitted {
 			return true
 		}
 	}

@@ -57,15 +57,15 @@ type renderers struct {
 	mu      sync.Mutex
 	wake    sync.Cond
 	waiting []postponed
-	latest  string                       // the agent of the rendering that was taken last
-	known   map[kernel.RenderingKey]bool // waiting, or being rendered
+	latestAgent  string                       // the agent of the rendering that was taken last
+	pending   map[kernel.RenderingKey]bool // waiting, or being rendered
 	bytes   int                          // values that these keep
-	left    map[string]bool              // agents of renderings for which there was no room
+	leftOut    map[string]bool              // agents of renderings for which there was no room
 	closed  bool
 }
 
 func newRenderers(e env.Env) *renderers {
-	r := &renderers{env: e, known: map[kernel.RenderingKey]bool{}, left: map[string]bool{},
+	r := &renderers{env: e, pending: map[kernel.RenderingKey]bool{}, leftOut: map[string]bool{},
 		results: lru.New[kernel.RenderingKey](resultBytes, func(x *kernel.Rendered) int { return len(x.Input) + 500 })}
 	r.wake.L = &r.mu
 	return r
@@ -80,7 +80,7 @@ func (r *renderers) Rendered(key kernel.RenderingKey) *kernel.Rendered {
 func (r *renderers) busy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.known) > 0
+	return len(r.pending) > 0
 }
 
 // put adds renderings to the queue while there is room. The next transaction postpones the others again.
@@ -89,11 +89,11 @@ func (r *renderers) put(all []postponed) {
 	defer r.mu.Unlock()
 	for _, x := range all {
 		switch {
-		case r.known[x.Key]:
-		case len(r.known) > 0 && (len(r.known) >= maxPostponed || r.bytes+x.Size() > sourceBytes):
-			r.left[x.agent] = true
+		case r.pending[x.Key]:
+		case len(r.pending) > 0 && (len(r.pending) >= maxPostponed || r.bytes+x.Size() > sourceBytes):
+			r.leftOut[x.agent] = true
 		default:
-			r.known[x.Key] = true
+			r.pending[x.Key] = true
 			r.bytes += x.Size()
 			r.waiting = append(r.waiting, x)
 			r.wake.Signal()
@@ -111,10 +111,10 @@ func (r *renderers) take() (x postponed, ok bool) {
 	if r.closed {
 		return x, false
 	}
-	i := max(0, slices.IndexFunc(r.waiting, func(x postponed) bool { return x.agent != r.latest }))
+	i := max(0, slices.IndexFunc(r.waiting, func(x postponed) bool { return x.agent != r.latestAgent }))
 	x = r.waiting[i]
 	r.waiting = slices.Delete(r.waiting, i, i+1)
-	r.latest = x.agent
+	r.latestAgent = x.agent
 	return x, true
 }
 
@@ -123,14 +123,14 @@ func (r *renderers) take() (x postponed, ok bool) {
 func (r *renderers) done(x postponed) (left []string, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.known, x.Key)
+	delete(r.pending, x.Key)
 	r.bytes -= x.Size()
 	for _, other := range r.waiting {
 		more = more || other.agent == x.agent
 	}
 	if len(r.waiting) == 0 {
-		left = slices.Sorted(maps.Keys(r.left))
-		clear(r.left)
+		left = slices.Sorted(maps.Keys(r.leftOut))
+		clear(r.leftOut)
 	}
 	return left, more
 }
@@ -164,7 +164,7 @@ func (s *Scheduler) renderOne(ctx context.Context, x *kernel.Rendering) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("panic while rendering an input", "step", x.Key.Step.Index, "job", x.Key.Step.Job, "error", p)
-			s.isolate(x.Key.Step.Job, errPanic)
+			s.quarantineJob(x.Key.Step.Job, errPanic)
 		}
 	}()
 	b := &kernel.Budget{Work: math.MaxInt, Stop: ctx.Err}

@@ -35,8 +35,8 @@ func (s *Scheduler) repeatAside(ctx context.Context, a *dispatch.Aside) ([]perdu
 	ctx, cancel := s.env.WithDeadline(ctx, a.Until)
 	defer cancel()
 	for s.env.Now().Before(a.Until) {
-		op := &repeating{claim: a.Claim, ids: a.Jobs}
-		err := s.alone(ctx, op)
+		op := &repeatOp{claim: a.Claim, ids: a.Jobs}
+		err := s.doAlone(ctx, op)
 		switch {
 		case err == nil && op.again == nil:
 			return op.runs, nil
@@ -52,10 +52,10 @@ func (s *Scheduler) repeatAside(ctx context.Context, a *dispatch.Aside) ([]perdu
 }
 
 // alone performs one operation in a transaction of its own.
-func (s *Scheduler) alone(ctx context.Context, op operation) error {
-	a := &attempt{s: s, requests: []*request{{op: op}}, saved: func() {}, b: s.newBatch(nil), poison: map[operation]error{}}
+func (s *Scheduler) doAlone(ctx context.Context, op operation) error {
+	a := &attempt{s: s, requests: []*request{{op: op}}, saved: func() {}, b: s.newBatch(nil), excluded: map[operation]error{}}
 	err := a.try(ctx)
-	for a.again(ctx, err) {
+	for a.retry(ctx, err) {
 		err = a.try(ctx)
 	}
 	if err != nil {
@@ -65,17 +65,17 @@ func (s *Scheduler) alone(ctx context.Context, op operation) error {
 }
 
 // repeating is one repeated claim, as an operation that waits for the locks of its runs.
-type repeating struct {
+type repeatOp struct {
 	claim *dispatch.Claim
 	ids   []perdure.JobID
 	again *dispatch.Aside // set if the transaction has to wait for another lock
 	runs  []perdure.Run
 }
 
-func (o *repeating) jobs() []perdure.JobID        { return o.ids }
-func (o *repeating) refs(*batch) []kernel.StepRef { return nil }
+func (o *repeatOp) jobs() []perdure.JobID        { return o.ids }
+func (o *repeatOp) refs(*batch) []kernel.StepRef { return nil }
 
-func (o *repeating) apply(b *batch) (err error) {
+func (o *repeatOp) apply(b *batch) (err error) {
 	b.Spend(unbounded())
 	o.runs, o.again, err = b.s.queue.Repeat(b, o.claim)
 	return err

@@ -19,7 +19,7 @@ import (
 
 // Report folds reports in and answers each of them, in their order, and the claim next, if there is one.
 func (s *Scheduler) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
-	op := &reporting{holder: holder, reports: reports}
+	op := &reportOp{holder: holder, reports: reports}
 	var runs []perdure.Run
 	var err error
 	if next == nil {
@@ -42,8 +42,8 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 
 // reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
 // was given (F019). A caller who goes away takes it along, if it is queued still.
-func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protocol.Claim) ([]perdure.Run, error) {
-	w := s.claim(ctx, c)
+func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol.Claim) ([]perdure.Run, error) {
+	w := s.newClaim(ctx, c)
 	w.Request.Wait, w.WithReports = 0, true
 	if !s.turns.Take(ctx, w.Name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errInProgress))
@@ -68,18 +68,18 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protoco
 	return w.Runs, cmp.Or(r.err, w.Err)
 }
 
-type reporting struct {
+type reportOp struct {
 	holder  string
 	reports []protocol.Report
 	results []protocol.ReportResult
 
-	doubted []protocol.ReportResult // of the latest try whose commit's answer was lost
-	tried   []time.Time             // when it was tried
+	indeterminateResults []protocol.ReportResult // of the latest try whose commit's answer was lost
+	tryTimes   []time.Time             // when it was tried
 }
 
-func (o *reporting) doubt() { o.doubted = o.results }
+func (o *reportOp) commitIndeterminate() { o.indeterminateResults = o.results }
 
-func (o *reporting) jobs() []perdure.JobID {
+func (o *reportOp) jobs() []perdure.JobID {
 	ids := make([]perdure.JobID, len(o.reports))
 	for i := range o.reports {
 		ids[i] = o.reports[i].Job
@@ -87,7 +87,7 @@ func (o *reporting) jobs() []perdure.JobID {
 	return ids
 }
 
-func (o *reporting) refs(b *batch) (refs []kernel.StepRef) {
+func (o *reportOp) refs(b *batch) (refs []kernel.StepRef) {
 	for i := range o.reports {
 		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok {
 			refs = b.w.ReportRefs(slices.Grow(refs, len(o.reports)-i), ref)
@@ -105,22 +105,22 @@ func (b *batch) ref(id perdure.JobID, step string) (kernel.StepRef, bool) {
 	return kernel.StepRef{Job: id, Index: i}, ok
 }
 
-func (o *reporting) apply(b *batch) error {
+func (o *reportOp) apply(b *batch) error {
 	o.results = make([]protocol.ReportResult, len(o.reports))
 	for i := range o.reports {
 		var err error
-		if o.results[i], err = o.one(b, &o.reports[i]); err != nil {
+		if o.results[i], err = o.reportOne(b, &o.reports[i]); err != nil {
 			return err
 		}
-		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok && o.doubted != nil {
-			o.results[i] = kernel.OutcomeAfterIndeterminateCommit(b.w.Step(ref), &o.reports[i], o.tried, o.doubted[i], o.results[i])
+		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok && o.indeterminateResults != nil {
+			o.results[i] = kernel.OutcomeAfterIndeterminateCommit(b.w.Step(ref), &o.reports[i], o.tryTimes, o.indeterminateResults[i], o.results[i])
 		}
 	}
-	o.tried = append(o.tried, b.w.Now())
+	o.tryTimes = append(o.tryTimes, b.w.Now())
 	return nil
 }
 
-func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, error) {
+func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportResult, error) {
 	if err := rep.Check(); err != nil {
 		return protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()}, nil
 	}
@@ -128,8 +128,8 @@ func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, 
 	if !ok {
 		return protocol.ReportResult{Reason: protocol.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
 	}
-	b.touched = b.w.ReportRefs(b.touched[:0], ref) // since they were loaded the job may have turned
-	if err := b.LoadSteps(b.touched); err != nil {
+	b.reportRefs = b.w.ReportRefs(b.reportRefs[:0], ref) // since they were loaded the job may have turned
+	if err := b.LoadSteps(b.reportRefs); err != nil {
 		return protocol.ReportResult{}, err
 	}
 	var res protocol.ReportResult
@@ -139,7 +139,7 @@ func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, 
 
 // Heartbeat moves the locks of the holder's runs on, and says which of them to stop.
 func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	op := &beating{holder: holder, beats: beats}
+	op := &heartbeatOp{holder: holder, beats: beats}
 	crashpoint.Here(crashpoint.HeartbeatQueue)
 	if err := s.do(ctx, op, len(beats)); err != nil {
 		return nil, err
@@ -148,13 +148,13 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protoc
 	return op.results, nil
 }
 
-type beating struct {
+type heartbeatOp struct {
 	holder  string
 	beats   []protocol.Heartbeat
 	results []protocol.HeartbeatResult
 }
 
-func (o *beating) jobs() []perdure.JobID {
+func (o *heartbeatOp) jobs() []perdure.JobID {
 	ids := make([]perdure.JobID, len(o.beats))
 	for i := range o.beats {
 		ids[i] = o.beats[i].Job
@@ -162,7 +162,7 @@ func (o *beating) jobs() []perdure.JobID {
 	return ids
 }
 
-func (o *beating) refs(b *batch) (refs []kernel.StepRef) {
+func (o *heartbeatOp) refs(b *batch) (refs []kernel.StepRef) {
 	for i := range o.beats {
 		if ref, ok := b.ref(o.beats[i].Job, o.beats[i].Step); ok {
 			refs = append(refs, ref)
@@ -171,7 +171,7 @@ func (o *beating) refs(b *batch) (refs []kernel.StepRef) {
 	return refs
 }
 
-func (o *beating) apply(b *batch) error {
+func (o *heartbeatOp) apply(b *batch) error {
 	o.results = make([]protocol.HeartbeatResult, len(o.beats))
 	for i := range o.beats {
 		beat := &o.beats[i]

@@ -65,7 +65,7 @@ type Scheduler struct {
 	plans   *plans
 	queue   *dispatch.Queue
 	hub     *hub
-	seen    *seen
+	seen    *holdersSeen
 	backlog *backlog
 	turns   *dispatch.Turns
 
@@ -76,8 +76,8 @@ type Scheduler struct {
 	refusal      refusal
 	laneKeyAfter atomic.Pointer[kernel.LimitKey] // where the latest look at closed lanes ended; nil: at the end of them
 
-	lookedBehind atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
-	quarantine   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
+	scannedAllAt atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
+	quarantined   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }
 
 // New makes a scheduler; Run starts it.
@@ -119,7 +119,7 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace, cfg.OneWrites), hub: newHub(), seen: newSeen(cfg.Env),
+		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace, cfg.OneWrites), hub: newHub(), seen: newHoldersSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
 		renderers: newRenderers(cfg.Env)}
 }
@@ -131,7 +131,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
 	wait := env.Start(s.env, workers...)
 	s.env.Wait(ctx, env.Forever, nil)
-	s.hub.tellAll()
+	s.hub.notifyAll()
 	s.queue.Close()
 	s.renderers.close()
 	wait()
@@ -186,7 +186,7 @@ func newRequest(op operation, weight int, done chan struct{}) *request {
 	r := &request{op: op, done: done}
 	r.Op, r.Weight = r, weight
 	switch op.(type) {
-	case *reporting, *beating:
+	case *reportOp, *heartbeatOp:
 		r.OfRun = true
 	}
 	return r

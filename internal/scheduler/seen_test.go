@@ -31,8 +31,8 @@ func TestHoldersAreBounded(t *testing.T) {
 				time.Sleep(seenEvery)
 			}
 			s.seen.note("a", fmt.Sprint("h", i))
-			if len(s.seen.at) > perdure.MaxSeen || len(s.seen.wrote) > perdure.MaxSeen {
-				t.Fatalf("%d are remembered, %d as written", len(s.seen.at), len(s.seen.wrote))
+			if len(s.seen.claimedAt) > perdure.MaxSeen || len(s.seen.storedAt) > perdure.MaxSeen {
+				t.Fatalf("%d are remembered, %d as written", len(s.seen.claimedAt), len(s.seen.storedAt))
 			}
 		}
 		look()
@@ -42,7 +42,7 @@ func TestHoldersAreBounded(t *testing.T) {
 		if written["known"] < 10 {
 			t.Errorf("the one that is known was written down %d times", written["known"])
 		}
-		time.Sleep(freshEvery)
+		time.Sleep(newHoldersEvery)
 		s.seen.note("a", "new")
 		look()
 		if written["new"] != 1 {

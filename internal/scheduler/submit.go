@@ -47,7 +47,7 @@ func (s *Scheduler) SubmitAll(ctx context.Context, plans []*kernel.Plan) ([]Subm
 const maxSet = dispatch.MaxQueued / 100
 
 func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers []Submitted) error {
-	ops := make([]submission, len(plans))
+	ops := make([]submitOp, len(plans))
 	requests := make([]*request, 0, len(plans))
 	done := make(chan struct{}, len(plans))
 	runs := 0
@@ -57,7 +57,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 			answers[i].Err = full
 			continue
 		}
-		ops[i] = submission{plan: plan, backlog: s.backlog, full: full}
+		ops[i] = submitOp{plan: plan, backlog: s.backlog, backlogErr: full}
 		r := newRequest(&ops[i], len(plan.Steps), done)
 		if full == nil {
 			r.Agent, r.Runs = dispatch.FirstRuns(plan)
@@ -90,36 +90,36 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 	return nil
 }
 
-type submission struct {
+type submitOp struct {
 	id      perdure.JobID // zero: no transaction has taken it yet
 	plan    *kernel.Plan
 	answer  Submitted
-	doubted bool // the answer to a commit was lost
+	indeterminate bool // the answer to a commit was lost
 
 	backlog *backlog
-	full    error // the backlog has no room: only a job that is stored already is an answer
+	backlogErr    error // the backlog has no room: only a job that is stored already is an answer
 }
 
 // answered ends it, also where the caller has gone.
-func (o *submission) answered(err error) {
-	if o.full == nil {
+func (o *submitOp) answered(err error) {
+	if o.backlogErr == nil {
 		o.backlog.answered(err == nil && o.answer.Created)
 	}
 }
 
-func (o *submission) doubt() { o.doubted = true }
+func (o *submitOp) commitIndeterminate() { o.indeterminate = true }
 
 // jobs: the own id, which may be there already where the answer to a commit was lost.
-func (o *submission) jobs() []perdure.JobID {
-	if o.doubted {
+func (o *submitOp) jobs() []perdure.JobID {
+	if o.indeterminate {
 		return []perdure.JobID{o.id}
 	}
 	return nil
 }
 
-func (o *submission) refs(*batch) []kernel.StepRef { return nil }
+func (o *submitOp) refs(*batch) []kernel.StepRef { return nil }
 
-func (o *submission) apply(b *batch) error {
+func (o *submitOp) apply(b *batch) error {
 	if o.id == (perdure.JobID{}) { // so that the jobs of one transaction follow each other in the order of their ids, which is that of dispatch
 		o.id = b.s.cfg.NewID()
 	}
@@ -128,12 +128,12 @@ func (o *submission) apply(b *batch) error {
 		return nil
 	}
 	if key := o.plan.Definition.Key; key != "" {
-		there, err := o.byKey(b, key)
+		there, err := o.findByKey(b, key)
 		if there || err != nil {
 			return err
 		}
-		if o.full != nil {
-			return o.full
+		if o.backlogErr != nil {
+			return o.backlogErr
 		}
 		b.keys[key] = kernel.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}
@@ -160,7 +160,7 @@ func (s *Scheduler) takeHeld(a *attempt, ready map[string][]kernel.StepRef) []*r
 }
 
 // key is the job's; empty where it has none, or is refused before that is asked.
-func (o *submission) key() string {
+func (o *submitOp) key() string {
 	if o.plan == nil {
 		return ""
 	}
@@ -169,7 +169,7 @@ func (o *submission) key() string {
 
 // byKey finds the job that has the key, in this transaction or in the store. It is not locked, and need not
 // be: what is compared never changes.
-func (o *submission) byKey(b *batch, key string) (bool, error) {
+func (o *submitOp) findByKey(b *batch, key string) (bool, error) {
 	job, ok := b.keys[key]
 	if !ok || job.ID == o.id { // it is mail, and is delivered now
 		return false, nil

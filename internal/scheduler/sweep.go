@@ -19,45 +19,45 @@ import (
 // SweepDue moves steps on whose time to wait is over. A step whose condition is postponed stays due. Many of these may
 // stand before other steps, so a sweep looks behind them once in a while.
 func (s *Scheduler) SweepDue(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Due(b.w.Now(), max)
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Due(ref) },
-		stays: func(b *batch, ref kernel.StepRef) bool { return b.w.IsDue(ref) }, behind: s.looksBehind()})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Due(ref) },
+		stays: func(b *batch, ref kernel.StepRef) bool { return b.w.IsDue(ref) }, scanAll: s.shouldScanAll()})
 }
 
 // behindEvery is the time between two sweeps that look behind postponed conditions: such a sweep looks at all of them.
-const behindEvery = time.Second
+const scanAllEvery = time.Second
 
-func (s *Scheduler) looksBehind() bool {
+func (s *Scheduler) shouldScanAll() bool {
 	now := s.env.Now().UnixNano()
-	last := s.lookedBehind.Load()
-	return now-last >= int64(behindEvery) && s.lookedBehind.CompareAndSwap(last, now)
+	last := s.scannedAllAt.Load()
+	return now-last >= int64(scanAllEvery) && s.scannedAllAt.CompareAndSwap(last, now)
 }
 
 // SweepExpired ends runs whose lock has passed.
 func (s *Scheduler) SweepExpired(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Expired(b.w.Now(), max)
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, "", kernel.CauseTime) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, "", kernel.CauseTime) }})
 }
 
 // SweepLost ends the runs of a holder that is known to be dead.
 func (s *Scheduler) SweepLost(ctx context.Context, holder string, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.HeldBy(holder, "", "", max)
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, holder, kernel.CauseLost) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, holder, kernel.CauseLost) }})
 }
 
 // SweepOverdue acts on jobs whose own ultimatum has passed.
 func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		ids, err := b.tx.Overdue(b.w.Now(), max)
 		refs := make([]kernel.StepRef, len(ids))
 		for i, id := range ids {
 			refs[i].Job = id
 		}
 		return refs, err
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
 }
 
 // maxLaneKeys bounds the keys whose lanes one transaction of the supervisor, or one change of a limit, opens.
@@ -120,10 +120,10 @@ func (s *Scheduler) laneKey() kernel.LimitKey {
 }
 
 // A sweep that is asked for with a leader's context is carried out under the leader's mandate, or refused.
-func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
+func (s *Scheduler) sweep(ctx context.Context, op *dueScan) (int, error) {
 	crashpoint.Here(crashpoint.SweepQueue)
 	if m, ok := kernel.MandateOf(ctx); ok {
-		op.under = &m
+		op.mandate = &m
 	}
 	if err := s.do(ctx, op, op.max); err != nil {
 		return 0, err // it may be under way still
@@ -132,33 +132,33 @@ func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
 	return op.found, nil
 }
 
-type sweeping struct {
+type dueScan struct {
 	max   int
 	find  func(*batch, int) ([]kernel.StepRef, error)
-	fold  func(*batch, kernel.StepRef) bool
+	rule  func(*batch, kernel.StepRef) bool
 	stays func(*batch, kernel.StepRef) bool // whether a step could not be decided; nil: none
-	under *kernel.Mandate                   // nil: it needs none
+	mandate *kernel.Mandate                   // nil: it needs none
 	found int
 
-	behind    bool // it looks behind steps that could not be decided
+	scanAll    bool // it looks behind steps that could not be decided
 	undecided bool // there are some
 }
 
-func (o *sweeping) jobs() []perdure.JobID        { return nil }
-func (o *sweeping) refs(*batch) []kernel.StepRef { return nil }
+func (o *dueScan) jobs() []perdure.JobID        { return nil }
+func (o *dueScan) refs(*batch) []kernel.StepRef { return nil }
 
 // apply looks past pages full of rows that cannot be acted upon: locked by others, or of jobs that are
 // left alone (F078). It has a budget for rendering of its own: with what other requests have left, a condition that
 // reads much would never be decided.
-func (o *sweeping) apply(b *batch) error {
+func (o *dueScan) apply(b *batch) error {
 	o.found, o.undecided = 0, false
-	if err := b.admit(o.under); err != nil {
+	if err := b.admit(o.mandate); err != nil {
 		return err
 	}
 	defer b.Spend(b.budget)
 	b.Spend(b.s.budget())
 	passed := map[kernel.StepRef]bool{}
-	for (o.found == 0 || o.behind && o.undecided) && len(passed) < dispatch.MaxPassed {
+	for (o.found == 0 || o.scanAll && o.undecided) && len(passed) < dispatch.MaxPassed {
 		ask := max(o.max, len(passed)) + len(passed)
 		refs, err := o.find(b, ask)
 		if err != nil {
@@ -189,7 +189,7 @@ func (b *batch) admit(m *kernel.Mandate) error {
 	}
 	err := admit(b.tx, *m)
 	if errors.Is(err, kernel.ErrDeposed) {
-		b.notes = append(b.notes, note{kind: noteDeposed, role: m.Role})
+		b.events = append(b.events, txEvent{kind: eventDeposed, role: m.Role})
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func admit(tx kernel.Tx, m kernel.Mandate) error {
 	return role.Admit(m, now)
 }
 
-func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
+func (o *dueScan) act(b *batch, refs []kernel.StepRef) error {
 	if _, err := b.TryLock(refs); err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
 			continue
 		}
 		moved := false
-		if err := b.Fold(ref.Job, func() { moved = o.fold(b, ref) }); err != nil {
+		if err := b.Fold(ref.Job, func() { moved = o.rule(b, ref) }); err != nil {
 			return err
 		}
 		switch {
