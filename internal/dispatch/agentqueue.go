@@ -11,34 +11,34 @@ type agentQueue struct {
 	name    string
 	waiting []*Claim // in the order in which they came
 
-	searching   bool // a writer searches for this agent; a second one would find the same steps
-	searchReleased bool // a search that is not over may have left more
+	searching      bool         // a writer searches for this agent; a second one would find the same steps
+	searchReleased bool         // a search that is not over may have left more
 	lastResult     searchResult // what the latest search left in the store
-	wokeAt   int  // Queue.clock at the latest wake-up
+	wokeAt         int          // Queue.clock at the latest wake-up
 
 	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
 	searchEnded  time.Time // when that was over
 	nextSearch   time.Time // when there is a search for the claims that need not search at once
 	blockedSince time.Time // since when other transactions have locked its candidates; zero: they have not
-	knownLimits       []string  // limits that its latest search needed
-	fullLimits         []string  // those of them that had no room at the end of it
-	fullAt     time.Time // when that was
-	ownLimitFull      bool      // then the agent's own limit had no room for all claims
+	knownLimits  []string  // limits that its latest search needed
+	fullLimits   []string  // those of them that had no room at the end of it
+	fullAt       time.Time // when that was
+	ownLimitFull bool      // then the agent's own limit had no room for all claims
 
-	pausedUntil time.Time // its claims are not taken for what is held until then
-	olderDispatchedAt     time.Time // when a search dispatched steps that had been ready before
+	pausedUntil       time.Time // its claims are not taken for what is held until then
+	olderDispatchedAt time.Time // when a search dispatched steps that had been ready before
 
 	backlogSince time.Time // since when something has been ready that was not dispatched; zero: nothing is
-	holding  *holding  // submissions that are held for its claims; nil: never any
+	holding      *holding  // submissions that are held for its claims; nil: never any
 }
 
 // left is what a search left in the store, ready to be dispatched.
 type searchResult uint8
 
 const (
-	nothingReady  searchResult = iota // as far as is known
-	moreReady                 // there were more steps than the claims took
-	limitFull             // steps wait for room under a limit
+	nothingReady searchResult = iota // as far as is known
+	moreReady                        // there were more steps than the claims took
+	limitFull                        // steps wait for room under a limit
 )
 
 // quiet reports whether nothing would be lost with the agentQueue.
@@ -84,7 +84,9 @@ func (a *agentQueue) take(clock int, due bool) []*Claim {
 }
 
 // missed reports whether a claim that comes back from a search has missed a wake-up that came after the search began.
-func (a *agentQueue) missedWakeUp(c *Claim, wokeAll int) bool { return max(wokeAll, a.wokeAt) > c.searchedAt }
+func (a *agentQueue) missedWakeUp(c *Claim, wokeAll int) bool {
+	return max(wokeAll, a.wokeAt) > c.searchedAt
+}
 
 func (a *agentQueue) remove(c *Claim) bool {
 	i := slices.Index(a.waiting, c)

@@ -33,10 +33,10 @@ const busyShare = 0.95
 
 // usage is how much of the time transactions were under way, their commits included.
 type usage struct {
-	from     time.Time          // since when that is measured
-	active map[int]activeTransaction // transactions, by their numbers
-	activeSince    time.Time          // since when there are some; zero: there are none
-	busy     time.Duration      // before that
+	from        time.Time                 // since when that is measured
+	active      map[int]activeTransaction // transactions, by their numbers
+	activeSince time.Time                 // since when there are some; zero: there are none
+	busy        time.Duration             // before that
 }
 
 // inProgress is a transaction whose outcome is not known yet.
@@ -76,7 +76,7 @@ func (u *usage) lateRequests(now time.Time) (requests int) {
 const lateAfter = time.Second
 
 // Committed says that the transaction of this number, which Take has begun, is over, committed or not.
-func (q *Queue) Committed(turn int) {
+func (q *Queue) Finished(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.usage.end(turn, q.env.Now())
@@ -95,7 +95,7 @@ func (u *usage) takeBusyShare(now time.Time) float64 {
 }
 
 // NothingWaits says that the store has nothing ready for an agent that may have been behind.
-func (q *Queue) NothingWaits(agent string) {
+func (q *Queue) NothingReady(agent string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if a := q.agents[agent]; a != nil {

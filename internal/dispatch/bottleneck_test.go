@@ -60,8 +60,8 @@ func TestBottlenecks(t *testing.T) {
 		is(" store [] 1 1s") // it is taken, and the store may not answer
 		time.Sleep(2 * time.Second)
 		is(" store [] 1 3s")
-		q.Ended(turn)
-		q.Committed(turn)
+		q.Saved(turn)
+		q.Finished(turn)
 		is()
 		q.agent("b").lastResult = moreReady
 		is("b agents [] 0 0s")

@@ -20,7 +20,7 @@ type Claim struct {
 	Err      error
 
 	// Named says that the caller gave the requestId, and can repeat the claim.
-	Named bool
+	HasRequestID bool
 	// Repeated says that the claim may have been granted runs before: a caller repeats it, or the outcome of a commit is
 	// not known.
 	Repeated bool
@@ -28,17 +28,17 @@ type Claim struct {
 	// because the reports are accepted.
 	WithReports bool
 	// Space is how many bytes the server has room for.
-	Space func() int
+	Room func() int
 
 	// These belong to the queue, under its lock.
-	state    claimState
+	state      claimState
 	searchedAt int  // Queue.clock at the beginning of the latest search that this claim has seen, or has been taken for
-	ownsSearch   bool // by this claim, its writer searches for the agent, and no other writer does
+	ownsSearch bool // by this claim, its writer searches for the agent, and no other writer does
 
 	// These belong to the transaction that has taken the claim.
-	mode   claimMode
+	mode      claimMode
 	hasNoRuns bool  // it was searched for earlier runs, and there are none
-	failed error // why its latest transaction failed
+	failed    error // why its latest transaction failed
 }
 
 // claimState is where a claim is.
@@ -63,8 +63,8 @@ const (
 
 // NewClaim makes a claim. now is the node's clock.
 func NewClaim(c protocol.Claim, now time.Time, space func() int) *Claim {
-	return &Claim{Request: c, Since: now, Space: space, Answered: make(chan struct{}, 1),
-		Named: c.RequestID != "", Repeated: c.RequestID != "" && !c.First}
+	return &Claim{Request: c, Since: now, Room: space, Answered: make(chan struct{}, 1),
+		HasRequestID: c.RequestID != "", Repeated: c.RequestID != "" && !c.First}
 }
 
 // Name identifies a claim that is repeated.
@@ -76,7 +76,7 @@ func (c *Claim) Name() ClaimName {
 type ClaimName struct{ Agent, Holder, Request string }
 
 // Doubt prepares the claim for another try after a commit whose outcome is not known: it may have been granted runs.
-func (c *Claim) Doubt() { c.Repeated, c.hasNoRuns = true, false }
+func (c *Claim) CommitIndeterminate() { c.Repeated, c.hasNoRuns = true, false }
 
 // Failed is why the latest transaction of the claim failed; nil if it did not.
 func (c *Claim) Failed() error { return c.failed }
@@ -93,11 +93,11 @@ func (c *Claim) Answer(runs []perdure.Run, err error) {
 // grant is what one try of a transaction gives to one claim.
 type grant struct {
 	*Claim
-	runs    []perdure.Run
-	bytes   int    // size of the answer so far
+	runs      []perdure.Run
+	bytes     int    // size of the answer so far
 	lacksRoom bool   // it was granted nothing, because its server has no room for the answer
-	aside   *Aside // it cannot be answered by this transaction
-	locked  bool   // the transaction has locked the repeated claim, which had no runs
+	aside     *Aside // it cannot be answered by this transaction
+	locked    bool   // the transaction has locked the repeated claim, which had no runs
 }
 
 // runBytes is an upper bound on the size of a run in the answer, without its input and output.
@@ -109,7 +109,7 @@ const largestRun = runBytes + 2*perdure.MaxPayloadBytes
 // room is how many bytes of input and output the answer has left. It always has room for one run, unless the server has
 // none left, because many callers do not read their answers (F157).
 func (g *grant) room() int {
-	space := g.Space()
+	space := g.Room()
 	if g.bytes == 0 && space >= largestRun {
 		return math.MaxInt
 	}

@@ -12,7 +12,7 @@ import (
 // Submissions and acts wait for entry if the queue is full, and are refused only if that lasts. Reports and heartbeats do not wait
 // behind them.
 const (
-	MaxQueued   = 100_000         // requests of runs in the queue; others in it; and others that wait for entry
+	MaxQueued    = 100_000         // requests of runs in the queue; others in it; and others that wait for entry
 	maxEntryWait = 5 * time.Second // how long a request waits for entry
 )
 

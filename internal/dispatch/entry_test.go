@@ -80,7 +80,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		q.mu.Unlock()
 		for want := 1; want < next; {
 			taken, _, turn, _ := q.Take()
-			q.Ended(turn)
+			q.Saved(turn)
 			for _, r := range taken {
 				if r.OfRun {
 					continue

@@ -14,29 +14,29 @@ import (
 // their callers wait, and what they wait for is done earlier. If the agent keeps up, only those are held that come in sets.
 // If it claims rarely, or for few runs, or does not take what is held, nothing is held for it.
 const (
-	HoldFrom    = 100                    // first runs of one caller's submissions from which on these may be held
-	HoldPace    = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
-	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
-	holdTime    = 250 * time.Millisecond // how long a submission is held
-	roomWait   = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
-	maxHoldTime    = time.Second            // how long a submission is held while others that are held for the agent are taken
+	HoldMinRuns  = 100                    // first runs of one caller's submissions from which on these may be held
+	HoldMinPace  = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
+	holdShare    = 10                     // one of so many steps of a job, at least, is a first one
+	holdTime     = 250 * time.Millisecond // how long a submission is held
+	roomWait     = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
+	maxHoldTime  = time.Second            // how long a submission is held while others that are held for the agent are taken
 	recentClaim  = 250 * time.Millisecond // how long ago the agent's latest claim may be
-	maxHoldPause    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
-	maxHoldings = 1000                   // agents for which anything is held
+	maxHoldPause = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
+	maxHoldings  = 1000                   // agents for which anything is held
 )
 
 // holding is the submissions that are held for one agent, and how often it claims.
 type holding struct {
-	held    []*Request // in the order in which they came
-	runs    int        // first runs of these
-	takenAt time.Time  // when a transaction took some
-	timerSet   bool       // a timer runs that reviews them
+	held     []*Request // in the order in which they came
+	runs     int        // first runs of these
+	takenAt  time.Time  // when a transaction took some
+	timerSet bool       // a timer runs that reviews them
 
-	lastClaim time.Time     // when the latest claim came, or was last seen to wait
-	pausedUntil  time.Time     // nothing is held until then
-	pauseTime    time.Duration // how long that is
+	lastClaim   time.Time     // when the latest claim came, or was last seen to wait
+	pausedUntil time.Time     // nothing is held until then
+	pauseTime   time.Duration // how long that is
 
-	countedFrom   time.Time // since when runs are counted
+	countedFrom                time.Time // since when runs are counted
 	runsAsked, runsAskedBefore int       // runs that claims asked for since then, and in the period before
 
 	maxRoom, maxRoomBefore int // the most room that a transaction had for what is held since countedFrom, and in the period before
@@ -110,7 +110,7 @@ func (q *Queue) countClaim(c *protocol.Claim) {
 // hold keeps a submission back, if that is of use.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
-	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.lastResult == limitFull || r.Few && a.lastResult != moreReady {
+	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.lastResult == limitFull || r.SmallSet && a.lastResult != moreReady {
 		return false
 	}
 	h := a.holding

@@ -14,25 +14,25 @@ import (
 // begins with those that the agent needed the last time, and one that comes upon a name before the last one that it has
 // locked (disorder) begins anew with that.
 type limits struct {
-	defined map[string]kernel.Limit // those that are there; nil: not known yet
-	counted kernel.Admission
-	lastLocked     string // the last one that was locked
+	defined    map[string]kernel.Limit // those that are there; nil: not known yet
+	counted    kernel.Admission
+	lastLocked string // the last one that was locked
 }
 
 // Disorder is the error of a transaction that should have locked these limits earlier.
-type Disorder struct {
+type LockOrderError struct {
 	agent string
 	names []string
 }
 
-func (d *Disorder) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
+func (d *LockOrderError) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
 
 // fullLong is for how long searches leave out the steps that need a limit which was full. If another node releases a permit,
 // this node need not hear of it, so the hint expires (L5).
 const fullExpiry = time.Second
 
 // Heed makes the next transaction lock what this one should have locked.
-func (q *Queue) Heed(d *Disorder) {
+func (q *Queue) LockEarlier(d *LockOrderError) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agent(d.agent)
@@ -211,9 +211,9 @@ func (l *limits) lockMore(t *Transaction, of map[string]bool, s *search) error {
 	}
 	switch {
 	case len(passed) > 0 && s != nil:
-		return &Disorder{s.agent, passed}
+		return &LockOrderError{s.agent, passed}
 	case len(passed) > 0:
-		return &Disorder{t.grants[0].Request.Agent, passed}
+		return &LockOrderError{t.grants[0].Request.Agent, passed}
 	}
 	l.lastLocked = names[len(names)-1]
 	if err := t.b.Save(); err != nil { // the permits that this transaction frees count as free

@@ -34,35 +34,35 @@ type Queue struct {
 	yielder env.Yielder
 
 	runRequests     []*Request // reports and heartbeats
-	runReports    int        // how many these bring, in all
-	otherRequests     []*Request
-	passedOver bool       // the latest transaction took none of the others
-	held       int        // submissions that are held
-	entrants   []*entrant // requests that wait for room in the queue
-	entrantRequests   int        // how many these are
+	runReports      int        // how many these bring, in all
+	otherRequests   []*Request
+	passedOver      bool       // the latest transaction took none of the others
+	held            int        // submissions that are held
+	entrants        []*entrant // requests that wait for room in the queue
+	entrantRequests int        // how many these are
 
-	holdings int           // agents that have a holding
-	holdingAgents  []*agentQueue // those for which something is held
+	holdings      int           // agents that have a holding
+	holdingAgents []*agentQueue // those for which something is held
 
 	agents map[string]*agentQueue
 	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
 
-	active   int       // transactions
-	number     int       // of the latest of them
-	latestBegan     time.Time // when it began
-	latestSaved bool      // it has ended
-	worthTimerSet      bool      // that timer of worth is set
+	active        int       // transactions
+	number        int       // of the latest of them
+	latestBegan   time.Time // when it began
+	latestSaved   bool      // it has ended
+	worthTimerSet bool      // that timer of worth is set
 
-	clock   int // counts searches and wake-ups
-	wokeAllAt int // at the latest wake-up of all agents
-	freedAt   int // when room under a limit came up last
+	clock         int // counts searches and wake-ups
+	wokeAllAt     int // at the latest wake-up of all agents
+	freedAt       int // when room under a limit came up last
 	limitedAgents int // agents whose latest search left steps that wait for it
 
-	usage      usage
+	usage          usage
 	storeLateSince time.Time // since when requests have waited for long to be stored; zero: they do not
 
-	asides asides
-	firstAgent   atomic.Value // string: the least agent name whose claims are served first
+	asides     asides
+	firstAgent atomic.Value // string: the least agent name whose claims are served first
 }
 
 // NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
@@ -257,7 +257,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 }
 
 // Ended says that a transaction is over that Take has begun, but for its COMMIT.
-func (q *Queue) Ended(turn int) {
+func (q *Queue) Saved(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.active--
@@ -406,7 +406,7 @@ func (q *Queue) selectRequests() []*Request {
 
 // picking is what one transaction carries, and for how much more there is room.
 type selection struct {
-	requests       []*Request
+	requests     []*Request
 	room, weight int
 }
 
@@ -636,12 +636,12 @@ func (q *Queue) Drain() (requests []*Request) {
 // ——— what is known ———
 
 // Agents are those for which claims wait.
-func (q *Queue) Agents() (names []string) {
+func (q *Queue) WaitingAgents() (names []string) {
 	return q.agentNames(func(a *agentQueue) bool { return len(a.waiting) > 0 })
 }
 
 // Concerned are the agents for which claims wait, or are out for a search that may have been too early.
-func (q *Queue) Concerned() (names []string) {
+func (q *Queue) AgentsWithClaims() (names []string) {
 	return q.agentNames(func(a *agentQueue) bool { return a.searching || len(a.waiting) > 0 })
 }
 
@@ -658,7 +658,7 @@ func (q *Queue) agentNames(of func(*agentQueue) bool) (names []string) {
 }
 
 // Waiting are the agents and holders of the claims that wait.
-func (q *Queue) Waiting() (claims [][2]string) {
+func (q *Queue) WaitingClaims() (claims [][2]string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, a := range q.agents {

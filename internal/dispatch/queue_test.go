@@ -40,7 +40,7 @@ func come(t *testing.T, q *Queue, c *Claim) *Claim {
 func takeClaims(t *testing.T, q *Queue, n int) []*Claim {
 	t.Helper()
 	_, claims, turn, _ := q.Take()
-	q.Ended(turn) // of how many are under way at a time, other tests tell
+	q.Saved(turn) // of how many are under way at a time, other tests tell
 	if len(claims) != n {
 		t.Fatalf("%d claims are taken, want %d", len(claims), n)
 	}
@@ -66,8 +66,8 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 		"of this agent":    {func(q *Queue) { q.Wake([]string{"a"}) }, false, true},
 		"of another":       {func(q *Queue) { q.Wake([]string{"b"}) }, false, false},
 		"of all":           {func(q *Queue) { q.WakeAll() }, false, true},
-		"room in a limit":  {func(q *Queue) { q.Hint(nil, true) }, true, true},
-		"room, not needed": {func(q *Queue) { q.Hint(nil, true) }, false, false},
+		"room in a limit":  {func(q *Queue) { q.WakeAfterIndeterminate(nil, true) }, true, true},
+		"room, not needed": {func(q *Queue) { q.WakeAfterIndeterminate(nil, true) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, false)
@@ -242,7 +242,7 @@ func TestOneWrites(t *testing.T) {
 			if took == one {
 				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, took)
 			}
-			q.Ended(turn)
+			q.Saved(turn)
 			synctest.Wait()
 			if !took {
 				t.Error("none began after it")
@@ -268,7 +268,7 @@ func TestOneWritesAtATime(t *testing.T) {
 				}
 				time.Sleep(100 * time.Microsecond)
 				under.Add(-1)
-				q.Ended(turn)
+				q.Saved(turn)
 			}
 		})
 	}
@@ -315,7 +315,7 @@ func TestClaimsComeBackToAFullQueue(t *testing.T) {
 	}
 	back := []*Claim{newClaim("a", 1, time.Minute), newClaim("b", 1, time.Minute), newClaim("a", 1, time.Minute)}
 	q.giveBack(back, nil, nil, false)
-	if waiting := q.Waiting(); len(waiting) != 3 {
+	if waiting := q.WaitingClaims(); len(waiting) != 3 {
 		t.Errorf("these wait: %v", waiting)
 	}
 }
@@ -358,7 +358,7 @@ func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	for _, want := range []int{MaxGranted, claims * perdure.MaxBatch} {
 		_, taken, turn, _ := p.queue.Take()
 		p.transaction(taken, func(*fakeBatch) {})
-		p.queue.Ended(turn)
+		p.queue.Saved(turn)
 		granted := 0
 		for _, c := range all {
 			granted += len(c.Runs)
@@ -463,7 +463,7 @@ func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 			q.agent("a").lastResult = left
 			for i, few := range []bool{false, true} {
 				for range 200 {
-					if err := q.Put(t.Context(), []*Request{{Weight: 1, Agent: "a", Runs: 1, Few: few}}); err != nil {
+					if err := q.Put(t.Context(), []*Request{{Weight: 1, Agent: "a", Runs: 1, SmallSet: few}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -521,7 +521,7 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 			}
 			q.giveBack(claims, nil, nil, false)
 			q.releaseSearches([]string{"a"})
-			q.Ended(turn)
+			q.Saved(turn)
 		}
 		come(t, q, w)
 		take(0, 0)
@@ -545,7 +545,7 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 // first takes its time.
 func TestTransactionsBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, HoldPace, false)
+		q := NewQueue(env.Real{}, HoldMinPace, false)
 		put := func(n int) {
 			rs := make([]*Request, n)
 			for i := range rs {
@@ -584,24 +584,24 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		put(1)
 		put(1)
 		see("little beside it", 1)
-		q.Ended(1)
+		q.Saved(1)
 		see("it has ended", 1, 2)
 		put(1)
 		time.Sleep(parallelAfter / 2)
 		see("a short while", 1, 2)
 		time.Sleep(parallelAfter)
 		see("it takes its time", 1, 2, 1)
-		q.Ended(3)
+		q.Saved(3)
 		put(1)
 		see("the latest has ended, and the one before takes its time", 1, 2, 1, 1)
-		q.Ended(4)
-		q.Ended(2)
+		q.Saved(4)
+		q.Saved(2)
 		put(1)
 		see("alone again", 1, 2, 1, 1, 1)
 		put(parallelWork)
 		see("much beside it", 1, 2, 1, 1, 1, parallelWork)
-		q.Ended(5)
-		q.Ended(6)
+		q.Saved(5)
+		q.Saved(6)
 		taken = nil
 		if err := q.Put(t.Context(), []*Request{{Weight: parallelWork - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)

@@ -28,7 +28,7 @@ const (
 
 var (
 	errNoRoom = &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
-	errLocked  = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
+	errLocked = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
 		Hint: "repeat the claim with the same requestId"}
 )
 
@@ -104,7 +104,7 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 	if err := t.loadInputs(refs); err != nil {
 		return nil, err
 	}
-	runs, room := make([]*perdure.Run, 0, len(refs)), g.Space()
+	runs, room := make([]*perdure.Run, 0, len(refs)), g.Room()
 	var ref kernel.StepRef
 	again := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().Again(ref, &g.Request) })
 	for _, ref = range refs {

@@ -18,7 +18,7 @@ type Request struct {
 	Agent string
 	Runs  int
 	// Few says that its caller has submitted few beside it: it is held only if the agent is behind.
-	Few bool
+	SmallSet bool
 
 	since time.Time // when it came into the queue
 }

@@ -11,37 +11,37 @@ import (
 // search is what one transaction does for the claims of one agent: which steps it finds, how many runs it grants, and
 // how it ends.
 type search struct {
-	agent  string
-	mode   claimMode
+	agent       string
+	mode        claimMode
 	searchClaim *grant   // the claim by which this writer searches for the agent; nil: another one does
-	open   []*grant // those that may be granted new runs
-	asked  int      // runs that these ask for
-	want   int      // those of them that are not granted yet
+	open        []*grant // those that may be granted new runs
+	asked       int      // runs that these ask for
+	want        int      // those of them that are not granted yet
 
 	// The candidates, before any limit is known.
-	own      []kernel.StepRef        // made ready by this transaction
-	wereReady   map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
-	younger  []kernel.StepRef        // those of them that may pass older steps in the store, unless one that is found there is held back
-	stored   []kernel.StepRef        // found in the store
-	exhausted bool                    // nothing else is ready
-	ownSuffice   bool                    // own come before everything in the store, which was not read, and are enough
+	own        []kernel.StepRef        // made ready by this transaction
+	wereReady  map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
+	younger    []kernel.StepRef        // those of them that may pass older steps in the store, unless one that is found there is held back
+	stored     []kernel.StepRef        // found in the store
+	exhausted  bool                    // nothing else is ready
+	ownSuffice bool                    // own come before everything in the store, which was not read, and are enough
 
 	limits []string        // hint: limits that the latest search needed
 	full   []string        // limits without room; at first those of the latest search
 	needed map[string]bool // limits that this search has needed; nil: there are none
 
-	at      int  // when the claims were taken, on the queue's clock
+	at            int  // when the claims were taken, on the queue's clock
 	searchedStore bool // the store was searched
-	offered  bool // candidates were offered to the claims
+	offered       bool // candidates were offered to the claims
 
-	limitReached   bool // a limit holds steps back
+	limitReached bool // a limit holds steps back
 	ownLimitFull bool // that of the agent has no room for all claims
-	moreRemains   bool // more steps were ready than the claims took
-	tookAllFound   bool // all steps that were found in the store were dispatched, and others can begin behind them
-	tookOlder     bool // steps that were found in the store were dispatched
-	userLimits     bool // some need limits of users' own
-	blocked   bool // other transactions have locked candidates
-	overBudget    bool // the budget of the transaction was used up
+	moreRemains  bool // more steps were ready than the claims took
+	tookAllFound bool // all steps that were found in the store were dispatched, and others can begin behind them
+	tookOlder    bool // steps that were found in the store were dispatched
+	userLimits   bool // some need limits of users' own
+	blocked      bool // other transactions have locked candidates
+	overBudget   bool // the budget of the transaction was used up
 }
 
 // leaves is what the search left in the store.

@@ -54,14 +54,14 @@ type Batch interface {
 
 // Transaction serves claims in one try of one transaction. doc.go describes its life.
 type Transaction struct {
-	q        *Queue
-	b        Batch
-	grants   []*grant // by agent, and in the order in which the claims came
-	searches []*search
-	limits   limits
-	searchedAgents   []string // agents for which this writer searches
-	opened   []string // agents of which lanes were opened
-	granted  int      // new runs
+	q              *Queue
+	b              Batch
+	grants         []*grant // by agent, and in the order in which the claims came
+	searches       []*search
+	limits         limits
+	searchedAgents []string // agents for which this writer searches
+	opened         []string // agents of which lanes were opened
+	granted        int      // new runs
 }
 
 // Begin makes a transaction that serves these claims.
@@ -84,7 +84,7 @@ func (t *Transaction) Granted() (n int) {
 }
 
 // Serve serves the claims, agent by agent. fresh are the steps that the transaction has made ready.
-func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
+func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 	if len(t.grants) > 0 {
 		t.orderByAgent()
 		if err := t.repeat(); err != nil {
@@ -186,7 +186,7 @@ func (t *Transaction) serve(s *search) error {
 	whole, asked := budget.Read == perdure.MaxReadBytes && budget.Bytes == t.b.MaxBytes(), s.want
 	offered := map[kernel.StepRef]bool{} // by this search; true: it is ready, and cannot be dispatched now
 	passed := 0                          // how many are
-	for s.want > 0 && len(s.open) > 0 && passed < MaxPassed {
+	for s.want > 0 && len(s.open) > 0 && passed < MaxSkipped {
 		granted, more, err := t.offer(s, found)
 		if younger := s.younger; err == nil && more && granted == len(found) && len(younger) > 0 { // no older one is held back
 			s.younger = nil
@@ -245,7 +245,7 @@ const MaxFound = 4 * perdure.MaxBatch
 
 // MaxPassed bounds how many candidates that cannot be dispatched now are looked past: some of the largest jobs that are
 // locked by other transactions, or quarantined (F078).
-const MaxPassed = 5 * perdure.MaxSteps
+const MaxSkipped = 5 * perdure.MaxSteps
 
 // unpaid ends a search because the budget of the transaction is used up. The agents that go first in the next
 // transaction are those that had nothing of it.
@@ -448,7 +448,7 @@ func (t *Transaction) ReturnEarly() (stay []*Claim) {
 
 // PassOn lets other writers search for the agents of which there is more than this transaction dispatches, while it is
 // being saved: a backlog is worked off by one search after the other, and to save one takes as long as to make it.
-func (t *Transaction) PassOn() {
+func (t *Transaction) ReleaseSearches() {
 	if !speed.Pass.On() {
 		return
 	}
@@ -474,7 +474,7 @@ const (
 	blockedLong  = time.Second           // or they are not: then the supervisor's search is often enough
 
 	noRoomPause = 100 * time.Millisecond // its server had no room for the answer
-	failedPause  = 500 * time.Millisecond
+	failedPause = 500 * time.Millisecond
 )
 
 // Outcome is how the transaction ended, for End.
@@ -545,7 +545,9 @@ func (q *Queue) pauseHeld(agents []string) {
 }
 
 // Hint spreads what a transaction may have done whose commit has an unknown outcome.
-func (q *Queue) Hint(woken []string, freed bool) { q.giveBack(nil, nil, woken, freed) }
+func (q *Queue) WakeAfterIndeterminate(woken []string, freed bool) {
+	q.giveBack(nil, nil, woken, freed)
+}
 
 // blocked are the agents to search for again soon: other transactions have locked what they could have, and have not
 // done so for long.

@@ -158,7 +158,7 @@ func (p *play) command(args []string) {
 		claims := p.taken
 		p.taken = nil
 		p.transaction(claims, func(*fakeBatch) {})
-		p.queue.Ended(p.turn)
+		p.queue.Saved(p.turn)
 	case "wake":
 		p.queue.Wake([]string{"mail"})
 	case "leave":
@@ -207,10 +207,10 @@ func (p *play) transaction(claims []*Claim, apply func(*fakeBatch)) {
 			claims = append(claims, p.queue.TakeWaiting([]string{"mail"})...)
 		}
 		t = p.queue.Begin(b, claims)
-		p.must(t.Serve(map[string][]kernel.StepRef{"mail": fresh}))
+		p.must(t.Dispatch(map[string][]kernel.StepRef{"mail": fresh}))
 		t.ReturnEarly()
 		b.woken = len(t.Opened()) > 0 || slices.ContainsFunc(fresh, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready })
-		t.PassOn()
+		t.ReleaseSearches()
 		return tx.Save(b.w.Last())
 	}))
 	o := Outcome{Freed: b.freed}

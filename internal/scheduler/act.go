@@ -26,8 +26,8 @@ type actOp struct {
 	act perdure.Act
 
 	indeterminate bool      // a commit's answer was lost
-	rowTime   time.Time // when the row was written last, as the latest try met it
-	tryTime    time.Time // the time of that try
+	rowTime       time.Time // when the row was written last, as the latest try met it
+	tryTime       time.Time // the time of that try
 }
 
 func (o *actOp) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
@@ -219,7 +219,7 @@ func (s *Scheduler) update(ctx context.Context, fn func(kernel.Tx) error) (err e
 		}
 	}
 	if errors.Is(err, kernel.ErrBroken) {
-		s.cfg.Broken(err)
+		s.cfg.OnBroken(err)
 	}
 	return err
 }

@@ -13,16 +13,16 @@ import (
 // backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
 // sees: never too few on one node, near enough on a grid.
 type backlog struct {
-	store Store
-	max   int
-	env   env.Env
-	countToken  chan struct{} // whoever has taken the token counts
+	store      Store
+	max        int
+	env        env.Env
+	countToken chan struct{} // whoever has taken the token counts
 
-	mu      sync.Mutex
-	waiting int // submissions that wait for the first count
-	stored  int // unsettled jobs
+	mu        sync.Mutex
+	waiting   int // submissions that wait for the first count
+	stored    int // unsettled jobs
 	admitted  int // submissions that were admitted and are not answered
-	created    int // jobs that were seen to come, ever
+	created   int // jobs that were seen to come, ever
 	countedAt time.Time
 }
 
@@ -115,8 +115,8 @@ func (b *backlog) recount(ctx context.Context) error {
 }
 
 const (
-	maxFirstWaiters    = dispatch.MaxQueued // submissions that wait for the first count
-	maxFirstWait = 5 * time.Second
+	maxFirstWaiters = dispatch.MaxQueued // submissions that wait for the first count
+	maxFirstWait    = 5 * time.Second
 )
 
 var errNotCounted = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started, and has not counted the unsettled jobs yet", Hint: "try again later"}

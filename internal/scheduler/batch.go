@@ -38,8 +38,8 @@ type batch struct {
 	now   time.Time               // by the store's
 	keys  map[string]kernel.Keyed // of this batch's submissions, and those found in the store
 
-	submitted []*submitOp    // those that made a job, and whose answer does not have it yet
-	reportRefs   []kernel.StepRef // by the report at hand
+	submitted  []*submitOp      // those that made a job, and whose answer does not have it yet
+	reportRefs []kernel.StepRef // by the report at hand
 
 	mail     map[kernel.MailID]bool // that this transaction has locked, and not looked at yet
 	closed   []kernel.ClosedMail
@@ -48,12 +48,12 @@ type batch struct {
 	budget    *kernel.Budget // for rendering, of the present part of the transaction
 	postponed []postponed    // inputs for which the budget was too small
 
-	serving *dispatch.Transaction // claims
-	woken   []string              // agents with steps that were made ready and not dispatched
-	freed   bool                  // runs ended or jobs came to rest: a limit may have room
-	movedJobs   []perdure.JobID       // some of them more than once
+	serving      *dispatch.Transaction // claims
+	woken        []string              // agents with steps that were made ready and not dispatched
+	freed        bool                  // runs ended or jobs came to rest: a limit may have room
+	movedJobs    []perdure.JobID       // some of them more than once
 	earliestWait time.Time             // the earliest time that a step was made to wait for
-	events   []txEvent
+	events       []txEvent
 
 	lines    []journalLine // to be logged
 	unlogged int           // changes above maxJournal
@@ -79,7 +79,7 @@ func (s *Scheduler) execute(ctx context.Context, a *attempt) {
 		err = a.try(ctx)
 	}
 	if errors.Is(err, kernel.ErrBroken) {
-		s.cfg.Broken(err)
+		s.cfg.OnBroken(err)
 	}
 	crashpoint.Here(crashpoint.BatchCommitted)
 	if a.b.serving == nil {
@@ -91,7 +91,7 @@ func (s *Scheduler) execute(ctx context.Context, a *attempt) {
 	s.postpone(a.b)
 	for _, d := range a.indeterminate { // whether or not it was committed
 		s.notifyMoved(d)
-		s.queue.Hint(d.woken, d.freed)
+		s.queue.WakeAfterIndeterminate(d.woken, d.freed)
 	}
 	s.meter.Committed(len(a.requests)+granted, s.env.Now().Sub(began))
 }
@@ -109,17 +109,17 @@ func (s *Scheduler) postpone(b *batch) {
 
 // attempt is what it takes until a transaction is through, or is not to be had.
 type attempt struct {
-	s        *Scheduler
-	requests []*request
-	claims   []*dispatch.Claim
-	alone    bool   // nothing that is held is taken
-	saved    func() // all but the COMMIT is done
-	b        *batch // of the latest try
-	results  []error
-	excluded   map[operation]error
-	exclusions      int      // operations and jobs that were taken out
+	s             *Scheduler
+	requests      []*request
+	claims        []*dispatch.Claim
+	alone         bool   // nothing that is held is taken
+	saved         func() // all but the COMMIT is done
+	b             *batch // of the latest try
+	results       []error
+	excluded      map[operation]error
+	exclusions    int      // operations and jobs that were taken out
 	indeterminate []*batch // tries whose commit's answer was lost
-	lookups    int      // how often after that
+	lookups       int      // how often after that
 }
 
 func (a *attempt) try(ctx context.Context) error {
@@ -137,13 +137,13 @@ func (a *attempt) try(ctx context.Context) error {
 const (
 	maxLookups    = 20
 	maxExclusions = dispatch.MaxRequests + 100
-	lookupPause    = 20 * time.Millisecond
+	lookupPause   = 20 * time.Millisecond
 )
 
 // again says whether what failed is to be tried once more, and prepares it.
 func (a *attempt) retry(ctx context.Context, err error) bool {
 	var p *ruleFailure
-	var d *dispatch.Disorder
+	var d *dispatch.LockOrderError
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kernel.ErrBroken):
 		return false
@@ -153,7 +153,7 @@ func (a *attempt) retry(ctx context.Context, err error) bool {
 		return true
 	case errors.As(err, &d) && a.exclusions < maxExclusions:
 		a.exclusions++
-		a.s.queue.Heed(d)
+		a.s.queue.LockEarlier(d)
 		return true
 	case errors.Is(err, kernel.ErrUnknown) && a.lookups < maxLookups:
 		a.noteIndeterminate()
@@ -183,7 +183,7 @@ func (a *attempt) noteIndeterminate() {
 		}
 	}
 	for _, c := range a.claims {
-		c.Doubt()
+		c.CommitIndeterminate()
 	}
 }
 
@@ -246,7 +246,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 	crashpoint.Here(crashpoint.BatchApplied)
 	b.Spend(b.s.budget())
 	b.serving = b.s.queue.Begin(b, a.claims)
-	if err := b.serving.Serve(fresh); err != nil {
+	if err := b.serving.Dispatch(fresh); err != nil {
 		return nil, err
 	}
 	b.woken = append(b.woken, b.serving.Opened()...)
@@ -261,7 +261,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 	b.addReady(others)
 	b.woken = slices.AppendSeq(b.woken, maps.Keys(others))
 	changes := b.w.Last()
-	b.serving.PassOn()
+	b.serving.ReleaseSearches()
 	return results, b.write(changes)
 }
 
@@ -569,7 +569,7 @@ func (s *Scheduler) answer(b *batch, requests []*request, results []error, err e
 func (s *Scheduler) notifyMoved(b *batch) {
 	s.hub.notify(b.movedJobs)
 	if !b.earliestWait.IsZero() {
-		s.cfg.Sooner(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))
+		s.cfg.OnWait(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))
 	}
 }
 

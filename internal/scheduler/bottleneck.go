@@ -48,7 +48,7 @@ func (s *Scheduler) queueBottlenecks(ctx context.Context) []Bottleneck {
 	nothing := func(b Bottleneck) bool { return b.Agent != "" && (err != nil || !slices.Contains(look.Ready, b.Agent)) }
 	for i := range all {
 		if err == nil && nothing(all[i]) {
-			s.queue.NothingWaits(all[i].Agent)
+			s.queue.NothingReady(all[i].Agent)
 		}
 	}
 	return slices.DeleteFunc(all, nothing)
@@ -62,7 +62,7 @@ const (
 
 // unclaimed keeps the agents for which no process claims. It belongs to the one goroutine that calls Bottlenecks.
 type unclaimed struct {
-	readAt     time.Time            // of the latest look
+	readAt time.Time            // of the latest look
 	agents map[string]time.Time // since when
 }
 
@@ -101,7 +101,7 @@ func (u *unclaimed) read(ctx context.Context, s *Scheduler) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen = append(seen, s.SeenNow(now)...)
+	seen = append(seen, s.AllSeen(now)...)
 	return slices.DeleteFunc(agents, func(agent string) bool {
 		return slices.ContainsFunc(seen, func(o kernel.Seen) bool { return o.Agent == agent && now.Sub(o.At) < unclaimedAfter })
 	}), nil

@@ -248,7 +248,7 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 func TestCostlyConditionsArePostponed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		sooner := make(chan time.Time, 100)
-		d := open(t, store, scheduler.Config{Sooner: func(at time.Time) { sooner <- at }})
+		d := open(t, store, scheduler.Config{OnWait: func(at time.Time) { sooner <- at }})
 		const n = 12
 		id := d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > 180000 - 6 + @"`))
 		d.finish("big", list(60_000))

@@ -23,7 +23,7 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	if c.Wait > 0 {
 		patience = c.Wait
 	}
-	if w.Named {
+	if w.HasRequestID {
 		if !s.turns.Take(ctx, w.Name(), patience) {
 			return nil, cmp.Or(ctx.Err(), error(errInProgress))
 		}
@@ -93,7 +93,7 @@ func (s *Scheduler) stopWaiting(w *dispatch.Claim) (runs []perdure.Run, err erro
 
 // returnRuns gives runs back that were granted to a caller who has gone.
 func (s *Scheduler) returnRuns(w *dispatch.Claim, runs []perdure.Run) {
-	if len(runs) == 0 || w.Named {
+	if len(runs) == 0 || w.HasRequestID {
 		return // the claim can be repeated by its requestId
 	}
 	reports := make([]protocol.Report, len(runs))

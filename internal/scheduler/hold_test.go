@@ -97,7 +97,7 @@ func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int
 }
 
 // Eight submit in sets, faster than the agent claims: most jobs are let out where they are stored.
-func TestSetsAreLetOutAtOnce(t *testing.T) {
+func TestSetsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
 		const sets, of = 80, 200
 		var left, done atomic.Int64
@@ -131,7 +131,7 @@ func beside(t *testing.T, steps int) *kernel.Plan {
 }
 
 // A few jobs of many steps each are held by their runs, also for claims that have waited for long.
-func TestJobsOfManyStepsAreLetOutAtOnce(t *testing.T) {
+func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
 		const first, sets, of, steps = 2000, 3, 20, 100
 		var done atomic.Int64
@@ -233,7 +233,7 @@ func TestHeldInVain(t *testing.T) {
 // until that was long ago.
 func TestHeldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := open(t, &arrivals{Store: memory.New()}, scheduler.Config{Writers: 3, HoldPace: 1})
+		d := open(t, &arrivals{Store: memory.New()}, scheduler.Config{Writers: 3, HoldMinPace: 1})
 		d.submitSet(1000)
 		ctx, stop := context.WithCancel(context.Background())
 		go func() { // there is more than it takes: what is held is not let in

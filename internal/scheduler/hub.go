@@ -74,16 +74,16 @@ func (h *hub) notifyAll() {
 
 // seen notes who asks for work.
 type holdersSeen struct {
-	env   env.Env
-	mu    sync.Mutex
-	claimedAt    map[[2]string]time.Time // agent, holder
-	storedAt map[[2]string]time.Time
+	env        env.Env
+	mu         sync.Mutex
+	claimedAt  map[[2]string]time.Time // agent, holder
+	storedAt   map[[2]string]time.Time
 	newHolders int       // holders that were stored for the first time,
-	newSince time.Time // since this time
+	newSince   time.Time // since this time
 }
 
 const (
-	seenEvery  = 5 * time.Second // how often the latest claim of one holder is stored
+	seenEvery       = 5 * time.Second // how often the latest claim of one holder is stored
 	newHoldersEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time: callers choose their names, and rows are kept for a day
 )
 
@@ -104,7 +104,7 @@ func (s *holdersSeen) note(agent, holder string) {
 
 // Seen are the holders that have asked for work since they were last given here, at most every
 // seenEvery each: what the node writes down for screens.
-func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
+func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	if began := s.env.Now(); began.Sub(s.seen.newSince) >= newHoldersEvery {
@@ -123,15 +123,15 @@ func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
 		}
 	}
 	// Those who wait in a long poll are still asking.
-	for _, w := range s.queue.Waiting() {
+	for _, w := range s.queue.WaitingClaims() {
 		s.seen.claimedAt[w] = s.env.Now()
 	}
 	return news
 }
 
 // SeenNow are all holders that have asked this node for work, with the time of the last asking.
-func (s *Scheduler) SeenNow(now time.Time) (all []kernel.Seen) {
-	waiting := s.queue.Waiting()
+func (s *Scheduler) AllSeen(now time.Time) (all []kernel.Seen) {
+	waiting := s.queue.WaitingClaims()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for k, at := range s.seen.claimedAt {

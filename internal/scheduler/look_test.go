@@ -36,7 +36,7 @@ func TestHintWhileAtWork(t *testing.T) {
 		run := near.soon("first", protocol.Claim{Max: 2})[0]
 		time.Sleep(time.Millisecond)
 		far.submit(one)
-		near.Hint(t.Context())
+		near.WakeReady(t.Context())
 		time.Sleep(time.Millisecond)
 		near.report("h", run, perdure.OutcomeDone)
 		near.soon("second", protocol.Claim{Max: 2})

@@ -10,13 +10,13 @@ import (
 
 // note is something to be told once it is committed.
 type txEvent struct {
-	kind    eventKind
-	job     *kernel.Job // of submitted, settled and reopened
-	agent   string      // of letOut and reported
-	role    string      // of deposed
-	direction     perdure.Direction
-	outcome perdure.Outcome
-	duration    time.Duration
+	kind      eventKind
+	job       *kernel.Job // of submitted, settled and reopened
+	agent     string      // of letOut and reported
+	role      string      // of deposed
+	direction perdure.Direction
+	outcome   perdure.Outcome
+	duration  time.Duration
 }
 
 type eventKind uint8
@@ -53,7 +53,7 @@ func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 	o := b.submitted[0] // new jobs are written in the order in which they were submitted
 	b.submitted = b.submitted[1:]
 	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a kernel.Alert) bool { return a.Job == j.ID }) {
-		o.answer.Made = n
+		o.answer.NewJob = n
 	}
 	b.events = append(b.events, txEvent{kind: eventSubmitted, job: j})
 	if j.Phase == perdure.Settled {
@@ -122,7 +122,7 @@ func (b *batch) publish() {
 		case eventDeposed:
 			m.Deposed(n.role)
 		case eventDispatched:
-			m.LetOut(n.agent, n.direction)
+			m.Dispatched(n.agent, n.direction)
 		case eventReported:
 			m.Reported(n.agent, n.direction, n.outcome.String(), n.duration)
 		}

@@ -39,7 +39,7 @@ func (s *Scheduler) Refusal() error {
 }
 
 // Trust clears the refusal: a trial has shown that the store accepts submissions again.
-func (s *Scheduler) Trust() { s.refusal.clear() }
+func (s *Scheduler) ClearRefusal() { s.refusal.clear() }
 
 // stores reports whether the transaction has stored a job.
 func (b *batch) storesJob() bool {

@@ -53,15 +53,15 @@ type postponed struct {
 type renderers struct {
 	results *lru.Cache[kernel.RenderingKey, *kernel.Rendered]
 
-	env     env.Env
-	mu      sync.Mutex
-	wake    sync.Cond
-	waiting []postponed
-	latestAgent  string                       // the agent of the rendering that was taken last
-	pending   map[kernel.RenderingKey]bool // waiting, or being rendered
-	bytes   int                          // values that these keep
-	leftOut    map[string]bool              // agents of renderings for which there was no room
-	closed  bool
+	env         env.Env
+	mu          sync.Mutex
+	wake        sync.Cond
+	waiting     []postponed
+	latestAgent string                       // the agent of the rendering that was taken last
+	pending     map[kernel.RenderingKey]bool // waiting, or being rendered
+	bytes       int                          // values that these keep
+	leftOut     map[string]bool              // agents of renderings for which there was no room
+	closed      bool
 }
 
 func newRenderers(e env.Env) *renderers {
@@ -179,7 +179,7 @@ var errPanic = errors.New("internal error while an input was rendered")
 func (s *Scheduler) rendered(agents []string) {
 	for _, agent := range agents {
 		if agent == "" {
-			s.cfg.Sooner(s.env.Now())
+			s.cfg.OnWait(s.env.Now())
 			continue
 		}
 		s.queue.Wake([]string{agent})

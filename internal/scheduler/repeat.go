@@ -41,14 +41,14 @@ func (s *Scheduler) repeatAside(ctx context.Context, a *dispatch.Aside) ([]perdu
 		case err == nil && op.again == nil:
 			return op.runs, nil
 		case ctx.Err() != nil:
-			return nil, a.Why
+			return nil, a.Err
 		case err != nil:
 			return nil, unavailable(err)
 		}
-		a.Jobs, a.Why = op.again.Jobs, op.again.Why
+		a.Jobs, a.Err = op.again.Jobs, op.again.Err
 		env.Sleep(s.env, ctx, repeatPause)
 	}
-	return nil, a.Why
+	return nil, a.Err
 }
 
 // alone performs one operation in a transaction of its own.

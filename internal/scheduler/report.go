@@ -74,7 +74,7 @@ type reportOp struct {
 	results []protocol.ReportResult
 
 	indeterminateResults []protocol.ReportResult // of the latest try whose commit's answer was lost
-	tryTimes   []time.Time             // when it was tried
+	tryTimes             []time.Time             // when it was tried
 }
 
 func (o *reportOp) commitIndeterminate() { o.indeterminateResults = o.results }

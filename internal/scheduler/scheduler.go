@@ -41,16 +41,16 @@ type Config struct {
 	Compiler kernel.Compiler
 	Log      *slog.Logger
 	Meter    Meter
-	Broken   func(error)     // told when the store says kernel.ErrBroken; nil: nobody
-	Sooner   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
+	OnBroken func(error)     // told when the store says kernel.ErrBroken; nil: nobody
+	OnWait   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
 
-	Writers    int  // transactions in flight at once; 0: 1
-	OneWrites  bool // the store carries out one transaction after the other: all in flight but one have nothing left but their COMMIT
-	MaxBacklog int  // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
-	HoldFrom   int  // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
-	RenderWork int  // units of work for rendering in one part of a transaction; 0: maxWork
-	Renderers  int  // renderings outside of transactions at once; 0: half of the processors
-	HoldPace   int  // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
+	Writers      int  // transactions in flight at once; 0: 1
+	SingleWriter bool // the store carries out one transaction after the other: all in flight but one have nothing left but their COMMIT
+	MaxBacklog   int  // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
+	HoldMinRuns  int  // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
+	RenderWork   int  // units of work for rendering in one part of a transaction; 0: maxWork
+	Renderers    int  // renderings outside of transactions at once; 0: half of the processors
+	HoldMinPace  int  // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
 
 	Env   env.Env              // nil: env.Real
 	NewID func() perdure.JobID // ids that grow with time; nil: UUIDs of version 7
@@ -77,7 +77,7 @@ type Scheduler struct {
 	laneKeyAfter atomic.Pointer[kernel.LimitKey] // where the latest look at closed lanes ended; nil: at the end of them
 
 	scannedAllAt atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
-	quarantined   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
+	quarantined  sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
 }
 
 // New makes a scheduler; Run starts it.
@@ -88,11 +88,11 @@ func New(cfg Config) *Scheduler {
 	if cfg.Meter == nil {
 		cfg.Meter = NoMeter{}
 	}
-	if cfg.Broken == nil {
-		cfg.Broken = func(error) {}
+	if cfg.OnBroken == nil {
+		cfg.OnBroken = func(error) {}
 	}
-	if cfg.Sooner == nil {
-		cfg.Sooner = func(time.Time) {}
+	if cfg.OnWait == nil {
+		cfg.OnWait = func(time.Time) {}
 	}
 	if cfg.Writers <= 0 {
 		cfg.Writers = 1
@@ -103,11 +103,11 @@ func New(cfg Config) *Scheduler {
 	if cfg.Renderers <= 0 {
 		cfg.Renderers = max(1, runtime.GOMAXPROCS(0)/2)
 	}
-	if cfg.HoldFrom <= 0 {
-		cfg.HoldFrom = dispatch.HoldFrom
+	if cfg.HoldMinRuns <= 0 {
+		cfg.HoldMinRuns = dispatch.HoldMinRuns
 	}
-	if cfg.HoldPace <= 0 {
-		cfg.HoldPace = dispatch.HoldPace
+	if cfg.HoldMinPace <= 0 {
+		cfg.HoldMinPace = dispatch.HoldMinPace
 	}
 	if cfg.MaxBacklog <= 0 {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
@@ -119,7 +119,7 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace, cfg.OneWrites), hub: newHub(), seen: newHoldersSeen(cfg.Env),
+		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
 		renderers: newRenderers(cfg.Env)}
 }
@@ -150,20 +150,20 @@ func (s *Scheduler) write(ctx context.Context) {
 		for i, r := range queued {
 			requests[i] = r.Op.(*request)
 		}
-		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Ended(turn) }))
-		s.queue.Committed(turn)
+		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Saved(turn) }))
+		s.queue.Finished(turn)
 	}
 }
 
 // Waiting are the agents for which claims wait.
-func (s *Scheduler) Waiting() []string { return s.queue.Agents() }
+func (s *Scheduler) WaitingAgents() []string { return s.queue.WaitingAgents() }
 
 // Wake says that there is work for these agents.
 func (s *Scheduler) Wake(agents []string) { s.queue.Wake(agents) }
 
 // Hint says that another node may have made steps ready, and looks for whom.
-func (s *Scheduler) Hint(ctx context.Context) {
-	agents := s.queue.Concerned()
+func (s *Scheduler) WakeReady(ctx context.Context) {
+	agents := s.queue.AgentsWithClaims()
 	if len(agents) == 0 {
 		return
 	}
@@ -237,7 +237,7 @@ func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan 
 // that definitions name.
 type Meter interface {
 	Submitted(typ string)
-	LetOut(agent string, d perdure.Direction)
+	Dispatched(agent string, d perdure.Direction)
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
 	Refused(reason protocol.RefusalReason)
 	Deposed(role string) // something was refused that was asked for under a role
@@ -250,7 +250,7 @@ type Meter interface {
 type NoMeter struct{}
 
 func (NoMeter) Submitted(string)                                          {}
-func (NoMeter) LetOut(string, perdure.Direction)                          {}
+func (NoMeter) Dispatched(string, perdure.Direction)                      {}
 func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
 func (NoMeter) Refused(protocol.RefusalReason)                            {}
 func (NoMeter) Deposed(string)                                            {}

@@ -87,7 +87,7 @@ func (d *desk) job(id perdure.JobID) *kernel.Job {
 // queued waits until a claim of the agent waits for work.
 func (d *desk) queued(agent string) {
 	d.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !slices.Contains(d.Waiting(), agent); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !slices.Contains(d.WaitingAgents(), agent); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			d.t.Fatalf("no claim of %s waits", agent)
 		}

@@ -18,7 +18,7 @@ func TestHoldersAreBounded(t *testing.T) {
 		s := New(Config{Store: memory.New(), Compiler: &definition.Compiler{}})
 		written := map[string]int{}
 		look := func() {
-			for _, seen := range s.Seen(time.Now()) {
+			for _, seen := range s.TakeSeen(time.Now()) {
 				written[seen.Holder]++
 			}
 		}

@@ -16,8 +16,8 @@ type Submitted struct {
 	Created bool
 	// Made is the job as it was stored, to be looked at and not written to. It is nil where there is more
 	// to tell (alerts), or where the job was there before.
-	Made *kernel.NewJob
-	Err  error // why the job was not taken
+	NewJob *kernel.NewJob
+	Err    error // why the job was not taken
 }
 
 // Submit stores a job before it answers. The same key and definition is the same job; the same key with
@@ -65,9 +65,9 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 		}
 		requests = append(requests, r)
 	}
-	if runs < s.cfg.HoldFrom {
+	if runs < s.cfg.HoldMinRuns {
 		for _, r := range requests {
-			r.Few = true
+			r.SmallSet = true
 		}
 	}
 	crashpoint.Here(crashpoint.SubmitQueue)
@@ -91,13 +91,13 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 }
 
 type submitOp struct {
-	id      perdure.JobID // zero: no transaction has taken it yet
-	plan    *kernel.Plan
-	answer  Submitted
+	id            perdure.JobID // zero: no transaction has taken it yet
+	plan          *kernel.Plan
+	answer        Submitted
 	indeterminate bool // the answer to a commit was lost
 
-	backlog *backlog
-	backlogErr    error // the backlog has no room: only a job that is stored already is an answer
+	backlog    *backlog
+	backlogErr error // the backlog has no room: only a job that is stored already is an answer
 }
 
 // answered ends it, also where the caller has gone.

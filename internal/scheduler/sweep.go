@@ -133,14 +133,14 @@ func (s *Scheduler) sweep(ctx context.Context, op *dueScan) (int, error) {
 }
 
 type dueScan struct {
-	max   int
-	find  func(*batch, int) ([]kernel.StepRef, error)
-	rule  func(*batch, kernel.StepRef) bool
-	stays func(*batch, kernel.StepRef) bool // whether a step could not be decided; nil: none
+	max     int
+	find    func(*batch, int) ([]kernel.StepRef, error)
+	rule    func(*batch, kernel.StepRef) bool
+	stays   func(*batch, kernel.StepRef) bool // whether a step could not be decided; nil: none
 	mandate *kernel.Mandate                   // nil: it needs none
-	found int
+	found   int
 
-	scanAll    bool // it looks behind steps that could not be decided
+	scanAll   bool // it looks behind steps that could not be decided
 	undecided bool // there are some
 }
 
@@ -158,7 +158,7 @@ func (o *dueScan) apply(b *batch) error {
 	defer b.Spend(b.budget)
 	b.Spend(b.s.budget())
 	passed := map[kernel.StepRef]bool{}
-	for (o.found == 0 || o.scanAll && o.undecided) && len(passed) < dispatch.MaxPassed {
+	for (o.found == 0 || o.scanAll && o.undecided) && len(passed) < dispatch.MaxSkipped {
 		ask := max(o.max, len(passed)) + len(passed)
 		refs, err := o.find(b, ask)
 		if err != nil {
