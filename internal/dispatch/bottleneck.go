@@ -8,38 +8,38 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Bottleneck is what work of an agent waits for.
+// Bottleneck says what the ready work of an agent waits for.
 type Bottleneck struct {
 	Agent  string
 	Cause  Cause
-	Limits []string      // those that are full, for ForLimit
+	Limits []string      // the full limits, for ForLimit
 	Queued int           // requests that wait to be stored, for ForStore
-	Since  time.Duration // for how long that has been so
+	Since  time.Duration // how long this has lasted
 }
 
-// Cause is a kind of bottleneck.
+// Cause is the kind of a bottleneck.
 type Cause string
 
-// ForStore: transactions follow each other without a pause, so the store takes no more, or this machine. ForAgents: the slots of the
-// agent's processes are busy. ForLimit: a limit has no room.
+// ForStore: transactions follow each other without a pause, so the store or this machine is at its limit. ForAgents: all
+// slots of the agent's processes are busy. ForLimit: a limit has no room.
 const (
 	ForStore  Cause = "store"
 	ForAgents Cause = "agents"
 	ForLimit  Cause = "limit"
 )
 
-// busyShare is the part of the time in which transactions are under way, from which on the store is the bottleneck.
+// If transactions are in progress for at least this share of the time, the store is the bottleneck.
 const busyShare = 0.95
 
-// usage is how much of the time transactions were under way, their commits included.
+// usage measures the share of time in which transactions, including their commits, are in progress.
 type usage struct {
-	from        time.Time                 // since when that is measured
-	active      map[int]activeTransaction // transactions, by their numbers
-	activeSince time.Time                 // since when there are some; zero: there are none
-	busy        time.Duration             // before that
+	from        time.Time                 // start of the measurement
+	active      map[int]activeTransaction // by transaction number
+	activeSince time.Time                 // since when at least one is in progress; zero if none is
+	busy        time.Duration             // time with transactions in progress, before activeSince
 }
 
-// inProgress is a transaction whose outcome is not known yet.
+// activeTransaction is a transaction whose outcome is not known yet.
 type activeTransaction struct {
 	since    time.Time // when its oldest request was queued
 	requests int
@@ -62,7 +62,7 @@ func (u *usage) end(number int, now time.Time) {
 	}
 }
 
-// late counts the requests of transactions whose oldest one has waited for long.
+// lateRequests returns the number of requests in transactions whose oldest request has waited for longer than lateAfter.
 func (u *usage) lateRequests(now time.Time) (requests int) {
 	for _, t := range u.active {
 		if now.Sub(t.since) > lateAfter {
@@ -72,17 +72,17 @@ func (u *usage) lateRequests(now time.Time) (requests int) {
 	return requests
 }
 
-// lateAfter is for how long a request waits to be stored until the store is called a bottleneck.
+// If a request has waited to be stored for longer than lateAfter, the store is a bottleneck.
 const lateAfter = time.Second
 
-// Committed says that the transaction of this number, which Take has begun, is over, committed or not.
+// Finished records that the transaction with this number has ended, committed or not.
 func (q *Queue) Finished(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.usage.end(turn, q.env.Now())
 }
 
-// share is the part of the time since the latest call.
+// takeBusyShare returns the share of time since the previous call in which transactions were in progress.
 func (u *usage) takeBusyShare(now time.Time) float64 {
 	if !u.activeSince.IsZero() {
 		u.busy += now.Sub(u.activeSince)
@@ -94,7 +94,7 @@ func (u *usage) takeBusyShare(now time.Time) float64 {
 	return share
 }
 
-// NothingWaits says that the store has nothing ready for an agent that may have been behind.
+// NothingReady records that the store has no ready steps of the agent.
 func (q *Queue) NothingReady(agent string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -103,8 +103,9 @@ func (q *Queue) NothingReady(agent string) {
 	}
 }
 
-// Bottlenecks says what the work of agents waits for that this node knows of, in the order of their names: those that may be behind,
-// and those that wait for a limit. If requests wait to be stored, that comes first, with no agent. It is to be called every few seconds.
+// Bottlenecks returns what the work of agents waits for, as far as this node knows, sorted by agent: agents that may
+// have a backlog, and agents that wait for a limit. If requests wait for long to be stored, that comes first, without an
+// agent. The caller should call it every few seconds.
 func (q *Queue) Bottlenecks() (all []Bottleneck) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

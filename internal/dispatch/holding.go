@@ -9,40 +9,49 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// A job that is dispatched by the transaction that stores it costs less than one that goes through the store's queue. So
-// submissions for an agent that claims often are held until a transaction has claims that take their first steps, if that is soon:
-// their callers wait, and what they wait for is done earlier. If the agent keeps up, only those are held that come in sets.
-// If it claims rarely, or for few runs, or does not take what is held, nothing is held for it.
+// Holding submissions.
+//
+// If a transaction stores a job and dispatches its first steps at once, this costs less than to store the job, to find
+// its steps in the store later, and to dispatch them then. So a submission for an agent that claims often is held for up
+// to holdTime, until a transaction has claims with room for its first steps. Its caller waits a little longer for the
+// answer, but the job is done earlier.
+//
+// For example, an agent sends 50 claims a second, each for up to 100 runs, and a caller submits 1,000 jobs of one step.
+// The jobs are held. The next transaction that brings a claim for 100 runs takes 100 of them from the list of held
+// submissions, stores and dispatches them in one commit, and answers their submissions.
+//
+// If the agent keeps up with its work, only submissions in large sets are held (HoldMinRuns). Nothing is held for an
+// agent that claims rarely or for few runs (HoldMinPace), or that does not claim what is held for it (pause).
 const (
-	HoldMinRuns  = 100                    // first runs of one caller's submissions from which on these may be held
-	HoldMinPace  = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
-	holdShare    = 10                     // one of so many steps of a job, at least, is a first one
-	holdTime     = 250 * time.Millisecond // how long a submission is held
-	roomWait     = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
-	maxHoldTime  = time.Second            // how long a submission is held while others that are held for the agent are taken
-	recentClaim  = 250 * time.Millisecond // how long ago the agent's latest claim may be
-	maxHoldPause = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
-	maxHoldings  = 1000                   // agents for which anything is held
+	HoldMinRuns  = 100                    // a caller's set of submissions is held if it has at least so many first runs
+	HoldMinPace  = 1000                   // submissions are held for an agent only if it asks for at least so many runs in holdTime
+	holdShare    = 10                     // a job is held only if at least one of so many of its steps is a first step
+	holdTime     = 250 * time.Millisecond // how long a submission is held if no transaction takes held submissions of the agent
+	roomWait     = 30 * time.Millisecond  // how long a held job waits for room for all of its first runs
+	maxHoldTime  = time.Second            // how long a submission is held at most, while others of the agent are being taken
+	recentClaim  = 250 * time.Millisecond // submissions are held only if the agent's latest claim is not older than this
+	maxHoldPause = 5 * time.Second        // the longest time without holding for an agent that did not claim in time
+	maxHoldings  = 1000                   // bound on agents for which submissions are held
 )
 
-// holding is the submissions that are held for one agent, and how often it claims.
+// holding is the submissions that are held for one agent, and the pace of its claims.
 type holding struct {
-	held     []*Request // in the order in which they came
-	runs     int        // first runs of these
-	takenAt  time.Time  // when a transaction took some
-	timerSet bool       // a timer runs that reviews them
+	held     []*Request // in order of arrival
+	runs     int        // number of their first runs
+	takenAt  time.Time  // when a transaction last took some
+	timerSet bool       // a timer is set that calls review
 
-	lastClaim   time.Time     // when the latest claim came, or was last seen to wait
-	pausedUntil time.Time     // nothing is held until then
-	pauseTime   time.Duration // how long that is
+	lastClaim   time.Time     // when the latest claim arrived, or was last seen waiting
+	pausedUntil time.Time     // until then, nothing is held
+	pauseTime   time.Duration // length of the latest pause
 
-	countedFrom                time.Time // since when runs are counted
-	runsAsked, runsAskedBefore int       // runs that claims asked for since then, and in the period before
+	countedFrom                time.Time // start of the current counting period
+	runsAsked, runsAskedBefore int       // runs that claims asked for, in this period and in the one before
 
-	maxRoom, maxRoomBefore int // the most room that a transaction had for what is held since countedFrom, and in the period before
+	maxRoom, maxRoomBefore int // the most room for held submissions that a transaction had, in this period and in the one before
 }
 
-// claim counts a claim.
+// countClaim counts the runs that a claim asks for.
 func (h *holding) countClaim(c *protocol.Claim, now time.Time) {
 	h.lastClaim = now
 	if period := now.Sub(h.countedFrom); period >= holdTime {
@@ -55,15 +64,17 @@ func (h *holding) countClaim(c *protocol.Claim, now time.Time) {
 	h.runsAsked += c.Max
 }
 
-// over reports whether a submission has been held for as long as it may be. inVain says that nothing was taken for holdTime.
+// isOver reports whether a submission has been held for as long as it may be. inVain is true if no transaction has taken
+// held submissions of this agent for holdTime.
 func (h *holding) isOver(r *Request, now time.Time) (over, inVain bool) {
 	held := now.Sub(r.since)
 	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
 	return inVain || held >= maxHoldTime || now.Sub(h.lastClaim) > recentClaim, inVain
 }
 
-// waits reports whether claims with room for so many runs leave the first job that is held to others: those that have room for all of
-// its first runs, as a transaction has lately had.
+// waitsForRoom reports whether the first held job should wait for a transaction with more room. This is so if the
+// present claims have no room for all of its first runs, another transaction had so much room lately, and the job has
+// not waited for roomWait yet. The steps that do not fit would go through the store.
 func (h *holding) waitsForRoom(room int, now time.Time) bool {
 	if len(h.held) == 0 {
 		return false
@@ -76,8 +87,8 @@ func (h *holding) waitsForRoom(room int, now time.Time) bool {
 	return room < first.Runs && max(h.maxRoom, h.maxRoomBefore) >= first.Runs && now.Sub(since) < roomWait
 }
 
-// giveUp holds nothing for a while, and for longer each time, unless the last time is long ago. A moment without claims
-// costs no more than such a moment.
+// pause stops holding for a while. Each pause is twice as long as the one before, unless that was long ago. So a short
+// gap between claims costs only a short pause.
 func (h *holding) pause(now time.Time) {
 	if h.pauseTime = min(2*h.pauseTime, maxHoldPause); now.Sub(h.pausedUntil) >= maxHoldPause {
 		h.pauseTime = holdTime
@@ -85,7 +96,8 @@ func (h *holding) pause(now time.Time) {
 	h.pausedUntil = now.Add(h.pauseTime)
 }
 
-// most is how many runs may be held: none for an agent that asked for fewer than pace, else as many as it asks for in holdMost.
+// maxRuns returns how many first runs may be held: as many as the agent asks for in maxHoldTime, or none if it asks for
+// fewer than pace in holdTime.
 func (h *holding) maxRuns(pace int) int {
 	asked := max(h.runsAsked, h.runsAskedBefore)
 	if asked < pace {
@@ -94,7 +106,7 @@ func (h *holding) maxRuns(pace int) int {
 	return int(maxHoldTime/holdTime) * asked
 }
 
-// claimed counts a claim of an agent.
+// countClaim counts a claim for the pace of its agent.
 func (q *Queue) countClaim(c *protocol.Claim) {
 	a := q.agent(c.Agent)
 	if a.holding == nil {
@@ -107,7 +119,7 @@ func (q *Queue) countClaim(c *protocol.Claim) {
 	a.holding.countClaim(c, q.env.Now())
 }
 
-// hold keeps a submission back, if that is of use.
+// hold holds a submission if that is worth it, and returns whether it did.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
 	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.lastResult == limitFull || r.SmallSet && a.lastResult != moreReady {
@@ -130,17 +142,18 @@ func (q *Queue) hold(r *Request, now time.Time) bool {
 	return true
 }
 
-// see notes claims that wait: such a one is as good as one that comes now.
+// noteWaitingClaims treats a waiting claim like one that arrives now.
 func (h *holding) noteWaitingClaims(a *agentQueue, now time.Time) {
 	if len(a.waiting) > 0 {
 		h.lastClaim = now
 	}
 }
 
-// TakeHeld hands over what is held for the agents of a transaction's claims, as far as these have room beside the steps that it has
-// made ready: so many of each agent. It carries so many requests, of so much weight. A job is taken only if all of its first steps have
-// room: those without would go through the store. But if claims would be left with nothing, they take a part of the first job, unless
-// that waits for more room.
+// TakeHeld returns held submissions for which the claims of a transaction have room. ready are the steps that the
+// transaction has made ready, by agent: they use up room first. requests and weight are what the transaction carries
+// already. A job is taken only if all of its first steps have room, because the others would go through the store. There
+// is one exception: if the claims would otherwise get nothing, they take a part of the first job, unless that job waits
+// for more room.
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -173,7 +186,7 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 	return p.requests
 }
 
-// unhold forgets the first n that are held for an agent.
+// removeHeld removes the first n submissions that are held for an agent.
 func (q *Queue) removeHeld(a *agentQueue, n int) {
 	h := a.holding
 	for i, r := range h.held[:n] {
@@ -187,8 +200,8 @@ func (q *Queue) removeHeld(a *agentQueue, n int) {
 	}
 }
 
-// review lets go of what has been held for long enough, or for a claim that does not come: it is stored. And writers look again
-// whether the first job that is held has waited for long enough for more room.
+// review stores submissions that have been held for long enough, or whose claim does not come. It also wakes writers,
+// which check whether the first held job still waits for more room.
 func (q *Queue) review(a *agentQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -211,7 +224,8 @@ func (q *Queue) review(a *agentQueue) {
 	}
 }
 
-// letGo moves the first n that are held for an agent to the head of the queue. They are not held again.
+// releaseHeld moves the first n submissions that are held for an agent to the head of the queue. They are not held
+// again.
 func (q *Queue) releaseHeld(a *agentQueue, n int) {
 	first := a.holding.held[:n]
 	for _, r := range first {
@@ -227,8 +241,8 @@ func (q *Queue) scheduleReview(a *agentQueue) {
 	q.env.AfterFunc(holdTime/4, func() { q.review(a) })
 }
 
-// FirstRuns are the first steps of a job that the claims of one agent dispatch, which is the agent of the first of them;
-// none if the job is not to be held.
+// FirstRuns returns the agent of a job's first step, and how many first steps of the job name this agent. It returns 0
+// runs if the job is not to be held.
 func FirstRuns(p *kernel.Plan) (agent string, runs int) {
 	for i := range p.Steps {
 		s := &p.Steps[i]

@@ -9,17 +9,22 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// limits are those that one transaction has locked and counted. All transactions lock them in the order of their names,
-// or they would wait for each other in a circle. Which limits a transaction needs is known only on the way. So each
-// begins with those that the agent needed the last time, and one that comes upon a name before the last one that it has
-// locked (disorder) begins anew with that.
+// limits are the limits that one transaction has locked and counted.
+//
+// All transactions lock limits in the order of their names; otherwise two transactions could wait for each other
+// (deadlock). But a transaction learns which limits it needs only while it looks at candidates. So it begins with the
+// limits that the agent's latest search needed. If it later needs a limit whose name comes before the last locked one,
+// it fails with a LockOrderError, and is run again with this limit among the first.
+//
+// For example, a transaction has locked "crm" and then finds a step that needs "api". It is rolled back, and its next
+// try locks "api" and "crm" together.
 type limits struct {
-	defined    map[string]kernel.Limit // those that are there; nil: not known yet
+	defined    map[string]kernel.Limit // the limits that exist; nil if they have not been read yet
 	counted    kernel.Admission
-	lastLocked string // the last one that was locked
+	lastLocked string // the name that was locked last
 }
 
-// Disorder is the error of a transaction that should have locked these limits earlier.
+// LockOrderError is the error of a transaction that should have locked these limits earlier.
 type LockOrderError struct {
 	agent string
 	names []string
@@ -27,11 +32,11 @@ type LockOrderError struct {
 
 func (d *LockOrderError) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
 
-// fullLong is for how long searches leave out the steps that need a limit which was full. If another node releases a permit,
-// this node need not hear of it, so the hint expires (L5).
+// fullExpiry is how long searches leave out the steps that need a limit which was full. If another node releases a
+// permit, this node may not be notified. So the remembered limit expires (L5).
 const fullExpiry = time.Second
 
-// Heed makes the next transaction lock what this one should have locked.
+// LockEarlier makes the next transaction lock these limits at its beginning.
 func (q *Queue) LockEarlier(d *LockOrderError) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -39,7 +44,7 @@ func (q *Queue) LockEarlier(d *LockOrderError) {
 	a.knownLimits = append(slices.Clone(a.knownLimits), d.names...)
 }
 
-// hints are the limits that an agent's latest search needed, and those that are full.
+// cachedLimits returns the limits that the agent's latest search needed, and those of them that were full.
 func (q *Queue) cachedLimits(agent string, now time.Time) (limits, full []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -53,7 +58,8 @@ func (q *Queue) cachedLimits(agent string, now time.Time) (limits, full []string
 	return a.knownLimits, full
 }
 
-// remember keeps the hints of a transaction that began at a time of the node's clock.
+// cacheLimits remembers the limits that the searches of a transaction needed. began is when it began, by this node's
+// clock.
 func (q *Queue) cacheLimits(searches []*search, began time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -68,7 +74,7 @@ func (q *Queue) cacheLimits(searches []*search, began time.Time) {
 	}
 }
 
-// define reads which limits there are.
+// loadDefined reads which limits exist.
 func (l *limits) loadDefined(t *Transaction) error {
 	if l.defined != nil {
 		return nil
@@ -84,7 +90,7 @@ func (l *limits) loadDefined(t *Transaction) error {
 	return nil
 }
 
-// open locks the limits that the searches need, as far as that is known.
+// lockKnown locks the limits that the searches are known to need.
 func (l *limits) lockKnown(t *Transaction, searches []*search) error {
 	if err := l.loadDefined(t); err != nil {
 		return err
@@ -99,11 +105,11 @@ func (l *limits) lockKnown(t *Transaction, searches []*search) error {
 	return l.lockMore(t, names, nil)
 }
 
-// MaxOpened bounds how many lanes are opened when permits of one key are released. The supervisor opens the rest.
+// MaxOpened bounds how many lanes a transaction opens when it releases permits of a key. The supervisor opens the rest.
 const MaxOpened = 100
 
-// openLanes opens the lanes that are closed for keys of which this transaction has released permits, and says whose they
-// are. It has the lock of their limits first, so that no transaction closes one for them meanwhile.
+// openLanes opens the lanes that are closed for keys of which this transaction has released permits, and returns their
+// agents. It locks the limits first, so that no other transaction closes a lane for these keys meanwhile.
 func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	freed := t.b.Workset().Freed()
 	if len(freed) == 0 {
@@ -123,7 +129,7 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	for _, k := range freed {
 		names[k.Name] = true
 	}
-	for _, s := range t.searches { // what they need as well, because it comes later
+	for _, s := range t.searches { // the limits that the searches need are locked now as well, because of the order of locks
 		names[kernel.AgentLimit(s.agent)] = true
 		for _, name := range slices.Concat(s.limits, s.full) {
 			names[name] = true
@@ -135,7 +141,7 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	return t.b.Tx().OpenLanes(freed, MaxOpened)
 }
 
-// stillFull are those of the limits that have no room now.
+// withoutRoom returns those of the limits that have no room.
 func (l *limits) withoutRoom(names []string) (full []string) {
 	for _, name := range names {
 		if l.counted.Has(name) && l.counted.Room(name) == 0 {
@@ -145,7 +151,7 @@ func (l *limits) withoutRoom(names []string) (full []string) {
 	return full
 }
 
-// admissible are the steps that the limits have room for.
+// admissible returns the steps for which the limits have room.
 func (l *limits) admissible(w *kernel.Workset, refs []kernel.StepRef) []kernel.StepRef {
 	if l.counted.Empty() {
 		return refs
@@ -155,7 +161,7 @@ func (l *limits) admissible(w *kernel.Workset, refs []kernel.StepRef) []kernel.S
 	})
 }
 
-// lockNeeded locks and counts the limits that the candidates need, and counts their keys.
+// lockNeeded locks and counts the limits that the candidates need, and counts the permits of their keys.
 func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) error {
 	if len(l.defined) == 0 {
 		return nil
@@ -191,8 +197,8 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 	return err
 }
 
-// lockOr locks and counts limits that are there and not locked yet. If some of them come before the last one that was
-// locked, the error is a Disorder. s is the search that needs them; nil if that is not known, and they are the first.
+// lockMore locks and counts those of the limits that exist and are not locked yet. If one of them comes before the last
+// locked one, it returns a LockOrderError. s is the search that needs the limits; nil at the beginning.
 func (l *limits) lockMore(t *Transaction, of map[string]bool, s *search) error {
 	var names, passed []string
 	for name := range of {
@@ -216,7 +222,7 @@ func (l *limits) lockMore(t *Transaction, of map[string]bool, s *search) error {
 		return &LockOrderError{t.grants[0].Request.Agent, passed}
 	}
 	l.lastLocked = names[len(names)-1]
-	if err := t.b.Save(); err != nil { // the permits that this transaction frees count as free
+	if err := t.b.Save(); err != nil { // so that permits which this transaction releases are counted as free
 		return err
 	}
 	counted, err := t.b.Tx().LockLimits(names)

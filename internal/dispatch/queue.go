@@ -12,17 +12,17 @@ import (
 
 // Bounds of one transaction, and of the queue.
 const (
-	MaxRequests = 1000   // requests in one transaction
-	MaxWeight   = 20_000 // steps that the requests of one transaction write, about
-	maxAgents   = 10_000 // agents of which anything is remembered
+	MaxRequests = 1000   // requests in a transaction
+	MaxWeight   = 20_000 // steps that the requests of a transaction write, approximately
+	maxAgents   = 10_000 // bound on agents that are remembered
 )
 
-// Queue holds requests and claims until a writer takes them into a transaction. It is safe for concurrent use. It is
-// memory alone: what is lost with it was never acknowledged.
+// Queue holds requests and claims until a writer takes them into a transaction. It is safe for concurrent use. It is in
+// memory only: nothing in it was acknowledged to a caller, so nothing is lost with it.
 //
-// Wake-ups are ordered by the queue's clock, which counts searches and wake-ups. A claim remembers when its latest
-// search began. If a wake-up came after that, the search may have missed what became ready, and the claim is searched
-// for again.
+// The queue has a logical clock that counts searches and wake-ups, so that their order is known. A claim remembers the
+// clock at the beginning of its latest search. If a wake-up came later, the search may have missed a ready step, and the
+// claim causes another search.
 type Queue struct {
 	env       env.Env
 	holdPace  int
@@ -34,40 +34,40 @@ type Queue struct {
 	yielder env.Yielder
 
 	runRequests     []*Request // reports and heartbeats
-	runReports      int        // how many these bring, in all
+	runReports      int        // number of reports and heartbeats in these
 	otherRequests   []*Request
-	passedOver      bool       // the latest transaction took none of the others
-	held            int        // submissions that are held
-	entrants        []*entrant // requests that wait for room in the queue
-	entrantRequests int        // how many these are
+	passedOver      bool       // the latest transaction took no other requests
+	held            int        // number of held submissions
+	entrants        []*entrant // requests that wait for entry
+	entrantRequests int        // number of requests in entrants
 
-	holdings      int           // agents that have a holding
-	holdingAgents []*agentQueue // those for which something is held
+	holdings      int           // number of agents with a holding
+	holdingAgents []*agentQueue // agents for which submissions are held
 
 	agents map[string]*agentQueue
-	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
+	due    map[*agentQueue]bool // agents with waiting claims whose search may find something
 
-	active        int       // transactions
-	number        int       // of the latest of them
-	latestBegan   time.Time // when it began
-	latestSaved   bool      // it has ended
-	worthTimerSet bool      // that timer of worth is set
+	active        int       // transactions that were taken and not saved yet
+	number        int       // number of the latest transaction
+	latestBegan   time.Time // when the latest transaction began
+	latestSaved   bool      // the latest transaction has been saved
+	worthTimerSet bool      // a timer is set that wakes writers (shouldBegin)
 
 	clock         int // counts searches and wake-ups
-	wokeAllAt     int // at the latest wake-up of all agents
-	freedAt       int // when room under a limit came up last
-	limitedAgents int // agents whose latest search left steps that wait for it
+	wokeAllAt     int // clock at the latest wake-up of all agents
+	freedAt       int // clock when permits were last released
+	limitedAgents int // number of agents whose lastResult is limitFull
 
 	usage          usage
-	storeLateSince time.Time // since when requests have waited for long to be stored; zero: they do not
+	storeLateSince time.Time // since when requests have waited for long to be stored; zero if none does
 
 	asides     asides
-	firstAgent atomic.Value // string: the least agent name whose claims are served first
+	firstAgent atomic.Value // string: claims of the agents from this name on are served first (orderByAgent)
 }
 
-// NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
-// submissions are held for it. oneWrites says that the store carries out one transaction after the other: then none begins
-// until the one before has nothing left but its COMMIT.
+// NewQueue returns an empty queue. holdPace is how many runs an agent has to ask for in a quarter of a second before
+// submissions are held for it. oneWrites is true if the store carries out one transaction at a time: then a transaction
+// begins only when the one before has nothing left but its COMMIT.
 func NewQueue(e env.Env, holdPace int, oneWrites bool) *Queue {
 	q := &Queue{env: e, holdPace: holdPace, oneWrites: oneWrites, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
 	q.wake.L = &q.mu
@@ -76,8 +76,8 @@ func NewQueue(e env.Env, holdPace int, oneWrites bool) *Queue {
 	return q
 }
 
-// agent returns the queue of an agent, and makes it if need be. If there are too many, those that are quiet are
-// forgotten; then nobody knows which claims have missed a wake-up, so all search again.
+// agent returns the queue of an agent, and makes it if it does not exist. If there are too many, the idle ones are
+// forgotten. Then it is not known which claims have missed a wake-up, so all claims search again.
 func (q *Queue) agent(name string) *agentQueue {
 	a := q.agents[name]
 	if a == nil {
@@ -104,7 +104,7 @@ func (q *Queue) forget(name string, a *agentQueue) {
 	}
 }
 
-// leaves notes what the latest search for an agent left.
+// setLastResult sets what the latest search for an agent left in the store.
 func (q *Queue) setLastResult(a *agentQueue, l searchResult) {
 	if a.lastResult == limitFull {
 		q.limitedAgents--
@@ -114,7 +114,7 @@ func (q *Queue) setLastResult(a *agentQueue, l searchResult) {
 	}
 }
 
-// Wait puts a claim into the queue.
+// Wait puts a new claim into the queue.
 func (q *Queue) Wait(c *Claim) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,7 +132,7 @@ func (q *Queue) Wait(c *Claim) error {
 	return nil
 }
 
-// WaitAgain puts a claim back that was taken, and for which no new runs were searched.
+// WaitAgain puts a claim back that was set aside, and whose runs have ended.
 func (q *Queue) WaitAgain(c *Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,8 +150,8 @@ func (q *Queue) WaitAgain(c *Claim) {
 	q.makeDue(a)
 }
 
-// Leave takes a claim out whose time is over. It returns false if a writer has taken it: then it is answered, with what
-// that transaction grants.
+// Leave removes a waiting claim whose time has ended. It returns false if a writer has taken the claim: then the
+// writer's transaction answers it.
 func (q *Queue) Leave(c *Claim) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -169,7 +169,7 @@ func (q *Queue) Leave(c *Claim) bool {
 	return false
 }
 
-// Withdraw takes the claim off reports that are still queued.
+// Withdraw removes the claim that came with reports, if the reports are still queued.
 func (q *Queue) Withdraw(r *Request) (had bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,17 +182,18 @@ func (q *Queue) makeDue(a *agentQueue) {
 	q.signal()
 }
 
-// searchPause is how long ago the latest search may be for a claim that does not cause one: as far as is known, nothing
-// has become ready since, and a wake-up reaches the claims that wait. Otherwise an agent that claims anew after each run
-// would cause a search after each run. If a wake-up was lost, such a claim waits no longer than this.
+// searchPause is for how long after a search a new claim does not cause another one. Without this pause, an agent that
+// claims again after each run would cause a search after each run. The claim loses nothing: nothing else was ready at
+// the end of the search, and a wake-up for a step that becomes ready reaches the waiting claim. If a wake-up is lost,
+// the claim waits for at most searchPause.
 const searchPause = 20 * time.Millisecond
 
-// searchedLately reports whether the agent was searched for just now, and no wake-up has come since.
+// searchedLately reports whether the store was searched for the agent within searchPause, without a wake-up since.
 func (q *Queue) searchedLately(a *agentQueue) bool {
 	return !a.searchEnded.IsZero() && max(q.wokeAllAt, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
 }
 
-// mayWaitForLater reports whether a claim need not be searched for at once, and sees to it that it is soon.
+// maySearchLater reports whether a claim need not cause a search now. If so, it sets a timer for a search.
 func (q *Queue) maySearchLater(a *agentQueue, c *Claim) bool {
 	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.lastResult != nothingReady || q.due[a] || !q.searchedLately(a) {
 		return false
@@ -207,8 +208,8 @@ func (q *Queue) maySearchLater(a *agentQueue, c *Claim) bool {
 
 // ——— taking ———
 
-// Take waits for work: requests up to the bounds of one transaction, and all waiting claims of the agents that are due. turn is for
-// Ended. ok is false once the queue is closed.
+// Take waits for work, and returns requests up to the bounds of one transaction, and all waiting claims of the agents
+// that are due. turn is the number of the transaction, for Saved and Finished. ok is false once the queue is closed.
 func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,7 +218,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 			q.env.WaitCond(&q.wake)
 		}
 		q.mu.Unlock()
-		q.yielder.Yield() // requests of goroutines that are about to run go into the same transaction
+		q.yielder.Yield() // so that requests of goroutines that are about to run come into the same transaction
 		q.mu.Lock()
 		if q.closed {
 			return nil, nil, 0, false
@@ -256,7 +257,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 	return requests, claims, q.number, true
 }
 
-// Ended says that a transaction is over that Take has begun, but for its COMMIT.
+// Saved records that a transaction is complete except for its COMMIT.
 func (q *Queue) Saved(turn int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -265,15 +266,15 @@ func (q *Queue) Saved(turn int) {
 	q.signal()
 }
 
-// A transaction has a fixed cost, as much as some dozen reports. So while there is little to do, only one is under way, and the next
-// one takes all that has come meanwhile. A second one begins at once if there is enough work for it, or if the latest one has been
-// under way for long: it may be waiting for a lock.
+// Each transaction has a fixed cost, about that of some dozen reports. So with little work only one transaction is in
+// progress, and the next one takes all work that arrives meanwhile. A second one begins at once if there is enough work
+// for it, or if the latest one has taken long, because it may wait for a lock.
 const (
-	parallelWork  = 400 // reports and submissions, and runs of steps that are known to be ready
+	parallelWork  = 400 // reports, submissions, and runs of steps that are known to be ready
 	parallelAfter = 10 * time.Millisecond
 )
 
-// worth reports whether a writer should begin a transaction now. If one should begin only later, worth sets a timer that asks again.
+// shouldBegin reports whether a writer should begin a transaction now. If one should begin later, it sets a timer.
 func (q *Queue) shouldBegin() bool {
 	if q.oneWrites && q.active > 0 {
 		return false
@@ -301,7 +302,7 @@ func (q *Queue) shouldBegin() bool {
 	if !some || q.active == 0 || work >= parallelWork {
 		return some
 	}
-	if q.latestSaved { // those that are under way take long
+	if q.latestSaved { // the earlier transactions take long
 		return true
 	}
 	passed := q.env.Now().Sub(q.latestBegan)
@@ -317,7 +318,7 @@ func (q *Queue) shouldBegin() bool {
 	return passed >= parallelAfter
 }
 
-// signal wakes a writer if there is something for it.
+// signal wakes a writer if there is work for it.
 func (q *Queue) signal() {
 	if q.shouldBegin() {
 		q.wake.Signal()
@@ -328,14 +329,16 @@ func (q *Queue) takeClaims(a *agentQueue) []*Claim {
 	served := a.searching
 	claims := a.take(q.clock, q.due[a])
 	if !served || len(claims) == 0 {
-		delete(q.due, a) // else a search is still due, once the other writer has ended its own
+		delete(q.due, a) // otherwise a search stays due until the other writer's search has ended
 	}
 	return claims
 }
 
-// takeNext are the claims that come with reports, and those that wait for the same agents. While another writer searches
-// for such an agent, these are granted what their own transaction makes ready, if nothing that is ready is more urgent: the
-// other writer finds what is as urgent and older. They do not pass claims that wait for a limit.
+// takeReportClaims takes the claims that came with these requests, and the claims that wait for the same agents. If
+// another writer searches the store for such an agent, a claim that came with reports gets only steps that its own
+// transaction makes ready, and only if no step in the store is more urgent. The other writer finds steps that are
+// equally urgent and older. If steps of the agent wait for a limit, such a claim gets no new runs, so that it does not
+// overtake the waiting claims.
 func (q *Queue) takeReportClaims(requests []*Request) (claims []*Claim) {
 	var free []*agentQueue
 	for _, r := range slices.Backward(requests) {
@@ -370,7 +373,7 @@ func (q *Queue) takeReportClaims(requests []*Request) (claims []*Claim) {
 	return claims
 }
 
-// TakeWaiting hands over the claims that wait for these agents, to the transaction that makes steps ready for them.
+// TakeWaiting takes the claims that wait for agents for which a transaction has made steps ready.
 func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 	if len(agents) == 0 {
 		return nil
@@ -386,7 +389,8 @@ func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 	return claims
 }
 
-// pick takes as many requests as one transaction carries. Requests of runs go first, up to three quarters.
+// selectRequests selects the requests of one transaction. Reports and heartbeats come first, up to three quarters of the
+// room.
 func (q *Queue) selectRequests() []*Request {
 	p := &selection{room: MaxRequests, weight: MaxWeight, requests: make([]*Request, 0, min(len(q.runRequests)+len(q.otherRequests), MaxRequests))}
 	if !q.passedOver {
@@ -404,13 +408,14 @@ func (q *Queue) selectRequests() []*Request {
 	return p.requests
 }
 
-// picking is what one transaction carries, and for how much more there is room.
+// selection is the requests that one transaction carries, and how much room is left.
 type selection struct {
 	requests     []*Request
 	room, weight int
 }
 
-// fits reports whether there is room for a request, and for so much more behind it. The first one always fits.
+// fits reports whether there is room for a request and, after it, for the given room and weight. The first request
+// always fits.
 func (p *selection) fits(r *Request, room, weight int) bool {
 	return p.room > room && (p.room == MaxRequests || p.weight-r.Weight >= weight)
 }
@@ -421,7 +426,7 @@ func (p *selection) add(r *Request) {
 	p.weight -= r.Weight
 }
 
-// take moves requests over, in their order, and leaves so much room.
+// take adds requests in their order, as long as the given room and weight are left. It returns the rest.
 func (p *selection) take(all []*Request, room, weight int) (rest []*Request) {
 	for i, r := range all {
 		if !p.fits(r, room, weight) {
@@ -432,10 +437,11 @@ func (p *selection) take(all []*Request, room, weight int) (rest []*Request) {
 	return nil
 }
 
-// ——— giving back ———
+// ——— putting claims back ———
 
-// giveBack returns claims that were granted nothing, before those that came later, and spreads what the transaction has
-// found and done.
+// giveBack puts claims that were granted nothing back into the queue, before claims that arrived later. It records how
+// the searches ended, wakes the agents for which the transaction has made steps ready, and, if permits were released,
+// the agents that wait for a limit.
 func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, freed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -475,8 +481,8 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 	}
 }
 
-// learn keeps what a transaction found for an agent. Only a transaction that searched the store can say that it left
-// nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
+// recordSearch records how a search ended. Only a transaction that searched the store can record that it left nothing:
+// another one has seen only the steps that it made ready itself, or the earlier runs of a repeated claim.
 func (q *Queue) recordSearch(a *agentQueue, s *search, now time.Time) {
 	found := s.result()
 	if s.searchedStore {
@@ -489,7 +495,7 @@ func (q *Queue) recordSearch(a *agentQueue, s *search, now time.Time) {
 		a.olderDispatchedAt = now
 	}
 	if a.lastResult == moreReady && slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.mode != searchStore }) {
-		q.due[a] = true // no search has served these
+		q.due[a] = true // no search has served these claims
 	}
 }
 
@@ -515,7 +521,7 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	}
 }
 
-// served are the agents for which a writer searches, by the claims that it has taken and not given back.
+// searchedAgents returns the agents for which a writer searches the store, by the claims that it has taken.
 func searchedAgents(claims []*Claim) (agents []string) {
 	for _, c := range claims {
 		if c.ownsSearch {
@@ -525,7 +531,7 @@ func searchedAgents(claims []*Claim) (agents []string) {
 	return agents
 }
 
-// release lets other writers search for these agents.
+// releaseSearches allows other writers to search the store for these agents.
 func (q *Queue) releaseSearches(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -537,7 +543,8 @@ func (q *Queue) releaseSearches(agents []string) {
 	}
 }
 
-// passOn is release while this writer's own search is not over: it has dispatched all that it found, and there may be more.
+// releaseEarly allows other writers to search for these agents before this writer's transaction has ended: it has
+// dispatched all that it found, and there may be more.
 func (q *Queue) releaseEarly(agents []string) {
 	q.mu.Lock()
 	for _, name := range agents {
@@ -549,8 +556,8 @@ func (q *Queue) releaseEarly(agents []string) {
 
 // ——— wake-ups ———
 
-// wakeUp says, as of now, that there may be steps for these agents: to the claims that wait, and to those that are out
-// for an older search.
+// wakeUp records a wake-up for these agents at the present clock. It makes those due that have waiting claims. For
+// claims that are in a transaction, giveBack compares the clock with the beginning of their search.
 func (q *Queue) wakeUp(agents []string) {
 	for _, name := range agents {
 		a := q.agent(name)
@@ -562,7 +569,7 @@ func (q *Queue) wakeUp(agents []string) {
 	q.signal()
 }
 
-// Wake says that there may be steps for these agents.
+// Wake wakes the claims of these agents: steps may have become ready.
 func (q *Queue) Wake(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -570,7 +577,7 @@ func (q *Queue) Wake(agents []string) {
 	q.wakeUp(agents)
 }
 
-// WakeAll says that there may be steps for all agents.
+// WakeAll wakes the claims of all agents.
 func (q *Queue) WakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -585,16 +592,16 @@ func (q *Queue) WakeAll() {
 	q.wakeUp(waiting)
 }
 
-// WakeLater is Wake after a while.
+// WakeLater calls Wake after the given time.
 func (q *Queue) WakeLater(agents []string, after time.Duration) {
 	if len(agents) > 0 {
 		q.env.AfterFunc(after, func() { q.Wake(agents) })
 	}
 }
 
-// ——— the end ———
+// ——— closing ———
 
-// Close lets Take end. Requests and claims that come afterwards are refused.
+// Close makes Take return false. Requests and claims that arrive later are refused.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
@@ -603,7 +610,8 @@ func (q *Queue) Close() {
 	q.asides.close()
 }
 
-// Drain answers all waiting claims and returns the requests that were not taken. Writers call it after Take has ended.
+// Drain answers all waiting claims, and returns the requests that were not taken. Writers call it after Take has
+// returned false.
 func (q *Queue) Drain() (requests []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -622,7 +630,7 @@ func (q *Queue) Drain() (requests []*Request) {
 	for _, a := range q.agents {
 		for _, c := range a.waiting {
 			err := c.failed
-			if c.Repeated && c.searchedAt == 0 { // it may have been granted runs, and no transaction has searched for them (F019)
+			if c.Repeated && c.searchedAt == 0 { // it may have been granted runs before, and no transaction has searched for them (F019)
 				err = ErrDraining
 			}
 			c.Answer(nil, err)
@@ -633,14 +641,15 @@ func (q *Queue) Drain() (requests []*Request) {
 	return requests
 }
 
-// ——— what is known ———
+// ——— inspection ———
 
-// Agents are those for which claims wait.
+// WaitingAgents returns the agents with waiting claims.
 func (q *Queue) WaitingAgents() (names []string) {
 	return q.agentNames(func(a *agentQueue) bool { return len(a.waiting) > 0 })
 }
 
-// Concerned are the agents for which claims wait, or are out for a search that may have been too early.
+// AgentsWithClaims returns the agents with claims that wait or are in a transaction whose search may have begun too
+// early.
 func (q *Queue) AgentsWithClaims() (names []string) {
 	return q.agentNames(func(a *agentQueue) bool { return a.searching || len(a.waiting) > 0 })
 }
@@ -657,7 +666,7 @@ func (q *Queue) agentNames(of func(*agentQueue) bool) (names []string) {
 	return names
 }
 
-// Waiting are the agents and holders of the claims that wait.
+// WaitingClaims returns the agent and holder of each waiting claim.
 func (q *Queue) WaitingClaims() (claims [][2]string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
