@@ -76,10 +76,10 @@ func (u *usage) lateRequests(now time.Time) (requests int) {
 const lateAfter = time.Second
 
 // Finished records that the transaction with this number has ended, committed or not.
-func (q *Queue) Finished(turn int) {
+func (q *Queue) Finished(number int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.usage.end(turn, q.env.Now())
+	q.usage.end(number, q.env.Now())
 }
 
 // takeBusyShare returns the share of time since the previous call in which transactions were in progress.

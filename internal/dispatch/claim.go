@@ -62,8 +62,8 @@ const (
 )
 
 // NewClaim returns a claim that arrived now, by this node's clock.
-func NewClaim(c protocol.Claim, now time.Time, space func() int) *Claim {
-	return &Claim{Request: c, Since: now, Room: space, Answered: make(chan struct{}, 1),
+func NewClaim(c protocol.Claim, now time.Time, room func() int) *Claim {
+	return &Claim{Request: c, Since: now, Room: room, Answered: make(chan struct{}, 1),
 		HasRequestID: c.RequestID != "", Repeated: c.RequestID != "" && !c.First}
 }
 

@@ -26,7 +26,7 @@ const (
 type Queue struct {
 	env       env.Env
 	holdPace  int
-	oneWrites bool
+	singleWriter bool
 
 	mu      sync.Mutex
 	wake    sync.Cond
@@ -66,10 +66,10 @@ type Queue struct {
 }
 
 // NewQueue returns an empty queue. holdPace is how many runs an agent has to ask for in a quarter of a second before
-// submissions are held for it. oneWrites is true if the store carries out one transaction at a time: then a transaction
+// submissions are held for it. singleWriter is true if the store carries out one transaction at a time: then a transaction
 // begins only when the one before has nothing left but its COMMIT.
-func NewQueue(e env.Env, holdPace int, oneWrites bool) *Queue {
-	q := &Queue{env: e, holdPace: holdPace, oneWrites: oneWrites, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
+func NewQueue(e env.Env, holdPace int, singleWriter bool) *Queue {
+	q := &Queue{env: e, holdPace: holdPace, singleWriter: singleWriter, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
 	q.wake.L = &q.mu
 	q.asides.env = e
 	q.asides.wake.L = &q.asides.mu
@@ -209,8 +209,8 @@ func (q *Queue) maySearchLater(a *agentQueue, c *Claim) bool {
 // ——— taking ———
 
 // Take waits for work, and returns requests up to the bounds of one transaction, and all waiting claims of the agents
-// that are due. turn is the number of the transaction, for Saved and Finished. ok is false once the queue is closed.
-func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool) {
+// that are due. number is that of the transaction, for Saved and Finished. ok is false once the queue is closed.
+func (q *Queue) Take() (requests []*Request, claims []*Claim, number int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(requests) == 0 && len(claims) == 0 {
@@ -223,7 +223,7 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 		if q.closed {
 			return nil, nil, 0, false
 		}
-		if q.oneWrites && q.active > 0 { // another writer was quicker
+		if q.singleWriter && q.active > 0 { // another writer was quicker
 			continue
 		}
 		requests = q.selectRequests()
@@ -258,11 +258,11 @@ func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool)
 }
 
 // Saved records that a transaction is complete except for its COMMIT.
-func (q *Queue) Saved(turn int) {
+func (q *Queue) Saved(number int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.active--
-	q.latestSaved = q.latestSaved || turn == q.number
+	q.latestSaved = q.latestSaved || number == q.number
 	q.signal()
 }
 
@@ -276,7 +276,7 @@ const (
 
 // shouldBegin reports whether a writer should begin a transaction now. If one should begin later, it sets a timer.
 func (q *Queue) shouldBegin() bool {
-	if q.oneWrites && q.active > 0 {
+	if q.singleWriter && q.active > 0 {
 		return false
 	}
 	work := q.runReports + len(q.otherRequests)

@@ -347,7 +347,7 @@ var ofStores = []mutant{
 	{name: "a sync that failed is tried again", file: "store/sqlite/sync.go", old: "		case d.broken != nil:", new: "		case false:", run: "SyncFails"},
 	{name: "a refusal is answered before what it was decided by is synced", file: "store/sqlite/tx.go", old: "return cmp.Or(s.durable.settle(), err)", new: "return cmp.Or(nil, err)", run: "AnswersWait"},
 	{name: "what an earlier process left in the log is taken to be on the disk", file: "store/sqlite/sync.go", old: "failed: failed, committed: 1}", new: "failed: failed}", run: "AnswersWait"},
-	{name: "two writers are woken for one transaction", file: "internal/dispatch/queue.go", old: "		if q.oneWrites && q.active > 0 { // another writer was quicker", new: "		if false {", run: "OneWritesAtATime"},
+	{name: "two writers are woken for one transaction", file: "internal/dispatch/queue.go", old: "		if q.singleWriter && q.active > 0 { // another writer was quicker", new: "		if false {", run: "OneWritesAtATime"},
 	{name: "a store is closed beside a sync", file: "store/sqlite/store.go", old: "	_ = s.durable.settle()", new: "	_ = s.durable.settle", run: "ClosedAfter"},
 	{name: "runs that wait for a slot are begun while nobody answers", file: "internal/agenthost/ahead.go", old: " && !h.unanswered", new: "", run: "Unanswered"},
 	{name: "runs wait for a slot for ever", file: "internal/agenthost/ahead.go", old: "	a.slow = now.Add(aheadPause)\n	h.clearLine(a)\n", new: "	a.slow = now.Add(aheadPause)\n", run: "WaitForASlot"},

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Act carries an operator's act out.
+// Act carries out an operator's act.
 func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) error {
 	crashpoint.Here(crashpoint.ActQueue)
 	err := s.do(ctx, &actOp{id: id, act: act}, 1)
@@ -25,9 +25,9 @@ type actOp struct {
 	id  perdure.JobID
 	act perdure.Act
 
-	indeterminate bool      // a commit's answer was lost
-	rowTime       time.Time // when the row was written last, as the latest try met it
-	tryTime       time.Time // the time of that try
+	indeterminate bool      // an earlier try's commit was indeterminate
+	rowTime       time.Time // when the row was last written before the latest try
+	tryTime       time.Time // the store's time at the latest try
 }
 
 func (o *actOp) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
@@ -68,9 +68,13 @@ func (o *actOp) apply(b *batch) error {
 	return refusal
 }
 
-// landed says whether the try whose answer was lost was committed: the row bears its time. Acts that only
-// bring about what is then so can simply be repeated. The others must not be (a key would be changed
-// twice), so that where the row was written by somebody else meanwhile, nobody knows (F006).
+// committed reports whether an earlier try with an indeterminate commit was committed after all (F006).
+//
+// Acts like undo only request a state, and can simply be repeated. Resume, settle and edit must not be repeated: an edit
+// that is applied twice would change a step's key twice. For these the row shows what happened. If the row has not been
+// written since the earlier try met it, that try was not committed. If the row has the time of that try, it was. If it
+// has another time, another transaction has written it since, and it cannot be known whether the act was committed: the
+// error then asks the operator to look.
 func (o *actOp) committed(b *batch, index int) (bool, error) {
 	var step kernel.Step
 	at := b.w.Job(o.id).UpdatedAt
@@ -95,7 +99,8 @@ func (o *actOp) committed(b *batch, index int) (bool, error) {
 	return false, perdure.Refuse(perdure.CodeUnavailable, "the answer of the store was lost, and the job has moved since: look whether the %s has taken hold", o.act.Verb)
 }
 
-// CloseAlert closes an alert by hand. One that a parked step has is closed by what unparks the step.
+// CloseAlert closes an alert by hand. The alert of a parked step cannot be closed so: the act that unparks the step
+// closes it.
 func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kernel.Alert, error) {
 	var alert *kernel.Alert
 	err := s.update(ctx, func(tx kernel.Tx) error {
@@ -120,7 +125,7 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kerne
 	return alert, err
 }
 
-// PutAgent sets the settings of an agent, for steps that become ready afterwards.
+// PutAgent sets the settings of an agent. They hold for steps that become ready afterwards.
 func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) error {
 	ageing := time.Duration(settings.Ageing)
 	switch {
@@ -141,7 +146,7 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 	})
 }
 
-// PutLimit sets a limit; it takes hold at once. One that is lowered kills nothing.
+// PutLimit sets a limit. It takes effect at once, but runs that are in flight go on.
 func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) error {
 	limit, err := kernel.LimitOf(name, settings)
 	if err != nil {
@@ -165,7 +170,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.
 	return err
 }
 
-// openAll opens the lanes that are closed for keys of a limit that has changed. Of very many, the supervisor opens the rest.
+// openAll opens the lanes that are closed for keys of a changed limit, up to a bound. The supervisor opens the rest.
 func openAll(tx kernel.Tx, name string) error {
 	keys, err := tx.ClosedFor(kernel.LimitKey{Name: name}, maxLaneKeys)
 	if err != nil {
@@ -179,7 +184,7 @@ func openAll(tx kernel.Tx, name string) error {
 	return err
 }
 
-// DeleteLimit takes a limit away.
+// DeleteLimit deletes a limit.
 func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	if _, err := kernel.LimitOf(name, perdure.LimitSettings{Max: new(int)}); err != nil {
 		return err
@@ -188,7 +193,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	err := s.update(ctx, func(tx kernel.Tx) error {
 		tries++
 		found, err := tx.DeleteLimit(name)
-		if err == nil && !found && tries == 1 { // else it may have been there the first time
+		if err == nil && !found && tries == 1 { // a later try: the first one may have deleted it
 			return perdure.Refuse(perdure.CodeNotFound, "there is no limit %s", name)
 		}
 		if err != nil {
@@ -200,7 +205,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	return err
 }
 
-// FindSame is an unsettled job without a key that was made of the same definition.
+// FindSame returns an unsettled job without a key that has the same definition.
 func (s *Scheduler) FindSame(ctx context.Context, plan *kernel.Plan) (id perdure.JobID, found bool, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		id, found, err = tx.JobByHash(plan.Definition.Type, plan.Hash)
@@ -209,7 +214,7 @@ func (s *Scheduler) FindSame(ctx context.Context, plan *kernel.Plan) (id perdure
 	return id, found, err
 }
 
-// update is for what may be repeated as it is where the answer to a commit was lost.
+// update runs a transaction that may be repeated as it is if its commit is indeterminate.
 func (s *Scheduler) update(ctx context.Context, fn func(kernel.Tx) error) (err error) {
 	crashpoint.Here(crashpoint.UpdateBegin)
 	defer crashpoint.Here(crashpoint.UpdateDone)

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Bottleneck is what work waits for.
+// Bottleneck says what ready work waits for.
 type Bottleneck = dispatch.Bottleneck
 
 // The causes of a bottleneck.
@@ -20,9 +20,9 @@ const (
 	ForLimit  = dispatch.ForLimit
 )
 
-// Bottlenecks says what work waits for, as far as this node knows. It is to be called every few seconds. Of agents that may be
-// behind it asks the store whether anything is ready for them. It also reports agents whose steps are ready and which no process
-// claims, at this node or at another.
+// Bottlenecks returns what the ready work of agents waits for, as far as this node knows. For agents that may have a
+// backlog, it asks the store whether steps are ready. It also returns agents with ready steps for which no process
+// claims, on any node. The caller should call it every few seconds.
 func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
 	all := s.queueBottlenecks(ctx)
 	for _, b := range s.unclaimed.find(ctx, s) {
@@ -56,14 +56,15 @@ func (s *Scheduler) queueBottlenecks(ctx context.Context) []Bottleneck {
 
 const (
 	unclaimedEvery = 10 * time.Second
-	unclaimedAfter = 30 * time.Second // an agent that no process has claimed for so long has none
-	maxUnclaimed   = 100              // agents that are looked at
+	unclaimedAfter = 30 * time.Second // an agent without a claim for this long has no process
+	maxUnclaimed   = 100              // bound on agents that are checked
 )
 
-// unclaimed keeps the agents for which no process claims. It belongs to the one goroutine that calls Bottlenecks.
+// unclaimed remembers the agents with ready steps for which no process claims. Only the goroutine that calls Bottlenecks
+// uses it.
 type unclaimed struct {
-	readAt time.Time            // of the latest look
-	agents map[string]time.Time // since when
+	readAt time.Time            // when the store was last read
+	agents map[string]time.Time // and since when
 }
 
 func (u *unclaimed) find(ctx context.Context, s *Scheduler) (all []Bottleneck) {

@@ -11,7 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// hub tells those who follow a job that it has moved: an identity and no more; they read it fresh.
+// hub notifies followers of a job when the job has changed. The notification has no content: a follower reads the job
+// again.
 type hub struct {
 	mu        sync.Mutex
 	followers map[perdure.JobID]map[chan struct{}]bool
@@ -19,7 +20,7 @@ type hub struct {
 
 func newHub() *hub { return &hub{followers: map[perdure.JobID]map[chan struct{}]bool{}} }
 
-// Follow gives a channel that holds a token whenever the job has moved since the last one was taken.
+// Follow returns a channel that holds a token if the job has changed since the previous token was taken.
 func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()) {
 	h, ch := s.hub, make(chan struct{}, 1)
 	h.mu.Lock()
@@ -38,7 +39,7 @@ func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()
 	}
 }
 
-// Followers is how many follow some job here.
+// Followers returns the number of followers of all jobs.
 func (s *Scheduler) Followers() (n int) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -58,13 +59,13 @@ func (h *hub) notify(moved []perdure.JobID) {
 		for ch := range h.followers[id] {
 			select {
 			case ch <- struct{}{}:
-			default: // it has not taken the last one yet
+			default: // the previous token has not been taken
 			}
 		}
 	}
 }
 
-// tellAll wakes all followers: nothing changes here any more.
+// notifyAll notifies all followers, because this node stops.
 func (h *hub) notifyAll() {
 	h.mu.Lock()
 	all := slices.Collect(maps.Keys(h.followers))
@@ -72,19 +73,19 @@ func (h *hub) notifyAll() {
 	h.notify(all)
 }
 
-// seen notes who asks for work.
+// holdersSeen remembers which holders have claimed.
 type holdersSeen struct {
 	env        env.Env
 	mu         sync.Mutex
-	claimedAt  map[[2]string]time.Time // agent, holder
+	claimedAt  map[[2]string]time.Time // by agent and holder
 	storedAt   map[[2]string]time.Time
-	newHolders int       // holders that were stored for the first time,
+	newHolders int       // holders that were stored for the first time since newSince
 	newSince   time.Time // since this time
 }
 
 const (
-	seenEvery       = 5 * time.Second // how often the latest claim of one holder is stored
-	newHoldersEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time: callers choose their names, and rows are kept for a day
+	seenEvery       = 5 * time.Second // how often the time of a holder's latest claim is stored
+	newHoldersEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time, because callers choose their names and rows are kept for a day
 )
 
 func newHoldersSeen(e env.Env) *holdersSeen {
@@ -102,8 +103,7 @@ func (s *holdersSeen) note(agent, holder string) {
 	s.claimedAt[k] = s.env.Now()
 }
 
-// Seen are the holders that have asked for work since they were last given here, at most every
-// seenEvery each: what the node writes down for screens.
+// TakeSeen returns the holders whose latest claim is to be stored: at most once in seenEvery for each.
 func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
@@ -122,14 +122,14 @@ func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
 			news = append(news, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
-	// Those who wait in a long poll are still asking.
+	// Claims that wait count as new ones.
 	for _, w := range s.queue.WaitingClaims() {
 		s.seen.claimedAt[w] = s.env.Now()
 	}
 	return news
 }
 
-// SeenNow are all holders that have asked this node for work, with the time of the last asking.
+// AllSeen returns all holders that have claimed at this node, with the time of their latest claim.
 func (s *Scheduler) AllSeen(now time.Time) (all []kernel.Seen) {
 	waiting := s.queue.WaitingClaims()
 	s.seen.mu.Lock()

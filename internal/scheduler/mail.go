@@ -7,7 +7,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Deliver makes jobs of submissions among the mail: the mail is closed and the job made in one transaction. What the rules refuse is closed with the reason, and an alert.
+// Deliver turns submissions that wait in the mail into jobs. One transaction closes the mail and creates the job. If the
+// rules refuse a submission, its mail is closed with the reason, and an alert is raised.
 func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	done := make(chan struct{}, len(mail))
 	var requests []*request
@@ -33,7 +34,7 @@ func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error 
 	return nil
 }
 
-// delivery is a submission that waits among the mail until it is carried out.
+// deliverOp delivers one submission from the mail.
 type deliverOp struct {
 	submitOp
 	mail    *kernel.Delivery
@@ -41,7 +42,7 @@ type deliverOp struct {
 	refused error
 }
 
-// answered ends it. What was refused before was never admitted.
+// answered ends the delivery. A submission that was refused before was not admitted.
 func (o *deliverOp) answered(err error) {
 	if o.mail.Refused == nil {
 		o.backlog.answered(err == nil && o.taken && o.refused == nil && o.answer.Created)
@@ -86,7 +87,7 @@ func (o *deliverOp) apply(b *batch) error {
 	return nil
 }
 
-// takeMail locks what this batch's deliveries are about. What is not there any more another node has taken.
+// takeMail locks the mail of this batch's deliveries. Mail that is missing was taken by another node.
 func (b *batch) takeMail(requests []*request) error {
 	var ids []kernel.MailID
 	for _, r := range requests {
@@ -105,7 +106,7 @@ func (b *batch) takeMail(requests []*request) error {
 	return err
 }
 
-// closeMail writes what became of it.
+// closeMail writes the results of the deliveries.
 func (b *batch) closeMail() error {
 	if len(b.closed) == 0 {
 		return nil

@@ -8,12 +8,12 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// note is something to be told once it is committed.
+// txEvent is an event of a transaction, to be counted after the commit.
 type txEvent struct {
 	kind      eventKind
-	job       *kernel.Job // of submitted, settled and reopened
-	agent     string      // of letOut and reported
-	role      string      // of deposed
+	job       *kernel.Job // for eventSubmitted, eventSettled and eventReopened
+	agent     string      // for eventDispatched and eventReported
+	role      string      // for eventDeposed
 	direction perdure.Direction
 	outcome   perdure.Outcome
 	duration  time.Duration
@@ -30,7 +30,7 @@ const (
 	eventDeposed
 )
 
-// observe notes whom a change concerns, for when it is committed.
+// observe collects the events of the changes.
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
@@ -50,7 +50,7 @@ func (b *batch) observe(c *kernel.Changes) {
 
 func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 	j := n.Job
-	o := b.submitted[0] // new jobs are written in the order in which they were submitted
+	o := b.submitted[0] // new jobs are written in the order of their submission
 	b.submitted = b.submitted[1:]
 	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a kernel.Alert) bool { return a.Job == j.ID }) {
 		o.answer.NewJob = n
@@ -96,14 +96,15 @@ func (b *batch) observeRun(s *kernel.Step) {
 	b.events = append(b.events, txEvent{kind: eventDispatched, agent: s.Agent, direction: s.Direction})
 }
 
-// observeWait keeps the earliest time for which a step was made to wait.
+// observeWait keeps the earliest time for which a step waits.
 func (b *batch) observeWait(s *kernel.Step) {
 	if at := s.AvailableAt; !at.IsZero() && (b.earliestWait.IsZero() || at.Before(b.earliestWait)) {
 		b.earliestWait = at
 	}
 }
 
-// tell passes the notes on, before anybody is answered: whoever has an answer finds the counts right.
+// publish logs and counts the collected events. It is called before the requests are answered, so that a caller who has
+// its answer finds the counts up to date.
 func (b *batch) publish() {
 	b.writeJournal()
 	m, backlog := b.s.meter, b.s.backlog

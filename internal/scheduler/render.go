@@ -15,21 +15,21 @@ import (
 	"github.com/perdure/perdure/internal/lru"
 )
 
-// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). A
-// rendering that takes more is postponed: a renderer evaluates it outside of any transaction. Then it wakes the claims
-// that wait for that agent or, after a condition, the supervisor. The next transaction uses the result if the values
-// that it was rendered from are still the same.
+// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). If a
+// rendering takes more, it is postponed: a renderer evaluates it outside of any transaction, and then wakes the claims
+// for its agent or, for a condition, the supervisor. The next transaction uses the result, if the values that it was
+// rendered from are unchanged.
 const (
-	maxWork      = 1 << 17  // units of work of a transaction: one budget for its events, one for each sweep, and one for its claims, which the agents share
-	maxBytes     = 32 << 20 // bytes of inputs and outputs that a transaction hands out
-	maxPostponed = 16       // renderings that wait for a renderer
-	sourceBytes  = 64 << 20 // bytes of values that waiting renderings keep in memory; one rendering may always wait
-	resultBytes  = 32 << 20 // bytes of inputs that were rendered and not used yet
+	maxWork      = 1 << 17  // units of work in one part of a transaction: its requests, each due scan, and its claims (shared by the agents) are parts
+	maxBytes     = 32 << 20 // bytes of inputs and outputs that a transaction dispatches
+	maxPostponed = 16       // bound on renderings that wait for a renderer
+	sourceBytes  = 64 << 20 // bytes of values that waiting renderings keep in memory; there is always room for one rendering
+	resultBytes  = 32 << 20 // bytes of rendered inputs that have not been used yet
 	wakeEvery    = 50 * time.Millisecond
 )
 
-// budget returns the budget for rendering of one part of a transaction. It is smaller while renderers are busy, so that
-// costly renderings are postponed at once.
+// budget returns the rendering budget for one part of a transaction. It is smaller while renderers are busy, so that
+// costly renderings are postponed early.
 func (s *Scheduler) budget() *kernel.Budget {
 	work := s.cfg.RenderWork
 	if s.renderers.busy() {
@@ -38,12 +38,12 @@ func (s *Scheduler) budget() *kernel.Budget {
 	return &kernel.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
 }
 
-// unbounded is for runs of a repeated claim: they were bounded when they were granted.
+// unbounded returns the budget for runs of a repeated claim: they were bounded when they were granted.
 func unbounded() *kernel.Budget {
 	return &kernel.Budget{Work: math.MaxInt, Bytes: math.MaxInt, Read: math.MaxInt}
 }
 
-// postponed is a rendering, and the agent that waits for it. The agent is empty for a condition.
+// postponed is a postponed rendering and the agent that waits for it. For a condition, the agent is empty.
 type postponed struct {
 	*kernel.Rendering
 	agent string
@@ -57,10 +57,10 @@ type renderers struct {
 	mu          sync.Mutex
 	wake        sync.Cond
 	waiting     []postponed
-	latestAgent string                       // the agent of the rendering that was taken last
+	latestAgent string                       // agent of the rendering that was taken last
 	pending     map[kernel.RenderingKey]bool // waiting, or being rendered
-	bytes       int                          // values that these keep
-	leftOut     map[string]bool              // agents of renderings for which there was no room
+	bytes       int                          // size of the values that these keep
+	leftOut     map[string]bool              // agents with renderings for which there was no room
 	closed      bool
 }
 
@@ -83,7 +83,7 @@ func (r *renderers) busy() bool {
 	return len(r.pending) > 0
 }
 
-// put adds renderings to the queue while there is room. The next transaction postpones the others again.
+// put queues renderings while there is room. The next transaction postpones the others again.
 func (r *renderers) put(all []postponed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *renderers) put(all []postponed) {
 	}
 }
 
-// take waits for the next rendering; false if the renderers are closed. Agents take turns.
+// take waits for the next rendering. Agents take turns. ok is false once the renderers are closed.
 func (r *renderers) take() (x postponed, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,8 +118,8 @@ func (r *renderers) take() (x postponed, ok bool) {
 	return x, true
 }
 
-// done removes a rendering. If there is room again, it returns the agents whose renderings were left out. more is true
-// if other renderings of the same agent are waiting.
+// done removes a rendering. If no other one waits, it returns the agents whose renderings had no room. more is true if
+// other renderings of the same agent wait.
 func (r *renderers) done(x postponed) (left []string, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -142,7 +142,7 @@ func (r *renderers) close() {
 	r.wake.Broadcast()
 }
 
-// render is a renderer: it evaluates what was postponed until ctx ends.
+// render is a renderer: it evaluates postponed renderings until the renderers are closed.
 func (s *Scheduler) render(ctx context.Context) {
 	var woken time.Time
 	for x, ok := s.renderers.take(); ok; x, ok = s.renderers.take() {
@@ -175,7 +175,7 @@ func (s *Scheduler) renderOne(ctx context.Context, x *kernel.Rendering) {
 
 var errPanic = errors.New("internal error while an input was rendered")
 
-// rendered wakes the claims for these agents, or the supervisor for a condition.
+// rendered wakes the claims of these agents or, for a condition, the supervisor.
 func (s *Scheduler) rendered(agents []string) {
 	for _, agent := range agents {
 		if agent == "" {

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Report folds reports in and answers each of them, in their order, and the claim next, if there is one.
+// Report applies reports and returns a result for each, in order. If next is not nil, it also answers this claim.
 func (s *Scheduler) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	op := &reportOp{holder: holder, reports: reports}
 	var runs []perdure.Run
@@ -40,8 +40,9 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 	return op.results, runs, nil
 }
 
-// reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
-// was given (F019). A caller who goes away takes it along, if it is queued still.
+// reportAndClaim carries out reports and a claim in one request. The claim keeps its turn until it is answered: before,
+// it is not known what it is granted (F019). If the caller goes away while the request is queued, the claim is
+// withdrawn, and the reports are still applied.
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.newClaim(ctx, c)
 	w.Request.Wait, w.WithReports = 0, true
@@ -73,8 +74,8 @@ type reportOp struct {
 	reports []protocol.Report
 	results []protocol.ReportResult
 
-	indeterminateResults []protocol.ReportResult // of the latest try whose commit's answer was lost
-	tryTimes             []time.Time             // when it was tried
+	indeterminateResults []protocol.ReportResult // results of the latest try whose commit was indeterminate
+	tryTimes             []time.Time             // the store's time at each try
 }
 
 func (o *reportOp) commitIndeterminate() { o.indeterminateResults = o.results }
@@ -96,7 +97,7 @@ func (o *reportOp) refs(b *batch) (refs []kernel.StepRef) {
 	return refs
 }
 
-// ref finds a step by its name.
+// ref returns the reference of a step by its name.
 func (b *batch) ref(id perdure.JobID, step string) (kernel.StepRef, bool) {
 	if !b.w.Has(id) {
 		return kernel.StepRef{}, false
@@ -128,7 +129,7 @@ func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportRes
 	if !ok {
 		return protocol.ReportResult{Reason: protocol.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
 	}
-	b.reportRefs = b.w.ReportRefs(b.reportRefs[:0], ref) // since they were loaded the job may have turned
+	b.reportRefs = b.w.ReportRefs(b.reportRefs[:0], ref) // the job may have changed its direction since the steps were loaded
 	if err := b.LoadSteps(b.reportRefs); err != nil {
 		return protocol.ReportResult{}, err
 	}
@@ -137,7 +138,7 @@ func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportRes
 	return res, err
 }
 
-// Heartbeat moves the locks of the holder's runs on, and says which of them to stop.
+// Heartbeat extends the locks of the holder's runs, and says which of them should stop.
 func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	op := &heartbeatOp{holder: holder, beats: beats}
 	crashpoint.Here(crashpoint.HeartbeatQueue)
@@ -181,7 +182,7 @@ func (o *heartbeatOp) apply(b *batch) error {
 			continue
 		}
 		if checkProgress(beat.Progress) != nil {
-			beat.Progress = nil // a progress that cannot be kept does not cost the run its lock
+			beat.Progress = nil // a progress that cannot be stored does not cost the run its lock
 		}
 		o.results[i] = b.w.Beat(ref, o.holder, beat)
 	}
