@@ -17,9 +17,9 @@ const (
 )
 
 // ErrDraining answers requests and claims that arrive after Close.
-var ErrDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}
+var ErrDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "try another node, or try again later"}
 
-var errFull = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "work arrives faster than it can be stored, and too much of it waits", Hint: "try again later"}
+var errFull = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "the queue is full: requests arrive faster than they can be stored", Hint: "try again later"}
 
 // entrant is a set of requests from one caller that wait for entry.
 type entrant struct {

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// If the queue is full, submissions wait until transactions have taken others, in their order, and are refused after a while. What runs
-// have to say goes in meanwhile. How many wait is bounded.
+// If the queue is full, submissions wait until transactions have taken others. They enter in their order, and are
+// refused after a while. Reports and heartbeats enter meanwhile. The number of waiting submissions is bounded.
 func TestSubmissionsWaitForEntry(t *testing.T) {
 	requests := func(n, first int, ofRun bool) []*Request {
 		rs := make([]*Request, n)
@@ -49,7 +49,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		})
 		synctest.Wait()
 		next := MaxQueued - 4
-		for _, n := range []int{400, 400, 1} { // in their order, also if there is room for a small one
+		for _, n := range []int{400, 400, 1} { // in their order, even if there is room for a small set
 			rs := requests(n, next, false)
 			next += len(rs)
 			waiting.Go(func() {
@@ -100,7 +100,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 			t.Errorf("%d left behind", q.entrantRequests)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // the end of the node
+	synctest.Test(t, func(t *testing.T) { // the node stops
 		q := NewQueue(env.Real{}, 1, false)
 		if err := q.Put(t.Context(), requests(MaxQueued, 1, false)); err != nil {
 			t.Fatal(err)

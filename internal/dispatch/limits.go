@@ -30,7 +30,9 @@ type LockOrderError struct {
 	names []string
 }
 
-func (d *LockOrderError) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
+func (d *LockOrderError) Error() string {
+	return fmt.Sprintf("limits %v must be locked earlier", d.names)
+}
 
 // fullExpiry is how long searches leave out the steps that need a limit which was full. If another node releases a
 // permit, this node may not be notified. So the remembered limit expires (L5).

@@ -24,8 +24,8 @@ const (
 // clock at the beginning of its latest search. If a wake-up came later, the search may have missed a ready step, and the
 // claim causes another search.
 type Queue struct {
-	env       env.Env
-	holdPace  int
+	env          env.Env
+	holdPace     int
 	singleWriter bool
 
 	mu      sync.Mutex

@@ -20,7 +20,7 @@ func newClaim(agent string, max int, wait time.Duration) *Claim {
 	return NewClaim(protocol.Claim{Agent: agent, Max: max, Wait: wait}, time.Time{}, func() int { return 1 << 40 })
 }
 
-// takenClaim is a claim that a writer has taken, which may be granted anything.
+// takenClaim returns a claim that a writer has taken, and that may be granted any runs.
 func takenClaim(agent string, max int) *Claim {
 	c := newClaim(agent, max, time.Second)
 	c.mode = searchStore
@@ -36,11 +36,11 @@ func come(t *testing.T, q *Queue, c *Claim) *Claim {
 	return c
 }
 
-// takeClaims takes so many claims.
+// takeClaims takes the given number of claims.
 func takeClaims(t *testing.T, q *Queue, n int) []*Claim {
 	t.Helper()
 	_, claims, turn, _ := q.Take()
-	q.Saved(turn) // of how many are under way at a time, other tests tell
+	q.Saved(turn) // other tests cover how many transactions are in progress
 	if len(claims) != n {
 		t.Fatalf("%d claims are taken, want %d", len(claims), n)
 	}
@@ -54,7 +54,7 @@ func isDue(q *Queue, agent string) bool {
 	return q.due[q.agent(agent)]
 }
 
-// F068: a claim that is out for a search is searched for again if a wake-up came meanwhile. One that has missed none
+// F068: if a wake-up comes while a claim is in a search, the claim is searched for again. A claim that missed no wake-up
 // waits.
 func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -83,7 +83,7 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 	}
 }
 
-// F068: a claim that comes with reports right after a search causes none, unless something may have become ready since.
+// F068: a claim that comes with reports right after a search causes none, unless a step may have become ready since.
 func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
@@ -122,8 +122,8 @@ func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 	}
 }
 
-// F068: a claim that comes right after a search causes none, unless something may have become ready since, or it has to
-// be answered from the store. It is searched for soon all the same.
+// F068: a claim that comes right after a search causes none, unless a step may have become ready since, or it has to be
+// answered from the store. A search for it follows soon.
 func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
@@ -171,8 +171,9 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 	}
 }
 
-// F068: claims that were granted nothing wait again before the transaction is saved, but for the one by which the agent
-// is served; and for all if a limit or a lock was in the way, which the queue does not know yet.
+// F068: claims that were granted nothing return to the queue before the transaction is saved, except for the one that
+// owns the search. If a limit or a lock was in the way, all claims of the agent stay, because the queue does not know of
+// that yet.
 func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		atLimit, blocked bool
@@ -200,8 +201,8 @@ func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 	}
 }
 
-// One set of claims in a transaction is served by the highest mode among them.
-func TestModeOfASearch(t *testing.T) {
+// The claims of one agent in a transaction are served in the highest mode among them.
+func TestSearchHasTheHighestModeOfItsClaims(t *testing.T) {
 	modes := func(all ...claimMode) *search {
 		var claims []*grant
 		for _, m := range all {
@@ -223,9 +224,9 @@ func TestModeOfASearch(t *testing.T) {
 	}
 }
 
-// Where one transaction is carried out after the other, none begins before the COMMIT of the one before, however much there
-// is to do, and however long it takes; elsewhere it does.
-func TestOneWrites(t *testing.T) {
+// If the store carries out one transaction at a time, a transaction begins only when the one before has only its COMMIT
+// left, however much work there is and however long it takes. With other stores it begins earlier.
+func TestSingleWriter(t *testing.T) {
 	for _, one := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, one)
@@ -252,7 +253,7 @@ func TestOneWrites(t *testing.T) {
 }
 
 // The same with writers that run at the same time.
-func TestOneWritesAtATime(t *testing.T) {
+func TestSingleWriterBeginsOneTransactionAtATime(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, true)
 	var under atomic.Int32
 	var writers, putters sync.WaitGroup
@@ -285,7 +286,7 @@ func TestOneWritesAtATime(t *testing.T) {
 	writers.Wait()
 }
 
-// Agents of which nothing would be lost are forgotten if there are too many, and no wake-up with them (F068).
+// If there are too many agents, those that are idle are forgotten, but not their wake-ups (F068).
 func TestAgentsAreBounded(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("out", 1, time.Minute))
@@ -307,7 +308,7 @@ func TestAgentsAreBounded(t *testing.T) {
 	}
 }
 
-// Claims that come back find their agents, even if one of these makes the queue forget others (F068).
+// Claims that are put back find their agents, even if this makes the queue forget other agents (F068).
 func TestClaimsComeBackToAFullQueue(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	for i := range maxAgents - 1 {
@@ -320,7 +321,7 @@ func TestClaimsComeBackToAFullQueue(t *testing.T) {
 	}
 }
 
-// The agent of a submission that is held is not forgotten, whose claims have left.
+// The agent of a held submission is not forgotten when its claims have left.
 func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -335,7 +336,7 @@ func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
 	})
 }
 
-// One transaction grants a bounded number of runs. The claims that get none are served by the next one.
+// One transaction grants a bounded number of runs. The next one serves the other claims.
 func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	p := newPlay(t)
 	const claims = MaxGranted/perdure.MaxBatch + 2
@@ -369,7 +370,7 @@ func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	}
 }
 
-// putJobs submits jobs that begin with so many runs each.
+// putJobs submits n jobs with the given number of first runs each.
 func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 	t.Helper()
 	rs := make([]*Request, n)
@@ -381,7 +382,8 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 	}
 }
 
-// The submission that came first is taken first, as far as the claims of a transaction have room beside what it has made ready.
+// Held submissions are taken in their order, as far as the claims of a transaction have room beside the steps that it
+// has made ready.
 func TestHeldInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -415,31 +417,31 @@ func TestHeldInOrder(t *testing.T) {
 		set(50, 1)
 		take(0, 0)
 		set(50, 1)
-		take(0, 10, claim(10)) // it has made as much ready itself
+		take(0, 10, claim(10)) // the transaction has made as many steps ready itself
 		take(30, 0, claim(10), claim(10), claim(10))
 		take(5, 10, claim(15))
 		again, other := claim(20), takenClaim("b", 20)
-		again.Repeated = true // it may be given its earlier runs
+		again.Repeated = true // it may get its earlier runs
 		take(0, 0, again, other)
 		take(65, 0, claim(200))
-		set(20, 10) // jobs of ten runs each, which are taken if there is room for all of these
+		set(20, 10) // jobs of ten runs each, which are taken if there is room for all ten
 		take(2, 0, claim(25))
 		take(1, 5, claim(15))
 		take(0, 5, claim(14))
-		take(0, 0, claim(9)) // there was lately room for all ten
+		take(0, 0, claim(9)) // a transaction had room for all ten lately
 		h := q.agent("a").holding
 		h.maxRoom, h.maxRoomBefore = 0, 10
 		take(0, 0, claim(9))
 		h.maxRoomBefore = 9
-		take(1, 0, claim(9)) // there was not
+		take(1, 0, claim(9)) // none had
 		h.maxRoom = 10
 		time.Sleep(roomWait - 1)
 		take(0, 0, claim(9))
 		time.Sleep(time.Nanosecond)
-		take(0, 1, claim(9)) // there is something else for it
-		take(1, 0, claim(9)) // it has waited for long enough
+		take(0, 1, claim(9)) // the claim gets something else
+		take(1, 0, claim(9)) // the job has waited for long enough
 		a := q.agent("a")
-		a.lastResult = moreReady // a part of the room is for what waits in the store
+		a.lastResult = moreReady // a part of the room is left for steps in the store
 		take(0, 0, claim(10))
 		take(1, 0, claim(11))
 		take(1, 10, claim(31))
@@ -447,14 +449,14 @@ func TestHeldInOrder(t *testing.T) {
 		a.lastResult = nothingReady
 		take(11, 0, claim(120))
 		h.runsAsked, h.runsAskedBefore = 50, 0
-		set(30, 10) // no more are held than it takes in time: 200 runs
+		set(30, 10) // no more are held than the agent takes in time: 200 runs
 		if h.runs != 200 || len(q.otherRequests) != 10 {
 			t.Errorf("%d runs held, %d queued", h.runs, len(q.otherRequests))
 		}
 	})
 }
 
-// Nothing is held for an agent that waits for a limit. For one that is behind, single submissions are held, too.
+// Nothing is held for an agent that waits for a limit. For one that has a backlog, single submissions are held, too.
 func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 	for left, want := range map[searchResult][2]int{nothingReady: {100, 0}, moreReady: {100, 100}, limitFull: {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -476,7 +478,8 @@ func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 	}
 }
 
-// What a job's first steps are to the claims of one agent; nothing if they are a small part of it.
+// FirstRuns counts the first steps that the claims of one agent dispatch, and returns none if they are a small part of
+// the job.
 func TestFirstRuns(t *testing.T) {
 	of := func(agent string, after ...int) kernel.PlanStep {
 		return kernel.PlanStep{StepDefinition: &kernel.StepDefinition{Agent: agent}, After: after}
@@ -507,8 +510,8 @@ func TestFirstRuns(t *testing.T) {
 	}
 }
 
-// Claims that wait are taken for what is held, also those that have waited for long or come back from a transaction that granted them
-// nothing; no more than one transaction carries.
+// Waiting claims take held submissions, also claims that have waited for long or have come back without runs, up to the
+// bounds of one transaction.
 func TestHeldForClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -541,8 +544,8 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 	})
 }
 
-// Where there is little to do, one transaction is under way at a time. Another one begins beside it if there is much to do, or if the
-// first takes its time.
+// With little work, one transaction is in progress at a time. Another one begins at the same time if there is much work,
+// or if the first takes long.
 func TestTransactionsBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, HoldMinPace, false)
@@ -555,7 +558,7 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var taken []int // in the order in which writers took
+		var taken []int // in the order in which writers took them
 		var mu sync.Mutex
 		for range 3 {
 			go func() {
@@ -617,8 +620,8 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 	})
 }
 
-// L5: as long as the latest search has left steps, claims that no search has served are due: those that a transaction gives back
-// that has not searched the store, and those that have come while it did.
+// L5: if the latest search has left steps, claims that no search has served are due: those that come back from a
+// transaction that did not search the store, and those that came during the search.
 func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("a", 1, time.Minute))
@@ -642,8 +645,8 @@ func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	}
 }
 
-// What is held makes no transaction begin that could not take it: claims that wait may be repeated ones, whose earlier runs are to be
-// found first, or ones whose latest transaction has just failed.
+// Held submissions cause no transaction that could not take them: waiting claims may be repeated ones, whose earlier
+// runs are searched for first, or ones whose latest transaction has just failed.
 func TestHeldCausesNoVainTransactions(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(q *Queue, a *agentQueue, c *Claim)
@@ -679,7 +682,8 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 	}
 }
 
-// While a held job waits for more room than the claims have, no transaction begins for it; it does when the job has waited for long enough.
+// While a held job waits for more room than the claims have, it causes no transaction. When it has waited for long
+// enough, it does.
 func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -702,7 +706,7 @@ func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
 	})
 }
 
-// Claims that a search puts back itself are not due because it left more: it has served them.
+// Claims that a search puts back are not due because the search left more: it has served them.
 func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	for range 3 {
@@ -717,7 +721,7 @@ func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 	}
 }
 
-// A transaction that is full takes nothing that is held.
+// A full transaction takes no held submissions.
 func TestFullTransactionsTakeNothingHeld(t *testing.T) {
 	for weight, want := range map[int]int{0: 3, MaxWeight - 20: 2, MaxWeight - 5: 0, MaxWeight: 0, MaxWeight + 1: 0} {
 		synctest.Test(t, func(t *testing.T) {

@@ -31,7 +31,7 @@ const (
 
 var (
 	errNoRoom = &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on bytes of answers", Hint: "try again later"}
-	errLocked = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that this claim was granted before",
+	errLocked = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another transaction has locked a run that was granted to this claim before",
 		Hint: "repeat the claim with the same requestId"}
 )
 

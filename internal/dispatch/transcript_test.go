@@ -23,7 +23,7 @@ import (
 
 var refresh = flag.Bool("refresh", false, "write what happened into the transcripts")
 
-// The example of doc.go, and the transcripts in testdata, happen as they are written.
+// The example of doc.go and the transcripts in testdata happen as they are written.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// exampleOf is the last indented block of a package comment.
+// exampleOf returns the last indented block of a package comment.
 func exampleOf(t *testing.T, source string) string {
 	_, text, found := strings.Cut(source, "//\t> ")
 	if !found {
@@ -238,7 +238,7 @@ func (p *play) forget(name string) {
 	p.order = slices.DeleteFunc(p.order, func(other string) bool { return other == name })
 }
 
-// state prints the agent and its claims.
+// state prints what the queue knows of the agent, and the claims.
 func (p *play) state() {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()

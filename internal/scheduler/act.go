@@ -96,7 +96,7 @@ func (o *actOp) committed(b *batch, index int) (bool, error) {
 		o.rowTime, o.tryTime = before, wrote
 		return true, nil
 	}
-	return false, perdure.Refuse(perdure.CodeUnavailable, "the answer of the store was lost, and the job has moved since: look whether the %s has taken hold", o.act.Verb)
+	return false, perdure.Refuse(perdure.CodeUnavailable, "the outcome of the commit is unknown, and another transaction has changed the job since: check the job's history for this %s before you repeat it", o.act.Verb)
 }
 
 // CloseAlert closes an alert by hand. The alert of a parked step cannot be closed so: the act that unparks the step
@@ -117,7 +117,7 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kerne
 		case !alert.ClosedAt.IsZero():
 			return nil
 		case alert.Kind.Holds():
-			return perdure.Refuse(perdure.CodeConflict, "alert %d stands for something that waits for a person: resume, settle, skip, undo or redo closes it", id)
+			return perdure.Refuse(perdure.CodeConflict, "alert %d belongs to a parked step or job and closes when that goes on: use resume, settle, skip, undo or redo", id)
 		}
 		alert.ClosedAt, alert.ClosedBy = now, by
 		return tx.CloseAlert(id, by, now)
@@ -130,9 +130,9 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 	ageing := time.Duration(settings.Ageing)
 	switch {
 	case !plain.IsName(name) || len(name) > perdure.MaxNameLength:
-		return perdure.Refuse(perdure.CodeInvalid, "%q is not the name of an agent: letters, digits, ., _ and -, at most %d", name, perdure.MaxNameLength)
+		return perdure.Refuse(perdure.CodeInvalid, "invalid agent name %q: use letters, digits, \".\", \"_\" and \"-\", at most %d characters", name, perdure.MaxNameLength)
 	case ageing < perdure.MinAgeing || ageing > perdure.DefaultAgeing:
-		return perdure.Refuse(perdure.CodeInvalid, "ageing is %s; it must be %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
+		return perdure.Refuse(perdure.CodeInvalid, "ageing: %s is out of range; use %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
 	}
 	return s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Agents()
@@ -140,7 +140,7 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 			return err
 		}
 		if _, known := all[name]; !known && len(all) >= perdure.MaxAgents {
-			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings already, and no more may", len(all))
+			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings, which is the maximum", len(all))
 		}
 		return tx.PutAgent(name, settings)
 	})
@@ -159,7 +159,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.
 		}
 		known := slices.ContainsFunc(all, func(l kernel.Limit) bool { return l.Name == name })
 		if !known && len(all) >= perdure.MaxLimits {
-			return perdure.Refuse(perdure.CodeConflict, "there are %d limits already, and no more than that", len(all))
+			return perdure.Refuse(perdure.CodeConflict, "there are %d limits, which is the maximum: delete one that is not used", len(all))
 		}
 		if err := tx.PutLimit(limit); err != nil {
 			return err

@@ -121,7 +121,7 @@ const (
 	maxFirstWait    = 5 * time.Second
 )
 
-var errNotCounted = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started, and has not counted the unsettled jobs yet", Hint: "try again later"}
+var errNotCounted = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started and has not counted the unsettled jobs yet", Hint: "try again later"}
 
 // awaitFirst waits for the first count of a node that has just started. It returns nil when the caller has the token to
 // count.

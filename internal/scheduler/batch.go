@@ -208,7 +208,7 @@ func mayBeRequest(err error) bool {
 }
 
 func (s *Scheduler) exclude(p *ruleFailure, poison map[operation]error) {
-	s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
+	s.log.Error("panic while applying the rules; the request or job is excluded", "job", p.job, "error", p.err, "stack", p.stack)
 	if p.op != nil {
 		poison[p.op] = p.err
 	} else {
@@ -573,11 +573,11 @@ func (s *Scheduler) answer(b *batch, requests []*request, results []error, err e
 		if s.failing.Swap(true) {
 			level = slog.LevelDebug // one warning for each outage
 		}
-		s.log.Log(context.Background(), level, "a transaction failed", "requests", len(requests), "error", err)
+		s.log.Log(context.Background(), level, "transaction failed", "requests", len(requests), "error", err)
 		return
 	}
 	if s.failing.Swap(false) {
-		s.log.Info("transactions go through again")
+		s.log.Info("transactions succeed again")
 	}
 	if b.storesJob() {
 		s.refusal.clear()
@@ -610,7 +610,7 @@ func (b *batch) checkJob(id perdure.JobID) error {
 		return nil
 	}
 	if why, bad := b.s.quarantined.Load(id); bad {
-		return perdure.Refuse(perdure.CodeConflict, "job %s is left alone: %v", id, why)
+		return perdure.Refuse(perdure.CodeConflict, "job %s is quarantined on this node until it restarts: %v", id, why)
 	}
 	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
 }
@@ -620,5 +620,5 @@ func unavailable(err error) error {
 	if perdure.CodeOf(err) != "" {
 		return err
 	}
-	return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store did not answer: " + err.Error(), Hint: "try again later"}
+	return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the transaction failed: " + err.Error(), Hint: "try again later"}
 }

@@ -61,10 +61,10 @@ func (s *Scheduler) newClaim(ctx context.Context, c protocol.Claim) *dispatch.Cl
 const leaveTime = 8 * time.Second
 
 var (
-	errNotSearched = &perdure.Error{Code: perdure.CodeUnavailable, Message: "no transaction has served the claim in time", Hint: "ask another node, or again later"}
-	errNoStore     = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
+	errNotSearched = &perdure.Error{Code: perdure.CodeUnavailable, Message: "no transaction searched for this claim in time", Hint: "try another node, or try again later"}
+	errNoStore     = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "try another node, or try again later"}
 	// The other claim may be granted runs, so the answer must not be "no work" (F019).
-	errInProgress = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "ask another node, or again later"}
+	errInProgress = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "try another node, or try again later"}
 )
 
 // stopWaiting ends the waiting of a claim. If the claim is in the queue, it is removed; if a transaction has it, the
@@ -101,11 +101,11 @@ func (s *Scheduler) returnRuns(w *dispatch.Claim, runs []perdure.Run) {
 	reports := make([]protocol.Report, len(runs))
 	for i, r := range runs {
 		reports[i] = protocol.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeReturned,
-			Error: &perdure.RunError{Message: "the claim's caller had gone"}}
+			Error: &perdure.RunError{Message: "the claim's caller disconnected"}}
 	}
 	ctx, cancel := env.WithTimeout(s.env, context.Background(), 5*time.Second)
 	defer cancel()
 	if _, _, err := s.Report(ctx, w.Request.Holder, reports, nil); err != nil {
-		s.log.Warn("runs of a claim whose caller had gone could not be returned", "runs", len(runs), "error", err)
+		s.log.Warn("cannot return the runs of a claim whose caller disconnected; they expire at the end of their locks", "runs", len(runs), "error", err)
 	}
 }

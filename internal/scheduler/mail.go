@@ -79,7 +79,7 @@ func (o *deliverOp) apply(b *batch) error {
 	closed := kernel.ClosedMail{MailID: o.mail.ID}
 	if o.refused != nil {
 		closed.Refusal = kernel.RefusalJSON(o.refused)
-		b.refusals = append(b.refusals, kernel.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "the submission was refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
+		b.refusals = append(b.refusals, kernel.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "submission refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
 	} else {
 		closed.Job = o.answer.ID
 	}

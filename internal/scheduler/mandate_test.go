@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// refusals counts what was refused under a role.
+// refusals counts the requests that were refused under a role.
 type refusals struct {
 	scheduler.NoMeter
 	n atomic.Int64
@@ -23,8 +23,8 @@ type refusals struct {
 
 func (r *refusals) Deposed(string) { r.n.Add(1) }
 
-// I15, F072, F073, F075: what a former leader asks for is refused and changes nothing, while what else goes into
-// the same transaction is carried out; the present leader's is carried out, and what needs no leader is, too.
+// I15, F072, F073, F075: requests of a former leader are refused and change nothing, while other requests of the same
+// transaction are carried out. Requests of the present leader are carried out, and so are those that need no leader.
 func TestSweepsUnderAMandate(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		meter := &refusals{}

@@ -41,7 +41,7 @@ func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
 	return s, nil
 }
 
-var errWrongText = perdure.Refuse(perdure.CodeUnavailable, "it is not the text that was stored")
+var errWrongText = perdure.Refuse(perdure.CodeUnavailable, "the text does not match its hash")
 
 // Shape returns the compiled definition of a job, from the cache or the store.
 func (s *Scheduler) Shape(ctx context.Context, j *kernel.Job) (*kernel.Shape, error) {
