@@ -254,7 +254,7 @@ func (p *play) state() {
 		words = append(words, "due")
 	}
 	if a.searching {
-		words = append(words, "served")
+		words = append(words, "search in progress")
 	}
 	if len(words) == 0 && a.searchEnded.IsZero() {
 		words = append(words, "nothing known")
