@@ -326,9 +326,9 @@ func (q *Queue) signal() {
 }
 
 func (q *Queue) takeClaims(a *agentQueue) []*Claim {
-	served := a.searching
+	searching := a.searching
 	claims := a.take(q.clock, q.due[a])
-	if !served || len(claims) == 0 {
+	if !searching || len(claims) == 0 {
 		delete(q.due, a) // otherwise a search stays due until the other writer's search has ended
 	}
 	return claims

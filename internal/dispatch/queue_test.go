@@ -652,15 +652,15 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 		prepare func(q *Queue, a *agentQueue, c *Claim)
 		free    bool
 	}{
-		"new":                                  {func(*Queue, *agentQueue, *Claim) {}, true},
-		"repeated":                             {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated = true }, false},
-		"repeated, and there are no runs":      {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.hasNoRuns = true, true }, true},
-		"failed":                               {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}) }, false},
-		"failed long ago":                      {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}); time.Sleep(failedPause) }, true},
-		"of one run, and older steps wait":     {func(_ *Queue, a *agentQueue, c *Claim) { a.lastResult, c.Request.Max = moreReady, 1 }, false},
-		"of more runs, and older steps wait":   {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = moreReady }, true},
-		"older steps wait, and are looked for": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult, a.searching = moreReady, true }, false},
-		"a limit is full":                      {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = limitFull }, false},
+		"new":                                {func(*Queue, *agentQueue, *Claim) {}, true},
+		"repeated":                           {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated = true }, false},
+		"repeated, and there are no runs":    {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.hasNoRuns = true, true }, true},
+		"failed":                             {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}) }, false},
+		"failed long ago":                    {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}); time.Sleep(failedPause) }, true},
+		"of one run, and older steps wait":   {func(_ *Queue, a *agentQueue, c *Claim) { a.lastResult, c.Request.Max = moreReady, 1 }, false},
+		"of more runs, and older steps wait": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = moreReady }, true},
+		"older steps wait, and a search is in progress": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult, a.searching = moreReady, true }, false},
+		"a limit is full": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = limitFull }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

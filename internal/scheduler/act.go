@@ -53,7 +53,7 @@ func (o *actOp) apply(b *batch) error {
 		}
 		index = ref.Index
 	}
-	if landed, err := o.committed(b, index); landed || err != nil {
+	if committed, err := o.committed(b, index); committed || err != nil {
 		return err
 	}
 	if kernel.NeedsWhole(&o.act) {
@@ -74,7 +74,7 @@ func (o *actOp) apply(b *batch) error {
 // that is applied twice would change a step's key twice. For these the row shows what happened. If the row has not been
 // written since the earlier try met it, that try was not committed. If the row has the time of that try, it was. If it
 // has another time, another transaction has written it since, and it cannot be known whether the act was committed: the
-// error then asks the operator to look.
+// error then asks the operator to check.
 func (o *actOp) committed(b *batch, index int) (bool, error) {
 	var step kernel.Step
 	at := b.w.Job(o.id).UpdatedAt

@@ -17,7 +17,7 @@ type backlog struct {
 	store      Store
 	max        int
 	env        env.Env
-	countToken chan struct{} // holds a token while nobody counts in the store
+	countToken chan struct{} // holds a token while no caller counts in the store
 
 	mu        sync.Mutex
 	waiting   int // submissions that wait for the first count

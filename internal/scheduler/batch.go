@@ -174,7 +174,7 @@ func (a *attempt) retry(ctx context.Context, err error) bool {
 		return true
 	case len(a.indeterminate) > 0 && a.lookups < maxLookups && !errors.As(err, &p):
 		a.lookups++
-		env.Sleep(a.s.env, ctx, lookupPause) // the store may be able to tell soon
+		env.Sleep(a.s.env, ctx, lookupPause) // the store may know the outcome soon
 		return true
 	case len(a.requests) > 1 && mayBeRequest(err):
 		for _, r := range a.requests { // only the request that causes the failure fails
@@ -561,7 +561,7 @@ func (b *batch) write(c *kernel.Changes) error {
 	return err
 }
 
-// answer answers all requests and claims, and wakes those who wait for a change of this transaction.
+// answer answers all requests and claims, and notifies the followers of changed jobs.
 func (s *Scheduler) answer(b *batch, requests []*request, results []error, err error) {
 	if err != nil {
 		s.refusal.note(err) // before the callers are answered, because they may then ask whether the node is ready

@@ -116,7 +116,7 @@ func TestSetsAreDispatchedAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*of || queued > sets*of/10 {
-			t.Errorf("%d let out at once, %d queued", out, queued)
+			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out != sets*of || queued > 0 {
-			t.Errorf("%d let out at once, %d queued", out, queued)
+			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func TestSubmissionsAreHeldWhileOthersAreTaken(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*of || queued > 3*callers*of/10 {
-			t.Errorf("%d let out at once, %d queued", out, queued)
+			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }

@@ -63,15 +63,15 @@ func TestNodeEndsWhileAClaimWaitsForTheStore(t *testing.T) {
 		s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}})
 		ctx, end := context.WithCancel(t.Context())
 		go s.Run(ctx)
-		told := make(chan error, 1)
+		answered := make(chan error, 1)
 		go func() {
 			_, err := s.Claim(t.Context(), claim)
-			told <- err
+			answered <- err
 		}()
 		time.Sleep(5 * time.Second)
 		end()
-		if err := <-told; perdure.CodeOf(err) != perdure.CodeUnavailable {
-			t.Errorf("told %v", err)
+		if err := <-answered; perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("answer: %v", err)
 		}
 	})
 }

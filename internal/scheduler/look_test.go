@@ -148,11 +148,11 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 				}()
 				time.Sleep(time.Millisecond)
 				if j := d.job(id); j.Running != 1 {
-					t.Fatalf("the step is not let out yet: %+v", j)
+					t.Fatalf("the step is not dispatched yet: %+v", j)
 				}
 				cancel()
 				if err := <-gone; !errors.Is(err, context.Canceled) {
-					t.Errorf("the caller was told: %v", err)
+					t.Errorf("the caller got: %v", err)
 				}
 				time.Sleep(late)
 				if runs := d.claim(protocol.Claim{Agent: "a", Holder: "another", Max: 1, Wait: time.Second}); len(runs) != 1 || runs[0].Number != 2 {

@@ -53,7 +53,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 			t.Helper()
 			id := d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1ms, retry: {attempts: 1}}\n")
 			if len(d.claim(protocol.Claim{Agent: "a", Holder: "h"})) != 1 {
-				t.Fatal("nothing was let out")
+				t.Fatal("nothing was dispatched")
 			}
 			time.Sleep(5 * time.Millisecond)
 			return id
@@ -83,7 +83,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 		}
 		id = expired()
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil || d.job(id).Phase != perdure.Parked {
-			t.Errorf("by anybody: %d, %v", n, err)
+			t.Errorf("without a mandate: %d, %v", n, err)
 		}
 	})
 }

@@ -220,16 +220,16 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 						t.Error(err)
 					}
 					next.First, next.Wait = false, wait
-					var told []perdure.Run
+					var answered []perdure.Run
 					var err error
-					going.Go(func() { told, err = d.Claim(t.Context(), next) })
+					going.Go(func() { answered, err = d.Claim(t.Context(), next) })
 					time.Sleep(10 * time.Millisecond)
 					close(g.open)
 					going.Wait()
 					next.Wait = 0
 					held := d.claim(next)
-					if err == nil && len(told) != len(held) {
-						t.Errorf("told of %d runs, and %d are held", len(told), len(held))
+					if err == nil && len(answered) != len(held) {
+						t.Errorf("the answer has %d runs, and %d are held", len(answered), len(held))
 					}
 				})
 			})

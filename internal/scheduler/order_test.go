@@ -19,8 +19,8 @@ import (
 // gated is a gate that counts searches, and separately those for no step at all.
 type gated struct {
 	*gate
-	vain  atomic.Int32
-	looks atomic.Int32
+	vain     atomic.Int32
+	searches atomic.Int32
 }
 
 func (g *gated) Update(ctx context.Context, fn func(kernel.Tx) error) error {
@@ -33,7 +33,7 @@ type gatedTx struct {
 }
 
 func (tx gatedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
-	tx.g.looks.Add(1)
+	tx.g.searches.Add(1)
 	if max == 0 {
 		tx.g.vain.Add(1)
 	}
@@ -59,7 +59,7 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 		close(store.open)
 		all.Wait()
 		if len(runs) != 1 || runs[0].Job != second || d.job(first).Phase != perdure.Settled {
-			t.Errorf("let out: %+v, and %s stands before all others", runs, second)
+			t.Errorf("dispatched: %+v, and %s comes before all others", runs, second)
 		}
 	})
 }
@@ -76,8 +76,8 @@ func TestSatisfiedClaimDoesNotSearchPastAFullLimit(t *testing.T) {
 	if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) != 1 {
 		t.Fatalf("%+v", runs)
 	}
-	if n := store.looks.Load(); n != 1 || store.vain.Load() != 0 {
-		t.Errorf("%d looks, %d of them for nothing", n, store.vain.Load())
+	if n := store.searches.Load(); n != 1 || store.vain.Load() != 0 {
+		t.Errorf("%d searches, %d of them for nothing", n, store.vain.Load())
 	}
 }
 

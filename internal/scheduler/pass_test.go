@@ -30,18 +30,18 @@ func (g *saveGate) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 
 type saveGateTx struct {
 	kernel.Tx
-	g      *saveGate
-	passes bool
+	g        *saveGate
+	releases bool
 }
 
 func (tx *saveGateTx) Pass(agent string) {
-	tx.passes = tx.g.first.CompareAndSwap(true, false)
+	tx.releases = tx.g.first.CompareAndSwap(true, false)
 	tx.Tx.Pass(agent)
 }
 
 func (tx *saveGateTx) Save(c *kernel.Changes) error {
-	if tx.passes {
-		tx.passes = false
+	if tx.releases {
+		tx.releases = false
 		tx.g.waiting <- true
 		if err := <-tx.g.open; err != nil {
 			return err
@@ -86,10 +86,10 @@ func TestSearchWhileAnotherTransactionIsSaved(t *testing.T) {
 				}
 			}
 			if len(second) != 2 || second[0].Job != want[3] || second[1].Job != want[4] {
-				t.Errorf("beside the first, %v was let out; want %v", second, want[3:5])
+				t.Errorf("while the first is saved, %v was dispatched; want %v", second, want[3:5])
 			}
 			if len(first) != 2 || first[0].Job != want[1] || len(got) != 5 {
-				t.Errorf("let out %v; want each of %v once", got, want[1:])
+				t.Errorf("dispatched %v; want each of %v once", got, want[1:])
 			}
 		})
 	}

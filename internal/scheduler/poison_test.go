@@ -149,7 +149,7 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 			"give up": {Verb: perdure.VerbGiveUp},
 		} {
 			t.Run(fmt.Sprint(verb, done), func(t *testing.T) {
-				store := &doubtful{Store: memory.New(memory.WithClock(ticking())), done: done}
+				store := &indeterminateStore{Store: memory.New(memory.WithClock(ticking())), done: done}
 				d := open(t, store, scheduler.Config{})
 				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
 				d.report("h", d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
@@ -194,7 +194,7 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 					t.Errorf("turn %d, want %d", steps[0].Turn, turn)
 				}
 				if out != (len(runs) == 1) {
-					t.Errorf("let out: %+v", runs)
+					t.Errorf("dispatched: %+v", runs)
 				}
 			})
 		}
@@ -205,7 +205,7 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 func TestSubmissionAfterIndeterminateCommitMakesOneJob(t *testing.T) {
 	for _, done := range []bool{true, false} {
 		for _, body := range []string{one, "key: k\n" + one} {
-			store := &doubtful{Store: memory.New(), done: done}
+			store := &indeterminateStore{Store: memory.New(), done: done}
 			d := open(t, store, scheduler.Config{})
 			store.lose.Store(true)
 			did, err := d.Submit(t.Context(), plan(t, body))
@@ -220,8 +220,8 @@ func TestSubmissionAfterIndeterminateCommitMakesOneJob(t *testing.T) {
 	}
 }
 
-// doubtful makes one commit indeterminate, committed or not.
-type doubtful struct {
+// indeterminateStore makes one commit indeterminate, committed or not.
+type indeterminateStore struct {
 	kernel.Store
 	done bool
 	lose atomic.Bool
@@ -229,7 +229,7 @@ type doubtful struct {
 
 var errUndone = errors.New("not done")
 
-func (s *doubtful) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+func (s *indeterminateStore) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if !s.lose.CompareAndSwap(true, false) {
 		return s.Store.Update(ctx, fn)
 	}
@@ -297,7 +297,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		<-ctx.Done()
 		if n := left.Load(); n > 0 {
-			t.Errorf("%d runs are left, and nobody has woken those who wait for them", n)
+			t.Errorf("%d runs are left, and no waiting claim has been woken", n)
 		}
 		t.Log("took", time.Since(began))
 	})

@@ -321,14 +321,14 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 		ending := scheduler.New(cfg)
 		ctx, end := context.WithCancel(t.Context())
 		go ending.Run(ctx)
-		told := make(chan error, 1)
+		answered := make(chan error, 1)
 		go func() {
 			_, err := ending.Claim(t.Context(), c)
-			told <- err
+			answered <- err
 		}()
 		time.Sleep(time.Second)
 		end()
-		if err := <-told; perdure.CodeOf(err) != perdure.CodeUnavailable {
+		if err := <-answered; perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("%v", err)
 		}
 	})

@@ -238,7 +238,7 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		is("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
 		future := run
 		future.Number = 7
-		is("never let out", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
+		is("never dispatched", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
 		time.Sleep(160 * time.Millisecond)
 		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
@@ -291,7 +291,7 @@ func TestStepsThatWaitForALimitHoldNoOthersBack(t *testing.T) {
 		}
 		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})
 		if got := types(runs); got != "full full other" {
-			t.Fatalf("let out: %s", got)
+			t.Fatalf("dispatched: %s", got)
 		}
 		d.report("h", runs[0], perdure.OutcomeDone)
 		runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})
@@ -465,18 +465,18 @@ func TestFreedPermitServesWaitingClaim(t *testing.T) {
 			if runs := d.claim(protocol.Claim{Agent: agent, Holder: "h"}); len(first) != 1 || len(runs) != 0 {
 				t.Fatalf("%s: dispatched %+v, then %+v", c.limit, first, runs)
 			}
-			served := make(chan []perdure.Run)
+			granted := make(chan []perdure.Run)
 			go func() {
 				runs, err := d.Claim(t.Context(), protocol.Claim{Agent: agent, Holder: "h", Max: 1, Wait: 20 * time.Second})
 				if err != nil {
 					t.Error(err)
 				}
-				served <- runs
+				granted <- runs
 			}()
 			d.queued(agent)
 			d.report("h", first[0], perdure.OutcomeDone)
-			if runs := <-served; len(runs) != 1 || runs[0].Job != second {
-				t.Errorf("%s: a permit is free, and the claim that waits is served %+v", c.limit, runs)
+			if runs := <-granted; len(runs) != 1 || runs[0].Job != second {
+				t.Errorf("%s: a permit is free, and the waiting claim is granted %+v", c.limit, runs)
 			}
 		}
 	})
@@ -545,7 +545,7 @@ func TestCostOfAReportDoesNotDependOnTheSizeOfTheJob(t *testing.T) {
 		id := d.submit(b.String())
 		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})
 		if len(runs) != 300 {
-			t.Fatalf("%d let out", len(runs))
+			t.Fatalf("%d dispatched", len(runs))
 		}
 		var reporters sync.WaitGroup
 		for part := range 30 {

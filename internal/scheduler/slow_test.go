@@ -37,16 +37,16 @@ func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 	clock := func() { // the database is on this machine and has the same clock
 		var last time.Time
 		for time.Now().Before(end) {
-			told, err := store.Now(t.Context())
+			storeTime, err := store.Now(t.Context())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			ahead := time.Until(told)
-			if told.Before(last) {
-				t.Errorf("the store's time runs back: %v after %v", told, last)
+			ahead := time.Until(storeTime)
+			if storeTime.Before(last) {
+				t.Errorf("the store's time runs back: %v after %v", storeTime, last)
 			}
-			last = told
+			last = storeTime
 			mu.Lock()
 			lead = max(lead, ahead)
 			mu.Unlock()
