@@ -129,7 +129,7 @@ func TestPoisonJobs(t *testing.T) {
 	lines, began := c.lines.Load(), time.Now()
 	time.Sleep(time.Second)
 	if n, took := c.calls.Load(), time.Since(began); float64(n) > 60*took.Seconds() {
-		t.Errorf("%d calls of the store in %v over jobs that are left alone", n, took)
+		t.Errorf("%d calls of the store in %v over quarantined jobs", n, took)
 	}
 	if n := c.lines.Load(); n > 100 || n > lines {
 		t.Errorf("%d lines in the log, %d of them in the last second", n, n-lines)

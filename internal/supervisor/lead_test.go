@@ -54,7 +54,7 @@ func (d *desk) SweepLanes(ctx context.Context) error {
 	return nil
 }
 
-func (d *desk) Waiting() []string { return nil }
+func (d *desk) WaitingAgents() []string { return nil }
 func (d *desk) Wake([]string)     {}
 
 // run lets a supervisor look for as long as test takes.
