@@ -21,7 +21,7 @@ type pile struct {
 func (p *pile) SweepLanes(context.Context) error { return nil }
 
 func (p *pile) WaitingAgents() []string { return nil }
-func (p *pile) Wake([]string)     {}
+func (p *pile) Wake([]string)           {}
 
 func take(n *int, most int) (int, error) {
 	took := min(*n, most)
