@@ -166,9 +166,9 @@ func New(store Store, cfg Config) *Node {
 }
 
 func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.JobID) scheduler.Config {
-	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: n.metrics, Broken: n.fail,
-		Sooner:  func(at time.Time) { n.supervisor.Sooner(at) },
-		Writers: cmp.Or(n.cfg.Writers, writers), OneWrites: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
+	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: n.metrics, OnBroken: n.fail,
+		OnWait:  func(at time.Time) { n.supervisor.Sooner(at) },
+		Writers: cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
 		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Scheduler(&c)

@@ -72,7 +72,7 @@ func (n *Node) storeTakesWrites(ctx context.Context) error {
 	if err := store.TryWrite(ctx); err != nil {
 		return err
 	}
-	n.scheduler.Trust()
+	n.scheduler.ClearRefusal()
 	return nil
 }
 

@@ -99,7 +99,7 @@ func (n *Node) presence() kernel.Presence {
 		p.Node.Agents, p.Node.Slots = append(p.Node.Agents, a.Name), append(p.Node.Slots, slots)
 	}
 	if at, known := n.roll.time(now); known {
-		p.Seen = n.scheduler.Seen(at)
+		p.Seen = n.scheduler.TakeSeen(at)
 	}
 	return p
 }

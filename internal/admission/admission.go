@@ -1,9 +1,14 @@
-// Package admission bounds the memory of answers before they are made. A server puts a Gate into the context of a call
-// (With). A service that is about to read an answer which may be large asks for room (Ask), after all waiting and before
-// the first byte is read: it is admitted when there is room, or refused. The server releases the room once the answer is
-// sent. A transaction cannot wait for room, because many calls share it: it asks how much there is (Room), and makes an
-// answer of at most that size. A call that does not come through a server, from a program that embeds a node, is not
-// bounded.
+// Package admission bounds the memory for answers before they are built.
+//
+// A server puts a Gate into the context of a call (With). A service that is about to read a large answer calls Ask,
+// after all waiting and before it reads the first byte. Ask waits until there is room, or returns an error. The server
+// releases the room once the answer is sent. A transaction cannot wait for room, because many calls share it. It calls
+// Room, and builds an answer of at most that size.
+//
+// For example, a list of jobs may take 8 MB: the service calls Ask(ctx, 8<<20), reads the list, and returns it. A claim
+// is granted runs in a transaction of many claims: it gets at most as many bytes of inputs as Room returns.
+//
+// If a call has no Gate, because it comes from a program that embeds a node, it is not bounded.
 package admission
 
 import (
@@ -16,8 +21,8 @@ const Free = 16 << 10
 
 type key struct{}
 
-// Gate is a server's bound for one call. Admit waits until there is room for an answer of so many bytes, or refuses.
-// Room returns how many bytes there is room for now, beside the answers that already wait for room.
+// Gate is a server's bound for one call. Admit waits until there is room for an answer of this size, or returns an
+// error. Room returns how many bytes there is room for now, apart from answers that already wait for room.
 type Gate struct {
 	Admit func(ctx context.Context, bytes int) error
 	Room  func() int
@@ -26,7 +31,7 @@ type Gate struct {
 // With returns a context in which Ask and Room use the gate.
 func With(ctx context.Context, g Gate) context.Context { return context.WithValue(ctx, key{}, g) }
 
-// Ask returns nil once an answer of about n bytes may be made, and otherwise an error with the reason.
+// Ask returns nil once an answer of about this size may be built. Otherwise the error says why not.
 func Ask(ctx context.Context, bytes int) error {
 	g, bounded := ctx.Value(key{}).(Gate)
 	if !bounded {
@@ -35,7 +40,7 @@ func Ask(ctx context.Context, bytes int) error {
 	return g.Admit(ctx, bytes)
 }
 
-// Room returns a function that says how many bytes an answer to the call may have now.
+// Room returns a function that returns how large, in bytes, an answer to the call may be now.
 func Room(ctx context.Context) func() int {
 	if g, bounded := ctx.Value(key{}).(Gate); bounded {
 		return g.Room

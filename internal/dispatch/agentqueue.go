@@ -5,86 +5,92 @@ import (
 	"time"
 )
 
-// agentQueue is what a node remembers of one agent between transactions: the claims that wait, and hints. All of it may
-// be lost without harm: the store has the truth.
+// agentQueue is what a node remembers of one agent between transactions: the waiting claims, and what the latest search
+// found. If all of it is lost, nothing breaks: the store has the truth, and the next search finds the same.
 type agentQueue struct {
 	name    string
-	waiting []*Claim // in the order in which they came
+	waiting []*Claim // in order of arrival
 
-	served   bool // a writer searches for this agent; a second one would find the same steps
-	passedOn bool // a search that is not over may have left more
-	left     left // what the latest search left in the store
-	wokeAt   int  // Queue.clock at the latest wake-up
+	searching      bool         // a writer searches the store for this agent; a second search would find the same steps
+	searchReleased bool         // that writer has released its search early, because the store may have more ready steps
+	lastResult     searchResult // what the latest search left in the store
+	wokeAt         int          // Queue.clock at the latest wake-up
 
 	searchedAt   int       // Queue.clock at the beginning of the latest search of the store
-	searchEnded  time.Time // when that was over
-	nextSearch   time.Time // when there is a search for the claims that need not search at once
-	blockedSince time.Time // since when other transactions have locked its candidates; zero: they have not
-	limits       []string  // limits that its latest search needed
-	full         []string  // those of them that had no room at the end of it
-	fullSeen     time.Time // when that was
-	ownFull      bool      // then the agent's own limit had no room for all claims
+	searchEnded  time.Time // when that search ended
+	nextSearch   time.Time // when a search serves the claims that did not cause one (maySearchLater)
+	blockedSince time.Time // since when other transactions have locked candidates of this agent; zero if none has
+	knownLimits  []string  // limits that the latest search needed
+	fullLimits   []string  // those of them that had no room at its end
+	fullAt       time.Time // when fullLimits was set
+	ownLimitFull bool      // the agent's own limit had no room for all claims at that time
 
-	failedUntil time.Time // its claims are not taken for what is held until then
-	olderAt     time.Time // when a search dispatched steps that had been ready before
+	pausedUntil       time.Time // after a failed transaction: until then, no claims are taken for held submissions
+	olderDispatchedAt time.Time // when a search last dispatched steps that had been ready before its transaction
 
-	hindered time.Time // since when something has been ready that was not dispatched; zero: nothing is
-	holding  *holding  // submissions that are held for its claims; nil: never any
+	backlogSince time.Time // since when ready steps have been left undispatched; zero if none are
+	holding      *holding  // submissions that are held for this agent's claims; nil if the agent has not claimed yet
 }
 
-// left is what a search left in the store, ready to be dispatched.
-type left uint8
+// searchResult is what a search left in the store. The higher value wins if two searches are combined.
+type searchResult uint8
 
 const (
-	nothing  left = iota // as far as is known
-	more                 // there were more steps than the claims took
-	forLimit             // steps wait for room under a limit
+	nothingReady searchResult = iota // no ready step is known
+	moreReady                        // perhaps more ready steps: the claims got all that they asked for
+	limitFull                        // ready steps wait for room under a limit
 )
 
-// quiet reports whether nothing would be lost with the agentQueue.
-func (a *agentQueue) quiet() bool {
-	return len(a.waiting) == 0 && !a.served && (a.holding == nil || len(a.holding.held) == 0)
+// isIdle reports whether the agentQueue can be forgotten without loss.
+func (a *agentQueue) isIdle() bool {
+	return len(a.waiting) == 0 && !a.searching && (a.holding == nil || len(a.holding.held) == 0)
 }
 
-// free reports whether claims wait that a transaction may take for what is held. Where more is ready, they are left to the writer that
-// searches for the agent. Where nothing is, the first job may wait for more room. After a transaction that failed, there is a pause.
-func (a *agentQueue) free(now time.Time) bool {
-	if len(a.waiting) == 0 || now.Before(a.failedUntil) || a.left == forLimit || a.left == more && a.served {
+// canTakeHeld reports whether a transaction should begin now in order to give held submissions to the waiting claims.
+// There are three reasons not to. After a failed transaction there is a pause. If more steps are ready in the store, the
+// claims belong to the writer that searches there. If nothing else is ready, the first held job may wait a moment for
+// more room (waitsForRoom).
+func (a *agentQueue) canTakeHeld(now time.Time) bool {
+	if len(a.waiting) == 0 || now.Before(a.pausedUntil) || a.lastResult == limitFull || a.lastResult == moreReady && a.searching {
 		return false
 	}
 	room := 0
 	for _, c := range a.waiting {
-		if c.mayTake() {
+		if c.mayGetNewRuns() {
 			room += c.Request.Max
 		}
 	}
-	if a.left == more {
-		room = newest(room)
+	if a.lastResult == moreReady {
+		room = youngerShare(room)
 	}
-	return room > 0 && (a.left != nothing || !a.holding.waits(room, now))
+	return room > 0 && (a.lastResult != nothingReady || !a.holding.waitsForRoom(room, now))
 }
 
-// take hands the waiting claims over to a writer. due says that something may be ready that no search has seen.
+// take gives all waiting claims to a writer, and sets the mode in which the transaction may serve them. due is true if
+// steps may be ready that no search has seen yet.
 func (a *agentQueue) take(clock int, due bool) []*Claim {
 	claims := a.waiting
-	a.waiting, a.passedOn = nil, false
+	a.waiting, a.searchReleased = nil, false
 	mode := searchStore
 	switch {
-	case (!due || a.served) && a.left == nothing:
+	case (!due || a.searching) && a.lastResult == nothingReady:
 		mode = ownSteps
-	case a.served: // another writer searches for this agent, and finds what there was
+	case a.searching: // another writer searches the store for this agent
 		mode = urgentSteps
 	}
-	serves := !a.served && len(claims) > 0
-	a.served = a.served || serves
+	serves := !a.searching && len(claims) > 0
+	a.searching = a.searching || serves
 	for i, c := range claims {
-		c.state, c.searched, c.mode, c.serves = taken, clock, mode, serves && i == 0
+		c.state, c.searchedAt, c.mode, c.ownsSearch = taken, clock, mode, serves && i == 0
 	}
 	return claims
 }
 
-// missed reports whether a claim that comes back from a search has missed a wake-up that came after the search began.
-func (a *agentQueue) missed(c *Claim, wokeAll int) bool { return max(wokeAll, a.wokeAt) > c.searched }
+// missedWakeUp reports whether a wake-up came after the search of this claim began, so that the search may have missed a
+// ready step.
+func (a *agentQueue) missedWakeUp(c *Claim, wokeAll int) bool {
+	return max(wokeAll, a.wokeAt) > c.searchedAt
+}
 
 func (a *agentQueue) remove(c *Claim) bool {
 	i := slices.Index(a.waiting, c)

@@ -8,63 +8,63 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Bottleneck is what work of an agent waits for.
+// Bottleneck says what the ready work of an agent waits for.
 type Bottleneck struct {
 	Agent  string
 	Cause  Cause
-	Limits []string      // those that are full, for ForLimit
+	Limits []string      // the full limits, for ForLimit
 	Queued int           // requests that wait to be stored, for ForStore
-	Since  time.Duration // for how long that has been so
+	Since  time.Duration // how long this has lasted
 }
 
-// Cause is a kind of bottleneck.
+// Cause is the kind of a bottleneck.
 type Cause string
 
-// ForStore: transactions follow each other without a pause, so the store takes no more, or this machine. ForAgents: the slots of the
-// agent's processes are busy. ForLimit: a limit has no room.
+// ForStore: transactions follow each other without a pause, so the store or this machine is at its limit. ForAgents: all
+// slots of the agent's processes are busy. ForLimit: a limit has no room.
 const (
 	ForStore  Cause = "store"
 	ForAgents Cause = "agents"
 	ForLimit  Cause = "limit"
 )
 
-// busyShare is the part of the time in which transactions are under way, from which on the store is the bottleneck.
+// If transactions are in progress for at least this share of the time, the store is the bottleneck.
 const busyShare = 0.95
 
-// usage is how much of the time transactions were under way, their commits included.
+// usage measures the share of time in which transactions, including their commits, are in progress.
 type usage struct {
-	from     time.Time          // since when that is measured
-	underWay map[int]inProgress // transactions, by their numbers
-	since    time.Time          // since when there are some; zero: there are none
-	busy     time.Duration      // before that
+	from        time.Time                 // start of the measurement
+	active      map[int]activeTransaction // by transaction number
+	activeSince time.Time                 // since when at least one is in progress; zero if none is
+	busy        time.Duration             // time with transactions in progress, before activeSince
 }
 
-// inProgress is a transaction whose outcome is not known yet.
-type inProgress struct {
+// activeTransaction is a transaction whose outcome is not known yet.
+type activeTransaction struct {
 	since    time.Time // when its oldest request was queued
 	requests int
 }
 
 func (u *usage) begin(number int, now, oldest time.Time, requests int) {
-	if u.underWay == nil {
-		u.underWay = map[int]inProgress{}
+	if u.active == nil {
+		u.active = map[int]activeTransaction{}
 	}
-	if len(u.underWay) == 0 {
-		u.since = now
+	if len(u.active) == 0 {
+		u.activeSince = now
 	}
-	u.underWay[number] = inProgress{oldest, requests}
+	u.active[number] = activeTransaction{oldest, requests}
 }
 
 func (u *usage) end(number int, now time.Time) {
-	if delete(u.underWay, number); len(u.underWay) == 0 && !u.since.IsZero() {
-		u.busy += now.Sub(u.since)
-		u.since = time.Time{}
+	if delete(u.active, number); len(u.active) == 0 && !u.activeSince.IsZero() {
+		u.busy += now.Sub(u.activeSince)
+		u.activeSince = time.Time{}
 	}
 }
 
-// late counts the requests of transactions whose oldest one has waited for long.
-func (u *usage) late(now time.Time) (requests int) {
-	for _, t := range u.underWay {
+// lateRequests returns the number of requests in transactions whose oldest request has waited for longer than lateAfter.
+func (u *usage) lateRequests(now time.Time) (requests int) {
+	for _, t := range u.active {
 		if now.Sub(t.since) > lateAfter {
 			requests += t.requests
 		}
@@ -72,21 +72,21 @@ func (u *usage) late(now time.Time) (requests int) {
 	return requests
 }
 
-// lateAfter is for how long a request waits to be stored until the store is called a bottleneck.
+// If a request has waited to be stored for longer than lateAfter, the store is a bottleneck.
 const lateAfter = time.Second
 
-// Committed says that the transaction of this number, which Take has begun, is over, committed or not.
-func (q *Queue) Committed(turn int) {
+// Finished records that the transaction with this number has ended, committed or not.
+func (q *Queue) Finished(number int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.usage.end(turn, q.env.Now())
+	q.usage.end(number, q.env.Now())
 }
 
-// share is the part of the time since the latest call.
-func (u *usage) share(now time.Time) float64 {
-	if !u.since.IsZero() {
-		u.busy += now.Sub(u.since)
-		u.since = now
+// takeBusyShare returns the share of time since the previous call in which transactions were in progress.
+func (u *usage) takeBusyShare(now time.Time) float64 {
+	if !u.activeSince.IsZero() {
+		u.busy += now.Sub(u.activeSince)
+		u.activeSince = now
 	}
 	took := now.Sub(u.from)
 	share := float64(u.busy) / float64(max(took, 1))
@@ -94,41 +94,42 @@ func (u *usage) share(now time.Time) float64 {
 	return share
 }
 
-// NothingWaits says that the store has nothing ready for an agent that may have been behind.
-func (q *Queue) NothingWaits(agent string) {
+// NothingReady records that the store has no ready steps of the agent.
+func (q *Queue) NothingReady(agent string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if a := q.agents[agent]; a != nil {
-		a.hindered = time.Time{}
+		a.backlogSince = time.Time{}
 	}
 }
 
-// Bottlenecks says what the work of agents waits for that this node knows of, in the order of their names: those that may be behind,
-// and those that wait for a limit. If requests wait to be stored, that comes first, with no agent. It is to be called every few seconds.
+// Bottlenecks returns what the work of agents waits for, as far as this node knows, sorted by agent: agents that may
+// have a backlog, and agents that wait for a limit. If requests wait for long to be stored, that comes first, without an
+// agent. The caller should call it every few seconds.
 func (q *Queue) Bottlenecks() (all []Bottleneck) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.env.Now()
-	saturated := q.usage.share(now) >= busyShare
-	late := q.usage.late(now)
-	if q.entering > 0 || len(q.others) > 0 && now.Sub(q.others[0].since) > lateAfter || late > 0 {
-		if q.storedLate.IsZero() {
-			q.storedLate = now
+	saturated := q.usage.takeBusyShare(now) >= busyShare
+	late := q.usage.lateRequests(now)
+	if q.entrantRequests > 0 || len(q.otherRequests) > 0 && now.Sub(q.otherRequests[0].since) > lateAfter || late > 0 {
+		if q.storeLateSince.IsZero() {
+			q.storeLateSince = now
 		}
-		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entering + len(q.others) + q.held + late, Since: now.Sub(q.storedLate)})
+		all = append(all, Bottleneck{Cause: ForStore, Queued: q.entrantRequests + len(q.otherRequests) + q.held + late, Since: now.Sub(q.storeLateSince)})
 	} else {
-		q.storedLate = time.Time{}
+		q.storeLateSince = time.Time{}
 	}
 	var agents []Bottleneck
 	for _, a := range q.agents {
 		b := Bottleneck{Agent: a.name}
 		switch {
-		case a.left == nothing:
-			a.hindered = time.Time{}
+		case a.lastResult == nothingReady:
+			a.backlogSince = time.Time{}
 			continue
-		case a.left == forLimit:
-			b.Cause, b.Limits = ForLimit, slices.Clone(a.full)
-			if a.ownFull {
+		case a.lastResult == limitFull:
+			b.Cause, b.Limits = ForLimit, slices.Clone(a.fullLimits)
+			if a.ownLimitFull {
 				b.Limits = append(b.Limits, kernel.AgentLimit(a.name))
 			}
 			slices.Sort(b.Limits)
@@ -137,10 +138,10 @@ func (q *Queue) Bottlenecks() (all []Bottleneck) {
 		default:
 			b.Cause = ForAgents
 		}
-		if a.hindered.IsZero() {
-			a.hindered = now
+		if a.backlogSince.IsZero() {
+			a.backlogSince = now
 		}
-		b.Since = now.Sub(a.hindered)
+		b.Since = now.Sub(a.backlogSince)
 		agents = append(agents, b)
 	}
 	slices.SortFunc(agents, func(x, y Bottleneck) int { return strings.Compare(x.Agent, y.Agent) })

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// What work waits for: the store, if transactions follow each other without a pause or requests wait for long, else the agents, or a
-// limit; and for how long that has been so.
+// The bottleneck is the store if transactions follow each other without a pause or requests wait for long; otherwise the
+// agents, or a limit. Since says how long this has lasted.
 func TestBottlenecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -24,7 +24,7 @@ func TestBottlenecks(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		work := func(share float64) { // a second, of which transactions are under way for a part
+		work := func(share float64) { // a second in which transactions are in progress for this share
 			const pieces = 10
 			for range pieces {
 				q.usage.begin(1, q.env.Now(), q.env.Now(), 0)
@@ -33,19 +33,19 @@ func TestBottlenecks(t *testing.T) {
 				time.Sleep(time.Duration((1 - share) * float64(time.Second) / pieces))
 			}
 		}
-		q.agent("b").left, q.agent("c").left, q.agent("d").left = more, forLimit, nothing
-		q.agent("c").full = []string{"y", "x"}
+		q.agent("b").lastResult, q.agent("c").lastResult, q.agent("d").lastResult = moreReady, limitFull, nothingReady
+		q.agent("c").fullLimits = []string{"y", "x"}
 		work(0.9)
 		is("b agents [] 0 0s", "c limit [x y] 0 0s")
 		work(0.96)
 		is("b store [] 0 1s", "c limit [x y] 0 1s")
-		q.usage.begin(1, q.env.Now(), q.env.Now(), 0) // one transaction that lasts
+		q.usage.begin(1, q.env.Now(), q.env.Now(), 0) // one long transaction
 		time.Sleep(time.Second)
 		is("b store [] 0 2s", "c limit [x y] 0 2s")
 		q.usage.end(1, q.env.Now())
 		time.Sleep(time.Second)
 		is("b agents [] 0 3s", "c limit [x y] 0 3s")
-		q.agent("b").left, q.agent("c").left = nothing, nothing
+		q.agent("b").lastResult, q.agent("c").lastResult = nothingReady, nothingReady
 		is()
 		if err := q.Put(t.Context(), []*Request{{Weight: 1}}); err != nil {
 			t.Fatal(err)
@@ -57,15 +57,15 @@ func TestBottlenecks(t *testing.T) {
 		time.Sleep(time.Second)
 		is(" store [] 1 1s")
 		_, _, turn, _ := q.Take()
-		is(" store [] 1 1s") // it is taken, and the store may not answer
+		is(" store [] 1 1s") // it is taken, and the store does not answer
 		time.Sleep(2 * time.Second)
 		is(" store [] 1 3s")
-		q.Ended(turn)
-		q.Committed(turn)
+		q.Saved(turn)
+		q.Finished(turn)
 		is()
-		q.agent("b").left = more
+		q.agent("b").lastResult = moreReady
 		is("b agents [] 0 0s")
-		q.agent("b").left, q.agent("b").ownFull = forLimit, true
+		q.agent("b").lastResult, q.agent("b").ownLimitFull = limitFull, true
 		is("b limit [agent:b] 0 0s")
 	})
 }

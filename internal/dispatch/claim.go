@@ -12,62 +12,62 @@ import (
 // Claim is an agent's claim from its arrival at the node until it is answered. doc.go describes its states.
 type Claim struct {
 	Request protocol.Claim
-	Since   time.Time // when it arrived, by the node's clock
+	Since   time.Time // when it arrived, by this node's clock
 
-	// Answered gets a token when the answer is there.
+	// Answered receives a token when Runs and Err are set.
 	Answered chan struct{}
 	Runs     []perdure.Run
 	Err      error
 
-	// Named says that the caller gave the requestId, and can repeat the claim.
-	Named bool
-	// Repeated says that the claim may have been granted runs before: a caller repeats it, or the outcome of a commit is
-	// not known.
+	// HasRequestID is true if the caller gave a requestId, and so can repeat the claim.
+	HasRequestID bool
+	// Repeated is true if the claim may have been granted runs before: its caller repeats it, or a commit was
+	// indeterminate.
 	Repeated bool
-	// WithReports says that the claim came with reports. If there is no room for its runs, it is answered without runs,
-	// because the reports are accepted.
+	// WithReports is true if the claim came with reports. If there is no room for its runs, it is answered without runs
+	// instead of an error, because the reports were accepted.
 	WithReports bool
-	// Space is how many bytes the server has room for.
-	Space func() int
+	// Room returns how many bytes of answer the server has room for now.
+	Room func() int
 
-	// These belong to the queue, under its lock.
-	state    claimState
-	searched int  // Queue.clock at the beginning of the latest search that this claim has seen, or has been taken for
-	serves   bool // by this claim, its writer searches for the agent, and no other writer does
+	// These fields belong to the queue, and are protected by its lock.
+	state      claimState
+	searchedAt int  // Queue.clock when the latest search began that this claim took part in
+	ownsSearch bool // its writer searches the store for the agent; no other writer does so meanwhile
 
-	// These belong to the transaction that has taken the claim.
-	mode   claimMode
-	noRuns bool  // it was searched for earlier runs, and there are none
-	failed error // why its latest transaction failed
+	// These fields belong to the transaction that has taken the claim.
+	mode      claimMode
+	hasNoRuns bool  // its earlier runs were searched for, and there are none
+	failed    error // why its latest transaction failed
 }
 
-// claimState is where a claim is.
+// claimState says where a claim is.
 type claimState uint8
 
 const (
 	waiting claimState = iota // in the queue of its agent
-	taken                     // a writer has taken it into a transaction, or it has been set aside
-	leaving                   // taken, and its time is over: it is answered and not put back
+	taken                     // in a transaction, or set aside
+	leaving                   // taken, and its wait has ended: it will be answered, and not put back
 )
 
-// claimMode is what a transaction may do for a claim. A transaction serves the claims of one agent by the highest mode
+// claimMode says what a transaction may do for a claim. A transaction serves the claims of one agent in the highest mode
 // among them.
 type claimMode uint8
 
 const (
-	repeatOnly  claimMode = iota // return earlier runs, grant no new ones: older steps wait for room under a limit
-	ownSteps                     // grant steps that the transaction itself makes ready: nothing else is ready, as far as is known
-	urgentSteps                  // the same, but nothing in the store is more urgent: another writer searches there, for what is older
+	repeatOnly  claimMode = iota // return earlier runs only: older steps wait for a limit, and the claim must not overtake them
+	ownSteps                     // grant steps that this transaction makes ready: no other ready step is known
+	urgentSteps                  // grant such steps if none in the store is more urgent: another writer searches the store
 	searchStore                  // search the store
 )
 
-// NewClaim makes a claim. now is the node's clock.
-func NewClaim(c protocol.Claim, now time.Time, space func() int) *Claim {
-	return &Claim{Request: c, Since: now, Space: space, Answered: make(chan struct{}, 1),
-		Named: c.RequestID != "", Repeated: c.RequestID != "" && !c.First}
+// NewClaim returns a claim that arrived now, by this node's clock.
+func NewClaim(c protocol.Claim, now time.Time, room func() int) *Claim {
+	return &Claim{Request: c, Since: now, Room: room, Answered: make(chan struct{}, 1),
+		HasRequestID: c.RequestID != "", Repeated: c.RequestID != "" && !c.First}
 }
 
-// Name identifies a claim that is repeated.
+// Name returns the name under which the claim can be repeated.
 func (c *Claim) Name() ClaimName {
 	return ClaimName{c.Request.Agent, c.Request.Holder, c.Request.RequestID}
 }
@@ -75,14 +75,14 @@ func (c *Claim) Name() ClaimName {
 // ClaimName is the agent, the holder and the requestId of a claim.
 type ClaimName struct{ Agent, Holder, Request string }
 
-// Doubt prepares the claim for another try after a commit whose outcome is not known: it may have been granted runs.
-func (c *Claim) Doubt() { c.Repeated, c.noRuns = true, false }
+// CommitIndeterminate prepares the claim for another try after an indeterminate commit, which may have granted it runs.
+func (c *Claim) CommitIndeterminate() { c.Repeated, c.hasNoRuns = true, false }
 
-// Failed is why the latest transaction of the claim failed; nil if it did not.
+// Failed returns the error of the claim's latest transaction, if it failed.
 func (c *Claim) Failed() error { return c.failed }
 
 // Searched reports whether a transaction has searched for the claim.
-func (c *Claim) Searched() bool { return c.searched > 0 }
+func (c *Claim) Searched() bool { return c.searchedAt > 0 }
 
 // Answer ends the claim.
 func (c *Claim) Answer(runs []perdure.Run, err error) {
@@ -93,31 +93,32 @@ func (c *Claim) Answer(runs []perdure.Run, err error) {
 // grant is what one try of a transaction gives to one claim.
 type grant struct {
 	*Claim
-	runs    []perdure.Run
-	bytes   int    // size of the answer so far
-	crowded bool   // it was granted nothing, because its server has no room for the answer
-	aside   *Aside // it cannot be answered by this transaction
-	locked  bool   // the transaction has locked the repeated claim, which had no runs
+	runs      []perdure.Run
+	bytes     int    // size of the answer
+	lacksRoom bool   // nothing was granted, because the server has no room for the answer
+	aside     *Aside // not nil if this transaction cannot answer the claim
+	locked    bool   // the transaction has locked the repeated claim, and it had no runs
 }
 
 // runBytes is an upper bound on the size of a run in the answer, without its input and output.
 const runBytes = 1 << 10
 
-// largestRun is an upper bound on the size of a run with both.
+// largestRun is an upper bound on the size of a run including its input and output.
 const largestRun = runBytes + 2*perdure.MaxPayloadBytes
 
-// room is how many bytes of input and output the answer has left. It always has room for one run, unless the server has
-// none left, because many callers do not read their answers (F157).
+// room returns how many bytes of input and output may still be added to the answer. There is always room for one run,
+// unless the server itself has none: many callers may be slow to read their answers (F157).
 func (g *grant) room() int {
-	space := g.Space()
+	space := g.Room()
 	if g.bytes == 0 && space >= largestRun {
 		return math.MaxInt
 	}
 	return min(perdure.MaxAnswerBytes, max(space, admission.Free)) - g.bytes - runBytes
 }
 
-// add adds a run to the answer, with how long the claim had waited when the run's remaining time was read: the rest of a
-// claim's duration is the way of its answer, and counts against the run. most is an upper bound on the number of runs.
+// add adds a run to the answer. WaitedMs is how long the claim had waited when the run's remaining time was computed.
+// The agent subtracts it from the duration of its request; the rest is the time that the answer was on its way, and it
+// counts against the run. most is an upper bound on the number of runs.
 func (g *grant) add(run *perdure.Run, began time.Time, most int) {
 	run.WaitedMs = max(0, began.Sub(g.Since)).Milliseconds()
 	if g.runs == nil {
@@ -127,8 +128,9 @@ func (g *grant) add(run *perdure.Run, began time.Time, most int) {
 	g.bytes += runBytes + len(run.Input) + len(run.Output)
 }
 
-// mayTake reports whether the claim may be granted new runs: one that is repeated is searched for its earlier ones first.
-func (c *Claim) mayTake() bool { return !c.Repeated || c.noRuns }
+// mayGetNewRuns reports whether the claim may be granted new runs. For a repeated claim, its earlier runs are searched
+// for first.
+func (c *Claim) mayGetNewRuns() bool { return !c.Repeated || c.hasNoRuns }
 
-// open reports whether the transaction may grant the claim new runs.
-func (g *grant) open() bool { return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 }
+// isOpen reports whether this transaction may grant the claim new runs.
+func (g *grant) isOpen() bool { return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 }

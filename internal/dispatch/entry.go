@@ -9,33 +9,33 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// Submissions and acts wait for entry if the queue is full, and are refused only if that lasts. Reports and heartbeats do not wait
-// behind them.
+// If the queue is full, submissions and acts wait for entry for up to maxEntryWait, and are then refused. Reports and
+// heartbeats have a queue of their own, and do not wait behind submissions.
 const (
-	MaxQueued   = 100_000         // requests of runs in the queue; others in it; and others that wait for entry
-	enterWithin = 5 * time.Second // how long a request waits for entry
+	MaxQueued    = 100_000         // bound for each of: queued reports and heartbeats; other queued requests; requests that wait for entry
+	maxEntryWait = 5 * time.Second // how long a request waits for entry
 )
 
-// ErrDraining answers requests and claims that come after Close.
-var ErrDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node, or again later"}
+// ErrDraining answers requests and claims that arrive after Close.
+var ErrDraining = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "try another node, or try again later"}
 
-var errFull = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "work arrives faster than it can be stored, and too much of it waits", Hint: "try again later"}
+var errFull = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "the queue is full: requests arrive faster than they can be stored", Hint: "try again later"}
 
-// entrant is requests of one caller that wait for entry.
+// entrant is a set of requests from one caller that wait for entry.
 type entrant struct {
 	requests []*Request
 	err      error
 	done     chan struct{}
 }
 
-// Put takes all of the requests, or none. If the queue is full, it waits for a while. An error of ctx, or a *perdure.Error, says that none
-// was taken.
+// Put puts all of the requests into the queue, or none. If the queue is full, it waits for up to maxEntryWait. If it
+// returns an error, none of the requests was taken.
 func (q *Queue) Put(ctx context.Context, rs []*Request) error {
 	e, err := q.enter(rs)
 	if e == nil || err != nil {
 		return err
 	}
-	ended := q.env.Wait(ctx, enterWithin, e.done)
+	ended := q.env.Wait(ctx, maxEntryWait, e.done)
 	if ended != env.Got && q.withdraw(e) {
 		if ended == env.Gone {
 			return ctx.Err()
@@ -45,7 +45,7 @@ func (q *Queue) Put(ctx context.Context, rs []*Request) error {
 	return e.err
 }
 
-// enter puts the requests into the queue, or, if there is no room, among those that wait for entry.
+// enter puts the requests into the queue. If there is no room, it returns an entrant to wait for.
 func (q *Queue) enter(rs []*Request) (*entrant, error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -54,7 +54,7 @@ func (q *Queue) enter(rs []*Request) (*entrant, error) {
 		return nil, ErrDraining
 	case len(rs) == 0:
 		return nil, nil
-	case rs[0].OfRun && len(q.ofRuns)+len(rs) > MaxQueued, !rs[0].OfRun && q.entering+len(rs) > MaxQueued:
+	case rs[0].OfRun && len(q.runRequests)+len(rs) > MaxQueued, !rs[0].OfRun && q.entrantRequests+len(rs) > MaxQueued:
 		return nil, errFull
 	case rs[0].OfRun, len(q.entrants) == 0 && q.hasRoom(rs):
 		q.put(rs)
@@ -63,11 +63,11 @@ func (q *Queue) enter(rs []*Request) (*entrant, error) {
 	}
 	e := &entrant{requests: rs, done: make(chan struct{}, 1)}
 	q.entrants = append(q.entrants, e)
-	q.entering += len(rs)
+	q.entrantRequests += len(rs)
 	return e, nil
 }
 
-func (q *Queue) hasRoom(rs []*Request) bool { return len(q.others)+q.held+len(rs) <= MaxQueued }
+func (q *Queue) hasRoom(rs []*Request) bool { return len(q.otherRequests)+q.held+len(rs) <= MaxQueued }
 
 // put adds requests to the queue.
 func (q *Queue) put(rs []*Request) {
@@ -76,19 +76,19 @@ func (q *Queue) put(rs []*Request) {
 		r.since = now
 		switch {
 		case r.OfRun:
-			q.ofRuns = append(q.ofRuns, r)
-			q.reports += r.Weight
+			q.runRequests = append(q.runRequests, r)
+			q.runReports += r.Weight
 		case !q.hold(r, now):
-			q.others = append(q.others, r)
+			q.otherRequests = append(q.otherRequests, r)
 		}
 		if r.Next != nil {
-			q.claimed(&r.Next.Request)
+			q.countClaim(&r.Next.Request)
 		}
 	}
 }
 
-// letEnter lets requests in that wait for entry, in their order, as far as there is room.
-func (q *Queue) letEnter() {
+// admitEntrants moves waiting requests into the queue, in their order, as long as there is room.
+func (q *Queue) admitEntrants() {
 	for len(q.entrants) > 0 && (q.closed || q.hasRoom(q.entrants[0].requests)) {
 		e := q.entrants[0]
 		if q.closed {
@@ -101,7 +101,7 @@ func (q *Queue) letEnter() {
 	}
 }
 
-// withdraw takes requests away that wait for entry. It returns false if they are in.
+// withdraw removes requests that wait for entry. It returns false if they are in the queue already.
 func (q *Queue) withdraw(e *entrant) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -114,6 +114,6 @@ func (q *Queue) remove(e *entrant) bool {
 		return false
 	}
 	q.entrants = slices.Delete(q.entrants, i, i+1)
-	q.entering -= len(e.requests)
+	q.entrantRequests -= len(e.requests)
 	return true
 }

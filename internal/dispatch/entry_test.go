@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// If the queue is full, submissions wait until transactions have taken others, in their order, and are refused after a while. What runs
-// have to say goes in meanwhile. How many wait is bounded.
+// If the queue is full, submissions wait until transactions have taken others. They enter in their order, and are
+// refused after a while. Reports and heartbeats enter meanwhile. The number of waiting submissions is bounded.
 func TestSubmissionsWaitForEntry(t *testing.T) {
 	requests := func(n, first int, ofRun bool) []*Request {
 		rs := make([]*Request, n)
@@ -32,7 +32,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		var late sync.WaitGroup
 		late.Go(func() {
 			began := time.Now()
-			if err := put(requests(10, 0, false)); !full(err) || time.Since(began) != enterWithin {
+			if err := put(requests(10, 0, false)); !full(err) || time.Since(began) != maxEntryWait {
 				t.Errorf("%v after %v", err, time.Since(began))
 			}
 		})
@@ -49,7 +49,7 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		})
 		synctest.Wait()
 		next := MaxQueued - 4
-		for _, n := range []int{400, 400, 1} { // in their order, also if there is room for a small one
+		for _, n := range []int{400, 400, 1} { // in their order, even if there is room for a small set
 			rs := requests(n, next, false)
 			next += len(rs)
 			waiting.Go(func() {
@@ -70,17 +70,17 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 		})
 		refused.Wait()
 		q.mu.Lock()
-		q.entering += MaxQueued
+		q.entrantRequests += MaxQueued
 		q.mu.Unlock()
 		if err := put(requests(10, 0, true)); err != nil {
 			t.Errorf("reports, while as much waits as may: %v", err)
 		}
 		q.mu.Lock()
-		q.entering -= MaxQueued
+		q.entrantRequests -= MaxQueued
 		q.mu.Unlock()
 		for want := 1; want < next; {
 			taken, _, turn, _ := q.Take()
-			q.Ended(turn)
+			q.Saved(turn)
 			for _, r := range taken {
 				if r.OfRun {
 					continue
@@ -91,16 +91,16 @@ func TestSubmissionsWaitForEntry(t *testing.T) {
 				want++
 			}
 			synctest.Wait()
-			if n := len(q.others); n > MaxQueued {
+			if n := len(q.otherRequests); n > MaxQueued {
 				t.Fatalf("%d are queued", n)
 			}
 		}
 		waiting.Wait()
-		if len(q.entrants) > 0 || q.entering != 0 {
-			t.Errorf("%d left behind", q.entering)
+		if len(q.entrants) > 0 || q.entrantRequests != 0 {
+			t.Errorf("%d left behind", q.entrantRequests)
 		}
 	})
-	synctest.Test(t, func(t *testing.T) { // the end of the node
+	synctest.Test(t, func(t *testing.T) { // the node stops
 		q := NewQueue(env.Real{}, 1, false)
 		if err := q.Put(t.Context(), requests(MaxQueued, 1, false)); err != nil {
 			t.Fatal(err)

@@ -9,62 +9,73 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// A job that is dispatched by the transaction that stores it costs less than one that goes through the store's queue. So
-// submissions for an agent that claims often are held until a transaction has claims that take their first steps, if that is soon:
-// their callers wait, and what they wait for is done earlier. If the agent keeps up, only those are held that come in sets.
-// If it claims rarely, or for few runs, or does not take what is held, nothing is held for it.
+// Holding submissions.
+//
+// If a transaction stores a job and dispatches its first steps at once, this costs less than to store the job, to find
+// its steps in the store later, and to dispatch them then. So a submission for an agent that claims often is held for up
+// to holdTime, until a transaction has claims with room for its first steps. Its caller waits a little longer for the
+// answer, but the job is done earlier.
+//
+// For example, an agent sends 50 claims a second, each for up to 100 runs, and a caller submits 1,000 jobs of one step.
+// The jobs are held. The next transaction that brings a claim for 100 runs takes 100 of them from the list of held
+// submissions, stores and dispatches them in one commit, and answers their submissions.
+//
+// If the agent keeps up with its work, only submissions in large sets are held (HoldMinRuns). Nothing is held for an
+// agent that claims rarely or for few runs (HoldMinPace), or that does not claim what is held for it (pause).
 const (
-	HoldFrom    = 100                    // first runs of one caller's submissions from which on these may be held
-	HoldPace    = 1000                   // for how many runs an agent asks in holdTime, at least, if anything is held for it
-	holdShare   = 10                     // one of so many steps of a job, at least, is a first one
-	holdTime    = 250 * time.Millisecond // how long a submission is held
-	wholeTime   = 30 * time.Millisecond  // how long a job waits for room for all of its first runs while claims have nothing else
-	holdMost    = time.Second            // how long a submission is held while others that are held for the agent are taken
-	holdLately  = 250 * time.Millisecond // how long ago the agent's latest claim may be
-	holdVain    = 5 * time.Second        // how long nothing is held for an agent that did not claim in time, at most
-	maxHoldings = 1000                   // agents for which anything is held
+	HoldMinRuns  = 100                    // a caller's set of submissions is held if it has at least so many first runs
+	HoldMinPace  = 1000                   // submissions are held for an agent only if it asks for at least so many runs in holdTime
+	holdShare    = 10                     // a job is held only if at least one of so many of its steps is a first step
+	holdTime     = 250 * time.Millisecond // how long a submission is held if no transaction takes held submissions of the agent
+	roomWait     = 30 * time.Millisecond  // how long a held job waits for room for all of its first runs
+	maxHoldTime  = time.Second            // how long a submission is held at most, while others of the agent are being taken
+	recentClaim  = 250 * time.Millisecond // submissions are held only if the agent's latest claim is not older than this
+	maxHoldPause = 5 * time.Second        // the longest time without holding for an agent that did not claim in time
+	maxHoldings  = 1000                   // bound on agents for which submissions are held
 )
 
-// holding is the submissions that are held for one agent, and how often it claims.
+// holding is the submissions that are held for one agent, and the pace of its claims.
 type holding struct {
-	held    []*Request // in the order in which they came
-	runs    int        // first runs of these
-	takenAt time.Time  // when a transaction took some
-	timed   bool       // a timer runs that reviews them
+	held     []*Request // in order of arrival
+	runs     int        // number of their first runs
+	takenAt  time.Time  // when a transaction last took some
+	timerSet bool       // a timer is set that calls review
 
-	claimed time.Time     // when the latest claim came, or was last seen to wait
-	vainTo  time.Time     // nothing is held until then
-	vain    time.Duration // how long that is
+	lastClaim   time.Time     // when the latest claim arrived, or was last seen waiting
+	pausedUntil time.Time     // until then, nothing is held
+	pauseTime   time.Duration // length of the latest pause
 
-	countedFrom   time.Time // since when runs are counted
-	asked, before int       // runs that claims asked for since then, and in the period before
+	countedFrom                time.Time // start of the current counting period
+	runsAsked, runsAskedBefore int       // runs that claims asked for, in this period and in the one before
 
-	widest, widestBefore int // the most room that a transaction had for what is held since countedFrom, and in the period before
+	maxRoom, maxRoomBefore int // the most room for held submissions that a transaction had, in this period and in the one before
 }
 
-// claim counts a claim.
-func (h *holding) claim(c *protocol.Claim, now time.Time) {
-	h.claimed = now
+// countClaim counts the runs that a claim asks for.
+func (h *holding) countClaim(c *protocol.Claim, now time.Time) {
+	h.lastClaim = now
 	if period := now.Sub(h.countedFrom); period >= holdTime {
-		h.before, h.asked, h.countedFrom = h.asked, 0, now
-		h.widestBefore, h.widest = h.widest, 0
+		h.runsAskedBefore, h.runsAsked, h.countedFrom = h.runsAsked, 0, now
+		h.maxRoomBefore, h.maxRoom = h.maxRoom, 0
 		if period >= 2*holdTime {
-			h.before, h.widestBefore = 0, 0
+			h.runsAskedBefore, h.maxRoomBefore = 0, 0
 		}
 	}
-	h.asked += c.Max
+	h.runsAsked += c.Max
 }
 
-// over reports whether a submission has been held for as long as it may be. inVain says that nothing was taken for holdTime.
-func (h *holding) over(r *Request, now time.Time) (over, inVain bool) {
+// isOver reports whether a submission has been held for as long as it may be. inVain is true if no transaction has taken
+// held submissions of this agent for holdTime.
+func (h *holding) isOver(r *Request, now time.Time) (over, inVain bool) {
 	held := now.Sub(r.since)
 	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
-	return inVain || held >= holdMost || now.Sub(h.claimed) > holdLately, inVain
+	return inVain || held >= maxHoldTime || now.Sub(h.lastClaim) > recentClaim, inVain
 }
 
-// waits reports whether claims with room for so many runs leave the first job that is held to others: those that have room for all of
-// its first runs, as a transaction has lately had.
-func (h *holding) waits(room int, now time.Time) bool {
+// waitsForRoom reports whether the first held job should wait for a transaction with more room. This is so if the
+// present claims have no room for all of its first runs, another transaction had so much room lately, and the job has
+// not waited for roomWait yet. The steps that do not fit would go through the store.
+func (h *holding) waitsForRoom(room int, now time.Time) bool {
 	if len(h.held) == 0 {
 		return false
 	}
@@ -73,29 +84,30 @@ func (h *holding) waits(room int, now time.Time) bool {
 	if h.takenAt.After(since) {
 		since = h.takenAt
 	}
-	return room < first.Runs && max(h.widest, h.widestBefore) >= first.Runs && now.Sub(since) < wholeTime
+	return room < first.Runs && max(h.maxRoom, h.maxRoomBefore) >= first.Runs && now.Sub(since) < roomWait
 }
 
-// giveUp holds nothing for a while, and for longer each time, unless the last time is long ago. A moment without claims
-// costs no more than such a moment.
-func (h *holding) giveUp(now time.Time) {
-	if h.vain = min(2*h.vain, holdVain); now.Sub(h.vainTo) >= holdVain {
-		h.vain = holdTime
+// pause stops holding for a while. Each pause is twice as long as the one before, unless that was long ago. So a short
+// gap between claims costs only a short pause.
+func (h *holding) pause(now time.Time) {
+	if h.pauseTime = min(2*h.pauseTime, maxHoldPause); now.Sub(h.pausedUntil) >= maxHoldPause {
+		h.pauseTime = holdTime
 	}
-	h.vainTo = now.Add(h.vain)
+	h.pausedUntil = now.Add(h.pauseTime)
 }
 
-// most is how many runs may be held: none for an agent that asked for fewer than pace, else as many as it asks for in holdMost.
-func (h *holding) most(pace int) int {
-	asked := max(h.asked, h.before)
+// maxRuns returns how many first runs may be held: as many as the agent asks for in maxHoldTime, or none if it asks for
+// fewer than pace in holdTime.
+func (h *holding) maxRuns(pace int) int {
+	asked := max(h.runsAsked, h.runsAskedBefore)
 	if asked < pace {
 		return 0
 	}
-	return int(holdMost/holdTime) * asked
+	return int(maxHoldTime/holdTime) * asked
 }
 
-// claimed counts a claim of an agent.
-func (q *Queue) claimed(c *protocol.Claim) {
+// countClaim counts a claim for the pace of its agent.
+func (q *Queue) countClaim(c *protocol.Claim) {
 	a := q.agent(c.Agent)
 	if a.holding == nil {
 		if q.holdings >= maxHoldings {
@@ -104,43 +116,44 @@ func (q *Queue) claimed(c *protocol.Claim) {
 		a.holding = &holding{}
 		q.holdings++
 	}
-	a.holding.claim(c, q.env.Now())
+	a.holding.countClaim(c, q.env.Now())
 }
 
-// hold keeps a submission back, if that is of use.
+// hold holds a submission if that is worth it, and returns whether it did.
 func (q *Queue) hold(r *Request, now time.Time) bool {
 	a := q.agents[r.Agent]
-	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.left == forLimit || r.Few && a.left != more {
+	if !speed.Hold.On() || r.Agent == "" || a == nil || a.holding == nil || a.lastResult == limitFull || r.SmallSet && a.lastResult != moreReady {
 		return false
 	}
 	h := a.holding
-	h.see(a, now)
-	if now.Sub(h.claimed) > holdLately || now.Before(h.vainTo) || h.runs >= h.most(q.holdPace) {
+	h.noteWaitingClaims(a, now)
+	if now.Sub(h.lastClaim) > recentClaim || now.Before(h.pausedUntil) || h.runs >= h.maxRuns(q.holdPace) {
 		return false
 	}
 	if len(h.held) == 0 {
-		q.holders = append(q.holders, a)
+		q.holdingAgents = append(q.holdingAgents, a)
 	}
 	h.held = append(h.held, r)
 	h.runs += r.Runs
 	q.held++
-	if !h.timed {
-		q.reviewLater(a)
+	if !h.timerSet {
+		q.scheduleReview(a)
 	}
 	return true
 }
 
-// see notes claims that wait: such a one is as good as one that comes now.
-func (h *holding) see(a *agentQueue, now time.Time) {
+// noteWaitingClaims treats a waiting claim like one that arrives now.
+func (h *holding) noteWaitingClaims(a *agentQueue, now time.Time) {
 	if len(a.waiting) > 0 {
-		h.claimed = now
+		h.lastClaim = now
 	}
 }
 
-// TakeHeld hands over what is held for the agents of a transaction's claims, as far as these have room beside the steps that it has
-// made ready: so many of each agent. It carries so many requests, of so much weight. A job is taken only if all of its first steps have
-// room: those without would go through the store. But if claims would be left with nothing, they take a part of the first job, unless
-// that waits for more room.
+// TakeHeld returns held submissions for which the claims of a transaction have room. ready are the steps that the
+// transaction has made ready, by agent: they use up room first. requests and weight are what the transaction carries
+// already. A job is taken only if all of its first steps have room, because the others would go through the store. There
+// is one exception: if the claims would otherwise get nothing, they take a part of the first job, unless that job waits
+// for more room.
 func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, requests, weight int) (more []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,32 +162,32 @@ func (q *Queue) TakeHeld(claims []*Claim, ready map[string][]kernel.StepRef, req
 	}
 	rooms := map[string]int{}
 	for _, c := range claims {
-		if c.mode != repeatOnly && c.mayTake() {
+		if c.mode != repeatOnly && c.mayGetNewRuns() {
 			rooms[c.Request.Agent] += c.Request.Max
 		}
 	}
-	p := &picking{room: MaxRequests - requests, weight: MaxWeight - weight}
-	for _, a := range slices.Clone(q.holders) {
+	p := &selection{room: MaxRequests - requests, weight: MaxWeight - weight}
+	for _, a := range slices.Clone(q.holdingAgents) {
 		room := rooms[a.name] - len(ready[a.name])
-		if a.left != nothing {
-			room = newest(room)
+		if a.lastResult != nothingReady {
+			room = youngerShare(room)
 		}
-		h, n, idle := a.holding, 0, a.left == nothing && len(ready[a.name]) == 0
-		h.widest = max(h.widest, room)
-		part := idle && !h.waits(room, q.env.Now())
+		h, n, idle := a.holding, 0, a.lastResult == nothingReady && len(ready[a.name]) == 0
+		h.maxRoom = max(h.maxRoom, room)
+		part := idle && !h.waitsForRoom(room, q.env.Now())
 		for ; n < len(h.held) && room > 0 && (h.held[n].Runs <= room || part && n == 0) && p.fits(h.held[n], 0, 0); n++ {
 			p.add(h.held[n])
 			room -= h.held[n].Runs
 			h.takenAt = q.env.Now()
 		}
-		q.unhold(a, n)
+		q.removeHeld(a, n)
 	}
-	q.letEnter()
-	return p.picked
+	q.admitEntrants()
+	return p.requests
 }
 
-// unhold forgets the first n that are held for an agent.
-func (q *Queue) unhold(a *agentQueue, n int) {
+// removeHeld removes the first n submissions that are held for an agent.
+func (q *Queue) removeHeld(a *agentQueue, n int) {
 	h := a.holding
 	for i, r := range h.held[:n] {
 		h.runs -= r.Runs
@@ -183,19 +196,19 @@ func (q *Queue) unhold(a *agentQueue, n int) {
 	q.held -= n
 	if h.held = h.held[n:]; n > 0 && len(h.held) == 0 {
 		h.held = nil
-		q.holders = slices.DeleteFunc(q.holders, func(other *agentQueue) bool { return other == a })
+		q.holdingAgents = slices.DeleteFunc(q.holdingAgents, func(other *agentQueue) bool { return other == a })
 	}
 }
 
-// review lets go of what has been held for long enough, or for a claim that does not come: it is stored. And writers look again
-// whether the first job that is held has waited for long enough for more room.
+// review stores submissions that have been held for long enough, or whose claim does not come. It also wakes writers,
+// which check whether the first held job still waits for more room.
 func (q *Queue) review(a *agentQueue) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	h, now, n, vain := a.holding, q.env.Now(), 0, false
-	h.see(a, now)
+	h.noteWaitingClaims(a, now)
 	for n < len(h.held) {
-		over, inVain := h.over(h.held[n], now)
+		over, inVain := h.isOver(h.held[n], now)
 		if !over {
 			break
 		}
@@ -203,32 +216,33 @@ func (q *Queue) review(a *agentQueue) {
 		n++
 	}
 	if vain {
-		h.giveUp(now)
+		h.pause(now)
 	}
-	q.letGo(a, n)
-	if h.timed = false; len(h.held) > 0 {
-		q.reviewLater(a)
+	q.releaseHeld(a, n)
+	if h.timerSet = false; len(h.held) > 0 {
+		q.scheduleReview(a)
 	}
 }
 
-// letGo moves the first n that are held for an agent to the head of the queue. They are not held again.
-func (q *Queue) letGo(a *agentQueue, n int) {
+// releaseHeld moves the first n submissions that are held for an agent to the head of the queue. They are not held
+// again.
+func (q *Queue) releaseHeld(a *agentQueue, n int) {
 	first := a.holding.held[:n]
 	for _, r := range first {
 		r.Agent, r.since = "", q.env.Now()
 	}
-	q.others = slices.Insert(q.others, 0, first...)
-	q.unhold(a, n)
+	q.otherRequests = slices.Insert(q.otherRequests, 0, first...)
+	q.removeHeld(a, n)
 	q.signal()
 }
 
-func (q *Queue) reviewLater(a *agentQueue) {
-	a.holding.timed = true
+func (q *Queue) scheduleReview(a *agentQueue) {
+	a.holding.timerSet = true
 	q.env.AfterFunc(holdTime/4, func() { q.review(a) })
 }
 
-// FirstRuns are the first steps of a job that the claims of one agent dispatch, which is the agent of the first of them;
-// none if the job is not to be held.
+// FirstRuns returns the agent of a job's first step, and how many first steps of the job name this agent. It returns 0
+// runs if the job is not to be held.
 func FirstRuns(p *kernel.Plan) (agent string, runs int) {
 	for i := range p.Steps {
 		s := &p.Steps[i]

@@ -9,67 +9,75 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// limits are those that one transaction has locked and counted. All transactions lock them in the order of their names,
-// or they would wait for each other in a circle. Which limits a transaction needs is known only on the way. So each
-// begins with those that the agent needed the last time, and one that comes upon a name before the last one that it has
-// locked (disorder) begins anew with that.
+// limits are the limits that one transaction has locked and counted.
+//
+// All transactions lock limits in the order of their names; otherwise two transactions could wait for each other
+// (deadlock). But a transaction learns which limits it needs only while it looks at candidates. So it begins with the
+// limits that the agent's latest search needed. If it later needs a limit whose name comes before the last locked one,
+// it fails with a LockOrderError, and is run again with this limit among the first.
+//
+// For example, a transaction has locked "crm" and then finds a step that needs "api". It is rolled back, and its next
+// try locks "api" and "crm" together.
 type limits struct {
-	defined map[string]kernel.Limit // those that are there; nil: not known yet
-	counted kernel.Admission
-	top     string // the last one that was locked
+	defined    map[string]kernel.Limit // the limits that exist; nil if they have not been read yet
+	counted    kernel.Admission
+	lastLocked string // the name that was locked last
 }
 
-// Disorder is the error of a transaction that should have locked these limits earlier.
-type Disorder struct {
+// LockOrderError is the error of a transaction that should have locked these limits earlier.
+type LockOrderError struct {
 	agent string
 	names []string
 }
 
-func (d *Disorder) Error() string { return fmt.Sprintf("limits %v are needed earlier", d.names) }
+func (d *LockOrderError) Error() string {
+	return fmt.Sprintf("limits %v must be locked earlier", d.names)
+}
 
-// fullLong is for how long searches leave out the steps that need a limit which was full. If another node releases a permit,
-// this node need not hear of it, so the hint expires (L5).
-const fullLong = time.Second
+// fullExpiry is how long searches leave out the steps that need a limit which was full. If another node releases a
+// permit, this node may not be notified. So the remembered limit expires (L5).
+const fullExpiry = time.Second
 
-// Heed makes the next transaction lock what this one should have locked.
-func (q *Queue) Heed(d *Disorder) {
+// LockEarlier makes the next transaction lock these limits at its beginning.
+func (q *Queue) LockEarlier(d *LockOrderError) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agent(d.agent)
-	a.limits = append(slices.Clone(a.limits), d.names...)
+	a.knownLimits = append(slices.Clone(a.knownLimits), d.names...)
 }
 
-// hints are the limits that an agent's latest search needed, and those that are full.
-func (q *Queue) hints(agent string, now time.Time) (limits, full []string) {
+// cachedLimits returns the limits that the agent's latest search needed, and those of them that were full.
+func (q *Queue) cachedLimits(agent string, now time.Time) (limits, full []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agents[agent]
 	if a == nil {
 		return nil, nil
 	}
-	if now.Sub(a.fullSeen) <= fullLong {
-		full = a.full
+	if now.Sub(a.fullAt) <= fullExpiry {
+		full = a.fullLimits
 	}
-	return a.limits, full
+	return a.knownLimits, full
 }
 
-// remember keeps the hints of a transaction that began at a time of the node's clock.
-func (q *Queue) remember(searches []*search, began time.Time) {
+// cacheLimits remembers the limits that the searches of a transaction needed. began is when it began, by this node's
+// clock.
+func (q *Queue) cacheLimits(searches []*search, began time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, s := range searches {
 		a := q.agent(s.agent)
 		if s.needed != nil {
-			a.limits = slices.Collect(maps.Keys(s.needed))
+			a.knownLimits = slices.Collect(maps.Keys(s.needed))
 		}
-		if s.served {
-			a.full, a.fullSeen, a.ownFull = s.full, began, s.agentFull
+		if s.offered {
+			a.fullLimits, a.fullAt, a.ownLimitFull = s.full, began, s.ownLimitFull
 		}
 	}
 }
 
-// define reads which limits there are.
-func (l *limits) define(t *Transaction) error {
+// loadDefined reads which limits exist.
+func (l *limits) loadDefined(t *Transaction) error {
 	if l.defined != nil {
 		return nil
 	}
@@ -84,9 +92,9 @@ func (l *limits) define(t *Transaction) error {
 	return nil
 }
 
-// open locks the limits that the searches need, as far as that is known.
-func (l *limits) open(t *Transaction, searches []*search) error {
-	if err := l.define(t); err != nil {
+// lockKnown locks the limits that the searches are known to need.
+func (l *limits) lockKnown(t *Transaction, searches []*search) error {
+	if err := l.loadDefined(t); err != nil {
 		return err
 	}
 	names := map[string]bool{}
@@ -96,20 +104,20 @@ func (l *limits) open(t *Transaction, searches []*search) error {
 			names[name] = true
 		}
 	}
-	return l.lockOr(t, names, nil)
+	return l.lockMore(t, names, nil)
 }
 
-// MaxOpened bounds how many lanes are opened when permits of one key are released. The supervisor opens the rest.
+// MaxOpened bounds how many lanes a transaction opens when it releases permits of a key. The supervisor opens the rest.
 const MaxOpened = 100
 
-// openLanes opens the lanes that are closed for keys of which this transaction has released permits, and says whose they
-// are. It has the lock of their limits first, so that no transaction closes one for them meanwhile.
+// openLanes opens the lanes that are closed for keys of which this transaction has released permits, and returns their
+// agents. It locks the limits first, so that no other transaction closes a lane for these keys meanwhile.
 func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	freed := t.b.Workset().Freed()
 	if len(freed) == 0 {
 		return nil, nil
 	}
-	if err := l.define(t); err != nil {
+	if err := l.loadDefined(t); err != nil {
 		return nil, err
 	}
 	freed = slices.DeleteFunc(freed, func(k kernel.LimitKey) bool {
@@ -123,20 +131,20 @@ func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
 	for _, k := range freed {
 		names[k.Name] = true
 	}
-	for _, s := range t.searches { // what they need as well, because it comes later
+	for _, s := range t.searches { // the limits that the searches need are locked now as well, because of the order of locks
 		names[kernel.AgentLimit(s.agent)] = true
 		for _, name := range slices.Concat(s.limits, s.full) {
 			names[name] = true
 		}
 	}
-	if err := l.lockOr(t, names, nil); err != nil {
+	if err := l.lockMore(t, names, nil); err != nil {
 		return nil, err
 	}
 	return t.b.Tx().OpenLanes(freed, MaxOpened)
 }
 
-// stillFull are those of the limits that have no room now.
-func (l *limits) stillFull(names []string) (full []string) {
+// withoutRoom returns those of the limits that have no room.
+func (l *limits) withoutRoom(names []string) (full []string) {
 	for _, name := range names {
 		if l.counted.Has(name) && l.counted.Room(name) == 0 {
 			full = append(full, name)
@@ -145,7 +153,7 @@ func (l *limits) stillFull(names []string) (full []string) {
 	return full
 }
 
-// admissible are the steps that the limits have room for.
+// admissible returns the steps for which the limits have room.
 func (l *limits) admissible(w *kernel.Workset, refs []kernel.StepRef) []kernel.StepRef {
 	if l.counted.Empty() {
 		return refs
@@ -155,7 +163,7 @@ func (l *limits) admissible(w *kernel.Workset, refs []kernel.StepRef) []kernel.S
 	})
 }
 
-// lockNeeded locks and counts the limits that the candidates need, and counts their keys.
+// lockNeeded locks and counts the limits that the candidates need, and counts the permits of their keys.
 func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) error {
 	if len(l.defined) == 0 {
 		return nil
@@ -177,7 +185,7 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 			keys = append(keys, n.LimitKey)
 		}
 	}
-	if err := l.lockOr(t, names, s); err != nil {
+	if err := l.lockMore(t, names, s); err != nil {
 		return err
 	}
 	keys = slices.DeleteFunc(keys, l.counted.HasKey)
@@ -191,9 +199,9 @@ func (l *limits) lockNeeded(t *Transaction, s *search, refs []kernel.StepRef) er
 	return err
 }
 
-// lockOr locks and counts limits that are there and not locked yet. If some of them come before the last one that was
-// locked, the error is a Disorder. s is the search that needs them; nil if that is not known, and they are the first.
-func (l *limits) lockOr(t *Transaction, of map[string]bool, s *search) error {
+// lockMore locks and counts those of the limits that exist and are not locked yet. If one of them comes before the last
+// locked one, it returns a LockOrderError. s is the search that needs the limits; nil at the beginning.
+func (l *limits) lockMore(t *Transaction, of map[string]bool, s *search) error {
 	var names, passed []string
 	for name := range of {
 		if _, defined := l.defined[name]; defined && !l.counted.Has(name) {
@@ -205,18 +213,18 @@ func (l *limits) lockOr(t *Transaction, of map[string]bool, s *search) error {
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		if name < l.top {
+		if name < l.lastLocked {
 			passed = append(passed, name)
 		}
 	}
 	switch {
 	case len(passed) > 0 && s != nil:
-		return &Disorder{s.agent, passed}
+		return &LockOrderError{s.agent, passed}
 	case len(passed) > 0:
-		return &Disorder{t.grants[0].Request.Agent, passed}
+		return &LockOrderError{t.grants[0].Request.Agent, passed}
 	}
-	l.top = names[len(names)-1]
-	if err := t.b.Save(); err != nil { // the permits that this transaction frees count as free
+	l.lastLocked = names[len(names)-1]
+	if err := t.b.Save(); err != nil { // so that permits which this transaction releases are counted as free
 		return err
 	}
 	counted, err := t.b.Tx().LockLimits(names)

@@ -12,82 +12,82 @@ import (
 
 // Bounds of one transaction, and of the queue.
 const (
-	MaxRequests = 1000   // requests in one transaction
-	MaxWeight   = 20_000 // steps that the requests of one transaction write, about
-	maxAgents   = 10_000 // agents of which anything is remembered
+	MaxRequests = 1000   // requests in a transaction
+	MaxWeight   = 20_000 // steps that the requests of a transaction write, approximately
+	maxAgents   = 10_000 // bound on agents that are remembered
 )
 
-// Queue holds requests and claims until a writer takes them into a transaction. It is safe for concurrent use. It is
-// memory alone: what is lost with it was never acknowledged.
+// Queue holds requests and claims until a writer takes them into a transaction. It is safe for concurrent use. It is in
+// memory only: nothing in it was acknowledged to a caller, so nothing is lost with it.
 //
-// Wake-ups are ordered by the queue's clock, which counts searches and wake-ups. A claim remembers when its latest
-// search began. If a wake-up came after that, the search may have missed what became ready, and the claim is searched
-// for again.
+// The queue has a logical clock that counts searches and wake-ups, so that their order is known. A claim remembers the
+// clock at the beginning of its latest search. If a wake-up came later, the search may have missed a ready step, and the
+// claim causes another search.
 type Queue struct {
-	env       env.Env
-	holdPace  int
-	oneWrites bool
+	env          env.Env
+	holdPace     int
+	singleWriter bool
 
 	mu      sync.Mutex
 	wake    sync.Cond
 	closed  bool
 	yielder env.Yielder
 
-	ofRuns     []*Request // reports and heartbeats
-	reports    int        // how many these bring, in all
-	others     []*Request
-	passedOver bool       // the latest transaction took none of the others
-	held       int        // submissions that are held
-	entrants   []*entrant // requests that wait for room in the queue
-	entering   int        // how many these are
+	runRequests     []*Request // reports and heartbeats
+	runReports      int        // number of reports and heartbeats in these
+	otherRequests   []*Request
+	passedOver      bool       // the latest transaction took no other requests
+	held            int        // number of held submissions
+	entrants        []*entrant // requests that wait for entry
+	entrantRequests int        // number of requests in entrants
 
-	holdings int           // agents that have a holding
-	holders  []*agentQueue // those for which something is held
+	holdings      int           // number of agents with a holding
+	holdingAgents []*agentQueue // agents for which submissions are held
 
 	agents map[string]*agentQueue
-	due    map[*agentQueue]bool // agents for which something may be ready that no search has seen, and claims wait
+	due    map[*agentQueue]bool // agents with waiting claims whose search may find something
 
-	underWay   int       // transactions
-	number     int       // of the latest of them
-	latest     time.Time // when it began
-	latestOver bool      // it has ended
-	timed      bool      // that timer of worth is set
+	active        int       // transactions that were taken and not saved yet
+	number        int       // number of the latest transaction
+	latestBegan   time.Time // when the latest transaction began
+	latestSaved   bool      // the latest transaction has been saved
+	worthTimerSet bool      // a timer is set that wakes writers (shouldBegin)
 
-	clock   int // counts searches and wake-ups
-	wokeAll int // at the latest wake-up of all agents
-	freed   int // when room under a limit came up last
-	limited int // agents whose latest search left steps that wait for it
+	clock         int // counts searches and wake-ups
+	wokeAllAt     int // clock at the latest wake-up of all agents
+	freedAt       int // clock when permits were last released
+	limitedAgents int // number of agents whose lastResult is limitFull
 
-	usage      usage
-	storedLate time.Time // since when requests have waited for long to be stored; zero: they do not
+	usage          usage
+	storeLateSince time.Time // since when requests have waited for long to be stored; zero if none does
 
-	asides asides
-	turn   atomic.Value // string: the least agent name whose claims are served first
+	asides     asides
+	firstAgent atomic.Value // string: claims of the agents from this name on are served first (orderByAgent)
 }
 
-// NewQueue makes an empty queue. holdPace is how many runs an agent asks for in a quarter of a second, at least, if
-// submissions are held for it. oneWrites says that the store carries out one transaction after the other: then none begins
-// until the one before has nothing left but its COMMIT.
-func NewQueue(e env.Env, holdPace int, oneWrites bool) *Queue {
-	q := &Queue{env: e, holdPace: holdPace, oneWrites: oneWrites, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
+// NewQueue returns an empty queue. holdPace is how many runs an agent has to ask for in a quarter of a second before
+// submissions are held for it. singleWriter is true if the store carries out one transaction at a time: then a transaction
+// begins only when the one before has nothing left but its COMMIT.
+func NewQueue(e env.Env, holdPace int, singleWriter bool) *Queue {
+	q := &Queue{env: e, holdPace: holdPace, singleWriter: singleWriter, agents: map[string]*agentQueue{}, due: map[*agentQueue]bool{}}
 	q.wake.L = &q.mu
 	q.asides.env = e
 	q.asides.wake.L = &q.asides.mu
 	return q
 }
 
-// agent returns the queue of an agent, and makes it if need be. If there are too many, those that are quiet are
-// forgotten; then nobody knows which claims have missed a wake-up, so all search again.
+// agent returns the queue of an agent, and makes it if it does not exist. If there are too many, the idle ones are
+// forgotten. Then it is not known which claims have missed a wake-up, so all claims search again.
 func (q *Queue) agent(name string) *agentQueue {
 	a := q.agents[name]
 	if a == nil {
 		if len(q.agents) >= maxAgents {
 			for name, old := range q.agents {
-				if old.quiet() {
+				if old.isIdle() {
 					q.forget(name, old)
 				}
 			}
-			q.wokeAll = q.clock
+			q.wokeAllAt = q.clock
 		}
 		a = &agentQueue{name: name}
 		q.agents[name] = a
@@ -96,7 +96,7 @@ func (q *Queue) agent(name string) *agentQueue {
 }
 
 func (q *Queue) forget(name string, a *agentQueue) {
-	q.leaves(a, nothing)
+	q.setLastResult(a, nothingReady)
 	delete(q.agents, name)
 	delete(q.due, a)
 	if a.holding != nil {
@@ -104,17 +104,17 @@ func (q *Queue) forget(name string, a *agentQueue) {
 	}
 }
 
-// leaves notes what the latest search for an agent left.
-func (q *Queue) leaves(a *agentQueue, l left) {
-	if a.left == forLimit {
-		q.limited--
+// setLastResult sets what the latest search for an agent left in the store.
+func (q *Queue) setLastResult(a *agentQueue, l searchResult) {
+	if a.lastResult == limitFull {
+		q.limitedAgents--
 	}
-	if a.left = l; l == forLimit {
-		q.limited++
+	if a.lastResult = l; l == limitFull {
+		q.limitedAgents++
 	}
 }
 
-// Wait puts a claim into the queue.
+// Wait puts a new claim into the queue.
 func (q *Queue) Wait(c *Claim) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -124,15 +124,15 @@ func (q *Queue) Wait(c *Claim) error {
 	a := q.agent(c.Request.Agent)
 	c.state = waiting
 	a.waiting = append(a.waiting, c)
-	if !q.mayWaitForLater(a, c) {
+	if !q.maySearchLater(a, c) {
 		q.due[a] = true
 	}
-	q.claimed(&c.Request)
+	q.countClaim(&c.Request)
 	q.signal()
 	return nil
 }
 
-// WaitAgain puts a claim back that was taken, and for which no new runs were searched.
+// WaitAgain puts a claim back that was set aside, and whose runs have ended.
 func (q *Queue) WaitAgain(c *Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -144,14 +144,14 @@ func (q *Queue) WaitAgain(c *Claim) {
 		c.Answer(nil, nil)
 		return
 	}
-	c.state, c.serves = waiting, false
+	c.state, c.ownsSearch = waiting, false
 	a := q.agent(c.Request.Agent)
 	a.waiting = slices.Insert(a.waiting, 0, c)
 	q.makeDue(a)
 }
 
-// Leave takes a claim out whose time is over. It returns false if a writer has taken it: then it is answered, with what
-// that transaction grants.
+// Leave removes a waiting claim whose time has ended. It returns false if a writer has taken the claim: then the
+// writer's transaction answers it.
 func (q *Queue) Leave(c *Claim) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -169,7 +169,7 @@ func (q *Queue) Leave(c *Claim) bool {
 	return false
 }
 
-// Withdraw takes the claim off reports that are still queued.
+// Withdraw removes the claim that came with reports, if the reports are still queued.
 func (q *Queue) Withdraw(r *Request) (had bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -182,22 +182,23 @@ func (q *Queue) makeDue(a *agentQueue) {
 	q.signal()
 }
 
-// searchPause is how long ago the latest search may be for a claim that does not cause one: as far as is known, nothing
-// has become ready since, and a wake-up reaches the claims that wait. Otherwise an agent that claims anew after each run
-// would cause a search after each run. If a wake-up was lost, such a claim waits no longer than this.
+// searchPause is for how long after a search a new claim does not cause another one. Without this pause, an agent that
+// claims again after each run would cause a search after each run. The claim loses nothing: nothing else was ready at
+// the end of the search, and a wake-up for a step that becomes ready reaches the waiting claim. If a wake-up is lost,
+// the claim waits for at most searchPause.
 const searchPause = 20 * time.Millisecond
 
-// searchedLately reports whether the agent was searched for just now, and no wake-up has come since.
+// searchedLately reports whether the store was searched for the agent within searchPause, without a wake-up since.
 func (q *Queue) searchedLately(a *agentQueue) bool {
-	return !a.searchEnded.IsZero() && max(q.wokeAll, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
+	return !a.searchEnded.IsZero() && max(q.wokeAllAt, a.wokeAt) <= a.searchedAt && q.env.Now().Sub(a.searchEnded) <= searchPause
 }
 
-// mayWaitForLater reports whether a claim need not be searched for at once, and sees to it that it is soon.
-func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
-	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.left != nothing || q.due[a] || !q.searchedLately(a) {
+// maySearchLater reports whether a claim need not cause a search now. If so, it sets a timer for a search.
+func (q *Queue) maySearchLater(a *agentQueue, c *Claim) bool {
+	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.lastResult != nothingReady || q.due[a] || !q.searchedLately(a) {
 		return false
 	}
-	c.searched = a.searchedAt
+	c.searchedAt = a.searchedAt
 	if now := q.env.Now(); !now.Before(a.nextSearch) {
 		a.nextSearch = now.Add(searchPause)
 		q.env.AfterFunc(searchPause, func() { q.Wake([]string{a.name}) })
@@ -207,136 +208,138 @@ func (q *Queue) mayWaitForLater(a *agentQueue, c *Claim) bool {
 
 // ——— taking ———
 
-// Take waits for work: requests up to the bounds of one transaction, and all waiting claims of the agents that are due. turn is for
-// Ended. ok is false once the queue is closed.
-func (q *Queue) Take() (requests []*Request, claims []*Claim, turn int, ok bool) {
+// Take waits for work, and returns requests up to the bounds of one transaction, and all waiting claims of the agents
+// that are due. number is that of the transaction, for Saved and Finished. ok is false once the queue is closed.
+func (q *Queue) Take() (requests []*Request, claims []*Claim, number int, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for len(requests) == 0 && len(claims) == 0 {
-		for !q.closed && !q.worth() {
+		for !q.closed && !q.shouldBegin() {
 			q.env.WaitCond(&q.wake)
 		}
 		q.mu.Unlock()
-		q.yielder.Yield() // requests of goroutines that are about to run go into the same transaction
+		q.yielder.Yield() // so that requests of goroutines that are about to run come into the same transaction
 		q.mu.Lock()
 		if q.closed {
 			return nil, nil, 0, false
 		}
-		if q.oneWrites && q.underWay > 0 { // another writer was quicker
+		if q.singleWriter && q.active > 0 { // another writer was quicker
 			continue
 		}
-		requests = q.pick()
+		requests = q.selectRequests()
 		q.clock++
-		claims = q.takeNext(requests)
+		claims = q.takeReportClaims(requests)
 		for a := range q.due {
-			if !a.served {
-				claims = append(claims, q.takeOf(a)...)
+			if !a.searching {
+				claims = append(claims, q.takeClaims(a)...)
 			}
 		}
-		for _, a := range q.holders {
-			if a.free(q.env.Now()) {
-				claims = append(claims, q.takeOf(a)...)
+		for _, a := range q.holdingAgents {
+			if a.canTakeHeld(q.env.Now()) {
+				claims = append(claims, q.takeClaims(a)...)
 			}
 		}
 	}
-	q.letEnter()
-	q.underWay++
+	q.admitEntrants()
+	q.active++
 	q.number++
-	q.latest, q.latestOver = q.env.Now(), false
-	oldest := q.latest
+	q.latestBegan, q.latestSaved = q.env.Now(), false
+	oldest := q.latestBegan
 	for _, r := range requests {
 		if !r.since.IsZero() && r.since.Before(oldest) {
 			oldest = r.since
 		}
 	}
-	q.usage.begin(q.number, q.latest, oldest, len(requests))
-	if len(q.ofRuns)+len(q.others) > 0 {
+	q.usage.begin(q.number, q.latestBegan, oldest, len(requests))
+	if len(q.runRequests)+len(q.otherRequests) > 0 {
 		q.signal()
 	}
 	return requests, claims, q.number, true
 }
 
-// Ended says that a transaction is over that Take has begun, but for its COMMIT.
-func (q *Queue) Ended(turn int) {
+// Saved records that a transaction is complete except for its COMMIT.
+func (q *Queue) Saved(number int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.underWay--
-	q.latestOver = q.latestOver || turn == q.number
+	q.active--
+	q.latestSaved = q.latestSaved || number == q.number
 	q.signal()
 }
 
-// A transaction has a fixed cost, as much as some dozen reports. So while there is little to do, only one is under way, and the next
-// one takes all that has come meanwhile. A second one begins at once if there is enough work for it, or if the latest one has been
-// under way for long: it may be waiting for a lock.
+// Each transaction has a fixed cost, about that of some dozen reports. So with little work only one transaction is in
+// progress, and the next one takes all work that arrives meanwhile. A second one begins at once if there is enough work
+// for it, or if the latest one has taken long, because it may wait for a lock.
 const (
-	besideFrom  = 400 // reports and submissions, and runs of steps that are known to be ready
-	besideAfter = 10 * time.Millisecond
+	parallelWork  = 400 // reports, submissions, and runs of steps that are known to be ready
+	parallelAfter = 10 * time.Millisecond
 )
 
-// worth reports whether a writer should begin a transaction now. If one should begin only later, worth sets a timer that asks again.
-func (q *Queue) worth() bool {
-	if q.oneWrites && q.underWay > 0 {
+// shouldBegin reports whether a writer should begin a transaction now. If one should begin later, it sets a timer.
+func (q *Queue) shouldBegin() bool {
+	if q.singleWriter && q.active > 0 {
 		return false
 	}
-	work := q.reports + len(q.others)
-	some := len(q.ofRuns)+len(q.others) > 0
-	for _, a := range q.holders {
-		if a.free(q.env.Now()) {
+	work := q.runReports + len(q.otherRequests)
+	some := len(q.runRequests)+len(q.otherRequests) > 0
+	for _, a := range q.holdingAgents {
+		if a.canTakeHeld(q.env.Now()) {
 			some = true
 			work += len(a.holding.held)
 		}
 	}
 	for a := range q.due {
-		if a.served {
+		if a.searching {
 			continue
 		}
 		some = true
-		if q.underWay == 0 || work >= besideFrom {
+		if q.active == 0 || work >= parallelWork {
 			break
 		}
-		for i := 0; i < len(a.waiting) && (a.left == more || a.passedOn); i++ {
+		for i := 0; i < len(a.waiting) && (a.lastResult == moreReady || a.searchReleased); i++ {
 			work += a.waiting[i].Request.Max
 		}
 	}
-	if !some || q.underWay == 0 || work >= besideFrom {
+	if !some || q.active == 0 || work >= parallelWork {
 		return some
 	}
-	if q.latestOver { // those that are under way take long
+	if q.latestSaved { // the earlier transactions take long
 		return true
 	}
-	passed := q.env.Now().Sub(q.latest)
-	if passed < besideAfter && !q.timed {
-		q.timed = true
-		q.env.AfterFunc(besideAfter-passed, func() {
+	passed := q.env.Now().Sub(q.latestBegan)
+	if passed < parallelAfter && !q.worthTimerSet {
+		q.worthTimerSet = true
+		q.env.AfterFunc(parallelAfter-passed, func() {
 			q.mu.Lock()
 			defer q.mu.Unlock()
-			q.timed = false
+			q.worthTimerSet = false
 			q.signal()
 		})
 	}
-	return passed >= besideAfter
+	return passed >= parallelAfter
 }
 
-// signal wakes a writer if there is something for it.
+// signal wakes a writer if there is work for it.
 func (q *Queue) signal() {
-	if q.worth() {
+	if q.shouldBegin() {
 		q.wake.Signal()
 	}
 }
 
-func (q *Queue) takeOf(a *agentQueue) []*Claim {
-	served := a.served
+func (q *Queue) takeClaims(a *agentQueue) []*Claim {
+	searching := a.searching
 	claims := a.take(q.clock, q.due[a])
-	if !served || len(claims) == 0 {
-		delete(q.due, a) // else a search is still due, once the other writer has ended its own
+	if !searching || len(claims) == 0 {
+		delete(q.due, a) // otherwise a search stays due until the other writer's search has ended
 	}
 	return claims
 }
 
-// takeNext are the claims that come with reports, and those that wait for the same agents. While another writer searches
-// for such an agent, these are granted what their own transaction makes ready, if nothing that is ready is more urgent: the
-// other writer finds what is as urgent and older. They do not pass claims that wait for a limit.
-func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
+// takeReportClaims takes the claims that came with these requests, and the claims that wait for the same agents. If
+// another writer searches the store for such an agent, a claim that came with reports gets only steps that its own
+// transaction makes ready, and only if no step in the store is more urgent. The other writer finds steps that are
+// equally urgent and older. If steps of the agent wait for a limit, such a claim gets no new runs, so that it does not
+// overtake the waiting claims.
+func (q *Queue) takeReportClaims(requests []*Request) (claims []*Claim) {
 	var free []*agentQueue
 	for _, r := range slices.Backward(requests) {
 		c := r.Next
@@ -345,19 +348,19 @@ func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
 		}
 		r.Next = nil
 		a := q.agent(c.Request.Agent)
-		c.state, c.searched = taken, q.clock
+		c.state, c.searchedAt = taken, q.clock
 		known := q.searchedLately(a)
 		switch {
-		case !a.served:
+		case !a.searching:
 			if !known {
 				q.due[a] = true
 			}
 			a.waiting = slices.Insert(a.waiting, 0, c)
 			free = append(free, a)
 			continue
-		case a.left == forLimit:
+		case a.lastResult == limitFull:
 			c.mode = repeatOnly
-		case known && !q.due[a] && a.left == nothing:
+		case known && !q.due[a] && a.lastResult == nothingReady:
 			c.mode = ownSteps
 		default:
 			c.mode = urgentSteps
@@ -365,12 +368,12 @@ func (q *Queue) takeNext(requests []*Request) (claims []*Claim) {
 		claims = append(claims, c)
 	}
 	for _, a := range free {
-		claims = append(claims, q.takeOf(a)...)
+		claims = append(claims, q.takeClaims(a)...)
 	}
 	return claims
 }
 
-// TakeWaiting hands over the claims that wait for these agents, to the transaction that makes steps ready for them.
+// TakeWaiting takes the claims that wait for agents for which a transaction has made steps ready.
 func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 	if len(agents) == 0 {
 		return nil
@@ -379,50 +382,52 @@ func (q *Queue) TakeWaiting(agents []string) (claims []*Claim) {
 	defer q.mu.Unlock()
 	q.clock++
 	for _, name := range agents {
-		if a := q.agents[name]; a != nil && (!a.served || a.left == nothing) {
-			claims = append(claims, q.takeOf(a)...)
+		if a := q.agents[name]; a != nil && (!a.searching || a.lastResult == nothingReady) {
+			claims = append(claims, q.takeClaims(a)...)
 		}
 	}
 	return claims
 }
 
-// pick takes as many requests as one transaction carries. Requests of runs go first, up to three quarters.
-func (q *Queue) pick() []*Request {
-	p := &picking{room: MaxRequests, weight: MaxWeight, picked: make([]*Request, 0, min(len(q.ofRuns)+len(q.others), MaxRequests))}
+// selectRequests selects the requests of one transaction. Reports and heartbeats come first, up to three quarters of the
+// room.
+func (q *Queue) selectRequests() []*Request {
+	p := &selection{room: MaxRequests, weight: MaxWeight, requests: make([]*Request, 0, min(len(q.runRequests)+len(q.otherRequests), MaxRequests))}
 	if !q.passedOver {
-		q.ofRuns = p.take(q.ofRuns, MaxRequests/4, MaxWeight/4)
+		q.runRequests = p.take(q.runRequests, MaxRequests/4, MaxWeight/4)
 	}
-	before := len(p.picked)
-	q.others = p.take(q.others, 0, 0)
-	q.passedOver = len(p.picked) == before && len(q.others) > 0
-	q.ofRuns = p.take(q.ofRuns, 0, 0)
-	for _, r := range p.picked {
+	before := len(p.requests)
+	q.otherRequests = p.take(q.otherRequests, 0, 0)
+	q.passedOver = len(p.requests) == before && len(q.otherRequests) > 0
+	q.runRequests = p.take(q.runRequests, 0, 0)
+	for _, r := range p.requests {
 		if r.OfRun {
-			q.reports -= r.Weight
+			q.runReports -= r.Weight
 		}
 	}
-	return p.picked
+	return p.requests
 }
 
-// picking is what one transaction carries, and for how much more there is room.
-type picking struct {
-	picked       []*Request
+// selection is the requests that one transaction carries, and how much room is left.
+type selection struct {
+	requests     []*Request
 	room, weight int
 }
 
-// fits reports whether there is room for a request, and for so much more behind it. The first one always fits.
-func (p *picking) fits(r *Request, room, weight int) bool {
+// fits reports whether there is room for a request and, after it, for the given room and weight. The first request
+// always fits.
+func (p *selection) fits(r *Request, room, weight int) bool {
 	return p.room > room && (p.room == MaxRequests || p.weight-r.Weight >= weight)
 }
 
-func (p *picking) add(r *Request) {
-	p.picked = append(p.picked, r)
+func (p *selection) add(r *Request) {
+	p.requests = append(p.requests, r)
 	p.room--
 	p.weight -= r.Weight
 }
 
-// take moves requests over, in their order, and leaves so much room.
-func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
+// take adds requests in their order, as long as the given room and weight are left. It returns the rest.
+func (p *selection) take(all []*Request, room, weight int) (rest []*Request) {
 	for i, r := range all {
 		if !p.fits(r, room, weight) {
 			return all[i:]
@@ -432,10 +437,11 @@ func (p *picking) take(all []*Request, room, weight int) (rest []*Request) {
 	return nil
 }
 
-// ——— giving back ———
+// ——— putting claims back ———
 
-// giveBack returns claims that were granted nothing, before those that came later, and spreads what the transaction has
-// found and done.
+// giveBack puts claims that were granted nothing back into the queue, before claims that arrived later. It records how
+// the searches ended, wakes the agents for which the transaction has made steps ready, and, if permits were released,
+// the agents that wait for a limit.
 func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, freed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -451,23 +457,23 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 	}
 	limited := map[string]bool{}
 	for _, s := range searches {
-		limited[s.agent] = s.leaves() == forLimit
+		limited[s.agent] = s.result() == limitFull
 	}
 	now := q.env.Now()
 	for _, s := range searches {
-		q.learn(q.agent(s.agent), s, now)
+		q.recordSearch(q.agent(s.agent), s, now)
 	}
 	for _, name := range agents {
 		q.putBack(q.agent(name), byAgent[name], limited[name])
 	}
 	q.wakeUp(woken)
 	if freed {
-		q.freed = q.clock
+		q.freedAt = q.clock
 	}
-	if freed && q.limited > 0 {
+	if freed && q.limitedAgents > 0 {
 		var waiting []string
 		for _, a := range q.agents {
-			if a.left == forLimit {
+			if a.lastResult == limitFull {
 				waiting = append(waiting, a.name)
 			}
 		}
@@ -475,21 +481,21 @@ func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, free
 	}
 }
 
-// learn keeps what a transaction found for an agent. Only a transaction that searched the store can say that it left
-// nothing: another has seen the steps that it made ready itself, or the earlier runs of a repeated claim.
-func (q *Queue) learn(a *agentQueue, s *search, now time.Time) {
-	found := s.leaves()
-	if s.inStore {
-		q.leaves(a, found)
+// recordSearch records how a search ended. Only a transaction that searched the store can record that it left nothing:
+// another one has seen only the steps that it made ready itself, or the earlier runs of a repeated claim.
+func (q *Queue) recordSearch(a *agentQueue, s *search, now time.Time) {
+	found := s.result()
+	if s.searchedStore {
+		q.setLastResult(a, found)
 		a.searchedAt, a.searchEnded = s.at, now
 	} else {
-		q.leaves(a, max(a.left, found))
+		q.setLastResult(a, max(a.lastResult, found))
 	}
-	if s.inStore && s.older {
-		a.olderAt = now
+	if s.searchedStore && s.tookOlder {
+		a.olderDispatchedAt = now
 	}
-	if a.left == more && slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.mode != searchStore }) {
-		q.due[a] = true // no search has served these
+	if a.lastResult == moreReady && slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.mode != searchStore }) {
+		q.due[a] = true // no search has served these claims
 	}
 }
 
@@ -497,13 +503,13 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	missed := false
 	stay := claims[:0:0]
 	for _, c := range claims {
-		missed = missed || a.missed(c, q.wokeAll) || limited && q.freed > c.searched || a.left == more && c.mode != searchStore
-		c.searched = q.clock
+		missed = missed || a.missedWakeUp(c, q.wokeAllAt) || limited && q.freedAt > c.searchedAt || a.lastResult == moreReady && c.mode != searchStore
+		c.searchedAt = q.clock
 		if c.state == leaving || q.closed {
 			c.Answer(nil, c.failed)
 			continue
 		}
-		c.state, c.serves = waiting, false
+		c.state, c.ownsSearch = waiting, false
 		stay = append(stay, c)
 	}
 	if len(stay) == 0 {
@@ -515,54 +521,55 @@ func (q *Queue) putBack(a *agentQueue, claims []*Claim, limited bool) {
 	}
 }
 
-// served are the agents for which a writer searches, by the claims that it has taken and not given back.
-func served(claims []*Claim) (agents []string) {
+// searchedAgents returns the agents for which a writer searches the store, by the claims that it has taken.
+func searchedAgents(claims []*Claim) (agents []string) {
 	for _, c := range claims {
-		if c.serves {
+		if c.ownsSearch {
 			agents = append(agents, c.Request.Agent)
 		}
 	}
 	return agents
 }
 
-// release lets other writers search for these agents.
-func (q *Queue) release(agents []string) {
+// releaseSearches allows other writers to search the store for these agents.
+func (q *Queue) releaseSearches(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, name := range agents {
 		a := q.agent(name)
-		if a.served = false; q.due[a] {
+		if a.searching = false; q.due[a] {
 			q.signal()
 		}
 	}
 }
 
-// passOn is release while this writer's own search is not over: it has dispatched all that it found, and there may be more.
-func (q *Queue) passOn(agents []string) {
+// releaseEarly allows other writers to search for these agents before this writer's transaction has ended: it has
+// dispatched all that it found, and there may be more.
+func (q *Queue) releaseEarly(agents []string) {
 	q.mu.Lock()
 	for _, name := range agents {
-		q.agent(name).passedOn = true
+		q.agent(name).searchReleased = true
 	}
 	q.mu.Unlock()
-	q.release(agents)
+	q.releaseSearches(agents)
 }
 
 // ——— wake-ups ———
 
-// wakeUp says, as of now, that there may be steps for these agents: to the claims that wait, and to those that are out
-// for an older search.
+// wakeUp records a wake-up for these agents at the present clock. It makes those due that have waiting claims. For
+// claims that are in a transaction, giveBack compares the clock with the beginning of their search.
 func (q *Queue) wakeUp(agents []string) {
 	for _, name := range agents {
 		a := q.agent(name)
 		a.wokeAt = q.clock
-		if slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.searched < q.clock }) {
+		if slices.ContainsFunc(a.waiting, func(c *Claim) bool { return c.searchedAt < q.clock }) {
 			q.due[a] = true
 		}
 	}
 	q.signal()
 }
 
-// Wake says that there may be steps for these agents.
+// Wake wakes the claims of these agents: steps may have become ready.
 func (q *Queue) Wake(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -570,12 +577,12 @@ func (q *Queue) Wake(agents []string) {
 	q.wakeUp(agents)
 }
 
-// WakeAll says that there may be steps for all agents.
+// WakeAll wakes the claims of all agents.
 func (q *Queue) WakeAll() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.clock++
-	q.wokeAll = q.clock
+	q.wokeAllAt = q.clock
 	var waiting []string
 	for name, a := range q.agents {
 		if len(a.waiting) > 0 {
@@ -585,16 +592,16 @@ func (q *Queue) WakeAll() {
 	q.wakeUp(waiting)
 }
 
-// WakeLater is Wake after a while.
+// WakeLater calls Wake after the given time.
 func (q *Queue) WakeLater(agents []string, after time.Duration) {
 	if len(agents) > 0 {
 		q.env.AfterFunc(after, func() { q.Wake(agents) })
 	}
 }
 
-// ——— the end ———
+// ——— closing ———
 
-// Close lets Take end. Requests and claims that come afterwards are refused.
+// Close makes Take return false. Requests and claims that arrive later are refused.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
@@ -603,16 +610,17 @@ func (q *Queue) Close() {
 	q.asides.close()
 }
 
-// Drain answers all waiting claims and returns the requests that were not taken. Writers call it after Take has ended.
+// Drain answers all waiting claims, and returns the requests that were not taken. Writers call it after Take has
+// returned false.
 func (q *Queue) Drain() (requests []*Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.letEnter()
-	for _, a := range slices.Clone(q.holders) {
-		q.letGo(a, len(a.holding.held))
+	q.admitEntrants()
+	for _, a := range slices.Clone(q.holdingAgents) {
+		q.releaseHeld(a, len(a.holding.held))
 	}
-	requests = slices.Concat(q.ofRuns, q.others)
-	q.ofRuns, q.others = nil, nil
+	requests = slices.Concat(q.runRequests, q.otherRequests)
+	q.runRequests, q.otherRequests = nil, nil
 	for _, r := range requests {
 		if r.Next != nil {
 			r.Next.Answer(nil, ErrDraining)
@@ -622,7 +630,7 @@ func (q *Queue) Drain() (requests []*Request) {
 	for _, a := range q.agents {
 		for _, c := range a.waiting {
 			err := c.failed
-			if c.Repeated && c.searched == 0 { // it may have been granted runs, and no transaction has searched for them (F019)
+			if c.Repeated && c.searchedAt == 0 { // it may have been granted runs before, and no transaction has searched for them (F019)
 				err = ErrDraining
 			}
 			c.Answer(nil, err)
@@ -633,19 +641,20 @@ func (q *Queue) Drain() (requests []*Request) {
 	return requests
 }
 
-// ——— what is known ———
+// ——— inspection ———
 
-// Agents are those for which claims wait.
-func (q *Queue) Agents() (names []string) {
-	return q.names(func(a *agentQueue) bool { return len(a.waiting) > 0 })
+// WaitingAgents returns the agents with waiting claims.
+func (q *Queue) WaitingAgents() (names []string) {
+	return q.agentNames(func(a *agentQueue) bool { return len(a.waiting) > 0 })
 }
 
-// Concerned are the agents for which claims wait, or are out for a search that may have been too early.
-func (q *Queue) Concerned() (names []string) {
-	return q.names(func(a *agentQueue) bool { return a.served || len(a.waiting) > 0 })
+// AgentsWithClaims returns the agents with claims that wait or are in a transaction whose search may have begun too
+// early.
+func (q *Queue) AgentsWithClaims() (names []string) {
+	return q.agentNames(func(a *agentQueue) bool { return a.searching || len(a.waiting) > 0 })
 }
 
-func (q *Queue) names(of func(*agentQueue) bool) (names []string) {
+func (q *Queue) agentNames(of func(*agentQueue) bool) (names []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, a := range q.agents {
@@ -657,8 +666,8 @@ func (q *Queue) names(of func(*agentQueue) bool) (names []string) {
 	return names
 }
 
-// Waiting are the agents and holders of the claims that wait.
-func (q *Queue) Waiting() (claims [][2]string) {
+// WaitingClaims returns the agent and holder of each waiting claim.
+func (q *Queue) WaitingClaims() (claims [][2]string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, a := range q.agents {

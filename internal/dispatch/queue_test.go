@@ -20,7 +20,7 @@ func newClaim(agent string, max int, wait time.Duration) *Claim {
 	return NewClaim(protocol.Claim{Agent: agent, Max: max, Wait: wait}, time.Time{}, func() int { return 1 << 40 })
 }
 
-// takenClaim is a claim that a writer has taken, which may be granted anything.
+// takenClaim returns a claim that a writer has taken, and that may be granted any runs.
 func takenClaim(agent string, max int) *Claim {
 	c := newClaim(agent, max, time.Second)
 	c.mode = searchStore
@@ -36,11 +36,11 @@ func come(t *testing.T, q *Queue, c *Claim) *Claim {
 	return c
 }
 
-// takeClaims takes so many claims.
+// takeClaims takes the given number of claims.
 func takeClaims(t *testing.T, q *Queue, n int) []*Claim {
 	t.Helper()
 	_, claims, turn, _ := q.Take()
-	q.Ended(turn) // of how many are under way at a time, other tests tell
+	q.Saved(turn) // other tests cover how many transactions are in progress
 	if len(claims) != n {
 		t.Fatalf("%d claims are taken, want %d", len(claims), n)
 	}
@@ -54,7 +54,7 @@ func isDue(q *Queue, agent string) bool {
 	return q.due[q.agent(agent)]
 }
 
-// F068: a claim that is out for a search is searched for again if a wake-up came meanwhile. One that has missed none
+// F068: if a wake-up comes while a claim is in a search, the claim is searched for again. A claim that missed no wake-up
 // waits.
 func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -66,16 +66,16 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 		"of this agent":    {func(q *Queue) { q.Wake([]string{"a"}) }, false, true},
 		"of another":       {func(q *Queue) { q.Wake([]string{"b"}) }, false, false},
 		"of all":           {func(q *Queue) { q.WakeAll() }, false, true},
-		"room in a limit":  {func(q *Queue) { q.Hint(nil, true) }, true, true},
-		"room, not needed": {func(q *Queue) { q.Hint(nil, true) }, false, false},
+		"room in a limit":  {func(q *Queue) { q.WakeAfterIndeterminate(nil, true) }, true, true},
+		"room, not needed": {func(q *Queue) { q.WakeAfterIndeterminate(nil, true) }, false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, false)
 			come(t, q, newClaim("a", 1, 0))
 			claims := takeClaims(t, q, 1)
 			c.wake(q)
-			q.giveBack(claims, []*search{{agent: "a", inStore: true, at: claims[0].searched, atLimit: c.limited}}, nil, false)
-			q.release([]string{"a"})
+			q.giveBack(claims, []*search{{agent: "a", searchedStore: true, at: claims[0].searchedAt, limitReached: c.limited}}, nil, false)
+			q.releaseSearches([]string{"a"})
 			if again := isDue(q, "a"); again != c.again {
 				t.Errorf("a search is due: %v", again)
 			}
@@ -83,7 +83,7 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 	}
 }
 
-// F068: a claim that comes with reports right after a search causes none, unless something may have become ready since.
+// F068: a claim that comes with reports right after a search causes none, unless a step may have become ready since.
 func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
@@ -98,17 +98,17 @@ func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 		"a wake-up of all":     {since: func(q *Queue) { q.WakeAll() }},
 		"a wake-up meanwhile":  {since: nothing, woken: []string{"a"}},
 		"a while ago":          {since: func(*Queue) { time.Sleep(2 * searchPause) }},
-		"something was left":   {since: nothing, found: search{remains: true}},
-		"a limit was full":     {since: nothing, found: search{atLimit: true}},
+		"something was left":   {since: nothing, found: search{moreRemains: true}},
+		"a limit was full":     {since: nothing, found: search{limitReached: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				q := NewQueue(env.Real{}, 1, false)
 				come(t, q, newClaim("a", 1, time.Minute))
 				claims := takeClaims(t, q, 1)
-				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
+				c.found.agent, c.found.searchedStore, c.found.at = "a", true, claims[0].searchedAt
 				q.giveBack(nil, []*search{&c.found}, c.woken, false)
-				q.release([]string{"a"})
+				q.releaseSearches([]string{"a"})
 				c.since(q)
 				next := newClaim("a", 1, time.Minute)
 				if err := q.Put(t.Context(), []*Request{{Weight: 1, OfRun: true, Next: next}}); err != nil {
@@ -122,8 +122,8 @@ func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 	}
 }
 
-// F068: a claim that comes right after a search causes none, unless something may have become ready since, or it has to
-// be answered from the store. It is searched for soon all the same.
+// F068: a claim that comes right after a search causes none, unless a step may have become ready since, or it has to be
+// answered from the store. A search for it follows soon.
 func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
@@ -139,8 +139,8 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 		"a wake-up of all":       {since: func(q *Queue) { q.WakeAll() }},
 		"a wake-up meanwhile":    {since: nothing, woken: []string{"a"}},
 		"a while ago":            {since: func(*Queue) { time.Sleep(2 * searchPause) }},
-		"something was left":     {since: nothing, found: search{remains: true}},
-		"a limit was full":       {since: nothing, found: search{atLimit: true}},
+		"something was left":     {since: nothing, found: search{moreRemains: true}},
+		"a limit was full":       {since: nothing, found: search{limitReached: true}},
 		"it is repeated":         {since: nothing, claim: func(c *Claim) { c.Repeated = true }},
 		"it does not wait":       {since: nothing, claim: func(c *Claim) { c.Request.Wait = 0 }},
 		"it waits a little only": {since: nothing, claim: func(c *Claim) { c.Request.Wait = searchPause }},
@@ -150,9 +150,9 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 				q := NewQueue(env.Real{}, 1, false)
 				come(t, q, newClaim("a", 1, time.Minute))
 				claims := takeClaims(t, q, 1)
-				c.found.agent, c.found.inStore, c.found.at = "a", true, claims[0].searched
+				c.found.agent, c.found.searchedStore, c.found.at = "a", true, claims[0].searchedAt
 				q.giveBack(nil, []*search{&c.found}, c.woken, false)
-				q.release([]string{"a"})
+				q.releaseSearches([]string{"a"})
 				c.since(q)
 				next := newClaim("a", 1, time.Minute)
 				if c.claim != nil {
@@ -171,8 +171,9 @@ func TestClaimRightAfterASearchCausesNone(t *testing.T) {
 	}
 }
 
-// F068: claims that were granted nothing wait again before the transaction is saved, but for the one by which the agent
-// is served; and for all if a limit or a lock was in the way, which the queue does not know yet.
+// F068: claims that were granted nothing return to the queue before the transaction is saved, except for the one that
+// owns the search. If a limit or a lock was in the way, all claims of the agent stay, because the queue does not know of
+// that yet.
 func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 	for name, c := range map[string]struct {
 		atLimit, blocked bool
@@ -188,9 +189,9 @@ func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 				come(t, q, newClaim("a", 1, time.Second))
 			}
 			tx := q.Begin(nil, takeClaims(t, q, 3))
-			tx.searches = []*search{{agent: "a", atLimit: c.atLimit, blocked: c.blocked}}
+			tx.searches = []*search{{agent: "a", limitReached: c.atLimit, blocked: c.blocked}}
 			stay := tx.ReturnEarly()
-			if waiting := len(q.agent("a").waiting); len(stay) != c.stay || !stay[0].serves || waiting != 3-c.stay {
+			if waiting := len(q.agent("a").waiting); len(stay) != c.stay || !stay[0].ownsSearch || waiting != 3-c.stay {
 				t.Errorf("%d stay, %d wait", len(stay), waiting)
 			}
 			if more := q.TakeWaiting([]string{"a"}); len(more) != 3-c.stay {
@@ -200,8 +201,8 @@ func TestClaimsWithoutRunsReturnEarly(t *testing.T) {
 	}
 }
 
-// One set of claims in a transaction is served by the highest mode among them.
-func TestModeOfASearch(t *testing.T) {
+// The claims of one agent in a transaction are served in the highest mode among them.
+func TestSearchHasTheHighestModeOfItsClaims(t *testing.T) {
 	modes := func(all ...claimMode) *search {
 		var claims []*grant
 		for _, m := range all {
@@ -223,26 +224,26 @@ func TestModeOfASearch(t *testing.T) {
 	}
 }
 
-// Where one transaction is carried out after the other, none begins before the COMMIT of the one before, however much there
-// is to do, and however long it takes; elsewhere it does.
-func TestOneWrites(t *testing.T) {
+// If the store carries out one transaction at a time, a transaction begins only when the one before has only its COMMIT
+// left, however much work there is and however long it takes. With other stores it begins earlier.
+func TestSingleWriter(t *testing.T) {
 	for _, one := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, one)
 			putJobs(t, q, 1, 1, func() int { return 1 })
 			_, _, turn, _ := q.Take()
-			putJobs(t, q, besideFrom, 1, func() int { return 1 })
+			putJobs(t, q, parallelWork, 1, func() int { return 1 })
 			took := false
 			go func() {
 				q.Take()
 				took = true
 			}()
-			time.Sleep(2 * besideAfter)
+			time.Sleep(2 * parallelAfter)
 			synctest.Wait()
 			if took == one {
 				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, took)
 			}
-			q.Ended(turn)
+			q.Saved(turn)
 			synctest.Wait()
 			if !took {
 				t.Error("none began after it")
@@ -252,7 +253,7 @@ func TestOneWrites(t *testing.T) {
 }
 
 // The same with writers that run at the same time.
-func TestOneWritesAtATime(t *testing.T) {
+func TestSingleWriterBeginsOneTransactionAtATime(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, true)
 	var under atomic.Int32
 	var writers, putters sync.WaitGroup
@@ -268,7 +269,7 @@ func TestOneWritesAtATime(t *testing.T) {
 				}
 				time.Sleep(100 * time.Microsecond)
 				under.Add(-1)
-				q.Ended(turn)
+				q.Saved(turn)
 			}
 		})
 	}
@@ -285,7 +286,7 @@ func TestOneWritesAtATime(t *testing.T) {
 	writers.Wait()
 }
 
-// Agents of which nothing would be lost are forgotten if there are too many, and no wake-up with them (F068).
+// If there are too many agents, those that are idle are forgotten, but not their wake-ups (F068).
 func TestAgentsAreBounded(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("out", 1, time.Minute))
@@ -301,13 +302,13 @@ func TestAgentsAreBounded(t *testing.T) {
 	if q.agents["waits"] == nil || q.agents["out"] == nil {
 		t.Error("an agent with claims was forgotten")
 	}
-	q.giveBack(claims, []*search{{agent: "out", inStore: true, at: claims[0].searched}}, nil, false)
+	q.giveBack(claims, []*search{{agent: "out", searchedStore: true, at: claims[0].searchedAt}}, nil, false)
 	if !isDue(q, "out") {
 		t.Error("a wake-up was lost")
 	}
 }
 
-// Claims that come back find their agents, even if one of these makes the queue forget others (F068).
+// Claims that are put back find their agents, even if this makes the queue forget other agents (F068).
 func TestClaimsComeBackToAFullQueue(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	for i := range maxAgents - 1 {
@@ -315,12 +316,12 @@ func TestClaimsComeBackToAFullQueue(t *testing.T) {
 	}
 	back := []*Claim{newClaim("a", 1, time.Minute), newClaim("b", 1, time.Minute), newClaim("a", 1, time.Minute)}
 	q.giveBack(back, nil, nil, false)
-	if waiting := q.Waiting(); len(waiting) != 3 {
+	if waiting := q.WaitingClaims(); len(waiting) != 3 {
 		t.Errorf("these wait: %v", waiting)
 	}
 }
 
-// The agent of a submission that is held is not forgotten, whose claims have left.
+// The agent of a held submission is not forgotten when its claims have left.
 func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -335,7 +336,7 @@ func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
 	})
 }
 
-// One transaction grants a bounded number of runs. The claims that get none are served by the next one.
+// One transaction grants a bounded number of runs. The next one serves the other claims.
 func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	p := newPlay(t)
 	const claims = MaxGranted/perdure.MaxBatch + 2
@@ -358,7 +359,7 @@ func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	for _, want := range []int{MaxGranted, claims * perdure.MaxBatch} {
 		_, taken, turn, _ := p.queue.Take()
 		p.transaction(taken, func(*fakeBatch) {})
-		p.queue.Ended(turn)
+		p.queue.Saved(turn)
 		granted := 0
 		for _, c := range all {
 			granted += len(c.Runs)
@@ -369,7 +370,7 @@ func TestGrantsOfATransactionAreBounded(t *testing.T) {
 	}
 }
 
-// putJobs submits jobs that begin with so many runs each.
+// putJobs submits n jobs with the given number of first runs each.
 func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 	t.Helper()
 	rs := make([]*Request, n)
@@ -381,7 +382,8 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 	}
 }
 
-// The submission that came first is taken first, as far as the claims of a transaction have room beside what it has made ready.
+// Held submissions are taken in their order, as far as the claims of a transaction have room beside the steps that it
+// has made ready.
 func TestHeldInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -415,55 +417,55 @@ func TestHeldInOrder(t *testing.T) {
 		set(50, 1)
 		take(0, 0)
 		set(50, 1)
-		take(0, 10, claim(10)) // it has made as much ready itself
+		take(0, 10, claim(10)) // the transaction has made as many steps ready itself
 		take(30, 0, claim(10), claim(10), claim(10))
 		take(5, 10, claim(15))
 		again, other := claim(20), takenClaim("b", 20)
-		again.Repeated = true // it may be given its earlier runs
+		again.Repeated = true // it may get its earlier runs
 		take(0, 0, again, other)
 		take(65, 0, claim(200))
-		set(20, 10) // jobs of ten runs each, which are taken if there is room for all of these
+		set(20, 10) // jobs of ten runs each, which are taken if there is room for all ten
 		take(2, 0, claim(25))
 		take(1, 5, claim(15))
 		take(0, 5, claim(14))
-		take(0, 0, claim(9)) // there was lately room for all ten
+		take(0, 0, claim(9)) // a transaction had room for all ten lately
 		h := q.agent("a").holding
-		h.widest, h.widestBefore = 0, 10
+		h.maxRoom, h.maxRoomBefore = 0, 10
 		take(0, 0, claim(9))
-		h.widestBefore = 9
-		take(1, 0, claim(9)) // there was not
-		h.widest = 10
-		time.Sleep(wholeTime - 1)
+		h.maxRoomBefore = 9
+		take(1, 0, claim(9)) // none had
+		h.maxRoom = 10
+		time.Sleep(roomWait - 1)
 		take(0, 0, claim(9))
 		time.Sleep(time.Nanosecond)
-		take(0, 1, claim(9)) // there is something else for it
-		take(1, 0, claim(9)) // it has waited for long enough
+		take(0, 1, claim(9)) // the claim gets something else
+		take(1, 0, claim(9)) // the job has waited for long enough
 		a := q.agent("a")
-		a.left = more // a part of the room is for what waits in the store
+		a.lastResult = moreReady // a part of the room is left for steps in the store
 		take(0, 0, claim(10))
 		take(1, 0, claim(11))
 		take(1, 10, claim(31))
 		take(2, 10, claim(32))
-		a.left = nothing
+		a.lastResult = nothingReady
 		take(11, 0, claim(120))
-		h.asked, h.before = 50, 0
-		set(30, 10) // no more are held than it takes in time: 200 runs
-		if h.runs != 200 || len(q.others) != 10 {
-			t.Errorf("%d runs held, %d queued", h.runs, len(q.others))
+		h.runsAsked, h.runsAskedBefore = 50, 0
+		set(30, 10) // no more are held than the agent takes in time: 200 runs
+		if h.runs != 200 || len(q.otherRequests) != 10 {
+			t.Errorf("%d runs held, %d queued", h.runs, len(q.otherRequests))
 		}
 	})
 }
 
-// Nothing is held for an agent that waits for a limit. For one that is behind, single submissions are held, too.
+// Nothing is held for an agent that waits for a limit. For one that has a backlog, single submissions are held, too.
 func TestHeldForAnAgentThatIsBehind(t *testing.T) {
-	for left, want := range map[left][2]int{nothing: {100, 0}, more: {100, 100}, forLimit: {0, 0}} {
+	for left, want := range map[searchResult][2]int{nothingReady: {100, 0}, moreReady: {100, 100}, limitFull: {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, false)
 			q.Leave(come(t, q, newClaim("a", 25, time.Second)))
-			q.agent("a").left = left
+			q.agent("a").lastResult = left
 			for i, few := range []bool{false, true} {
 				for range 200 {
-					if err := q.Put(t.Context(), []*Request{{Weight: 1, Agent: "a", Runs: 1, Few: few}}); err != nil {
+					if err := q.Put(t.Context(), []*Request{{Weight: 1, Agent: "a", Runs: 1, SmallSet: few}}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -476,7 +478,8 @@ func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 	}
 }
 
-// What a job's first steps are to the claims of one agent; nothing if they are a small part of it.
+// FirstRuns counts the first steps that the claims of one agent dispatch, and returns none if they are a small part of
+// the job.
 func TestFirstRuns(t *testing.T) {
 	of := func(agent string, after ...int) kernel.PlanStep {
 		return kernel.PlanStep{StepDefinition: &kernel.StepDefinition{Agent: agent}, After: after}
@@ -507,8 +510,8 @@ func TestFirstRuns(t *testing.T) {
 	}
 }
 
-// Claims that wait are taken for what is held, also those that have waited for long or come back from a transaction that granted them
-// nothing; no more than one transaction carries.
+// Waiting claims take held submissions, also claims that have waited for long or have come back without runs, up to the
+// bounds of one transaction.
 func TestHeldForClaimsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -520,8 +523,8 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 				t.Fatalf("%d taken, want %d; %d held, want %d", len(taken), want, q.held, held)
 			}
 			q.giveBack(claims, nil, nil, false)
-			q.release([]string{"a"})
-			q.Ended(turn)
+			q.releaseSearches([]string{"a"})
+			q.Saved(turn)
 		}
 		come(t, q, w)
 		take(0, 0)
@@ -532,20 +535,20 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 		take(1000, 1100)
 		take(1000, 100)
 		q.Leave(w)
-		time.Sleep(2 * holdLately) // no claims
+		time.Sleep(2 * recentClaim) // no claims
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if len(q.others) != 100 || q.held != 0 {
-			t.Errorf("%d queued, %d held", len(q.others), q.held)
+		if len(q.otherRequests) != 100 || q.held != 0 {
+			t.Errorf("%d queued, %d held", len(q.otherRequests), q.held)
 		}
 	})
 }
 
-// Where there is little to do, one transaction is under way at a time. Another one begins beside it if there is much to do, or if the
-// first takes its time.
+// With little work, one transaction is in progress at a time. Another one begins at the same time if there is much work,
+// or if the first takes long.
 func TestTransactionsBesideEachOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewQueue(env.Real{}, HoldPace, false)
+		q := NewQueue(env.Real{}, HoldMinPace, false)
 		put := func(n int) {
 			rs := make([]*Request, n)
 			for i := range rs {
@@ -555,7 +558,7 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var taken []int // in the order in which writers took
+		var taken []int // in the order in which writers took them
 		var mu sync.Mutex
 		for range 3 {
 			go func() {
@@ -584,30 +587,30 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 		put(1)
 		put(1)
 		see("little beside it", 1)
-		q.Ended(1)
+		q.Saved(1)
 		see("it has ended", 1, 2)
 		put(1)
-		time.Sleep(besideAfter / 2)
+		time.Sleep(parallelAfter / 2)
 		see("a short while", 1, 2)
-		time.Sleep(besideAfter)
+		time.Sleep(parallelAfter)
 		see("it takes its time", 1, 2, 1)
-		q.Ended(3)
+		q.Saved(3)
 		put(1)
 		see("the latest has ended, and the one before takes its time", 1, 2, 1, 1)
-		q.Ended(4)
-		q.Ended(2)
+		q.Saved(4)
+		q.Saved(2)
 		put(1)
 		see("alone again", 1, 2, 1, 1, 1)
-		put(besideFrom)
-		see("much beside it", 1, 2, 1, 1, 1, besideFrom)
-		q.Ended(5)
-		q.Ended(6)
+		put(parallelWork)
+		see("much beside it", 1, 2, 1, 1, 1, parallelWork)
+		q.Saved(5)
+		q.Saved(6)
 		taken = nil
-		if err := q.Put(t.Context(), []*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+		if err := q.Put(t.Context(), []*Request{{Weight: parallelWork - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)
 		}
 		see("reports, with none beside them", 1)
-		if err := q.Put(t.Context(), []*Request{{Weight: besideFrom - 1, OfRun: true}}); err != nil {
+		if err := q.Put(t.Context(), []*Request{{Weight: parallelWork - 1, OfRun: true}}); err != nil {
 			t.Fatal(err)
 		}
 		see("a few reports beside them", 1)
@@ -617,8 +620,8 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 	})
 }
 
-// L5: as long as the latest search has left steps, claims that no search has served are due: those that a transaction gives back
-// that has not searched the store, and those that have come while it did.
+// L5: if the latest search has left steps, claims that no search has served are due: those that come back from a
+// transaction that did not search the store, and those that came during the search.
 func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("a", 1, time.Minute))
@@ -630,7 +633,7 @@ func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	if len(beside) != 1 || isDue(q, "a") {
 		t.Fatal("due before it is known that there is more")
 	}
-	q.giveBack(nil, []*search{{agent: "a", inStore: true, remains: true, at: server[0].searched}}, nil, false)
+	q.giveBack(nil, []*search{{agent: "a", searchedStore: true, moreRemains: true, at: server[0].searchedAt}}, nil, false)
 	if !isDue(q, "a") {
 		t.Error("what waits is not due")
 	}
@@ -642,22 +645,22 @@ func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 	}
 }
 
-// What is held makes no transaction begin that could not take it: claims that wait may be repeated ones, whose earlier runs are to be
-// found first, or ones whose latest transaction has just failed.
+// Held submissions cause no transaction that could not take them: waiting claims may be repeated ones, whose earlier
+// runs are searched for first, or ones whose latest transaction has just failed.
 func TestHeldCausesNoVainTransactions(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(q *Queue, a *agentQueue, c *Claim)
 		free    bool
 	}{
-		"new":                                  {func(*Queue, *agentQueue, *Claim) {}, true},
-		"repeated":                             {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated = true }, false},
-		"repeated, and there are no runs":      {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.noRuns = true, true }, true},
-		"failed":                               {func(q *Queue, _ *agentQueue, _ *Claim) { q.failed([]string{"a"}) }, false},
-		"failed long ago":                      {func(q *Queue, _ *agentQueue, _ *Claim) { q.failed([]string{"a"}); time.Sleep(failedPause) }, true},
-		"of one run, and older steps wait":     {func(_ *Queue, a *agentQueue, c *Claim) { a.left, c.Request.Max = more, 1 }, false},
-		"of more runs, and older steps wait":   {func(_ *Queue, a *agentQueue, _ *Claim) { a.left = more }, true},
-		"older steps wait, and are looked for": {func(_ *Queue, a *agentQueue, _ *Claim) { a.left, a.served = more, true }, false},
-		"a limit is full":                      {func(_ *Queue, a *agentQueue, _ *Claim) { a.left = forLimit }, false},
+		"new":                                {func(*Queue, *agentQueue, *Claim) {}, true},
+		"repeated":                           {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated = true }, false},
+		"repeated, and there are no runs":    {func(_ *Queue, _ *agentQueue, c *Claim) { c.Repeated, c.hasNoRuns = true, true }, true},
+		"failed":                             {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}) }, false},
+		"failed long ago":                    {func(q *Queue, _ *agentQueue, _ *Claim) { q.pauseHeld([]string{"a"}); time.Sleep(failedPause) }, true},
+		"of one run, and older steps wait":   {func(_ *Queue, a *agentQueue, c *Claim) { a.lastResult, c.Request.Max = moreReady, 1 }, false},
+		"of more runs, and older steps wait": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = moreReady }, true},
+		"older steps wait, and a search is in progress": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult, a.searching = moreReady, true }, false},
+		"a limit is full": {func(_ *Queue, a *agentQueue, _ *Claim) { a.lastResult = limitFull }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -665,7 +668,7 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 				claim := come(t, q, newClaim("a", 100, time.Minute))
 				a := q.agent("a")
 				c.prepare(q, a, claim)
-				if free := a.free(q.env.Now()); free != c.free {
+				if free := a.canTakeHeld(q.env.Now()); free != c.free {
 					t.Fatalf("%v", free)
 				}
 				claim.mode = searchStore
@@ -679,7 +682,8 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 	}
 }
 
-// While a held job waits for more room than the claims have, no transaction begins for it; it does when the job has waited for long enough.
+// While a held job waits for more room than the claims have, it causes no transaction. When it has waited for long
+// enough, it does.
 func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
@@ -693,7 +697,7 @@ func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
 		delete(q.due, q.agent("a")) // it was searched for
 		began := time.Now()
 		_, claims, _, _ := q.Take()
-		if waited := time.Since(began); waited < wholeTime || waited > holdTime/2 {
+		if waited := time.Since(began); waited < roomWait || waited > holdTime/2 {
 			t.Errorf("a transaction begins after %s", waited)
 		}
 		if got := q.TakeHeld(claims, nil, 0, 0); len(got) != 1 {
@@ -702,14 +706,14 @@ func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
 	})
 }
 
-// Claims that a search puts back itself are not due because it left more: it has served them.
+// Claims that a search puts back are not due because the search left more: it has served them.
 func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	for range 3 {
 		come(t, q, newClaim("a", 1, time.Second))
 	}
 	tx := q.Begin(nil, takeClaims(t, q, 3))
-	tx.searches = []*search{{agent: "a", inStore: true, remains: true, at: tx.grants[0].searched}}
+	tx.searches = []*search{{agent: "a", searchedStore: true, moreRemains: true, at: tx.grants[0].searchedAt}}
 	tx.ReturnEarly()
 	q.giveBack(nil, tx.searches, nil, false)
 	if isDue(q, "a") {
@@ -717,7 +721,7 @@ func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 	}
 }
 
-// A transaction that is full takes nothing that is held.
+// A full transaction takes no held submissions.
 func TestFullTransactionsTakeNothingHeld(t *testing.T) {
 	for weight, want := range map[int]int{0: 3, MaxWeight - 20: 2, MaxWeight - 5: 0, MaxWeight: 0, MaxWeight + 1: 0} {
 		synctest.Test(t, func(t *testing.T) {

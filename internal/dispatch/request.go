@@ -2,23 +2,24 @@ package dispatch
 
 import "time"
 
-// Request is one operation on its way into a transaction.
+// Request is one operation that is to be carried out in a transaction.
 type Request struct {
-	Op     any // the scheduler's
-	Weight int // about how many steps it writes
+	Op     any // the scheduler's operation
+	Weight int // about how many steps the request writes
 
-	// OfRun says that it reports on a run or sends a heartbeat. Such requests go before others: they bring jobs to their
-	// end, and make room for others.
+	// OfRun is true for reports and heartbeats. They go before other requests, because they bring jobs to their end and
+	// free slots and permits.
 	OfRun bool
-	// Next is a claim that came with reports, until it is taken.
+	// Next is the claim that came with reports; nil once it is taken.
 	Next *Claim
 
-	// Agent is the agent of a submission's first steps, and Runs how many of these its claims would be given. Such a
-	// submission may be held for these claims (holding). Empty: it is not held.
+	// Agent is the agent of a submission's first steps, and Runs is how many of them name this agent. Such a submission
+	// may be held for the agent's claims (see holding). If Agent is empty, it is not held.
 	Agent string
 	Runs  int
-	// Few says that its caller has submitted few beside it: it is held only if the agent is behind.
-	Few bool
+	// SmallSet is true if the caller submitted only a few jobs: then the submission is held only if the agent has a
+	// backlog.
+	SmallSet bool
 
-	since time.Time // when it came into the queue
+	since time.Time // when it entered the queue
 }

@@ -8,61 +8,61 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// search is what one transaction does for the claims of one agent: which steps it finds, how many runs it grants, and
-// how it ends.
+// search is what one transaction does for the claims of one agent: which candidates it finds, how many runs it grants,
+// and how it ends.
 type search struct {
-	agent  string
-	mode   claimMode
-	server *grant   // the claim by which this writer searches for the agent; nil: another one does
-	open   []*grant // those that may be granted new runs
-	asked  int      // runs that these ask for
-	want   int      // those of them that are not granted yet
+	agent       string
+	mode        claimMode
+	searchClaim *grant   // the claim that makes this writer search the store (Claim.ownsSearch); nil if another writer does
+	open        []*grant // claims that may be granted new runs
+	asked       int      // number of runs that these claims ask for
+	want        int      // number of those not granted yet
 
-	// The candidates, before any limit is known.
-	own      []kernel.StepRef        // made ready by this transaction
-	queued   map[kernel.StepRef]bool // those of them that were ready before, with another desired state: they must not pass older steps
-	younger  []kernel.StepRef        // those of them that may pass older steps in the store, unless one that is found there is held back
-	stored   []kernel.StepRef        // found in the store
-	complete bool                    // nothing else is ready
-	enough   bool                    // own come before everything in the store, which was not read, and are enough
+	// The candidates, before limits are considered.
+	own        []kernel.StepRef        // steps that this transaction has made ready
+	wereReady  map[kernel.StepRef]bool // own steps that were ready before, with the other desired state: they must not pass older steps
+	younger    []kernel.StepRef        // own steps that may pass older steps in the store, unless one of those cannot be dispatched
+	stored     []kernel.StepRef        // steps that were found in the store
+	exhausted  bool                    // there are no candidates but these
+	ownSuffice bool                    // own steps come before all steps in the store, and suffice; the store was not read further
 
-	limits []string        // hint: limits that the latest search needed
+	limits []string        // limits that the latest search needed; a guess
 	full   []string        // limits without room; at first those of the latest search
-	needed map[string]bool // limits that this search has needed; nil: there are none
+	needed map[string]bool // limits that this search needed
 
-	at      int  // when the claims were taken, on the queue's clock
-	inStore bool // the store was searched
-	served  bool // candidates were offered to the claims
+	at            int  // Queue.clock when the claims were taken
+	searchedStore bool // this search has read the store
+	offered       bool // candidates were offered to the claims
 
-	atLimit   bool // a limit holds steps back
-	agentFull bool // that of the agent has no room for all claims
-	remains   bool // more steps were ready than the claims took
-	cleared   bool // all steps that were found in the store were dispatched, and others can begin behind them
-	older     bool // steps that were found in the store were dispatched
-	laned     bool // some need limits of users' own
-	blocked   bool // other transactions have locked candidates
-	unpaid    bool // the budget of the transaction was used up
+	limitReached bool // a limit holds steps back
+	ownLimitFull bool // the agent's own limit has no room for all claims
+	moreRemains  bool // more steps were ready than the claims took
+	tookAllFound bool // all steps that were found in the store were dispatched: another search can begin after them
+	tookOlder    bool // steps that were found in the store were dispatched
+	userLimits   bool // some candidates need limits that users have defined
+	blocked      bool // other transactions have locked candidates
+	overBudget   bool // the transaction's budget was used up
 }
 
-// leaves is what the search left in the store.
-func (s *search) leaves() left {
+// result returns what the search left in the store.
+func (s *search) result() searchResult {
 	switch {
-	case s.atLimit:
-		return forLimit
-	case s.remains:
-		return more
+	case s.limitReached:
+		return limitFull
+	case s.moreRemains:
+		return moreReady
 	}
-	return nothing
+	return nothingReady
 }
 
-// newSearch groups grants of one agent.
+// newSearch returns a search for claims of one agent.
 func newSearch(agent string, claims []*grant) *search {
-	s := &search{agent: agent, at: claims[0].searched}
+	s := &search{agent: agent, at: claims[0].searchedAt}
 	for _, g := range claims {
-		if g.serves {
-			s.server = g
+		if g.ownsSearch {
+			s.searchClaim = g
 		}
-		if g.open() {
+		if g.isOpen() {
 			s.open = append(s.open, g)
 			s.asked += g.Request.Max
 			s.mode = max(s.mode, g.mode)
@@ -72,62 +72,67 @@ func newSearch(agent string, claims []*grant) *search {
 	return s
 }
 
-// find finds the first candidates. fresh are steps that the transaction has made ready.
+// find finds the first candidates. fresh are the steps that the transaction has made ready.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own, s.queued, s.younger, s.stored, s.complete, s.enough = fresh, nil, nil, nil, false, false
+	s.own, s.wereReady, s.younger, s.stored, s.exhausted, s.ownSuffice = fresh, nil, nil, nil, false, false
 	if s.want == 0 {
 		return nil
 	}
 	var full []string
-	s.limits, full = t.q.hints(s.agent, t.b.Began())
+	s.limits, full = t.q.cachedLimits(s.agent, t.b.Began())
 	if s.mode == ownSteps {
-		s.complete = true
+		s.exhausted = true
 		return nil
 	}
 	s.full = full
 	for _, ref := range s.own {
 		if t.b.Workset().WasReady(ref) {
-			if s.queued == nil {
-				s.queued = map[kernel.StepRef]bool{}
+			if s.wereReady == nil {
+				s.wereReady = map[kernel.StepRef]bool{}
 			}
-			s.queued[ref] = true
+			s.wereReady[ref] = true
 		}
 	}
-	if len(s.queued) > 0 { // the store has them in the places that they had before this transaction
+	if len(s.wereReady) > 0 { // so that the store finds them at their places in the order
 		if err := t.b.Save(); err != nil {
 			return err
 		}
 	}
 	s.own = t.sorted(s.own)
 	if s.mode == urgentSteps {
-		s.complete = true
-		s.own, err = t.urgent(s)
+		s.exhausted = true
+		s.own, err = t.ownUrgent(s)
 		return err
 	}
 	ahead, younger, none, err := t.ahead(s)
 	if err != nil {
 		return err
 	}
-	s.inStore = true
-	if s.complete = none; none {
+	s.searchedStore = true
+	if s.exhausted = none; none {
 		return nil
 	}
 	if len(ahead) >= s.want {
-		s.own, s.enough = ahead, true
+		s.own, s.ownSuffice = ahead, true
 		return nil
 	}
 	s.younger = younger
 	ask := min(s.want-len(ahead)-len(younger), MaxFound)
 	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
-	s.complete = len(s.stored) < ask
+	s.exhausted = len(s.stored) < ask
 	return err
 }
 
-// ahead are the own steps that come before everything that was ready before. As a rule further steps of jobs that are
-// older than what waits are among them, and then nothing else need be read. younger are those behind them that are as urgent: to
-// dispatch them now costs much less than later. A part of the runs is left to what is older. none says that nothing was ready before.
+// ahead divides the own steps by their place in the order. ahead are those that come before everything that was ready
+// before this transaction. Often these are further steps of old jobs, and then the store need not be read further.
+// younger are later ones that are equally urgent: to dispatch them now costs much less than later, but a part of the
+// runs is left for older steps. none is true if nothing was ready before.
+//
+// For example, the claims ask for 16 runs, and the store has ready steps of job 5. The transaction has made ready a step
+// of job 3 and twenty of job 9, all with the same priority. The step of job 3 is in ahead. Of the other 15 runs, up to
+// 14 may go to steps of job 9 (younger), and at least one goes to job 5.
 func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bool, err error) {
-	if len(s.own) == 0 || len(s.full) > 0 { // older steps that need a limit that was full may have room now
+	if len(s.own) == 0 || len(s.full) > 0 { // older steps that need a limit may have room now, so the order has to be read from the store
 		return nil, nil, false, nil
 	}
 	head, err := t.b.Tx().Ready(s.agent, 1, nil)
@@ -139,10 +144,11 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 		return nil, nil, false, err
 	}
 	ahead, behind := t.split(s.own, first)
-	return ahead, t.asUrgent(s, behind, first, newest(s.want-len(ahead))), false, nil
+	return ahead, t.asUrgent(s, behind, first, youngerShare(s.want-len(ahead))), false, nil
 }
 
-// split divides steps in the order of claims: those that come before a ready step of the store, and those behind it.
+// split divides steps, in the order of dispatch, into those that come before a ready step of the store, and those after
+// it.
 func (t *Transaction) split(refs []kernel.StepRef, first *kernel.Step) (ahead, behind []kernel.StepRef) {
 	n := 0
 	for n < len(refs) && kernel.ClaimLess(t.candidate(refs[n]), kernel.CandidateOf(first)) <= 0 {
@@ -151,7 +157,7 @@ func (t *Transaction) split(refs []kernel.StepRef, first *kernel.Step) (ahead, b
 	return refs[:n:n], refs[n:]
 }
 
-// sorted are steps in the order of claims.
+// sorted returns the steps in the order of dispatch.
 func (t *Transaction) sorted(refs []kernel.StepRef) []kernel.StepRef {
 	all := make([]kernel.Candidate, len(refs))
 	for i, ref := range refs {
@@ -168,10 +174,11 @@ func (t *Transaction) sorted(refs []kernel.StepRef) []kernel.StepRef {
 	return refs
 }
 
-// urgent are the own steps that are as urgent as what is ready in the store. Another writer searches there, and finds
-// what is only older. It does not find what this transaction has locked, nor perhaps a step that has been ready for
-// long, of which it may not know (L5).
-func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
+// ownUrgent returns the own steps that are at least as urgent as the ready steps in the store. Another writer searches
+// the store at the same time, and finds steps that are equally urgent and older. It cannot find steps of jobs that this
+// transaction has locked, and may have missed a step that has been ready for long (L5). In these two cases only steps
+// that come first in the order are returned.
+func (t *Transaction) ownUrgent(s *search) ([]kernel.StepRef, error) {
 	if len(s.own) == 0 {
 		return nil, nil
 	}
@@ -183,45 +190,48 @@ func (t *Transaction) urgent(s *search) ([]kernel.StepRef, error) {
 	if err != nil || first == nil {
 		return nil, err
 	}
-	w, most := t.b.Workset(), newest(s.want)
-	if w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter && !t.q.servedOlder(s.agent) {
+	w, most := t.b.Workset(), youngerShare(s.want)
+	if w.Has(first.Job) || w.Now().Sub(first.ReadyAt) > overlookedAfter && !t.q.dispatchedOlderLately(s.agent) {
 		most = 0
 	}
 	ahead, behind := t.split(s.own, first)
 	return append(ahead, t.asUrgent(s, behind, first, most)...), nil
 }
 
-// overlookedAfter is after how long a ready step is taken to have been overlooked, if no search has dispatched older steps for so long.
+// If a step has been ready for longer than overlookedAfter, and no search has dispatched older steps meanwhile, the step
+// is taken to have been missed by all searches.
 const overlookedAfter = time.Second
 
-// servedOlder reports whether a search has dispatched steps of an agent lately that had been ready before.
-func (q *Queue) servedOlder(agent string) bool {
+// dispatchedOlderLately reports whether a search has dispatched steps of an agent within overlookedAfter that had been
+// ready before.
+func (q *Queue) dispatchedOlderLately(agent string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.agents[agent]
-	return a != nil && q.env.Now().Sub(a.olderAt) <= overlookedAfter
+	return a != nil && q.env.Now().Sub(a.olderDispatchedAt) <= overlookedAfter
 }
 
-// olderShare is the part of the runs that goes to older steps while others that are as urgent have just become ready: one of
-// so many.
+// One of olderShare runs goes to older steps, while equally urgent steps have just become ready.
 const olderShare = 16
 
-// newest is how many of so many runs may be of steps that have just become ready, while older ones that are as urgent wait.
-func newest(runs int) int { return runs - (runs+olderShare-1)/olderShare }
+// youngerShare returns how many of the runs may go to steps that have just become ready, while equally urgent older ones
+// wait.
+func youngerShare(runs int) int { return runs - (runs+olderShare-1)/olderShare }
 
-// asUrgent are those own steps, most at most, that may be dispatched before an older step: a permit that they take, or an ageing, would
-// make that unfair. A step that was ready before, and has another desired state now, keeps its place in the order.
+// asUrgent returns up to most of the steps that may be dispatched before an older step. Steps that need a permit, or
+// whose agent has ageing, may not, because that would be unfair to the older step. A step that was ready before, and
+// whose desired state has changed, keeps its place in the order.
 func (t *Transaction) asUrgent(s *search, refs []kernel.StepRef, older *kernel.Step, most int) (younger []kernel.StepRef) {
 	for _, ref := range refs {
 		own := t.b.Workset().Step(ref)
-		if len(younger) < most && !s.queued[ref] && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
+		if len(younger) < most && !s.wereReady[ref] && own.Ageing == older.Ageing && own.Ageing == 0 && own.Needs == "" && own.Priority >= older.Priority {
 			younger = append(younger, ref)
 		}
 	}
 	return younger
 }
 
-// peek is a step as it is in this transaction or, if its job is not locked, as it was just now.
+// peek returns a step as it is in this transaction or, if its job is not locked, as it was when it was read.
 func (t *Transaction) peek(ref kernel.StepRef) (*kernel.Step, error) {
 	refs := []kernel.StepRef{ref}
 	if w := t.b.Workset(); w.Has(ref.Job) {
@@ -237,10 +247,10 @@ func (t *Transaction) peek(ref kernel.StepRef) (*kernel.Step, error) {
 	return steps[0], nil
 }
 
-// candidates are the steps that were found in the store, and own steps. If there are more in the store than were found,
-// those come before any own step that comes after the last one that was found.
+// candidates returns the steps found in the store and own steps. If the store has more ready steps than were found, own
+// steps after the last one found are left out, because the unread steps come before them.
 func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
-	if s.complete || s.enough || len(s.own) == 0 {
+	if s.exhausted || s.ownSuffice || len(s.own) == 0 {
 		return append(s.stored, s.own...), nil
 	}
 	loaded, _, err := t.load(slices.Clone(s.stored))
@@ -260,18 +270,18 @@ func (t *Transaction) candidates(s *search) ([]kernel.StepRef, error) {
 	return append(s.stored, own...), nil
 }
 
-// candidate is a step that is loaded.
+// candidate returns the place in the order of a step that is loaded.
 func (t *Transaction) candidate(ref kernel.StepRef) kernel.Candidate {
 	return kernel.CandidateOf(t.b.Workset().Step(ref))
 }
 
-// inOrder are those that are ready, each once, in the order of claims.
+// inOrder returns the steps that are ready, each once, in the order of dispatch.
 func (t *Transaction) inOrder(refs []kernel.StepRef) []kernel.StepRef {
 	refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return t.b.Workset().Step(ref).Phase != perdure.Ready })
 	return slices.Compact(t.sorted(refs))
 }
 
-// load locks the jobs of steps and loads the steps. Steps whose job another transaction has locked are left out.
+// load locks the jobs of the steps and loads the steps. It leaves out steps whose jobs other transactions have locked.
 func (t *Transaction) load(refs []kernel.StepRef) (loaded []kernel.StepRef, skipped bool, err error) {
 	if skipped, err = t.b.TryLock(refs); err != nil {
 		return nil, false, err

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// Tx is what dispatch needs of a transaction of the store: searches, and the locks of limits. kernel.Tx describes the methods.
+// Tx is what dispatch needs of a store's transaction: searches, and locks of limits. kernel.Tx describes the methods.
 type Tx interface {
 	Ready(agent string, max int, full []string) ([]kernel.StepRef, error)
 	Pass(agent string)
@@ -24,56 +24,56 @@ type Tx interface {
 	OpenLanes(keys []kernel.LimitKey, max int) (agents []string, err error)
 }
 
-// Batch is the scheduler's transaction: it loads, applies the rules and saves. Transaction serves claims in it.
+// Batch is the scheduler's transaction: it loads, applies the rules and saves. A Transaction serves claims in it.
 type Batch interface {
 	Tx() Tx
 	Workset() *kernel.Workset
-	Began() time.Time // by the node's clock, before the store's clock was read
+	Began() time.Time // by this node's clock, before the store's clock was read
 
-	// TryLock locks the jobs of steps, leaves out those that other transactions have locked, and says whether there were
-	// some.
+	// TryLock locks the jobs of the steps. It skips jobs that other transactions have locked, and reports whether it
+	// skipped any.
 	TryLock([]kernel.StepRef) (skipped bool, err error)
 	LoadSteps([]kernel.StepRef) error
-	// LoadPayloads loads values in order, until the budget is used up. all says that all were loaded.
+	// LoadPayloads loads inputs and outputs in order, until the budget is used up. all is true if all were loaded.
 	LoadPayloads([]kernel.StepRef) (all bool, err error)
-	// Fold runs a rule on one job. If it panics, the error takes the job out of the next try.
+	// Fold applies a rule to one job. If the rule panics, the error makes the next try leave out the job.
 	Fold(job perdure.JobID, rule func()) error
-	// Damaged is the error that takes a job out, because its rows are damaged.
+	// Damaged returns an error that makes the next try leave out the job, because its rows are damaged.
 	Damaged(job perdure.JobID, why error) error
-	// Save writes what there is so far, so that the next search sees it.
+	// Save writes all changes so far, so that the next search finds them.
 	Save() error
 
 	Budget() *kernel.Budget // for rendering
-	Spend(*kernel.Budget)   // sets it
-	// MaxBytes is how many bytes of inputs and outputs a budget begins with.
+	Spend(*kernel.Budget)   // sets the budget
+	// MaxBytes returns how many bytes of inputs and outputs a new budget has.
 	MaxBytes() int
-	// Postpone hands a rendering that takes too much work to the renderers, after the transaction. It returns false once
-	// they have enough.
+	// Postpone gives a rendering that costs too much to the renderers, after the transaction. more is false once the
+	// renderers have enough work.
 	Postpone(x *kernel.Rendering, agent string) (more bool)
 }
 
-// Transaction serves claims in one try of one transaction. doc.go describes its life.
+// Transaction serves claims in one try of a transaction. doc.go describes its life.
 type Transaction struct {
-	q        *Queue
-	b        Batch
-	grants   []*grant // by agent, and in the order in which the claims came
-	searches []*search
-	limits   limits
-	served   []string // agents for which this writer searches
-	opened   []string // agents of which lanes were opened
-	granted  int      // new runs
+	q              *Queue
+	b              Batch
+	grants         []*grant // by agent, and in order of arrival
+	searches       []*search
+	limits         limits
+	searchedAgents []string // agents for which this writer searches the store
+	opened         []string // agents of lanes that were opened
+	granted        int      // number of new runs
 }
 
-// Begin makes a transaction that serves these claims.
+// Begin returns a Transaction that serves these claims.
 func (q *Queue) Begin(b Batch, claims []*Claim) *Transaction {
-	t := &Transaction{q: q, b: b, served: served(claims), grants: make([]*grant, len(claims))}
+	t := &Transaction{q: q, b: b, searchedAgents: searchedAgents(claims), grants: make([]*grant, len(claims))}
 	for i, c := range claims {
 		t.grants[i] = &grant{Claim: c}
 	}
 	return t
 }
 
-// Granted is how many claims were granted runs.
+// Granted returns how many claims were granted runs.
 func (t *Transaction) Granted() (n int) {
 	for _, g := range t.grants {
 		if len(g.runs) > 0 {
@@ -83,10 +83,10 @@ func (t *Transaction) Granted() (n int) {
 	return n
 }
 
-// Serve serves the claims, agent by agent. fresh are the steps that the transaction has made ready.
-func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
+// Dispatch serves the claims, agent by agent. fresh are the steps that the transaction has made ready, by agent.
+func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 	if len(t.grants) > 0 {
-		t.takeTurns()
+		t.orderByAgent()
 		if err := t.repeat(); err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	}
 	var serving []*search
 	for _, s := range t.searches {
-		if s.want > 0 && slices.Contains(t.opened, s.agent) { // there may be steps in the lanes that are open now which come first
-			if s.mode = max(s.mode, urgentSteps); s.server != nil {
+		if s.want > 0 && slices.Contains(t.opened, s.agent) { // steps in the opened lanes may come first
+			if s.mode = max(s.mode, urgentSteps); s.searchClaim != nil {
 				s.mode = searchStore
 			}
 			if err := t.find(s, fresh[s.agent]); err != nil {
@@ -123,7 +123,7 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 	if len(serving) == 0 {
 		return nil
 	}
-	if err := t.limits.open(t, serving); err != nil {
+	if err := t.limits.lockKnown(t, serving); err != nil {
 		return err
 	}
 	budget := t.b.Budget()
@@ -137,24 +137,24 @@ func (t *Transaction) Serve(fresh map[string][]kernel.StepRef) (err error) {
 			return err
 		}
 		if s.want == 0 && t.granted == MaxGranted {
-			t.unpaid(s, none)
+			t.endOverBudget(s, none)
 		}
 	}
 	return nil
 }
 
-// MaxGranted bounds how many runs one transaction grants. The claims that are still open are served by the next one.
+// MaxGranted bounds how many runs one transaction grants. The next transaction serves the remaining claims.
 const MaxGranted = MaxWeight
 
-// Opened are agents with lanes that the transaction has opened: steps in them can be dispatched now.
+// Opened returns the agents of lanes that the transaction has opened. Steps in these lanes can be dispatched now.
 func (t *Transaction) Opened() []string { return t.opened }
 
-// takeTurns sorts the claims by agent; those of one agent stay in the order in which they came. The first agent is the
-// one after that which used up the budget of an earlier transaction, so that large inputs of one agent do not starve the
-// others; or that agent itself, if the others had left it too little for its first run. Claims are answered in this
-// order, too.
-func (t *Transaction) takeTurns() {
-	first, _ := t.q.turn.Load().(string)
+// orderByAgent sorts the claims by agent. Claims of one agent stay in order of arrival. Agents take turns, so that large
+// inputs of one agent do not starve the others: if an agent has used up the budget of an earlier transaction, the agents
+// after it come first. If the others had left an agent too little for its first run, this agent comes first. Claims are
+// answered in this order, too.
+func (t *Transaction) orderByAgent() {
+	first, _ := t.q.firstAgent.Load().(string)
 	slices.SortStableFunc(t.grants, func(a, b *grant) int {
 		x, y := a.Request.Agent, b.Request.Agent
 		if before := x >= first; before != (y >= first) {
@@ -167,56 +167,56 @@ func (t *Transaction) takeTurns() {
 	})
 }
 
-// serve grants runs of the candidates to the claims of one agent. Steps that wait for a limit do not stand in front of
-// others: the store is searched again without those that need it.
+// serve grants runs of the candidates to the claims of one agent. A step that waits for a limit does not hold up other
+// steps: the store is searched again without the steps that need this limit.
 func (t *Transaction) serve(s *search) error {
 	if room := t.limits.counted.Room(kernel.AgentLimit(s.agent)); room < s.want {
-		s.want, s.atLimit, s.agentFull = room, true, true
+		s.want, s.limitReached, s.ownLimitFull = room, true, true
 	}
 	leftOut := len(s.full)
-	s.full = t.limits.stillFull(s.full)
-	s.atLimit = s.atLimit || len(s.full) > 0
-	s.served, s.remains = true, true
-	last := s.complete && len(s.full) == leftOut // there are no candidates but these
+	s.full = t.limits.withoutRoom(s.full)
+	s.limitReached = s.limitReached || len(s.full) > 0
+	s.offered, s.moreRemains = true, true
+	last := s.exhausted && len(s.full) == leftOut // there are no other candidates
 	found, err := t.candidates(s)
 	if err != nil {
 		return err
 	}
 	budget := t.b.Budget()
 	whole, asked := budget.Read == perdure.MaxReadBytes && budget.Bytes == t.b.MaxBytes(), s.want
-	offered := map[kernel.StepRef]bool{} // by this search; true: it is ready, and cannot be dispatched now
-	passed := 0                          // how many are
-	for s.want > 0 && len(s.open) > 0 && passed < MaxPassed {
+	offered := map[kernel.StepRef]bool{} // candidates that were offered; true: still ready, and cannot be dispatched now
+	passed := 0                          // how many of them are true
+	for s.want > 0 && len(s.open) > 0 && passed < MaxSkipped {
 		granted, more, err := t.offer(s, found)
-		if younger := s.younger; err == nil && more && granted == len(found) && len(younger) > 0 { // no older one is held back
+		if younger := s.younger; err == nil && more && granted == len(found) && len(younger) > 0 { // no older step is held back
 			s.younger = nil
 			var n int
 			n, more, err = t.offer(s, younger)
 			granted, found = granted+n, append(found, younger...)
 		}
-		if errors.Is(err, kernel.ErrOverBudget) { // the rest is dispatched in the next transaction
-			t.unpaid(s, !whole && s.want == asked && granted == 0)
+		if errors.Is(err, kernel.ErrOverBudget) { // the next transaction dispatches the rest
+			t.endOverBudget(s, !whole && s.want == asked && granted == 0)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		w, dispatched := t.b.Workset(), granted == len(found) // as a rule all, and nothing is offered again
+		w, dispatched := t.b.Workset(), granted == len(found) // usually all were dispatched, and none is offered again
 		for i := 0; i < len(found) && !dispatched; i++ {
 			step := w.Step(found[i])
 			if offered[found[i]] = step == nil || step.Phase == perdure.Ready; offered[found[i]] {
 				passed++
 			}
 		}
-		if s.want -= granted; !more { // enough work for the renderers, which wake the waiting claims
+		if s.want -= granted; !more { // the renderers have enough work, and wake the waiting claims when they have done it
 			return nil
 		}
-		s.older = s.older || granted > 0 && len(s.stored) > 0
+		s.tookOlder = s.tookOlder || granted > 0 && len(s.stored) > 0
 		known := len(s.full)
 		t.addFull(s, found)
 		if satisfied := s.want <= 0 || len(s.open) == 0; satisfied || last && len(s.full) == known {
-			s.remains = satisfied
-			s.cleared = s.want <= 0 && len(s.stored) > 0 && passed+leftOut+len(s.full) == 0 && !s.laned
+			s.moreRemains = satisfied
+			s.tookAllFound = s.want <= 0 && len(s.stored) > 0 && passed+leftOut+len(s.full) == 0 && !s.userLimits
 			return nil
 		}
 		if err := t.b.Save(); err != nil { // so that the next search does not find them again
@@ -229,41 +229,42 @@ func (t *Transaction) serve(s *search) error {
 		last = len(found) < ask
 		found = slices.DeleteFunc(found, func(ref kernel.StepRef) bool {
 			ready, again := offered[ref]
-			s.blocked = s.blocked || again && !ready // what the store finds is not what there is: the search is repeated
+			s.blocked = s.blocked || again && !ready // the search has found a step that is not ready any more: its rows have changed meanwhile
 			return again
 		})
 		if len(found) == 0 {
-			s.remains = false
+			s.moreRemains = false
 			return nil
 		}
 	}
 	return nil
 }
 
-// MaxFound bounds how many candidates a search asks the store for at once. The larger it is, the fewer searches a backlog takes.
+// MaxFound bounds how many candidates a search reads from the store at once. The larger it is, the fewer searches a
+// backlog takes.
 const MaxFound = 4 * perdure.MaxBatch
 
-// MaxPassed bounds how many candidates that cannot be dispatched now are looked past: some of the largest jobs that are
-// locked by other transactions, or quarantined (F078).
-const MaxPassed = 5 * perdure.MaxSteps
+// MaxSkipped bounds how many candidates a search skips that cannot be dispatched now. It allows for a few of the largest
+// jobs that are locked by other transactions, or quarantined (F078).
+const MaxSkipped = 5 * perdure.MaxSteps
 
-// unpaid ends a search because the budget of the transaction is used up. The agents that go first in the next
-// transaction are those that had nothing of it.
-func (t *Transaction) unpaid(s *search, hadNothing bool) {
-	s.unpaid = true
+// endOverBudget ends a search because the budget of the transaction is used up. Agents that got nothing go first in the
+// next transaction.
+func (t *Transaction) endOverBudget(s *search, hadNothing bool) {
+	s.overBudget = true
 	for _, other := range t.searches {
-		if other != s && other.unpaid {
+		if other != s && other.overBudget {
 			return
 		}
 	}
-	if hadNothing { // the others have left it too little: it goes first
-		t.q.turn.Store(s.agent)
-	} else { // the others were left nothing: they go first
-		t.q.turn.Store(s.agent + "\x00")
+	if hadNothing { // the other agents had left too little: this agent goes first
+		t.q.firstAgent.Store(s.agent)
+	} else { // nothing is left for the other agents: they go first
+		t.q.firstAgent.Store(s.agent + "\x00")
 	}
 }
 
-// addFull adds the limits of candidates that have no room left.
+// addFull adds the limits of the candidates that have no room left.
 func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 	w := t.b.Workset()
 	for _, ref := range refs {
@@ -271,7 +272,7 @@ func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 		if step == nil {
 			continue
 		}
-		s.laned = s.laned || step.Needs != ""
+		s.userLimits = s.userLimits || step.Needs != ""
 		if t.limits.counted.Empty() {
 			continue
 		}
@@ -279,19 +280,19 @@ func (t *Transaction) addFull(s *search, refs []kernel.StepRef) {
 		for _, n := range step.Needs.List() {
 			names = append(names, n.Name)
 		}
-		for _, name := range t.limits.stillFull(names) {
+		for _, name := range t.limits.withoutRoom(names) {
 			if !slices.Contains(s.full, name) {
 				s.full = append(s.full, name)
 			}
 		}
 	}
-	s.atLimit = s.atLimit || len(s.full) > 0
+	s.limitReached = s.limitReached || len(s.full) > 0
 }
 
-// offer locks and loads candidates and grants runs of those that may be dispatched. Candidates from the store may have
-// been moved on by this transaction, which has not saved yet. Values are read last, in the order of dispatch, and only
-// for steps that the limits leave room for: the transaction reads a bounded number of bytes. more is false once the
-// renderers have enough work.
+// offer locks and loads candidates, and grants runs of those that may be dispatched. Candidates from the store may be
+// outdated, because this transaction has changed their steps and not saved yet. Inputs and outputs are read last, in the
+// order of dispatch, and only for steps for which the limits have room, because a transaction reads a bounded number of
+// bytes. more is false once the renderers have enough work.
 func (t *Transaction) offer(s *search, found []kernel.StepRef) (granted int, more bool, err error) {
 	refs, skipped, err := t.load(slices.Clone(found))
 	if err != nil {
@@ -308,13 +309,13 @@ func (t *Transaction) offer(s *search, found []kernel.StepRef) (granted int, mor
 	return t.grant(s, refs)
 }
 
-// loadInputs loads the values that the next inputs of these steps read, until the budget is used up. If an unused budget
-// is too small for the first step, that step reads too much.
+// loadInputs loads the values that the inputs of these steps read, until the budget is used up. If a whole budget is too
+// small for the first step, the step is marked as one that reads too much.
 func (t *Transaction) loadInputs(refs []kernel.StepRef) error {
 	w := t.b.Workset()
 	var payloads []kernel.StepRef
-	var ref kernel.StepRef   // the step whose needs are read
-	var first kernel.StepRef // the first that needs values
+	var ref kernel.StepRef   // the step whose values are listed
+	var first kernel.StepRef // the first step that needs values
 	needs := func() { payloads = append(payloads, w.ClaimRefs(ref)...) }
 	for _, ref = range refs {
 		needed := len(payloads)
@@ -333,13 +334,14 @@ func (t *Transaction) loadInputs(refs []kernel.StepRef) error {
 	return err
 }
 
-// grant dispatches candidates to the claims in their order. A claim whose answer has no room for another run is done. A
-// step whose input takes too much work is handed to the renderers, and passed over. Once the budget is used up, the search ends.
+// grant grants runs of the steps to the claims, in order. If the answer to a claim has no room for another run, the next
+// claim gets it. If an input takes too much work, it is given to the renderers, and the step is skipped. If the budget
+// is used up, the search ends.
 func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more bool, err error) {
 	more = true
 	var ref kernel.StepRef
 	var g *grant
-	claim := newRuling(func() (*perdure.Run, error) { return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room()) })
+	claim := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room()) })
 	for _, ref = range refs {
 		for len(s.open) > 0 {
 			g = s.open[0]
@@ -352,7 +354,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 			run, err := t.runOf(ref, claim)
 			if err != nil {
 				if errors.Is(err, kernel.ErrNoRoom) {
-					g.crowded = len(g.runs) == 0
+					g.lacksRoom = len(g.runs) == 0
 					s.open = s.open[1:]
 					continue
 				}
@@ -376,24 +378,24 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 	return granted, more, nil
 }
 
-// ruling is a call of the rules for a run, with its result. One ruling serves all steps of a search, which saves an allocation for
-// each.
-type ruling struct {
+// ruleCall is a call of a rule that returns a run, with its result. One ruleCall serves all steps of a search, which
+// saves an allocation for each.
+type ruleCall struct {
 	apply func()
 	run   *perdure.Run
 	err   error
 }
 
-func newRuling(rule func() (*perdure.Run, error)) *ruling {
-	r := &ruling{}
+func newRuleCall(rule func() (*perdure.Run, error)) *ruleCall {
+	r := &ruleCall{}
 	r.apply = func() { r.run, r.err = rule() }
 	return r
 }
 
-// runOf calls the rules for a run of the step. If its input reads values that are not loaded, it loads them and calls
-// the rules once more; loadInputs has loaded only the values that were known to be needed then. The error is a
-// *Postponed, ErrOverBudget or ErrNoRoom if the step has to wait for a renderer, another transaction, or another claim.
-func (t *Transaction) runOf(ref kernel.StepRef, r *ruling) (*perdure.Run, error) {
+// runOf calls the rule for a run of the step. If the rule needs values that are not loaded, runOf loads them and calls
+// it once more: loadInputs could load only the values that were known to be needed. The error is a *Postponed,
+// ErrOverBudget or ErrNoRoom if the step has to wait for a renderer, another transaction, or another claim.
+func (t *Transaction) runOf(ref kernel.StepRef, r *ruleCall) (*perdure.Run, error) {
 	if err := t.b.Fold(ref.Job, r.apply); err != nil {
 		return nil, err
 	}
@@ -421,18 +423,18 @@ func (t *Transaction) runOf(ref kernel.StepRef, r *ruling) (*perdure.Run, error)
 
 // ——— before the commit ———
 
-// ReturnEarly puts claims that were granted nothing back into the queue, while the transaction is being saved: another
-// one may make steps ready meanwhile, and has to find them waiting. It returns the claims that stay: those with an
-// answer, the one by which the agent is served, and all claims of an agent for which a limit or a lock was in the way,
-// because the queue does not know that yet.
+// ReturnEarly puts claims that were granted nothing back into the queue before the transaction is saved. So another
+// transaction that makes steps ready meanwhile finds these claims waiting. ReturnEarly returns the other claims: those
+// with an answer, the one that owns the search, and all claims of an agent for which a limit or a lock was in the way,
+// because the queue does not know of that until End.
 func (t *Transaction) ReturnEarly() (stay []*Claim) {
 	hindered := map[string]bool{}
 	for _, s := range t.searches {
-		hindered[s.agent] = s.atLimit || s.blocked
+		hindered[s.agent] = s.limitReached || s.blocked
 	}
 	var back []*Claim
 	t.grants = slices.DeleteFunc(t.grants, func(g *grant) bool {
-		if g.serves || g.Request.Wait <= 0 || g.aside != nil || g.crowded || len(g.runs) > 0 || hindered[g.Request.Agent] {
+		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || len(g.runs) > 0 || hindered[g.Request.Agent] {
 			stay = append(stay, g.Claim)
 			return false
 		}
@@ -446,23 +448,24 @@ func (t *Transaction) ReturnEarly() (stay []*Claim) {
 	return stay
 }
 
-// PassOn lets other writers search for the agents of which there is more than this transaction dispatches, while it is
-// being saved: a backlog is worked off by one search after the other, and to save one takes as long as to make it.
-func (t *Transaction) PassOn() {
+// ReleaseSearches allows other writers to search for agents that have more ready steps than this transaction dispatches,
+// before it is saved. A backlog is worked off by one search after the other, and to save a transaction takes as long as
+// to search.
+func (t *Transaction) ReleaseSearches() {
 	if !speed.Pass.On() {
 		return
 	}
 	var agents []string
 	for _, s := range t.searches {
-		if s.server != nil && s.cleared && !s.atLimit && !s.blocked {
-			s.server.serves = false
+		if s.searchClaim != nil && s.tookAllFound && !s.limitReached && !s.blocked {
+			s.searchClaim.ownsSearch = false
 			t.b.Tx().Pass(s.agent)
 			agents = append(agents, s.agent)
 		}
 	}
 	if len(agents) > 0 {
-		t.q.passOn(agents)
-		t.served = slices.DeleteFunc(t.served, func(agent string) bool { return slices.Contains(agents, agent) })
+		t.q.releaseEarly(agents)
+		t.searchedAgents = slices.DeleteFunc(t.searchedAgents, func(agent string) bool { return slices.Contains(agents, agent) })
 	}
 }
 
@@ -470,21 +473,21 @@ func (t *Transaction) PassOn() {
 
 // Pauses before the next search for an agent.
 const (
-	blockedPause = 20 * time.Millisecond // other transactions have locked its candidates, and are over soon
-	blockedLong  = time.Second           // or they are not: then the supervisor's search is often enough
+	blockedPause = 20 * time.Millisecond // other transactions have locked the candidates, and probably end soon
+	blockedLong  = time.Second           // if they have not ended after this, the supervisor's periodic search suffices
 
-	crowdedPause = 100 * time.Millisecond // its server had no room for the answer
-	failedPause  = 500 * time.Millisecond
+	noRoomPause = 100 * time.Millisecond // the server had no room for the answer
+	failedPause = 500 * time.Millisecond
 )
 
-// Outcome is how the transaction ended, for End.
+// Outcome says how the transaction ended.
 type Outcome struct {
-	Err   error    // why it failed, as the callers see it
-	Woken []string // agents for which it has made steps ready, and not dispatched them
-	Freed bool     // runs have ended or jobs have settled: there may be room under limits
+	Err   error    // why it failed, as callers see it; nil if it was committed
+	Woken []string // agents for which it made steps ready that it did not dispatch
+	Freed bool     // runs have ended or jobs have settled: limits may have room
 }
 
-// End answers the claims, hands those that were set aside to the repeaters, and puts claims that were granted nothing
+// End answers the claims, gives those that were set aside to the repeaters, and puts claims that were granted nothing
 // and may wait back into the queue.
 func (t *Transaction) End(o Outcome) {
 	var back []*Claim
@@ -495,8 +498,8 @@ func (t *Transaction) End(o Outcome) {
 			agents = append(agents, agent)
 		}
 		switch g.failed = o.Err; {
-		case o.Err == nil && g.crowded && !g.WithReports:
-			g.failed = errCrowded
+		case o.Err == nil && g.lacksRoom && !g.WithReports:
+			g.failed = errNoRoom
 			crowded = append(crowded, agent)
 		}
 		switch {
@@ -511,45 +514,47 @@ func (t *Transaction) End(o Outcome) {
 		}
 	}
 	if o.Err != nil {
-		t.q.failed(agents)
+		t.q.pauseHeld(agents)
 		t.q.giveBack(back, nil, nil, false)
-		t.q.WakeLater(agents, failedPause) // also of claims that do not wait: other searches may have begun behind their runs
+		t.q.WakeLater(agents, failedPause) // for all claims: other searches may have begun after runs that were not committed
 	} else {
-		t.q.remember(t.searches, t.b.Began())
+		t.q.cacheLimits(t.searches, t.b.Began())
 		t.q.giveBack(back, t.searches, o.Woken, o.Freed)
-		if unpaid := t.unpaidAgents(); len(unpaid) > 0 {
+		if unpaid := t.overBudgetAgents(); len(unpaid) > 0 {
 			t.q.Wake(unpaid)
 		}
-		t.q.WakeLater(crowded, crowdedPause)
-		t.q.WakeLater(t.q.blocked(t.searches), blockedPause)
+		t.q.WakeLater(crowded, noRoomPause)
+		t.q.WakeLater(t.q.recordBlocked(t.searches), blockedPause)
 	}
-	t.q.release(t.served)
+	t.q.releaseSearches(t.searchedAgents)
 }
 
-func (t *Transaction) unpaidAgents() (agents []string) {
+func (t *Transaction) overBudgetAgents() (agents []string) {
 	for _, s := range t.searches {
-		if s.unpaid {
+		if s.overBudget {
 			agents = append(agents, s.agent)
 		}
 	}
 	return agents
 }
 
-// failed makes a pause before the claims of these agents are taken for what is held.
-func (q *Queue) failed(agents []string) {
+// pauseHeld sets a pause in which no claims of these agents are taken for held submissions.
+func (q *Queue) pauseHeld(agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, name := range agents {
-		q.agent(name).failedUntil = q.env.Now().Add(failedPause)
+		q.agent(name).pausedUntil = q.env.Now().Add(failedPause)
 	}
 }
 
-// Hint spreads what a transaction may have done whose commit has an unknown outcome.
-func (q *Queue) Hint(woken []string, freed bool) { q.giveBack(nil, nil, woken, freed) }
+// WakeAfterIndeterminate wakes claims for what a transaction may have done whose commit is indeterminate.
+func (q *Queue) WakeAfterIndeterminate(woken []string, freed bool) {
+	q.giveBack(nil, nil, woken, freed)
+}
 
-// blocked are the agents to search for again soon: other transactions have locked what they could have, and have not
-// done so for long.
-func (q *Queue) blocked(searches []*search) (agents []string) {
+// recordBlocked returns the agents to search for again soon: other transactions have locked their candidates, and for
+// less than blockedLong.
+func (q *Queue) recordBlocked(searches []*search) (agents []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.env.Now()

@@ -23,7 +23,7 @@ import (
 
 var refresh = flag.Bool("refresh", false, "write what happened into the transcripts")
 
-// The example of doc.go, and the transcripts in testdata, happen as they are written.
+// The example of doc.go and the transcripts in testdata happen as they are written.
 func TestTranscripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
@@ -62,7 +62,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// exampleOf is the last indented block of a package comment.
+// exampleOf returns the last indented block of a package comment.
 func exampleOf(t *testing.T, source string) string {
 	_, text, found := strings.Cut(source, "//\t> ")
 	if !found {
@@ -147,7 +147,7 @@ func (p *play) command(args []string) {
 		p.must(p.queue.Wait(c))
 	case "take":
 		p.queue.mu.Lock()
-		work := p.queue.worth()
+		work := p.queue.shouldBegin()
 		p.queue.mu.Unlock()
 		if !work {
 			p.out.WriteString("nothing to take\n")
@@ -158,7 +158,7 @@ func (p *play) command(args []string) {
 		claims := p.taken
 		p.taken = nil
 		p.transaction(claims, func(*fakeBatch) {})
-		p.queue.Ended(p.turn)
+		p.queue.Saved(p.turn)
 	case "wake":
 		p.queue.Wake([]string{"mail"})
 	case "leave":
@@ -207,10 +207,10 @@ func (p *play) transaction(claims []*Claim, apply func(*fakeBatch)) {
 			claims = append(claims, p.queue.TakeWaiting([]string{"mail"})...)
 		}
 		t = p.queue.Begin(b, claims)
-		p.must(t.Serve(map[string][]kernel.StepRef{"mail": fresh}))
+		p.must(t.Dispatch(map[string][]kernel.StepRef{"mail": fresh}))
 		t.ReturnEarly()
 		b.woken = len(t.Opened()) > 0 || slices.ContainsFunc(fresh, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready })
-		t.PassOn()
+		t.ReleaseSearches()
 		return tx.Save(b.w.Last())
 	}))
 	o := Outcome{Freed: b.freed}
@@ -238,23 +238,23 @@ func (p *play) forget(name string) {
 	p.order = slices.DeleteFunc(p.order, func(other string) bool { return other == name })
 }
 
-// state prints the agent and its claims.
+// state prints what the queue knows of the agent, and the claims.
 func (p *play) state() {
 	p.queue.mu.Lock()
 	defer p.queue.mu.Unlock()
 	a := p.queue.agent("mail")
 	var words []string
-	switch a.left {
-	case forLimit:
+	switch a.lastResult {
+	case limitFull:
 		words = append(words, "steps wait for a limit")
-	case more:
+	case moreReady:
 		words = append(words, "more may be ready")
 	}
 	if p.queue.due[a] {
 		words = append(words, "due")
 	}
-	if a.served {
-		words = append(words, "served")
+	if a.searching {
+		words = append(words, "search in progress")
 	}
 	if len(words) == 0 && a.searchEnded.IsZero() {
 		words = append(words, "nothing known")

@@ -8,30 +8,30 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// Turns lets claims of one name take turns on this node. A caller whose connection broke repeats its claim while the
-// first one still waits. If both searched, each would be granted its own runs, and one of the two answers would never be
-// read. The second one finds what the first was granted.
+// Turns makes claims with one name take turns on this node. If a connection breaks, the caller repeats its claim while
+// the first one may still wait. If both searched, each would be granted its own runs, and one of the two answers would
+// never be read. So the second one waits for the first, and then finds the runs that were granted to it.
 type Turns struct {
 	env   env.Env
 	mu    sync.Mutex
-	taken map[ClaimName]*turn
+	taken map[ClaimName]*claimTurn
 }
 
-type turn struct {
-	free  chan struct{} // holds a token while the turn is free
+type claimTurn struct {
+	free  chan struct{} // holds a token while no claim has the turn
 	users int           // claims that have the turn, or wait for it
 }
 
-// NewTurns makes turns of which none is taken.
-func NewTurns(e env.Env) *Turns { return &Turns{env: e, taken: map[ClaimName]*turn{}} }
+// NewTurns returns Turns in which no claim has its turn.
+func NewTurns(e env.Env) *Turns { return &Turns{env: e, taken: map[ClaimName]*claimTurn{}} }
 
-// Take waits for the turn, as long as the claim has patience. A claim that does not wait (env.Forever) waits for
-// SearchTime, because the other one may be in its search. After true, End must be called.
+// Take waits for the turn, for up to patience. A claim without a wait (env.Forever) waits for SearchTime, because the
+// other claim may be in its search. If Take returns true, the caller must call End.
 func (t *Turns) Take(ctx context.Context, name ClaimName, patience time.Duration) bool {
 	t.mu.Lock()
 	own := t.taken[name]
 	if own == nil {
-		own = &turn{free: make(chan struct{}, 1)}
+		own = &claimTurn{free: make(chan struct{}, 1)}
 		own.free <- struct{}{}
 		t.taken[name] = own
 	}
@@ -47,7 +47,7 @@ func (t *Turns) Take(ctx context.Context, name ClaimName, patience time.Duration
 	return false
 }
 
-// End passes the turn on.
+// End gives the turn to the next claim.
 func (t *Turns) End(name ClaimName) {
 	t.mu.Lock()
 	own := t.taken[name]
@@ -56,7 +56,7 @@ func (t *Turns) End(name ClaimName) {
 	t.forget(name, own)
 }
 
-func (t *Turns) forget(name ClaimName, own *turn) {
+func (t *Turns) forget(name ClaimName, own *claimTurn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if own.users--; own.users == 0 {
@@ -64,5 +64,5 @@ func (t *Turns) forget(name ClaimName, own *turn) {
 	}
 }
 
-// SearchTime is how long a claim waits without a search before it is not answered that there was nothing.
+// SearchTime is how long a claim waits for a search. After that it is answered with an error instead of "no work".
 const SearchTime = 500 * time.Millisecond

@@ -144,7 +144,7 @@ func (m *Metrics) WatchHints(heard func() bool) {
 
 func (m *Metrics) Submitted(typ string) { m.submitted.WithLabelValues(m.types.value(typ)).Inc() }
 
-func (m *Metrics) LetOut(agent string, d perdure.Direction) {
+func (m *Metrics) Dispatched(agent string, d perdure.Direction) {
 	m.letOut.WithLabelValues(m.agents.value(agent), d.String()).Inc()
 }
 

@@ -13,36 +13,36 @@ import (
 	"github.com/perdure/perdure/internal/plain"
 )
 
-// Act carries an operator's act out.
+// Act carries out an operator's act.
 func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) error {
 	crashpoint.Here(crashpoint.ActQueue)
-	err := s.do(ctx, &acting{id: id, act: act}, 1)
+	err := s.do(ctx, &actOp{id: id, act: act}, 1)
 	crashpoint.Here(crashpoint.ActDone)
 	return err
 }
 
-type acting struct {
+type actOp struct {
 	id  perdure.JobID
 	act perdure.Act
 
-	doubtful bool      // a commit's answer was lost
-	before   time.Time // when the row was written last, as the latest try met it
-	wrote    time.Time // the time of that try
+	indeterminate bool      // an earlier try's commit was indeterminate
+	rowTime       time.Time // when the row was last written before the latest try
+	tryTime       time.Time // the store's time at the latest try
 }
 
-func (o *acting) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
+func (o *actOp) jobs() []perdure.JobID { return []perdure.JobID{o.id} }
 
-func (o *acting) refs(b *batch) []kernel.StepRef {
+func (o *actOp) refs(b *batch) []kernel.StepRef {
 	if ref, ok := b.ref(o.id, o.act.Step); ok {
 		return b.w.ReportRefs(nil, ref)
 	}
 	return nil
 }
 
-func (o *acting) doubt() { o.doubtful = true }
+func (o *actOp) commitIndeterminate() { o.indeterminate = true }
 
-func (o *acting) apply(b *batch) error {
-	if err := b.job(o.id); err != nil {
+func (o *actOp) apply(b *batch) error {
+	if err := b.checkJob(o.id); err != nil {
 		return err
 	}
 	index := 0
@@ -53,7 +53,7 @@ func (o *acting) apply(b *batch) error {
 		}
 		index = ref.Index
 	}
-	if landed, err := o.landed(b, index); landed || err != nil {
+	if committed, err := o.committed(b, index); committed || err != nil {
 		return err
 	}
 	if kernel.NeedsWhole(&o.act) {
@@ -68,34 +68,39 @@ func (o *acting) apply(b *batch) error {
 	return refusal
 }
 
-// landed says whether the try whose answer was lost was committed: the row bears its time. Acts that only
-// bring about what is then so can simply be repeated. The others must not be (a key would be changed
-// twice), so that where the row was written by somebody else meanwhile, nobody knows (F006).
-func (o *acting) landed(b *batch, index int) (bool, error) {
+// committed reports whether an earlier try with an indeterminate commit was committed after all (F006).
+//
+// Acts like undo only request a state, and can simply be repeated. Resume, settle and edit must not be repeated: an edit
+// that is applied twice would change a step's key twice. For these the row shows what happened. If the row has not been
+// written since the earlier try met it, that try was not committed. If the row has the time of that try, it was. If it
+// has another time, another transaction has written it since, and it cannot be known whether the act was committed: the
+// error then asks the operator to check.
+func (o *actOp) committed(b *batch, index int) (bool, error) {
 	var step kernel.Step
 	at := b.w.Job(o.id).UpdatedAt
 	if o.act.Step != "" {
 		step = *b.w.Step(kernel.StepRef{Job: o.id, Index: index})
 		at = step.UpdatedAt
 	}
-	before, wrote := o.before, o.wrote
-	o.before, o.wrote = at, b.w.Now()
+	before, wrote := o.rowTime, o.tryTime
+	o.rowTime, o.tryTime = at, b.w.Now()
 	switch o.act.Verb {
 	case perdure.VerbResume, perdure.VerbSettle, perdure.VerbEdit:
 	default:
 		return false, nil
 	}
 	switch {
-	case !o.doubtful || at.Equal(before):
+	case !o.indeterminate || at.Equal(before):
 		return false, nil
 	case at.Equal(wrote), step.ReadyAt.Equal(wrote), step.EndedAt.Equal(wrote):
-		o.before, o.wrote = before, wrote
+		o.rowTime, o.tryTime = before, wrote
 		return true, nil
 	}
-	return false, perdure.Refuse(perdure.CodeUnavailable, "the answer of the store was lost, and the job has moved since: look whether the %s has taken hold", o.act.Verb)
+	return false, perdure.Refuse(perdure.CodeUnavailable, "the outcome of the commit is unknown, and another transaction has changed the job since: check the job's history for this %s before you repeat it", o.act.Verb)
 }
 
-// CloseAlert closes an alert by hand. One that a parked step has is closed by what unparks the step.
+// CloseAlert closes an alert by hand. The alert of a parked step cannot be closed so: the act that unparks the step
+// closes it.
 func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kernel.Alert, error) {
 	var alert *kernel.Alert
 	err := s.update(ctx, func(tx kernel.Tx) error {
@@ -112,7 +117,7 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kerne
 		case !alert.ClosedAt.IsZero():
 			return nil
 		case alert.Kind.Holds():
-			return perdure.Refuse(perdure.CodeConflict, "alert %d stands for something that waits for a person: resume, settle, skip, undo or redo closes it", id)
+			return perdure.Refuse(perdure.CodeConflict, "alert %d belongs to a parked step or job and closes when that goes on: use resume, settle, skip, undo or redo", id)
 		}
 		alert.ClosedAt, alert.ClosedBy = now, by
 		return tx.CloseAlert(id, by, now)
@@ -120,14 +125,14 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kerne
 	return alert, err
 }
 
-// PutAgent sets the settings of an agent, for steps that become ready afterwards.
+// PutAgent sets the settings of an agent. They hold for steps that become ready afterwards.
 func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) error {
 	ageing := time.Duration(settings.Ageing)
 	switch {
 	case !plain.IsName(name) || len(name) > perdure.MaxNameLength:
-		return perdure.Refuse(perdure.CodeInvalid, "%q is not the name of an agent: letters, digits, ., _ and -, at most %d", name, perdure.MaxNameLength)
+		return perdure.Refuse(perdure.CodeInvalid, "invalid agent name %q: use letters, digits, \".\", \"_\" and \"-\", at most %d characters", name, perdure.MaxNameLength)
 	case ageing < perdure.MinAgeing || ageing > perdure.DefaultAgeing:
-		return perdure.Refuse(perdure.CodeInvalid, "ageing is %s; it must be %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
+		return perdure.Refuse(perdure.CodeInvalid, "ageing: %s is out of range; use %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
 	}
 	return s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Agents()
@@ -135,13 +140,13 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 			return err
 		}
 		if _, known := all[name]; !known && len(all) >= perdure.MaxAgents {
-			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings already, and no more may", len(all))
+			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings, which is the maximum", len(all))
 		}
 		return tx.PutAgent(name, settings)
 	})
 }
 
-// PutLimit sets a limit; it takes hold at once. One that is lowered kills nothing.
+// PutLimit sets a limit. It takes effect at once, but runs that are in flight go on.
 func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.LimitSettings) error {
 	limit, err := kernel.LimitOf(name, settings)
 	if err != nil {
@@ -154,7 +159,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.
 		}
 		known := slices.ContainsFunc(all, func(l kernel.Limit) bool { return l.Name == name })
 		if !known && len(all) >= perdure.MaxLimits {
-			return perdure.Refuse(perdure.CodeConflict, "there are %d limits already, and no more than that", len(all))
+			return perdure.Refuse(perdure.CodeConflict, "there are %d limits, which is the maximum: delete one that is not used", len(all))
 		}
 		if err := tx.PutLimit(limit); err != nil {
 			return err
@@ -165,7 +170,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.
 	return err
 }
 
-// openAll opens the lanes that are closed for keys of a limit that has changed. Of very many, the supervisor opens the rest.
+// openAll opens the lanes that are closed for keys of a changed limit, up to a bound. The supervisor opens the rest.
 func openAll(tx kernel.Tx, name string) error {
 	keys, err := tx.ClosedFor(kernel.LimitKey{Name: name}, maxLaneKeys)
 	if err != nil {
@@ -179,7 +184,7 @@ func openAll(tx kernel.Tx, name string) error {
 	return err
 }
 
-// DeleteLimit takes a limit away.
+// DeleteLimit deletes a limit.
 func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	if _, err := kernel.LimitOf(name, perdure.LimitSettings{Max: new(int)}); err != nil {
 		return err
@@ -188,7 +193,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	err := s.update(ctx, func(tx kernel.Tx) error {
 		tries++
 		found, err := tx.DeleteLimit(name)
-		if err == nil && !found && tries == 1 { // else it may have been there the first time
+		if err == nil && !found && tries == 1 { // a later try: the first one may have deleted it
 			return perdure.Refuse(perdure.CodeNotFound, "there is no limit %s", name)
 		}
 		if err != nil {
@@ -200,7 +205,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 	return err
 }
 
-// FindSame is an unsettled job without a key that was made of the same definition.
+// FindSame returns an unsettled job without a key that has the same definition.
 func (s *Scheduler) FindSame(ctx context.Context, plan *kernel.Plan) (id perdure.JobID, found bool, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		id, found, err = tx.JobByHash(plan.Definition.Type, plan.Hash)
@@ -209,17 +214,17 @@ func (s *Scheduler) FindSame(ctx context.Context, plan *kernel.Plan) (id perdure
 	return id, found, err
 }
 
-// update is for what may be repeated as it is where the answer to a commit was lost.
+// update runs a transaction that may be repeated as it is if its commit is indeterminate.
 func (s *Scheduler) update(ctx context.Context, fn func(kernel.Tx) error) (err error) {
 	crashpoint.Here(crashpoint.UpdateBegin)
 	defer crashpoint.Here(crashpoint.UpdateDone)
-	for range maxAsked {
+	for range maxLookups {
 		if err = s.cfg.Store.Update(ctx, fn); !errors.Is(err, kernel.ErrUnknown) || ctx.Err() != nil {
 			break
 		}
 	}
 	if errors.Is(err, kernel.ErrBroken) {
-		s.cfg.Broken(err)
+		s.cfg.OnBroken(err)
 	}
 	return err
 }

@@ -17,11 +17,11 @@ import (
 
 const mostSearches = 20
 
-// searched does something after the first search of a transaction, and counts searches. A store that is stale finds the same
-// again.
+// searched is a store that calls a function after the first search of a transaction, and counts searches. If it is
+// stale, further searches find the same steps again.
 type searched struct {
 	kernel.Store
-	then  func() // nil: done
+	then  func() // nil once it was called
 	stale bool
 	n     atomic.Int64
 }
@@ -52,8 +52,8 @@ func (tx *searchedTx) Ready(agent string, max int, full []string) ([]kernel.Step
 	return found, err
 }
 
-// Another node takes the step that a search has found, before the transaction has its lock. The next searches of the transaction
-// do not come back to that step (F018).
+// Another node takes a step after a search has found it and before the transaction has its lock. Later searches of the
+// transaction skip this step (F018).
 func TestStepIsTakenAfterTheSearch(t *testing.T) {
 	for name, stale := range map[string]bool{"": false, "the store finds it again": true} {
 		t.Run(name, func(t *testing.T) {

@@ -10,83 +10,85 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// backlog bounds the unsettled jobs. It counts them now and then, and in between by what this node
-// sees: never too few on one node, near enough on a grid.
+// backlog bounds the number of unsettled jobs. It counts them in the store every recountEvery, and between two counts it
+// adds and subtracts what this node commits. With one node the number is never too small. With several it is close: the
+// others' submissions since the latest count are missing.
 type backlog struct {
-	store Store
-	max   int
-	env   env.Env
-	turn  chan struct{} // whoever has taken the token counts
+	store      Store
+	max        int
+	env        env.Env
+	countToken chan struct{} // holds a token while no caller counts in the store
 
-	mu      sync.Mutex
-	waiting int // submissions that wait for the first count
-	stored  int // unsettled jobs
-	coming  int // submissions that were admitted and are not answered
-	made    int // jobs that were seen to come, ever
-	counted time.Time
+	mu        sync.Mutex
+	waiting   int // submissions that wait for the first count
+	stored    int // unsettled jobs, at the latest count and by this node's commits since
+	admitted  int // submissions that were admitted and are not answered yet
+	created   int // jobs that this node has created or reopened, in all
+	countedAt time.Time
 }
 
 const recountEvery = 30 * time.Second
 
 func newBacklog(e env.Env, store Store, max int) *backlog {
-	b := &backlog{env: e, store: store, max: max, turn: make(chan struct{}, 1)}
-	b.turn <- struct{}{}
+	b := &backlog{env: e, store: store, max: max, countToken: make(chan struct{}, 1)}
+	b.countToken <- struct{}{}
 	return b
 }
 
-// admit lets one more submission in, or refuses it. Who was let in must answer.
+// admit admits one more submission, or returns why not. For each admitted submission, answered must be called.
 func (b *backlog) admit(ctx context.Context) error {
 	if err := b.recount(ctx); err != nil {
 		return unavailable(err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if n := b.stored + b.coming; n >= b.max {
+	if n := b.stored + b.admitted; n >= b.max {
 		e := perdure.Refuse(perdure.CodeBacklogFull, "the backlog is full: %d of at most %d unsettled jobs", n, b.max)
 		e.Hint = "try again later"
 		return e
 	}
-	b.coming++
+	b.admitted++
 	return nil
 }
 
-// answered ends a submission, which has made a job or not.
+// answered ends an admitted submission. made is true if it has created a job.
 func (b *backlog) answered(made bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.coming--
+	b.admitted--
 	if made {
 		b.stored++
-		b.made++
+		b.created++
 	}
 }
 
-// reopened: a job that was settled is not any more.
+// reopened records that a settled job has been reopened.
 func (b *backlog) reopened() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.stored++
-	b.made++
+	b.created++
 }
 
-// settled: a job is, by a transaction that began then. What began before the count may be in it already.
+// settled records that a transaction which began at this time has settled a job. If it began before the latest count,
+// the count may include it already.
 func (b *backlog) settled(began time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if began.After(b.counted) {
+	if began.After(b.countedAt) {
 		b.stored--
 	}
 }
 
-// recount asks the store, unless it was asked lately. Where there is a figure, one that is old will do
-// while somebody else counts, or where the store does not answer.
+// recount counts in the store if the latest count is older than recountEvery. If there is an older count, it is used
+// while another caller counts, and if the store does not answer.
 func (b *backlog) recount(ctx context.Context) error {
 	at, _ := b.latest()
 	if b.env.Now().Sub(at) < recountEvery {
 		return nil
 	}
 	select {
-	case <-b.turn:
+	case <-b.countToken:
 	default:
 		if !at.IsZero() {
 			return nil
@@ -95,8 +97,8 @@ func (b *backlog) recount(ctx context.Context) error {
 			return err
 		}
 	}
-	defer func() { b.turn <- struct{}{} }()
-	at, made := b.latest() // somebody may have counted while this waited
+	defer func() { b.countToken <- struct{}{} }()
+	at, made := b.latest() // another caller may have counted while this one waited
 	if b.env.Now().Sub(at) < recountEvery {
 		return nil
 	}
@@ -109,23 +111,24 @@ func (b *backlog) recount(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.stored = n + b.made - made // those made meanwhile may be missing in n
-	b.counted = b.env.Now()
+	b.stored = n + b.created - made // n may lack jobs that were created during the count
+	b.countedAt = b.env.Now()
 	return nil
 }
 
 const (
-	maxFirst    = dispatch.MaxQueued // submissions that wait for the first count
-	firstWithin = 5 * time.Second
+	maxFirstWaiters = dispatch.MaxQueued // submissions that wait for the first count
+	maxFirstWait    = 5 * time.Second
 )
 
-var errFirst = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started, and has not counted the unsettled jobs yet", Hint: "try again later"}
+var errNotCounted = &perdure.Error{Code: perdure.CodeBacklogFull, Message: "this node has just started and has not counted the unsettled jobs yet", Hint: "try again later"}
 
-// awaitFirst waits for the first count of a node that has just started.
+// awaitFirst waits for the first count of a node that has just started. It returns nil when the caller has the token to
+// count.
 func (b *backlog) awaitFirst(ctx context.Context) error {
 	b.mu.Lock()
 	b.waiting++
-	tooMany := b.waiting > maxFirst
+	tooMany := b.waiting > maxFirstWaiters
 	b.mu.Unlock()
 	defer func() {
 		b.mu.Lock()
@@ -133,13 +136,13 @@ func (b *backlog) awaitFirst(ctx context.Context) error {
 		b.mu.Unlock()
 	}()
 	if tooMany {
-		return errFirst
+		return errNotCounted
 	}
-	switch b.env.Wait(ctx, firstWithin, b.turn) {
+	switch b.env.Wait(ctx, maxFirstWait, b.countToken) {
 	case env.Gone:
 		return ctx.Err()
 	case env.Late:
-		return errFirst
+		return errNotCounted
 	}
 	return nil
 }
@@ -147,5 +150,5 @@ func (b *backlog) awaitFirst(ctx context.Context) error {
 func (b *backlog) latest() (counted time.Time, made int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.counted, b.made
+	return b.countedAt, b.created
 }

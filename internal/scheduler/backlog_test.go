@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// F002: a submission that is repeated while the backlog is full is answered with its job: whoever has lost an answer must be able to
-// learn that the job is stored. All others are refused.
+// F002: if a submission is repeated while the backlog is full, the answer is its job, because a caller who has lost an
+// answer must be able to learn that the job is stored. All others are refused.
 func TestRepeatedSubmissionIsAnsweredWhileTheBacklogIsFull(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{MaxBacklog: 3})
@@ -41,7 +41,7 @@ func TestRepeatedSubmissionIsAnsweredWhileTheBacklogIsFull(t *testing.T) {
 	})
 }
 
-// uncounted is a store that does not say how many jobs are unsettled.
+// uncounted is a store that does not return the number of unsettled jobs.
 type uncounted struct {
 	kernel.Store
 }
@@ -51,7 +51,7 @@ func (uncounted) Backlog(ctx context.Context, _ int) (int, error) {
 	return 0, ctx.Err()
 }
 
-// Submissions that wait for the first count of the unsettled jobs wait no longer than others, and are then refused.
+// Submissions that wait for the first count of unsettled jobs wait no longer than others, and are then refused.
 func TestFirstCountIsNotAwaitedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, uncounted{memory.New()}, scheduler.Config{})

@@ -17,69 +17,69 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// operation is what a request wants of a transaction. Its methods may be called again from the start
-// when the transaction is retried, so they set their answer anew each time.
+// operation is what a request does in a transaction. If the transaction is retried, its methods are called again from
+// the start, so they must set their answer anew each time.
 type operation interface {
-	// jobs are those to be locked before the clock is read.
+	// jobs returns the jobs to lock before the clock is read.
 	jobs() []perdure.JobID
-	// refs are the steps to be loaded, once the jobs are there.
+	// refs returns the steps to load, once the jobs are locked.
 	refs(*batch) []kernel.StepRef
-	// apply folds the operation into the workset. A refusal is its own; any other error ends the
-	// transaction.
+	// apply applies the operation to the workset. If it returns an error with a code, only this operation is refused.
+	// Any other error ends the transaction.
 	apply(*batch) error
 }
 
-// batch is one transaction in the making.
+// batch is one try of a transaction.
 type batch struct {
 	s     *Scheduler
 	tx    kernel.Tx
 	w     *kernel.Workset
-	began time.Time               // by this node's clock, before the store's was read
-	now   time.Time               // by the store's
-	keys  map[string]kernel.Keyed // of this batch's submissions, and those found in the store
+	began time.Time               // by this node's clock, before the store's clock was read
+	now   time.Time               // by the store's clock
+	keys  map[string]kernel.Keyed // keys of this batch's submissions, and of jobs found in the store
 
-	submitted []*submission    // those that made a job, and whose answer does not have it yet
-	touched   []kernel.StepRef // by the report at hand
+	submitted  []*submitOp      // submissions that created a job whose row is not written yet
+	reportRefs []kernel.StepRef // the steps that the current report reads; kept to save an allocation
 
-	mail     map[kernel.MailID]bool // that this transaction has locked, and not looked at yet
+	mail     map[kernel.MailID]bool // mail that this transaction has locked and not delivered yet
 	closed   []kernel.ClosedMail
 	refusals []kernel.Alert
 
-	budget    *kernel.Budget // for rendering, of the present part of the transaction
-	postponed []postponed    // inputs for which the budget was too small
+	budget    *kernel.Budget // for rendering, in the present part of the transaction
+	postponed []postponed    // renderings for which the budget was too small
 
-	serving *dispatch.Transaction // claims
-	woken   []string              // agents with steps that were made ready and not dispatched
-	freed   bool                  // runs ended or jobs came to rest: a limit may have room
-	moved   []perdure.JobID       // some of them more than once
-	soonest time.Time             // the earliest time that a step was made to wait for
-	notes   []note
+	serving      *dispatch.Transaction // serves the claims
+	woken        []string              // agents with steps that became ready and were not dispatched
+	freed        bool                  // runs have ended or jobs have settled: limits may have room
+	movedJobs    []perdure.JobID       // jobs that have changed; some are listed more than once
+	earliestWait time.Time             // the earliest time for which a step waits now
+	events       []txEvent
 
-	lines    []journalLine // to be logged
-	unlogged int           // changes above maxJournal
+	lines    []journalLine // log lines, written after the commit
+	unlogged int           // number of changes beyond maxJournal
 }
 
-// commit carries requests and claims out in one transaction, and answers. It calls saved when all but the COMMIT is done, and once
-// more at its end.
+// commit carries out requests and claims in one transaction, and answers them. It calls saved when all but the COMMIT is
+// done, and again at its end.
 func (s *Scheduler) commit(ctx context.Context, requests []*request, claims []*dispatch.Claim, saved func()) {
 	defer saved()
 	crashpoint.Here(crashpoint.BatchTaken)
-	s.carryOut(ctx, &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}})
+	s.execute(ctx, &attempt{s: s, requests: requests, claims: claims, saved: saved, b: s.newBatch(nil), excluded: map[operation]error{}})
 }
 
-// commitAlone carries one request out that was in a transaction which failed, and nothing that is held.
+// commitAlone carries out one request of a transaction that failed, without held submissions.
 func (s *Scheduler) commitAlone(ctx context.Context, r *request, saved func()) {
-	s.carryOut(ctx, &attempt{s: s, requests: []*request{r}, alone: true, saved: saved, b: s.newBatch(nil), poison: map[operation]error{}})
+	s.execute(ctx, &attempt{s: s, requests: []*request{r}, alone: true, saved: saved, b: s.newBatch(nil), excluded: map[operation]error{}})
 }
 
-func (s *Scheduler) carryOut(ctx context.Context, a *attempt) {
+func (s *Scheduler) execute(ctx context.Context, a *attempt) {
 	began := s.env.Now()
 	err := a.try(ctx)
-	for a.again(ctx, err) {
+	for a.retry(ctx, err) {
 		err = a.try(ctx)
 	}
 	if errors.Is(err, kernel.ErrBroken) {
-		s.cfg.Broken(err)
+		s.cfg.OnBroken(err)
 	}
 	crashpoint.Here(crashpoint.BatchCommitted)
 	if a.b.serving == nil {
@@ -89,17 +89,17 @@ func (s *Scheduler) carryOut(ctx context.Context, a *attempt) {
 	s.answer(a.b, a.requests, a.results, err)
 	crashpoint.Here(crashpoint.BatchAnswered)
 	s.postpone(a.b)
-	for _, d := range a.doubtful { // whether or not it was committed
-		s.hint(d)
-		s.queue.Hint(d.woken, d.freed)
+	for _, d := range a.indeterminate { // these may have been committed
+		s.notifyMoved(d)
+		s.queue.WakeAfterIndeterminate(d.woken, d.freed)
 	}
 	s.meter.Committed(len(a.requests)+granted, s.env.Now().Sub(began))
 }
 
-// postpone hands postponed renderings to the renderers after the transaction.
+// postpone gives the postponed renderings to the renderers, after the transaction.
 func (s *Scheduler) postpone(b *batch) {
 	if b.w == nil {
-		return // it has not begun
+		return // the transaction has not begun
 	}
 	for _, x := range b.w.Postponed() {
 		b.postponed = append(b.postponed, postponed{x, ""})
@@ -107,19 +107,33 @@ func (s *Scheduler) postpone(b *batch) {
 	s.renderers.put(b.postponed)
 }
 
-// attempt is what it takes until a transaction is through, or is not to be had.
+// An attempt carries out requests and claims, in as many tries as that takes. Each try is a transaction of its own, with
+// a new batch.
+//
+// After a failure, retry decides:
+//
+//	a rule panicked on a job or request     leave it out, and try again
+//	limits were locked out of order         lock them first, and try again
+//	the outcome of the COMMIT is unknown    try again; the operations find what is there already
+//	the cause may be one of the requests    carry out each request alone
+//	any other error                         answer all requests with it
+//
+// An example of an indeterminate commit: a transaction stores job 17 and grants run 3 of it to a claim, and the
+// connection breaks during COMMIT. The next try locks job 17 by its id. If the job is there, the submission is answered
+// as stored, and the claim finds run 3 by its requestId. If not, both are carried out anew. In both cases the callers
+// get one answer, and nothing happens twice.
 type attempt struct {
-	s        *Scheduler
-	requests []*request
-	claims   []*dispatch.Claim
-	alone    bool   // nothing that is held is taken
-	saved    func() // all but the COMMIT is done
-	b        *batch // of the latest try
-	results  []error
-	poison   map[operation]error
-	out      int      // operations and jobs that were taken out
-	doubtful []*batch // tries whose commit's answer was lost
-	asked    int      // how often after that
+	s             *Scheduler
+	requests      []*request
+	claims        []*dispatch.Claim
+	alone         bool   // held submissions are not taken
+	saved         func() // to be called when all but the COMMIT is done
+	b             *batch // the latest try
+	results       []error
+	excluded      map[operation]error
+	exclusions    int      // how often an operation or job was left out, or limits were reordered
+	indeterminate []*batch // tries whose commit was indeterminate
+	lookups       int      // tries since then
 }
 
 func (a *attempt) try(ctx context.Context) error {
@@ -132,38 +146,38 @@ func (a *attempt) try(ctx context.Context) error {
 	})
 }
 
-// maxAsked bounds how often it is asked what became of a commit with a lost answer, maxPoisoned how many
-// operations and jobs may be taken out of one transaction.
+// maxLookups bounds the tries after an indeterminate commit. maxExclusions bounds how many operations and jobs are left
+// out of a transaction.
 const (
-	maxAsked    = 20
-	maxPoisoned = dispatch.MaxRequests + 100
-	askPause    = 20 * time.Millisecond
+	maxLookups    = 20
+	maxExclusions = dispatch.MaxRequests + 100
+	lookupPause   = 20 * time.Millisecond
 )
 
-// again says whether what failed is to be tried once more, and prepares it.
-func (a *attempt) again(ctx context.Context, err error) bool {
-	var p *poisoned
-	var d *dispatch.Disorder
+// retry reports whether to try again after an error, and prepares the next try.
+func (a *attempt) retry(ctx context.Context, err error) bool {
+	var p *ruleFailure
+	var d *dispatch.LockOrderError
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, kernel.ErrBroken):
 		return false
-	case errors.As(err, &p) && a.out < maxPoisoned:
-		a.out++
-		a.s.takeOut(p, a.poison)
+	case errors.As(err, &p) && a.exclusions < maxExclusions:
+		a.exclusions++
+		a.s.exclude(p, a.excluded)
 		return true
-	case errors.As(err, &d) && a.out < maxPoisoned:
-		a.out++
-		a.s.queue.Heed(d)
+	case errors.As(err, &d) && a.exclusions < maxExclusions:
+		a.exclusions++
+		a.s.queue.LockEarlier(d)
 		return true
-	case errors.Is(err, kernel.ErrUnknown) && a.asked < maxAsked:
-		a.doubt()
+	case errors.Is(err, kernel.ErrUnknown) && a.lookups < maxLookups:
+		a.noteIndeterminate()
 		return true
-	case len(a.doubtful) > 0 && a.asked < maxAsked && !errors.As(err, &p):
-		a.asked++
-		env.Sleep(a.s.env, ctx, askPause) // what is not known now will be known soon
+	case len(a.indeterminate) > 0 && a.lookups < maxLookups && !errors.As(err, &p):
+		a.lookups++
+		env.Sleep(a.s.env, ctx, lookupPause) // the store may know the outcome soon
 		return true
-	case len(a.requests) > 1 && spoiled(err):
-		for _, r := range a.requests { // alone, only the one that spoils it fails
+	case len(a.requests) > 1 && mayBeRequest(err):
+		for _, r := range a.requests { // only the request that causes the failure fails
 			a.s.commitAlone(ctx, r, a.saved)
 		}
 		a.requests = nil
@@ -172,53 +186,63 @@ func (a *attempt) again(ctx context.Context, err error) bool {
 	return false
 }
 
-// doubt prepares for asking again after a commit whose answer was lost (F006, F063). That finds what is
-// there: jobs by their ids, claims by their request; acts and reports remember what they have met.
-func (a *attempt) doubt() {
-	a.asked++
-	a.doubtful = append(a.doubtful, a.b)
+// noteIndeterminate prepares the next try after an indeterminate commit (F006, F063). The next try finds what is there:
+// jobs by their ids, runs by the requestId of their claim. Acts and reports remember what the earlier try found.
+func (a *attempt) noteIndeterminate() {
+	a.lookups++
+	a.indeterminate = append(a.indeterminate, a.b)
 	for _, r := range a.requests {
-		if o, ok := r.op.(interface{ doubt() }); ok {
-			o.doubt()
+		if o, ok := r.op.(interface{ commitIndeterminate() }); ok {
+			o.commitIndeterminate()
 		}
 	}
 	for _, c := range a.claims {
-		c.Doubt()
+		c.CommitIndeterminate()
 	}
 }
 
-// spoiled tells an error that something in a transaction may have caused from one of the store's own.
-func spoiled(err error) bool {
+// mayBeRequest reports whether one of the requests may have caused the error, rather than the store.
+func mayBeRequest(err error) bool {
 	return perdure.CodeOf(err) == "" && !errors.Is(err, kernel.ErrUnknown) && !errors.Is(err, kernel.ErrStale) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
-func (s *Scheduler) takeOut(p *poisoned, poison map[operation]error) {
-	s.log.Error("the rules failed; what made them fail is taken out", "job", p.job, "error", p.err, "stack", p.stack)
+func (s *Scheduler) exclude(p *ruleFailure, poison map[operation]error) {
+	s.log.Error("panic while applying the rules; the request or job is excluded", "job", p.job, "error", p.err, "stack", p.stack)
 	if p.op != nil {
 		poison[p.op] = p.err
 	} else {
-		s.isolate(p.job, p.err)
+		s.quarantineJob(p.job, p.err)
 	}
 }
 
-// poisoned is an operation, or a job at its claim, that made the rules panic. It is taken out, and the
-// others go on.
-type poisoned struct {
+// ruleFailure is an operation, or a job, on which the rules panicked. The next try leaves it out.
+type ruleFailure struct {
 	op    operation
 	job   perdure.JobID
 	err   error
 	stack string
 }
 
-func (p *poisoned) Error() string { return p.err.Error() }
+func (p *ruleFailure) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
 	return &batch{s: s, tx: tx, began: s.env.Now()}
 }
 
-// run is the order of a transaction: lock, read the clock, load, apply; let out, also to those who wait for
-// what this transaction has made ready; save. Submissions that are held are applied last, as far as the claims have room.
+// run carries out one try:
+//
+//	lock      the jobs of the requests, then read the store's clock
+//	load      the steps that the requests concern
+//	apply     the requests, by the rules
+//	dispatch  ready steps to the claims: those that came with requests, those that were due,
+//	          and those that wait for steps which this transaction has made ready
+//	save
+//
+// If the claims have room left, held submissions are applied before dispatch (dispatch.Queue.TakeHeld). Store.Update
+// commits after run.
+//
+// The clock is read after the locks are taken, so that times grow along the versions of a row.
 func (b *batch) run(a *attempt) ([]error, error) {
 	if err := b.lock(a.requests); err != nil {
 		return nil, err
@@ -227,26 +251,26 @@ func (b *batch) run(a *attempt) ([]error, error) {
 	if err := b.takeMail(a.requests); err != nil {
 		return nil, err
 	}
-	results, err := b.apply(a.requests, a.poison)
+	results, err := b.apply(a.requests, a.excluded)
 	if err != nil {
 		return nil, err
 	}
 	fresh := map[string][]kernel.StepRef{}
-	b.readied(fresh)
+	b.addReady(fresh)
 	a.claims = append(a.claims, b.s.queue.TakeWaiting(slices.Sorted(maps.Keys(fresh)))...)
 	if held := b.s.takeHeld(a, fresh); len(held) > 0 {
 		a.requests = append(a.requests, held...)
-		more, err := b.apply(held, a.poison)
+		more, err := b.apply(held, a.excluded)
 		if err != nil {
 			return nil, err
 		}
 		results = append(results, more...)
-		b.readied(fresh)
+		b.addReady(fresh)
 	}
 	crashpoint.Here(crashpoint.BatchApplied)
 	b.Spend(b.s.budget())
 	b.serving = b.s.queue.Begin(b, a.claims)
-	if err := b.serving.Serve(fresh); err != nil {
+	if err := b.serving.Dispatch(fresh); err != nil {
 		return nil, err
 	}
 	b.woken = append(b.woken, b.serving.Opened()...)
@@ -258,14 +282,14 @@ func (b *batch) run(a *attempt) ([]error, error) {
 		}
 	}
 	others := map[string][]kernel.StepRef{}
-	b.readied(others)
+	b.addReady(others)
 	b.woken = slices.AppendSeq(b.woken, maps.Keys(others))
 	changes := b.w.Last()
-	b.serving.PassOn()
+	b.serving.ReleaseSearches()
 	return results, b.write(changes)
 }
 
-// apply folds the requests into the workset, and says what became of each.
+// apply applies the requests to the workset, and returns the result of each.
 func (b *batch) apply(requests []*request, poison map[operation]error) ([]error, error) {
 	results := make([]error, len(requests))
 	if err := b.findKeys(requests); err != nil {
@@ -292,7 +316,7 @@ func (b *batch) apply(requests []*request, poison map[operation]error) ([]error,
 		if results[i] != nil {
 			continue
 		}
-		err := b.guarded(r.op)
+		err := b.applyGuarded(r.op)
 		if err != nil && perdure.CodeOf(err) == "" {
 			return nil, err
 		}
@@ -301,10 +325,10 @@ func (b *batch) apply(requests []*request, poison map[operation]error) ([]error,
 	return results, nil
 }
 
-// readied adds the steps that were made ready and still are, by agent.
-func (b *batch) readied(fresh map[string][]kernel.StepRef) {
+// addReady adds the steps that have become ready and still are, by agent.
+func (b *batch) addReady(fresh map[string][]kernel.StepRef) {
 	for _, ref := range b.w.Readied() {
-		if _, bad := b.s.quarantine.Load(ref.Job); bad {
+		if _, bad := b.s.quarantined.Load(ref.Job); bad {
 			continue
 		}
 		agent := b.w.Step(ref).Agent
@@ -312,7 +336,7 @@ func (b *batch) readied(fresh map[string][]kernel.StepRef) {
 	}
 }
 
-func (b *batch) guarded(op operation) (err error) {
+func (b *batch) applyGuarded(op operation) (err error) {
 	defer recovered(&err, op, perdure.JobID{})
 	if err := op.apply(b); err != nil {
 		return err
@@ -320,27 +344,28 @@ func (b *batch) guarded(op operation) (err error) {
 	return b.complete()
 }
 
-// Fold runs a rule on one job. If it fails, the job is taken out.
+// Fold applies a rule to one job. If the rule panics, the next try leaves out the job.
 func (b *batch) Fold(job perdure.JobID, rule func()) (err error) {
 	defer recovered(&err, nil, job)
 	rule()
 	return b.complete()
 }
 
-// recovered turns a panic of the rules into the error that takes its cause out (F126).
+// recovered turns a panic of the rules into an error that makes the next try leave out its cause (F126).
 func recovered(err *error, op operation, job perdure.JobID) {
 	if p := recover(); p != nil {
-		*err = &poisoned{op: op, job: job, err: fmt.Errorf("internal error: %v", p), stack: string(debug.Stack())}
+		*err = &ruleFailure{op: op, job: job, err: fmt.Errorf("internal error: %v", p), stack: string(debug.Stack())}
 	}
 }
 
-// lock takes the rows' locks in one order, and only then reads the clock.
+// lock locks the jobs of the requests, in the order of their ids so that transactions do not deadlock. Only then it
+// reads the clock.
 func (b *batch) lock(requests []*request) error {
 	var ids []perdure.JobID
 	for _, r := range requests {
 		ids = append(ids, r.op.jobs()...)
 	}
-	ids = unknown(ids, perdure.JobID.Compare, func(perdure.JobID) bool { return false })
+	ids = without(ids, perdure.JobID.Compare, func(perdure.JobID) bool { return false })
 	var jobs []*kernel.Job
 	var err error
 	if len(ids) > 0 {
@@ -373,9 +398,9 @@ func (b *batch) Spend(budget *kernel.Budget) {
 	b.w.Spend(budget, b.s.renderers)
 }
 
-// addJobs puts locked jobs into the workset, with their plans.
+// addJobs adds locked jobs to the workset, with their plans. It leaves out quarantined jobs.
 func (b *batch) addJobs(jobs []*kernel.Job) error {
-	jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { _, bad := b.s.quarantine.Load(j.ID); return bad })
+	jobs = slices.DeleteFunc(jobs, func(j *kernel.Job) bool { _, bad := b.s.quarantined.Load(j.ID); return bad })
 	parts, err := b.parts(jobs)
 	if err != nil {
 		return err
@@ -388,9 +413,9 @@ func (b *batch) addJobs(jobs []*kernel.Job) error {
 	return nil
 }
 
-// TryLock adds the jobs of steps that were found on the way, leaving out those that other transactions have locked.
+// TryLock locks and adds the jobs of these steps. It skips jobs that other transactions have locked.
 func (b *batch) TryLock(refs []kernel.StepRef) (skipped bool, err error) {
-	more := unknown(jobsOf(refs), perdure.JobID.Compare, b.w.Has)
+	more := without(jobsOf(refs), perdure.JobID.Compare, b.w.Has)
 	if len(more) == 0 {
 		return false, nil
 	}
@@ -402,7 +427,7 @@ func (b *batch) TryLock(refs []kernel.StepRef) (skipped bool, err error) {
 	return skipped, b.addJobs(jobs)
 }
 
-// The rest of dispatch.Batch.
+// The other methods of dispatch.Batch.
 
 func (b *batch) Tx() dispatch.Tx          { return b.tx }
 func (b *batch) Workset() *kernel.Workset { return b.w }
@@ -410,7 +435,7 @@ func (b *batch) Began() time.Time         { return b.began }
 func (b *batch) Budget() *kernel.Budget   { return b.budget }
 func (b *batch) MaxBytes() int            { return maxBytes }
 
-func (b *batch) Damaged(job perdure.JobID, why error) error { return &poisoned{job: job, err: why} }
+func (b *batch) Damaged(job perdure.JobID, why error) error { return &ruleFailure{job: job, err: why} }
 
 func (b *batch) Postpone(x *kernel.Rendering, agent string) (more bool) {
 	b.postponed = append(b.postponed, postponed{x, agent})
@@ -431,8 +456,8 @@ func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 	return ids
 }
 
-// unknown are those of all that are not there, each once, in order.
-func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
+// without returns the elements for which there returns false, sorted, each once.
+func without[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
 	for i, one := range all {
 		if !there(one) {
 			missing = append(slices.Grow(missing, len(all)-i), one)
@@ -444,9 +469,9 @@ func unknown[T comparable](all []T, compare func(a, b T) int, there func(T) bool
 	return slices.Compact(missing)
 }
 
-// LoadSteps adds the steps that are not there yet.
+// LoadSteps adds those of the steps that are not loaded yet.
 func (b *batch) LoadSteps(refs []kernel.StepRef) error {
-	missing := unknown(refs, kernel.StepRef.Compare, b.w.HasStep)
+	missing := without(refs, kernel.StepRef.Compare, b.w.HasStep)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -458,8 +483,8 @@ func (b *batch) LoadSteps(refs []kernel.StepRef) error {
 	return nil
 }
 
-// LoadPayloads adds the kept inputs and outputs of the steps, in their order, until the budget is used up. It returns
-// true if all were added.
+// LoadPayloads adds the stored inputs and outputs of the steps, in their order, until the budget is used up. all is true
+// if all were added.
 func (b *batch) LoadPayloads(refs []kernel.StepRef) (all bool, err error) {
 	if len(refs) == 0 {
 		return true, nil
@@ -482,7 +507,7 @@ func (b *batch) LoadPayloads(refs []kernel.StepRef) (all bool, err error) {
 	return len(known) == len(refs), nil
 }
 
-// complete loads what the rules came upon, until the event is done.
+// complete loads what the rules turn out to need, until they have applied the event.
 func (b *batch) complete() error {
 	for {
 		m := b.w.Missing()
@@ -518,7 +543,7 @@ func (b *batch) loadWhole(id perdure.JobID) error {
 	return nil
 }
 
-// Save writes what there is so far, so that the store finds it.
+// Save writes the changes so far, so that later reads of this transaction see them.
 func (b *batch) Save() error { return b.write(b.w.Changes()) }
 
 func (b *batch) write(c *kernel.Changes) error {
@@ -536,63 +561,64 @@ func (b *batch) write(c *kernel.Changes) error {
 	return err
 }
 
-// answer answers all requests and claims, and wakes those that a transaction concerns.
+// answer answers all requests and claims, and notifies the followers of changed jobs.
 func (s *Scheduler) answer(b *batch, requests []*request, results []error, err error) {
 	if err != nil {
-		s.refusal.note(err) // before its callers can ask whether the node is ready
+		s.refusal.note(err) // before the callers are answered, because they may then ask whether the node is ready
 		for _, r := range requests {
 			r.answer(unavailable(err))
 		}
 		b.serving.End(dispatch.Outcome{Err: unavailable(err)})
 		level := slog.LevelWarn
 		if s.failing.Swap(true) {
-			level = slog.LevelDebug // an outage is told once
+			level = slog.LevelDebug // one warning for each outage
 		}
-		s.log.Log(context.Background(), level, "a transaction failed", "requests", len(requests), "error", err)
+		s.log.Log(context.Background(), level, "transaction failed", "requests", len(requests), "error", err)
 		return
 	}
 	if s.failing.Swap(false) {
-		s.log.Info("transactions go through again")
+		s.log.Info("transactions succeed again")
 	}
-	if b.stores() {
+	if b.storesJob() {
 		s.refusal.clear()
 	}
-	b.tell()
+	b.publish()
 	for i, r := range requests {
 		r.answer(results[i])
 	}
 	b.serving.End(dispatch.Outcome{Woken: b.woken, Freed: b.freed})
-	s.hint(b)
+	s.notifyMoved(b)
 }
 
-// hint tells those who follow the jobs and the supervisor what a transaction has moved.
-func (s *Scheduler) hint(b *batch) {
-	s.hub.tell(b.moved)
-	if !b.soonest.IsZero() {
-		s.cfg.Sooner(s.env.Now().Add(b.soonest.Sub(b.w.Now())))
+// notifyMoved notifies the followers of changed jobs, and calls OnWait with the earliest time for which a step waits.
+func (s *Scheduler) notifyMoved(b *batch) {
+	s.hub.notify(b.movedJobs)
+	if !b.earliestWait.IsZero() {
+		s.cfg.OnWait(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))
 	}
 }
 
-// isolate leaves a job alone until the node starts again: it cannot be read, or makes the rules fail (F077).
-func (s *Scheduler) isolate(id perdure.JobID, why error) {
-	s.quarantine.Store(id, why)
+// quarantineJob quarantines a job that cannot be read, or on which the rules panic: it is not touched until the node
+// restarts (F077).
+func (s *Scheduler) quarantineJob(id perdure.JobID, why error) {
+	s.quarantined.Store(id, why)
 }
 
-// job says why a job is not there, or nil where it is.
-func (b *batch) job(id perdure.JobID) error {
+// checkJob returns why a job is not in the workset; nil if it is.
+func (b *batch) checkJob(id perdure.JobID) error {
 	if b.w.Has(id) {
 		return nil
 	}
-	if why, bad := b.s.quarantine.Load(id); bad {
-		return perdure.Refuse(perdure.CodeConflict, "job %s is left alone: %v", id, why)
+	if why, bad := b.s.quarantined.Load(id); bad {
+		return perdure.Refuse(perdure.CodeConflict, "job %s is quarantined on this node until it restarts: %v", id, why)
 	}
 	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
 }
 
-// unavailable is a store's error as the outside gets it.
+// unavailable returns an error of the store as callers see it.
 func unavailable(err error) error {
 	if perdure.CodeOf(err) != "" {
 		return err
 	}
-	return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store did not answer: " + err.Error(), Hint: "try again later"}
+	return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the transaction failed: " + err.Error(), Hint: "try again later"}
 }

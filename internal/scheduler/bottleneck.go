@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Bottleneck is what work waits for.
+// Bottleneck says what ready work waits for.
 type Bottleneck = dispatch.Bottleneck
 
 // The causes of a bottleneck.
@@ -20,11 +20,11 @@ const (
 	ForLimit  = dispatch.ForLimit
 )
 
-// Bottlenecks says what work waits for, as far as this node knows. It is to be called every few seconds. Of agents that may be
-// behind it asks the store whether anything is ready for them. It also reports agents whose steps are ready and which no process
-// claims, at this node or at another.
+// Bottlenecks returns what the ready work of agents waits for, as far as this node knows. For agents that may have a
+// backlog, it asks the store whether steps are ready. It also returns agents with ready steps for which no process
+// claims, on any node. The caller should call it every few seconds.
 func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
-	all := s.waits(ctx)
+	all := s.queueBottlenecks(ctx)
 	for _, b := range s.unclaimed.find(ctx, s) {
 		if !slices.ContainsFunc(all, func(other Bottleneck) bool { return other.Agent == b.Agent }) {
 			all = append(all, b)
@@ -33,7 +33,7 @@ func (s *Scheduler) Bottlenecks(ctx context.Context) []Bottleneck {
 	return all
 }
 
-func (s *Scheduler) waits(ctx context.Context) []Bottleneck {
+func (s *Scheduler) queueBottlenecks(ctx context.Context) []Bottleneck {
 	all := s.queue.Bottlenecks()
 	var agents []string
 	for i := range all {
@@ -48,7 +48,7 @@ func (s *Scheduler) waits(ctx context.Context) []Bottleneck {
 	nothing := func(b Bottleneck) bool { return b.Agent != "" && (err != nil || !slices.Contains(look.Ready, b.Agent)) }
 	for i := range all {
 		if err == nil && nothing(all[i]) {
-			s.queue.NothingWaits(all[i].Agent)
+			s.queue.NothingReady(all[i].Agent)
 		}
 	}
 	return slices.DeleteFunc(all, nothing)
@@ -56,19 +56,20 @@ func (s *Scheduler) waits(ctx context.Context) []Bottleneck {
 
 const (
 	unclaimedEvery = 10 * time.Second
-	unclaimedAfter = 30 * time.Second // an agent that no process has claimed for so long has none
-	maxUnclaimed   = 100              // agents that are looked at
+	unclaimedAfter = 30 * time.Second // an agent without a claim for this long has no process
+	maxUnclaimed   = 100              // bound on agents that are checked
 )
 
-// unclaimed keeps the agents for which no process claims. It belongs to the one goroutine that calls Bottlenecks.
+// unclaimed remembers the agents with ready steps for which no process claims. Only the goroutine that calls Bottlenecks
+// uses it.
 type unclaimed struct {
-	at     time.Time            // of the latest look
-	agents map[string]time.Time // since when
+	readAt time.Time            // when the store was last read
+	agents map[string]time.Time // and since when
 }
 
 func (u *unclaimed) find(ctx context.Context, s *Scheduler) (all []Bottleneck) {
 	now := s.env.Now()
-	if u.at.IsZero() || now.Sub(u.at) >= unclaimedEvery {
+	if u.readAt.IsZero() || now.Sub(u.readAt) >= unclaimedEvery {
 		found, err := u.read(ctx, s)
 		if err != nil {
 			return nil
@@ -80,7 +81,7 @@ func (u *unclaimed) find(ctx context.Context, s *Scheduler) (all []Bottleneck) {
 				agents[agent] = since
 			}
 		}
-		u.at, u.agents = now, agents
+		u.readAt, u.agents = now, agents
 	}
 	for _, agent := range slices.Sorted(maps.Keys(u.agents)) {
 		all = append(all, Bottleneck{Agent: agent, Cause: ForAgents, Since: now.Sub(u.agents[agent])})
@@ -101,7 +102,7 @@ func (u *unclaimed) read(ctx context.Context, s *Scheduler) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	seen = append(seen, s.SeenNow(now)...)
+	seen = append(seen, s.AllSeen(now)...)
 	return slices.DeleteFunc(agents, func(agent string) bool {
 		return slices.ContainsFunc(seen, func(o kernel.Seen) bool { return o.Agent == agent && now.Sub(o.At) < unclaimedAfter })
 	}), nil

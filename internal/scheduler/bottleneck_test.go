@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// Steps that are ready, and that no process of their agent claims, are reported as waiting for the agent, also by a node at which no
-// process of the agent has ever claimed. A process that claims at another node counts.
+// If steps of an agent are ready and no process claims them, the agent is reported as a bottleneck, also by a node at
+// which it has never claimed. A process that claims at another node counts.
 func TestAgentsWithoutProcessesAreBottlenecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
@@ -30,7 +30,7 @@ func TestAgentsWithoutProcessesAreBottlenecks(t *testing.T) {
 		for _, agent := range []string{"a", "b", "c"} {
 			d.submit("type: t\nsteps:\n  s: {agent: " + agent + "}\n")
 		}
-		is("[]") // for as long as the latest look is new
+		is("[]") // as long as the latest reading is new
 		time.Sleep(10 * time.Second)
 		is("[{a agents [] 0 0s} {b agents [] 0 0s} {c agents [] 0 0s}]")
 		time.Sleep(15 * time.Second)

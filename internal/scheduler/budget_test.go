@@ -20,7 +20,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// fan is a job of one step with a large output, and n steps after it.
+// fan returns a job of one step with a large output, and n steps after it.
 func fan(n int, step string) string {
 	var b strings.Builder
 	b.WriteString("type: fan\nsteps:\n  big: {agent: big}\n")
@@ -30,7 +30,7 @@ func fan(n int, step string) string {
 	return b.String()
 }
 
-// list is a JSON list of n ones.
+// list returns a JSON list of n ones.
 func list(n int) json.RawMessage {
 	return json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]")
 }
@@ -69,11 +69,11 @@ func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes [
 	return sizes, steps
 }
 
-// costly reads a list of 60,000 values four times, in the words of an expression each time.
+// costly reads a list of 60,000 values four times, each time with a different expression.
 const costly = `agent: a, with: {n: "${len(filter(steps.big.output, # > 0)) + @}", m: "${sum(steps.big.output)}", l: "${len(map(steps.big.output, # + 1))}", f: "${count(steps.big.output, # == 1)}"}`
 
-// F156: inputs that take much work are rendered outside of transactions, and each claim is granted the runs that are
-// rendered by then. All are dispatched in the end, with the right inputs.
+// F156: inputs that take much work are rendered outside of transactions, and each claim is granted the runs whose inputs
+// are rendered by then. In the end all are dispatched, with the right inputs.
 func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -125,8 +125,8 @@ func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
 	})
 }
 
-// F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim. (What is undone is handed its output, which
-// need not be rendered.)
+// F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim. (An undo run receives the
+// output of the step, which need not be rendered.)
 func TestAnswerToAClaimIsBounded(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -162,7 +162,8 @@ func TestAnswerToAClaimIsBounded(t *testing.T) {
 	})
 }
 
-// F157: a claim is granted no more than its server has room for. Without room it is refused, or waits until there is some.
+// F157: a claim is granted no more than its server has room for. Without room it is refused, or waits until there is
+// some.
 func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -205,7 +206,8 @@ func TestClaimsFitIntoTheRoomOfTheirServer(t *testing.T) {
 	})
 }
 
-// F155, F156: a repeated claim of costly inputs is granted all of its runs again, also beside other claims.
+// F155, F156: a repeated claim of costly inputs is granted all of its runs again, also in a transaction with other
+// claims.
 func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -243,12 +245,12 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 	})
 }
 
-// F156: conditions that take much work are evaluated outside of transactions. Their steps are due at once, and the
-// supervisor is woken when a condition was evaluated.
+// F156: conditions that take much work are evaluated outside of transactions. Their steps stay due, and the supervisor
+// is woken when a condition has been evaluated.
 func TestCostlyConditionsArePostponed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		sooner := make(chan time.Time, 100)
-		d := open(t, store, scheduler.Config{Sooner: func(at time.Time) { sooner <- at }})
+		d := open(t, store, scheduler.Config{OnWait: func(at time.Time) { sooner <- at }})
 		const n = 12
 		id := d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > 180000 - 6 + @"`))
 		d.finish("big", list(60_000))
@@ -343,7 +345,7 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 		all.Go(func() {
 			for end := time.Now().Add(time.Minute); ofA.Load() < many && time.Now().Before(end); {
 				runs, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: many, Wait: time.Second})
-				if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable { // a slow machine may not come to it in time
+				if err != nil && perdure.CodeOf(err) != perdure.CodeUnavailable { // on a slow machine it may not be served in time
 					t.Error(err)
 					return
 				}
@@ -368,7 +370,8 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 	all.Wait()
 }
 
-// F156: agents for which the values of others have left no bytes in a transaction are served by the next one, which nothing else causes.
+// F156: if the values of other agents have used up the bytes of a transaction, the next transaction serves the remaining
+// agents, without any other wake-up.
 func TestAgentsWithoutBytesAreServedNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := shut(memory.New())
@@ -402,9 +405,9 @@ func TestAgentsWithoutBytesAreServedNext(t *testing.T) {
 	})
 }
 
-// F156: an agent of which enough renderings are postponed does not end the look for another one, whose first step a
-// limit holds back.
-func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
+// F156: if the renderers have enough renderings of one agent, this does not end the search of another one, whose first
+// step a limit holds back.
+func TestPostponedInputsDoNotEndTheSearchOfAnotherAgent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := shut(memory.New())
 		d := open(t, g, scheduler.Config{})
@@ -419,11 +422,11 @@ func TestPostponedInputsDoNotEndTheLookOfAnotherAgent(t *testing.T) {
 		d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 1})
 		free := d.submit("type: free\nsteps:\n  s: {agent: b}\n")
 
-		time.Sleep(time.Minute) // until it is not remembered that the type is full
+		time.Sleep(time.Minute) // until the full limit is forgotten
 
 		g.shut.Store(1)
 		var all sync.WaitGroup
-		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: c}\n") }) // keeps the writer at the gate
+		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: c}\n") }) // keeps the writer in the gate
 		synctest.Wait()
 		all.Go(func() { d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 40}) })
 		all.Go(func() {
@@ -468,14 +471,14 @@ func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
 		t.Fatalf("%d runs", len(runs))
 	}
 	undo(free)
-	time.Sleep(1100 * time.Millisecond) // until it is not remembered that the type is full
+	time.Sleep(1100 * time.Millisecond) // until the full limit is forgotten
 	runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 100, Wait: 5 * time.Second})
 	if len(runs) != 1 || runs[0].Job != free {
 		t.Errorf("%d runs were dispatched: %v", len(runs), numbered(runs))
 	}
 }
 
-// join is a job of n steps of the agent big, and a step after them that reads all of their outputs.
+// join returns a job of n steps of the agent big, and a step after them that reads all of their outputs.
 func join(n int, step string) string {
 	var b strings.Builder
 	var after, outputs []string
@@ -492,7 +495,7 @@ func join(n int, step string) string {
 func (d *desk) together(g *gate, calls ...func()) {
 	var all sync.WaitGroup
 	g.shut.Store(1)
-	all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer at the gate
+	all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer in the gate
 	synctest.Wait()
 	for _, call := range calls {
 		all.Go(call)
@@ -502,7 +505,7 @@ func (d *desk) together(g *gate, calls ...func()) {
 	all.Wait()
 }
 
-// F156: whether a condition reads too much is decided in a sweep, also if other requests of the same transaction read
+// F156: a due scan decides whether a condition reads too much, even if other requests of the same transaction read
 // values.
 func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -514,7 +517,7 @@ func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
 		for range n - 1 {
 			d.finish("big", big)
 		}
-		var reads []perdure.Run // the end of each makes a transaction read a small value
+		var reads []perdure.Run // each report makes a transaction read a small value
 		for range 2 {
 			d.submit("type: small\nsteps:\n  p: {agent: b}\n  q: {agent: b}\n  r: {agent: a, after: [p, q], when: \"steps.p.output > 0\"}\n")
 			d.finish("b", json.RawMessage("1"))
@@ -537,7 +540,7 @@ func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
 	})
 }
 
-// F156: a sweep finds steps that are due behind more postponed conditions than it has room for.
+// F156: a due scan finds due steps behind more postponed conditions than it has room for.
 func TestPostponedConditionsDoNotHoldUpOtherSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, memory.New(), scheduler.Config{})
@@ -545,7 +548,7 @@ func TestPostponedConditionsDoNotHoldUpOtherSteps(t *testing.T) {
 		sleeper := d.submit("type: t\nsteps:\n  s: {agent: sleep, with: {for: 1h}}\n")
 		d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > @"`))
 		d.finish("big", list(60_000))
-		time.Sleep(time.Hour) // until those are decided that the renderers had room for
+		time.Sleep(time.Hour) // until the conditions are decided for which the renderers had room
 		if moved, err := d.SweepDue(t.Context(), page); err != nil || moved == 0 {
 			t.Fatalf("%d steps were moved on, %v", moved, err)
 		}
@@ -555,7 +558,7 @@ func TestPostponedConditionsDoNotHoldUpOtherSteps(t *testing.T) {
 	})
 }
 
-// F156: an agent for which other agents have left nothing of the budget goes first in the next transaction.
+// F156: if other agents have left nothing of the budget for an agent, it goes first in the next transaction.
 func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := shut(memory.New())
@@ -570,7 +573,7 @@ func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
 
 		g.shut.Store(4)
 		var all sync.WaitGroup
-		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer at the gate
+		all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer in the gate
 		synctest.Wait()
 		all.Go(func() { d.claim(protocol.Claim{Agent: "b", Holder: "h", Wait: time.Minute}) })
 		for range 3 { // each transaction has a claim of agent a, too
@@ -591,7 +594,7 @@ func TestAgentThatWasLeftNothingGoesFirst(t *testing.T) {
 	})
 }
 
-// F157: a report is answered although its server has no room for the runs of the claim that comes with it.
+// F157: a report is answered although the server has no room for the runs of the claim that comes with it.
 func TestReportIsAnsweredWithoutRoomForRuns(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -611,7 +614,7 @@ func TestReportIsAnsweredWithoutRoomForRuns(t *testing.T) {
 	})
 }
 
-// F155, F156: the values that one run of a repeated claim has read do not decide whether another one can be rendered.
+// F155, F156: the values that one run of a repeated claim has read do not decide whether another run can be rendered.
 func TestRunsOfARepeatedClaimAreRenderedEachForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, memory.New(), scheduler.Config{})

@@ -15,15 +15,15 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Claim dispatches up to c.Max runs, and waits up to c.Wait for the first. The answer is empty if there were none, and
-// when the node drains.
+// Claim dispatches up to c.Max runs to the claim. If no step is ready, it waits for up to c.Wait. The answer has no runs
+// if no step became ready, or if the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
-	w := s.claim(ctx, c)
-	patience := env.Forever // a claim that does not wait is answered after one search
+	w := s.newClaim(ctx, c)
+	patience := env.Forever // a claim that does not wait is answered after one transaction
 	if c.Wait > 0 {
 		patience = c.Wait
 	}
-	if w.Named {
+	if w.HasRequestID {
 		if !s.turns.Take(ctx, w.Name(), patience) {
 			return nil, cmp.Or(ctx.Err(), error(errInProgress))
 		}
@@ -38,9 +38,9 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	}
 	switch s.env.Wait(ctx, patience, w.Answered) {
 	case env.Late:
-		return s.leave(w)
-	case env.Gone: // the caller is not there to take them (F020)
-		runs, _ := s.leave(w)
+		return s.stopWaiting(w)
+	case env.Gone: // the caller has gone and cannot receive the runs (F020)
+		runs, _ := s.stopWaiting(w)
 		s.returnRuns(w, runs)
 		return nil, ctx.Err()
 	}
@@ -48,29 +48,31 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	return w.Runs, w.Err
 }
 
-func (s *Scheduler) claim(ctx context.Context, c protocol.Claim) *dispatch.Claim {
+func (s *Scheduler) newClaim(ctx context.Context, c protocol.Claim) *dispatch.Claim {
 	w := dispatch.NewClaim(c, s.env.Now(), admission.Room(ctx))
 	if c.RequestID == "" {
-		w.Request.RequestID = uuid.NewString() // by it the claim is found again if the commit's answer is lost
+		w.Request.RequestID = uuid.NewString() // after an indeterminate commit, the runs of this claim are found by it
 	}
 	s.seen.note(c.Agent, c.Holder)
 	return w
 }
 
-// leaveTime is how long a claim whose time is over waits for runs that are just being granted to it.
+// leaveTime is how long a claim whose time has ended waits for the transaction that has it.
 const leaveTime = 8 * time.Second
 
 var (
-	errNotSearched = &perdure.Error{Code: perdure.CodeUnavailable, Message: "no transaction has served the claim in time", Hint: "ask another node, or again later"}
-	errNoStore     = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "ask another node, or again later"}
-	// While it is not known what the other one was granted, the answer is not "no work" (F019).
-	errInProgress = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "ask another node, or again later"}
+	errNotSearched = &perdure.Error{Code: perdure.CodeUnavailable, Message: "no transaction searched for this claim in time", Hint: "try another node, or try again later"}
+	errNoStore     = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer", Hint: "try another node, or try again later"}
+	// The other claim may be granted runs, so the answer must not be "no work" (F019).
+	errInProgress = &perdure.Error{Code: perdure.CodeUnavailable, Message: "another claim with this requestId is in progress", Hint: "try another node, or try again later"}
 )
 
-// leave ends the waiting of a claim: with nothing, or with what is just being granted. Only a transaction that searched
-// may answer "no work": a claim that is repeated may have been granted runs, and other nodes may have work when this one
-// is cut off from the store (F019, F120).
-func (s *Scheduler) leave(w *dispatch.Claim) (runs []perdure.Run, err error) {
+// stopWaiting ends the waiting of a claim. If the claim is in the queue, it is removed; if a transaction has it, the
+// answer of that transaction is awaited.
+//
+// The answer may be "no work" only if a transaction has searched for the claim. A repeated claim may have been granted
+// runs before, and other nodes may have work while this one is cut off from the store (F019, F120).
+func (s *Scheduler) stopWaiting(w *dispatch.Claim) (runs []perdure.Run, err error) {
 	switch {
 	case s.queue.Leave(w):
 		if err = w.Failed(); err == nil && !w.Searched() && s.env.Now().Sub(w.Since) >= dispatch.SearchTime {
@@ -91,19 +93,19 @@ func (s *Scheduler) leave(w *dispatch.Claim) (runs []perdure.Run, err error) {
 	return runs, err
 }
 
-// returnRuns gives runs back that were granted to a caller who has gone.
+// returnRuns returns runs that were granted to a caller who has gone.
 func (s *Scheduler) returnRuns(w *dispatch.Claim, runs []perdure.Run) {
-	if len(runs) == 0 || w.Named {
-		return // the claim can be repeated by its requestId
+	if len(runs) == 0 || w.HasRequestID {
+		return // the caller can repeat the claim by its requestId
 	}
 	reports := make([]protocol.Report, len(runs))
 	for i, r := range runs {
 		reports[i] = protocol.Report{Job: r.Job, Step: r.Step, Run: r.Number, Outcome: perdure.OutcomeReturned,
-			Error: &perdure.RunError{Message: "the claim's caller had gone"}}
+			Error: &perdure.RunError{Message: "the claim's caller disconnected"}}
 	}
 	ctx, cancel := env.WithTimeout(s.env, context.Background(), 5*time.Second)
 	defer cancel()
 	if _, _, err := s.Report(ctx, w.Request.Holder, reports, nil); err != nil {
-		s.log.Warn("runs of a claim whose caller had gone could not be returned", "runs", len(runs), "error", err)
+		s.log.Warn("cannot return the runs of a claim whose caller disconnected; they expire at the end of their locks", "runs", len(runs), "error", err)
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F101, F102: four nodes on one database, each with submissions of the same keys, reports on the same wide
-// jobs, claims of several agents and under limits, in the same transactions. No error comes up, and they do
-// not spend their time waiting for each other.
-func TestGrid(t *testing.T) {
+// F101, F102: four nodes on one database, each with submissions of the same keys, reports on the same wide jobs, and
+// claims of several agents and under limits, in the same transactions. There are no errors, and the nodes spend little
+// time waiting for each other.
+func TestGridWithSharedKeysAndJobs(t *testing.T) {
 	url := pgtest.Start(t)
 	const nodes, chains = 4, 150
 	var grid [nodes]*desk
@@ -51,7 +51,7 @@ func TestGrid(t *testing.T) {
 	var work sync.WaitGroup
 	for i := range grid {
 		d := grid[i]
-		work.Go(func() { // each node submits all of them
+		work.Go(func() { // each node submits all jobs
 			for k := range chains {
 				for _, typ := range []string{"x", "y", "z"} {
 					body := fmt.Sprintf("key: %s%d\ntype: %s\nflow: chain\nsteps:\n  p: {agent: a}\n  q: {agent: b}\n  r: {agent: c}\n", typ, k, typ)
@@ -99,13 +99,13 @@ func TestGrid(t *testing.T) {
 	}
 	defer conn.Close(context.Background())
 	var deadlocks, rolledBack, committed int
-	time.Sleep(1200 * time.Millisecond) // until the statistics are told
+	time.Sleep(1200 * time.Millisecond) // until the database has updated its statistics
 	if err := conn.QueryRow(context.Background(), "select deadlocks, xact_rollback, xact_commit from pg_stat_database where datname = current_database()").Scan(&deadlocks, &rolledBack, &committed); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%d runs in %v; %d deadlocks, %d transactions rolled back of %d", chains*9+300, took, deadlocks, rolledBack, committed)
-	// A transaction that meets a key which another node has just taken is begun anew: that is what most of
-	// those are, since all nodes submit the same.
+	// A transaction that finds that another node has just used a key is retried. Most retries are of this kind, because
+	// all nodes submit the same keys.
 	if deadlocks > 0 || rolledBack > committed/5 {
 		t.Errorf("%d deadlocks, %d transactions rolled back of %d", deadlocks, rolledBack, committed)
 	}

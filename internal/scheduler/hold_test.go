@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// arrivals counts how new jobs are stored: let out at once, or ready for a later claim. Each transaction takes
-// a few milliseconds, so that more comes meanwhile.
+// arrivals counts how new jobs are stored: dispatched at once, or ready for a later claim. Each transaction takes a few
+// milliseconds, so that more work arrives meanwhile.
 type arrivals struct {
 	kernel.Store
 	out, queued atomic.Int64
@@ -45,7 +45,7 @@ func (tx arrivalsTx) Save(c *kernel.Changes) error {
 	return tx.Tx.Save(c)
 }
 
-// held is a scheduler in a bubble, whose clock jumps.
+// held runs a test with a scheduler in virtual time.
 func held(t *testing.T, what func(t *testing.T, d *desk, s *arrivals)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &arrivals{Store: memory.New()}
@@ -96,8 +96,9 @@ func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int
 	}
 }
 
-// Eight submit in sets, faster than the agent claims: most jobs are let out where they are stored.
-func TestSetsAreLetOutAtOnce(t *testing.T) {
+// Eight callers submit in sets, faster than the agent claims: most jobs are dispatched by the transaction that stores
+// them.
+func TestSetsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
 		const sets, of = 80, 200
 		var left, done atomic.Int64
@@ -115,12 +116,12 @@ func TestSetsAreLetOutAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*of || queued > sets*of/10 {
-			t.Errorf("%d let out at once, %d queued", out, queued)
+			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }
 
-// beside is a job of so many steps beside each other, and a join.
+// beside returns a job of parallel steps and a join.
 func beside(t *testing.T, steps int) *kernel.Plan {
 	all, names := "", ""
 	for i := range steps {
@@ -130,8 +131,8 @@ func beside(t *testing.T, steps int) *kernel.Plan {
 	return plan(t, `{"type":"fan","steps":{`+all+`"join":{"agent":"a","after":[`+names[1:]+`]}}}`)
 }
 
-// A few jobs of many steps each are held by their runs, also for claims that have waited for long.
-func TestJobsOfManyStepsAreLetOutAtOnce(t *testing.T) {
+// A few jobs of many steps each are held because of the number of their runs, also for claims that have waited for long.
+func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
 		const first, sets, of, steps = 2000, 3, 20, 100
 		var done atomic.Int64
@@ -141,7 +142,7 @@ func TestJobsOfManyStepsAreLetOutAtOnce(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		for range 10 {
-			d.submitSet(first / 10) // it is known what the agent asks for
+			d.submitSet(first / 10) // so that the agent's pace is known
 		}
 		s.out.Store(0)
 		s.queued.Store(0)
@@ -152,13 +153,14 @@ func TestJobsOfManyStepsAreLetOutAtOnce(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out != sets*of || queued > 0 {
-			t.Errorf("%d let out at once, %d queued", out, queued)
+			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }
 
-// More than an agent takes in a quarter of a second, submitted by many at once: while it takes what is held, this is held.
-func TestHeldWhileOthersAreLetIn(t *testing.T) {
+// Many callers submit more than an agent takes in a quarter of a second. As long as the agent takes held submissions,
+// submissions are held.
+func TestSubmissionsAreHeldWhileOthersAreTaken(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
 		const callers, of, slots = 16, 1000, 4000
 		var left, done atomic.Int64
@@ -176,13 +178,14 @@ func TestHeldWhileOthersAreLetIn(t *testing.T) {
 		}
 		all.Wait()
 		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*of || queued > 3*callers*of/10 {
-			t.Errorf("%d let out at once, %d queued", out, queued)
+			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }
 
-// Nobody waits for an agent that does not claim, or asks for little; and for one that cannot keep up, no longer than a second.
-func TestHeldInVain(t *testing.T) {
+// Submissions do not wait for an agent that does not claim or asks for little. For an agent that cannot keep up, they
+// wait no longer than a second.
+func TestHoldingEndsWithoutClaims(t *testing.T) {
 	answered := func(d *desk, of int, within time.Duration) {
 		d.t.Helper()
 		began := time.Now()
@@ -193,10 +196,10 @@ func TestHeldInVain(t *testing.T) {
 	}
 	const quick = 20 * time.Millisecond
 	held(t, func(t *testing.T, d *desk, _ *arrivals) {
-		answered(d, 300, quick) // never heard of it
+		answered(d, 300, quick) // no claim yet
 		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})
 		answered(d, 300, 400*time.Millisecond)
-		answered(d, 300, quick) // its latest claim is long ago
+		answered(d, 300, quick) // the latest claim is too old
 	})
 	held(t, func(t *testing.T, d *desk, _ *arrivals) {
 		var done atomic.Int64
@@ -215,7 +218,7 @@ func TestHeldInVain(t *testing.T) {
 		for range 2 {
 			go d.work(250, total, &done, 110*time.Millisecond)
 		}
-		time.Sleep(300 * time.Millisecond) // it is known what it asks for
+		time.Sleep(300 * time.Millisecond) // so that the agent's pace is known
 		var all sync.WaitGroup
 		for range callers {
 			all.Go(func() { answered(d, of, 1100*time.Millisecond) })
@@ -229,14 +232,14 @@ func TestHeldInVain(t *testing.T) {
 	})
 }
 
-// For an agent that did not take it in time nothing is held for a moment, and for longer each time, up to five seconds:
-// until that was long ago.
-func TestHeldAgain(t *testing.T) {
+// If an agent does not take held submissions in time, nothing is held for it for a while. Each pause is longer than the
+// one before, up to five seconds, unless the latest one was long ago.
+func TestPausesOfHoldingGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := open(t, &arrivals{Store: memory.New()}, scheduler.Config{Writers: 3, HoldPace: 1})
+		d := open(t, &arrivals{Store: memory.New()}, scheduler.Config{Writers: 3, HoldMinPace: 1})
 		d.submitSet(1000)
 		ctx, stop := context.WithCancel(context.Background())
-		go func() { // there is more than it takes: what is held is not let in
+		go func() { // there are more jobs than the agent takes, so that held ones are not taken in time
 			for ctx.Err() == nil {
 				d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1})
 				time.Sleep(50 * time.Millisecond)
@@ -267,8 +270,8 @@ func TestHeldAgain(t *testing.T) {
 	})
 }
 
-// What is held when the node stops is refused: its callers know that it is not stored (F117).
-func TestHeldAtTheEnd(t *testing.T) {
+// If the node stops, held submissions are refused, so that their callers know that they are not stored (F117).
+func TestHeldSubmissionsAreRefusedWhenTheNodeStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &arrivals{Store: memory.New()}
 		ctx, stop := context.WithCancel(t.Context())
@@ -299,12 +302,13 @@ func TestHeldAtTheEnd(t *testing.T) {
 	})
 }
 
-// A submission that is held is answered when it is stored: if its transaction fails, its caller hears that, and it is not there (F005).
+// A held submission is answered after its commit. If its transaction fails, its caller gets an error, and the job does
+// not exist (F005).
 func TestHeldIsNotAnsweredBeforeTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fullDisk{Store: memory.New()}
 		d := open(t, s, scheduler.Config{Writers: 1})
-		d.submitSet(2000) // it is known what the agent asks for
+		d.submitSet(2000) // so that the agent's pace is known
 		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2000})
 		set := make([]*kernel.Plan, 200)
 		for i := range set {
@@ -337,7 +341,7 @@ func TestHeldIsNotAnsweredBeforeTheCommit(t *testing.T) {
 	})
 }
 
-// fullDisk is a store of which, from some time on, every transaction that stores jobs is rolled back.
+// fullDisk is a store in which, from some time on, every transaction that stores jobs is rolled back.
 type fullDisk struct {
 	kernel.Store
 	fails atomic.Bool

@@ -32,8 +32,8 @@ func (d *down) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return d.Store.Update(ctx, fn)
 }
 
-// F009, F097: a store that is away from the first transaction on is an error, and no more than that.
-func TestStoreAway(t *testing.T) {
+// F009, F097: if the store is down from the first transaction on, callers get an error, and nothing else goes wrong.
+func TestStoreDownFromTheStart(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d := open(t, store, scheduler.Config{})
 	store.off.Store(true)
@@ -50,40 +50,40 @@ func TestStoreAway(t *testing.T) {
 	}
 }
 
-// F019: a claim that is repeated at a node which is cut off from the store, and then ends, is not told either that
-// there is nothing for it. (Found by the simulation.)
+// F019: a claim is repeated at a node that is cut off from the store and then stops. It is not answered "no work".
+// (Found by the simulation.)
 func TestNodeEndsWhileAClaimWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &down{Store: memory.New()}
 		other := open(t, store.Store, scheduler.Config{})
 		other.submit(one)
 		claim := protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
-		other.claim(claim) // and the answer is lost
+		other.claim(claim) // the answer is lost
 		store.off.Store(true)
 		s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}})
 		ctx, end := context.WithCancel(t.Context())
 		go s.Run(ctx)
-		told := make(chan error, 1)
+		answered := make(chan error, 1)
 		go func() {
 			_, err := s.Claim(t.Context(), claim)
-			told <- err
+			answered <- err
 		}()
 		time.Sleep(5 * time.Second)
 		end()
-		if err := <-told; perdure.CodeOf(err) != perdure.CodeUnavailable {
-			t.Errorf("told %v", err)
+		if err := <-answered; perdure.CodeOf(err) != perdure.CodeUnavailable {
+			t.Errorf("answer: %v", err)
 		}
 	})
 }
 
-// F019, F120: a claim that is repeated at a node which is cut off from the store is not told that there is
-// nothing for it, however long it has waited. (Found by the simulation.)
-func TestStoreAwayWhileAClaimWaits(t *testing.T) {
+// F019, F120: a claim is repeated at a node that is cut off from the store. However long it waits, it is not answered
+// "no work". (Found by the simulation.)
+func TestStoreDownWhileAClaimWaits(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d, other := open(t, store, scheduler.Config{}), open(t, store.Store, scheduler.Config{})
 	other.submit(one)
 	claim := protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute, RequestID: "r"}
-	first := other.claim(claim) // and the answer is lost
+	first := other.claim(claim) // the answer is lost
 	store.off.Store(true)
 	short := claim
 	short.Wait = 20 * time.Millisecond
@@ -96,8 +96,8 @@ func TestStoreAwayWhileAClaimWaits(t *testing.T) {
 	}
 }
 
-// F032: a step whose input cannot be rendered does not keep the claim that came for it.
-func TestInputFails(t *testing.T) {
+// F032: if the input of a step cannot be rendered, the claim gets another step.
+func TestStepWhoseInputFailsTakesNoClaim(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		id := d.submit("type: t\nflow: chain\nonFailure: park\nsteps:\n  s: {agent: a}\n  r: {agent: a, with: {x: \"${steps.s.output.no.such.thing}\"}}\n")

@@ -11,7 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// hub tells those who follow a job that it has moved: an identity and no more; they read it fresh.
+// hub notifies followers of a job when the job has changed. The notification has no content: a follower reads the job
+// again.
 type hub struct {
 	mu        sync.Mutex
 	followers map[perdure.JobID]map[chan struct{}]bool
@@ -19,7 +20,7 @@ type hub struct {
 
 func newHub() *hub { return &hub{followers: map[perdure.JobID]map[chan struct{}]bool{}} }
 
-// Follow gives a channel that holds a token whenever the job has moved since the last one was taken.
+// Follow returns a channel that holds a token if the job has changed since the previous token was taken.
 func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()) {
 	h, ch := s.hub, make(chan struct{}, 1)
 	h.mu.Lock()
@@ -38,7 +39,7 @@ func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()
 	}
 }
 
-// Followers is how many follow some job here.
+// Followers returns the number of followers of all jobs.
 func (s *Scheduler) Followers() (n int) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -48,7 +49,7 @@ func (s *Scheduler) Followers() (n int) {
 	return n
 }
 
-func (h *hub) tell(moved []perdure.JobID) {
+func (h *hub) notify(moved []perdure.JobID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.followers) == 0 {
@@ -58,83 +59,82 @@ func (h *hub) tell(moved []perdure.JobID) {
 		for ch := range h.followers[id] {
 			select {
 			case ch <- struct{}{}:
-			default: // it has not taken the last one yet
+			default: // the previous token has not been taken
 			}
 		}
 	}
 }
 
-// tellAll wakes all followers: nothing changes here any more.
-func (h *hub) tellAll() {
+// notifyAll notifies all followers, because this node stops.
+func (h *hub) notifyAll() {
 	h.mu.Lock()
 	all := slices.Collect(maps.Keys(h.followers))
 	h.mu.Unlock()
-	h.tell(all)
+	h.notify(all)
 }
 
-// seen notes who asks for work.
-type seen struct {
-	env   env.Env
-	mu    sync.Mutex
-	at    map[[2]string]time.Time // agent, holder
-	wrote map[[2]string]time.Time
-	fresh int       // holders that were stored for the first time,
-	since time.Time // since this time
+// holdersSeen remembers which holders have claimed.
+type holdersSeen struct {
+	env        env.Env
+	mu         sync.Mutex
+	claimedAt  map[[2]string]time.Time // by agent and holder
+	storedAt   map[[2]string]time.Time
+	newHolders int       // holders that were stored for the first time since newSince
+	newSince   time.Time // since this time
 }
 
 const (
-	seenEvery  = 5 * time.Second // how often the latest claim of one holder is stored
-	freshEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time: callers choose their names, and rows are kept for a day
+	seenEvery       = 5 * time.Second // how often the time of a holder's latest claim is stored
+	newHoldersEvery = time.Hour       // at most perdure.MaxSeen new holders are stored in this time, because callers choose their names and rows are kept for a day
 )
 
-func newSeen(e env.Env) *seen {
-	return &seen{env: e, at: map[[2]string]time.Time{}, wrote: map[[2]string]time.Time{}}
+func newHoldersSeen(e env.Env) *holdersSeen {
+	return &holdersSeen{env: e, claimedAt: map[[2]string]time.Time{}, storedAt: map[[2]string]time.Time{}}
 }
 
-func (s *seen) note(agent, holder string) {
+func (s *holdersSeen) note(agent, holder string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := [2]string{agent, holder}
-	if _, known := s.at[k]; !known && len(s.at) >= perdure.MaxSeen {
-		clear(s.at)
-		clear(s.wrote)
+	if _, known := s.claimedAt[k]; !known && len(s.claimedAt) >= perdure.MaxSeen {
+		clear(s.claimedAt)
+		clear(s.storedAt)
 	}
-	s.at[k] = s.env.Now()
+	s.claimedAt[k] = s.env.Now()
 }
 
-// Seen are the holders that have asked for work since they were last given here, at most every
-// seenEvery each: what the node writes down for screens.
-func (s *Scheduler) Seen(now time.Time) (news []kernel.Seen) {
+// TakeSeen returns the holders whose latest claim is to be stored: at most once in seenEvery for each.
+func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
-	if began := s.env.Now(); began.Sub(s.seen.since) >= freshEvery {
-		s.seen.fresh, s.seen.since = 0, began
+	if began := s.env.Now(); began.Sub(s.seen.newSince) >= newHoldersEvery {
+		s.seen.newHolders, s.seen.newSince = 0, began
 	}
-	for k, at := range s.seen.at {
-		last, known := s.seen.wrote[k]
-		if !known && s.seen.fresh >= perdure.MaxSeen {
+	for k, at := range s.seen.claimedAt {
+		last, known := s.seen.storedAt[k]
+		if !known && s.seen.newHolders >= perdure.MaxSeen {
 			continue
 		}
 		if at.Sub(last) >= seenEvery {
-			if s.seen.wrote[k] = at; !known {
-				s.seen.fresh++
+			if s.seen.storedAt[k] = at; !known {
+				s.seen.newHolders++
 			}
 			news = append(news, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
-	// Those who wait in a long poll are still asking.
-	for _, w := range s.queue.Waiting() {
-		s.seen.at[w] = s.env.Now()
+	// Claims that wait count as new ones.
+	for _, w := range s.queue.WaitingClaims() {
+		s.seen.claimedAt[w] = s.env.Now()
 	}
 	return news
 }
 
-// SeenNow are all holders that have asked this node for work, with the time of the last asking.
-func (s *Scheduler) SeenNow(now time.Time) (all []kernel.Seen) {
-	waiting := s.queue.Waiting()
+// AllSeen returns all holders that have claimed at this node, with the time of their latest claim.
+func (s *Scheduler) AllSeen(now time.Time) (all []kernel.Seen) {
+	waiting := s.queue.WaitingClaims()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
-	for k, at := range s.seen.at {
+	for k, at := range s.seen.claimedAt {
 		all = append(all, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 	}
 	for _, w := range waiting {

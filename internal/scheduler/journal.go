@@ -8,23 +8,23 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Acts of operators and policies, and steps and jobs that wait for an operator, are logged after the commit. The record
-// is the history of a job and its alerts; the log is for operators who watch a node.
+// Acts of operators and policies, and parked steps and jobs, are logged after the commit. The log is for operators who
+// watch a node. The complete record is the history of a job and its alerts.
 
-// maxJournal bounds the log lines of one transaction. Further ones are counted.
+// maxJournal bounds the log lines of one transaction. Further changes are only counted.
 const maxJournal = 100
 
-// journalLine is a line of the log. Equal lines of several steps of a job are one line with their number.
+// journalLine is a log line. If it is the same for several steps of a job, they share one line with their number.
 type journalLine struct {
 	message string
 	job     perdure.JobID
-	step    string // the first of the steps; empty: the job
+	step    string // the first of the steps; empty if the line is about the job
 	steps   int
-	author  string // empty: none
+	author  string // may be empty
 	reason  string
 }
 
-// actMessages are the log messages for acts of an operator, or of the job's policy.
+// actMessages are the log messages for acts of an operator or of the job's policy.
 var actMessages = map[perdure.Verb]string{
 	perdure.VerbUndo:   "undo requested",
 	perdure.VerbRedo:   "redo requested",
@@ -35,7 +35,7 @@ var actMessages = map[perdure.Verb]string{
 	perdure.VerbEdit:   "step edited",
 }
 
-// journal collects the log lines of a change.
+// journal collects the log lines of the changes.
 func (b *batch) journal(c *kernel.Changes) {
 	if len(c.History)+len(c.Alerts) == 0 || !b.s.log.Enabled(context.Background(), slog.LevelInfo) {
 		return

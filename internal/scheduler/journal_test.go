@@ -32,7 +32,7 @@ func (r *record) Write(b []byte) (int, error) {
 	return r.text.Write(b)
 }
 
-// lines are the lines since the last call, without time and job.
+// lines returns the log lines since the last call, without time and job.
 func (r *record) lines(t *testing.T) (lines []string) {
 	t.Helper()
 	r.mu.Lock()
@@ -64,7 +64,7 @@ func loggingTo(r *record) scheduler.Config {
 	return scheduler.Config{Log: slog.New(slog.NewJSONHandler(r, nil))}
 }
 
-// Parked steps and jobs, and acts of operators and policies, are logged at info with a constant message.
+// Parked steps and jobs, and acts of operators and policies, are logged at level info with a constant message.
 func TestParkingAndActsAreLogged(t *testing.T) {
 	var log record
 	d := open(t, memory.New(), loggingTo(&log))
@@ -115,7 +115,7 @@ func TestParkingAndActsAreLogged(t *testing.T) {
 	}
 }
 
-// One transaction writes a bounded number of lines; an act on many steps is one line.
+// One transaction writes a bounded number of log lines. An act on many steps is one line.
 func TestLinesOfOneTransactionAreBounded(t *testing.T) {
 	var log record
 	d := open(t, memory.New(), loggingTo(&log))
@@ -171,7 +171,7 @@ func TestWhatIsNotCommittedIsNotLogged(t *testing.T) {
 		t.Fatal(errors.Join(errors.New("the report went through"), err))
 	}
 	var got string
-	for !strings.Contains(got, "a transaction failed") { // it is logged after the answer
+	for !strings.Contains(got, "transaction failed") { // it is logged after the answer
 		time.Sleep(time.Millisecond)
 		log.mu.Lock()
 		got = log.text.String()

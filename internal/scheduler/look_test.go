@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// soon claims, and is to be given something long before anybody looks who looks by the clock.
+// soon claims, and must be granted something long before a periodic search would find it.
 func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	began := time.Now()
@@ -27,8 +27,8 @@ func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
 	return runs
 }
 
-// F068: another node's hint that comes while an agent is at work, and no claim waits.
-func TestHintWhileAtWork(t *testing.T) {
+// F068: a wake-up from another node arrives while the agent is busy and no claim waits.
+func TestWakeUpWhileTheAgentIsBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
@@ -36,15 +36,15 @@ func TestHintWhileAtWork(t *testing.T) {
 		run := near.soon("first", protocol.Claim{Max: 2})[0]
 		time.Sleep(time.Millisecond)
 		far.submit(one)
-		near.Hint(t.Context())
+		near.WakeReady(t.Context())
 		time.Sleep(time.Millisecond)
 		near.report("h", run, perdure.OutcomeDone)
 		near.soon("second", protocol.Claim{Max: 2})
 	})
 }
 
-// F019, F068: a repeated claim that is given what it was given does not make it forgotten that a limit was in the way.
-func TestRepeatedClaimAndLimit(t *testing.T) {
+// F019, F068: a repeated claim that gets its earlier runs does not make the queue forget that steps wait for a limit.
+func TestRepeatedClaimDoesNotHideAFullLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, memory.New(), scheduler.Config{})
 		if err := d.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
@@ -63,9 +63,9 @@ func TestRepeatedClaimAndLimit(t *testing.T) {
 	})
 }
 
-// L5: that a limit has no room is believed for a second. What waits for it is not passed over any longer, where
-// another node has heard of the room.
-func TestFullIsForgotten(t *testing.T) {
+// L5: the queue remembers for a second that a limit has no room. After that, steps that need this limit are found again,
+// even if another node has released the permit.
+func TestThatALimitWasFullIsForgotten(t *testing.T) {
 	for later, want := range map[time.Duration]string{time.Second: "u", time.Second + time.Millisecond: "t"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.New()
@@ -90,9 +90,9 @@ func TestFullIsForgotten(t *testing.T) {
 	}
 }
 
-// F068: of two writers one looks into the store for a claim, and leaves something there or meets a limit; the other
-// serves a later claim of the agent with what it makes ready itself, and comes back after it.
-func TestTwoWritersOneLook(t *testing.T) {
+// F068: of two writers, one searches the store for a claim, and leaves steps there or finds a limit full. The other one
+// serves a later claim of the agent with steps that it makes ready itself, and ends after the first.
+func TestTwoWritersOneSearch(t *testing.T) {
 	for name, limit := range map[string]int{"more is there": 0, "a limit is full": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestTwoWritersOneLook(t *testing.T) {
 					d.submit(one)
 				}
 				time.Sleep(time.Second)
-				s.late(10*time.Millisecond, 15*time.Millisecond) // the look, and the submission
+				s.late(10*time.Millisecond, 15*time.Millisecond) // the search, and the submission
 				first := make(chan []perdure.Run, 1)
 				go func() { first <- d.soon("first", protocol.Claim{Max: 1 + limit}) }()
 				time.Sleep(time.Millisecond)
@@ -129,8 +129,8 @@ func TestTwoWritersOneLook(t *testing.T) {
 	}
 }
 
-// F020: the store has granted runs to a claim, and its answer is late; the caller of the claim goes away before it comes.
-// The runs are given back, and another caller gets them.
+// F020: a claim is granted runs, but the store's answer is late, and the caller goes away before it comes. The runs are
+// returned, and another caller gets them.
 func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 	for name, late := range map[string]time.Duration{"the answer comes soon": 100 * time.Millisecond, "the caller is not kept until it comes": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -148,11 +148,11 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 				}()
 				time.Sleep(time.Millisecond)
 				if j := d.job(id); j.Running != 1 {
-					t.Fatalf("the step is not let out yet: %+v", j)
+					t.Fatalf("the step is not dispatched yet: %+v", j)
 				}
 				cancel()
 				if err := <-gone; !errors.Is(err, context.Canceled) {
-					t.Errorf("the caller was told: %v", err)
+					t.Errorf("the caller got: %v", err)
 				}
 				time.Sleep(late)
 				if runs := d.claim(protocol.Claim{Agent: "a", Holder: "another", Max: 1, Wait: time.Second}); len(runs) != 1 || runs[0].Number != 2 {
@@ -163,11 +163,11 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 	}
 }
 
-// lateAnswers is a store that is late with the answers to some transactions.
+// lateAnswers is a store that delays the answers to some transactions.
 type lateAnswers struct {
 	kernel.Store
 	mu     sync.Mutex
-	delays []time.Duration // of the next ones
+	delays []time.Duration // of the next transactions
 }
 
 func (s *lateAnswers) late(delays ...time.Duration) {

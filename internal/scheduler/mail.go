@@ -7,13 +7,14 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Deliver makes jobs of submissions among the mail: the mail is closed and the job made in one transaction. What the rules refuse is closed with the reason, and an alert.
+// Deliver turns submissions that wait in the mail into jobs. One transaction closes the mail and creates the job. If the
+// rules refuse a submission, its mail is closed with the reason, and an alert is raised.
 func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	done := make(chan struct{}, len(mail))
 	var requests []*request
-	var ops []*delivery
+	var ops []*deliverOp
 	for _, m := range mail {
-		op := &delivery{mail: m, submission: submission{id: m.ID.To, plan: m.Plan, backlog: s.backlog}}
+		op := &deliverOp{mail: m, submitOp: submitOp{id: m.ID.To, plan: m.Plan, backlog: s.backlog}}
 		weight := 1
 		if m.Refused == nil {
 			if m.Err = s.backlog.admit(ctx); m.Err != nil {
@@ -28,27 +29,27 @@ func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error 
 		return err
 	}
 	for i, op := range ops {
-		op.tell(requests[i].err)
+		op.setResult(requests[i].err)
 	}
 	return nil
 }
 
-// delivery is a submission that waits among the mail until it is carried out.
-type delivery struct {
-	submission
+// deliverOp delivers one submission from the mail.
+type deliverOp struct {
+	submitOp
 	mail    *kernel.Delivery
 	taken   bool
 	refused error
 }
 
-// answered ends it. What was refused before was never admitted.
-func (o *delivery) answered(err error) {
+// answered ends the delivery. A submission that was refused before was not admitted.
+func (o *deliverOp) answered(err error) {
 	if o.mail.Refused == nil {
 		o.backlog.answered(err == nil && o.taken && o.refused == nil && o.answer.Created)
 	}
 }
 
-func (o *delivery) tell(err error) {
+func (o *deliverOp) setResult(err error) {
 	switch m := o.mail; {
 	case err != nil:
 		code := perdure.CodeOf(err)
@@ -62,14 +63,14 @@ func (o *delivery) tell(err error) {
 	}
 }
 
-func (o *delivery) apply(b *batch) error {
+func (o *deliverOp) apply(b *batch) error {
 	o.taken, o.refused = b.mail[o.mail.ID], nil
 	if !o.taken {
 		return nil
 	}
 	delete(b.mail, o.mail.ID)
 	if o.refused = o.mail.Refused; o.refused == nil {
-		if err := o.submission.apply(b); perdure.CodeOf(err) != "" {
+		if err := o.submitOp.apply(b); perdure.CodeOf(err) != "" {
 			o.refused = err
 		} else if err != nil {
 			return err
@@ -78,7 +79,7 @@ func (o *delivery) apply(b *batch) error {
 	closed := kernel.ClosedMail{MailID: o.mail.ID}
 	if o.refused != nil {
 		closed.Refusal = kernel.RefusalJSON(o.refused)
-		b.refusals = append(b.refusals, kernel.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "the submission was refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
+		b.refusals = append(b.refusals, kernel.Alert{Job: o.id, Kind: perdure.AlertRefused, Message: "submission refused: " + o.refused.Error(), RaisedAt: b.w.Now()})
 	} else {
 		closed.Job = o.answer.ID
 	}
@@ -86,11 +87,11 @@ func (o *delivery) apply(b *batch) error {
 	return nil
 }
 
-// takeMail locks what this batch's deliveries are about. What is not there any more another node has taken.
+// takeMail locks the mail of this batch's deliveries. Mail that is missing was taken by another node.
 func (b *batch) takeMail(requests []*request) error {
 	var ids []kernel.MailID
 	for _, r := range requests {
-		if o, ok := r.op.(*delivery); ok {
+		if o, ok := r.op.(*deliverOp); ok {
 			ids = append(ids, o.mail.ID)
 		}
 	}
@@ -105,7 +106,7 @@ func (b *batch) takeMail(requests []*request) error {
 	return err
 }
 
-// closeMail writes what became of it.
+// closeMail writes the results of the deliveries.
 func (b *batch) closeMail() error {
 	if len(b.closed) == 0 {
 		return nil

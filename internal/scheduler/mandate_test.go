@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// refusals counts what was refused under a role.
+// refusals counts the requests that were refused under a role.
 type refusals struct {
 	scheduler.NoMeter
 	n atomic.Int64
@@ -23,8 +23,8 @@ type refusals struct {
 
 func (r *refusals) Deposed(string) { r.n.Add(1) }
 
-// I15, F072, F073, F075: what a former leader asks for is refused and changes nothing, while what else goes into
-// the same transaction is carried out; the present leader's is carried out, and what needs no leader is, too.
+// I15, F072, F073, F075: requests of a former leader are refused and change nothing, while other requests of the same
+// transaction are carried out. Requests of the present leader are carried out, and so are those that need no leader.
 func TestSweepsUnderAMandate(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		meter := &refusals{}
@@ -53,7 +53,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 			t.Helper()
 			id := d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1ms, retry: {attempts: 1}}\n")
 			if len(d.claim(protocol.Claim{Agent: "a", Holder: "h"})) != 1 {
-				t.Fatal("nothing was let out")
+				t.Fatal("nothing was dispatched")
 			}
 			time.Sleep(5 * time.Millisecond)
 			return id
@@ -83,7 +83,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 		}
 		id = expired()
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil || d.job(id).Phase != perdure.Parked {
-			t.Errorf("by anybody: %d, %v", n, err)
+			t.Errorf("without a mandate: %d, %v", n, err)
 		}
 	})
 }

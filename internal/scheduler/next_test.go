@@ -28,8 +28,8 @@ func (d *desk) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Ru
 
 const chain = "type: chain\npriority: %d\nflow: chain\nsteps:\n  s: {agent: a}\n  r: {agent: a}\n  q: {agent: a}\n"
 
-// A job's next step comes with the answer to the report of the one before it, unless something stands before it; and
-// so does what else is ready, as far as the claim goes.
+// The answer to a report brings the next step of the job, unless an older step comes first, and further ready steps up
+// to the size of the claim.
 func TestReportAndClaim(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -48,14 +48,14 @@ func TestReportAndClaim(t *testing.T) {
 		d.submit(fmt.Sprintf(chain, 5))
 		d.submit(fmt.Sprintf(chain, 5))
 		run := is(d.claim(protocol.Claim{Agent: "a", Holder: "h"}), "5 s")
-		run = is(d.reportAndClaim(run, next), "5 r") // not the other job's first
+		run = is(d.reportAndClaim(run, next), "5 r") // not the first step of the other job
 		urgent := d.submit(fmt.Sprintf(chain, 9))
 		next.RequestID = "2"
 		before := run
 		if run = is(d.reportAndClaim(before, next), "9 s"); run.Job != urgent {
 			t.Errorf("%+v", run)
 		}
-		next.First = false // repeated, it brings the same (F019)
+		next.First = false // the repeated claim returns the same run (F019)
 		if again := is(d.reportAndClaim(before, next), "9 s"); again.Key != run.Key || again.Number != run.Number {
 			t.Errorf("%+v after %+v", again, run)
 		}
@@ -68,7 +68,7 @@ func TestReportAndClaim(t *testing.T) {
 		if again := d.claim(next); len(again) != 3 || !slices.ContainsFunc(again, func(r perdure.Run) bool { return r.Key == runs[0].Key }) {
 			t.Errorf("%+v after %+v", again, runs)
 		}
-		// There is no more: it does not wait.
+		// Nothing else is ready, and the claim does not wait.
 		next = protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "5", Wait: time.Hour}
 		for i, more := range []int{0, 0, 1} {
 			next.RequestID = fmt.Sprint("x", i)
@@ -76,14 +76,15 @@ func TestReportAndClaim(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		}
-		if _, got, err := d.Report(t.Context(), "h", nil, &next); err != nil || len(got) != 1 { // no report, and the same claim
+		if _, got, err := d.Report(t.Context(), "h", nil, &next); err != nil || len(got) != 1 { // the same claim without a report
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
 }
 
-// A claim of the same name that is under way keeps the reports back as well: nobody knows yet what it will bring.
-func TestReportWhileItsClaimIsUnderWay(t *testing.T) {
+// While a claim with the same name is in progress, the reports wait as well, because it is not known yet what that claim
+// is granted.
+func TestReportsWaitForAClaimInProgress(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(one)
@@ -107,7 +108,7 @@ func TestReportWhileItsClaimIsUnderWay(t *testing.T) {
 	})
 }
 
-// reportAndClaimBeside does so while another writer is about to look for the agent, for another's claim.
+// reportAndClaimBeside reports and claims while another writer is about to search for the agent, for another claim.
 func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []perdure.Run) {
 	d.t.Helper()
 	g.shut.Store(1)
@@ -122,9 +123,9 @@ func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []per
 	return next, other
 }
 
-// While another writer looks for the agent, a claim that comes with reports is given what they make ready, unless
-// something more urgent is.
-func TestReportAndClaimBesideALook(t *testing.T) {
+// While another writer searches for the agent, a claim with reports gets the steps that the reports make ready, unless a
+// more urgent step is ready.
+func TestReportAndClaimBesideASearch(t *testing.T) {
 	for _, stored := range []int{0, 5, 9} {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)
@@ -144,7 +145,8 @@ func TestReportAndClaimBesideALook(t *testing.T) {
 	}
 }
 
-// L5: but nothing that stands behind a step of a job that the reports have locked, which the other could not have.
+// L5: it does not get steps after a step of a job that the reports have locked, because the other writer could not find
+// that step.
 func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)
@@ -161,7 +163,7 @@ func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
 	})
 }
 
-// gate is a store of which the next transactions wait, as many as it is shut for, until it is opened.
+// gate is a store that holds the next transactions until it is opened.
 type gate struct {
 	kernel.Store
 	shut    atomic.Int64
@@ -185,7 +187,7 @@ func doneReport(run perdure.Run) []protocol.Report {
 	return []protocol.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: perdure.OutcomeDone}}
 }
 
-// F019: the caller's time is over while reports and claim are queued, or on their way; the claim is repeated.
+// F019: the caller's time ends while reports and claim are queued or in a transaction. The claim is then repeated.
 func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		for _, wait := range []time.Duration{0, 5 * time.Second} {
@@ -198,7 +200,7 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 					run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 					g.shut.Store(1)
 					var going sync.WaitGroup
-					if !taken { // the only writer is at work
+					if !taken { // the only writer is busy
 						going.Go(func() {
 							_, _ = d.Heartbeat(context.Background(), "h", []protocol.Heartbeat{{Job: run.Job, Step: run.Step, Run: run.Number}})
 						})
@@ -211,23 +213,23 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 					if taken {
 						<-g.waiting
 					} else {
-						time.Sleep(10 * time.Millisecond) // queued, or not yet: it is all the same
+						time.Sleep(10 * time.Millisecond) // queued or not yet: both must work
 					}
 					leave()
 					if err := <-reported; !errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}
 					next.First, next.Wait = false, wait
-					var told []perdure.Run
+					var answered []perdure.Run
 					var err error
-					going.Go(func() { told, err = d.Claim(t.Context(), next) })
+					going.Go(func() { answered, err = d.Claim(t.Context(), next) })
 					time.Sleep(10 * time.Millisecond)
 					close(g.open)
 					going.Wait()
 					next.Wait = 0
 					held := d.claim(next)
-					if err == nil && len(told) != len(held) {
-						t.Errorf("told of %d runs, and %d are held", len(told), len(held))
+					if err == nil && len(answered) != len(held) {
+						t.Errorf("the answer has %d runs, and %d are held", len(answered), len(held))
 					}
 				})
 			})
@@ -235,8 +237,8 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 	}
 }
 
-// What became ready while nobody waited is not passed, nor overlooked.
-func TestReadyWhileNobodyWaited(t *testing.T) {
+// Steps that became ready while no claim waited are neither overtaken nor missed.
+func TestStepsReadyWithoutAClaimKeepTheirPlace(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(fmt.Sprintf(chain, 5))
@@ -255,8 +257,8 @@ func TestReadyWhileNobodyWaited(t *testing.T) {
 	})
 }
 
-// A further step whose input cannot be made hides nothing of what is ready behind it.
-func TestStumblesAhead(t *testing.T) {
+// A step whose input cannot be rendered does not hide ready steps after it.
+func TestStepWithoutInputHidesNoOtherSteps(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)
 		d := open(t, g, scheduler.Config{Writers: 1})
@@ -283,8 +285,8 @@ func TestStumblesAhead(t *testing.T) {
 	})
 }
 
-// A claim that comes with reports does not pass those who wait for a limit, while another writer looks for its agent.
-func TestReportsPassNoLimit(t *testing.T) {
+// While another writer searches for the agent, a claim with reports does not overtake claims that wait for a limit.
+func TestClaimsWithReportsDoNotOvertakeWhatWaitsForALimit(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)

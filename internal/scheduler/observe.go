@@ -8,34 +8,34 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// note is something to be told once it is committed.
-type note struct {
-	kind    noteKind
-	job     *kernel.Job // of submitted, settled and reopened
-	agent   string      // of letOut and reported
-	role    string      // of deposed
-	way     perdure.Direction
-	outcome perdure.Outcome
-	took    time.Duration
+// txEvent is an event of a transaction, to be counted after the commit.
+type txEvent struct {
+	kind      eventKind
+	job       *kernel.Job // for eventSubmitted, eventSettled and eventReopened
+	agent     string      // for eventDispatched and eventReported
+	role      string      // for eventDeposed
+	direction perdure.Direction
+	outcome   perdure.Outcome
+	duration  time.Duration
 }
 
-type noteKind uint8
+type eventKind uint8
 
 const (
-	noteSubmitted noteKind = iota
-	noteSettled
-	noteReopened
-	noteLetOut
-	noteReported
-	noteDeposed
+	eventSubmitted eventKind = iota
+	eventSettled
+	eventReopened
+	eventDispatched
+	eventReported
+	eventDeposed
 )
 
-// observe notes whom a change concerns, for when it is committed.
+// observe collects the events of the changes.
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
-	b.notes = slices.Grow(b.notes, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
+	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
 	for _, l := range b.w.Landed() {
-		b.notes = append(b.notes, note{kind: noteReported, agent: l.Agent, way: l.Direction, outcome: l.Outcome, took: l.Took})
+		b.events = append(b.events, txEvent{kind: eventReported, agent: l.Agent, direction: l.Direction, outcome: l.Outcome, duration: l.Took})
 	}
 	for i := range c.NewJobs {
 		b.observeNew(c, &c.NewJobs[i])
@@ -50,14 +50,14 @@ func (b *batch) observe(c *kernel.Changes) {
 
 func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 	j := n.Job
-	o := b.submitted[0] // new jobs are written in the order in which they were submitted
+	o := b.submitted[0] // new jobs are written in the order of their submission
 	b.submitted = b.submitted[1:]
 	if !j.Alerted || !slices.ContainsFunc(c.Alerts, func(a kernel.Alert) bool { return a.Job == j.ID }) {
-		o.answer.Made = n
+		o.answer.NewJob = n
 	}
-	b.notes = append(b.notes, note{kind: noteSubmitted, job: j})
+	b.events = append(b.events, txEvent{kind: eventSubmitted, job: j})
 	if j.Phase == perdure.Settled {
-		b.notes = append(b.notes, note{kind: noteSettled, job: j})
+		b.events = append(b.events, txEvent{kind: eventSettled, job: j})
 	}
 	for _, step := range n.Steps {
 		b.observeWait(step)
@@ -69,19 +69,19 @@ func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 
 func (b *batch) observeJob(c *kernel.JobChange) {
 	now, was := c.Now, c.Was
-	b.moved = append(b.moved, now.ID)
+	b.movedJobs = append(b.movedJobs, now.ID)
 	b.freed = b.freed || was.Permit && !now.Permit
 	switch {
 	case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
-		b.notes = append(b.notes, note{kind: noteSettled, job: now})
+		b.events = append(b.events, txEvent{kind: eventSettled, job: now})
 	case now.Phase != perdure.Settled && was.Phase == perdure.Settled:
-		b.notes = append(b.notes, note{kind: noteReopened, job: now})
+		b.events = append(b.events, txEvent{kind: eventReopened, job: now})
 	}
 }
 
 func (b *batch) observeStep(c *kernel.StepChange) {
 	now, was := c.Now, c.Was
-	b.moved = append(b.moved, now.Job)
+	b.movedJobs = append(b.movedJobs, now.Job)
 	b.observeWait(now)
 	ran, runs := was.Phase == perdure.Running, now.Phase == perdure.Running
 	if ran && (!runs || was.Run != now.Run) {
@@ -93,38 +93,39 @@ func (b *batch) observeStep(c *kernel.StepChange) {
 }
 
 func (b *batch) observeRun(s *kernel.Step) {
-	b.notes = append(b.notes, note{kind: noteLetOut, agent: s.Agent, way: s.Direction})
+	b.events = append(b.events, txEvent{kind: eventDispatched, agent: s.Agent, direction: s.Direction})
 }
 
-// observeWait keeps the earliest time for which a step was made to wait.
+// observeWait keeps the earliest time for which a step waits.
 func (b *batch) observeWait(s *kernel.Step) {
-	if at := s.AvailableAt; !at.IsZero() && (b.soonest.IsZero() || at.Before(b.soonest)) {
-		b.soonest = at
+	if at := s.AvailableAt; !at.IsZero() && (b.earliestWait.IsZero() || at.Before(b.earliestWait)) {
+		b.earliestWait = at
 	}
 }
 
-// tell passes the notes on, before anybody is answered: whoever has an answer finds the counts right.
-func (b *batch) tell() {
+// publish logs and counts the collected events. It is called before the requests are answered, so that a caller who has
+// its answer finds the counts up to date.
+func (b *batch) publish() {
 	b.writeJournal()
 	m, backlog := b.s.meter, b.s.backlog
-	for i := range b.notes {
-		n := &b.notes[i]
+	for i := range b.events {
+		n := &b.events[i]
 		switch n.kind {
-		case noteSubmitted:
+		case eventSubmitted:
 			shape := b.w.Plan(n.job.ID).Shape
 			b.s.plans.shapes.Put(shape.ID, shape)
 			m.Submitted(n.job.Type)
-		case noteSettled:
+		case eventSettled:
 			backlog.settled(b.began)
 			m.Settled(n.job.Type, n.job.Current, n.job.SettledAt.Sub(n.job.CreatedAt))
-		case noteReopened:
+		case eventReopened:
 			backlog.reopened()
-		case noteDeposed:
+		case eventDeposed:
 			m.Deposed(n.role)
-		case noteLetOut:
-			m.LetOut(n.agent, n.way)
-		case noteReported:
-			m.Reported(n.agent, n.way, n.outcome.String(), n.took)
+		case eventDispatched:
+			m.Dispatched(n.agent, n.direction)
+		case eventReported:
+			m.Reported(n.agent, n.direction, n.outcome.String(), n.duration)
 		}
 	}
 }

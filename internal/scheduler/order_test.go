@@ -16,11 +16,11 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// gated is a gate that counts looks, those for no step at all apart.
+// gated is a gate that counts searches, and separately those for no step at all.
 type gated struct {
 	*gate
-	vain  atomic.Int32
-	looks atomic.Int32
+	vain     atomic.Int32
+	searches atomic.Int32
 }
 
 func (g *gated) Update(ctx context.Context, fn func(kernel.Tx) error) error {
@@ -33,15 +33,15 @@ type gatedTx struct {
 }
 
 func (tx gatedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
-	tx.g.looks.Add(1)
+	tx.g.searches.Add(1)
 	if max == 0 {
 		tx.g.vain.Add(1)
 	}
 	return tx.Tx.Ready(agent, max, full)
 }
 
-// L5: where a step that was found ready is moved on in the same transaction, the next older one gets its place,
-// and not one that the transaction has just made ready. (Found by the simulation.)
+// L5: if a step that was found ready is changed by the same transaction, the next older step takes its place, not one
+// that the transaction has just made ready. (Found by the simulation.)
 func TestOlderGoesBeforeNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &gated{gate: shut(memory.New())}
@@ -50,7 +50,7 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 		store.shut.Store(1)
 		var runs []perdure.Run
 		var all sync.WaitGroup
-		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer at the gate
+		all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer in the gate
 		synctest.Wait()
 		all.Go(func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Wait: time.Minute}) })
 		all.Go(func() { _ = d.Act(t.Context(), first, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}) })
@@ -59,13 +59,13 @@ func TestOlderGoesBeforeNew(t *testing.T) {
 		close(store.open)
 		all.Wait()
 		if len(runs) != 1 || runs[0].Job != second || d.job(first).Phase != perdure.Settled {
-			t.Errorf("let out: %+v, and %s stands before all others", runs, second)
+			t.Errorf("dispatched: %+v, and %s comes before all others", runs, second)
 		}
 	})
 }
 
-// A claim that has got all that it asked for does not look once more for what stands behind a full limit.
-func TestNoLookInVain(t *testing.T) {
+// A claim that has got all that it asked for does not search again past a full limit.
+func TestSatisfiedClaimDoesNotSearchPastAFullLimit(t *testing.T) {
 	store := &gated{gate: shut(memory.New())}
 	d := open(t, store, scheduler.Config{})
 	if err := d.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
@@ -76,13 +76,13 @@ func TestNoLookInVain(t *testing.T) {
 	if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h"}); len(runs) != 1 {
 		t.Fatalf("%+v", runs)
 	}
-	if n := store.looks.Load(); n != 1 || store.vain.Load() != 0 {
-		t.Errorf("%d looks, %d of them for nothing", n, store.vain.Load())
+	if n := store.searches.Load(); n != 1 || store.vain.Load() != 0 {
+		t.Errorf("%d searches, %d of them for nothing", n, store.vain.Load())
 	}
 }
 
-// While older steps wait, those that a transaction makes ready itself may go before them: as urgent ones, where no limit holds an
-// older one back, and up to fifteen of sixteen runs (F162).
+// While older steps wait, steps that a transaction makes ready itself may go first, if they are equally urgent, no limit
+// holds an older step back, and for up to fifteen of sixteen runs (F162).
 func TestYoungerMayGoBeforeOlder(t *testing.T) {
 	const older, younger, most = 40, 40, 32
 	must := func(err error) {
@@ -93,7 +93,7 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare       func(d *desk)
 		first         string // definition of the two oldest; empty: before
-		before, after string // definitions
+		before, after string // definitions before and after it
 		max, want     int    // runs of younger jobs
 	}{
 		"as urgent":     {before: one, after: one, max: most, want: most - most/16},
@@ -126,7 +126,7 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 				store.shut.Store(1)
 				var runs []perdure.Run
 				var all sync.WaitGroup
-				all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer at the gate
+				all.Go(func() { _, _ = d.Submit(t.Context(), plan(t, "type: u\nsteps:\n  s: {agent: b}\n")) }) // keeps the writer in the gate
 				synctest.Wait()
 				all.Go(func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: c.max, Wait: time.Minute}) })
 				for range younger {
@@ -149,8 +149,8 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 	}
 }
 
-// L5: a step that was ready before, and that an act makes ready to be undone, does not go before older ones (found by seed 7074858 of
-// the simulation).
+// L5: a step that was ready before, and that an act makes ready to be undone, does not go before older ones. (Found by
+// seed 7074858 of the simulation.)
 func TestTurnedStepKeepsItsPlace(t *testing.T) {
 	const old = "type: t\nsteps:\n  first: {agent: b}\n  s: {agent: a, after: [first]}\n"
 	synctest.Test(t, func(t *testing.T) {

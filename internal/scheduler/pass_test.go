@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// saveGate stops the first transaction that passes what it lets out, before it saves that, and ends it as it is told.
+// saveGate stops the first transaction that releases its search, before it saves, and then ends it as the test demands.
 type saveGate struct {
 	kernel.Store
 	first   atomic.Bool
@@ -30,18 +30,18 @@ func (g *saveGate) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 
 type saveGateTx struct {
 	kernel.Tx
-	g      *saveGate
-	passes bool
+	g        *saveGate
+	releases bool
 }
 
 func (tx *saveGateTx) Pass(agent string) {
-	tx.passes = tx.g.first.CompareAndSwap(true, false)
+	tx.releases = tx.g.first.CompareAndSwap(true, false)
 	tx.Tx.Pass(agent)
 }
 
 func (tx *saveGateTx) Save(c *kernel.Changes) error {
-	if tx.passes {
-		tx.passes = false
+	if tx.releases {
+		tx.releases = false
 		tx.g.waiting <- true
 		if err := <-tx.g.open; err != nil {
 			return err
@@ -50,9 +50,9 @@ func (tx *saveGateTx) Save(c *kernel.Changes) error {
 	return tx.Tx.Save(c)
 }
 
-// While one writer saves what it lets out of a backlog, another lets out what stands behind; and whether the first one
-// is committed, has to do it again or fails, each step is let out once (I6, L2).
-func TestLookWhileAnotherIsSaved(t *testing.T) {
+// While one writer saves the steps that it dispatches from a backlog, another one dispatches the steps after them.
+// Whether the first transaction is committed, retried or fails, each step is dispatched once (I6, L2).
+func TestSearchWhileAnotherTransactionIsSaved(t *testing.T) {
 	for name, end := range map[string]error{"committed": nil, "stale": kernel.ErrStale, "failed": errors.New("oops")} {
 		t.Run(name, func(t *testing.T) {
 			g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool), open: make(chan error)}
@@ -62,7 +62,7 @@ func TestLookWhileAnotherIsSaved(t *testing.T) {
 				want = append(want, d.submit(one))
 			}
 			if runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1}); len(runs) != 1 || runs[0].Job != want[0] {
-				t.Fatalf("%+v", runs) // from now on the store knows that type
+				t.Fatalf("%+v", runs) // from now on the store has the type
 			}
 			g.first.Store(true)
 			var first []perdure.Run
@@ -86,17 +86,17 @@ func TestLookWhileAnotherIsSaved(t *testing.T) {
 				}
 			}
 			if len(second) != 2 || second[0].Job != want[3] || second[1].Job != want[4] {
-				t.Errorf("beside the first, %v was let out; want %v", second, want[3:5])
+				t.Errorf("while the first is saved, %v was dispatched; want %v", second, want[3:5])
 			}
 			if len(first) != 2 || first[0].Job != want[1] || len(got) != 5 {
-				t.Errorf("let out %v; want each of %v once", got, want[1:])
+				t.Errorf("dispatched %v; want each of %v once", got, want[1:])
 			}
 		})
 	}
 }
 
-// A writer lets others look only where there is more, and all that it found is let out: not past a limit, nor past what
-// it has left.
+// A writer releases its search only if there is more and it has dispatched all that it found: not if a limit or a step
+// that it left is in the way.
 func TestNoPassPastALimit(t *testing.T) {
 	g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool, 9), open: make(chan error)}
 	close(g.open)

@@ -15,11 +15,11 @@ const (
 	inputCacheBytes = 32 << 20
 )
 
-// plans makes the plans of jobs from what the store keeps of their definitions.
+// plans compiles and caches the definitions of jobs.
 type plans struct {
 	compiler kernel.Compiler
 	shapes   *lru.Cache[kernel.ShapeID, *kernel.Shape]
-	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // those that are stored apart from the job's row
+	inputs   *lru.Cache[perdure.JobID, json.RawMessage] // inputs that are stored apart from the job's row
 }
 
 func newPlans(c kernel.Compiler) *plans {
@@ -28,11 +28,11 @@ func newPlans(c kernel.Compiler) *plans {
 		inputs: lru.New[perdure.JobID](inputCacheBytes, func(b json.RawMessage) int { return len(b) + 100 })}
 }
 
-// compile makes a shape of its stored text. One that cannot be compiled concerns its own jobs alone (F077).
+// compile compiles a stored definition. If that fails, only the jobs with this definition are affected (F077).
 func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
 	s, err := p.compiler.Compile(text)
 	if err == nil && s.ID != job.Shape {
-		err = errExchanged
+		err = errWrongText
 	}
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeUnavailable, "the stored definition of %s cannot be read: %v", job.ID, err)
@@ -41,9 +41,9 @@ func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
 	return s, nil
 }
 
-var errExchanged = perdure.Refuse(perdure.CodeUnavailable, "it is not the text that was stored")
+var errWrongText = perdure.Refuse(perdure.CodeUnavailable, "the text does not match its hash")
 
-// Shape is the shape of a job, read from the store if it is not in memory.
+// Shape returns the compiled definition of a job, from the cache or the store.
 func (s *Scheduler) Shape(ctx context.Context, j *kernel.Job) (*kernel.Shape, error) {
 	if shape, ok := s.plans.shapes.Get(j.Shape); ok {
 		return shape, nil
@@ -55,7 +55,7 @@ func (s *Scheduler) Shape(ctx context.Context, j *kernel.Job) (*kernel.Shape, er
 	return s.plans.compile(j, text)
 }
 
-// Plan is the plan of a job, with its input.
+// Plan returns the plan of a job, with its input.
 func (s *Scheduler) Plan(ctx context.Context, j *kernel.Job) (*kernel.Plan, error) {
 	shape, err := s.Shape(ctx, j)
 	if err != nil {
@@ -70,33 +70,33 @@ func (s *Scheduler) Plan(ctx context.Context, j *kernel.Job) (*kernel.Plan, erro
 	return shape.PlanOf(j, input)
 }
 
-// plan makes the plan of a job that is locked, once its parts were looked up (parts); nil where it cannot
-// be read: the job is left alone.
+// plan returns the plan of a locked job, from its parts. It quarantines the job and returns nil if its definition cannot
+// be read.
 func (b *batch) plan(j *kernel.Job, p *parts) *kernel.Plan {
 	shape := p.shapes[j.Shape]
 	if shape == nil {
 		var err error
 		if shape, err = b.s.plans.compile(j, p.texts[j.Shape]); err != nil {
-			return b.unreadable(j, err)
+			return b.quarantineUnreadable(j, err)
 		}
 		p.shapes[j.Shape] = shape
 	}
 	plan, err := shape.PlanOf(j, p.inputs[j.ID])
 	if err != nil {
-		return b.unreadable(j, err)
+		return b.quarantineUnreadable(j, err)
 	}
 	return plan
 }
 
-func (b *batch) unreadable(j *kernel.Job, err error) *kernel.Plan {
+func (b *batch) quarantineUnreadable(j *kernel.Job, err error) *kernel.Plan {
 	b.s.log.Error("job quarantined: its definition cannot be read", "job", j.ID, "error", err)
-	b.s.isolate(j.ID, err)
+	b.s.quarantineJob(j.ID, err)
 	return nil
 }
 
-// parts are what the plans of some jobs are made of.
+// parts are the definitions and inputs of some jobs.
 type parts struct {
-	shapes map[kernel.ShapeID]*kernel.Shape // nil: to be compiled of texts
+	shapes map[kernel.ShapeID]*kernel.Shape // nil if texts has the definition, not compiled yet
 	texts  map[kernel.ShapeID][]byte
 	inputs map[perdure.JobID]json.RawMessage
 }

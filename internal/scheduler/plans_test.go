@@ -16,7 +16,7 @@ func TestMemoryOfDefinitionsIsBounded(t *testing.T) {
 	p := newPlans(compiler)
 	sum := 0
 	for n := 0; sum < 2*shapeCacheBytes; n++ {
-		// Many expressions and little text, so that the text alone says nothing of the memory.
+		// Many expressions in little text, so that the size of the text says nothing about the memory.
 		body := fmt.Sprintf(`{"type":"t%d","steps":{"a":{"agent":"a","with":["${job.id}"%s]}}}`, n, strings.Repeat(`,"${job.id}"`, 20_000))
 		plans, err := compiler.Parse([]byte(body), definition.JSON, definition.Options{})
 		if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// evil is a compiler after whose update stored definitions of some types are not what they were.
+// evil is a compiler that, after an update, compiles stored definitions of some types differently.
 type evil struct{ definition.Compiler }
 
 type boom struct{}
@@ -48,7 +48,7 @@ func (e *evil) Compile(text []byte) (*kernel.Shape, error) {
 	return p, nil
 }
 
-// counting counts what is asked of a store, and the lines of a log.
+// counting counts the calls of a store, and the lines of a log.
 type counting struct {
 	kernel.Store
 	slog.Handler
@@ -71,15 +71,15 @@ func (c *counting) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// F077, F078, F126: jobs that cannot be read, or make the rules panic, in front of all others and in every
-// phase. The others go on, and those cost next to nothing.
+// F077, F078, F126: in every phase, jobs that cannot be read or on which the rules panic come before all others. The
+// other jobs go on, and the bad ones cost almost nothing.
 func TestPoisonJobs(t *testing.T) {
 	c := &counting{Store: memory.New()}
 	before := open(t, c, scheduler.Config{})
 	body := "type: %s\npriority: %d\nflow: chain\nsteps:\n  a: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  b: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  c: {agent: a}\n"
 	var ids []perdure.JobID
 	for _, typ := range []string{"unreadable", "fewer", "panics"} {
-		for range 4 { // a ready; a running, soon expired; b ready; b running
+		for range 4 { // a ready; a running, expires soon; b ready; b running
 			ids = append(ids, before.submit(fmt.Sprintf(body, typ, 9)))
 		}
 		runs := before.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 3})
@@ -88,7 +88,7 @@ func TestPoisonJobs(t *testing.T) {
 		before.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1})
 	}
 	wide := "type: unreadable\npriority: 9\nsteps:\n"
-	for i := range 700 { // more than one page of a sweep, all expired
+	for i := range 700 { // more than one page of a due scan, all expired
 		wide += fmt.Sprintf("  s%d: {agent: a, completeWithin: 40ms}\n", i)
 	}
 	before.submit(wide)
@@ -111,7 +111,7 @@ func TestPoisonJobs(t *testing.T) {
 			t.Fatalf("after %d healthy runs: %v, %v", done, runs, err)
 		}
 		if typ := before.job(runs[0].Job).Type; typ != "healthy" {
-			continue // the first step of one that has fewer
+			continue // the first step of a smaller job
 		}
 		time.Sleep(time.Millisecond)
 		res, _, err := after.Report(ctx, "h", doneReport(runs[0]), nil)
@@ -122,22 +122,22 @@ func TestPoisonJobs(t *testing.T) {
 			done++
 		}
 	}
-	for _, id := range ids { // an operator is told, not struck
+	for _, id := range ids { // an operator's act is refused with the reason
 		_ = after.Act(ctx, id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"})
 	}
 	c.calls.Store(0)
 	lines, began := c.lines.Load(), time.Now()
 	time.Sleep(time.Second)
 	if n, took := c.calls.Load(), time.Since(began); float64(n) > 60*took.Seconds() {
-		t.Errorf("%d calls of the store in %v over jobs that are left alone", n, took)
+		t.Errorf("%d calls of the store in %v over quarantined jobs", n, took)
 	}
 	if n := c.lines.Load(); n > 100 || n > lines {
 		t.Errorf("%d lines in the log, %d of them in the last second", n, n-lines)
 	}
 }
 
-// F006: an act of which the store's answer was lost is carried out once, and says so.
-func TestActInDoubt(t *testing.T) {
+// F006: an act with an indeterminate commit is carried out once, and its caller learns that.
+func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 	for _, done := range []bool{true, false} {
 		for verb, act := range map[string]perdure.Act{
 			"newKey":  {Verb: perdure.VerbEdit, Step: "s", NewKey: true},
@@ -149,7 +149,7 @@ func TestActInDoubt(t *testing.T) {
 			"give up": {Verb: perdure.VerbGiveUp},
 		} {
 			t.Run(fmt.Sprint(verb, done), func(t *testing.T) {
-				store := &doubtful{Store: memory.New(memory.WithClock(ticking())), done: done}
+				store := &indeterminateStore{Store: memory.New(memory.WithClock(ticking())), done: done}
 				d := open(t, store, scheduler.Config{})
 				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
 				d.report("h", d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
@@ -157,7 +157,7 @@ func TestActInDoubt(t *testing.T) {
 				ctx, leave := context.WithCancel(t.Context())
 				defer leave()
 				next := make(chan []perdure.Run)
-				go func() { // takes the step in the very transaction of the act
+				go func() { // takes the step in the same transaction as the act
 					runs, _ := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 					next <- runs
 				}()
@@ -194,18 +194,18 @@ func TestActInDoubt(t *testing.T) {
 					t.Errorf("turn %d, want %d", steps[0].Turn, turn)
 				}
 				if out != (len(runs) == 1) {
-					t.Errorf("let out: %+v", runs)
+					t.Errorf("dispatched: %+v", runs)
 				}
 			})
 		}
 	}
 }
 
-// F006, F007: a submission of which the store's answer was lost makes one job, with a key and without.
-func TestSubmissionInDoubt(t *testing.T) {
+// F006, F007: a submission with an indeterminate commit makes one job, with a key and without.
+func TestSubmissionAfterIndeterminateCommitMakesOneJob(t *testing.T) {
 	for _, done := range []bool{true, false} {
 		for _, body := range []string{one, "key: k\n" + one} {
-			store := &doubtful{Store: memory.New(), done: done}
+			store := &indeterminateStore{Store: memory.New(), done: done}
 			d := open(t, store, scheduler.Config{})
 			store.lose.Store(true)
 			did, err := d.Submit(t.Context(), plan(t, body))
@@ -220,8 +220,8 @@ func TestSubmissionInDoubt(t *testing.T) {
 	}
 }
 
-// doubtful loses the answer of one commit, which was done or not.
-type doubtful struct {
+// indeterminateStore makes one commit indeterminate, committed or not.
+type indeterminateStore struct {
 	kernel.Store
 	done bool
 	lose atomic.Bool
@@ -229,7 +229,7 @@ type doubtful struct {
 
 var errUndone = errors.New("not done")
 
-func (s *doubtful) Update(ctx context.Context, fn func(kernel.Tx) error) error {
+func (s *indeterminateStore) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	if !s.lose.CompareAndSwap(true, false) {
 		return s.Store.Update(ctx, fn)
 	}
@@ -245,7 +245,7 @@ func (s *doubtful) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return kernel.ErrUnknown
 }
 
-// ticking is a wall clock that never gives a time twice.
+// ticking returns a wall clock that never returns a time twice.
 func ticking() func() time.Time {
 	var last atomic.Int64
 	return func() time.Time {
@@ -259,8 +259,8 @@ func ticking() func() time.Time {
 	}
 }
 
-// F068: no wake-up is lost between several writers. Nobody looks a second time here, and a claim waits for
-// longer than the test may take.
+// F068: with several writers, no wake-up is lost. There is no supervisor here, and a claim waits for longer than the
+// test may take.
 func TestNoWakeUpIsLost(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 3})
@@ -297,13 +297,13 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		}
 		<-ctx.Done()
 		if n := left.Load(); n > 0 {
-			t.Errorf("%d runs are left, and nobody has woken those who wait for them", n)
+			t.Errorf("%d runs are left, and no waiting claim has been woken", n)
 		}
 		t.Log("took", time.Since(began))
 	})
 }
 
-// The bound is exact on one node, however many submit, and whoever has gone meanwhile.
+// On one node the bound is exact, with any number of callers and even if callers go away.
 func TestBacklogIsExact(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const bound = 100
@@ -316,7 +316,7 @@ func TestBacklogIsExact(t *testing.T) {
 					for try := range 5 {
 						ctx, cancel := context.WithCancel(context.Background())
 						if (i+try)%7 == 0 {
-							cancel() // the job is made all the same, or is not
+							cancel() // the job may be stored or not
 						}
 						if did, err := d.Submit(ctx, plan(t, one)); err == nil && did.Created {
 							n.Add(1)

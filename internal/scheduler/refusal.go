@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// refusal is why the store refuses submissions: its disk is full, or it is read-only. A read, or a small write that
-// succeeds, does not end it: it lasts until a submission is stored, or a trial has shown that there is room for one
-// (Trust).
+// refusal is why the store refuses submissions: for example because its disk is full, or it is read-only. A successful
+// read or small write does not clear the refusal. It lasts until a submission is stored, or a trial has shown that there
+// is room for one (ClearRefusal).
 type refusal struct {
 	mu  sync.Mutex
 	err error
@@ -18,7 +18,7 @@ type refusal struct {
 
 func (r *refusal) note(err error) {
 	if perdure.CodeOf(err) != perdure.CodeUnavailable && !errors.Is(err, context.DeadlineExceeded) {
-		return // the fault is in the request, and not in the store
+		return // the fault is in the request, not in the store
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,20 +31,20 @@ func (r *refusal) clear() {
 	r.err = nil
 }
 
-// Refusal returns why the store refuses submissions; nil if it accepts them, as far as is known.
+// Refusal returns why the store refuses submissions; nil if no refusal is known.
 func (s *Scheduler) Refusal() error {
 	s.refusal.mu.Lock()
 	defer s.refusal.mu.Unlock()
 	return s.refusal.err
 }
 
-// Trust clears the refusal: a trial has shown that the store accepts submissions again.
-func (s *Scheduler) Trust() { s.refusal.clear() }
+// ClearRefusal clears the refusal, after a trial has shown that the store accepts submissions again.
+func (s *Scheduler) ClearRefusal() { s.refusal.clear() }
 
-// stores reports whether the transaction has stored a job.
-func (b *batch) stores() bool {
-	for i := range b.notes {
-		if b.notes[i].kind == noteSubmitted {
+// storesJob reports whether the transaction has stored a new job.
+func (b *batch) storesJob() bool {
+	for i := range b.events {
+		if b.events[i].kind == eventSubmitted {
 			return true
 		}
 	}

@@ -15,21 +15,21 @@ import (
 	"github.com/perdure/perdure/internal/lru"
 )
 
-// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). A
-// rendering that takes more is postponed: a renderer evaluates it outside of any transaction. Then it wakes the claims
-// that wait for that agent or, after a condition, the supervisor. The next transaction uses the result if the values
-// that it was rendered from are still the same.
+// A transaction renders inputs and conditions within a small budget, because all other requests wait for it (F156). If a
+// rendering takes more, it is postponed: a renderer evaluates it outside of any transaction, and then wakes the claims
+// for its agent or, for a condition, the supervisor. The next transaction uses the result, if the values that it was
+// rendered from are unchanged.
 const (
-	maxWork      = 1 << 17  // units of work of a transaction: one budget for its events, one for each sweep, and one for its claims, which the agents share
-	maxBytes     = 32 << 20 // bytes of inputs and outputs that a transaction hands out
-	maxPostponed = 16       // renderings that wait for a renderer
-	sourceBytes  = 64 << 20 // bytes of values that waiting renderings keep in memory; one rendering may always wait
-	resultBytes  = 32 << 20 // bytes of inputs that were rendered and not used yet
+	maxWork      = 1 << 17  // units of work in one part of a transaction: its requests, each due scan, and its claims (shared by the agents) are parts
+	maxBytes     = 32 << 20 // bytes of inputs and outputs that a transaction dispatches
+	maxPostponed = 16       // bound on renderings that wait for a renderer
+	sourceBytes  = 64 << 20 // bytes of values that waiting renderings keep in memory; there is always room for one rendering
+	resultBytes  = 32 << 20 // bytes of rendered inputs that have not been used yet
 	wakeEvery    = 50 * time.Millisecond
 )
 
-// budget returns the budget for rendering of one part of a transaction. It is smaller while renderers are busy, so that
-// costly renderings are postponed at once.
+// budget returns the rendering budget for one part of a transaction. It is smaller while renderers are busy, so that
+// costly renderings are postponed early.
 func (s *Scheduler) budget() *kernel.Budget {
 	work := s.cfg.RenderWork
 	if s.renderers.busy() {
@@ -38,12 +38,12 @@ func (s *Scheduler) budget() *kernel.Budget {
 	return &kernel.Budget{Work: work, Bytes: maxBytes, Read: perdure.MaxReadBytes}
 }
 
-// unbounded is for runs of a repeated claim: they were bounded when they were granted.
+// unbounded returns the budget for runs of a repeated claim: they were bounded when they were granted.
 func unbounded() *kernel.Budget {
 	return &kernel.Budget{Work: math.MaxInt, Bytes: math.MaxInt, Read: math.MaxInt}
 }
 
-// postponed is a rendering, and the agent that waits for it. The agent is empty for a condition.
+// postponed is a postponed rendering and the agent that waits for it. For a condition, the agent is empty.
 type postponed struct {
 	*kernel.Rendering
 	agent string
@@ -53,19 +53,19 @@ type postponed struct {
 type renderers struct {
 	results *lru.Cache[kernel.RenderingKey, *kernel.Rendered]
 
-	env     env.Env
-	mu      sync.Mutex
-	wake    sync.Cond
-	waiting []postponed
-	latest  string                       // the agent of the rendering that was taken last
-	known   map[kernel.RenderingKey]bool // waiting, or being rendered
-	bytes   int                          // values that these keep
-	left    map[string]bool              // agents of renderings for which there was no room
-	closed  bool
+	env         env.Env
+	mu          sync.Mutex
+	wake        sync.Cond
+	waiting     []postponed
+	latestAgent string                       // agent of the rendering that was taken last
+	pending     map[kernel.RenderingKey]bool // waiting, or being rendered
+	bytes       int                          // size of the values that these keep
+	leftOut     map[string]bool              // agents with renderings for which there was no room
+	closed      bool
 }
 
 func newRenderers(e env.Env) *renderers {
-	r := &renderers{env: e, known: map[kernel.RenderingKey]bool{}, left: map[string]bool{},
+	r := &renderers{env: e, pending: map[kernel.RenderingKey]bool{}, leftOut: map[string]bool{},
 		results: lru.New[kernel.RenderingKey](resultBytes, func(x *kernel.Rendered) int { return len(x.Input) + 500 })}
 	r.wake.L = &r.mu
 	return r
@@ -80,20 +80,20 @@ func (r *renderers) Rendered(key kernel.RenderingKey) *kernel.Rendered {
 func (r *renderers) busy() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.known) > 0
+	return len(r.pending) > 0
 }
 
-// put adds renderings to the queue while there is room. The next transaction postpones the others again.
+// put queues renderings while there is room. The next transaction postpones the others again.
 func (r *renderers) put(all []postponed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, x := range all {
 		switch {
-		case r.known[x.Key]:
-		case len(r.known) > 0 && (len(r.known) >= maxPostponed || r.bytes+x.Size() > sourceBytes):
-			r.left[x.agent] = true
+		case r.pending[x.Key]:
+		case len(r.pending) > 0 && (len(r.pending) >= maxPostponed || r.bytes+x.Size() > sourceBytes):
+			r.leftOut[x.agent] = true
 		default:
-			r.known[x.Key] = true
+			r.pending[x.Key] = true
 			r.bytes += x.Size()
 			r.waiting = append(r.waiting, x)
 			r.wake.Signal()
@@ -101,7 +101,7 @@ func (r *renderers) put(all []postponed) {
 	}
 }
 
-// take waits for the next rendering; false if the renderers are closed. Agents take turns.
+// take waits for the next rendering. Agents take turns. ok is false once the renderers are closed.
 func (r *renderers) take() (x postponed, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,26 +111,26 @@ func (r *renderers) take() (x postponed, ok bool) {
 	if r.closed {
 		return x, false
 	}
-	i := max(0, slices.IndexFunc(r.waiting, func(x postponed) bool { return x.agent != r.latest }))
+	i := max(0, slices.IndexFunc(r.waiting, func(x postponed) bool { return x.agent != r.latestAgent }))
 	x = r.waiting[i]
 	r.waiting = slices.Delete(r.waiting, i, i+1)
-	r.latest = x.agent
+	r.latestAgent = x.agent
 	return x, true
 }
 
-// done removes a rendering. If there is room again, it returns the agents whose renderings were left out. more is true
-// if other renderings of the same agent are waiting.
+// done removes a rendering. If no other one waits, it returns the agents whose renderings had no room. more is true if
+// other renderings of the same agent wait.
 func (r *renderers) done(x postponed) (left []string, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.known, x.Key)
+	delete(r.pending, x.Key)
 	r.bytes -= x.Size()
 	for _, other := range r.waiting {
 		more = more || other.agent == x.agent
 	}
 	if len(r.waiting) == 0 {
-		left = slices.Sorted(maps.Keys(r.left))
-		clear(r.left)
+		left = slices.Sorted(maps.Keys(r.leftOut))
+		clear(r.leftOut)
 	}
 	return left, more
 }
@@ -142,7 +142,7 @@ func (r *renderers) close() {
 	r.wake.Broadcast()
 }
 
-// render is a renderer: it evaluates what was postponed until ctx ends.
+// render is a renderer: it evaluates postponed renderings until the renderers are closed.
 func (s *Scheduler) render(ctx context.Context) {
 	var woken time.Time
 	for x, ok := s.renderers.take(); ok; x, ok = s.renderers.take() {
@@ -164,7 +164,7 @@ func (s *Scheduler) renderOne(ctx context.Context, x *kernel.Rendering) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("panic while rendering an input", "step", x.Key.Step.Index, "job", x.Key.Step.Job, "error", p)
-			s.isolate(x.Key.Step.Job, errPanic)
+			s.quarantineJob(x.Key.Step.Job, errPanic)
 		}
 	}()
 	b := &kernel.Budget{Work: math.MaxInt, Stop: ctx.Err}
@@ -175,11 +175,11 @@ func (s *Scheduler) renderOne(ctx context.Context, x *kernel.Rendering) {
 
 var errPanic = errors.New("internal error while an input was rendered")
 
-// rendered wakes the claims for these agents, or the supervisor for a condition.
+// rendered wakes the claims of these agents or, for a condition, the supervisor.
 func (s *Scheduler) rendered(agents []string) {
 	for _, agent := range agents {
 		if agent == "" {
-			s.cfg.Sooner(s.env.Now())
+			s.cfg.OnWait(s.env.Now())
 			continue
 		}
 		s.queue.Wake([]string{agent})

@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// F156: renderings of several agents are taken in turns, however many of one agent came first.
+// F156: agents take turns at the renderers, however many renderings of one agent came first.
 func TestAgentsTakeTurnsAtTheRenderers(t *testing.T) {
 	r := newRenderers(env.Real{})
 	var all []postponed

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	repeaters   = 2                     // claims that wait for locks at once: each keeps a connection to the store
-	repeatPause = 20 * time.Millisecond // between two tries of a claim whose runs are locked by one transaction after the other
+	repeaters   = 2                     // claims that wait for locks at once; each uses a connection to the store
+	repeatPause = 20 * time.Millisecond // pause between two tries of a claim whose runs different transactions have locked in turn
 )
 
-// repeatAsides is a repeater: it answers claims that were set aside (dispatch.Aside) until ctx ends.
+// repeatAsides is a repeater: it answers claims that were set aside (dispatch.Aside), until the queue is closed.
 func (s *Scheduler) repeatAsides(ctx context.Context) {
 	for a := s.queue.TakeAside(); a != nil; a = s.queue.TakeAside() {
 		runs, err := s.repeatAside(ctx, a)
 		switch {
-		case err == nil && len(runs) == 0: // they have ended: it may be granted new ones
+		case err == nil && len(runs) == 0: // the runs have ended: the claim may be granted new ones
 			s.queue.WaitAgain(a.Claim)
 		case err != nil && ctx.Err() != nil:
 			a.Claim.Answer(nil, dispatch.ErrDraining)
@@ -30,32 +30,32 @@ func (s *Scheduler) repeatAsides(ctx context.Context) {
 	}
 }
 
-// repeatAside waits for the locks of a claim's runs and returns those of them that are valid.
+// repeatAside waits for the locks of a claim's runs, and returns those runs that are still valid.
 func (s *Scheduler) repeatAside(ctx context.Context, a *dispatch.Aside) ([]perdure.Run, error) {
 	ctx, cancel := s.env.WithDeadline(ctx, a.Until)
 	defer cancel()
 	for s.env.Now().Before(a.Until) {
-		op := &repeating{claim: a.Claim, ids: a.Jobs}
-		err := s.alone(ctx, op)
+		op := &repeatOp{claim: a.Claim, ids: a.Jobs}
+		err := s.doAlone(ctx, op)
 		switch {
 		case err == nil && op.again == nil:
 			return op.runs, nil
 		case ctx.Err() != nil:
-			return nil, a.Why
+			return nil, a.Err
 		case err != nil:
 			return nil, unavailable(err)
 		}
-		a.Jobs, a.Why = op.again.Jobs, op.again.Why
+		a.Jobs, a.Err = op.again.Jobs, op.again.Err
 		env.Sleep(s.env, ctx, repeatPause)
 	}
-	return nil, a.Why
+	return nil, a.Err
 }
 
-// alone performs one operation in a transaction of its own.
-func (s *Scheduler) alone(ctx context.Context, op operation) error {
-	a := &attempt{s: s, requests: []*request{{op: op}}, saved: func() {}, b: s.newBatch(nil), poison: map[operation]error{}}
+// doAlone carries out one operation in a transaction of its own.
+func (s *Scheduler) doAlone(ctx context.Context, op operation) error {
+	a := &attempt{s: s, requests: []*request{{op: op}}, saved: func() {}, b: s.newBatch(nil), excluded: map[operation]error{}}
 	err := a.try(ctx)
-	for a.again(ctx, err) {
+	for a.retry(ctx, err) {
 		err = a.try(ctx)
 	}
 	if err != nil {
@@ -64,18 +64,18 @@ func (s *Scheduler) alone(ctx context.Context, op operation) error {
 	return a.results[0]
 }
 
-// repeating is one repeated claim, as an operation that waits for the locks of its runs.
-type repeating struct {
+// repeatOp answers one repeated claim, and waits for the locks of its runs.
+type repeatOp struct {
 	claim *dispatch.Claim
 	ids   []perdure.JobID
-	again *dispatch.Aside // set if the transaction has to wait for another lock
+	again *dispatch.Aside // not nil if the claim needs another lock
 	runs  []perdure.Run
 }
 
-func (o *repeating) jobs() []perdure.JobID        { return o.ids }
-func (o *repeating) refs(*batch) []kernel.StepRef { return nil }
+func (o *repeatOp) jobs() []perdure.JobID        { return o.ids }
+func (o *repeatOp) refs(*batch) []kernel.StepRef { return nil }
 
-func (o *repeating) apply(b *batch) (err error) {
+func (o *repeatOp) apply(b *batch) (err error) {
 	b.Spend(unbounded())
 	o.runs, o.again, err = b.s.queue.Repeat(b, o.claim)
 	return err

@@ -41,7 +41,7 @@ func lockRow(t *testing.T, url string, job perdure.JobID) (release func()) {
 	})
 }
 
-// numbered are the runs of an answer, in order.
+// numbered returns the runs of an answer, in order.
 func numbered(runs []perdure.Run) (all []string) {
 	for _, r := range runs {
 		all = append(all, fmt.Sprintf("%s/%s %d", r.Job, r.Step, r.Number))
@@ -50,8 +50,8 @@ func numbered(runs []perdure.Run) (all []string) {
 	return all
 }
 
-// F019, F155: a claim that is repeated while another transaction has locked the row of one of its runs is given the same
-// runs once the lock is free. Claims and submissions beside it are served meanwhile.
+// F019, F155: a claim is repeated while another transaction has locked the row of one of its runs. It gets the same runs
+// once the lock is free. Claims and submissions of other callers are served meanwhile.
 func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 	for _, withReport := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with reports %v", withReport), func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 			}
 			c := protocol.Claim{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
 			first := near.claim(c)
-			for _, d := range []*desk{near, far} { // one has the rows in its cache, the other has not
+			for _, d := range []*desk{near, far} { // one has the rows in its cache, the other does not
 				release := lockRow(t, url, first[1].Job)
 				time.AfterFunc(700*time.Millisecond, release)
 				began := time.Now()
@@ -95,7 +95,7 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 	}
 }
 
-// F155: a claim that has waited for a lock is given its runs with their inputs.
+// F155: a claim that has waited for a lock gets its runs with their inputs.
 func TestRepeatedClaimThatWaitedHasItsInputs(t *testing.T) {
 	url := pgtest.Start(t)
 	d := open(t, everystore.Postgres(t, url), scheduler.Config{})
@@ -146,8 +146,8 @@ type blocking struct {
 	mu      sync.Mutex
 	locked  map[perdure.JobID]bool
 	waited  func() // called when a transaction waits for the locks; it frees the rows
-	claimed bool   // another transaction has the claim
-	locks   int    // of claims
+	claimed bool   // another transaction has locked the claim
+	locks   int    // how many claims were locked
 }
 
 func (s *blocking) Update(ctx context.Context, fn func(kernel.Tx) error) error {
@@ -194,8 +194,8 @@ func (tx blockingTx) Granted(holder, agent, request string, max int) ([]kernel.S
 	return tx.Tx.Granted(holder, agent, request, max)
 }
 
-// A claim is locked only by a transaction that grants it runs: one that grants it nothing returns it before it is saved,
-// and the next one must find it unlocked.
+// A claim is locked only by a transaction that grants it runs. If a transaction grants it nothing, the claim returns to
+// the queue before the save, and the next transaction must find it unlocked.
 func TestClaimThatIsGrantedNothingIsNotLocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &blocking{Store: memory.New()}
@@ -211,7 +211,8 @@ func TestClaimThatIsGrantedNothingIsNotLocked(t *testing.T) {
 	})
 }
 
-// F155: before a claim is granted runs, it is locked: another node may have begun to grant it some since it was searched.
+// F155: a claim is locked before it is granted runs, because another node may have begun to grant it some since the
+// search.
 func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &blocking{Store: memory.New()}
@@ -320,14 +321,14 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 		ending := scheduler.New(cfg)
 		ctx, end := context.WithCancel(t.Context())
 		go ending.Run(ctx)
-		told := make(chan error, 1)
+		answered := make(chan error, 1)
 		go func() {
 			_, err := ending.Claim(t.Context(), c)
-			told <- err
+			answered <- err
 		}()
 		time.Sleep(time.Second)
 		end()
-		if err := <-told; perdure.CodeOf(err) != perdure.CodeUnavailable {
+		if err := <-answered; perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("%v", err)
 		}
 	})
@@ -362,8 +363,8 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 	})
 }
 
-// F155: claims that are repeated on two nodes, while their jobs are written all the time, return the same runs each
-// time.
+// F155: claims are repeated on two nodes, while their jobs are written all the time. Each time they return the same
+// runs.
 func TestRepeatedClaimsUnderLoad(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}

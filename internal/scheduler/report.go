@@ -17,9 +17,9 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Report folds reports in and answers each of them, in their order, and the claim next, if there is one.
+// Report applies reports and returns a result for each, in order. If next is not nil, it also answers this claim.
 func (s *Scheduler) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
-	op := &reporting{holder: holder, reports: reports}
+	op := &reportOp{holder: holder, reports: reports}
 	var runs []perdure.Run
 	var err error
 	if next == nil {
@@ -40,10 +40,11 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 	return op.results, runs, nil
 }
 
-// reportAndClaim queues both as one. The claim's turn lasts until it is answered: before that, nobody could say what it
-// was given (F019). A caller who goes away takes it along, if it is queued still.
-func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protocol.Claim) ([]perdure.Run, error) {
-	w := s.claim(ctx, c)
+// reportAndClaim carries out reports and a claim in one request. The claim keeps its turn until it is answered: before,
+// it is not known what it is granted (F019). If the caller goes away while the request is queued, the claim is
+// withdrawn, and the reports are still applied.
+func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol.Claim) ([]perdure.Run, error) {
+	w := s.newClaim(ctx, c)
 	w.Request.Wait, w.WithReports = 0, true
 	if !s.turns.Take(ctx, w.Name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errInProgress))
@@ -68,18 +69,18 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reporting, c protoco
 	return w.Runs, cmp.Or(r.err, w.Err)
 }
 
-type reporting struct {
+type reportOp struct {
 	holder  string
 	reports []protocol.Report
 	results []protocol.ReportResult
 
-	doubted []protocol.ReportResult // of the latest try whose commit's answer was lost
-	tried   []time.Time             // when it was tried
+	indeterminateResults []protocol.ReportResult // results of the latest try whose commit was indeterminate
+	tryTimes             []time.Time             // the store's time at each try
 }
 
-func (o *reporting) doubt() { o.doubted = o.results }
+func (o *reportOp) commitIndeterminate() { o.indeterminateResults = o.results }
 
-func (o *reporting) jobs() []perdure.JobID {
+func (o *reportOp) jobs() []perdure.JobID {
 	ids := make([]perdure.JobID, len(o.reports))
 	for i := range o.reports {
 		ids[i] = o.reports[i].Job
@@ -87,7 +88,7 @@ func (o *reporting) jobs() []perdure.JobID {
 	return ids
 }
 
-func (o *reporting) refs(b *batch) (refs []kernel.StepRef) {
+func (o *reportOp) refs(b *batch) (refs []kernel.StepRef) {
 	for i := range o.reports {
 		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok {
 			refs = b.w.ReportRefs(slices.Grow(refs, len(o.reports)-i), ref)
@@ -96,7 +97,7 @@ func (o *reporting) refs(b *batch) (refs []kernel.StepRef) {
 	return refs
 }
 
-// ref finds a step by its name.
+// ref returns the reference of a step by its name.
 func (b *batch) ref(id perdure.JobID, step string) (kernel.StepRef, bool) {
 	if !b.w.Has(id) {
 		return kernel.StepRef{}, false
@@ -105,22 +106,22 @@ func (b *batch) ref(id perdure.JobID, step string) (kernel.StepRef, bool) {
 	return kernel.StepRef{Job: id, Index: i}, ok
 }
 
-func (o *reporting) apply(b *batch) error {
+func (o *reportOp) apply(b *batch) error {
 	o.results = make([]protocol.ReportResult, len(o.reports))
 	for i := range o.reports {
 		var err error
-		if o.results[i], err = o.one(b, &o.reports[i]); err != nil {
+		if o.results[i], err = o.reportOne(b, &o.reports[i]); err != nil {
 			return err
 		}
-		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok && o.doubted != nil {
-			o.results[i] = kernel.OutcomeAfterIndeterminateCommit(b.w.Step(ref), &o.reports[i], o.tried, o.doubted[i], o.results[i])
+		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok && o.indeterminateResults != nil {
+			o.results[i] = kernel.OutcomeAfterIndeterminateCommit(b.w.Step(ref), &o.reports[i], o.tryTimes, o.indeterminateResults[i], o.results[i])
 		}
 	}
-	o.tried = append(o.tried, b.w.Now())
+	o.tryTimes = append(o.tryTimes, b.w.Now())
 	return nil
 }
 
-func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, error) {
+func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportResult, error) {
 	if err := rep.Check(); err != nil {
 		return protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()}, nil
 	}
@@ -128,8 +129,8 @@ func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, 
 	if !ok {
 		return protocol.ReportResult{Reason: protocol.RefusedUnknown, Message: "there is no step " + rep.Step + " in job " + rep.Job.String()}, nil
 	}
-	b.touched = b.w.ReportRefs(b.touched[:0], ref) // since they were loaded the job may have turned
-	if err := b.LoadSteps(b.touched); err != nil {
+	b.reportRefs = b.w.ReportRefs(b.reportRefs[:0], ref) // the job may have changed its direction since the steps were loaded
+	if err := b.LoadSteps(b.reportRefs); err != nil {
 		return protocol.ReportResult{}, err
 	}
 	var res protocol.ReportResult
@@ -137,9 +138,9 @@ func (o *reporting) one(b *batch, rep *protocol.Report) (protocol.ReportResult, 
 	return res, err
 }
 
-// Heartbeat moves the locks of the holder's runs on, and says which of them to stop.
+// Heartbeat extends the locks of the holder's runs, and says which of them should stop.
 func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	op := &beating{holder: holder, beats: beats}
+	op := &heartbeatOp{holder: holder, beats: beats}
 	crashpoint.Here(crashpoint.HeartbeatQueue)
 	if err := s.do(ctx, op, len(beats)); err != nil {
 		return nil, err
@@ -148,13 +149,13 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protoc
 	return op.results, nil
 }
 
-type beating struct {
+type heartbeatOp struct {
 	holder  string
 	beats   []protocol.Heartbeat
 	results []protocol.HeartbeatResult
 }
 
-func (o *beating) jobs() []perdure.JobID {
+func (o *heartbeatOp) jobs() []perdure.JobID {
 	ids := make([]perdure.JobID, len(o.beats))
 	for i := range o.beats {
 		ids[i] = o.beats[i].Job
@@ -162,7 +163,7 @@ func (o *beating) jobs() []perdure.JobID {
 	return ids
 }
 
-func (o *beating) refs(b *batch) (refs []kernel.StepRef) {
+func (o *heartbeatOp) refs(b *batch) (refs []kernel.StepRef) {
 	for i := range o.beats {
 		if ref, ok := b.ref(o.beats[i].Job, o.beats[i].Step); ok {
 			refs = append(refs, ref)
@@ -171,7 +172,7 @@ func (o *beating) refs(b *batch) (refs []kernel.StepRef) {
 	return refs
 }
 
-func (o *beating) apply(b *batch) error {
+func (o *heartbeatOp) apply(b *batch) error {
 	o.results = make([]protocol.HeartbeatResult, len(o.beats))
 	for i := range o.beats {
 		beat := &o.beats[i]
@@ -181,7 +182,7 @@ func (o *beating) apply(b *batch) error {
 			continue
 		}
 		if checkProgress(beat.Progress) != nil {
-			beat.Progress = nil // a progress that cannot be kept does not cost the run its lock
+			beat.Progress = nil // a progress that cannot be stored does not cost the run its lock
 		}
 		o.results[i] = b.w.Beat(ref, o.holder, beat)
 	}

@@ -1,7 +1,35 @@
-// Package scheduler is the pattern's Scheduler: it takes submissions, lets steps out, applies reports
-// and carries out what operators and the supervisor ask. It decides nothing itself and keeps nothing
-// between calls: the rules are in package perdure, the truth is in the store. What it adds is the way
-// between the two: many events of many jobs are folded into one transaction (group commit).
+// Package scheduler carries out all requests that change jobs.
+//
+// A request is a submission, a report, a heartbeat, an operator's act, a due scan of the supervisor, or a delivery from
+// the mail. Claims ask for runs; package dispatch decides which ready steps they get. The scheduler has no rules of its
+// own: package kernel has them. It keeps no truth in memory: the store has it. Caches, the queue and the counts may be
+// lost at any time.
+//
+// A call puts its request into the queue (dispatch.Queue) and waits for the answer. A few goroutines, the writers, take
+// requests and claims of many callers from the queue, carry them out in one transaction (group commit), and answer them
+// after the commit:
+//
+//	Submit, Report, Act, Claim, …  →  queue  →  writer: lock, load, apply, dispatch, save, COMMIT  →  answers
+//
+// The files, in the order of this flow:
+//
+//	submit, report, act, claim, sweep, mail   the operations
+//	scheduler                                 the requests and the writers
+//	batch                                     one transaction, and its retries
+//	render, plans, repeat                     what is done beside transactions: renderings, definitions, repeated claims
+//	observe, journal, hub                     what is counted, logged and notified after the commit
+//	backlog, refusal, bottleneck              when submissions are refused, and what work waits for
+//
+// Locks. A transaction locks the jobs of its requests in the order of their ids, and waits for these locks. Later it
+// locks candidates for dispatch, and does not wait: it skips jobs that other transactions have locked. Limits are locked
+// in the order of their names (dispatch).
+//
+// Failures. If the rules panic on a job, the job is quarantined, and the other requests are carried out. If the outcome
+// of a COMMIT is unknown, the transaction is retried in a way that finds what was committed (attempt). A caller that
+// goes away does not cancel its request.
+//
+// The scheduler never answers a request before its commit, and never answers "no work" to a claim for which no
+// transaction has searched.
 package scheduler
 
 import (
@@ -23,7 +51,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Store is what a scheduler needs of a store: transactions, and some reads that decide nothing.
+// Store is what the scheduler needs of a store: transactions, and reads for information.
 type Store interface {
 	Update(ctx context.Context, fn func(kernel.Tx) error) error
 	Now(context.Context) (time.Time, error)
@@ -35,28 +63,28 @@ type Store interface {
 	Backlog(ctx context.Context, max int) (int, error)
 }
 
-// Config is what a scheduler is made of. Store and Compiler are required.
+// Config configures a scheduler. Store and Compiler are required.
 type Config struct {
 	Store    Store
 	Compiler kernel.Compiler
 	Log      *slog.Logger
 	Meter    Meter
-	Broken   func(error)     // told when the store says kernel.ErrBroken; nil: nobody
-	Sooner   func(time.Time) // told when a step is made to wait: until then, by this process' clock; nil: nobody
+	OnBroken func(error)     // called when the store returns kernel.ErrBroken; may be nil
+	OnWait   func(time.Time) // called when a step waits for a time, with that time by this process' clock; may be nil
 
-	Writers    int  // transactions in flight at once; 0: 1
-	OneWrites  bool // the store carries out one transaction after the other: all in flight but one have nothing left but their COMMIT
-	MaxBacklog int  // unsettled jobs above which a submission is refused; 0: perdure.DefaultMaxBacklog
-	HoldFrom   int  // first runs of one caller's submissions from which on these may be held for a claim; 0: 100
-	RenderWork int  // units of work for rendering in one part of a transaction; 0: maxWork
-	Renderers  int  // renderings outside of transactions at once; 0: half of the processors
-	HoldPace   int  // for how many runs an agent asks in a quarter of a second, if anything is to be held for it; 0: 1,000
+	Writers      int  // transactions in progress at once; 0: 1
+	SingleWriter bool // the store carries out one transaction at a time: a transaction begins when the one before has only its COMMIT left
+	MaxBacklog   int  // bound on unsettled jobs; 0: perdure.DefaultMaxBacklog
+	HoldMinRuns  int  // dispatch.HoldMinRuns; 0: that
+	RenderWork   int  // units of rendering work in one part of a transaction; 0: maxWork
+	Renderers    int  // renderings outside of transactions at once; 0: half of the processors
+	HoldMinPace  int  // dispatch.HoldMinPace; 0: that
 
 	Env   env.Env              // nil: env.Real
-	NewID func() perdure.JobID // ids that grow with time; nil: UUIDs of version 7
+	NewID func() perdure.JobID // returns ids that grow with time; nil: UUIDs of version 7
 }
 
-// Scheduler is safe for concurrent use. Run must be running for its methods to answer.
+// Scheduler carries out requests while Run is running. It is safe for concurrent use.
 type Scheduler struct {
 	cfg     Config
 	env     env.Env
@@ -65,7 +93,7 @@ type Scheduler struct {
 	plans   *plans
 	queue   *dispatch.Queue
 	hub     *hub
-	seen    *seen
+	seen    *holdersSeen
 	backlog *backlog
 	turns   *dispatch.Turns
 
@@ -74,13 +102,13 @@ type Scheduler struct {
 
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
-	laneKeyAfter atomic.Pointer[kernel.LimitKey] // where the latest look at closed lanes ended; nil: at the end of them
+	laneKeyAfter atomic.Pointer[kernel.LimitKey] // the key at which the latest scan of closed lanes ended; nil if it reached the end
 
-	lookedBehind atomic.Int64 // when a sweep looked behind postponed conditions, in Unix nanoseconds
-	quarantine   sync.Map     // JobID → error: jobs that cannot be read or make the rules fail
+	scannedAllAt atomic.Int64 // when a due scan last included all steps behind postponed conditions, in Unix nanoseconds
+	quarantined  sync.Map     // JobID → error: jobs that cannot be read, or on which the rules panic
 }
 
-// New makes a scheduler; Run starts it.
+// New returns a scheduler. Run starts it.
 func New(cfg Config) *Scheduler {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -88,11 +116,11 @@ func New(cfg Config) *Scheduler {
 	if cfg.Meter == nil {
 		cfg.Meter = NoMeter{}
 	}
-	if cfg.Broken == nil {
-		cfg.Broken = func(error) {}
+	if cfg.OnBroken == nil {
+		cfg.OnBroken = func(error) {}
 	}
-	if cfg.Sooner == nil {
-		cfg.Sooner = func(time.Time) {}
+	if cfg.OnWait == nil {
+		cfg.OnWait = func(time.Time) {}
 	}
 	if cfg.Writers <= 0 {
 		cfg.Writers = 1
@@ -103,11 +131,11 @@ func New(cfg Config) *Scheduler {
 	if cfg.Renderers <= 0 {
 		cfg.Renderers = max(1, runtime.GOMAXPROCS(0)/2)
 	}
-	if cfg.HoldFrom <= 0 {
-		cfg.HoldFrom = dispatch.HoldFrom
+	if cfg.HoldMinRuns <= 0 {
+		cfg.HoldMinRuns = dispatch.HoldMinRuns
 	}
-	if cfg.HoldPace <= 0 {
-		cfg.HoldPace = dispatch.HoldPace
+	if cfg.HoldMinPace <= 0 {
+		cfg.HoldMinPace = dispatch.HoldMinPace
 	}
 	if cfg.MaxBacklog <= 0 {
 		cfg.MaxBacklog = perdure.DefaultMaxBacklog
@@ -119,19 +147,19 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: dispatch.NewQueue(cfg.Env, cfg.HoldPace, cfg.OneWrites), hub: newHub(), seen: newSeen(cfg.Env),
+		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
 		renderers: newRenderers(cfg.Env)}
 }
 
-// Run commits what is asked until ctx ends; then what is queued is refused, and it returns.
+// Run carries out requests until ctx ends. Then it refuses the queued ones and returns.
 func (s *Scheduler) Run(ctx context.Context) {
 	workers := slices.Repeat([]func(){func() { s.write(ctx) }}, s.cfg.Writers)
 	workers = append(workers, slices.Repeat([]func(){func() { s.repeatAsides(ctx) }}, repeaters)...)
 	workers = append(workers, slices.Repeat([]func(){func() { s.render(ctx) }}, s.cfg.Renderers)...)
 	wait := env.Start(s.env, workers...)
 	s.env.Wait(ctx, env.Forever, nil)
-	s.hub.tellAll()
+	s.hub.notifyAll()
 	s.queue.Close()
 	s.renderers.close()
 	wait()
@@ -139,7 +167,7 @@ func (s *Scheduler) Run(ctx context.Context) {
 
 func (s *Scheduler) write(ctx context.Context) {
 	for {
-		queued, claims, turn, ok := s.queue.Take()
+		queued, claims, number, ok := s.queue.Take()
 		if !ok {
 			for _, r := range s.queue.Drain() {
 				r.Op.(*request).answer(dispatch.ErrDraining)
@@ -150,49 +178,49 @@ func (s *Scheduler) write(ctx context.Context) {
 		for i, r := range queued {
 			requests[i] = r.Op.(*request)
 		}
-		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Ended(turn) }))
-		s.queue.Committed(turn)
+		s.commit(ctx, requests, claims, sync.OnceFunc(func() { s.queue.Saved(number) }))
+		s.queue.Finished(number)
 	}
 }
 
-// Waiting are the agents for which claims wait.
-func (s *Scheduler) Waiting() []string { return s.queue.Agents() }
+// WaitingAgents returns the agents with waiting claims.
+func (s *Scheduler) WaitingAgents() []string { return s.queue.WaitingAgents() }
 
-// Wake says that there is work for these agents.
+// Wake wakes the claims of these agents: steps may have become ready.
 func (s *Scheduler) Wake(agents []string) { s.queue.Wake(agents) }
 
-// Hint says that another node may have made steps ready, and looks for whom.
-func (s *Scheduler) Hint(ctx context.Context) {
-	agents := s.queue.Concerned()
+// WakeReady wakes the claims of agents that have ready steps in the store: another node may have made them ready.
+func (s *Scheduler) WakeReady(ctx context.Context) {
+	agents := s.queue.AgentsWithClaims()
 	if len(agents) == 0 {
 		return
 	}
 	look, err := s.cfg.Store.Look(ctx, agents)
 	if err != nil {
-		return // a hint, and the supervisor looks every so often
+		return // a wake-up may be lost: the supervisor polls
 	}
 	s.Wake(look.Ready)
 }
 
-// request is one operation on its way into a transaction.
+// request is one operation, from its arrival until it is answered.
 type request struct {
 	dispatch.Request
 	op   operation
-	err  error         // its answer, once it is done
-	done chan struct{} // buffered: the writer never waits
+	err  error         // the answer, once done has a token
+	done chan struct{} // buffered, so that a writer never waits for a caller
 }
 
 func newRequest(op operation, weight int, done chan struct{}) *request {
 	r := &request{op: op, done: done}
 	r.Op, r.Weight = r, weight
 	switch op.(type) {
-	case *reporting, *beating:
+	case *reportOp, *heartbeatOp:
 		r.OfRun = true
 	}
 	return r
 }
 
-// answer ends a request.
+// answer answers a request.
 func (r *request) answer(err error) {
 	if o, ok := r.op.(interface{ answered(error) }); ok {
 		o.answered(err)
@@ -201,8 +229,8 @@ func (r *request) answer(err error) {
 	r.done <- struct{}{}
 }
 
-// do queues one request and waits for its commit. A caller who goes away leaves the request in the
-// queue: it is carried out all the same (F011).
+// do queues one request and waits until it is answered. If the caller goes away, the request stays in the queue and is
+// carried out (F011).
 func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
 	r := newRequest(op, weight, make(chan struct{}, 1))
 	if err := s.doAll(ctx, []*request{r}, r.done); err != nil {
@@ -211,7 +239,7 @@ func (s *Scheduler) do(ctx context.Context, op operation, weight int) error {
 	return r.err
 }
 
-// doAll is do for requests that share a channel with room for all of their answers.
+// doAll is do for several requests, which share a channel with room for all of their answers.
 func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan struct{}) error {
 	queued := make([]*dispatch.Request, len(requests))
 	for i, r := range requests {
@@ -233,24 +261,23 @@ func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan 
 	return nil
 }
 
-// Meter counts what happens; a nil one counts nothing. Labels are bounded by the agents and types
-// that definitions name.
+// Meter counts events. The labels are bounded by the agents and types that definitions name.
 type Meter interface {
 	Submitted(typ string)
-	LetOut(agent string, d perdure.Direction)
+	Dispatched(agent string, d perdure.Direction)
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
 	Refused(reason protocol.RefusalReason)
-	Deposed(role string) // something was refused that was asked for under a role
+	Deposed(role string) // a request of a former leader was refused
 	Settled(typ string, as perdure.State, took time.Duration)
 	Committed(requests int, took time.Duration)
-	RenderedOutside(agent string) // of a transaction: an input for the agent, or a condition if agent is empty
+	RenderedOutside(agent string) // a rendering was evaluated outside of a transaction: an input for the agent, or a condition if agent is empty
 }
 
 // NoMeter counts nothing.
 type NoMeter struct{}
 
 func (NoMeter) Submitted(string)                                          {}
-func (NoMeter) LetOut(string, perdure.Direction)                          {}
+func (NoMeter) Dispatched(string, perdure.Direction)                      {}
 func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
 func (NoMeter) Refused(protocol.RefusalReason)                            {}
 func (NoMeter) Deposed(string)                                            {}

@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// desk is a scheduler that runs, for a test to talk to.
+// desk is a running scheduler for a test.
 type desk struct {
 	*scheduler.Scheduler
 	t     *testing.T
@@ -87,7 +87,7 @@ func (d *desk) job(id perdure.JobID) *kernel.Job {
 // queued waits until a claim of the agent waits for work.
 func (d *desk) queued(agent string) {
 	d.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !slices.Contains(d.Waiting(), agent); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); !slices.Contains(d.WaitingAgents(), agent); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			d.t.Fatalf("no claim of %s waits", agent)
 		}
@@ -96,8 +96,8 @@ func (d *desk) queued(agent string) {
 
 const one = "type: t\nsteps:\n  s: {agent: a}\n"
 
-// I2, F002, F003.
-func TestSameKey(t *testing.T) {
+// I2, F002, F003: the same key and definition is the same job, and the same key with another definition is a conflict.
+func TestSameKeyIsTheSameJob(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		body := "key: k\n" + one
@@ -125,8 +125,8 @@ func TestSameKey(t *testing.T) {
 	})
 }
 
-// F019: an answer that was lost holds nothing up.
-func TestClaimRepeated(t *testing.T) {
+// F019: a claim whose answer was lost is repeated and returns the same runs.
+func TestClaimRepeatedReturnsTheSameRuns(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		for range 3 {
@@ -154,7 +154,7 @@ func TestClaimRepeated(t *testing.T) {
 	})
 }
 
-// A claim is repeated while the first still waits: its connection broke, and nobody has told the node.
+// A claim is repeated while the first one still waits: its connection broke, and the node does not know.
 func TestClaimRepeatedWhileItWaits(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 4})
@@ -175,8 +175,8 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 				t.Errorf("answers %v and %v", answers[0], got)
 			}
 		}
-		// F019: one that gives up waiting for its turn leaves the others alone, and is not told that there
-		// was nothing: nobody knows yet.
+		// F019: a claim that gives up waiting for its turn does not disturb the others, and is not answered "no work",
+		// because the outcome of the first one is not known yet.
 		c.RequestID, c.Agent, c.Wait = "r2", "idle", time.Minute
 		var first []perdure.Run
 		waiting.Go(func() { first, _ = d.Claim(t.Context(), c) })
@@ -194,7 +194,7 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 	})
 }
 
-// F019 on two nodes at once.
+// F019 with two nodes at once.
 func TestClaimRepeatedOnGrid(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
@@ -223,7 +223,7 @@ func TestClaimRepeatedOnGrid(t *testing.T) {
 	}
 }
 
-// I7, I8, F044 to F046, F056, F057.
+// I7, I8, F044 to F046, F056, F057: stale, repeated and unknown reports are answered and change nothing.
 func TestReportsThatChangeNothing(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -238,7 +238,7 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		is("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
 		future := run
 		future.Number = 7
-		is("never let out", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
+		is("never dispatched", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
 		time.Sleep(160 * time.Millisecond)
 		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
@@ -261,7 +261,7 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		}
 		is("stale", d.report("h", run, perdure.OutcomeDone), protocol.RefusedStale)
 		res := d.report("h", second, perdure.OutcomeDone)
-		for try := 1; res.Reason == protocol.RefusedLate && try < 10; try++ { // by the fault of the machine
+		for try := 1; res.Reason == protocol.RefusedLate && try < 10; try++ { // because the machine was slow
 			second = next()
 			res = d.report("h", second, perdure.OutcomeDone)
 		}
@@ -271,8 +271,8 @@ func TestReportsThatChangeNothing(t *testing.T) {
 	})
 }
 
-// I12, F029: what waits for a limit does not stand in front of others, and a permit is free at rest.
-func TestLimits(t *testing.T) {
+// I12, F029: a step that waits for a limit does not hold up others, and a settled step holds no permit.
+func TestStepsThatWaitForALimitHoldNoOthersBack(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		if err := d.PutLimit(t.Context(), "job:full", perdure.LimitSettings{Max: new(2)}); err != nil {
@@ -291,7 +291,7 @@ func TestLimits(t *testing.T) {
 		}
 		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})
 		if got := types(runs); got != "full full other" {
-			t.Fatalf("let out: %s", got)
+			t.Fatalf("dispatched: %s", got)
 		}
 		d.report("h", runs[0], perdure.OutcomeDone)
 		runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 10})
@@ -341,7 +341,7 @@ func TestLimitOnGrid(t *testing.T) {
 			for {
 				runs, err := d.Claim(context.Background(), protocol.Claim{Agent: "a", Holder: holder, Max: 2, Wait: 50 * time.Millisecond})
 				if perdure.CodeOf(err) == perdure.CodeUnavailable {
-					err = nil // nobody came to look in time
+					err = nil // no transaction searched in time
 				}
 				mu.Lock()
 				out += len(runs)
@@ -357,7 +357,7 @@ func TestLimitOnGrid(t *testing.T) {
 				}
 				for _, r := range runs {
 					mu.Lock()
-					out-- // counted as back before the report, so that the count errs low only for others
+					out-- // counted before the report, so that the count can only be too low for other runs
 					mu.Unlock()
 					if res := d.report(holder, r, perdure.OutcomeDone); !res.Accepted {
 						t.Errorf("%+v", res)
@@ -375,7 +375,7 @@ func TestLimitOnGrid(t *testing.T) {
 	}
 }
 
-func TestPriorityAndAge(t *testing.T) {
+func TestClaimsFollowPriorityThenAge(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		for _, p := range []int{0, 9, 5, 9} {
@@ -392,7 +392,7 @@ func TestPriorityAndAge(t *testing.T) {
 	})
 }
 
-func TestBacklogBound(t *testing.T) {
+func TestFullBacklogRefusesSubmissions(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{MaxBacklog: 3})
 		for range 3 {
@@ -408,9 +408,9 @@ func TestBacklogBound(t *testing.T) {
 	})
 }
 
-// A holder known to be dead: its runs are let out again at once in the same direction, and a run in the
-// other direction waits for the old lock.
-func TestLostHolder(t *testing.T) {
+// If a holder is known to be dead, its runs are dispatched again at once in the same direction. A run in the other
+// direction waits for the old lock.
+func TestRunsOfALostHolderAreDispatchedAgain(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const body = "type: t\nsteps:\n  s: {agent: %s, undo: {}, completeWithin: %s, retry: {backoff: 1ms}}\n"
@@ -440,8 +440,8 @@ func TestLostHolder(t *testing.T) {
 	})
 }
 
-// F029, F030: a claim that finds its limit full waits, and the report that frees a permit serves it. No supervisor runs
-// here: nobody else looks.
+// F029, F030: a claim that finds its limit full waits, and is served by the report that releases a permit. No supervisor
+// runs here.
 func TestFreedPermitServesWaitingClaim(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -465,25 +465,25 @@ func TestFreedPermitServesWaitingClaim(t *testing.T) {
 			if runs := d.claim(protocol.Claim{Agent: agent, Holder: "h"}); len(first) != 1 || len(runs) != 0 {
 				t.Fatalf("%s: dispatched %+v, then %+v", c.limit, first, runs)
 			}
-			served := make(chan []perdure.Run)
+			granted := make(chan []perdure.Run)
 			go func() {
 				runs, err := d.Claim(t.Context(), protocol.Claim{Agent: agent, Holder: "h", Max: 1, Wait: 20 * time.Second})
 				if err != nil {
 					t.Error(err)
 				}
-				served <- runs
+				granted <- runs
 			}()
 			d.queued(agent)
 			d.report("h", first[0], perdure.OutcomeDone)
-			if runs := <-served; len(runs) != 1 || runs[0].Job != second {
-				t.Errorf("%s: a permit is free, and the claim that waits is served %+v", c.limit, runs)
+			if runs := <-granted; len(runs) != 1 || runs[0].Job != second {
+				t.Errorf("%s: a permit is free, and the waiting claim is granted %+v", c.limit, runs)
 			}
 		}
 	})
 }
 
-// F134: what a run held that nobody reported on is free as soon as the run is ended, and not before.
-func TestPermitsOfTheDead(t *testing.T) {
+// F134: the permits of a run without a report are released when the run is ended, and not before.
+func TestExpiredRunReleasesItsPermit(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		if err := d.PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(1)}); err != nil {
@@ -505,8 +505,8 @@ func TestPermitsOfTheDead(t *testing.T) {
 	})
 }
 
-// F020: runs let out to a caller who has gone are given back at once.
-func TestClaimantGone(t *testing.T) {
+// F020: runs that were granted to a caller who has gone are returned at once.
+func TestRunsOfAClaimantGoneAreReturned(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		for range 100 {
@@ -530,8 +530,8 @@ func TestClaimantGone(t *testing.T) {
 	})
 }
 
-// F034, F062: what one report costs does not depend on the size of the job.
-func TestJoin(t *testing.T) {
+// F034, F062: the cost of a report does not depend on the size of the job.
+func TestCostOfAReportDoesNotDependOnTheSizeOfTheJob(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		var b strings.Builder
@@ -545,7 +545,7 @@ func TestJoin(t *testing.T) {
 		id := d.submit(b.String())
 		runs := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})
 		if len(runs) != 300 {
-			t.Fatalf("%d let out", len(runs))
+			t.Fatalf("%d dispatched", len(runs))
 		}
 		var reporters sync.WaitGroup
 		for part := range 30 {

@@ -17,34 +17,34 @@ func TestHoldersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := New(Config{Store: memory.New(), Compiler: &definition.Compiler{}})
 		written := map[string]int{}
-		look := func() {
-			for _, seen := range s.Seen(time.Now()) {
+		take := func() {
+			for _, seen := range s.TakeSeen(time.Now()) {
 				written[seen.Holder]++
 			}
 		}
 		s.seen.note("a", "known")
-		look()
+		take()
 		for i := range 3 * perdure.MaxSeen / 2 {
 			if i%1000 == 0 {
 				s.seen.note("a", "known")
-				look()
+				take()
 				time.Sleep(seenEvery)
 			}
 			s.seen.note("a", fmt.Sprint("h", i))
-			if len(s.seen.at) > perdure.MaxSeen || len(s.seen.wrote) > perdure.MaxSeen {
-				t.Fatalf("%d are remembered, %d as written", len(s.seen.at), len(s.seen.wrote))
+			if len(s.seen.claimedAt) > perdure.MaxSeen || len(s.seen.storedAt) > perdure.MaxSeen {
+				t.Fatalf("%d are remembered, %d as written", len(s.seen.claimedAt), len(s.seen.storedAt))
 			}
 		}
-		look()
+		take()
 		if n := len(written); n > perdure.MaxSeen || n < perdure.MaxSeen-10 {
 			t.Errorf("%d were written down", len(written))
 		}
 		if written["known"] < 10 {
 			t.Errorf("the one that is known was written down %d times", written["known"])
 		}
-		time.Sleep(freshEvery)
+		time.Sleep(newHoldersEvery)
 		s.seen.note("a", "new")
-		look()
+		take()
 		if written["new"] != 1 {
 			t.Error("a new one is not written down in the next hour")
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F033, F034: a job of ten thousand steps beside small ones, and claims of a thousand, hold nobody up.
-func TestLargeBesideSmall(t *testing.T) {
+// F033, F034: a job of ten thousand steps, and claims of a thousand runs, do not delay small jobs.
+func TestLargeJobDoesNotDelaySmallOnes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

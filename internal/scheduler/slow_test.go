@@ -16,7 +16,7 @@ import (
 )
 
 // F154: every two seconds one answer of the database is 0.6 s late, and others overtake it. The store's time does not
-// run ahead, and never back; and a report that is sent 0.9 s before the end of its run is accepted.
+// run ahead and never goes back, and a report that is sent 0.9 s before the end of its run is accepted.
 func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -34,19 +34,19 @@ func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var lead time.Duration
-	clock := func() { // the database is on this machine: its clock is ours
+	clock := func() { // the database is on this machine and has the same clock
 		var last time.Time
 		for time.Now().Before(end) {
-			told, err := store.Now(t.Context())
+			storeTime, err := store.Now(t.Context())
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			ahead := time.Until(told)
-			if told.Before(last) {
-				t.Errorf("the store's time runs back: %v after %v", told, last)
+			ahead := time.Until(storeTime)
+			if storeTime.Before(last) {
+				t.Errorf("the store's time runs back: %v after %v", storeTime, last)
 			}
-			last = told
+			last = storeTime
 			mu.Lock()
 			lead = max(lead, ahead)
 			mu.Unlock()

@@ -14,14 +14,14 @@ import (
 type Submitted struct {
 	ID      perdure.JobID
 	Created bool
-	// Made is the job as it was stored, to be looked at and not written to. It is nil where there is more
-	// to tell (alerts), or where the job was there before.
-	Made *kernel.NewJob
-	Err  error // why the job was not taken
+	// NewJob is the job as it was stored. It must not be changed. It is nil if the job existed before, or if it has
+	// alerts, which NewJob does not contain.
+	NewJob *kernel.NewJob
+	Err    error // why the job was refused
 }
 
-// Submit stores a job before it answers. The same key and definition is the same job; the same key with
-// another is a conflict.
+// Submit stores a job and returns after the commit. If a job with the same key and the same definition exists, it
+// returns that job. If the definition differs, it returns a conflict.
 func (s *Scheduler) Submit(ctx context.Context, plan *kernel.Plan) (Submitted, error) {
 	all, err := s.SubmitAll(ctx, []*kernel.Plan{plan})
 	if err != nil {
@@ -30,8 +30,8 @@ func (s *Scheduler) Submit(ctx context.Context, plan *kernel.Plan) (Submitted, e
 	return all[0], all[0].Err
 }
 
-// SubmitAll is Submit for many, in as few transactions as that takes; each is answered for itself. An error
-// says that nothing is known of any of them.
+// SubmitAll submits several jobs, each with an answer of its own, in as few transactions as possible. If it returns an
+// error, the outcome of all of them is unknown.
 func (s *Scheduler) SubmitAll(ctx context.Context, plans []*kernel.Plan) ([]Submitted, error) {
 	answers := make([]Submitted, len(plans))
 	for from := 0; from < len(plans); from += maxSet {
@@ -43,11 +43,11 @@ func (s *Scheduler) SubmitAll(ctx context.Context, plans []*kernel.Plan) ([]Subm
 	return answers, nil
 }
 
-// maxSet is how many submissions of one caller are queued at once: others are to have room, too.
+// maxSet bounds how many submissions of one caller are queued at once, so that there is room for other callers.
 const maxSet = dispatch.MaxQueued / 100
 
 func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers []Submitted) error {
-	ops := make([]submission, len(plans))
+	ops := make([]submitOp, len(plans))
 	requests := make([]*request, 0, len(plans))
 	done := make(chan struct{}, len(plans))
 	runs := 0
@@ -57,7 +57,7 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 			answers[i].Err = full
 			continue
 		}
-		ops[i] = submission{plan: plan, backlog: s.backlog, full: full}
+		ops[i] = submitOp{plan: plan, backlog: s.backlog, backlogErr: full}
 		r := newRequest(&ops[i], len(plan.Steps), done)
 		if full == nil {
 			r.Agent, r.Runs = dispatch.FirstRuns(plan)
@@ -65,9 +65,9 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 		}
 		requests = append(requests, r)
 	}
-	if runs < s.cfg.HoldFrom {
+	if runs < s.cfg.HoldMinRuns {
 		for _, r := range requests {
-			r.Few = true
+			r.SmallSet = true
 		}
 	}
 	crashpoint.Here(crashpoint.SubmitQueue)
@@ -90,37 +90,37 @@ func (s *Scheduler) submitSet(ctx context.Context, plans []*kernel.Plan, answers
 	return nil
 }
 
-type submission struct {
-	id      perdure.JobID // zero: no transaction has taken it yet
-	plan    *kernel.Plan
-	answer  Submitted
-	doubted bool // the answer to a commit was lost
+type submitOp struct {
+	id            perdure.JobID // zero until a transaction takes the submission
+	plan          *kernel.Plan
+	answer        Submitted
+	indeterminate bool // the commit of an earlier try was indeterminate
 
-	backlog *backlog
-	full    error // the backlog has no room: only a job that is stored already is an answer
+	backlog    *backlog
+	backlogErr error // the backlog is full: the submission is accepted only if its job exists already
 }
 
-// answered ends it, also where the caller has gone.
-func (o *submission) answered(err error) {
-	if o.full == nil {
+// answered ends the submission, even if its caller has gone.
+func (o *submitOp) answered(err error) {
+	if o.backlogErr == nil {
 		o.backlog.answered(err == nil && o.answer.Created)
 	}
 }
 
-func (o *submission) doubt() { o.doubted = true }
+func (o *submitOp) commitIndeterminate() { o.indeterminate = true }
 
-// jobs: the own id, which may be there already where the answer to a commit was lost.
-func (o *submission) jobs() []perdure.JobID {
-	if o.doubted {
+// jobs returns the job's own id after an indeterminate commit: the job may exist.
+func (o *submitOp) jobs() []perdure.JobID {
+	if o.indeterminate {
 		return []perdure.JobID{o.id}
 	}
 	return nil
 }
 
-func (o *submission) refs(*batch) []kernel.StepRef { return nil }
+func (o *submitOp) refs(*batch) []kernel.StepRef { return nil }
 
-func (o *submission) apply(b *batch) error {
-	if o.id == (perdure.JobID{}) { // so that the jobs of one transaction follow each other in the order of their ids, which is that of dispatch
+func (o *submitOp) apply(b *batch) error {
+	if o.id == (perdure.JobID{}) { // ids are assigned in the transaction, so that the order of ids is the order of dispatch
 		o.id = b.s.cfg.NewID()
 	}
 	o.answer = Submitted{ID: o.id, Created: true}
@@ -128,12 +128,12 @@ func (o *submission) apply(b *batch) error {
 		return nil
 	}
 	if key := o.plan.Definition.Key; key != "" {
-		there, err := o.byKey(b, key)
+		there, err := o.findByKey(b, key)
 		if there || err != nil {
 			return err
 		}
-		if o.full != nil {
-			return o.full
+		if o.backlogErr != nil {
+			return o.backlogErr
 		}
 		b.keys[key] = kernel.Keyed{ID: o.id, Hash: o.plan.Hash}
 	}
@@ -142,7 +142,7 @@ func (o *submission) apply(b *batch) error {
 	return nil
 }
 
-// takeHeld hands over submissions that are held, for which the claims of a transaction have room.
+// takeHeld takes held submissions for which the claims of a transaction have room.
 func (s *Scheduler) takeHeld(a *attempt, ready map[string][]kernel.StepRef) []*request {
 	if a.alone {
 		return nil
@@ -159,19 +159,19 @@ func (s *Scheduler) takeHeld(a *attempt, ready map[string][]kernel.StepRef) []*r
 	return held
 }
 
-// key is the job's; empty where it has none, or is refused before that is asked.
-func (o *submission) key() string {
+// key returns the job's key. It is empty if there is none, or if the submission was refused before.
+func (o *submitOp) key() string {
 	if o.plan == nil {
 		return ""
 	}
 	return o.plan.Definition.Key
 }
 
-// byKey finds the job that has the key, in this transaction or in the store. It is not locked, and need not
-// be: what is compared never changes.
-func (o *submission) byKey(b *batch, key string) (bool, error) {
+// findByKey looks for a job with the same key, in this transaction or in the store. It needs no lock, because a job's
+// key and hash never change.
+func (o *submitOp) findByKey(b *batch, key string) (bool, error) {
 	job, ok := b.keys[key]
-	if !ok || job.ID == o.id { // it is mail, and is delivered now
+	if !ok || job.ID == o.id { // or it is the mail that is being delivered
 		return false, nil
 	}
 	if job.Hash != o.plan.Hash {
@@ -183,7 +183,7 @@ func (o *submission) byKey(b *batch, key string) (bool, error) {
 	return true, nil
 }
 
-// findKeys looks up the jobs that have the keys of this batch's submissions.
+// findKeys looks up the keys of this batch's submissions in the store.
 func (b *batch) findKeys(requests []*request) (err error) {
 	var keys []string
 	for _, r := range requests {

@@ -12,59 +12,59 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Sweeps are what the supervisor asks for. Each looks for rows whose time has come, folds that in, and
-// says how many it found: fewer than max means that there are no more. Rows that another transaction
-// has locked are left to the next look; any number of supervisors may ask at once (I15).
+// Sweeps are the due scans of the supervisor. Each searches for rows whose time has come, applies the rules to them, and
+// returns how many it has changed. If that is fewer than max, there are no more. Rows that other transactions have
+// locked are left for the next scan. Any number of supervisors may scan at once (I15).
 
-// SweepDue moves steps on whose time to wait is over. A step whose condition is postponed stays due. Many of these may
-// stand before other steps, so a sweep looks behind them once in a while.
+// SweepDue continues steps whose wait has ended. A step with a postponed condition stays due. Many such steps may come
+// before others, so every scanAllEvery a scan looks at all due steps.
 func (s *Scheduler) SweepDue(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Due(b.w.Now(), max)
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Due(ref) },
-		stays: func(b *batch, ref kernel.StepRef) bool { return b.w.IsDue(ref) }, behind: s.looksBehind()})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Due(ref) },
+		stays: func(b *batch, ref kernel.StepRef) bool { return b.w.IsDue(ref) }, scanAll: s.shouldScanAll()})
 }
 
-// behindEvery is the time between two sweeps that look behind postponed conditions: such a sweep looks at all of them.
-const behindEvery = time.Second
+// scanAllEvery is the time between two scans that look at all due steps, including those behind postponed conditions.
+const scanAllEvery = time.Second
 
-func (s *Scheduler) looksBehind() bool {
+func (s *Scheduler) shouldScanAll() bool {
 	now := s.env.Now().UnixNano()
-	last := s.lookedBehind.Load()
-	return now-last >= int64(behindEvery) && s.lookedBehind.CompareAndSwap(last, now)
+	last := s.scannedAllAt.Load()
+	return now-last >= int64(scanAllEvery) && s.scannedAllAt.CompareAndSwap(last, now)
 }
 
-// SweepExpired ends runs whose lock has passed.
+// SweepExpired expires runs whose lock has ended.
 func (s *Scheduler) SweepExpired(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.Expired(b.w.Now(), max)
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, "", kernel.CauseTime) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, "", kernel.CauseTime) }})
 }
 
-// SweepLost ends the runs of a holder that is known to be dead.
+// SweepLost expires the runs of a holder that is known to be dead.
 func (s *Scheduler) SweepLost(ctx context.Context, holder string, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		return b.tx.HeldBy(holder, "", "", max)
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, holder, kernel.CauseLost) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, holder, kernel.CauseLost) }})
 }
 
-// SweepOverdue acts on jobs whose own ultimatum has passed.
+// SweepOverdue applies the policy of jobs that have passed their deadline.
 func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
-	return s.sweep(ctx, &sweeping{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+	return s.sweep(ctx, &dueScan{max: max, find: func(b *batch, max int) ([]kernel.StepRef, error) {
 		ids, err := b.tx.Overdue(b.w.Now(), max)
 		refs := make([]kernel.StepRef, len(ids))
 		for i, id := range ids {
 			refs[i].Job = id
 		}
 		return refs, err
-	}, fold: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
 }
 
-// maxLaneKeys bounds the keys whose lanes one transaction of the supervisor, or one change of a limit, opens.
+// maxLaneKeys bounds for how many keys one transaction opens lanes.
 const maxLaneKeys = 1000
 
-// SweepLanes opens lanes that are closed for keys which have room: those that are too many for the transactions that
-// released permits. It looks at some keys each time, one after the other.
+// SweepLanes opens closed lanes whose keys have room. Transactions that release permits open only dispatch.MaxOpened
+// lanes; this scan opens the rest. It looks at some keys in each call, and continues there in the next one.
 func (s *Scheduler) SweepLanes(ctx context.Context) error {
 	m, leads := kernel.MandateOf(ctx)
 	var agents []string
@@ -111,7 +111,7 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 	return err
 }
 
-// laneKey is the key after which the next sweep begins.
+// laneKey returns the key after which the next scan begins.
 func (s *Scheduler) laneKey() kernel.LimitKey {
 	if k := s.laneKeyAfter.Load(); k != nil {
 		return *k
@@ -119,46 +119,46 @@ func (s *Scheduler) laneKey() kernel.LimitKey {
 	return kernel.LimitKey{}
 }
 
-// A sweep that is asked for with a leader's context is carried out under the leader's mandate, or refused.
-func (s *Scheduler) sweep(ctx context.Context, op *sweeping) (int, error) {
+// If the context has a leader's mandate, the scan is carried out under this mandate, or refused.
+func (s *Scheduler) sweep(ctx context.Context, op *dueScan) (int, error) {
 	crashpoint.Here(crashpoint.SweepQueue)
 	if m, ok := kernel.MandateOf(ctx); ok {
-		op.under = &m
+		op.mandate = &m
 	}
 	if err := s.do(ctx, op, op.max); err != nil {
-		return 0, err // it may be under way still
+		return 0, err // the scan may still be carried out
 	}
 	crashpoint.Here(crashpoint.SweepDone)
 	return op.found, nil
 }
 
-type sweeping struct {
-	max   int
-	find  func(*batch, int) ([]kernel.StepRef, error)
-	fold  func(*batch, kernel.StepRef) bool
-	stays func(*batch, kernel.StepRef) bool // whether a step could not be decided; nil: none
-	under *kernel.Mandate                   // nil: it needs none
-	found int
+type dueScan struct {
+	max     int
+	find    func(*batch, int) ([]kernel.StepRef, error)
+	rule    func(*batch, kernel.StepRef) bool
+	stays   func(*batch, kernel.StepRef) bool // reports whether a step could not be decided and stays due; nil: no step does
+	mandate *kernel.Mandate                   // nil if the scan needs none
+	found   int
 
-	behind    bool // it looks behind steps that could not be decided
-	undecided bool // there are some
+	scanAll   bool // look at all rows, also behind undecided steps
+	undecided bool // there are undecided steps
 }
 
-func (o *sweeping) jobs() []perdure.JobID        { return nil }
-func (o *sweeping) refs(*batch) []kernel.StepRef { return nil }
+func (o *dueScan) jobs() []perdure.JobID        { return nil }
+func (o *dueScan) refs(*batch) []kernel.StepRef { return nil }
 
-// apply looks past pages full of rows that cannot be acted upon: locked by others, or of jobs that are
-// left alone (F078). It has a budget for rendering of its own: with what other requests have left, a condition that
-// reads much would never be decided.
-func (o *sweeping) apply(b *batch) error {
+// apply skips rows that cannot be changed now: their jobs are locked by other transactions, or quarantined (F078). A
+// scan has a rendering budget of its own. With what other requests have left over, a condition that reads much might
+// never be decided.
+func (o *dueScan) apply(b *batch) error {
 	o.found, o.undecided = 0, false
-	if err := b.admit(o.under); err != nil {
+	if err := b.admit(o.mandate); err != nil {
 		return err
 	}
 	defer b.Spend(b.budget)
 	b.Spend(b.s.budget())
 	passed := map[kernel.StepRef]bool{}
-	for (o.found == 0 || o.behind && o.undecided) && len(passed) < dispatch.MaxPassed {
+	for (o.found == 0 || o.scanAll && o.undecided) && len(passed) < dispatch.MaxSkipped {
 		ask := max(o.max, len(passed)) + len(passed)
 		refs, err := o.find(b, ask)
 		if err != nil {
@@ -181,15 +181,15 @@ func (o *sweeping) apply(b *batch) error {
 	return nil
 }
 
-// admit refuses what a former leader asks for: its role's row says who leads, and stays as it is until this
-// transaction is over.
+// admit refuses requests of a former leader. The role's row names the present leader; the lock on it lasts until this
+// transaction ends.
 func (b *batch) admit(m *kernel.Mandate) error {
 	if m == nil {
 		return nil
 	}
 	err := admit(b.tx, *m)
 	if errors.Is(err, kernel.ErrDeposed) {
-		b.notes = append(b.notes, note{kind: noteDeposed, role: m.Role})
+		b.events = append(b.events, txEvent{kind: eventDeposed, role: m.Role})
 	}
 	return err
 }
@@ -206,7 +206,7 @@ func admit(tx kernel.Tx, m kernel.Mandate) error {
 	return role.Admit(m, now)
 }
 
-func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
+func (o *dueScan) act(b *batch, refs []kernel.StepRef) error {
 	if _, err := b.TryLock(refs); err != nil {
 		return err
 	}
@@ -227,7 +227,7 @@ func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
 			continue
 		}
 		moved := false
-		if err := b.Fold(ref.Job, func() { moved = o.fold(b, ref) }); err != nil {
+		if err := b.Fold(ref.Job, func() { moved = o.rule(b, ref) }); err != nil {
 			return err
 		}
 		switch {
@@ -241,7 +241,7 @@ func (o *sweeping) act(b *batch, refs []kernel.StepRef) error {
 	return nil
 }
 
-// EmbeddedHolders are the holders of runs that live inside a node.
+// EmbeddedHolders returns the holders that run inside a node.
 func (s *Scheduler) EmbeddedHolders(ctx context.Context) (holders []string, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		holders, err = tx.EmbeddedHolders()

@@ -54,13 +54,13 @@ func openShop(t *testing.T, store kernel.Store) *shop {
 	return s
 }
 
-// request is a claim for one run.
+// request returns a claim for one run.
 func (s *shop) request(wait time.Duration) protocol.Claim {
 	s.claims++
 	return protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: wait, RequestID: fmt.Sprint("r", s.claims), First: true}
 }
 
-// note makes a dispatch search that locks no limit the agent's latest one.
+// note runs a dispatch search that locks no limit, so that it is the agent's latest one.
 func (s *shop) note() {
 	s.t.Helper()
 	s.submit("type: note\npriority: 9\nsteps:\n  n: {agent: a}\n")
@@ -130,7 +130,7 @@ func TestInputOfRetry(t *testing.T) {
 	})
 }
 
-// ready claims the one step that is ready, or will soon be.
+// ready claims the one step that is ready, or soon will be.
 func (s *shop) ready(id perdure.JobID) perdure.Run {
 	s.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
@@ -145,7 +145,7 @@ func (s *shop) ready(id perdure.JobID) perdure.Run {
 	return perdure.Run{}
 }
 
-// An undo is handed the output that was reported in the same transaction.
+// An undo run receives the output that was reported in the same transaction.
 func TestOutputOfUndo(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
@@ -159,7 +159,7 @@ func TestOutputOfUndo(t *testing.T) {
 			t.Errorf("doKey is %s, and the do's key was %s", undo.DoKey, run.Key)
 		}
 
-		// With an input of its own, and after a later step: each is dispatched in the transaction that ends the run
+		// With its own input, and after a later step: each run is dispatched in the transaction that ends the run
 		// before.
 		id = s.submit(fmt.Sprintf(order, 2))
 		run = s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `{"token":"t3","n":8}`)
@@ -207,7 +207,7 @@ func TestEditedInput(t *testing.T) {
 	})
 }
 
-// losing is a store that has lost the outputs of steps, although their rows say that they have some.
+// losing is a store that has lost the outputs of steps, although their rows say that they have one.
 type losing struct {
 	kernel.Store
 	lost atomic.Bool
@@ -232,8 +232,8 @@ func (tx losingTx) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Paylo
 	return found, err
 }
 
-// F149: an output that a step's row names and the store does not have is not read as null: no undo run gets it, and other
-// jobs go on. A node that starts after the store has the output again lets the undo run out.
+// F149: if a step's row names an output that the store does not have, the output is not read as null. No undo run gets
+// it, and other jobs go on. When the store has the output again, a node that starts then dispatches the undo run.
 func TestOutputThatTheStoreHasLostIsNotNull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &losing{Store: memory.New()}

@@ -188,7 +188,7 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 		agent(name)
 	}
 	holders := map[[2]string]bool{}
-	for _, s := range append(seen, svc.Scheduler.SeenNow(now)...) {
+	for _, s := range append(seen, svc.Scheduler.AllSeen(now)...) {
 		v := agent(s.Agent)
 		if by := [2]string{s.Agent, s.Holder}; !holders[by] {
 			holders[by] = true

@@ -57,7 +57,7 @@ func (svc *Service) view(ctx context.Context, id perdure.JobID) (*perdure.JobVie
 
 // viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
 func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
-	if did.Made == nil {
+	if did.NewJob == nil {
 		v, err := svc.Job(ctx, did.ID.String(), 0)
 		if perdure.CodeOf(err) == perdure.CodeNotFound { // not "not found": clients repeat a submission that is refused for the time being
 			err = &perdure.Error{Code: perdure.CodeUnavailable, Message: "job " + did.ID.String() + " was submitted in a transaction, and no node has made it yet",
@@ -65,7 +65,7 @@ func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *
 		}
 		return svc.orSummary(ctx, did.ID, v, err)
 	}
-	j, steps := did.Made.Job, did.Made.Steps
+	j, steps := did.NewJob.Job, did.NewJob.Steps
 	f := &kernel.Facts{Now: j.CreatedAt}
 	if err := svc.recent.fill(ctx, svc, f); err != nil {
 		svc.Log.Debug("the answer to a submission says less than it could", "error", err) // the job is there
@@ -650,7 +650,7 @@ func (svc *Service) seen(ctx context.Context, f *kernel.Facts) error {
 	if err != nil {
 		return Unreachable(err)
 	}
-	for _, s := range append(written, svc.Scheduler.SeenNow(f.Now)...) {
+	for _, s := range append(written, svc.Scheduler.AllSeen(f.Now)...) {
 		if s.At.After(f.Seen[s.Agent]) {
 			f.Seen[s.Agent] = s.At
 		}

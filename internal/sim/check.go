@@ -158,7 +158,7 @@ func heldBy(s *kernel.Step) string {
 // contested counts steps for which another node had waiting claims (F018).
 func (w *world) contested(n *node, s *kernel.Step) {
 	for _, other := range w.nodes {
-		if other != n && !other.proc.dead && slices.Contains(other.sup.Waiting(), s.Agent) {
+		if other != n && !other.proc.dead && slices.Contains(other.sup.WaitingAgents(), s.Agent) {
 			w.hit("F018")
 		}
 	}

@@ -81,7 +81,7 @@ func (n *node) hooks() *hook.Hooks {
 	w := n.w
 	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w},
 		Scheduler: func(c *scheduler.Config) {
-			c.HoldFrom, c.HoldPace, c.RenderWork, c.Renderers = 1, 1, w.swarm.renderWork, 1
+			c.HoldMinRuns, c.HoldMinPace, c.RenderWork, c.Renderers = 1, 1, w.swarm.renderWork, 1
 		},
 		Supervisor: func(c *supervisor.Config) {
 			n.sup = c.Scheduler

@@ -1,9 +1,9 @@
-// Package speed names the optimisations that make Perdure faster without changing what it does, and switches them off, to
-// measure what each is worth and to test that nothing depends on it:
+// Package speed names the optimisations that make Perdure faster without changing what it does. Each can be switched
+// off, to measure what it is worth, and to test that nothing depends on it:
 //
 //	PERDURE_WITHOUT=pass,marks go test ./store/postgres
 //
-// docs/performance.md has the benefit and the cost of each.
+// docs/performance.md lists the benefit and the cost of each.
 package speed
 
 import (
@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that lists the optimisations that are off, separated by commas; "all" is all of them.
-// It is read once, when the program starts.
+// Variable is the environment variable that lists the optimisations to switch off, separated by commas, or "all". It is
+// read once, at the start of the program.
 const Variable = "PERDURE_WITHOUT"
 
-// Optimisation is one optimisation. All are on unless Variable says otherwise.
+// Optimisation is the name of an optimisation. All are on unless Variable lists them.
 type Optimisation string
 
 const (
@@ -31,7 +31,7 @@ const (
 	LookLater    Optimisation = "look-later"
 )
 
-// Optimisations are all optimisations.
+// Optimisations lists all optimisations.
 var Optimisations = []Optimisation{ImplicitRows, Marks, Pass, Bundles, KnownRows, Hold, ClaimAhead, LookLater}
 
 var off = func() map[Optimisation]bool {
@@ -47,10 +47,10 @@ var off = func() map[Optimisation]bool {
 	return off
 }()
 
-// On reports whether the optimisation is in use.
+// On reports whether the optimisation is on.
 func (d Optimisation) On() bool { return !off[d] }
 
-// Off lists the optimisations that are not in use.
+// Off returns the optimisations that are off.
 func Off() (list []string) {
 	for _, d := range Optimisations {
 		if off[d] {
@@ -60,7 +60,7 @@ func Off() (list []string) {
 	return list
 }
 
-// Parse reads a list of optimisations. The error names the first unknown one.
+// Parse parses a list of optimisations. The error names the first unknown one.
 func Parse(list string) (optimisations []Optimisation, err error) {
 	for name := range strings.SplitSeq(list, ",") {
 		switch d := Optimisation(strings.TrimSpace(name)); {
@@ -76,7 +76,7 @@ func Parse(list string) (optimisations []Optimisation, err error) {
 	return optimisations, nil
 }
 
-// Names lists all optimisations.
+// Names returns the names of all optimisations.
 func Names() string {
 	all := make([]string, len(Optimisations))
 	for i, d := range Optimisations {

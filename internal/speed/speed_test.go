@@ -19,7 +19,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// An optimisation is off in a program that was started so, and a wrong name ends the program.
+// The variable switches optimisations off when the program starts. An unknown name ends the program.
 func TestVariable(t *testing.T) {
 	if os.Getenv("SPEED_TEST") != "" {
 		for _, d := range Optimisations {
@@ -43,7 +43,7 @@ func TestVariable(t *testing.T) {
 	}
 }
 
-// make without tries each optimisation.
+// The target "without" of the Makefile lists each optimisation.
 func TestMakefileHasAllOptimisations(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	if err != nil {

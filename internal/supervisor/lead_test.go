@@ -54,8 +54,8 @@ func (d *desk) SweepLanes(ctx context.Context) error {
 	return nil
 }
 
-func (d *desk) Waiting() []string { return nil }
-func (d *desk) Wake([]string)     {}
+func (d *desk) WaitingAgents() []string { return nil }
+func (d *desk) Wake([]string)           {}
 
 // run lets a supervisor look for as long as test takes.
 func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate)) {

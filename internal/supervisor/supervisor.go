@@ -27,7 +27,7 @@ type Scheduler interface {
 	SweepOverdue(ctx context.Context, max int) (int, error)
 	SweepLanes(ctx context.Context) error
 	// Waiting are the agents for which claims wait; Wake says that there is work for these.
-	Waiting() []string
+	WaitingAgents() []string
 	Wake(agents []string)
 }
 
@@ -174,7 +174,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		}
 	}()
 	pause = periods * s.cfg.Period
-	look, err := s.cfg.Store.Look(ctx, s.cfg.Scheduler.Waiting())
+	look, err := s.cfg.Store.Look(ctx, s.cfg.Scheduler.WaitingAgents())
 	if err != nil {
 		return s.cfg.Period, err
 	}

@@ -20,8 +20,8 @@ type pile struct {
 
 func (p *pile) SweepLanes(context.Context) error { return nil }
 
-func (p *pile) Waiting() []string { return nil }
-func (p *pile) Wake([]string)     {}
+func (p *pile) WaitingAgents() []string { return nil }
+func (p *pile) Wake([]string)           {}
 
 func take(n *int, most int) (int, error) {
 	took := min(*n, most)
