@@ -75,7 +75,7 @@ func (n *Node) listener() func(context.Context) {
 	if n.shared == nil {
 		return nil
 	}
-	l := &watch.Listener{Store: n.shared, Hint: n.scheduler.Hint, Log: n.log, Env: n.env}
+	l := &watch.Listener{Store: n.shared, Wake: n.scheduler.Hint, Log: n.log, Env: n.env}
 	return l.Run
 }
 
