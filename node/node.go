@@ -152,7 +152,7 @@ func New(store Store, cfg Config) *Node {
 	n.elector = election.New(n.electorConfig())
 	n.metrics.WatchFollowers(n.scheduler.Followers)
 	if n.shared != nil {
-		n.metrics.WatchHints(n.shared.Heard)
+		n.metrics.WatchWakeups(n.shared.Heard)
 	}
 	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run})
 	return n

@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// office is a store with mail, and a scheduler that applies what it is handed as a test says.
+// office is a store of mail and a scheduler in one. The test sets what happens to each mail.
 type office struct {
 	*memory.Store
 	t      *testing.T
@@ -27,7 +27,7 @@ type office struct {
 
 	mu      sync.Mutex
 	looks   int
-	fails   error // the answer to looks
+	fails   error // the error of Mail
 	calls   [][]perdure.JobID
 	apply   func(*kernel.Delivery)
 	told    []kernel.MailWaiting
@@ -81,7 +81,7 @@ func (o *office) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	})
 }
 
-// lines is the log.
+// lines collects the log.
 type lines struct{ *office }
 
 func (l lines) Write(line []byte) (int, error) {
@@ -90,7 +90,7 @@ func (l lines) Write(line []byte) (int, error) {
 	return l.log.Write(line)
 }
 
-// run has a courier lead for as long as test takes.
+// run starts a courier that leads, calls test, and stops the courier.
 func run(t *testing.T, set func(*office, *courier.Config), test func(*office, *courier.Courier)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{Store: memory.New(), t: t}
@@ -139,7 +139,7 @@ func (o *office) post(n int) (ids []perdure.JobID) {
 	return ids
 }
 
-// lead has the courier lead until the office resigns.
+// lead makes the courier lead until the office resigns.
 func (o *office) lead(c *courier.Courier) {
 	synctest.Wait()
 	ctx, end := context.WithCancel(o.t.Context())
@@ -149,12 +149,12 @@ func (o *office) lead(c *courier.Courier) {
 	synctest.Wait()
 }
 
-// state is a copy of what the office has counted, once everything is still.
+// state returns a copy of the counts, once all goroutines are blocked.
 func (o *office) state() (s struct {
 	looks, applied, refused, forgot int
 	calls                           [][]perdure.JobID
 	log                             string
-	told                            kernel.MailWaiting // the latest
+	told                            kernel.MailWaiting // the latest call of Waiting
 }) {
 	synctest.Wait()
 	o.mu.Lock()
@@ -175,8 +175,8 @@ func (o *office) waiting() int {
 	return w.Number
 }
 
-// What was sent is applied at once, page by page, in the order in which it was sent. After that the courier waits for
-// news, and looks by itself, too.
+// Mail is applied at once, page by page, in the order in which it was sent. After that, the courier reads after a
+// wake-up, and after a poll interval.
 func TestApplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{Store: memory.New(), t: t}
@@ -200,7 +200,7 @@ func TestApplies(t *testing.T) {
 	})
 }
 
-// News has it look at once, whether the store tells it or a program does.
+// A wake-up makes the courier read at once, whether the store or the program sends it.
 func TestNews(t *testing.T) {
 	run(t, nil, func(o *office, c *courier.Courier) {
 		o.post(3)
@@ -216,7 +216,8 @@ func TestNews(t *testing.T) {
 	})
 }
 
-// F119: while the store does not answer, it looks again every second at most, says so once, and goes on after that.
+// F119: while the store does not respond, the courier reads at most once a second and logs one line. Afterwards it
+// applies mail again.
 func TestStoreAway(t *testing.T) {
 	run(t, func(o *office, _ *courier.Config) { o.fails = errors.New("gone fishing") }, func(o *office, _ *courier.Courier) {
 		time.Sleep(20 * time.Second)
@@ -234,8 +235,8 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
-// What cannot be applied now is left, and does not keep the courier busy. What the rules refuse is counted; where the
-// rules themselves fail, the mail is refused, so that it does not come again for ever.
+// Mail that cannot be applied yet stays, and does not keep the courier busy. A refused mail is counted. If the rules
+// panic, the mail is refused, so that it is not tried for ever.
 func TestLeftAndRefused(t *testing.T) {
 	run(t, func(o *office, _ *courier.Config) {
 		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
@@ -277,7 +278,7 @@ func TestLeftAndRefused(t *testing.T) {
 	})
 }
 
-// The leader stores how many mails may wait, and tells how many do, as long as it leads.
+// The leader stores the bound on waiting mail, and reports how much mail waits, while it leads.
 func TestBoundAndGauge(t *testing.T) {
 	var last *office
 	run(t, func(o *office, cfg *courier.Config) {
@@ -299,7 +300,7 @@ func TestBoundAndGauge(t *testing.T) {
 	}
 }
 
-// Old closed mail is forgotten in parts, and other mail is applied between them.
+// Old closed mail is deleted in parts, and other mail is applied between them.
 func TestForgetsInParts(t *testing.T) {
 	run(t, func(*office, *courier.Config) {}, func(o *office, _ *courier.Courier) {
 		const parts = 3
@@ -325,7 +326,7 @@ func TestForgetsInParts(t *testing.T) {
 	})
 }
 
-// What was closed long ago is forgotten, at once and then every minute.
+// Mail that was closed long ago is deleted: at once, and then every minute.
 func TestForgets(t *testing.T) {
 	run(t, nil, func(o *office, _ *courier.Courier) {
 		id := o.post(1)[0]
@@ -348,8 +349,8 @@ func TestForgets(t *testing.T) {
 	})
 }
 
-// I15: a courier that does not lead lets the leader go first, and applies what is left a moment later. It measures
-// nothing, and forgets nothing.
+// I15: a courier that does not lead lets the leader go first, and applies the remaining mail a moment later. It neither
+// measures nor deletes mail.
 func TestDoesNotLead(t *testing.T) {
 	run(t, nil, func(o *office, c *courier.Courier) {
 		o.resign()

@@ -1,5 +1,8 @@
-// Package metrics counts what a node does, for Prometheus. Labels are types and agents, whose number is bounded (labels), and never
-// jobs, keys or holders.
+// Package metrics has the Prometheus metrics of a node. The components of the node call its methods; Handler serves
+// them.
+//
+// Labels are types and agents of definitions, whose values are bounded (labels), and fixed names. Jobs, keys and holders
+// are never labels, because their number is unbounded. docs/operations.md lists the metrics.
 package metrics
 
 import (
@@ -18,7 +21,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Metrics are those of one node. They implement scheduler.Meter.
+// Metrics are the metrics of one node. They implement scheduler.Meter.
 type Metrics struct {
 	Registry   *prometheus.Registry
 	types      *labels
@@ -47,7 +50,7 @@ type Metrics struct {
 	queued     prometheus.Gauge
 }
 
-// New makes the metrics of a node. The version is the program's.
+// New returns the metrics of a node. version is the version of the program.
 func New(version string) *Metrics {
 	m := &Metrics{Registry: prometheus.NewRegistry(), types: newLabels(), agents: newLabels()}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -106,7 +109,7 @@ func New(version string) *Metrics {
 	return m
 }
 
-// WatchAgents adds how much of the agents here is in use.
+// WatchAgents adds the slots of the agents of this node, and their use.
 func (m *Metrics) WatchAgents(h *agenthost.Host) {
 	slots := prometheus.NewDesc("perdure_agent_slots", "Slots of an agent of this node.", []string{"agent"}, nil)
 	busy := prometheus.NewDesc("perdure_agent_slots_busy", "Slots of an agent of this node in which a run is carried out.", []string{"agent"}, nil)
@@ -120,7 +123,7 @@ func (m *Metrics) WatchAgents(h *agenthost.Host) {
 	}))
 }
 
-// Bottlenecks keeps what work waits for.
+// Bottlenecks sets what work waits for at present.
 func (m *Metrics) Bottlenecks(all []scheduler.Bottleneck) {
 	m.waitsFor.Reset()
 	queued := 0
@@ -131,14 +134,14 @@ func (m *Metrics) Bottlenecks(all []scheduler.Bottleneck) {
 	m.queued.Set(float64(queued))
 }
 
-// WatchFollowers adds how many calls wait for a job.
+// WatchFollowers adds the number of calls that wait for a job.
 func (m *Metrics) WatchFollowers(followers func() int) {
 	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_job_followers",
 		Help: "Calls that follow a job or wait until it is settled or parked."}, func() float64 { return float64(followers()) }))
 }
 
-// WatchHints adds whether what other nodes commit is heard of at once.
-func (m *Metrics) WatchHints(heard func() bool) {
+// WatchWakeups adds whether wake-ups of other nodes reach this node.
+func (m *Metrics) WatchWakeups(heard func() bool) {
 	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_wakeups_connected",
 		Help: "1 if LISTEN/NOTIFY reaches this node, 0 if it polls the store."}, func() float64 {
 		if heard() {
@@ -215,13 +218,14 @@ func (m *Metrics) Swept(did supervisor.Swept) {
 	m.processed.WithLabelValues("overdue").Add(float64(did.Overdue))
 }
 
-// OldestTransaction sets the age of the oldest transaction that holds back vacuum; 0: there is none, or this node does not look.
+// OldestTransaction sets the age of the oldest transaction that blocks vacuum; 0 if there is none, or if this node does
+// not measure it.
 func (m *Metrics) OldestTransaction(age time.Duration) { m.oldest.Set(age.Seconds()) }
 
 // Fence sets the least number that a new run may have.
 func (m *Metrics) Fence(fence int64) { m.fence.Set(float64(fence)) }
 
-// Handler answers a Prometheus scrape.
+// Handler returns the handler of Prometheus scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }
