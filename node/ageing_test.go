@@ -70,7 +70,7 @@ func TestAgeingBoundsTheWait(t *testing.T) {
 	})
 }
 
-// Settings of agents are refused whole if they are wrong, and are shown as they were set.
+// Settings of agents are refused as a whole if one is invalid, and are shown as they were set.
 func TestAgentSettings(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})

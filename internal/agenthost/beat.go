@@ -105,7 +105,7 @@ func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 		h.giveBack(l)
 	case r.Stop && l.report == nil && l.ctx.Err() == nil:
 		// Still ours: what the handler says about it is reported, so that the step can turn at once.
-		h.say(slog.LevelInfo, "run told to stop", l.agent, l.run, "reason", r.Reason)
+		h.say(slog.LevelInfo, "run asked to stop", l.agent, l.run, "reason", r.Reason)
 		l.cancel(errStopped)
 	}
 }
@@ -135,7 +135,7 @@ func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) 
 	sent := h.now()
 	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
 	if err != nil {
-		h.log.Debug("heartbeat before the start failed", "agent", a.Name, "runs", len(beats), "err", err)
+		h.log.Debug("heartbeat before start failed", "agent", a.Name, "runs", len(beats), "err", err)
 		return
 	}
 	for i := range results {
@@ -145,7 +145,7 @@ func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) 
 		case !ok:
 		case r.Stop && invalid(r.Reason):
 			terms[j].over = true
-			h.log.Warn("run discarded: it is not ours any more", about(a, &runs[j], "reason", r.Reason)...)
+			h.log.Warn("run discarded: no longer valid", about(a, &runs[j], "reason", r.Reason)...)
 		default:
 			terms[j] = termOf(&runs[j], sent, r.RemainingMs, r.LockedUntil)
 			terms[j].unwanted = r.Stop

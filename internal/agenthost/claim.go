@@ -102,7 +102,7 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 		h.answers(err == nil || h.claiming.Err() != nil)
 		if err == nil {
 			if failed > 0 {
-				h.log.Info("claims are answered again", "agent", a.Name, "failed", failed)
+				h.log.Info("claims work again", "agent", a.Name, "failed", failed)
 			}
 			return got, true
 		}
@@ -110,7 +110,7 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 			return got, false
 		}
 		if failed == 0 {
-			h.log.Warn("claim failed, and is repeated", "agent", a.Name, "err", err)
+			h.log.Warn("claim failed; retrying", "agent", a.Name, "err", err)
 		}
 		if !retry.pause(h.claiming) {
 			return got, false
@@ -129,7 +129,7 @@ func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	got := arrival{sent: h.now()}
 	runs, err := h.cfg.Exchange.Claim(ctx, req)
 	if err != nil {
-		h.log.Debug("claim at the begin of the drain: answer not known", "agent", a.Name, "err", err)
+		h.log.Debug("result of the last claim before the drain is unknown", "agent", a.Name, "err", err)
 		return
 	}
 	got.runs, got.ended = runs, h.now()

@@ -69,7 +69,7 @@ func (h *Host) cutShort() {
 	defer h.unlock()
 	for _, l := range h.live {
 		if l.running && !l.lost {
-			h.say(slog.LevelInfo, "run cut short by the drain", l.agent, l.run)
+			h.say(slog.LevelInfo, "run cut short by drain", l.agent, l.run)
 			l.cancel(errDraining)
 		}
 	}

@@ -47,8 +47,8 @@ type live struct {
 }
 
 var (
-	errTimeUp   = fmt.Errorf("the run's time is up: %w", context.DeadlineExceeded)
-	errNotOurs  = errors.New("the run is no longer this host's")
+	errTimeUp   = fmt.Errorf("the run's lock has expired: %w", context.DeadlineExceeded)
+	errNotOurs  = errors.New("the run no longer belongs to this host")
 	errStopped  = errors.New("the run is no longer wanted")
 	errDraining = errors.New("the host is draining")
 	errDrained  = errors.New("the host has drained")
@@ -62,7 +62,7 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	defer h.unlock()
 	id := handleOf(run)
 	if h.live[id] != nil || h.recent.has(id) {
-		h.say(slog.LevelWarn, "run arrived again, not started again", a, run)
+		h.say(slog.LevelWarn, "duplicate run ignored", a, run)
 		return false
 	}
 	now := h.now()
@@ -121,13 +121,13 @@ func (h *Host) work() {
 // about it: it is the scheduler's again.
 func (h *Host) discard(a *hosted, run *perdure.Run) {
 	h.recent.add(handleOf(run))
-	h.say(slog.LevelWarn, "run discarded: its time was used up before it could start", a, run)
+	h.say(slog.LevelWarn, "run discarded: lock expired before start", a, run)
 }
 
 // giveBack queues the report of a run that never started. Called under mu.
 func (h *Host) giveBack(l *live) {
 	crashpoint.Here(crashpoint.AgentGiveBack)
-	h.say(slog.LevelInfo, "run given back unstarted", l.agent, l.run)
+	h.say(slog.LevelInfo, "run returned unstarted", l.agent, l.run)
 	h.post(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
 }
 
@@ -250,16 +250,16 @@ func (h *Host) lose(l *live, cause error) {
 	l.lost = true
 	l.report = nil
 	if !l.running {
-		what := "report dropped: "
+		message := "report dropped"
 		if l.inLine {
-			what = "run given up before it could start: "
+			message = "run given up before start"
 			l.leaveLine()
 		}
-		h.say(slog.LevelWarn, what+cause.Error(), l.agent, l.run)
+		h.say(slog.LevelWarn, message, l.agent, l.run, "reason", cause.Error())
 		h.forget(l)
 		return
 	}
-	h.say(slog.LevelWarn, "run given up: "+cause.Error(), l.agent, l.run)
+	h.say(slog.LevelWarn, "run given up", l.agent, l.run, "reason", cause.Error())
 	h.vacate(l.agent)
 	l.cancel(cause)
 }

@@ -194,7 +194,7 @@ func (h *Host) deliver(c *call) {
 			return
 		}
 		if failed == 0 {
-			h.log.Warn("reports failed, and are repeated", "reports", len(reports), "err", err)
+			h.log.Warn("report failed; retrying", "reports", len(reports), "err", err)
 		}
 		if !retry.pause(h.life) {
 			return

@@ -67,16 +67,16 @@ const (
 
 // Courier applies mail.
 type Courier struct {
-	cfg  Config
-	lead atomic.Pointer[context.Context] // nil: this courier does not lead
+	cfg     Config
+	lead    atomic.Pointer[context.Context] // nil: this courier does not lead
 	elected chan struct{}                   // receives when this courier becomes the leader
 	wakeups chan struct{}                   // receives when mail may have been sent
 
 	// Only the goroutine of Run uses these:
-	wasLeader      bool      // it led in the previous round
-	boundStored  bool      // MaxMail was stored since this courier became the leader
-	deletedAt time.Time // when closed mail was last deleted; zero: not since this courier became the leader
-	measuredAt time.Time // when the waiting mail was last counted; zero: not since this courier became the leader
+	wasLeader   bool      // it led in the previous round
+	boundStored bool      // MaxMail was stored since this courier became the leader
+	deletedAt   time.Time // when closed mail was last deleted; zero: not since this courier became the leader
+	measuredAt  time.Time // when the waiting mail was last counted; zero: not since this courier became the leader
 }
 
 // New returns a courier.
@@ -258,7 +258,7 @@ func (c *Courier) closed(d *kernel.Delivery) bool {
 	}
 	c.cfg.Applied(d.Err != nil)
 	if d.Err != nil {
-		c.cfg.Log.Info("posted submission refused", "submission", d.ID.To, "error", d.Err)
+		c.cfg.Log.Info("submission in a transaction was refused", "submission", d.ID.To, "error", d.Err)
 	}
 	return true
 }

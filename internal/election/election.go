@@ -55,11 +55,11 @@ type Config struct {
 // The intervals are fractions of TTL. At least two roll calls fall into TTL, so that one may fail. A leader ends its
 // leadership TTL/earlierShare before the store does, because clocks differ in rate and timers may be late.
 const (
-	minWaitShare    = 4 // TTL/leastWait to TTL/mostWait between two roll calls
-	maxWaitShare     = 2
-	failedShare   = 16
-	timeoutShare     = 3
-	marginShare = 10
+	minWaitShare = 4 // TTL/leastWait to TTL/mostWait between two roll calls
+	maxWaitShare = 2
+	failedShare  = 16
+	timeoutShare = 3
+	marginShare  = 10
 
 	lapseSlack = 10 * time.Millisecond // a roll call for a place that lapses follows so much after the lapse
 	leaveTime  = time.Second           // the longest time to wait for services, and for the store, when the node leaves
@@ -67,10 +67,10 @@ const (
 
 // Elector competes for the roles on behalf of its node.
 type Elector struct {
-	cfg  Config
+	cfg         Config
 	rollCallDue chan struct{} // receives when the next roll call is due at once
-	mu   sync.Mutex
-	leaderships  map[string]*leadership
+	mu          sync.Mutex
+	leaderships map[string]*leadership
 }
 
 // New returns an elector. Run starts it.
@@ -109,7 +109,7 @@ func (e *Elector) Run(ctx context.Context) {
 		if err != nil {
 			next = e.cfg.TTL / failedShare
 			if !failed && ctx.Err() == nil {
-				e.cfg.Log.Warn("the roll call was not answered, and is tried again", "error", err)
+				e.cfg.Log.Warn("roll call failed; retrying", "error", err)
 			}
 		} else {
 			fresh = false
@@ -136,7 +136,7 @@ func (e *Elector) rollCallNow() {
 
 // Deposed ends a leadership after the store has refused a write under its mandate.
 func (e *Elector) Deposed(m kernel.Mandate) {
-	e.end(m.Role, "the store has refused what it wrote", func(of kernel.Mandate) bool { return of == m })
+	e.end(m.Role, "a write was refused", func(of kernel.Mandate) bool { return of == m })
 	e.rollCallNow()
 }
 
@@ -251,7 +251,7 @@ func (e *Elector) wait(roles []kernel.Role, now time.Time) time.Duration {
 func (e *Elector) leave(ctx context.Context) {
 	names := e.names()
 	for _, name := range names {
-		e.end(name, "the node is leaving", anyMandate)
+		e.end(name, "the node stops", anyMandate)
 	}
 	for _, l := range e.allLeaderships() {
 		e.cfg.Env.Wait(context.Background(), leaveTime, l.serviceEnded)
@@ -262,6 +262,6 @@ func (e *Elector) leave(ctx context.Context) {
 		return r.HandOver(e.cfg.Node, now, e.cfg.TTL)
 	}, func() {})
 	if err != nil {
-		e.cfg.Log.Warn("could not hand over; others take over once it lapses", "error", err)
+		e.cfg.Log.Warn("handing over the roles failed; other nodes take over when they lapse", "error", err)
 	}
 }

@@ -12,10 +12,10 @@ import (
 
 // leadership is one epoch during which this node leads a role.
 type leadership struct {
-	mandate kernel.Mandate
-	end     context.CancelFunc
-	expiry  env.Timer
-	serviceEnded    chan struct{} // closed when the service has returned
+	mandate      kernel.Mandate
+	end          context.CancelFunc
+	expiry       env.Timer
+	serviceEnded chan struct{} // closed when the service has returned
 }
 
 // follow begins and ends leaderships, so that this node leads exactly the roles that the roll call returned. asked is
@@ -48,7 +48,7 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, asked time.Time) {
 	l := &leadership{mandate: m, end: end, serviceEnded: make(chan struct{})}
 	l.expiry = e.cfg.Env.AfterFunc(left, func() { e.expire(l) })
 	e.leaderships[r.Name] = l
-	e.cfg.Log.Info("leads", "role", r.Name, "epoch", r.Epoch)
+	e.cfg.Log.Info("role gained", "role", r.Name, "epoch", r.Epoch)
 	e.cfg.Changed(r.Name, true)
 	serve := e.cfg.Roles[r.Name]
 	e.cfg.Env.Go(func() {
@@ -67,7 +67,7 @@ func (e *Elector) expire(l *leadership) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.leaderships[l.mandate.Role] == l && !l.ended() {
-		e.finish(l, "its time is over, and the store has not been heard of")
+		e.finish(l, "no roll call succeeded in time")
 	}
 }
 
@@ -88,7 +88,7 @@ func (e *Elector) finish(l *leadership, why string) {
 	l.expiry.Stop()
 	l.end()
 	l.end = nil
-	e.cfg.Log.Info("leads no more", "role", l.mandate.Role, "epoch", l.mandate.Epoch, "because", why)
+	e.cfg.Log.Info("role lost", "role", l.mandate.Role, "epoch", l.mandate.Epoch, "reason", why)
 	e.cfg.Changed(l.mandate.Role, false)
 }
 

@@ -70,15 +70,15 @@ const (
 
 // Supervisor finds due work and has it processed.
 type Supervisor struct {
-	cfg  Config
-	lead atomic.Pointer[context.Context] // the context of the leadership; nil: this supervisor does not lead
+	cfg       Config
+	lead      atomic.Pointer[context.Context] // the context of the leadership; nil: this supervisor does not lead
 	newLeader atomic.Bool                     // this supervisor has become the leader and has not scanned since
-	wakeups chan struct{}                   // receives when this supervisor becomes the leader, or something is due sooner
+	wakeups   chan struct{}                   // receives when this supervisor becomes the leader, or something is due sooner
 
-	lanesAt time.Time // when closed lanes are to be checked again; only Round uses it
-	fruitlessDue    time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
+	lanesAt      time.Time // when closed lanes are to be checked again; only Round uses it
+	fruitlessDue time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
 
-	mu   sync.Mutex
+	mu        sync.Mutex
 	dueSooner time.Time // the earliest time passed to Sooner since the latest due scan; zero: none
 }
 
@@ -156,10 +156,10 @@ func (s *Supervisor) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		pause, err := s.Round(ctx)
 		if err != nil && !failed && ctx.Err() == nil {
-			s.cfg.Log.Warn("the supervisor cannot look, and tries again", "error", err)
+			s.cfg.Log.Warn("due scan failed; retrying", "error", err)
 		}
 		if err == nil && failed {
-			s.cfg.Log.Info("the supervisor can look again")
+			s.cfg.Log.Info("due scan works again")
 		}
 		failed = err != nil
 		s.sleep(ctx, pause)

@@ -67,7 +67,7 @@ func (b *Bottlenecks) log(all []scheduler.Bottleneck, now time.Time) {
 			if agent != "" {
 				about = []any{"agent", agent}
 			}
-			b.Log.Info("work does not wait any more", about...)
+			b.Log.Info("work no longer waits", about...)
 		}
 	}
 }
@@ -79,14 +79,14 @@ func attributes(n *scheduler.Bottleneck) []any {
 	}
 	switch n.Cause {
 	case scheduler.ForStore:
-		list = append(list, "hint", "the store or this machine is at its limit; see docs/performance.md")
+		list = append(list, "action", "the store or this machine is at its limit: see docs/performance.md")
 		if n.Queued > 0 {
 			list = append(list, "queued", n.Queued)
 		}
 	case scheduler.ForAgents:
-		list = append(list, "hint", "all slots of the agent are busy, or its processes are gone")
+		list = append(list, "action", "all slots of the agent are busy or its processes have ended: start more")
 	case scheduler.ForLimit:
-		list = append(list, "limits", n.Limits, "hint", "perdure limits shows who holds the permits")
+		list = append(list, "limits", n.Limits, "action", "perdure limits shows the holders of the permits")
 	}
 	return list
 }

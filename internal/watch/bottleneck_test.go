@@ -41,7 +41,7 @@ func TestBottlenecksAreLogged(t *testing.T) {
 	log.Reset()
 	at(500 * time.Second)
 	at(501 * time.Second)
-	if lines() != 2 || !strings.Contains(log.String(), "any more") {
+	if lines() != 2 || !strings.Contains(log.String(), "work no longer waits") {
 		t.Errorf("at the end: %s", &log)
 	}
 }
