@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F042, F043: beats keep a run alive, and not past its ultimatum.
+// F042, F043: heartbeats extend a run's lock, but not beyond its deadline.
 func TestHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second) // would grant more than there is
+		x.beat = extend(10 * time.Second) // would extend beyond the deadline
 		carry(t, x, Config{}, 4, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			if run.Number == 1 {
 				return lasting(25*time.Second)(ctx, run)
@@ -38,7 +38,8 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// Who has only just come is not beaten for, as most runs are over soon; and still one beat may be lost (F042).
+// A run that has just arrived sends no heartbeat, because most runs end soon. Nevertheless one heartbeat may be lost
+// (F042).
 func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -55,13 +56,13 @@ func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 		x.offer(1, 10*time.Second, time.Minute)
 		time.Sleep(time.Minute)
 		x.expect(t, "1 done")
-		if len(beats) < 2 || beats[0] != 11667*time.Millisecond { // the one before, at 6⅔ s, got no answer
+		if len(beats) < 2 || beats[0] != 11667*time.Millisecond { // the previous one, at 6⅔ s, was not answered
 			t.Errorf("beats at %v", beats)
 		}
 	})
 }
 
-// Who comes with little left of what was promised is beaten for at once (F042).
+// A run that arrives with little of the promised interval left sends a heartbeat at once (F042).
 func TestHeartbeatOfWhoComesLate(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -74,7 +75,7 @@ func TestHeartbeatOfWhoComesLate(t *testing.T) {
 	})
 }
 
-// F042: beats that are lost extend nothing, and a run that was lost is not revived by a late one.
+// F042: lost heartbeats do not extend a lock, and a late heartbeat does not revive a lost run.
 func TestLostHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -97,7 +98,7 @@ func TestLostHeartbeats(t *testing.T) {
 	})
 }
 
-// F060: the answer to a beat says that a run is to stop.
+// F060: the answer to a heartbeat asks a run to stop.
 func TestStop(t *testing.T) {
 	stop := func(reason string) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		return func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
@@ -107,7 +108,7 @@ func TestStop(t *testing.T) {
 		}
 	}
 	for reason, want := range map[string][]string{
-		"the job desires undone": {"1 failed stopped"}, // still ours: the outcome lets the step turn at once
+		"the job desires undone": {"1 failed stopped"}, // the run still belongs to the host: its outcome lets the step change direction at once
 		"stale":                  nil,
 		"late":                   nil,
 		"forbidden":              nil,
@@ -128,7 +129,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A thousand and more runs beat in calls of bounded size.
+// The heartbeats of more than a thousand runs go in calls of bounded size.
 func TestBeatsGoInBatches(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -150,7 +151,7 @@ func TestBeatsGoInBatches(t *testing.T) {
 	})
 }
 
-// Progress goes with the next beat, and again if that was lost.
+// Progress goes with the next heartbeat, and again if that was lost.
 func TestProgress(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()

@@ -13,10 +13,10 @@ import (
 const (
 	claimMargin  = 15 * time.Second // how much longer than its wait a claim may take
 	fruitless    = time.Second      // a claim that started nothing and took less is not repeated at once
-	retrieveTime = 2 * time.Second  // for asking, in a drain, what a lost claim has brought
+	retrieveTime = 2 * time.Second  // the time limit, in a drain, for retrieving the runs of a lost claim
 )
 
-// claimLoop asks for as many runs as there are free slots, and some ahead, for as long as the host claims.
+// claimLoop claims as many runs as there are free slots, and some ahead, until the host stops claiming.
 func (h *Host) claimLoop(a *hosted) {
 	defer h.claimed()
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
@@ -34,14 +34,14 @@ func (h *Host) claimLoop(a *hosted) {
 		}
 		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= fruitless {
 			idle.reset()
-		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
+		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			return
 		}
 		h.came(a, n, got)
 	}
 }
 
-// claimed is the end of a claim loop, or of a claim that went with reports.
+// claimed notes that a claim loop, or a claim that went with reports, has ended.
 func (h *Host) claimed() {
 	h.mu.Lock()
 	defer h.unlock()
@@ -54,7 +54,7 @@ func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
 }
 
-// came ends a claim: what it has brought counts as busy from here on.
+// came records the result of a claim. Its runs count as busy from here on.
 func (h *Host) came(a *hosted, asked int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
@@ -70,24 +70,23 @@ func (h *Host) came(a *hosted, asked int, got arrival) {
 }
 
 const (
-	// flowing is how long a claim may have waited for its runs, if the next is to come with reports: who gives an
-	// agent work more slowly than that would be looked at in vain.
+	// flowing is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
+	// the search with each report would find nothing.
 	flowing = 100 * time.Millisecond
-	// ebbing is for how long none was filled, when that ends. A claim that came back empty says little: jobs come to
-	// their last steps by the hundred, whose reports make nothing ready, and the next reports would go without a
-	// claim, and what they make ready through the queue.
+	// ebbing is the time without a filled claim after which claims no longer go with reports. A single empty claim says
+	// little: many jobs may reach their last steps together, and the reports of these make nothing ready.
 	ebbing = 250 * time.Millisecond
 )
 
-// arrival is the answer to a claim, and the bounds between which the scheduler gave it.
+// arrival is the answer to a claim, and the bounds of the time at which the scheduler gave it.
 type arrival struct {
 	runs        []perdure.Run
 	sent, ended instant
-	lost        bool // no answer came
+	lost        bool // there was no answer
 }
 
-// claim asks until it has an answer: under one requestId, so that the runs of an answer that was lost
-// come again (F019). False if the host stops claiming before that.
+// claim repeats a claim until it is answered, under one requestId, so that an answer that was lost is given again
+// (F019). ok is false if the host stops claiming first.
 func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 	retry := backoff{env: h.env, base: 100 * time.Millisecond, most: 5 * time.Second}
 	for failed := 0; ; failed++ {
@@ -118,9 +117,8 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 	}
 }
 
-// retrieve asks what a claim whose answer is not known has brought, so that it can be given back at
-// once instead of expiring. If it has brought nothing, this may claim one run anew, which is given
-// back the same way.
+// retrieve repeats a claim whose answer was lost in a drain, so that its runs can be returned at once instead of
+// expiring. If the claim had got nothing, this may claim one new run, which is returned in the same way.
 func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, retrieveTime)
 	defer cancel()
@@ -137,12 +135,11 @@ func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	h.start(a, got)
 }
 
-// start admits what a claim has brought, and says how many runs it started.
+// start admits the runs of an answer, and returns the number of runs that it has started.
 //
-// When the answer was given is known only between bounds: not before the claim was sent, nor before
-// it had waited for as long as the answer says. Time counts from there. Where that leaves open much of
-// the time that a run has, because the answer was slow or does not say how long it waited, a
-// heartbeat tells how the run stands (F022).
+// The time at which the answer was given is known only between bounds: not before the claim was sent, and not before it
+// had waited for as long as the answer says. A run's time counts from there. If that leaves much of the run's time
+// uncertain, because the answer was slow or does not say how long it waited, a heartbeat returns the run's term (F022).
 func (h *Host) start(a *hosted, got arrival) (started int) {
 	terms := make([]term, len(got.runs))
 	var open []int
@@ -166,15 +163,15 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 	return started
 }
 
-// term is until when a run is ours, and how far that can be moved.
+// term is how long a run belongs to this host, and how far that can be extended.
 type term struct {
 	lock, ultimatum instant
-	over            bool // it is not ours any more
-	unwanted        bool // it is ours, and the job has turned meanwhile
+	over            bool // the run no longer belongs to this host
+	unwanted        bool // the run belongs to this host, but the job's direction has changed
 }
 
-// termOf counts the remaining time from an instant at or before the scheduler's own reading. How far
-// the ultimatum is from the lock's end is the scheduler's to say; a lock beyond the ultimatum is none.
+// termOf counts the remaining time from an instant at or before the scheduler's own reading. The difference between
+// deadline and lock is taken from the scheduler. A lock beyond the deadline is cut to it.
 func termOf(run *perdure.Run, from instant, remainingMs int64, lockedUntil time.Time) term {
 	lock := from.add(millis(remainingMs))
 	if lockedUntil.IsZero() || run.CompleteBy.IsZero() {

@@ -41,7 +41,7 @@ func TestARunIsExecutedAndReported(t *testing.T) {
 	})
 }
 
-// F019: the claim was committed and its answer lost. The same requestId brings the same runs.
+// F019: a claim was committed and its answer lost. The same requestId returns the same runs.
 func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -69,7 +69,7 @@ func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
 	})
 }
 
-// F021: a claim's answer is doubled, within itself and in a later one.
+// F021: the answer to a claim contains a run twice, and a later answer contains it again.
 func TestARunIsStartedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -78,7 +78,7 @@ func TestARunIsStartedOnce(t *testing.T) {
 			switch {
 			case n <= 3:
 				return []perdure.Run{one, one}, nil
-			case n == 4: // when it is over
+			case n == 4: // after the run has ended
 				time.Sleep(time.Second)
 				return []perdure.Run{one, one}, nil
 			}
@@ -97,7 +97,7 @@ func TestARunIsStartedOnce(t *testing.T) {
 	})
 }
 
-// F022: the answer to a claim is delayed until after the lock's end.
+// F022: the answer to a claim is delayed until after the lock has expired.
 func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 	slow := func(x *exchange) func(context.Context, int, protocol.Claim) ([]perdure.Run, error) {
 		return func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
@@ -147,7 +147,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 	})
 }
 
-// The time that a claim waits for work is not the run's.
+// The time that a claim waits for work is not counted as the run's.
 func TestALongPollCostsTheRunNothing(t *testing.T) {
 	t.Run("told how long it was", func(t *testing.T) {
 		virtual(t, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestALongPollCostsTheRunNothing(t *testing.T) {
 	})
 }
 
-// F023: between its arrival and its start, a run's time is used up.
+// F023: a run's time passes between its arrival and its start.
 func TestTimeIsCheckedAtTheStart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -211,7 +211,7 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 	})
 }
 
-// F127: a log that blocks at what it is told of one run does not keep another that came with it.
+// F127: a log that blocks at a line about one run does not delay another run of the same answer.
 func TestBlockedLogKeepsNoRun(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ran := make(chan struct{}, 1)
@@ -244,7 +244,7 @@ func TestBlockedLogKeepsNoRun(t *testing.T) {
 	})
 }
 
-// blocked is a log that takes no warnings until it may.
+// blocked is a log that blocks at warnings until it is released.
 type blocked struct {
 	slog.Handler
 	lines atomic.Int64
@@ -259,7 +259,7 @@ func (b *blocked) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// F028: no more is claimed than there are slots, and a slot that gets free is used.
+// F028: no more runs are claimed than there are slots, and a slot that becomes free is used.
 func TestSlots(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -284,7 +284,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// No run waits for another's handler, also where it came with that in one answer, or where the handler ends its goroutine.
+// No run waits for another run's handler, even if both came in one answer, or if the handler ends its goroutine.
 func TestHandlersRunBesideEachOther(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const runs = 100
@@ -308,7 +308,7 @@ func TestHandlersRunBesideEachOther(t *testing.T) {
 	})
 }
 
-// counting counts the goroutines that are begun.
+// counting counts the goroutines that are started.
 type counting struct {
 	env.Real
 	n atomic.Int64
@@ -319,7 +319,7 @@ func (c *counting) Go(f func()) {
 	c.Real.Go(f)
 }
 
-// Handlers that return at once do not take a goroutine each.
+// Handlers that return at once share goroutines.
 func TestGoroutinesAreUsedAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const runs = 1000
@@ -335,7 +335,7 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 	})
 }
 
-// An answer may not bring more than was asked for; if it does, the rest goes back.
+// An answer with more runs than were asked for: the surplus is returned.
 func TestSurplusIsGivenBack(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -359,8 +359,8 @@ func TestSurplusIsGivenBack(t *testing.T) {
 	})
 }
 
-// An exchange that fails, or answers at once with nothing, is not asked in a busy loop; once it is well
-// again, so is the host, within ten seconds (L4).
+// An exchange that fails, or returns nothing at once, is not called in a busy loop. When it works again, so does the
+// host within ten seconds (L4).
 func TestNeverABusyLoop(t *testing.T) {
 	for name, answer := range map[string]error{"fails": errLost, "does not wait": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -387,7 +387,7 @@ func TestNeverABusyLoop(t *testing.T) {
 	}
 }
 
-// An agent with more slots than one claim can fill has several under way.
+// An agent with more slots than one claim can fill has several claims in progress.
 func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
 		a := &hosted{Agent: &perdure.Agent{}, slots: slots, flows: true, due: slots / 8}

@@ -23,7 +23,7 @@ func TestLostReportsAreRepeated(t *testing.T) {
 			case n < 5:
 				return nil, errLost
 			case n == 5:
-				return []protocol.ReportResult{}, nil // an answer of another size is none
+				return []protocol.ReportResult{}, nil // an answer with another number of results is no answer
 			}
 			return nil, nil
 		}
@@ -37,7 +37,7 @@ func TestLostReportsAreRepeated(t *testing.T) {
 	})
 }
 
-// F038, F055: but only for as long as the run is ours.
+// F038, F055: a report is repeated only while its run belongs to the host.
 func TestAReportIsDroppedWithItsLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -59,7 +59,7 @@ func TestAReportIsDroppedWithItsLock(t *testing.T) {
 	})
 }
 
-// While a report cannot get through, beats keep its run alive.
+// While a report cannot get through, heartbeats extend its run's lock.
 func TestUnreportedRunsBeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -78,7 +78,7 @@ func TestUnreportedRunsBeat(t *testing.T) {
 	})
 }
 
-// F044, F045, F057: a refusal is final, and is not the next run's affair.
+// F044, F045, F057: a refusal is final, and does not affect the next run.
 func TestRefusedReportsAreNotRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -99,12 +99,12 @@ func TestRefusedReportsAreNotRepeated(t *testing.T) {
 	})
 }
 
-// F047: one report that spoils the call is found out, and the others get through.
+// F047: a report that breaks the call is isolated, and the others get through.
 func TestAPoisonousReport(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
-			if n <= senders { // the rest has time to gather behind these
+			if n <= senders { // the other reports gather behind these
 				x.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				x.mu.Lock()
@@ -134,7 +134,7 @@ func TestAPoisonousReport(t *testing.T) {
 	})
 }
 
-// F033: what becomes ready while calls are under way goes in one.
+// F033: reports that become ready while calls are in progress go in one call.
 func TestReportsAreBatched(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -158,15 +158,15 @@ func TestReportsAreBatched(t *testing.T) {
 	})
 }
 
-// While a call reports several runs of a job, further reports of that job wait until it was answered, or has failed, or takes long.
-// Those of other jobs do not wait, and those whose time passes are dropped.
+// While a call reports several runs of a job, further reports of that job wait until the call was answered, has failed,
+// or takes long. Reports of other jobs do not wait. Reports of runs that expire are dropped.
 func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
 	errLate := errors.New("answered late")
 	for _, answer := range []error{nil, errLost, errLate} {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
-			var told []string // since the test looked last
+			var told []string // reports since the previous check
 			x.report = func(n int, reports []protocol.Report) (_ []protocol.ReportResult, err error) {
 				for _, r := range reports {
 					told = append(told, r.Step)

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// wild is an exchange that loses answers, refuses calls, answers too few reports, and lets out too many runs, many of
-// which lapse.
+// wild is an exchange that loses answers, refuses calls, answers too few reports, and dispatches too many runs, many of
+// which expire.
 type wild struct {
 	mu      sync.Mutex
 	rand    *rand.Rand
@@ -110,8 +110,8 @@ func (w *wild) handle(_ context.Context, run *perdure.Run) (json.RawMessage, err
 	return nil, nil
 }
 
-// Whatever an exchange does: no run is started twice, no agent has more than its slots, and when all is over nothing
-// is counted as under way that is not. F021
+// Whatever an exchange does, no run is started twice, no agent uses more slots than it has, and at the end no counter is
+// left above zero (F021).
 func TestNothingIsCountedForEver(t *testing.T) {
 	for seed := range int64(40) {
 		virtual(t, func(t *testing.T) {
