@@ -12,28 +12,28 @@ import (
 // the order of their arrival. If no slot becomes free soon, they are returned, so that no step waits behind a busy agent
 // (F162).
 const (
-	mostAhead  = 8                      // the most runs claimed ahead for each slot
-	aheadBelow = 4 * perdure.MaxBatch   // the most slots plus runs claimed ahead
-	aheadWait  = 100 * time.Millisecond // how long a run may wait for a slot
-	aheadPause = 10 * time.Second       // how long nothing is claimed ahead after runs were returned
-	aheadPart  = 8                      // the weight of a new value in a mean is 1/aheadPart
+	maxAhead     = 8                      // the most runs claimed ahead for each slot
+	maxWithAhead = 4 * perdure.MaxBatch   // the most slots plus runs claimed ahead
+	aheadWait    = 100 * time.Millisecond // how long a run may wait for a slot
+	aheadPause   = 10 * time.Second       // how long nothing is claimed ahead after runs were returned
+	meanWeight   = 8                      // the weight of a new value in a mean is 1/aheadPart
 )
 
 // ahead returns the number of runs that an agent claims beyond its slots: 0 unless its claims get as many runs as they
 // ask for.
 func (a *hosted) ahead(now time.Time) int {
-	if !speed.ClaimAhead.On() || !a.flows || now.Before(a.slow) || a.took <= 0 {
+	if !speed.ClaimAhead.On() || !a.filledAtOnce || now.Before(a.noAheadUntil) || a.handlerTime <= 0 {
 		return 0
 	}
-	n := 2 * int64(a.slots) * int64(a.trip) / int64(a.took) // twice as many, because runs arrive in batches
-	return max(int(min(n, int64(mostAhead*a.slots), int64(aheadBelow-a.slots))), 0)
+	n := 2 * int64(a.slots) * int64(a.claimTime) / int64(a.handlerTime) // twice as many, because runs arrive in batches
+	return max(int(min(n, int64(maxAhead*a.slots), int64(maxWithAhead-a.slots))), 0)
 }
 
 // mean updates a moving average with a new value.
-func mean(of *time.Duration, value time.Duration) { *of += (value - *of) / aheadPart }
+func mean(of *time.Duration, value time.Duration) { *of += (value - *of) / meanWeight }
 
 // line makes a run wait for a slot. mu must be held.
-func (h *Host) line(l *live) {
+func (h *Host) enterLine(l *live) {
 	a := l.agent
 	l.inLine = true
 	a.inLine++
@@ -69,7 +69,7 @@ func (h *Host) advance(a *hosted) {
 }
 
 // answers records whether the exchange answered the latest call.
-func (h *Host) answers(did bool) {
+func (h *Host) recordAnswer(did bool) {
 	h.mu.Lock()
 	defer h.unlock()
 	was := h.unanswered
@@ -94,7 +94,7 @@ func (h *Host) reviewLine(a *hosted) {
 		h.env.AfterFunc(aheadWait-waited, func() { h.reviewLine(a) })
 		return
 	}
-	a.slow = now.Add(aheadPause)
+	a.noAheadUntil = now.Add(aheadPause)
 	h.clearLine(a)
 }
 

@@ -57,7 +57,7 @@ func busy(t *testing.T, slots int, takes *atomic.Int64) (h *Host, x *distant, mo
 		return lasting(time.Duration(takes.Load()))(ctx, nil)
 	})
 	x = &distant{exchange: newExchange(), trip: 4 * time.Millisecond}
-	x.beat = extend(time.Minute)
+	x.onHeartbeat = extend(time.Minute)
 	for n := range int64(4000) {
 		x.offer(n+1, time.Minute, time.Hour)
 	}
@@ -122,7 +122,7 @@ func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
 		if s := h.Stats()[0]; s.Busy != slots || s.Waiting != 0 || s.Unreported != 0 {
 			t.Errorf("%+v", s)
 		}
-		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > mostAhead*slots {
+		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > maxAhead*slots {
 			t.Errorf("%d runs are given back", n)
 		}
 		returned := x.outcomes()[perdure.OutcomeReturned]
@@ -135,7 +135,7 @@ func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
 
 // F162: while the exchange does not respond, no run that waits for a slot is started: its end could not be reported, and
 // it would be carried out again. Such runs are returned when the exchange responds again.
-func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
+func TestRunsThatWaitForASlotAreNotStartedWhileTheExchangeIsUnanswered(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const slots = 4
 		var takes atomic.Int64
@@ -148,7 +148,7 @@ func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		x.away.Store(true)
-		h.answers(false)
+		h.recordAnswer(false)
 		before := x.begun.Load()
 		time.Sleep(5 * time.Second)
 		if n := x.begun.Load() - before; n > 0 {
@@ -156,7 +156,7 @@ func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
 		}
 		x.away.Store(false)
 		time.Sleep(5 * time.Second)
-		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > mostAhead*slots {
+		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > maxAhead*slots {
 			t.Errorf("%d runs are returned", n)
 		}
 		if x.begun.Load() == before {
@@ -184,7 +184,7 @@ func TestRunsThatWaitForASlotEnd(t *testing.T) {
 		"time": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
 			for _, l := range slices.Clone(h.agents[0].line) {
-				h.lose(l, errTimeUp)
+				h.lose(l, errLockExpired)
 			}
 			h.unlock()
 			synctest.Wait()

@@ -12,14 +12,14 @@ import (
 
 const (
 	claimMargin  = 15 * time.Second // how much longer than its wait a claim may take
-	fruitless    = time.Second      // a claim that started nothing and took less is not repeated at once
+	shortClaim   = time.Second      // a claim that started nothing and took less is not repeated at once
 	retrieveTime = 2 * time.Second  // the time limit, in a drain, for retrieving the runs of a lost claim
 )
 
 // claimLoop claims as many runs as there are free slots, and some ahead, until the host stops claiming.
 func (h *Host) claimLoop(a *hosted) {
-	defer h.claimed()
-	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
+	defer h.claimerEnded()
+	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: shortClaim}
 	for {
 		n := 0
 		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
@@ -32,21 +32,21 @@ func (h *Host) claimLoop(a *hosted) {
 			h.retrieve(a, req)
 			return
 		}
-		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= fruitless {
+		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= shortClaim {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			return
 		}
-		h.came(a, n, got)
+		h.recordClaim(a, n, got)
 	}
 }
 
 // claimed notes that a claim loop, or a claim that went with reports, has ended.
-func (h *Host) claimed() {
+func (h *Host) claimerEnded() {
 	h.mu.Lock()
 	defer h.unlock()
 	h.claimers--
-	h.left.ring()
+	h.finished.ring()
 }
 
 func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
@@ -55,16 +55,16 @@ func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 }
 
 // came records the result of a claim. Its runs count as busy from here on.
-func (h *Host) came(a *hosted, asked int, got arrival) {
+func (h *Host) recordClaim(a *hosted, asked int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
-	a.asked -= asked
+	a.claimed -= asked
 	switch now := h.env.Now(); {
-	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < flowing:
-		a.flows, a.filled = true, now
-		mean(&a.trip, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
-	case now.Sub(a.filled) >= ebbing:
-		a.flows = false
+	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < maxFlowWait:
+		a.filledAtOnce, a.lastFilled = true, now
+		mean(&a.claimTime, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
+	case now.Sub(a.lastFilled) >= flowEndsAfter:
+		a.filledAtOnce = false
 	}
 	a.freed.ring()
 }
@@ -72,10 +72,10 @@ func (h *Host) came(a *hosted, asked int, got arrival) {
 const (
 	// flowing is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
 	// the search with each report would find nothing.
-	flowing = 100 * time.Millisecond
+	maxFlowWait = 100 * time.Millisecond
 	// ebbing is the time without a filled claim after which claims no longer go with reports. A single empty claim says
 	// little: many jobs may reach their last steps together, and the reports of these make nothing ready.
-	ebbing = 250 * time.Millisecond
+	flowEndsAfter = 250 * time.Millisecond
 )
 
 // arrival is the answer to a claim, and the bounds of the time at which the scheduler gave it.
@@ -98,7 +98,7 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 		cancel()
 		crashpoint.Here(crashpoint.AgentClaimed)
 		got.runs, got.ended = runs, h.now()
-		h.answers(err == nil || h.claiming.Err() != nil)
+		h.recordAnswer(err == nil || h.claiming.Err() != nil)
 		if err == nil {
 			if failed > 0 {
 				h.log.Info("claims work again", "agent", a.Name, "failed", failed)
@@ -165,9 +165,9 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 
 // term is how long a run belongs to this host, and how far that can be extended.
 type term struct {
-	lock, ultimatum instant
-	over            bool // the run no longer belongs to this host
-	unwanted        bool // the run belongs to this host, but the job's direction has changed
+	lock, deadline instant
+	over           bool // the run no longer belongs to this host
+	unwanted       bool // the run belongs to this host, but the job's direction has changed
 }
 
 // termOf counts the remaining time from an instant at or before the scheduler's own reading. The difference between
@@ -175,9 +175,9 @@ type term struct {
 func termOf(run *perdure.Run, from instant, remainingMs int64, lockedUntil time.Time) term {
 	lock := from.add(millis(remainingMs))
 	if lockedUntil.IsZero() || run.CompleteBy.IsZero() {
-		return term{lock: lock, ultimatum: lock}
+		return term{lock: lock, deadline: lock}
 	}
 	beyond := run.CompleteBy.Sub(lockedUntil)
 	ultimatum := lock.add(min(max(beyond, -perdure.MaxDuration), perdure.MaxDuration))
-	return term{lock: earlier(lock, ultimatum), ultimatum: ultimatum}
+	return term{lock: earlier(lock, ultimatum), deadline: ultimatum}
 }

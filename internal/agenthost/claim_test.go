@@ -73,7 +73,7 @@ func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
 func TestARunIsStartedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		one := lettingOut(1, time.Minute, time.Minute)
+		one := dispatched(1, time.Minute, time.Minute)
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			switch {
 			case n <= 3:
@@ -122,7 +122,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.claim = slow(x)
-			x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+			x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 				return []protocol.HeartbeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run, Stop: true, Reason: "late"}}, nil
 			}
 			carry(t, x, Config{}, 1, done)
@@ -135,7 +135,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.claim = slow(x)
-			x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+			x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 				return []protocol.HeartbeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run,
 					RemainingMs: 5000, Stop: true, Reason: "the job desires undone"}}, nil
 			}
@@ -169,7 +169,7 @@ func TestALongPollCostsTheRunNothing(t *testing.T) {
 	t.Run("not told, so a beat tells", func(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
-			x.beat = extend(10 * time.Second)
+			x.onHeartbeat = extend(10 * time.Second)
 			x.claim = func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 				runs, err := x.wait(ctx, req)
 				for i := range runs {
@@ -193,7 +193,7 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{}, 1, done)
-		run := lettingOut(1, time.Second, time.Second)
+		run := dispatched(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true, cancel: func(error) {}}
 		h.mu.Lock()
 		h.agents[0].busy++
@@ -224,7 +224,7 @@ func TestBlockedLogKeepsNoRun(t *testing.T) {
 		h := New(Config{Exchange: newExchange(), Holder: "h", Agents: []*perdure.Agent{a}, Log: slog.New(log)})
 		h.mu.Lock()
 		for i := range 2 {
-			run := lettingOut(int64(i+1), time.Second, time.Second)
+			run := dispatched(int64(i+1), time.Second, time.Second)
 			l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true}
 			if i == 1 {
 				l.lock = h.now().add(time.Hour)
@@ -278,8 +278,8 @@ func TestSlots(t *testing.T) {
 			t.Errorf("stats %+v", s)
 		}
 		time.Sleep(4 * time.Second)
-		if synctest.Wait(); len(x.told()) != 10 || most.Load() != 3 {
-			t.Errorf("%d runs in four rounds, %d at once", len(x.told()), most.Load())
+		if synctest.Wait(); len(x.reported()) != 10 || most.Load() != 3 {
+			t.Errorf("%d runs in four rounds, %d at once", len(x.reported()), most.Load())
 		}
 	})
 }
@@ -302,8 +302,8 @@ func TestHandlersRunBesideEachOther(t *testing.T) {
 			}
 			return nil, nil
 		})
-		if synctest.Wait(); len(x.told()) != runs {
-			t.Errorf("%d of %d runs were reported", len(x.told()), runs)
+		if synctest.Wait(); len(x.reported()) != runs {
+			t.Errorf("%d of %d runs were reported", len(x.reported()), runs)
 		}
 	})
 }
@@ -329,8 +329,8 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 		}
 		c := &counting{}
 		carry(t, x, Config{Env: c}, runs, done)
-		if synctest.Wait(); len(x.told()) != runs || c.n.Load() > runs*9/10 {
-			t.Errorf("%d goroutines for %d runs", c.n.Load(), len(x.told()))
+		if synctest.Wait(); len(x.reported()) != runs || c.n.Load() > runs*9/10 {
+			t.Errorf("%d goroutines for %d runs", c.n.Load(), len(x.reported()))
 		}
 	})
 }
@@ -341,7 +341,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 		x := newExchange()
 		var all []perdure.Run
 		for i := range 3 {
-			all = append(all, lettingOut(int64(i+1), time.Minute, time.Minute))
+			all = append(all, dispatched(int64(i+1), time.Minute, time.Minute))
 		}
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
@@ -351,7 +351,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 		}
 		carry(t, x, Config{}, 1, deaf(time.Second))
 		synctest.Wait()
-		got := x.told()
+		got := x.reported()
 		slices.Sort(got)
 		if fmt.Sprint(got) != "[2 returned 3 returned]" {
 			t.Errorf("reports %q", got)
@@ -390,8 +390,8 @@ func TestNeverABusyLoop(t *testing.T) {
 // An agent with more slots than one claim can fill has several claims in progress.
 func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
-		a := &hosted{Agent: &perdure.Agent{}, slots: slots, flows: true, due: slots / 8}
-		for asked := 0; asked < min(slots-a.due, claimsAtOnce*perdure.MaxBatch); {
+		a := &hosted{Agent: &perdure.Agent{}, slots: slots, filledAtOnce: true, unsent: slots / 8}
+		for asked := 0; asked < min(slots-a.unsent, claimsAtOnce*perdure.MaxBatch); {
 			n := a.ask(time.Time{})
 			if n <= 0 || n > perdure.MaxBatch {
 				t.Fatalf("%d slots: a claim for %d beside those for %d", slots, n, asked)

@@ -32,12 +32,12 @@ func (h *Host) Drain(ctx context.Context) error {
 	grace, wind, cancel := h.portions(ctx)
 	defer cancel()
 	idle := func() bool { return h.claimers == 0 && h.handlers() == 0 }
-	if !h.await(grace, &h.left, idle) {
+	if !h.await(grace, &h.finished, idle) {
 		crashpoint.Here(crashpoint.AgentCutShort)
 		h.cutShort()
-		h.await(wind, &h.left, idle)
+		h.await(wind, &h.finished, idle)
 	}
-	h.await(ctx, &h.left, func() bool { return h.unreported() == 0 })
+	h.await(ctx, &h.finished, func() bool { return h.unreported() == 0 })
 	crashpoint.Here(crashpoint.AgentDrained)
 
 	h.mu.Lock()
@@ -68,7 +68,7 @@ func (h *Host) cutShort() {
 	defer h.unlock()
 	for _, l := range h.live {
 		if l.running && !l.lost {
-			h.say(slog.LevelInfo, "run cut short by drain", l.agent, l.run)
+			h.logRun(slog.LevelInfo, "run cut short by drain", l.agent, l.run)
 			l.cancel(errDraining)
 		}
 	}

@@ -72,7 +72,7 @@ func TestRunReturnsTheCauseOfADeadContext(t *testing.T) {
 func TestDrainWaitsThenCutsShort(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		h := carry(t, x, Config{}, 3, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			switch run.Number {
 			case 1:
@@ -93,21 +93,21 @@ func TestDrainWaitsThenCutsShort(t *testing.T) {
 		}
 		synctest.Wait()
 		got := map[string]bool{}
-		for _, s := range x.told() {
+		for _, s := range x.reported() {
 			got[s] = true
 		}
 		if len(got) != 3 || !got["1 done"] || !got["2 returned effect unknown"] || !got["3 returned"] {
-			t.Errorf("reports %q", x.told())
+			t.Errorf("reports %q", x.reported())
 		}
 	})
 }
 
 // F050: a handler that ignores its context may still act. Its run is not reported, and the drain waits for it only
 // within its bounds.
-func TestDrainWithADeafHandler(t *testing.T) {
+func TestDrainDoesNotWaitForADeafHandler(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		h := carry(t, x, Config{}, 1, deaf(time.Hour))
 		x.offer(1, 10*time.Second, 2*time.Hour)
 		synctest.Wait()
@@ -148,7 +148,7 @@ func TestDrainRetrievesALostClaim(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var committed string
-		run := lettingOut(1, time.Minute, time.Minute)
+		run := dispatched(1, time.Minute, time.Minute)
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
 				<-ctx.Done()

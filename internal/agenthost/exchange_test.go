@@ -36,15 +36,15 @@ type exchange struct {
 	beats    []protocol.Heartbeat
 	hangs    int // the number of heartbeats that get no answer
 
-	claim  func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error)
-	report func(n int, reports []protocol.Report) ([]protocol.ReportResult, error)
-	beat   func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	claim       func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error)
+	report      func(n int, reports []protocol.Report) ([]protocol.ReportResult, error)
+	onHeartbeat func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
 }
 
 func newExchange() *exchange { return &exchange{arrived: make(chan struct{})} }
 
 // dispatched returns a run with so much time until its lock expires, and until its deadline.
-func lettingOut(number int64, lock, total time.Duration) perdure.Run {
+func dispatched(number int64, lock, total time.Duration) perdure.Run {
 	now := time.Now()
 	return perdure.Run{
 		Job: perdure.JobID{15: byte(number)}, Step: "charge", Action: "charge", Number: number, Key: fmt.Sprint("key", number),
@@ -54,7 +54,7 @@ func lettingOut(number int64, lock, total time.Duration) perdure.Run {
 
 // offer makes a run claimable.
 func (x *exchange) offer(number int64, lock, total time.Duration) {
-	x.offerAll(lettingOut(number, lock, total))
+	x.offerAll(dispatched(number, lock, total))
 }
 
 func (x *exchange) offerAll(runs ...perdure.Run) {
@@ -135,10 +135,10 @@ func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []protocol.Hea
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	if x.beat == nil {
+	if x.onHeartbeat == nil {
 		return nil, errLost
 	}
-	return x.beat(beats)
+	return x.onHeartbeat(beats)
 }
 
 // extend returns a hook that extends each lock by d.
@@ -162,7 +162,7 @@ func (x *exchange) counts() (claims, reports, beats int) {
 }
 
 // reported returns the reports so far, as "run outcome".
-func (x *exchange) told() []string {
+func (x *exchange) reported() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var s []string
@@ -183,7 +183,7 @@ func (x *exchange) told() []string {
 func (x *exchange) expect(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
-	got := x.told()
+	got := x.reported()
 	slices.Sort(got) // calls overtake each other
 	if !slices.Equal(got, want) {
 		t.Errorf("reports %q, want %q", got, want)

@@ -45,7 +45,7 @@ func TestAClaimGoesWithReportsAfterOneThatWasEmpty(t *testing.T) {
 		for n, c := range []struct {
 			after time.Duration
 			with  int // claims that went with reports so far
-		}{{0, 1}, {ebbing / 2, 2}, {ebbing, 2}, {ebbing, 2}} {
+		}{{0, 1}, {flowEndsAfter / 2, 2}, {flowEndsAfter, 2}, {flowEndsAfter, 2}} {
 			time.Sleep(c.after)
 			x.offer(int64(n+1), time.Minute, time.Minute)
 			time.Sleep(2 * time.Millisecond)
@@ -74,7 +74,7 @@ func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
 				t.Fatalf("%+v", s)
 			}
 		}
-		if n := len(x.told()); n != 100 {
+		if n := len(x.reported()); n != 100 {
 			t.Errorf("%d reports", n)
 		}
 		if n := len(x.followed); n < 20 {
@@ -90,7 +90,7 @@ func (x *exchange) lostOnce(beforehand func()) {
 		if n > 1 {
 			return nil, nil
 		}
-		given = []perdure.Run{lettingOut(2, time.Minute, time.Minute)}
+		given = []perdure.Run{dispatched(2, time.Minute, time.Minute)}
 		beforehand()
 		return nil, errLost
 	}
@@ -165,8 +165,8 @@ func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 			t.Errorf("asked %d times", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := asked(); n < 2 || len(x.told()) != 130-n {
-			t.Errorf("asked %d times, %d reports", n, len(x.told()))
+		if n := asked(); n < 2 || len(x.reported()) != 130-n {
+			t.Errorf("asked %d times, %d reports", n, len(x.reported()))
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 				return x.wait(ctx, req)
 			}
 			name = req.RequestID
-			return []perdure.Run{lettingOut(2, time.Minute, time.Minute)}, nil
+			return []perdure.Run{dispatched(2, time.Minute, time.Minute)}, nil
 		}
 		x.offer(1, 3*time.Second, 3*time.Second)
 		a := perdure.NewAgent("payments")
@@ -251,8 +251,8 @@ func TestAnsweredReportsAreOver(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
 		time.Sleep(3 * time.Second)
-		if s := h.Stats()[0]; s.Unreported > 0 || len(x.told()) != 1 {
-			t.Errorf("%+v, %v", s, x.told())
+		if s := h.Stats()[0]; s.Unreported > 0 || len(x.reported()) != 1 {
+			t.Errorf("%+v, %v", s, x.reported())
 		}
 		cancel()
 		<-ended

@@ -63,44 +63,44 @@ type Host struct {
 	stop     context.CancelFunc
 	started  atomic.Bool
 
-	mu         sync.Mutex
-	notes      []note // log lines to write when mu is free: a log that blocks must not hold mu (F127)
-	live       map[handle]*live
-	arrived    []*live // admitted and not started
-	coming     bool    // a goroutine is about to start them
-	recent     remembered
-	outbox     []*live                   // reports that no sender has taken yet
-	sharing    map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
-	ready      *sync.Cond                // on mu: the outbox has reports, or life has ended
-	claimers   int                       // claim loops that have not ended, and claims that went with reports
-	left       bell                      // rings when a run or a claim loop has ended
-	apart      time.Time                 // until this time, reports go without claims
-	unanswered bool                      // the exchange did not answer the latest call
-	yielder    env.Yielder
-	looks      time.Time // when watchLoop checks the locks next
+	mu            sync.Mutex
+	notes         []note // log lines to write when mu is free: a log that blocks must not hold mu (F127)
+	live          map[handle]*live
+	arrived       []*live // admitted and not started
+	starting      bool    // a goroutine is about to start them
+	recent        remembered
+	outbox        []*live                   // reports that no sender has taken yet
+	sharing       map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
+	ready         *sync.Cond                // on mu: the outbox has reports, or life has ended
+	claimers      int                       // claim loops that have not ended, and claims that went with reports
+	finished      bell                      // rings when a run or a claim loop has ended
+	noClaimsUntil time.Time                 // until this time, reports go without claims
+	unanswered    bool                      // the exchange did not answer the latest call
+	yielder       env.Yielder
+	nextCheck     time.Time // when watchLoop checks the locks next
 
-	sooner chan struct{} // receives when a run has arrived whose lock expires before that
+	checkSooner chan struct{} // receives when a run has arrived whose lock expires before that
 }
 
 // hosted is an agent and its use. Host.mu protects all that changes.
 type hosted struct {
 	*perdure.Agent
-	slots int
-	busy  int  // handlers that carry out a run of this host
-	held  int  // runs in Host.live: running, unreported, or lost with a handler that has not returned
-	asked int  // runs that claims in progress may bring
-	due   int  // reports in Host.outbox
-	freed bell // rings when one of these four numbers has fallen
+	slots   int
+	busy    int  // handlers that carry out a run of this host
+	held    int  // runs in Host.live: running, unreported, or lost with a handler that has not returned
+	claimed int  // runs that claims in progress may bring
+	unsent  int  // reports in Host.outbox
+	freed   bell // rings when one of these four numbers has fallen
 
-	line   []*live       // runs that wait for a slot, and some that no longer do
-	inLine int           // how many of them wait
-	timed  bool          // a timer for their review runs
-	took   time.Duration // mean time of a handler
-	trip   time.Duration // mean time of a claim that found runs at once
-	slow   time.Time     // nothing is claimed ahead before this time
+	line         []*live       // runs that wait for a slot, and some that no longer do
+	inLine       int           // how many of them wait
+	timed        bool          // a timer for their review runs
+	handlerTime  time.Duration // mean time of a handler
+	claimTime    time.Duration // mean time of a claim that found runs at once
+	noAheadUntil time.Time     // nothing is claimed ahead before this time
 
-	flows  bool      // claims are filled at once: the next one can go with reports
-	filled time.Time // when a claim was last filled
+	filledAtOnce bool      // claims are filled at once: the next one can go with reports
+	lastFilled   time.Time // when a claim was last filled
 }
 
 // free returns the number of runs that may be claimed, besides those that wait for a slot. Runs that have left their
@@ -111,7 +111,7 @@ func (a *hosted) free(now time.Time) int { return a.freeAfter(0, now) }
 // freeAfter returns the same for the time when so many reports will have been answered.
 func (a *hosted) freeAfter(reports int, now time.Time) int {
 	ahead := a.ahead(now)
-	return min(a.slots+ahead-a.busy-a.inLine-a.asked, 2*a.slots+ahead-a.held-a.asked+reports)
+	return min(a.slots+ahead-a.busy-a.inLine-a.claimed, 2*a.slots+ahead-a.held-a.claimed+reports)
 }
 
 // claimsAtOnce bounds the claims of one agent in progress. While a claim is in progress, more slots may become free than
@@ -123,14 +123,14 @@ const claimsAtOnce = 3
 // with a report are left to the claim that goes with the report.
 func (a *hosted) ask(now time.Time) int {
 	n := a.free(now)
-	if a.flows {
-		n -= a.due
+	if a.filledAtOnce {
+		n -= a.unsent
 	}
 	n = min(n, perdure.MaxBatch)
-	if n <= 0 || a.asked > 0 && n < min(a.slots/4, perdure.MaxBatch) {
+	if n <= 0 || a.claimed > 0 && n < min(a.slots/4, perdure.MaxBatch) {
 		return 0
 	}
-	a.asked += n
+	a.claimed += n
 	return n
 }
 
@@ -153,7 +153,7 @@ func New(cfg Config) *Host {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, sooner: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, checkSooner: make(chan struct{}, 1)}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.claiming, h.stop = context.WithCancel(h.life)
@@ -177,7 +177,7 @@ func New(cfg Config) *Host {
 const senders = 4
 
 // abandoned is the time for which Run waits for handlers after its context has ended.
-const abandoned = time.Second
+const abandonAfter = time.Second
 
 // Run claims, executes and reports until a Drain is complete (it then returns nil), or until ctx ends (it then returns
 // its cause). The end of ctx is like a crash: the contexts of running handlers end, and their runs are not reported. Run
@@ -200,16 +200,16 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	loops = append(loops, h.watchLoop)
 	if h.cfg.Heartbeat > 0 {
-		loops = append(loops, h.beatLoop)
+		loops = append(loops, h.heartbeatLoop)
 	}
 	ended := env.Start(h.env, loops...)
 	h.env.Wait(h.life, env.Forever, ctx.Done())
 	h.end(context.Cause(ctx)) // unless a drain has done so
 	h.cut()
 	ended()
-	wait, cancel := env.WithTimeout(h.env, context.Background(), abandoned)
+	wait, cancel := env.WithTimeout(h.env, context.Background(), abandonAfter)
 	defer cancel()
-	h.await(wait, &h.left, func() bool { return h.claimers == 0 && h.handlers() == 0 })
+	h.await(wait, &h.finished, func() bool { return h.claimers == 0 && h.handlers() == 0 })
 	if errors.Is(context.Cause(h.life), errDrained) {
 		return nil
 	}

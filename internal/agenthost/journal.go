@@ -15,7 +15,7 @@ type note struct {
 }
 
 // say keeps a log line about a run, which unlock writes. mu must be held.
-func (h *Host) say(level slog.Level, message string, a *hosted, r *perdure.Run, more ...any) {
+func (h *Host) logRun(level slog.Level, message string, a *hosted, r *perdure.Run, more ...any) {
 	if h.log.Enabled(context.Background(), level) {
 		h.notes = append(h.notes, note{level, message, about(a, r, more...)})
 	}

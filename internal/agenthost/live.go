@@ -37,21 +37,21 @@ type live struct {
 	since  time.Time // when it arrived
 
 	// Host.mu protects the following.
-	lock      instant // until then the run belongs to this host, and never after
-	ultimatum instant // the deadline, which lock never exceeds
-	inLine    bool    // it waits for a slot
-	running   bool    // the handler has not returned
-	lost      bool    // the run no longer belongs to this host, and is not reported
-	report    *protocol.Report
-	progress  *json.RawMessage // not sent yet
+	lock     instant // until then the run belongs to this host, and never after
+	deadline instant // the deadline, which lock never exceeds
+	inLine   bool    // it waits for a slot
+	running  bool    // the handler has not returned
+	lost     bool    // the run no longer belongs to this host, and is not reported
+	report   *protocol.Report
+	progress *json.RawMessage // not sent yet
 }
 
 var (
-	errTimeUp   = fmt.Errorf("the run's lock has expired: %w", context.DeadlineExceeded)
-	errNotOurs  = errors.New("the run no longer belongs to this host")
-	errStopped  = errors.New("the run is no longer wanted")
-	errDraining = errors.New("the host is draining")
-	errDrained  = errors.New("the host has drained")
+	errLockExpired = fmt.Errorf("the run's lock has expired: %w", context.DeadlineExceeded)
+	errRunLost     = errors.New("the run no longer belongs to this host")
+	errStopped     = errors.New("the run is no longer wanted")
+	errDraining    = errors.New("the host is draining")
+	errDrained     = errors.New("the host has drained")
 )
 
 // admit starts a run that has arrived, or makes it wait for a slot. It returns the run instead if it cannot be carried
@@ -62,7 +62,7 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	defer h.unlock()
 	id := handleOf(run)
 	if h.live[id] != nil || h.recent.has(id) {
-		h.say(slog.LevelWarn, "duplicate run ignored", a, run)
+		h.logRun(slog.LevelWarn, "duplicate run ignored", a, run)
 		return false
 	}
 	now := h.now()
@@ -70,12 +70,12 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 		h.discard(a, run)
 		return false
 	}
-	l := &live{run: run, agent: a, since: now.mono, lock: t.lock, ultimatum: t.ultimatum}
+	l := &live{run: run, agent: a, since: now.mono, lock: t.lock, deadline: t.deadline}
 	h.live[id] = l
 	a.held++
-	if l.lock.mono.Before(h.looks) {
+	if l.lock.mono.Before(h.nextCheck) {
 		select {
-		case h.sooner <- struct{}{}:
+		case h.checkSooner <- struct{}{}:
 		default: // a wake-up is pending already
 		}
 	}
@@ -84,7 +84,7 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 		h.giveBack(l)
 		return false
 	case a.busy >= a.slots:
-		h.line(l)
+		h.enterLine(l)
 	default:
 		h.occupy(l)
 	}
@@ -96,15 +96,15 @@ func (h *Host) occupy(l *live) {
 	l.agent.busy++
 	l.running = true
 	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends this context together with the host
-	l.ctx = runcontext.With(l.ctx, l.run, l.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
+	l.ctx = runcontext.With(l.ctx, l.run, l.deadline.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
 	h.arrived = append(h.arrived, l)
 	h.call()
 }
 
 // call makes sure that a goroutine is about to start the runs that have arrived, if there are any. mu must be held.
 func (h *Host) call() {
-	if len(h.arrived) > 0 && !h.coming {
-		h.coming = true
+	if len(h.arrived) > 0 && !h.starting {
+		h.starting = true
 		h.env.Go(h.work)
 	}
 }
@@ -121,14 +121,14 @@ func (h *Host) work() {
 // scheduler again.
 func (h *Host) discard(a *hosted, run *perdure.Run) {
 	h.recent.add(handleOf(run))
-	h.say(slog.LevelWarn, "run discarded: lock expired before start", a, run)
+	h.logRun(slog.LevelWarn, "run discarded: lock expired before start", a, run)
 }
 
 // giveBack queues the report of a run that was never started. mu must be held.
 func (h *Host) giveBack(l *live) {
 	crashpoint.Here(crashpoint.AgentGiveBack)
-	h.say(slog.LevelInfo, "run returned unstarted", l.agent, l.run)
-	h.post(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
+	h.logRun(slog.LevelInfo, "run returned unstarted", l.agent, l.run)
+	h.queueReport(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
 }
 
 // execute calls the handler, and records how it ended.
@@ -161,7 +161,7 @@ func (h *Host) begin(came bool) *live {
 	h.mu.Lock()
 	defer h.unlock()
 	if came {
-		h.coming = false
+		h.starting = false
 	}
 	for len(h.arrived) > 0 {
 		l := h.arrived[0]
@@ -186,9 +186,9 @@ func (h *Host) mayBegin(l *live) bool {
 	switch {
 	case l.lost:
 	case l.lock.reached(h.now()):
-		h.lose(l, errTimeUp)
+		h.lose(l, errLockExpired)
 	case h.claiming.Err() == nil:
-		h.say(slog.LevelDebug, "run started", l.agent, l.run)
+		h.logRun(slog.LevelDebug, "run started", l.agent, l.run)
 		return true
 	}
 	l.running = false
@@ -210,15 +210,15 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	report := reportOf(l.run, output, err, cause)
 	h.mu.Lock()
 	defer h.unlock()
-	mean(&l.agent.took, took)
+	mean(&l.agent.handlerTime, took)
 	if l.running = false; l.lost {
 		h.forget(l)
 		return
 	}
 	h.vacate(l.agent)
-	h.post(l, report)
+	h.queueReport(l, report)
 	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
+		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
 	}
 }
 
@@ -255,11 +255,11 @@ func (h *Host) lose(l *live, cause error) {
 			message = "run given up before start"
 			l.leaveLine()
 		}
-		h.say(slog.LevelWarn, message, l.agent, l.run, "reason", cause.Error())
+		h.logRun(slog.LevelWarn, message, l.agent, l.run, "reason", cause.Error())
 		h.forget(l)
 		return
 	}
-	h.say(slog.LevelWarn, "run given up", l.agent, l.run, "reason", cause.Error())
+	h.logRun(slog.LevelWarn, "run given up", l.agent, l.run, "reason", cause.Error())
 	h.vacate(l.agent)
 	l.cancel(cause)
 }
@@ -281,7 +281,7 @@ func (h *Host) vacate(a *hosted) {
 	a.busy--
 	h.advance(a)
 	a.freed.ring()
-	h.left.ring()
+	h.finished.ring()
 }
 
 // forget ends this host's part in a run. mu must be held.
@@ -291,7 +291,7 @@ func (h *Host) forget(l *live) {
 	h.recent.add(id)
 	l.agent.held--
 	l.agent.freed.ring()
-	h.left.ring()
+	h.finished.ring()
 }
 
 // watchEvery is how often the wall clock is checked, which timers do not follow (F039).
@@ -301,10 +301,10 @@ const watchEvery = time.Second
 func (h *Host) watchLoop() {
 	for {
 		h.mu.Lock()
-		h.looks = h.lapse(h.now())
-		wait := h.looks.Sub(h.env.Now())
+		h.nextCheck = h.lapse(h.now())
+		wait := h.nextCheck.Sub(h.env.Now())
 		h.unlock()
-		if h.env.Wait(h.life, max(wait, 0), h.sooner) == env.Gone {
+		if h.env.Wait(h.life, max(wait, 0), h.checkSooner) == env.Gone {
 			return
 		}
 	}
@@ -327,7 +327,7 @@ func (h *Host) lapse(now instant) (next time.Time) {
 		return cmp.Or(a.lock.mono.Compare(b.lock.mono), a.run.Job.Compare(b.run.Job), cmp.Compare(a.run.Step, b.run.Step))
 	})
 	for _, l := range over {
-		h.lose(l, errTimeUp)
+		h.lose(l, errLockExpired)
 	}
 	return next
 }

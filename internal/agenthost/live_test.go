@@ -18,7 +18,7 @@ import (
 
 // F038, F050: once a run's lock has expired, its context has ended, its slot is free, and the host reports nothing about
 // it, whatever the handler does.
-func TestSilenceAfterTheDeadline(t *testing.T) {
+func TestNothingIsReportedAfterTheLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{Heartbeat: -1}, 1, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
@@ -73,11 +73,11 @@ func TestOverdueHandlersAreBounded(t *testing.T) {
 }
 
 // F038: the process was stopped beyond the lock, and the handler returns before any timer fires.
-func TestTheClockCountsNotTheTimer(t *testing.T) {
+func TestLockExpiresByTheClockNotTheTimer(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{}, 1, done)
-		run := lettingOut(1, time.Second, time.Second)
+		run := dispatched(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], ctx: t.Context(), cancel: func(error) {}, running: true,
 			lock: h.now()}
 		h.mu.Lock()
@@ -102,7 +102,7 @@ type suspendable struct {
 func (s suspendable) Wall() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
 
 // F039: the machine was suspended: the monotonic clock stood still, and the wall clock advanced.
-func TestTheWallClockCountsToo(t *testing.T) {
+func TestLockExpiresByTheWallClock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var suspended atomic.Int64
@@ -126,7 +126,7 @@ func TestTheWallClockCountsToo(t *testing.T) {
 
 // F038, F039: the machine was suspended between two attempts to report. The second attempt is not made, although no
 // timer has fired.
-func TestNothingIsSaidWhenTheTimeIsUp(t *testing.T) {
+func TestReportIsNotRepeatedAfterTheLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var suspended atomic.Int64

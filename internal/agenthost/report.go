@@ -18,9 +18,9 @@ const (
 )
 
 // post queues a report for the senders. mu must be held.
-func (h *Host) post(l *live, r protocol.Report) {
+func (h *Host) queueReport(l *live, r protocol.Report) {
 	l.report = &r
-	l.agent.due++
+	l.agent.unsent++
 	if !h.keepBack(l) {
 		h.outbox = append(h.outbox, l)
 		h.ready.Signal()
@@ -91,7 +91,7 @@ func (h *Host) gather() *call {
 				break
 			}
 		}
-		l.agent.due--
+		l.agent.unsent--
 		l.agent.freed.ring()
 		if !l.lost {
 			c.runs = append(c.runs, l)
@@ -114,7 +114,7 @@ func (h *Host) gather() *call {
 }
 
 // tried queues the reports that a call has kept back.
-func (h *Host) tried(c *call) {
+func (h *Host) releaseKept(c *call) {
 	h.mu.Lock()
 	defer h.unlock()
 	var kept []*live
@@ -144,10 +144,10 @@ func (h *Host) following(batch []*live) *following {
 		}
 	}
 	n = min(n, a.freeAfter(n, h.env.Now()))
-	if n <= 0 || !a.flows || h.claiming.Err() != nil || h.now().mono.Before(h.apart) {
+	if n <= 0 || !a.filledAtOnce || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
 		return nil
 	}
-	a.asked += n
+	a.claimed += n
 	h.claimers++
 	return &following{a, h.claimOf(a, n, 0)}
 }
@@ -156,43 +156,43 @@ func (h *Host) following(batch []*live) *following {
 // arrives twice does no harm. The claim goes with the first attempt only.
 func (h *Host) deliver(c *call) {
 	if len(c.shared) > 0 {
-		defer h.tried(c)
-		defer h.env.AfterFunc(shareWait, func() { h.tried(c) }).Stop()
+		defer h.releaseKept(c)
+		defer h.env.AfterFunc(shareWait, func() { h.releaseKept(c) }).Stop()
 	}
 	retry := backoff{env: h.env, base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
 		next := c.next
 		c.next = nil
-		reports := h.ours(&c.runs)
+		reports := h.ownReports(&c.runs)
 		if len(c.runs) == 0 || h.life.Err() != nil {
 			if next != nil {
 				h.followed(next, arrival{})
 			}
 			return
 		}
-		results, got, err := h.tell(reports, next)
-		h.answers(err == nil || hopeless(err) || h.life.Err() != nil)
+		results, got, err := h.sendCall(reports, next)
+		h.recordAnswer(err == nil || refusesCall(err) || h.life.Err() != nil)
 		if err == nil {
-			h.answered(c.runs, results)
+			h.endReported(c.runs, results)
 		}
 		if next != nil {
 			h.followed(next, got)
 		}
-		h.tried(c)
+		h.releaseKept(c)
 		switch {
 		case err == nil, h.life.Err() != nil:
 			return
-		case hopeless(err) && next != nil: // perhaps because of the claim: the server may not support it
-			h.goApart()
+		case refusesCall(err) && next != nil: // perhaps because of the claim: the server may not support it
+			h.pauseClaims()
 			continue
-		case hopeless(err) && len(c.runs) > 1:
+		case refusesCall(err) && len(c.runs) > 1:
 			// One report breaks the call. If each is sent alone, only that one is lost.
 			for _, l := range c.runs {
 				h.deliver(&call{runs: []*live{l}})
 			}
 			return
-		case hopeless(err):
-			h.answered(c.runs, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
+		case refusesCall(err):
+			h.endReported(c.runs, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
 			return
 		}
 		if failed == 0 {
@@ -205,7 +205,7 @@ func (h *Host) deliver(c *call) {
 }
 
 // tell makes one call.
-func (h *Host) tell(reports []protocol.Report, next *following) (results []protocol.ReportResult, got arrival, err error) {
+func (h *Host) sendCall(reports []protocol.Report, next *following) (results []protocol.ReportResult, got arrival, err error) {
 	var claim *protocol.Claim
 	if next != nil {
 		claim = &next.req
@@ -230,34 +230,34 @@ func (h *Host) tell(reports []protocol.Report, next *following) (results []proto
 func (h *Host) followed(f *following, got arrival) {
 	if !got.lost {
 		h.start(f.a, got)
-		h.came(f.a, f.req.Max, got)
-		h.claimed()
+		h.recordClaim(f.a, f.req.Max, got)
+		h.claimerEnded()
 		return
 	}
 	h.env.Go(func() {
-		defer h.claimed()
+		defer h.claimerEnded()
 		got, ok := h.claim(f.a, f.req)
 		if !ok {
 			h.retrieve(f.a, f.req)
 			return
 		}
 		h.start(f.a, got)
-		h.came(f.a, f.req.Max, got)
+		h.recordClaim(f.a, f.req.Max, got)
 	})
 }
 
 // apartFor is how long reports go without claims after a call with a claim was refused.
-const apartFor = time.Minute
+const noClaimsFor = time.Minute
 
-func (h *Host) goApart() {
+func (h *Host) pauseClaims() {
 	h.mu.Lock()
 	defer h.unlock()
-	h.apart = h.now().mono.Add(apartFor)
+	h.noClaimsUntil = h.now().mono.Add(noClaimsFor)
 }
 
 // hopeless reports whether an error is a refusal of the call as such, which a repetition cannot change. Other errors
 // mean that the call did not get through.
-func hopeless(err error) bool {
+func refusesCall(err error) bool {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeTooLarge:
 		return true
@@ -266,7 +266,7 @@ func hopeless(err error) bool {
 }
 
 // ours removes the runs whose lock has expired from batch (F038), and returns the reports of the others.
-func (h *Host) ours(batch *[]*live) []protocol.Report {
+func (h *Host) ownReports(batch *[]*live) []protocol.Report {
 	h.mu.Lock()
 	defer h.unlock()
 	now := h.now()
@@ -274,7 +274,7 @@ func (h *Host) ours(batch *[]*live) []protocol.Report {
 	reports := make([]protocol.Report, 0, len(*batch))
 	for _, l := range *batch {
 		if !l.lost && l.lock.reached(now) {
-			h.lose(l, errTimeUp)
+			h.lose(l, errLockExpired)
 		}
 		if !l.lost {
 			keep = append(keep, l)
@@ -286,7 +286,7 @@ func (h *Host) ours(batch *[]*live) []protocol.Report {
 }
 
 // answered ends the runs of a call. A refusal is final.
-func (h *Host) answered(batch []*live, results []protocol.ReportResult) {
+func (h *Host) endReported(batch []*live, results []protocol.ReportResult) {
 	h.mu.Lock()
 	defer h.unlock()
 	for i, l := range batch {
@@ -294,7 +294,7 @@ func (h *Host) answered(batch []*live, results []protocol.ReportResult) {
 			continue // its lock expired while the call was in progress
 		}
 		if r := results[i]; !r.Accepted {
-			h.say(slog.LevelWarn, "report refused", l.agent, l.run, "outcome", l.report.Outcome.String(),
+			h.logRun(slog.LevelWarn, "report refused", l.agent, l.run, "outcome", l.report.Outcome.String(),
 				"reason", string(r.Reason), "message", r.Message)
 		}
 		h.forget(l)

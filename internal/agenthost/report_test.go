@@ -60,10 +60,10 @@ func TestAReportIsDroppedWithItsLock(t *testing.T) {
 }
 
 // While a report cannot get through, heartbeats extend its run's lock.
-func TestUnreportedRunsBeat(t *testing.T) {
+func TestHeartbeatsExtendUnreportedRuns(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		began := time.Now()
 		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 			if time.Since(began) < 30*time.Second {
@@ -100,7 +100,7 @@ func TestRefusedReportsAreNotRepeated(t *testing.T) {
 }
 
 // F047: a report that breaks the call is isolated, and the others get through.
-func TestAPoisonousReport(t *testing.T) {
+func TestReportThatBreaksTheCallIsIsolated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
@@ -125,8 +125,8 @@ func TestAPoisonousReport(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
-		if synctest.Wait(); len(x.told()) != 11 || x.calls[senders] != 8 {
-			t.Errorf("reports %q in calls of %d", x.told(), x.calls)
+		if synctest.Wait(); len(x.reported()) != 11 || x.calls[senders] != 8 {
+			t.Errorf("reports %q in calls of %d", x.reported(), x.calls)
 		}
 		if s := h.Stats()[0]; s.Unreported != 0 {
 			t.Errorf("stats %+v", s)
@@ -152,8 +152,8 @@ func TestReportsAreBatched(t *testing.T) {
 		}
 		close(gate)
 		synctest.Wait()
-		if len(x.told()) != 300 || len(x.calls) > 2*senders {
-			t.Errorf("%d reports in %d calls", len(x.told()), len(x.calls))
+		if len(x.reported()) != 300 || len(x.calls) > 2*senders {
+			t.Errorf("%d reports in %d calls", len(x.reported()), len(x.calls))
 		}
 	})
 }
@@ -187,7 +187,7 @@ func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
 			offer := func(job byte, lock time.Duration, steps ...string) {
 				var runs []perdure.Run
 				for i, step := range steps {
-					run := lettingOut(int64(job), lock, lock)
+					run := dispatched(int64(job), lock, lock)
 					run.Step, run.Number = step, int64(i)
 					runs = append(runs, run)
 				}

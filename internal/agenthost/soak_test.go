@@ -23,7 +23,7 @@ type storm struct {
 	calm     bool
 
 	open     []int64                // steps to dispatch
-	out      map[int64]*perdure.Run // by step: the valid run
+	inFlight map[int64]*perdure.Run // by step: the valid run
 	request  map[int64]string       // by step: the requestId of the claim that got it
 	last     map[int64]int64        // by step: the latest run number
 	done     map[int64]bool
@@ -35,7 +35,7 @@ type storm struct {
 const stormHeartbeat = 6 * time.Second
 
 func newStorm(t *testing.T, seed uint64, steps int) *storm {
-	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 1)), out: map[int64]*perdure.Run{}, request: map[int64]string{},
+	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 1)), inFlight: map[int64]*perdure.Run{}, request: map[int64]string{},
 		last: map[int64]int64{}, done: map[int64]bool{}, started: map[handle]bool{}}
 	for i := range steps {
 		s.open = append(s.open, int64(i))
@@ -67,9 +67,9 @@ func (s *storm) weather(ctx context.Context) error {
 
 // expire ends runs whose lock has expired. mu must be held.
 func (s *storm) expire() {
-	for step, run := range s.out {
+	for step, run := range s.inFlight {
 		if !time.Now().Before(run.LockedUntil) {
-			delete(s.out, step)
+			delete(s.inFlight, step)
 			s.open = append(s.open, step)
 			s.expired++
 		}
@@ -99,7 +99,7 @@ func (s *storm) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, e
 // find returns the runs that a claim was given before, or gets now. mu must be held.
 func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) {
 	s.expire()
-	for step, run := range s.out {
+	for step, run := range s.inFlight {
 		if s.request[step] == req.RequestID {
 			runs = append(runs, *run)
 		}
@@ -118,7 +118,7 @@ func (s *storm) letOut(step int64, request string) perdure.Run {
 	s.last[step]++
 	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Number: s.last[step],
 		LockedUntil: time.Now().Add(stormHeartbeat), CompleteBy: time.Now().Add(20 * time.Second)}
-	s.out[step], s.request[step] = run, request
+	s.inFlight[step], s.request[step] = run, request
 	return *run
 }
 
@@ -127,7 +127,7 @@ func (s *storm) valid(step string, number int64) *perdure.Run {
 	var n int64
 	_, _ = fmt.Sscan(step, &n)
 	s.expire()
-	if run := s.out[n]; run != nil && run.Number == number {
+	if run := s.inFlight[n]; run != nil && run.Number == number {
 		return run
 	}
 	return nil
@@ -180,7 +180,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report,
 func (s *storm) settle(run *perdure.Run) {
 	var n int64
 	_, _ = fmt.Sscan(run.Step, &n)
-	delete(s.out, n)
+	delete(s.inFlight, n)
 	if s.done[n] {
 		s.t.Errorf("step %d is done twice", n)
 	}
@@ -190,7 +190,7 @@ func (s *storm) settle(run *perdure.Run) {
 func (s *storm) giveBack(run *perdure.Run) {
 	var n int64
 	_, _ = fmt.Sscan(run.Step, &n)
-	delete(s.out, n)
+	delete(s.inFlight, n)
 	s.open = append(s.open, n)
 	if s.returned == nil {
 		s.returned = map[handle]bool{}

@@ -16,7 +16,7 @@ import (
 func TestHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second) // would extend beyond the deadline
+		x.onHeartbeat = extend(10 * time.Second) // would extend beyond the deadline
 		carry(t, x, Config{}, 4, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			if run.Number == 1 {
 				return lasting(25*time.Second)(ctx, run)
@@ -40,14 +40,14 @@ func TestHeartbeats(t *testing.T) {
 
 // A run that has just arrived sends no heartbeat, because most runs end soon. Nevertheless one heartbeat may be lost
 // (F042).
-func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
+func TestNewRunSendsNoHeartbeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		began := time.Now()
 		var beats []time.Duration
 		x.hangs = 1
 		granted := extend(10 * time.Second)
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			beats = append(beats, time.Since(began).Round(time.Millisecond))
 			return granted(b)
 		}
@@ -63,10 +63,10 @@ func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 }
 
 // A run that arrives with little of the promised interval left sends a heartbeat at once (F042).
-func TestHeartbeatOfWhoComesLate(t *testing.T) {
+func TestLateRunSendsHeartbeatAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		carry(t, x, Config{}, 4, lasting(15*time.Second))
 		time.Sleep(10*time.Second/3 - time.Second/2)
 		x.offer(1, 3500*time.Millisecond, time.Minute)
@@ -79,7 +79,7 @@ func TestHeartbeatOfWhoComesLate(t *testing.T) {
 func TestLostHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			time.Sleep(6 * time.Second)
 			return extend(10 * time.Second)(b)
 		}
@@ -116,7 +116,7 @@ func TestStop(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				x := newExchange()
-				x.beat = stop(reason)
+				x.onHeartbeat = stop(reason)
 				h := carry(t, x, Config{}, 1, lasting(30*time.Second))
 				x.offer(1, 10*time.Second, time.Minute)
 				time.Sleep(4 * time.Second)
@@ -130,11 +130,11 @@ func TestStop(t *testing.T) {
 }
 
 // The heartbeats of more than a thousand runs go in calls of bounded size.
-func TestBeatsGoInBatches(t *testing.T) {
+func TestHeartbeatsGoInBatches(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var sizes []int
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			x.mu.Lock()
 			sizes = append(sizes, len(b))
 			x.mu.Unlock()
@@ -156,7 +156,7 @@ func TestProgress(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var got []string
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			got = append(got, string(b[0].Progress))
 			if len(got) == 1 {
 				return nil, errLost

@@ -14,7 +14,7 @@ import (
 // heartbeatLoop sends heartbeats for all live runs, each time a third of the promised interval has passed. So one
 // heartbeat may be lost, and the next one still arrives in time. Runs that have just arrived are left out, because most
 // runs of a host may end within milliseconds.
-func (h *Host) beatLoop() {
+func (h *Host) heartbeatLoop() {
 	every := h.cfg.Heartbeat / 3
 	next := h.env.Now().Add(every)
 	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
@@ -42,13 +42,13 @@ func (h *Host) beatAll() {
 	h.mu.Unlock()
 	var calls []func()
 	for batch := range slices.Chunk(all, perdure.MaxBatch) {
-		calls = append(calls, func() { h.beat(batch) })
+		calls = append(calls, func() { h.heartbeat(batch) })
 	}
 	env.Start(h.env, calls...)()
 }
 
 // heartbeat makes one call. It gives up early enough for another call before the locks expire.
-func (h *Host) beat(batch []*live) {
+func (h *Host) heartbeat(batch []*live) {
 	beats := make([]protocol.Heartbeat, len(batch))
 	sending := make([]*json.RawMessage, len(batch))
 	h.mu.Lock()
@@ -91,15 +91,15 @@ func (h *Host) beat(batch []*live) {
 func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 	if r.Stop && invalid(r.Reason) {
 		if l.report == nil { // otherwise the answer to its report decides
-			h.lose(l, errNotOurs)
+			h.lose(l, errRunLost)
 		}
 		return
 	}
 	t := termOf(l.run, sent, r.RemainingMs, r.LockedUntil)
 	if !r.LockedUntil.IsZero() {
-		l.ultimatum = later(l.ultimatum, t.ultimatum) // both are too early: the later one is closer
+		l.deadline = later(l.deadline, t.deadline) // both are too early: the later one is closer
 	}
-	l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
+	l.lock = earlier(later(l.lock, t.lock), l.deadline)
 	switch {
 	case r.Stop && l.inLine: // the run need not start
 		l.leaveLine()
@@ -107,7 +107,7 @@ func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 	case r.Stop && l.report == nil && l.ctx.Err() == nil:
 		// The run still belongs to this host. The handler's outcome is reported, so that the step can change its
 		// direction at once.
-		h.say(slog.LevelInfo, "run asked to stop", l.agent, l.run, "reason", r.Reason)
+		h.logRun(slog.LevelInfo, "run asked to stop", l.agent, l.run, "reason", r.Reason)
 		l.cancel(errStopped)
 	}
 }
