@@ -85,8 +85,8 @@ func (n *Node) bottlenecks() *watch.Bottlenecks {
 
 // The intervals at which the courier reads mail without a wake-up, on a store that several processes use.
 const (
-	mailPollDeaf  = 500 * time.Millisecond // if no wake-ups reach this node
-	mailPollHeard = 10 * time.Second       // if wake-ups reach it
+	mailPollWithoutWakeups = 500 * time.Millisecond // if no wake-ups reach this node
+	mailPollWithWakeups    = 10 * time.Second       // if wake-ups reach it
 )
 
 func (n *Node) mailPoll() time.Duration {
@@ -94,7 +94,7 @@ func (n *Node) mailPoll() time.Duration {
 	case n.shared == nil:
 		return courier.DefaultPoll
 	case n.shared.Heard():
-		return mailPollHeard
+		return mailPollWithWakeups
 	}
-	return mailPollDeaf
+	return mailPollWithoutWakeups
 }

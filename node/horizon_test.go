@@ -66,7 +66,7 @@ func gauge(t *testing.T, n *node.Node, name string) float64 {
 }
 
 // F103: a transaction that stays open, and so blocks vacuum, is logged with its session. Its end is logged too.
-func TestOldTransactionIsTold(t *testing.T) {
+func TestOldTransactionIsLogged(t *testing.T) {
 	url := pgtest.Start(t)
 	store := everystore.Postgres(t, url)
 	var log lines

@@ -45,7 +45,7 @@ func followed(t *testing.T, n *node.Node, by float64) {
 }
 
 // F110: after a failed sync the node ends by itself, and all waiting calls return an error.
-func TestDiskFails(t *testing.T) {
+func TestNodeEndsAfterAFailedSync(t *testing.T) {
 	store := &brittle{Store: memory.New()}
 	var l ledger
 	n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -122,7 +122,7 @@ func TestStop(t *testing.T) {
 }
 
 // A node that was never started carries out acts, can be stopped, and is not ready.
-func TestNeverStarted(t *testing.T) {
+func TestNodeThatWasNeverStarted(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -177,7 +177,7 @@ func TestStopWhileStoreHangs(t *testing.T) {
 }
 
 // L1: after a node was killed with runs in flight, the next node on the same file takes the runs back at once.
-func TestInherit(t *testing.T) {
+func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	body := "type: t\nkey: k\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1ms}}\n"
 	first := everystore.SQLite(t, path)

@@ -395,7 +395,7 @@ func TestSubmitTxRace(t *testing.T) {
 // F003: one key is submitted with two definitions at the same time: in an open transaction, and at a node. On PostgreSQL
 // neither sees the other, so both are accepted, and the submission in the transaction is refused with an alert when its
 // mail is applied (ADR 18). On SQLite the node waits for the transaction, and refuses.
-func TestOneKeyThroughTwoDoors(t *testing.T) {
+func TestOneKeyInATransactionAndAtANode(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -654,7 +654,7 @@ func TestInboxIsBounded(t *testing.T) {
 }
 
 // F018, F071: several nodes read the same mail, and each submission is applied once.
-func TestManyNodesCollect(t *testing.T) {
+func TestManyNodesApplyEachMailOnce(t *testing.T) {
 	url := pgtest.Start(t)
 	var l ledger
 	var nodes []*node.Node
@@ -743,7 +743,7 @@ func (s *shaken) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 }
 
 // F006, F063: the answers to commits are lost while mail is applied. Each submission is applied once.
-func TestCollectThroughLostCommits(t *testing.T) {
+func TestMailIsAppliedOnceDespiteLostCommits(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	store := &shaken{Store: everystore.SQLite(t, path).(*sqlite.Store)}
 	db := must[*sql.DB](t)(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)"))

@@ -255,7 +255,7 @@ func TestSilentNodesAreDead(t *testing.T) {
 }
 
 // A newer program may change the schema of the database while a node runs. Then the node is not ready.
-func TestReadyHeedsTheSchema(t *testing.T) {
+func TestNodeIsNotReadyAfterASchemaChange(t *testing.T) {
 	url := pgtest.Start(t)
 	n := start(t, everystore.Postgres(t, url), node.Config{})
 	if err := n.Ready(t.Context()); err != nil {
@@ -275,7 +275,7 @@ func TestReadyHeedsTheSchema(t *testing.T) {
 }
 
 // A nil definition, which follows from an unchecked error, is refused with an error and causes no panic.
-func TestNothingToSubmit(t *testing.T) {
+func TestNilDefinitionIsRefused(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	_, _, one := n.SubmitPlan(t.Context(), nil)
 	_, many := n.SubmitPlans(t.Context(), []*kernel.Plan{nil})

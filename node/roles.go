@@ -54,7 +54,7 @@ func (n *Node) electorConfig() election.Config {
 	c := election.Config{Store: n.store, Node: n.id, Host: n.hostName, TTL: n.cfg.RoleTTL, Alone: n.shared == nil, Log: n.log, Env: n.env,
 		Roles: n.duties(), Presence: n.presence, Attended: n.attended, Changed: n.metrics.Leads}
 	if n.shared != nil {
-		c.Hints = n.shared.RoleHints()
+		c.Wakeups = n.shared.RoleHints()
 	}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Elector(&c)

@@ -397,7 +397,7 @@ func TestLargeAnswersAskForRoom(t *testing.T) {
 
 // F157: a refusal for want of room says that nothing has changed. So a submission whose job is stored already, and an act
 // that was carried out, are answered with the job without its steps.
-func TestWhatIsDoneIsNotRefusedForWantOfRoom(t *testing.T) {
+func TestStoredChangesAreNotRefusedForWantOfRoom(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	input := text(perdure.MaxInlineInput + 1) // it is not in the job's row
 	definition := fmt.Appendf(nil, `{"type":"t","key":"k","input":%s,"steps":{"a":{"agent":"nobody","undo":{}}}}`, input)
@@ -419,7 +419,7 @@ func TestWhatIsDoneIsNotRefusedForWantOfRoom(t *testing.T) {
 }
 
 // F157: an event with many steps asks for room as the whole job does, before it is made; one with few steps does not.
-func TestNewsOfManyStepsAsksForRoom(t *testing.T) {
+func TestEventOfManyStepsAsksForRoom(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	const steps = 300
 	var b strings.Builder

@@ -135,9 +135,9 @@ func (c *Courier) leads() bool {
 
 // Run applies mail until ctx ends. It must be called only once.
 func (c *Courier) Run(ctx context.Context) {
-	if hints := c.cfg.Store.MailHints(); hints != nil {
+	if wakeups := c.cfg.Store.MailHints(); wakeups != nil {
 		c.cfg.Env.Go(func() {
-			for c.cfg.Env.Wait(ctx, env.Forever, hints) == env.Got && ctx.Err() == nil {
+			for c.cfg.Env.Wait(ctx, env.Forever, wakeups) == env.Got && ctx.Err() == nil {
 				c.Wake()
 			}
 		})

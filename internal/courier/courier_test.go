@@ -177,7 +177,7 @@ func (o *office) waiting() int {
 
 // Mail is applied at once, page by page, in the order in which it was sent. After that, the courier reads after a
 // wake-up, and after a poll interval.
-func TestApplies(t *testing.T) {
+func TestMailIsAppliedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{Store: memory.New(), t: t}
 		ids := o.post(courier.MaxPage + 5)
@@ -201,7 +201,7 @@ func TestApplies(t *testing.T) {
 }
 
 // A wake-up makes the courier read at once, whether the store or the program sends it.
-func TestNews(t *testing.T) {
+func TestWakeUpMakesTheCourierRead(t *testing.T) {
 	run(t, nil, func(o *office, c *courier.Courier) {
 		o.post(3)
 		if o.waiting() != 0 {
@@ -218,7 +218,7 @@ func TestNews(t *testing.T) {
 
 // F119: while the store does not respond, the courier reads at most once a second and logs one line. Afterwards it
 // applies mail again.
-func TestStoreAway(t *testing.T) {
+func TestCourierRetriesWhileTheStoreIsDown(t *testing.T) {
 	run(t, func(o *office, _ *courier.Config) { o.fails = errors.New("gone fishing") }, func(o *office, _ *courier.Courier) {
 		time.Sleep(20 * time.Second)
 		if s := o.state(); s.looks < 20 || s.looks > 45 || strings.Count(s.log, "gone fishing") != 1 {
@@ -237,7 +237,7 @@ func TestStoreAway(t *testing.T) {
 
 // Mail that cannot be applied yet stays, and does not keep the courier busy. A refused mail is counted. If the rules
 // panic, the mail is refused, so that it is not tried for ever.
-func TestLeftAndRefused(t *testing.T) {
+func TestMailThatCannotBeAppliedIsLeftOrRefused(t *testing.T) {
 	run(t, func(o *office, _ *courier.Config) {
 		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
 	}, func(o *office, _ *courier.Courier) {
@@ -279,7 +279,7 @@ func TestLeftAndRefused(t *testing.T) {
 }
 
 // The leader stores the bound on waiting mail, and reports how much mail waits, while it leads.
-func TestBoundAndGauge(t *testing.T) {
+func TestLeaderStoresTheBoundAndCountsMail(t *testing.T) {
 	var last *office
 	run(t, func(o *office, cfg *courier.Config) {
 		last, cfg.MaxMail = o, 2
@@ -301,7 +301,7 @@ func TestBoundAndGauge(t *testing.T) {
 }
 
 // Old closed mail is deleted in parts, and other mail is applied between them.
-func TestForgetsInParts(t *testing.T) {
+func TestOldClosedMailIsDeletedInParts(t *testing.T) {
 	run(t, func(*office, *courier.Config) {}, func(o *office, _ *courier.Courier) {
 		const parts = 3
 		for i := range parts*1000 + 1 {
@@ -327,7 +327,7 @@ func TestForgetsInParts(t *testing.T) {
 }
 
 // Mail that was closed long ago is deleted: at once, and then every minute.
-func TestForgets(t *testing.T) {
+func TestOldClosedMailIsDeleted(t *testing.T) {
 	run(t, nil, func(o *office, _ *courier.Courier) {
 		id := o.post(1)[0]
 		if n := o.state().forgot; n != 1 {
@@ -351,7 +351,7 @@ func TestForgets(t *testing.T) {
 
 // I15: a courier that does not lead lets the leader go first, and applies the remaining mail a moment later. It neither
 // measures nor deletes mail.
-func TestDoesNotLead(t *testing.T) {
+func TestFollowerLetsTheLeaderGoFirst(t *testing.T) {
 	run(t, nil, func(o *office, c *courier.Courier) {
 		o.resign()
 		before := o.state()

@@ -46,7 +46,7 @@ type Config struct {
 	Alone    bool                             // no other process can have the store open: the holders of all places are dead
 	Presence func() kernel.Presence           // returns what else a roll call stores; the elector sets Node.ID, Node.Host and TTL; nil: nothing
 	Attended func(kernel.Roll, time.Duration) // called with the store's answer to a roll call, and its duration; nil: not called
-	Hints    <-chan struct{}                  // receives when the place of a node may have changed; nil: never
+	Wakeups  <-chan struct{}                  // receives when the place of a node may have changed; nil: never
 	Changed  func(role string, leads bool)    // called when the node begins to lead, and when it stops; nil: not called
 	Log      *slog.Logger
 	Env      env.Env // nil: env.Real
@@ -101,7 +101,7 @@ func New(cfg Config) *Elector {
 func (e *Elector) Run(ctx context.Context) {
 	fresh := e.cfg.Alone
 	failed := false
-	if e.cfg.Hints != nil {
+	if e.cfg.Wakeups != nil {
 		e.cfg.Env.Go(func() { e.heedWakeups(ctx) })
 	}
 	for ctx.Err() == nil {
@@ -122,7 +122,7 @@ func (e *Elector) Run(ctx context.Context) {
 
 // heed makes a roll call soon after each wake-up.
 func (e *Elector) heedWakeups(ctx context.Context) {
-	for e.cfg.Env.Wait(ctx, env.Forever, e.cfg.Hints) == env.Got && ctx.Err() == nil {
+	for e.cfg.Env.Wait(ctx, env.Forever, e.cfg.Wakeups) == env.Got && ctx.Err() == nil {
 		e.rollCallNow()
 	}
 }
@@ -143,19 +143,19 @@ func (e *Elector) Deposed(m kernel.Mandate) {
 // round makes one roll call, and takes part in an election if a place is free. It returns the time until the next roll
 // call.
 func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, err error) {
-	asked := e.cfg.Env.Now() // before the call, so that times counted from here end early
+	calledAt := e.cfg.Env.Now() // before the call, so that times counted from here end early
 	roll, err := e.attend(ctx)
 	if err != nil {
 		return 0, err
 	}
-	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(asked))
+	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(calledAt))
 	now, roles := roll.Now, e.ownRoles(roll.Roles)
 	if fresh || slices.ContainsFunc(roles, func(r kernel.Role) bool { return e.enlist(r, now) != r }) {
 		if now, roles, err = e.elect(ctx, fresh); err != nil {
 			return 0, err
 		}
 	}
-	e.follow(ctx, roles, now, asked)
+	e.follow(ctx, roles, now, calledAt)
 	return e.wait(roles, now), nil
 }
 

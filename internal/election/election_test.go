@@ -189,7 +189,7 @@ func (g *grid) oneLeader(members ...*member) {
 }
 
 // One node leads, one stands by, and a third does neither, while nothing happens.
-func TestElects(t *testing.T) {
+func TestOneLeaderAndOneStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
@@ -220,12 +220,12 @@ func TestElects(t *testing.T) {
 
 // A leader that stops cleanly hands the lease to the standby at once: there is no moment without a leader in the store,
 // and a standby that receives the wake-up begins to lead at once.
-func TestCleanStop(t *testing.T) {
+func TestCleanStopHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
-		hint := make(chan struct{}, 1)
+		wakeups := make(chan struct{}, 1)
 		a := g.join("a")
-		b := g.join("b", func(c *election.Config) { c.Hints = hint })
+		b := g.join("b", func(c *election.Config) { c.Wakeups = wakeups })
 		g.sleep(3*ttl, a, b)
 		before := time.Now()
 		ctx, _ := a.leads()
@@ -237,7 +237,7 @@ func TestCleanStop(t *testing.T) {
 		if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a writes on: %v", err)
 		}
-		hint <- struct{}{}
+		wakeups <- struct{}{}
 		synctest.Wait()
 		if ctx, ok := b.leads(); !ok || time.Since(before) > time.Millisecond {
 			t.Errorf("b leads: %v, after %v", ok, time.Since(before))
@@ -249,7 +249,7 @@ func TestCleanStop(t *testing.T) {
 }
 
 // Without a wake-up (a pooler drops it) the standby finds out at its next roll call.
-func TestCleanStopWithoutHints(t *testing.T) {
+func TestCleanStopWithoutWakeUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -265,7 +265,7 @@ func TestCleanStopWithoutHints(t *testing.T) {
 
 // F074, F120: a leader that is disconnected stops before its lease lapses in the store, and the standby takes over
 // within the lease.
-func TestCutOff(t *testing.T) {
+func TestDisconnectedLeaderStopsInTime(t *testing.T) {
 	for seed := range 8 {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGrid(t)
@@ -300,7 +300,7 @@ func TestCutOff(t *testing.T) {
 }
 
 // F038, F073, F082: a leader that was paused wakes up, believes that it still leads, and cannot write.
-func TestPaused(t *testing.T) {
+func TestPausedLeaderCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		// The process of a is paused in the middle of its service: the service has a context that has not ended yet.
@@ -328,7 +328,7 @@ func TestPaused(t *testing.T) {
 }
 
 // A refused write ends the leadership at once. One refusal does not end a later epoch.
-func TestDeposed(t *testing.T) {
+func TestRefusedWriteEndsLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
@@ -387,7 +387,7 @@ func TestStoreClockJumps(t *testing.T) {
 }
 
 // All nodes die, one after the other or together: a new node takes the places once they have lapsed.
-func TestAllDie(t *testing.T) {
+func TestDeadNodesAreReplacedAfterTheLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -410,7 +410,7 @@ func TestAllDie(t *testing.T) {
 }
 
 // If no other process can have the store open, a new node does not wait for the places of dead nodes to lapse.
-func TestAlone(t *testing.T) {
+func TestSingleNodeDoesNotWaitForDeadLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -539,7 +539,7 @@ func TestRollCallNamesTheHost(t *testing.T) {
 
 // Nodes start, stop, die, return and see the clock jump at random. Never do two of them lead by the store; each epoch
 // has one leader; and soon after the last event there is a leader and a standby.
-func TestRandomLife(t *testing.T) {
+func TestRandomEventsKeepOneLeader(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { randomLife(t, seed) })

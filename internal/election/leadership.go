@@ -18,12 +18,12 @@ type leadership struct {
 	serviceEnded chan struct{} // closed when the service has returned
 }
 
-// follow begins and ends leaderships, so that this node leads exactly the roles that the roll call returned. asked is
+// follow begins and ends leaderships, so that this node leads exactly the roles that the roll call returned. calledAt is
 // when the roll call was made.
-func (e *Elector) follow(ctx context.Context, roles []kernel.Role, now, asked time.Time) {
+func (e *Elector) follow(ctx context.Context, roles []kernel.Role, now, calledAt time.Time) {
 	for _, r := range roles {
 		if r.Leader == e.cfg.Node && r.Led(now) {
-			e.lead(ctx, r, asked)
+			e.lead(ctx, r, calledAt)
 		} else {
 			e.end(r.Name, "another node leads", anyMandate)
 		}
@@ -31,8 +31,8 @@ func (e *Elector) follow(ctx context.Context, roles []kernel.Role, now, asked ti
 }
 
 // lead begins a leadership, or extends it: until TTL, less a margin, after the roll call was made.
-func (e *Elector) lead(ctx context.Context, r kernel.Role, asked time.Time) {
-	left := asked.Add(e.cfg.TTL - e.cfg.TTL/marginShare).Sub(e.cfg.Env.Now())
+func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
+	left := calledAt.Add(e.cfg.TTL - e.cfg.TTL/marginShare).Sub(e.cfg.Env.Now())
 	m := kernel.Mandate{Role: r.Name, Node: e.cfg.Node, Epoch: r.Epoch}
 	e.mu.Lock()
 	defer e.mu.Unlock()

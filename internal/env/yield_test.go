@@ -6,7 +6,7 @@ import (
 )
 
 // After a slow yield, the next ones are skipped for a while.
-func TestYielderRests(t *testing.T) {
+func TestYielderPausesAfterASlowYield(t *testing.T) {
 	var y Yielder
 	resting := func() bool { return time.Now().UnixNano() < y.notBefore.Load() }
 	if y.record(time.Now(), slowYield); resting() {

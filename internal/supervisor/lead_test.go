@@ -105,7 +105,7 @@ func (d *desk) swept(t time.Duration) []context.Context {
 var mandate = kernel.Mandate{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
 
 // The leader scans once in each period, beginning when it becomes the leader. The others scan too, but less often.
-func TestLeaderLooksMoreOften(t *testing.T) {
+func TestLeaderScansMoreOften(t *testing.T) {
 	d := &desk{in: time.Hour}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]kernel.Mandate) {
 		if n := d.during(20 * time.Second); n != 10 {
@@ -183,7 +183,7 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 
 // I15: the leader checks closed lanes once in a period, under its mandate. No supervisor does so if no lane is closed,
 // and no other node does.
-func TestLanesAreSwept(t *testing.T) {
+func TestLeaderOpensClosedLanes(t *testing.T) {
 	d := &desk{in: time.Hour, closed: true}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
 		during := func(what string, want int) {

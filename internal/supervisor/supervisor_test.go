@@ -43,7 +43,7 @@ func (p *pile) Look(context.Context, []string) (kernel.Look, error) {
 
 // F083: while more is due than one batch takes, the batches grow up to a bound. The metrics get how late the work was,
 // and how much was processed.
-func TestBacklog(t *testing.T) {
+func TestBatchesGrowWithTheBacklog(t *testing.T) {
 	p := &pile{expired: 200, due: 3, since: time.Minute}
 	var late time.Duration
 	var did supervisor.Swept
@@ -64,7 +64,7 @@ func TestBacklog(t *testing.T) {
 }
 
 // A round on demand processes all that is due, in as many batches as that takes.
-func TestSweepIsWhole(t *testing.T) {
+func TestSweepProcessesAllThatIsDue(t *testing.T) {
 	p := &pile{expired: 25, due: 30, overdue: 7}
 	did, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
 	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); did != want || err != nil {
