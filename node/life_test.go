@@ -72,10 +72,10 @@ func TestNodeEndsAfterAFailedSync(t *testing.T) {
 		select {
 		case err := <-ended:
 			if perdure.CodeOf(err) != perdure.CodeUnavailable {
-				t.Errorf("who waits is told %v", err)
+				t.Errorf("a waiting call returned %v", err)
 			}
 		case <-time.After(5 * time.Second):
-			t.Fatal("somebody waits on")
+			t.Fatal("a call still waits")
 		}
 	}
 	if err := n.Ready(t.Context()); !errors.Is(err, kernel.ErrBroken) {

@@ -178,6 +178,6 @@ func termOf(run *perdure.Run, from instant, remainingMs int64, lockedUntil time.
 		return term{lock: lock, deadline: lock}
 	}
 	beyond := run.CompleteBy.Sub(lockedUntil)
-	ultimatum := lock.add(min(max(beyond, -perdure.MaxDuration), perdure.MaxDuration))
-	return term{lock: earlier(lock, ultimatum), deadline: ultimatum}
+	deadline := lock.add(min(max(beyond, -perdure.MaxDuration), perdure.MaxDuration))
+	return term{lock: earlier(lock, deadline), deadline: deadline}
 }

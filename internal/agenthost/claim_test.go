@@ -26,7 +26,7 @@ func TestARunIsExecutedAndReported(t *testing.T) {
 				t.Errorf("run in the context: %v", got)
 			}
 			if at, ok := ctx.Deadline(); !ok || time.Until(at) != time.Minute {
-				t.Errorf("the context's deadline is in %s, want the ultimatum", time.Until(at))
+				t.Errorf("the context's deadline is in %s, want the deadline", time.Until(at))
 			}
 			return json.RawMessage(`{ "ok": true }`), nil
 		})

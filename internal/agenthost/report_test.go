@@ -84,7 +84,7 @@ func TestRefusedReportsAreNotRepeated(t *testing.T) {
 		x := newExchange()
 		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
 			if r[0].Run == 1 {
-				return []protocol.ReportResult{{Reason: protocol.RefusedStale, Message: "run 2 was let out"}}, nil
+				return []protocol.ReportResult{{Reason: protocol.RefusedStale, Message: "run 2 was dispatched"}}, nil
 			}
 			return nil, nil
 		}

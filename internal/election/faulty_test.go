@@ -57,7 +57,7 @@ func TestFaultyStore(t *testing.T) {
 				<-gone
 			}
 			if len(leaders) < 3 {
-				t.Errorf("seed %d: %d epochs: nobody was ever kept from his roll call", seed, len(leaders))
+				t.Errorf("seed %d: %d epochs: no roll call ever failed", seed, len(leaders))
 			}
 		})
 	}

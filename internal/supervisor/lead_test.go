@@ -145,7 +145,7 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		alone := d.swept(10 * time.Second)
 		for _, ctx := range alone {
 			if _, led := kernel.MandateOf(ctx); led {
-				t.Error("nobody leads")
+				t.Error("no leader")
 			}
 		}
 		if len(alone) < 5 {
@@ -165,7 +165,7 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		d.mu.Lock()
 		d.refuse = true
 		if len(*deposed) != 0 {
-			t.Errorf("nobody has refused anything: %v", *deposed)
+			t.Errorf("no write was refused, but: %v", *deposed)
 		}
 		d.mu.Unlock()
 		d.swept(2 * time.Second)

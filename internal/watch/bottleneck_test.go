@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 )
 
-// A bottleneck is logged once it has lasted for ten seconds, again after five minutes, and when it is over.
+// A bottleneck is logged once it has lasted for ten seconds, again after five minutes, and when it has ended.
 func TestBottlenecksAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	b := Bottlenecks{Log: slog.New(slog.NewTextHandler(&log, nil))}
