@@ -86,7 +86,7 @@ func (g *peers) whole() (r seats, leader, standby *peer) {
 	eventually(g.t, "there is a leader and a standby", func() bool {
 		r = g.role()
 		leader, standby = g.named(r.leader), g.named(r.standby)
-		return leader != nil && standby != nil && metric(g.t, leader.url, `perdure_role_leads{role="supervisor"}`) == 1
+		return leader != nil && standby != nil && metric(g.t, leader.url, `perdure_role_leader{role="supervisor"}`) == 1
 	})
 	return r, leader, standby
 }
@@ -164,7 +164,7 @@ func TestRolePassesOn(t *testing.T) {
 	}
 	began := time.Now()
 	eventually(t, "it knows that it leads", func() bool {
-		return metric(t, standby.url, `perdure_role_leads{role="supervisor"}`) == 1
+		return metric(t, standby.url, `perdure_role_leader{role="supervisor"}`) == 1
 	})
 	if knew := time.Since(began); knew > roleTTL/4 {
 		t.Errorf("it was not told: it knew after %v", knew)
@@ -292,16 +292,16 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 	if took > roleTTL+6*time.Second+slack {
 		t.Errorf("it took %v", took)
 	}
-	if refused := metric(t, standby.url, `perdure_role_refused_total{role="supervisor"}`); refused != 0 {
+	if refused := metric(t, standby.url, `perdure_role_writes_refused_total{role="supervisor"}`); refused != 0 {
 		t.Errorf("the new leader was refused %v times", refused)
 	}
 	signal(t, leader, syscall.SIGCONT)
 	eventually(t, "the old leader is refused", func() bool {
-		return metric(t, leader.url, `perdure_role_refused_total{role="supervisor"}`) >= 1
+		return metric(t, leader.url, `perdure_role_writes_refused_total{role="supervisor"}`) >= 1
 	})
 	t.Logf("refused after it was stopped for %v", time.Since(stopped))
 	eventually(t, "it stands by", func() bool { return g.role() == seats{standby.id, leader.id, was.epoch + 1} })
-	if leads := metric(t, leader.url, `perdure_role_leads{role="supervisor"}`); leads != 0 {
+	if leads := metric(t, leader.url, `perdure_role_leader{role="supervisor"}`); leads != 0 {
 		t.Errorf("it still takes itself for the leader: %v", leads)
 	}
 }

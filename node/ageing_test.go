@@ -70,12 +70,12 @@ func TestAgeingBoundsTheWait(t *testing.T) {
 	})
 }
 
-// Settings of agents are refused whole if they are wrong, and are shown as they were set.
+// Settings of agents are refused as a whole if one is invalid, and are shown as they were set.
 func TestAgentSettings(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		if _, err := n.GetAgent(t.Context(), "mail"); perdure.CodeOf(err) != perdure.CodeNotFound {
-			t.Errorf("an agent that nobody knows: %v", err)
+			t.Errorf("an unknown agent: %v", err)
 		}
 		for name, ageing := range map[string]time.Duration{"": time.Minute, "a/b": time.Minute, "mail": time.Second - 1, "late": perdure.DefaultAgeing + 1} {
 			if _, err := n.PutAgent(t.Context(), name, perdure.AgentSettings{Ageing: perdure.Duration(ageing)}); perdure.CodeOf(err) != perdure.CodeInvalid {

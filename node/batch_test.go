@@ -21,7 +21,7 @@ func texts(list ...string) []json.RawMessage {
 	return out
 }
 
-// outcomes are the answers in a word each.
+// outcomes returns one word for each answer.
 func outcomes(did []perdure.Submitted) string {
 	words := make([]string, len(did))
 	for i, d := range did {
@@ -39,7 +39,7 @@ func outcomes(did []perdure.Submitted) string {
 	return fmt.Sprint(words)
 }
 
-// Many are submitted at once, and each is answered for itself, in order.
+// Many jobs are submitted in one call, and each has its own answer, in order.
 func TestSubmitAll(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
@@ -67,8 +67,8 @@ func TestSubmitAll(t *testing.T) {
 	})
 }
 
-// Where the backlog takes a part, that part is taken; where nothing is taken that may be later, the call is
-// refused as one.
+// If the backlog has room for a part of the jobs, that part is accepted. If no job is accepted, and each may be accepted
+// later, the whole call is refused.
 func TestSubmitAllAboveTheBacklog(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{MaxBacklog: 2})

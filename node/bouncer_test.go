@@ -11,11 +11,11 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// F104, L3: two nodes behind PgBouncer in transaction mode hear nothing of each other, and work by polling: what
-// one takes, the other does, a quarter of a second later or so.
+// F104, L3: two nodes behind PgBouncer in transaction mode receive no wake-ups of each other, and work by polling: a
+// step that one node makes ready is dispatched by the other after about a quarter of a second.
 func TestGridBehindPgBouncer(t *testing.T) {
 	url := pgtest.Start(t)
-	everystore.Postgres(t, url) // with its schema
+	everystore.Postgres(t, url) // creates the schema
 	through := pgtest.Bouncer(t, url)
 	open := func() *postgres.Store {
 		store, err := postgres.Open(t.Context(), through)

@@ -18,9 +18,9 @@ import (
 	"github.com/perdure/perdure/node"
 )
 
-// budget is what the whole way of a job's step may cost, from submission to the last report, in allocations
-// and bytes of this process: about half as much again as it does. Time says nothing on a machine that others
-// use; these figures are the same everywhere, and a gross regression shows in them.
+// budget is what a step may cost from its submission to its last report, in allocations and bytes of this process: about
+// half as much again as it does. Time is not measured, because it depends on the other users of the machine. These
+// figures are the same everywhere, and show a gross regression.
 var budget = map[string]map[string]struct{ allocs, bytes float64 }{
 	"one":   {"memory": {110, 23_000}, "sqlite": {55, 19_000}, "postgres": {60, 25_000}},
 	"three": {"memory": {90, 20_000}, "sqlite": {38, 17_000}, "postgres": {48, 24_000}},
@@ -48,7 +48,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// wide is n parallel steps and a join.
+// wide returns a definition with n parallel steps and a join.
 func wide(n int) string {
 	var steps, names []string
 	for i := range n {
@@ -58,7 +58,7 @@ func wide(n int) string {
 	return `{"type":"wide","steps":{` + strings.Join(steps, ",") + `,"join":{"agent":"a","after":[` + strings.Join(names, ",") + `]}}}`
 }
 
-// cost runs some thousand steps in jobs of this shape, in sets, and counts.
+// cost runs some thousand steps in jobs of this shape, submitted in groups, and counts.
 func cost(t *testing.T, store kernel.Store, text string) (allocs, bytes float64) {
 	a := perdure.NewAgent("a")
 	a.Slots = 1000
@@ -90,7 +90,7 @@ func cost(t *testing.T, store kernel.Store, text string) (allocs, bytes float64)
 			}
 		}
 	}
-	round() // what is kept from then on
+	round() // allocates what is kept from then on
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	round()

@@ -18,8 +18,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Each of these is what a bug, a bad disk or a hand in the tables may leave behind. All jobs are chains of
-// two steps, a and b: one is done, one undone, one runs a, one waits for an agent, one is parked.
+// Each of these is damage that a bug, a bad disk or a manual change of the tables may cause. All jobs are chains of two
+// steps, a and b: one job is done, one undone, one runs a, one waits for an agent, one is parked.
 var corruptions = []struct{ job, sql string }{
 	{"done", "UPDATE perdure_step SET phase = 1 WHERE job = ? AND idx = 1"},
 	{"done", "UPDATE perdure_step SET current = 0 WHERE job = ? AND idx = 0"},
@@ -133,7 +133,7 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-// What moves is not mistaken for what is wrong.
+// A job that changes during the check is not reported as damaged.
 func TestCheckUnderLoad(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger

@@ -18,8 +18,8 @@ type component struct {
 	run  func(context.Context) // nil: this store, or this node, does not need it
 }
 
-// components are what a node runs besides the scheduler, which runs from New to Stop, and the agents, which run from Start until
-// Stop has drained them.
+// components returns what a node runs besides the scheduler, which runs from New to Stop, and the agents, which run from
+// Start until Stop has drained them.
 func (n *Node) components() []component {
 	return []component{
 		{name: "supervisor", run: n.supervisor.Run},
@@ -33,7 +33,7 @@ func (n *Node) components() []component {
 	}
 }
 
-// runs are the components that run while the node does.
+// runs returns the components that run as long as the node.
 func runs(ctx context.Context, list []component) (fs []func()) {
 	for _, c := range list {
 		if c.role == "" && c.run != nil {
@@ -43,7 +43,7 @@ func runs(ctx context.Context, list []component) (fs []func()) {
 	return fs
 }
 
-// duties are the components that run while the node leads a role.
+// duties returns, for each role, the components that run while the node leads it.
 func (n *Node) duties() map[string]election.Service {
 	byRole := map[string][]component{}
 	for _, c := range n.components() {
@@ -59,10 +59,10 @@ func (n *Node) duties() map[string]election.Service {
 	return duties
 }
 
-// horizon is for stores that know which transaction holds back vacuum.
+// horizon returns a component for stores that report the transaction that blocks vacuum.
 func (n *Node) horizon() func(context.Context) {
 	store, ok := n.store.(interface {
-		OldestTransaction(context.Context) (age time.Duration, who string, err error)
+		OldestTransaction(context.Context) (age time.Duration, session string, err error)
 	})
 	if !ok {
 		return nil
@@ -75,7 +75,7 @@ func (n *Node) listener() func(context.Context) {
 	if n.shared == nil {
 		return nil
 	}
-	l := &watch.Listener{Store: n.shared, Hint: n.scheduler.WakeReady, Log: n.log, Env: n.env}
+	l := &watch.Listener{Store: n.shared, Wake: n.scheduler.WakeReady, Log: n.log, Env: n.env}
 	return l.Run
 }
 
@@ -83,10 +83,10 @@ func (n *Node) bottlenecks() *watch.Bottlenecks {
 	return &watch.Bottlenecks{Find: n.scheduler.Bottlenecks, Metrics: n.metrics.Bottlenecks, Log: n.log, Env: n.env}
 }
 
-// How often the courier reads mail without a wake-up, on a store that several processes use.
+// The intervals at which the courier reads mail without a wake-up, on a store that several processes use.
 const (
-	mailPollDeaf  = 500 * time.Millisecond // if no wake-ups arrive
-	mailPollHeard = 10 * time.Second       // if they do
+	mailPollWithoutWakeups = 500 * time.Millisecond // if no wake-ups reach this node
+	mailPollWithWakeups    = 10 * time.Second       // if wake-ups reach it
 )
 
 func (n *Node) mailPoll() time.Duration {
@@ -94,7 +94,7 @@ func (n *Node) mailPoll() time.Duration {
 	case n.shared == nil:
 		return courier.DefaultPoll
 	case n.shared.Heard():
-		return mailPollHeard
+		return mailPollWithWakeups
 	}
-	return mailPollDeaf
+	return mailPollWithoutWakeups
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F112, I6: once the fence is raised, what is let out has a number above all before, and a run of before is
-// refused; the numbers go on from there.
+// F112, I6: after the fence is raised, new runs have numbers above all earlier ones, and reports of earlier runs are
+// refused. The next numbers continue from there.
 func TestFence(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
@@ -38,7 +38,7 @@ func TestFence(t *testing.T) {
 		if first.Number != 1 || !report(first, 1, perdure.OutcomeFailed).Accepted {
 			t.Fatalf("%+v", first)
 		}
-		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // what has begun before the fence is raised has read the old one
+		for end := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) { // a transaction that began before the fence was raised has read the old one
 			v, err := n.Job(t.Context(), "@latest", 0)
 			if err != nil || time.Now().After(end) {
 				t.Fatal(v, err)
@@ -55,7 +55,7 @@ func TestFence(t *testing.T) {
 		if second.Number != fence {
 			t.Errorf("run %d, the fence is at %d", second.Number, fence)
 		}
-		// Such a number was given before the restore, of which the store knows nothing.
+		// Such a number was given before the restore, so the store does not know it.
 		if got := report(second, 2, perdure.OutcomeDone); got.Accepted || got.Reason != protocol.RefusedStale {
 			t.Errorf("a run of before: %+v", got)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// open is a store that two nodes have open, as far as they can see.
+// open is a store that several nodes seem to have open.
 type open struct{ kernel.Store }
 
 func (open) Hints(context.Context) <-chan struct{} { return nil }
@@ -22,7 +22,7 @@ func (open) Accepting() error                      { return nil }
 func (open) RoleHints() <-chan struct{}            { return nil }
 func (open) CheckSchema(context.Context) error     { return nil }
 
-// Who waits at one node for what another does is told soon, where it takes not long.
+// A call that waits at one node is answered soon after another node has settled the job.
 func TestWaitForAnotherNode(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context, n *node.Node) (*perdure.JobView, error){
 		"wait": func(ctx context.Context, n *node.Node) (*perdure.JobView, error) { return perdure.Wait(ctx, n, "k") },

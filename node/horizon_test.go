@@ -36,7 +36,7 @@ func (l *lines) String() string {
 	return l.text.String()
 }
 
-// await waits for all of these.
+// await waits until the log contains all of these.
 func (l *lines) await(t *testing.T, what ...string) {
 	t.Helper()
 	missing := func(part string) bool { return !strings.Contains(l.String(), part) }
@@ -47,7 +47,7 @@ func (l *lines) await(t *testing.T, what ...string) {
 	}
 }
 
-// gauge is a metric's value, as it is scraped.
+// gauge returns the value of a metric, as it is scraped.
 func gauge(t *testing.T, n *node.Node, name string) float64 {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -65,8 +65,8 @@ func gauge(t *testing.T, n *node.Node, name string) float64 {
 	return 0
 }
 
-// F103: a transaction that stays open, and so keeps the dead rows, is told of, with its owner; and that it is gone.
-func TestOldTransactionIsTold(t *testing.T) {
+// F103: a transaction that stays open, and so blocks vacuum, is logged with its session. Its end is logged too.
+func TestOldTransactionIsLogged(t *testing.T) {
 	url := pgtest.Start(t)
 	store := everystore.Postgres(t, url)
 	var log lines
@@ -94,7 +94,7 @@ func TestOldTransactionIsTold(t *testing.T) {
 	}
 	told := 0
 	for line := range strings.Lines(log.String()) {
-		if strings.Contains(line, "long-running transaction blocks") && strings.Contains(line, "report") { // and not one of a node that is slow
+		if strings.Contains(line, "long-running transaction blocks") && strings.Contains(line, "report") { // and not the line about a transaction of a slow node
 			told++
 		}
 	}

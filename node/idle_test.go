@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// A node with nothing to do costs next to nothing: of its own processor time, and of the database's calls.
+// A node without work uses almost no processor time, and almost no calls of the database.
 func TestIdle(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 7s for each store")
@@ -31,7 +31,8 @@ func TestIdle(t *testing.T) {
 		took := time.Since(began)
 		used, rate := processor(t)-before, float64(calls()-asked)/took.Seconds()
 		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/took.Seconds(), rate)
-		// Two statements each. Of the time a fifth at most is the node's: the rest is the race detector's, and others'.
+		// Each call takes two statements. At most a fifth of the time is the node's: the rest belongs to the race
+		// detector and to other processes.
 		if used > took/20 || rate > 1.3 {
 			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, took, rate)
 		}
@@ -62,7 +63,7 @@ type sharedStore interface {
 	CheckSchema(context.Context) error
 }
 
-// counted counts the calls of which a node without work may make some.
+// counted counts the calls of which a node without work makes few.
 type counted struct {
 	sharedStore
 	calls atomic.Int64

@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// killedShop takes orders, each with its job, until it is killed. It says what it has been told.
+// killedShop submits orders, each with its job, until the process is killed. It prints each order that was acknowledged.
 func killedShop(driver, dsn string) error {
 	by := postgres.SubmitSQLTx
 	if driver == "sqlite" {
@@ -73,8 +73,8 @@ func killedShop(driver, dsn string) error {
 	}
 }
 
-// I1, F004 to F007: a process is killed at any point around the commit of its orders. Each order that is there
-// has its job, which ends; no job has no order; and what was acknowledged is there.
+// I1, F004 to F007: a process is killed at any point around the commit of its orders. Each stored order has its job,
+// which ends; no job lacks its order; and each acknowledged order is stored.
 func TestKilledShop(t *testing.T) {
 	run := func(t *testing.T, store kernel.Store, driver, dsn, doomed string) {
 		db, err := sql.Open(driver, dsn)
@@ -110,7 +110,7 @@ func TestKilledShop(t *testing.T) {
 			}
 			_ = cmd.Wait()
 		}
-		for left := driver == "pgx"; left; time.Sleep(time.Millisecond) { // the server may still be at the last commit
+		for left := driver == "pgx"; left; time.Sleep(time.Millisecond) { // the server may still process the last commit
 			if err := db.QueryRow("select exists (select from pg_stat_activity where application_name = 'doomed')").Scan(&left); err != nil {
 				t.Fatal(err)
 			}

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// brittle is a store whose disk fails to sync at some time.
+// brittle is a store whose disk begins to fail at a sync.
 type brittle struct {
 	kernel.Store
 	broken atomic.Bool
@@ -34,7 +34,7 @@ func (b *brittle) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 
 const lone = "type: t\nsteps:\n  s: {agent: nobody}\n"
 
-// followed waits until so many wait for jobs of this node.
+// followed waits until so many calls wait for jobs of this node.
 func followed(t *testing.T, n *node.Node, by float64) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); gauge(t, n, "perdure_job_followers") < by; time.Sleep(time.Millisecond) {
@@ -44,8 +44,8 @@ func followed(t *testing.T, n *node.Node, by float64) {
 	}
 }
 
-// F110: after a sync that failed the node ends by itself, and says so to everybody who waits.
-func TestDiskFails(t *testing.T) {
+// F110: after a failed sync the node ends by itself, and all waiting calls return an error.
+func TestNodeEndsAfterAFailedSync(t *testing.T) {
 	store := &brittle{Store: memory.New()}
 	var l ledger
 	n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -72,10 +72,10 @@ func TestDiskFails(t *testing.T) {
 		select {
 		case err := <-ended:
 			if perdure.CodeOf(err) != perdure.CodeUnavailable {
-				t.Errorf("who waits is told %v", err)
+				t.Errorf("a waiting call returned %v", err)
 			}
 		case <-time.After(5 * time.Second):
-			t.Fatal("somebody waits on")
+			t.Fatal("a call still waits")
 		}
 	}
 	if err := n.Ready(t.Context()); !errors.Is(err, kernel.ErrBroken) {
@@ -83,7 +83,7 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// F117: Stop ends waits with the job as it is, follows with an error, and is bounded where the store hangs.
+// F117: Stop ends waits with the current state of the job, and follows with an error. It is bounded if the store hangs.
 func TestStop(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
@@ -121,8 +121,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// A node that never started: acts, stops, and is not ready.
-func TestNeverStarted(t *testing.T) {
+// A node that was never started carries out acts, can be stopped, and is not ready.
+func TestNodeThatWasNeverStarted(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -139,7 +139,7 @@ func TestNeverStarted(t *testing.T) {
 	})
 }
 
-// hanging is a store that stops answering, whatever its caller's patience.
+// hanging is a store that stops responding and ignores the contexts of its callers.
 type hanging struct {
 	kernel.Store
 	hangs chan struct{}
@@ -176,8 +176,8 @@ func TestStopWhileStoreHangs(t *testing.T) {
 	}
 }
 
-// L1: killed with runs in flight, the next node on the file takes them back at once.
-func TestInherit(t *testing.T) {
+// L1: after a node was killed with runs in flight, the next node on the same file takes the runs back at once.
+func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	body := "type: t\nkey: k\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1ms}}\n"
 	first := everystore.SQLite(t, path)
@@ -191,7 +191,7 @@ func TestInherit(t *testing.T) {
 	for len(l.read()) == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	first.Close() // as if killed
+	first.Close() // as if the process had been killed
 	second := everystore.SQLite(t, path)
 	next := start(t, second, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
 	if v := rest(t, next, "k"); v.Current != perdure.Done {
@@ -208,7 +208,7 @@ func TestInherit(t *testing.T) {
 	_ = n.Stop(ctx)
 }
 
-// Who waits at a node that stops is told so, and does not ask it for ever.
+// A call that waits at a node that stops returns an error, so that its caller does not repeat it for ever.
 func TestWaitAtAStoppedNode(t *testing.T) {
 	n := node.New(memory.New(), node.Config{})
 	if err := n.Start(t.Context()); err != nil {
@@ -224,7 +224,7 @@ func TestWaitAtAStoppedNode(t *testing.T) {
 		_, err := perdure.Wait(ctx, n, "k")
 		waited <- err
 	}()
-	time.Sleep(10 * time.Millisecond) // before, or after: it is all the same
+	time.Sleep(10 * time.Millisecond) // the call may begin before or after the stop, with the same result
 	if err := n.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +234,7 @@ func TestWaitAtAStoppedNode(t *testing.T) {
 	if _, err := perdure.Wait(ctx, n, "k"); perdure.CodeOf(err) != perdure.CodeUnavailable {
 		t.Error(err)
 	}
-	if v, err := n.Job(ctx, "k", 0); err != nil || v.Key != "k" { // what does not wait is answered
+	if v, err := n.Job(ctx, "k", 0); err != nil || v.Key != "k" { // a call that does not wait is answered
 		t.Error(v, err)
 	}
 }

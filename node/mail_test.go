@@ -26,12 +26,12 @@ import (
 	"github.com/perdure/perdure/store/sqlite"
 )
 
-// shop is a business database, and the store in it.
+// shop is a business database that contains a Perdure store.
 type shop struct {
 	name  string
 	store kernel.Store
 	begin func(t *testing.T) shopTx
-	query func(sql string) (string, error) // one text
+	query func(sql string) (string, error) // returns one text
 }
 
 // shopTx is a transaction of the business.
@@ -159,8 +159,8 @@ func must[T any](t *testing.T) func(v T, err error) T {
 	}
 }
 
-// I1, I2: the business row and the job land together, or not at all; and a job in the inbox is found by its id
-// and its key before a node has taken it.
+// I1, I2: the business row and the job are committed together, or neither is. A submitted job is found by its id and its
+// key before the courier has created it.
 func TestSubmitTx(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
@@ -196,7 +196,7 @@ func TestSubmitTx(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// Nobody has to wait for a node to have taken it before he follows the job, or turns it round.
+		// A caller can follow or undo the job before the courier has created it.
 		tx := s.begin(t)
 		did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "followed", 7)))
 		if err := tx.end(true); err != nil {
@@ -235,8 +235,8 @@ func TestSubmitTx(t *testing.T) {
 	})
 }
 
-// Every id that is made for a store with a number contains the number, whoever makes it: SubmitTx, a node, and
-// perdure.submit in SQL. A store without a number makes ids with 0.
+// Each id that is made for a store with a number contains the number, whether SubmitTx, a node, or perdure.submit in SQL
+// makes it. A store without a number makes ids with 0.
 func TestIDsHaveTheNumberOfTheirCell(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		for _, cell := range []int{0, 2730} {
@@ -266,7 +266,7 @@ func TestIDsHaveTheNumberOfTheirCell(t *testing.T) {
 	})
 }
 
-// taken asks again where a node has been too busy to take the job in time, as it is told to.
+// taken calls ask again while the answer is that the courier has not created the job yet.
 func taken[T any](ask func() (T, error)) (answer T, err error) {
 	for range 10 {
 		if answer, err = ask(); err == nil || !strings.Contains(err.Error(), "no node has taken it yet") {
@@ -283,9 +283,9 @@ func submissions(s shop) string {
 	return "perdure.submissions"
 }
 
-// I2, F002, F003: inside a transaction the same key and definition is the same job, and the same key with
-// another is refused, whether the first one lies in the inbox, was taken, or was submitted to a node. What is
-// refused leaves the transaction as it was.
+// I2, F002, F003: inside a transaction, the same key with the same definition is the same job. The same key with another
+// definition is refused, whether the first submission is mail, was applied, or was made at a node. A refusal leaves the
+// transaction unchanged.
 func TestSubmitTxKeys(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
@@ -315,7 +315,7 @@ func TestSubmitTxKeys(t *testing.T) {
 		if err := tx.end(true); err != nil {
 			t.Fatal(err)
 		}
-		same(did.ID) // it lies in the inbox
+		same(did.ID) // the submission is mail
 		if _, err := n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", 2)}); err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +331,7 @@ func TestSubmitTxKeys(t *testing.T) {
 		if v := rest(t, n, did.ID.String()); v.ID != did.ID || v.Key != "k" {
 			t.Errorf("%+v", v)
 		}
-		same(did.ID) // it was taken
+		same(did.ID) // the submission was applied
 		submit(t, n, "type: order\nkey: direct\ninput: {n: 1}\nsteps: {charge: {agent: a, with: {amount: '${input.n}'}, undo: {}}}\n")
 		tx = s.begin(t)
 		direct := must[*perdure.JobView](t)(n.Job(t.Context(), "direct", 0))
@@ -348,7 +348,7 @@ func TestSubmitTxKeys(t *testing.T) {
 	})
 }
 
-// I2, F002: fifty transactions submit one key at once, half of them are rolled back, and there is one job.
+// I2, F002: fifty transactions submit one key at the same time, half of them are rolled back, and there is one job.
 func TestSubmitTxRace(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
@@ -392,10 +392,10 @@ func TestSubmitTxRace(t *testing.T) {
 	})
 }
 
-// F003: one key through two doors at once, with two definitions: in a transaction that is open, and to a node. On
-// PostgreSQL neither sees the other, both are told yes, and what was in the transaction is refused when it is taken,
-// with an alert (ADR 18). On SQLite the node waits for the transaction, and refuses.
-func TestOneKeyThroughTwoDoors(t *testing.T) {
+// F003: one key is submitted with two definitions at the same time: in an open transaction, and at a node. On PostgreSQL
+// neither sees the other, so both are accepted, and the submission in the transaction is refused with an alert when its
+// mail is applied (ADR 18). On SQLite the node waits for the transaction, and refuses.
+func TestOneKeyInATransactionAndAtANode(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -438,8 +438,9 @@ func TestOneKeyThroughTwoDoors(t *testing.T) {
 	})
 }
 
-// F164: a key whose submission in a transaction waits to be applied is not free, and its job cannot be shown yet. Who submits the same
-// again is told to repeat that, and gets the job once a courier works (found by seed 1812 of the simulation).
+// F164: a key whose submission in a transaction waits to be applied is not free, and its job cannot be shown yet. A
+// caller that submits the same again gets an error that asks it to repeat the call, and gets the job once a courier
+// works (found by seed 1812 of the simulation).
 func TestSubmitWhileTheSameIsMail(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
@@ -448,7 +449,7 @@ func TestSubmitWhileTheSameIsMail(t *testing.T) {
 		if err := tx.end(true); err != nil {
 			t.Fatal(err)
 		}
-		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}}) // its courier runs from Start on
+		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}}) // its courier runs only after Start
 		defer func() { _ = n.Stop(context.Background()) }()
 		if _, _, err := n.SubmitPlan(t.Context(), orderPlan(t, "k", 1)); perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Fatal(err)
@@ -463,8 +464,8 @@ func TestSubmitWhileTheSameIsMail(t *testing.T) {
 	})
 }
 
-// What a newer or older program wrote, or a hand, is checked before it can run; what is refused is kept with
-// its reason, and told to who asks.
+// Mail that a newer or older program, or a manual change, has written is checked before it is applied. A refused
+// submission is kept with its reason, which callers can read.
 func TestRefusedSubmission(t *testing.T) {
 	url := pgtest.Start(t)
 	n := start(t, everystore.Postgres(t, url), node.Config{})
@@ -502,7 +503,7 @@ func TestRefusedSubmission(t *testing.T) {
 	consistent(t, n)
 }
 
-// Callers in any language: the same keys, the same answers, and refusals with a code of their own.
+// Callers in any language get the same keys, the same answers, and refusals with codes.
 func TestSubmitBySQL(t *testing.T) {
 	url := pgtest.Start(t)
 	var l ledger
@@ -535,7 +536,7 @@ func TestSubmitBySQL(t *testing.T) {
 		`'[]'`: "PD422",
 		`null`: "PD422",
 		`'{"type":"t","key":"k-${input.n}","steps":{}}'`: "PD422",
-		// What the JSON says of a key's type is not kept, and one that is empty by mistake must not be every job's.
+		// A key that is empty or no text is refused: it would be the same for every job.
 		`'{"type":"t","key":17,"steps":{}}'`:                              "PD422",
 		`'{"type":"t","key":{"a":1},"steps":{}}'`:                         "PD422",
 		`'{"type":"t","key":null,"steps":{}}'`:                            "PD422",
@@ -548,7 +549,7 @@ func TestSubmitBySQL(t *testing.T) {
 			t.Errorf("submit(%.60s): %s, want %s", args, got, want)
 		}
 	}
-	// It takes no right but to see the schema.
+	// The function needs no right but to use the schema.
 	for _, sql := range []string{"create role clerk_" + id[28:], "grant usage on schema perdure to clerk_" + id[28:], "set role clerk_" + id[28:]} {
 		if _, err := conn.Exec(t.Context(), sql); err != nil {
 			t.Fatal(err)
@@ -569,7 +570,7 @@ func TestSubmitBySQL(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Both doors: a key that lies in the inbox in words alone is not taken by a node, either.
+	// A key in mail that was submitted in SQL is not free at a node either.
 	unkeyed := submit(`'{"type":"order","steps":{"s":{"agent":"a"}}}'`)
 	direct := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*kernel.Plan{
 		plan(t, `{"type":"order","key":"k2","steps":{"s":{"agent":"a"}}}`), plan(t, `{"type":"order","key":"k3","steps":{"s":{"agent":"a"}}}`)}))
@@ -610,7 +611,7 @@ func asState(err error, into *interface{ SQLState() string }) bool {
 	return false
 }
 
-// The inbox is bounded: what is too much is refused, and there is room again once a node has been there.
+// Mail is bounded: beyond the bound it is refused, and there is room again after a courier has applied some.
 func TestInboxIsBounded(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		if s.name == "stdlib" {
@@ -652,8 +653,8 @@ func TestInboxIsBounded(t *testing.T) {
 	})
 }
 
-// F018, F071: any number of nodes look into one inbox; each submission is taken once.
-func TestManyNodesCollect(t *testing.T) {
+// F018, F071: several nodes read the same mail, and each submission is applied once.
+func TestManyNodesApplyEachMailOnce(t *testing.T) {
 	url := pgtest.Start(t)
 	var l ledger
 	var nodes []*node.Node
@@ -697,7 +698,7 @@ func TestManyNodesCollect(t *testing.T) {
 	consistent(t, nodes[0])
 }
 
-// shaken is a store with an inbox that loses the answers to some commits, done or not.
+// shaken is a store of mail that loses the answers to some commits, whether they succeeded or not.
 type shaken struct {
 	*sqlite.Store
 	mu    sync.Mutex
@@ -741,8 +742,8 @@ func (s *shaken) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return s.Store.Update(ctx, fn)
 }
 
-// F006, F063: the answers to commits are lost while submissions are taken; each is taken once.
-func TestCollectThroughLostCommits(t *testing.T) {
+// F006, F063: the answers to commits are lost while mail is applied. Each submission is applied once.
+func TestMailIsAppliedOnceDespiteLostCommits(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	store := &shaken{Store: everystore.SQLite(t, path).(*sqlite.Store)}
 	db := must[*sql.DB](t)(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)"))
@@ -776,7 +777,7 @@ func TestCollectThroughLostCommits(t *testing.T) {
 	consistent(t, n)
 }
 
-// A node that nobody tells looks into its file within a quarter of a second.
+// A node without a wake-up finds mail in its file within a quarter of a second.
 func TestSubmitTxIsFoundWithoutWake(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	synctest.Test(t, func(t *testing.T) {
@@ -790,7 +791,7 @@ func TestSubmitTxIsFoundWithoutWake(t *testing.T) {
 		db := must[*sql.DB](t)(sql.Open("sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(10000)"))
 		defer db.Close()
 		for i := range 30 {
-			time.Sleep(time.Duration(i) * 17 * time.Millisecond) // another moment each time
+			time.Sleep(time.Duration(i) * 17 * time.Millisecond) // at another moment each time
 			tx := must[*sql.Tx](t)(db.BeginTx(t.Context(), nil))
 			must[perdure.Submitted](t)(sqlite.SubmitTx(t.Context(), tx, orderPlan(t, fmt.Sprint("k", i), i)))
 			if err := tx.Commit(); err != nil {

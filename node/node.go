@@ -58,31 +58,31 @@ type Store = kernel.Store
 // DefaultRoleTTL is for how long a node keeps its roles after its latest roll call.
 const DefaultRoleTTL = kernel.DefaultRoleTTL
 
-// DefaultOldTransaction is the age from which on a transaction that holds back vacuum is logged.
+// DefaultOldTransaction is the age at which a transaction that blocks vacuum is logged.
 const DefaultOldTransaction = watch.DefaultOldTransaction
 
-// Config is how a node is made. The zero value is a node that runs no agents of its own.
+// Config configures a node. The zero value is a node without agents of its own.
 type Config struct {
 	Agents []*perdure.Agent
-	Listen string // the address of its REST API, for the list of nodes
+	Listen string // the address of the node's REST API, shown in the list of nodes
 	// HostName names the host of the node: leader and standby of a role run on different hosts where possible. It has 1
 	// to 253 bytes, printable and without spaces; "": the operating system's name of the host.
 	HostName string
 	Version  string
 	Log      *slog.Logger // nil: nothing is logged
 
-	SweepPeriod time.Duration // the longest time between two sweeps of the supervisor; 0: 1s
+	SweepPeriod time.Duration // the longest time between two due scans of the supervisor; 0: 1s
 	SweepBatch  int           // rows in one transaction of the supervisor; 0: 500
-	// OldTransaction is the age from which on a transaction is logged that keeps PostgreSQL from removing dead rows; 0:
+	// OldTransaction is the age at which a transaction that keeps PostgreSQL from removing dead rows is logged; 0:
 	// DefaultOldTransaction.
 	OldTransaction time.Duration
 	RoleTTL        time.Duration // for how long the node keeps its roles after its latest roll call; 0: DefaultRoleTTL
 	Heartbeat      time.Duration // of the agents in this process; 0: 10s
-	// MaxMail is how many mails may wait to be applied: submissions in callers' transactions. The leader of role courier
-	// stores its number for all nodes; 0: 1,000,000.
+	// MaxMail bounds the mail that waits to be applied: submissions in callers' transactions. The leader of the role
+	// courier stores its number for all nodes; 0: 1,000,000.
 	MaxMail    int
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
-	Writers    int // transactions at the same time; 0: what suits the store
+	Writers    int // transactions of the scheduler in progress at the same time; 0: 3
 
 	Hooks *hook.Hooks // for Perdure's own simulation
 }
@@ -97,7 +97,7 @@ type Node struct {
 	env      env.Env
 	log      *slog.Logger
 	store    Store
-	shared   kernel.SharedStore // the same store; nil: no other process can have it open
+	shared   kernel.SharedStore // the same store; nil if no other process can have it open
 	metrics  *metrics.Metrics
 	since    time.Time
 	cell     atomic.Int64 // of the store; see kernel.WithCell
@@ -110,11 +110,11 @@ type Node struct {
 	elector    *election.Elector
 	host       *agenthost.Host // nil: no agents here
 
-	life     context.Context // of the scheduler and the agents
+	life     context.Context // ends with the scheduler and the agents
 	end      context.CancelCauseFunc
-	watching context.Context // of the other components; ends with life, or before
+	watching context.Context // ends with the other components: with life, or before
 	unwatch  context.CancelFunc
-	failed   chan struct{} // closed when the store cannot be relied upon any more
+	failed   chan struct{} // closed when the store is no longer reliable
 	started  atomic.Bool
 	draining atomic.Bool // Stop was called, or the node has failed
 
@@ -125,11 +125,11 @@ type Node struct {
 	waits []func() // each waits for the end of some components
 }
 
-// writers is how many transactions a node has at the same time, unless Config says otherwise.
+// writers is the default of Config.Writers.
 const writers = 3
 
-// New makes a node on a store. The node answers calls from now on, and dispatches no steps by itself before Start. Stop
-// ends it. The caller closes the store after that.
+// New returns a node on a store. The node answers calls from now on, but dispatches no steps before Start. Stop ends it.
+// After that, the caller closes the store.
 func New(store Store, cfg Config) *Node {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -159,7 +159,7 @@ func New(store Store, cfg Config) *Node {
 	n.elector = election.New(n.electorConfig())
 	n.metrics.WatchFollowers(n.scheduler.Followers)
 	if n.shared != nil {
-		n.metrics.WatchHints(n.shared.Heard)
+		n.metrics.WatchWakeups(n.shared.Heard)
 	}
 	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run})
 	return n
@@ -193,14 +193,15 @@ func (n *Node) newHost() *agenthost.Host {
 	return agenthost.New(c)
 }
 
-// holder is the name under which the agents in this process hold runs. The leading @ marks a holder that ends with its node.
+// holder returns the name under which the agents in this process hold runs. The leading @ marks a holder that ends with
+// its node.
 func (n *Node) holder() string { return "@" + n.id }
 
-// ID names this incarnation of the process.
+// ID returns the name of this incarnation of the process.
 func (n *Node) ID() string { return n.id }
 
-// Start makes the node work. If no other process can have the store open, it first takes back the runs of the agents that have
-// ended with the node before.
+// Start makes the node work. If no other process can have the store open, it first takes back the runs of agents that
+// ended with an earlier node.
 func (n *Node) Start(ctx context.Context) error {
 	crashpoint.Here(crashpoint.NodeStart)
 	if n.cfg.HostName != "" {
@@ -239,11 +240,11 @@ func (n *Node) Start(ctx context.Context) error {
 
 func (n *Node) runAgents(ctx context.Context) {
 	if err := n.host.Run(ctx); err != nil && ctx.Err() == nil {
-		n.log.Error("agent host has ended", "error", err)
+		n.log.Error("agent host ended", "error", err)
 	}
 }
 
-// run starts components, and keeps how to wait for their end.
+// run starts components. Stop waits for their end.
 func (n *Node) run(ctx context.Context, list ...component) {
 	wait := env.Start(n.env, runs(ctx, list)...)
 	n.mu.Lock()
@@ -251,8 +252,8 @@ func (n *Node) run(ctx context.Context, list ...component) {
 	n.waits = append(n.waits, wait)
 }
 
-// takeOver takes back the runs that the agents of an earlier node held: they have ended with it. It does so once, and only
-// where no other process can have the store open.
+// takeOver takes back the runs that the agents of an earlier node held: the agents have ended with that node. It does so
+// once, and only if no other process can have the store open.
 func (n *Node) takeOver(ctx context.Context) error {
 	if n.shared != nil {
 		return nil
@@ -288,7 +289,7 @@ func (n *Node) takeOver(ctx context.Context) error {
 	return nil
 }
 
-// stopSlack is for how long Stop waits for components after the time that its caller allows the agents.
+// stopSlack is the time for which Stop waits for components after the time that its caller allows the agents.
 const stopSlack = 2 * time.Second
 
 // Stop ends the node: it accepts no more work, returns runs that have not begun, waits for the others until ctx ends, and
@@ -316,7 +317,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	if n.env.Wait(context.Background(), stopSlack, ended) == env.Late {
 		return errors.Join(err, errors.New("store did not respond before the shutdown deadline"))
 	}
-	if n.started.Load() { // otherwise the list of nodes has this node for another day
+	if n.started.Load() { // otherwise the list of nodes shows this node for another day
 		crashpoint.Here(crashpoint.NodeUnlist)
 		n.unlist(ctx)
 	}
@@ -332,7 +333,8 @@ func (n *Node) unlist(ctx context.Context) {
 	}
 }
 
-// fail ends everything at once: what the store has acknowledged may not be on the disk, and nothing must build upon it (F110).
+// fail ends everything at once: what the store has acknowledged may not be on the disk, so no further write may depend
+// on it (F110).
 func (n *Node) fail(why error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -344,11 +346,11 @@ func (n *Node) fail(why error) {
 	}
 }
 
-// Failed is closed when the node has ended by itself, because its store cannot be relied upon any more. The program should end
-// then, too.
+// Failed returns a channel that is closed when the node has ended by itself, because its store is no longer reliable.
+// The program should end then, too.
 func (n *Node) Failed() <-chan struct{} { return n.failed }
 
-// Sweep is one round of the supervisor, for programs that start it from a scheduler of their own.
+// Sweep makes one round of the supervisor, for programs that start it from a scheduler of their own, such as cron.
 func (n *Node) Sweep(ctx context.Context) (supervisor.Swept, error) {
 	if err := n.takeOver(ctx); err != nil {
 		return supervisor.Swept{}, err
@@ -356,12 +358,12 @@ func (n *Node) Sweep(ctx context.Context) (supervisor.Swept, error) {
 	return n.supervisor.Sweep(ctx)
 }
 
-// Wake makes the node look for mail at once. A program calls it after it has committed a SubmitTx on SQLite, where no other
+// Wake makes the node read mail at once. A program calls it after it has committed a SubmitTx on SQLite, where no other
 // wake-up reaches the node. It never waits.
 func (n *Node) Wake() { n.courier.Wake() }
 
-// Metrics answers a Prometheus scrape.
+// Metrics returns the handler of Prometheus scrapes.
 func (n *Node) Metrics() http.Handler { return n.metrics.Handler() }
 
-// Registry is where other parts of the process may register metrics.
+// Registry returns the registry, in which other parts of the process may register metrics.
 func (n *Node) Registry() *prometheus.Registry { return n.metrics.Registry }

@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// ledger is what the agents of a test did, in order.
+// ledger records what the agents of a test did, in order.
 type ledger struct {
 	mu    sync.Mutex
 	lines []string
@@ -152,7 +152,7 @@ func TestFailureUndoes(t *testing.T) {
 	})
 }
 
-// TestStoppedNodeIsNotListed: who lists the nodes finds those that are there, and those that died.
+// The list of nodes shows the nodes that run and those that died, but no node that has stopped.
 func TestStoppedNodeIsNotListed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
@@ -177,7 +177,7 @@ func TestStoppedNodeIsNotListed(t *testing.T) {
 	})
 }
 
-// The host name that is configured, or else the operating system's, is shown in the list of nodes and kept in the roles.
+// The configured host name, or otherwise the operating system's, is shown in the list of nodes and kept in the roles.
 func TestHostNameIsListedAndKeptInRoles(t *testing.T) {
 	own, err := os.Hostname()
 	if err != nil {
@@ -205,7 +205,7 @@ func TestHostNameIsListedAndKeptInRoles(t *testing.T) {
 	}
 }
 
-// A host name that is not valid is refused at the start, with the name of the setting.
+// An invalid host name is refused at the start, with the name of the setting.
 func TestHostNameIsChecked(t *testing.T) {
 	n := node.New(memory.New(), node.Config{HostName: "web 1"})
 	err := n.Start(t.Context())
@@ -217,8 +217,8 @@ func TestHostNameIsChecked(t *testing.T) {
 	}
 }
 
-// A node that has been silent for three role TTLs is dead, and one that answers is alive. Where one process has the
-// store, every other node is dead, however lately it was seen.
+// A node that has made no roll call for three role TTLs is dead, and one that makes them is alive. If only one process
+// can have the store open, every other node is dead, however recently it was seen.
 func TestSilentNodesAreDead(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const ttl = 10 * time.Minute
@@ -254,8 +254,8 @@ func TestSilentNodesAreDead(t *testing.T) {
 	})
 }
 
-// TestReadyHeedsTheSchema: a newer program may give the database another schema under a node's feet.
-func TestReadyHeedsTheSchema(t *testing.T) {
+// A newer program may change the schema of the database while a node runs. Then the node is not ready.
+func TestNodeIsNotReadyAfterASchemaChange(t *testing.T) {
 	url := pgtest.Start(t)
 	n := start(t, everystore.Postgres(t, url), node.Config{})
 	if err := n.Ready(t.Context()); err != nil {
@@ -274,8 +274,8 @@ func TestReadyHeedsTheSchema(t *testing.T) {
 	}
 }
 
-// What is nil because nobody has looked at an error is an error once more, and no crash.
-func TestNothingToSubmit(t *testing.T) {
+// A nil definition, which follows from an unchecked error, is refused with an error and causes no panic.
+func TestNilDefinitionIsRefused(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	_, _, one := n.SubmitPlan(t.Context(), nil)
 	_, many := n.SubmitPlans(t.Context(), []*kernel.Plan{nil})

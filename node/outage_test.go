@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/node"
 )
 
-// F097, L4, I1: the database is killed under load and comes back. Nobody restarts anything, and within 10s
-// work goes on; all that was acknowledged is there, and ends.
+// F097, L4, I1: the database is killed under load and starts again. The nodes need no restart, and work again within
+// 10s. Everything that was acknowledged is stored, and ends.
 func TestDatabaseRestarts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 15s")
@@ -29,7 +29,7 @@ func TestDatabaseRestarts(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
-	var latest atomic.Int64 // when a submission was answered
+	var latest atomic.Int64 // the time of the latest answer to a submission
 	acked := make([][]string, 8)
 	for i := range acked {
 		load.Go(func() {

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/service"
 )
 
-// Ready returns nil if the node takes work, and otherwise the reason: the first error of its checks, in their order. A
-// part of the node that can be a reason adds a check.
+// Ready returns nil if the node accepts work. Otherwise it returns the reason: the first error of its checks, in their
+// order. A part of the node that can be a reason adds a check.
 func (n *Node) Ready(ctx context.Context) error {
 	for _, check := range []func(context.Context) error{
 		n.lives, n.storeAccepts, n.storeAnswers, n.storeFits, n.storeTakesWrites,

@@ -54,7 +54,7 @@ func TestNotReadyWhileTheDatabaseIsReadOnly(t *testing.T) {
 		if err := n.Ready(t.Context()); perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "read-only") {
 			t.Errorf("ready: %v", err)
 		}
-		time.Sleep(600 * time.Millisecond) // with a trial between them
+		time.Sleep(600 * time.Millisecond) // with a trial in between
 	}
 	exec("alter system reset default_transaction_read_only")
 	exec("select pg_reload_conf()")
@@ -126,7 +126,7 @@ func TestReasonsForNotBeingReady(t *testing.T) {
 	t.Cleanup(func() { n.Stop(context.Background()) })
 	is := func(what string, want error) {
 		t.Helper()
-		if err := n.Ready(t.Context()); err != want { //nolint:errorlint // it is passed on as it is
+		if err := n.Ready(t.Context()); err != want { //nolint:errorlint // the error is passed on unchanged
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}

@@ -10,12 +10,12 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// roll is what the store has answered to the latest roll call. By it the node estimates the store's time, so that the times of
-// claims are kept by the store's clock, whatever the clock of this machine shows (F122).
+// roll is the store's answer to the latest roll call. It lets the node estimate the store's time, so that the times of
+// claims follow the store's clock, whatever the clock of this machine shows (F122).
 type roll struct {
 	mu     sync.Mutex
-	now    time.Time // the store's time,
-	at     time.Time // at this instant of the process' clock
+	now    time.Time // the store's time
+	at     time.Time // this process's clock at that time
 	fence  int64
 	forgot time.Time // when the node last asked the store to forget old entries
 }
@@ -23,7 +23,7 @@ type roll struct {
 // forgetEvery is how often a node asks the store to forget nodes and holders that have not been seen for a day.
 const forgetEvery = time.Hour
 
-// called notes an answer. It returns whether the fence was raised since the answer before.
+// called records an answer. It reports whether the fence was raised since the previous answer.
 func (r *roll) called(answer kernel.Roll, at time.Time) (raised bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -32,14 +32,14 @@ func (r *roll) called(answer kernel.Roll, at time.Time) (raised bool) {
 	return raised
 }
 
-// time estimates the store's time.
+// time returns an estimate of the store's time at an instant of this process's clock.
 func (r *roll) time(at time.Time) (now time.Time, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.now.Add(at.Sub(r.at)), !r.at.IsZero()
 }
 
-// forget returns whether it is time to forget.
+// forget reports whether it is time to forget.
 func (r *roll) forget(at time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -54,7 +54,7 @@ func (n *Node) electorConfig() election.Config {
 	c := election.Config{Store: n.store, Node: n.id, Host: n.hostName, TTL: n.cfg.RoleTTL, Alone: n.shared == nil, Log: n.log, Env: n.env,
 		Roles: n.duties(), Presence: n.presence, Attended: n.attended, Changed: n.metrics.Leads}
 	if n.shared != nil {
-		c.Hints = n.shared.RoleHints()
+		c.Wakeups = n.shared.RoleHints()
 	}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Elector(&c)
@@ -86,7 +86,8 @@ func (n *Node) attended(r kernel.Roll, took time.Duration) {
 	}
 }
 
-// presence is what the list of nodes shows of this node, besides its id and host; and which holders have claimed runs from it.
+// presence returns what a roll call stores: what the list of nodes shows of this node besides its id and host, and the
+// holders that have claimed runs from it.
 func (n *Node) presence() kernel.Presence {
 	now := n.env.Now()
 	p := kernel.Presence{Node: kernel.Node{PID: os.Getpid(), Version: n.cfg.Version,

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// text is a JSON string of so many bytes.
+// text returns a JSON string of so many bytes.
 func text(bytes int) json.RawMessage {
 	return json.RawMessage(`"` + strings.Repeat("x", bytes-2) + `"`)
 }
@@ -75,7 +75,7 @@ func TestLargeValuesAreLeftOutOfAView(t *testing.T) {
 		// The job's input is left out, and an input that is rendered again may read it: then it is not shown.
 		for _, want := range []struct {
 			step          string
-			input, output int // bytes in full
+			input, output int // bytes of the complete values
 			shows         perdure.StepView
 		}{
 			{"at", len(fmt.Sprint(most)), most, perdure.StepView{Output: text(most)}},
@@ -211,7 +211,7 @@ func TestHoldersInAViewAreBoundedInTotal(t *testing.T) {
 	}
 }
 
-// The view shows what runs were handed: before the first none, kept or rendered, edited, in both directions.
+// The view shows the inputs of runs: none before the first run; stored or rendered, edited, in both directions.
 func TestViewShowsInputsOfSteps(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
@@ -350,7 +350,7 @@ steps:
 	onlyRun(t, n, perdure.OutcomeDone, `"a-1"`)
 	operate(t, n, perdure.Act{Verb: perdure.VerbSettle, Step: "b", As: new(perdure.Done)})
 	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
-	time.Sleep(2 * time.Millisecond) // an output of the same instant may be a later one
+	time.Sleep(2 * time.Millisecond) // an output with the same timestamp may be a later one
 	handed := string(onlyRun(t, n, perdure.OutcomeRejected, "").Input)
 	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != handed || handed != `"a-1"` {
 		t.Fatalf("in the job it shows %s, and was handed %s", got, handed)
@@ -365,7 +365,7 @@ steps:
 	}
 }
 
-// F157: what may be large asks for room before it is read.
+// F157: an answer that may be large asks for room before it is read.
 func TestLargeAnswersAskForRoom(t *testing.T) {
 	const size = 500_000
 	n := start(t, memory.New(), node.Config{})
@@ -397,7 +397,7 @@ func TestLargeAnswersAskForRoom(t *testing.T) {
 
 // F157: a refusal for want of room says that nothing has changed. So a submission whose job is stored already, and an act
 // that was carried out, are answered with the job without its steps.
-func TestWhatIsDoneIsNotRefusedForWantOfRoom(t *testing.T) {
+func TestStoredChangesAreNotRefusedForWantOfRoom(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	input := text(perdure.MaxInlineInput + 1) // it is not in the job's row
 	definition := fmt.Appendf(nil, `{"type":"t","key":"k","input":%s,"steps":{"a":{"agent":"nobody","undo":{}}}}`, input)
@@ -419,7 +419,7 @@ func TestWhatIsDoneIsNotRefusedForWantOfRoom(t *testing.T) {
 }
 
 // F157: an event with many steps asks for room as the whole job does, before it is made; one with few steps does not.
-func TestNewsOfManyStepsAsksForRoom(t *testing.T) {
+func TestEventOfManyStepsAsksForRoom(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	const steps = 300
 	var b strings.Builder

@@ -182,8 +182,8 @@ func goAgent(t *testing.T, url string) *process {
 		})
 	}
 	reason := func(ctx context.Context) (name string) {
-		name = map[string]string{"the run's time is up: context deadline exceeded": "timeUp", "context deadline exceeded": "timeUp",
-			"the run is no longer this host's": "notOurs", "the run is no longer wanted": "stopped", "the host is draining": "draining"}[fmt.Sprint(context.Cause(ctx))]
+		name = map[string]string{"the run's lock has expired: context deadline exceeded": "timeUp", "context deadline exceeded": "timeUp",
+			"the run no longer belongs to this host": "notOurs", "the run is no longer wanted": "stopped", "the host is draining": "draining"}[fmt.Sprint(context.Cause(ctx))]
 		mu.Lock()
 		reasons = append(reasons, name)
 		mu.Unlock()

@@ -7,31 +7,33 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-// An agent with few slots and quick handlers would wait for the next runs most of the time. So it claims ahead: as many runs more
-// as its handlers work off while two claims are under way. These wait for a slot, and are begun in the order in which they came. If
-// none gets free, they are given back soon, so that no step waits behind a busy agent (F162).
+// An agent with few slots and quick handlers would wait for the next runs most of the time. Therefore it claims ahead:
+// as many more runs as its handlers complete while two claims are in progress. These runs wait for a slot, and start in
+// the order of their arrival. If no slot becomes free soon, they are returned, so that no step waits behind a busy agent
+// (F162).
 const (
-	mostAhead  = 8                      // runs for each slot that are claimed ahead, at most
-	aheadBelow = 4 * perdure.MaxBatch   // slots and runs that are claimed ahead, at most
-	aheadWait  = 100 * time.Millisecond // how long a run waits for a slot
-	aheadPause = 10 * time.Second       // for how long nothing is claimed ahead after runs were given back
-	aheadPart  = 8                      // each new time counts for such a part of the mean
+	maxAhead     = 8                      // the most runs claimed ahead for each slot
+	maxWithAhead = 4 * perdure.MaxBatch   // the most slots plus runs claimed ahead
+	aheadWait    = 100 * time.Millisecond // how long a run may wait for a slot
+	aheadPause   = 10 * time.Second       // how long nothing is claimed ahead after runs were returned
+	meanWeight   = 8                      // the weight of a new value in a mean is 1/aheadPart
 )
 
-// ahead is how many runs an agent claims beyond its slots: while it is given as many as it asks for.
+// ahead returns the number of runs that an agent claims beyond its slots: 0 unless its claims get as many runs as they
+// ask for.
 func (a *hosted) ahead(now time.Time) int {
-	if !speed.ClaimAhead.On() || !a.flows || now.Before(a.slow) || a.took <= 0 {
+	if !speed.ClaimAhead.On() || !a.filledAtOnce || now.Before(a.noAheadUntil) || a.handlerTime <= 0 {
 		return 0
 	}
-	n := 2 * int64(a.slots) * int64(a.trip) / int64(a.took) // twice as many, since they come in batches
-	return max(int(min(n, int64(mostAhead*a.slots), int64(aheadBelow-a.slots))), 0)
+	n := 2 * int64(a.slots) * int64(a.claimTime) / int64(a.handlerTime) // twice as many, because runs arrive in batches
+	return max(int(min(n, int64(maxAhead*a.slots), int64(maxWithAhead-a.slots))), 0)
 }
 
-// mean moves a mean by a new value.
-func mean(of *time.Duration, value time.Duration) { *of += (value - *of) / aheadPart }
+// mean updates a moving average with a new value.
+func mean(of *time.Duration, value time.Duration) { *of += (value - *of) / meanWeight }
 
-// line lets a run wait for a slot. Called under mu.
-func (h *Host) line(l *live) {
+// line makes a run wait for a slot. mu must be held.
+func (h *Host) enterLine(l *live) {
 	a := l.agent
 	l.inLine = true
 	a.inLine++
@@ -42,7 +44,7 @@ func (h *Host) line(l *live) {
 	}
 }
 
-// leaveLine is the end of the waiting for a slot. Called under mu.
+// leaveLine ends the wait of a run for a slot. mu must be held.
 func (l *live) leaveLine() {
 	if l.inLine {
 		l.inLine = false
@@ -50,8 +52,8 @@ func (l *live) leaveLine() {
 	}
 }
 
-// advance begins runs that wait, as far as slots are free. While the exchange does not answer, it begins none: the end of such a
-// run could not be reported, and the run would be carried out once more. Runs that wait are then returned. Called under mu.
+// advance starts waiting runs in free slots. While the exchange does not respond, it starts none: the end of such a run
+// could not be reported, and the run would be carried out again. Waiting runs are then returned. mu must be held.
 func (h *Host) advance(a *hosted) {
 	for len(a.line) > 0 && (a.busy < a.slots && !h.unanswered || !a.line[0].inLine) {
 		l := a.line[0]
@@ -66,8 +68,8 @@ func (h *Host) advance(a *hosted) {
 	}
 }
 
-// answers notes whether the exchange has answered the latest call.
-func (h *Host) answers(did bool) {
+// answers records whether the exchange answered the latest call.
+func (h *Host) recordAnswer(did bool) {
 	h.mu.Lock()
 	defer h.unlock()
 	was := h.unanswered
@@ -78,7 +80,7 @@ func (h *Host) answers(did bool) {
 	}
 }
 
-// reviewLine gives all runs back that wait, if one has waited for too long.
+// reviewLine returns all waiting runs if one of them has waited for too long.
 func (h *Host) reviewLine(a *hosted) {
 	h.mu.Lock()
 	defer h.unlock()
@@ -92,11 +94,11 @@ func (h *Host) reviewLine(a *hosted) {
 		h.env.AfterFunc(aheadWait-waited, func() { h.reviewLine(a) })
 		return
 	}
-	a.slow = now.Add(aheadPause)
+	a.noAheadUntil = now.Add(aheadPause)
 	h.clearLine(a)
 }
 
-// clearLine gives all runs back that wait for a slot. Called under mu.
+// clearLine returns all runs that wait for a slot. mu must be held.
 func (h *Host) clearLine(a *hosted) {
 	for _, l := range a.line {
 		if l.inLine {

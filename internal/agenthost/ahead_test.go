@@ -14,13 +14,13 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// distant is an exchange from which each answer takes a while, and that may be away.
+// distant is an exchange whose answers take a while, and which may be unreachable.
 type distant struct {
 	*exchange
 	trip time.Duration
 	away atomic.Bool
 
-	begun atomic.Int64 // runs that were begun
+	begun atomic.Int64 // runs that were started
 }
 
 func (x *distant) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
@@ -41,8 +41,8 @@ func (x *distant) Report(ctx context.Context, holder string, reports []protocol.
 	return results, runs, err
 }
 
-// busy is a host with an agent whose handlers take a while, for a distant exchange that has many runs. most is how many handlers ran
-// at once.
+// busy starts a host with one agent whose handlers take a while, and a distant exchange with many runs. most is the
+// largest number of handlers that ran at the same time.
 func busy(t *testing.T, slots int, takes *atomic.Int64) (h *Host, x *distant, most *atomic.Int64) {
 	most = &atomic.Int64{}
 	var now atomic.Int64
@@ -57,7 +57,7 @@ func busy(t *testing.T, slots int, takes *atomic.Int64) (h *Host, x *distant, mo
 		return lasting(time.Duration(takes.Load()))(ctx, nil)
 	})
 	x = &distant{exchange: newExchange(), trip: 4 * time.Millisecond}
-	x.beat = extend(time.Minute)
+	x.onHeartbeat = extend(time.Minute)
 	for n := range int64(4000) {
 		x.offer(n+1, time.Minute, time.Hour)
 	}
@@ -84,8 +84,8 @@ func (x *exchange) outcomes() map[perdure.Outcome]int {
 func TestRunsAreClaimedAhead(t *testing.T) {
 	for _, c := range []struct {
 		takes time.Duration
-		least float64 // of its slots that are busy
-		line  int     // runs that wait for a slot, at most
+		least float64 // the least part of its slots that is busy
+		line  int     // the most runs that wait for a slot
 	}{{time.Millisecond, 0.9, 8 * 4}, {100 * time.Microsecond, 0.1, 8 * 4}, {10 * time.Millisecond, 0.9, 4}, {time.Second, 0.95, 0}} {
 		virtual(t, func(t *testing.T) {
 			const slots = 4
@@ -108,8 +108,8 @@ func TestRunsAreClaimedAhead(t *testing.T) {
 	}
 }
 
-// F162: runs that were claimed ahead are given back soon if handlers take longer than expected, and nothing is claimed ahead for a
-// while.
+// F162: runs that were claimed ahead are returned soon if handlers take longer than expected, and nothing is claimed
+// ahead for a while.
 func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const slots = 4
@@ -122,7 +122,7 @@ func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
 		if s := h.Stats()[0]; s.Busy != slots || s.Waiting != 0 || s.Unreported != 0 {
 			t.Errorf("%+v", s)
 		}
-		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > mostAhead*slots {
+		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > maxAhead*slots {
 			t.Errorf("%d runs are given back", n)
 		}
 		returned := x.outcomes()[perdure.OutcomeReturned]
@@ -133,9 +133,9 @@ func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
 	})
 }
 
-// F162: while the exchange does not answer, no run that waits for a slot is begun: how it ended could not be reported, and it would be
-// carried out once more. Such runs are returned once the exchange answers.
-func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
+// F162: while the exchange does not respond, no run that waits for a slot is started: its end could not be reported, and
+// it would be carried out again. Such runs are returned when the exchange responds again.
+func TestRunsThatWaitForASlotAreNotStartedWhileTheExchangeIsUnanswered(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const slots = 4
 		var takes atomic.Int64
@@ -148,7 +148,7 @@ func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
 			t.Fatalf("%+v", s)
 		}
 		x.away.Store(true)
-		h.answers(false)
+		h.recordAnswer(false)
 		before := x.begun.Load()
 		time.Sleep(5 * time.Second)
 		if n := x.begun.Load() - before; n > 0 {
@@ -156,7 +156,7 @@ func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
 		}
 		x.away.Store(false)
 		time.Sleep(5 * time.Second)
-		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > mostAhead*slots {
+		if n := x.outcomes()[perdure.OutcomeReturned]; n == 0 || n > maxAhead*slots {
 			t.Errorf("%d runs are returned", n)
 		}
 		if x.begun.Load() == before {
@@ -165,13 +165,13 @@ func TestRunsThatWaitForASlotAreNotBegunUnanswered(t *testing.T) {
 	})
 }
 
-// Runs that wait for a slot are given back when the host drains, and when they are told to stop. Nothing is said about those whose
-// time passes, and none of them is begun.
+// Runs that wait for a slot are returned when the host drains, and when a heartbeat's answer asks them to stop. Those
+// whose lock expires are not reported. None of them is started.
 func TestRunsThatWaitForASlotEnd(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, h *Host, x *distant){
 		"drain": func(t *testing.T, h *Host, x *distant) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			go func() { defer cancel(); _ = h.Drain(ctx) }() // it waits for the handlers, and the line is empty at once
+			go func() { defer cancel(); _ = h.Drain(ctx) }() // Drain waits for the handlers, but the line is empty at once
 		},
 		"stop": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
@@ -184,7 +184,7 @@ func TestRunsThatWaitForASlotEnd(t *testing.T) {
 		"time": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
 			for _, l := range slices.Clone(h.agents[0].line) {
-				h.lose(l, errTimeUp)
+				h.lose(l, errLockExpired)
 			}
 			h.unlock()
 			synctest.Wait()

@@ -12,14 +12,14 @@ import (
 
 const (
 	claimMargin  = 15 * time.Second // how much longer than its wait a claim may take
-	fruitless    = time.Second      // a claim that started nothing and took less is not repeated at once
-	retrieveTime = 2 * time.Second  // for asking, in a drain, what a lost claim has brought
+	shortClaim   = time.Second      // a claim that started nothing and took less is not repeated at once
+	retrieveTime = 2 * time.Second  // the time limit, in a drain, for retrieving the runs of a lost claim
 )
 
-// claimLoop asks for as many runs as there are free slots, and some ahead, for as long as the host claims.
+// claimLoop claims as many runs as there are free slots, and some ahead, until the host stops claiming.
 func (h *Host) claimLoop(a *hosted) {
-	defer h.claimed()
-	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: fruitless}
+	defer h.claimerEnded()
+	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: shortClaim}
 	for {
 		n := 0
 		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
@@ -32,21 +32,21 @@ func (h *Host) claimLoop(a *hosted) {
 			h.retrieve(a, req)
 			return
 		}
-		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= fruitless {
+		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= shortClaim {
 			idle.reset()
-		} else if !idle.pause(h.claiming) { // an exchange that does not wait, or brings again what is known: never a busy loop
+		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			return
 		}
-		h.came(a, n, got)
+		h.recordClaim(a, n, got)
 	}
 }
 
-// claimed is the end of a claim loop, or of a claim that went with reports.
-func (h *Host) claimed() {
+// claimed notes that a claim loop, or a claim that went with reports, has ended.
+func (h *Host) claimerEnded() {
 	h.mu.Lock()
 	defer h.unlock()
 	h.claimers--
-	h.left.ring()
+	h.finished.ring()
 }
 
 func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
@@ -54,40 +54,39 @@ func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
 }
 
-// came ends a claim: what it has brought counts as busy from here on.
-func (h *Host) came(a *hosted, asked int, got arrival) {
+// came records the result of a claim. Its runs count as busy from here on.
+func (h *Host) recordClaim(a *hosted, asked int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
-	a.asked -= asked
+	a.claimed -= asked
 	switch now := h.env.Now(); {
-	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < flowing:
-		a.flows, a.filled = true, now
-		mean(&a.trip, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
-	case now.Sub(a.filled) >= ebbing:
-		a.flows = false
+	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < maxFlowWait:
+		a.filledAtOnce, a.lastFilled = true, now
+		mean(&a.claimTime, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
+	case now.Sub(a.lastFilled) >= flowEndsAfter:
+		a.filledAtOnce = false
 	}
 	a.freed.ring()
 }
 
 const (
-	// flowing is how long a claim may have waited for its runs, if the next is to come with reports: who gives an
-	// agent work more slowly than that would be looked at in vain.
-	flowing = 100 * time.Millisecond
-	// ebbing is for how long none was filled, when that ends. A claim that came back empty says little: jobs come to
-	// their last steps by the hundred, whose reports make nothing ready, and the next reports would go without a
-	// claim, and what they make ready through the queue.
-	ebbing = 250 * time.Millisecond
+	// flowing is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
+	// the search with each report would find nothing.
+	maxFlowWait = 100 * time.Millisecond
+	// ebbing is the time without a filled claim after which claims no longer go with reports. A single empty claim says
+	// little: many jobs may reach their last steps together, and the reports of these make nothing ready.
+	flowEndsAfter = 250 * time.Millisecond
 )
 
-// arrival is the answer to a claim, and the bounds between which the scheduler gave it.
+// arrival is the answer to a claim, and the bounds of the time at which the scheduler gave it.
 type arrival struct {
 	runs        []perdure.Run
 	sent, ended instant
-	lost        bool // no answer came
+	lost        bool // there was no answer
 }
 
-// claim asks until it has an answer: under one requestId, so that the runs of an answer that was lost
-// come again (F019). False if the host stops claiming before that.
+// claim repeats a claim until it is answered, under one requestId, so that an answer that was lost is given again
+// (F019). ok is false if the host stops claiming first.
 func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 	retry := backoff{env: h.env, base: 100 * time.Millisecond, most: 5 * time.Second}
 	for failed := 0; ; failed++ {
@@ -99,10 +98,10 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 		cancel()
 		crashpoint.Here(crashpoint.AgentClaimed)
 		got.runs, got.ended = runs, h.now()
-		h.answers(err == nil || h.claiming.Err() != nil)
+		h.recordAnswer(err == nil || h.claiming.Err() != nil)
 		if err == nil {
 			if failed > 0 {
-				h.log.Info("claims are answered again", "agent", a.Name, "failed", failed)
+				h.log.Info("claims work again", "agent", a.Name, "failed", failed)
 			}
 			return got, true
 		}
@@ -110,7 +109,7 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 			return got, false
 		}
 		if failed == 0 {
-			h.log.Warn("claim failed, and is repeated", "agent", a.Name, "err", err)
+			h.log.Warn("claim failed; retrying", "agent", a.Name, "err", err)
 		}
 		if !retry.pause(h.claiming) {
 			return got, false
@@ -118,9 +117,8 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 	}
 }
 
-// retrieve asks what a claim whose answer is not known has brought, so that it can be given back at
-// once instead of expiring. If it has brought nothing, this may claim one run anew, which is given
-// back the same way.
+// retrieve repeats a claim whose answer was lost in a drain, so that its runs can be returned at once instead of
+// expiring. If the claim had got nothing, this may claim one new run, which is returned in the same way.
 func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, retrieveTime)
 	defer cancel()
@@ -129,7 +127,7 @@ func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	got := arrival{sent: h.now()}
 	runs, err := h.cfg.Exchange.Claim(ctx, req)
 	if err != nil {
-		h.log.Debug("claim at the begin of the drain: answer not known", "agent", a.Name, "err", err)
+		h.log.Debug("result of the last claim before the drain is unknown", "agent", a.Name, "err", err)
 		return
 	}
 	got.runs, got.ended = runs, h.now()
@@ -137,12 +135,11 @@ func (h *Host) retrieve(a *hosted, req protocol.Claim) {
 	h.start(a, got)
 }
 
-// start admits what a claim has brought, and says how many runs it started.
+// start admits the runs of an answer, and returns the number of runs that it has started.
 //
-// When the answer was given is known only between bounds: not before the claim was sent, nor before
-// it had waited for as long as the answer says. Time counts from there. Where that leaves open much of
-// the time that a run has, because the answer was slow or does not say how long it waited, a
-// heartbeat tells how the run stands (F022).
+// The time at which the answer was given is known only between bounds: not before the claim was sent, and not before it
+// had waited for as long as the answer says. A run's time counts from there. If that leaves much of the run's time
+// uncertain, because the answer was slow or does not say how long it waited, a heartbeat returns the run's term (F022).
 func (h *Host) start(a *hosted, got arrival) (started int) {
 	terms := make([]term, len(got.runs))
 	var open []int
@@ -166,21 +163,21 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 	return started
 }
 
-// term is until when a run is ours, and how far that can be moved.
+// term is how long a run belongs to this host, and how far that can be extended.
 type term struct {
-	lock, ultimatum instant
-	over            bool // it is not ours any more
-	unwanted        bool // it is ours, and the job has turned meanwhile
+	lock, deadline instant
+	over           bool // the run no longer belongs to this host
+	unwanted       bool // the run belongs to this host, but the job's direction has changed
 }
 
-// termOf counts the remaining time from an instant at or before the scheduler's own reading. How far
-// the ultimatum is from the lock's end is the scheduler's to say; a lock beyond the ultimatum is none.
+// termOf counts the remaining time from an instant at or before the scheduler's own reading. The difference between
+// deadline and lock is taken from the scheduler. A lock beyond the deadline is cut to it.
 func termOf(run *perdure.Run, from instant, remainingMs int64, lockedUntil time.Time) term {
 	lock := from.add(millis(remainingMs))
 	if lockedUntil.IsZero() || run.CompleteBy.IsZero() {
-		return term{lock: lock, ultimatum: lock}
+		return term{lock: lock, deadline: lock}
 	}
 	beyond := run.CompleteBy.Sub(lockedUntil)
-	ultimatum := lock.add(min(max(beyond, -perdure.MaxDuration), perdure.MaxDuration))
-	return term{lock: earlier(lock, ultimatum), ultimatum: ultimatum}
+	deadline := lock.add(min(max(beyond, -perdure.MaxDuration), perdure.MaxDuration))
+	return term{lock: earlier(lock, deadline), deadline: deadline}
 }

@@ -26,7 +26,7 @@ func TestARunIsExecutedAndReported(t *testing.T) {
 				t.Errorf("run in the context: %v", got)
 			}
 			if at, ok := ctx.Deadline(); !ok || time.Until(at) != time.Minute {
-				t.Errorf("the context's deadline is in %s, want the ultimatum", time.Until(at))
+				t.Errorf("the context's deadline is in %s, want the deadline", time.Until(at))
 			}
 			return json.RawMessage(`{ "ok": true }`), nil
 		})
@@ -41,7 +41,7 @@ func TestARunIsExecutedAndReported(t *testing.T) {
 	})
 }
 
-// F019: the claim was committed and its answer lost. The same requestId brings the same runs.
+// F019: a claim was committed and its answer lost. The same requestId returns the same runs.
 func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -69,16 +69,16 @@ func TestALostClaimIsRepeatedUnderItsRequestID(t *testing.T) {
 	})
 }
 
-// F021: a claim's answer is doubled, within itself and in a later one.
+// F021: the answer to a claim contains a run twice, and a later answer contains it again.
 func TestARunIsStartedOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		one := lettingOut(1, time.Minute, time.Minute)
+		one := dispatched(1, time.Minute, time.Minute)
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			switch {
 			case n <= 3:
 				return []perdure.Run{one, one}, nil
-			case n == 4: // when it is over
+			case n == 4: // after the run has ended
 				time.Sleep(time.Second)
 				return []perdure.Run{one, one}, nil
 			}
@@ -97,7 +97,7 @@ func TestARunIsStartedOnce(t *testing.T) {
 	})
 }
 
-// F022: the answer to a claim is delayed until after the lock's end.
+// F022: the answer to a claim is delayed until after the lock has expired.
 func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 	slow := func(x *exchange) func(context.Context, int, protocol.Claim) ([]perdure.Run, error) {
 		return func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
@@ -122,7 +122,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.claim = slow(x)
-			x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+			x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 				return []protocol.HeartbeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run, Stop: true, Reason: "late"}}, nil
 			}
 			carry(t, x, Config{}, 1, done)
@@ -135,7 +135,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			x.claim = slow(x)
-			x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+			x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 				return []protocol.HeartbeatResult{{Job: b[0].Job, Step: b[0].Step, Run: b[0].Run,
 					RemainingMs: 5000, Stop: true, Reason: "the job desires undone"}}, nil
 			}
@@ -147,7 +147,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 	})
 }
 
-// The time that a claim waits for work is not the run's.
+// The time that a claim waits for work is not counted as the run's.
 func TestALongPollCostsTheRunNothing(t *testing.T) {
 	t.Run("told how long it was", func(t *testing.T) {
 		virtual(t, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestALongPollCostsTheRunNothing(t *testing.T) {
 	t.Run("not told, so a beat tells", func(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
-			x.beat = extend(10 * time.Second)
+			x.onHeartbeat = extend(10 * time.Second)
 			x.claim = func(ctx context.Context, _ int, req protocol.Claim) ([]perdure.Run, error) {
 				runs, err := x.wait(ctx, req)
 				for i := range runs {
@@ -188,12 +188,12 @@ func TestALongPollCostsTheRunNothing(t *testing.T) {
 	})
 }
 
-// F023: between its arrival and its start, a run's time is used up.
+// F023: a run's time passes between its arrival and its start.
 func TestTimeIsCheckedAtTheStart(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{}, 1, done)
-		run := lettingOut(1, time.Second, time.Second)
+		run := dispatched(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true, cancel: func(error) {}}
 		h.mu.Lock()
 		h.agents[0].busy++
@@ -211,7 +211,7 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 	})
 }
 
-// F127: a log that blocks at what it is told of one run does not keep another that came with it.
+// F127: a log that blocks at a line about one run does not delay another run of the same answer.
 func TestBlockedLogKeepsNoRun(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ran := make(chan struct{}, 1)
@@ -224,7 +224,7 @@ func TestBlockedLogKeepsNoRun(t *testing.T) {
 		h := New(Config{Exchange: newExchange(), Holder: "h", Agents: []*perdure.Agent{a}, Log: slog.New(log)})
 		h.mu.Lock()
 		for i := range 2 {
-			run := lettingOut(int64(i+1), time.Second, time.Second)
+			run := dispatched(int64(i+1), time.Second, time.Second)
 			l := &live{run: &run, agent: h.agents[0], lock: h.now(), running: true}
 			if i == 1 {
 				l.lock = h.now().add(time.Hour)
@@ -244,7 +244,7 @@ func TestBlockedLogKeepsNoRun(t *testing.T) {
 	})
 }
 
-// blocked is a log that takes no warnings until it may.
+// blocked is a log that blocks at warnings until it is released.
 type blocked struct {
 	slog.Handler
 	lines atomic.Int64
@@ -259,7 +259,7 @@ func (b *blocked) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// F028: no more is claimed than there are slots, and a slot that gets free is used.
+// F028: no more runs are claimed than there are slots, and a slot that becomes free is used.
 func TestSlots(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -278,13 +278,13 @@ func TestSlots(t *testing.T) {
 			t.Errorf("stats %+v", s)
 		}
 		time.Sleep(4 * time.Second)
-		if synctest.Wait(); len(x.told()) != 10 || most.Load() != 3 {
-			t.Errorf("%d runs in four rounds, %d at once", len(x.told()), most.Load())
+		if synctest.Wait(); len(x.reported()) != 10 || most.Load() != 3 {
+			t.Errorf("%d runs in four rounds, %d at once", len(x.reported()), most.Load())
 		}
 	})
 }
 
-// No run waits for another's handler, also where it came with that in one answer, or where the handler ends its goroutine.
+// No run waits for another run's handler, even if both came in one answer, or if the handler ends its goroutine.
 func TestHandlersRunBesideEachOther(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const runs = 100
@@ -302,13 +302,13 @@ func TestHandlersRunBesideEachOther(t *testing.T) {
 			}
 			return nil, nil
 		})
-		if synctest.Wait(); len(x.told()) != runs {
-			t.Errorf("%d of %d runs were reported", len(x.told()), runs)
+		if synctest.Wait(); len(x.reported()) != runs {
+			t.Errorf("%d of %d runs were reported", len(x.reported()), runs)
 		}
 	})
 }
 
-// counting counts the goroutines that are begun.
+// counting counts the goroutines that are started.
 type counting struct {
 	env.Real
 	n atomic.Int64
@@ -319,7 +319,7 @@ func (c *counting) Go(f func()) {
 	c.Real.Go(f)
 }
 
-// Handlers that return at once do not take a goroutine each.
+// Handlers that return at once share goroutines.
 func TestGoroutinesAreUsedAgain(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const runs = 1000
@@ -329,19 +329,19 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 		}
 		c := &counting{}
 		carry(t, x, Config{Env: c}, runs, done)
-		if synctest.Wait(); len(x.told()) != runs || c.n.Load() > runs*9/10 {
-			t.Errorf("%d goroutines for %d runs", c.n.Load(), len(x.told()))
+		if synctest.Wait(); len(x.reported()) != runs || c.n.Load() > runs*9/10 {
+			t.Errorf("%d goroutines for %d runs", c.n.Load(), len(x.reported()))
 		}
 	})
 }
 
-// An answer may not bring more than was asked for; if it does, the rest goes back.
+// An answer with more runs than were asked for: the surplus is returned.
 func TestSurplusIsGivenBack(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var all []perdure.Run
 		for i := range 3 {
-			all = append(all, lettingOut(int64(i+1), time.Minute, time.Minute))
+			all = append(all, dispatched(int64(i+1), time.Minute, time.Minute))
 		}
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
@@ -351,7 +351,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 		}
 		carry(t, x, Config{}, 1, deaf(time.Second))
 		synctest.Wait()
-		got := x.told()
+		got := x.reported()
 		slices.Sort(got)
 		if fmt.Sprint(got) != "[2 returned 3 returned]" {
 			t.Errorf("reports %q", got)
@@ -359,8 +359,8 @@ func TestSurplusIsGivenBack(t *testing.T) {
 	})
 }
 
-// An exchange that fails, or answers at once with nothing, is not asked in a busy loop; once it is well
-// again, so is the host, within ten seconds (L4).
+// An exchange that fails, or returns nothing at once, is not called in a busy loop. When it works again, so does the
+// host within ten seconds (L4).
 func TestNeverABusyLoop(t *testing.T) {
 	for name, answer := range map[string]error{"fails": errLost, "does not wait": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -387,11 +387,11 @@ func TestNeverABusyLoop(t *testing.T) {
 	}
 }
 
-// An agent with more slots than one claim can fill has several under way.
+// An agent with more slots than one claim can fill has several claims in progress.
 func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
-		a := &hosted{Agent: &perdure.Agent{}, slots: slots, flows: true, due: slots / 8}
-		for asked := 0; asked < min(slots-a.due, claimsAtOnce*perdure.MaxBatch); {
+		a := &hosted{Agent: &perdure.Agent{}, slots: slots, filledAtOnce: true, unsent: slots / 8}
+		for asked := 0; asked < min(slots-a.unsent, claimsAtOnce*perdure.MaxBatch); {
 			n := a.ask(time.Time{})
 			if n <= 0 || n > perdure.MaxBatch {
 				t.Fatalf("%d slots: a claim for %d beside those for %d", slots, n, asked)

@@ -9,15 +9,14 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 )
 
-// Drain ends the host in an orderly way (L6): it claims no more; gives back what has not started;
-// lets the running handlers finish until the grace is over; then ends their contexts, and reports
-// what comes back with an error as returned, effect unknown, which counts no failure. The deadline of
-// ctx bounds all of that, and the grace ends before it, by a quarter of the time but at most 3s, so
-// that the rest fits. Without a deadline the grace has no end.
+// Drain ends the host in an orderly way (L6). It stops claiming, returns runs that have not started, and lets running
+// handlers finish during a grace period. Then it ends their contexts, and reports those that return an error as
+// returned, with an unknown effect, which does not count as a failure. The deadline of ctx bounds all of this. The grace
+// period ends before it, by a quarter of the time but at most 3s. Without a deadline, the grace period has no end.
 //
-// A handler that does not heed its context is not reported on, because it may still act: its run
-// expires (F050). The error says how many of those there were, and how many reports were not
-// answered; nil if all is told. Run returns after that.
+// A handler that ignores its context is not reported, because it may still act: its run expires (F050). The error
+// contains the number of such handlers, and of reports without an answer; it is nil if there are none. Run returns after
+// that.
 func (h *Host) Drain(ctx context.Context) error {
 	crashpoint.Here(crashpoint.AgentDrain)
 	h.stop()
@@ -33,12 +32,12 @@ func (h *Host) Drain(ctx context.Context) error {
 	grace, wind, cancel := h.portions(ctx)
 	defer cancel()
 	idle := func() bool { return h.claimers == 0 && h.handlers() == 0 }
-	if !h.await(grace, &h.left, idle) {
+	if !h.await(grace, &h.finished, idle) {
 		crashpoint.Here(crashpoint.AgentCutShort)
 		h.cutShort()
-		h.await(wind, &h.left, idle)
+		h.await(wind, &h.finished, idle)
 	}
-	h.await(ctx, &h.left, func() bool { return h.unreported() == 0 })
+	h.await(ctx, &h.finished, func() bool { return h.unreported() == 0 })
 	crashpoint.Here(crashpoint.AgentDrained)
 
 	h.mu.Lock()
@@ -50,8 +49,8 @@ func (h *Host) Drain(ctx context.Context) error {
 	return fmt.Errorf("drain: %d handlers did not return, %d reports were not answered", running, unreported)
 }
 
-// portions divides the time until ctx ends: the grace, and the time in which handlers whose contexts
-// have ended may return. What is left is for reports.
+// portions divides the time until ctx ends into the grace period and the time for handlers to return after their
+// contexts have ended. The rest is for reports.
 func (h *Host) portions(ctx context.Context) (grace, wind context.Context, cancel func()) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
@@ -63,19 +62,19 @@ func (h *Host) portions(ctx context.Context) (grace, wind context.Context, cance
 	return grace, wind, func() { cancelGrace(); cancelWind() }
 }
 
-// cutShort ends the contexts of all that still runs.
+// cutShort ends the contexts of all running handlers.
 func (h *Host) cutShort() {
 	h.mu.Lock()
 	defer h.unlock()
 	for _, l := range h.live {
 		if l.running && !l.lost {
-			h.say(slog.LevelInfo, "run cut short by the drain", l.agent, l.run)
+			h.logRun(slog.LevelInfo, "run cut short by drain", l.agent, l.run)
 			l.cancel(errDraining)
 		}
 	}
 }
 
-// unreported counts the runs whose report has not been answered. Called under mu.
+// unreported returns the number of runs whose reports have not been answered. mu must be held.
 func (h *Host) unreported() (n int) {
 	for _, l := range h.live {
 		if l.report != nil {

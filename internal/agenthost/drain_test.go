@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// drain drains with a grace of 20s, and says how long that took.
+// drain drains with a grace period of 20s, and returns how long that took.
 func drain(h *Host) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -21,7 +21,7 @@ func drain(h *Host) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// F117, L6: an idle host drains at once; its long poll ends.
+// F117, L6: an idle host drains at once, and its long poll ends.
 func TestDrainIdle(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -63,16 +63,16 @@ func TestRunReturnsTheCauseOfADeadContext(t *testing.T) {
 		if err := <-ended; !errors.Is(err, errLost) {
 			t.Errorf("Run: %v", err)
 		}
-		x.expect(t) // as a crash: nothing is said
+		x.expect(t) // as after a crash: nothing is reported
 	})
 }
 
-// L6: runs that end within the grace are reported as they end; those that do not are cut short, which
-// counts no failure.
+// L6: runs that end within the grace period are reported as usual. The others are cut short, which does not count as a
+// failure.
 func TestDrainWaitsThenCutsShort(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		h := carry(t, x, Config{}, 3, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			switch run.Number {
 			case 1:
@@ -93,21 +93,21 @@ func TestDrainWaitsThenCutsShort(t *testing.T) {
 		}
 		synctest.Wait()
 		got := map[string]bool{}
-		for _, s := range x.told() {
+		for _, s := range x.reported() {
 			got[s] = true
 		}
 		if len(got) != 3 || !got["1 done"] || !got["2 returned effect unknown"] || !got["3 returned"] {
-			t.Errorf("reports %q", x.told())
+			t.Errorf("reports %q", x.reported())
 		}
 	})
 }
 
-// F050: a handler that does not heed its context may still act: nothing is said about its run, and the
-// drain does not wait for it longer than it may.
-func TestDrainWithADeafHandler(t *testing.T) {
+// F050: a handler that ignores its context may still act. Its run is not reported, and the drain waits for it only
+// within its bounds.
+func TestDrainDoesNotWaitForADeafHandler(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		h := carry(t, x, Config{}, 1, deaf(time.Hour))
 		x.offer(1, 10*time.Second, 2*time.Hour)
 		synctest.Wait()
@@ -120,7 +120,7 @@ func TestDrainWithADeafHandler(t *testing.T) {
 	})
 }
 
-// F117: a run that arrives when the drain has begun is given back.
+// F117: a run that arrives after the drain has begun is returned.
 func TestDrainGivesBackWhatArrives(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -143,13 +143,12 @@ func TestDrainGivesBackWhatArrives(t *testing.T) {
 	})
 }
 
-// F019, F020: the drain cut a claim that had been committed: what it brought is asked for, under its
-// requestId, and given back.
+// F019, F020: the drain interrupts a claim that was committed. Its runs are retrieved under its requestId, and returned.
 func TestDrainRetrievesALostClaim(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var committed string
-		run := lettingOut(1, time.Minute, time.Minute)
+		run := dispatched(1, time.Minute, time.Minute)
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
 			if n == 1 {
 				<-ctx.Done()
@@ -170,7 +169,7 @@ func TestDrainRetrievesALostClaim(t *testing.T) {
 	})
 }
 
-// All reports are out before Drain returns, but it does not wait for ever.
+// All reports are answered before Drain returns, but Drain does not wait for ever.
 func TestDrainFlushes(t *testing.T) {
 	for name, c := range map[string]struct {
 		outage, took time.Duration

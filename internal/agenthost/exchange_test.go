@@ -22,29 +22,29 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var errLost = errors.New("connection reset")
 
-// exchange is a scheduler that does as it is told. Its answers to claims come from claim, or from what
-// was offered. The hooks are set before a host knows it.
+// exchange is a scheduler that the test controls. It answers claims by the hook claim, or from the runs that were
+// offered. The hooks are set before a host uses it.
 type exchange struct {
 	mu      sync.Mutex
 	offers  []perdure.Run
-	arrived chan struct{} // closed and made anew with each offer
+	arrived chan struct{} // closed and replaced at each offer
 
 	claims   []protocol.Claim
-	followed []protocol.Claim // came with reports
+	followed []protocol.Claim // claims that came with reports
 	reports  []protocol.Report
 	calls    []int // reports per call
 	beats    []protocol.Heartbeat
-	hangs    int // so many heartbeats get no answer
+	hangs    int // the number of heartbeats that get no answer
 
-	claim  func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error)
-	report func(n int, reports []protocol.Report) ([]protocol.ReportResult, error)
-	beat   func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	claim       func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error)
+	report      func(n int, reports []protocol.Report) ([]protocol.ReportResult, error)
+	onHeartbeat func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
 }
 
 func newExchange() *exchange { return &exchange{arrived: make(chan struct{})} }
 
-// lettingOut is a run that has lock until its lock ends and total until its ultimatum.
-func lettingOut(number int64, lock, total time.Duration) perdure.Run {
+// dispatched returns a run with so much time until its lock expires, and until its deadline.
+func dispatched(number int64, lock, total time.Duration) perdure.Run {
 	now := time.Now()
 	return perdure.Run{
 		Job: perdure.JobID{15: byte(number)}, Step: "charge", Action: "charge", Number: number, Key: fmt.Sprint("key", number),
@@ -54,7 +54,7 @@ func lettingOut(number int64, lock, total time.Duration) perdure.Run {
 
 // offer makes a run claimable.
 func (x *exchange) offer(number int64, lock, total time.Duration) {
-	x.offerAll(lettingOut(number, lock, total))
+	x.offerAll(dispatched(number, lock, total))
 }
 
 func (x *exchange) offerAll(runs ...perdure.Run) {
@@ -135,13 +135,13 @@ func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []protocol.Hea
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	if x.beat == nil {
+	if x.onHeartbeat == nil {
 		return nil, errLost
 	}
-	return x.beat(beats)
+	return x.onHeartbeat(beats)
 }
 
-// extend answers beats as a scheduler does that grants d with each.
+// extend returns a hook that extends each lock by d.
 func extend(d time.Duration) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		var results []protocol.HeartbeatResult
@@ -153,7 +153,7 @@ func extend(d time.Duration) func([]protocol.Heartbeat) ([]protocol.HeartbeatRes
 	}
 }
 
-// counts says how often each call was made; beats are counted singly.
+// counts returns the number of calls of each kind; heartbeats are counted one by one.
 func (x *exchange) counts() (claims, reports, beats int) {
 	synctest.Wait()
 	x.mu.Lock()
@@ -161,8 +161,8 @@ func (x *exchange) counts() (claims, reports, beats int) {
 	return len(x.claims), len(x.calls), len(x.beats)
 }
 
-// told are the reports so far, as "run outcome".
-func (x *exchange) told() []string {
+// reported returns the reports so far, as "run outcome".
+func (x *exchange) reported() []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var s []string
@@ -179,18 +179,18 @@ func (x *exchange) told() []string {
 	return s
 }
 
-// expect compares all reports so far, sorted, once nothing moves any more.
+// expect compares all reports so far, sorted, after all goroutines are blocked.
 func (x *exchange) expect(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
-	got := x.told()
+	got := x.reported()
 	slices.Sort(got) // calls overtake each other
 	if !slices.Equal(got, want) {
 		t.Errorf("reports %q, want %q", got, want)
 	}
 }
 
-// carry runs a host with one agent until the test is over.
+// carry runs a host with one agent until the test ends.
 func carry(t *testing.T, x *exchange, cfg Config, slots int, handler perdure.Handler) *Host {
 	a := perdure.NewAgent("payments")
 	a.Slots = slots
@@ -211,12 +211,12 @@ func virtual(t *testing.T, test func(t *testing.T)) {
 	synctest.Test(t, test)
 }
 
-// done is a handler that has nothing to do.
+// done is a handler that returns at once.
 func done(context.Context, *perdure.Run) (json.RawMessage, error) {
 	return json.RawMessage(`{"ok":true}`), nil
 }
 
-// lasting is a handler that takes d and heeds its context.
+// lasting returns a handler that takes d and heeds its context.
 func lasting(d time.Duration) perdure.Handler {
 	return func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
 		select {
@@ -228,7 +228,7 @@ func lasting(d time.Duration) perdure.Handler {
 	}
 }
 
-// deaf is a handler that takes d whatever its context says.
+// deaf returns a handler that takes d and ignores its context.
 func deaf(d time.Duration) perdure.Handler {
 	return func(context.Context, *perdure.Run) (json.RawMessage, error) {
 		time.Sleep(d)

@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Where work is there at once, the next run comes with the answer to the report of the one before it. Where it is not,
-// a claim waits for it as ever.
+// If steps are ready at once, the next run arrives with the answer to the report of the previous one. Otherwise a claim
+// waits for it as usual.
 func TestAClaimGoesWithReports(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -28,7 +28,7 @@ func TestAClaimGoesWithReports(t *testing.T) {
 			c.Wait != 0 || !c.First || c.RequestID == "" || c.RequestID == x.followed[1].RequestID {
 			t.Errorf("claim %+v", c)
 		}
-		x.offer(4, time.Minute, time.Minute) // it was waited for
+		x.offer(4, time.Minute, time.Minute) // a claim waited for it
 		time.Sleep(time.Second)
 		x.expect(t, "1 done", "2 done", "3 done", "4 done")
 		if n, _, _ := x.counts(); n != 3 || len(x.followed) != 3 {
@@ -37,15 +37,15 @@ func TestAClaimGoesWithReports(t *testing.T) {
 	})
 }
 
-// One claim that found nothing is not the end of it: these were last steps, and the next reports are of others.
+// After one empty claim, claims still go with reports: those were last steps, and the next reports are of other steps.
 func TestAClaimGoesWithReportsAfterOneThatWasEmpty(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		carry(t, x, Config{}, 1, lasting(time.Millisecond))
 		for n, c := range []struct {
 			after time.Duration
-			with  int // claims that went with reports, so far
-		}{{0, 1}, {ebbing / 2, 2}, {ebbing, 2}, {ebbing, 2}} {
+			with  int // claims that went with reports so far
+		}{{0, 1}, {flowEndsAfter / 2, 2}, {flowEndsAfter, 2}, {flowEndsAfter, 2}} {
 			time.Sleep(c.after)
 			x.offer(int64(n+1), time.Minute, time.Minute)
 			time.Sleep(2 * time.Millisecond)
@@ -59,7 +59,7 @@ func TestAClaimGoesWithReportsAfterOneThatWasEmpty(t *testing.T) {
 	})
 }
 
-// A claim with reports asks for no more than there is room for.
+// A claim with reports asks for no more runs than there is room for.
 func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -74,7 +74,7 @@ func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
 				t.Fatalf("%+v", s)
 			}
 		}
-		if n := len(x.told()); n != 100 {
+		if n := len(x.reported()); n != 100 {
 			t.Errorf("%d reports", n)
 		}
 		if n := len(x.followed); n < 20 {
@@ -83,15 +83,14 @@ func TestClaimsWithReportsKeepToTheSlots(t *testing.T) {
 	})
 }
 
-// lostOnce has the answer to the first call with a claim get lost, and what that claim was given come again when it is
-// repeated.
+// lostOnce makes the answer to the first call with a claim get lost. When the claim is repeated, it gets the same runs.
 func (x *exchange) lostOnce(beforehand func()) {
 	var given []perdure.Run
 	x.report = func(n int, _ []protocol.Report) ([]protocol.ReportResult, error) {
 		if n > 1 {
 			return nil, nil
 		}
-		given = []perdure.Run{lettingOut(2, time.Minute, time.Minute)}
+		given = []perdure.Run{dispatched(2, time.Minute, time.Minute)}
 		beforehand()
 		return nil, errLost
 	}
@@ -106,8 +105,8 @@ func (x *exchange) lostOnce(beforehand func()) {
 	}
 }
 
-// F019, F063: an answer that was lost had reports and runs in it. The reports are told again, the claim is made again
-// under its requestId.
+// F019, F063: a lost answer contained results of reports, and runs. The reports are sent again, and the claim is
+// repeated under its requestId.
 func TestALostAnswerToReportsAndAClaim(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -122,7 +121,7 @@ func TestALostAnswerToReportsAndAClaim(t *testing.T) {
 	})
 }
 
-// The same, when the host drains meanwhile: what the claim had been given is given back.
+// The same while the host drains: the runs of the claim are returned.
 func TestADrainWhileTheAnswerIsLost(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -138,7 +137,8 @@ func TestADrainWhileTheAnswerIsLost(t *testing.T) {
 	})
 }
 
-// A server that knows of no such claims refuses the call: reports go alone for a while, and nothing is lost.
+// A server that does not support claims with reports refuses the call. Reports then go without claims for a while, and
+// nothing is lost.
 func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -165,16 +165,16 @@ func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 			t.Errorf("asked %d times", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := asked(); n < 2 || len(x.told()) != 130-n {
-			t.Errorf("asked %d times, %d reports", n, len(x.told()))
+		if n := asked(); n < 2 || len(x.reported()) != 130-n {
+			t.Errorf("asked %d times, %d reports", n, len(x.reported()))
 		}
 	})
 }
 
-// hung is an exchange whose answer to the first reports with a claim never comes.
+// hung is an exchange that never answers the first reports with a claim.
 type hung struct {
 	*exchange
-	name chan string // of the claim
+	name chan string // the requestId of the claim
 }
 
 func (x *hung) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -189,7 +189,7 @@ func (x *hung) Report(ctx context.Context, holder string, reports []protocol.Rep
 	return x.exchange.Report(ctx, holder, reports, next)
 }
 
-// L6: the runs of the reports lapse in a drain. What the claim was given is given back all the same.
+// L6: the runs of the reports expire during a drain. The runs of the claim are returned nevertheless.
 func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := &hung{newExchange(), make(chan string, 1)}
@@ -202,7 +202,7 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 				return x.wait(ctx, req)
 			}
 			name = req.RequestID
-			return []perdure.Run{lettingOut(2, time.Minute, time.Minute)}, nil
+			return []perdure.Run{dispatched(2, time.Minute, time.Minute)}, nil
 		}
 		x.offer(1, 3*time.Second, 3*time.Second)
 		a := perdure.NewAgent("payments")
@@ -223,7 +223,7 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 	})
 }
 
-// slowly answers late, and never answers heartbeats.
+// slowly is an exchange that answers late, and never answers heartbeats.
 type slowly struct{ *exchange }
 
 func (x slowly) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -236,7 +236,8 @@ func (x slowly) Heartbeat(ctx context.Context, _ string, _ []protocol.Heartbeat)
 	return nil, ctx.Err()
 }
 
-// Reports that were answered are over, while a heartbeat tries to find out how what came with the answer stands (F022).
+// Reports that were answered are complete, even while a heartbeat is in progress to learn the terms of the runs in the
+// same answer (F022).
 func TestAnsweredReportsAreOver(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := slowly{newExchange()}
@@ -250,8 +251,8 @@ func TestAnsweredReportsAreOver(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(ctx) }()
 		time.Sleep(3 * time.Second)
-		if s := h.Stats()[0]; s.Unreported > 0 || len(x.told()) != 1 {
-			t.Errorf("%+v, %v", s, x.told())
+		if s := h.Stats()[0]; s.Unreported > 0 || len(x.reported()) != 1 {
+			t.Errorf("%+v, %v", s, x.reported())
 		}
 		cancel()
 		<-ended

@@ -1,17 +1,17 @@
-// Package agenthost is the part of a process that carries agents: it claims runs from an Exchange,
-// executes each within the time that it has, and reports how it ended. Whether the Exchange is the
-// scheduler of the same process or a client of a server far away, it does not know.
+// Package agenthost is the part of a process that carries out runs. A Host claims runs from an Exchange, executes the
+// handler of each run within the run's time, and reports the outcome. The Exchange is the scheduler of the same process,
+// or a client of a remote server; the host behaves the same with both.
 //
-//	claim.go    loops for each agent: as many runs as there are free slots, and some ahead
-//	ahead.go    runs that are claimed before there is a slot for them
-//	live.go     a run from its arrival to the answer to its report
-//	instant.go  until when a run is ours, on two clocks
-//	beat.go     heartbeats, for all live runs at once
-//	report.go   reports, as many in a call as are ready
-//	drain.go    the way out
+//	claim.go      loops for each agent: as many runs as there are free slots, and some ahead
+//	ahead.go      runs that are claimed before there is a slot for them
+//	live.go       a run from its arrival to the answer to its report
+//	instant.go    until when a run belongs to this host, on two clocks
+//	heartbeat.go  heartbeats, for all live runs together
+//	report.go     reports, as many in a call as are ready
+//	drain.go      the orderly end
 //
-// One rule is above all others: once the time of a run has passed, the host says nothing about it
-// any more. Time is counted from before the question was asked, so that the host errs early only.
+// One rule has priority over all others: once the lock of a run has expired, the host reports nothing about the run.
+// Time is counted from before a call was sent, so the host believes a lock to expire too early, and never too late.
 package agenthost
 
 import (
@@ -32,25 +32,25 @@ const (
 	defaultClaimWait = 20 * time.Second
 )
 
-// Config says what a host runs, and for whom.
+// Config says which agents a host carries, and for which exchange.
 type Config struct {
 	Exchange protocol.Exchange
 	Holder   string // names this incarnation of the process; never used again (F119)
 	Agents   []*perdure.Agent
 
-	// Heartbeat is promised with every claim: a run is the host's for so long after each beat, and
-	// beats come every third of it. 0: 10s. Negative: none, a run is the host's until its ultimatum;
-	// then nothing tells it to stop, and its progress goes nowhere.
+	// Heartbeat is the interval promised with every claim: after each heartbeat, a run belongs to the host for so long,
+	// and heartbeats are sent each third of it. 0: 10s. Negative: no heartbeats; a run belongs to the host until its
+	// deadline, nothing asks it to stop, and its progress is not sent.
 	Heartbeat time.Duration
 	// ClaimWait is how long a claim waits for work. 0: 20s; at most perdure.MaxClaimWait.
 	ClaimWait time.Duration
 
-	Log *slog.Logger // nil: none
+	Log *slog.Logger // nil: nothing is logged
 
 	Env env.Env // nil: env.Real
 }
 
-// Host carries agents. Its methods may be called from any goroutine.
+// Host carries out runs for agents. Its methods may be called from any goroutine.
 type Host struct {
 	cfg    Config
 	env    env.Env
@@ -63,79 +63,79 @@ type Host struct {
 	stop     context.CancelFunc
 	started  atomic.Bool
 
-	mu         sync.Mutex
-	notes      []note // for the log, once mu is free: a log that blocks must not hold it (F127)
-	live       map[handle]*live
-	arrived    []*live // admitted, and not begun
-	coming     bool    // a goroutine is on its way to them
-	recent     remembered
-	outbox     []*live                   // reports that no sender has taken yet
-	sharing    map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
-	ready      *sync.Cond                // on mu: there is something in the outbox, or life has ended
-	claimers   int                       // claim loops that have not ended, and claims that went with reports
-	left       bell                      // a run or a claim loop has gone
-	apart      time.Time                 // until then, reports go without claims
-	unanswered bool                      // the exchange has not answered the latest call
-	yielder    env.Yielder
-	looks      time.Time // when the watch looks next at whose time is over
+	mu            sync.Mutex
+	notes         []note // log lines to write when mu is free: a log that blocks must not hold mu (F127)
+	live          map[handle]*live
+	arrived       []*live // admitted and not started
+	starting      bool    // a goroutine is about to start them
+	recent        remembered
+	outbox        []*live                   // reports that no sender has taken yet
+	sharing       map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
+	ready         *sync.Cond                // on mu: the outbox has reports, or life has ended
+	claimers      int                       // claim loops that have not ended, and claims that went with reports
+	finished      bell                      // rings when a run or a claim loop has ended
+	noClaimsUntil time.Time                 // until this time, reports go without claims
+	unanswered    bool                      // the exchange did not answer the latest call
+	yielder       env.Yielder
+	nextCheck     time.Time // when watchLoop checks the locks next
 
-	sooner chan struct{} // a run has come whose time is over before that
+	checkSooner chan struct{} // receives when a run has arrived whose lock expires before that
 }
 
-// hosted is an agent and how much of it is in use. What changes is guarded by Host.mu.
+// hosted is an agent and its use. Host.mu protects all that changes.
 type hosted struct {
 	*perdure.Agent
-	slots int
-	busy  int  // handlers that work on a run that is ours
-	held  int  // runs in Host.live: busy, unreported, or past their time and still not back
-	asked int  // runs that claims under way may bring
-	due   int  // reports in Host.outbox
-	freed bell // one of the four has fallen
+	slots   int
+	busy    int  // handlers that carry out a run of this host
+	held    int  // runs in Host.live: running, unreported, or lost with a handler that has not returned
+	claimed int  // runs that claims in progress may bring
+	unsent  int  // reports in Host.outbox
+	freed   bell // rings when one of these four numbers has fallen
 
-	line   []*live       // runs that wait for a slot, and some that do so no more
-	inLine int           // how many wait
-	timed  bool          // a timer runs that reviews them
-	took   time.Duration // by a handler, the mean
-	trip   time.Duration // of a claim that found runs at once, the mean
-	slow   time.Time     // nothing is claimed ahead until then
+	line         []*live       // runs that wait for a slot, and some that no longer do
+	inLine       int           // how many of them wait
+	timed        bool          // a timer for their review runs
+	handlerTime  time.Duration // mean time of a handler
+	claimTime    time.Duration // mean time of a claim that found runs at once
+	noAheadUntil time.Time     // nothing is claimed ahead before this time
 
-	flows  bool      // claims are filled at once: the next can go with reports
-	filled time.Time // when one was the last time
+	filledAtOnce bool      // claims are filled at once: the next one can go with reports
+	lastFilled   time.Time // when a claim was last filled
 }
 
-// free is how many runs may be claimed, beside those that wait for a slot. Runs that have left their slot (because they wait for their
-// report to be answered, or because their handler goes on after their time, F050) do not stop the agent
-// unless they pile up to as many again.
+// free returns the number of runs that may be claimed, besides those that wait for a slot. Runs that have left their
+// slot, because their report is not answered yet or because their handler continues after the lock has expired (F050),
+// do not stop the agent, unless there are as many of them as there are slots.
 func (a *hosted) free(now time.Time) int { return a.freeAfter(0, now) }
 
-// freeAfter is the same when so many reports are being answered: their runs are held no more then.
+// freeAfter returns the same for the time when so many reports will have been answered.
 func (a *hosted) freeAfter(reports int, now time.Time) int {
 	ahead := a.ahead(now)
-	return min(a.slots+ahead-a.busy-a.inLine-a.asked, 2*a.slots+ahead-a.held-a.asked+reports)
+	return min(a.slots+ahead-a.busy-a.inLine-a.claimed, 2*a.slots+ahead-a.held-a.claimed+reports)
 }
 
-// claimsAtOnce is how many claims of one agent may be under way. What was free when a claim set out is soon
-// a small part of what is free: it is not to wait for that claim's answer.
+// claimsAtOnce bounds the claims of one agent in progress. While a claim is in progress, more slots may become free than
+// it asked for. Another claim fills these without waiting for its answer.
 const claimsAtOnce = 3
 
-// ask says how many runs a further claim may bring; 0: none is to set out now. Beside one that is under way, another
-// asks for a quarter of the slots, or for as much as a claim can bring. What has become free with a report is left to
-// the claim that goes with it.
+// ask returns the number of runs that a further claim may ask for; 0: no claim should be sent now. Besides a claim in
+// progress, another one asks for a quarter of the slots, or for as much as a claim can bring. Slots that become free
+// with a report are left to the claim that goes with the report.
 func (a *hosted) ask(now time.Time) int {
 	n := a.free(now)
-	if a.flows {
-		n -= a.due
+	if a.filledAtOnce {
+		n -= a.unsent
 	}
 	n = min(n, perdure.MaxBatch)
-	if n <= 0 || a.asked > 0 && n < min(a.slots/4, perdure.MaxBatch) {
+	if n <= 0 || a.claimed > 0 && n < min(a.slots/4, perdure.MaxBatch) {
 		return 0
 	}
-	a.asked += n
+	a.claimed += n
 	return n
 }
 
-// New makes a host. It panics where the wiring is wrong: no Exchange, no Holder, or two agents of one
-// name.
+// New returns a host. It panics if the configuration is a programming error: no Exchange, no Holder, or two agents with
+// one name.
 func New(cfg Config) *Host {
 	if cfg.Exchange == nil || cfg.Holder == "" {
 		panic("agenthost.New: Exchange and Holder are required")
@@ -153,7 +153,7 @@ func New(cfg Config) *Host {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, sooner: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, checkSooner: make(chan struct{}, 1)}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.claiming, h.stop = context.WithCancel(h.life)
@@ -172,16 +172,16 @@ func New(cfg Config) *Host {
 	return h
 }
 
-// senders is how many calls with reports may be under way at once: more than one, so that a slow call
-// does not hold up what became ready after it; few, so that under load each call carries many.
+// senders bounds the calls with reports in progress. There are several, so that a slow call does not delay later
+// reports. There are few, so that each call carries many reports under load.
 const senders = 4
 
-// abandoned is how long Run waits for handlers after its context has died.
-const abandoned = time.Second
+// abandoned is the time for which Run waits for handlers after its context has ended.
+const abandonAfter = time.Second
 
-// Run claims, executes and reports until a Drain is through (nil) or ctx ends (its cause). The latter
-// is as a crash is: running handlers see their contexts end, and nothing more is said about their
-// runs. Run may be called once.
+// Run claims, executes and reports until a Drain is complete (it then returns nil), or until ctx ends (it then returns
+// its cause). The end of ctx is like a crash: the contexts of running handlers end, and their runs are not reported. Run
+// may be called once.
 func (h *Host) Run(ctx context.Context) error {
 	if h.started.Swap(true) {
 		panic("agenthost: Run called twice")
@@ -200,33 +200,33 @@ func (h *Host) Run(ctx context.Context) error {
 	}
 	loops = append(loops, h.watchLoop)
 	if h.cfg.Heartbeat > 0 {
-		loops = append(loops, h.beatLoop)
+		loops = append(loops, h.heartbeatLoop)
 	}
 	ended := env.Start(h.env, loops...)
 	h.env.Wait(h.life, env.Forever, ctx.Done())
-	h.end(context.Cause(ctx)) // unless a drain has
+	h.end(context.Cause(ctx)) // unless a drain has done so
 	h.cut()
 	ended()
-	wait, cancel := env.WithTimeout(h.env, context.Background(), abandoned)
+	wait, cancel := env.WithTimeout(h.env, context.Background(), abandonAfter)
 	defer cancel()
-	h.await(wait, &h.left, func() bool { return h.claimers == 0 && h.handlers() == 0 })
+	h.await(wait, &h.finished, func() bool { return h.claimers == 0 && h.handlers() == 0 })
 	if errors.Is(context.Cause(h.life), errDrained) {
 		return nil
 	}
 	return context.Cause(h.life)
 }
 
-// AgentStats is how much of an agent is in use.
+// AgentStats is the use of one agent.
 type AgentStats struct {
 	Agent      string
 	Slots      int
-	Busy       int // slots with a run in them
+	Busy       int // slots in which a run is carried out
 	Waiting    int // runs that wait for a slot
 	Unreported int // runs that have ended, and whose report is not answered yet
-	Overdue    int // handlers that go on although the time of their run has passed
+	Overdue    int // handlers that continue although the lock of their run has expired
 }
 
-// Stats is a picture of the moment, in the order of Config.Agents.
+// Stats returns the present use of each agent, in the order of Config.Agents.
 func (h *Host) Stats() []AgentStats {
 	h.mu.Lock()
 	defer h.unlock()
@@ -247,7 +247,7 @@ func (h *Host) Stats() []AgentStats {
 	return stats
 }
 
-// bell wakes everyone who waits for a condition to look at it again. Guarded by Host.mu.
+// bell wakes all goroutines that wait for a condition. Host.mu protects it.
 type bell struct{ ch chan struct{} }
 
 func (b *bell) ring() {
@@ -257,7 +257,7 @@ func (b *bell) ring() {
 	}
 }
 
-// await returns true once ok, called under mu, has said so; false if ctx ended first.
+// await returns true as soon as ok, which is called under mu, returns true; and false if ctx ends first.
 func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (did bool) {
 	h.mu.Lock()
 	for did = ok(); !did && ctx.Err() == nil; did = ok() {

@@ -8,11 +8,10 @@ import (
 	"github.com/perdure/perdure/internal/env"
 )
 
-// instant is a moment on two clocks. The monotonic one cannot be set, and stands still while the
-// machine is suspended; the wall clock goes on then. What comes due does so on whichever clock is
-// first (F039).
+// instant is a point in time on two clocks. The monotonic clock cannot be set, and stands still while the machine is
+// suspended. The wall clock continues meanwhile. A time is reached when either clock reaches it (F039).
 type instant struct {
-	mono time.Time // as Env.Now gives it
+	mono time.Time // as Env.Now returns it
 	wall time.Time // without a monotonic reading
 }
 
@@ -24,7 +23,7 @@ func (i instant) add(d time.Duration) instant {
 	return instant{mono: i.mono.Add(d), wall: i.wall.Add(d)}
 }
 
-// reached says whether i is now or over, on either clock.
+// reached reports whether i is now or in the past, on either clock.
 func (i instant) reached(now instant) bool {
 	return !now.mono.Before(i.mono) || !now.wall.Before(i.wall)
 }
@@ -50,13 +49,13 @@ func earlier(a, b instant) instant {
 	return a
 }
 
-// millis reads a count of milliseconds from outside: between 0 and MaxDuration.
+// millis converts a number of milliseconds from outside to a duration between 0 and MaxDuration.
 func millis(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), perdure.MaxDuration.Milliseconds())) * time.Millisecond
 }
 
-// backoff grows from base to most by doubling, and is drawn between half of that and all of it, so
-// that hosts which failed together do not come back together.
+// backoff is a pause that doubles from base to most. Each pause is random, between half of it and all of it, so that
+// hosts that failed together do not retry together.
 type backoff struct {
 	env        env.Env
 	base, most time.Duration
@@ -65,7 +64,7 @@ type backoff struct {
 
 func (b *backoff) reset() { b.next = 0 }
 
-// pause sleeps; false if ctx ended meanwhile.
+// pause sleeps. It returns false if ctx ends meanwhile.
 func (b *backoff) pause(ctx context.Context) bool {
 	b.next = min(max(2*b.next, b.base), b.most)
 	return env.Sleep(b.env, ctx, b.next/2+time.Duration(b.env.Float64()*float64(b.next/2)))

@@ -7,21 +7,21 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// note is one line for the log about a run.
+// note is a log line about a run.
 type note struct {
 	level   slog.Level
 	message string
 	about   []any
 }
 
-// say notes something about a run; unlock writes it. Called under mu.
-func (h *Host) say(level slog.Level, message string, a *hosted, r *perdure.Run, more ...any) {
+// say keeps a log line about a run, which unlock writes. mu must be held.
+func (h *Host) logRun(level slog.Level, message string, a *hosted, r *perdure.Run, more ...any) {
 	if h.log.Enabled(context.Background(), level) {
 		h.notes = append(h.notes, note{level, message, about(a, r, more...)})
 	}
 }
 
-// unlock frees mu and writes what was noted under it.
+// unlock releases mu, and writes the log lines that were kept under it.
 func (h *Host) unlock() {
 	notes := h.notes
 	h.notes = nil

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// handle names a run: it is started at most once (F021).
+// handle identifies a run. A run is started at most once (F021).
 type handle struct {
 	job  perdure.JobID
 	step string
@@ -27,42 +27,42 @@ type handle struct {
 
 func handleOf(r *perdure.Run) handle { return handle{r.Job, r.Step, r.Number} }
 
-// live is a run that this host has to do with: from its arrival until its report is answered, or
-// until its time has passed and its handler is back.
+// live is a run of this host: from its arrival until its report is answered, or until it is lost and its handler has
+// returned.
 type live struct {
 	run    *perdure.Run
 	agent  *hosted
-	ctx    context.Context // the handler's
+	ctx    context.Context // the handler's context
 	cancel context.CancelCauseFunc
-	since  time.Time // when it came
+	since  time.Time // when it arrived
 
-	// Guarded by Host.mu.
-	lock      instant // the run is ours until then, and never after
-	ultimatum instant // lock never moves past it
-	inLine    bool    // it waits for a slot
-	running   bool    // the handler has not returned
-	lost      bool    // no longer ours: nothing is said about it
-	report    *protocol.Report
-	progress  *json.RawMessage // not sent yet
+	// Host.mu protects the following.
+	lock     instant // until then the run belongs to this host, and never after
+	deadline instant // the deadline, which lock never exceeds
+	inLine   bool    // it waits for a slot
+	running  bool    // the handler has not returned
+	lost     bool    // the run no longer belongs to this host, and is not reported
+	report   *protocol.Report
+	progress *json.RawMessage // not sent yet
 }
 
 var (
-	errTimeUp   = fmt.Errorf("the run's time is up: %w", context.DeadlineExceeded)
-	errNotOurs  = errors.New("the run is no longer this host's")
-	errStopped  = errors.New("the run is no longer wanted")
-	errDraining = errors.New("the host is draining")
-	errDrained  = errors.New("the host has drained")
+	errLockExpired = fmt.Errorf("the run's lock has expired: %w", context.DeadlineExceeded)
+	errRunLost     = errors.New("the run no longer belongs to this host")
+	errStopped     = errors.New("the run is no longer wanted")
+	errDraining    = errors.New("the host is draining")
+	errDrained     = errors.New("the host has drained")
 )
 
-// admit starts a run that has arrived, or lets it wait for a slot, unless it is known, or its time is used up, or nothing will
-// come of it here (the job has turned, the host drains, no slot is free and nothing was claimed ahead): then it is given back. It
-// says whether the run was taken.
+// admit starts a run that has arrived, or makes it wait for a slot. It returns the run instead if it cannot be carried
+// out here: its direction is no longer desired, the host drains, or no slot is free and nothing was claimed ahead. A run
+// that is known already, or whose lock has expired, is ignored. admit reports whether the run was accepted.
 func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	h.mu.Lock()
 	defer h.unlock()
 	id := handleOf(run)
 	if h.live[id] != nil || h.recent.has(id) {
-		h.say(slog.LevelWarn, "run arrived again, not started again", a, run)
+		h.logRun(slog.LevelWarn, "duplicate run ignored", a, run)
 		return false
 	}
 	now := h.now()
@@ -70,13 +70,13 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 		h.discard(a, run)
 		return false
 	}
-	l := &live{run: run, agent: a, since: now.mono, lock: t.lock, ultimatum: t.ultimatum}
+	l := &live{run: run, agent: a, since: now.mono, lock: t.lock, deadline: t.deadline}
 	h.live[id] = l
 	a.held++
-	if l.lock.mono.Before(h.looks) {
+	if l.lock.mono.Before(h.nextCheck) {
 		select {
-		case h.sooner <- struct{}{}:
-		default: // it has been told
+		case h.checkSooner <- struct{}{}:
+		default: // a wake-up is pending already
 		}
 	}
 	switch {
@@ -84,60 +84,60 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 		h.giveBack(l)
 		return false
 	case a.busy >= a.slots:
-		h.line(l)
+		h.enterLine(l)
 	default:
 		h.occupy(l)
 	}
 	return true
 }
 
-// occupy puts a run into a free slot. Called under mu.
+// occupy puts a run into a free slot. mu must be held.
 func (h *Host) occupy(l *live) {
 	l.agent.busy++
 	l.running = true
-	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends it with the host
-	l.ctx = runcontext.With(l.ctx, l.run, l.ultimatum.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
+	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends this context together with the host
+	l.ctx = runcontext.With(l.ctx, l.run, l.deadline.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
 	h.arrived = append(h.arrived, l)
 	h.call()
 }
 
-// call sees to it that what has arrived is begun: as long as there is any, a goroutine is on its way. Called under mu.
+// call makes sure that a goroutine is about to start the runs that have arrived, if there are any. mu must be held.
 func (h *Host) call() {
-	if len(h.arrived) > 0 && !h.coming {
-		h.coming = true
+	if len(h.arrived) > 0 && !h.starting {
+		h.starting = true
 		h.env.Go(h.work)
 	}
 }
 
-// work executes runs, one after the other, on one goroutine: as many of these are there as handlers take their time.
-// None waits for another's handler, since whoever begins one has called the next.
+// work executes runs one after the other on one goroutine. There are as many such goroutines as the handlers need:
+// before a goroutine executes a handler, it calls the next goroutine, so no run waits for another run's handler.
 func (h *Host) work() {
 	for l := h.begin(true); l != nil; l = h.begin(false) {
 		h.execute(l)
 	}
 }
 
-// discard drops a run whose time was used up before it could start (F022, F023). Nothing is said
-// about it: it is the scheduler's again.
+// discard drops a run whose lock expired before it could start (F022, F023). It is not reported: it belongs to the
+// scheduler again.
 func (h *Host) discard(a *hosted, run *perdure.Run) {
 	h.recent.add(handleOf(run))
-	h.say(slog.LevelWarn, "run discarded: its time was used up before it could start", a, run)
+	h.logRun(slog.LevelWarn, "run discarded: lock expired before start", a, run)
 }
 
-// giveBack queues the report of a run that never started. Called under mu.
+// giveBack queues the report of a run that was never started. mu must be held.
 func (h *Host) giveBack(l *live) {
 	crashpoint.Here(crashpoint.AgentGiveBack)
-	h.say(slog.LevelInfo, "run given back unstarted", l.agent, l.run)
-	h.post(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
+	h.logRun(slog.LevelInfo, "run returned unstarted", l.agent, l.run)
+	h.queueReport(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
 }
 
-// execute runs the handler, and takes down how that ended.
+// execute calls the handler, and records how it ended.
 func (h *Host) execute(l *live) {
 	var output json.RawMessage
 	var err error
 	began, back := h.env.Now(), false
 	defer func() {
-		if !back { // a panic, or the handler has ended its goroutine: others must not feel it (F126)
+		if !back { // the handler panicked or ended its goroutine; other runs must not be affected (F126)
 			output, err = nil, h.panicked(l, recover())
 		}
 		h.finish(l, output, err, h.env.Now().Sub(began))
@@ -156,12 +156,12 @@ func (h *Host) panicked(l *live, v any) error {
 	return perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
 }
 
-// begin is the run that has arrived first and may start still.
+// begin returns the run that arrived first among those that may still start.
 func (h *Host) begin(came bool) *live {
 	h.mu.Lock()
 	defer h.unlock()
 	if came {
-		h.coming = false
+		h.starting = false
 	}
 	for len(h.arrived) > 0 {
 		l := h.arrived[0]
@@ -171,7 +171,7 @@ func (h *Host) begin(came bool) *live {
 			h.call()
 			return l
 		}
-		if len(h.notes) > 0 { // others do not wait until the log has taken them (F127)
+		if len(h.notes) > 0 { // other runs do not wait until the log has accepted these lines (F127)
 			h.call()
 			h.unlock()
 			h.mu.Lock()
@@ -181,14 +181,14 @@ func (h *Host) begin(came bool) *live {
 	return nil
 }
 
-// mayBegin looks once more, now that the goroutine has the processor, whether the run may start (F023). Called under mu.
+// mayBegin checks again, now that the goroutine runs, whether the run may start (F023). mu must be held.
 func (h *Host) mayBegin(l *live) bool {
 	switch {
 	case l.lost:
 	case l.lock.reached(h.now()):
-		h.lose(l, errTimeUp)
+		h.lose(l, errLockExpired)
 	case h.claiming.Err() == nil:
-		h.say(slog.LevelDebug, "run started", l.agent, l.run)
+		h.logRun(slog.LevelDebug, "run started", l.agent, l.run)
 		return true
 	}
 	l.running = false
@@ -201,28 +201,28 @@ func (h *Host) mayBegin(l *live) bool {
 	return false
 }
 
-// finish turns what the handler returned into a report, if the run is still ours. Whether it is then
-// too, when the report can be sent, is looked at there (F038).
+// finish turns the handler's result into a report if the run still belongs to this host. Before the report is sent, this
+// is checked again (F038).
 func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Duration) {
 	cause := context.Cause(l.ctx)
 	l.cancel(nil)
-	// Outside of the lock: this walks the output.
+	// Outside of the lock, because this walks the output.
 	report := reportOf(l.run, output, err, cause)
 	h.mu.Lock()
 	defer h.unlock()
-	mean(&l.agent.took, took)
+	mean(&l.agent.handlerTime, took)
 	if l.running = false; l.lost {
 		h.forget(l)
 		return
 	}
 	h.vacate(l.agent)
-	h.post(l, report)
+	h.queueReport(l, report)
 	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.say(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
+		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
 	}
 }
 
-// reportOf is protocol.ReportOf, but for runs that the host itself has cut short.
+// reportOf is protocol.ReportOf, except for runs that the host itself has cut short.
 func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) protocol.Report {
 	if err == nil {
 		return protocol.ReportOf(run, output, nil)
@@ -230,8 +230,8 @@ func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) protoc
 	r := protocol.ReportOf(run, nil, err)
 	switch {
 	case errors.Is(cause, errDraining):
-		// Not the run's fault: it counts no failure. What it has changed is not known, unless the
-		// handler says so.
+		// This is not the run's fault, so it does not count as a failure. The effect is unknown, unless the handler
+		// reports that there is none.
 		if r.Effect != protocol.EffectNone {
 			r.Effect = protocol.EffectUnknown
 		} else {
@@ -244,27 +244,27 @@ func reportOf(run *perdure.Run, output json.RawMessage, err, cause error) protoc
 	return r
 }
 
-// lose ends a run that is no longer ours. Its slot is free from here on, even if its handler does not
-// heed its context (F050). Called under mu.
+// lose ends a run that no longer belongs to this host. Its slot is free from here on, even if its handler ignores its
+// context (F050). mu must be held.
 func (h *Host) lose(l *live, cause error) {
 	l.lost = true
 	l.report = nil
 	if !l.running {
-		what := "report dropped: "
+		message := "report dropped"
 		if l.inLine {
-			what = "run given up before it could start: "
+			message = "run given up before start"
 			l.leaveLine()
 		}
-		h.say(slog.LevelWarn, what+cause.Error(), l.agent, l.run)
+		h.logRun(slog.LevelWarn, message, l.agent, l.run, "reason", cause.Error())
 		h.forget(l)
 		return
 	}
-	h.say(slog.LevelWarn, "run given up: "+cause.Error(), l.agent, l.run)
+	h.logRun(slog.LevelWarn, "run given up", l.agent, l.run, "reason", cause.Error())
 	h.vacate(l.agent)
 	l.cancel(cause)
 }
 
-// cut ends the contexts of all handlers with that of the host.
+// cut ends the contexts of all handlers when the host's context ends.
 func (h *Host) cut() {
 	h.mu.Lock()
 	defer h.unlock()
@@ -276,41 +276,41 @@ func (h *Host) cut() {
 	h.ready.Broadcast()
 }
 
-// vacate frees a slot. Called under mu.
+// vacate frees a slot. mu must be held.
 func (h *Host) vacate(a *hosted) {
 	a.busy--
 	h.advance(a)
 	a.freed.ring()
-	h.left.ring()
+	h.finished.ring()
 }
 
-// forget is the end of a run as far as this host goes. Called under mu.
+// forget ends this host's part in a run. mu must be held.
 func (h *Host) forget(l *live) {
 	id := handleOf(l.run)
 	delete(h.live, id)
 	h.recent.add(id)
 	l.agent.held--
 	l.agent.freed.ring()
-	h.left.ring()
+	h.finished.ring()
 }
 
-// watchEvery is how often the wall clock is looked at, which timers don't follow (F039).
+// watchEvery is how often the wall clock is checked, which timers do not follow (F039).
 const watchEvery = time.Second
 
-// watchLoop ends runs whose time is over.
+// watchLoop loses runs whose lock has expired.
 func (h *Host) watchLoop() {
 	for {
 		h.mu.Lock()
-		h.looks = h.lapse(h.now())
-		wait := h.looks.Sub(h.env.Now())
+		h.nextCheck = h.lapse(h.now())
+		wait := h.nextCheck.Sub(h.env.Now())
 		h.unlock()
-		if h.env.Wait(h.life, max(wait, 0), h.sooner) == env.Gone {
+		if h.env.Wait(h.life, max(wait, 0), h.checkSooner) == env.Gone {
 			return
 		}
 	}
 }
 
-// lapse loses the runs whose time is over, and says when to look again. Called under mu.
+// lapse loses the runs whose lock has expired, and returns when to check next. mu must be held.
 func (h *Host) lapse(now instant) (next time.Time) {
 	next = now.mono.Add(watchEvery)
 	var over []*live
@@ -327,12 +327,12 @@ func (h *Host) lapse(now instant) (next time.Time) {
 		return cmp.Or(a.lock.mono.Compare(b.lock.mono), a.run.Job.Compare(b.run.Job), cmp.Compare(a.run.Step, b.run.Step))
 	})
 	for _, l := range over {
-		h.lose(l, errTimeUp)
+		h.lose(l, errLockExpired)
 	}
 	return next
 }
 
-// handlers counts those that have not returned, and are expected to. Called under mu.
+// handlers returns the number of handlers that have not returned, without those of lost runs. mu must be held.
 func (h *Host) handlers() (n int) {
 	for _, a := range h.agents {
 		n += a.busy
@@ -340,7 +340,7 @@ func (h *Host) handlers() (n int) {
 	return n
 }
 
-// remembered is a bounded memory of the runs that this host was through with most recently.
+// remembered is a bounded set of the runs that this host ended most recently.
 type remembered struct{ now, before map[handle]struct{} }
 
 const rememberAtLeast = 4096

@@ -16,9 +16,9 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F038, F050: once a run's time has passed, its context is over, its slot is free, and the host says
-// nothing about it, whatever the handler still does.
-func TestSilenceAfterTheDeadline(t *testing.T) {
+// F038, F050: once a run's lock has expired, its context has ended, its slot is free, and the host reports nothing about
+// it, whatever the handler does.
+func TestNothingIsReportedAfterTheLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{Heartbeat: -1}, 1, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
@@ -50,7 +50,7 @@ func TestSilenceAfterTheDeadline(t *testing.T) {
 	})
 }
 
-// F050: handlers that do not heed their contexts cannot pile up without bound.
+// F050: handlers that ignore their contexts cannot accumulate without bound.
 func TestOverdueHandlersAreBounded(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -72,13 +72,12 @@ func TestOverdueHandlersAreBounded(t *testing.T) {
 	})
 }
 
-// F038: the process was stopped past the deadline, and the handler comes back before any timer is
-// heard.
-func TestTheClockCountsNotTheTimer(t *testing.T) {
+// F038: the process was stopped beyond the lock, and the handler returns before any timer fires.
+func TestLockExpiresByTheClockNotTheTimer(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{}, 1, done)
-		run := lettingOut(1, time.Second, time.Second)
+		run := dispatched(1, time.Second, time.Second)
 		l := &live{run: &run, agent: h.agents[0], ctx: t.Context(), cancel: func(error) {}, running: true,
 			lock: h.now()}
 		h.mu.Lock()
@@ -94,7 +93,7 @@ func TestTheClockCountsNotTheTimer(t *testing.T) {
 	})
 }
 
-// suspendable is a process whose wall clock has gone on by some nanoseconds while it was suspended.
+// suspendable is an environment whose wall clock has advanced by some nanoseconds during a suspension.
 type suspendable struct {
 	env.Real
 	by *atomic.Int64
@@ -102,8 +101,8 @@ type suspendable struct {
 
 func (s suspendable) Wall() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
 
-// F039: the machine was suspended: the monotonic clock stood still, the wall clock went on.
-func TestTheWallClockCountsToo(t *testing.T) {
+// F039: the machine was suspended: the monotonic clock stood still, and the wall clock advanced.
+func TestLockExpiresByTheWallClock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var suspended atomic.Int64
@@ -125,8 +124,9 @@ func TestTheWallClockCountsToo(t *testing.T) {
 	})
 }
 
-// F038, F039: the machine was suspended between two tries to report. The second is not made, though no timer has gone off.
-func TestNothingIsSaidWhenTheTimeIsUp(t *testing.T) {
+// F038, F039: the machine was suspended between two attempts to report. The second attempt is not made, although no
+// timer has fired.
+func TestReportIsNotRepeatedAfterTheLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var suspended atomic.Int64
@@ -143,7 +143,7 @@ func TestNothingIsSaidWhenTheTimeIsUp(t *testing.T) {
 	})
 }
 
-// F049, F126: a panic is the failure of its run and of no other.
+// F049, F126: a panic is the failure of its own run only.
 func TestPanic(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -171,7 +171,7 @@ func TestPanic(t *testing.T) {
 	})
 }
 
-// F047, F067: what a handler returns cannot spoil the call that carries it.
+// F047, F067: the value that a handler returns cannot break the call that reports it.
 func TestOutputs(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()

@@ -14,21 +14,22 @@ import (
 const (
 	reportTimeout = 10 * time.Second
 	batchBytes    = 4 << 20                // of outputs in one call; one report alone may be larger
-	shareWait     = 250 * time.Millisecond // how long reports are kept back for a call with others of the same job
+	shareWait     = 250 * time.Millisecond // how long reports are kept back for a call that reports others of the same job
 )
 
-// post hands a report to the senders. Called under mu.
-func (h *Host) post(l *live, r protocol.Report) {
+// post queues a report for the senders. mu must be held.
+func (h *Host) queueReport(l *live, r protocol.Report) {
 	l.report = &r
-	l.agent.due++
+	l.agent.unsent++
 	if !h.keepBack(l) {
 		h.outbox = append(h.outbox, l)
 		h.ready.Signal()
 	}
 }
 
-// keepBack keeps a report back while a call reports several runs of the same job, and says whether it did. In a call of its own its transaction
-// would only wait for the other's lock on the job, and with it all other reports of that transaction. Called under mu.
+// keepBack keeps a report back while a call reports several runs of the same job, and reports whether it did. In another
+// call, its transaction would only wait for the first one's lock on the job, and so would all other reports of that
+// transaction. mu must be held.
 func (h *Host) keepBack(l *live) bool {
 	if len(h.sharing) == 0 {
 		return false
@@ -40,21 +41,22 @@ func (h *Host) keepBack(l *live) bool {
 	return shared
 }
 
-// call is what is reported together.
+// call is a set of reports that are sent together.
 type call struct {
 	runs   []*live
 	next   *following
-	shared []perdure.JobID // jobs of which it reports several runs, while further reports of these are kept back
+	shared []perdure.JobID // jobs of which it reports several runs; further reports of these are kept back
 }
 
-// sendLoop delivers what is ready, in as few calls as that takes.
+// sendLoop sends reports, in as few calls as possible.
 func (h *Host) sendLoop() {
 	for c := h.take(); c != nil; c = h.take() {
 		h.deliver(c)
 	}
 }
 
-// take waits for reports that may set out, and says which claim to send with them; nil at the end of the host's life.
+// take waits for reports, and returns the next call, with a claim if one should go with it; nil at the end of the host's
+// life.
 func (h *Host) take() *call {
 	h.mu.Lock()
 	defer h.unlock()
@@ -63,7 +65,7 @@ func (h *Host) take() *call {
 			h.env.WaitCond(h.ready)
 		}
 		h.unlock()
-		h.yielder.Yield() // what those report who are about to run goes into the same call
+		h.yielder.Yield() // the reports of goroutines that are about to run join the same call
 		h.mu.Lock()
 		if h.life.Err() != nil {
 			return nil
@@ -75,7 +77,7 @@ func (h *Host) take() *call {
 	}
 }
 
-// gather takes reports from the outbox for one call. Called under mu.
+// gather takes reports from the outbox for one call. mu must be held.
 func (h *Host) gather() *call {
 	c := &call{}
 	n, bytes := 0, 0
@@ -89,14 +91,14 @@ func (h *Host) gather() *call {
 				break
 			}
 		}
-		l.agent.due--
+		l.agent.unsent--
 		l.agent.freed.ring()
 		if !l.lost {
 			c.runs = append(c.runs, l)
 		}
 	}
 	if h.outbox = h.outbox[n:]; len(h.outbox) == 0 {
-		h.outbox = nil // or the array behind it would grow for ever
+		h.outbox = nil // otherwise the array would grow without bound
 	} else {
 		h.ready.Signal()
 	}
@@ -111,8 +113,8 @@ func (h *Host) gather() *call {
 	return c
 }
 
-// tried lets the reports set out that a call has kept back.
-func (h *Host) tried(c *call) {
+// tried queues the reports that a call has kept back.
+func (h *Host) releaseKept(c *call) {
 	h.mu.Lock()
 	defer h.unlock()
 	var kept []*live
@@ -132,8 +134,8 @@ type following struct {
 	req protocol.Claim
 }
 
-// following asks for as many runs as these reports have made room for, where claims have lately found as many at
-// once: a job's next step is as a rule ready with the report of the one before it. Called under mu.
+// following returns a claim for as many runs as these reports make room for, if claims were filled at once recently; nil
+// otherwise. The next step of a job is usually ready with the report of the previous one. mu must be held.
 func (h *Host) following(batch []*live) *following {
 	a, n := batch[0].agent, 0
 	for _, l := range batch {
@@ -142,59 +144,59 @@ func (h *Host) following(batch []*live) *following {
 		}
 	}
 	n = min(n, a.freeAfter(n, h.env.Now()))
-	if n <= 0 || !a.flows || h.claiming.Err() != nil || h.now().mono.Before(h.apart) {
+	if n <= 0 || !a.filledAtOnce || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
 		return nil
 	}
-	a.asked += n
+	a.claimed += n
 	h.claimers++
 	return &following{a, h.claimOf(a, n, 0)}
 }
 
-// deliver repeats a call until it is answered, or until none of its runs is ours any more (F055). The
-// same report twice does no harm. The claim goes with the first try.
+// deliver repeats a call until it is answered, or until none of its runs belongs to this host (F055). A report that
+// arrives twice does no harm. The claim goes with the first attempt only.
 func (h *Host) deliver(c *call) {
 	if len(c.shared) > 0 {
-		defer h.tried(c)
-		defer h.env.AfterFunc(shareWait, func() { h.tried(c) }).Stop()
+		defer h.releaseKept(c)
+		defer h.env.AfterFunc(shareWait, func() { h.releaseKept(c) }).Stop()
 	}
 	retry := backoff{env: h.env, base: 50 * time.Millisecond, most: 2 * time.Second}
 	for failed := 0; ; failed++ {
 		next := c.next
 		c.next = nil
-		reports := h.ours(&c.runs)
+		reports := h.ownReports(&c.runs)
 		if len(c.runs) == 0 || h.life.Err() != nil {
 			if next != nil {
 				h.followed(next, arrival{})
 			}
 			return
 		}
-		results, got, err := h.tell(reports, next)
-		h.answers(err == nil || hopeless(err) || h.life.Err() != nil)
+		results, got, err := h.sendCall(reports, next)
+		h.recordAnswer(err == nil || refusesCall(err) || h.life.Err() != nil)
 		if err == nil {
-			h.answered(c.runs, results)
+			h.endReported(c.runs, results)
 		}
 		if next != nil {
 			h.followed(next, got)
 		}
-		h.tried(c)
+		h.releaseKept(c)
 		switch {
 		case err == nil, h.life.Err() != nil:
 			return
-		case hopeless(err) && next != nil: // perhaps for the claim: the server may know of no such
-			h.goApart()
+		case refusesCall(err) && next != nil: // perhaps because of the claim: the server may not support it
+			h.pauseClaims()
 			continue
-		case hopeless(err) && len(c.runs) > 1:
-			// One of them spoils the call: alone, only that one is lost.
+		case refusesCall(err) && len(c.runs) > 1:
+			// One report breaks the call. If each is sent alone, only that one is lost.
 			for _, l := range c.runs {
 				h.deliver(&call{runs: []*live{l}})
 			}
 			return
-		case hopeless(err):
-			h.answered(c.runs, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
+		case refusesCall(err):
+			h.endReported(c.runs, []protocol.ReportResult{{Reason: protocol.RefusedInvalid, Message: err.Error()}})
 			return
 		}
 		if failed == 0 {
-			h.log.Warn("reports failed, and are repeated", "reports", len(reports), "err", err)
+			h.log.Warn("report failed; retrying", "reports", len(reports), "err", err)
 		}
 		if !retry.pause(h.life) {
 			return
@@ -202,8 +204,8 @@ func (h *Host) deliver(c *call) {
 	}
 }
 
-// tell is one call.
-func (h *Host) tell(reports []protocol.Report, next *following) (results []protocol.ReportResult, got arrival, err error) {
+// tell makes one call.
+func (h *Host) sendCall(reports []protocol.Report, next *following) (results []protocol.ReportResult, got arrival, err error) {
 	var claim *protocol.Claim
 	if next != nil {
 		claim = &next.req
@@ -223,39 +225,39 @@ func (h *Host) tell(reports []protocol.Report, next *following) (results []proto
 	return results, got, err
 }
 
-// followed ends a claim that went with reports. If no answer came, it is made again by itself: what it was given is
-// not to wait for anything else.
+// followed ends a claim that went with reports. If there was no answer, the claim is repeated in a call of its own, so
+// that its runs wait for nothing else.
 func (h *Host) followed(f *following, got arrival) {
 	if !got.lost {
 		h.start(f.a, got)
-		h.came(f.a, f.req.Max, got)
-		h.claimed()
+		h.recordClaim(f.a, f.req.Max, got)
+		h.claimerEnded()
 		return
 	}
 	h.env.Go(func() {
-		defer h.claimed()
+		defer h.claimerEnded()
 		got, ok := h.claim(f.a, f.req)
 		if !ok {
 			h.retrieve(f.a, f.req)
 			return
 		}
 		h.start(f.a, got)
-		h.came(f.a, f.req.Max, got)
+		h.recordClaim(f.a, f.req.Max, got)
 	})
 }
 
-// apartFor is how long reports go without claims after a call with one was refused.
-const apartFor = time.Minute
+// apartFor is how long reports go without claims after a call with a claim was refused.
+const noClaimsFor = time.Minute
 
-func (h *Host) goApart() {
+func (h *Host) pauseClaims() {
 	h.mu.Lock()
 	defer h.unlock()
-	h.apart = h.now().mono.Add(apartFor)
+	h.noClaimsUntil = h.now().mono.Add(noClaimsFor)
 }
 
-// hopeless tells a refusal of the call as such, which repeating cannot mend, from a call that did not
-// get through.
-func hopeless(err error) bool {
+// hopeless reports whether an error is a refusal of the call as such, which a repetition cannot change. Other errors
+// mean that the call did not get through.
+func refusesCall(err error) bool {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeTooLarge:
 		return true
@@ -263,8 +265,8 @@ func hopeless(err error) bool {
 	return false
 }
 
-// ours drops from batch the runs whose time has passed (F038), and returns the others' reports.
-func (h *Host) ours(batch *[]*live) []protocol.Report {
+// ours removes the runs whose lock has expired from batch (F038), and returns the reports of the others.
+func (h *Host) ownReports(batch *[]*live) []protocol.Report {
 	h.mu.Lock()
 	defer h.unlock()
 	now := h.now()
@@ -272,7 +274,7 @@ func (h *Host) ours(batch *[]*live) []protocol.Report {
 	reports := make([]protocol.Report, 0, len(*batch))
 	for _, l := range *batch {
 		if !l.lost && l.lock.reached(now) {
-			h.lose(l, errTimeUp)
+			h.lose(l, errLockExpired)
 		}
 		if !l.lost {
 			keep = append(keep, l)
@@ -284,15 +286,15 @@ func (h *Host) ours(batch *[]*live) []protocol.Report {
 }
 
 // answered ends the runs of a call. A refusal is final.
-func (h *Host) answered(batch []*live, results []protocol.ReportResult) {
+func (h *Host) endReported(batch []*live, results []protocol.ReportResult) {
 	h.mu.Lock()
 	defer h.unlock()
 	for i, l := range batch {
 		if l.lost {
-			continue // its time passed while the call was under way
+			continue // its lock expired while the call was in progress
 		}
 		if r := results[i]; !r.Accepted {
-			h.say(slog.LevelWarn, "report refused", l.agent, l.run, "outcome", l.report.Outcome.String(),
+			h.logRun(slog.LevelWarn, "report refused", l.agent, l.run, "outcome", l.report.Outcome.String(),
 				"reason", string(r.Reason), "message", r.Message)
 		}
 		h.forget(l)

@@ -23,7 +23,7 @@ func TestLostReportsAreRepeated(t *testing.T) {
 			case n < 5:
 				return nil, errLost
 			case n == 5:
-				return []protocol.ReportResult{}, nil // an answer of another size is none
+				return []protocol.ReportResult{}, nil // an answer with another number of results is no answer
 			}
 			return nil, nil
 		}
@@ -37,7 +37,7 @@ func TestLostReportsAreRepeated(t *testing.T) {
 	})
 }
 
-// F038, F055: but only for as long as the run is ours.
+// F038, F055: a report is repeated only while its run belongs to the host.
 func TestAReportIsDroppedWithItsLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -59,11 +59,11 @@ func TestAReportIsDroppedWithItsLock(t *testing.T) {
 	})
 }
 
-// While a report cannot get through, beats keep its run alive.
-func TestUnreportedRunsBeat(t *testing.T) {
+// While a report cannot get through, heartbeats extend its run's lock.
+func TestHeartbeatsExtendUnreportedRuns(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		began := time.Now()
 		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
 			if time.Since(began) < 30*time.Second {
@@ -78,13 +78,13 @@ func TestUnreportedRunsBeat(t *testing.T) {
 	})
 }
 
-// F044, F045, F057: a refusal is final, and is not the next run's affair.
+// F044, F045, F057: a refusal is final, and does not affect the next run.
 func TestRefusedReportsAreNotRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
 			if r[0].Run == 1 {
-				return []protocol.ReportResult{{Reason: protocol.RefusedStale, Message: "run 2 was let out"}}, nil
+				return []protocol.ReportResult{{Reason: protocol.RefusedStale, Message: "run 2 was dispatched"}}, nil
 			}
 			return nil, nil
 		}
@@ -99,12 +99,12 @@ func TestRefusedReportsAreNotRepeated(t *testing.T) {
 	})
 }
 
-// F047: one report that spoils the call is found out, and the others get through.
-func TestAPoisonousReport(t *testing.T) {
+// F047: a report that breaks the call is isolated, and the others get through.
+func TestReportThatBreaksTheCallIsIsolated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.report = func(n int, r []protocol.Report) ([]protocol.ReportResult, error) {
-			if n <= senders { // the rest has time to gather behind these
+			if n <= senders { // the other reports gather behind these
 				x.mu.Unlock()
 				time.Sleep(5 * time.Second)
 				x.mu.Lock()
@@ -125,8 +125,8 @@ func TestAPoisonousReport(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(10 * time.Second)
-		if synctest.Wait(); len(x.told()) != 11 || x.calls[senders] != 8 {
-			t.Errorf("reports %q in calls of %d", x.told(), x.calls)
+		if synctest.Wait(); len(x.reported()) != 11 || x.calls[senders] != 8 {
+			t.Errorf("reports %q in calls of %d", x.reported(), x.calls)
 		}
 		if s := h.Stats()[0]; s.Unreported != 0 {
 			t.Errorf("stats %+v", s)
@@ -134,7 +134,7 @@ func TestAPoisonousReport(t *testing.T) {
 	})
 }
 
-// F033: what becomes ready while calls are under way goes in one.
+// F033: reports that become ready while calls are in progress go in one call.
 func TestReportsAreBatched(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
@@ -152,21 +152,21 @@ func TestReportsAreBatched(t *testing.T) {
 		}
 		close(gate)
 		synctest.Wait()
-		if len(x.told()) != 300 || len(x.calls) > 2*senders {
-			t.Errorf("%d reports in %d calls", len(x.told()), len(x.calls))
+		if len(x.reported()) != 300 || len(x.calls) > 2*senders {
+			t.Errorf("%d reports in %d calls", len(x.reported()), len(x.calls))
 		}
 	})
 }
 
-// While a call reports several runs of a job, further reports of that job wait until it was answered, or has failed, or takes long.
-// Those of other jobs do not wait, and those whose time passes are dropped.
+// While a call reports several runs of a job, further reports of that job wait until the call was answered, has failed,
+// or takes long. Reports of other jobs do not wait. Reports of runs that expire are dropped.
 func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
 	errLate := errors.New("answered late")
 	for _, answer := range []error{nil, errLost, errLate} {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
-			var told []string // since the test looked last
+			var told []string // reports since the previous check
 			x.report = func(n int, reports []protocol.Report) (_ []protocol.ReportResult, err error) {
 				for _, r := range reports {
 					told = append(told, r.Step)
@@ -187,7 +187,7 @@ func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
 			offer := func(job byte, lock time.Duration, steps ...string) {
 				var runs []perdure.Run
 				for i, step := range steps {
-					run := lettingOut(int64(job), lock, lock)
+					run := dispatched(int64(job), lock, lock)
 					run.Step, run.Number = step, int64(i)
 					runs = append(runs, run)
 				}

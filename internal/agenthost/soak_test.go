@@ -13,18 +13,18 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// storm is a scheduler with rules of its own (locks, expiry, requestIds) behind a network that loses
-// and delays calls and answers. It fails the test when the host breaks its word.
+// storm is a scheduler with its own rules (locks, expiry, requestIds) behind a network that loses and delays calls and
+// answers. It fails the test if the host breaks a rule.
 type storm struct {
-	returned map[handle]bool // runs that were given back
+	returned map[handle]bool // runs that were returned
 	t        *testing.T
 	mu       sync.Mutex
 	rand     *rand.Rand
 	calm     bool
 
-	open     []int64                // steps to be let out
-	out      map[int64]*perdure.Run // by step: the valid run
-	request  map[int64]string       // by step: of the claim that it was let out to
+	open     []int64                // steps to dispatch
+	inFlight map[int64]*perdure.Run // by step: the valid run
+	request  map[int64]string       // by step: the requestId of the claim that got it
 	last     map[int64]int64        // by step: the latest run number
 	done     map[int64]bool
 	started  map[handle]bool
@@ -35,7 +35,7 @@ type storm struct {
 const stormHeartbeat = 6 * time.Second
 
 func newStorm(t *testing.T, seed uint64, steps int) *storm {
-	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 1)), out: map[int64]*perdure.Run{}, request: map[int64]string{},
+	s := &storm{t: t, rand: rand.New(rand.NewPCG(seed, 1)), inFlight: map[int64]*perdure.Run{}, request: map[int64]string{},
 		last: map[int64]int64{}, done: map[int64]bool{}, started: map[handle]bool{}}
 	for i := range steps {
 		s.open = append(s.open, int64(i))
@@ -43,7 +43,7 @@ func newStorm(t *testing.T, seed uint64, steps int) *storm {
 	return s
 }
 
-// weather delays a call and says whether it is lost.
+// weather delays a call, and reports whether it is lost.
 func (s *storm) weather(ctx context.Context) error {
 	s.mu.Lock()
 	lost, slow := !s.calm && s.rand.IntN(4) == 0, time.Duration(0)
@@ -65,11 +65,11 @@ func (s *storm) weather(ctx context.Context) error {
 	return nil
 }
 
-// expire takes back what is past its lock. Called under mu.
+// expire ends runs whose lock has expired. mu must be held.
 func (s *storm) expire() {
-	for step, run := range s.out {
+	for step, run := range s.inFlight {
 		if !time.Now().Before(run.LockedUntil) {
-			delete(s.out, step)
+			delete(s.inFlight, step)
 			s.open = append(s.open, step)
 			s.expired++
 		}
@@ -96,10 +96,10 @@ func (s *storm) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, e
 	return runs, nil
 }
 
-// find are the runs that a claim was given, or gets now. Called under mu.
+// find returns the runs that a claim was given before, or gets now. mu must be held.
 func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) {
 	s.expire()
-	for step, run := range s.out {
+	for step, run := range s.inFlight {
 		if s.request[step] == req.RequestID {
 			runs = append(runs, *run)
 		}
@@ -118,16 +118,16 @@ func (s *storm) letOut(step int64, request string) perdure.Run {
 	s.last[step]++
 	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Number: s.last[step],
 		LockedUntil: time.Now().Add(stormHeartbeat), CompleteBy: time.Now().Add(20 * time.Second)}
-	s.out[step], s.request[step] = run, request
+	s.inFlight[step], s.request[step] = run, request
 	return *run
 }
 
-// valid is the run that a report or beat speaks of, if it is still out. Called under mu.
+// valid returns the run that a report or heartbeat names, if it is still in flight. mu must be held.
 func (s *storm) valid(step string, number int64) *perdure.Run {
 	var n int64
 	_, _ = fmt.Sscan(step, &n)
 	s.expire()
-	if run := s.out[n]; run != nil && run.Number == number {
+	if run := s.inFlight[n]; run != nil && run.Number == number {
 		return run
 	}
 	return nil
@@ -137,7 +137,8 @@ func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report,
 	began := time.Now()
 	s.mu.Lock()
 	for _, r := range reports {
-		// At the moment it speaks, the run is its own, or was reported before: its locks err early only.
+		// When the host reports, the run belongs to it, or was reported before: the host believes locks to expire too
+		// early only.
 		if s.valid(r.Step, r.Run) == nil && !s.reported(r) {
 			s.t.Errorf("step %s, run %d: %s is said too late", r.Step, r.Run, r.Outcome)
 		}
@@ -179,7 +180,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report,
 func (s *storm) settle(run *perdure.Run) {
 	var n int64
 	_, _ = fmt.Sscan(run.Step, &n)
-	delete(s.out, n)
+	delete(s.inFlight, n)
 	if s.done[n] {
 		s.t.Errorf("step %d is done twice", n)
 	}
@@ -189,7 +190,7 @@ func (s *storm) settle(run *perdure.Run) {
 func (s *storm) giveBack(run *perdure.Run) {
 	var n int64
 	_, _ = fmt.Sscan(run.Step, &n)
-	delete(s.out, n)
+	delete(s.inFlight, n)
 	s.open = append(s.open, n)
 	if s.returned == nil {
 		s.returned = map[handle]bool{}
@@ -230,7 +231,7 @@ func (s *storm) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartb
 	return results, nil
 }
 
-// begin checks that a run is started once, and while it is the host's (F021, F022, F023).
+// begin checks that a run is started once, and while it belongs to the host (F021, F022, F023).
 func (s *storm) begin(run *perdure.Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +244,8 @@ func (s *storm) begin(run *perdure.Run) {
 	}
 }
 
-// F019, F021, F022, F023, F038, F042, F055, F056: whatever is lost or late, no run is started twice or
-// after its time, nothing is said after it, and every step gets done.
+// F019, F021, F022, F023, F038, F042, F055, F056: whatever is lost or late, no run is started twice or after its lock
+// has expired, no run is reported after that, and every step is completed.
 func TestStorm(t *testing.T) {
 	const steps = 60
 	expired, followed := 0, 0
@@ -294,7 +295,7 @@ func TestStorm(t *testing.T) {
 	t.Logf("%d runs expired, %d came with the answer to reports", expired, followed)
 }
 
-// instantly answers everything at once: what is left is the host's own cost.
+// instantly is an exchange that answers at once, so that only the host's own cost remains.
 type instantly struct {
 	mu   sync.Mutex
 	left int

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Store is where the mail is.
+// Store keeps the mail.
 type Store interface {
 	kernel.Mailbox
 	Now(context.Context) (time.Time, error)
@@ -30,15 +30,15 @@ type Scheduler interface {
 	Deliver(context.Context, []*kernel.Delivery) error
 }
 
-// Config is what a courier is made of.
+// Config configures a courier.
 type Config struct {
 	Store     Store
 	Scheduler Scheduler
-	Compile   func(kernel.Mail) (*kernel.Plan, error) // checks the definition of a submission
+	Compile   func(kernel.Mail) (*kernel.Plan, error) // compiles and checks the definition of a submission
 	MaxMail   int                                     // how many mails may wait; 0: kernel.DefaultMaxMail
 	Poll      func() time.Duration                    // the longest time between two reads without a wake-up; nil: DefaultPoll
 	Applied   func(refused bool)                      // called for each mail that was closed; nil: no call
-	Waiting   func(kernel.MailWaiting)                // called with the mail that waits, while it leads; and once with zero when it stops leading; nil: no call
+	Waiting   func(kernel.MailWaiting)                // called by the leader with the mail that waits, and once with zero when it stops leading; nil: no call
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
 }
@@ -46,9 +46,9 @@ type Config struct {
 const (
 	// DefaultPoll is the time between two reads if the store sends no wake-ups.
 	DefaultPoll = 250 * time.Millisecond
-	retry       = time.Second // after an error of the store
+	retry       = time.Second // the pause after an error of the store
 
-	// followerDelay is how long a courier that does not lead waits after a wake-up.
+	// followerDelay is how long a courier that does not lead lets the leader go first after a wake-up.
 	followerDelay = time.Second
 
 	// MaxPage and MaxPageBytes bound one read.
@@ -67,19 +67,19 @@ const (
 
 // Courier applies mail.
 type Courier struct {
-	cfg  Config
-	lead atomic.Pointer[context.Context] // nil: this courier does not lead
-	took chan struct{}                   // a token: it has begun to lead
-	news chan struct{}                   // a token: mail may have been sent
+	cfg     Config
+	lead    atomic.Pointer[context.Context] // nil: this courier does not lead
+	elected chan struct{}                   // receives when this courier becomes the leader
+	wakeups chan struct{}                   // receives when mail may have been sent
 
-	// Of the goroutine that runs:
-	led      bool      // it led in the previous round
-	limited  bool      // MaxMail was stored since it leads
-	forgotAt time.Time // when closed mail was last deleted; zero: not since it leads
-	measured time.Time // when the mail that waits was last counted; zero: not since it leads
+	// Only the goroutine of Run uses these:
+	wasLeader   bool      // it led in the previous round
+	boundStored bool      // MaxMail was stored since this courier became the leader
+	deletedAt   time.Time // when closed mail was last deleted; zero: not since this courier became the leader
+	measuredAt  time.Time // when the waiting mail was last counted; zero: not since this courier became the leader
 }
 
-// New makes a courier.
+// New returns a courier.
 func New(cfg Config) *Courier {
 	if cfg.MaxMail == 0 {
 		cfg.MaxMail = kernel.DefaultMaxMail
@@ -99,45 +99,45 @@ func New(cfg Config) *Courier {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	return &Courier{cfg: cfg, took: make(chan struct{}, 1), news: make(chan struct{}, 1)}
+	return &Courier{cfg: cfg, elected: make(chan struct{}, 1), wakeups: make(chan struct{}, 1)}
 }
 
-// Wake wakes the courier up. It never blocks.
-func (c *Courier) Wake() { signal(c.news) }
+// Wake makes the courier read mail soon. It never blocks.
+func (c *Courier) Wake() { signal(c.wakeups) }
 
 func signal(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
-	default: // a token is there
+	default: // a wake-up is pending already
 	}
 }
 
-// Lead makes this courier the leader until ctx ends, and returns then.
+// Lead makes this courier the leader until ctx ends, and then returns.
 func (c *Courier) Lead(ctx context.Context) {
 	c.lead.Store(&ctx)
-	signal(c.took)
-	signal(c.news)
+	signal(c.elected)
+	signal(c.wakeups)
 	c.cfg.Env.Wait(ctx, env.Forever, nil)
 	c.lead.Store(nil)
-	signal(c.news) // so that Waiting is called
+	signal(c.wakeups) // the round that follows calls Waiting with zero
 }
 
-// leads reports whether the courier leads now. After a change it resets what it keeps as the leader.
+// leads reports whether this courier leads now. If that has changed, leads resets the state that a leader keeps.
 func (c *Courier) leads() bool {
 	lead := c.lead.Load()
 	leads := lead != nil && (*lead).Err() == nil
-	if leads != c.led {
-		c.led, c.limited, c.forgotAt, c.measured = leads, false, time.Time{}, time.Time{}
+	if leads != c.wasLeader {
+		c.wasLeader, c.boundStored, c.deletedAt, c.measuredAt = leads, false, time.Time{}, time.Time{}
 		c.cfg.Waiting(kernel.MailWaiting{})
 	}
 	return leads
 }
 
-// Run applies mail until ctx ends. It is called once.
+// Run applies mail until ctx ends. It must be called only once.
 func (c *Courier) Run(ctx context.Context) {
-	if hints := c.cfg.Store.MailHints(); hints != nil {
+	if wakeups := c.cfg.Store.MailHints(); wakeups != nil {
 		c.cfg.Env.Go(func() {
-			for c.cfg.Env.Wait(ctx, env.Forever, hints) == env.Got && ctx.Err() == nil {
+			for c.cfg.Env.Wait(ctx, env.Forever, wakeups) == env.Got && ctx.Err() == nil {
 				c.Wake()
 			}
 		})
@@ -158,24 +158,25 @@ func (c *Courier) Run(ctx context.Context) {
 		if failed = err != nil; more && !failed {
 			continue
 		}
-		if c.cfg.Env.Wait(ctx, c.drawn(wait), c.news) == env.Got && !leads {
-			c.cfg.Env.Wait(ctx, c.drawn(followerDelay), c.took)
+		if c.cfg.Env.Wait(ctx, c.drawn(wait), c.wakeups) == env.Got && !leads {
+			c.cfg.Env.Wait(ctx, c.drawn(followerDelay), c.elected)
 		}
 	}
 }
 
-// drawn returns a random duration between max/2 and max, so that couriers do not read all at once.
+// drawn returns a random duration between max/2 and max, so that the couriers of all nodes do not read at the same time.
 func (c *Courier) drawn(max time.Duration) time.Duration {
 	return max/2 + time.Duration(float64(max/2)*c.cfg.Env.Float64())
 }
 
-// round applies a page of mail, and forgets some. more reports that there may be more to do.
+// round applies a page of mail, and deletes some closed mail if this courier leads. more reports that another round may
+// have work.
 func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) {
-	if leads && !c.limited {
+	if leads && !c.boundStored {
 		if err := c.cfg.Store.Update(ctx, func(tx kernel.Tx) error { return tx.SetMaxMail(c.cfg.MaxMail) }); err != nil {
 			return false, err
 		}
-		c.limited = true
+		c.boundStored = true
 	}
 	crashpoint.Here(crashpoint.CourierLook)
 	mail, err := c.cfg.Store.Mail(ctx, MaxPage, MaxPageBytes)
@@ -196,26 +197,26 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 	return more || old, err
 }
 
-// measure calls Waiting: with zero if no mail waits, else with the numbers of the store, once every measureEvery.
+// measure calls Waiting: with zero if no mail waits, otherwise with the store's counts, at most once in measureEvery.
 func (c *Courier) measure(ctx context.Context, some bool) error {
 	if !some {
 		c.cfg.Waiting(kernel.MailWaiting{})
 		return nil
 	}
 	now := c.cfg.Env.Now()
-	if !c.measured.IsZero() && now.Sub(c.measured) < measureEvery {
+	if !c.measuredAt.IsZero() && now.Sub(c.measuredAt) < measureEvery {
 		return nil
 	}
 	waiting, err := c.cfg.Store.MailWaiting(ctx)
 	if err == nil {
-		c.measured = now
+		c.measuredAt = now
 		c.cfg.Waiting(waiting)
 	}
 	return err
 }
 
-// apply applies a page of mail. more reports that some of it was closed, so that another page may follow. If none was closed,
-// because there is no room or because other couriers apply it, the next round comes after a pause.
+// apply applies a page of mail. more reports that some of it was closed, so that another page may follow. If none was
+// closed, because there is no room or because other couriers apply it, the next round follows a pause.
 func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err error) {
 	deliveries := make([]*kernel.Delivery, 0, len(mail))
 	for _, m := range mail {
@@ -232,7 +233,7 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 	crashpoint.Here(crashpoint.CourierApplied)
 	var broken []*kernel.Delivery
 	for _, d := range deliveries {
-		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // panic in the rules
+		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // the rules panicked
 			broken = append(broken, &kernel.Delivery{ID: d.ID, Refused: d.Err})
 			continue
 		}
@@ -250,23 +251,23 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 	return more, nil
 }
 
-// closed reports whether a mail was closed, and tells of it.
+// closed reports whether a mail was closed. If it was, closed counts it, and logs a refusal.
 func (c *Courier) closed(d *kernel.Delivery) bool {
 	if d.Left {
 		return false
 	}
 	c.cfg.Applied(d.Err != nil)
 	if d.Err != nil {
-		c.cfg.Log.Info("posted submission refused", "submission", d.ID.To, "error", d.Err)
+		c.cfg.Log.Info("submission in a transaction was refused", "submission", d.ID.To, "error", d.Err)
 	}
 	return true
 }
 
-// forget deletes old closed mail, once every forgetEvery. more reports that there may be more of it, for the next round. A courier
-// that begins to lead forgets at once, since some nodes run for less than a minute.
+// forget deletes old closed mail, at most once in forgetEvery. more reports that more of it may be left for the next
+// round. A courier that becomes the leader deletes at once, because some nodes run for less than a minute.
 func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 	at := c.cfg.Env.Now()
-	if !c.forgotAt.IsZero() && at.Sub(c.forgotAt) <= forgetEvery {
+	if !c.deletedAt.IsZero() && at.Sub(c.deletedAt) <= forgetEvery {
 		return false, nil
 	}
 	crashpoint.Here(crashpoint.CourierForget)
@@ -280,7 +281,7 @@ func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if more = did == forgetAtOnce; !more {
-		c.forgotAt = at
+		c.deletedAt = at
 	}
 	return more, nil
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// office is a store with mail, and a scheduler that applies what it is handed as a test says.
+// office is a store of mail and a scheduler in one. The test sets what happens to each mail.
 type office struct {
 	*memory.Store
 	t      *testing.T
@@ -27,7 +27,7 @@ type office struct {
 
 	mu      sync.Mutex
 	looks   int
-	fails   error // the answer to looks
+	fails   error // the error of Mail
 	calls   [][]perdure.JobID
 	apply   func(*kernel.Delivery)
 	told    []kernel.MailWaiting
@@ -81,7 +81,7 @@ func (o *office) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	})
 }
 
-// lines is the log.
+// lines collects the log.
 type lines struct{ *office }
 
 func (l lines) Write(line []byte) (int, error) {
@@ -90,7 +90,7 @@ func (l lines) Write(line []byte) (int, error) {
 	return l.log.Write(line)
 }
 
-// run has a courier lead for as long as test takes.
+// run starts a courier that leads, calls test, and stops the courier.
 func run(t *testing.T, set func(*office, *courier.Config), test func(*office, *courier.Courier)) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{Store: memory.New(), t: t}
@@ -139,7 +139,7 @@ func (o *office) post(n int) (ids []perdure.JobID) {
 	return ids
 }
 
-// lead has the courier lead until the office resigns.
+// lead makes the courier lead until the office resigns.
 func (o *office) lead(c *courier.Courier) {
 	synctest.Wait()
 	ctx, end := context.WithCancel(o.t.Context())
@@ -149,12 +149,12 @@ func (o *office) lead(c *courier.Courier) {
 	synctest.Wait()
 }
 
-// state is a copy of what the office has counted, once everything is still.
+// state returns a copy of the counts, once all goroutines are blocked.
 func (o *office) state() (s struct {
 	looks, applied, refused, forgot int
 	calls                           [][]perdure.JobID
 	log                             string
-	told                            kernel.MailWaiting // the latest
+	told                            kernel.MailWaiting // the latest call of Waiting
 }) {
 	synctest.Wait()
 	o.mu.Lock()
@@ -175,9 +175,9 @@ func (o *office) waiting() int {
 	return w.Number
 }
 
-// What was sent is applied at once, page by page, in the order in which it was sent. After that the courier waits for
-// news, and looks by itself, too.
-func TestApplies(t *testing.T) {
+// Mail is applied at once, page by page, in the order in which it was sent. After that, the courier reads after a
+// wake-up, and after a poll interval.
+func TestMailIsAppliedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{Store: memory.New(), t: t}
 		ids := o.post(courier.MaxPage + 5)
@@ -200,8 +200,8 @@ func TestApplies(t *testing.T) {
 	})
 }
 
-// News has it look at once, whether the store tells it or a program does.
-func TestNews(t *testing.T) {
+// A wake-up makes the courier read at once, whether the store or the program sends it.
+func TestWakeUpMakesTheCourierRead(t *testing.T) {
 	run(t, nil, func(o *office, c *courier.Courier) {
 		o.post(3)
 		if o.waiting() != 0 {
@@ -216,8 +216,9 @@ func TestNews(t *testing.T) {
 	})
 }
 
-// F119: while the store does not answer, it looks again every second at most, says so once, and goes on after that.
-func TestStoreAway(t *testing.T) {
+// F119: while the store does not respond, the courier reads at most once a second and logs one line. Afterwards it
+// applies mail again.
+func TestCourierRetriesWhileTheStoreIsDown(t *testing.T) {
 	run(t, func(o *office, _ *courier.Config) { o.fails = errors.New("gone fishing") }, func(o *office, _ *courier.Courier) {
 		time.Sleep(20 * time.Second)
 		if s := o.state(); s.looks < 20 || s.looks > 45 || strings.Count(s.log, "gone fishing") != 1 {
@@ -234,9 +235,9 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
-// What cannot be applied now is left, and does not keep the courier busy. What the rules refuse is counted; where the
-// rules themselves fail, the mail is refused, so that it does not come again for ever.
-func TestLeftAndRefused(t *testing.T) {
+// Mail that cannot be applied yet stays, and does not keep the courier busy. A refused mail is counted. If the rules
+// panic, the mail is refused, so that it is not tried for ever.
+func TestMailThatCannotBeAppliedIsLeftOrRefused(t *testing.T) {
 	run(t, func(o *office, _ *courier.Config) {
 		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
 	}, func(o *office, _ *courier.Courier) {
@@ -277,8 +278,8 @@ func TestLeftAndRefused(t *testing.T) {
 	})
 }
 
-// The leader stores how many mails may wait, and tells how many do, as long as it leads.
-func TestBoundAndGauge(t *testing.T) {
+// The leader stores the bound on waiting mail, and reports how much mail waits, while it leads.
+func TestLeaderStoresTheBoundAndCountsMail(t *testing.T) {
 	var last *office
 	run(t, func(o *office, cfg *courier.Config) {
 		last, cfg.MaxMail = o, 2
@@ -299,8 +300,8 @@ func TestBoundAndGauge(t *testing.T) {
 	}
 }
 
-// Old closed mail is forgotten in parts, and other mail is applied between them.
-func TestForgetsInParts(t *testing.T) {
+// Old closed mail is deleted in parts, and other mail is applied between them.
+func TestOldClosedMailIsDeletedInParts(t *testing.T) {
 	run(t, func(*office, *courier.Config) {}, func(o *office, _ *courier.Courier) {
 		const parts = 3
 		for i := range parts*1000 + 1 {
@@ -325,8 +326,8 @@ func TestForgetsInParts(t *testing.T) {
 	})
 }
 
-// What was closed long ago is forgotten, at once and then every minute.
-func TestForgets(t *testing.T) {
+// Mail that was closed long ago is deleted: at once, and then every minute.
+func TestOldClosedMailIsDeleted(t *testing.T) {
 	run(t, nil, func(o *office, _ *courier.Courier) {
 		id := o.post(1)[0]
 		if n := o.state().forgot; n != 1 {
@@ -348,9 +349,9 @@ func TestForgets(t *testing.T) {
 	})
 }
 
-// I15: a courier that does not lead lets the leader go first, and applies what is left a moment later. It measures
-// nothing, and forgets nothing.
-func TestDoesNotLead(t *testing.T) {
+// I15: a courier that does not lead lets the leader go first, and applies the remaining mail a moment later. It neither
+// measures nor deletes mail.
+func TestFollowerLetsTheLeaderGoFirst(t *testing.T) {
 	run(t, nil, func(o *office, c *courier.Courier) {
 		o.resign()
 		before := o.state()

@@ -1,14 +1,14 @@
-// Package descriptors divides the file descriptors that the system grants this process (RLIMIT_NOFILE) between
-// connections of callers, what the built-in agents open for runs, and everything else: the store, its files, name
-// resolution, the log.
+// Package descriptors divides the file descriptors that the system grants this process (RLIMIT_NOFILE) into three parts:
+// for connections of callers, for runs of the built-in agents, and a reserve for everything else (the store and its
+// files, name resolution, the log).
 //
 //	reserved     max(32, limit/8)                            never given away
 //	connections  (limit - reserved)/2, at most MaxConnections
 //	agents       (limit - reserved)/2
 //
-// So neither many callers nor many runs take descriptors that the store or the other share needs. If the agents' share
-// is used up, an agent closes what it holds and does not use (OnShortage). If that frees too few descriptors, a request
-// is refused with ErrNone before the system would refuse it.
+// So neither many callers nor many runs use descriptors that the store or the other part needs. If the agents' part is
+// used up, agents close descriptors that they keep open without using them (OnShortage). If that frees too few, a
+// request is refused with ErrNone, before the system would refuse it.
 package descriptors
 
 import (
@@ -19,20 +19,21 @@ import (
 )
 
 const (
-	// MaxConnections bounds the connections of callers on a machine that grants more: each costs some 20 KB.
+	// MaxConnections bounds the connections of callers if the system's limit is high: each connection takes about 20 KB.
 	MaxConnections = 5000
 
 	leastReserved  = 32
-	reservedShare  = 8 // one part in so many
-	leastShare     = 8 // of connections, and of agents, however low the limit is
+	reservedShare  = 8 // the reserve is limit/reservedShare
+	leastShare     = 8 // the least number for connections, and for agents, however low the limit is
 	unknownLimit   = 1024
 	unlimitedLimit = 1 << 20
 )
 
-// ErrNone says that no descriptor is left of the agents' share. It is syscall.EMFILE, as the system's own refusal is.
+// ErrNone is returned if no descriptor is left in the agents' part. It wraps syscall.EMFILE, as the system's own error
+// does.
 var ErrNone = fmt.Errorf("all file descriptors for runs are in use on this node: %w", syscall.EMFILE)
 
-// Limit is how many descriptors the system grants this process.
+// Limit returns the number of descriptors that the system grants this process.
 var Limit = sync.OnceValue(func() int {
 	limit, known := systemLimit()
 	if !known {
@@ -41,10 +42,10 @@ var Limit = sync.OnceValue(func() int {
 	return int(min(limit, unlimitedLimit))
 })
 
-// Connections is how many connections of callers fit under a limit.
+// Connections returns the number of connections of callers that fit under a limit.
 func Connections(limit int) int { return min(share(limit), MaxConnections) }
 
-// share is how many descriptors connections may take; agents may take as many.
+// share returns the number of descriptors for connections, which is also the number for agents.
 func share(limit int) int {
 	return max((limit-max(leastReserved, limit/reservedShare))/2, leastShare)
 }
@@ -56,16 +57,16 @@ var (
 	idle []func()
 )
 
-// OnShortage registers a function, for the life of the process, that closes what an agent holds and does not use at
-// present. Take calls it before it refuses a request of any agent. When the function returns, the descriptors must be
-// released.
+// OnShortage registers a function, for the life of the process, that closes the descriptors which an agent keeps open
+// without using them. Take calls it before it refuses a request of any agent. The descriptors must be closed when the
+// function returns.
 func OnShortage(closeIdle func()) {
 	mu.Lock()
 	defer mu.Unlock()
 	idle = append(idle, closeIdle)
 }
 
-// Take takes n descriptors of the agents' share, or none. They are given back with release, which may be called again.
+// Take takes n descriptors of the agents' part, or none. release gives them back; it may be called more than once.
 func Take(n int) (release func(), err error) {
 	if !take(n) {
 		closeIdle()

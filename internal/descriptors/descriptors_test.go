@@ -36,8 +36,8 @@ func TestTakeRefusesAtTheShare(t *testing.T) {
 	again()
 }
 
-// F159: what an agent holds and does not use makes room for a request of any agent. While enough descriptors are left,
-// nothing is closed.
+// F159: descriptors that one agent keeps open without using them are closed for a request of any agent. While enough
+// descriptors are left, none is closed.
 func TestTakeClosesWhatIsIdle(t *testing.T) {
 	t.Cleanup(func() { idle = nil })
 	held, err := Take(share(Limit()) - 1)

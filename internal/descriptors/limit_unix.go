@@ -4,7 +4,7 @@ package descriptors
 
 import "syscall"
 
-// systemLimit is the soft limit, which the Go runtime has raised to the hard one.
+// systemLimit returns the soft limit, which the Go runtime has raised to the hard limit.
 func systemLimit() (uint64, bool) {
 	var r syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r); err != nil {

@@ -1,11 +1,16 @@
-// Package election is a node's part in the grid's roles (kernel.Role). At random intervals it says that the
-// node is there, sees whether each role has a leader and a standby, and enlists where one is missing, or where
-// the standby is on the leader's host and this node is not. What
-// the node leads runs under a context that ends with the leadership; it carries the mandate by which the
-// store admits what is written under the role.
+// Package election elects the leaders of the grid's roles (kernel.Role).
 //
-// To be led by two for a moment does no harm (I15): a pause may lie between looking at the clock and
-// writing. So the store looks once more, under the lock of the role's row.
+// Each node has an Elector. At random intervals it makes a roll call: it renews the row of its node in the store, and
+// reads the roles. If a role has no leader or no standby, the elector enlists its node for the place. It also takes the
+// standby's place if leader and standby are on one host and its node is on another. The places are leases: they lapse
+// unless the next roll calls renew them.
+//
+// While the node leads a role, the elector runs the role's Service. The service's context ends with the leadership, and
+// carries the mandate (kernel.Mandate): role, node and epoch.
+//
+// Two nodes may believe for a moment that they lead, for example after a pause between the check of the clock and a
+// write. This does no harm (I15), because the store checks the epoch of each write again, under the lock of the role's
+// row.
 package election
 
 import (
@@ -27,50 +32,48 @@ type Store interface {
 	Update(context.Context, func(kernel.Tx) error) error
 }
 
-// Service is what runs while the node leads a role, until ctx ends. It is not started again before it has
-// returned.
+// Service runs while the node leads a role, until ctx ends. It is started again only after it has returned.
 type Service func(ctx context.Context)
 
-// Config is what an Elector is made of. Store, Node and Roles are required.
+// Config configures an Elector. Store, Node and Roles are required.
 type Config struct {
 	Store Store
 	Node  string
-	Host  string // of the node: leader and standby of a role run on different hosts where possible
+	Host  string // of the node: leader and standby of a role are on different hosts where possible
 	Roles map[string]Service
 
 	TTL      time.Duration                    // 0: kernel.DefaultRoleTTL
-	Alone    bool                             // no other process can have the store: whoever has a place in a role is dead
-	Presence func() kernel.Presence           // what else is told at a roll call; Node.ID, Node.Host and TTL are set here
-	Attended func(kernel.Roll, time.Duration) // told what the store said, and how long that took
-	Hints    <-chan struct{}                  // somebody's place has changed; nil: nobody says so
-	Changed  func(role string, leads bool)    // told when the node begins to lead, and when it no longer does
+	Alone    bool                             // no other process can have the store open: the holders of all places are dead
+	Presence func() kernel.Presence           // returns what else a roll call stores; the elector sets Node.ID, Node.Host and TTL; nil: nothing
+	Attended func(kernel.Roll, time.Duration) // called with the store's answer to a roll call, and its duration; nil: not called
+	Wakeups  <-chan struct{}                  // receives when the place of a node may have changed; nil: never
+	Changed  func(role string, leads bool)    // called when the node begins to lead, and when it stops; nil: not called
 	Log      *slog.Logger
 	Env      env.Env // nil: env.Real
 }
 
-// The intervals, as parts of the time for which a place is kept. There are two roll calls in it at least, so
-// that one may fail. A leader takes itself for one a little shorter than the store does: clocks do not run
-// alike, and its timers may be late.
+// The intervals are fractions of TTL. At least two roll calls fall into TTL, so that one may fail. A leader ends its
+// leadership TTL/earlierShare before the store does, because clocks differ in rate and timers may be late.
 const (
-	leastWait    = 4 // TTL/4 to TTL/2 between roll calls
-	mostWait     = 2
-	failedWait   = 16
-	callTime     = 3
-	earlierShare = 10
+	minWaitShare = 4 // TTL/leastWait to TTL/mostWait between two roll calls
+	maxWaitShare = 2
+	failedShare  = 16
+	timeoutShare = 3
+	marginShare  = 10
 
-	lapseSlack = 10 * time.Millisecond // a look at what has lapsed comes a little after that
-	leaveTime  = time.Second           // who leaves waits no longer for anything
+	lapseSlack = 10 * time.Millisecond // a roll call for a place that lapses follows so much after the lapse
+	leaveTime  = time.Second           // the longest time to wait for services, and for the store, when the node leaves
 )
 
-// Elector runs for the roles.
+// Elector competes for the roles on behalf of its node.
 type Elector struct {
-	cfg  Config
-	soon chan struct{} // look now
-	mu   sync.Mutex
-	led  map[string]*leadership
+	cfg         Config
+	rollCallDue chan struct{} // receives when the next roll call is due at once
+	mu          sync.Mutex
+	leaderships map[string]*leadership
 }
 
-// New makes an elector; Run starts it.
+// New returns an elector. Run starts it.
 func New(cfg Config) *Elector {
 	if cfg.TTL <= 0 {
 		cfg.TTL = kernel.DefaultRoleTTL
@@ -90,73 +93,74 @@ func New(cfg Config) *Elector {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	return &Elector{cfg: cfg, soon: make(chan struct{}, 1), led: map[string]*leadership{}}
+	return &Elector{cfg: cfg, rollCallDue: make(chan struct{}, 1), leaderships: map[string]*leadership{}}
 }
 
-// Run takes part until ctx ends. Then it hands over what it has, so that the others need not wait for it to
-// lapse, and returns.
+// Run takes part in elections until ctx ends. Then it hands over the node's places, so that other nodes need not wait
+// until they lapse, and returns.
 func (e *Elector) Run(ctx context.Context) {
 	fresh := e.cfg.Alone
 	failed := false
-	if e.cfg.Hints != nil {
-		e.cfg.Env.Go(func() { e.heed(ctx) })
+	if e.cfg.Wakeups != nil {
+		e.cfg.Env.Go(func() { e.heedWakeups(ctx) })
 	}
 	for ctx.Err() == nil {
 		next, err := e.round(ctx, fresh)
 		if err != nil {
-			next = e.cfg.TTL / failedWait
+			next = e.cfg.TTL / failedShare
 			if !failed && ctx.Err() == nil {
-				e.cfg.Log.Warn("the roll call was not answered, and is tried again", "error", err)
+				e.cfg.Log.Warn("roll call failed; retrying", "error", err)
 			}
 		} else {
 			fresh = false
 		}
 		failed = err != nil
-		e.cfg.Env.Wait(ctx, next, e.soon)
+		e.cfg.Env.Wait(ctx, next, e.rollCallDue)
 	}
 	e.leave(ctx)
 }
 
-// heed has it look when somebody's place has changed.
-func (e *Elector) heed(ctx context.Context) {
-	for e.cfg.Env.Wait(ctx, env.Forever, e.cfg.Hints) == env.Got && ctx.Err() == nil {
-		e.lookNow()
+// heed makes a roll call soon after each wake-up.
+func (e *Elector) heedWakeups(ctx context.Context) {
+	for e.cfg.Env.Wait(ctx, env.Forever, e.cfg.Wakeups) == env.Got && ctx.Err() == nil {
+		e.rollCallNow()
 	}
 }
 
-func (e *Elector) lookNow() {
+func (e *Elector) rollCallNow() {
 	select {
-	case e.soon <- struct{}{}:
+	case e.rollCallDue <- struct{}{}:
 	default:
 	}
 }
 
-// Deposed says that the store has refused what was written under this mandate.
+// Deposed ends a leadership after the store has refused a write under its mandate.
 func (e *Elector) Deposed(m kernel.Mandate) {
-	e.end(m.Role, "the store has refused what it wrote", func(of kernel.Mandate) bool { return of == m })
-	e.lookNow()
+	e.end(m.Role, "a write was refused", func(of kernel.Mandate) bool { return of == m })
+	e.rollCallNow()
 }
 
-// round is one roll call, and an election where a place is free. It says when the next one is due.
+// round makes one roll call, and takes part in an election if a place is free. It returns the time until the next roll
+// call.
 func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, err error) {
-	asked := e.cfg.Env.Now() // before the question: all that is counted from here is over early
+	calledAt := e.cfg.Env.Now() // before the call, so that times counted from here end early
 	roll, err := e.attend(ctx)
 	if err != nil {
 		return 0, err
 	}
-	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(asked))
-	now, roles := roll.Now, e.ours(roll.Roles)
+	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(calledAt))
+	now, roles := roll.Now, e.ownRoles(roll.Roles)
 	if fresh || slices.ContainsFunc(roles, func(r kernel.Role) bool { return e.enlist(r, now) != r }) {
 		if now, roles, err = e.elect(ctx, fresh); err != nil {
 			return 0, err
 		}
 	}
-	e.follow(ctx, roles, now, asked)
+	e.follow(ctx, roles, now, calledAt)
 	return e.wait(roles, now), nil
 }
 
 func (e *Elector) attend(ctx context.Context) (kernel.Roll, error) {
-	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/callTime)
+	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
 	p := e.cfg.Presence()
 	p.Node.ID, p.Node.Host, p.TTL = e.cfg.Node, e.cfg.Host, e.cfg.TTL
@@ -165,8 +169,8 @@ func (e *Elector) attend(ctx context.Context) (kernel.Roll, error) {
 	return e.cfg.Store.Attend(ctx, p)
 }
 
-// ours are the roles that this node runs for, in the order of names: also those that nobody has had yet.
-func (e *Elector) ours(all []kernel.Role) (roles []kernel.Role) {
+// ours returns the roles that this node competes for, ordered by name, including those that have had no leader yet.
+func (e *Elector) ownRoles(all []kernel.Role) (roles []kernel.Role) {
 	for _, name := range e.names() {
 		r := kernel.Role{Name: name}
 		if i := slices.IndexFunc(all, func(r kernel.Role) bool { return r.Name == name }); i >= 0 {
@@ -177,8 +181,8 @@ func (e *Elector) ours(all []kernel.Role) (roles []kernel.Role) {
 	return roles
 }
 
-// elect looks again under the rows' locks, and takes what is free. It gives the roles as they are then, and
-// the time that was read after the locks.
+// elect reads the roles again under the locks of their rows, and takes the free places. It returns the roles after that,
+// and the time that was read under the locks.
 func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles []kernel.Role, err error) {
 	err = e.change(ctx, e.names(), func(r kernel.Role, at time.Time) kernel.Role {
 		if fresh {
@@ -191,16 +195,16 @@ func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles [
 	return now, roles, err
 }
 
-// enlist is the role after this node has enlisted.
+// enlist returns the role after this node has taken the place that it may take, if any.
 func (e *Elector) enlist(r kernel.Role, now time.Time) kernel.Role {
 	return r.Enlist(e.cfg.Node, e.cfg.Host, now, e.cfg.TTL)
 }
 
 func (e *Elector) names() []string { return slices.Sorted(maps.Keys(e.cfg.Roles)) }
 
-// change applies a rule to roles, in a transaction. again is called before each try.
+// change applies a rule to roles in a transaction. It calls again before each attempt.
 func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, again func()) error {
-	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/callTime)
+	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
 	crashpoint.Here(crashpoint.RoleChange)
 	defer crashpoint.Here(crashpoint.RoleChanged)
@@ -224,11 +228,11 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.R
 	})
 }
 
-// wait is until the next roll call: some random part of the time for which a place is kept, and no longer
-// than until a place falls free that this node would take.
+// wait returns the time until the next roll call: a random part of TTL, but no longer than until a place lapses that
+// this node would take.
 func (e *Elector) wait(roles []kernel.Role, now time.Time) time.Duration {
 	ttl := e.cfg.TTL
-	next := ttl/leastWait + time.Duration(e.cfg.Env.Float64()*float64(ttl/mostWait-ttl/leastWait))
+	next := ttl/minWaitShare + time.Duration(e.cfg.Env.Float64()*float64(ttl/maxWaitShare-ttl/minWaitShare))
 	for _, r := range roles {
 		if r.Leader == e.cfg.Node {
 			continue
@@ -242,14 +246,15 @@ func (e *Elector) wait(roles []kernel.Role, now time.Time) time.Duration {
 	return next
 }
 
-// leave gives up all places. What this node led must have ended before another begins.
+// leave gives up all places of this node. First it waits for the services, so that they have returned before another
+// node leads.
 func (e *Elector) leave(ctx context.Context) {
 	names := e.names()
 	for _, name := range names {
-		e.end(name, "the node is leaving", whichever)
+		e.end(name, "the node stops", anyMandate)
 	}
-	for _, l := range e.leaderships() {
-		e.cfg.Env.Wait(context.Background(), leaveTime, l.over)
+	for _, l := range e.allLeaderships() {
+		e.cfg.Env.Wait(context.Background(), leaveTime, l.serviceEnded)
 	}
 	ctx, cancel := env.WithTimeout(e.cfg.Env, context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
@@ -257,6 +262,6 @@ func (e *Elector) leave(ctx context.Context) {
 		return r.HandOver(e.cfg.Node, now, e.cfg.TTL)
 	}, func() {})
 	if err != nil {
-		e.cfg.Log.Warn("could not hand over; others take over once it lapses", "error", err)
+		e.cfg.Log.Warn("handing over the roles failed; other nodes take over when they lapse", "error", err)
 	}
 }

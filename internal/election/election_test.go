@@ -20,12 +20,12 @@ const (
 	ttl  = 10 * time.Second
 )
 
-// grid is a store, its clock, and nodes that may be cut off from it, one by one.
+// grid is a store, its clock, and nodes that can be disconnected from the store one by one.
 type grid struct {
 	t     *testing.T
 	store *memory.Store
 	mu    sync.Mutex
-	jump  time.Duration // of the store's clock
+	jump  time.Duration // added to the store's clock
 }
 
 func newGrid(t *testing.T) *grid {
@@ -44,7 +44,7 @@ func (g *grid) setJump(d time.Duration) {
 	g.jump = d
 }
 
-// member is a node's elector, with what happened to it.
+// member is the elector of a node, and records what happens to it.
 type member struct {
 	g      *grid
 	name   string
@@ -53,9 +53,9 @@ type member struct {
 	gone   chan struct{}
 	mu     sync.Mutex
 	cut    bool
-	ctx    context.Context // of what it leads, or has led last
+	ctx    context.Context // of the current leadership, or of the last one
 	terms  int
-	serves int // services of it that run
+	serves int // services of this member that run
 }
 
 var errCut = errors.New("cut off")
@@ -92,7 +92,7 @@ func (m *member) leads() (context.Context, bool) {
 	return m.ctx, m.ctx != nil && m.ctx.Err() == nil
 }
 
-// write is something that the node writes with a context: a limit of its name.
+// write writes under a context: a limit named after the node.
 func (m *member) write(ctx context.Context) error {
 	mandate, ok := kernel.MandateOf(ctx)
 	if !ok {
@@ -143,7 +143,7 @@ func (g *grid) join(name string, edit ...func(*election.Config)) *member {
 	return m
 }
 
-// leave stops a member in good order.
+// leave stops a member cleanly.
 func (m *member) leave() {
 	m.stop()
 	<-m.gone
@@ -165,7 +165,7 @@ func (g *grid) expect(leader, standby string, epoch int64) {
 	}
 }
 
-// sleep lets virtual time pass, and watches that nobody takes himself for the leader whom the store does not.
+// sleep lets virtual time pass, and checks that no member leads that does not lead by the store.
 func (g *grid) sleep(d time.Duration, members ...*member) {
 	g.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
@@ -188,8 +188,8 @@ func (g *grid) oneLeader(members ...*member) {
 	}
 }
 
-// One leads, one stands by, and a third does neither, for as long as nothing happens.
-func TestElects(t *testing.T) {
+// One node leads, one stands by, and a third does neither, while nothing happens.
+func TestOneLeaderAndOneStandby(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
@@ -206,7 +206,7 @@ func TestElects(t *testing.T) {
 		if err := a.write(ctx); err != nil {
 			t.Error(err)
 		}
-		// The grid's monitor: who is missing is replaced. Then the roles pass on, one by one.
+		// A node that leaves is replaced. Then the roles pass on, one by one.
 		b.leave()
 		g.expect("a", "", 1)
 		g.sleep(ttl, a, c)
@@ -218,14 +218,14 @@ func TestElects(t *testing.T) {
 	})
 }
 
-// Who goes in good order hands the lease to the standby at once: there is no moment without a leader, and who
-// has been told leads at once, too.
-func TestCleanStop(t *testing.T) {
+// A leader that stops cleanly hands the lease to the standby at once: there is no moment without a leader in the store,
+// and a standby that receives the wake-up begins to lead at once.
+func TestCleanStopHandsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
-		hint := make(chan struct{}, 1)
+		wakeups := make(chan struct{}, 1)
 		a := g.join("a")
-		b := g.join("b", func(c *election.Config) { c.Hints = hint })
+		b := g.join("b", func(c *election.Config) { c.Wakeups = wakeups })
 		g.sleep(3*ttl, a, b)
 		before := time.Now()
 		ctx, _ := a.leads()
@@ -237,7 +237,7 @@ func TestCleanStop(t *testing.T) {
 		if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a writes on: %v", err)
 		}
-		hint <- struct{}{}
+		wakeups <- struct{}{}
 		synctest.Wait()
 		if ctx, ok := b.leads(); !ok || time.Since(before) > time.Millisecond {
 			t.Errorf("b leads: %v, after %v", ok, time.Since(before))
@@ -248,8 +248,8 @@ func TestCleanStop(t *testing.T) {
 	})
 }
 
-// Without a hint (a pooler lets none through) it learns of it at its next roll call.
-func TestCleanStopWithoutHints(t *testing.T) {
+// Without a wake-up (a pooler drops it) the standby finds out at its next roll call.
+func TestCleanStopWithoutWakeUps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -263,9 +263,9 @@ func TestCleanStopWithoutHints(t *testing.T) {
 	})
 }
 
-// F074, F120: a leader that is cut off stops before its time is over in the store, and the standby takes over
-// within it.
-func TestCutOff(t *testing.T) {
+// F074, F120: a leader that is disconnected stops before its lease lapses in the store, and the standby takes over
+// within the lease.
+func TestDisconnectedLeaderStopsInTime(t *testing.T) {
 	for seed := range 8 {
 		synctest.Test(t, func(t *testing.T) {
 			g := newGrid(t)
@@ -290,7 +290,7 @@ func TestCutOff(t *testing.T) {
 			if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
 				t.Errorf("a writes on: %v", err)
 			}
-			a.setCut(false) // it comes back, and stands by
+			a.setCut(false) // it is connected again, and stands by
 			g.sleep(ttl, a, b)
 			g.expect("b", "a", 2)
 			a.leave()
@@ -299,19 +299,18 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// F038, F073, F082: a leader that was paused wakes up, believes that it still leads, and writes nothing.
-func TestPaused(t *testing.T) {
+// F038, F073, F082: a leader that was paused wakes up, believes that it still leads, and cannot write.
+func TestPausedLeaderCannotWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
-		// The service of a is in the middle of something when all of it stands still: what it holds in its
-		// hands is a context that has not ended yet.
+		// The process of a is paused in the middle of its service: the service has a context that has not ended yet.
 		a, b := g.join("a"), g.join("b")
 		g.sleep(ttl, a, b)
 		held, _ := a.leads()
 		mandate, _ := kernel.MandateOf(held)
 		a.setCut(true)
 		g.sleep(2*ttl, a, b)
-		awake := kernel.WithMandate(context.Background(), mandate) // its timers have not come yet
+		awake := kernel.WithMandate(context.Background(), mandate) // its timers have not fired yet
 		if err := a.write(awake); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a wrote: %v", err)
 		}
@@ -328,14 +327,14 @@ func TestPaused(t *testing.T) {
 	})
 }
 
-// What the store refuses ends the leadership at once; one refusal does not end a later epoch.
-func TestDeposed(t *testing.T) {
+// A refused write ends the leadership at once. One refusal does not end a later epoch.
+func TestRefusedWriteEndsLeadership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
 		first, _ := a.leads()
 		mandate, _ := kernel.MandateOf(first)
-		// Somebody has put it right by hand.
+		// An operator has corrected the row by hand.
 		if err := g.store.Update(t.Context(), func(tx kernel.Tx) error {
 			roles, err := tx.LockRoles([]string{role})
 			return errors.Join(err, tx.SaveRoles([]kernel.RoleChange{{Now: roles[0].Vacate(), Was: roles[0]}}))
@@ -360,8 +359,8 @@ func TestDeposed(t *testing.T) {
 	})
 }
 
-// F080, F081: the store's clock jumps. Ahead, the lease is over there at once, and what the leader writes is
-// refused; back, time stands still for us and nothing is over early.
+// F080, F081: the store's clock jumps. If it jumps forward, the lease has lapsed in the store at once, and writes of the
+// leader are refused. If it jumps back, no lease lapses early.
 func TestStoreClockJumps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
@@ -387,8 +386,8 @@ func TestStoreClockJumps(t *testing.T) {
 	})
 }
 
-// All die at once, one by one of what is left: whoever comes finds the places free once they have lapsed.
-func TestAllDie(t *testing.T) {
+// All nodes die, one after the other or together: a new node takes the places once they have lapsed.
+func TestDeadNodesAreReplacedAfterTheLapse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -410,8 +409,8 @@ func TestAllDie(t *testing.T) {
 	})
 }
 
-// Where no other process can have the store, the dead are not waited for.
-func TestAlone(t *testing.T) {
+// If no other process can have the store open, a new node does not wait for the places of dead nodes to lapse.
+func TestSingleNodeDoesNotWaitForDeadLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -425,13 +424,13 @@ func TestAlone(t *testing.T) {
 	})
 }
 
-// onHost puts a member on a host.
+// onHost sets the host of a member.
 func onHost(host string) func(*election.Config) {
 	return func(c *election.Config) { c.Host = host }
 }
 
-// Three nodes on two hosts: whichever starts first, leader and standby end up on different hosts, and stay where they are.
-// The first one leads throughout.
+// Three nodes on two hosts: in whatever order they start, leader and standby end up on different hosts and stay there.
+// The first node leads throughout.
 func TestLeaderAndStandbyAreOnDifferentHosts(t *testing.T) {
 	hostOf := map[string]string{"a": "x", "b": "x", "c": "y"}
 	for _, order := range []string{"abc", "acb", "bac", "bca", "cab", "cba"} {
@@ -460,8 +459,8 @@ func TestLeaderAndStandbyAreOnDifferentHosts(t *testing.T) {
 	}
 }
 
-// A standby on the leader's host is better than none, and gives way once a node runs on another host. It takes no part
-// until a place is free again.
+// A standby on the leader's host is better than none. It gives way once a node runs on another host. Then it has no
+// place until one is free again.
 func TestStandbyGivesWayToAnotherHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
@@ -484,7 +483,7 @@ func TestStandbyGivesWayToAnotherHost(t *testing.T) {
 	})
 }
 
-// On one host there is a leader and a standby, whether the host has a name or not.
+// A single host has a leader and a standby, whether it has a name or not.
 func TestOneHostKeepsItsStandby(t *testing.T) {
 	for _, host := range []string{"", "x"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -502,7 +501,7 @@ func TestOneHostKeepsItsStandby(t *testing.T) {
 }
 
 // F163: the leader's host fails, with the leader and another node. The standby is on another host, and leads once the
-// leader's time is over.
+// leader's lease has lapsed.
 func TestHostFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
@@ -525,7 +524,7 @@ func TestHostFails(t *testing.T) {
 	})
 }
 
-// A roll call lists the node with the host that its roles have.
+// The list of nodes shows the host that the roles have.
 func TestRollCallNamesTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
@@ -538,9 +537,9 @@ func TestRollCallNamesTheHost(t *testing.T) {
 	})
 }
 
-// Nodes come, go, die, come back and see the clock jump as chance has it: never two that lead by the store,
-// each epoch has one leader, and soon after the end there is a leader and a standby.
-func TestRandomLife(t *testing.T) {
+// Nodes start, stop, die, return and see the clock jump at random. Never do two of them lead by the store; each epoch
+// has one leader; and soon after the last event there is a leader and a standby.
+func TestRandomEventsKeepOneLeader(t *testing.T) {
 	for seed := range uint64(10) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { randomLife(t, seed) })

@@ -13,13 +13,13 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// F115, F006: most of what the electors ask of the store fails, before, after, or with an answer that says
-// neither. An epoch still has one leader, nobody writes under another's, and when it is over all is in order.
+// F115, F006: most calls of the store fail: before the commit, after it, or with an indeterminate result. Each epoch
+// still has one leader, no node writes under another's epoch, and at the end there is a leader and a standby.
 func TestFaultyStore(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			inner := memory.New()
-			store := faultystore.New(inner, seed, 0.93, 40*time.Millisecond) // one that is slow is too late
+			store := faultystore.New(inner, seed, 0.93, 40*time.Millisecond) // a slow call exceeds the timeout
 			ctx, cancel := context.WithCancel(t.Context())
 			led := make(chan kernel.Mandate, 1000)
 			var ended []chan struct{}
@@ -57,7 +57,7 @@ func TestFaultyStore(t *testing.T) {
 				<-gone
 			}
 			if len(leaders) < 3 {
-				t.Errorf("seed %d: %d epochs: nobody was ever kept from his roll call", seed, len(leaders))
+				t.Errorf("seed %d: %d epochs: no roll call ever failed", seed, len(leaders))
 			}
 		})
 	}

@@ -66,7 +66,7 @@ func randomLife(t *testing.T, seed uint64) {
 	for _, m := range members {
 		m.setCut(false)
 	}
-	time.Sleep(time.Hour) // the clock may be behind what it said before
+	time.Sleep(time.Hour) // the clock may be behind an earlier reading
 	r := g.role()
 	now, err := g.store.Now(t.Context())
 	if err != nil || !r.Led(now) || !r.StoodBy(now) {

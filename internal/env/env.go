@@ -1,6 +1,10 @@
-// Package env is what an actor takes from the process that it lives in: clocks, chance, patience and
-// goroutines. Real is Go's own. A simulation has one in which all of them follow a seed, so that the
-// actors themselves need not know of it.
+// Package env is the environment of a component: clocks, randomness, timers, waits and goroutines. A component takes
+// them from an Env, and never from packages time, math/rand or the go statement.
+//
+// Real is the environment of a process. The simulation (internal/sim) has another one, in which time is virtual and the
+// order of all events follows from a seed. Components behave the same in both.
+//
+// A component must not hold a sync.Mutex while it waits: use Lock.
 package env
 
 import (
@@ -11,52 +15,52 @@ import (
 	"time"
 )
 
-// Env is a process as the code in it sees it.
+// Env is the environment in which a component runs.
 type Env interface {
-	Now() time.Time   // the monotonic clock; its wall reading means nothing
-	Wall() time.Time  // the wall clock, which can be set
-	Float64() float64 // chance, in [0,1)
+	Now() time.Time   // monotonic clock; its wall reading is meaningless
+	Wall() time.Time  // wall clock, which can be set
+	Float64() float64 // random, in [0,1)
 
 	Go(func())
 	AfterFunc(time.Duration, func()) Timer
-	// Wait receives from ch. It waits for d at most, or without an end where d is Forever; a nil ch gives
-	// nothing.
+	// Wait receives from ch. It waits for at most d, or without a limit if d is Forever. A nil ch never receives.
 	Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) Waited
-	// WaitCond is c.Wait(): the caller holds c.L, and looks again at what it waits for.
+	// WaitCond is c.Wait(): the caller holds c.L, and checks its condition again afterwards.
 	WaitCond(c *sync.Cond)
 	// WithDeadline is context.WithDeadline, by the clock of Now.
 	WithDeadline(context.Context, time.Time) (context.Context, context.CancelFunc)
 }
 
-// Timer is the part of a time.Timer that is needed.
+// Timer is the part of time.Timer that components need.
 type Timer interface {
 	Stop() bool
 	Reset(time.Duration) bool
 }
 
-// Waited is how a wait ended.
+// Waited is the way in which a wait ended.
 type Waited uint8
 
 const (
-	Got  Waited = iota // something came
+	Got  Waited = iota // received from the channel
 	Late               // the time is over
 	Gone               // ctx has ended
 )
 
-// Forever is the time of a wait that has no end of its own.
+// Forever is the duration of a wait without a time limit.
 const Forever time.Duration = -1
 
-// WithTimeout is context.WithTimeout.
+// WithTimeout is context.WithTimeout, by the clock of Now.
 func WithTimeout(e Env, ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return e.WithDeadline(ctx, e.Now().Add(d))
 }
 
-// Sleep says whether d has passed before ctx ended.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(e Env, ctx context.Context, d time.Duration) bool {
 	return e.Wait(ctx, max(d, 0), nil) == Late
 }
 
-// Start runs functions side by side. What it returns waits until all of them have returned; it may be called more than once.
+// Start runs functions concurrently. It returns a function that waits until all of them have returned, and that may be
+// called more than once.
 func Start(e Env, fs ...func()) (wait func()) {
 	ended := make(chan struct{})
 	var left atomic.Int64
@@ -77,7 +81,7 @@ func Start(e Env, fs ...func()) (wait func()) {
 	return func() { e.Wait(context.Background(), Forever, ended) }
 }
 
-// Real is the process itself.
+// Real is the environment of a process.
 type Real struct{}
 
 func (Real) Now() time.Time                            { return time.Now() }
@@ -90,7 +94,7 @@ func (Real) WithDeadline(ctx context.Context, at time.Time) (context.Context, co
 	return context.WithDeadline(ctx, at)
 }
 
-// Wait takes what is there before it looks at the time or at ctx.
+// Wait prefers a value that is ready in ch to an elapsed time or an ended ctx.
 func (Real) Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) Waited {
 	select {
 	case <-ch:

@@ -2,8 +2,8 @@ package env
 
 import "context"
 
-// Lock is a mutex whose holder may wait. In a simulation all goroutines of a process take turns on one thread, so that a
-// sync.Mutex which is held during a wait would stop them all.
+// Lock is a mutex that may be held during a wait. In a simulation all goroutines of a process run on one thread, so a
+// sync.Mutex that is held during a wait would block all of them.
 type Lock chan struct{}
 
 // NewLock returns a lock that is free.

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// Yielder lets those go first who are ready to run: what they bring goes into the same batch. Where there are none it
-// takes no time. Beside handlers that compute, each for its whole slice, it would take a turn of all of them: so after
-// one that was slow it rests.
-type Yielder struct{ rests atomic.Int64 } // until then, in nanoseconds since 1970
+// Yielder lets goroutines that are ready to run go first, so that their requests join the same batch. If none is ready,
+// this takes no time. If other goroutines compute, each for its whole time slice, one yield takes as long as a slice of
+// each of them. Therefore no yield follows for a while after one that was slow.
+type Yielder struct{ notBefore atomic.Int64 } // no yield before this time, in nanoseconds since 1970
 
 const (
-	slowYield  = 10 * time.Millisecond // a slice
-	yieldShare = 20                    // it rests so many times what it took
+	slowYield  = 10 * time.Millisecond // a time slice of the Go scheduler
+	yieldShare = 20                    // the pause is so many times as long as the slow yield
 )
 
-// Yield is called without locks.
+// Yield lets other goroutines run. The caller must not hold a lock.
 func (y *Yielder) Yield() {
 	began := time.Now()
-	if began.UnixNano() < y.rests.Load() {
+	if began.UnixNano() < y.notBefore.Load() {
 		return
 	}
 	runtime.Gosched()
-	y.took(began, time.Since(began))
+	y.record(began, time.Since(began))
 }
 
-func (y *Yielder) took(began time.Time, took time.Duration) {
+func (y *Yielder) record(began time.Time, took time.Duration) {
 	if took > slowYield {
-		y.rests.Store(began.Add((1 + yieldShare) * took).UnixNano())
+		y.notBefore.Store(began.Add((1 + yieldShare) * took).UnixNano())
 	}
 }

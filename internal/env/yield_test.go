@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Who is slow to come back is not asked to wait again for a while.
-func TestYielderRests(t *testing.T) {
+// After a slow yield, the next ones are skipped for a while.
+func TestYielderPausesAfterASlowYield(t *testing.T) {
 	var y Yielder
-	resting := func() bool { return time.Now().UnixNano() < y.rests.Load() }
-	if y.took(time.Now(), slowYield); resting() {
+	resting := func() bool { return time.Now().UnixNano() < y.notBefore.Load() }
+	if y.record(time.Now(), slowYield); resting() {
 		t.Error("it rests after a quick one")
 	}
-	if y.took(time.Now(), time.Minute); !resting() {
+	if y.record(time.Now(), time.Minute); !resting() {
 		t.Error("it does not rest after a slow one")
 	}
 	y.Yield()
-	y.took(time.Now().Add(-time.Hour), time.Minute)
+	y.record(time.Now().Add(-time.Hour), time.Minute)
 	if resting() {
 		t.Error("it rests for ever")
 	}

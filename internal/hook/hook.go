@@ -1,5 +1,5 @@
-// Package hook is how the simulation of whole grids (internal/sim) reaches into a node: it replaces what a node takes from its
-// process, and observes what the components of the node do. Nothing else uses it.
+// Package hook lets the simulation of whole grids (internal/sim) replace what a node takes from its process, and observe
+// the components of the node. Nothing else uses it.
 package hook
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
-// Hooks of one node. All fields are required. The functions may change the configuration of a component before the component is
-// made; AgentHost makes it.
+// Hooks are the replacements and observers of one node. All fields are required. A function may change the configuration
+// of a component before the component is made; AgentHost makes the component itself.
 type Hooks struct {
 	Env      env.Env
 	ID       string // of the node

@@ -1,5 +1,5 @@
-// Package lru is a cache that is bounded in bytes and evicts the least recently used values. A value that was evicted
-// is made again, or read again from the store; no result may depend on whether a value is in the cache.
+// Package lru is a cache that is bounded in bytes and evicts the least recently used values. Its user computes an
+// evicted value again, or reads it again from the store. No result may depend on whether a value is in the cache.
 package lru
 
 import (
@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// Cache keeps values up to about max bytes in all. It is safe for concurrent use.
+// Cache keeps values of about max bytes in total. It is safe for concurrent use.
 type Cache[K comparable, V any] struct {
 	max  int
 	size func(V) int
 
 	mu    sync.Mutex
 	byKey map[K]*list.Element
-	order *list.List // of entry, used last first
+	order *list.List // of entry, most recently used first
 	used  int
 }
 
@@ -24,7 +24,7 @@ type entry[K comparable, V any] struct {
 	bytes int
 }
 
-// New makes an empty cache; size is the number of bytes that a value keeps.
+// New returns an empty cache. size returns the number of bytes that a value takes.
 func New[K comparable, V any](max int, size func(V) int) *Cache[K, V] {
 	return &Cache[K, V]{max: max, size: size, byKey: map[K]*list.Element{}, order: list.New()}
 }
@@ -64,14 +64,14 @@ func (c *Cache[K, V]) Put(key K, v V) {
 	}
 }
 
-// Len is the number of values.
+// Len returns the number of values.
 func (c *Cache[K, V]) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.byKey)
 }
 
-// Bytes is the sum of the sizes of all values.
+// Bytes returns the sum of the sizes of all values.
 func (c *Cache[K, V]) Bytes() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

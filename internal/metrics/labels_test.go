@@ -53,7 +53,7 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 				t.Errorf("%s: label %s has %d values", f.GetName(), label, len(all))
 			}
 		}
-		if f.GetName() == "perdure_jobs_submitted_total" || f.GetName() == "perdure_runs_let_out_total" {
+		if f.GetName() == "perdure_jobs_submitted_total" || f.GetName() == "perdure_runs_dispatched_total" {
 			if seen++; total != 2000 || others != 2000-4*(maxLabelValues-1) {
 				t.Errorf("%s: %v in all, %v of others", f.GetName(), total, others)
 			}

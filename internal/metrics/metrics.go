@@ -1,5 +1,8 @@
-// Package metrics counts what a node does, for Prometheus. Labels are types and agents, whose number is bounded (labels), and never
-// jobs, keys or holders.
+// Package metrics has the Prometheus metrics of a node. The components of the node call its methods; Handler serves
+// them.
+//
+// Labels are types and agents of definitions, whose values are bounded (labels), and fixed names. Jobs, keys and holders
+// are never labels, because their number is unbounded. docs/operations.md lists the metrics.
 package metrics
 
 import (
@@ -18,36 +21,36 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Metrics are those of one node. They implement scheduler.Meter.
+// Metrics are the metrics of one node. They implement scheduler.Meter.
 type Metrics struct {
-	Registry  *prometheus.Registry
-	types     *labels
-	agents    *labels
-	submitted *prometheus.CounterVec
-	settled   *prometheus.CounterVec
-	duration  *prometheus.HistogramVec
-	letOut    *prometheus.CounterVec
-	runs      *prometheus.CounterVec
-	runTime   *prometheus.HistogramVec
-	refused   *prometheus.CounterVec
-	collected *prometheus.CounterVec
-	mail      prometheus.Gauge
-	mailAge   prometheus.Gauge
-	outside   *prometheus.CounterVec
-	batch     prometheus.Histogram
-	commit    prometheus.Histogram
-	leading   *prometheus.GaugeVec
-	refusals  *prometheus.CounterVec
-	rollCall  prometheus.Histogram
-	fence     prometheus.Gauge
-	late      prometheus.Gauge
-	swept     *prometheus.CounterVec
-	oldest    prometheus.Gauge
-	waitsFor  *prometheus.GaugeVec
-	queued    prometheus.Gauge
+	Registry   *prometheus.Registry
+	types      *labels
+	agents     *labels
+	submitted  *prometheus.CounterVec
+	settled    *prometheus.CounterVec
+	duration   *prometheus.HistogramVec
+	dispatched *prometheus.CounterVec
+	runs       *prometheus.CounterVec
+	runTime    *prometheus.HistogramVec
+	refused    *prometheus.CounterVec
+	mailClosed *prometheus.CounterVec
+	mail       prometheus.Gauge
+	mailAge    prometheus.Gauge
+	outside    *prometheus.CounterVec
+	batch      prometheus.Histogram
+	commit     prometheus.Histogram
+	leader     *prometheus.GaugeVec
+	refusals   *prometheus.CounterVec
+	renewal    prometheus.Histogram
+	fence      prometheus.Gauge
+	lag        prometheus.Gauge
+	processed  *prometheus.CounterVec
+	oldest     prometheus.Gauge
+	waitsFor   *prometheus.GaugeVec
+	queued     prometheus.Gauge
 }
 
-// New makes the metrics of a node. The version is the program's.
+// New returns the metrics of a node. version is the version of the program.
 func New(version string) *Metrics {
 	m := &Metrics{Registry: prometheus.NewRegistry(), types: newLabels(), agents: newLabels()}
 	m.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -62,49 +65,55 @@ func New(version string) *Metrics {
 		return h
 	}
 	seconds := prometheus.ExponentialBuckets(0.001, 4, 12)
+	gauge := func(name, help string) prometheus.Gauge {
+		g := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_" + name, Help: help})
+		m.Registry.MustRegister(g)
+		return g
+	}
+	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
+		g := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_" + name, Help: help}, labels)
+		m.Registry.MustRegister(g)
+		return g
+	}
 	m.submitted = counter("jobs_submitted_total", "Jobs accepted.", "type")
-	m.settled = counter("jobs_settled_total", "Jobs settled.", "type", "outcome")
-	m.duration = histogram("job_duration_seconds", "From submission to rest.", seconds, "type", "outcome")
-	m.letOut = counter("runs_let_out_total", "Runs let out.", "agent", "direction")
-	m.runs = counter("runs_total", "Runs ended.", "agent", "direction", "outcome")
-	m.runTime = histogram("step_run_seconds", "From let-out to report.", seconds, "agent", "direction", "outcome")
-	m.refused = counter("reports_refused_total", "Reports that changed nothing.", "reason")
-	m.collected = counter("submissions_collected_total", "Submissions of callers' transactions that were applied or refused.", "outcome")
-	m.mail = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_mail_waiting", Help: "Mails that wait to be applied, on the node that leads role courier; 0 on others."})
-	m.mailAge = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_mail_oldest_seconds", Help: "How long the oldest of these mails has waited."})
-	m.Registry.MustRegister(m.mail, m.mailAge)
-	m.outside = counter("renderings_outside_total", "Inputs and conditions that were rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")
+	m.settled = counter("jobs_settled_total", "Jobs settled, by the state in which they were settled.", "type", "outcome")
+	m.duration = histogram("job_duration_seconds", "Time from the submission of a job until it was settled.", seconds, "type", "outcome")
+	m.dispatched = counter("runs_dispatched_total", "Runs dispatched to claims.", "agent", "direction")
+	m.runs = counter("runs_total", "Runs that ended, by a report or by expiry.", "agent", "direction", "outcome")
+	m.runTime = histogram("run_duration_seconds", "Time from the dispatch of a run to its end.", seconds, "agent", "direction", "outcome")
+	m.refused = counter("reports_refused_total", "Reports that were refused and changed nothing.", "reason")
+	m.mailClosed = counter("mail_closed_total", "Submissions in callers' transactions (mail) that were applied or refused.", "outcome")
+	m.mail = gauge("mail_waiting", "Mail that waits to be applied, on the leader of the role courier; 0 on other nodes.")
+	m.mailAge = gauge("mail_oldest_seconds", "Age of the oldest mail that waits to be applied, on the leader of the role courier; 0 on other nodes.")
+	m.outside = counter("renderings_outside_transaction_total",
+		"Inputs and conditions rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
-	m.commit = histogram("store_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
-	m.leading = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_role_leads", Help: "1: this node leads the role."}, []string{"role"})
-	m.Registry.MustRegister(m.leading)
-	m.refusals = counter("role_refused_total", "Writes under a role that were refused, since another node leads.", "role")
-	m.rollCall = histogram("roll_call_seconds", "How long the store took to answer that this node is there.", seconds).WithLabelValues().(prometheus.Histogram)
-	m.fence = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_fence", Help: "The least number of a run that is let out; it rises when the store turns out to be an older one."})
-	m.Registry.MustRegister(m.fence)
-	m.late = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_supervisor_late_seconds", Help: "How long the oldest due work had been due when the supervisor looked last."})
-	m.swept = counter("supervisor_swept_total", "What the supervisor has found due and moved on.", "what")
-	m.oldest = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_store_oldest_transaction_seconds",
-		Help: "Age of the oldest transaction that keeps PostgreSQL from clearing away what is dead, as the leader of the supervisors sees it."})
-	m.waitsFor = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "perdure_bottleneck",
-		Help: "1 for what the work of an agent waits for: store, agents (their slots), or limit. No agent: requests wait to be stored."}, []string{"agent", "cause"})
-	m.queued = prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_requests_queued", Help: "Submissions and acts in the queue, once one has waited for longer than a second to be stored; else 0."})
-	m.Registry.MustRegister(m.late, m.oldest, m.waitsFor, m.queued)
+	m.commit = histogram("store_transaction_duration_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
+	m.leader = gauges("role_leader", "1 if this node leads the role, else 0.", "role")
+	m.refusals = counter("role_writes_refused_total", "Writes under a role that were refused because another node leads.", "role")
+	m.renewal = histogram("node_renewal_duration_seconds", "Time that the store took to renew the row of this node.", seconds).WithLabelValues().(prometheus.Histogram)
+	m.fence = gauge("store_fence", "Lowest number that a new run may have. It rises when the store turns out to have lost commits.")
+	m.lag = gauge("supervisor_lag_seconds", "Time for which the oldest due work had been due at the supervisor's latest due scan.")
+	m.processed = counter("supervisor_processed_total", "Rows that the supervisor found due and processed: expired runs, due steps, overdue jobs.", "kind")
+	m.oldest = gauge("store_oldest_transaction_seconds", "Age of the oldest transaction that blocks vacuum in PostgreSQL, on the leader of the role supervisor; 0 on other nodes.")
+	m.waitsFor = gauges("bottleneck",
+		"1 for the cause that an agent's work waits for: store, agents (their slots) or limit. Without an agent: requests wait to be stored.", "agent", "cause")
+	m.queued = gauge("requests_queued", "Submissions and acts in the queue, if one of them has waited for longer than a second to be stored; else 0.")
 	for _, role := range kernel.RoleTable() {
-		m.leading.WithLabelValues(role.Name)
+		m.leader.WithLabelValues(role.Name)
 		m.refusals.WithLabelValues(role.Name)
 	}
-	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_build_info", Help: "1.", ConstLabels: prometheus.Labels{"version": version}})
+	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_build_info", Help: "Always 1. The label is the version of the program.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
 	m.Registry.MustRegister(info)
 	return m
 }
 
-// WatchAgents adds how much of the agents here is in use.
+// WatchAgents adds the slots of the agents of this node, and their use.
 func (m *Metrics) WatchAgents(h *agenthost.Host) {
-	slots := prometheus.NewDesc("perdure_agent_slots", "Runs that an agent of this node takes at once.", []string{"agent"}, nil)
-	busy := prometheus.NewDesc("perdure_agent_slots_busy", "Runs that an agent of this node works on.", []string{"agent"}, nil)
-	waiting := prometheus.NewDesc("perdure_agent_runs_waiting", "Runs that an agent of this node has claimed ahead, and that wait for a slot.", []string{"agent"}, nil)
+	slots := prometheus.NewDesc("perdure_agent_slots", "Slots of an agent of this node.", []string{"agent"}, nil)
+	busy := prometheus.NewDesc("perdure_agent_slots_busy", "Slots of an agent of this node in which a run is carried out.", []string{"agent"}, nil)
+	waiting := prometheus.NewDesc("perdure_agent_runs_waiting", "Runs that an agent of this node has claimed ahead and that wait for a slot.", []string{"agent"}, nil)
 	m.Registry.MustRegister(prometheus.CollectorFunc(func(out chan<- prometheus.Metric) {
 		for _, s := range h.Stats() {
 			out <- prometheus.MustNewConstMetric(slots, prometheus.GaugeValue, float64(s.Slots), s.Agent)
@@ -114,7 +123,7 @@ func (m *Metrics) WatchAgents(h *agenthost.Host) {
 	}))
 }
 
-// Bottlenecks keeps what work waits for.
+// Bottlenecks sets what work waits for at present.
 func (m *Metrics) Bottlenecks(all []scheduler.Bottleneck) {
 	m.waitsFor.Reset()
 	queued := 0
@@ -125,16 +134,16 @@ func (m *Metrics) Bottlenecks(all []scheduler.Bottleneck) {
 	m.queued.Set(float64(queued))
 }
 
-// WatchFollowers adds how many calls wait for a job.
+// WatchFollowers adds the number of calls that wait for a job.
 func (m *Metrics) WatchFollowers(followers func() int) {
 	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_job_followers",
-		Help: "Calls that wait for a job to rest, or follow one."}, func() float64 { return float64(followers()) }))
+		Help: "Calls that follow a job or wait until it is settled or parked."}, func() float64 { return float64(followers()) }))
 }
 
-// WatchHints adds whether what other nodes commit is heard of at once.
-func (m *Metrics) WatchHints(heard func() bool) {
-	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_hints_heard",
-		Help: "1: the store's notifications come through; 0: it is polled."}, func() float64 {
+// WatchWakeups adds whether wake-ups of other nodes reach this node.
+func (m *Metrics) WatchWakeups(heard func() bool) {
+	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_wakeups_connected",
+		Help: "1 if LISTEN/NOTIFY reaches this node, 0 if it polls the store."}, func() float64 {
 		if heard() {
 			return 1
 		}
@@ -145,7 +154,7 @@ func (m *Metrics) WatchHints(heard func() bool) {
 func (m *Metrics) Submitted(typ string) { m.submitted.WithLabelValues(m.types.value(typ)).Inc() }
 
 func (m *Metrics) Dispatched(agent string, d perdure.Direction) {
-	m.letOut.WithLabelValues(m.agents.value(agent), d.String()).Inc()
+	m.dispatched.WithLabelValues(m.agents.value(agent), d.String()).Inc()
 }
 
 func (m *Metrics) Reported(agent string, d perdure.Direction, outcome string, took time.Duration) {
@@ -181,21 +190,21 @@ func (m *Metrics) Leads(role string, leads bool) {
 	if leads {
 		is = 1
 	}
-	m.leading.WithLabelValues(role).Set(is)
+	m.leader.WithLabelValues(role).Set(is)
 }
 
 func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }
 
-func (m *Metrics) Attended(took time.Duration) { m.rollCall.Observe(took.Seconds()) }
+func (m *Metrics) Attended(took time.Duration) { m.renewal.Observe(took.Seconds()) }
 
-func (m *Metrics) Looked(late time.Duration) { m.late.Set(late.Seconds()) }
+func (m *Metrics) Looked(late time.Duration) { m.lag.Set(late.Seconds()) }
 
 func (m *Metrics) Delivered(refused bool) {
-	outcome := "taken"
+	outcome := "applied"
 	if refused {
 		outcome = "refused"
 	}
-	m.collected.WithLabelValues(outcome).Inc()
+	m.mailClosed.WithLabelValues(outcome).Inc()
 }
 
 func (m *Metrics) Waiting(w kernel.MailWaiting) {
@@ -204,18 +213,19 @@ func (m *Metrics) Waiting(w kernel.MailWaiting) {
 }
 
 func (m *Metrics) Swept(did supervisor.Swept) {
-	m.swept.WithLabelValues("expired").Add(float64(did.Expired))
-	m.swept.WithLabelValues("due").Add(float64(did.Due))
-	m.swept.WithLabelValues("overdue").Add(float64(did.Overdue))
+	m.processed.WithLabelValues("expired").Add(float64(did.Expired))
+	m.processed.WithLabelValues("due").Add(float64(did.Due))
+	m.processed.WithLabelValues("overdue").Add(float64(did.Overdue))
 }
 
-// OldestTransaction sets the age of the oldest transaction that holds back vacuum; 0: there is none, or this node does not look.
+// OldestTransaction sets the age of the oldest transaction that blocks vacuum; 0 if there is none, or if this node does
+// not measure it.
 func (m *Metrics) OldestTransaction(age time.Duration) { m.oldest.Set(age.Seconds()) }
 
 // Fence sets the least number that a new run may have.
 func (m *Metrics) Fence(fence int64) { m.fence.Set(float64(fence)) }
 
-// Handler answers a Prometheus scrape.
+// Handler returns the handler of Prometheus scrapes.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{})
 }

@@ -1,9 +1,9 @@
-// Package redact removes secrets from what is shown: from URLs of stores and servers, and from messages in which such
-// URLs occur. Every log line, message and hint that shows a URL shows the result of this package (I18).
+// Package redact removes secrets from text that is shown: from URLs of stores and servers, and from messages that
+// contain such URLs. Every log line, message and hint that shows a URL uses this package (I18).
 //
-// URLs in configuration are often wrong: a character of the password is not escaped, a slash or the host is missing.
-// net/url parses such a URL in misleading ways, and its errors quote parts of the password. So the functions here work
-// on the text, and show only parts that are known to be harmless.
+// URLs in configuration are often invalid: a character of the password is not escaped, or a slash or the host is
+// missing. net/url parses such a URL in misleading ways, and its errors quote parts of the password. Therefore the
+// functions here work on the text, and show only parts that are known to be harmless.
 package redact
 
 import (
@@ -17,9 +17,9 @@ import (
 // hidden replaces what is not shown.
 const hidden = "…"
 
-// URL is what may be shown of the URL of a store or a server, or of a connection string: the scheme, the user, the host,
-// the path, and parameters that are known to be harmless. It accepts any text: the less of it is recognized, the less
-// is shown.
+// URL returns what may be shown of the URL of a store or a server, or of a connection string: the scheme, the user, the
+// host, the path, and parameters that are known to be harmless. It accepts any text. The less of the text it recognizes,
+// the less it shows.
 func URL(text string) string {
 	scheme := schemeOf.FindString(text)
 	rest := text[len(scheme):]
@@ -45,7 +45,7 @@ func place(text string) string {
 		end = i
 	}
 	hosts, path, found := strings.Cut(text[:end], "/")
-	list := strings.Split(hosts, ",") // PostgreSQL's URLs may name several
+	list := strings.Split(hosts, ",") // a PostgreSQL URL may name several hosts
 	for i, host := range list {
 		list[i] = hostPort(host)
 	}
@@ -110,8 +110,8 @@ var (
 	plainValue = regexp.MustCompile(`^[A-Za-z0-9_.,/-]*$`)
 )
 
-// Text is a message without the secrets of the URLs and connection strings in it. Messages of Perdure should not
-// contain secrets in the first place; this is for messages of other libraries, and a second check for all.
+// Text returns a message without the secrets of the URLs and connection strings in it. Messages of Perdure should not
+// contain secrets in the first place. Text is for messages of other libraries, and a second protection for all messages.
 func Text(message string) string {
 	if strings.Contains(message, "//") {
 		message = urls.ReplaceAllStringFunc(message, func(u string) string {

@@ -9,7 +9,7 @@ import (
 
 const secret = "hunter2"
 
-// I18: what is shown of a URL is enough to recognize it, and has no secret in it.
+// I18: the redacted form of a URL is recognizable, and contains no secret.
 func TestURL(t *testing.T) {
 	for text, want := range map[string]string{
 		"postgres://anna:hunter2@db/x": "postgres://anna:…@db/x",
@@ -48,7 +48,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// broken are ways to write a secret into a URL. Most of them are not valid URLs.
+// broken returns ways to write a secret into a URL. Most of them are not valid URLs.
 func broken(secret string) (list []string) {
 	for _, scheme := range []string{"postgres://", "postgresql://", "postgres:", "postgres:/", "http://", "https://", "sqlite://", "mysql://", "", "//"} {
 		for _, rest := range []string{
@@ -64,7 +64,7 @@ func broken(secret string) (list []string) {
 	return list
 }
 
-// I18: however a URL is wrong, no part of a password is shown, and neither is it by net/url's reason.
+// I18: however malformed a URL is, neither its redacted form nor net/url's error shows a part of the password.
 func TestNoSecretIsShown(t *testing.T) {
 	for _, text := range broken(secret) {
 		if got := URL(text); strings.Contains(got, secret) {

@@ -18,7 +18,7 @@ func newRequestMetrics(registry prometheus.Registerer) *requestMetrics {
 		return nil
 	}
 	seconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name:    "perdure_http_requests_seconds",
+		Name:    "perdure_http_request_duration_seconds",
 		Help:    "Time until a request was answered, long polls included, by route and class of status.",
 		Buckets: []float64{.001, .005, .025, .1, .5, 2.5, 10, 60},
 	}, []string{"route", "status"})

@@ -116,7 +116,7 @@ func TestMetrics(t *testing.T) {
 		exchange(h, call, "")
 	}
 	families, err := registry.Gather()
-	if err != nil || len(families) != 1 || families[0].GetName() != "perdure_http_requests_seconds" {
+	if err != nil || len(families) != 1 || families[0].GetName() != "perdure_http_request_duration_seconds" {
 		t.Fatal(err, families)
 	}
 	got := map[string]uint64{}

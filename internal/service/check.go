@@ -10,24 +10,24 @@ import (
 
 const (
 	checkPage  = 200
-	checkTries = 5 // of a job that moves while it is looked at
+	checkTries = 5 // of a job that changes while it is checked
 )
 
-// checkable is a store that can look at itself.
+// checkable is a store that can check itself.
 type checkable interface {
 	Check(context.Context) ([]string, error)
 }
 
-// Check looks at every job in the store and tells what agrees neither with itself nor with the
-// invariants; and what the store finds wrong with itself.
-func (svc *Service) Check(ctx context.Context, tell func(kernel.Finding)) error {
+// Check checks every job in the store, and the store itself. It calls report for each row that contradicts the other
+// rows of its job or an invariant, and for each fault that the store finds in itself.
+func (svc *Service) Check(ctx context.Context, report func(kernel.Finding)) error {
 	if s, ok := svc.Store.(checkable); ok {
 		faults, err := s.Check(ctx)
 		if err != nil {
 			return Unreachable(err)
 		}
 		for _, f := range faults {
-			tell(kernel.Finding{Rule: "F111", Message: "the store: " + f})
+			report(kernel.Finding{Rule: "F111", Message: "the store: " + f})
 		}
 	}
 	var after perdure.JobID
@@ -37,7 +37,7 @@ func (svc *Service) Check(ctx context.Context, tell func(kernel.Finding)) error 
 			return Unreachable(err)
 		}
 		for _, j := range jobs {
-			if err := svc.checkJob(ctx, j.ID, tell); err != nil {
+			if err := svc.checkJob(ctx, j.ID, report); err != nil {
 				return err
 			}
 			after = j.ID
@@ -48,9 +48,9 @@ func (svc *Service) Check(ctx context.Context, tell func(kernel.Finding)) error 
 	}
 }
 
-// checkJob reads the rows of one job. They are read one after the other, so what is found counts only
-// if the job has not moved meanwhile.
-func (svc *Service) checkJob(ctx context.Context, id perdure.JobID, tell func(kernel.Finding)) error {
+// checkJob checks the rows of one job. The rows are read one after the other, so findings count only if the job has not
+// changed meanwhile.
+func (svc *Service) checkJob(ctx context.Context, id perdure.JobID, report func(kernel.Finding)) error {
 	for range checkTries {
 		before, findings, err := svc.findings(ctx, id)
 		if err != nil {
@@ -66,7 +66,7 @@ func (svc *Service) checkJob(ctx context.Context, id perdure.JobID, tell func(ke
 			}
 		}
 		for _, f := range findings {
-			tell(f)
+			report(f)
 		}
 		return nil
 	}
@@ -81,7 +81,7 @@ func (svc *Service) findings(ctx context.Context, id perdure.JobID) (*kernel.Job
 	plan, err := svc.Scheduler.Plan(ctx, j)
 	if err != nil {
 		if _, err := svc.Store.Shape(ctx, j.Shape); err != nil {
-			return j, nil, err // it is the store that does not answer
+			return j, nil, err // the store does not respond
 		}
 		return j, []kernel.Finding{{Job: id, Rule: "F077", Message: err.Error()}}, nil
 	}
@@ -105,8 +105,8 @@ func (svc *Service) findings(ctx context.Context, id perdure.JobID) (*kernel.Job
 	return j, append(found, lost...), err
 }
 
-// lostPayloads finds inputs and outputs that steps should have and that are missing. It reads their sizes, not their
-// bytes.
+// lostPayloads returns findings for inputs and outputs that steps should have and that are missing. It reads their sizes
+// only.
 func (svc *Service) lostPayloads(ctx context.Context, id perdure.JobID, steps []*kernel.Step) (found []kernel.Finding, err error) {
 	if !slices.ContainsFunc(steps, func(s *kernel.Step) bool { return s.HasOutput || s.OwnInput }) {
 		return nil, nil

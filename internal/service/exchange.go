@@ -10,7 +10,7 @@ import (
 // Claim implements protocol.Exchange.
 func (svc *Service) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 	if err := svc.Refuse(); err != nil {
-		return nil, err // if the answer were an empty list, agents would claim again at once
+		return nil, err // after an empty list, agents would claim again at once
 	}
 	return svc.Scheduler.Claim(ctx, c)
 }

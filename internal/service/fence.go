@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// RaiseFence makes the numbers of runs go on from the time in milliseconds, which is above all that were
-// counted up from 1 and above all fences before: for a store that was put back from a backup, and cannot know
-// which numbers it has given since. It gives that number, and leaves an alert.
+// RaiseFence raises the fence to the current time in milliseconds since 1970, and raises an alert. All later runs have
+// numbers from there on, which are above all numbers that were counted from 1, and above all earlier fences. It is for a
+// store that was restored from a backup, and does not contain the numbers that were given since. It returns the fence.
 func (svc *Service) RaiseFence(ctx context.Context, author, reason string) (fence int64, err error) {
 	if err := svc.ended(); err != nil {
 		return 0, err

@@ -11,8 +11,8 @@ import (
 const (
 	// followPause is the least time between two events of one follower: many changes of a job are one event.
 	followPause = 50 * time.Millisecond
-	// followShare is how many times as long as it has read a follower waits. So one follower of a large job uses no more than a
-	// tenth of a processor.
+	// followShare is the pause of a follower, in multiples of the time that its last read took. So a follower of a large
+	// job uses at most a tenth of a processor.
 	followShare = 10
 )
 
@@ -38,12 +38,12 @@ func (svc *Service) Follow(ctx context.Context, ref string, see func(*perdure.Jo
 			return err
 		}
 		if view, err = svc.nextNews(ctx, p, changed); err == nil && view.AtRest() {
-			view, err = p.whole(ctx) // with the last outputs and alerts
+			view, err = p.whole(ctx) // the last event has all outputs and alerts
 		}
 	}
 }
 
-// nextNews waits for a change of the job, and returns what has changed.
+// nextNews waits until the job changes, and returns the changes.
 func (svc *Service) nextNews(ctx context.Context, p *picture, changed <-chan struct{}) (*perdure.JobView, error) {
 	last := p.read
 	for reads := 0; ; reads++ {

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// If other nodes may change a job, a call that waits for the job reads it after followFirst, then after twice as long, and so on up
-// to followPoll. So the end of a quick job is noticed soon, and a long wait costs little.
+// If other nodes may change a job, a call that waits for the job reads it after followFirst, then after twice as long,
+// and so on up to followPoll. So the end of a quick job is noticed soon, and a long wait costs little.
 const (
 	followFirst = 20 * time.Millisecond
 	followPoll  = 500 * time.Millisecond
@@ -27,8 +27,9 @@ func (svc *Service) Job(ctx context.Context, ref string, wait time.Duration) (*p
 	})
 }
 
-// waitFor returns the job when it is at rest, or as it is after wait. If the node stops meanwhile, it returns the job as it is then.
-// If the node has stopped before, it returns an error: otherwise a caller that waits in a loop (perdure.Wait) would never notice.
+// waitFor returns the job when it is settled or parked, or as it is after wait. If the node stops meanwhile, it returns
+// the job as it is then. If the node has stopped before, it returns an error: otherwise a caller that waits in a loop
+// (perdure.Wait) would never notice.
 func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Duration) (*perdure.JobView, error) {
 	if wait <= 0 {
 		return svc.view(ctx, id)
@@ -44,7 +45,7 @@ func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Dur
 	case ctx.Err() != nil && !errors.Is(ctx.Err(), context.Canceled):
 		return nil, ctx.Err()
 	}
-	// A shutdown ends the wait, and not the answer.
+	// A shutdown ends the wait, but the job is still read.
 	answering, done := env.WithTimeout(svc.Env, context.WithoutCancel(ctx), answerTime)
 	defer done()
 	if job == nil {
@@ -60,7 +61,7 @@ func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Dur
 // answerTime bounds the reads for the answer after a wait.
 const answerTime = 5 * time.Second
 
-// untilRest waits for the job to be at rest. It returns an error when ctx ends, or the node stops.
+// untilRest waits until the job is settled or parked. It returns an error when ctx ends, or when the node stops.
 func (svc *Service) untilRest(ctx context.Context, id perdure.JobID) (*kernel.Job, []*kernel.Step, error) {
 	changed, stop := svc.Scheduler.Follow(id)
 	defer stop()
@@ -80,7 +81,7 @@ func (svc *Service) untilRest(ctx context.Context, id perdure.JobID) (*kernel.Jo
 	}
 }
 
-// awaitChange waits until a job may have changed, after so many reads that have found nothing new.
+// awaitChange waits until a job may have changed. reads is the number of reads so far that found no change.
 func (svc *Service) awaitChange(ctx context.Context, changed <-chan struct{}, reads int) error {
 	poll := 10 * followPoll
 	if svc.Shared {
@@ -92,7 +93,8 @@ func (svc *Service) awaitChange(ctx context.Context, changed <-chan struct{}, re
 	return context.Cause(svc.Life)
 }
 
-// idOf finds the job that ref names. It does not look up a whole id: the caller reads that job anyway.
+// idOf returns the id of the job that ref names. If ref is a complete id, it does not check that the job exists, because
+// the caller reads that job anyway.
 func (svc *Service) idOf(ctx context.Context, ref string) (perdure.JobID, error) {
 	if id, err := perdure.ParseJobID(ref); err == nil {
 		return id, nil
@@ -100,7 +102,7 @@ func (svc *Service) idOf(ctx context.Context, ref string) (perdure.JobID, error)
 	return svc.resolve(ctx, ref)
 }
 
-// resolve finds the job that ref names in the store.
+// resolve looks up the job that ref names in the store, and returns its id.
 func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, err error) {
 	if ref == "@latest" {
 		jobs, err := svc.Store.ListJobs(ctx, kernel.JobFilter{Limit: 1})
@@ -155,7 +157,7 @@ func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.
 	return page, nil
 }
 
-// position is the id of the row at which a page ends, read from a cursor; 0 without a cursor.
+// position returns the id of the row at which a page ends, from a cursor; 0 without a cursor.
 func position(cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
@@ -184,7 +186,7 @@ func (svc *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdu
 	}
 	limit := pageSize(q.Limit)
 	return onceMade(ctx, svc, q.Job, 0, func(ctx context.Context, id perdure.JobID) (*perdure.Page[perdure.EntryView], error) {
-		if _, err := svc.resolve(ctx, id.String()); err != nil { // a job without entries, or none at all
+		if _, err := svc.resolve(ctx, id.String()); err != nil { // the job has no entries, or does not exist
 			return nil, err
 		}
 		if err := admission.Ask(ctx, limit*entryRoom); err != nil {
@@ -234,9 +236,10 @@ func (svc *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perd
 	return nil, err
 }
 
-// committed finds a job by its key in a transaction of its own; the zero id if there is none. A former primary may not
-// have a job that the new primary has acknowledged. It cannot commit either, because its synchronous standby follows the
-// new primary. So if the transaction commits and the job was not found, it does not exist (F153).
+// committed looks up a job by its key in a transaction that commits, and returns its id; the zero id if there is none. A
+// former primary may lack a job that the new primary has acknowledged. It cannot commit either, because its synchronous
+// standby follows the new primary. So if the transaction commits and the job was not found, the job does not exist
+// (F153).
 func (svc *Service) committed(ctx context.Context, key string) (id perdure.JobID, err error) {
 	if !svc.Shared {
 		return id, nil

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// CompileMail compiles a submission of a caller's transaction, as every other submission is compiled.
+// CompileMail compiles a submission of a caller's transaction, in the same way as every other submission.
 func (svc *Service) CompileMail(m kernel.Mail) (*kernel.Plan, error) {
 	plans, err := svc.Compiler.Parse(m.Body, definition.JSON, definition.Options{Key: m.Key})
 	if err != nil {
@@ -19,8 +19,8 @@ func (svc *Service) CompileMail(m kernel.Mail) (*kernel.Plan, error) {
 	return plans[0], nil
 }
 
-// onceMade calls do for the job that ref names. If that is not found, and was submitted in a caller's transaction, onceMade waits
-// until the courier has made the job, and calls do once more.
+// onceMade calls do for the job that ref names. If the job does not exist, and was submitted in a caller's transaction,
+// onceMade waits until the courier has created the job, and calls do again.
 func onceMade[T any](ctx context.Context, svc *Service, ref string, patience time.Duration, do func(context.Context, perdure.JobID) (T, error)) (T, error) {
 	var none T
 	id, err := svc.idOf(ctx, ref)
@@ -48,7 +48,8 @@ const (
 	mailPatience = 2 * time.Second // if the caller does not wait for longer
 )
 
-// madeOf waits for the job that the courier makes of a submission. It returns the zero id if there is no such submission.
+// madeOf waits for the job that the courier creates from a submission. It returns the zero id if there is no such
+// submission.
 func (svc *Service) madeOf(ctx context.Context, id perdure.JobID) (none perdure.JobID, err error) {
 	for pause := mailFirst; ; pause = min(2*pause, mailPause) {
 		s, err := svc.Store.Submission(ctx, id)

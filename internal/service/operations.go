@@ -251,7 +251,7 @@ func (svc *Service) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	for i, of := range nodes {
 		views[i] = nodeView(of, roles, now)
 		views[i].State = of.StateAt(now, svc.RoleTTL)
-		if !svc.Shared && of.ID != svc.Node { // no other process has the store
+		if !svc.Shared && of.ID != svc.Node { // no other process has the store open
 			views[i].State = perdure.NodeDead
 		}
 	}

@@ -1,14 +1,16 @@
-// Package service is what a node does for its callers: programs, operators and agent hosts. A Service implements
+// Package service is what a node offers to its callers: programs, operators and agent hosts. A Service implements
 // protocol.Server, which is perdure.Service with the calls of agent hosts.
 //
-// Whatever changes something goes to the scheduler. Whatever only reads is read from the store, and never decides
-// anything: what was read may be stale.
+// Everything that changes jobs, limits, agents or alerts goes through the scheduler, which decides and commits. Reads go
+// to the store. A read decides nothing, because it may be stale. Two functions have transactions of their own:
+// RaiseFence, which writes the fence and an alert, and committed (jobs.go), which changes nothing and must commit so that
+// its read is reliable.
 //
 //	submit.go      submissions
 //	jobs.go        one job: wait for it, act on it, its history; and lists of jobs
-//	view.go        what a job and its steps look like to a reader
+//	view.go        views of a job and its steps
 //	follow.go      a job as it changes
-//	mail.go        jobs that are submitted in a caller's transaction, and are not made yet
+//	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
 //	check.go       whether the rows in the store agree with each other
@@ -31,7 +33,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Store is what a service reads. Of what it writes, only the fence does not go through the scheduler.
+// Store is the part of a store that a service uses. The package comment lists what a service writes to it.
 type Store interface {
 	kernel.Reader
 	Nodes(context.Context) ([]kernel.Node, error)
@@ -41,34 +43,35 @@ type Store interface {
 	Update(context.Context, func(kernel.Tx) error) error
 }
 
-// Compiler makes plans of definitions, as definition.Compiler does.
+// Compiler compiles definitions to plans, as definition.Compiler does.
 type Compiler interface {
 	Parse(text []byte, format definition.Format, o definition.Options) ([]*definition.Plan, error)
 	ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*definition.Plan, []error)
 }
 
-// Config is what a Service is made of. All fields but the last three are required.
+// Config configures a Service. All fields but the last two are required.
 type Config struct {
 	Store     Store
 	Scheduler *scheduler.Scheduler
 	Compiler  Compiler
-	// Life ends when the node ends. Its cause is returned to calls that wait then: ErrStopped, or why the node has failed.
+	// Life ends when the node ends. Its cause is returned to calls that wait at that time: ErrStopped, or the reason why
+	// the node has failed.
 	Life context.Context
 	// Refuse returns why the node accepts no submissions and claims at present; nil while it does.
 	Refuse func() error
 	// TakeOver takes back the runs of a dead node. It is called before an act, because an act may depend on them.
 	TakeOver func(context.Context) error
-	// WakeCourier makes the courier look for mail.
+	// WakeCourier makes the courier read mail.
 	WakeCourier func()
 	Node        string        // the id of the node
-	RoleTTL     time.Duration // for how long a node keeps its roles after its last roll call
-	Shared      bool          // several processes may use the store at once
+	RoleTTL     time.Duration // for how long a node keeps its roles after its latest roll call
+	Shared      bool          // several processes may have the store open at the same time
 
 	Log *slog.Logger // nil: nothing is logged
 	Env env.Env      // nil: env.Real
 }
 
-// Service is safe for concurrent use.
+// Service implements protocol.Server. It is safe for concurrent use.
 type Service struct {
 	Config
 	recent *recent
@@ -76,10 +79,10 @@ type Service struct {
 
 var _ protocol.Server = (*Service)(nil)
 
-// ErrStopped is why no call succeeds after the node has stopped.
+// ErrStopped is returned by all calls after the node has stopped.
 var ErrStopped = &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node has stopped", Hint: "ask another node"}
 
-// New makes a service.
+// New returns a service.
 func New(cfg Config) *Service {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -90,10 +93,11 @@ func New(cfg Config) *Service {
 	return &Service{Config: cfg, recent: newRecent()}
 }
 
-// ended returns why the node has ended; nil while it has not. The caller of the node may have closed the store after that.
+// ended returns the reason why the node has ended; nil while it has not. After the end, the caller of the node may have
+// closed the store.
 func (svc *Service) ended() error { return context.Cause(svc.Life) }
 
-// Unreachable returns the error of a store as a caller gets it.
+// Unreachable converts an error of a store to the error that a caller gets.
 func Unreachable(err error) error {
 	if perdure.CodeOf(err) != "" || errors.Is(err, context.Canceled) {
 		return err

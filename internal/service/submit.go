@@ -48,7 +48,7 @@ func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*per
 }
 
 // SubmitPlans submits many jobs in as few transactions as possible. Each job has its own answer: if one is refused, the
-// others are not. If SubmitPlans returns an error, nothing is known of any of them.
+// others are not. If SubmitPlans returns an error, it is unknown which jobs were stored.
 func (svc *Service) SubmitPlans(ctx context.Context, plans []*definition.Plan) ([]perdure.Submitted, error) {
 	if err := svc.Refuse(); err != nil {
 		return nil, err
@@ -97,8 +97,8 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 	return answers, nil
 }
 
-// allRefused returns the error for the whole call if no job of it was accepted, and each may be accepted later. It returns
-// CodeBacklogFull only if each job was refused for that reason, because clients then repeat the whole call.
+// allRefused returns the error for the whole call if no job of it was accepted, and each may be accepted later. It
+// returns CodeBacklogFull only if each job was refused for that reason, because clients then repeat the whole call.
 func allRefused(answers []perdure.Submitted) (err error) {
 	for i := range answers {
 		switch perdure.CodeOf(answers[i].Err) {

@@ -16,19 +16,19 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 )
 
-// viewWork bounds the work for rendering, in one view, the inputs of steps that are not stored: as much as one input
-// may take. Further inputs are not shown. A request for a single step may take more.
+// viewWork bounds the work for rendering, in one view, the inputs of steps that are not stored: as much as one input may
+// take. Further inputs are not shown. A request for a single step may take more.
 const viewWork = 4 << 20
 
 // Estimated sizes of views, for internal/admission.
 const (
 	stepRoom   = 2 << 10                                              // a step, without its input and output
-	valueRoom  = 2 * perdure.MaxShownValue                            // these two
-	textRoom   = 12*perdure.MaxReasonBytes + perdure.MaxProgressBytes // its error's message, escaped, also as the reason why it waits; and its progress
+	valueRoom  = 2 * perdure.MaxShownValue                            // the input and the output of a step
+	textRoom   = 12*perdure.MaxReasonBytes + perdure.MaxProgressBytes // the error's message, escaped, also in the reason why the step waits; and the progress
 	jobRoom    = 16 << 10                                             // a job without its steps
 	limitRoom  = perdure.MaxHoldersShown * (holderRoom + perdure.MaxNameLength)
 	holderRoom = 80      // a holder of a limit, without the name of its step
-	entryRoom  = 6 << 10 // a line of a history, or an alert
+	entryRoom  = 6 << 10 // an entry of a history, or an alert
 )
 
 // room estimates the largest size of a view of the whole job.
@@ -46,7 +46,7 @@ func newsRoom(steps []*kernel.Step) int {
 	return len(steps)*stepRoom + min(texts, perdure.MaxShownTexts)
 }
 
-// view reads a job with all of its steps.
+// view returns a job with all of its steps.
 func (svc *Service) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
 	p, err := svc.look(ctx, id)
 	if err != nil {
@@ -55,7 +55,7 @@ func (svc *Service) view(ctx context.Context, id perdure.JobID) (*perdure.JobVie
 	return p.whole(ctx)
 }
 
-// viewOf draws a job that was just submitted, from what was stored: its rows need not be read again.
+// viewOf returns the view of a job that was just submitted, from what was stored: its rows need not be read again.
 func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *kernel.Plan) (*perdure.JobView, error) {
 	if did.NewJob == nil {
 		v, err := svc.Job(ctx, did.ID.String(), 0)
@@ -68,7 +68,7 @@ func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *
 	j, steps := did.NewJob.Job, did.NewJob.Steps
 	f := &kernel.Facts{Now: j.CreatedAt}
 	if err := svc.recent.fill(ctx, svc, f); err != nil {
-		svc.Log.Debug("the answer to a submission says less than it could", "error", err) // the job is there
+		svc.Log.Debug("view after a submission is incomplete", "error", err) // the job is stored
 	}
 	v := jobView(j)
 	v.Input, v.InputBytes = shown(plan.Definition.Input, len(plan.Definition.Input))
@@ -148,18 +148,18 @@ func shown(value json.RawMessage, size int) (json.RawMessage, int) {
 	return value, 0
 }
 
-// picture is what is known of a job while it is followed: enough to draw what has changed since.
+// picture is the state of a job that a follower has shown, so that the next event can contain the changes only.
 type picture struct {
 	svc    *Service
 	shape  *kernel.Shape
 	id     perdure.JobID
-	job    *kernel.Job    // as it was just read; nil once it was drawn
-	few    []*kernel.Step // that were read with it
-	open   []bool         // by index: not settled
+	job    *kernel.Job    // as it was just read; nil after it was shown
+	few    []*kernel.Step // the steps that were read with it
+	open   []bool         // by index: the steps that are not settled
 	drawn  []time.Time
-	read   time.Time     // when the rows were read last, by the store's clock
+	read   time.Time     // when the rows were last read, by the store's clock
 	rest   time.Duration // how long the follower waits before it reads again
-	waited time.Duration // for room, during the latest reading: it costs nothing
+	waited time.Duration // how long the latest read waited for room: this costs nothing
 }
 
 func (svc *Service) look(ctx context.Context, id perdure.JobID) (*picture, error) {
@@ -173,10 +173,10 @@ func (svc *Service) look(ctx context.Context, id perdure.JobID) (*picture, error
 	return svc.picture(ctx, j, steps)
 }
 
-// fewSteps are read with their job: of most jobs that is all of them, and saves a round trip.
+// fewSteps is the number of steps that are read with their job: most jobs have no more, which saves a round trip.
 const fewSteps = 16
 
-// picture begins with a job that was just read, and some of its steps.
+// picture returns a picture of a job that was just read, with some of its steps.
 func (svc *Service) picture(ctx context.Context, j *kernel.Job, few []*kernel.Step) (*picture, error) {
 	shape, err := svc.Scheduler.Shape(ctx, j)
 	if err != nil {
@@ -185,7 +185,7 @@ func (svc *Service) picture(ctx context.Context, j *kernel.Job, few []*kernel.St
 	return &picture{svc: svc, shape: shape, id: j.ID, job: j, few: few, open: make([]bool, len(shape.Steps)), drawn: make([]time.Time, len(shape.Steps))}, nil
 }
 
-// whole draws all of the job.
+// whole returns the view of the whole job.
 func (p *picture) whole(ctx context.Context) (*perdure.JobView, error) {
 	if err := admission.Ask(ctx, p.room()); err != nil {
 		return nil, err
@@ -193,15 +193,15 @@ func (p *picture) whole(ctx context.Context) (*perdure.JobView, error) {
 	return p.draw(ctx, time.Time{})
 }
 
-// slack is how far the time of a change may lie before its commit.
+// slack bounds how far the time of a change may lie before its commit.
 const slack = 5 * time.Second
 
-// news draws the job with those of its steps alone that have changed since the last time.
+// news returns a view of the job with only those steps that have changed since the last view.
 func (p *picture) news(ctx context.Context) (*perdure.JobView, error) {
 	return p.draw(ctx, p.read.Add(-slack))
 }
 
-// reread is the job as it is now, and those of its steps that have been written since, or all where they are few.
+// reread returns the job as it is now, with the steps that have been written since, or with all steps if they are few.
 func (p *picture) reread(ctx context.Context, since time.Time) (*kernel.Job, []*kernel.Step, error) {
 	j, steps := p.job, p.few
 	if p.job, p.few = nil, nil; j == nil {
@@ -232,7 +232,7 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	var now time.Time
 	var err error
 	if j := p.job; j != nil && j.Phase == perdure.Settled {
-		now = j.UpdatedAt // there is nothing to be said of time
+		now = j.UpdatedAt // the store's time is not known
 	} else if now, err = store.Now(ctx); err != nil {
 		return nil, Unreachable(err)
 	}
@@ -267,7 +267,7 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 	return &v, err
 }
 
-// changed leaves out the steps that were drawn as they are.
+// changed returns the steps that differ from what was shown.
 func (p *picture) changed(steps []*kernel.Step) []*kernel.Step {
 	kept := steps[:0]
 	for _, s := range steps {
@@ -283,7 +283,7 @@ func (p *picture) steps(ctx context.Context, j *kernel.Job, steps []*kernel.Step
 	if err != nil {
 		return nil, err
 	}
-	plan := &kernel.Plan{Shape: p.shape, Definition: p.shape.Common, Hash: j.Hash} // without the values of the one job
+	plan := &kernel.Plan{Shape: p.shape, Definition: p.shape.Common, Hash: j.Hash} // without the values of the individual job
 	views := make(perdure.StepViews, len(steps))
 	for i, s := range steps {
 		views[i] = stepView(s, p.shape)
@@ -301,7 +301,7 @@ func boundTexts(views perdure.StepViews) {
 		v := &views[i]
 		if e := v.LastError; e != nil {
 			size := escaped(e.Message)
-			if v.Why != nil { // it may repeat the message
+			if v.Why != nil { // it may contain the message
 				size += escaped(v.Why.Text)
 			}
 			if size <= left {
@@ -339,7 +339,7 @@ func boundTexts(views perdure.StepViews) {
 	}
 }
 
-// escaped is the size of a text in JSON, or a little more.
+// escaped returns the size of a text in JSON, or slightly more.
 func escaped(text string) int {
 	size := len(text)
 	for i := range len(text) {
@@ -469,13 +469,13 @@ func (svc *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDe
 	})
 }
 
-// step draws one step, with its values in full.
+// step returns the view of one step, with its complete values.
 func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, error) {
 	i, there := p.shape.Index[name]
 	if !there {
 		return nil, perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", p.id, name)
 	}
-	if err := admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes); err != nil { // its values may be as large
+	if err := admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes); err != nil { // the values of the undo may be as large
 		return nil, err
 	}
 	now, err := p.svc.Store.Now(ctx)
@@ -510,7 +510,7 @@ func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, e
 	return d, nil
 }
 
-// Bounds of what is read to render the input of one undo again.
+// Bounds of the reads for rendering the input of one undo again.
 const (
 	maxRereadSteps = 100
 	maxRereadBytes = 16 << 20
@@ -572,7 +572,7 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 		v.Action = s.Name
 	}
 	if s.Agent != "" {
-		v.Agent = s.Agent // the undo's may be another
+		v.Agent = s.Agent // the undo may have another agent
 	}
 	for _, need := range s.Needs.List() {
 		v.Limits = append(v.Limits, perdure.StepLimit{Name: need.Name, Key: need.Key, Amount: need.Amount})
@@ -586,8 +586,8 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	return v
 }
 
-// explain adds the reason. A step that only a limit holds back is ready in its row, so that whoever claims
-// finds it, and waits for those who look.
+// explain adds the reason why a step waits. A step that only a limit holds back is ready in its row, so that claims find
+// it, and waiting in a view.
 func explain(v *perdure.StepView, why *perdure.Reason) {
 	v.Why = why
 	if why != nil && why.Kind == perdure.WhyLimit {
@@ -595,7 +595,7 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 	}
 }
 
-// facts reads what the reasons of a job's ready steps depend on.
+// facts reads the data on which the reasons of a job's ready steps depend.
 func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
 	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
 	needed, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
@@ -642,7 +642,8 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 	return f, nil
 }
 
-// maxReasonKeys bounds the keys of limits that the view of one job asks about. Other steps are said to wait for their agent.
+// maxReasonKeys bounds the keys of limits that the view of one job reads. Further steps show that they wait for their
+// agent.
 const maxReasonKeys = 100
 
 func (svc *Service) seen(ctx context.Context, f *kernel.Facts) error {

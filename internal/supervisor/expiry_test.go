@@ -20,8 +20,8 @@ import (
 
 var runs = flag.Int("runs", 2000, "how many runs expire at once")
 
-// L2, F079, F086, I15: many runs expire at once, while two supervisors look. All are let out again within
-// the period, a second and the backoff, and not all in one moment.
+// L2, F079, F086, I15: many runs expire at the same time, and two supervisors find them. All are dispatched again within
+// the period, a second and the backoff, and not all at the same moment.
 func TestMassExpiry(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const backoff, period = time.Second, time.Second
@@ -54,7 +54,7 @@ func TestMassExpiry(t *testing.T) {
 			}
 			left -= len(out)
 		}
-		time.Sleep(lock) // all have passed when the supervisors come, as after a pause
+		time.Sleep(lock) // all locks have expired when the supervisors start, as after a pause
 		moment := time.Now()
 		for range 2 {
 			sup := supervisor.New(supervisor.Config{Scheduler: s, Store: store, Period: period, Log: slog.New(slog.DiscardHandler)})

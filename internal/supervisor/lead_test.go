@@ -12,14 +12,14 @@ import (
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
-// desk is a scheduler and a store that only note what they are asked.
+// desk is a scheduler and a store that only record the calls.
 type desk struct {
 	mu     sync.Mutex
 	looks  int
-	in     time.Duration // until something is due
+	in     time.Duration // the time until something is due
 	sweeps []context.Context
 	refuse bool
-	closed bool // some lanes are
+	closed bool // some lanes are closed
 	lanes  []context.Context
 }
 
@@ -57,10 +57,10 @@ func (d *desk) SweepLanes(ctx context.Context) error {
 func (d *desk) WaitingAgents() []string { return nil }
 func (d *desk) Wake([]string)           {}
 
-// run lets a supervisor look for as long as test takes.
+// run runs a supervisor while test runs.
 func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate)) {
 	synctest.Test(t, func(t *testing.T) {
-		var deposed []kernel.Mandate // guarded by mu
+		var deposed []kernel.Mandate // protected by mu
 		s := supervisor.New(supervisor.Config{Scheduler: d, Store: d, Period: time.Second, Log: slog.New(slog.DiscardHandler),
 			Deposed: func(m kernel.Mandate) {
 				d.mu.Lock()
@@ -75,7 +75,7 @@ func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Superviso
 	})
 }
 
-// during counts the looks over some time.
+// during returns the number of due scans within t.
 func (d *desk) during(t time.Duration) int {
 	before := d.looked()
 	time.Sleep(t)
@@ -89,7 +89,7 @@ func (d *desk) looked() int {
 	return d.looks
 }
 
-// swept are the contexts of the sweeps over some time.
+// swept returns the contexts of the sweeps within t.
 func (d *desk) swept(t time.Duration) []context.Context {
 	synctest.Wait()
 	d.mu.Lock()
@@ -104,8 +104,8 @@ func (d *desk) swept(t time.Duration) []context.Context {
 
 var mandate = kernel.Mandate{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
 
-// Who leads looks at every period, from the moment at which it does; the others look, too, and less often.
-func TestLeaderLooksMoreOften(t *testing.T) {
+// The leader scans once in each period, beginning when it becomes the leader. The others scan too, but less often.
+func TestLeaderScansMoreOften(t *testing.T) {
 	d := &desk{in: time.Hour}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]kernel.Mandate) {
 		if n := d.during(20 * time.Second); n != 10 {
@@ -127,7 +127,7 @@ func TestLeaderLooksMoreOften(t *testing.T) {
 		if n := d.during(20 * time.Second); n < 9 || n > 12 {
 			t.Errorf("one of many again, it has looked %d times in 20s", n)
 		}
-		// The second time as well.
+		// A second leadership behaves like the first.
 		ctx, end = context.WithCancel(kernel.WithMandate(t.Context(), mandate))
 		defer end()
 		go s.Lead(ctx)
@@ -137,15 +137,15 @@ func TestLeaderLooksMoreOften(t *testing.T) {
 	})
 }
 
-// I15: what is due is swept with or without a leader; what a leader sweeps carries its mandate, and where that is
-// refused, it is told and all goes on.
+// I15: due work is processed with or without a leader. A leader's sweep carries its mandate. If the store refuses the
+// mandate, the elector is notified, and the supervisor goes on.
 func TestMandateGoesWithTheSweep(t *testing.T) {
 	d := &desk{in: -time.Second}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
 		alone := d.swept(10 * time.Second)
 		for _, ctx := range alone {
 			if _, led := kernel.MandateOf(ctx); led {
-				t.Error("nobody leads")
+				t.Error("no leader")
 			}
 		}
 		if len(alone) < 5 {
@@ -165,7 +165,7 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		d.mu.Lock()
 		d.refuse = true
 		if len(*deposed) != 0 {
-			t.Errorf("nobody has refused anything: %v", *deposed)
+			t.Errorf("no write was refused, but: %v", *deposed)
 		}
 		d.mu.Unlock()
 		d.swept(2 * time.Second)
@@ -181,9 +181,9 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 	})
 }
 
-// I15: the leader has closed lanes looked at once in a period, under its mandate; nobody does where none is closed, and
-// nobody else does.
-func TestLanesAreSwept(t *testing.T) {
+// I15: the leader checks closed lanes once in a period, under its mandate. No supervisor does so if no lane is closed,
+// and no other node does.
+func TestLeaderOpensClosedLanes(t *testing.T) {
 	d := &desk{in: time.Hour, closed: true}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
 		during := func(what string, want int) {

@@ -2,5 +2,5 @@
 
 package supervisor_test
 
-// slow is how much longer everything takes here.
+// slow is the factor by which time limits are longer in this build.
 const slow = 5

@@ -1,10 +1,14 @@
-// Package supervisor is the pattern's Supervisor: it looks for what nobody reports on (runs whose lock
-// has passed, steps whose time has come, jobs past their ultimatum) and asks the scheduler to act. It
-// decides nothing and executes nothing.
+// Package supervisor is the supervisor of the scheduler-agent-supervisor pattern. It finds work that becomes due without
+// a report: runs whose lock has expired, steps whose waiting time is over, and jobs past their deadline. It decides
+// nothing and executes nothing. It calls the scheduler, which decides and commits.
 //
-// Of the grid's supervisors one leads, and looks at every period; what it asks for is done under its mandate.
-// The others look when something becomes due that their own node made wait, and seldom besides: any number of
-// them at once do no harm, and nothing waits for a leader (I15).
+// A round consists of a due scan, which only reads, and, if something is due, of a sweep: the scheduler processes
+// expired runs, due steps and overdue jobs, in batches. The due scan also finds agents whose claims wait although steps
+// are ready, and wakes them: their wake-up was lost.
+//
+// Each node has a supervisor. The one that leads the role scans once in each period, and its sweeps carry its mandate
+// (kernel.Mandate). The others scan when a step of their own node becomes due, and otherwise every second period.
+// Several supervisors at once do no harm, and nothing waits for a leader (I15).
 package supervisor
 
 import (
@@ -20,31 +24,31 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Scheduler is what it asks. Each sweep handles at most max rows and says how many it did.
+// Scheduler processes due work. Each Sweep method processes at most max rows and returns their number.
 type Scheduler interface {
 	SweepExpired(ctx context.Context, max int) (int, error)
 	SweepDue(ctx context.Context, max int) (int, error)
 	SweepOverdue(ctx context.Context, max int) (int, error)
 	SweepLanes(ctx context.Context) error
-	// Waiting are the agents for which claims wait; Wake says that there is work for these.
+	// WaitingAgents returns the agents for which claims wait. Wake wakes the waiting claims of these agents.
 	WaitingAgents() []string
 	Wake(agents []string)
 }
 
-// Store tells what there is to be done, and when.
+// Store returns what is due, and when the next is.
 type Store interface {
 	Look(ctx context.Context, agents []string) (kernel.Look, error)
 }
 
-// Config is what a supervisor is made of.
+// Config configures a supervisor.
 type Config struct {
 	Scheduler Scheduler
 	Store     Store
-	Period    time.Duration            // between looks at the latest; 0: DefaultPeriod
-	Batch     int                      // rows in one transaction, and up to mostBatches as many where there are more; 0: DefaultBatch
-	Deposed   func(kernel.Mandate)     // told when what the leader asked for was refused, since another leads; nil: nobody
-	Looked    func(late time.Duration) // called after each round with how long the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
-	Swept     func(Swept)              // told what was done; nil: nobody
+	Period    time.Duration            // the longest time between two due scans of the leader; 0: DefaultPeriod
+	Batch     int                      // rows in the first transaction of a sweep; up to mostBatches times as many in later ones; 0: DefaultBatch
+	Deposed   func(kernel.Mandate)     // called when the store refuses a write of the leader because another node leads; nil: not called
+	Looked    func(late time.Duration) // called after each round with the time for which the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
+	Swept     func(Swept)              // called with the counts of each sweep; nil: not called
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
 }
@@ -52,33 +56,33 @@ type Config struct {
 const (
 	DefaultPeriod = time.Second
 	DefaultBatch  = 500
-	// MaxRounds bounds the batches of one sweep: 50,000 runs that expire together take turns with the
-	// reports of others (F079).
+	// MaxRounds bounds the batches of one sweep. The batches of 50,000 runs that expire together alternate with the
+	// transactions of reports (F079).
 	MaxRounds = 1000
-	// While there is more than one transaction takes, each takes twice as much as the one before, up to so many
-	// times as much as the first: the backlog shrinks sooner, and reports still find their turn (F083).
+	// If a batch is full, the next batch is twice as large, up to mostBatches times the first. The backlog shrinks
+	// sooner, and reports still get their turn between the batches (F083).
 	mostBatches = 4
 
-	// Who does not lead looks away for so many periods, and so does everybody where nothing is out and nothing
-	// waits: what is let out from now on has its time before it.
-	patience = 2
+	// idlePeriods is the number of periods between two due scans of a supervisor that does not lead. It is the same for
+	// the leader while nothing is in flight and nothing waits: a run that is dispatched later expires later.
+	idlePeriods = 2
 )
 
-// Supervisor sweeps.
+// Supervisor finds due work and has it processed.
 type Supervisor struct {
-	cfg  Config
-	lead atomic.Pointer[context.Context] // nil: another leads, or nobody
-	anew atomic.Bool                     // it has begun to lead, and has not looked since
-	news chan struct{}                   // that is so, or something is due sooner
+	cfg       Config
+	lead      atomic.Pointer[context.Context] // the context of the leadership; nil: this supervisor does not lead
+	newLeader atomic.Bool                     // this supervisor has become the leader and has not scanned since
+	wakeups   chan struct{}                   // receives when this supervisor becomes the leader, or something is due sooner
 
-	lanesAt time.Time // when closed lanes are to be looked at again; of Round alone
-	vain    time.Time // what was due in the latest round whose sweep found nothing; of Round alone
+	lanesAt      time.Time // when closed lanes are to be checked again; only Round uses it
+	fruitlessDue time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
 
-	mu   sync.Mutex
-	soon time.Time // the earliest of what was told by Sooner since the latest look; zero: nothing
+	mu        sync.Mutex
+	dueSooner time.Time // the earliest time passed to Sooner since the latest due scan; zero: none
 }
 
-// New makes a supervisor.
+// New returns a supervisor.
 func New(cfg Config) *Supervisor {
 	if cfg.Period <= 0 {
 		cfg.Period = DefaultPeriod
@@ -101,75 +105,77 @@ func New(cfg Config) *Supervisor {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	return &Supervisor{cfg: cfg, news: make(chan struct{}, 1)}
+	return &Supervisor{cfg: cfg, wakeups: make(chan struct{}, 1)}
 }
 
-// Lead makes it the supervisor that looks at every period, until ctx ends. It returns then. What it asks for
-// is asked with ctx, which has the mandate.
+// Lead makes this supervisor the leader until ctx ends, and then returns. As the leader, it calls the scheduler with
+// ctx, which carries the mandate.
 func (s *Supervisor) Lead(ctx context.Context) {
 	s.lead.Store(&ctx)
-	s.anew.Store(true)
-	s.tell()
+	s.newLeader.Store(true)
+	s.wakeUp()
 	s.cfg.Env.Wait(ctx, env.Forever, nil)
 	s.lead.Store(nil)
 }
 
-// Sooner says that a step, just made to wait, becomes due at a time, by this process' clock.
+// Sooner notes that a step, which has just begun to wait, becomes due at a time of this process's clock.
 func (s *Supervisor) Sooner(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.soon.IsZero() || at.Before(s.soon) {
-		s.soon = at
-		s.tell()
+	if s.dueSooner.IsZero() || at.Before(s.dueSooner) {
+		s.dueSooner = at
+		s.wakeUp()
 	}
 }
 
-func (s *Supervisor) tell() {
+func (s *Supervisor) wakeUp() {
 	select {
-	case s.news <- struct{}{}:
+	case s.wakeups <- struct{}{}:
 	default:
 	}
 }
 
-// standing is the context with which to ask, and for how many periods to look away.
-func (s *Supervisor) standing(ctx context.Context) (context.Context, time.Duration) {
+// leadership returns the context for the calls of a round, and the number of periods until the next round.
+func (s *Supervisor) leadership(ctx context.Context) (context.Context, time.Duration) {
 	if lead := s.lead.Load(); lead != nil && (*lead).Err() == nil {
 		return *lead, 1
 	}
-	return ctx, patience
+	return ctx, idlePeriods
 }
 
-// Swept is what one round did.
+// Swept counts what one sweep has processed.
 type Swept struct {
-	Expired int `json:"expired"` // runs ended
-	Due     int `json:"due"`     // steps moved on
-	Overdue int `json:"overdue"` // jobs past their ultimatum acted upon
+	Expired int `json:"expired"` // expired runs that were ended
+	Due     int `json:"due"`     // due steps that were moved on
+	Overdue int `json:"overdue"` // jobs past their deadline
 }
 
-// Run sweeps until ctx ends: at every period, and whenever something becomes due before that.
+// Run makes rounds until ctx ends: once in each period, and when something becomes due earlier.
 func (s *Supervisor) Run(ctx context.Context) {
 	failed := false
 	for ctx.Err() == nil {
 		pause, err := s.Round(ctx)
 		if err != nil && !failed && ctx.Err() == nil {
-			s.cfg.Log.Warn("the supervisor cannot look, and tries again", "error", err)
+			s.cfg.Log.Warn("due scan failed; retrying", "error", err)
 		}
 		if err == nil && failed {
-			s.cfg.Log.Info("the supervisor can look again")
+			s.cfg.Log.Info("due scan works again")
 		}
 		failed = err != nil
 		s.sleep(ctx, pause)
 	}
 }
 
-// Round looks once and does what is due. It returns the time until the next round. A sweep that finds nothing may have corrected when
-// runs expire, so another round follows at once. If the same is due then, and the sweep finds nothing again, it is locked by another
-// transaction, or quarantined: then the next round is a period later.
+// Round scans once, and processes what is due. It returns the time until the next round.
+//
+// A sweep that finds nothing may have corrected when runs expire, so another round follows at once. If the same work is
+// due again, and the sweep finds nothing again, the work is locked by another transaction or quarantined. Then the next
+// round follows a period later.
 func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error) {
 	crashpoint.Here(crashpoint.SupervisorLook)
-	ctx, periods := s.standing(ctx)
+	ctx, periods := s.leadership(ctx)
 	defer func() {
-		if ctx.Err() != nil { // it led, and does no more: look again as one of many
+		if ctx.Err() != nil { // the leadership ended meanwhile: scan again as a follower
 			pause, err = 0, nil
 		}
 	}()
@@ -178,8 +184,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	if err != nil {
 		return s.cfg.Period, err
 	}
-	// A claim that waits although there is work has missed its wake-up: the news came from another node
-	// and was lost (F068).
+	// A claim that waits although steps are ready has missed its wake-up: another node sent it, and it was lost (F068).
 	crashpoint.Here(crashpoint.SupervisorLooked)
 	s.cfg.Scheduler.Wake(look.Ready)
 	if look.Closed {
@@ -190,7 +195,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	if in := look.In(); in > 0 {
 		s.cfg.Looked(0)
 		if look.Next.IsZero() && len(look.Ready) == 0 && !look.Closed {
-			return patience * s.cfg.Period, nil
+			return idlePeriods * s.cfg.Period, nil
 		}
 		return min(in, pause), nil
 	}
@@ -199,8 +204,8 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
-	if err == nil && did == (Swept{}) && !look.Next.Equal(s.vain) {
-		s.vain = look.Next
+	if err == nil && did == (Swept{}) && !look.Next.Equal(s.fruitlessDue) {
+		s.fruitlessDue = look.Next
 		return 0, nil
 	}
 	s.cfg.Looked(-look.In())
@@ -210,29 +215,29 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 	return 0, nil
 }
 
-// sleep waits for d, or less where something becomes due earlier, or this node has begun to lead.
+// sleep waits for d, or less if something becomes due earlier, or if this supervisor becomes the leader.
 func (s *Supervisor) sleep(ctx context.Context, d time.Duration) {
 	until := s.cfg.Env.Now().Add(d)
-	for !s.anew.Swap(false) {
-		if at := s.sooner(); !at.IsZero() && at.Before(until) {
+	for !s.newLeader.Swap(false) {
+		if at := s.takeSooner(); !at.IsZero() && at.Before(until) {
 			until = at
 		}
 		left := until.Sub(s.cfg.Env.Now())
-		if left <= 0 || s.cfg.Env.Wait(ctx, left, s.news) != env.Got {
+		if left <= 0 || s.cfg.Env.Wait(ctx, left, s.wakeups) != env.Got {
 			return
 		}
 	}
 }
 
-// sooner takes what was told.
-func (s *Supervisor) sooner() (at time.Time) {
+// takeSooner returns the earliest time passed to Sooner since the last call, and clears it.
+func (s *Supervisor) takeSooner() (at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at, s.soon = s.soon, time.Time{}
+	at, s.dueSooner = s.dueSooner, time.Time{}
 	return at
 }
 
-// openLanes has lanes opened that are closed and need not be, once in a period, if this node leads.
+// openLanes opens closed lanes whose reason has gone, once in a period, if this node leads.
 func (s *Supervisor) openLanes(ctx context.Context) error {
 	m, leads := kernel.MandateOf(ctx)
 	now := s.cfg.Env.Now()
@@ -248,7 +253,7 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 	return err
 }
 
-// Sweep is one round on demand: all that is there to be done now.
+// Sweep makes one round on demand: it processes all that is due now.
 func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
 	look, err := s.cfg.Store.Look(ctx, nil)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
-// pile is a scheduler and a store with so many rows whose time has come.
+// pile is a scheduler and a store with a number of due rows of each kind.
 type pile struct {
 	supervisor.Scheduler
 	expired, due, overdue int
-	since                 time.Duration // for how long they are due
-	asked                 []int         // the batches of what has expired
+	since                 time.Duration // the time for which they have been due
+	asked                 []int         // the batch sizes of SweepExpired
 }
 
 func (p *pile) SweepLanes(context.Context) error { return nil }
@@ -41,9 +41,9 @@ func (p *pile) Look(context.Context, []string) (kernel.Look, error) {
 	return kernel.Look{Now: now, Next: now.Add(-p.since)}, nil
 }
 
-// F083: while more is due than one transaction takes, they grow up to a bound; how late all of it is, and what was
-// done, is told for the metrics.
-func TestBacklog(t *testing.T) {
+// F083: while more is due than one batch takes, the batches grow up to a bound. The metrics get how late the work was,
+// and how much was processed.
+func TestBatchesGrowWithTheBacklog(t *testing.T) {
 	p := &pile{expired: 200, due: 3, since: time.Minute}
 	var late time.Duration
 	var did supervisor.Swept
@@ -63,8 +63,8 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// A round on demand does all that is there to be done, in however many batches.
-func TestSweepIsWhole(t *testing.T) {
+// A round on demand processes all that is due, in as many batches as that takes.
+func TestSweepProcessesAllThatIsDue(t *testing.T) {
 	p := &pile{expired: 25, due: 30, overdue: 7}
 	did, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
 	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); did != want || err != nil {
@@ -72,8 +72,8 @@ func TestSweepIsWhole(t *testing.T) {
 	}
 }
 
-// A sweep that finds nothing may have corrected when runs expire, so the next round comes at once. If the same is due again, the
-// supervisor waits for a period. Only then is it late, as far as it knows.
+// A sweep that finds nothing may have corrected when runs expire, so the next round follows at once. If the same work is
+// due again, the supervisor waits for a period, and reports that the work is late.
 func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
 	p := &fixed{}
 	late := -time.Second
@@ -101,7 +101,7 @@ func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
 	round("nothing after that", 0, time.Second, 0)
 }
 
-// fixed is a pile that is looked at as the test says.
+// fixed is a pile whose due scan returns what the test sets.
 type fixed struct {
 	pile
 	look kernel.Look

@@ -11,15 +11,15 @@ import (
 
 const (
 	bottleneckEvery = 5 * time.Second
-	logAfter        = 10 * time.Second // a bottleneck is logged when it has lasted for so long,
-	logAgain        = 5 * time.Minute  // again while it lasts,
-	logOther        = time.Minute      // and sooner if its cause is another one
+	logAfter        = 10 * time.Second // a bottleneck is logged after it has lasted for so long
+	logAgain        = 5 * time.Minute  // and again after each such interval
+	logOther        = time.Minute      // or after this one, if its cause has changed
 )
 
-// Bottlenecks keeps the metrics of what work waits for, and logs what it has waited for long.
+// Bottlenecks sets the metrics of what work waits for, and logs a bottleneck that lasts.
 type Bottlenecks struct {
 	Find    func(context.Context) []scheduler.Bottleneck
-	Metrics func([]scheduler.Bottleneck) // takes those that there are now
+	Metrics func([]scheduler.Bottleneck) // called with the present bottlenecks
 	Log     *slog.Logger
 	Env     env.Env
 
@@ -31,7 +31,7 @@ type logged struct {
 	cause string
 }
 
-// Run looks for bottlenecks every five seconds until ctx ends.
+// Run finds bottlenecks every five seconds until ctx ends.
 func (b *Bottlenecks) Run(ctx context.Context) {
 	for env.Sleep(b.Env, ctx, bottleneckEvery) {
 		all := b.Find(ctx)
@@ -40,12 +40,12 @@ func (b *Bottlenecks) Run(ctx context.Context) {
 	}
 }
 
-// log logs each bottleneck when it has lasted for a while, and when it is over.
+// log logs each bottleneck after it has lasted for logAfter, and when it has ended.
 func (b *Bottlenecks) log(all []scheduler.Bottleneck, now time.Time) {
-	there := map[string]bool{}
+	present := map[string]bool{}
 	for i := range all {
 		n := &all[i]
-		there[n.Agent] = true
+		present[n.Agent] = true
 		last, known := b.logged[n.Agent]
 		again := logAgain
 		if last.cause != string(n.Cause) {
@@ -61,13 +61,13 @@ func (b *Bottlenecks) log(all []scheduler.Bottleneck, now time.Time) {
 		b.Log.Warn("work waits", attributes(n)...)
 	}
 	for agent := range b.logged {
-		if !there[agent] {
+		if !present[agent] {
 			delete(b.logged, agent)
 			var about []any
 			if agent != "" {
 				about = []any{"agent", agent}
 			}
-			b.Log.Info("work does not wait any more", about...)
+			b.Log.Info("work no longer waits", about...)
 		}
 	}
 }
@@ -79,14 +79,14 @@ func attributes(n *scheduler.Bottleneck) []any {
 	}
 	switch n.Cause {
 	case scheduler.ForStore:
-		list = append(list, "hint", "the store or this machine is at its limit; see docs/performance.md")
+		list = append(list, "action", "the store or this machine is at its limit: see docs/performance.md")
 		if n.Queued > 0 {
 			list = append(list, "queued", n.Queued)
 		}
 	case scheduler.ForAgents:
-		list = append(list, "hint", "all slots of the agent are busy, or its processes are gone")
+		list = append(list, "action", "all slots of the agent are busy or its processes have ended: start more")
 	case scheduler.ForLimit:
-		list = append(list, "limits", n.Limits, "hint", "perdure limits shows who holds the permits")
+		list = append(list, "limits", n.Limits, "action", "perdure limits shows the holders of the permits")
 	}
 	return list
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 )
 
-// A bottleneck is logged once it has lasted for ten seconds, again after five minutes, and when it is over.
+// A bottleneck is logged once it has lasted for ten seconds, again after five minutes, and when it has ended.
 func TestBottlenecksAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	b := Bottlenecks{Log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -41,7 +41,7 @@ func TestBottlenecksAreLogged(t *testing.T) {
 	log.Reset()
 	at(500 * time.Second)
 	at(501 * time.Second)
-	if lines() != 2 || !strings.Contains(log.String(), "any more") {
+	if lines() != 2 || !strings.Contains(log.String(), "work no longer waits") {
 		t.Errorf("at the end: %s", &log)
 	}
 }

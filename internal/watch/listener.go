@@ -10,66 +10,81 @@ import (
 )
 
 const (
-	// hintPoll is how often the listener searches for the work of other nodes while no hints reach this node: a
-	// connection pooler may drop them. While hints do, the supervisor finds what a lost hint was about.
-	hintPoll = 250 * time.Millisecond
-	// hintsLostAfter is how long hints may be missing before that is logged: the connection for them is made anew first.
-	hintsLostAfter = 5 * time.Second
+	// pollEvery is the mean interval at which the listener wakes the waiting claims while no wake-ups reach this node, for
+	// example because a connection pooler drops them. While wake-ups arrive it does not poll: the supervisor's due scan finds
+	// the work of a wake-up that was lost.
+	pollEvery = 250 * time.Millisecond
+	// logLossAfter is the time for which wake-ups must be missing before that is logged. Meanwhile the store may replace its
+	// connection.
+	logLossAfter = 5 * time.Second
 )
 
-// Listener wakes the claims that wait at this node when another node may have made steps ready. It also logs why the
-// store accepts no commits, or was refused.
+// Listener wakes the claims that wait at this node when another node may have made steps ready. It also logs when the
+// store accepts no commits, and when it has refused a server.
 type Listener struct {
 	Store kernel.SharedStore
-	Hint  func(context.Context) // wakes the waiting claims
+	Wake  func(context.Context) // wakes the waiting claims
 	Log   *slog.Logger
 	Env   env.Env
 
-	hints      state // of the hints
-	commits    state // of the store's acceptance of commits
-	missing    time.Time
-	refusedWhy string
+	wakeups      trouble // whether wake-ups reach this node
+	commits      trouble // whether the store accepts commits
+	missingSince time.Time
+	refused      string // the reason that was logged last
 }
 
-// state is the trouble that was logged last; an empty string if there is none.
-type state struct{ why string }
+// trouble is the trouble that was logged last, or empty.
+type trouble string
 
-// changed returns whether the state is another one than before.
-func (s *state) changed(why string) bool {
-	if why == s.why {
+// changed sets the trouble, and reports whether it differs from the previous one.
+func (t *trouble) changed(now string) bool {
+	if now == string(*t) {
 		return false
 	}
-	s.why = why
+	*t = trouble(now)
 	return true
 }
 
-// Run listens until ctx ends.
+// Run listens until ctx ends or the store is closed.
 func (l *Listener) Run(ctx context.Context) {
-	hints := l.Store.Hints(ctx)
+	wakeups := l.Store.Hints(ctx)
 	for ctx.Err() == nil {
 		l.log()
-		poll := hintPoll/2 + time.Duration(l.Env.Float64()*float64(hintPoll))
-		if l.Env.Wait(ctx, poll, hints) == env.Late && l.Store.Heard() {
+		poll := pollEvery/2 + time.Duration(l.Env.Float64()*float64(pollEvery))
+		waited := l.Env.Wait(ctx, poll, wakeups)
+		if ctx.Err() != nil || waited == env.Got && closed(wakeups) {
+			return
+		}
+		if waited == env.Late && l.Store.Heard() {
 			continue
 		}
-		if ctx.Err() == nil {
-			l.Hint(ctx)
-		}
+		l.Wake(ctx)
+	}
+}
+
+// closed reports whether a channel of wake-ups is closed. It may receive a wake-up: its caller has received one already,
+// and acts once for both.
+func closed(wakeups <-chan struct{}) bool {
+	select {
+	case _, open := <-wakeups:
+		return !open
+	default:
+		return false
 	}
 }
 
 func (l *Listener) log() {
 	now := l.Env.Now()
-	switch heard := l.Store.Heard(); {
-	case heard:
-		l.missing = time.Time{}
-		if l.hints.changed("") {
+	switch {
+	case l.Store.Heard():
+		l.missingSince = time.Time{}
+		if l.wakeups.changed("") {
 			l.Log.Info("LISTEN/NOTIFY reaches this node again")
 		}
-	case l.missing.IsZero():
-		l.missing = now
-	case now.Sub(l.missing) > hintsLostAfter && l.hints.changed("missing"):
-		l.Log.Warn("LISTEN/NOTIFY does not reach this node (transaction-mode pooler?); falling back to polling", "every", hintPoll.String())
+	case l.missingSince.IsZero():
+		l.missingSince = now
+	case now.Sub(l.missingSince) > logLossAfter && l.wakeups.changed("missing"):
+		l.Log.Warn("LISTEN/NOTIFY does not reach this node (transaction-mode pooler?); falling back to polling", "every", pollEvery.String())
 	}
 	switch err := l.Store.Accepting(); {
 	case err == nil:
@@ -79,8 +94,8 @@ func (l *Listener) log() {
 	case l.commits.changed(err.Error()):
 		l.Log.Error("store accepts no commits; submissions, reports and acts are refused with status 503", "reason", err)
 	}
-	if err := l.Store.Refused(); err != nil && err.Error() != l.refusedWhy {
-		l.refusedWhy = err.Error()
+	if err := l.Store.Refused(); err != nil && err.Error() != l.refused {
+		l.refused = err.Error()
 		l.Log.Error("refused a server that claims to be the store", "reason", err)
 	}
 }

@@ -111,12 +111,13 @@ func (s *Store) RoleHints() <-chan struct{} { return s.hints.roles }
 
 // Hints returns a channel that receives when another process has committed something that a component may wait for: a
 // step is ready, or a job is settled or parked. It holds a connection of its own, and replaces it when it breaks, until
-// ctx ends or the store is closed.
+// ctx ends or the store is closed. Then the channel is closed.
 func (s *Store) Hints(ctx context.Context) <-chan struct{} {
 	signs := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(s.hints.ctx, cancel)
 	s.hints.wg.Go(func() {
+		defer close(signs)
 		defer cancel()
 		defer unhook()
 		for ctx.Err() == nil {

@@ -65,8 +65,24 @@ func TestHints(t *testing.T) {
 	if !heard(30 * time.Second) {
 		t.Error("no sign after a lost connection")
 	}
+	other := a.Hints(t.Context())
 	cancel()
-	if heard(30 * time.Second) {
-		t.Error("open after its end")
+	awaitClosed(t, signs, "after the end of its context")
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	awaitClosed(t, other, "after its store was closed")
+}
+
+// awaitClosed receives until a channel of wake-ups is closed.
+func awaitClosed(t *testing.T, wakeups <-chan struct{}, when string) {
+	t.Helper()
+	late := time.After(30 * time.Second)
+	for open := true; open; {
+		select {
+		case _, open = <-wakeups:
+		case <-late:
+			t.Fatalf("the channel is open %s", when)
+		}
 	}
 }

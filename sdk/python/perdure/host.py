@@ -152,7 +152,7 @@ class Host:
                 return None
             except Error as e:
                 if failed != str(e):
-                    log.warning("claim of %s failed, and is repeated: %s", hosted.agent.name, e)
+                    log.warning("claim failed; retrying (%s): %s", hosted.agent.name, e)
                 failed = str(e)
                 if not retry.pause(self._draining, e.retry_after):
                     return None
@@ -506,7 +506,7 @@ class Host:
                 return
             except Error as e:
                 if not failed:
-                    log.warning("%d reports failed, and are repeated: %s", len(batch), e)
+                    log.warning("report failed; retrying (%d reports): %s", len(batch), e)
                 failed = True
                 if not retry.pause(self._ended, e.retry_after):
                     return

@@ -156,7 +156,7 @@ export class Host {
         return got;
       } catch (e) {
         if (draining.aborted) return undefined;
-        if (failed !== messageOf(e)) this.#log?.warn(`perdure: claim of ${hosted.agent.name} failed, and is repeated: ${messageOf(e)}`);
+        if (failed !== messageOf(e)) this.#log?.warn(`perdure: claim failed; retrying (${hosted.agent.name}): ${messageOf(e)}`);
         failed = messageOf(e);
         if (!(await retry.pause(draining, retryAfter(e)))) return undefined;
       }
@@ -426,7 +426,7 @@ export class Host {
           for (const live of batch) await this.#deliver([live]);
           return;
         }
-        if (failed === 0) this.#log?.warn(`perdure: ${batch.length} reports failed, and are repeated: ${messageOf(e)}`);
+        if (failed === 0) this.#log?.warn(`perdure: report failed; retrying (${batch.length} reports): ${messageOf(e)}`);
         if (!(await retry.pause(this.#life.signal, retryAfter(e)))) return;
       }
     }

@@ -12,11 +12,11 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F042, F043: beats keep a run alive, and not past its ultimatum.
+// F042, F043: heartbeats extend a run's lock, but not beyond its deadline.
 func TestHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second) // would grant more than there is
+		x.onHeartbeat = extend(10 * time.Second) // would extend beyond the deadline
 		carry(t, x, Config{}, 4, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			if run.Number == 1 {
 				return lasting(25*time.Second)(ctx, run)
@@ -38,15 +38,16 @@ func TestHeartbeats(t *testing.T) {
 	})
 }
 
-// Who has only just come is not beaten for, as most runs are over soon; and still one beat may be lost (F042).
-func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
+// A run that has just arrived sends no heartbeat, because most runs end soon. Nevertheless one heartbeat may be lost
+// (F042).
+func TestNewRunSendsNoHeartbeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		began := time.Now()
 		var beats []time.Duration
 		x.hangs = 1
 		granted := extend(10 * time.Second)
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			beats = append(beats, time.Since(began).Round(time.Millisecond))
 			return granted(b)
 		}
@@ -55,17 +56,17 @@ func TestNoHeartbeatOfWhoHasJustCome(t *testing.T) {
 		x.offer(1, 10*time.Second, time.Minute)
 		time.Sleep(time.Minute)
 		x.expect(t, "1 done")
-		if len(beats) < 2 || beats[0] != 11667*time.Millisecond { // the one before, at 6⅔ s, got no answer
+		if len(beats) < 2 || beats[0] != 11667*time.Millisecond { // the previous one, at 6⅔ s, was not answered
 			t.Errorf("beats at %v", beats)
 		}
 	})
 }
 
-// Who comes with little left of what was promised is beaten for at once (F042).
-func TestHeartbeatOfWhoComesLate(t *testing.T) {
+// A run that arrives with little of the promised interval left sends a heartbeat at once (F042).
+func TestLateRunSendsHeartbeatAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = extend(10 * time.Second)
+		x.onHeartbeat = extend(10 * time.Second)
 		carry(t, x, Config{}, 4, lasting(15*time.Second))
 		time.Sleep(10*time.Second/3 - time.Second/2)
 		x.offer(1, 3500*time.Millisecond, time.Minute)
@@ -74,11 +75,11 @@ func TestHeartbeatOfWhoComesLate(t *testing.T) {
 	})
 }
 
-// F042: beats that are lost extend nothing, and a run that was lost is not revived by a late one.
+// F042: lost heartbeats do not extend a lock, and a late heartbeat does not revive a lost run.
 func TestLostHeartbeats(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			time.Sleep(6 * time.Second)
 			return extend(10 * time.Second)(b)
 		}
@@ -97,7 +98,7 @@ func TestLostHeartbeats(t *testing.T) {
 	})
 }
 
-// F060: the answer to a beat says that a run is to stop.
+// F060: the answer to a heartbeat asks a run to stop.
 func TestStop(t *testing.T) {
 	stop := func(reason string) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		return func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
@@ -107,7 +108,7 @@ func TestStop(t *testing.T) {
 		}
 	}
 	for reason, want := range map[string][]string{
-		"the job desires undone": {"1 failed stopped"}, // still ours: the outcome lets the step turn at once
+		"the job desires undone": {"1 failed stopped"}, // the run still belongs to the host: its outcome lets the step change direction at once
 		"stale":                  nil,
 		"late":                   nil,
 		"forbidden":              nil,
@@ -115,7 +116,7 @@ func TestStop(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
 				x := newExchange()
-				x.beat = stop(reason)
+				x.onHeartbeat = stop(reason)
 				h := carry(t, x, Config{}, 1, lasting(30*time.Second))
 				x.offer(1, 10*time.Second, time.Minute)
 				time.Sleep(4 * time.Second)
@@ -128,12 +129,12 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A thousand and more runs beat in calls of bounded size.
-func TestBeatsGoInBatches(t *testing.T) {
+// The heartbeats of more than a thousand runs go in calls of bounded size.
+func TestHeartbeatsGoInBatches(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var sizes []int
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			x.mu.Lock()
 			sizes = append(sizes, len(b))
 			x.mu.Unlock()
@@ -150,12 +151,12 @@ func TestBeatsGoInBatches(t *testing.T) {
 	})
 }
 
-// Progress goes with the next beat, and again if that was lost.
+// Progress goes with the next heartbeat, and again if that was lost.
 func TestProgress(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var got []string
-		x.beat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			got = append(got, string(b[0].Progress))
 			if len(got) == 1 {
 				return nil, errLost

@@ -11,22 +11,23 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// beatLoop beats for all live runs every third of what was promised: one beat may be lost, and the
-// next still comes in time. So it does for those that have only just come, and are left out: most of
-// a host's runs may be over in milliseconds.
-func (h *Host) beatLoop() {
+// heartbeatLoop sends heartbeats for all live runs, each time a third of the promised interval has passed. So one
+// heartbeat may be lost, and the next one still arrives in time. Runs that have just arrived are left out, because most
+// runs of a host may end within milliseconds.
+func (h *Host) heartbeatLoop() {
 	every := h.cfg.Heartbeat / 3
 	next := h.env.Now().Add(every)
 	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
 		h.beatAll()
 		if next = next.Add(every); next.Before(h.env.Now()) {
-			next = h.env.Now() // one that took long is followed by the next at once
+			next = h.env.Now() // a call that took long is followed by the next one at once
 		}
 	}
 }
 
-// freshPart: who has come within such a part of what was promised, and has all of it but for such a part, is not beaten
-// for yet. The next beat comes when more than a half is left, and there is time for another if that is not answered.
+// freshPart: a run sends no heartbeat yet if it arrived less than 1/freshPart of the promised interval ago, and still
+// has all of its lock but such a part. The next heartbeat follows when more than half of the lock is left, so there is
+// time for another one if it is not answered.
 const freshPart = 10
 
 func (h *Host) beatAll() {
@@ -41,13 +42,13 @@ func (h *Host) beatAll() {
 	h.mu.Unlock()
 	var calls []func()
 	for batch := range slices.Chunk(all, perdure.MaxBatch) {
-		calls = append(calls, func() { h.beat(batch) })
+		calls = append(calls, func() { h.heartbeat(batch) })
 	}
 	env.Start(h.env, calls...)()
 }
 
-// beat makes one call. It gives up early enough for another to come before the locks pass.
-func (h *Host) beat(batch []*live) {
+// heartbeat makes one call. It gives up early enough for another call before the locks expire.
+func (h *Host) heartbeat(batch []*live) {
 	beats := make([]protocol.Heartbeat, len(batch))
 	sending := make([]*json.RawMessage, len(batch))
 	h.mu.Lock()
@@ -85,33 +86,34 @@ func (h *Host) beat(batch []*live) {
 	}
 }
 
-// heed does what the answer to a heartbeat says. Called under mu. A run that is lost is never revived
-// (F042), and no beat reaches past the ultimatum (F043).
+// heed acts on the answer to a heartbeat. mu must be held. A lost run is never revived (F042), and no heartbeat extends
+// a lock beyond the deadline (F043).
 func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 	if r.Stop && invalid(r.Reason) {
-		if l.report == nil { // else the answer to its report is what counts
-			h.lose(l, errNotOurs)
+		if l.report == nil { // otherwise the answer to its report decides
+			h.lose(l, errRunLost)
 		}
 		return
 	}
 	t := termOf(l.run, sent, r.RemainingMs, r.LockedUntil)
 	if !r.LockedUntil.IsZero() {
-		l.ultimatum = later(l.ultimatum, t.ultimatum) // both err early: the later one is nearer
+		l.deadline = later(l.deadline, t.deadline) // both are too early: the later one is closer
 	}
-	l.lock = earlier(later(l.lock, t.lock), l.ultimatum)
+	l.lock = earlier(later(l.lock, t.lock), l.deadline)
 	switch {
-	case r.Stop && l.inLine: // it need not start
+	case r.Stop && l.inLine: // the run need not start
 		l.leaveLine()
 		h.giveBack(l)
 	case r.Stop && l.report == nil && l.ctx.Err() == nil:
-		// Still ours: what the handler says about it is reported, so that the step can turn at once.
-		h.say(slog.LevelInfo, "run told to stop", l.agent, l.run, "reason", r.Reason)
+		// The run still belongs to this host. The handler's outcome is reported, so that the step can change its
+		// direction at once.
+		h.logRun(slog.LevelInfo, "run asked to stop", l.agent, l.run, "reason", r.Reason)
 		l.cancel(errStopped)
 	}
 }
 
-// invalid tells a run that is not ours any more from one that is, but whose direction is no longer
-// desired.
+// invalid reports whether a reason means that the run no longer belongs to this host. Otherwise it does, but its
+// direction is no longer desired.
 func invalid(reason string) bool {
 	switch protocol.RefusalReason(reason) {
 	case protocol.RefusedLate, protocol.RefusedStale, protocol.RefusedUnknown, protocol.RefusedForbidden,
@@ -121,8 +123,8 @@ func invalid(reason string) bool {
 	return false
 }
 
-// confirm asks by heartbeat how the open ones of the runs that have just arrived stand. Without an
-// answer they keep the terms that they have.
+// confirm sends a heartbeat for runs that have just arrived and whose terms are uncertain (open), to learn their terms.
+// Without an answer, they keep the terms that they have.
 func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, claimMargin)
 	defer cancel()
@@ -135,7 +137,7 @@ func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) 
 	sent := h.now()
 	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
 	if err != nil {
-		h.log.Debug("heartbeat before the start failed", "agent", a.Name, "runs", len(beats), "err", err)
+		h.log.Debug("heartbeat before start failed", "agent", a.Name, "runs", len(beats), "err", err)
 		return
 	}
 	for i := range results {
@@ -145,7 +147,7 @@ func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) 
 		case !ok:
 		case r.Stop && invalid(r.Reason):
 			terms[j].over = true
-			h.log.Warn("run discarded: it is not ours any more", about(a, &runs[j], "reason", r.Reason)...)
+			h.log.Warn("run discarded: no longer valid", about(a, &runs[j], "reason", r.Reason)...)
 		default:
 			terms[j] = termOf(&runs[j], sent, r.RemainingMs, r.LockedUntil)
 			terms[j].unwanted = r.Stop
