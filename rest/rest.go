@@ -7,7 +7,7 @@
 //
 // Then "perdure list --server http://127.0.0.1:8080/perdure" shows the jobs of the program.
 //
-// The API has no authentication: every caller that reaches the handler can read every job and act on it. Mount it where only operators and
+// The API has no authentication: whoever reaches the handler can read every job and act on it. Mount it where only operators and
 // agents reach it.
 package rest
 

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A yielder that was slow to come back does not wait again for a while.
+// Who is slow to come back is not asked to wait again for a while.
 func TestYielderRests(t *testing.T) {
 	var y Yielder
 	resting := func() bool { return time.Now().UnixNano() < y.rests.Load() }

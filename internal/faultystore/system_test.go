@@ -167,7 +167,7 @@ func (l *ledger) act(plan *kernel.Plan, run *perdure.Run) {
 
 const limitOfY = 3
 
-// agent carries out its runs, sometimes late, sometimes not at all, and sometimes without a report.
+// agent does what it is told, sometimes late, sometimes not, and sometimes without saying so.
 func (w *world) agent(name string) *perdure.Agent {
 	a := perdure.NewAgent(name)
 	a.Slots = 4
@@ -218,9 +218,9 @@ type witness struct {
 	w *world
 }
 
-// Report checks that a holder that reports in time, and always the same outcome, never gets the answer that it has
-// contradicted itself, whatever was lost on the way (F063). After a failure it may get the answer that it was overtaken:
-// the step may be in flight again before the store is asked about the commit.
+// Report: who speaks in time, and says one thing, is never told that he has contradicted himself, whatever
+// was lost on the way (F063). That he was overtaken he may be told of a failure: the step may be out again
+// before the store is asked what became of the commit.
 func (x *witness) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	results, runs, err := x.Exchange.Report(ctx, holder, reports, next)
 	x.w.ledger.mu.Lock()
@@ -230,7 +230,7 @@ func (x *witness) Report(ctx context.Context, holder string, reports []protocol.
 		switch reason := results[i].Reason; {
 		case reason == protocol.RefusedStale && reports[i].Outcome != perdure.OutcomeDone, reason == protocol.RefusedLate, reason == "":
 		default:
-			x.w.ledger.errorf("F063: report %+v gets %+v", reports[i], results[i])
+			x.w.ledger.errorf("F063: report %+v is told %+v", reports[i], results[i])
 		}
 	}
 	return results, runs, err
@@ -297,7 +297,7 @@ func (w *world) jobs() (ids []perdure.JobID) {
 	return ids
 }
 
-// finish waits until all jobs have ended, with an operator who resumes those that are parked.
+// finish lets everything come to its end, with a person who resumes what is parked.
 func (w *world) finish(ctx context.Context, within time.Duration) {
 	w.mu.Lock()
 	w.calm = true
@@ -377,7 +377,7 @@ func (w *world) checkJob(ctx context.Context, j *kernel.Job) {
 		case s.Current == perdure.Undone && e.done && ps.Undo != nil:
 			w.t.Errorf("I10: %s/%s is undone and its effect is there", j.ID, s.Name)
 		case s.Run == 0 && e.run > 0:
-			w.t.Errorf("I5: %s/%s was never dispatched", j.ID, s.Name)
+			w.t.Errorf("I5: %s/%s was never let out", j.ID, s.Name)
 		}
 	}
 }
