@@ -19,7 +19,8 @@ func halfAgent() *perdure.Agent {
 	return a
 }
 
-// I10: what has no undo is not undone, and nobody says that it is. What asks for it says how to mend that.
+// I10: an effect without an undo is not undone, and no answer claims that it is. The error of such a request says how to
+// mend that.
 func TestUndoThatIsNotThere(t *testing.T) {
 	_, err := halfAgent().Execute(t.Context(), &perdure.Run{Action: "charge", Direction: perdure.Undo})
 	var f *perdure.Failure
@@ -29,7 +30,7 @@ func TestUndoThatIsNotThere(t *testing.T) {
 	}
 }
 
-// An action that the agent does not know is told with those that it does.
+// An action that the agent does not have is refused with an error that lists the actions it has.
 func TestUnknownAction(t *testing.T) {
 	a := halfAgent()
 	_, err := a.Execute(t.Context(), &perdure.Run{Action: "chrage"})
@@ -73,7 +74,7 @@ func TestTwoHandlers(t *testing.T) {
 	}
 }
 
-// Who reads the output of the job that came with an error is told, and does not crash.
+// Reading the output of the job that came with an error returns an error, and does not panic.
 func TestOutputOfNothing(t *testing.T) {
 	if _, err := perdure.OutputOf[int](nil, "charge"); perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "step charge") {
 		t.Errorf("%v", err)

@@ -76,7 +76,8 @@ func TestBuilderIsChecked(t *testing.T) {
 	}
 }
 
-// Of several faults all are told, those that say most first, and none with a line of a text that nobody wrote.
+// Of several faults all are reported, those that say most first, and none points to a line of a text that the user did
+// not write.
 func TestBuilderTellsAllFaults(t *testing.T) {
 	job := perdure.Define("no type").Step("a", "x").After("b").Retry(perdure.Retry{Attempts: -1})
 	_, err := definition.FromDefinition(job)

@@ -71,7 +71,7 @@ func ExampleHandle() {
 		Do: func(ctx context.Context, in Charge) (Receipt, error) {
 			run := perdure.RunOf(ctx)                                               // its Key, stable over all attempts, is for the bank to know a repeat by
 			_ = perdure.Progress(ctx, map[string]any{"asking": "bank"})             // is shown, and sent with the next heartbeat
-			if until, ok := ctx.Deadline(); ok && time.Until(until) < time.Second { // ends at the ultimatum
+			if until, ok := ctx.Deadline(); ok && time.Until(until) < time.Second { // ends at the deadline
 				return Receipt{}, perdure.NoEffect(errors.New("too little time is left"))
 			}
 			switch {
@@ -143,7 +143,7 @@ func ExampleAll() {
 	n := node.New(memory.New(), node.Config{})
 	defer n.Stop(ctx)
 	for _, key := range []string{"a", "b", "c"} {
-		if _, _, err := perdure.Submit(ctx, n, perdure.Define("t").Key(key).Label("kind", "x").Step("s", "nobody")); err != nil {
+		if _, _, err := perdure.Submit(ctx, n, perdure.Define("t").Key(key).Label("kind", "x").Step("s", "absent")); err != nil {
 			panic(err)
 		}
 	}

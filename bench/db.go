@@ -102,8 +102,8 @@ func (p *postgres) do(ctx context.Context, f func(*pgx.Conn) error) error {
 	return f(conn)
 }
 
-// fresh makes an empty database; drop removes it. Between two of them everything dirty is written out,
-// so that nobody pays for another's pages.
+// fresh makes an empty database; drop removes it. Between two of them everything dirty is written out, so that no
+// measurement pays for the pages of another.
 func (p *postgres) fresh(ctx context.Context) (dbURL string, drop func(), err error) {
 	p.made++
 	name := fmt.Sprintf("bench%d", p.made)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Order is what a process that measures is told; Result is what it answers.
+// Order is the request to a process that measures; Result is its answer.
 type Order struct {
 	System, Workload string
 	N                int

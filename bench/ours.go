@@ -22,7 +22,7 @@ import (
 	"github.com/perdure/perdure/definition"
 )
 
-// What only Perdure is asked: there is a bound to keep, and nobody to compare with.
+// Measurements of Perdure alone: they check a bound, and have no other system to compare with.
 func init() {
 	one := func(Kind, bool) int { return 1 }
 	node := func(s System) bool { _, ok := s.(*perdureNode); return ok }
@@ -227,8 +227,8 @@ func (p *perdureNode) submitWith(ctx context.Context, def *template, inputs []js
 	return err
 }
 
-// keys compares a backlog whose steps have 10,000 keys of a limit, of which each lets out two at once, with one whose steps
-// have the same key, which bounds nothing.
+// keys compares a backlog whose steps have 10,000 keys of a limit, each with two runs in flight at most, with a backlog
+// whose steps have the same key, which bounds nothing.
 func keys(ctx context.Context, m *measure) error {
 	p := m.sys.(keyer)
 	if err := p.Open(ctx); err != nil {
@@ -391,8 +391,8 @@ func finishedButFor(ctx context.Context, p *perdureNode, done int64) error {
 
 func typeName(i int) string { return fmt.Sprintf("type%02d", i) }
 
-// minutes works for a while, and then for as long as it is told: with a snapshot held open, which keeps PostgreSQL from
-// clearing away what is dead, or without, as tables that grow take their part of the rate in any case.
+// minutes measures for a while, and then for as long as the order says: with a snapshot held open, which keeps
+// PostgreSQL from removing dead rows, or without one, because growing tables lower the rate in any case.
 func minutes(ctx context.Context, m *measure, held bool) error {
 	p := m.sys.(*perdureNode)
 	if err := m.ready(ctx); err != nil {

@@ -65,7 +65,7 @@ type perdureNode struct {
 	look     *look
 	agent    *perdure.Agent
 	slots    int                                 // 0: benchSlots
-	lastStep string                              // of the jobs whose ends are told
+	lastStep string                              // of the jobs whose ends are notified
 	work     func(context.Context, *perdure.Run) // what the handler does; nil: nothing
 }
 

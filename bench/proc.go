@@ -123,8 +123,8 @@ func dialable(addr string) func(context.Context) error {
 	}
 }
 
-// freePort is below those that the system gives to clients: nobody takes it in between, and a program that
-// keeps ports as 16 bits with a sign can have it.
+// freePort is below the ports that the system assigns to clients, so no other process takes it in between. A program
+// that keeps ports as 16 bits with a sign can use it.
 func freePort() (int, error) {
 	var err error
 	for range 100 {

@@ -121,7 +121,7 @@ type handler interface {
 	own() *handled
 }
 
-// slotted is a system of which it can be said how many handlers run at once.
+// slotted is a system whose number of concurrent handlers can be set.
 type slotted interface {
 	handler
 	setSlots(n int)
@@ -138,7 +138,7 @@ var note = strings.Repeat("a job of the usual size ", 4)
 
 var orders atomic.Int64
 
-// sent is told of each job that is about to be submitted; nil: nobody is.
+// sent receives each job that is about to be submitted; it may be nil.
 var sent func(order int64)
 
 func nextPayload() payload {

@@ -14,7 +14,7 @@ type Workload struct {
 	Unit  string
 	Lower bool // less is better
 	Long  bool // only when it is asked for, or in the full run
-	Ours  bool // Perdure alone: there is a bound to keep, and nobody to compare with
+	Ours  bool // Perdure alone: it checks a bound, and has no other system to compare with
 	Size  func(k Kind, quick bool) int
 	Can   func(System) bool
 	Run   func(ctx context.Context, m *measure) error

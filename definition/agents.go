@@ -98,7 +98,7 @@ func (d *decoder) checkNoAgentFields(s *kernel.StepDefinition, src *stepSource, 
 	}
 	for _, k := range src.node.Keys {
 		if name := k.Name; slices.Contains(none, name) {
-			d.Add(src.pointer.Member(name), k.At, "`%s` takes no `%s`", s.Agent, name).WithHint("it is never dispatched: time or a person settles it")
+			d.Add(src.pointer.Member(name), k.At, "`%s` takes no `%s`", s.Agent, name).WithHint("it is never dispatched: time or an operator settles it")
 		}
 	}
 }

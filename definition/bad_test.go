@@ -299,7 +299,7 @@ func refused(t *testing.T, c bad, format Format) {
 	}
 }
 
-// TestFormatError: what a person at a terminal sees.
+// TestFormatError checks what an operator sees at a terminal.
 func TestFormatError(t *testing.T) {
 	src := "type: order\nsteps:\n  a: {agent: x}\n  b:\n    agent: x\n    afer: [a]\n    when: steps.a.output.n >\n"
 	_, err := Parse([]byte(src), YAML, Options{})

@@ -205,7 +205,7 @@ func TestBatchRefuses(t *testing.T) {
 			}
 			for _, f := range e.Fields {
 				if f.Line != 0 || f.Column != 0 {
-					t.Errorf("%.80s with %.80s: lines of a text nobody has seen: %+v", test.base, test.job, f)
+					t.Errorf("%.80s with %.80s: the fault points to lines of a text that was not submitted: %+v", test.base, test.job, f)
 				}
 			}
 			if plans[1] != nil {

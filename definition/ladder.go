@@ -33,7 +33,7 @@ func (d *decoder) retry(n *text.Node, p *text.Pointer) *perdure.Retry {
 	if b := r.Backoff; b > 0 && r.MaxBackoff > 0 && r.MaxBackoff < b {
 		d.Add(p.Member("maxBackoff"), n.Get("maxBackoff").At, "maxBackoff %s is below backoff %s", r.MaxBackoff, b)
 	} else if b == 0 && r.MaxBackoff > 0 && time.Duration(r.MaxBackoff) < perdure.DefaultBackoff {
-		d.Add(p.Member("maxBackoff"), n.Get("maxBackoff").At, "maxBackoff %s is below backoff, which is %s if nothing is said", r.MaxBackoff, perdure.DefaultBackoff)
+		d.Add(p.Member("maxBackoff"), n.Get("maxBackoff").At, "maxBackoff %s is below backoff, which is %s by default", r.MaxBackoff, perdure.DefaultBackoff)
 	}
 	return r
 }

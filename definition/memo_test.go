@@ -47,7 +47,7 @@ func TestMemory(t *testing.T) {
 	})
 }
 
-// Faults of a job of a known shape are told as those of the first.
+// Faults of a job of a known shape are reported like those of the first job of the shape.
 func TestMemoryRefuses(t *testing.T) {
 	const steps = `"steps":{"a":{"agent":"x","with":{"n":"${input.n}"}},"b":{"agent":"x","after":["a"],"when":"input.n > 1","with":{"o":"${steps.a.output}"}}}`
 	c := &Compiler{}

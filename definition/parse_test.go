@@ -13,7 +13,7 @@ priority: 5                       # 0..9, 9 first
 labels: {customer: c-77}
 input: {sku: tea-12, amount: 4200}
 onFailure: undo                   # default for the steps
-completeWithin: 1h                # the job's own ultimatum
+completeWithin: 1h                # the job's own deadline
 steps:
   reserve:
     agent: http
@@ -28,8 +28,8 @@ steps:
     completeWithin: 30s
     retry: {attempts: 5, backoff: 1s, maxBackoff: 1m}
   charge:
-    agent: payments               # somebody's own agent
-    action: charge                # what is asked of it; the step's name if nothing is said
+    agent: payments               # an agent of the user's
+    action: charge                # the agent's action; by default the step's name
     after: [reserve]
     with: {amount: "${input.amount}"}
     undo: {}                      # same agent; it is handed the input and the output of the do run

@@ -150,7 +150,7 @@ func (d *decoder) unknown(fields []field, what string, k text.Key, p *text.Point
 			return
 		}
 		if f.name == k.Name && f.planned {
-			d.Add(p, k.At, "%s is not built yet", text.Quote(k.Name)).WithHint("take it out; it is not ignored, so that nobody relies on it unawares")
+			d.Add(p, k.At, "%s is not built yet", text.Quote(k.Name)).WithHint("remove it; it is refused, not ignored, so that no job relies on it unawares")
 			return
 		}
 		if !f.planned {

@@ -170,7 +170,7 @@ func (c validator) scalar(s map[string]any, v any) string {
 	case isText && s["maxLength"] != nil && n > s["maxLength"].(float64), isText && s["minLength"] != nil && n < s["minLength"].(float64):
 		return fmt.Sprintf("%q has a wrong length", text)
 	case isInt && s["minimum"] != nil && float64(i) < s["minimum"].(float64), isInt && s["maximum"] != nil && float64(i) > s["maximum"].(float64):
-		return fmt.Sprintf("%d is out of bounds", i)
+		return fmt.Sprintf("%d exceeds the bounds", i)
 	}
 	return ""
 }

@@ -144,7 +144,7 @@ func TestSchemaIsDocumented(t *testing.T) {
 				continue
 			}
 			if name == "steps" || name == "alerts" || name == "history" {
-				section += sections["jobs"][:strings.Index(sections["jobs"], "| `key`")] // job_id is told there, for all
+				section += sections["jobs"][:strings.Index(sections["jobs"], "| `key`")] // job_id is described there, for all
 			}
 			columns := columnsOf(topLevelFrom(m[2]))
 			if len(columns) < 2 {

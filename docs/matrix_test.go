@@ -197,7 +197,7 @@ func TestMatrix(t *testing.T) {
 		return
 	}
 	if !*refresh {
-		t.Fatal("the matrix in reliability.md is out of date; run: go test ./docs -run Matrix -refresh")
+		t.Fatal("the matrix in reliability.md is stale; run: go test ./docs -run Matrix -refresh")
 	}
 	if err := os.WriteFile("reliability.md", []byte(want), 0o644); err != nil {
 		t.Fatal(err)

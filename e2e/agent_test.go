@@ -54,7 +54,7 @@ func post(t *testing.T, url string, body object) object {
 	return answer
 }
 
-// agent is somebody's own, in any language: it knows three POSTs.
+// agent is an agent without an SDK: it needs three POST requests, and could be written in any language.
 type agent struct {
 	t      *testing.T
 	url    string
@@ -129,8 +129,8 @@ steps:
 				return fmt.Sprintf("heartbeat: %v", beat)
 			}
 			time.Sleep(heartbeat * 2 / 3) // alive only because of the heartbeat
-			if ok, why := (agent{t, url, "somebody"}).report(first, done); ok || why != "forbidden" {
-				return fmt.Sprintf("somebody: accepted %v, reason %v", ok, why)
+			if ok, why := (agent{t, url, "foreign"}).report(first, done); ok || why != "forbidden" {
+				return fmt.Sprintf("foreign agent: accepted %v, reason %v", ok, why)
 			}
 			return ""
 		}

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// badInput is a definition that nobody may accept. Those that begin with { are JSON.
+// badInput is a definition that must be refused. Texts that begin with { are JSON.
 type badInput struct{ name, text string }
 
 // twoSteps makes a definition whose second step has these fields.
@@ -324,7 +324,7 @@ func TestBadInput(t *testing.T) {
 	names := map[string]bool{}
 	for i, c := range badInputs {
 		if names[c.name] {
-			t.Errorf("%q is there twice", c.name)
+			t.Errorf("duplicate name %q", c.name)
 		}
 		names[c.name] = true
 		file := fmt.Sprintf("bad%03d.yaml", i)
@@ -497,7 +497,7 @@ func (c badCall) refused(t *testing.T, url, job string) string {
 	return body
 }
 
-// badActs are calls about a job that is there, and reports of a run that is out. None changes anything.
+// badActs sends calls about a job that exists, and reports of a run that is in flight. None of them may change anything.
 func badActs(t *testing.T, url string) {
 	status, body := answer(t, http.MethodPost, url+"/v1/jobs", "application/json", `{"type":"t","key":"k","steps":{"a":{"agent":"bad"}}}`)
 	var job struct{ ID string }

@@ -14,7 +14,8 @@ import (
 	"github.com/perdure/perdure/client"
 )
 
-// `perdure chaos` kills, freezes and misleads an agent, and says at the end that all jobs are at rest, as they are.
+// `perdure chaos` kills, freezes and misleads an agent, and reports at the end that all jobs are settled or parked,
+// which they are.
 func TestChaosCommand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
@@ -81,7 +82,7 @@ func TestChaosCommand(t *testing.T) {
 	}
 }
 
-// What is not at rest in the end is told, by exit code and by name.
+// If a job is neither settled nor parked at the end, the exit code and the output show it.
 func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
 	server, _ := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), "--agents", "none")
 	c, err := client.New(server)
@@ -89,7 +90,7 @@ func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	rage := beginChaos(t, t.Context(), "--server", server, "--for", "5s", "--settle", "1s")
-	if _, _, err := c.Submit(t.Context(), []byte("type: t\nkey: left\nsteps:\n  a: {agent: nobody}\n"), "application/yaml"); err != nil {
+	if _, _, err := c.Submit(t.Context(), []byte("type: t\nkey: left\nsteps:\n  a: {agent: absent}\n"), "application/yaml"); err != nil {
 		t.Fatal(err)
 	}
 	out, exit := rage.end(t)

@@ -28,15 +28,15 @@ var corruptions = []struct{ job, rule, sql string }{
 	{"done", "a step is lost", "DELETE FROM perdure_step WHERE job = $1 AND idx = 1"},
 	{"done", "the definition is lost", "DELETE FROM perdure_shape WHERE id = (SELECT shape FROM perdure_step WHERE job = $1 AND idx = 0)"},
 	{"done", "an output is lost", "DELETE FROM perdure_payload WHERE job = $1"},
-	{"done", "a run that was never let out has an outcome", "UPDATE perdure_step SET run = 0 WHERE job = $1 AND idx = 0"},
+	{"done", "a run that was never dispatched has an outcome", "UPDATE perdure_step SET run = 0 WHERE job = $1 AND idx = 0"},
 	{"undone", "an effect is left", "UPDATE perdure_step SET current = 1 WHERE job = $1 AND idx = 0"},
 	{"runs", "a run has no end", "UPDATE perdure_step SET locked_until = NULL WHERE job = $1 AND idx = 0"},
-	{"runs", "a step waits for nobody", "UPDATE perdure_step SET blockers = 0 WHERE job = $1 AND idx = 1"},
+	{"runs", "a step waits without a step to wait for", "UPDATE perdure_step SET blockers = 0 WHERE job = $1 AND idx = 1"},
 	{"runs", "a job wants what its steps do not", "UPDATE perdure_step SET desired = 0 WHERE job = $1 AND idx = 0"},
 	{"runs", "a permit is lost", "DELETE FROM perdure_permit WHERE job = $1"},
-	{"waits", "nobody looks at a step again", "UPDATE perdure_step SET phase = 1 WHERE job = $1 AND idx = 0"},
+	{"waits", "no search finds a step again", "UPDATE perdure_step SET phase = 1 WHERE job = $1 AND idx = 0"},
 	{"waits", "a step waits for an agent that is not its own", "UPDATE perdure_step SET agent = 'other' WHERE job = $1 AND idx = 0"},
-	{"parked", "nobody is told", "DELETE FROM perdure_alert WHERE job = $1"},
+	{"parked", "an alert is missing", "DELETE FROM perdure_alert WHERE job = $1"},
 	{"parked", "a parked job is not", "UPDATE perdure_step SET job_phase = 1 WHERE job = $1 AND idx = 0"},
 }
 
@@ -85,7 +85,7 @@ func checkFinds(t *testing.T, store, driver, at, prefix string) {
 		}
 	}
 	if strings.Contains(out, ids[len(corruptions)].String()) {
-		t.Errorf("what is sound is told:\n%s", out)
+		t.Errorf("a sound job is reported:\n%s", out)
 	}
 }
 

@@ -22,13 +22,13 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// F116, F004, F005, F007, F017, F030, F037, F061, F062, F064, F070, F087, F088, F105: the program is killed at
-// every point that there is, on both stores: when it comes there first, and when it comes there later; and once
-// more while it recovers. Then all that was acknowledged ends, no effect is there twice or in the wrong order, and
-// `perdure check` finds nothing.
+// F116, F004, F005, F007, F017, F030, F037, F061, F062, F064, F070, F087, F088, F105: the program is killed at every
+// crash point, on both stores: when it reaches the point for the first time, when it reaches it later, and once more
+// while it recovers. Afterwards every acknowledged job ends, no effect is repeated or in the wrong order, and `perdure
+// check` finds nothing.
 //
-// Which points there are to be come by, and how often, a first run without a kill tells. A point of the
-// registry that no world comes by is a fault of the test.
+// A first run without a kill counts which crash points are reached, and how often. The test fails unless some world
+// reaches each point of the registry.
 func TestKilledAtEachPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes two minutes")

@@ -146,8 +146,8 @@ func (g *graph) write(t *testing.T, nap func(i int) string) string {
 	return file
 }
 
-// audit reads the ledger: every step ran, after all it waits for had ended; runs grow; and no run is let
-// out while an earlier one still works.
+// audit reads the ledger: every step ran after all steps that it waits for had ended; run numbers grow; and no run is
+// dispatched while an earlier one is still in flight.
 func (g *graph) audit(t *testing.T, direction string) (repeats int) {
 	t.Helper()
 	text, err := os.ReadFile(g.ledger)

@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// F016, F098, F112, I6: the primary dies with commits that its standby has not got, and the standby takes over.
-// The nodes follow without a restart, and the number of the run that is lost is not given again: who holds it is
-// refused, and somebody is told.
+// F016, F098, F112, I6: the primary dies with commits that its standby has not received, and the standby takes over. The
+// nodes follow without a restart, and the number of the lost run is not given again: its holder is refused, and an alert
+// is opened.
 func TestFailoverLosesARun(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs two database servers")
@@ -21,7 +21,7 @@ func TestFailoverLosesARun(t *testing.T) {
 	must(t, "migrate", "--store", primary.URL)
 	url1, _ := serve(t, "--store", primary.URL, "--agents", "none")
 	for _, key := range []string{"k", "other"} {
-		post(t, url1+"/v1/jobs", object{"type": "t", "key": key, "steps": object{"s": object{"agent": "nobody", "retry": object{"attempts": 9}}}})
+		post(t, url1+"/v1/jobs", object{"type": "t", "key": key, "steps": object{"s": object{"agent": "absent", "retry": object{"attempts": 9}}}})
 	}
 	standby := primary.Copy()
 	both, err := url.Parse(primary.URL)
@@ -37,7 +37,7 @@ func TestFailoverLosesARun(t *testing.T) {
 	node, _ := serve(t, "--store", both.String(), "--agents", "none")
 
 	claim := func() (runs []any) {
-		runs, _ = post(t, node+"/v1/agents/nobody/claim", object{"holder": "h", "max": 1})["runs"].([]any)
+		runs, _ = post(t, node+"/v1/agents/absent/claim", object{"holder": "h", "max": 1})["runs"].([]any)
 		return runs
 	}
 	lost := claim()
@@ -50,22 +50,22 @@ func TestFailoverLosesARun(t *testing.T) {
 	runs := claim()
 	for ; len(runs) == 0; runs = claim() {
 		if time.Since(promoted) > 10*time.Second {
-			t.Fatalf("L4: nothing is let out %v after the standby was promoted", time.Since(promoted))
+			t.Fatalf("L4: nothing is dispatched %v after the standby was promoted", time.Since(promoted))
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Logf("let out again %v after the promotion", time.Since(promoted))
+	t.Logf("dispatched again %v after the promotion", time.Since(promoted))
 	again, was := runs[0].(object), lost[0].(object)
 	if again["job"] != was["job"] || again["key"] != was["key"] || again["run"].(float64) < 1e12 {
 		t.Errorf("%v, after %v was lost", again, was)
 	}
 	results := post(t, node+"/v1/reports", object{"holder": "h", "reports": []object{{"job": was["job"], "step": "s", "run": 1, "outcome": "done"}}})["results"].([]any)
 	if r := results[0].(object); r["accepted"] != false || r["reason"] != "stale" {
-		t.Errorf("the lost run is told %v", r)
+		t.Errorf("the lost run receives %v", r)
 	}
 	results = post(t, node+"/v1/reports", object{"holder": "h", "reports": []object{{"job": was["job"], "step": "s", "run": int64(again["run"].(float64)), "outcome": "done"}}})["results"].([]any)
 	if r := results[0].(object); r["accepted"] != true {
-		t.Errorf("the run that is valid is told %v", r)
+		t.Errorf("the valid run receives %v", r)
 	}
 	if text := must(t, "alerts", "--server", node); strings.Count(text, "setback") != 1 || !strings.Contains(text, "numbers of runs go on from") {
 		t.Errorf("perdure alerts:\n%s", text)

@@ -31,9 +31,9 @@ import (
 	"github.com/perdure/perdure/store/sqlite"
 )
 
-// playNode kills the node. Its jobs between them make it do all that it does: run, fail and run again, expire,
-// wait for heartbeats, pass their ultimatum, park, be undone and resumed; and at last it is told to drain with
-// a run in its hands that does not end.
+// playNode kills the node. Before that, its jobs make the node do all that it can: run steps, let them fail and run
+// again, expire runs, wait for heartbeats, pass a job's deadline, park, undo and resume. At last the node is asked to
+// drain while it holds a run that does not end.
 func (s *stage) playNode() error {
 	addr, err := freePort()
 	if err != nil {
@@ -52,7 +52,7 @@ func (s *stage) playNode() error {
 	jobs := []definition{
 		s.chain("plain", "a", "b"),
 		s.chain("flaky", "a:fail", "b:hang"),
-		s.chain("late", "a").with("completeWithin", "1s").add("b", map[string]any{"agent": "nobody", "after": []string{"a"}}),
+		s.chain("late", "a").with("completeWithin", "1s").add("b", map[string]any{"agent": "absent", "after": []string{"a"}}),
 		s.chain("stubborn", "a:refuse"),
 		s.chain("posted", "a"),
 		s.define("far").add("a", map[string]any{"agent": "far", "action": "work", "retry": patient, "completeWithin": "5s"}),
@@ -259,7 +259,7 @@ func (s *stage) client(server string) (*client.Client, error) {
 	return client.New(server, client.Author("play"), client.HTTPClient(&http.Client{Timeout: 5 * time.Second}))
 }
 
-// insist repeats a call until it is answered: who has no answer knows nothing.
+// insist repeats a call until it is answered: without an answer, the outcome is unknown.
 func (s *stage) insist(call func() error) error {
 	for {
 		err := call()
@@ -381,7 +381,7 @@ func (s *stage) rests(c *client.Client, key string, as root.State) error {
 	return s.until(c, key, func(j *root.JobView) bool { return j.Phase == root.Settled && j.Current == as })
 }
 
-// definition is a job in the making.
+// definition is a job definition, built step by step.
 type definition map[string]any
 
 var patient = map[string]any{"attempts": 1000, "backoff": "20ms", "maxBackoff": "200ms"}

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// roleTTL is long enough that a slow machine makes nobody late.
+	// roleTTL is so long that no node is late, even on a slow machine.
 	roleTTL = 12 * time.Second
 	slack   = 5 * time.Second // a machine may stall
 )
@@ -112,7 +112,7 @@ func (g *peers) follows(was seats) time.Duration {
 			return time.Since(began)
 		}
 	}
-	g.t.Fatalf("nobody has taken over: %+v, was %+v", g.role(), was)
+	g.t.Fatalf("no node has taken over: %+v, was %+v", g.role(), was)
 	return 0
 }
 
@@ -146,8 +146,8 @@ func signal(t *testing.T, p *peer, sig syscall.Signal) {
 	}
 }
 
-// F074, F076: a role passes on at once where its leader stops in good order, within its time to live where it
-// dies, and is never without somebody to stand by for long.
+// F074, F076: a role passes on at once if its leader stops in good order, and within its time to live if its leader
+// dies. It is not without a standby for long.
 func TestRolePassesOn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -212,7 +212,7 @@ func TestHostFails(t *testing.T) {
 	}
 }
 
-// shown: the command line and REST say who leads and who stands by.
+// shown checks that the command line and REST name the leader and the standby.
 func shown(t *testing.T, g *peers, leader, standby *peer, was seats) {
 	t.Helper()
 	resp, err := http.Get(leader.url + "/v1/nodes")
@@ -254,13 +254,13 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 	}
 	g := startPeers(t, pgtest.Start(t), 2)
 	was, leader, standby := g.whole()
-	// Runs that nobody reports on expire one after the other, so that there is always something to sweep.
+	// Runs without a report expire one after the other, so that the due scan always finds something.
 	steps := map[string]any{}
 	for i := range 100 {
-		steps[fmt.Sprint("s", i)] = object{"agent": "nobody", "completeWithin": fmt.Sprintf("%dms", 1000+100*i), "retry": object{"attempts": 1}}
+		steps[fmt.Sprint("s", i)] = object{"agent": "absent", "completeWithin": fmt.Sprintf("%dms", 1000+100*i), "retry": object{"attempts": 1}}
 	}
 	post(t, leader.url+"/v1/jobs", object{"type": "t", "key": "k", "steps": steps})
-	if out := post(t, leader.url+"/v1/agents/nobody/claim", object{"holder": "h", "max": 100, "wait": "5s"}); len(out["runs"].([]any)) != 100 {
+	if out := post(t, leader.url+"/v1/agents/absent/claim", object{"holder": "h", "max": 100, "wait": "5s"}); len(out["runs"].([]any)) != 100 {
 		t.Fatalf("%v", out)
 	}
 

@@ -116,7 +116,7 @@ func callAsOthers(t *testing.T, url, key string) (slowest time.Duration) {
 			method, path, body string
 			want               int
 		}{
-			{http.MethodPost, "/v1/jobs", fmt.Sprintf(`{"type": "small", "key": "%s-%d", "steps": {"a": {"agent": "nobody"}}}`, key, i), http.StatusCreated},
+			{http.MethodPost, "/v1/jobs", fmt.Sprintf(`{"type": "small", "key": "%s-%d", "steps": {"a": {"agent": "absent"}}}`, key, i), http.StatusCreated},
 			{http.MethodGet, fmt.Sprintf("/v1/jobs/%s-%d", key, i), "", http.StatusOK},
 			{http.MethodPost, "/v1/agents/else/claim", `{"holder": "h", "wait": "10ms"}`, http.StatusOK},
 			{http.MethodGet, "/readyz", "", http.StatusOK},

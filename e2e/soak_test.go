@@ -42,8 +42,8 @@ type sample struct {
 	settled             float64 // jobs
 }
 
-// L7: under steady load memory, goroutines, file handles, and the tables and indexes of what is under way level off.
-// What is kept of jobs at rest grows with their number, each by as much as the one before: nothing is archived yet.
+// L7: under steady load memory, goroutines, file handles, and the tables and indexes of the open jobs level off. What is
+// kept of settled jobs grows with their number, each job by as much as the one before: nothing is archived yet.
 func TestSoak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -261,7 +261,7 @@ func perJob(of []sample) float64 {
 	return (last.stored - first.stored) / max(last.settled-first.settled, 1)
 }
 
-// The judge of TestSoak is tested, too: what grows is told of, one by one, and what comes and goes is not.
+// The judge of TestSoak is tested, too: it reports each measure that grows, and none that rises and falls.
 func TestSoakFindsGrowth(t *testing.T) {
 	steady := func(grow func(s *sample, i float64)) []sample {
 		var all []sample

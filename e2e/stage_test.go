@@ -143,7 +143,7 @@ func (a *actor) live() error {
 		a.stage.died++
 		a.stage.mu.Unlock()
 		return nil
-	case left, // also where not all could be told in time, which the exit code says
+	case left, // also if not all jobs were notified in time, which the exit code shows
 		strings.Contains(a.log.tail(), "address is in use"),
 		cmd.ProcessState.ExitCode() == storeAway && strings.Contains(a.log.tail(), "PostgreSQL is not reachable"): // the machine stood still
 		return nil
@@ -217,7 +217,7 @@ func (r *record) tail() string {
 	return s[max(0, len(s)-1500):]
 }
 
-// Ports below those that the kernel gives to whoever calls: a node that comes back finds its own free.
+// nextPort counts through ports below those that the kernel assigns: a node that comes back finds its own port free.
 var nextPort atomic.Int32
 
 func init() { nextPort.Store(20000 + int32(os.Getpid()%5000)) }

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/e2e/rig"
 )
 
-// F127: nobody reads what the node logs, and the pipe is full. It does its work, and ends when it is told to.
+// F127: the node's log is not read, and the pipe is full. The node does its work, and ends when it is signalled.
 func TestLogThatNobodyReads(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -191,7 +191,7 @@ func TestNotReadyWhileTheDiskIsFull(t *testing.T) {
 	t.Cleanup(func() { _ = exec.Command("umount", "-l", dir).Run() })
 	url, _ := serve(t, "--store", "sqlite:"+filepath.Join(dir, "perdure.db"), "--agents", "none")
 	large := func(key string) int {
-		return send(t, url+"/v1/jobs", object{"type": "t", "key": key, "input": strings.Repeat("x", 1_000_000), "steps": object{"a": object{"agent": "nobody"}}}, nil)
+		return send(t, url+"/v1/jobs", object{"type": "t", "key": key, "input": strings.Repeat("x", 1_000_000), "steps": object{"a": object{"agent": "absent"}}}, nil)
 	}
 	if status := large("before"); status != http.StatusCreated {
 		t.Fatal(status)

@@ -4,9 +4,9 @@
 //
 //   - a repeat: the effect has happened, and its output is returned again;
 //   - an undo of what never happened: nothing is compensated, and it is remembered that it was undone;
-//   - an action that arrives after its undo: it is refused, and so has no effect that nobody takes back.
+//   - an action that arrives after its undo: it is refused, and so has no effect that is never undone.
 //
-// A run that is older than the latest one seen is refused, whatever it asks for: run numbers only grow.
+// A run that is older than the latest one seen is refused, whatever it requests: run numbers only grow.
 //
 //	perdure.Handle(stock, "reserve", perdure.Op[Order, Reservation]{
 //		Do: func(ctx context.Context, in Order) (r Reservation, err error) {

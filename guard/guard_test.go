@@ -304,8 +304,8 @@ func (s *stock) race(n int, of func(int) (*perdure.Run, bool)) {
 	}
 }
 
-// Whoever calls Do or Undo twice in one run is told, in one transaction or in two, for the second would be left out.
-// A transaction that is tried again is no second call, and a run that is delivered again is a repeat.
+// A second call of Do or Undo in one run is an error, in one transaction or in two, because its function would be left
+// out. A transaction that is tried again is no second call, and a run that is delivered again is a repeat.
 func TestTwiceInOneRun(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		handler := func(r *perdure.Run) context.Context {

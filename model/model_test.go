@@ -65,8 +65,8 @@ var (
 	states   = regexp.MustCompile(`(\d+) states, stored`)
 )
 
-// The rules hold in every order of events: I5, I6, I7, I9, I10, I12, and L1: whatever happens comes to an end, and at
-// that end the job is at rest. (F025, F038, F057, F059, F088, F090, F091)
+// The rules hold in every order of events: I5, I6, I7, I9, I10, I12, and L1: every sequence of events ends, and at its
+// end the job is settled or parked. (F025, F038, F057, F059, F088, F090, F091)
 func TestModelHolds(t *testing.T) {
 	tools(t)
 	for name, c := range map[string]struct{ build, verify []string }{
@@ -95,7 +95,7 @@ func TestModelFindsBugs(t *testing.T) {
 		"KEEP":     "(counter<1)",                // a run that expires keeps its permit
 		"NOORDER":  "!(service[1].effect)",       // it is undone in any order
 		"NOFENCE":  "service[",                   // the services take what comes: not ours to promise
-		"NOSWEEP":  "(ghostOut==0)",              // nobody looks for expired runs
+		"NOSWEEP":  "(ghostOut==0)",              // no due scan
 		"FORGET":   "(service[at].effect==key)",  // done is desired again, and a begun undo is forgotten
 	} {
 		t.Run(bug, func(t *testing.T) {

@@ -300,7 +300,7 @@ end:	do
 }
 
 /*
- * L1: nothing goes round for ever (there is no cycle, pan -l), and when nothing can go on, the job is at rest and
+ * L1: nothing goes round for ever (there is no cycle, pan -l), and when nothing can go on, the job is settled or parked and
  * nobody holds a permit.
  */
 active proctype judgement() {

@@ -42,7 +42,7 @@ func (j *Job) Rest() *perdure.JobView {
 		}
 		j.stuck(v)
 		if time.Now().After(until) {
-			j.w.Fatalf("not at rest after %v:\n%s", j.w.Patience, Describe(v))
+			j.w.Fatalf("neither settled nor parked after %v:\n%s", j.w.Patience, Describe(v))
 		}
 	}
 }
@@ -64,7 +64,7 @@ func (j *Job) stuck(v *perdure.JobView) {
 		}
 	}
 	if lonely != nil {
-		j.w.Fatalf("step %s waits for agent %s, which nobody carries here: give it to w.Carry before this, or have a w.Fake(%[2]q)\n%[3]s",
+		j.w.Fatalf("step %s waits for agent %s, which this test does not carry: pass it to w.Carry before this, or make a w.Fake(%[2]q)\n%[3]s",
 			lonely.Name, lonely.Why.Agent, Describe(v))
 	}
 }

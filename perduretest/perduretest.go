@@ -1,5 +1,5 @@
 // Package perduretest runs jobs in a test: against the agents that you carry or against fakes, over the real
-// rules, in virtual time. A backoff of an hour and an ultimatum of a day take milliseconds.
+// rules, in virtual time. A backoff of an hour and a deadline of a day take milliseconds.
 //
 //	func TestChargeSurvivesACrash(t *testing.T) {
 //		perduretest.Run(t, func(w *perduretest.World) {

@@ -92,7 +92,7 @@ func TestTimePasses(t *testing.T) {
 	t.Logf("it took %v", time.Since(began))
 }
 
-// A run that hangs is over at its ultimatum.
+// A run that hangs ends at its deadline.
 func TestUltimatum(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
 		a := perdure.NewAgent("a")
@@ -112,8 +112,8 @@ func TestUltimatum(t *testing.T) {
 	})
 }
 
-// I10: a job is not called undone while an effect is there that nobody takes back: where the agent has no undo, the step
-// is parked as it is, and a deploy that has one ends it. What has no undo in its definition needs none.
+// I10: a job is not called undone while it has an effect that is not undone. If the agent has no undo, the step is
+// parked as it is, and a deploy that has one ends it. A step without an undo in its definition needs none.
 func TestUndoIsMissing(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
 		charged, undo := 0, false
@@ -198,30 +198,30 @@ func TestFakeRefusesOnAndFailForOneStep(t *testing.T) {
 	}
 }
 
-// A job that waits for an agent which nobody carries fails the test at once, and says so. One that can still move, be it
-// by its own ultimatum, goes on.
+// A job that waits for an agent which the test does not carry fails the test at once, with a message that says so. A job
+// that can still move, if only by its own deadline, goes on.
 func TestAgentThatIsNotThere(t *testing.T) {
 	for name, c := range map[string]struct {
 		test func(w *perduretest.World)
 		says string
 	}{
-		"rest": {func(w *perduretest.World) { w.SubmitText("type: t\nsteps: {s: {agent: nobody}}\n").Done() }, `step s waits for agent nobody, which nobody carries here`},
+		"rest": {func(w *perduretest.World) { w.SubmitText("type: t\nsteps: {s: {agent: absent}}\n").Done() }, `step s waits for agent absent, which this test does not carry`},
 		"until": {func(w *perduretest.World) {
-			w.SubmitText("type: t\nsteps: {s: {agent: nobody}}\n").Until("s", perdure.Running)
-		}, `w.Fake("nobody")`},
+			w.SubmitText("type: t\nsteps: {s: {agent: absent}}\n").Until("s", perdure.Running)
+		}, `w.Fake("absent")`},
 		"later": {func(w *perduretest.World) {
 			w.Fake("a")
-			w.SubmitText("type: t\nflow: chain\nsteps: {a: {agent: a}, b: {agent: nobody}, c: {agent: a}}\n").Done()
-		}, "step b waits for agent nobody"},
+			w.SubmitText("type: t\nflow: chain\nsteps: {a: {agent: a}, b: {agent: absent}, c: {agent: a}}\n").Done()
+		}, "step b waits for agent absent"},
 		"ready": {func(w *perduretest.World) {
-			w.SubmitText("type: t\nsteps: {s: {agent: nobody}}\n").Until("s", perdure.Ready)
+			w.SubmitText("type: t\nsteps: {s: {agent: absent}}\n").Until("s", perdure.Ready)
 		}, ""},
-		"its own ultimatum": {func(w *perduretest.World) {
-			w.SubmitText("type: t\ncompleteWithin: 1h\nsteps: {s: {agent: nobody}}\n").Parked("s")
+		"its own deadline": {func(w *perduretest.World) {
+			w.SubmitText("type: t\ncompleteWithin: 1h\nsteps: {s: {agent: absent}}\n").Parked("s")
 		}, ""},
 		"a neighbour that fails": {func(w *perduretest.World) {
 			w.Fake("a").Fail("a", 9, errBusy)
-			w.SubmitText("type: t\nonFailure: undo\nsteps: {a: {agent: a, retry: {attempts: 3, backoff: 1m}}, b: {agent: nobody}}\n").Undone()
+			w.SubmitText("type: t\nonFailure: undo\nsteps: {a: {agent: a, retry: {attempts: 3, backoff: 1m}}, b: {agent: absent}}\n").Undone()
 		}, ""},
 	} {
 		failed := &failing{}

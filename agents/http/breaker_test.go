@@ -46,7 +46,7 @@ func TestACircuitOpensAndCloses(t *testing.T) {
 		time.Sleep(breakerDelay)
 		try, err := b.enter("shop.example")
 		if err != nil {
-			t.Fatal("nobody may try")
+			t.Fatal("no request may be tried")
 		}
 		if call(well) == nil {
 			t.Error("two may try at once")

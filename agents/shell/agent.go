@@ -24,7 +24,7 @@
 //
 // A program has a process group of its own, and whatever is left in that group when the program is
 // over is killed: what must live on has to leave the group (setsid). The group dies too when the run is
-// cut short (TERM, and KILL a little later; at the run's ultimatum KILL at once), and when this process
+// cut short (TERM, and KILL a little later; at the run's deadline KILL at once), and when this process
 // dies, however it dies; see MaybeReaper.
 //
 // The program does not inherit the environment of this process, which may hold secrets. It gets PATH, HOME, LANG, TZ

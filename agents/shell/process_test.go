@@ -33,7 +33,7 @@ func gone(t *testing.T, pid int) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// dead says whether a process is over; a zombie that nobody has reaped is.
+// dead reports whether a process has ended; a zombie that has not been reaped counts as ended.
 func dead(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
@@ -117,7 +117,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// F051: a run that is cut short is told to end, and made to a little later. Exit 0 is no success then.
+// F051: a run that is cut short receives SIGTERM, and SIGKILL a little later. Exit 0 is no success then.
 func TestCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		prelude string

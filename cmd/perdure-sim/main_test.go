@@ -6,7 +6,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// The same schedules on the stores that keep what they are told; make sim plays many more.
+// The same schedules on the persistent stores; make sim plays many more.
 func TestOnEachStore(t *testing.T) {
 	for _, s := range []struct {
 		store     string

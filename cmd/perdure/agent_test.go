@@ -81,7 +81,7 @@ func TestAgentStartsDuringAnOutage(t *testing.T) {
 	}
 }
 
-// heard keeps what was said, and tells at once when it is what it waits for.
+// heard keeps what was written to it, and calls told at once when that contains want.
 type heard struct {
 	strings.Builder
 	want string

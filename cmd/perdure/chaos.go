@@ -43,12 +43,12 @@ the COMMAND that runs them: it finds the address in PERDURE_SERVER, is killed ev
 is started again.
 
 After --for no more faults are injected, and the jobs that were submitted meanwhile have --settle to
-come to rest. Then the command prints the injected faults and its findings. Check in your own services
+become settled or parked. Then the command prints the injected faults and its findings. Check in your own services
 what your agents have done, and whether they did anything twice.
 
 Do not use it with a production server: agents are really killed, and may repeat their effects under
-one key. Exits 0 if all jobs are at rest and none is parked, 5 if some are parked, and 1 if some are not
-at rest or an agent reported two different outcomes for one run.`,
+one key. Exits 0 if all jobs are settled, 5 if some are parked, and 1 if some are neither settled
+nor parked, or an agent reported two different outcomes for one run.`,
 		Example: `  perdure chaos --server http://staging:7420 --for 10m -- ./my-agent --verbose
   perdure chaos --kill-every 5s --freeze 30s -- perdure agent --agents http
   perdure chaos --listen :7421 --lose 0.2 --delay 2s        # agents that are started elsewhere`,
@@ -65,7 +65,7 @@ at rest or an agent reported two different outcomes for one run.`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7421", "`ADDRESS` that the agents use as their server; port 0 selects a free port")
 	o.hosts.register(f, false)
 	f.Var(&o.lasts, "for", "how long faults are injected")
-	f.Var(&o.settle, "settle", "longest time for the jobs to come to rest after that")
+	f.Var(&o.settle, "settle", "longest time until the jobs are settled or parked after that")
 	f.Var(&o.lose, "lose", "`SHARE` of calls that are lost, 0 to 1")
 	f.Var(&o.cut, "cut", "`SHARE` of calls whose answer is cut off")
 	f.Var(&o.double, "double", "`SHARE` of calls that arrive twice")
@@ -163,7 +163,7 @@ func (a *app) rage(ctx context.Context, o *chaosFlags, way *chaos.Way, crew *cha
 	case <-fire.Done():
 	}
 	way.Heal()
-	a.talk("all is well again; the jobs have %s to come to rest", o.settle.String())
+	a.talk("the faults are over; the jobs have %s to become settled or parked", o.settle.String())
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Duration(o.settle))
 	defer cancel()
 	found, err = audit(patience)
@@ -208,7 +208,7 @@ func (a *app) printChaos(r *chaosReport, settle time.Duration) {
 	tb.row("undone", strconv.Itoa(r.Found.Undone), "")
 	tb.row("given up", strconv.Itoa(r.Found.Others), "")
 	tb.row("parked", strconv.Itoa(len(r.Found.Parked)), some(r.Found.Parked))
-	tb.row("not at rest after "+perdure.Duration(settle).String(), strconv.Itoa(len(r.Found.Open)), some(r.Found.Open))
+	tb.row("still open after "+perdure.Duration(settle).String(), strconv.Itoa(len(r.Found.Open)), some(r.Found.Open))
 	tb.row("ends of the agents' program by itself", strconv.Itoa(r.Crew.Ends), "")
 	for _, reason := range []protocol.RefusalReason{protocol.RefusedLate, protocol.RefusedStale, protocol.RefusedConflict, protocol.RefusedUnknown,
 		protocol.RefusedForbidden, protocol.RefusedInvalid} {

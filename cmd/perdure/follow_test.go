@@ -19,7 +19,8 @@ func (f flaky) Follow(_ context.Context, _ string, see func(*perdure.JobView) er
 	return f.follow(see)
 }
 
-// Who watches a job that is quiet for long has as much patience with a server that goes away then, and is told of it once.
+// A command that follows a job through a long quiet time is as patient with a server that goes away then, and reports
+// the outage once.
 func TestFollowAfterALongQuiet(t *testing.T) {
 	for name, test := range map[string]struct {
 		away time.Duration

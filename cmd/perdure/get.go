@@ -25,8 +25,8 @@ omitted, and their sizes are shown.
 With STEP it shows this step with its input and output in full. With --definition it prints the job's
 definition in JSON; submitted again, it is the same job.
 
-With --wait it first waits until the job is at rest, and exits by its state as run does, or with 6 if
-the job is not at rest by then.`,
+With --wait it first waits until the job is settled or parked, and exits by its state as run does, or
+with 6 if it is neither by then.`,
 		Example: `  perdure get order-1042
   perdure get @latest --store sqlite:perdure.db
   perdure get job_0193 --wait 30s
@@ -68,7 +68,7 @@ the job is not at rest by then.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
-	cmd.Flags().Var(&wait, "wait", "wait until the job is at rest, for at most `DURATION`")
+	cmd.Flags().Var(&wait, "wait", "wait until the job is settled or parked, for at most `DURATION`")
 	cmd.Flags().BoolVar(&definition, "definition", false, "print the job's definition in JSON")
 	return cmd
 }

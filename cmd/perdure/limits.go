@@ -32,8 +32,8 @@ effect at once: if a limit is lowered, runs in flight continue, and nothing is a
 		Example: "  perdure limits\n  perdure limits set agent:http 10\n  perdure limits set ads-api 50 --per-key 2\n  perdure limits rm job:order",
 	}
 	uses(cmd, "server", "store", "output")
-	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List limits and who holds their permits", Args: noArgs, RunE: list,
-		Long: `Lists limits, how many of their permits are out, and who holds them.`, Example: "  perdure limits list -o json"}
+	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List limits and the holders of their permits", Args: noArgs, RunE: list,
+		Long: `Lists limits, how many of their permits are held, and by which jobs.`, Example: "  perdure limits list -o json"}
 	uses(ls, "server", "store", "output")
 	cmd.AddCommand(ls, a.setLimitCmd(), a.removeLimitCmd())
 	return cmd

@@ -19,7 +19,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// The scripts in testdata/script run this very binary, as a person would.
+// The scripts in testdata/script run this very binary, as an operator would.
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"perdure": main})
@@ -181,7 +181,7 @@ func (b *background) await(ts *testscript.TestScript, pattern string) string {
 				return line
 			}
 		case <-end:
-			ts.Fatalf("nothing like %q was said, but:\n%s", pattern, b.all())
+			ts.Fatalf("no output matches %q, but:\n%s", pattern, b.all())
 		}
 	}
 }

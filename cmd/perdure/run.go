@@ -25,13 +25,13 @@ func (a *app) runCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run FILE…",
 		Short: "Submit jobs and bring them to their end in this process",
-		Long: `Submits the jobs of all files and follows them to rest, with an embedded node on --store. No other
+		Long: `Submits the jobs of all files and follows them until they are settled or parked, with an embedded node on --store. No other
 process is needed. All definitions are validated first, and none is submitted if one is invalid. - is
 stdin.
 
 A file without a key continues the unsettled job of the same definition in the store, if there is one;
 the same key is the same job. So after a crash, a kill or Ctrl-C the same command continues the job. If
-the job of a key is at rest, the command prints it and exits by its state.
+the job of a key is settled or parked, the command prints it and exits by its state.
 
 Ctrl-C once drains, and leaves the job safe in the store. Ctrl-C twice ends the command at once.
 

@@ -127,7 +127,7 @@ func author() string {
 		name = u.Username
 	}
 	if name == "" {
-		name = "somebody"
+		name = "unknown"
 	}
 	if host, err := os.Hostname(); err == nil {
 		name += "@" + host

@@ -70,6 +70,6 @@ func (u *unblocked) write() {
 func (u *unblocked) put(line []byte) {
 	_, _ = u.out.Write(line)
 	if n := u.lost.Swap(0); n > 0 {
-		u.log.Warn("log lines lost: nobody read them", "lines", n)
+		u.log.Warn("log lines lost: their reader was too slow", "lines", n)
 	}
 }

@@ -12,8 +12,8 @@ func (a *app) watchCmd() *cobra.Command {
 	var agents agentFlags
 	cmd := &cobra.Command{
 		Use:   "watch JOB…",
-		Short: "Follow jobs to rest",
-		Long: `Follows jobs until they are at rest, and exits by their state: 0 if it is the desired one. On a terminal
+		Short: "Follow jobs until they are settled or parked",
+		Long: `Follows jobs until they are settled or parked, and exits by their state: 0 if it is the desired one. On a terminal
 it redraws the job; elsewhere it prints one line for each change, and with -o json one object for each
 change (first the complete job, then what has changed).
 

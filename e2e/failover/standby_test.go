@@ -39,7 +39,7 @@ func TestStandbyAway(t *testing.T) {
 			standby.Freeze()
 			c := http.Client{Timeout: 15 * time.Second}
 			post := func(key string) (int, string) {
-				resp, err := c.Post(url+"/v1/jobs", "application/json", strings.NewReader(fmt.Sprintf(`{"type": "t", "key": %q, "steps": {"s": {"agent": "nobody"}}}`, key)))
+				resp, err := c.Post(url+"/v1/jobs", "application/json", strings.NewReader(fmt.Sprintf(`{"type": "t", "key": %q, "steps": {"s": {"agent": "absent"}}}`, key)))
 				if err != nil {
 					t.Fatalf("not answered: %v", err)
 				}

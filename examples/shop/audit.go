@@ -54,15 +54,15 @@ func Audit(r Records) []Finding {
 			t.fault("taken on %d times", taken[id])
 		}
 		if done[id]+undone[id] != 1 {
-			t.fault("the shop was told %d times how it ended", done[id]+undone[id])
+			t.fault("the shop was notified %d times how it ended", done[id]+undone[id])
 		}
 		end := t.end()
 		if end == TakenBack && !t.touched && undone[id] == 0 {
 			end = Lost
-			t.fault("lost: no service has ever heard of it, and nobody has said that it will not be")
+			t.fault("lost: no service has received it, and the shop has no notification that it will not run")
 		}
 		if done[id] == 1 && end != Processed || undone[id] == 1 && end != TakenBack {
-			t.fault("the shop was told otherwise")
+			t.fault("the shop was notified otherwise")
 		}
 		findings = append(findings, Finding{Order: id, End: end, Faults: t.faults})
 	}

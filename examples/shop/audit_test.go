@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// story is a shop's records in short: who asked for what, what the shop has taken on and was told of ("a+"
+// story is a shop's records in short: the orders asked for, the orders that the shop accepted and was notified of ("a+"
 // is done, "a-" undone), and one line "service kind order turn" after another, as time goes by.
 func story(asked, taken string, lines ...string) Records {
 	r := Records{Asked: strings.Fields(asked), Ledgers: map[string][]Entry{}}
@@ -49,16 +49,16 @@ func TestAudit(t *testing.T) {
 		{"refused at once", story("a", "a-", "stock refused a"), TakenBack, ""},
 		{"overtaken by its undo", story("a", "a-", "stock asked a", "stock tombstone a", "stock tooLate a"), TakenBack, ""},
 
-		{"missing undo", story("a", "a-", "stock effect a", "payment effect a", "payment undone a"), Half, "half done: with stock, without payment and shipping|told otherwise"},
+		{"missing undo", story("a", "a-", "stock effect a", "payment effect a", "payment undone a"), Half, "half done: with stock, without payment and shipping|notified otherwise"},
 		{"missing step", story("a", "a-", "stock effect a", "payment effect a"), Half, "half done: with stock and payment"},
 		{"double effect", story("a", "a+", append(whole, "payment effect a")...), Processed, "2 effects under key|payment: 2 effects stand"},
 		{"two keys, two effects", story("a", "a+", append(whole, "payment effect a 3")...), Processed, "payment: 2 effects stand"},
 		{"lost before it was taken on", story("a", "", ""), Lost, "taken on 0 times|lost"},
-		{"lost afterwards", story("a", "a", "stock asked a"), Lost, "the shop was told 0 times|lost"},
-		{"never reached anyone", story("a", "a-", "stock asked a"), TakenBack, ""},
-		{"said to be done", story("a", "a+", "stock asked a"), Lost, "lost|told otherwise"},
-		{"said to be undone", story("a", "a-", whole...), Processed, "told otherwise"},
-		{"nobody said", story("a", "a", whole...), Processed, "the shop was told 0 times"},
+		{"lost afterwards", story("a", "a", "stock asked a"), Lost, "the shop was notified 0 times|lost"},
+		{"never reached a service", story("a", "a-", "stock asked a"), TakenBack, ""},
+		{"reported done", story("a", "a+", "stock asked a"), Lost, "lost|notified otherwise"},
+		{"reported undone", story("a", "a-", whole...), Processed, "notified otherwise"},
+		{"not notified", story("a", "a", whole...), Processed, "the shop was notified 0 times"},
 		{"extra", story("", "", whole...), Processed, "asked for 0 times|taken on 0 times"},
 		{"taken on twice", story("a", "a+ a+", whole...), Processed, "taken on 2 times"},
 		{"effect after undo", story("a", "a-", "stock effect a", "stock undone a", "stock effect a"), Half, "2 effects under key|effect after its undo|half done"},

@@ -29,7 +29,7 @@ create table if not exists outbox (       -- the job that each order needs
   job        text,                        -- its id, once a node has acknowledged it
   refused    text,                        -- why no node will ever take it
   looks      integer not null default 0,  -- how often we have asked how it stands
-  ended      text                         -- how it ended: what the customer is told
+  ended      text                         -- how it ended: what the customer is shown
 );
 create index if not exists unsent on outbox (key) where job is null and refused is null;
 create index if not exists open on outbox (looks, key) where job is not null and ended is null;`

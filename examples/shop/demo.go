@@ -319,7 +319,7 @@ func (d *Demo) alarm(ctx context.Context, p progress) error {
 	for _, a := range alerts.Items {
 		d.screen.line("alert: job %s, step %s: %s", a.Job, a.Step, a.Message)
 	}
-	return fmt.Errorf("%d orders are parked: a person is needed. The files are in %s", p.parked, d.Dir)
+	return fmt.Errorf("%d orders are parked: an operator is needed. The files are in %s", p.parked, d.Dir)
 }
 
 // giveUp returns which orders were still open when the time was up.
@@ -338,7 +338,7 @@ func (d *Demo) giveUp(ctx context.Context) error {
 			}
 		}
 	}
-	return fmt.Errorf("not every order was at rest after %s. The files are in %s", d.Timeout, d.Dir)
+	return fmt.Errorf("not every order was settled or parked after %s. The files are in %s", d.Timeout, d.Dir)
 }
 
 // describe returns the state of a job.

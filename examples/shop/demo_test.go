@@ -151,7 +151,7 @@ func TestOrdersOverHTTP(t *testing.T) {
 	go func() { ended <- serve(ctx, listener, db.Handler()) }()
 	front := "http://" + listener.Addr().String()
 
-	if status, _ := request(t, "POST", front+"/orders", `{"customer":"nobody"}`, "", ""); status != 400 {
+	if status, _ := request(t, "POST", front+"/orders", `{"customer":"unknown"}`, "", ""); status != 400 {
 		t.Errorf("an order without an id: %d", status)
 	}
 	for range 2 {

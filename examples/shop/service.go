@@ -107,7 +107,7 @@ func (s *Service) misbehave(w http.ResponseWriter, r *http.Request, a Ask, work 
 		time.Sleep(pastUltimatum(r))
 	}
 	if fate == ErrorAfter {
-		work(nobody{http.Header{}})
+		work(discard{http.Header{}})
 		say(w, http.StatusInternalServerError, "something went wrong")
 		return
 	}
@@ -149,9 +149,9 @@ func say(w http.ResponseWriter, status int, text string) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"message": text})
 }
 
-// nobody is an http.ResponseWriter whose answer is discarded.
-type nobody struct{ header http.Header }
+// discard is an http.ResponseWriter whose answer goes nowhere.
+type discard struct{ header http.Header }
 
-func (n nobody) Header() http.Header       { return n.header }
-func (nobody) Write(b []byte) (int, error) { return len(b), nil }
-func (nobody) WriteHeader(int)             {}
+func (n discard) Header() http.Header       { return n.header }
+func (discard) Write(b []byte) (int, error) { return len(b), nil }
+func (discard) WriteHeader(int)             {}

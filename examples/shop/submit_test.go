@@ -78,7 +78,7 @@ func TestSubmissionGoesOn(t *testing.T) {
 		t.Fatalf("sent %d to a node that is away, %v", sent, err)
 	}
 	n.err, n.lose = nil, 1
-	if sent, err := s.send(ctx); sent != 0 || err == nil { // F006: stored, and nobody knows
+	if sent, err := s.send(ctx); sent != 0 || err == nil { // F006: stored, but the answer is lost
 		t.Fatalf("sent %d although the answer was lost, %v", sent, err)
 	}
 	if sent, err := s.send(ctx); sent != 3 || err != nil {
@@ -95,7 +95,7 @@ func TestSubmissionGoesOn(t *testing.T) {
 	if def := n.jobs["order-0002"]; !strings.Contains(def, "order: order-0002") || strings.Contains(def, templateOrder) {
 		t.Errorf("the definition of order-0002 is\n%s", def)
 	}
-	// A customer whose order was taken on, and who asks once more.
+	// A customer sends an order a second time after it was accepted.
 	if err := s.DB.Enqueue(ctx, makeOrders(1, 1)[0]); err != nil {
 		t.Fatal(err)
 	}

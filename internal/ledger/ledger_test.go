@@ -25,7 +25,7 @@ func with(c Call, from ...string) Call {
 	return c
 }
 
-// What goes as it should is no fault, however often it is asked for; and what should not happen is told.
+// A correct history has no fault, however often it is checked; and each thing that should not happen is reported.
 func TestJudgement(t *testing.T) {
 	for name, c := range map[string]struct {
 		calls []Call

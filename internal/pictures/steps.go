@@ -115,8 +115,8 @@ type label struct {
 	text   string
 }
 
-// compare returns an error unless the arrows say what was found: each arrow's pairs and causes were met, and each
-// transition that was met is said by an arrow.
+// compare returns an error unless the arrows match what was found: the pairs and causes of each arrow were met, and each
+// transition that was met has an arrow.
 func compare(changes []change, met map[transition]bool) error {
 	covered := map[transition]bool{}
 	for _, c := range changes {

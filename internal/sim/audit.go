@@ -21,9 +21,9 @@ func (w *world) prompt() {
 		for _, s := range w.steps(j.ID) {
 			switch {
 			case s.Phase == perdure.Running && now.Sub(s.LockedUntil) > slack:
-				w.wrong("L2", "%s/%s: run %d has been over since %s, and nobody has looked", short(j.ID), s.Name, s.Run, now.Sub(s.LockedUntil))
+				w.wrong("L2", "%s/%s: run %d has been over since %s, and no due scan has found it", short(j.ID), s.Name, s.Run, now.Sub(s.LockedUntil))
 			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && now.Sub(s.AvailableAt) > slack:
-				w.wrong("L2", "%s/%s has been due since %s, and nobody has looked", short(j.ID), s.Name, now.Sub(s.AvailableAt))
+				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
 			case s.Phase == perdure.Ready && w.now > recovered && w.leftLying(j, s, now) > slack:
 				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do", short(j.ID), s.Name, now.Sub(s.ReadyAt))
 			}
@@ -53,12 +53,12 @@ const recovery = 10 * time.Second
 func (w *world) revived() {
 	for _, n := range w.nodes {
 		if n.stopping {
-			continue // the node was told to stop
+			continue // the node was asked to stop
 		}
 		proc, answer := n.proc, errors.New("no answer")
 		w.after(recovery-2*time.Second, proc, func() {
 			proc.Go(func() {
-				_, answer = n.real.Claim(n.life, protocol.Claim{Agent: "nobody", Holder: "probe", Max: 1, Wait: time.Second})
+				_, answer = n.real.Claim(n.life, protocol.Claim{Agent: "absent", Holder: "probe", Max: 1, Wait: time.Second})
 			})
 		})
 		w.after(recovery, nil, func() {
@@ -168,7 +168,7 @@ func (w *world) audit() {
 	for _, h := range w.everyHost() {
 		for _, a := range h.real.Stats() {
 			if a.Busy+a.Unreported+a.Overdue > 0 {
-				w.wrong("L7", "%s: everything is at rest, and of %s's %d slots %d are busy, %d unreported, %d overdue", h.holder, a.Agent, a.Slots, a.Busy, a.Unreported, a.Overdue)
+				w.wrong("L7", "%s: all jobs are settled or parked, and of %s's %d slots %d are busy, %d unreported, %d overdue", h.holder, a.Agent, a.Slots, a.Busy, a.Unreported, a.Overdue)
 			}
 		}
 	}
@@ -176,7 +176,7 @@ func (w *world) audit() {
 	w.must(err)
 	for _, l := range limits {
 		if used, holders, err := w.inner.LimitUse(context.Background(), kernel.LimitKey{Name: l.Name}, 10); err != nil || used > 0 {
-			w.wrong("I12", "%s: %d are held at rest, by %v (%v)", l.Name, used, holders, err)
+			w.wrong("I12", "%s: %d are held while all jobs are settled or parked, by %v (%v)", l.Name, used, holders, err)
 		}
 	}
 	if store, ok := w.inner.(interface {

@@ -157,7 +157,7 @@ func (w *world) heard(near bool, reports []protocol.Report, results []protocol.R
 		case reason == protocol.RefusedStale && !(near && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
 			w.hit("F025")
 		default:
-			w.wrong("F063", "report %+v is told %+v", reports[i], results[i])
+			w.wrong("F063", "report %+v gets %+v", reports[i], results[i])
 		}
 	}
 }

@@ -64,7 +64,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 func (w *world) stored(n *kernel.NewJob) {
 	d := w.drafts[n.Job.Hash]
 	if d == nil {
-		w.wrong("I1", "%s was stored, and nobody submitted it", n.Job.ID)
+		w.wrong("I1", "%s was stored, but never submitted", n.Job.ID)
 		return
 	}
 	if key := n.Job.Key; key != "" {
@@ -131,9 +131,9 @@ func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at 
 	case now.Run < was.Run || now.Run > was.Run+1:
 		w.wrong("I6", "%s: run %d came after run %d", name, now.Run, was.Run)
 	case let && valid && len(said) == 0 && !dead:
-		w.wrong("I6", "%s: run %d is let out while run %d of %s, who says nothing, is valid", name, now.Run, was.Run, was.LockedBy)
+		w.wrong("I6", "%s: run %d is dispatched while run %d of %s, which does not report, is valid", name, now.Run, was.Run, was.LockedBy)
 	case let && !runs && was.Run > 0 && now.Direction != was.Direction && at.Before(was.LockedUntil):
-		w.wrong("I10", "%s turns round while run %d, whose holder died, may act", name, was.Run)
+		w.wrong("I10", "%s changes direction while run %d, whose holder died, may act", name, was.Run)
 	}
 	if let {
 		w.letOut(ch, c, name)
@@ -141,7 +141,7 @@ func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at 
 	}
 	w.moves(ch)
 	if runs && !let && now.Phase != perdure.Running {
-		w.landed(ch, c, name, said, valid, dead)
+		w.checkEnd(ch, c, name, said, valid, dead)
 	}
 	if !runs && !let && was.Outcome != perdure.NoOutcome && now.Outcome != was.Outcome {
 		w.wrong("I8", "%s: the outcome of run %d was %s and is %s", name, now.Run, was.Outcome, now.Outcome)
@@ -214,7 +214,7 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 		for _, i := range ps.After {
 			o := steps[i]
 			if !turned && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
-				w.wrong("I9", "%s is let out, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
+				w.wrong("I9", "%s is dispatched, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
 			}
 			if o.Skipped {
 				w.book.without[passing{handle{s.Job, s.Name, s.Run}, o.Name}] = true
@@ -228,7 +228,7 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 			continue
 		}
 		if o.Phase == perdure.Running || j.Desired == perdure.Undone && (o.Phase != perdure.Settled || o.Current != perdure.Undone) {
-			w.wrong("I10", "%s is let out to be undone, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
+			w.wrong("I10", "%s is dispatched to be undone, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
 		}
 		if len(ps.Before) > 1 {
 			w.hit("F093")
@@ -236,9 +236,9 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 	}
 }
 
-// landed checks the end of a run: by a report of its holder in time, because its lock has expired, or because its holder
+// checkEnd checks the end of a run: by a report of its holder in time, because its lock has expired, or because its holder
 // is dead.
-func (w *world) landed(ch *kernel.StepChange, c *kernel.Changes, name string, said []perdure.Outcome, valid, dead bool) {
+func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, said []perdure.Outcome, valid, dead bool) {
 	now, was := ch.Now, ch.Was
 	switch o := now.Outcome; {
 	case o == perdure.OutcomeExpired:
@@ -259,7 +259,7 @@ func (w *world) landed(ch *kernel.StepChange, c *kernel.Changes, name string, sa
 		!acted(c, now.Job) && !restarted(c, now.Job) {
 		w.wrong("I14", "%s: run %d has %s, and that is not counted", name, now.Run, now.Outcome)
 	}
-	w.landings(ch)
+	w.countEnds(ch)
 }
 
 // acted reports whether an operator has acted on the job in the same transaction.
@@ -272,8 +272,8 @@ func restarted(c *kernel.Changes, id perdure.JobID) bool {
 	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Was.Restarts })
 }
 
-// landings counts the rows of the matrix of which the end of a run may be an instance.
-func (w *world) landings(ch *kernel.StepChange) {
+// countEnds counts the rows of the matrix of which the end of a run may be an instance.
+func (w *world) countEnds(ch *kernel.StepChange) {
 	now, was := ch.Now, ch.Was
 	if was.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
 		w.hit("F066", "F060")
@@ -353,7 +353,7 @@ func (w *world) checkLimits() {
 		}
 		fresh := func(h kernel.LimitHolder) bool { return !slices.Contains(before, h) }
 		if l.Max != kernel.Unbounded && used > l.Max && slices.ContainsFunc(holders, fresh) {
-			w.wrong("I12", "%s: %d are out, and no more than %d may be", l.Name, used, l.Max)
+			w.wrong("I12", "%s: %d are in flight, and no more than %d may be", l.Name, used, l.Max)
 		}
 		if l.Max != kernel.Unbounded && used >= l.Max {
 			w.hit("F029")
@@ -367,7 +367,7 @@ func (w *world) checkLimits() {
 		}
 		for _, h := range holders {
 			if h.Key != "" && ofKey[h.Key] > l.PerKey && fresh(h) {
-				w.wrong("I12", "%s, key %s: %d are out, and no more than %d may be", l.Name, h.Key, ofKey[h.Key], l.PerKey)
+				w.wrong("I12", "%s, key %s: %d are in flight, and no more than %d may be", l.Name, h.Key, ofKey[h.Key], l.PerKey)
 			}
 			if ofKey[h.Key] >= l.PerKey {
 				w.hit("F029")

@@ -119,7 +119,7 @@ func (l *ledger) audit(j *kernel.Job, plan *kernel.Plan, steps []*kernel.Step) {
 		switch {
 		case ps.Form != kernel.ByAgent || e.hand || s.GivenUp:
 		case s.Run == 0 && (e.fence > 0 || e.there):
-			l.w.wrong("I5", "%s/%s was never let out, and something came of it", j.ID, s.Name)
+			l.w.wrong("I5", "%s/%s was never dispatched, but has an effect", j.ID, s.Name)
 		case s.Current == perdure.Done && !s.Skipped && !e.there:
 			l.w.wrong("I5", "%s/%s is done, and had no effect", j.ID, s.Name)
 		case s.Current == perdure.Done && !s.Skipped && s.Direction == perdure.Do && e.key != s.Key():

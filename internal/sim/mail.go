@@ -78,7 +78,7 @@ func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 	w.mix(uint64(len(c.Refusal)))
 	switch {
 	case p == nil:
-		w.wrong("F164", "mail %s was applied, and nobody sent it", c.To)
+		w.wrong("F164", "mail %s was applied, but never sent", c.To)
 		return
 	case p.closed != nil:
 		w.wrong("F164", "mail %s was applied twice", c.To)

@@ -24,7 +24,7 @@ var (
 // call is a call to a node over the network. Request and answer can be lost, doubled and late independently, and the
 // node can die or be cut off meanwhile. rows are the names of these faults in the matrix.
 type call struct {
-	kind   string // submit, claim, report, beat, act, limit
+	kind   string // submit, claim, report, heartbeat, act, limit
 	lost   []string
 	unsaid []string // the answer was lost
 	twice  []string
@@ -34,7 +34,7 @@ var (
 	callSubmit = &call{kind: "submit", lost: []string{"F001"}, unsaid: []string{"F008"}, twice: []string{"F002"}}
 	callClaim  = &call{kind: "claim", unsaid: []string{"F019"}, twice: []string{"F021"}}
 	callReport = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
-	callBeat   = &call{kind: "beat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
+	callBeat   = &call{kind: "heartbeat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
 	callAct    = &call{kind: "act"}
 	callGet    = &call{kind: "get"}
 )

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// node is one process of the grid: a real node, which is made anew after each crash and each stop, on the same host.
+// node is one process of the grid: a real node, which is created again after each crash and each stop, on the same host.
 type node struct {
 	w       *world
 	id      int
@@ -36,7 +36,7 @@ type node struct {
 	sup     supervisor.Scheduler // what its supervisor calls
 	host    *host                // its own host; nil: none
 
-	stopping bool                      // it was told to stop
+	stopping bool                      // it was asked to stop
 	stopped  bool                      // and has
 	sweeping bool                      // between the supervisor's search and the end of its round
 	looked   time.Duration             // when its supervisor's search was last answered

@@ -61,9 +61,9 @@ func (w *world) await(key string) {
 		view := got.view
 		switch j := w.job(view.ID); {
 		case j == nil || j.Key != key || view.Key != key:
-			w.wrong("I1", "who waits for key %s is shown %s with key %s", key, view.ID, view.Key)
+			w.wrong("I1", "a wait for key %s returns %s with key %s", key, view.ID, view.Key)
 		case view.AtRest():
-			w.say("%s is shown at rest: %s", short(view.ID), view.Current)
+			w.say("%s is shown as settled or parked: %s", short(view.ID), view.Current)
 			return
 		case got.took < wait*9/10 && !got.stops:
 			w.wrong("F013", "%s was to wait %s for %s, and answers after %s that it is %s", got.by, wait, short(view.ID), got.took, view.Phase)
@@ -142,7 +142,7 @@ func (w *world) do(d deed) {
 		})
 	case "lie":
 		w.lie(j.ID, s, d.pick)
-	case "lie beat":
+	case "lie heartbeat":
 		w.lieBeat(j.ID, s)
 	case "other body":
 		if p := w.plan(j.ID); p != nil {
@@ -233,7 +233,7 @@ func (w *world) lieBeat(id perdure.JobID, s *kernel.Step) {
 		return n.real.Heartbeat(ctx, "liar", []protocol.Heartbeat{{Job: id, Step: s.Name, Run: s.Run}})
 	})
 	if err == nil && len(got) == 1 && !got[0].Stop {
-		w.wrong("F044", "a heartbeat of somebody else's run %d of %s/%s was taken", s.Run, short(id), s.Name)
+		w.wrong("F044", "a heartbeat of another holder's run %d of %s/%s was accepted", s.Run, short(id), s.Name)
 	}
 }
 

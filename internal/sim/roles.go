@@ -116,7 +116,7 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	case now.Epoch < was.Epoch, begins && now.Epoch <= was.Epoch:
 		w.wrong("F071", "role %s: epoch %d of %q comes after epoch %d of %q", now.Name, now.Epoch, now.Leader, was.Epoch, was.Leader)
 	case (begins || now.Leader == "") && was.Led(at) && was.Leader != n.proc.name && !fresh:
-		w.wrong("F071", "role %s: %q takes the place of %q, who leads until %s", now.Name, n.proc.name, was.Leader, was.LeaderUntil)
+		w.wrong("F071", "role %s: %q takes the place of %q, which leads until %s", now.Name, n.proc.name, was.Leader, was.LeaderUntil)
 	case begins && was.StoodBy(at) && now.Leader != was.Standby && !fresh:
 		w.wrong("F076", "role %s: %q leads, and %q stood by until %s", now.Name, now.Leader, was.Standby, was.StandbyUntil)
 	case !begins && now.Standby != was.Standby && was.StoodBy(at) && was.Standby != n.proc.name && !gaveWay:
@@ -168,11 +168,11 @@ func (w *world) vacancyOf(role string) string {
 	leader, standby := w.nodeNamed(r.Leader), w.nodeNamed(r.Standby)
 	switch {
 	case !r.Led(now) || leader == nil:
-		return "nobody leads role " + role
+		return "no node leads role " + role
 	case leader.leads[role].Epoch != r.Epoch:
 		return leader.proc.name + " leads role " + role + ", and does not know"
 	case w.alive() > 1 && (!r.StoodBy(now) || standby == nil):
-		return "nobody stands by for role " + role
+		return "no node stands by for role " + role
 	case w.liveHosts() > 1 && w.hostOf(r.Leader) == w.hostOf(r.Standby):
 		return "leader and standby of role " + role + " are on one host, and nodes live on another"
 	}

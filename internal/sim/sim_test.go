@@ -54,7 +54,7 @@ func play(t *testing.T, seed uint64, c sim.Config) sim.Result {
 	return res
 }
 
-// The same seed is the same schedule, event by event, also with somebody who listens.
+// The same seed is the same schedule, event by event, with and without a reader of the transcript.
 func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
 		var first, second strings.Builder
@@ -64,7 +64,7 @@ func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
 			t.Errorf("seed %d came out as %x and %x, in %d and %d events", seed, a.Fingerprint, b.Fingerprint, a.Events, b.Events)
 		}
 		if c := play(t, seed, sim.Config{Store: inMemory}); c.Fingerprint != a.Fingerprint {
-			t.Errorf("seed %d comes out otherwise where nobody listens", seed)
+			t.Errorf("seed %d comes out otherwise without a reader of the transcript", seed)
 		}
 	}
 }
@@ -111,7 +111,7 @@ type timeless struct{ kernel.Tx }
 
 func (timeless) Expired(time.Time, int) ([]kernel.StepRef, error) { return nil, nil }
 
-// forgetful forgets what the far side was told: the number of the run.
+// forgetful stores each repeated run under the number of the run before it.
 type forgetful struct{ kernel.Tx }
 
 func (tx forgetful) Save(c *kernel.Changes) error {
@@ -213,7 +213,7 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// A failure is told with no more of the swarm than it needs.
+// A failure is reported with no more of the swarm than it needs.
 func TestShrink(t *testing.T) {
 	c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 		return &spoiled{memory.New(memory.WithClock(clock)), func(tx kernel.Tx) kernel.Tx { return countless{tx} }}, nil

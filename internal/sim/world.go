@@ -43,7 +43,7 @@ type world struct {
 	hits      map[string]int
 	faults    []string // what was wrong
 	hash      uint64
-	lines     func(string)        // nil: nobody reads the transcript
+	lines     func(string)        // nil: the transcript is not read
 	drafts    map[[32]byte]*draft // what clients submit, by hash
 	tended    map[perdure.JobID]int
 	commits   int

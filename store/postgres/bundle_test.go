@@ -253,7 +253,7 @@ func TestSearchesPassWhatIsReturned(t *testing.T) {
 	}
 }
 
-// Whoever waits for the lock of a job that leaves its bundle meanwhile has the job's row then.
+// A transaction that waits for the lock of a job whose row leaves its bundle meanwhile finds the job's row then.
 func TestJobLeavesItsBundleWhileOthersWait(t *testing.T) {
 	s := open(t, fresh(t))
 	submitNow(t, s, alike(0, 8, 1)...)

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// twoSteps is a job of which both steps are out.
+// twoSteps is a job whose two steps are both running.
 func twoSteps(n int) kernel.NewJob {
 	j := laneJob(n, 5)
 	second := *j.Steps[0]
@@ -63,7 +63,8 @@ func locked(t *testing.T, s *Store, n int) (j *kernel.Job, steps []*kernel.Step)
 	return j, steps
 }
 
-// write changes what a transaction has under the lock, and then fails as it is told. It says how often that was tried.
+// write changes rows in a transaction under the lock, and then fails with fail. It returns how often the transaction was
+// tried.
 func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]func(*kernel.Step), fail error) (tries int) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
@@ -133,7 +134,7 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 				write(t, b, 1, nil, map[int]func(*kernel.Step){1: beat}, nil)
 			},
 			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
-		"a heartbeat by who has not locked the job": {
+		"a heartbeat by a transaction that has not locked the job": {
 			func(t *testing.T, _, b *Store, _ string) {
 				err := b.Update(t.Context(), func(tx kernel.Tx) error {
 					steps, err := tx.Steps([]kernel.StepRef{{Job: idOf(1), Index: 1}})
@@ -193,7 +194,8 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 	}
 }
 
-// Who has waited for the lock sees what its holder has left, not what was there when it began to wait (F058).
+// A transaction that has waited for the lock sees what the lock's holder has written, not what was there when it began
+// to wait (F058).
 func TestKnownAfterAWait(t *testing.T) {
 	url := pgtest.Start(t)
 	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)

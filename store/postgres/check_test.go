@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// checkJobs are four jobs of one step: ready, running under limits, waiting for a time, settled; all with
-// labels, a large input, and an ultimatum.
+// checkJobs are four jobs of one step: ready, running under limits, waiting for a time, settled; all with labels, a
+// large input, and a deadline.
 func checkJobs(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	at := time.Now().Add(time.Hour)
@@ -46,7 +46,7 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 	mustSubmit(t, s, all...)
 }
 
-// What is missing in a side table, or is too much there, is told (F111).
+// Check reports each row that is missing in a side table, and each that should not be there (F111).
 func TestCheckFinds(t *testing.T) {
 	const stray = "'01000000-0000-7000-8000-000000000004'" // the settled one
 	for sql, want := range map[string]string{
@@ -92,7 +92,7 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-// More rows than a page has, and more faults than are told.
+// More rows than a page has, and more faults than are reported.
 func TestCheckPages(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)

@@ -96,7 +96,8 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 	wg.Wait()
 }
 
-// Two that let out the same step find it as the other left it, not as it was when they began to wait.
+// Two transactions that dispatch the same step: the second finds it as the first left it, not as it was when it began to
+// wait.
 func TestLockedRowsAreFresh(t *testing.T) {
 	url := fresh(t)
 	n := job(1, "")
@@ -137,7 +138,8 @@ func TestLockedRowsAreFresh(t *testing.T) {
 	}
 }
 
-// A limit takes hold at once: who has let out without seeing it is committed before it is.
+// A limit takes effect at once: a transaction that has dispatched without seeing the limit is committed before the limit
+// is.
 func TestLimitWaitsForThoseUnderWay(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
@@ -204,7 +206,7 @@ func TestKilledInCommitIsUnknown(t *testing.T) {
 	}
 	s := open(t, server.URL)
 	// A standby that never comes: a COMMIT waits for it.
-	exec(t, server.URL, "alter system set synchronous_standby_names = 'nobody'")
+	exec(t, server.URL, "alter system set synchronous_standby_names = 'absent'")
 	exec(t, server.URL, "select pg_reload_conf()")
 	awaitSyncRep(t, server.URL)
 	failed := make(chan error, 1)
@@ -292,7 +294,7 @@ func TestServerDownAndBack(t *testing.T) {
 	}
 }
 
-// A server that is frozen holds nobody for ever, and work goes on when it thaws (F099).
+// A frozen server blocks no caller for ever, and work goes on when it thaws (F099).
 func TestServerFrozen(t *testing.T) {
 	server := pgtest.NewServer(t, false)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
@@ -344,8 +346,8 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 	mustSubmit(t, s, job(2, ""))
 }
 
-// A row that somebody holds is waited for in bounds (F101), and a node that was paused within a
-// transaction loses it.
+// The wait for a row that another transaction holds is bounded (F101), and a node that was paused within a transaction
+// loses the row.
 func TestHeldRow(t *testing.T) {
 	url := fresh(t)
 	limits := postgres.DefaultLimits

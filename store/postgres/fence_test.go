@@ -134,7 +134,7 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 	}
 	other := open(t, standby.URL)
 	if raised := fence(t, other); raised == 0 {
-		t.Error("nobody has noticed")
+		t.Error("the change was not noticed")
 	}
 	if got := setbacks(t, other); len(got) != 1 || !strings.Contains(got[0], "/00000001, and is ") || !strings.Contains(got[0], "/00000002)") {
 		t.Errorf("alerts: %q", got)

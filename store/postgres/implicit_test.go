@@ -53,8 +53,8 @@ func twoStores(t *testing.T) (here, there *Store) {
 	return here, there
 }
 
-// A step that waits for others at first has no row before something is to be said of it, where that is known of its
-// shape. Whoever reads it reads it as it was submitted.
+// A step that waits for others at first has no row until something changes it, if its shape has the values of the row.
+// Every reader reads it as it was submitted.
 func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
 	here, there := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 4))
@@ -117,8 +117,8 @@ func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
 	}
 }
 
-// A row is made when something is first said of a step: by who knows that there is none, by who has only read it as it
-// would be, and by who has been fooled, since another has made it meanwhile, who is refused.
+// An implicit row is stored when a step first changes. The transaction may know that there is no row, or may have only
+// read the implicit one. It is refused if another transaction has stored the row meanwhile.
 func TestLaterStepsAreMade(t *testing.T) {
 	here, there := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 4))

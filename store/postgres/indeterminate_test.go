@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// F006, F063: a commit that was given up, and waits for a standby, is seen by nobody. As long as it may still happen, its jobs are
-// not stored once more.
+// F006, F063: a commit that was given up, and waits for a standby, is not visible to any reader. As long as it may still
+// happen, its jobs are not stored once more.
 func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	ctx := t.Context()
 	url := pgtest.Start(t)

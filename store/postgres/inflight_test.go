@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// runTogether lets out steps of these jobs at once.
+// runTogether dispatches steps of these jobs in one transaction.
 func runTogether(t *testing.T, s *postgres.Store, until time.Time, jobs ...kernel.NewJob) {
 	t.Helper()
 	changeSteps(t, s, func(st *kernel.Step) {
@@ -61,8 +61,9 @@ func sweep(t *testing.T, s *postgres.Store, now time.Time) (found int) {
 	return found
 }
 
-// What is let out together is one row. The process that wrote it deletes it with its last run; what another
-// one ended is deleted when its time has come; and it is timed anew where somebody in it lives on.
+// Runs that are dispatched together are one row. The process that wrote the row deletes it with its last run. If another
+// process ended the runs, the row is deleted when its time has come; and its time is set again while a run in it is
+// still in flight.
 func TestSets(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
@@ -99,18 +100,18 @@ func TestSets(t *testing.T) {
 	if n := sweep(t, b, at.Add(-time.Second)); n != 0 {
 		t.Errorf("%d expired", n)
 	}
-	want("timed anew, together with those whose time has come", 1, 3, at.Add(time.Minute))
+	want("time set again, together with those whose time has come", 1, 3, at.Add(time.Minute))
 	if l, err := b.Look(t.Context(), nil); err != nil || !l.Next.Equal(at.Add(time.Minute)) {
 		t.Errorf("%v, %v is next", err, l.Next)
 	}
 	changeSteps(t, b, ended, jobs[0])
-	want("nobody is left", 1, 3, at.Add(time.Minute))
+	want("no run is left", 1, 3, at.Add(time.Minute))
 	sweep(t, a, at.Add(time.Hour))
 	want("swept", 0, 0, nil)
 }
 
-// Whoever's transaction inserts a key first has it; who waited for that finds it, or has it if the first
-// gave up (F002).
+// The transaction that inserts a key first owns it. A transaction that waited for that finds the key, or owns it if the
+// first one was rolled back (F002).
 func TestKeyOfAnotherTransaction(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)

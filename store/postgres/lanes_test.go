@@ -54,7 +54,7 @@ func submitLane(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 	}
 }
 
-// claimLane lets out what it finds, and ends it; then fails as it is told.
+// claimLane dispatches the ready steps that it finds, and ends their runs; then it fails with fail.
 func claimLane(s *Store, most int, fail error) (found []kernel.StepRef, err error) {
 	err = s.Update(context.Background(), func(tx kernel.Tx) error {
 		if found, err = tx.Ready("a", most, nil); err != nil {
@@ -161,8 +161,8 @@ func TestLanesFollow(t *testing.T) {
 	}
 }
 
-// What a transaction is about to let out others pass, and nothing else; and if it is rolled back after all, they find
-// it (L5).
+// Other claims pass the steps that a transaction is about to dispatch, and no others. If the transaction is rolled back,
+// they find these steps (L5).
 func TestLanesPass(t *testing.T) {
 	for name, quick := range map[string]time.Duration{"quick": time.Hour, "slow": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -183,7 +183,7 @@ func TestLanesPass(t *testing.T) {
 			claim := func(want int) {
 				t.Helper()
 				if found, err := claimLane(s, 1, nil); err != nil || !slices.Equal(numbers(found), []int{want}) {
-					t.Errorf("let out %v, %v; want %d", numbers(found), err, want)
+					t.Errorf("dispatched %v, %v; want %d", numbers(found), err, want)
 				}
 			}
 			oops := errors.New("oops")
@@ -215,7 +215,7 @@ func TestLanesPass(t *testing.T) {
 			claim(100)
 			passing(func() { look(103, 104, 105) }, oops)
 			look(101, 102, 103)
-			passing(func() { // others let out what stands behind, and begin their lanes there
+			passing(func() { // other claims dispatch later steps, and begin their lanes there
 				claim(103)
 				claim(104)
 			}, oops)

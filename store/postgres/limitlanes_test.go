@@ -108,8 +108,8 @@ func TestPlaceThatIsTooEarly(t *testing.T) {
 	}
 }
 
-// A place that is too late, which only a fault or a person can make, hides the steps before it from one search. That one puts it
-// right: a lane with a ready step is never deleted.
+// A place that is too late, which only a fault or a manual change can make, hides the steps before it from one search.
+// That search corrects it: a lane with a ready step is never deleted.
 func TestPlaceThatIsTooLate(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)

@@ -88,7 +88,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"EmbeddedHolders", embeddedSQL, []string{"out_holder", "step_pkey"}},
 		{"delete sets", deleteSetsSQL, []string{"out_pkey"}},
 		{"delete empty sets", deleteEmptySQL, []string{"out_pkey", "step_pkey"}},
-		{"time sets anew", retimeSQL, []string{"out_pkey"}},
+		{"set the time of sets again", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
 		{"Look", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
 		{"Backlog", backlogSQL, []string{"open_pkey"}},

@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// F102: readers that fill the pool, and get nowhere, do not keep out who lets out, reports, or keeps its places
-// in roles; a reader too many is told so, in time.
+// F102: readers that fill the pool, and get no answer, do not keep claims, reports and role renewals from a connection;
+// a reader too many is refused in time.
 func TestReadersLeaveConnections(t *testing.T) {
 	direct := fresh(t)
 	u, err := url.Parse(direct)

@@ -85,7 +85,7 @@ func TestOpenRefuses(t *testing.T) {
 			exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
 			return url
 		}, perdure.CodeSchema, "version 99"},
-		{"nobody there", func(*testing.T) string { return "postgres://u:secret@127.0.0.1:1/d" }, perdure.CodeUnavailable, "not reachable"},
+		{"no server there", func(*testing.T) string { return "postgres://u:secret@127.0.0.1:1/d" }, perdure.CodeUnavailable, "not reachable"},
 		{"no such database", func(t *testing.T) string { return pgtest.Start(t) + "&dbname=nowhere" }, perdure.CodeUnavailable, "nowhere"},
 		{"no URL", func(*testing.T) string { return "postgres://u:secret@h:port/d" }, perdure.CodeInvalid, "not the URL"},
 	}

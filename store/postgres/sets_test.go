@@ -10,8 +10,8 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// A set whose runs were all ended by another process is found and deleted by the one that wrote it, long
-// before its time; one in which somebody is left stays.
+// A set whose runs were all ended by another process is found and deleted by the process that wrote it, long before its
+// time; a set with a run in flight stays.
 func TestSetsThatOthersEnd(t *testing.T) {
 	url := pgtest.Start(t)
 	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)

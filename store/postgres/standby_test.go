@@ -42,7 +42,7 @@ const waits = "select exists (select from pg_stat_activity where wait_event = 'S
 func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 	url := awayStandby(t)
 	s := open(t, url)
-	requireStandby(t, url, "nobody")
+	requireStandby(t, url, "absent")
 	if err := submit(t.Context(), s, job(1, "k")); !errors.Is(err, kernel.ErrUnknown) {
 		t.Errorf("%v", err)
 	}
@@ -58,7 +58,7 @@ func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 func TestTrialWriteWaitsForTheStandby(t *testing.T) {
 	url := awayStandby(t)
 	s := open(t, url)
-	requireStandby(t, url, "nobody")
+	requireStandby(t, url, "absent")
 	for range 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		if err := s.TryWrite(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -108,7 +108,7 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 				return errors.Join(err, there(len(found)))
 			})
 		},
-		"rows that nobody locks": func(s *postgres.Store, ctx context.Context) error {
+		"rows that are not locked": func(s *postgres.Store, ctx context.Context) error {
 			return s.Update(ctx, func(tx kernel.Tx) error {
 				found, err := tx.Steps([]kernel.StepRef{{Job: n.Job.ID}})
 				return errors.Join(err, there(len(found)))
@@ -133,7 +133,7 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 			}
 			s := open(t, server.URL)
 			write(t, s, 99)
-			requireStandby(t, server.URL, "nobody")
+			requireStandby(t, server.URL, "absent")
 			failed := make(chan error, 1)
 			go func() { failed <- submit(t.Context(), s, n) }()
 			await(t, server.URL, waits)
@@ -175,7 +175,7 @@ func TestRepeatedPostWaitsForTheStandby(t *testing.T) {
 	definition := `{"type": "t", "steps": {"s": {"agent": "a"}}}`
 	post := `select perdure.submit($1::jsonb, key => 'k')`
 	exec(t, url, post, definition)
-	requireStandby(t, url, "nobody")
+	requireStandby(t, url, "absent")
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +207,7 @@ func TestWaitingBackendsAreBounded(t *testing.T) {
 	limits := postgres.DefaultLimits
 	limits.Commit, limits.Acquire = 300*time.Millisecond, 300*time.Millisecond
 	stores := []*postgres.Store{open(t, server.URL, postgres.WithLimits(limits)), open(t, server.URL, postgres.WithLimits(limits))}
-	requireStandby(t, server.URL, "nobody")
+	requireStandby(t, server.URL, "absent")
 	ctx, stop := context.WithCancel(t.Context())
 	var load sync.WaitGroup
 	defer load.Wait()
@@ -271,9 +271,9 @@ func TestWaitingBackendsAreBounded(t *testing.T) {
 func TestWriteWithoutRowsWaitsForTheStandby(t *testing.T) {
 	url := awayStandby(t)
 	s := open(t, url)
-	requireStandby(t, url, "nobody")
+	requireStandby(t, url, "absent")
 	done := make(chan error, 1)
-	go func() { done <- s.DropNode(t.Context(), "nobody") }()
+	go func() { done <- s.DropNode(t.Context(), "absent") }()
 	select {
 	case err := <-done:
 		t.Fatalf("answered without the standby: %v", err)

@@ -32,8 +32,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// On a server that does not sync; PERDURE_TEST_POSTGRES names another. Its log must be nobody else's, and
-// has whole pages in it only where full_page_writes is on.
+// On a server that does not sync; PERDURE_TEST_POSTGRES names another. No other program may write to its log, and the
+// log has whole pages in it only if full_page_writes is on.
 func Benchmark(b *testing.B) {
 	var url string
 	storetest.Benchmark(b, func(b *testing.B) kernel.Store {

@@ -265,7 +265,7 @@ func TestBundleOfTheSameTransaction(t *testing.T) {
 	sound(t, s)
 }
 
-// Check finds bundles that are not what is said of them.
+// Check finds bundles that differ from their rows.
 func TestCheckFindsBundles(t *testing.T) {
 	for change, want := range map[string]string{
 		`UPDATE perdure_bundle SET taken = 2`:                        "has left it and has none",

@@ -31,7 +31,7 @@ func first(t *testing.T, s *Store, job byte) (st *kernel.Step) {
 	return st
 }
 
-// What a transaction has changed in vain is not what the next one is told.
+// A transaction that was rolled back leaves nothing for the next one to read.
 func TestKnownAfterRollback(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 1, "h")}}); err != nil {
@@ -66,8 +66,8 @@ func TestKnownAfterRollback(t *testing.T) {
 	}
 }
 
-// Limits and settings of agents are read once. A transaction that changes them in vain, and a tool that writes to the file, do
-// not leave others to be told.
+// Limits and settings of agents are read once. Neither a transaction that changes them and is rolled back, nor a tool
+// that writes to the file, makes later readers read stale ones.
 func TestKnownSettings(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	put := func(name string, max int, then error) {
@@ -119,7 +119,7 @@ func TestKnownSettings(t *testing.T) {
 	is(false, 7)
 }
 
-// What somebody else writes to the file is seen. What the store itself writes beside makes it forget nothing.
+// What another program writes to the file is seen. What the store itself writes beside makes it forget nothing.
 func TestKnownIsForgotten(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h")}}); err != nil {
@@ -145,7 +145,7 @@ func TestKnownIsForgotten(t *testing.T) {
 	}
 }
 
-// A reader does not read on when nobody waits for it any more, and its connection is as good as new.
+// A reader stops reading when its caller no longer waits, and its connection is as good as new.
 func TestReaderGivesUp(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for range 2 * readers {

@@ -8,8 +8,7 @@ import (
 	"time"
 )
 
-// What a reader does is broken off when nobody waits for it any more, or when it panics; the next one finds the
-// connection as good as new.
+// A read ends early if its caller no longer waits, or if it panics; the next reader finds the connection as good as new.
 func TestReadersAreBrokenOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	p, err := openPool(1, func() (*conn, error) { return connect(path) })
@@ -46,7 +45,7 @@ func TestReadersAreBrokenOff(t *testing.T) {
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.with(gone, func(*conn) error { t.Error("nobody waits for it"); return nil }); !errors.Is(err, context.Canceled) {
+	if err := p.with(gone, func(*conn) error { t.Error("called after its caller was gone"); return nil }); !errors.Is(err, context.Canceled) {
 		t.Errorf("before the beginning: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

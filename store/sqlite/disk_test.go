@@ -38,8 +38,8 @@ var (
 	textArg    = regexp.MustCompile(`"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?`)
 )
 
-// readTrace makes operations of what strace wrote, as far as they concern the files in dir and what was said.
-// A call that it does not know on such a file is an error: the disks would be wrong.
+// readTrace turns the output of strace into operations, as far as they concern the files in dir and the marks of the
+// test. A call that it does not know on such a file is an error: the simulated disks would be wrong.
 func readTrace(text, dir string) (ops []op, err error) {
 	begun := map[string]string{}
 	there := map[string]bool{}
@@ -107,7 +107,7 @@ func readCall(call, args, dir string) (o op, concerns bool, err error) {
 	case "fsync", "fdatasync":
 		o.kind = opSync
 	default:
-		err = fmt.Errorf("nobody has said what %s does to a disk", call)
+		err = fmt.Errorf("readTrace does not know what %s does to a disk; add it", call)
 	}
 	return o, true, err
 }
@@ -125,7 +125,7 @@ func readName(call, args, dir string) (o op, concerns bool, err error) {
 	if strings.HasPrefix(call, "open") {
 		o.kind = opCreate
 		if strings.Contains(args, "O_TRUNC") {
-			err = fmt.Errorf("nobody has said what O_TRUNC does to a disk")
+			err = fmt.Errorf("readTrace does not know what O_TRUNC does to a disk; add it")
 		}
 	}
 	return o, true, err

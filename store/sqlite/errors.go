@@ -39,8 +39,8 @@ func (s *Store) damaged(how string) error {
 }
 
 // commitFailed distinguishes a commit that did not happen from an indeterminate one. A commit is indeterminate if a sync
-// failed: of the file, or of the log when it is started anew. Then nothing more is written until the file is opened
-// again (F110).
+// failed: of the file, or of the log when it is restarted. Then nothing more is written until the file is opened again
+// (F110).
 func (s *Store) commitFailed(err error) error {
 	if code := driver.ErrCode(err); code != driver.ResultIOErrFsync && code != driver.ResultIOErrDirFsync {
 		return s.wrap(err)

@@ -33,8 +33,8 @@ func save(s *Store, c *kernel.Changes) error {
 	return s.Update(ctx, func(tx kernel.Tx) error { return tx.Save(c) })
 }
 
-// A full disk refuses what is new, cleanly, and nothing else; when there is room again it goes on
-// without being opened anew (F010).
+// On a full disk, new jobs are refused cleanly, and nothing else; when there is room again the store goes on without
+// being opened again (F010).
 func TestDiskFull(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, big(1)); err != nil {
@@ -132,7 +132,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// A commit of which nobody knows whether it is on the disk is told from one that did not happen (F006, F110).
+// An indeterminate commit, which may be on the disk or not, is distinguished from one that did not happen (F006, F110).
 func TestCommitFailed(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for code, want := range map[driver.ResultCode]string{
@@ -177,7 +177,7 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// Whoever is in the middle of something when the store is closed is told so, or gets what it wanted.
+// A call that is in progress when the store is closed fails with an error that says so, or succeeds.
 func TestClosedMeanwhile(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	var wg sync.WaitGroup

@@ -12,7 +12,7 @@ import (
 )
 
 // fileLock excludes other processes. The lock belongs to the kernel and ends with the process, however that ends. The
-// content of the file only tells another process who has the lock.
+// content of the file only names the holder of the lock to other processes.
 type fileLock struct {
 	file    *os.File
 	created bool // the lock file did not exist before

@@ -11,7 +11,8 @@ import (
 // noFollow is not needed: creating symbolic links needs privileges on these systems.
 const noFollow = 0
 
-// tryLock creates the file anew. On Windows an open file cannot be removed: that is the lock.
+// tryLock creates the file. It replaces a file that is not open: on Windows an open file cannot be removed, and that is
+// the lock.
 func tryLock(path string) (*fileLock, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, errLocked

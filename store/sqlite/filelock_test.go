@@ -113,7 +113,7 @@ func TestSecondOpener(t *testing.T) {
 	open(t, filepath.Join(dir, "other.db"))
 }
 
-// What an owner that is gone has written does not keep anybody out.
+// A lock file that a dead owner has left does not keep other processes out.
 func TestStaleLockFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	if err := os.WriteFile(path+".lock", []byte(`{"pid":1,"host":"elsewhere","since":"2026-01-01T00:00:00Z"}`), 0o600); err != nil {

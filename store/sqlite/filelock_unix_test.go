@@ -30,8 +30,8 @@ func init() {
 	}
 }
 
-// Who is refused takes no locks away from who has the file: else the next tool that reads it believes that it is the
-// last one, and deletes the log that is written to (F106, I1).
+// A process that is refused takes no locks away from the owner of the file. Otherwise the next tool that reads the file
+// takes itself for the last one, and deletes the log that the owner writes to (F106, I1).
 func TestRefusedOpenKeepsLocks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	open(t, path)

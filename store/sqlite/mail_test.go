@@ -64,7 +64,8 @@ func TestMail(t *testing.T) {
 	})
 }
 
-// Who submits into a file that Perdure has never opened, without a transaction or without a plan is told what to do.
+// A submission into a file that Perdure has never opened, without a transaction or without a plan, fails with an error
+// that says what to do.
 func TestSubmitTxMisused(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {

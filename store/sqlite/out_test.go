@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// runsOf is a job with so many runs that are out.
+// runsOf is a job with so many runs in flight.
 func runsOf(n byte, runs int, holder string) kernel.NewJob {
 	j := &kernel.Job{ID: perdure.JobID{15: n}, Type: "t", Permit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
 	nj := kernel.NewJob{Job: j}
@@ -67,15 +67,15 @@ func want(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// What is let out together is one row, which a heartbeat does not touch; a look at what has expired puts it right,
-// and the last run takes it away, also where nothing of it is remembered.
+// Runs that are dispatched together are one row, which a heartbeat does not touch. A due scan corrects the row, and the
+// last run deletes it, also if no cache remembers it.
 func TestSets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 3, "h"), runsOf(2, 2, "h"), runsOf(3, 1, "k")}}); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "let out", outs(t, s), "0 h 5", "0 k 1")
+	want(t, "dispatched", outs(t, s), "0 h 5", "0 k 1")
 	later := func(st *kernel.Step) { st.LockedUntil = noon.Add(30 * time.Second) }
 	edit(t, s, 1, later, 0, 1, 2)
 	edit(t, s, 2, later, 0)

@@ -56,8 +56,8 @@ func TestViewsHavePlainNames(t *testing.T) {
 	}
 }
 
-// A file that has tables of somebody else's, with any names of ours without the prefix, is shared: theirs stay
-// theirs, and ours are found under the prefix alone.
+// A file that has tables of another program, with any names of ours without the prefix, is shared: theirs stay theirs,
+// and ours are found under the prefix alone.
 func TestSharedFile(t *testing.T) {
 	path := theirs(t, `
 		CREATE TABLE migration (id INTEGER); INSERT INTO migration VALUES (12);
@@ -93,7 +93,7 @@ func TestSharedFile(t *testing.T) {
 	}
 }
 
-// The guard's table is not somebody else's, whoever was first.
+// The guard's table is not taken for that of another program, whether the guard or the store came first.
 func TestGuardFirst(t *testing.T) {
 	s := open(t, theirs(t, `CREATE TABLE perdure_guard (step TEXT PRIMARY KEY)`))
 	if views := namesIn(t, s, "view"); !slices.Contains(views, "steps") {
@@ -159,7 +159,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// A file that is no database is said to be none.
+// A file that is no database is refused with a message that says so.
 func TestNoDatabase(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notes.txt")
 	if err := os.WriteFile(path, []byte(strings.Repeat("these are notes\n", 1000)), 0o600); err != nil {

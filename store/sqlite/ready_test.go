@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A full lane of a hundred thousand steps costs nobody anything: neither those of other types, nor
-// those of its own jobs that hold a permit.
+// A full lane of a hundred thousand steps slows down neither steps of other types, nor those of its own jobs that hold a
+// permit.
 func TestReadyPastAFullLane(t *testing.T) {
 	if testing.Short() || race {
 		t.Skip("a hundred thousand steps")

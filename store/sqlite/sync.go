@@ -16,7 +16,7 @@ import (
 // parts, because SQLite's checksums cover the whole log.
 //
 // So the connections that write have synchronous=NORMAL: SQLite then syncs the log before it copies it into the file,
-// and when it starts the log anew, but not for each commit.
+// and when it restarts the log, but not for each commit.
 
 // durability counts commits, and which of them are on the disk.
 type durability struct {
@@ -115,7 +115,7 @@ func (d *durability) fail(err error) error {
 func (s *Store) syncFailed(err error) error {
 	s.broken.Store(&perdure.Error{Code: perdure.CodeUnavailable,
 		Message: fmt.Sprintf("the disk of %s failed to sync: %v", s.path, err),
-		Hint:    "look at the disk, then start anew"})
+		Hint:    "check the disk, then start the node again"})
 	return s.whyBroken()
 }
 

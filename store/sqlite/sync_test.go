@@ -134,7 +134,7 @@ func TestNextTransactionBesideSync(t *testing.T) {
 	}
 }
 
-// After a sync that fails, all whose commits it was for do not know what became of them, nobody reads what may be lost,
+// After a failed sync, the outcome of every commit that it was for is indeterminate, no reader sees what may be lost,
 // and no second sync is tried (F110).
 func TestSyncFails(t *testing.T) {
 	s, d := openSlow(t)
@@ -177,8 +177,8 @@ func TestClosedAfterTheSync(t *testing.T) {
 	}
 }
 
-// What is refused, and who leads, waits for what it was decided by; and so does the first answer of a process, for what an earlier
-// one may have left in the log (F108).
+// A refusal, and the answer about the leader of a role, wait for the sync of the commits that they were decided by. The
+// first answer of a process waits, too, for what an earlier process may have left in the log (F108).
 func TestAnswersWaitForTheSync(t *testing.T) {
 	for what, ask := range map[string]func(*Store) error{
 		"a refusal": func(s *Store) error {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var refresh = flag.Bool("refresh", false, "write testdata/yaml-test-suite/outcomes.txt anew")
+var refresh = flag.Bool("refresh", false, "write testdata/yaml-test-suite/outcomes.txt again")
 
 // suiteCase is a case of github.com/yaml/yaml-test-suite (commit ccfa74e5, MIT licence), one a line of cases.jsonl.
 type suiteCase struct {

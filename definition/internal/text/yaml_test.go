@@ -86,7 +86,7 @@ func anyValue(depth int) *rapid.Generator[any] {
 		rapid.Map(rapid.MapOfN(rapid.StringMatching(`[a-z][a-z0-9]{0,4}`), deeper, 0, 3), func(m map[string]any) any { return m }))
 }
 
-// bombs are small texts that are large, or slow, once somebody walks what they say.
+// bombs are small texts that become large, or slow, when their values are expanded.
 func bombs() map[string]string {
 	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := 1; i < 12; i++ {
