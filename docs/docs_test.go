@@ -265,8 +265,8 @@ func TestRunFailureCodesAreDocumented(t *testing.T) {
 		}
 		found := 0
 		for _, file := range files {
-			if strings.HasSuffix(file, "_test.go") || filepath.Ext(file) == "" {
-				continue
+			if strings.HasSuffix(file, "_test.go") || filepath.Ext(file) == "" || strings.HasPrefix(filepath.Base(file), "testing.") {
+				continue // or a test kit, whose fakes have codes of their own
 			}
 			for _, m := range regexp.MustCompile(pattern).FindAllStringSubmatch(read(t, file), -1) {
 				if word := strings.Join(m[1:], ""); word != "" {

@@ -15,14 +15,14 @@ var (
 		{"searchStore", "search the store"},
 	}
 	lefts = [][2]string{
-		{"nothing", "no ready step, as far as is known"},
-		{"more", "perhaps more ready steps"},
-		{"forLimit", "steps that wait for room under a limit"},
+		{"nothingReady", "no ready step, as far as is known"},
+		{"moreReady", "perhaps more ready steps"},
+		{"limitFull", "steps that wait for room under a limit"},
 	}
 )
 
 func drawDispatch(src *source) (*canvas, error) {
-	for typ, list := range map[string][][2]string{"claimMode": modes, "left": lefts} {
+	for typ, list := range map[string][][2]string{"claimMode": modes, "searchResult": lefts} {
 		var names []string
 		for _, m := range list {
 			names = append(names, m[0])
@@ -39,7 +39,7 @@ func drawDispatch(src *source) (*canvas, error) {
 	c.box("box", a, 52, w, 52, line{name, "a claim arrives"}, line{small, "max runs, time to wait"})
 	c.box("box", b, 52, w, 52, line{name, "a wake-up"}, line{code, "Queue.Wake"})
 	c.box("box", a, 158, w, 52, line{name, "waiting"}, line{code, "agentQueue.waiting"})
-	c.box("main", b, 158, w, 52, line{name, "taken"}, line{code, "Transaction.Serve"})
+	c.box("main", b, 158, w, 52, line{name, "taken"}, line{code, "Transaction.Dispatch"})
 	c.box("box", b, 262, w, 52, line{name, "limits locked and counted"}, line{code, "limits.open"})
 	c.box("box", b, 346, w, 52, line{name, "runs granted"}, line{code, "Workset.Claim"})
 	c.box("box", b, 430, w, 52, line{name, "saved and committed"}, line{code, "Tx.Save"})
