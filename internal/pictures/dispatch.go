@@ -40,7 +40,7 @@ func drawDispatch(src *source) (*canvas, error) {
 	c.box("box", b, 52, w, 52, line{name, "a wake-up"}, line{code, "Queue.Wake"})
 	c.box("box", a, 158, w, 52, line{name, "waiting"}, line{code, "agentQueue.waiting"})
 	c.box("main", b, 158, w, 52, line{name, "taken"}, line{code, "Transaction.Dispatch"})
-	c.box("box", b, 262, w, 52, line{name, "limits locked and counted"}, line{code, "limits.open"})
+	c.box("box", b, 262, w, 52, line{name, "limits locked and counted"}, line{code, "limits.lockNeeded"})
 	c.box("box", b, 346, w, 52, line{name, "runs granted"}, line{code, "Workset.Claim"})
 	c.box("box", b, 430, w, 52, line{name, "saved and committed"}, line{code, "Tx.Save"})
 	c.box("end", a, 430, w, 52, line{name, "answered: runs"}, line{code, "Transaction.End"})
