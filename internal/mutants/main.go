@@ -28,7 +28,9 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 )
 
-func all() []mutant { return slices.Concat(ofRules, ofActors, ofText, ofBounds, ofStores, ofReach, ofValues) }
+func all() []mutant {
+	return slices.Concat(ofRules, ofActors, ofText, ofBounds, ofStores, ofReach, ofValues)
+}
 
 func main() {
 	only := flag.String("run", "", "only those whose name or file matches this `REGEXP`")

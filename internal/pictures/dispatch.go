@@ -98,9 +98,9 @@ func drawDispatch(src *source) (*canvas, error) {
 	c.text(480, y, "l", name, "What the latest search of an agent left")
 	for i, m := range lefts {
 		c.text(480, y+18+16*float64(i), "l", code, m[0])
-		c.text(560, y+18+16*float64(i), "l", small, m[1])
+		c.text(580, y+18+16*float64(i), "l", small, m[1])
 	}
-	c.text(480, y+18+48, "l", small, "After nothing, a new claim may wait 20 ms for its search.")
+	c.text(480, y+18+48, "l", small, "After nothingReady, a new claim may wait 20 ms for its search.")
 	c.height = y + 80
 	return c, c.checkCode(src, inDispatch, inKernel)
 }

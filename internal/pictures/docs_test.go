@@ -93,7 +93,7 @@ func TestPagesThatNameWhatDoesNotExistAreRefused(t *testing.T) {
 		"deps_test.go":            {true, true},
 		"kernel.Workset":          {true, true},
 		"kernel.Worksheet":        {false, true},
-		"Workset.setPhase":           {true, true},
+		"Workset.setPhase":        {true, true},
 		"Workset.displace":        {false, true},
 		"batch.run":               {true, true},
 		"batch.walk":              {false, true},

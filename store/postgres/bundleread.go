@@ -67,9 +67,6 @@ func (f *bundledJobs) into(w *implicitSteps, steps []*kernel.Step) []*kernel.Ste
 	return []*kernel.Step{&f.rows[0].step}
 }
 
-// bundlesAtOnce is how many bundles a check reads at once.
-const bundlesAtOnce = 20
-
 // listBundled returns the jobs of a list that are in bundles.
 func (s *Store) listBundled(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
 	return bundle.List(f, &listing{ctx, s, f})
