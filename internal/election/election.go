@@ -55,7 +55,7 @@ type Config struct {
 // The intervals are fractions of TTL. At least two roll calls fall into TTL, so that one may fail. A leader ends its
 // leadership TTL/earlierShare before the store does, because clocks differ in rate and timers may be late.
 const (
-	minWaitShare = 4 // TTL/leastWait to TTL/mostWait between two roll calls
+	minWaitShare = 4 // TTL/minWaitShare to TTL/maxWaitShare between two roll calls
 	maxWaitShare = 2
 	failedShare  = 16
 	timeoutShare = 3

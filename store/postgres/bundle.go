@@ -16,9 +16,10 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// A job in a bundle (see package bundle) has no rows. Only this file and bundleread.go read bundles. A transaction locks
-// the bundle instead of the job's row. When it changes the job, it inserts the job's rows, and rows for the jobs that
-// come before this one in the bundle: so one number per bundle says which jobs are still in it.
+// A job in a bundle (see package bundle) has no rows. This file and bundleread.go read the jobs of bundles; check.go,
+// next.go and read.go only check or count them. A transaction locks the bundle instead of the job's row. When it changes
+// the job, it inserts the job's rows, and rows for the jobs that come before this one in the bundle: so one number per
+// bundle says which jobs are still in it.
 
 const (
 	// bundlesSQL visits the lanes as readyFullSQL does.
@@ -115,7 +116,7 @@ type bundleTx struct {
 type bundledJob struct {
 	bundle.Place
 	submitted jobRow     // filled when the job is unpacked
-	cached    *cachedJob // a copy for the row cache: it refers to no other job, because it may be kept for long
+	cached    *cachedJob // the entry for the row cache
 	leaving   newRow     // the row that is written when the job leaves the bundle
 }
 

@@ -12,7 +12,7 @@ import (
 // cache is what this process keeps of the database in memory, so that transactions need not read it again. Nothing depends
 // on it: what is lost is read again.
 //
-//	rows     rows of jobs that are running
+//	rows     rows of unsettled jobs
 //	shapes   which shapes are stored, and which of their steps are implicit
 //	sets     the sets of runs in flight that this process has written
 //	lanes    where searches of an agent's lanes begin

@@ -13,7 +13,7 @@ import (
 // before the wait for a row that another transaction has locked (F058).
 //
 // The store's time never runs back for one process, whatever the server's clock does. For all processes there is a
-// durable mark in perdure.clock. A transaction that commits raises the mark if it is markEvery behind. When the
+// durable mark in perdure.clock. A transaction that writes raises the mark if it is markEvery behind. When the
 // server's clock was set back, or a server whose clock is behind took over, the store's time continues from the mark:
 // it leads the server's clock (ahead). So, after such a jump, the time that one process has read may be ahead of the
 // time that another reads, by at most markEvery and the length of a transaction.

@@ -23,7 +23,7 @@ import (
 // (F150 to F152):
 //
 //   - A statement that may commit is never cancelled. The driver sends a cancel request on its own whenever a
-//     context ends or a connection breaks; link suppresses it.
+//     context ends or a connection breaks; connLink suppresses it.
 //   - A COMMIT whose wait was ended early is an indeterminate commit (kernel.ErrUnknown).
 //   - What is visible may not be on the standby. So a transaction that writes nothing, and whose caller may
 //     acknowledge what it has read, writes a record of its own before its COMMIT (awaitStandbySQL). The standby has
@@ -41,7 +41,7 @@ const awaitStandbySQL = `select case when ` + waitsForStandby + ` then pg_logica
 
 const waitsForStandby = `not pg_is_in_recovery() and current_setting('synchronous_standby_names') <> '' and current_setting('synchronous_commit') not in ('off', 'local')`
 
-// link is the state of one connection that the store keeps in addition to its prepared statements.
+// connLink is the state of one connection that the store keeps in addition to its prepared statements.
 type connLink struct {
 	dial         pgconn.DialFunc
 	connected    atomic.Bool // the connection is established: further dials are for cancel requests
@@ -115,7 +115,7 @@ func (l *connLink) notice(_ *pgconn.PgConn, n *pgconn.Notice) {
 	}
 }
 
-// commitTrip is roundTrip for statements that may commit. If their answer is lost, or does not come within
+// commitTrip is pgwire.RoundTrip for statements that may commit. If their answer is lost, or does not come within
 // Limits.Commit, they are not cancelled, and the connection is closed.
 func (s *Store) commitTrip(ctx context.Context, conn *pgx.Conn, list ...*pgwire.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.limits.Commit)

@@ -88,7 +88,7 @@ func (s *Store) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 
 // send runs statements outside of a transaction, in one round trip, with their settings. make is called for each
 // attempt. However many calls there are, some connections remain for transactions that dispatch, accept reports and
-// renew roles, which come through update and sendAtOnce (F102).
+// renew roles, which use Update and write (F102).
 func (s *Store) send(ctx context.Context, make func() []*pgwire.Statement) error {
 	timer := time.NewTimer(s.limits.Acquire)
 	defer timer.Stop()
@@ -111,7 +111,7 @@ const (
 	cancelWithin = time.Second
 )
 
-// request is roundTrip with a bound. It is not for statements that may commit (see commitTrip).
+// request is pgwire.RoundTrip with a time limit. It is not for statements that may commit (see commitTrip).
 func (s *Store) request(ctx context.Context, conn *pgx.Conn, list ...*pgwire.Statement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.answer)
 	defer cancel()

@@ -11,18 +11,19 @@ import (
 
 const (
 	// unsettledSQL selects all jobs that are not settled: those in table open, and those that only table out has. The
-	// latter are running, and there are at most as many as agents have slots.
+	// latter have runs in flight, so their number is bounded by what agents claim.
 	unsettledSQL = ` (select job from perdure.open union all
 		select m.job from (select distinct m.job from (select jobs from perdure.out order by until_at, id) t, unnest(t.jobs) as m (job)) m
 		cross join lateral (select * from perdure.step where job = m.job and idx = 0 offset 0) f where ` + isOutSQL + ") o "
 
-	// isOutSQL is the SQL form of isOut for a first row.
+	// isOutSQL is true for the first row of an unsettled job that has no entry in table open (see openOf).
 	isOutSQL = "f.running > 0 and (f.job_complete_by is null or f.overdue is true or f.parked_at is not null)"
 
 	// firstOfOpenSQL joins the first row of a job so that the planner can only look it up by its key.
 	firstOfOpenSQL = " cross join lateral (select * from perdure.step where job = o.job and idx = 0 offset 0) s "
 
-	// A submission that waits in the mail counts too. If its hash is not known here, the rules compare the definitions.
+	// A submission that waits in the mail counts too. One that was made in SQL has no hash yet: it is left out here, and
+	// compared when it is applied.
 	jobsByKeySQL = `select job_key, job, hash from perdure.step where job_key = any($1) and job_key is not null
 		union all
 		select key, recipient, hash from perdure.mail where key = any($1) and key is not null and refusal is null

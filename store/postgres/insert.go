@@ -101,7 +101,8 @@ func classWhenNew(id rows.ID) int {
 	return classRest
 }
 
-// neverNull are the key, columns that all rows have, and columns that are compared before a row is written.
+// alwaysOfStep and alwaysOfJob are the columns that an insert always contains: the key, columns that all rows have, and columns
+// that are compared before a row is written.
 var (
 	alwaysOfStep = rows.SetOf(rows.Job, rows.Index, rows.Priority, rows.Name, rows.Type).Or(rows.SetOf(stepGuards...))
 	alwaysOfJob  = rows.SetOf(rows.Shape, rows.Hash).Or(rows.SetOf(jobGuards...))

@@ -55,12 +55,12 @@ const (
 	maxLanes          = 10_000 // of one agent; also the number of agents
 	quickSearch       = 5 * time.Millisecond
 	unyieldedInterval = 250 * time.Millisecond // between searches that yield to no other, at most, so that what another process has made ready is found
-	fullInterval      = time.Second            // between full searches, at least; or
-	fullShare         = 20                     // this many times the duration of the latest one, if that is more
+	fullInterval      = time.Second            // the shortest time between two slow full searches
+	fullShare         = 20                     // that time is at least fullShare times the duration of the latest full search
 )
 
-// laneSearch is one search of an agent's lanes by a transaction. It moves marks only with the commit, because steps that
-// the transaction has dispatched may become ready again.
+// laneSearch is one search of an agent's lanes by a transaction. It moves marks forward only if the transaction commits,
+// because steps that were dispatched may become ready again. Marks move back in any case.
 type laneSearch struct {
 	agent      string
 	full       bool
@@ -152,8 +152,8 @@ func (l *laneSearch) add(id kernel.LaneID, at kernel.Candidate) {
 	}
 }
 
-// returned records which of the found steps the transaction uses, in order: other searches must not begin after the
-// others.
+// returned keeps the last step that the transaction uses in each lane, so that no other search begins after steps that
+// were found and are not used.
 func (l *laneSearch) returned(rows []readyEntry) {
 	last := map[kernel.LaneID]kernel.Candidate{}
 	for i := range rows {

@@ -19,8 +19,8 @@ import (
 // only by a transaction that has locked the lane's row and reads the lane's steps after that (settle_lanes). Closing and
 // opening a lane changes no place.
 //
-// A transaction that closes or opens a lane holds the lock of the limit. It opens lanes as soon as it finds them. All
-// other changes are made right before the commit. Of these statements, only enter_lanes may wait for other transactions.
+// A transaction that closes or opens a lane holds the lock of the limit. It opens lanes as soon as it finds them,
+// and closes pending lanes before that. All other changes are written right before the commit. Of these statements, only enter_lanes may wait for other transactions.
 // If it has to lower the place of a lane that another transaction has opened, it waits for that one. If that one then
 // waits for a limit which this one has locked, PostgreSQL aborts one of the two, and it is retried.
 

@@ -13,7 +13,7 @@ import (
 // Rows are looked up by their key in a lateral subquery (offset 0), or in a join that compares the first column of the
 // key with any(array[…]). So the planner has no other choice, whatever it assumes about the size of the table.
 //
-// A statement that locks is followed, in the same round trip, by one that reads the clock.
+// A statement that locks jobs, bundles, limits or roles is followed, in the same round trip, by one that reads the clock.
 
 var (
 	// lockJobsSQL reads whole first rows: a report of a job with one step needs no more.
@@ -55,8 +55,10 @@ const (
 	lockTimeoutSQL    = "select set_config('lock_timeout', $1, true)"
 )
 
-// LockJobs locks the rows of jobs. Then it locks the bundles of jobs that have no rows, and at last the rows of jobs
-// that have left a bundle in between. After the first lock it does not wait for long (lockMode.secondLock).
+// LockJobs locks the rows of jobs, then the bundles of jobs that have no rows, and then the rows of jobs that have left
+// a bundle in between. If jobs are still missing and an indeterminate transaction has ended since the last check, it
+// locks those once more. While the transaction holds row locks of jobs, each further lock waits at most
+// secondLockTimeout.
 func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 	ids = sortedUnique(ids)
 	all, how := ids, lockMode{}

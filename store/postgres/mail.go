@@ -50,7 +50,7 @@ func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, err
 	})
 }
 
-// MailWaiting reads one index entry.
+// MailWaiting counts the entries of the index of waiting mail, up to the number of mails that may wait.
 func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	return first(query(ctx, s, pgwire.New(mailWaitingSQL), func(r *pgwire.Reader) kernel.MailWaiting {
 		return kernel.MailWaiting{Number: r.Int(), Oldest: max(time.Duration(r.Int64())*time.Microsecond, 0)}

@@ -52,7 +52,7 @@ type permitEntry struct {
 }
 
 // openOf returns the entry of a job in table open; ok is false if it has none. A job with runs in flight is found by
-// table out, unless its deadline is still to come.
+// table out, unless it has a deadline that was not acted on.
 func openOf(j *kernel.Job) (row openEntry, ok bool) {
 	row = openEntry{j.ID, j.OverdueAt()}
 	return row, j.Phase != perdure.Settled && (j.Running == 0 || !row.deadline.IsZero())
@@ -168,8 +168,9 @@ func appendTo[T any](list []T, most int, v T) []T {
 	return append(list, v)
 }
 
-// statements deletes entries before it inserts others. It is no error if an entry exists already or is missing already:
-// queue tables follow the rows, and a wrong entry is corrected so.
+// statements deletes entries before it inserts others. For rows that are updated, an entry may exist already or be
+// missing already: queue tables follow the rows, and a wrong entry is corrected so. The entry of a new row must not
+// exist. An entry that is deleted by its position must still be there; otherwise the transaction is retried.
 func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	if len(d.delOpen) > 0 {
 		list = append(list, openGrid(d.delOpen, false).Remove("open"))

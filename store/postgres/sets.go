@@ -264,7 +264,7 @@ func (t *runSetsTx) rolledBack() {
 	}
 }
 
-// indeterminate removes all sets that the transaction may have changed.
+// indeterminate forgets the sets of which the transaction has ended runs. Their rows are deleted when they are due.
 func (t *runSetsTx) indeterminate() {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()

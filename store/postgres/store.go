@@ -93,7 +93,7 @@ func WithVirtualClock() Option { return func(c *config) { c.virtualClock = true 
 // default is 8.
 func WithBundles(least int) Option { return func(c *config) { c.bundles = least } }
 
-// Open connects to the database at url, and checks that its schema is the one that this program knows.
+// Open connects to the database at url, and refuses it if its schema does not allow this program.
 func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	cfg, err := configure(url, opts)
 	if err != nil {
@@ -171,7 +171,7 @@ func (c *config) answer() time.Duration {
 	return c.limits.Statement + answerSlack
 }
 
-// settings returns the settings of every transaction. Time limits in the URL override these.
+// settings returns the settings of every transaction. A setting that the URL gives is not changed.
 //
 // The planner may only use index scans, which every statement here is written for. A plan that was made while a table
 // was empty, or from old statistics, must not become a scan of all rows; and the statistics of a queue are always old.

@@ -81,16 +81,16 @@ type tx struct {
 	clock           *clock
 	begun           bool
 	lockRequests    []perdure.JobID     // jobs to lock, in this attempt
-	earlierRequests []perdure.JobID     // those of the previous attempt, until this attempt locks a job
+	earlierRequests []perdure.JobID     // jobs that an earlier attempt requested, until this attempt locks a job
 	clockReading    reading             // the reading that came with the latest lock, until Now returns it
 	returnedReading reading             // the latest reading that Now has returned
 	alerted         time.Duration       // the jump of the server's clock for which this transaction has raised an alert
-	wrote           bool                // Save had changes
+	wrote           bool                // something was written: the clock's mark may be raised
 	witness         witness             // of this transaction
 	witnessed       bool                // the witness was requested, after rows were written
 	failed          error               // the first failure: all later calls fail
 	saved           []*pgwire.Statement // statements to send with the next request
-	wakeUp          bool                // a step may be ready now, or due
+	wakeUp          bool                // wake other nodes after the commit: work or permits may be available, or a job has ended
 
 	cache      cacheTx
 	lockedRows map[perdure.JobID]lockedRow     // rows that are locked and not yet written
@@ -170,7 +170,8 @@ func (tx *tx) run(list ...*pgwire.Statement) error {
 
 func (tx *tx) pg() *pgconn.PgConn { return tx.conn.Conn().PgConn() }
 
-// fail keeps the first failure. In PostgreSQL a failed statement ends the transaction.
+// fail keeps the first failure. In PostgreSQL a failed statement aborts the transaction: the server refuses all later
+// ones until ROLLBACK.
 func (tx *tx) fail(err error) error {
 	if err == nil {
 		return nil
@@ -180,7 +181,8 @@ func (tx *tx) fail(err error) error {
 	return err
 }
 
-// commit does not stop when the caller's context ends, so that the outcome is known whenever it can be.
+// commit returns without a COMMIT if the caller's context has ended. Once COMMIT is sent, it no longer depends on that
+// context, so that the outcome is known whenever possible.
 func (tx *tx) commit() (outcome, error) {
 	if err := tx.ctx.Err(); err != nil {
 		return rolledBack, tx.fail(err)
@@ -265,7 +267,7 @@ func (tx *tx) rollback() {
 	defer cancel()
 	var f *fault
 	if errors.As(tx.failed, &f) && f.kind == lost {
-		_ = tx.conn.Conn().Close(ctx) // it leads to a standby, and is of no use
+		_ = tx.conn.Conn().Close(ctx) // its server is gone, is a standby, or was refused
 		return
 	}
 	if tx.pg().IsClosed() || tx.pg().TxStatus() == 'I' {

@@ -242,7 +242,7 @@ func updateText(g *pgwire.Grid, keys int, guards, set []rows.ID) string {
 	for i, c := range set {
 		sets = append(sets, rows.Columns[c].Name+" = "+g.Value(keys+len(guards)+i))
 	}
-	if len(sets) == 0 { // the statement only compares
+	if len(sets) == 0 { // no value changes: the statement compares the guards, and gives the row a new xmin
 		sets = append(sets, "run = t.run")
 	}
 	return fmt.Sprintf("update perdure.step t set %s%s where %s", strings.Join(sets, ", "), from, where)

@@ -15,10 +15,12 @@ import (
 )
 
 // Wake-ups shorten the wait for the next poll. Nothing depends on them: they may be late, doubled or lost, and a pooler
-// in transaction mode delivers none. They carry no data.
+// in transaction mode delivers none. They carry only the id of the sender, which
+// ignores its own.
 //
-// They are sent after the commit, not with it, because PostgreSQL lets only one transaction at a time commit a NOTIFY
-// (F069). They are not sent for each commit, but at most once in hintEvery.
+// Those for ready steps are sent after the commit, not with it, because PostgreSQL lets only one transaction at a time commit a
+// NOTIFY (F069), and not for each commit, but at most once in hintEvery. Those for roles and mail are sent with the commit: the
+// former are rare, and the latter are sent by callers' transactions.
 const (
 	hintEvery   = 20 * time.Millisecond
 	hintTime    = 2 * time.Second

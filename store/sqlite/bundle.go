@@ -23,7 +23,7 @@ type openBundle struct {
 	upTo int // jobs before this index leave the bundle with this Save
 }
 
-// bundlesTx is what one transaction knows of bundles.
+// bundleTx is what one transaction knows of bundles.
 type bundleTx struct {
 	open    map[perdure.JobID]*openBundle // by the bundle's first job
 	made    []*openBundle

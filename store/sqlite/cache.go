@@ -30,7 +30,8 @@ const (
 	maxShapes     = 100_000
 )
 
-// beginCache empties the cache if another process has written to the file since: a tool, because no other node can have it open.
+// beginCache empties the cache if a connection that is not the store's has written to the file since: that of a caller's
+// SubmitTx, or of a tool.
 func (s *Store) beginCache(c *conn) error {
 	version, err := versionOf(c)
 	if err != nil || version == s.version && s.rows != nil {

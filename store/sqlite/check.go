@@ -137,7 +137,7 @@ func (c checking) Entries(t check.Table, after *check.Entry, max int) ([]check.E
 			return check.Entry{Table: t, StepRef: p.StepRef, Need: p.Need}
 		}, `SELECT name, key, job, idx, amount FROM perdure_permit WHERE (name, key, job, idx) > (?, ?, ?, ?) ORDER BY name, key, job, idx LIMIT ?`,
 			after.Need.Name, after.Need.Key, after.Job[:], after.Index, max)
-	case check.Lane: // the place of a closed lane is not maintained
+	case check.Lane: // the place of a closed lane is lowered, and not raised
 		return all(c.conn, func(r *row) check.Entry {
 			lane := readLane(r)
 			return check.Entry{Table: t, StepRef: lane.First.StepRef, Lane: lane}

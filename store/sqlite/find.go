@@ -254,7 +254,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 			}
 		}
 	}
-	for _, w := range moved { // not before the loop: it would read these sets again
+	for _, w := range moved { // after the loop: within it, the next page would contain these sets again
 		if err := tx.retime(w); err != nil {
 			return nil, err
 		}

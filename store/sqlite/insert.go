@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/store/internal/rows"
 )
 
-// insertJobs inserts submissions. If a key exists, another transaction was faster: this one is retried, and then finds
-// the key.
+// insertJobs inserts submissions. If a row with the same key or id exists, the transaction is retried, and then finds
+// it.
 func (tx *tx) insertJobs(jobs []kernel.NewJob) error {
 	for i := range jobs {
 		n := &jobs[i]

@@ -43,7 +43,7 @@ func (tx *tx) laneChanged(was, now *kernel.Step) {
 	}
 }
 
-// saveLanes updates the open lanes that have changed, and closes some.
+// saveLanes deletes empty open lanes, sets the places of lanes that have changed, and closes some.
 func (tx *tx) saveLanes(closed []kernel.ClosedLane) error {
 	empty := map[kernel.LaneRef]bool{}
 	for ref := range tx.lanesLeft {

@@ -27,7 +27,8 @@ func (s *Store) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, err
 		WHERE before < ?`, string(kinds), max, maxBytes)
 }
 
-// MailWaiting reads one index entry. Mail has the time of its sender, by the wall clock of this machine.
+// MailWaiting counts the entries of the index of waiting mail, up to the number of mails that may wait. Mail has the
+// time of its sender, by the wall clock of this machine.
 func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	return viewOne(ctx, s, func(r *row) (w kernel.MailWaiting) {
 		w.Number = r.int()

@@ -1,10 +1,10 @@
-// Package sqlite stores everything in one SQLite file. It is the store of a single process, without a server and without
-// cgo.
+// Package sqlite stores everything in one SQLite file, without a server and without cgo. One node at a time uses the
+// file: a lock file beside it excludes a second one. Programs may submit jobs in transactions of their own (SubmitTx).
 //
-// One connection writes, in immediate transactions, one at a time. Other connections read at the same time (WAL). A
-// commit is on the disk when it is acknowledged. A disk allows some thousands of syncs a second, so callers put many
-// events into one transaction. While one commit is synced, the next transaction is made (sync.go). A lock beside the
-// file excludes a second process.
+// One connection writes jobs, in immediate transactions, one at a time. A second one writes the rows of nodes and
+// holders. Other connections read at the same time (WAL). A commit is on the disk when it is acknowledged. A disk allows
+// some thousands of syncs a second, so callers put many events into one transaction. While one commit is synced, the
+// next transaction runs (sync.go).
 //
 // The tables, and the views for reading them, are in migrations/. All names begin with perdure_. In a file that has no
 // other tables the views have plain names as well.
@@ -68,7 +68,7 @@ func WithBundles(least int) Option {
 
 const (
 	readers = 4
-	// The database can only be busy because of a program that ignores the lock file, or a backup.
+	// The database is busy while another connection writes: a caller's transaction with SubmitTx, a tool, or a backup.
 	busyTimeout = 5 * time.Second
 	// The write-ahead log is copied into the file every so many pages of 4 KiB (16 MiB), and truncated to twice that
 	// after a burst.

@@ -1,7 +1,7 @@
 // Package check compares the queue tables of a SQL store with its rows, for `perdure check`.
 //
 // A queue table (ready, due, ...) has an entry for each row that searches must find there. Which entries a row must have
-// follows from the row: the kernel computes them (PlacesOf, PermitsOf, LaneFor). Run reads all rows and all entries, page by page,
+// follows from the row: the kernel computes them (PlacesOf, PermitsOf, LaneFor), and for table open the store (Source.Open). Run reads all rows and all entries, page by page,
 // and reports entries that are missing, entries that belong to no row, and bundles that contradict themselves. It decides; a store
 // only reads, as a Source. Run changes nothing.
 package check
@@ -20,7 +20,7 @@ const (
 	// MaxFaults is how many faults Run reports.
 	MaxFaults = 1000
 	pageRows  = 5000
-	// pageBundles: a bundle has up to bundle.MaxJobs jobs.
+	// pageBundles is smaller than pageRows, because a bundle has up to bundle.MaxJobs jobs.
 	pageBundles = 20
 )
 
@@ -75,9 +75,10 @@ type Source interface {
 	Rows(after kernel.StepRef, max int) ([]Row, error)
 	// RowsOf returns the rows of these steps, without those that do not exist.
 	RowsOf(refs []kernel.StepRef) ([]Row, error)
-	// Open returns the entry in table open that the store keeps for a job.
+	// Open returns the entry that a job must have in table open; ok is false if it must have none.
 	Open(j *kernel.Job) (deadline time.Time, ok bool)
-	// Stored calls has with the stored entry for each of these entries that has one, but for those that are columns of the row.
+	// Stored calls has for each of these entries that the store has, with the stored values. It leaves out entries that
+	// are columns of the row.
 	Stored(want []Entry, has func(Entry)) error
 	// Entries returns the entries of a table after one, or the first ones, at most max. It returns none for tables whose
 	// entries are columns of the row, or may outlive what they are for.
@@ -106,7 +107,7 @@ func Run(snapshot func(func(Source) error) error) ([]string, error) {
 
 type checking struct{ faults []string }
 
-// pages calls fn with a snapshot each, while there are more pages.
+// pages calls fn until there are no more pages, each time with a new snapshot.
 func (c *checking) pages(snapshot func(func(Source) error) error, fn func(Source) (more bool, err error)) error {
 	for more := true; more; {
 		if err := snapshot(func(src Source) (err error) {
