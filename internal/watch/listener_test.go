@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,11 +16,11 @@ import (
 type sharedStore struct {
 	kernel.SharedStore
 	wakeups chan struct{}
-	calls   int
+	calls   atomic.Int64
 }
 
 func (s *sharedStore) Hints(context.Context) <-chan struct{} { return s.wakeups }
-func (s *sharedStore) Heard() bool                           { s.calls++; return false }
+func (s *sharedStore) Heard() bool                           { s.calls.Add(1); return false }
 func (s *sharedStore) Accepting() error                      { return nil }
 func (s *sharedStore) Refused() error                        { return nil }
 
@@ -27,31 +28,31 @@ func (s *sharedStore) Refused() error                        { return nil }
 func TestListenerEndsWhenTheStoreIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &sharedStore{wakeups: make(chan struct{}, 1)}
-		woken := 0
-		l := &Listener{Store: store, Wake: func(context.Context) { woken++ }, Log: slog.New(slog.DiscardHandler), Env: env.Real{}}
+		var woken atomic.Int64
+		var ended atomic.Bool
+		l := &Listener{Store: store, Wake: func(context.Context) { woken.Add(1) }, Log: slog.New(slog.DiscardHandler), Env: env.Real{}}
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := false
 		go func() {
 			l.Run(ctx)
-			ended = true
+			ended.Store(true)
 		}()
 		defer synctest.Wait()
 		defer cancel()
 		synctest.Wait()
 		store.wakeups <- struct{}{}
 		synctest.Wait()
-		if woken != 1 {
-			t.Errorf("woken %d times by one wake-up", woken)
+		if n := woken.Load(); n != 1 {
+			t.Errorf("woken %d times by one wake-up", n)
 		}
 		time.Sleep(4 * pollEvery)
-		if synctest.Wait(); woken < 3 || ended {
-			t.Errorf("woken %d times while no wake-ups arrive, ended %v", woken, ended)
+		if synctest.Wait(); woken.Load() < 3 || ended.Load() {
+			t.Errorf("woken %d times while no wake-ups arrive, ended %v", woken.Load(), ended.Load())
 		}
 		close(store.wakeups)
 		synctest.Wait()
-		before, calls := woken, store.calls
-		if time.Sleep(time.Minute); !ended || woken != before || store.calls != calls {
-			t.Errorf("after the store was closed: ended %v, woken %d times, %d calls of the store", ended, woken-before, store.calls-calls)
+		before, calls := woken.Load(), store.calls.Load()
+		if time.Sleep(time.Minute); !ended.Load() || woken.Load() != before || store.calls.Load() != calls {
+			t.Errorf("after the store was closed: ended %v, woken %d times, %d calls of the store", ended.Load(), woken.Load()-before, store.calls.Load()-calls)
 		}
 	})
 }

@@ -4,52 +4,52 @@
 
 import type { StateNames } from "./types.ts";
 
-/** What is asked of Perdure: a job of steps, done all or undone all. */
+/** A job of Perdure: steps that end all done or all undone. */
 export interface JobDefinition {
   /** The steps by name. */
   steps: Record<string, StepDefinition>;
-  /** Limits, metrics and lists go by it. */
+  /** The type of the job, by which metrics and lists group jobs. */
   type: string;
-  /** Where an editor finds this schema. It means nothing to the job. */
+  /** The address of this schema, for editors. It is no part of the job. */
   "$schema"?: string;
-  /** The job's own ultimatum. */
+  /** The time within which the job must end. */
   completeWithin?: string;
-  /** chain: each step comes after the one before it. */
+  /** chain: each step comes after the one above it. */
   flow?: "chain";
-  /** What the expressions see as `input`: any JSON up to 1 MiB. */
+  /** The value of `input` in expressions: any JSON up to 1 MiB. */
   input?: unknown;
-  /** The same key is the same job: 1 to 200 printable characters, not starting with job_ or @, no /. May be computed from the input. */
+  /** Two submissions with the same key are one job: 1 to 200 printable characters, not starting with job_ or @, no /. May be computed from the input. */
   key?: string;
-  /** Words to find jobs by. */
+  /** Labels by which jobs are found. */
   labels?: Record<string, string>;
-  /** What follows when a step's retries are used up; a step may have its own. */
+  /** The escalation ladder for steps whose retries are used up. A step may have its own. */
   onFailure?: Ladder;
   /** 0 to 9, 9 first. May be computed from the input. */
   priority?: number | string;
-  /** Names of your own for undone and done. */
+  /** Names that are shown in place of undone and done. */
   states?: StateNames;
 }
 
-/** Read from the top to the bottom; one that does not end, ends in park. */
+/** The rungs apply from the first to the last. A ladder that does not end otherwise ends with park. */
 export type Ladder = Rung | Rung[];
 
 export interface LimitDefinition {
-  /** The limit: perdure limits set NAME. A limit that is not set bounds nothing. */
+  /** The name of the limit, as set with: perdure limits set NAME. A limit that is not set bounds nothing. */
   name: string;
   /** How many permits a run holds. */
   amount?: number;
-  /** What the limit's --per-key bounds for itself. Computed when the step becomes ready: text, a number, true or false. */
+  /** The key within the limit, for which --per-key is the bound. Computed when the step becomes ready: text, a number, true or false. */
   key?: string;
 }
 
 export interface RetryDefinition {
-  /** Runs in all. */
+  /** The number of runs, the first one included. */
   attempts?: number;
-  /** The wait after the first failure; it doubles from there, with full jitter. */
+  /** The wait after the first failure. It doubles with each failure, with full jitter. */
   backoff?: string;
   /** The longest wait. */
   maxBackoff?: string;
-  /** Error codes that are not worth another attempt. */
+  /** Error codes after which the run is not tried again. */
   notOn?: string[];
 }
 
@@ -58,38 +58,38 @@ export type Rung = "park" | "undo" | "skip" | { times?: number; wait: string } |
 export type HttpStatuses = (number | string)[] | string;
 
 export interface StepDefinition {
-  /** Who does it: http, shell, sleep, approval, or an agent of your own. */
+  /** The agent that runs the step: http, shell, sleep, approval, or an agent of your own. */
   agent: string;
-  /** What is asked of the agent; the step's name if nothing is said. */
+  /** The action of the agent. Default: the name of the step. */
   action?: string;
   /** The steps that must be settled first. */
   after?: string[];
-  /** The ultimatum of each run: the worst good case plus some padding. */
+  /** The time within which each run must end: the longest that a good run takes, and some more. */
   completeWithin?: string;
   /** Limits of which each run, and each undo run, holds a permit until it ends. */
   limits?: LimitDefinition[];
-  /** What follows when the retries are used up; the job's if nothing is said. */
+  /** The escalation ladder when the retries are used up. Default: that of the job. */
   onFailure?: Ladder;
   /** How often and how soon a failed run is tried again. */
   retry?: RetryDefinition;
-  /** How it is undone; without it there is nothing to undo. */
+  /** How the step is undone. Without it there is nothing to undo. */
   undo?: UndoDefinition;
   /** An expression; if it is false the step is skipped, and its output is null. */
   when?: string;
-  /** The agent's input. Strings may hold ${…}; one that stands alone keeps its type, $${ is a literal ${. */
+  /** The input of the agent. Strings may have ${…}. A ${…} that is the whole string keeps the type of its value; $${ is a literal ${. */
   with?: unknown;
 }
 
 export interface UndoDefinition {
-  /** What is asked of the agent; the step's action if nothing is said. */
+  /** The action of the agent. Default: the action of the step. */
   action?: string;
-  /** Who undoes it; the step's agent if nothing is said. */
+  /** The agent that undoes the step. Default: the agent of the step. */
   agent?: string;
-  /** The ultimatum of each undo run; the step's if nothing is said. */
+  /** The time within which each undo run must end. Default: that of the step. */
   completeWithin?: string;
-  /** In place of the step's. */
+  /** The retries of undo runs. Default: those of the step. */
   retry?: RetryDefinition;
-  /** The input of the undo, in place of the do run's. Expressions see `output`, `key` and `doKey`, too. */
+  /** The input of the undo, in place of that of the do run. Its expressions may also refer to `output`, `key` and `doKey`. */
   with?: unknown;
 }
 

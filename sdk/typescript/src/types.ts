@@ -43,18 +43,18 @@ export interface BatchAnswer {
 }
 
 export interface BatchBody {
-  /** Definitions; or, beside a definition, the values of each job */
+  /** Definitions; or, if definition is given, the values of each job */
   jobs: (JobDefinition | JobValues)[];
-  /** What all of the jobs have in common; each then has values of its own only */
+  /** The definition that all jobs have in common; each item of jobs then has only its own values */
   definition?: JobDefinition;
 }
 
 export interface BatchResult {
-  /** false where the key was submitted before, with the same definition */
+  /** false: the key was submitted before, with the same definition */
   created?: boolean;
   /** Why it was refused */
   error?: ItemProblem;
-  /** The job; not there where it was refused */
+  /** The job; missing if it was refused */
   id?: string;
   key?: string;
 }
@@ -86,9 +86,9 @@ export interface ClaimAnswer {
 }
 
 export interface ClaimBody {
-  /** Who will hold the runs: this process, by a name of its own. A name that starts with @ is a node's */
+  /** The name of the process that will hold the runs. Each process needs a name of its own. Names that start with @ are reserved for nodes */
   holder: string;
-  /** Promised: a run is the holder's for so long after each heartbeat. Nothing: until completeBy */
+  /** The promised interval: a run is locked for so long after each heartbeat. Missing: until completeBy */
   heartbeat?: string;
   /** How many runs at most */
   max?: number;
@@ -99,9 +99,9 @@ export interface ClaimBody {
 }
 
 export interface EditOptions {
-  /** Takes the place of the step's input; the key stays */
+  /** Replaces the step's input; the key stays the same */
   input?: unknown;
-  /** Says that no earlier run had an effect: the step starts over under a new key */
+  /** true: no earlier run had an effect, so the step starts again under a new key */
   newKey?: boolean;
   /** For the history */
   reason?: string;
@@ -140,7 +140,7 @@ export interface Holder {
 }
 
 export interface ItemProblem {
-  /** As a problem's */
+  /** The same codes as those of a problem */
   code: string;
   /** What is wrong with this job */
   detail: string;
@@ -317,14 +317,14 @@ export interface ReportResult {
 export interface ReportsAnswer {
   /** One for each report, in the same order */
   results: ReportResult[];
-  /** What was let out to the claim */
+  /** The runs granted to the claim */
   runs?: RawRun[];
 }
 
 export interface ReportsBody {
   holder: string;
   reports: Report[];
-  /** A claim that does not wait, and is served together with the reports: what they make ready comes with the answer. Runs of an answer that was lost are had by a claim with the same requestId */
+  /** A claim that does not wait and is granted together with the reports: steps that the reports make ready come with the answer. If the answer is lost, a claim with the same requestId returns its runs */
   claim?: NextBody;
 }
 
@@ -342,9 +342,9 @@ export interface RunError {
 }
 
 export interface SettleOptions {
-  /** Where the step is */
+  /** The state that the step has */
   as: "done" | "undone";
-  /** As if its run had reported it; with as: done */
+  /** Stored as the output of the step; only with as: done */
   output?: unknown;
   /** For the history */
   reason?: string;
