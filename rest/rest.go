@@ -47,7 +47,7 @@ type Option func(*rest.Config) error
 // AllowedHosts names further hosts under which clients reach the handler: host names or IP addresses, without a port.
 //
 // The handler answers only requests whose Host header it allows. It always allows IP addresses, localhost, names without
-// a dot, and names that end in .localhost, .local, .internal, .svc or .cluster.local: nobody can register those in
+// a dot, and names that end in .localhost, .local, .internal, .svc or .cluster.local: such names cannot be registered in
 // public DNS. It refuses any other host with 421, unless it is listed here. The check prevents DNS rebinding, by which
 // the page of another site could read the API in a user's browser.
 //

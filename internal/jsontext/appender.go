@@ -174,18 +174,21 @@ var plainText, plainHTML = func() (text, html [256]bool) {
 
 // AppendString appends s to b as a JSON string, byte for byte as encoding/json writes it.
 func AppendString(b []byte, s string, escapeHTML bool) []byte {
+	return append(AppendEscaped(append(b, '"'), s, escapeHTML), '"')
+}
+
+// AppendEscaped appends the inside of that string, without the quotation marks.
+func AppendEscaped(b []byte, s string, escapeHTML bool) []byte {
 	plain := &plainText
 	if escapeHTML {
 		plain = &plainHTML
 	}
-	b = append(b, '"')
 	for i := range len(s) {
 		if !plain[s[i]] {
-			b = appendEscaped(append(b, s[:i]...), s[i:], plain)
-			return append(b, '"')
+			return appendEscaped(append(b, s[:i]...), s[i:], plain)
 		}
 	}
-	return append(append(b, s...), '"')
+	return append(b, s...)
 }
 
 func appendEscaped(b []byte, s string, plain *[256]bool) []byte {

@@ -5,64 +5,16 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
 // AppendString appends s as a JSON string, with the escapes of encoding/json. They must not change: fingerprints are
 // hashes of these bytes.
-func AppendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	b = AppendEscaped(b, s)
-	return append(b, '"')
-}
+func AppendString(b []byte, s string) []byte { return jsontext.AppendString(b, s, true) }
 
 // AppendEscaped appends the inside of a JSON string.
-func AppendEscaped(b []byte, s string) []byte {
-	const hexDigits = "0123456789abcdef"
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 || r == '\u2028' || r == '\u2029' {
-				b = append(b, s[start:i]...)
-				if size == 1 {
-					b = append(b, `\ufffd`...)
-				} else {
-					b = append(b, `\u202`...)
-					b = append(b, hexDigits[r&0xf])
-				}
-				start = i + size
-			}
-			i += size
-			continue
-		}
-		if c >= 0x20 && c != '"' && c != '\\' && c != '<' && c != '>' && c != '&' {
-			i++
-			continue
-		}
-		b = append(b, s[start:i]...)
-		switch c {
-		case '"', '\\':
-			b = append(b, '\\', c)
-		case '\n':
-			b = append(b, '\\', 'n')
-		case '\r':
-			b = append(b, '\\', 'r')
-		case '\t':
-			b = append(b, '\\', 't')
-		case '\b':
-			b = append(b, '\\', 'b')
-		case '\f':
-			b = append(b, '\\', 'f')
-		default:
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xf])
-		}
-		i++
-		start = i
-	}
-	return append(b, s[start:]...)
-}
+func AppendEscaped(b []byte, s string) []byte { return jsontext.AppendEscaped(b, s, true) }
 
 // AppendNode appends a node as canonical JSON: compact, with names sorted, and numbers with the digits that they have.
 func AppendNode(b []byte, n *Node) []byte {

@@ -164,6 +164,11 @@ func (e *Entry) equals(want *Entry) bool {
 		e.Run.Covers(want.Run) && e.Need == want.Need
 }
 
+// among reports whether an entry equals one of those that are wanted.
+func (e *Entry) among(want []Entry) bool {
+	return slices.ContainsFunc(want, func(w Entry) bool { return e.equals(&w) })
+}
+
 // suffices reports whether searches find the row by this entry. A lane may have a place before its first step.
 func (e Entry) suffices(want *Entry) bool {
 	if e.Table == Lane && kernel.ClaimLess(e.Lane.First, want.Lane.First) < 0 {
@@ -199,7 +204,7 @@ func (c *checking) rows() func(Source) (bool, error) {
 			of := wanted(src, &rows[i], limits)
 			want = append(want, of...)
 			for _, e := range rows[i].Entries {
-				if !slices.ContainsFunc(of, func(w Entry) bool { return e.equals(&w) }) {
+				if !e.among(of) {
 					c.stray(e)
 				}
 			}
@@ -282,7 +287,7 @@ func (c *checking) entries(t Table) func(Source) (bool, error) {
 			want[rows[i].Step.StepRef] = wanted(src, &rows[i], limits)
 		}
 		for _, e := range page {
-			if !slices.ContainsFunc(want[e.StepRef], func(w Entry) bool { return e.equals(&w) }) {
+			if !e.among(want[e.StepRef]) {
 				c.stray(e)
 			}
 		}
