@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short sim sim-campaign without mutants chaos failover soak lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build demo test test-short sim sim-campaign without mutants crashes chaos failover soak lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -20,13 +20,17 @@ demo: build ## 200 orders through the shop, killed in the middle, audited from t
 # One that fails is run once more when the others are over, and the summary tells of both: on a machine that
 # stands still for seconds it may be the clock's fault. A data race is final.
 TWICE = --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+# What computes for long in one goroutine, and is skipped under the race detector (internal/racedetector).
+WITHOUT_RACE = TestBombs|TestBudget|TestCallThatEvaluatesTooMuchRefusesTheRest|TestCheapInputsDoNotWaitForCostlyOnes|TestCompilingIsBounded|TestCostlyConditionsArePostponed|TestCostlyInputsAreDispatchedInParts|TestDroppedProgramsAreCompiledAgain|TestEveryOrderOfEvents|TestExpressionsKeepFewKilobytes|TestLinear|TestManyReferences|TestMemosAreBounded|TestNumberOfExpressionsIsBounded|TestPlans|TestPropertyRandomJobsKeepInvariants|TestReadyPastAFullLane|TestShapeSizesAreTrue|TestSizes|TestStepThatReadsTooMuchIsRejected|TestSubmissionThatEvaluatesTooMuchIsTooLarge|TestSubmissionWork|TestWALIsBounded|TestWideJoins
+WITHOUT_RACE_IN = ./definition ./definition/internal/text ./internal/kernel ./internal/scheduler ./node ./store/sqlite
 test: ## everything, on SQLite and PostgreSQL, with the race detector; installs what it needs
 	scripts/setup
 	$(GO) vet ./...
-	CGO_ENABLED=1 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
+	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 \
+		PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
 		PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 \
 		$(GO) tool -modfile=tools/go.mod gotestsum $(TWICE) --packages=./... -- -race -timeout 30m
-	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run Budget ./node
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run '^($(WITHOUT_RACE))$$' $(WITHOUT_RACE_IN)
 	$(MAKE) sim
 	$(MAKE) without ONLY=all PLAYS=1000
 
@@ -60,6 +64,10 @@ test-short: ## what needs no database server and no minute
 mutants: ## known bugs, put in one at a time, each of which the tests must notice (some minutes)
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) run ./internal/mutants
+
+crashes: ## the program killed before and after each write and send: CI has two thirds of these kills (minutes)
+	scripts/setup
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e -run KilledAtEachPoint -crashes
 
 FOR ?= 5m
 chaos: ## a grid of real processes under fire, for FOR=5m; as root also with full disks

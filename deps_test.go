@@ -87,7 +87,8 @@ var layers = []layer{
 	{pkg: "examples/embed", ours: []string{"", "node", "store"}, why: "three imports start everything"},
 	{pkg: "examples/shop", ours: []string{"", "client"}, modules: []string{"modernc.org/sqlite"}, why: "a user's program: it knows a server and the root"},
 
-	{pkg: "definition/internal/cases", tests: true, why: "texts and measures that the tests of all layers of definition share"},
+	{pkg: "internal/racedetector", tests: true, why: "whether a test runs under the race detector"},
+	{pkg: "definition/internal/cases", tests: true, ours: []string{"internal/racedetector"}, why: "texts and measures that the tests of all layers of definition share"},
 	{pkg: "internal/pgtest", tests: true, modules: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL server for tests"},
 	{pkg: "internal/everystore", tests: true, ours: []string{"internal/kernel", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"}, why: "tests that run on each store"},
 	{pkg: "internal/faultystore", tests: true, ours: []string{"", "internal/kernel"}, why: "a store that fails in all ways, from a seed"},

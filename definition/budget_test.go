@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/expr"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 // manyRefs is a definition of n steps, each of which reads the same input of the given size by a bare path.
@@ -23,6 +24,7 @@ func manyRefs(n, bytes int) []byte {
 
 // A bare path costs what it copies, as an expression does: a thousand references into a megabyte are a gigabyte (F156).
 func TestSubmissionThatEvaluatesTooMuchIsTooLarge(t *testing.T) {
+	racedetector.Skip(t)
 	_, err := Parse(manyRefs(1000, 1_000_000), JSON, Options{})
 	if perdure.CodeOf(err) != perdure.CodeTooLarge || !strings.Contains(err.Error(), "too much work") {
 		t.Errorf("the error is %v", err)
@@ -34,6 +36,7 @@ func TestSubmissionThatEvaluatesTooMuchIsTooLarge(t *testing.T) {
 
 // The definitions of one call share a budget (F156).
 func TestCallThatEvaluatesTooMuchRefusesTheRest(t *testing.T) {
+	racedetector.Skip(t)
 	jobs := make([]json.RawMessage, 7)
 	for i := range jobs {
 		jobs[i] = manyRefs(440, 1_000_000) // some 14 million units of 16

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/definition/internal/cases"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 func parseOne(t testing.TB, src string, format Format, opts Options) *kernel.Plan {
@@ -309,7 +309,7 @@ func TestFromDefinition(t *testing.T) {
 
 // TestSizes: the bounds of bounds.go, from both sides.
 func TestSizes(t *testing.T) {
-	cases.Heavy(t)
+	racedetector.Skip(t)
 	job := func(input, with string) string {
 		return `{"type":"t","input":"` + input + `","steps":{"a":{"agent":"x","with":"` + with + `"}}}`
 	}
@@ -341,7 +341,7 @@ func TestSizes(t *testing.T) {
 
 // TestWideJoins: a thousand steps that all come after a thousand others.
 func TestWideJoins(t *testing.T) {
-	cases.Heavy(t)
+	racedetector.Skip(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	var names []string

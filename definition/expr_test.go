@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 func TestWhen(t *testing.T) {
@@ -90,7 +91,7 @@ func TestConcurrent(t *testing.T) {
 
 // TestManyReferences: a megabyte that is referred to a thousand times is not gone through a thousand times.
 func TestManyReferences(t *testing.T) {
-	cases.Heavy(t)
+	racedetector.Skip(t)
 	input := `{"large":"` + strings.Repeat("x", 1<<19) + `","small":1}`
 	with := strings.Repeat(`"${input.small}",`, 20_000) + `1`
 	src := `{"type":"t","input":` + input + `,"steps":{"a":{"agent":"x","with":[` + with + `]}}}`
@@ -107,7 +108,7 @@ func TestManyReferences(t *testing.T) {
 
 // TestSubmissionWork: what a definition asks to be evaluated at submission is bounded as a whole.
 func TestSubmissionWork(t *testing.T) {
-	cases.Heavy(t)
+	racedetector.Skip(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	for i := range 2000 {

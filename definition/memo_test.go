@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 // What is remembered of a definition changes nothing about what the next one comes to.
@@ -123,6 +124,7 @@ func BenchmarkWith(b *testing.B) {
 
 // The cache is bounded in total, and for each text (F158).
 func TestMemosAreBounded(t *testing.T) {
+	racedetector.Skip(t)
 	large := func(n, bytes int) string {
 		return fmt.Sprintf(`{"type":"t%d","steps":{"s":{"agent":"a","with":"%[2]s"},"t":{"agent":"a","with":"%[2]s"}}}`, n, strings.Repeat("x", bytes/2))
 	}

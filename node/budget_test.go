@@ -1,5 +1,3 @@
-//go:build !race
-
 package node_test
 
 import (
@@ -15,6 +13,7 @@ import (
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/node"
 )
 
@@ -28,6 +27,7 @@ var budget = map[string]map[string]struct{ allocs, bytes float64 }{
 }
 
 func TestBudget(t *testing.T) {
+	racedetector.Skip(t)
 	shapes := map[string]string{
 		"one":   `{"type":"one","input":{"n":1},"steps":{"s":{"agent":"a","with":{"n":"${input.n}"}}}}`,
 		"three": `{"type":"three","flow":"chain","steps":{"a":{"agent":"a"},"b":{"agent":"a"},"c":{"agent":"a"}}}`,

@@ -16,12 +16,16 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/perdure/perdure/agents/shell"
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
 // The scripts in testdata/script run this very binary, as an operator would.
 
 func TestMain(m *testing.M) {
+	if shell.MaybeReaper() { // a command that a script ran has started this binary again; otherwise it would run all tests
+		return
+	}
 	testscript.Main(m, map[string]func(){"perdure": main})
 }
 
@@ -45,6 +49,7 @@ func runScripts(t *testing.T, dir, database string) {
 				}
 			}
 			env.Setenv("USER", "anna")
+			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second longer under the race detector
 			env.Setenv("PG", database)
 			env.Setenv("EXAMPLES", examples(env.T().(interface{ Fatal(...any) })))
 			env.Values["background"] = map[string]*background{}

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
@@ -75,6 +76,7 @@ const costly = `agent: a, with: {n: "${len(filter(steps.big.output, # > 0)) + @}
 // F156: inputs that take much work are rendered outside of transactions, and each claim is granted the runs whose inputs
 // are rendered by then. In the end all are dispatched, with the right inputs.
 func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
+	racedetector.Skip(t)
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const n = 6
@@ -103,6 +105,7 @@ func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
 
 // F156: an agent whose inputs take much work does not delay those of another agent.
 func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
+	racedetector.Skip(t)
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Renderers: 1})
 		d.submit(fan(8, costly))
@@ -248,6 +251,7 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 // F156: conditions that take much work are evaluated outside of transactions. Their steps stay due, and the supervisor
 // is woken when a condition has been evaluated.
 func TestCostlyConditionsArePostponed(t *testing.T) {
+	racedetector.Skip(t)
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		sooner := make(chan time.Time, 100)
 		d := open(t, store, scheduler.Config{OnWait: func(at time.Time) { sooner <- at }})
@@ -293,6 +297,7 @@ func TestCostlyConditionsArePostponed(t *testing.T) {
 // F156: an input, or a condition, that reads more than a node loads for one step fails like an expression that cannot
 // be evaluated.
 func TestStepThatReadsTooMuchIsRejected(t *testing.T) {
+	racedetector.Skip(t)
 	for name, step := range map[string]string{"an input": `with: {all: "${len(%s)}"}`, "a condition": `when: "len(%s) > 0"`} {
 		t.Run(name, func(t *testing.T) {
 			everystore.Run(t, func(t *testing.T, store kernel.Store) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 var ctx = context.Background()
@@ -222,9 +223,7 @@ func TestWaitsNoLonger(t *testing.T) {
 
 // The write-ahead log is cut back, also after a large transaction (F109).
 func TestWALIsBounded(t *testing.T) {
-	if testing.Short() || race {
-		t.Skip("a hundred megabytes")
-	}
+	racedetector.Skip(t)
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	for n := range byte(100) {

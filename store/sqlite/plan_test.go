@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -27,9 +28,7 @@ var allowed = []string{
 // Every statement that the contract makes the store run finds its rows through an index. They are
 // collected from a store that was put through it, so that none is forgotten here.
 func TestPlans(t *testing.T) {
-	if race {
-		t.Skip("nothing races")
-	}
+	racedetector.Skip(t)
 	s := newPoster(t)
 	storetest.Differential(t, 1, 2500, memory.New(), s)
 	conns := []*conn{s.write, s.registry}

@@ -9,14 +9,13 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 // A full lane of a hundred thousand steps slows down neither steps of other types, nor those of its own jobs that hold a
 // permit.
 func TestReadyPastAFullLane(t *testing.T) {
-	if testing.Short() || race {
-		t.Skip("a hundred thousand steps")
-	}
+	racedetector.Skip(t)
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	n := 0
 	submit := func(typ string, jobs, steps, priority int, permit bool) {

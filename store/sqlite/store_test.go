@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -48,7 +49,7 @@ func BenchmarkStore(b *testing.B) {
 
 func TestDifferential(t *testing.T) {
 	seeds := uint64(4)
-	if race {
+	if racedetector.On {
 		seeds = 1
 	}
 	for seed := range seeds {

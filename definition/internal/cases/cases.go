@@ -6,21 +6,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 // Quick fails a test that has taken longer than it may, which the race detector does not judge.
 func Quick(t *testing.T, began time.Time, most time.Duration) {
 	t.Helper()
-	if took := time.Since(began); took > most && !raceDetector {
+	if took := time.Since(began); took > most && !racedetector.On {
 		t.Errorf("took %s", took)
-	}
-}
-
-// Heavy skips what takes seconds, and many more under the race detector.
-func Heavy(t *testing.T) {
-	t.Helper()
-	if testing.Short() || raceDetector {
-		t.Skip("heavy")
 	}
 }
 

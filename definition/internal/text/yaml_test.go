@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/cases"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 func TestYAML(t *testing.T) {
@@ -137,7 +138,7 @@ func deepAlias() string {
 }
 
 func TestBombs(t *testing.T) {
-	cases.Heavy(t)
+	racedetector.Skip(t)
 	for name, src := range bombs() {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -153,7 +154,7 @@ func TestBombs(t *testing.T) {
 // TestLinear reads texts that were slow in other readers, at two sizes: four times the text is to
 // take about four times as long.
 func TestLinear(t *testing.T) {
-	cases.Heavy(t)
+	racedetector.Skip(t)
 	for name, text := range map[string]func(n int) string{
 		"keys":         func(n int) string { return "type: t\ninput:\n" + blockKeys(n/12) },
 		"flow keys":    func(n int) string { return "input: {" + wide(n/10) + "}" },

@@ -1,5 +1,0 @@
-//go:build !race
-
-package cases
-
-const raceDetector = false

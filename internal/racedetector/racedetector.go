@@ -1,0 +1,14 @@
+// Package racedetector separates the tests that compute for long in one goroutine from the others. The race detector
+// makes such a test ten times slower and finds nothing in it. So `make test` runs these tests once more without the
+// detector, by the Makefile's WITHOUT_RACE: a test of this package compares the names.
+package racedetector
+
+import "testing"
+
+// Skip skips a test that takes seconds without the race detector, and up to minutes with it.
+func Skip(t testing.TB) {
+	t.Helper()
+	if On {
+		t.Skip("computes for long in one goroutine: make test runs it without the race detector")
+	}
+}
