@@ -131,6 +131,7 @@ func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
 // F157: the answer to a claim has at most 16 MiB. The other runs come with the next claim. (An undo run receives the
 // output of the step, which need not be rendered.)
 func TestAnswerToAClaimIsBounded(t *testing.T) {
+	racedetector.Skip(t)
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		const n = 40
