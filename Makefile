@@ -19,18 +19,17 @@ demo: build ## 200 orders through the shop, killed in the middle, audited from t
 
 # One that fails is run once more when the others are over, and the summary tells of both: on a machine that
 # stands still for seconds it may be the clock's fault. A data race is final.
-TWICE = --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
-# What computes for long in one goroutine, and is skipped under the race detector (internal/racedetector).
-WITHOUT_RACE = TestAnswerToAClaimIsBounded|TestBombs|TestBudget|TestCallThatEvaluatesTooMuchRefusesTheRest|TestCheapInputsDoNotWaitForCostlyOnes|TestCompilingIsBounded|TestCostlyConditionsArePostponed|TestCostlyInputsAreDispatchedInParts|TestDroppedProgramsAreCompiledAgain|TestEveryOrderOfEvents|TestExpressionsKeepFewKilobytes|TestLinear|TestManyReferences|TestMemoryOfDefinitionsIsBounded|TestMemosAreBounded|TestNumberOfExpressionsIsBounded|TestPlans|TestPropertyRandomJobsKeepInvariants|TestReadyPastAFullLane|TestShapeSizesAreTrue|TestSizes|TestStepThatReadsTooMuchIsRejected|TestSubmissionThatEvaluatesTooMuchIsTooLarge|TestSubmissionWork|TestWALIsBounded|TestWideJoins
-WITHOUT_RACE_IN = ./definition ./definition/internal/text ./internal/kernel ./internal/scheduler ./node ./store/sqlite
+GOTESTSUM = GORACE=atexit_sleep_ms=0 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
+	PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 \
+	$(GO) tool -modfile=tools/go.mod gotestsum --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+# What computes for long with little that could race, and is skipped under the race detector (internal/racedetector).
+WITHOUT_RACE = TestAnswerToAClaimIsBounded|TestBombs|TestBudget|TestCallThatEvaluatesTooMuchRefusesTheRest|TestCheapInputsDoNotWaitForCostlyOnes|TestCompilingIsBounded|TestContractInBundles|TestContractThroughPgBouncer|TestCostlyConditionsArePostponed|TestCostlyInputsAreDispatchedInParts|TestDifferential|TestDifferentialFromMarks|TestDroppedProgramsAreCompiledAgain|TestEveryOrderOfEvents|TestExpressionsKeepFewKilobytes|TestLinear|TestManyReferences|TestMemoryOfDefinitionsIsBounded|TestMemosAreBounded|TestNumberOfExpressionsIsBounded|TestPlans|TestPowerCut|TestPropertyRandomJobsKeepInvariants|TestReadyPastAFullLane|TestShapeSizesAreTrue|TestSizes|TestStepThatReadsTooMuchIsRejected|TestStoreWithBundles|TestSubmissionThatEvaluatesTooMuchIsTooLarge|TestSubmissionWork|TestWALIsBounded|TestWideJoins
+WITHOUT_RACE_IN = ./definition ./definition/internal/text ./internal/kernel ./internal/scheduler ./node ./store/postgres ./store/sqlite
 test: ## everything, on SQLite and PostgreSQL, with the race detector; installs what it needs
 	scripts/setup
 	$(GO) vet ./...
-	CGO_ENABLED=1 GORACE=atexit_sleep_ms=0 \
-		PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
-		PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 \
-		$(GO) tool -modfile=tools/go.mod gotestsum $(TWICE) --packages=./... -- -race -timeout 30m
-	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -run '^($(WITHOUT_RACE))$$' $(WITHOUT_RACE_IN)
+	CGO_ENABLED=1 $(GOTESTSUM) --packages=./... -- -race -timeout 30m
+	$(GOTESTSUM) --packages='$(WITHOUT_RACE_IN)' -- -count=1 -run '^($(WITHOUT_RACE))$$'
 	$(MAKE) sim
 	$(MAKE) without ONLY=all PLAYS=1000
 

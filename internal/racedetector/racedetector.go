@@ -1,6 +1,6 @@
-// Package racedetector separates the tests that compute for long in one goroutine from the others. The race detector
-// makes such a test ten times slower and finds nothing in it. So `make test` runs these tests once more without the
-// detector, by the Makefile's WITHOUT_RACE: a test of this package compares the names.
+// Package racedetector separates the tests that compute for long, with little that could race, from the others. The race
+// detector makes such a test ten times slower, and finds nothing in it that it does not find elsewhere. So `make test`
+// runs these tests without the detector, by the Makefile's WITHOUT_RACE: a test of this package compares the names.
 package racedetector
 
 import "testing"
@@ -9,6 +9,6 @@ import "testing"
 func Skip(t testing.TB) {
 	t.Helper()
 	if On {
-		t.Skip("computes for long in one goroutine: make test runs it without the race detector")
+		t.Skip("computes for long: make test runs it without the race detector")
 	}
 }

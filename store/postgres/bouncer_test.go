@@ -7,12 +7,14 @@ import (
 
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/storetest"
 )
 
 // The contract holds through PgBouncer in transaction mode, and without prepared statements: each transaction
 // may have another connection (F104).
 func TestContractThroughPgBouncer(t *testing.T) {
+	racedetector.Skip(t)
 	if testing.Short() {
 		t.Skip("the contract once more")
 	}

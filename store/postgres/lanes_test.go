@@ -11,6 +11,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -32,6 +33,7 @@ func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
 
 // What one process makes ready itself, it finds from its marks on.
 func TestDifferentialFromMarks(t *testing.T) {
+	racedetector.Skip(t)
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			url := pgtest.Start(t)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/postgres"
 	"github.com/perdure/perdure/store/storetest"
@@ -19,11 +20,13 @@ func TestContract(t *testing.T) {
 
 // The same where each job that can be is in a bundle.
 func TestContractInBundles(t *testing.T) {
+	racedetector.Skip(t)
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, fresh(t), postgres.WithBundles(1)) })
 }
 
 // All stores give the answers of the simplest one, with bundles and without.
 func TestDifferential(t *testing.T) {
+	racedetector.Skip(t)
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			url := fresh(t)

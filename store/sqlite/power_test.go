@@ -16,6 +16,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 const (
@@ -89,6 +90,7 @@ func numbered(n uint32) *kernel.Changes {
 // the directory as well as bytes. On each the store opens, nothing is wrong with it, all that was acknowledged is
 // there, whole, and of the rest at most the two that were under way.
 func TestPowerCut(t *testing.T) {
+	racedetector.Skip(t)
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}

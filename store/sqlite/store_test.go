@@ -32,6 +32,7 @@ func TestStore(t *testing.T) {
 
 // The same where each job that can be is in a bundle.
 func TestStoreWithBundles(t *testing.T) {
+	racedetector.Skip(t)
 	storetest.Run(t, func(t *testing.T) kernel.Store {
 		return open(t, filepath.Join(t.TempDir(), "perdure.db"), WithBundles(1))
 	})
@@ -48,11 +49,8 @@ func BenchmarkStore(b *testing.B) {
 }
 
 func TestDifferential(t *testing.T) {
-	seeds := uint64(4)
-	if racedetector.On {
-		seeds = 1
-	}
-	for seed := range seeds {
+	racedetector.Skip(t)
+	for seed := range uint64(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			storetest.Differential(t, seed, 2500, memory.New(), newPoster(t, WithBundles(int(seed%3))))
 		})
