@@ -93,7 +93,7 @@ func (n *Node) mailPoll() time.Duration {
 	switch {
 	case n.shared == nil:
 		return courier.DefaultPoll
-	case n.shared.Heard():
+	case n.shared.Listening():
 		return mailPollWithWakeups
 	}
 	return mailPollWithoutWakeups

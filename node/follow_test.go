@@ -15,12 +15,12 @@ import (
 // open is a store that several nodes seem to have open.
 type open struct{ kernel.Store }
 
-func (open) Hints(context.Context) <-chan struct{} { return nil }
-func (open) Heard() bool                           { return false }
-func (open) Refused() error                        { return nil }
-func (open) Accepting() error                      { return nil }
-func (open) RoleHints() <-chan struct{}            { return nil }
-func (open) CheckSchema(context.Context) error     { return nil }
+func (open) Wakeups(context.Context) <-chan struct{} { return nil }
+func (open) Listening() bool                         { return false }
+func (open) Refused() error                          { return nil }
+func (open) Accepting() error                        { return nil }
+func (open) RoleWakeups() <-chan struct{}            { return nil }
+func (open) CheckSchema(context.Context) error       { return nil }
 
 // A call that waits at one node is answered soon after another node has settled the job.
 func TestWaitForAnotherNode(t *testing.T) {

@@ -57,9 +57,9 @@ func processor(t *testing.T) time.Duration {
 
 type sharedStore interface {
 	kernel.Store
-	Hints(context.Context) <-chan struct{}
-	Heard() bool
-	RoleHints() <-chan struct{}
+	Wakeups(context.Context) <-chan struct{}
+	Listening() bool
+	RoleWakeups() <-chan struct{}
 	CheckSchema(context.Context) error
 }
 
@@ -74,9 +74,9 @@ func (c *counted) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return c.sharedStore.Update(ctx, fn)
 }
 
-func (c *counted) Look(ctx context.Context, agents []string) (kernel.Look, error) {
+func (c *counted) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	c.calls.Add(1)
-	return c.sharedStore.Look(ctx, agents)
+	return c.sharedStore.Poll(ctx, agents)
 }
 
 func (c *counted) Now(ctx context.Context) (time.Time, error) {
@@ -84,7 +84,7 @@ func (c *counted) Now(ctx context.Context) (time.Time, error) {
 	return c.sharedStore.Now(ctx)
 }
 
-func (c *counted) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
+func (c *counted) ReportNode(ctx context.Context, p kernel.NodeReport) (kernel.NodeAnswer, error) {
 	c.calls.Add(1)
-	return c.sharedStore.Attend(ctx, p)
+	return c.sharedStore.ReportNode(ctx, p)
 }

@@ -159,7 +159,7 @@ func New(store Store, cfg Config) *Node {
 	n.elector = election.New(n.electorConfig())
 	n.metrics.WatchFollowers(n.scheduler.Followers)
 	if n.shared != nil {
-		n.metrics.WatchWakeups(n.shared.Heard)
+		n.metrics.WatchWakeups(n.shared.Listening)
 	}
 	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run})
 	return n

@@ -224,7 +224,7 @@ func TestSilentNodesAreDead(t *testing.T) {
 		const ttl = 10 * time.Minute
 		n := start(t, store, node.Config{RoleTTL: ttl})
 		attend := func(id string) {
-			if _, err := store.Attend(t.Context(), kernel.Presence{Node: kernel.Node{ID: id}, TTL: ttl}); err != nil {
+			if _, err := store.ReportNode(t.Context(), kernel.NodeReport{Node: kernel.Node{ID: id}, TTL: ttl}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -243,7 +243,7 @@ func TestSilentNodesAreDead(t *testing.T) {
 				}
 			}
 		}
-		_, shared := store.(interface{ RoleHints() <-chan struct{} })
+		_, shared := store.(interface{ RoleWakeups() <-chan struct{} })
 		want := perdure.NodeDead
 		if shared {
 			want = perdure.NodeAlive

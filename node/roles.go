@@ -24,7 +24,7 @@ type roll struct {
 const forgetEvery = time.Hour
 
 // called records an answer. It reports whether the fence was raised since the previous answer.
-func (r *roll) called(answer kernel.Roll, at time.Time) (raised bool) {
+func (r *roll) called(answer kernel.NodeAnswer, at time.Time) (raised bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	raised = !r.at.IsZero() && answer.Fence > r.fence
@@ -54,7 +54,7 @@ func (n *Node) electorConfig() election.Config {
 	c := election.Config{Store: n.store, Node: n.id, Host: n.hostName, TTL: n.cfg.RoleTTL, Alone: n.shared == nil, Log: n.log, Env: n.env,
 		Roles: n.duties(), Presence: n.presence, Attended: n.attended, Changed: n.metrics.Leads}
 	if n.shared != nil {
-		c.Wakeups = n.shared.RoleHints()
+		c.Wakeups = n.shared.RoleWakeups()
 	}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Elector(&c)
@@ -78,7 +78,7 @@ func hostName(cfg Config) string {
 	return name
 }
 
-func (n *Node) attended(r kernel.Roll, took time.Duration) {
+func (n *Node) attended(r kernel.NodeAnswer, took time.Duration) {
 	n.metrics.Attended(took)
 	n.metrics.Fence(r.Fence)
 	if n.roll.called(r, n.env.Now()) {
@@ -88,9 +88,9 @@ func (n *Node) attended(r kernel.Roll, took time.Duration) {
 
 // presence returns what a roll call stores: what the list of nodes shows of this node besides its id and host, and the
 // holders that have claimed runs from it.
-func (n *Node) presence() kernel.Presence {
+func (n *Node) presence() kernel.NodeReport {
 	now := n.env.Now()
-	p := kernel.Presence{Node: kernel.Node{PID: os.Getpid(), Version: n.cfg.Version,
+	p := kernel.NodeReport{Node: kernel.Node{PID: os.Getpid(), Version: n.cfg.Version,
 		Listen: n.cfg.Listen, Since: n.since.UTC()}, Forget: n.roll.forget(now)}
 	for _, a := range n.cfg.Agents {
 		slots := a.Slots
@@ -105,7 +105,7 @@ func (n *Node) presence() kernel.Presence {
 	return p
 }
 
-func (n *Node) deposed(m kernel.Mandate) {
+func (n *Node) deposed(m kernel.Leadership) {
 	n.log.Warn("write under a role was refused: another node leads", "role", m.Role, "epoch", m.Epoch)
 	n.elector.Deposed(m)
 }

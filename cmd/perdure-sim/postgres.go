@@ -156,11 +156,11 @@ func (s *clocked) Now(ctx context.Context) (t time.Time, err error) {
 	return s.Store.Now(ctx)
 }
 
-func (s *clocked) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
+func (s *clocked) Poll(ctx context.Context, agents []string) (l kernel.PollAnswer, err error) {
 	if err := s.tick(ctx); err != nil {
 		return l, err
 	}
-	return s.Store.Look(ctx, agents)
+	return s.Store.Poll(ctx, agents)
 }
 
 func (s *clocked) Check(ctx context.Context) ([]string, error) { return s.check.Check(ctx) }

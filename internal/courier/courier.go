@@ -135,7 +135,7 @@ func (c *Courier) leads() bool {
 
 // Run applies mail until ctx ends. It must be called only once.
 func (c *Courier) Run(ctx context.Context) {
-	if wakeups := c.cfg.Store.MailHints(); wakeups != nil {
+	if wakeups := c.cfg.Store.MailWakeups(); wakeups != nil {
 		c.cfg.Env.Go(func() {
 			for c.cfg.Env.Wait(ctx, env.Forever, wakeups) == env.Got && ctx.Err() == nil {
 				c.Wake()

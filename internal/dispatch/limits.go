@@ -113,7 +113,7 @@ const MaxOpened = 100
 // openLanes opens the lanes that are closed for keys of which this transaction has released permits, and returns their
 // agents. It locks the limits first, so that no other transaction closes a lane for these keys meanwhile.
 func (l *limits) openLanes(t *Transaction) (agents []string, err error) {
-	freed := t.b.Workset().Freed()
+	freed := t.b.Workset().ReleasedKeys()
 	if len(freed) == 0 {
 		return nil, nil
 	}

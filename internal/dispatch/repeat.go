@@ -110,7 +110,7 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), g.Room()
 	var ref kernel.StepRef
-	again := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().Again(ref, &g.Request) })
+	again := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().RepeatedClaim(ref, &g.Request) })
 	for _, ref = range refs {
 		// Each run is rendered with an empty cache, as when it was granted. A cache that the runs before have filled
 		// would make the rendering cost more.

@@ -14,7 +14,7 @@ import (
 // Tx is what dispatch needs of a store's transaction: searches, and locks of limits. kernel.Tx describes the methods.
 type Tx interface {
 	Ready(agent string, max int, full []string) ([]kernel.StepRef, error)
-	Pass(agent string)
+	AnnounceDispatch(agent string)
 	HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error)
 	Granted(holder, agent, request string, max int) ([]kernel.StepRef, error)
 	Steps([]kernel.StepRef) ([]*kernel.Step, error)
@@ -43,8 +43,8 @@ type Batch interface {
 	// Save writes all changes so far, so that the next search finds them.
 	Save() error
 
-	Budget() *kernel.Budget // for rendering
-	Spend(*kernel.Budget)   // sets the budget
+	Budget() *kernel.Budget   // for rendering
+	SetBudget(*kernel.Budget) // sets the budget
 	// MaxBytes returns how many bytes of inputs and outputs a new budget has.
 	MaxBytes() int
 	// Postpone gives a rendering that costs too much to the renderers, after the transaction. more is false once the
@@ -129,7 +129,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 	budget := t.b.Budget()
 	work := budget.Work / len(serving)
 	for _, s := range serving {
-		t.b.Spend(&kernel.Budget{Work: work, Bytes: t.b.Budget().Bytes, Read: t.b.Budget().Read, Memory: t.b.Budget().Memory})
+		t.b.SetBudget(&kernel.Budget{Work: work, Bytes: t.b.Budget().Bytes, Read: t.b.Budget().Read, Memory: t.b.Budget().Memory})
 		asked := s.want
 		s.want = min(asked, MaxGranted-t.granted)
 		none := s.want == 0
@@ -459,7 +459,7 @@ func (t *Transaction) ReleaseSearches() {
 	for _, s := range t.searches {
 		if s.searchClaim != nil && s.tookAllFound && !s.limitReached && !s.blocked {
 			s.searchClaim.ownsSearch = false
-			t.b.Tx().Pass(s.agent)
+			t.b.Tx().AnnounceDispatch(s.agent)
 			agents = append(agents, s.agent)
 		}
 	}

@@ -200,9 +200,9 @@ func (p *play) transaction(claims []*Claim, apply func(*fakeBatch)) {
 		now, err := tx.Now()
 		p.must(err)
 		b = &fakeBatch{play: p, tx: tx, w: kernel.NewWorkset(now, func() float64 { return 0.5 })}
-		b.Spend(&kernel.Budget{Work: 1 << 20, Bytes: b.MaxBytes(), Read: perdure.MaxReadBytes})
+		b.SetBudget(&kernel.Budget{Work: 1 << 20, Bytes: b.MaxBytes(), Read: perdure.MaxReadBytes})
 		apply(b)
-		fresh := b.w.Readied()
+		fresh := b.w.NewlyReady()
 		if len(fresh) > 0 {
 			claims = append(claims, p.queue.TakeWaiting([]string{"mail"})...)
 		}
@@ -211,7 +211,7 @@ func (p *play) transaction(claims []*Claim, apply func(*fakeBatch)) {
 		t.ReturnEarly()
 		b.woken = len(t.Opened()) > 0 || slices.ContainsFunc(fresh, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready })
 		t.ReleaseSearches()
-		return tx.Save(b.w.Last())
+		return tx.Save(b.w.FinalChanges())
 	}))
 	o := Outcome{Freed: b.freed}
 	if b.woken {
@@ -292,9 +292,9 @@ func (b *fakeBatch) Budget() *kernel.Budget   { return b.budget }
 func (b *fakeBatch) MaxBytes() int            { return 1 << 20 }
 func (b *fakeBatch) Save() error              { return b.tx.Save(b.w.Changes()) }
 
-func (b *fakeBatch) Spend(budget *kernel.Budget) {
+func (b *fakeBatch) SetBudget(budget *kernel.Budget) {
 	b.budget = budget
-	b.w.Spend(budget, nil)
+	b.w.SetBudget(budget, nil)
 }
 
 func (b *fakeBatch) TryLock(refs []kernel.StepRef) (bool, error) {

@@ -6,7 +6,7 @@
 // unless the next roll calls renew them.
 //
 // While the node leads a role, the elector runs the role's Service. The service's context ends with the leadership, and
-// carries the mandate (kernel.Mandate): role, node and epoch.
+// carries the mandate (kernel.Leadership): role, node and epoch.
 //
 // Two nodes may believe for a moment that they lead, for example after a pause between the check of the clock and a
 // write. This does no harm (I15), because the store checks the epoch of each write again, under the lock of the role's
@@ -28,7 +28,7 @@ import (
 
 // Store keeps the roles.
 type Store interface {
-	Attend(context.Context, kernel.Presence) (kernel.Roll, error)
+	ReportNode(context.Context, kernel.NodeReport) (kernel.NodeAnswer, error)
 	Update(context.Context, func(kernel.Tx) error) error
 }
 
@@ -42,12 +42,12 @@ type Config struct {
 	Host  string // of the node: leader and standby of a role are on different hosts where possible
 	Roles map[string]Service
 
-	TTL      time.Duration                    // 0: kernel.DefaultRoleTTL
-	Alone    bool                             // no other process can have the store open: the holders of all places are dead
-	Presence func() kernel.Presence           // returns what else a roll call stores; the elector sets Node.ID, Node.Host and TTL; nil: nothing
-	Attended func(kernel.Roll, time.Duration) // called with the store's answer to a roll call, and its duration; nil: not called
-	Wakeups  <-chan struct{}                  // receives when the place of a node may have changed; nil: never
-	Changed  func(role string, leads bool)    // called when the node begins to lead, and when it stops; nil: not called
+	TTL      time.Duration                          // 0: kernel.DefaultRoleTTL
+	Alone    bool                                   // no other process can have the store open: the holders of all places are dead
+	Presence func() kernel.NodeReport               // returns what else a roll call stores; the elector sets Node.ID, Node.Host and TTL; nil: nothing
+	Attended func(kernel.NodeAnswer, time.Duration) // called with the store's answer to a roll call, and its duration; nil: not called
+	Wakeups  <-chan struct{}                        // receives when the place of a node may have changed; nil: never
+	Changed  func(role string, leads bool)          // called when the node begins to lead, and when it stops; nil: not called
 	Log      *slog.Logger
 	Env      env.Env // nil: env.Real
 }
@@ -79,10 +79,10 @@ func New(cfg Config) *Elector {
 		cfg.TTL = kernel.DefaultRoleTTL
 	}
 	if cfg.Presence == nil {
-		cfg.Presence = func() kernel.Presence { return kernel.Presence{} }
+		cfg.Presence = func() kernel.NodeReport { return kernel.NodeReport{} }
 	}
 	if cfg.Attended == nil {
-		cfg.Attended = func(kernel.Roll, time.Duration) {}
+		cfg.Attended = func(kernel.NodeAnswer, time.Duration) {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(string, bool) {}
@@ -135,8 +135,8 @@ func (e *Elector) rollCallNow() {
 }
 
 // Deposed ends a leadership after the store has refused a write under its mandate.
-func (e *Elector) Deposed(m kernel.Mandate) {
-	e.end(m.Role, "a write was refused", func(of kernel.Mandate) bool { return of == m })
+func (e *Elector) Deposed(m kernel.Leadership) {
+	e.end(m.Role, "a write was refused", func(of kernel.Leadership) bool { return of == m })
 	e.rollCallNow()
 }
 
@@ -159,14 +159,14 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 	return e.wait(roles, now), nil
 }
 
-func (e *Elector) attend(ctx context.Context) (kernel.Roll, error) {
+func (e *Elector) attend(ctx context.Context) (kernel.NodeAnswer, error) {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
 	p := e.cfg.Presence()
 	p.Node.ID, p.Node.Host, p.TTL = e.cfg.Node, e.cfg.Host, e.cfg.TTL
 	crashpoint.Here(crashpoint.NodeEnlist)
 	defer crashpoint.Here(crashpoint.NodeEnlisted)
-	return e.cfg.Store.Attend(ctx, p)
+	return e.cfg.Store.ReportNode(ctx, p)
 }
 
 // ours returns the roles that this node competes for, ordered by name, including those that have had no leader yet.
@@ -221,7 +221,7 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.R
 		var changes []kernel.RoleChange
 		for _, was := range roles {
 			if r := rule(was, now); r != was {
-				changes = append(changes, kernel.RoleChange{Now: r, Was: was})
+				changes = append(changes, kernel.RoleChange{Now: r, Loaded: was})
 			}
 		}
 		return tx.SaveRoles(changes)

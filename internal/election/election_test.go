@@ -72,11 +72,11 @@ func (m *member) setCut(cut bool) {
 	m.cut = cut
 }
 
-func (m *member) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
+func (m *member) ReportNode(ctx context.Context, p kernel.NodeReport) (kernel.NodeAnswer, error) {
 	if m.isCut() {
-		return kernel.Roll{}, errCut
+		return kernel.NodeAnswer{}, errCut
 	}
-	return m.g.store.Attend(ctx, p)
+	return m.g.store.ReportNode(ctx, p)
 }
 
 func (m *member) Update(ctx context.Context, fn func(kernel.Tx) error) error {
@@ -94,7 +94,7 @@ func (m *member) leads() (context.Context, bool) {
 
 // write writes under a context: a limit named after the node.
 func (m *member) write(ctx context.Context) error {
-	mandate, ok := kernel.MandateOf(ctx)
+	mandate, ok := kernel.LeadershipOf(ctx)
 	if !ok {
 		m.g.t.Errorf("%s leads without a mandate", m.name)
 	}
@@ -307,10 +307,10 @@ func TestPausedLeaderCannotWrite(t *testing.T) {
 		a, b := g.join("a"), g.join("b")
 		g.sleep(ttl, a, b)
 		held, _ := a.leads()
-		mandate, _ := kernel.MandateOf(held)
+		mandate, _ := kernel.LeadershipOf(held)
 		a.setCut(true)
 		g.sleep(2*ttl, a, b)
-		awake := kernel.WithMandate(context.Background(), mandate) // its timers have not fired yet
+		awake := kernel.WithLeadership(context.Background(), mandate) // its timers have not fired yet
 		if err := a.write(awake); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a wrote: %v", err)
 		}
@@ -333,11 +333,11 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
 		first, _ := a.leads()
-		mandate, _ := kernel.MandateOf(first)
+		mandate, _ := kernel.LeadershipOf(first)
 		// An operator has corrected the row by hand.
 		if err := g.store.Update(t.Context(), func(tx kernel.Tx) error {
 			roles, err := tx.LockRoles([]string{role})
-			return errors.Join(err, tx.SaveRoles([]kernel.RoleChange{{Now: roles[0].Vacate(), Was: roles[0]}}))
+			return errors.Join(err, tx.SaveRoles([]kernel.RoleChange{{Now: roles[0].Vacate(), Loaded: roles[0]}}))
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -21,11 +21,11 @@ func TestFaultyStore(t *testing.T) {
 			inner := memory.New()
 			store := faultystore.New(inner, seed, 0.93, 40*time.Millisecond) // a slow call exceeds the timeout
 			ctx, cancel := context.WithCancel(t.Context())
-			led := make(chan kernel.Mandate, 1000)
+			led := make(chan kernel.Leadership, 1000)
 			var ended []chan struct{}
 			for _, name := range []string{"a", "b", "c"} {
 				e := election.New(election.Config{Store: store, Node: name, TTL: ttl, Roles: map[string]election.Service{role: func(ctx context.Context) {
-					m, _ := kernel.MandateOf(ctx)
+					m, _ := kernel.LeadershipOf(ctx)
 					led <- m
 					<-ctx.Done()
 				}}})

@@ -12,7 +12,7 @@ import (
 
 // leadership is one epoch during which this node leads a role.
 type leadership struct {
-	mandate      kernel.Mandate
+	mandate      kernel.Leadership
 	end          context.CancelFunc
 	expiry       env.Timer
 	serviceEnded chan struct{} // closed when the service has returned
@@ -33,7 +33,7 @@ func (e *Elector) follow(ctx context.Context, roles []kernel.Role, now, calledAt
 // lead begins a leadership, or extends it: until TTL, less a margin, after the roll call was made.
 func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 	left := calledAt.Add(e.cfg.TTL - e.cfg.TTL/marginShare).Sub(e.cfg.Env.Now())
-	m := kernel.Mandate{Role: r.Name, Node: e.cfg.Node, Epoch: r.Epoch}
+	m := kernel.Leadership{Role: r.Name, Node: e.cfg.Node, Epoch: r.Epoch}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.leaderships[r.Name]
@@ -44,7 +44,7 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 	if before != nil && !before.ended() {
 		e.finish(before, "another epoch has begun")
 	}
-	life, end := context.WithCancel(kernel.WithMandate(ctx, m))
+	life, end := context.WithCancel(kernel.WithLeadership(ctx, m))
 	l := &leadership{mandate: m, end: end, serviceEnded: make(chan struct{})}
 	l.expiry = e.cfg.Env.AfterFunc(left, func() { e.expire(l) })
 	e.leaderships[r.Name] = l
@@ -72,7 +72,7 @@ func (e *Elector) expire(l *leadership) {
 }
 
 // end ends this node's leadership of a role, if there is one and which accepts its mandate.
-func (e *Elector) end(role, why string, which func(kernel.Mandate) bool) {
+func (e *Elector) end(role, why string, which func(kernel.Leadership) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if l := e.leaderships[role]; l != nil && !l.ended() && which(l.mandate) {
@@ -80,7 +80,7 @@ func (e *Elector) end(role, why string, which func(kernel.Mandate) bool) {
 	}
 }
 
-func anyMandate(kernel.Mandate) bool { return true }
+func anyMandate(kernel.Leadership) bool { return true }
 
 // finish ends a leadership. mu must be held. The leadership stays in led until the next one begins, which waits for its
 // service to return.

@@ -156,9 +156,9 @@ func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
 	return t, err
 }
 
-func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
+func (s *Store) Poll(ctx context.Context, agents []string) (l kernel.PollAnswer, err error) {
 	if err = s.readFault(ctx); err == nil {
-		l, err = s.Store.Look(ctx, agents)
+		l, err = s.Store.Poll(ctx, agents)
 	}
 	return l, err
 }
@@ -198,7 +198,7 @@ func (s *Store) Backlog(ctx context.Context, max int) (n int, err error) {
 	return n, err
 }
 
-func (s *Store) Attend(ctx context.Context, p kernel.Presence) (r kernel.Roll, err error) {
+func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (r kernel.NodeAnswer, err error) {
 	f, takes := s.draw(false)
 	if err = s.Sleep(ctx, takes); err != nil {
 		return r, err
@@ -211,9 +211,9 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (r kernel.Roll, e
 	case Cancelled:
 		return r, context.DeadlineExceeded
 	}
-	r, err = s.Store.Attend(ctx, p)
+	r, err = s.Store.ReportNode(ctx, p)
 	if f == LostDone && err == nil { // the store has done it, but the node does not receive the answer
-		return kernel.Roll{}, errTransient
+		return kernel.NodeAnswer{}, errTransient
 	}
 	return r, err
 }

@@ -32,13 +32,13 @@ type NewJob struct {
 	Steps []*Step
 }
 
-// JobChange is the row to write (Now) and the row as it was loaded (Was). The store compares Current, Desired, Phase and
-// the counts of Was with the stored row, and returns ErrStale if they differ.
-type JobChange struct{ Now, Was *Job }
+// JobChange is the row to write (Now) and the row as it was loaded (Loaded). The store compares Current, Desired, Phase and
+// the counts of Loaded with the stored row, and returns ErrStale if they differ.
+type JobChange struct{ Now, Loaded *Job }
 
-// StepChange is the row to write (Now) and the row as it was loaded (Was). The store compares Run, Phase, Current and
-// Desired of Was with the stored row, and returns ErrStale if they differ.
-type StepChange struct{ Now, Was *Step }
+// StepChange is the row to write (Now) and the row as it was loaded (Loaded). The store compares Run, Phase, Current and
+// Desired of Loaded with the stored row, and returns ErrStale if they differ.
+type StepChange struct{ Now, Loaded *Step }
 
 // PayloadChange writes the input of a step if SetInput, and its output if SetOutput.
 type PayloadChange struct {

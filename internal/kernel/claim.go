@@ -87,7 +87,7 @@ func (a *Admission) HasRoom(j *Job, s *Step) bool {
 	if a.Empty() {
 		return true
 	}
-	if a.Room(AgentLimit(s.Agent)) == 0 || !j.Permit && a.Room(JobLimit(s.Type)) == 0 {
+	if a.Room(AgentLimit(s.Agent)) == 0 || !j.HasPermit && a.Room(JobLimit(s.Type)) == 0 {
 		return false
 	}
 	needs := s.Needs.List()
@@ -133,7 +133,7 @@ func (w *Workset) closeLane(a *Admission, r *row, k LimitKey) {
 	w.changes.CloseLanes = append(w.changes.CloseLanes, closed)
 }
 
-// ClaimRefs returns the steps whose payloads Claim or Again needs and the workset does not have. A caller that loads
+// ClaimRefs returns the steps whose payloads Claim or RepeatedClaim needs and the workset does not have. A caller that loads
 // them for many steps at once avoids one NotLoaded error for each step.
 func (w *Workset) ClaimRefs(ref StepRef) []StepRef {
 	e := w.entry(ref.Job)
@@ -204,7 +204,7 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if !limits.Empty() {
 		w.takePermits(limits, e, r)
 	}
-	e.job.Permit = true
+	e.job.HasPermit = true
 	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.finishEvent(e)
@@ -213,7 +213,7 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 
 // takePermits takes the permits that a step needs.
 func (w *Workset) takePermits(limits *Admission, e *entry, r *row) {
-	if !e.job.Permit {
+	if !e.job.HasPermit {
 		limits.take(Need{LimitKey{Name: JobLimit(e.job.Type)}, 1})
 	}
 	limits.take(Need{LimitKey{Name: AgentLimit(r.Agent)}, 1})
@@ -241,7 +241,7 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	if w.now.Before(r.LockedUntil) {
 		held = r.LockedUntil
 	}
-	r.Was, r.Current = r.Current, perdure.Unsure
+	r.CurrentBeforeRun, r.Current = r.Current, perdure.Unsure
 	r.Run = max(r.Run+1, w.fence)
 	r.Direction, r.Outcome, r.Progress = d, perdure.NoOutcome, ""
 	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, c.Heartbeat
@@ -266,9 +266,9 @@ func (s *Step) lockEnd(now time.Time) time.Time {
 	return s.CompleteBy
 }
 
-// Again returns a run to a claim that is repeated: the same run, with the time that remains. The run is nil if it is no
+// RepeatedClaim returns a run to a claim that is repeated: the same run, with the time that remains. The run is nil if it is no
 // longer valid. Errors are as those of Claim.
-func (w *Workset) Again(ref StepRef, c *protocol.Claim) (*perdure.Run, error) {
+func (w *Workset) RepeatedClaim(ref StepRef, c *protocol.Claim) (*perdure.Run, error) {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	if r.Phase != perdure.Running || r.LockedBy != c.Holder || r.Agent != c.Agent || r.Request != c.RequestID || !w.now.Before(r.LockedUntil) {

@@ -21,7 +21,7 @@
 //  1. The scheduler locks the job and loads it, its plan and the steps that the event concerns.
 //  2. It adds them to a Workset and calls the method of the event: Workset.Report.
 //  3. The method changes the step, and puts the steps that this unblocks on the workset's agenda.
-//  4. If their rows are not loaded, Missing lists them. The scheduler loads and adds them, and calls Go.
+//  4. If their rows are not loaded, Missing lists them. The scheduler loads and adds them, and calls Continue.
 //  5. Changes returns the changed rows, alerts and history entries. The scheduler passes them to Tx.Save.
 //
 // The rules, by the event that they handle:

@@ -68,9 +68,9 @@ func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
 	return f, holder
 }
 
-// OverdueNow acts on a job whose deadline has passed, once. A job that is being done is undone or parked, as its policy
-// says. A job that is being undone goes on, and an alert is raised. OverdueNow returns false if there is nothing to do.
-func (w *Workset) OverdueNow(id perdure.JobID) bool {
+// ExpireJob acts on a job whose deadline has passed, once. A job that is being done is undone or parked, as its policy
+// says. A job that is being undone goes on, and an alert is raised. ExpireJob returns false if there is nothing to do.
+func (w *Workset) ExpireJob(id perdure.JobID) bool {
 	e := w.entry(id)
 	j := e.job
 	if j.Overdue || j.AtRest() || j.CompleteBy.IsZero() || w.now.Before(j.CompleteBy) {
@@ -82,7 +82,7 @@ func (w *Workset) OverdueNow(id perdure.JobID) bool {
 	switch {
 	case j.Desired == perdure.Undone:
 		if back {
-			j.Then = false // a restart is not redone after the deadline
+			j.RestartPending = false // a restart is not redone after the deadline
 		}
 		w.raiseAlert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
 	case back:

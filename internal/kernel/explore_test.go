@@ -623,7 +623,7 @@ func (k *walk) encode(x *explored) []byte {
 	}
 	j := x.job
 	b = append(b, byte(j.Current), byte(j.Desired), byte(j.Phase), byte(j.Restarts))
-	flag(j.Then, j.Permit, j.Overdue, j.GivenUp())
+	flag(j.RestartPending, j.HasPermit, j.Overdue, j.GivenUp())
 	switch {
 	case j.Phase == perdure.Settled:
 	case !j.ParkedAt.IsZero() && !j.CompleteBy.IsZero():
@@ -638,7 +638,7 @@ func (k *walk) encode(x *explored) []byte {
 			flag(string(x.kept[i].Output) == `"bad"`)
 		}
 		if s.Phase == perdure.Running {
-			b = append(b, byte(s.Was))
+			b = append(b, byte(s.CurrentBeforeRun))
 			rel(s.CompleteBy)
 			flag(s.Heartbeat > 0)
 		}

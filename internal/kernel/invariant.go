@@ -160,10 +160,10 @@ func (c *check) jobRow() {
 	}
 	require(j.Phase == phaseOf(j), "L1", "its phase does not follow from its steps")
 	require(j.Running == 0 || j.Current == perdure.Unsure, "I11", "steps run, but it is not unsure")
-	require(j.Running == 0 || j.Permit, "I12", "steps run, but it has no permit")
-	require(!j.AtRest() || !j.Permit, "I12", "parked or settled, but it has a permit")
+	require(j.Running == 0 || j.HasPermit, "I12", "steps run, but it has no permit")
+	require(!j.AtRest() || !j.HasPermit, "I12", "parked or settled, but it has a permit")
 	require((j.Phase == perdure.Parked) == !j.ParkedAt.IsZero(), "L1", "parkedAt does not agree with its phase")
-	require(!j.Then || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "a restart is pending, but the job is not being undone")
+	require(!j.RestartPending || j.Desired == perdure.Undone && j.Phase != perdure.Settled, "I11", "a restart is pending, but the job is not being undone")
 	require(!j.Overdue || j.Desired == perdure.Undone || j.Active == 0, "L1", "has active steps past its deadline")
 	if j.Phase == perdure.Settled {
 		require(j.Current == j.Desired || j.GivenUp() && j.Current == perdure.Unsure, "I11", "settled, but current is not desired")

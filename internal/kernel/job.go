@@ -12,23 +12,23 @@ import (
 // Job is the row of a job. Its counts of steps are kept up to date by setPhase, so that the cost of a report depends on
 // the neighbours of the step, not on the size of the job.
 type Job struct {
-	ID       perdure.JobID
-	Key      string // empty: none
-	Type     string
-	Priority int
-	Labels   map[string]string
-	States   *perdure.StateNames
-	Hash     [32]byte // the definition's fingerprint
-	Shape    ShapeID
-	Input    json.RawMessage // nil: none, or stored apart
-	Apart    bool            // the input is larger than MaxInlineInput; only Inputs reads it
+	ID               perdure.JobID
+	Key              string // empty: none
+	Type             string
+	Priority         int
+	Labels           map[string]string
+	States           *perdure.StateNames
+	Hash             [32]byte // the definition's fingerprint
+	Shape            ShapeID
+	Input            json.RawMessage // nil: none, or stored apart
+	InputStoredApart bool            // the input is larger than MaxInlineInput; only Inputs reads it
 
-	Current  perdure.State // Unsure from the first dispatch after the submission or a flip until all steps are settled
-	Desired  perdure.State
-	Phase    perdure.Phase // derived from the counts, see phaseOf
-	Then     bool          // a restart: the job is being undone, and will be done again afterwards
-	Restarts int           // in the life of the job
-	Permit   bool          // the job holds a permit of limit job:TYPE: from the first dispatch until it is parked or settled
+	Current        perdure.State // Unsure from the first dispatch after the submission or a flip until all steps are settled
+	Desired        perdure.State
+	Phase          perdure.Phase // derived from the counts, see phaseOf
+	RestartPending bool          // a restart: the job is being undone, and will be done again afterwards
+	Restarts       int           // in the life of the job
+	HasPermit      bool          // the job holds a permit of limit job:TYPE: from the first dispatch until it is parked or settled
 
 	Unsettled int // number of steps that are not settled
 	Running   int // number of steps that are running
@@ -69,14 +69,14 @@ type Step struct {
 	Type     string // the job's
 	Priority int    // the job's
 
-	Current   perdure.State
-	Desired   perdure.State
-	Phase     perdure.Phase
-	Skipped   bool              // counts as done for the steps after it
-	Run       int64             // number of the latest run: the fencing token, never used twice
-	Direction perdure.Direction // of the latest run
-	Was       perdure.State     // Current before the latest run
-	Turn      int               // starts at 1; grows when a run is dispatched in the other direction, or an edit asks for a new key
+	Current          perdure.State
+	Desired          perdure.State
+	Phase            perdure.Phase
+	Skipped          bool              // counts as done for the steps after it
+	Run              int64             // number of the latest run: the fencing token, never used twice
+	Direction        perdure.Direction // of the latest run
+	CurrentBeforeRun perdure.State     // Current before the latest run
+	Turn             int               // starts at 1; grows when a run is dispatched in the other direction, or an edit asks for a new key
 
 	Agent       string // may claim it, while it is ready or running
 	LockedBy    string // the holder of the run

@@ -313,8 +313,8 @@ func (l *Limit) Settings() (set perdure.LimitSettings) {
 	return set
 }
 
-// ToOpen returns those of the keys that have permits left: lanes need not stay closed for them.
-func ToOpen(keys []LimitKey, limits []Limit, used map[LimitKey]int) (open []LimitKey) {
+// KeysWithRoom returns those of the keys that have permits left: lanes need not stay closed for them.
+func KeysWithRoom(keys []LimitKey, limits []Limit, used map[LimitKey]int) (open []LimitKey) {
 	for _, k := range keys {
 		i := slices.IndexFunc(limits, func(l Limit) bool { return l.Name == k.Name })
 		if i < 0 || limits[i].PerKey == Unbounded || used[k] < limits[i].PerKey {

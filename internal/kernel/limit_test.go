@@ -193,7 +193,7 @@ func TestLimitNeedAboveMaximumBlocksNoOther(t *testing.T) {
 	w.claim("d")
 }
 
-// The key is computed for each do turn. Later runs and the undo keep it, and Freed returns the keys that a run releases.
+// The key is computed for each do turn. Later runs and the undo keep it, and ReleasedKeys returns the keys that a run releases.
 func TestLimitKeyIsComputedOncePerTurn(t *testing.T) {
 	w := worldWithLimits(t, "a undo attempts 2", `[{"name":"ads","key":"k#"}]`)
 	key := func(want string) {
@@ -207,7 +207,7 @@ func TestLimitKeyIsComputedOncePerTurn(t *testing.T) {
 		run := w.runs["a"]
 		w.event(func(ws *Workset) {
 			res := ws.Report(StepRef{w.job.ID, 0}, "host", &protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: outcome})
-			if freed := ws.Freed(); !res.Accepted || len(freed) != 1 || freed[0].Name != "ads" {
+			if freed := ws.ReleasedKeys(); !res.Accepted || len(freed) != 1 || freed[0].Name != "ads" {
 				t.Errorf("%+v, freed %v", res, freed)
 			}
 		})
@@ -260,11 +260,11 @@ func TestLimitOfChecksBounds(t *testing.T) {
 	}
 }
 
-// ToOpen returns the keys that have room, or that have no bound any more.
+// KeysWithRoom returns the keys that have room, or that have no bound any more.
 func TestLimitToOpenReturnsKeysWithRoom(t *testing.T) {
 	limits := []Limit{{Name: "ads", Max: Unbounded, PerKey: 2}, {Name: "mail", Max: 3, PerKey: Unbounded}}
 	keys := []LimitKey{{"ads", "full"}, {"ads", "half"}, {"gone", "x"}, {"mail", "x"}}
-	got := ToOpen(keys, limits, map[LimitKey]int{keys[0]: 2, keys[1]: 1, keys[3]: 9})
+	got := KeysWithRoom(keys, limits, map[LimitKey]int{keys[0]: 2, keys[1]: 1, keys[3]: 9})
 	if !reflect.DeepEqual(got, keys[1:]) {
 		t.Errorf("opened %v", got)
 	}

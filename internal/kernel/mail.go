@@ -64,8 +64,8 @@ const MaxMaxMail = 1_000_000_000
 // MaxPosted returns how many submissions may wait if max mails may wait.
 func MaxPosted(max int) int { return min(perdure.MaxPosted, max) }
 
-// ErrPosted returns the error for a submission that is refused because too many are waiting.
-func ErrPosted(waiting int) error {
+// ErrTooManyPosted returns the error for a submission that is refused because too many are waiting.
+func ErrTooManyPosted(waiting int) error {
 	e := perdure.Refuse(perdure.CodeBacklogFull, "%d submissions are waiting for a node, and no more are accepted", waiting)
 	e.Hint = "check that a node is running, and try again later"
 	return e

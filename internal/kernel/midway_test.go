@@ -53,8 +53,8 @@ func (x *transaction) maybeSave() {
 
 // commit saves the remaining changes.
 func (x *transaction) commit() {
-	x.addResult("readied %v, ended %v", x.ws.Readied(), x.ws.Landed())
-	x.write(x.ws.Last())
+	x.addResult("readied %v, ended %v", x.ws.NewlyReady(), x.ws.EndedRuns())
+	x.write(x.ws.FinalChanges())
 	x.compare(x.ws)
 	clear(x.loadedCopies)
 }
@@ -110,7 +110,7 @@ func (x *transaction) play(m move) {
 	case "due":
 		x.addResult("%s: %v", m, x.ws.Due(ref))
 	case "overdue":
-		x.addResult("%s: %v", m, x.ws.OverdueNow(jobRef))
+		x.addResult("%s: %v", m, x.ws.ExpireJob(jobRef))
 	default:
 		if rep, ok := m.report(); ok {
 			for _, r := range x.ws.ReportRefs(nil, ref) {
@@ -122,7 +122,7 @@ func (x *transaction) play(m move) {
 			break
 		}
 		a := m.act(x.plan)
-		if x.job != nil && NeedsWhole(&a) {
+		if x.job != nil && NeedsWholeJob(&a) {
 			x.ws.AddWhole(jobRef, x.load(x.all()...))
 		}
 		x.addResult("%s: %v", m, x.ws.Act(jobRef, m.step, &a))

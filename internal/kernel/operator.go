@@ -35,7 +35,7 @@ func (ed Edited) appliesTo(d perdure.Direction) bool {
 }
 
 // NeedsWhole reports whether an act needs all steps of a job.
-func NeedsWhole(a *perdure.Act) bool {
+func NeedsWholeJob(a *perdure.Act) bool {
 	return a.Verb == perdure.VerbUndo || a.Verb == perdure.VerbRedo || a.Verb == perdure.VerbGiveUp || a.Verb == perdure.VerbResume
 }
 
@@ -97,8 +97,8 @@ func (w *Workset) endExpiredRun(e *entry, r *row) {
 func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error {
 	j := e.job
 	if j.Desired == to && !j.GivenUp() {
-		if to == perdure.Undone && j.Then { // the undo of a restart: it will not be redone
-			j.Then, e.dirty = false, true
+		if to == perdure.Undone && j.RestartPending { // the undo of a restart: it will not be redone
+			j.RestartPending, e.dirty = false, true
 			w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
 			w.finishEvent(e)
 		}
@@ -303,7 +303,7 @@ func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	w.closeAlerts(e, "", a.Author, allAlerts...)
 	j.Alerted = false
 	j.GivenUpBy, j.GivenUpReason = a.Author, a.Reason
-	j.Current, j.Phase, j.Then, j.Permit = perdure.Unsure, perdure.Settled, false, false
+	j.Current, j.Phase, j.RestartPending, j.HasPermit = perdure.Unsure, perdure.Settled, false, false
 	j.SettledAt, j.CompleteBy, j.ParkedAt, j.Overdue = w.now, time.Time{}, time.Time{}, false
 	e.dirty = true
 	return nil

@@ -108,7 +108,7 @@ type Permits struct {
 // PermitsOf returns the permits that a row of a step holds. j is the job if the step is the first of its job, else nil:
 // the permit of the job is stored with its first step.
 func PermitsOf(s *Step, j *Job) (p Permits) {
-	if j != nil && j.Permit {
+	if j != nil && j.HasPermit {
 		p.Type = j.Type
 	}
 	if s.Phase == perdure.Running {
@@ -117,9 +117,9 @@ func PermitsOf(s *Step, j *Job) (p Permits) {
 	return p
 }
 
-// Newborn returns step i of a job as it is when the job is submitted. Stores that do not store steps which are still in
+// InitialStep returns step i of a job as it is when the job is submitted. Stores that do not store steps which are still in
 // that state (implicit rows) read them as this.
-func Newborn(j *Job, i int, name string, blockers int) Step {
+func InitialStep(j *Job, i int, name string, blockers int) Step {
 	return Step{StepRef: StepRef{j.ID, i}, Name: name, Type: j.Type, Priority: j.Priority,
 		Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: blockers, UpdatedAt: j.CreatedAt}
 }

@@ -30,11 +30,11 @@ type Plan struct {
 	Hash       [32]byte // the definition's fingerprint
 }
 
-// PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.Apart), it is passed as
+// PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.InputStoredApart), it is passed as
 // input.
 func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
 	switch {
-	case !j.Apart:
+	case !j.InputStoredApart:
 		input = j.Input
 	case len(input) == 0:
 		return nil, fmt.Errorf("the input of job %s is not loaded", j.ID)

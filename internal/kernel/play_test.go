@@ -236,7 +236,7 @@ func (w *world) logEvent(c *Changes, format string, args ...any) {
 		w.logJob(&Job{}, n.Job)
 	}
 	for _, ch := range c.Steps {
-		w.logStep(ch.Was, ch.Now)
+		w.logStep(ch.Loaded, ch.Now)
 	}
 	for _, a := range w.closed {
 		fmt.Fprintf(w.transcript, "           alert %s of %s closed\n", a.Kind, cmpOr(a.Step, "the job"))
@@ -246,7 +246,7 @@ func (w *world) logEvent(c *Changes, format string, args ...any) {
 		fmt.Fprintf(w.transcript, "           ALERT %s: %s\n", a.Kind, a.Message)
 	}
 	for _, ch := range c.Jobs {
-		w.logJob(ch.Was, ch.Now)
+		w.logJob(ch.Loaded, ch.Now)
 	}
 }
 
@@ -285,7 +285,7 @@ func (w *world) logJob(was, now *Job) {
 		return
 	}
 	text := fmt.Sprintf("%s, desired %s, %s", now.Current, now.Desired, now.Phase)
-	if now.Then {
+	if now.RestartPending {
 		text += ", then done again"
 	}
 	fmt.Fprintf(w.transcript, "           the job: %s\n", text)

@@ -34,7 +34,7 @@ func (s preparedResults) Rendered(key RenderingKey) *Rendered { return s[key] }
 
 func claimWithin(w *world, b *Budget, p Prepared) (run *perdure.Run, err error) {
 	w.event(func(ws *Workset) {
-		ws.Spend(b, p)
+		ws.SetBudget(b, p)
 		w.ensureLoaded(ws, 1)
 		w.loadForClaim(ws, w.ref(1))
 		run, err = ws.Claim(w.ref(1), &protocol.Claim{Agent: w.steps[1].Agent, Holder: "host"}, &Admission{}, perdure.MaxAnswerBytes)
@@ -84,7 +84,7 @@ func TestPostponedRenderingsAreIndependent(t *testing.T) {
 	w.run("b")
 	var inputs []string
 	w.event(func(ws *Workset) {
-		ws.Spend(little(), preparedResults{})
+		ws.SetBudget(little(), preparedResults{})
 		w.ensureLoaded(ws, 2, 3)
 		var all []*Postponed
 		for _, i := range []int{2, 3} {
@@ -141,7 +141,7 @@ func TestPostponedConditionIsDueAtOnce(t *testing.T) {
 		var postponed []*Rendering
 		look := func(event func(*Workset), p Prepared) {
 			w.event(func(ws *Workset) {
-				ws.Spend(little(), p)
+				ws.SetBudget(little(), p)
 				w.ensureLoaded(ws, 0, 1)
 				event(ws)
 				w.settleMissing(ws)
@@ -170,10 +170,10 @@ func TestPostponedConditionIsDueAtOnce(t *testing.T) {
 // If a job's input is stored apart and was not loaded, reading it is an error, and does not give null (F149).
 func TestMissingJobInputIsAnError(t *testing.T) {
 	shape := &Shape{Common: &Definition{}}
-	if p, err := shape.PlanOf(&Job{Apart: true}, nil); err == nil {
+	if p, err := shape.PlanOf(&Job{InputStoredApart: true}, nil); err == nil {
 		t.Errorf("a plan was made: %+v", p)
 	}
-	if p, err := shape.PlanOf(&Job{Apart: true}, json.RawMessage(`1`)); err != nil || string(p.Definition.Input) != `1` {
+	if p, err := shape.PlanOf(&Job{InputStoredApart: true}, json.RawMessage(`1`)); err != nil || string(p.Definition.Input) != `1` {
 		t.Errorf("%+v, %v", p, err)
 	}
 	if p, err := shape.PlanOf(&Job{}, nil); err != nil || p.Definition.Input != nil {

@@ -46,7 +46,7 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 		w.returnRun(e, r, holder, rep)
 	default:
 		if rep.Effect == protocol.EffectNone {
-			r.Current = r.Was
+			r.Current = r.CurrentBeforeRun
 		}
 		w.fail(e, r, failureOf(rep), holder)
 	}
@@ -61,7 +61,7 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 // step has changed direction since it was reported done. A failure that shows neither stays stale: nothing was lost with
 // it.
 func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []time.Time, lost, again protocol.ReportResult) protocol.ReportResult {
-	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.Was != perdure.Unsure && s.Was != s.Direction.Pole()
+	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.CurrentBeforeRun != perdure.Unsure && s.CurrentBeforeRun != s.Direction.Pole()
 	if again.Reason == protocol.RefusedStale && lost.Accepted && (turned || slices.ContainsFunc(attempts, s.ReadyAt.Equal)) {
 		return lost
 	}
@@ -96,9 +96,9 @@ func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Out
 // endRun ends a run and its lock. If an earlier holder died before its lock ended, the step keeps the end of that lock
 // (kept in AvailableAt while the step runs), because that run may still act.
 func (w *Workset) endRun(r *row, o perdure.Outcome) {
-	w.runEnds = append(w.runEnds, Landing{Agent: r.Agent, Direction: r.Direction, Outcome: o, Took: w.now.Sub(r.StartedAt)})
+	w.runEnds = append(w.runEnds, RunEnd{Agent: r.Agent, Direction: r.Direction, Outcome: o, Duration: w.now.Sub(r.StartedAt)})
 	for _, n := range r.Needs.List() {
-		w.freed = append(w.freed, n.LimitKey)
+		w.releasedKeys = append(w.releasedKeys, n.LimitKey)
 	}
 	r.Outcome, r.EndedAt = o, w.now
 	r.LockedBy, r.Request, r.Heartbeat = "", "", 0
@@ -121,7 +121,7 @@ const (
 // returnRun handles a run that was not started, or that a drain cut short. It does not count as a failure.
 func (w *Workset) returnRun(e *entry, r *row, holder string, rep *protocol.Report) {
 	if rep.Effect != protocol.EffectUnknown {
-		r.Current = r.Was
+		r.Current = r.CurrentBeforeRun
 	}
 	w.addHistory(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
 	if r.mustReverse() {
@@ -137,8 +137,8 @@ func (w *Workset) returnRun(e *entry, r *row, holder string, rep *protocol.Repor
 	w.advanceAfterRun(e, r)
 }
 
-// Beat applies a heartbeat. It moves the end of the lock, never past the deadline. A lock that has ended is not renewed.
-func (w *Workset) Beat(ref StepRef, holder string, b *protocol.Heartbeat) protocol.HeartbeatResult {
+// Heartbeat applies a heartbeat. It moves the end of the lock, never past the deadline. A lock that has ended is not renewed.
+func (w *Workset) Heartbeat(ref StepRef, holder string, b *protocol.Heartbeat) protocol.HeartbeatResult {
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	res := protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}

@@ -134,16 +134,16 @@ func CheckHostName(name string) error {
 }
 
 // Admit returns ErrDeposed if the mandate's node does not lead the role any more.
-func (r *Role) Admit(m Mandate, now time.Time) error {
+func (r *Role) Admit(m Leadership, now time.Time) error {
 	if r.Name != m.Role || r.Epoch != m.Epoch || r.Leader != m.Node || !r.Led(now) {
 		return ErrDeposed
 	}
 	return nil
 }
 
-// Mandate proves that a node leads a role. Writes under the role carry it, and the store refuses writes of an older
+// Leadership proves that a node leads a role. Writes under the role carry it, and the store refuses writes of an older
 // epoch.
-type Mandate struct {
+type Leadership struct {
 	Role  string
 	Node  string
 	Epoch int64
@@ -151,13 +151,13 @@ type Mandate struct {
 
 type mandateKey struct{}
 
-// WithMandate returns a context with a mandate: the store commits writes with it only if the mandate is still valid.
-func WithMandate(ctx context.Context, m Mandate) context.Context {
+// WithLeadership returns a context with a mandate: the store commits writes with it only if the mandate is still valid.
+func WithLeadership(ctx context.Context, m Leadership) context.Context {
 	return context.WithValue(ctx, mandateKey{}, m)
 }
 
-// MandateOf returns the mandate in the context; ok is false if there is none, and none is needed.
-func MandateOf(ctx context.Context) (m Mandate, ok bool) {
-	m, ok = ctx.Value(mandateKey{}).(Mandate)
+// LeadershipOf returns the mandate in the context; ok is false if there is none, and none is needed.
+func LeadershipOf(ctx context.Context) (m Leadership, ok bool) {
+	m, ok = ctx.Value(mandateKey{}).(Leadership)
 	return m, ok
 }

@@ -190,11 +190,11 @@ func TestHandOver(t *testing.T) {
 func TestAdmitRefusesOldEpoch(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r := Role{Name: "r", Epoch: 7, Leader: "a", LeaderUntil: now.Add(1), Standby: "b", StandbyUntil: now.Add(time.Hour)}
-	good := Mandate{"r", "a", 7}
+	good := Leadership{"r", "a", 7}
 	if err := r.Admit(good, now); err != nil {
 		t.Error(err)
 	}
-	for _, m := range []Mandate{{"s", "a", 7}, {"r", "b", 7}, {"r", "a", 6}, {"r", "a", 8}, {}} {
+	for _, m := range []Leadership{{"s", "a", 7}, {"r", "b", 7}, {"r", "a", 6}, {"r", "a", 8}, {}} {
 		if err := r.Admit(m, now); !errors.Is(err, ErrDeposed) || perdure.CodeOf(err) != perdure.CodeConflict {
 			t.Errorf("%+v: %v", m, err)
 		}
@@ -202,10 +202,10 @@ func TestAdmitRefusesOldEpoch(t *testing.T) {
 	if err := r.Admit(good, now.Add(1)); !errors.Is(err, ErrDeposed) {
 		t.Errorf("at the moment at which it is over: %v", err)
 	}
-	if m, ok := MandateOf(WithMandate(context.Background(), good)); !ok || m != good {
+	if m, ok := LeadershipOf(WithLeadership(context.Background(), good)); !ok || m != good {
 		t.Errorf("%+v, %v", m, ok)
 	}
-	if _, ok := MandateOf(context.Background()); ok {
+	if _, ok := LeadershipOf(context.Background()); ok {
 		t.Error("everybody leads")
 	}
 }

@@ -370,12 +370,12 @@ func TestRule09RestartUndoesAndRedoes(t *testing.T) {
 	w.run("a")
 	w.claim("b")
 	w.report("b", failed, noEffect)
-	w.require(w.job.Then && w.job.Desired == perdure.Undone, "the restart does not undo the job first")
+	w.require(w.job.RestartPending && w.job.Desired == perdure.Undone, "the restart does not undo the job first")
 	w.claim("a")
 	w.require(!w.job.AtRest(), "parked or settled during the restart")
 	w.report("a", done)
 	w.jobIs("unsure waiting")
-	w.require(w.job.Desired == perdure.Done && !w.job.Then && w.job.Permit, "the restart does not redo the job")
+	w.require(w.job.Desired == perdure.Done && !w.job.RestartPending && w.job.HasPermit, "the restart does not redo the job")
 	w.run("a")
 	w.claim("b")
 	w.report("b", failed, noEffect) // the bound holds for the life of the job
@@ -389,7 +389,7 @@ func TestRule09OverdueRestart(t *testing.T) {
 	w.claim("b")
 	w.report("b", failed)
 	w.wait(5 * time.Second)
-	w.require(slices.Contains(w.openAlerts(""), perdure.AlertOverdue) && w.job.Then, "alerts %v", w.alerts)
+	w.require(slices.Contains(w.openAlerts(""), perdure.AlertOverdue) && w.job.RestartPending, "alerts %v", w.alerts)
 	w.run("a")
 	w.stepIs("a", "undone ready") // the redo has begun, and is overdue
 	w.cannotClaim("a")
@@ -401,7 +401,7 @@ func TestRule09OverdueRestart(t *testing.T) {
 	w.claim("b")
 	w.report("b", failed)
 	w.wait(5 * time.Second)
-	w.require(!w.job.Then, "a restart past the deadline is still to be redone, although onFailure has undo")
+	w.require(!w.job.RestartPending, "a restart past the deadline is still to be redone, although onFailure has undo")
 	w.run("a")
 	w.jobIs("undone settled")
 }
@@ -413,7 +413,7 @@ func TestRule09OperatorFlipCancelsRestart(t *testing.T) {
 		w.claim("b")
 		w.report("b", failed)
 		w.act(verb, "")
-		w.require(!w.job.Then, "the restart continues after %s", verb)
+		w.require(!w.job.RestartPending, "the restart continues after %s", verb)
 	}
 }
 
@@ -496,13 +496,13 @@ func TestRule11PermitsOfJobsAndAgents(t *testing.T) { // F029 F134 F135
 	w.cannotClaim("a")
 	w.limits.limits[JobLimit("order")].Used = 0
 	w.claim("a")
-	w.require(w.job.Permit && w.limits.limits[JobLimit("order")].Used == 1, "no permit is taken")
+	w.require(w.job.HasPermit && w.limits.limits[JobLimit("order")].Used == 1, "no permit is taken")
 	w.limits.limits[JobLimit("order")].Max = 0 // a lower limit does not end runs
 	w.report("a", returned)
 	w.claim("a") // uses the permit that the job holds
 	w.require(w.limits.limits[JobLimit("order")].Used == 1, "a second permit is taken")
 	w.report("a", failed)
-	w.require(!w.job.Permit, "a parked job holds a permit")
+	w.require(!w.job.HasPermit, "a parked job holds a permit")
 	w.undo()
 	w.cannotClaim("a") // needs a permit in either direction
 	w.limits.limits[JobLimit("order")].Max = 2
@@ -512,7 +512,7 @@ func TestRule11PermitsOfJobsAndAgents(t *testing.T) { // F029 F134 F135
 	w.claim("a")
 	w.report("a", failed)
 	w.act(perdure.VerbSettle, "a", as(perdure.Undone))
-	w.require(!w.job.Permit, "a settled job holds a permit")
+	w.require(!w.job.HasPermit, "a settled job holds a permit")
 }
 
 func TestRule12ExpressionErrorCountsAsRejected(t *testing.T) { // F032
@@ -700,7 +700,7 @@ func TestRepeatedClaimReturnsValidRun(t *testing.T) { // F019
 			refs := ws.ClaimRefs(w.ref(1))
 			ws.AddPayloads(refs, w.payloads(refs))
 			var err error
-			got, err = ws.Again(w.ref(1), &req)
+			got, err = ws.RepeatedClaim(w.ref(1), &req)
 			must(t, err)
 		})
 		return got

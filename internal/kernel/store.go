@@ -30,14 +30,14 @@ type Store interface {
 // SharedStore is a store that several processes can use at the same time.
 type SharedStore interface {
 	Store
-	// Hints returns a channel that receives a token when another process may have made steps ready. A token may be lost.
+	// Wakeups returns a channel that receives a token when another process may have made steps ready. A token may be lost.
 	// No token comes after the end of ctx.
-	Hints(context.Context) <-chan struct{}
-	// Heard reports whether tokens arrive at present.
-	Heard() bool
-	// RoleHints returns a channel that receives a token when the leader or standby of a role may have changed. A token
+	Wakeups(context.Context) <-chan struct{}
+	// Listening reports whether tokens arrive at present.
+	Listening() bool
+	// RoleWakeups returns a channel that receives a token when the leader or standby of a role may have changed. A token
 	// may be lost.
-	RoleHints() <-chan struct{}
+	RoleWakeups() <-chan struct{}
 	// Accepting returns the reason why the store accepts no commits at present; nil if it does. Reads may still work.
 	Accepting() error
 	// Refused returns the reason why a server that claims to be the store was refused; nil if none was.
@@ -83,8 +83,8 @@ type Tx interface {
 	SetMaxMail(max int) error
 }
 
-// RoleChange is the role to write (Now) and the role as it was loaded (Was).
-type RoleChange struct{ Now, Was Role }
+// RoleChange is the role to write (Now) and the role as it was loaded (Loaded).
+type RoleChange struct{ Now, Loaded Role }
 
 // Locker loads rows and locks them. Rows that do not exist are left out. The caller must not change the rows: the store
 // may keep them in its row cache.
@@ -122,7 +122,7 @@ type Locker interface {
 	// Payloads reads inputs and outputs in the order of refs until at least maxBytes are read; the payload that reaches
 	// this number is included. So if the answer has maxBytes or more, nothing is known of the refs after its last one.
 	Payloads(refs []StepRef, maxBytes int) ([]Payload, error)
-	// Inputs returns the inputs of jobs whose input is stored apart (Job.Apart).
+	// Inputs returns the inputs of jobs whose input is stored apart (Job.InputStoredApart).
 	Inputs([]perdure.JobID) (map[perdure.JobID]json.RawMessage, error)
 	// Shapes returns the texts of shapes. It needs no lock, because these never change.
 	Shapes([]ShapeID) (map[ShapeID][]byte, error)
@@ -148,12 +148,12 @@ type Finder interface {
 	Ready(agent string, max int, full []string) ([]StepRef, error)
 	// ClosedFor returns keys for which lanes are closed: at most max, in order, beginning after the key after.
 	ClosedFor(after LimitKey, max int) ([]LimitKey, error)
-	// Pass announces that the next Save dispatches all steps that Ready has returned for the agent. A store may use this
+	// AnnounceDispatch announces that the next Save dispatches all steps that Ready has returned for the agent. A store may use this
 	// to let Ready of other transactions skip these steps until this transaction ends; it may also ignore it.
-	Pass(agent string)
+	AnnounceDispatch(agent string)
 	// Due returns steps that wait for a time that has come. Expired returns runs whose lock has ended. Overdue returns
 	// jobs whose deadline has passed and has not been acted on. Each returns at most max, the earliest first. After the commit of a transaction that called Expired,
-	// Look.Next is later than now, unless something that these three return is left, or a row was locked.
+	// PollAnswer.Next is later than now, unless something that these three return is left, or a row was locked.
 	Due(now time.Time, max int) ([]StepRef, error)
 	Expired(now time.Time, max int) ([]StepRef, error)
 	Overdue(now time.Time, max int) ([]perdure.JobID, error)
@@ -212,8 +212,8 @@ type Reader interface {
 	ListLimits(context.Context) ([]Limit, error)
 	// ListAgents returns the settings of all agents that have some.
 	ListAgents(context.Context) (map[string]perdure.AgentSettings, error)
-	// Look returns when the next due scan is needed, and which agents have ready steps. Nodes call it often.
-	Look(ctx context.Context, agents []string) (Look, error)
+	// Poll returns when the next due scan is needed, and which agents have ready steps. Nodes call it often.
+	Poll(ctx context.Context, agents []string) (PollAnswer, error)
 	// ReadyAgents returns the agents that have a ready step, in order, at most max.
 	ReadyAgents(ctx context.Context, max int) ([]string, error)
 	// Backlog counts the unsettled jobs, up to max.
@@ -222,17 +222,17 @@ type Reader interface {
 
 // Registry records the nodes, the roles that they have, and the holders that claim runs.
 type Registry interface {
-	// Attend records that a node is alive, and which claims it has seen. It extends the node's places in roles that have
-	// not lapsed by Presence.TTL. Nodes call it often, so it must cost one statement.
-	Attend(context.Context, Presence) (Roll, error)
+	// ReportNode records that a node is alive, and which claims it has seen. It extends the node's places in roles that have
+	// not lapsed by NodeReport.TTL. Nodes call it often, so it must cost one statement.
+	ReportNode(context.Context, NodeReport) (NodeAnswer, error)
 	// DropNode deletes the row of a node that has ended.
 	DropNode(ctx context.Context, id string) error
 	// Nodes returns all nodes that have a row, whether they are alive or not.
 	Nodes(context.Context) ([]Node, error)
 	// Roles returns all roles in the order of their names.
 	Roles(context.Context) ([]Role, error)
-	// Seen returns the MaxSeen holders that claimed last, ordered by agent and holder.
-	Seen(context.Context) ([]Seen, error)
+	// LastClaims returns the MaxSeen holders that claimed last, ordered by agent and holder.
+	LastClaims(context.Context) ([]LastClaim, error)
 }
 
 // Mailbox keeps mail until it is applied, and its outcome for some time afterwards.
@@ -242,9 +242,9 @@ type Mailbox interface {
 	Mail(ctx context.Context, max, maxBytes int) ([]Mail, error)
 	// MailWaiting counts the waiting mails. It stops at the number that may wait.
 	MailWaiting(context.Context) (MailWaiting, error)
-	// MailHints returns a channel that receives a token when mail may have been sent. A token may be lost, or come
+	// MailWakeups returns a channel that receives a token when mail may have been sent. A token may be lost, or come
 	// without mail. A store without such a signal returns nil.
-	MailHints() <-chan struct{}
+	MailWakeups() <-chan struct{}
 	// Submission returns the state of a posted submission; nil if it was not posted, or was forgotten.
 	Submission(context.Context, perdure.JobID) (*Submission, error)
 	// ForgetMail deletes at most max closed mails: those applied before the time applied, and those refused before the
@@ -252,31 +252,31 @@ type Mailbox interface {
 	ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error)
 }
 
-// Presence is what a node reports about itself.
-type Presence struct {
+// NodeReport is what a node reports about itself.
+type NodeReport struct {
 	Node   Node // the store sets SeenAt
-	Seen   []Seen
+	Seen   []LastClaim
 	TTL    time.Duration // how long the node keeps its places in roles
 	Forget bool          // also delete nodes and holders that were not seen for more than a day
 }
 
-// Roll is the answer to a node: the time, and all roles in the order of their names.
-type Roll struct {
+// NodeAnswer is the answer to a node: the time, and all roles in the order of their names.
+type NodeAnswer struct {
 	Now   time.Time
 	Fence int64 // see Locker.Fence
 	Roles []Role
 }
 
-// Look is the answer to a node that polls for work.
-type Look struct {
-	Now    time.Time
-	Next   time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
-	Ready  []string  // those of the agents in the call that have a ready step, in order
-	Closed bool      // at least one lane is closed
+// PollAnswer is the answer to a node that polls for work.
+type PollAnswer struct {
+	Now         time.Time
+	Next        time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
+	Ready       []string  // those of the agents in the call that have a ready step, in order
+	LanesClosed bool      // at least one lane is closed
 }
 
-// In returns the time until Next; MaxDuration if there is none.
-func (l *Look) In() time.Duration {
+// UntilNext returns the time until Next; MaxDuration if there is none.
+func (l *PollAnswer) UntilNext() time.Duration {
 	if l.Next.IsZero() {
 		return perdure.MaxDuration
 	}
@@ -296,8 +296,8 @@ type Node struct {
 	SeenAt  time.Time `json:"seenAt"`
 }
 
-// Seen is the last time at which a holder claimed runs of an agent.
-type Seen struct {
+// LastClaim is the last time at which a holder claimed runs of an agent.
+type LastClaim struct {
 	Agent  string    `json:"agent"`
 	Holder string    `json:"holder"`
 	At     time.Time `json:"at"`

@@ -20,7 +20,7 @@ func (w *Workset) Submit(id perdure.JobID, plan *Plan) {
 	w.add(e)
 	for i := range plan.Steps {
 		ps, s, r := &plan.Steps[i], w.alloc.steps.next(), w.alloc.rows.next()
-		*s = Newborn(j, i, ps.Name, len(ps.After))
+		*s = InitialStep(j, i, ps.Name, len(ps.After))
 		r.Step = s
 		e.steps.put(i, r)
 		e.count(s, +1)

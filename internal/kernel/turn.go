@@ -293,7 +293,7 @@ func (w *Workset) flipJob(e *entry, f flip) {
 		w.addHistory(e, "", 0, string(perdure.VerbRedo), policyAuthor, "restart")
 	}
 	w.updateDeadline(e, f)
-	j.Desired, j.Then = f.to, f.kind == flipRestartUndo
+	j.Desired, j.RestartPending = f.to, f.kind == flipRestartUndo
 	j.GivenUpBy, j.GivenUpReason = "", ""
 	j.SettledAt = time.Time{}
 	e.dirty = true
@@ -352,7 +352,7 @@ func (w *Workset) updateJob(e *entry) {
 	if j.GivenUp() {
 		return
 	}
-	if j.Unsettled == 0 && j.Then { // a restart: the undo is complete, and the redo begins
+	if j.Unsettled == 0 && j.RestartPending { // a restart: the undo is complete, and the redo begins
 		w.enqueueFlip(e, flip{to: perdure.Done, kind: flipRestartRedo, by: policyAuthor})
 		return
 	}
@@ -366,7 +366,7 @@ func (w *Workset) updateJob(e *entry) {
 	e.dirty = true
 	switch j.Phase {
 	case perdure.Settled:
-		j.Current, j.SettledAt, j.Permit = j.Desired, w.now, false
+		j.Current, j.SettledAt, j.HasPermit = j.Desired, w.now, false
 		w.closeAlerts(e, "", policyAuthor, allAlerts...)
 		j.Alerted = false
 	case perdure.Parked:
@@ -380,7 +380,7 @@ func (w *Workset) updateJob(e *entry) {
 func (w *Workset) pauseDeadline(j *Job, before perdure.Phase) {
 	switch {
 	case j.Phase == perdure.Parked && before != perdure.Parked:
-		j.Permit, j.ParkedAt = false, w.now
+		j.HasPermit, j.ParkedAt = false, w.now
 	case before == perdure.Parked && j.Phase != perdure.Parked:
 		if !j.CompleteBy.IsZero() && !j.ParkedAt.IsZero() {
 			j.CompleteBy = j.CompleteBy.Add(w.now.Sub(j.ParkedAt))

@@ -50,7 +50,7 @@ func (w *world) noteSkips(c *Changes) {
 	}
 	for _, ch := range c.Steps {
 		briefly := turned && !ch.Now.HasOutput && w.plan.Steps[ch.Now.Index].Test != nil // skipped and then flipped back in one event
-		if ch.Now.Skipped && !ch.Was.Skipped || briefly {
+		if ch.Now.Skipped && !ch.Loaded.Skipped || briefly {
 			w.updateValues(ch.Now.Index, func(v *stepValues) { v.output = "" })
 		}
 	}

@@ -131,7 +131,7 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 // is full, because it holds the step back until an operator changes it.
 func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 	needs := []Need{{LimitKey{Name: AgentLimit(s.Agent)}, 1}}
-	if !j.Permit {
+	if !j.HasPermit {
 		needs = append(needs, Need{LimitKey{Name: JobLimit(j.Type)}, 1})
 	}
 	needs = append(needs, s.Needs.List()...)

@@ -16,7 +16,7 @@ import (
 //
 // An event may need rows that are not loaded. For example, a report that settles a step needs the rows of the steps that
 // wait for it, and an undo needs all steps of the job. The workset then keeps the remaining tasks, and Missing lists the
-// rows. The caller loads them, adds them (AddSteps, AddWhole, AddPayloads) and calls Go, and repeats this until nothing
+// rows. The caller loads them, adds them (AddSteps, AddWhole, AddPayloads) and calls Continue, and repeats this until nothing
 // is missing. Only then is the event complete, and only then may the next event be applied or Changes be called.
 //
 // A workset belongs to one goroutine, also for reading.
@@ -31,14 +31,14 @@ type Workset struct {
 	prepared  Prepared     // results that were rendered outside of the transaction; may be nil
 	postponed []*Rendering // conditions to evaluate outside of the transaction
 
-	jobs       map[perdure.JobID]*entry
-	order      []*entry
-	lastLookup int // index in order: the job that entry returned last
-	alloc      slabs
-	readied    []StepRef  // steps made ready since the last call of Readied
-	runEnds    []Landing  // runs ended since the last call of Landed
-	freed      []LimitKey // keys of permits released since the last call of Freed
-	changes    Changes
+	jobs         map[perdure.JobID]*entry
+	order        []*entry
+	lastLookup   int // index in order: the job that entry returned last
+	alloc        slabs
+	newlyReady   []StepRef  // steps made ready since the last call of NewlyReady
+	runEnds      []RunEnd   // runs ended since the last call of EndedRuns
+	releasedKeys []LimitKey // keys of permits released since the last call of ReleasedKeys
+	changes      Changes
 
 	agenda    []task
 	performed int    // number of tasks at the start of agenda that were performed
@@ -49,14 +49,14 @@ type Workset struct {
 
 // Missing lists the rows that must be added to a workset before its current event can be completed.
 type Missing struct {
-	Steps    []StepRef
-	Whole    []perdure.JobID // jobs of which all steps are needed
-	Payloads []StepRef
-	Looks    []StepRef // steps whose next phase depends on these payloads
+	Steps          []StepRef
+	WholeJobs      []perdure.JobID // jobs of which all steps are needed
+	Payloads       []StepRef
+	PayloadReaders []StepRef // steps whose next phase depends on these payloads
 }
 
 // Empty reports whether nothing is missing.
-func (m *Missing) Empty() bool { return len(m.Steps)+len(m.Whole)+len(m.Payloads) == 0 }
+func (m *Missing) Empty() bool { return len(m.Steps)+len(m.WholeJobs)+len(m.Payloads) == 0 }
 
 // entry is a job in a workset.
 type entry struct {
@@ -114,8 +114,8 @@ func (w *Workset) SetFence(least int64) { w.fence = least }
 // UseSettings sets the settings of the agents, by name. They apply to steps that become ready after this call.
 func (w *Workset) UseSettings(of map[string]perdure.AgentSettings) { w.settings = of }
 
-// Spend sets the budget for rendering after this call; nil: no bound. Results in p are used without spending.
-func (w *Workset) Spend(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
+// SetBudget sets the budget for rendering after this call; nil: no bound. Results in p are used without spending.
+func (w *Workset) SetBudget(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
 
 // Now returns the time at which the events of this workset happen.
 func (w *Workset) Now() time.Time { return w.now }
@@ -219,11 +219,11 @@ func (w *Workset) AddPayloads(refs []StepRef, found []Payload) {
 	}
 }
 
-// Missing returns the rows to add before the next call of Go. It is empty if all events so far are complete.
+// Missing returns the rows to add before the next call of Continue. It is empty if all events so far are complete.
 func (w *Workset) Missing() *Missing {
 	w.missing.Steps = uniqueRefs(w.missing.Steps)
 	w.missing.Payloads = uniqueRefs(w.missing.Payloads)
-	w.missing.Looks = uniqueRefs(w.missing.Looks)
+	w.missing.PayloadReaders = uniqueRefs(w.missing.PayloadReaders)
 	return &w.missing
 }
 
@@ -235,9 +235,9 @@ func uniqueRefs(refs []StepRef) []StepRef {
 	return slices.Compact(refs)
 }
 
-// Go performs the tasks whose rows are loaded, and then updates the rows of the jobs from the counts of their steps.
+// Continue performs the tasks whose rows are loaded, and then updates the rows of the jobs from the counts of their steps.
 // Call it after rows that were missing have been added.
-func (w *Workset) Go() {
+func (w *Workset) Continue() {
 	w.missing = Missing{}
 	for _, t := range w.blocked {
 		t.entry.hasBlockedTask = false
@@ -270,7 +270,7 @@ func (w *Workset) block(t task) {
 // updateJobs completes the event for each job that no task waits for. While a task waits, the counts of its job are not
 // final.
 func (w *Workset) updateJobs() {
-	count := len(w.toUpdate) // updateJob may append more; the loop in Go handles these
+	count := len(w.toUpdate) // updateJob may append more; the loop in Continue handles these
 	for _, e := range w.toUpdate[:count] {
 		e.updateQueued = false
 		if !slices.ContainsFunc(w.blocked, func(t task) bool { return t.entry == e }) {
@@ -283,7 +283,7 @@ func (w *Workset) updateJobs() {
 // finishEvent is called at the end of each event: it marks the job as changed, and performs the tasks.
 func (w *Workset) finishEvent(e *entry) {
 	w.queueUpdate(e)
-	w.Go()
+	w.Continue()
 }
 
 func (w *Workset) queueUpdate(e *entry) {
@@ -297,7 +297,7 @@ func (w *Workset) queueUpdate(e *entry) {
 func (w *Workset) rowsLoaded(t task) bool {
 	if t.kind == taskFlip || t.kind == taskParkActive {
 		if !t.entry.whole {
-			w.missing.Whole = append(w.missing.Whole, t.entry.job.ID)
+			w.missing.WholeJobs = append(w.missing.WholeJobs, t.entry.job.ID)
 		}
 		return t.entry.whole
 	}
@@ -324,7 +324,7 @@ func (w *Workset) noteMissing(r *row, err error) bool {
 		return false
 	}
 	w.missing.Payloads = append(w.missing.Payloads, missing.Steps...)
-	w.missing.Looks = append(w.missing.Looks, r.StepRef)
+	w.missing.PayloadReaders = append(w.missing.PayloadReaders, r.StepRef)
 	return true
 }
 
@@ -384,7 +384,7 @@ func (w *Workset) setPhase(e *entry, r *row, p perdure.Phase, at time.Time) {
 	e.count(r.Step, +1)
 	r.dirty, e.dirty = true, true
 	if p == perdure.Ready {
-		w.readied = append(w.readied, r.StepRef)
+		w.newlyReady = append(w.newlyReady, r.StepRef)
 	}
 }
 
@@ -438,33 +438,33 @@ func (w *Workset) addHistory(e *entry, step string, run int64, event, author, de
 		Event: event, Author: author, Detail: plain.Clip(detail, perdure.MaxReasonBytes)})
 }
 
-// Readied returns the steps that were made ready since the last call and are still ready.
-func (w *Workset) Readied() []StepRef {
-	refs := slices.DeleteFunc(w.readied, func(ref StepRef) bool { return w.Step(ref).Phase != perdure.Ready })
-	w.readied = nil
+// NewlyReady returns the steps that were made ready since the last call and are still ready.
+func (w *Workset) NewlyReady() []StepRef {
+	refs := slices.DeleteFunc(w.newlyReady, func(ref StepRef) bool { return w.Step(ref).Phase != perdure.Ready })
+	w.newlyReady = nil
 	return refs
 }
 
-// Landing describes the end of a run.
-type Landing struct {
+// RunEnd describes the end of a run.
+type RunEnd struct {
 	Agent     string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome
-	Took      time.Duration
+	Duration  time.Duration
 }
 
-// Landed returns the runs that have ended since the last call.
-func (w *Workset) Landed() []Landing {
+// EndedRuns returns the runs that have ended since the last call.
+func (w *Workset) EndedRuns() []RunEnd {
 	landed := w.runEnds
 	w.runEnds = nil
 	return landed
 }
 
-// Freed returns the limits and keys of which permits were released since the last call. Lanes that are closed for them
+// ReleasedKeys returns the limits and keys of which permits were released since the last call. Lanes that are closed for them
 // may be opened (Tx.OpenLanes).
-func (w *Workset) Freed() []LimitKey {
-	freed := w.freed
-	w.freed = nil
+func (w *Workset) ReleasedKeys() []LimitKey {
+	freed := w.releasedKeys
+	w.releasedKeys = nil
 	slices.SortFunc(freed, LimitKey.Compare)
 	return slices.Compact(freed)
 }
@@ -473,9 +473,9 @@ func (w *Workset) Freed() []LimitKey {
 // anything is missing.
 func (w *Workset) Changes() *Changes { return w.collect(true) }
 
-// Last is Changes for a workset to which no more events are applied. It returns the workset's own rows instead of
+// FinalChanges is Changes for a workset to which no more events are applied. It returns the workset's own rows instead of
 // copies.
-func (w *Workset) Last() *Changes { return w.collect(false) }
+func (w *Workset) FinalChanges() *Changes { return w.collect(false) }
 
 func (w *Workset) collect(more bool) *Changes {
 	c := w.changes
@@ -488,13 +488,13 @@ func (w *Workset) collect(more bool) *Changes {
 		if e.dirty {
 			e.job.UpdatedAt = w.now
 			now := w.alloc.jobs.frozen(e.job, more)
-			c.Jobs = append(c.Jobs, JobChange{Now: now, Was: e.loaded})
+			c.Jobs = append(c.Jobs, JobChange{Now: now, Loaded: e.loaded})
 			e.loaded, e.dirty = now, false
 		}
 		for r := range e.changedRows() {
 			r.UpdatedAt = w.now
 			now := w.alloc.steps.frozen(r.Step, more)
-			c.Steps = append(c.Steps, StepChange{Now: now, Was: r.loaded})
+			c.Steps = append(c.Steps, StepChange{Now: now, Loaded: r.loaded})
 			r.loaded, r.dirty = now, false
 			r.values.collect(r.StepRef, &c)
 		}

@@ -68,7 +68,7 @@ func (w *world) event(f func(*Workset)) *Changes {
 	}
 	f(ws)
 	w.settleMissing(ws)
-	c := ws.Last()
+	c := ws.FinalChanges()
 	w.write(c)
 	w.compare(ws)
 	for row, was := range w.loadedCopies {
@@ -87,11 +87,11 @@ func (w *world) settleMissing(ws *Workset) {
 		}
 		m := *ws.Missing()
 		ws.AddSteps(w.load(m.Steps...))
-		for _, id := range m.Whole {
+		for _, id := range m.WholeJobs {
 			ws.AddWhole(id, w.load(w.all()...))
 		}
 		ws.AddPayloads(m.Payloads, w.payloads(m.Payloads))
-		ws.Go()
+		ws.Continue()
 	}
 }
 
@@ -139,8 +139,8 @@ func (w *world) write(c *Changes) {
 		w.steps = slices.Clone(w.steps)
 	}
 	for _, ch := range c.Steps {
-		if ch.Was.Run != w.steps[ch.Now.Index].Run || ch.Was.Phase != w.steps[ch.Now.Index].Phase {
-			w.t.Fatalf("step %s was not loaded as %s run %d", ch.Was.Name, ch.Was.Phase, ch.Was.Run)
+		if ch.Loaded.Run != w.steps[ch.Now.Index].Run || ch.Loaded.Phase != w.steps[ch.Now.Index].Phase {
+			w.t.Fatalf("step %s was not loaded as %s run %d", ch.Loaded.Name, ch.Loaded.Phase, ch.Loaded.Run)
 		}
 		w.steps[ch.Now.Index] = ch.Now
 	}
@@ -184,8 +184,8 @@ func (w *world) compare(ws *Workset) {
 
 // sameJob compares what the rules can change.
 func sameJob(a, b *Job) bool {
-	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase && a.Then == b.Then &&
-		a.Restarts == b.Restarts && a.Permit == b.Permit && a.Unsettled == b.Unsettled && a.Running == b.Running &&
+	return a.Current == b.Current && a.Desired == b.Desired && a.Phase == b.Phase && a.RestartPending == b.RestartPending &&
+		a.Restarts == b.Restarts && a.HasPermit == b.HasPermit && a.Unsettled == b.Unsettled && a.Running == b.Running &&
 		a.Active == b.Active && a.CompleteBy == b.CompleteBy && a.ParkedAt == b.ParkedAt && a.Overdue == b.Overdue &&
 		a.GivenUpBy == b.GivenUpBy && a.GivenUpReason == b.GivenUpReason && a.UpdatedAt == b.UpdatedAt && a.SettledAt == b.SettledAt
 }
@@ -239,7 +239,7 @@ func (w *world) claimIn(ws *Workset, ref StepRef, req *protocol.Claim) *perdure.
 }
 
 func (w *world) againIn(ws *Workset, ref StepRef, req *protocol.Claim) *perdure.Run {
-	run, err := ws.Again(ref, req)
+	run, err := ws.RepeatedClaim(ref, req)
 	must(w.t, err)
 	return run
 }
@@ -273,7 +273,7 @@ func (w *world) reportAs(i int, holder string, rep protocol.Report) (res protoco
 func (w *world) heartbeat(i int, holder string, run int64) (res protocol.HeartbeatResult, c *Changes) {
 	c = w.event(func(ws *Workset) {
 		w.ensureLoaded(ws, i)
-		res = ws.Beat(w.ref(i), holder, &protocol.Heartbeat{Job: w.job.ID, Step: w.steps[i].Name, Run: run})
+		res = ws.Heartbeat(w.ref(i), holder, &protocol.Heartbeat{Job: w.job.ID, Step: w.steps[i].Name, Run: run})
 	})
 	return res, c
 }
@@ -295,7 +295,7 @@ func (w *world) dueAt(i int) (ok bool, c *Changes) {
 }
 
 func (w *world) overdue() (ok bool, c *Changes) {
-	c = w.event(func(ws *Workset) { ok = ws.OverdueNow(w.job.ID) })
+	c = w.event(func(ws *Workset) { ok = ws.ExpireJob(w.job.ID) })
 	return ok, c
 }
 
@@ -310,7 +310,7 @@ func (w *world) actAs(a perdure.Act) (c *Changes, err error) {
 		s = w.steps[i]
 	}
 	c = w.event(func(ws *Workset) {
-		if NeedsWhole(&a) {
+		if NeedsWholeJob(&a) {
 			ws.AddWhole(w.job.ID, w.load(w.all()...))
 		} else {
 			w.ensureLoaded(ws, i)

@@ -88,7 +88,7 @@ var jobWay = []message{
 	{kind: section, text: "3  The run, its heartbeats and its report, which may bring the next claim"},
 	{kind: remark, from: host, text: "the handler acts"},
 	{kind: request, from: host, to: api, text: "POST /v1/heartbeats", route: "/v1/heartbeats"},
-	{kind: calling, from: schedule, to: rules, text: "Beat: a later lock end", calls: ref{inKernel, "Workset.Beat"}},
+	{kind: calling, from: schedule, to: rules, text: "Beat: a later lock end", calls: ref{inKernel, "Workset.Heartbeat"}},
 	{kind: request, from: host, to: api, text: "POST /v1/reports", route: "/v1/reports"},
 	{kind: calling, from: api, to: services, text: "Report", calls: ref{inService, "Service.Report"}},
 	{kind: calling, from: services, to: schedule, text: "Report", calls: ref{inScheduler, "Scheduler.Report"}},

@@ -78,7 +78,7 @@ func (w *world) effect(raised []kernel.Alert) effect {
 	if at := kernel.DueOf(s); !at.IsZero() {
 		e.step += " " + strings.TrimSuffix(strings.TrimSuffix(at.Sub(w.now).Round(time.Second).String(), "0s"), "0m")
 	}
-	if w.job.Then {
+	if w.job.RestartPending {
 		e.job += ", then done"
 	}
 	var kinds []string

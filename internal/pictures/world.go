@@ -60,7 +60,7 @@ func (w *world) after(event func(*kernel.Workset)) *world {
 	if !ws.Missing().Empty() {
 		panic(fmt.Sprintf("rows are missing: %+v", ws.Missing()))
 	}
-	c := ws.Last()
+	c := ws.FinalChanges()
 	if c.Empty() {
 		return nil
 	}
@@ -162,7 +162,7 @@ func (w *world) due(s *kernel.Step) *world {
 }
 
 func (w *world) overdue(*kernel.Step) *world {
-	return w.after(func(ws *kernel.Workset) { ws.OverdueNow(jobID) })
+	return w.after(func(ws *kernel.Workset) { ws.ExpireJob(jobID) })
 }
 
 func act(a perdure.Act) func(*world, *kernel.Step) *world {
@@ -216,9 +216,9 @@ func (w *world) key() string {
 		return 1 + at - past
 	}
 	var b strings.Builder
-	fmt.Fprint(&b, j.Desired, j.Phase, j.Then, j.Restarts, j.Overdue, j.GivenUp(), order(j.CompleteBy))
+	fmt.Fprint(&b, j.Desired, j.Phase, j.RestartPending, j.Restarts, j.Overdue, j.GivenUp(), order(j.CompleteBy))
 	for i, s := range w.steps {
-		fmt.Fprint(&b, "|", s.Current, s.Phase, s.Skipped, s.Direction, s.Was, s.Failures, s.Rung, s.Waits, min(s.Returns, 1),
+		fmt.Fprint(&b, "|", s.Current, s.Phase, s.Skipped, s.Direction, s.CurrentBeforeRun, s.Failures, s.Rung, s.Waits, min(s.Returns, 1),
 			s.Turn > 1, s.Run > 0, order(s.AvailableAt), order(s.LockedUntil), string(w.payloads[i].Output))
 	}
 	return b.String()

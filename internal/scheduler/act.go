@@ -56,7 +56,7 @@ func (o *actOp) apply(b *batch) error {
 	if committed, err := o.committed(b, index); committed || err != nil {
 		return err
 	}
-	if kernel.NeedsWhole(&o.act) {
+	if kernel.NeedsWholeJob(&o.act) {
 		if err := b.loadWhole(o.id); err != nil {
 			return err
 		}

@@ -268,7 +268,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 		b.addReady(fresh)
 	}
 	crashpoint.Here(crashpoint.BatchApplied)
-	b.Spend(b.s.budget())
+	b.SetBudget(b.s.budget())
 	b.serving = b.s.queue.Begin(b, a.claims)
 	if err := b.serving.Dispatch(fresh); err != nil {
 		return nil, err
@@ -284,7 +284,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 	others := map[string][]kernel.StepRef{}
 	b.addReady(others)
 	b.woken = slices.AppendSeq(b.woken, maps.Keys(others))
-	changes := b.w.Last()
+	changes := b.w.FinalChanges()
 	b.serving.ReleaseSearches()
 	return results, b.write(changes)
 }
@@ -327,7 +327,7 @@ func (b *batch) apply(requests []*request, poison map[operation]error) ([]error,
 
 // addReady adds the steps that have become ready and still are, by agent.
 func (b *batch) addReady(fresh map[string][]kernel.StepRef) {
-	for _, ref := range b.w.Readied() {
+	for _, ref := range b.w.NewlyReady() {
 		if _, bad := b.s.quarantined.Load(ref.Job); bad {
 			continue
 		}
@@ -388,14 +388,14 @@ func (b *batch) lock(requests []*request) error {
 		return err
 	}
 	b.w.UseSettings(settings)
-	b.Spend(b.s.budget())
+	b.SetBudget(b.s.budget())
 	return b.addJobs(jobs)
 }
 
-// Spend sets the budget of the next part of the transaction.
-func (b *batch) Spend(budget *kernel.Budget) {
+// SetBudget sets the budget of the next part of the transaction.
+func (b *batch) SetBudget(budget *kernel.Budget) {
 	b.budget = budget
-	b.w.Spend(budget, b.s.renderers)
+	b.w.SetBudget(budget, b.s.renderers)
 }
 
 // addJobs adds locked jobs to the workset, with their plans. It leaves out quarantined jobs.
@@ -514,7 +514,7 @@ func (b *batch) complete() error {
 		if m.Empty() {
 			return nil
 		}
-		for _, id := range m.Whole {
+		for _, id := range m.WholeJobs {
 			if err := b.loadWhole(id); err != nil {
 				return err
 			}
@@ -527,10 +527,10 @@ func (b *batch) complete() error {
 		if err != nil {
 			return err
 		}
-		if !all && unused && len(m.Looks) == 1 {
-			b.w.ReadsTooMuch(m.Looks[0])
+		if !all && unused && len(m.PayloadReaders) == 1 {
+			b.w.ReadsTooMuch(m.PayloadReaders[0])
 		}
-		b.w.Go()
+		b.w.Continue()
 	}
 }
 

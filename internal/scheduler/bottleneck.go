@@ -44,7 +44,7 @@ func (s *Scheduler) queueBottlenecks(ctx context.Context) []Bottleneck {
 	if len(agents) == 0 {
 		return all
 	}
-	look, err := s.cfg.Store.Look(ctx, agents)
+	look, err := s.cfg.Store.Poll(ctx, agents)
 	nothing := func(b Bottleneck) bool { return b.Agent != "" && (err != nil || !slices.Contains(look.Ready, b.Agent)) }
 	for i := range all {
 		if err == nil && nothing(all[i]) {
@@ -94,7 +94,7 @@ func (u *unclaimed) read(ctx context.Context, s *Scheduler) ([]string, error) {
 	if err != nil || len(agents) == 0 {
 		return nil, err
 	}
-	seen, err := s.cfg.Store.Seen(ctx)
+	seen, err := s.cfg.Store.LastClaims(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -104,6 +104,6 @@ func (u *unclaimed) read(ctx context.Context, s *Scheduler) ([]string, error) {
 	}
 	seen = append(seen, s.AllSeen(now)...)
 	return slices.DeleteFunc(agents, func(agent string) bool {
-		return slices.ContainsFunc(seen, func(o kernel.Seen) bool { return o.Agent == agent && now.Sub(o.At) < unclaimedAfter })
+		return slices.ContainsFunc(seen, func(o kernel.LastClaim) bool { return o.Agent == agent && now.Sub(o.At) < unclaimedAfter })
 	}), nil
 }

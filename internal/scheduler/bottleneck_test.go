@@ -40,8 +40,8 @@ func TestAgentsWithoutProcessesAreBottlenecks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		elsewhere := kernel.Presence{Node: kernel.Node{ID: "other"}, TTL: time.Second, Seen: []kernel.Seen{{Agent: "b", Holder: "h", At: now}}}
-		if _, err := store.Attend(t.Context(), elsewhere); err != nil {
+		elsewhere := kernel.NodeReport{Node: kernel.Node{ID: "other"}, TTL: time.Second, Seen: []kernel.LastClaim{{Agent: "b", Holder: "h", At: now}}}
+		if _, err := store.ReportNode(t.Context(), elsewhere); err != nil {
 			t.Fatal(err)
 		}
 		d.claim(protocol.Claim{Agent: "a", Holder: "h"})

@@ -104,7 +104,7 @@ func (s *holdersSeen) note(agent, holder string) {
 }
 
 // TakeSeen returns the holders whose latest claim is to be stored: at most once in seenEvery for each.
-func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
+func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.LastClaim) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	if began := s.env.Now(); began.Sub(s.seen.newSince) >= newHoldersEvery {
@@ -119,7 +119,7 @@ func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
 			if s.seen.storedAt[k] = at; !known {
 				s.seen.newHolders++
 			}
-			news = append(news, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
+			news = append(news, kernel.LastClaim{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
 	// Claims that wait count as new ones.
@@ -130,15 +130,15 @@ func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.Seen) {
 }
 
 // AllSeen returns all holders that have claimed at this node, with the time of their latest claim.
-func (s *Scheduler) AllSeen(now time.Time) (all []kernel.Seen) {
+func (s *Scheduler) AllSeen(now time.Time) (all []kernel.LastClaim) {
 	waiting := s.queue.WaitingClaims()
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	for k, at := range s.seen.claimedAt {
-		all = append(all, kernel.Seen{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
+		all = append(all, kernel.LastClaim{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 	}
 	for _, w := range waiting {
-		all = append(all, kernel.Seen{Agent: w[0], Holder: w[1], At: now})
+		all = append(all, kernel.LastClaim{Agent: w[0], Holder: w[1], At: now})
 	}
 	return all
 }

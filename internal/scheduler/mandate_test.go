@@ -31,7 +31,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 		d := open(t, store, scheduler.Config{Meter: meter})
 		elect := func(node string) context.Context {
 			t.Helper()
-			var m kernel.Mandate
+			var m kernel.Leadership
 			if err := store.Update(t.Context(), func(tx kernel.Tx) error {
 				roles, err := tx.LockRoles([]string{kernel.RoleSupervisor})
 				if err != nil {
@@ -42,12 +42,12 @@ func TestSweepsUnderAMandate(t *testing.T) {
 					return err
 				}
 				next := roles[0].Vacate().Enlist(node, "", now, time.Hour)
-				m = kernel.Mandate{Role: next.Name, Node: node, Epoch: next.Epoch}
-				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Was: roles[0]}})
+				m = kernel.Leadership{Role: next.Name, Node: node, Epoch: next.Epoch}
+				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Loaded: roles[0]}})
 			}); err != nil {
 				t.Fatal(err)
 			}
-			return kernel.WithMandate(t.Context(), m)
+			return kernel.WithLeadership(t.Context(), m)
 		}
 		expired := func() perdure.JobID {
 			t.Helper()

@@ -34,8 +34,8 @@ const (
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
-	for _, l := range b.w.Landed() {
-		b.events = append(b.events, txEvent{kind: eventReported, agent: l.Agent, direction: l.Direction, outcome: l.Outcome, duration: l.Took})
+	for _, l := range b.w.EndedRuns() {
+		b.events = append(b.events, txEvent{kind: eventReported, agent: l.Agent, direction: l.Direction, outcome: l.Outcome, duration: l.Duration})
 	}
 	for i := range c.NewJobs {
 		b.observeNew(c, &c.NewJobs[i])
@@ -68,9 +68,9 @@ func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 }
 
 func (b *batch) observeJob(c *kernel.JobChange) {
-	now, was := c.Now, c.Was
+	now, was := c.Now, c.Loaded
 	b.movedJobs = append(b.movedJobs, now.ID)
-	b.freed = b.freed || was.Permit && !now.Permit
+	b.freed = b.freed || was.HasPermit && !now.HasPermit
 	switch {
 	case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
 		b.events = append(b.events, txEvent{kind: eventSettled, job: now})
@@ -80,7 +80,7 @@ func (b *batch) observeJob(c *kernel.JobChange) {
 }
 
 func (b *batch) observeStep(c *kernel.StepChange) {
-	now, was := c.Now, c.Was
+	now, was := c.Now, c.Loaded
 	b.movedJobs = append(b.movedJobs, now.Job)
 	b.observeWait(now)
 	ran, runs := was.Phase == perdure.Running, now.Phase == perdure.Running

@@ -34,9 +34,9 @@ type saveGateTx struct {
 	releases bool
 }
 
-func (tx *saveGateTx) Pass(agent string) {
+func (tx *saveGateTx) AnnounceDispatch(agent string) {
 	tx.releases = tx.g.first.CompareAndSwap(true, false)
-	tx.Tx.Pass(agent)
+	tx.Tx.AnnounceDispatch(agent)
 }
 
 func (tx *saveGateTx) Save(c *kernel.Changes) error {

@@ -62,7 +62,7 @@ func (s *Scheduler) Plan(ctx context.Context, j *kernel.Job) (*kernel.Plan, erro
 		return nil, err
 	}
 	var input json.RawMessage
-	if j.Apart {
+	if j.InputStoredApart {
 		if input, _, err = s.cfg.Store.Input(ctx, j.ID, perdure.MaxPayloadBytes); err != nil {
 			return nil, err
 		}
@@ -112,7 +112,7 @@ func (b *batch) parts(jobs []*kernel.Job) (p *parts, err error) {
 				unknown = append(unknown, j.Shape)
 			}
 		}
-		if j.Apart {
+		if j.InputStoredApart {
 			if in, known := b.s.plans.inputs.Get(j.ID); known {
 				p.inputs[j.ID] = in
 			} else {

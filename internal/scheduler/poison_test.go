@@ -60,9 +60,9 @@ func (c *counting) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	return c.Store.Update(ctx, fn)
 }
 
-func (c *counting) Look(ctx context.Context, agents []string) (kernel.Look, error) {
+func (c *counting) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	c.calls.Add(1)
-	return c.Store.Look(ctx, agents)
+	return c.Store.Poll(ctx, agents)
 }
 
 func (c *counting) Enabled(context.Context, slog.Level) bool { return true }

@@ -76,7 +76,7 @@ func (o *repeatOp) jobs() []perdure.JobID        { return o.ids }
 func (o *repeatOp) refs(*batch) []kernel.StepRef { return nil }
 
 func (o *repeatOp) apply(b *batch) (err error) {
-	b.Spend(unbounded())
+	b.SetBudget(unbounded())
 	o.runs, o.again, err = b.s.queue.Repeat(b, o.claim)
 	return err
 }

@@ -184,7 +184,7 @@ func (o *heartbeatOp) apply(b *batch) error {
 		if checkProgress(beat.Progress) != nil {
 			beat.Progress = nil // a progress that cannot be stored does not cost the run its lock
 		}
-		o.results[i] = b.w.Beat(ref, o.holder, beat)
+		o.results[i] = b.w.Heartbeat(ref, o.holder, beat)
 	}
 	return nil
 }

@@ -57,9 +57,9 @@ type Store interface {
 	Now(context.Context) (time.Time, error)
 	Shape(context.Context, kernel.ShapeID) ([]byte, error)
 	Input(ctx context.Context, job perdure.JobID, max int) (in json.RawMessage, size int, err error)
-	Look(ctx context.Context, agents []string) (kernel.Look, error)
+	Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error)
 	ReadyAgents(ctx context.Context, max int) ([]string, error)
-	Seen(context.Context) ([]kernel.Seen, error)
+	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Backlog(ctx context.Context, max int) (int, error)
 }
 
@@ -195,7 +195,7 @@ func (s *Scheduler) WakeReady(ctx context.Context) {
 	if len(agents) == 0 {
 		return
 	}
-	look, err := s.cfg.Store.Look(ctx, agents)
+	look, err := s.cfg.Store.Poll(ctx, agents)
 	if err != nil {
 		return // a wake-up may be lost: the supervisor polls
 	}

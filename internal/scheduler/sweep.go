@@ -57,7 +57,7 @@ func (s *Scheduler) SweepOverdue(ctx context.Context, max int) (int, error) {
 			refs[i].Job = id
 		}
 		return refs, err
-	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.OverdueNow(ref.Job) }})
+	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.ExpireJob(ref.Job) }})
 }
 
 // maxLaneKeys bounds for how many keys one transaction opens lanes.
@@ -66,7 +66,7 @@ const maxLaneKeys = 1000
 // SweepLanes opens closed lanes whose keys have room. Transactions that release permits open only dispatch.MaxOpened
 // lanes; this scan opens the rest. It looks at some keys in each call, and continues there in the next one.
 func (s *Scheduler) SweepLanes(ctx context.Context) error {
-	m, leads := kernel.MandateOf(ctx)
+	m, leads := kernel.LeadershipOf(ctx)
 	var agents []string
 	var next kernel.LimitKey
 	err := s.update(ctx, func(tx kernel.Tx) error {
@@ -90,7 +90,7 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if keys = kernel.ToOpen(keys, limits, used); len(keys) == 0 {
+		if keys = kernel.KeysWithRoom(keys, limits, used); len(keys) == 0 {
 			return nil
 		}
 		if leads {
@@ -122,7 +122,7 @@ func (s *Scheduler) laneKey() kernel.LimitKey {
 // If the context has a leader's mandate, the scan is carried out under this mandate, or refused.
 func (s *Scheduler) sweep(ctx context.Context, op *dueScan) (int, error) {
 	crashpoint.Here(crashpoint.SweepQueue)
-	if m, ok := kernel.MandateOf(ctx); ok {
+	if m, ok := kernel.LeadershipOf(ctx); ok {
 		op.mandate = &m
 	}
 	if err := s.do(ctx, op, op.max); err != nil {
@@ -137,7 +137,7 @@ type dueScan struct {
 	find    func(*batch, int) ([]kernel.StepRef, error)
 	rule    func(*batch, kernel.StepRef) bool
 	stays   func(*batch, kernel.StepRef) bool // reports whether a step could not be decided and stays due; nil: no step does
-	mandate *kernel.Mandate                   // nil if the scan needs none
+	mandate *kernel.Leadership                // nil if the scan needs none
 	found   int
 
 	scanAll   bool // look at all rows, also behind undecided steps
@@ -155,8 +155,8 @@ func (o *dueScan) apply(b *batch) error {
 	if err := b.admit(o.mandate); err != nil {
 		return err
 	}
-	defer b.Spend(b.budget)
-	b.Spend(b.s.budget())
+	defer b.SetBudget(b.budget)
+	b.SetBudget(b.s.budget())
 	passed := map[kernel.StepRef]bool{}
 	for (o.found == 0 || o.scanAll && o.undecided) && len(passed) < dispatch.MaxSkipped {
 		ask := max(o.max, len(passed)) + len(passed)
@@ -183,7 +183,7 @@ func (o *dueScan) apply(b *batch) error {
 
 // admit refuses requests of a former leader. The role's row names the present leader; the lock on it lasts until this
 // transaction ends.
-func (b *batch) admit(m *kernel.Mandate) error {
+func (b *batch) admit(m *kernel.Leadership) error {
 	if m == nil {
 		return nil
 	}
@@ -194,7 +194,7 @@ func (b *batch) admit(m *kernel.Mandate) error {
 	return err
 }
 
-func admit(tx kernel.Tx, m kernel.Mandate) error {
+func admit(tx kernel.Tx, m kernel.Leadership) error {
 	role, err := tx.ShareRole(m.Role)
 	if err != nil {
 		return err

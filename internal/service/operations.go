@@ -165,7 +165,7 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	seen, err := svc.Store.Seen(ctx)
+	seen, err := svc.Store.LastClaims(ctx)
 	if err != nil {
 		return nil, Unreachable(err)
 	}

@@ -38,7 +38,7 @@ type Store interface {
 	kernel.Reader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
-	Seen(context.Context) ([]kernel.Seen, error)
+	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Submission(context.Context, perdure.JobID) (*kernel.Submission, error)
 	Update(context.Context, func(kernel.Tx) error) error
 }

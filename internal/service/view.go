@@ -418,7 +418,7 @@ func showValues(views perdure.StepViews, kept *kernel.KeptValues) {
 
 // readInput reads the job's input, unless it has more than max bytes.
 func (svc *Service) readInput(ctx context.Context, kept *kernel.KeptValues, max int) (size int, err error) {
-	if !kept.Job.Apart {
+	if !kept.Job.InputStoredApart {
 		kept.Input, kept.InputRead = kept.Job.Input, true
 		return len(kept.Input), nil
 	}
@@ -444,7 +444,7 @@ func (svc *Service) Definition(ctx context.Context, ref string) (json.RawMessage
 			return nil, Unreachable(err)
 		}
 		inputBytes := len(j.Input)
-		if j.Apart {
+		if j.InputStoredApart {
 			inputBytes = perdure.MaxPayloadBytes // or less
 		}
 		if err := admission.Ask(ctx, definition.CanonicalSize(shape, j, inputBytes)); err != nil {
@@ -550,7 +550,7 @@ func jobView(j *kernel.Job) perdure.JobView {
 	if j.States != nil {
 		v.States = new(*j.States)
 	}
-	if j.Then {
+	if j.RestartPending {
 		done := perdure.Done
 		v.Then = &done
 	}
@@ -564,7 +564,7 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	d := shape.Steps[s.Index].StepDefinition
 	v := perdure.StepView{Name: s.Name, Agent: d.Agent, Action: d.Action, After: d.After,
 		Current: s.Current, Desired: s.Desired, Phase: s.Phase, Skipped: s.Skipped, GivenUp: s.GivenUp,
-		Run: s.Run, Direction: s.Direction, Was: s.Was, Turn: s.Turn, Key: s.Key(),
+		Run: s.Run, Direction: s.Direction, Was: s.CurrentBeforeRun, Turn: s.Turn, Key: s.Key(),
 		LockedBy: s.LockedBy, LockedUntil: s.LockedUntil, CompleteBy: s.CompleteBy,
 		Failures: s.Failures, Rung: s.Rung, Waits: s.Waits, Returns: s.Returns, AvailableAt: s.AvailableAt,
 		Outcome: s.Outcome, ReadyAt: s.ReadyAt, StartedAt: s.StartedAt, EndedAt: s.EndedAt}
@@ -647,7 +647,7 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 const maxReasonKeys = 100
 
 func (svc *Service) seen(ctx context.Context, f *kernel.Facts) error {
-	written, err := svc.Store.Seen(ctx)
+	written, err := svc.Store.LastClaims(ctx)
 	if err != nil {
 		return Unreachable(err)
 	}

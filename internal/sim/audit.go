@@ -80,7 +80,7 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 		return false
 	}
 	needs := append(s.Needs.List(), kernel.Need{LimitKey: kernel.LimitKey{Name: kernel.AgentLimit(s.Agent)}, Amount: 1})
-	if !j.Permit {
+	if !j.HasPermit {
 		needs = append(needs, kernel.Need{LimitKey: kernel.LimitKey{Name: kernel.JobLimit(j.Type)}, Amount: 1})
 	}
 	all, err := w.inner.ListLimits(context.Background())

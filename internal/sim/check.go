@@ -31,13 +31,13 @@ func (w *world) committed(n *node, t *watchedTx) {
 		for i := range c.Jobs {
 			touch(c.Jobs[i].Now.ID)
 			w.jobMoved(&c.Jobs[i], c)
-			admitted = admitted || c.Jobs[i].Now.Permit != c.Jobs[i].Was.Permit
+			admitted = admitted || c.Jobs[i].Now.HasPermit != c.Jobs[i].Loaded.HasPermit
 		}
 		for i := range c.Steps {
 			touch(c.Steps[i].Now.Job)
 			w.stepMoved(n, &c.Steps[i], c, t.now)
-			admitted = admitted || (c.Steps[i].Now.Phase == perdure.Running) != (c.Steps[i].Was.Phase == perdure.Running) ||
-				c.Steps[i].Now.Run != c.Steps[i].Was.Run
+			admitted = admitted || (c.Steps[i].Now.Phase == perdure.Running) != (c.Steps[i].Loaded.Phase == perdure.Running) ||
+				c.Steps[i].Now.Run != c.Steps[i].Loaded.Run
 		}
 		w.keepValues(c, early)
 	}
@@ -94,7 +94,7 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 // jobMoved checks that a settled or parked job changes only by a recorded act (I3), and that every change of direction
 // is recorded (I17).
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	turned := now.Desired != was.Desired
 	recorded := slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
 		return e.Job == now.ID && (e.Event == "undo" || e.Event == "redo" || e.Event == "overdue")
@@ -116,7 +116,7 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 
 // stepMoved checks I4, I6, I7, I8 and I17 for one step in one transaction.
 func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at time.Time) {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
 	said := w.book.said[handle{now.Job, now.Name, was.Run}]
 	w.mix(uint64(now.Index), uint64(now.Run), uint64(now.Phase), uint64(now.Current), uint64(now.Outcome), uint64(now.Failures))
@@ -166,7 +166,7 @@ func (w *world) contested(n *node, s *kernel.Step) {
 
 // moves counts the rows of the matrix of which a step's change may be an instance.
 func (w *world) moves(ch *kernel.StepChange) {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
 		w.hit("F015", "F054")
 	}
@@ -186,7 +186,7 @@ func (w *world) moves(ch *kernel.StepChange) {
 
 // letOut checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
 func (w *world) letOut(ch *kernel.StepChange, c *kernel.Changes, name string) {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	k := keyed{now.Job, now.Name, now.Direction}
 	if other, known := w.book.keyOf[now.Key()]; known && other != k {
 		w.wrong("I4", "%s: key %s stands for %+v, too", name, now.Key(), other)
@@ -239,7 +239,7 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 // checkEnd checks the end of a run: by a report of its holder in time, because its lock has expired, or because its holder
 // is dead.
 func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, said []perdure.Outcome, valid, dead bool) {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	switch o := now.Outcome; {
 	case o == perdure.OutcomeExpired:
 		if valid && !dead {
@@ -269,12 +269,12 @@ func acted(c *kernel.Changes, id perdure.JobID) bool {
 
 // restarted reports whether a job may have changed direction twice in one transaction.
 func restarted(c *kernel.Changes, id perdure.JobID) bool {
-	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Was.Restarts })
+	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.ID == id && ch.Now.Restarts != ch.Loaded.Restarts })
 }
 
 // countEnds counts the rows of the matrix of which the end of a run may be an instance.
 func (w *world) countEnds(ch *kernel.StepChange) {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	if was.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
 		w.hit("F066", "F060")
 	}
@@ -297,7 +297,7 @@ func (w *world) torn(saved []*kernel.Changes) {
 			w.hit("F070")
 		}
 		for i := range c.Steps {
-			now, was := c.Steps[i].Now, c.Steps[i].Was
+			now, was := c.Steps[i].Now, c.Steps[i].Loaded
 			if was.Phase == perdure.Running && now.Phase != perdure.Running {
 				w.hit("F062", "F137")
 			}
@@ -309,7 +309,7 @@ func (w *world) torn(saved []*kernel.Changes) {
 			}
 		}
 		for i := range c.Jobs {
-			if c.Jobs[i].Now.Desired != c.Jobs[i].Was.Desired {
+			if c.Jobs[i].Now.Desired != c.Jobs[i].Loaded.Desired {
 				w.hit("F087")
 			}
 		}

@@ -181,7 +181,7 @@ func (w *world) unknown(t *watchedTx) {
 			w.hit("F006")
 		}
 		for i := range c.Steps {
-			if was := c.Steps[i].Was; was.Phase == perdure.Running && c.Steps[i].Now.Run == was.Run {
+			if was := c.Steps[i].Loaded; was.Phase == perdure.Running && c.Steps[i].Now.Run == was.Run {
 				w.hit("F063")
 			}
 		}

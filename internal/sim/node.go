@@ -36,12 +36,12 @@ type node struct {
 	sup     supervisor.Scheduler // what its supervisor calls
 	host    *host                // its own host; nil: none
 
-	stopping bool                      // it was asked to stop
-	stopped  bool                      // and has
-	sweeping bool                      // between the supervisor's search and the end of its round
-	looked   time.Duration             // when its supervisor's search was last answered
-	leads    map[string]kernel.Mandate // by role: the mandate under which it leads
-	admitted map[kernel.Mandate]int    // number of transactions that were admitted under each, according to the role's row
+	stopping bool                         // it was asked to stop
+	stopped  bool                         // and has
+	sweeping bool                         // between the supervisor's search and the end of its round
+	looked   time.Duration                // when its supervisor's search was last answered
+	leads    map[string]kernel.Leadership // by role: the mandate under which it leads
+	admitted map[kernel.Leadership]int    // number of transactions that were admitted under each, according to the role's row
 }
 
 func (n *node) boot() {
@@ -49,7 +49,7 @@ func (n *node) boot() {
 	n.born++
 	n.proc = w.spawn(fmt.Sprintf("node%d.%d", n.id, n.born))
 	n.proc.rate = w.swarm.rates[n.id%len(w.swarm.rates)]
-	n.stopping, n.stopped, n.sweeping, n.leads, n.admitted = false, false, false, map[string]kernel.Mandate{}, map[kernel.Mandate]int{}
+	n.stopping, n.stopped, n.sweeping, n.leads, n.admitted = false, false, false, map[string]kernel.Leadership{}, map[kernel.Leadership]int{}
 	n.life, n.end = context.WithCancel(context.Background())
 	n.polls, n.endPoll = context.WithCancel(n.life)
 	n.link = newLink(n)
@@ -116,12 +116,12 @@ type shared struct{ *link }
 
 func (l *link) share() kernel.SharedStore { return shared{l} }
 
-func (s shared) Hints(context.Context) <-chan struct{} { return s.hints }
-func (s shared) RoleHints() <-chan struct{}            { return s.roles }
-func (s shared) Heard() bool                           { return s.n.w.swarm.deaf < deafFrom }
-func (shared) Accepting() error                        { return nil }
-func (shared) Refused() error                          { return nil }
-func (shared) CheckSchema(context.Context) error       { return nil }
+func (s shared) Wakeups(context.Context) <-chan struct{} { return s.hints }
+func (s shared) RoleWakeups() <-chan struct{}            { return s.roles }
+func (s shared) Listening() bool                         { return s.n.w.swarm.deaf < deafFrom }
+func (shared) Accepting() error                          { return nil }
+func (shared) Refused() error                            { return nil }
+func (shared) CheckSchema(context.Context) error         { return nil }
 
 // deafFrom is the share of lost wake-ups from which on none arrives at all, as behind a pooler.
 const deafFrom = 0.6
@@ -179,18 +179,18 @@ func (l *link) reach(ctx context.Context) error {
 	return nil
 }
 
-func (l *link) Look(ctx context.Context, agents []string) (kernel.Look, error) {
+func (l *link) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	if err := l.reach(ctx); err != nil {
-		return kernel.Look{}, err
+		return kernel.PollAnswer{}, err
 	}
-	return l.Store.Look(ctx, agents)
+	return l.Store.Poll(ctx, agents)
 }
 
-func (l *link) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
+func (l *link) ReportNode(ctx context.Context, p kernel.NodeReport) (kernel.NodeAnswer, error) {
 	if err := l.reach(ctx); err != nil {
-		return kernel.Roll{}, err
+		return kernel.NodeAnswer{}, err
 	}
-	return l.Store.Attend(ctx, p)
+	return l.Store.ReportNode(ctx, p)
 }
 
 func (l *link) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
@@ -450,7 +450,7 @@ func (t *watchedTx) lock(jobs []*kernel.Job) {
 // letsOut reports whether the transaction has dispatched a run of the agent, in its Saves so far.
 func (t *watchedTx) letsOut(agent string) bool {
 	return slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool {
-		return slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ch.Now.Agent == agent && ch.Now.Run != ch.Was.Run })
+		return slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ch.Now.Agent == agent && ch.Now.Run != ch.Loaded.Run })
 	})
 }
 

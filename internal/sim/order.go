@@ -73,14 +73,14 @@ func (w *world) queued(n *node, t *watchedTx) {
 			}
 		}
 		for i := range c.Jobs {
-			now, was := c.Jobs[i].Now, c.Jobs[i].Was
+			now, was := c.Jobs[i].Now, c.Jobs[i].Loaded
 			o.typ[now.ID] = *now
-			if now.Permit && !was.Permit {
+			if now.HasPermit && !was.HasPermit {
 				took[now.ID] = true
 			}
 		}
 		for i := range c.Steps {
-			now, was := c.Steps[i].Now, c.Steps[i].Was
+			now, was := c.Steps[i].Now, c.Steps[i].Loaded
 			keep(now)
 			if now.Phase == perdure.Running && now.Run != was.Run {
 				out = append(out, now)
@@ -136,7 +136,7 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 			continue
 		}
 		job := o.typ[other.Job]
-		if t.looked(s.Agent) && (job.Permit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.looked(s.Agent) && (job.HasPermit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
@@ -163,7 +163,7 @@ func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.Job
 	}
 	name := kernel.JobLimit(job.Type)
 	limit, limited := w.book.limits[name]
-	if job.Permit || !limited {
+	if job.HasPermit || !limited {
 		return true
 	}
 	used := len(w.book.held[name])

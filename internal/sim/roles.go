@@ -21,7 +21,7 @@ type share struct {
 // leading records that the node leads the role for as long as the service runs.
 func (n *node) leading(serve election.Service) election.Service {
 	return func(ctx context.Context) {
-		m, _ := kernel.MandateOf(ctx)
+		m, _ := kernel.LeadershipOf(ctx)
 		n.w.say("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
 		n.leads[m.Role] = m
 		serve(ctx)
@@ -45,9 +45,9 @@ func (w *world) hostOf(name string) string {
 // looks is the store as the supervisor queries it.
 type looks struct{ n *node }
 
-func (s looks) Look(ctx context.Context, agents []string) (kernel.Look, error) {
-	look, err := s.n.link.Look(ctx, agents)
-	if s.n.sweeping = err == nil && look.In() <= 0; err != nil {
+func (s looks) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
+	look, err := s.n.link.Poll(ctx, agents)
+	if s.n.sweeping = err == nil && look.UntilNext() <= 0; err != nil {
 		s.n.w.hit("F074")
 		return look, err
 	}
@@ -84,7 +84,7 @@ func (s sweeps) SweepOverdue(ctx context.Context, max int) (int, error) {
 
 func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, int) (int, error)) (int, error) {
 	n, w := s.n, s.n.w
-	m, led := kernel.MandateOf(ctx)
+	m, led := kernel.LeadershipOf(ctx)
 	before := n.admitted[m]
 	did, err := sweep(ctx, max)
 	switch {
@@ -102,7 +102,7 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 // roleMoved checks that epochs grow, and that a place is not lost before its time, unless its node releases it. One
 // exception: a standby on the leader's host gives way to a node of another host. The row has the hosts of its nodes.
 func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
-	now, was := &ch.Now, &ch.Was
+	now, was := &ch.Now, &ch.Loaded
 	w.mix(uint64(now.Epoch))
 	if now.Leader != was.Leader || now.Epoch != was.Epoch || now.Standby != was.Standby {
 		w.say("role %s, epoch %d: %q leads, %q stands by", now.Name, now.Epoch, now.Leader, now.Standby)
@@ -129,8 +129,8 @@ func (w *world) swept(n *node, s *share) {
 	if s.role.Leader != n.proc.name || !s.role.Led(s.at) {
 		return // it must be refused
 	}
-	n.admitted[kernel.Mandate{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
-	reign := kernel.Mandate{Role: s.role.Name, Epoch: s.role.Epoch}
+	n.admitted[kernel.Leadership{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
+	reign := kernel.Leadership{Role: s.role.Name, Epoch: s.role.Epoch}
 	if other, known := w.reigns[reign]; known && other != n.proc.name {
 		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.name)
 	}

@@ -116,7 +116,7 @@ type forgetful struct{ kernel.Tx }
 
 func (tx forgetful) Save(c *kernel.Changes) error {
 	for i := range c.Steps {
-		if now := c.Steps[i].Now; now.Phase == perdure.Running && now.Run > 1 && c.Steps[i].Was.Run == now.Run-1 {
+		if now := c.Steps[i].Now; now.Phase == perdure.Running && now.Run > 1 && c.Steps[i].Loaded.Run == now.Run-1 {
 			now.Run--
 		}
 	}

@@ -237,7 +237,7 @@ func wants(s *kernel.Step) perdure.Direction {
 	return perdure.Do
 }
 
-func dispatched(ch *kernel.StepChange) bool { return ch.Now.Run != ch.Was.Run }
+func dispatched(ch *kernel.StepChange) bool { return ch.Now.Run != ch.Loaded.Run }
 
 // keepValues updates the values from the changes that a transaction has saved, and records what its runs must be given.
 // In a transaction, reports and acts come before dispatched runs. early are the steps whose outputs the transaction has
@@ -248,11 +248,11 @@ func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 	for i := range moved {
 		ch := &moved[i]
 		v := b.at(ch.Now.Job, ch.Now.Name)
-		if ch.Now.Skipped && !ch.Was.Skipped {
+		if ch.Now.Skipped && !ch.Loaded.Skipped {
 			v.output = nil
 		}
 		if returnedOutput(ch, c) {
-			v.output = resultOf(ch.Now.Job, ch.Now.Name, ch.Was.Run)
+			v.output = resultOf(ch.Now.Job, ch.Now.Name, ch.Loaded.Run)
 			set = append(set, place{ch.Now.Job, ch.Now.Name})
 		}
 	}
@@ -271,7 +271,7 @@ func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 	}
 	w.checkExpressions(c)
 	for i := range moved {
-		if now, was := moved[i].Now, moved[i].Was; dispatched(&moved[i]) && now.Direction == perdure.Do && was.Direction == perdure.Undo {
+		if now, was := moved[i].Now, moved[i].Loaded; dispatched(&moved[i]) && now.Direction == perdure.Do && was.Direction == perdure.Undo {
 			b.at(now.Job, now.Name).output = nil
 		}
 	}
@@ -285,7 +285,7 @@ func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 // skippedBetween reports whether one transaction may have skipped the step, undone its job, and redone it. Afterwards the
 // row does not show that the step was skipped, but the output is gone.
 func skippedBetween(ch *kernel.StepChange, c *kernel.Changes) bool {
-	return ch.Was.HasOutput && !ch.Now.HasOutput && !ch.Now.Skipped && !dispatched(ch) && entry(c, ch.Now.Job, "", string(perdure.VerbRedo)) != nil
+	return ch.Loaded.HasOutput && !ch.Now.HasOutput && !ch.Now.Skipped && !dispatched(ch) && entry(c, ch.Now.Job, "", string(perdure.VerbRedo)) != nil
 }
 
 // skips reports whether the outputs say that a step is skipped.
@@ -307,7 +307,7 @@ func movedSteps(c *kernel.Changes) []kernel.StepChange {
 	moved := slices.Clone(c.Steps)
 	for i := range c.NewJobs {
 		for _, s := range c.NewJobs[i].Steps {
-			moved = append(moved, kernel.StepChange{Now: s, Was: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
+			moved = append(moved, kernel.StepChange{Now: s, Loaded: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
 		}
 	}
 	return moved
@@ -316,7 +316,7 @@ func movedSteps(c *kernel.Changes) []kernel.StepChange {
 // returnedOutput reports whether a do run was reported as done. The history has all other ends of runs (I17), even if
 // the step was dispatched again since.
 func returnedOutput(ch *kernel.StepChange, c *kernel.Changes) bool {
-	now, was := ch.Now, ch.Was
+	now, was := ch.Now, ch.Loaded
 	if was.Phase != perdure.Running || was.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
 		return false
 	}
@@ -364,7 +364,7 @@ func editedWays(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) [
 	if at < 0 || slices.ContainsFunc(c.History, func(o kernel.Entry) bool { return o.Job == e.Job && turns(&o) }) {
 		return either
 	}
-	before, after := wants(moved[at].Was), wants(moved[at].Now)
+	before, after := wants(moved[at].Loaded), wants(moved[at].Now)
 	if dispatched(&moved[at]) {
 		after = moved[at].Now.Direction
 	}
@@ -429,7 +429,7 @@ func (w *world) give(s *kernel.Step, early map[place]bool) {
 		want.output, want.doKey = scope.own.json(), v.doKey
 		return
 	}
-	if r.when != nil && s.Was == perdure.Undone {
+	if r.when != nil && s.CurrentBeforeRun == perdure.Undone {
 		if yes, ok := r.when(scope); !yes || !ok {
 			w.wrong("I19", "%s/%s run %d is dispatched, and its `when` is false or fails", short(s.Job), s.Name, s.Run)
 		}
@@ -471,7 +471,7 @@ func (w *world) checkExpressions(c *kernel.Changes) {
 // checkSkipped: a step is skipped by its `when` if the outputs say so.
 func (w *world) checkSkipped(c *kernel.Changes, moved []kernel.StepChange) {
 	for i := range moved {
-		now, was := moved[i].Now, moved[i].Was
+		now, was := moved[i].Now, moved[i].Loaded
 		told := w.book.jobs[now.Job]
 		if !now.Skipped || was.Skipped || told == nil || entry(c, now.Job, now.Name, "skip") != nil {
 			continue

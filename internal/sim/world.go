@@ -51,7 +51,7 @@ type world struct {
 	lastSeen  time.Time
 	order     order
 	postponed map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
-	reigns    map[kernel.Mandate]string        // by role and epoch: the node that was admitted to write under it
+	reigns    map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
 	vacant    time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
 	healed    time.Duration                    // when the faults ended
 }

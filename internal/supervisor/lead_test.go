@@ -23,19 +23,19 @@ type desk struct {
 	lanes  []context.Context
 }
 
-func (d *desk) Look(context.Context, []string) (kernel.Look, error) {
+func (d *desk) Poll(context.Context, []string) (kernel.PollAnswer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.looks++
 	now := time.Now()
-	return kernel.Look{Now: now, Next: now.Add(d.in), Closed: d.closed}, nil
+	return kernel.PollAnswer{Now: now, Next: now.Add(d.in), LanesClosed: d.closed}, nil
 }
 
 func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sweeps = append(d.sweeps, ctx)
-	if _, led := kernel.MandateOf(ctx); led && d.refuse {
+	if _, led := kernel.LeadershipOf(ctx); led && d.refuse {
 		return 0, kernel.ErrDeposed
 	}
 	return 0, nil
@@ -58,11 +58,11 @@ func (d *desk) WaitingAgents() []string { return nil }
 func (d *desk) Wake([]string)           {}
 
 // run runs a supervisor while test runs.
-func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate)) {
+func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership)) {
 	synctest.Test(t, func(t *testing.T) {
-		var deposed []kernel.Mandate // protected by mu
+		var deposed []kernel.Leadership // protected by mu
 		s := supervisor.New(supervisor.Config{Scheduler: d, Store: d, Period: time.Second, Log: slog.New(slog.DiscardHandler),
-			Deposed: func(m kernel.Mandate) {
+			Deposed: func(m kernel.Leadership) {
 				d.mu.Lock()
 				defer d.mu.Unlock()
 				deposed = append(deposed, m)
@@ -102,17 +102,17 @@ func (d *desk) swept(t time.Duration) []context.Context {
 	return d.sweeps
 }
 
-var mandate = kernel.Mandate{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
+var mandate = kernel.Leadership{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
 
 // The leader scans once in each period, beginning when it becomes the leader. The others scan too, but less often.
 func TestLeaderScansMoreOften(t *testing.T) {
 	d := &desk{in: time.Hour}
-	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]kernel.Mandate) {
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]kernel.Leadership) {
 		if n := d.during(20 * time.Second); n != 10 {
 			t.Errorf("one of many has looked %d times in 20s", n)
 		}
 		time.Sleep(100 * time.Millisecond)
-		ctx, end := context.WithCancel(kernel.WithMandate(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
 		over := make(chan struct{})
 		before := d.looked()
 		go func() { s.Lead(ctx); close(over) }()
@@ -128,7 +128,7 @@ func TestLeaderScansMoreOften(t *testing.T) {
 			t.Errorf("one of many again, it has looked %d times in 20s", n)
 		}
 		// A second leadership behaves like the first.
-		ctx, end = context.WithCancel(kernel.WithMandate(t.Context(), mandate))
+		ctx, end = context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
 		defer end()
 		go s.Lead(ctx)
 		if n := d.during(20 * time.Second); n < 20 {
@@ -141,21 +141,21 @@ func TestLeaderScansMoreOften(t *testing.T) {
 // mandate, the elector is notified, and the supervisor goes on.
 func TestMandateGoesWithTheSweep(t *testing.T) {
 	d := &desk{in: -time.Second}
-	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership) {
 		alone := d.swept(10 * time.Second)
 		for _, ctx := range alone {
-			if _, led := kernel.MandateOf(ctx); led {
+			if _, led := kernel.LeadershipOf(ctx); led {
 				t.Error("no leader")
 			}
 		}
 		if len(alone) < 5 {
 			t.Errorf("without a leader: %d sweeps in 10s", len(alone))
 		}
-		ctx, end := context.WithCancel(kernel.WithMandate(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
 		go s.Lead(ctx)
 		led := d.swept(10 * time.Second)
 		for _, ctx := range led {
-			if m, ok := kernel.MandateOf(ctx); !ok || m != mandate {
+			if m, ok := kernel.LeadershipOf(ctx); !ok || m != mandate {
 				t.Errorf("a leader's sweep goes by %+v", m)
 			}
 		}
@@ -185,7 +185,7 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 // and no other node does.
 func TestLeaderOpensClosedLanes(t *testing.T) {
 	d := &desk{in: time.Hour, closed: true}
-	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Mandate) {
+	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership) {
 		during := func(what string, want int) {
 			t.Helper()
 			synctest.Wait()
@@ -200,13 +200,13 @@ func TestLeaderOpensClosedLanes(t *testing.T) {
 				t.Errorf("%s: %d sweeps in 10s, want %d", what, len(d.lanes), want)
 			}
 			for _, ctx := range d.lanes {
-				if m, led := kernel.MandateOf(ctx); !led || m != mandate {
+				if m, led := kernel.LeadershipOf(ctx); !led || m != mandate {
 					t.Errorf("%s: a sweep under %+v", what, m)
 				}
 			}
 		}
 		during("does not lead", 0)
-		ctx, end := context.WithCancel(kernel.WithMandate(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
 		defer end()
 		go s.Lead(ctx)
 		during("leads", 10)

@@ -7,7 +7,7 @@
 // are ready, and wakes them: their wake-up was lost.
 //
 // Each node has a supervisor. The one that leads the role scans once in each period, and its sweeps carry its mandate
-// (kernel.Mandate). The others scan when a step of their own node becomes due, and otherwise every second period.
+// (kernel.Leadership). The others scan when a step of their own node becomes due, and otherwise every second period.
 // Several supervisors at once do no harm, and nothing waits for a leader (I15).
 package supervisor
 
@@ -37,7 +37,7 @@ type Scheduler interface {
 
 // Store returns what is due, and when the next is.
 type Store interface {
-	Look(ctx context.Context, agents []string) (kernel.Look, error)
+	Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error)
 }
 
 // Config configures a supervisor.
@@ -46,7 +46,7 @@ type Config struct {
 	Store     Store
 	Period    time.Duration            // the longest time between two due scans of the leader; 0: DefaultPeriod
 	Batch     int                      // rows in the first transaction of a sweep; up to mostBatches times as many in later ones; 0: DefaultBatch
-	Deposed   func(kernel.Mandate)     // called when the store refuses a write of the leader because another node leads; nil: not called
+	Deposed   func(kernel.Leadership)  // called when the store refuses a write of the leader because another node leads; nil: not called
 	Looked    func(late time.Duration) // called after each round with the time for which the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
 	Swept     func(Swept)              // called with the counts of each sweep; nil: not called
 	Log       *slog.Logger
@@ -91,7 +91,7 @@ func New(cfg Config) *Supervisor {
 		cfg.Batch = DefaultBatch
 	}
 	if cfg.Deposed == nil {
-		cfg.Deposed = func(kernel.Mandate) {}
+		cfg.Deposed = func(kernel.Leadership) {}
 	}
 	if cfg.Looked == nil {
 		cfg.Looked = func(time.Duration) {}
@@ -180,27 +180,27 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		}
 	}()
 	pause = periods * s.cfg.Period
-	look, err := s.cfg.Store.Look(ctx, s.cfg.Scheduler.WaitingAgents())
+	look, err := s.cfg.Store.Poll(ctx, s.cfg.Scheduler.WaitingAgents())
 	if err != nil {
 		return s.cfg.Period, err
 	}
 	// A claim that waits although steps are ready has missed its wake-up: another node sent it, and it was lost (F068).
 	crashpoint.Here(crashpoint.SupervisorLooked)
 	s.cfg.Scheduler.Wake(look.Ready)
-	if look.Closed {
+	if look.LanesClosed {
 		if err := s.openLanes(ctx); err != nil {
 			return s.cfg.Period, err
 		}
 	}
-	if in := look.In(); in > 0 {
+	if in := look.UntilNext(); in > 0 {
 		s.cfg.Looked(0)
-		if look.Next.IsZero() && len(look.Ready) == 0 && !look.Closed {
+		if look.Next.IsZero() && len(look.Ready) == 0 && !look.LanesClosed {
 			return idlePeriods * s.cfg.Period, nil
 		}
 		return min(in, pause), nil
 	}
 	did, err := s.sweepAll(ctx)
-	if m, ok := kernel.MandateOf(ctx); ok && errors.Is(err, kernel.ErrDeposed) {
+	if m, ok := kernel.LeadershipOf(ctx); ok && errors.Is(err, kernel.ErrDeposed) {
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
@@ -208,7 +208,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		s.fruitlessDue = look.Next
 		return 0, nil
 	}
-	s.cfg.Looked(-look.In())
+	s.cfg.Looked(-look.UntilNext())
 	if err != nil || did == (Swept{}) {
 		return s.cfg.Period, err
 	}
@@ -239,7 +239,7 @@ func (s *Supervisor) takeSooner() (at time.Time) {
 
 // openLanes opens closed lanes whose reason has gone, once in a period, if this node leads.
 func (s *Supervisor) openLanes(ctx context.Context) error {
-	m, leads := kernel.MandateOf(ctx)
+	m, leads := kernel.LeadershipOf(ctx)
 	now := s.cfg.Env.Now()
 	if !leads || now.Before(s.lanesAt) {
 		return nil
@@ -255,16 +255,16 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 
 // Sweep makes one round on demand: it processes all that is due now.
 func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
-	look, err := s.cfg.Store.Look(ctx, nil)
+	look, err := s.cfg.Store.Poll(ctx, nil)
 	if err != nil {
 		return Swept{}, err
 	}
-	if look.Closed {
+	if look.LanesClosed {
 		if err := s.cfg.Scheduler.SweepLanes(ctx); err != nil {
 			return Swept{}, err
 		}
 	}
-	if look.In() > 0 {
+	if look.UntilNext() > 0 {
 		return Swept{}, nil
 	}
 	return s.sweepAll(ctx)

@@ -36,9 +36,9 @@ func (p *pile) SweepExpired(_ context.Context, most int) (int, error) {
 func (p *pile) SweepDue(_ context.Context, most int) (int, error)     { return take(&p.due, most) }
 func (p *pile) SweepOverdue(_ context.Context, most int) (int, error) { return take(&p.overdue, most) }
 
-func (p *pile) Look(context.Context, []string) (kernel.Look, error) {
+func (p *pile) Poll(context.Context, []string) (kernel.PollAnswer, error) {
 	now := time.Now()
-	return kernel.Look{Now: now, Next: now.Add(-p.since)}, nil
+	return kernel.PollAnswer{Now: now, Next: now.Add(-p.since)}, nil
 }
 
 // F083: while more is due than one batch takes, the batches grow up to a bound. The metrics get how late the work was,
@@ -82,7 +82,7 @@ func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
 	round := func(what string, due, want, isLate time.Duration) {
 		t.Helper()
 		late = -time.Second
-		if p.look = (kernel.Look{Now: now, Next: now.Add(-due)}); due < 0 {
+		if p.look = (kernel.PollAnswer{Now: now, Next: now.Add(-due)}); due < 0 {
 			p.look.Next = time.Time{}
 		}
 		if pause, err := s.Round(t.Context()); err != nil || pause != want || late != isLate {
@@ -104,7 +104,7 @@ func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
 // fixed is a pile whose due scan returns what the test sets.
 type fixed struct {
 	pile
-	look kernel.Look
+	look kernel.PollAnswer
 }
 
-func (f *fixed) Look(context.Context, []string) (kernel.Look, error) { return f.look, nil }
+func (f *fixed) Poll(context.Context, []string) (kernel.PollAnswer, error) { return f.look, nil }

@@ -47,7 +47,7 @@ func (t *trouble) changed(now string) bool {
 
 // Run listens until ctx ends or the store is closed.
 func (l *Listener) Run(ctx context.Context) {
-	wakeups := l.Store.Hints(ctx)
+	wakeups := l.Store.Wakeups(ctx)
 	for ctx.Err() == nil {
 		l.log()
 		poll := pollEvery/2 + time.Duration(l.Env.Float64()*float64(pollEvery))
@@ -55,7 +55,7 @@ func (l *Listener) Run(ctx context.Context) {
 		if ctx.Err() != nil || waited == env.Got && closed(wakeups) {
 			return
 		}
-		if waited == env.Late && l.Store.Heard() {
+		if waited == env.Late && l.Store.Listening() {
 			continue
 		}
 		l.Wake(ctx)
@@ -76,7 +76,7 @@ func closed(wakeups <-chan struct{}) bool {
 func (l *Listener) log() {
 	now := l.Env.Now()
 	switch {
-	case l.Store.Heard():
+	case l.Store.Listening():
 		l.missingSince = time.Time{}
 		if l.wakeups.changed("") {
 			l.Log.Info("LISTEN/NOTIFY reaches this node again")

@@ -19,10 +19,10 @@ type sharedStore struct {
 	calls   atomic.Int64
 }
 
-func (s *sharedStore) Hints(context.Context) <-chan struct{} { return s.wakeups }
-func (s *sharedStore) Heard() bool                           { s.calls.Add(1); return false }
-func (s *sharedStore) Accepting() error                      { return nil }
-func (s *sharedStore) Refused() error                        { return nil }
+func (s *sharedStore) Wakeups(context.Context) <-chan struct{} { return s.wakeups }
+func (s *sharedStore) Listening() bool                         { s.calls.Add(1); return false }
+func (s *sharedStore) Accepting() error                        { return nil }
+func (s *sharedStore) Refused() error                          { return nil }
 
 // A program may close its store before it stops the node. The listener then ends instead of polling a closed store.
 func TestListenerEndsWhenTheStoreIsClosed(t *testing.T) {

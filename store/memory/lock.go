@@ -159,7 +159,7 @@ func (d *data) limitUse(k kernel.LimitKey) (used int, holders []kernel.LimitHold
 	kind, of, _ := kernel.SplitLimit(k.Name)
 	if kind == kernel.LimitOfJobs {
 		for _, id := range slices.SortedFunc(maps.Keys(d.jobs), perdure.JobID.Compare) {
-			if j := d.jobs[id]; j.Permit && j.Type == of {
+			if j := d.jobs[id]; j.HasPermit && j.Type == of {
 				holders = append(holders, kernel.LimitHolder{Job: id, Amount: 1})
 			}
 		}

@@ -64,7 +64,7 @@ func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 		return perdure.Submitted{ID: has.ID, Key: p.Key}, nil
 	}
 	if room := kernel.MaxPosted(tx.maxMail); len(tx.waitingMail(room)) >= room {
-		return perdure.Submitted{}, kernel.ErrPosted(room)
+		return perdure.Submitted{}, kernel.ErrTooManyPosted(room)
 	}
 	last := tx.lastMail
 	tx.addUndo(func() { tx.lastMail = last })
@@ -120,8 +120,8 @@ func (s *Store) MailWaiting(ctx context.Context) (kernel.MailWaiting, error) {
 	})
 }
 
-// MailHints returns a channel to which Post sends.
-func (s *Store) MailHints() <-chan struct{} { return s.mailHints }
+// MailWakeups returns a channel to which Post sends.
+func (s *Store) MailWakeups() <-chan struct{} { return s.mailHints }
 
 // Submission implements kernel.Mailbox.
 func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submission, error) {

@@ -185,9 +185,9 @@ func (d *data) listLimits() []kernel.Limit {
 	return limits
 }
 
-func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
-	return view(ctx, s, func() kernel.Look {
-		l := kernel.Look{Now: s.clock.now(), Closed: len(s.closedLanes) > 0}
+func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
+	return view(ctx, s, func() kernel.PollAnswer {
+		l := kernel.PollAnswer{Now: s.clock.now(), LanesClosed: len(s.closedLanes) > 0}
 		look := func(t time.Time) {
 			if !t.IsZero() && (l.Next.IsZero() || t.Before(l.Next)) {
 				l.Next = t

@@ -14,11 +14,11 @@ import (
 // forgetAfter is the age at which nodes and holders are deleted. Otherwise the registry would grow with every restart.
 const forgetAfter = 24 * time.Hour
 
-func (s *Store) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, error) {
+func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (kernel.NodeAnswer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.usable(ctx); err != nil {
-		return kernel.Roll{}, err
+		return kernel.NodeAnswer{}, err
 	}
 	now := s.clock.now()
 	n := copyNode(p.Node)
@@ -33,7 +33,7 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (kernel.Roll, err
 	for name, r := range s.roles {
 		s.roles[name] = renewPlaces(r, n.ID, now, p.TTL)
 	}
-	return kernel.Roll{Now: now, Fence: s.fence, Roles: s.rolesByName()}, nil
+	return kernel.NodeAnswer{Now: now, Fence: s.fence, Roles: s.rolesByName()}, nil
 }
 
 func (s *Store) forget(before time.Time) {
@@ -61,15 +61,15 @@ func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
 	})
 }
 
-func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
-	return view(ctx, s, func() []kernel.Seen {
-		var seen []kernel.Seen
+func (s *Store) LastClaims(ctx context.Context) ([]kernel.LastClaim, error) {
+	return view(ctx, s, func() []kernel.LastClaim {
+		var seen []kernel.LastClaim
 		for by, t := range s.seen {
-			seen = append(seen, kernel.Seen{Agent: by.agent, Holder: by.holder, At: t})
+			seen = append(seen, kernel.LastClaim{Agent: by.agent, Holder: by.holder, At: t})
 		}
-		slices.SortFunc(seen, func(a, b kernel.Seen) int { return b.At.Compare(a.At) })
+		slices.SortFunc(seen, func(a, b kernel.LastClaim) int { return b.At.Compare(a.At) })
 		seen = firstN(perdure.MaxSeen, seen)
-		slices.SortFunc(seen, func(a, b kernel.Seen) int {
+		slices.SortFunc(seen, func(a, b kernel.LastClaim) int {
 			return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Holder, b.Holder))
 		})
 		return seen

@@ -29,7 +29,7 @@ func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 
 func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	for _, c := range changes {
-		is, was := tx.roles[c.Was.Name], c.Was
+		is, was := tx.roles[c.Loaded.Name], c.Loaded
 		if is.Name != was.Name || is.Epoch != was.Epoch || is.Leader != was.Leader || is.Standby != was.Standby {
 			tx.failed = kernel.ErrStale
 			return tx.failed

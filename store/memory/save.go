@@ -22,8 +22,8 @@ func (tx *tx) save(c *kernel.Changes) error {
 		}
 	}
 	for _, ch := range c.Jobs {
-		j, ok := tx.jobs[ch.Was.ID]
-		if !ok || !sameJob(j, ch.Was) {
+		j, ok := tx.jobs[ch.Loaded.ID]
+		if !ok || !sameJob(j, ch.Loaded) {
 			return kernel.ErrStale
 		}
 		now := copyJob(ch.Now)
@@ -31,7 +31,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.jobs, ch.Now.ID, now)
 	}
 	for _, ch := range c.Steps {
-		if s, ok := tx.steps[ch.Was.StepRef]; !ok || !sameStep(s, ch.Was) {
+		if s, ok := tx.steps[ch.Loaded.StepRef]; !ok || !sameStep(s, ch.Loaded) {
 			return kernel.ErrStale
 		}
 		tx.putStep(ch.Now)

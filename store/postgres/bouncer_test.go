@@ -28,17 +28,17 @@ func TestDeafBehindPgBouncer(t *testing.T) {
 	direct, through := open(t, url), open(t, pgtest.Bouncer(t, url))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	direct.Hints(ctx)
-	signs := through.Hints(ctx)
+	direct.Wakeups(ctx)
+	signs := through.Wakeups(ctx)
 	<-signs // it listens, it thinks
 	mustSubmit(t, direct, job(1, ""))
-	for start := time.Now(); !direct.Heard(); time.Sleep(10 * time.Millisecond) {
+	for start := time.Now(); !direct.Listening(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(start) > 30*time.Second {
 			t.Fatal("deaf without a pooler")
 		}
 	}
 	time.Sleep(3 * time.Second) // longer than it waits for an echo
-	if through.Heard() {
+	if through.Listening() {
 		t.Error("it believes that it hears")
 	}
 	select {

@@ -562,7 +562,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 	var others []kernel.JobChange
 	for _, ch := range jobs {
 		if j := leaves(ch.Now.ID); j != nil {
-			w.stale = w.stale || !j.WasJob(ch.Was)
+			w.stale = w.stale || !j.WasJob(ch.Loaded)
 			j.leaving.job = ch.Now
 		} else {
 			others = append(others, ch)
@@ -575,7 +575,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		case j == nil:
 			otherSteps = append(otherSteps, ch)
 		case ch.Now.Index == 0:
-			w.stale = w.stale || !bundle.WasStep(ch.Was)
+			w.stale = w.stale || !bundle.WasStep(ch.Loaded)
 			j.leaving.step = ch.Now
 		default:
 			further = append(further, ch)
@@ -624,7 +624,7 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 		w.add(pgwire.New(deleteBundlesSQL).Array(pgwire.UUID, gone, spent).Array(pgwire.Int4, gone, spentOlds).Exact(gone))
 	}
 	for i := range further {
-		w.queues.stepChanged(further[i].Was, further[i].Now)
+		w.queues.stepChanged(further[i].Loaded, further[i].Now)
 	}
 	w.upsertImplicit(further)
 	return others, otherSteps

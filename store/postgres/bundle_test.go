@@ -25,7 +25,7 @@ func alike(from, n, steps int) (all []kernel.NewJob) {
 		}
 		nj := kernel.NewJob{Job: j, Shape: []byte(`{}`)}
 		for k := range steps {
-			s := kernel.Newborn(j, k, fmt.Sprint("s", k), min(k, 1))
+			s := kernel.InitialStep(j, k, fmt.Sprint("s", k), min(k, 1))
 			if k == 0 {
 				s.Phase, s.Agent, s.ReadyAt, s.Ageing = perdure.Ready, "http", made, 90*time.Second
 			}
@@ -73,7 +73,7 @@ func dispatch(tx kernel.Tx, ids ...perdure.JobID) error {
 		job.Running, job.Active, job.Phase, job.Current = 1, 0, perdure.Running, perdure.Unsure
 		step.Phase, step.Run, step.LockedBy, step.Request, step.Current = perdure.Running, 1, "h", "r", perdure.Unsure
 		step.LockedUntil = time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
-		c.Jobs, c.Steps = append(c.Jobs, kernel.JobChange{Now: &job, Was: j}), append(c.Steps, kernel.StepChange{Now: &step, Was: steps[0]})
+		c.Jobs, c.Steps = append(c.Jobs, kernel.JobChange{Now: &job, Loaded: j}), append(c.Steps, kernel.StepChange{Now: &step, Loaded: steps[0]})
 	}
 	return tx.Save(c)
 }
@@ -226,7 +226,7 @@ func TestSearchesPassWhatIsReturned(t *testing.T) {
 			if found, err = tx.Ready("http", max, nil); err != nil || pass == nil {
 				return err
 			}
-			tx.Pass("http")
+			tx.AnnounceDispatch("http")
 			pass()
 			return nil
 		})

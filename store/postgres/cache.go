@@ -107,11 +107,11 @@ func (j *cachedJob) put(s *kernel.Step) {
 
 // withoutInput returns the job as its row has it: a large input is stored separately.
 func withoutInput(j *kernel.Job) *kernel.Job {
-	if !j.Apart && !apart(j) {
+	if !j.InputStoredApart && !apart(j) {
 		return j
 	}
 	small := *j
-	small.Apart, small.Input = true, nil
+	small.InputStoredApart, small.Input = true, nil
 	return &small
 }
 

@@ -77,7 +77,7 @@ func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]fu
 		if job != nil {
 			now := *jobs[0]
 			job(&now)
-			c.Jobs = append(c.Jobs, kernel.JobChange{Now: &now, Was: jobs[0]})
+			c.Jobs = append(c.Jobs, kernel.JobChange{Now: &now, Loaded: jobs[0]})
 		}
 		for i, edit := range step {
 			steps, err := tx.Steps([]kernel.StepRef{{Job: idOf(n), Index: i}})
@@ -86,7 +86,7 @@ func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]fu
 			}
 			now := *steps[0]
 			edit(&now)
-			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[0]})
+			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: steps[0]})
 		}
 		return errors.Join(tx.Save(&c), fail)
 	})
@@ -143,7 +143,7 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 					}
 					now := *steps[0]
 					beat(&now)
-					return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
+					return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: steps[0]}}})
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -213,7 +213,7 @@ func TestKnownAfterAWait(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			now := *jobs[0]
 			now.Active = 7
-			return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Was: jobs[0]}}})
+			return tx.Save(&kernel.Changes{Jobs: []kernel.JobChange{{Now: &now, Loaded: jobs[0]}}})
 		})
 		if err != nil {
 			t.Error(err)
@@ -246,7 +246,7 @@ func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
 		}
 		return a.Update(t.Context(), func(tx kernel.Tx) error {
 			jobs, err := tx.TryLockJobs([]perdure.JobID{idOf(1), idOf(2)})
-			if err == nil && (len(jobs) != 1 || jobs[0].ID != idOf(1) || !jobs[0].Apart || jobs[0].Input != nil) {
+			if err == nil && (len(jobs) != 1 || jobs[0].ID != idOf(1) || !jobs[0].InputStoredApart || jobs[0].Input != nil) {
 				t.Errorf("%+v", jobs)
 			}
 			return err

@@ -35,7 +35,7 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 			st.Needs = `[{"name":"ads","key":"a"}]`
 		case 1:
 			st.Phase, st.Run, st.LockedBy, st.Request, st.LockedUntil = perdure.Running, 1, "h", "r", at
-			nj.Job.Permit = true
+			nj.Job.HasPermit = true
 		case 2:
 			st.Phase, st.AvailableAt = perdure.Waiting, at
 		case 3:

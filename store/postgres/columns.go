@@ -176,7 +176,7 @@ func scanSpecial(r *pgwire.Reader, id rows.ID, v []byte, j *kernel.Job, s *kerne
 			s.Priority = int(pgwire.ToInt(v))
 		}
 	case rows.Apart:
-		j.Apart = v[0] != 0
+		j.InputStoredApart = v[0] != 0
 	case rows.CreatedAt:
 		j.CreatedAt = pgwire.ToTime(v)
 	case rows.Shape:

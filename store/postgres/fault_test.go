@@ -48,7 +48,7 @@ func letOut(tx kernel.Tx, id perdure.JobID, until time.Time) error {
 	}
 	now := *steps[0]
 	now.Phase, now.Current, now.Run, now.LockedBy, now.LockedUntil = perdure.Running, perdure.Unsure, now.Run+1, "h", until
-	return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
+	return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: steps[0]}}})
 }
 
 // A report that waited for the job's lock until after locked_until reads a clock that says so (F058).
@@ -123,8 +123,8 @@ func TestLockedRowsAreFresh(t *testing.T) {
 					j.Restarts++
 					st.Run++
 					return tx.Save(&kernel.Changes{
-						Jobs:  []kernel.JobChange{{Now: &j, Was: jobs[0]}},
-						Steps: []kernel.StepChange{{Now: &st, Was: steps[0]}},
+						Jobs:  []kernel.JobChange{{Now: &j, Loaded: jobs[0]}},
+						Steps: []kernel.StepChange{{Now: &st, Loaded: steps[0]}},
 					})
 				}); err != nil {
 					t.Error(err)

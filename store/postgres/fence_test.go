@@ -147,7 +147,7 @@ func TestFailoverThatLosesCommits(t *testing.T) {
 // attend performs one roll call of a node.
 func attend(t *testing.T, s *postgres.Store, id string) {
 	t.Helper()
-	if _, err := s.Attend(t.Context(), kernel.Presence{Node: kernel.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
+	if _, err := s.ReportNode(t.Context(), kernel.NodeReport{Node: kernel.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 }

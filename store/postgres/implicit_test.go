@@ -169,7 +169,7 @@ func TestLaterStepsAreMade(t *testing.T) {
 			if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
 				return err
 			}
-			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: &stale}}})
+			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: &stale}}})
 		})
 		if !errors.Is(err, kernel.ErrStale) || stepRows(t, here, 2) != 3 {
 			t.Errorf("%v", err)

@@ -34,7 +34,7 @@ func changeSteps(t *testing.T, s *postgres.Store, edit func(*kernel.Step), jobs 
 			}
 			now := *steps[0]
 			edit(&now)
-			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[0]})
+			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: steps[0]})
 		}
 		return tx.Save(&c)
 	}); err != nil {
@@ -94,14 +94,14 @@ func TestSets(t *testing.T) {
 		t.Errorf("%d expired", n)
 	}
 	want("its time does not come soon", 1, 3, at)
-	if l, err := b.Look(t.Context(), nil); err != nil || !l.Next.Equal(at) { // which says nothing of its runs
+	if l, err := b.Poll(t.Context(), nil); err != nil || !l.Next.Equal(at) { // which says nothing of its runs
 		t.Errorf("%v, %v is next", err, l.Next)
 	}
 	if n := sweep(t, b, at.Add(-time.Second)); n != 0 {
 		t.Errorf("%d expired", n)
 	}
 	want("time set again, together with those whose time has come", 1, 3, at.Add(time.Minute))
-	if l, err := b.Look(t.Context(), nil); err != nil || !l.Next.Equal(at.Add(time.Minute)) {
+	if l, err := b.Poll(t.Context(), nil); err != nil || !l.Next.Equal(at.Add(time.Minute)) {
 		t.Errorf("%v, %v is next", err, l.Next)
 	}
 	changeSteps(t, b, ended, jobs[0])

@@ -46,11 +46,11 @@ func (w *writing) upsertImplicit(steps []kernel.StepChange) {
 	var none, some []newRow
 	set := rows.SetOf(colRun)
 	for _, ch := range steps {
-		if w.tx.cache.rows.isImplicit(ch.Was.StepRef) {
+		if w.tx.cache.rows.isImplicit(ch.Loaded.StepRef) {
 			none = append(none, newRow{step: ch.Now})
 		} else {
 			some = append(some, newRow{step: ch.Now})
-			set = set.Or(rows.DiffSteps(ch.Now, ch.Was))
+			set = set.Or(rows.DiffSteps(ch.Now, ch.Loaded))
 		}
 	}
 	for part := range slices.Chunk(none, maxRows) {

@@ -104,11 +104,11 @@ func TestLanesRollBack(t *testing.T) {
 		t.Error(err)
 	}
 	claim(9, nil, 7, 0, 2, 3)
-	if l, err := s.Look(t.Context(), []string{"a"}); err != nil || len(l.Ready) > 0 {
+	if l, err := s.Poll(t.Context(), []string{"a"}); err != nil || len(l.Ready) > 0 {
 		t.Errorf("%v, %v", l.Ready, err)
 	}
 	submitLane(t, s, laneJob(8, 5))
-	if l, err := s.Look(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, []string{"a"}) {
+	if l, err := s.Poll(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, []string{"a"}) {
 		t.Errorf("%v, %v", l.Ready, err)
 	}
 	claim(9, nil, 8)
@@ -201,9 +201,9 @@ func TestLanesPass(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					tx.Pass("b")
+					tx.AnnounceDispatch("b")
 					look(numbers(found)[0], numbers(found)[1], numbers(found)[1]+1)
-					tx.Pass("a")
+					tx.AnnounceDispatch("a")
 					meanwhile()
 					return errors.Join(tx.Save(c), fail)
 				})
@@ -273,7 +273,7 @@ func settling(tx kernel.Tx, found []kernel.StepRef) (*kernel.Changes, error) {
 	for _, was := range steps {
 		now := *was
 		now.Phase = perdure.Settled
-		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: was})
+		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: was})
 	}
 	return c, err
 }

@@ -46,9 +46,9 @@ const (
 		from perdure.clock where one`
 )
 
-// Look is one query. It does not read runs: a set of runs counts until its time comes, even if all of them have ended or
+// Poll is one query. It does not read runs: a set of runs counts until its time comes, even if all of them have ended or
 // their locks were extended. Expired corrects the time of such a set.
-func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) {
+func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	full, marks := s.cache.lanes.marksOf(agents)
 	var names, lanes, orders, jobs, idxs pgwire.Cells
 	for _, m := range marks {
@@ -60,7 +60,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) 
 	}
 	n := len(marks)
 	st := pgwire.New(lookSQL).Texts(full).Array(pgwire.Text, n, names).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs)
-	return first(queryAtOnce(ctx, s, st, func(r *pgwire.Reader) (l kernel.Look) {
+	return first(queryAtOnce(ctx, s, st, func(r *pgwire.Reader) (l kernel.PollAnswer) {
 		l.Now = s.clock.timeOf(scanReading(r)).now
 		l.Next = r.Time()
 		if out := r.Time(); !out.IsZero() && (l.Next.IsZero() || out.Before(l.Next)) {
@@ -68,7 +68,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (kernel.Look, error) 
 		}
 		l.Ready = r.Texts()
 		slices.Sort(l.Ready)
-		l.Closed = r.Bool()
+		l.LanesClosed = r.Bool()
 		return l
 	}))
 }

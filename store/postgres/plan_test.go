@@ -163,7 +163,7 @@ func writes() (list []struct {
 			was, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
 			from := &kernel.Step{StepRef: kernel.StepRef{Job: was.ID}}
 			to := &kernel.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
-			job, step := &kernel.JobChange{Now: now, Was: was}, &kernel.StepChange{Now: to, Was: from}
+			job, step := &kernel.JobChange{Now: now, Loaded: was}, &kernel.StepChange{Now: to, Loaded: from}
 			jobs, steps, both = append(jobs, rowChange{job: job}), append(steps, rowChange{step: step}), append(both, rowChange{job: job, step: step})
 			queued.Row()
 			queued.At(0).RowID(pgwire.RowID{5: byte(1 + i)})

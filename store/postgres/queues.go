@@ -74,9 +74,9 @@ func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 	case wasOpen && !open:
 		d.delOpen = append(d.delOpen, openEntry{job: now.ID})
 	}
-	if had := was != nil && was.Permit; had != now.Permit {
+	if had := was != nil && was.HasPermit; had != now.HasPermit {
 		held := kernel.Permits{Type: now.Type}
-		if now.Permit {
+		if now.HasPermit {
 			d.permitsChanged(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
 		} else {
 			d.permitsChanged(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})

@@ -50,7 +50,7 @@ where k.one order by a.name`
 	seenSQL        = "select * from (select agent, holder, at from perdure.seen order by at desc limit $1) s order by agent, holder"
 )
 
-func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll, err error) {
+func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (roll kernel.NodeAnswer, err error) {
 	n := p.Node
 	var slots, agents, holders, times pgwire.Cells
 	for _, of := range n.Slots {
@@ -66,7 +66,7 @@ func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll
 	sent := s.witnesses.sent()
 	origin, changed := s.clock.confirmedOrigin()
 	err = s.write(ctx, func() []*pgwire.Statement {
-		roll = kernel.Roll{}
+		roll = kernel.NodeAnswer{}
 		list := []*pgwire.Statement{pgwire.New(attendSQL).Text(n.ID).Text(n.Host).Int(n.PID).Text(n.Version).Text(n.Listen).Texts(n.Agents).
 			Array(pgwire.Int4, len(n.Slots), slots).Time(n.Since).Int64(p.TTL.Microseconds()).
 			Array(pgwire.Text, most, agents).Array(pgwire.Text, most, holders).Array(pgwire.Time, most, times).Text(origin).Each(s.roll(&roll)),
@@ -96,8 +96,8 @@ func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
 	})
 }
 
-func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
-	return query(ctx, s, pgwire.New(seenSQL).Int(perdure.MaxSeen), func(r *pgwire.Reader) kernel.Seen {
-		return kernel.Seen{Agent: r.Text(), Holder: r.Text(), At: r.Time()}
+func (s *Store) LastClaims(ctx context.Context) ([]kernel.LastClaim, error) {
+	return query(ctx, s, pgwire.New(seenSQL).Int(perdure.MaxSeen), func(r *pgwire.Reader) kernel.LastClaim {
+		return kernel.LastClaim{Agent: r.Text(), Holder: r.Text(), At: r.Time()}
 	})
 }

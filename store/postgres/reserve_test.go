@@ -44,10 +44,10 @@ func TestReadersLeaveConnections(t *testing.T) {
 	await(t, direct, "select count(*) >= 2 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'")
 	began := time.Now()
 	mustSubmit(t, s, job(1, ""))
-	if _, err := s.Look(t.Context(), nil); err != nil {
+	if _, err := s.Poll(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Attend(t.Context(), kernel.Presence{Node: kernel.Node{ID: "n"}, TTL: time.Minute}); err != nil {
+	if _, err := s.ReportNode(t.Context(), kernel.NodeReport{Node: kernel.Node{ID: "n"}, TTL: time.Minute}); err != nil {
 		t.Error(err)
 	}
 	if took := time.Since(began); took > limits.Acquire {

@@ -46,7 +46,7 @@ func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	var list []*pgwire.Statement
 	for _, c := range changes {
-		now, was := c.Now, c.Was
+		now, was := c.Now, c.Loaded
 		list = append(list, pgwire.New(saveRoleSQL).Text(was.Name).Int64(now.Epoch).Text(now.Leader).Text(now.LeaderHost).Time(now.LeaderUntil).
 			Text(now.Standby).Text(now.StandbyHost).Time(now.StandbyUntil).
 			Int64(was.Epoch).Text(was.Leader).Text(was.Standby).Exact(1))
@@ -62,7 +62,7 @@ func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
 }
 
 // roll reads the answer of attendSQL: the clock in every row, and a role if there is one.
-func (s *Store) roll(into *kernel.Roll) func(*pgwire.Reader) error {
+func (s *Store) roll(into *kernel.NodeAnswer) func(*pgwire.Reader) error {
 	return func(r *pgwire.Reader) error {
 		if read := scanReading(r); into.Now.IsZero() {
 			into.Now, into.Fence = s.clock.timeOf(read).now, read.fence

@@ -282,6 +282,6 @@ func makesClaimable(c *kernel.Changes) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.AtRest() && !ch.Was.AtRest() }) ||
-		slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ready(ch.Now) && !ready(ch.Was) })
+	return slices.ContainsFunc(c.Jobs, func(ch kernel.JobChange) bool { return ch.Now.AtRest() && !ch.Loaded.AtRest() }) ||
+		slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ready(ch.Now) && !ready(ch.Loaded) })
 }

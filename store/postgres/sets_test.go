@@ -32,7 +32,7 @@ func TestSetsThatOthersEnd(t *testing.T) {
 				}
 				now := *steps[0]
 				edit(&now)
-				c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Was: steps[0]})
+				c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: steps[0]})
 			}
 			return tx.Save(&c)
 		}); err != nil {

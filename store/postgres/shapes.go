@@ -112,7 +112,7 @@ func (l *implicitStep) equals(j *kernel.Job, s *kernel.Step) bool {
 
 // step returns the step as it is read without a row.
 func (l *implicitStep) step(j *kernel.Job) kernel.Step {
-	return kernel.Newborn(j, l.Index, l.Name, l.Blockers)
+	return kernel.InitialStep(j, l.Index, l.Name, l.Blockers)
 }
 
 // implicitSteps are the implicit steps of a job.

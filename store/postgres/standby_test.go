@@ -121,7 +121,7 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 			})
 		},
 		"a roll call": func(s *postgres.Store, ctx context.Context) error {
-			_, err := s.Attend(ctx, kernel.Presence{Node: kernel.Node{ID: "n", Since: time.Now()}, TTL: time.Second})
+			_, err := s.ReportNode(ctx, kernel.NodeReport{Node: kernel.Node{ID: "n", Since: time.Now()}, TTL: time.Second})
 			return err
 		},
 	}

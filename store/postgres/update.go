@@ -48,9 +48,9 @@ type rowChange struct {
 func (c *rowChange) ref() kernel.StepRef {
 	switch {
 	case c.step != nil:
-		return c.step.Was.StepRef
+		return c.step.Loaded.StepRef
 	case c.job != nil:
-		return kernel.StepRef{Job: c.job.Was.ID}
+		return kernel.StepRef{Job: c.job.Loaded.ID}
 	}
 	return kernel.StepRef{Job: c.of}
 }
@@ -65,10 +65,10 @@ type updateShape struct {
 func updateShapeOf(c *rowChange) (k updateShape) {
 	k.placed = c.at != nil
 	if k.job = c.job != nil; k.job {
-		k.set = k.set.Or(rows.DiffJobs(c.job.Now, c.job.Was))
+		k.set = k.set.Or(rows.DiffJobs(c.job.Now, c.job.Loaded))
 	}
 	if k.step = c.step != nil; k.step {
-		k.set = k.set.Or(rows.DiffSteps(c.step.Now, c.step.Was))
+		k.set = k.set.Or(rows.DiffSteps(c.step.Now, c.step.Loaded))
 	}
 	return k
 }
@@ -85,25 +85,25 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 		j := jobs[i].Now
 		firsts[j.ID] = len(list)
 		list = append(list, rowChange{job: &jobs[i], at: w.tx.first(j.ID)})
-		w.queues.jobChanged(jobs[i].Was, j)
+		w.queues.jobChanged(jobs[i].Loaded, j)
 	}
 	for i := range steps {
 		s := &steps[i]
-		w.queues.stepChanged(s.Was, s.Now)
-		if s.Was.Index > 0 {
-			if mayBeImplicit(s.Was) && !w.tx.cache.rows.hasRow(s.Was.StepRef) {
+		w.queues.stepChanged(s.Loaded, s.Now)
+		if s.Loaded.Index > 0 {
+			if mayBeImplicit(s.Loaded) && !w.tx.cache.rows.hasRow(s.Loaded.StepRef) {
 				made = append(made, *s)
 			} else {
 				others = append(others, rowChange{step: s})
 			}
-			if _, ok := firsts[s.Was.Job]; !ok {
-				firsts[s.Was.Job] = len(list)
-				list = append(list, rowChange{of: s.Was.Job, at: w.tx.first(s.Was.Job)})
+			if _, ok := firsts[s.Loaded.Job]; !ok {
+				firsts[s.Loaded.Job] = len(list)
+				list = append(list, rowChange{of: s.Loaded.Job, at: w.tx.first(s.Loaded.Job)})
 			}
-		} else if at, ok := firsts[s.Was.Job]; ok && list[at].step == nil {
+		} else if at, ok := firsts[s.Loaded.Job]; ok && list[at].step == nil {
 			list[at].step = s
 		} else {
-			list = append(list, rowChange{step: s, at: w.tx.first(s.Was.Job)})
+			list = append(list, rowChange{step: s, at: w.tx.first(s.Loaded.Job)})
 		}
 	}
 	for _, all := range [][]rowChange{list, others} {
@@ -291,10 +291,10 @@ func addChange(g *pgwire.Grid, c *rowChange, keys int, guards, set []rows.ID) {
 	var wasJob, job *kernel.Job
 	var wasStep, step *kernel.Step
 	if c.job != nil {
-		wasJob, job = c.job.Was, c.job.Now
+		wasJob, job = c.job.Loaded, c.job.Now
 	}
 	if c.step != nil {
-		wasStep, step = c.step.Was, c.step.Now
+		wasStep, step = c.step.Loaded, c.step.Now
 	}
 	if c.at != nil {
 		g.At(0).RowID(*c.at)

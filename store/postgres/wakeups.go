@@ -103,18 +103,18 @@ func (h *wakeups) notify(s *Store) error {
 	return err
 }
 
-// Heard reports whether notifications arrive here. That is tested at the beginning and after each silence, because a
+// Listening reports whether notifications arrive here. That is tested at the beginning and after each silence, because a
 // pooler may accept LISTEN and deliver nothing.
-func (s *Store) Heard() bool { return s.hints.connected.Load() }
+func (s *Store) Listening() bool { return s.hints.connected.Load() }
 
-// RoleHints returns a channel that receives when a node's place in a role has changed, as far as Hints receives
+// RoleWakeups returns a channel that receives when a node's place in a role has changed, as far as Wakeups receives
 // notifications.
-func (s *Store) RoleHints() <-chan struct{} { return s.hints.roles }
+func (s *Store) RoleWakeups() <-chan struct{} { return s.hints.roles }
 
-// Hints returns a channel that receives when another process has committed something that a component may wait for: a
+// Wakeups returns a channel that receives when another process has committed something that a component may wait for: a
 // step is ready, or a job is settled or parked. It holds a connection of its own, and replaces it when it breaks, until
 // ctx ends or the store is closed. Then the channel is closed.
-func (s *Store) Hints(ctx context.Context) <-chan struct{} {
+func (s *Store) Wakeups(ctx context.Context) <-chan struct{} {
 	signs := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	unhook := context.AfterFunc(s.hints.ctx, cancel)

@@ -14,7 +14,7 @@ func TestHints(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	ctx, cancel := context.WithCancel(t.Context())
-	signs := b.Hints(ctx)
+	signs := b.Wakeups(ctx)
 	heard := func(within time.Duration) bool {
 		select {
 		case _, open := <-signs:
@@ -54,7 +54,7 @@ func TestHints(t *testing.T) {
 		}
 		now := *steps[0]
 		now.Phase, now.LockedBy, now.LockedUntil, now.AvailableAt = perdure.Waiting, "", time.Time{}, time.Now().Add(time.Hour)
-		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Was: steps[0]}}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: steps[0]}}})
 	}, true)
 	does("a limit is deleted", func(tx kernel.Tx) error { _, err := tx.DeleteLimit(limit); return err }, true)
 	killOthers(t, url)
@@ -65,7 +65,7 @@ func TestHints(t *testing.T) {
 	if !heard(30 * time.Second) {
 		t.Error("no sign after a lost connection")
 	}
-	other := a.Hints(t.Context())
+	other := a.Wakeups(t.Context())
 	cancel()
 	awaitClosed(t, signs, "after the end of its context")
 	if err := a.Close(); err != nil {

@@ -22,7 +22,7 @@ func alike(from, n int) (all []kernel.NewJob) {
 		if i%3 > 0 {
 			j.Input = fmt.Appendf(nil, `{"n" : %d, "text":"ä\u0000 <"}`, i)
 		}
-		s := kernel.Newborn(j, 0, "only", 0)
+		s := kernel.InitialStep(j, 0, "only", 0)
 		s.Phase, s.Agent, s.ReadyAt, s.Ageing = perdure.Ready, "http", made, 90*time.Second
 		all = append(all, kernel.NewJob{Job: j, Shape: []byte(`{}`), Steps: []*kernel.Step{&s}})
 	}
@@ -56,7 +56,7 @@ func dispatch(tx kernel.Tx, ids ...perdure.JobID) error {
 		job.Running, job.Active, job.Phase, job.Current = 1, 0, perdure.Running, perdure.Unsure
 		step.Phase, step.Run, step.LockedBy, step.Request, step.Current = perdure.Running, 1, "h", "r", perdure.Unsure
 		step.LockedUntil = time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
-		c.Jobs, c.Steps = append(c.Jobs, kernel.JobChange{Now: &job, Was: j}), append(c.Steps, kernel.StepChange{Now: &step, Was: steps[0]})
+		c.Jobs, c.Steps = append(c.Jobs, kernel.JobChange{Now: &job, Loaded: j}), append(c.Steps, kernel.StepChange{Now: &step, Loaded: steps[0]})
 	}
 	return tx.Save(c)
 }
@@ -89,7 +89,7 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	submitAlike(t, s, 0, 600)
-	if look, err := s.Look(ctx, []string{"http", "smtp"}); err != nil || !slices.Equal(look.Ready, []string{"http"}) {
+	if look, err := s.Poll(ctx, []string{"http", "smtp"}); err != nil || !slices.Equal(look.Ready, []string{"http"}) {
 		t.Errorf("there is work for %v, %v", look.Ready, err)
 	}
 	submitAlike(t, s, 700, 5) // too few
@@ -191,7 +191,7 @@ func TestBundlesAreRead(t *testing.T) {
 		}
 		found, err := s.FindJobs(ctx, "0", 40)
 		fmt.Fprintln(&text, found, err)
-		look, err := s.Look(ctx, []string{"http", "smtp"})
+		look, err := s.Poll(ctx, []string{"http", "smtp"})
 		fmt.Fprintln(&text, look.Ready, err)
 		if err := s.Update(ctx, func(tx kernel.Tx) error {
 			for _, n := range []int{5, 103, 110} {

@@ -99,7 +99,7 @@ func (tx *tx) commitCache() {
 		}
 		underWay := row.step.Phase == perdure.Ready || row.step.Phase == perdure.Running
 		if row.job != nil {
-			underWay = row.job.Permit // from the first run until the job is parked or settled
+			underWay = row.job.HasPermit // from the first run until the job is parked or settled
 		}
 		if underWay && row.bundled.of == nil && speed.KnownRows.On() {
 			k.rows[ref] = row

@@ -48,7 +48,7 @@ func TestKnownAfterRollback(t *testing.T) {
 		}
 		now := *steps[0]
 		now.Failures = 7
-		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Was: steps[0], Now: &now}}}); err != nil {
+		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Loaded: steps[0], Now: &now}}}); err != nil {
 			return err
 		}
 		steps[0].Failures = 9 // the caller's own

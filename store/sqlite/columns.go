@@ -89,7 +89,7 @@ func (r *row) readJob(j *kernel.Job) {
 	j.CreatedAt = r.time()
 	r.blob(j.Hash[:])
 	r.blob(j.Shape[:])
-	j.Input, j.Apart, j.Key = r.bytes(), r.flag(), r.text()
+	j.Input, j.InputStoredApart, j.Key = r.bytes(), r.flag(), r.text()
 	r.json(&j.Labels)
 	r.json(&j.States)
 }
@@ -164,7 +164,7 @@ func (k *storedRow) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 	case rows.Input:
 		s.BindText(at, textOf(j.Input))
 	case rows.Apart:
-		bindFlag(s, at, j.Apart)
+		bindFlag(s, at, j.InputStoredApart)
 	case rows.Key:
 		bindText(s, at, j.Key)
 	case rows.Labels:

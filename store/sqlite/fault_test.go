@@ -160,7 +160,7 @@ func TestCommitFailed(t *testing.T) {
 }
 
 func attend(s *Store) error {
-	_, err := s.Attend(ctx, kernel.Presence{Node: kernel.Node{ID: "n"}})
+	_, err := s.ReportNode(ctx, kernel.NodeReport{Node: kernel.Node{ID: "n"}})
 	return err
 }
 

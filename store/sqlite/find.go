@@ -60,8 +60,8 @@ func readCandidate(r *row) kernel.Candidate {
 	return kernel.Candidate{StepRef: r.ref(), Order: r.num()}
 }
 
-// Pass does nothing: one transaction ends before the next begins.
-func (tx *tx) Pass(string) {}
+// AnnounceDispatch does nothing: one transaction ends before the next begins.
+func (tx *tx) AnnounceDispatch(string) {}
 
 func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
 	if tx.agents == nil && !tx.changesSettings {

@@ -48,8 +48,8 @@ func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submi
 	}, `SELECT job, refusal, posted_at, closed_at FROM perdure_mail WHERE recipient = ? AND id = 'submit'`, id[:])
 }
 
-// MailHints returns nil: SQLite does not report what another connection has committed.
-func (s *Store) MailHints() <-chan struct{} { return nil }
+// MailWakeups returns nil: SQLite does not report what another connection has committed.
+func (s *Store) MailWakeups() <-chan struct{} { return nil }
 
 // ForgetMail deletes old closed mail.
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {

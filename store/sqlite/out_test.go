@@ -17,7 +17,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // runsOf is a job with so many runs in flight.
 func runsOf(n byte, runs int, holder string) kernel.NewJob {
-	j := &kernel.Job{ID: perdure.JobID{15: n}, Type: "t", Permit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
+	j := &kernel.Job{ID: perdure.JobID{15: n}, Type: "t", HasPermit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
 	nj := kernel.NewJob{Job: j}
 	for i := range runs {
 		nj.Steps = append(nj.Steps, &kernel.Step{StepRef: kernel.StepRef{Job: j.ID, Index: i}, Name: fmt.Sprint(i), Type: "t",
@@ -38,7 +38,7 @@ func edit(t *testing.T, s *Store, job byte, change func(*kernel.Step), idxs ...i
 			}
 			now := *steps[0]
 			change(&now)
-			c.Steps = append(c.Steps, kernel.StepChange{Was: steps[0], Now: &now})
+			c.Steps = append(c.Steps, kernel.StepChange{Loaded: steps[0], Now: &now})
 		}
 		return tx.Save(&c)
 	})

@@ -48,7 +48,7 @@ func powerLoop(path string) error {
 				return err
 			}
 		}
-		if _, err := s.Attend(ctx, kernel.Presence{Node: kernel.Node{ID: fmt.Sprint("node", n%3)}, TTL: time.Minute}); err != nil {
+		if _, err := s.ReportNode(ctx, kernel.NodeReport{Node: kernel.Node{ID: fmt.Sprint("node", n%3)}, TTL: time.Minute}); err != nil {
 			return err
 		}
 		second := make(chan error, 1)

@@ -295,8 +295,8 @@ func (s *Store) ListLimits(ctx context.Context) ([]kernel.Limit, error) {
 	return view(ctx, s, readLimit, `SELECT `+limitColumns+` FROM perdure_limit ORDER BY name`)
 }
 
-// Look reads the first entries of the indexes that are ordered by time, and of the index of ready steps for each agent.
-func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err error) {
+// Poll reads the first entries of the indexes that are ordered by time, and of the index of ready steps for each agent.
+func (s *Store) Poll(ctx context.Context, agents []string) (l kernel.PollAnswer, err error) {
 	err = s.with(ctx, func(c *conn) error {
 		for _, query := range []string{
 			`SELECT min(due_at) FROM perdure_step WHERE due_at IS NOT NULL`,
@@ -323,7 +323,7 @@ func (s *Store) Look(ctx context.Context, agents []string) (l kernel.Look, err e
 			}
 		}
 		l.Now = s.clock.now()
-		l.Closed, err = one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name IS NOT NULL)`)
+		l.LanesClosed, err = one(c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane WHERE closed_name IS NOT NULL)`)
 		return err
 	})
 	return l, err

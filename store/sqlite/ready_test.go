@@ -22,7 +22,7 @@ func TestReadyPastAFullLane(t *testing.T) {
 		var c kernel.Changes
 		for range jobs {
 			n++
-			j := &kernel.Job{Type: typ, Priority: priority, Permit: permit, Desired: perdure.Done, Phase: perdure.Waiting}
+			j := &kernel.Job{Type: typ, Priority: priority, HasPermit: permit, Desired: perdure.Done, Phase: perdure.Waiting}
 			binary.BigEndian.PutUint32(j.ID[12:], uint32(n))
 			nj := kernel.NewJob{Job: j}
 			for i := range steps {

@@ -13,7 +13,7 @@ import (
 // Nodes and holders that were not seen for this long are deleted, so that the registry does not grow with every restart.
 const forgetAfter = 24 * time.Hour
 
-func (s *Store) Attend(ctx context.Context, p kernel.Presence) (roll kernel.Roll, err error) {
+func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (roll kernel.NodeAnswer, err error) {
 	n := p.Node
 	agents, err := json.Marshal(n.Agents)
 	if err != nil {
@@ -78,8 +78,10 @@ func (s *Store) Nodes(ctx context.Context) ([]kernel.Node, error) {
 	}, `SELECT id, host, pid, version, listen, agents, slots, since, seen_at FROM perdure_node ORDER BY id`)
 }
 
-func (s *Store) Seen(ctx context.Context) ([]kernel.Seen, error) {
-	return view(ctx, s, func(r *row) kernel.Seen { return kernel.Seen{Agent: r.text(), Holder: r.text(), At: r.time()} },
+func (s *Store) LastClaims(ctx context.Context) ([]kernel.LastClaim, error) {
+	return view(ctx, s, func(r *row) kernel.LastClaim {
+		return kernel.LastClaim{Agent: r.text(), Holder: r.text(), At: r.time()}
+	},
 		`SELECT agent, holder, at FROM (SELECT agent, holder, at FROM perdure_seen ORDER BY at DESC LIMIT ?) ORDER BY agent, holder`, perdure.MaxSeen)
 }
 

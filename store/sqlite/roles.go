@@ -42,7 +42,7 @@ func (tx *tx) ShareRole(name string) (kernel.Role, error) {
 
 func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	for _, c := range changes {
-		now, was := c.Now, c.Was
+		now, was := c.Now, c.Loaded
 		n, err := tx.changed(`UPDATE perdure_role SET epoch = ?, leader = ?, leader_host = ?, leader_until = ?,
 				standby = ?, standby_host = ?, standby_until = ?
 			WHERE name = ? AND epoch = ? AND leader = ? AND standby = ?`,

@@ -66,7 +66,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 // has read.
 func (tx *tx) change(jobs []kernel.JobChange, steps []kernel.StepChange) error {
 	for i := range jobs {
-		now, was := jobs[i].Now, jobs[i].Was
+		now, was := jobs[i].Now, jobs[i].Loaded
 		k, err := tx.rowToChange(kernel.StepRef{Job: was.ID}, func(k *storedRow) bool { return k.nextJob != nil })
 		if err != nil {
 			return err
@@ -77,7 +77,7 @@ func (tx *tx) change(jobs []kernel.JobChange, steps []kernel.StepChange) error {
 		k.nextJob = now
 	}
 	for i := range steps {
-		now, was := steps[i].Now, steps[i].Was
+		now, was := steps[i].Now, steps[i].Loaded
 		k, err := tx.rowToChange(was.StepRef, func(k *storedRow) bool { return k.nextStep != nil })
 		if err != nil {
 			return err

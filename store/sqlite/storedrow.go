@@ -52,7 +52,7 @@ func (k *storedRow) setJob(now *kernel.Job) {
 	was, j := *k.job, k.job
 	*j = *now
 	j.ID, j.Key, j.Type, j.Priority, j.Labels, j.States = was.ID, was.Key, was.Type, was.Priority, was.Labels, was.States
-	j.Hash, j.Shape, j.Input, j.Apart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.Apart, was.CreatedAt
+	j.Hash, j.Shape, j.Input, j.InputStoredApart, j.CreatedAt = was.Hash, was.Shape, was.Input, was.InputStoredApart, was.CreatedAt
 	for _, t := range [...]*time.Time{&j.CompleteBy, &j.ParkedAt, &j.UpdatedAt, &j.SettledAt} {
 		*t = toMicros(*t)
 	}
@@ -62,7 +62,7 @@ func (k *storedRow) setJob(now *kernel.Job) {
 func (k *storedRow) newJobOf(j *kernel.Job) {
 	*k.job = *j
 	k.job.CreatedAt, k.job.Labels, k.job.Input = toMicros(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
-	if k.job.Apart = apart(j); k.job.Apart {
+	if k.job.InputStoredApart = apart(j); k.job.InputStoredApart {
 		k.job.Input = nil
 	}
 	k.job.States = cloneOrNil(j.States)
@@ -93,7 +93,7 @@ func (k *storedRow) columnsOfNew() rows.Set {
 	set = set.Or(diffJobs(j, &noJob)).Or(rows.SetOf(rows.Hash, rows.Shape))
 	set.Add(rows.CreatedAt, !j.CreatedAt.IsZero())
 	set.Add(rows.Input, j.Input != nil)
-	set.Add(rows.Apart, j.Apart)
+	set.Add(rows.Apart, j.InputStoredApart)
 	set.Add(rows.Key, j.Key != "")
 	set.Add(rows.Labels, len(j.Labels) > 0)
 	set.Add(rows.States, j.States != nil)

@@ -85,7 +85,7 @@ func (w *posting) post() (did perdure.Submitted, err error) {
 		return did, err
 	}
 	if waiting > room { // waiting includes this one
-		return did, errors.Join(kernel.ErrPosted(room), w.exec(`DELETE FROM perdure_mail WHERE recipient = ? AND id = ?`, w.To[:], w.ID))
+		return did, errors.Join(kernel.ErrTooManyPosted(room), w.exec(`DELETE FROM perdure_mail WHERE recipient = ? AND id = ?`, w.To[:], w.ID))
 	}
 	return perdure.Submitted{ID: w.To, Created: true}, nil
 }

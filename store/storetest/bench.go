@@ -126,7 +126,7 @@ func (m *driver) claim() {
 func dispatch(j *kernel.Job, st *kernel.Step, now time.Time) {
 	run("host-1", "request-1", now.Add(time.Minute))(st)
 	st.StartedAt, st.UpdatedAt = now, now
-	j.Current, j.Phase, j.Active, j.Running, j.Permit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
+	j.Current, j.Phase, j.Active, j.Running, j.HasPermit, j.UpdatedAt = perdure.Unsure, perdure.Running, 0, 1, true, now
 }
 
 // report ends the runs of the batch in one transaction.
@@ -141,7 +141,7 @@ func (m *driver) report() {
 			st.Outcome, st.LockedBy, st.Request, st.Agent, st.EndedAt, st.UpdatedAt = perdure.OutcomeDone, "", "", "", now, now
 			st.CompleteBy, st.LockedUntil = time.Time{}, time.Time{}
 			settleJob(j)
-			j.Running, j.Permit, j.UpdatedAt, j.SettledAt = 0, false, now, now
+			j.Running, j.HasPermit, j.UpdatedAt, j.SettledAt = 0, false, now, now
 		})
 	})
 }
@@ -166,8 +166,8 @@ func (m *driver) move(tx kernel.Tx, ids []perdure.JobID, refs []kernel.StepRef, 
 	for i := range jobs { // both are in the order of ids
 		job, step := *jobs[i], *steps[i]
 		edit(&job, &step, now)
-		c.Jobs = append(c.Jobs, kernel.JobChange{Now: &job, Was: jobs[i]})
-		c.Steps = append(c.Steps, kernel.StepChange{Now: &step, Was: steps[i]})
+		c.Jobs = append(c.Jobs, kernel.JobChange{Now: &job, Loaded: jobs[i]})
+		c.Steps = append(c.Steps, kernel.StepChange{Now: &step, Loaded: steps[i]})
 	}
 	return tx.Save(&c)
 }

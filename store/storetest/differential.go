@@ -251,8 +251,8 @@ func keepUnsettled(j *kernel.Job) {
 func (d *differential) scrambleJob(j *kernel.Job) {
 	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
 	j.Alerted = d.chance(30)
-	j.Then, j.Restarts, j.Permit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
-	j.Permit = j.Permit && j.Phase != perdure.Settled // settled jobs hold no permit: stores may search only unsettled jobs for holders
+	j.RestartPending, j.Restarts, j.HasPermit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
+	j.HasPermit = j.HasPermit && j.Phase != perdure.Settled // settled jobs hold no permit: stores may search only unsettled jobs for holders
 	// Running stays 0: a store may search the runs in flight for a job that has some.
 	j.Unsettled, j.Active = d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.time(), d.maybeTime(d.time())
@@ -262,7 +262,7 @@ func (d *differential) scrambleJob(j *kernel.Job) {
 // scrambleStep sets a step to any state, also those that the rules never produce.
 func (d *differential) scrambleStep(s *kernel.Step) {
 	s.Current, s.Desired, s.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
-	s.Skipped, s.Run, s.Direction, s.Was, s.Turn = d.chance(10), s.Run+int64(d.rnd.IntN(2)), perdure.Direction(d.rnd.IntN(2)), perdure.State(d.rnd.IntN(3)), d.rnd.IntN(4)
+	s.Skipped, s.Run, s.Direction, s.CurrentBeforeRun, s.Turn = d.chance(10), s.Run+int64(d.rnd.IntN(2)), perdure.Direction(d.rnd.IntN(2)), perdure.State(d.rnd.IntN(3)), d.rnd.IntN(4)
 	s.Agent, s.LockedBy, s.Request = d.agent(), d.holder(), d.request()
 	s.CompleteBy, s.LockedUntil, s.Heartbeat = d.maybeTime(d.time()), d.time(), time.Duration(d.rnd.IntN(3))*time.Second
 	s.Failures, s.Rung, s.Waits, s.Returns, s.AvailableAt = d.rnd.IntN(5), d.rnd.IntN(3), d.rnd.IntN(3), d.rnd.IntN(3), d.maybeTime(d.time())
@@ -292,7 +292,7 @@ func jobEdit(from *kernel.Job) func(*kernel.Job) {
 		*to = *from
 		to.ID, to.Key, to.Type, to.Priority, to.Labels, to.States, to.Hash, to.Shape, to.CreatedAt =
 			fixed.ID, fixed.Key, fixed.Type, fixed.Priority, fixed.Labels, fixed.States, fixed.Hash, fixed.Shape, fixed.CreatedAt
-		to.Input, to.Apart = fixed.Input, fixed.Apart
+		to.Input, to.InputStoredApart = fixed.Input, fixed.InputStoredApart
 		keepUnsettled(to)
 	}
 }

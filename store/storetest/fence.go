@@ -40,8 +40,8 @@ func fence(s *suite) {
 	if got := read(); got != 1_000_000_000_000 {
 		s.Errorf("raised: %d", got)
 	}
-	if roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n"}}); roll.Fence != 1_000_000_000_000 {
-		s.Errorf("returned by Attend: %d", roll.Fence)
+	if roll := s.attend(kernel.NodeReport{Node: kernel.Node{ID: "n"}}); roll.Fence != 1_000_000_000_000 {
+		s.Errorf("returned by ReportNode: %d", roll.Fence)
 	}
 	alerts := s.alerts(kernel.AlertFilter{})
 	if len(alerts) == 1 {

@@ -165,9 +165,9 @@ func findReadyOfLanes(s *suite) {
 	s.ready("bounded", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
 	someClosed := func(want bool) {
 		s.Helper()
-		l, err := s.store.Look(ctx, nil)
+		l, err := s.store.Poll(ctx, nil)
 		s.must(err)
-		s.equal("some lane is closed", l.Closed, want)
+		s.equal("some lane is closed", l.LanesClosed, want)
 	}
 	someClosed(false)
 	s.closeLane("a")

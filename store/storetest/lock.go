@@ -109,7 +109,7 @@ func lockLimitsCount(s *suite) {
 	s.use("neither", 10, 0)
 
 	s.changeStep(ref(1, 0), settle)
-	s.changeJob(1, func(j *kernel.Job) { j.Permit = false })
+	s.changeJob(1, func(j *kernel.Job) { j.HasPermit = false })
 	count(1, 1, 1)
 }
 

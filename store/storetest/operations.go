@@ -240,7 +240,7 @@ var operations = []operation{
 			}
 			var apart []perdure.JobID
 			for _, j := range jobs {
-				if j.Apart {
+				if j.InputStoredApart {
 					apart = append(apart, j.ID)
 				}
 			}
@@ -379,7 +379,7 @@ var operations = []operation{
 	}},
 	{"Look", func(d *differential) act {
 		agents := []string{d.agent(), d.agent()}
-		return reads(func(s kernel.Store) (kernel.Look, error) {
+		return reads(func(s kernel.Store) (kernel.PollAnswer, error) {
 			l, err := exactLook(s, slices.Compact(agents))
 			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
 			return l, err
@@ -483,13 +483,13 @@ var operations = []operation{
 		most := d.max()
 		return reads(func(s kernel.Store) ([]string, error) { return s.ReadyAgents(ctx, most) })
 	}},
-	{"Attend", func(d *differential) act {
-		p := kernel.Presence{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
+	{"ReportNode", func(d *differential) act {
+		p := kernel.NodeReport{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
 		if d.chance(50) {
-			p.Seen = []kernel.Seen{{Agent: d.agent(), Holder: d.holder(), At: d.time()}, {Agent: d.agent(), Holder: "both", At: d.time()}}
+			p.Seen = []kernel.LastClaim{{Agent: d.agent(), Holder: d.holder(), At: d.time()}, {Agent: d.agent(), Holder: "both", At: d.time()}}
 		}
 		return reads(func(s kernel.Store) (string, error) {
-			roll, err := s.Attend(ctx, p)
+			roll, err := s.ReportNode(ctx, p)
 			if err != nil {
 				return "", err
 			}
@@ -500,7 +500,7 @@ var operations = []operation{
 			for i := range nodes {
 				nodes[i].SeenAt = time.Time{}
 			}
-			seen, err := s.Seen(ctx)
+			seen, err := s.LastClaims(ctx)
 			return fmt.Sprint(withoutTimes(roll.Roles), nodes, seen), err
 		})
 	}},
@@ -521,7 +521,7 @@ var operations = []operation{
 				if away {
 					next = roles[0].HandOver(node, now, ttl)
 				}
-				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Was: roles[0]}})
+				return tx.SaveRoles([]kernel.RoleChange{{Now: next, Loaded: roles[0]}})
 			}); err != nil {
 				return nil, err
 			}

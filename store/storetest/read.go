@@ -163,7 +163,7 @@ func jobWithSteps(s *suite) {
 	}
 }
 
-// Look.Next is the earliest time at which a step, a run or a job needs an event.
+// PollAnswer.Next is the earliest time at which a step, a run or a job needs an event.
 func look(s *suite) {
 	next := func(what string, want time.Time) {
 		s.Helper()
@@ -190,7 +190,7 @@ func look(s *suite) {
 	next("nothing again", time.Time{})
 	ready := func(want ...string) {
 		s.Helper()
-		got, err := s.store.Look(ctx, []string{"shell", "none", "http"})
+		got, err := s.store.Poll(ctx, []string{"shell", "none", "http"})
 		s.must(err)
 		if !slices.Equal(got.Ready, want) {
 			s.Errorf("ready are %v; want %v", got.Ready, want)

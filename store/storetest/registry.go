@@ -14,10 +14,10 @@ var registryChecks = []check{
 	{"Registry/Forget", forget},
 }
 
-// attend calls Attend, with the time of the store.
-func (s *suite) attend(p kernel.Presence) kernel.Roll {
+// attend calls ReportNode, with the time of the store.
+func (s *suite) attend(p kernel.NodeReport) kernel.NodeAnswer {
 	s.Helper()
-	roll, err := s.store.Attend(ctx, p)
+	roll, err := s.store.ReportNode(ctx, p)
 	s.must(err)
 	return roll
 }
@@ -39,8 +39,8 @@ func nodes(s *suite) {
 	two := kernel.Node{ID: "n2", Host: "h"}
 	before, err := s.store.Now(ctx)
 	s.must(err)
-	s.attend(kernel.Presence{Node: two})
-	roll := s.attend(kernel.Presence{Node: one})
+	s.attend(kernel.NodeReport{Node: two})
+	roll := s.attend(kernel.NodeReport{Node: one})
 	list(one, two)
 	got, err := s.store.Nodes(ctx)
 	s.must(err)
@@ -50,7 +50,7 @@ func nodes(s *suite) {
 		}
 	}
 	one.Agents, one.Slots, one.Listen = nil, nil, ""
-	s.attend(kernel.Presence{Node: one})
+	s.attend(kernel.NodeReport{Node: one})
 	list(one, two)
 	s.must(s.store.DropNode(ctx, "n1"))
 	s.must(s.store.DropNode(ctx, "n9"))
@@ -58,18 +58,18 @@ func nodes(s *suite) {
 }
 
 func seen(s *suite) {
-	list := func(want ...kernel.Seen) {
+	list := func(want ...kernel.LastClaim) {
 		s.Helper()
-		got, err := s.store.Seen(ctx)
+		got, err := s.store.LastClaims(ctx)
 		s.must(err)
 		s.equal("seen", got, want)
 	}
-	row := func(agent, holder string, after time.Duration) kernel.Seen {
-		return kernel.Seen{Agent: agent, Holder: holder, At: at(after)}
+	row := func(agent, holder string, after time.Duration) kernel.LastClaim {
+		return kernel.LastClaim{Agent: agent, Holder: holder, At: at(after)}
 	}
-	put := func(seen ...kernel.Seen) {
+	put := func(seen ...kernel.LastClaim) {
 		s.Helper()
-		s.attend(kernel.Presence{Node: kernel.Node{ID: "n"}, Seen: seen})
+		s.attend(kernel.NodeReport{Node: kernel.Node{ID: "n"}, Seen: seen})
 	}
 	list()
 	put()
@@ -79,7 +79,7 @@ func seen(s *suite) {
 	list(row("http", "a", time.Minute), row("http", "b", time.Second), row("shell", "b", 0))
 
 	// Callers choose the names of holders, so only those that claimed last are listed, however many there are (F157).
-	many := make([]kernel.Seen, perdure.MaxSeen)
+	many := make([]kernel.LastClaim, perdure.MaxSeen)
 	for i := range many {
 		many[i] = row("many", fmt.Sprintf("%05d", i), time.Hour)
 	}
@@ -92,20 +92,20 @@ func forget(s *suite) {
 	now, err := s.store.Now(ctx)
 	s.must(err)
 	now = now.Truncate(time.Second)
-	seen := func(holder string, ago time.Duration) kernel.Seen {
-		return kernel.Seen{Agent: "a", Holder: holder, At: now.Add(-ago)}
+	seen := func(holder string, ago time.Duration) kernel.LastClaim {
+		return kernel.LastClaim{Agent: "a", Holder: holder, At: now.Add(-ago)}
 	}
 	old, young := seen("old", 25*time.Hour), seen("young", 23*time.Hour)
-	p := kernel.Presence{Node: kernel.Node{ID: "n"}, Seen: []kernel.Seen{old, young}}
+	p := kernel.NodeReport{Node: kernel.Node{ID: "n"}, Seen: []kernel.LastClaim{old, young}}
 	s.attend(p)
-	got, err := s.store.Seen(ctx)
+	got, err := s.store.LastClaims(ctx)
 	s.must(err)
-	s.equal("without Forget", got, []kernel.Seen{old, young})
+	s.equal("without Forget", got, []kernel.LastClaim{old, young})
 	p.Seen, p.Forget = nil, true
 	s.attend(p)
-	got, err = s.store.Seen(ctx)
+	got, err = s.store.LastClaims(ctx)
 	s.must(err)
-	s.equal("forgotten", got, []kernel.Seen{young})
+	s.equal("forgotten", got, []kernel.LastClaim{young})
 	if nodes, err := s.store.Nodes(ctx); err != nil || len(nodes) != 1 {
 		s.Errorf("the calling node was deleted: %v, %v", nodes, err)
 	}

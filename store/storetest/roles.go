@@ -10,7 +10,7 @@ import (
 
 var roleChecks = []check{
 	{"Roles/Save", saveRoles},
-	{"Roles/Attend", attendRoles},
+	{"Roles/ReportNode", attendRoles},
 	{"Roles/Hosts", spreadRole},
 	{"Roles/Share", shareRole},
 	{"Roles/Epochs", racingElections},
@@ -36,7 +36,7 @@ func (s *suite) elect(name string, rule func(r kernel.Role, now time.Time) kerne
 		at, err := tx.Now()
 		s.must(err)
 		now = rule(roles[0], at)
-		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: now, Was: roles[0]}}))
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: now, Loaded: roles[0]}}))
 	})
 	return now
 }
@@ -58,7 +58,7 @@ func saveRoles(s *suite) {
 		roles, err := tx.LockRoles([]string{"b", "a"})
 		s.must(err)
 		s.equal("locked, in order, and created if new", roles, []kernel.Role{{Name: "a"}, {Name: "b"}})
-		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: a, Was: roles[0]}}))
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: a, Loaded: roles[0]}}))
 	})
 	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
 	checkTx(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
@@ -69,7 +69,7 @@ func saveRoles(s *suite) {
 		{Name: "unused"},
 	} {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
-			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Was: was}})
+			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Loaded: was}})
 		})
 		if !errors.Is(err, kernel.ErrStale) {
 			s.Errorf("saved over %+v: %v", was, err)
@@ -77,21 +77,21 @@ func saveRoles(s *suite) {
 	}
 	failed := errors.New("failed")
 	if err := s.store.Update(ctx, func(tx kernel.Tx) error {
-		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 8}, Was: a}}))
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 8}, Loaded: a}}))
 		return failed
 	}); !errors.Is(err, failed) {
 		s.Errorf("got %v", err)
 	}
 	s.equal("not saved", s.roles(), []kernel.Role{a, {Name: "b"}})
 	s.update(func(tx kernel.Tx) {
-		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 7}, Was: a}}))
+		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 7}, Loaded: a}}))
 	})
 	s.equal("vacated", s.roles(), []kernel.Role{{Name: "a", Epoch: 7}, {Name: "b"}})
 }
 
-// Attend extends those places of the node that have not lapsed, and changes nothing else.
+// ReportNode extends those places of the node that have not lapsed, and changes nothing else.
 func attendRoles(s *suite) {
-	none := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
+	none := s.attend(kernel.NodeReport{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	if len(none.Roles) != 0 || none.Now.IsZero() {
 		s.Errorf("%+v", none)
 	}
@@ -101,8 +101,8 @@ func attendRoles(s *suite) {
 	s.elect("lapsed", enlist("n1", 0))
 	s.elect("others", enlist("n2", time.Minute))
 	before := s.roles()
-	roll := s.attend(kernel.Presence{Node: kernel.Node{ID: "n1"}, TTL: ttl})
-	s.equal("result of Attend", s.roles(), roll.Roles)
+	roll := s.attend(kernel.NodeReport{Node: kernel.Node{ID: "n1"}, TTL: ttl})
+	s.equal("result of ReportNode", s.roles(), roll.Roles)
 	want := before // lapsed, leads, leads elsewhere, stands by
 	for i, moved := range []time.Time{{}, roll.Roles[1].LeaderUntil, {}, roll.Roles[3].StandbyUntil} {
 		if moved.IsZero() {
@@ -116,10 +116,10 @@ func attendRoles(s *suite) {
 	s.equal("extended", roll.Roles, want)
 }
 
-// A standby on the leader's host is replaced by a node of another host. The row keeps the hosts. Attend does not extend
+// A standby on the leader's host is replaced by a node of another host. The row keeps the hosts. ReportNode does not extend
 // a lost place. If a place is cleared or taken over, so is its host.
 func spreadRole(s *suite) {
-	node := func(id string) kernel.Presence { return kernel.Presence{Node: kernel.Node{ID: id}, TTL: 2 * ttl} }
+	node := func(id string) kernel.NodeReport { return kernel.NodeReport{Node: kernel.Node{ID: id}, TTL: 2 * ttl} }
 	s.elect("r", enlistOn("n1", "h1", ttl))
 	second := s.elect("r", enlistOn("n2", "h1", ttl))
 	s.equal("a standby on the leader's host", s.roles(), []kernel.Role{second})
@@ -131,15 +131,15 @@ func spreadRole(s *suite) {
 	if third.Standby != "n3" || third.StandbyHost != "h2" || third.Leader != "n1" || third.Epoch != second.Epoch {
 		s.Errorf("got %+v of %+v", third, second)
 	}
-	s.equal("Attend of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
+	s.equal("ReportNode of the former standby", s.attend(node("n2")).Roles, []kernel.Role{third})
 	s.equal("the former standby enlists", s.elect("r", enlistOn("n2", "h1", ttl)), third)
 	s.equal("a node of a third host enlists", s.elect("r", enlistOn("n4", "h3", ttl)), third)
 	checkTx(s, "shared", third, func(tx kernel.Tx) (kernel.Role, error) { return tx.ShareRole("r") })
 	roll := s.attend(node("n3")).Roles
 	if len(roll) != 1 || !roll[0].StandbyUntil.After(third.StandbyUntil) {
-		s.Errorf("Attend of the standby: %+v of %+v", roll, third)
+		s.Errorf("ReportNode of the standby: %+v of %+v", roll, third)
 	} else if roll[0].StandbyUntil = third.StandbyUntil; roll[0] != third {
-		s.Errorf("Attend of the standby: %+v of %+v", roll, third)
+		s.Errorf("ReportNode of the standby: %+v of %+v", roll, third)
 	}
 	next := s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.HandOver("n1", now, ttl) })
 	s.equal("handed over", s.roles(), []kernel.Role{next})
@@ -202,7 +202,7 @@ func racingElections(s *suite) {
 						return err
 					}
 					now := roles[0].Vacate().Enlist(name, "", at, ttl)
-					return tx.SaveRoles([]kernel.RoleChange{{Now: now, Was: roles[0]}})
+					return tx.SaveRoles([]kernel.RoleChange{{Now: now, Loaded: roles[0]}})
 				})
 				if err != nil && !errors.Is(err, kernel.ErrStale) {
 					s.Error(err)
@@ -230,7 +230,7 @@ func racingElections(s *suite) {
 // A write of a former leader is refused in the transaction that would have written it (I15, F075).
 func fencedByEpoch(s *suite) {
 	old := s.elect("r", enlist("n1", ttl))
-	under := func(m kernel.Mandate) error {
+	under := func(m kernel.Leadership) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
 			if err := tx.PutLimit(atMost("agent:fenced", int(m.Epoch))); err != nil {
 				return err
@@ -246,15 +246,15 @@ func fencedByEpoch(s *suite) {
 			return r.Admit(m, now)
 		})
 	}
-	mandate := kernel.Mandate{Role: "r", Node: "n1", Epoch: old.Epoch}
+	mandate := kernel.Leadership{Role: "r", Node: "n1", Epoch: old.Epoch}
 	s.must(under(mandate))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
 	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("a former leader gets: %v", err)
 	}
-	s.must(under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
+	s.must(under(kernel.Leadership{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, 0) })
-	if err := under(kernel.Mandate{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
+	if err := under(kernel.Leadership{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("a leader whose time has ended gets: %v", err)
 	}
 	limits, err := s.store.ListLimits(ctx)

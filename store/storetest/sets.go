@@ -77,11 +77,11 @@ func (s *suite) next(want time.Time) {
 	s.equal("next", l.Next, want)
 }
 
-// exactLook repeats Look and searches for expired runs until Next no longer changes. If a lock was extended or a run has
+// exactLook repeats Poll and searches for expired runs until Next no longer changes. If a lock was extended or a run has
 // ended, a store may at first return the earlier time of its lock.
-func exactLook(store kernel.Store, agents []string) (kernel.Look, error) {
+func exactLook(store kernel.Store, agents []string) (kernel.PollAnswer, error) {
 	for latest := (time.Time{}); ; {
-		l, err := store.Look(ctx, agents)
+		l, err := store.Poll(ctx, agents)
 		if err != nil || l.Next.IsZero() || l.Next.Equal(latest) {
 			return l, err
 		}
@@ -130,7 +130,7 @@ func inFlightFromSubmission(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		var c kernel.Changes
 		for n := range 40 {
-			c.Jobs = append(c.Jobs, editJob(s.jobIn(tx, n), func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }))
+			c.Jobs = append(c.Jobs, editJob(s.jobIn(tx, n), func(j *kernel.Job) { settleJob(j); j.Running, j.HasPermit = 0, false }))
 			c.Steps = append(c.Steps, editStep(s.one(ref(n, 0), tx), settle))
 		}
 		s.must(tx.Save(&c))
@@ -146,7 +146,7 @@ func inFlightAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
 	out := func(nj kernel.NewJob, n int) kernel.NewJob {
-		nj.Job.Hash, nj.Job.Phase, nj.Job.Running, nj.Job.Permit = hash, perdure.Running, n, true
+		nj.Job.Hash, nj.Job.Phase, nj.Job.Running, nj.Job.HasPermit = hash, perdure.Running, n, true
 		for _, st := range nj.Steps[:n] {
 			run("h", "r", at(time.Minute))(st)
 		}
@@ -192,7 +192,7 @@ func inFlightAll(s *suite) {
 		s.must(err)
 	})
 	for n := range 3 {
-		s.changeJobAndStep(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.Permit = 0, false }, settle)
+		s.changeJobAndStep(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.HasPermit = 0, false }, settle)
 		there(3-n, all[n+1:], nil)
 	}
 }
@@ -352,7 +352,7 @@ func permitsLimitSetLater(s *suite) {
 	s.used("job:order", 2)
 	s.used("agent:http", 3)
 	s.changeSteps(settle, ref(1, 0), ref(2, 0))
-	s.changeJob(1, func(j *kernel.Job) { j.Permit = false })
+	s.changeJob(1, func(j *kernel.Job) { j.HasPermit = false })
 	s.used("job:order", 1)
 	s.used("agent:http", 1)
 	s.ready("full", "http", 9, []string{"job:order"}, nil)

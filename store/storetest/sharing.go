@@ -74,7 +74,7 @@ func permitsLimitSetAndDeleted(s *suite) {
 					edit = func(st *kernel.Step) { st.Phase = perdure.Ready }
 				}
 				return tx.Save(&kernel.Changes{
-					Jobs:  []kernel.JobChange{editJob(locked[0], func(j *kernel.Job) { j.Permit = !j.Permit })},
+					Jobs:  []kernel.JobChange{editJob(locked[0], func(j *kernel.Job) { j.HasPermit = !j.HasPermit })},
 					Steps: []kernel.StepChange{editStep(steps[0], edit)},
 				})
 			})

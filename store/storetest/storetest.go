@@ -111,7 +111,7 @@ func newJob(n, steps int, edits ...func(*kernel.Job)) kernel.NewJob {
 func keyed(key string) func(*kernel.Job) { return func(j *kernel.Job) { j.Key = key } }
 func typed(typ string) func(*kernel.Job) { return func(j *kernel.Job) { j.Type = typ } }
 func priority(p int) func(*kernel.Job)   { return func(j *kernel.Job) { j.Priority = p } }
-func permitted(j *kernel.Job)            { j.Permit = true }
+func permitted(j *kernel.Job)            { j.HasPermit = true }
 func labelled(kv ...string) func(*kernel.Job) {
 	return func(j *kernel.Job) {
 		j.Labels = map[string]string{}
@@ -174,13 +174,13 @@ func (s *suite) changeJob(n int, edit func(*kernel.Job)) {
 func editStep(was *kernel.Step, edit func(*kernel.Step)) kernel.StepChange {
 	now := *was
 	edit(&now)
-	return kernel.StepChange{Now: &now, Was: was}
+	return kernel.StepChange{Now: &now, Loaded: was}
 }
 
 func editJob(was *kernel.Job, edit func(*kernel.Job)) kernel.JobChange {
 	now := *was
 	edit(&now)
-	return kernel.JobChange{Now: &now, Was: was}
+	return kernel.JobChange{Now: &now, Loaded: was}
 }
 
 // run returns an edit that dispatches a step.

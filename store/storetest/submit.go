@@ -55,7 +55,7 @@ func submitInput(s *suite) {
 		for i, in := range inputs {
 			n, apart := i+1, len(in) > perdure.MaxInlineInput
 			j := s.job(n)
-			s.equal(fmt.Sprintf("apart %d", n), j.Apart, apart)
+			s.equal(fmt.Sprintf("apart %d", n), j.InputStoredApart, apart)
 			if !apart {
 				s.equal(fmt.Sprintf("with the row %d", n), string(j.Input), string(in))
 			}
@@ -117,7 +117,7 @@ func fullJob(n int) *kernel.Job {
 		Hash:   [32]byte{0: 1, 15: 0xff, 31: 2}, Shape: kernel.ShapeID{0: 3, 15: 0xfe},
 		Input: []byte(`{"b":1.0, "a":"ü"}`), Alerted: true,
 
-		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Then: true, Restarts: 3, Permit: true,
+		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, RestartPending: true, Restarts: 3, HasPermit: true,
 		Unsettled: 2, Running: 1, Active: 7,
 		CompleteBy: at(1 * time.Hour), ParkedAt: at(2 * time.Hour), Overdue: true,
 		GivenUpBy: "anna", GivenUpReason: "no use\n— really",
@@ -129,7 +129,7 @@ func fullStep(job, i int) *kernel.Step {
 	return &kernel.Step{
 		StepRef: ref(job, i), Name: fmt.Sprintf("step_%d", i), Type: "order", Priority: 9,
 		Current: perdure.Unsure, Desired: perdure.Done, Phase: perdure.Parked, Skipped: true,
-		Run: 1 << 40, Direction: perdure.Undo, Was: perdure.Done, Turn: 3,
+		Run: 1 << 40, Direction: perdure.Undo, CurrentBeforeRun: perdure.Done, Turn: 3,
 		Agent: "payments", LockedBy: "@node-1", Request: "r-1",
 		CompleteBy: at(time.Second), LockedUntil: at(2 * time.Second), Heartbeat: 15*time.Second + time.Microsecond,
 		Failures: 4, Rung: 5, Waits: 6, Returns: 7, AvailableAt: at(3 * time.Second),
@@ -142,7 +142,7 @@ func fullStep(job, i int) *kernel.Step {
 // Every field is returned as it was stored, from a new row and from a changed one.
 func submitEveryField(s *suite) {
 	full := *fullJob(1)
-	full.Apart = true // see submitInput
+	full.InputStoredApart = true // see submitInput
 	allSet(s.T, full)
 	allSet(s.T, *fullStep(1, 1))
 	s.submit(kernel.NewJob{Job: fullJob(1), Steps: []*kernel.Step{fullStep(1, 0), fullStep(1, 1)}, Shape: []byte("{}")})

@@ -43,7 +43,7 @@ func similarJobs(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.N
 		nj.Shape = fmt.Appendf(nil, `{"type":"order", "steps":%d}`, steps)
 		for k, s := range nj.Steps {
 			if s.Type, s.Priority = nj.Job.Type, nj.Job.Priority; k > 0 {
-				*s = kernel.Newborn(nj.Job, k, s.Name, 1)
+				*s = kernel.InitialStep(nj.Job, k, s.Name, 1)
 			}
 		}
 		all = append(all, nj)
@@ -135,7 +135,7 @@ func togetherRead(s *suite) {
 	n, err = s.store.Backlog(ctx, 100)
 	s.must(err)
 	s.equal("backlog, bounded", n, 100)
-	look, err := s.store.Look(ctx, []string{"http", "ftp"})
+	look, err := s.store.Poll(ctx, []string{"http", "ftp"})
 	s.must(err)
 	s.equal("look", look.Ready, []string{"http"})
 }
@@ -431,7 +431,7 @@ func togetherMixed(s *suite) {
 		}
 	}
 	s.ready("http", "http", 100, nil, want)
-	look, err := s.store.Look(ctx, []string{"ftp"})
+	look, err := s.store.Poll(ctx, []string{"ftp"})
 	s.must(err)
 	s.equal("next", look.Next.Equal(at(time.Hour)), true)
 	s.equal("job", s.job(8).CompleteBy.Equal(at(time.Hour)), true)

@@ -94,7 +94,7 @@ func (b *Bundle) Make(at int, j *kernel.Job, s *kernel.Step) {
 	of := &b.Jobs[at]
 	*j = kernel.Job{ID: of.ID, Type: b.Type, Priority: b.Priority, Hash: of.Hash, Shape: b.Shape, Input: of.Input,
 		Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: b.Steps, Active: 1, CreatedAt: b.CreatedAt, UpdatedAt: b.CreatedAt}
-	*s = kernel.Newborn(j, 0, b.Step, 0)
+	*s = kernel.InitialStep(j, 0, b.Step, 0)
 	s.Phase, s.Agent, s.Ageing, s.ReadyAt = perdure.Ready, b.Agent, b.Ageing, b.CreatedAt
 }
 
