@@ -52,7 +52,7 @@ func (r *roll) forget(at time.Time) bool {
 
 func (n *Node) electorConfig() election.Config {
 	c := election.Config{Store: n.store, Node: n.id, Host: n.hostName, TTL: n.cfg.RoleTTL, Alone: n.shared == nil, Log: n.log, Env: n.env,
-		Roles: n.duties(), Presence: n.presence, Attended: n.attended, Changed: n.metrics.Leads}
+		Roles: n.duties(), Report: n.nodeReport, RollCalled: n.rollCalled, Changed: n.metrics.Leads}
 	if n.shared != nil {
 		c.Wakeups = n.shared.RoleWakeups()
 	}
@@ -78,17 +78,17 @@ func hostName(cfg Config) string {
 	return name
 }
 
-func (n *Node) attended(r kernel.NodeAnswer, took time.Duration) {
-	n.metrics.Attended(took)
+func (n *Node) rollCalled(r kernel.NodeAnswer, took time.Duration) {
+	n.metrics.RollCall(took)
 	n.metrics.Fence(r.Fence)
 	if n.roll.called(r, n.env.Now()) {
 		n.log.Error("store may have lost commits; run numbers continue from the fence; see alert setback", "fence", r.Fence)
 	}
 }
 
-// presence returns what a roll call stores: what the list of nodes shows of this node besides its id and host, and the
+// nodeReport returns what a roll call stores: what the list of nodes shows of this node besides its id and host, and the
 // holders that have claimed runs from it.
-func (n *Node) presence() kernel.NodeReport {
+func (n *Node) nodeReport() kernel.NodeReport {
 	now := n.env.Now()
 	p := kernel.NodeReport{Node: kernel.Node{PID: os.Getpid(), Version: n.cfg.Version,
 		Listen: n.cfg.Listen, Since: n.since.UTC()}, Forget: n.roll.forget(now)}

@@ -42,14 +42,14 @@ type Config struct {
 	Host  string // of the node: leader and standby of a role are on different hosts where possible
 	Roles map[string]Service
 
-	TTL      time.Duration                          // 0: kernel.DefaultRoleTTL
-	Alone    bool                                   // no other process can have the store open: the holders of all places are dead
-	Presence func() kernel.NodeReport               // returns what else a roll call stores; the elector sets Node.ID, Node.Host and TTL; nil: nothing
-	Attended func(kernel.NodeAnswer, time.Duration) // called with the store's answer to a roll call, and its duration; nil: not called
-	Wakeups  <-chan struct{}                        // receives when the place of a node may have changed; nil: never
-	Changed  func(role string, leads bool)          // called when the node begins to lead, and when it stops; nil: not called
-	Log      *slog.Logger
-	Env      env.Env // nil: env.Real
+	TTL        time.Duration                          // 0: kernel.DefaultRoleTTL
+	Alone      bool                                   // no other process can have the store open: the holders of all places are dead
+	Report     func() kernel.NodeReport               // returns what else a roll call stores; the elector sets Node.ID, Node.Host and TTL; nil: nothing
+	RollCalled func(kernel.NodeAnswer, time.Duration) // called with the store's answer to a roll call, and its duration; nil: not called
+	Wakeups    <-chan struct{}                        // receives when the place of a node may have changed; nil: never
+	Changed    func(role string, leads bool)          // called when the node begins to lead, and when it stops; nil: not called
+	Log        *slog.Logger
+	Env        env.Env // nil: env.Real
 }
 
 // The intervals are fractions of TTL. At least two roll calls fall into TTL, so that one may fail. A leader ends its
@@ -78,11 +78,11 @@ func New(cfg Config) *Elector {
 	if cfg.TTL <= 0 {
 		cfg.TTL = kernel.DefaultRoleTTL
 	}
-	if cfg.Presence == nil {
-		cfg.Presence = func() kernel.NodeReport { return kernel.NodeReport{} }
+	if cfg.Report == nil {
+		cfg.Report = func() kernel.NodeReport { return kernel.NodeReport{} }
 	}
-	if cfg.Attended == nil {
-		cfg.Attended = func(kernel.NodeAnswer, time.Duration) {}
+	if cfg.RollCalled == nil {
+		cfg.RollCalled = func(kernel.NodeAnswer, time.Duration) {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func(string, bool) {}
@@ -148,7 +148,7 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 	if err != nil {
 		return 0, err
 	}
-	e.cfg.Attended(roll, e.cfg.Env.Now().Sub(calledAt))
+	e.cfg.RollCalled(roll, e.cfg.Env.Now().Sub(calledAt))
 	now, roles := roll.Now, e.ownRoles(roll.Roles)
 	if fresh || slices.ContainsFunc(roles, func(r kernel.Role) bool { return e.enlist(r, now) != r }) {
 		if now, roles, err = e.elect(ctx, fresh); err != nil {
@@ -162,7 +162,7 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 func (e *Elector) attend(ctx context.Context) (kernel.NodeAnswer, error) {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
-	p := e.cfg.Presence()
+	p := e.cfg.Report()
 	p.Node.ID, p.Node.Host, p.TTL = e.cfg.Node, e.cfg.Host, e.cfg.TTL
 	crashpoint.Here(crashpoint.NodeEnlist)
 	defer crashpoint.Here(crashpoint.NodeEnlisted)

@@ -195,7 +195,7 @@ func (m *Metrics) Leads(role string, leads bool) {
 
 func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }
 
-func (m *Metrics) Attended(took time.Duration) { m.renewal.Observe(took.Seconds()) }
+func (m *Metrics) RollCall(took time.Duration) { m.renewal.Observe(took.Seconds()) }
 
 func (m *Metrics) Looked(late time.Duration) { m.lag.Set(late.Seconds()) }
 

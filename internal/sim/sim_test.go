@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/internal/sim"
 	"github.com/perdure/perdure/store/memory"
 )
@@ -37,7 +38,11 @@ func TestSchedules(t *testing.T) {
 
 // F013, F117, L6: rolling restarts, and no other mischief.
 func TestRollingRestarts(t *testing.T) {
-	for i := range uint64(200) {
+	schedules := uint64(200)
+	if racedetector.On {
+		schedules = 40
+	}
+	for i := range schedules {
 		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Only: []string{"stop node"}})
 	}
 }

@@ -175,15 +175,15 @@ func (s *Store) admitted(ctx context.Context, fn func(context.Context, *pgxpool.
 
 // query reads rows outside of transactions.
 func query[T any](ctx context.Context, s *Store, st *pgwire.Statement, scan func(*pgwire.Reader) T) ([]T, error) {
-	return ask(ctx, s.send, st, scan)
+	return queryOne(ctx, s.send, st, scan)
 }
 
 // queryAtOnce is query for components of the node, which do not wait behind views.
 func queryAtOnce[T any](ctx context.Context, s *Store, st *pgwire.Statement, scan func(*pgwire.Reader) T) ([]T, error) {
-	return ask(ctx, s.sendAtOnce, st, scan)
+	return queryOne(ctx, s.sendAtOnce, st, scan)
 }
 
-func ask[T any](ctx context.Context, send func(context.Context, func() []*pgwire.Statement) error, st *pgwire.Statement, scan func(*pgwire.Reader) T) (found []T, err error) {
+func queryOne[T any](ctx context.Context, send func(context.Context, func() []*pgwire.Statement) error, st *pgwire.Statement, scan func(*pgwire.Reader) T) (found []T, err error) {
 	err = send(ctx, func() []*pgwire.Statement {
 		found = nil
 		return []*pgwire.Statement{pgwire.Into(st, &found, scan)}

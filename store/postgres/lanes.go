@@ -24,23 +24,23 @@ type laneMarks struct {
 }
 
 type agentMarks struct {
-	lanes         map[kernel.LaneID]*laneMark
-	lastUnyielded time.Time     // when the latest search began that yielded to no other
-	fullTook      time.Duration // duration of the latest full search
-	nextFull      time.Time     // when the next full search is due; zero: there was none
+	lanes            map[kernel.LaneID]*laneMark
+	lastWithoutSkips time.Time     // when the latest search that skipped nothing began
+	fullTook         time.Duration // duration of the latest full search
+	nextFull         time.Time     // when the next full search is due; zero: there was none
 }
 
 // laneMark is the mark of one lane: this process knows of no ready step before from.
 type laneMark struct {
-	from     kernel.Candidate
-	searches map[*laneSearch]bool             // in progress
-	yielded  map[*laneSearch]kernel.Candidate // of those, up to which place all that was found will be dispatched if the transaction commits
+	from      kernel.Candidate
+	searches  map[*laneSearch]bool             // in progress
+	announced map[*laneSearch]kernel.Candidate // of those, up to which step all that was found will be dispatched if the transaction commits
 }
 
-// yieldedUpTo is the end of what other transactions are dispatching.
-func (of *laneMark) yieldedUpTo() kernel.Candidate {
+// announcedUpTo is the end of what other transactions are dispatching.
+func (of *laneMark) announcedUpTo() kernel.Candidate {
 	at := laneStart
-	for _, last := range of.yielded {
+	for _, last := range of.announced {
 		if last.Index++; kernel.ClaimLess(last, at) > 0 {
 			at = last
 		}
@@ -52,11 +52,11 @@ func (of *laneMark) yieldedUpTo() kernel.Candidate {
 var laneStart = kernel.Candidate{Order: math.MinInt64}
 
 const (
-	maxLanes          = 10_000 // of one agent; also the number of agents
-	quickSearch       = 5 * time.Millisecond
-	unyieldedInterval = 250 * time.Millisecond // between searches that yield to no other, at most, so that what another process has made ready is found
-	fullInterval      = time.Second            // the shortest time between two slow full searches
-	fullShare         = 20                     // that time is at least fullShare times the duration of the latest full search
+	maxLanes             = 10_000 // of one agent; also the number of agents
+	quickSearch          = 5 * time.Millisecond
+	withoutSkipsInterval = 250 * time.Millisecond // between searches that yield to no other, at most, so that what another process has made ready is found
+	fullInterval         = time.Second            // the shortest time between two slow full searches
+	fullShare            = 20                     // that time is at least fullShare times the duration of the latest full search
 )
 
 // laneSearch is one search of an agent's lanes by a transaction. It moves marks forward only if the transaction commits,
@@ -64,12 +64,12 @@ const (
 type laneSearch struct {
 	agent      string
 	full       bool
-	from       map[kernel.LaneID]kernel.Candidate // where it began in each known lane; laneStart in a full search that yields to no other
+	from       map[kernel.LaneID]kernel.Candidate // where it began in each known lane; laneStart in a full search that skips nothing
 	first      map[kernel.LaneID]kernel.Candidate // the first step that it found
 	last       map[kernel.LaneID]kernel.Candidate // the last step that it found
 	readyBelow map[kernel.LaneID]kernel.Candidate // the earliest step that this process has made ready meanwhile
 
-	yields bool
+	announces bool
 }
 
 // laneMarksTx is one transaction's part of the lane marks.
@@ -95,20 +95,20 @@ func (t *laneMarksTx) begin(agent string) *laneSearch {
 	a := t.store.agent(agent)
 	l := &laneSearch{agent: agent, full: a.full(t.store.quick), from: map[kernel.LaneID]kernel.Candidate{}, first: map[kernel.LaneID]kernel.Candidate{}, last: map[kernel.LaneID]kernel.Candidate{}, readyBelow: map[kernel.LaneID]kernel.Candidate{}}
 	now, passes := time.Now(), false
-	mayPass := now.Sub(a.lastUnyielded) < unyieldedInterval && (!l.full || a.fullTook < t.store.quick || !speed.Marks.On()) // a full search that is due yields to no other
+	maySkip := now.Sub(a.lastWithoutSkips) < withoutSkipsInterval && (!l.full || a.fullTook < t.store.quick || !speed.Marks.On()) // a full search that is due skips nothing
 	for id, lane := range a.lanes {
 		lane.searches[l] = true
 		from := lane.from
 		if l.full {
 			from = laneStart
 		}
-		if behind := lane.yieldedUpTo(); mayPass && kernel.ClaimLess(behind, from) > 0 {
+		if behind := lane.announcedUpTo(); maySkip && kernel.ClaimLess(behind, from) > 0 {
 			from, passes = behind, true
 		}
 		l.from[id] = from
 	}
 	if !passes {
-		a.lastUnyielded = now
+		a.lastWithoutSkips = now
 	}
 	for _, r := range t.madeReady {
 		if from, known := l.from[r.Lane]; r.Agent == agent && (known && kernel.ClaimLess(r.candidate(), from) < 0 || !known && !l.full) {
@@ -185,7 +185,7 @@ func (t *laneMarksTx) end(committed bool) {
 	}
 	for _, l := range t.searches {
 		a := t.store.agent(l.agent)
-		if l.yields && !committed { // other searches have begun after it
+		if l.announces && !committed { // other searches have begun after it
 			for id, first := range l.first {
 				t.store.lower(rowOf(l.agent, id, first))
 			}
@@ -193,7 +193,7 @@ func (t *laneMarksTx) end(committed bool) {
 		for id := range l.from {
 			if lane := a.lanes[id]; lane != nil && lane.searches[l] {
 				delete(lane.searches, l)
-				delete(lane.yielded, l)
+				delete(lane.announced, l)
 				lane.raise(l, id, committed)
 			}
 		}
@@ -205,8 +205,8 @@ func (t *laneMarksTx) end(committed bool) {
 	}
 }
 
-// yield lets other searches begin after what this transaction has found for an agent.
-func (t *laneMarksTx) yield(agent string) {
+// announce lets other searches begin after what this transaction has found for an agent.
+func (t *laneMarksTx) announce(agent string) {
 	t.store.mu.Lock()
 	defer t.store.mu.Unlock()
 	lanes := t.store.agent(agent).lanes
@@ -214,7 +214,7 @@ func (t *laneMarksTx) yield(agent string) {
 		if l.agent != agent {
 			continue
 		}
-		l.yields = true
+		l.announces = true
 		for id, last := range l.last {
 			lane := lanes[id]
 			if lane == nil || !lane.searches[l] {
@@ -223,10 +223,10 @@ func (t *laneMarksTx) yield(agent string) {
 			if below, ok := l.readyBelow[id]; ok && kernel.ClaimLess(below, last) <= 0 {
 				continue
 			}
-			if lane.yielded == nil {
-				lane.yielded = map[*laneSearch]kernel.Candidate{}
+			if lane.announced == nil {
+				lane.announced = map[*laneSearch]kernel.Candidate{}
 			}
-			lane.yielded[l] = last
+			lane.announced[l] = last
 		}
 	}
 }
@@ -246,9 +246,9 @@ func (l *laneMarks) lower(r *readyEntry) {
 	if kernel.ClaimLess(at, of.from) < 0 {
 		of.from = at
 	}
-	for look, last := range of.yielded {
+	for search, last := range of.announced {
 		if kernel.ClaimLess(at, last) <= 0 {
-			delete(of.yielded, look)
+			delete(of.announced, search)
 		}
 	}
 	for look := range of.searches {

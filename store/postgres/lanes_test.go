@@ -258,8 +258,8 @@ func TestLanesPass(t *testing.T) {
 				look(2, 113, 114)
 			}
 			for _, l := range s.cache.lanes.agents["a"].lanes {
-				if len(l.searches)+len(l.yielded) > 0 {
-					t.Errorf("left behind: %v %v", l.searches, l.yielded)
+				if len(l.searches)+len(l.announced) > 0 {
+					t.Errorf("left behind: %v %v", l.searches, l.announced)
 				}
 			}
 		})

@@ -129,7 +129,7 @@ func (w *laneChanges) close(lanes []kernel.ClosedLane) {
 // openLane is an open lane that a search has found.
 type openLane struct {
 	id    kernel.LaneID
-	place kernel.Candidate
+	start kernel.Candidate
 	read  bool       // head was read
 	head  merge.Head // its first steps up to the search's bound; Whole: there are no others up to the bound
 }
@@ -158,7 +158,7 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyE
 		}
 		bound := int64(math.MaxInt64) // as in headsSQL
 		if len(lanes) == most {       // each lane has a step up to the last place: later steps are not among the first
-			bound = lanes[most-1].place.Order
+			bound = lanes[most-1].start.Order
 		}
 		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
 			return tx.readLanes(agent, of, n, byID, bound)
@@ -167,11 +167,11 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]readyE
 			return err
 		}
 		for _, l := range byID {
-			if l.read && (len(l.head.Steps) == 0 || l.head.Steps[0] != l.place) {
+			if l.read && (len(l.head.Steps) == 0 || l.head.Steps[0] != l.start) {
 				tx.lanes.leave(kernel.LaneRef{Agent: agent, Lane: l.id})
 			}
 		}
-		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].place) > 0) {
+		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].start) > 0) {
 			continue // there may be earlier steps in lanes that were not read
 		}
 		for _, c := range first {
@@ -199,7 +199,7 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLa
 			ref := kernel.LaneRef{Agent: agent, Lane: id}
 			tx.lanes.at[ref] = at
 			entered, ok := tx.lanes.entered[ref] // its place is lowered before the commit
-			lanes = append(lanes, openLane{id: id, place: place, read: withHeads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
+			lanes = append(lanes, openLane{id: id, start: place, read: withHeads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
 		}
 		if !withHeads {
 			return nil
@@ -228,7 +228,7 @@ func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kerne
 			heads[id] = lane.head
 			continue
 		}
-		from := lane.place.Order
+		from := lane.start.Order
 		if entered, ok := tx.lanes.entered[kernel.LaneRef{Agent: agent, Lane: id}]; ok { // the place is lowered before the commit
 			from = min(from, entered.First.Order)
 		}

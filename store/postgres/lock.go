@@ -185,7 +185,7 @@ func (tx *tx) lockJobs(ids []perdure.JobID, how lockMode) ([]*kernel.Job, error)
 		return nil, err
 	}
 	var err error
-	if outdated := l.readStale(); len(outdated) > 0 {
+	if outdated := l.staleCached(); len(outdated) > 0 {
 		err = tx.run(l.read(readJobsSQL, outdated))
 	}
 	return l.sorted(), err
@@ -276,8 +276,8 @@ func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
 	})
 }
 
-// readStale returns the jobs that are locked and whose cached rows are stale. The others are added.
-func (l *locking) readStale() (ids []perdure.JobID) {
+// staleCached returns the jobs that are locked and whose cached rows are stale. The others are added.
+func (l *locking) staleCached() (ids []perdure.JobID) {
 	m := &l.tx.cache.rows
 	same := m.store.useServer(m.server)
 	for _, j := range l.cached {

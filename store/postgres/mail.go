@@ -73,7 +73,7 @@ func (s *Store) Submission(ctx context.Context, id perdure.JobID) (*kernel.Submi
 }
 
 // MailWakeups returns a channel that receives when a NOTIFY of a sender's transaction arrives, while Wakeups listens.
-func (s *Store) MailWakeups() <-chan struct{} { return s.hints.mail }
+func (s *Store) MailWakeups() <-chan struct{} { return s.wakeups.mail }
 
 // ForgetMail deletes old closed mail.
 func (s *Store) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (n int, err error) {

@@ -117,7 +117,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	return refs, nil
 }
 
-func (tx *tx) AnnounceDispatch(agent string) { tx.cache.lanes.yield(agent) }
+func (tx *tx) AnnounceDispatch(agent string) { tx.cache.lanes.announce(agent) }
 
 // searchLanes is the query of one search of the plain lanes. Lanes of full types are left out.
 func (tx *tx) searchLanes(l *laneSearch, max int, types []string, found *[]readyEntry) *pgwire.Statement {

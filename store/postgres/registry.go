@@ -14,11 +14,11 @@ const (
 	nowSQL = `select greatest(t.at - least(greatest(t.at - k.mark, '0') / 10, k.ahead * interval '1 microsecond'), k.mark) as now
 		from perdure.clock k cross join lateral (select clock_timestamp() + k.ahead * interval '1 microsecond' as at) t where k.one`
 
-	// attendSQL is one statement, because every node executes it every few seconds. It extends the roles of the node
+	// rollCallSQL is one statement, because every node executes it every few seconds. It extends the roles of the node
 	// that have not lapsed. The new end is computed from a time that is read before any lock is waited for, so it may be
 	// early but not late. Rows of table seen are locked in order, so that two nodes that write the same rows do not wait
 	// for each other.
-	attendSQL = `
+	rollCallSQL = `
 with c as materialized (
 	` + nowSQL + `
 ), r as (
@@ -67,9 +67,9 @@ func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (roll kerne
 	origin, changed := s.clock.confirmedOrigin()
 	err = s.write(ctx, func() []*pgwire.Statement {
 		roll = kernel.NodeAnswer{}
-		list := []*pgwire.Statement{pgwire.New(attendSQL).Text(n.ID).Text(n.Host).Int(n.PID).Text(n.Version).Text(n.Listen).Texts(n.Agents).
+		list := []*pgwire.Statement{pgwire.New(rollCallSQL).Text(n.ID).Text(n.Host).Int(n.PID).Text(n.Version).Text(n.Listen).Texts(n.Agents).
 			Array(pgwire.Int4, len(n.Slots), slots).Time(n.Since).Int64(p.TTL.Microseconds()).
-			Array(pgwire.Text, most, agents).Array(pgwire.Text, most, holders).Array(pgwire.Time, most, times).Text(origin).Each(s.roll(&roll)),
+			Array(pgwire.Text, most, agents).Array(pgwire.Text, most, holders).Array(pgwire.Time, most, times).Text(origin).Each(s.readRoles(&roll)),
 			pgwire.New(witnessSQL).Each(w.scan)}
 		if changed {
 			list = append(list, pgwire.New(closeSetbackSQL).Text(origin))

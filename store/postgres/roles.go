@@ -20,7 +20,7 @@ const (
 		where name = $1 and epoch = $9 and leader = $10 and standby = $11`
 
 	// tellRolesSQL is sent with the commit: elections are rare, and the new leader must know at once.
-	tellRolesSQL = "select pg_notify('perdure_role', '')"
+	notifyRolesSQL = "select pg_notify('perdure_role', '')"
 )
 
 func scanRole(r *pgwire.Reader) kernel.Role {
@@ -54,15 +54,15 @@ func (tx *tx) SaveRoles(changes []kernel.RoleChange) error {
 	if len(list) == 0 {
 		return nil
 	}
-	return tx.run(append(list, pgwire.New(tellRolesSQL))...)
+	return tx.run(append(list, pgwire.New(notifyRolesSQL))...)
 }
 
 func (s *Store) Roles(ctx context.Context) ([]kernel.Role, error) {
 	return query(ctx, s, pgwire.New(rolesSQL), scanRole)
 }
 
-// roll reads the answer of attendSQL: the clock in every row, and a role if there is one.
-func (s *Store) roll(into *kernel.NodeAnswer) func(*pgwire.Reader) error {
+// readRoles reads the answer of rollCallSQL: the clock in every row, and a role if there is one.
+func (s *Store) readRoles(into *kernel.NodeAnswer) func(*pgwire.Reader) error {
 	return func(r *pgwire.Reader) error {
 		if read := scanReading(r); into.Now.IsZero() {
 			into.Now, into.Fence = s.clock.timeOf(read).now, read.fence

@@ -37,7 +37,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	}
 	w.alerts(c.Alerts)
 	w.history(c.History)
-	tx.wakeUp = tx.wakeUp || makesClaimable(c) || len(w.queues.delPermits) > 0
+	tx.wakeUp = tx.wakeUp || needsWakeUp(c) || len(w.queues.delPermits) > 0
 	w.list = append(w.list, w.queues.statements()...)
 	tx.lanes.close(c.CloseLanes)
 	crashpoint.Here(crashpoint.PostgresSave)
@@ -273,9 +273,9 @@ func (w *writing) history(all []kernel.Entry) {
 	w.add(g.Insert("entry", "").Exact(g.Len()))
 }
 
-// makesClaimable reports whether a component may wait for these changes: an agent for work, or a caller for a job that
+// needsWakeUp reports whether a component may wait for these changes: an agent for work, or a caller for a job that
 // is settled or parked. (Waiting for a limit ends with a permit that is released.)
-func makesClaimable(c *kernel.Changes) bool {
+func needsWakeUp(c *kernel.Changes) bool {
 	ready := func(s *kernel.Step) bool { return s.Phase == perdure.Ready }
 	for _, n := range c.NewJobs {
 		if n.Job.AtRest() || slices.ContainsFunc(n.Steps, ready) {

@@ -35,7 +35,7 @@ type Store struct {
 	lockTimeout string        // of each transaction
 	answer      time.Duration // see request
 	clock       clock
-	hints       wakeups
+	wakeups     wakeups
 	commits     commits
 	witnesses   witnesses
 	readers     chan struct{} // a slot for each connection that views may use
@@ -110,7 +110,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	s.clock.virtual = cfg.virtualClock
 	s.readers = make(chan struct{}, max(1, int(cfg.MaxConns)-reserve))
 	s.commits.start()
-	s.hints.start(s)
+	s.wakeups.start(s)
 	if err := s.CheckSchema(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -121,7 +121,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 // Close ends the connections after the calls that are in progress.
 func (s *Store) Close() error {
 	s.close.Do(func() {
-		s.hints.stop()
+		s.wakeups.stop()
 		s.commits.stop()
 		s.pool.Close()
 	})

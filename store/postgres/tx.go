@@ -52,7 +52,7 @@ func (s *Store) update(tx *tx, fn func(kernel.Tx) error) (err error) {
 	if outcome, err = tx.commit(); err != nil {
 		return err
 	}
-	s.hints.commit(tx.wakeUp)
+	s.wakeups.commit(tx.wakeUp)
 	return nil
 }
 

@@ -22,11 +22,11 @@ import (
 // NOTIFY (F069), and not for each commit, but at most once in hintEvery. Those for roles and mail are sent with the commit: the
 // former are rare, and the latter are sent by callers' transactions.
 const (
-	hintEvery   = 20 * time.Millisecond
-	hintTime    = 2 * time.Second
-	listenCheck = 20 * time.Second // after such a silence, the connection is tested (F100)
-	listenRetry = time.Second
-	deafRetry   = time.Minute // if no notification has ever arrived on a connection
+	hintEvery         = 20 * time.Millisecond
+	echoTimeout       = 2 * time.Second
+	listenCheck       = 20 * time.Second // after such a silence, the connection is tested (F100)
+	listenRetry       = time.Second
+	notListeningRetry = time.Minute // if no notification has ever arrived on a connection
 
 	rolesChannel = "perdure_role"
 	mailChannel  = "perdure_mail" // sent with the commit that adds mail
@@ -95,7 +95,7 @@ func signal(c chan struct{}) {
 }
 
 func (h *wakeups) notify(s *Store) error {
-	ctx, cancel := context.WithTimeout(h.ctx, hintTime)
+	ctx, cancel := context.WithTimeout(h.ctx, echoTimeout)
 	defer cancel()
 	crashpoint.Here(crashpoint.PostgresHint)
 	_, err := s.pool.Exec(ctx, notifySQL, h.sender)
@@ -105,11 +105,11 @@ func (h *wakeups) notify(s *Store) error {
 
 // Listening reports whether notifications arrive here. That is tested at the beginning and after each silence, because a
 // pooler may accept LISTEN and deliver nothing.
-func (s *Store) Listening() bool { return s.hints.connected.Load() }
+func (s *Store) Listening() bool { return s.wakeups.connected.Load() }
 
 // RoleWakeups returns a channel that receives when a node's place in a role has changed, as far as Wakeups receives
 // notifications.
-func (s *Store) RoleWakeups() <-chan struct{} { return s.hints.roles }
+func (s *Store) RoleWakeups() <-chan struct{} { return s.wakeups.roles }
 
 // Wakeups returns a channel that receives when another process has committed something that a component may wait for: a
 // step is ready, or a job is settled or parked. It holds a connection of its own, and replaces it when it breaks, until
@@ -117,17 +117,17 @@ func (s *Store) RoleWakeups() <-chan struct{} { return s.hints.roles }
 func (s *Store) Wakeups(ctx context.Context) <-chan struct{} {
 	signs := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
-	unhook := context.AfterFunc(s.hints.ctx, cancel)
-	s.hints.wg.Go(func() {
+	unhook := context.AfterFunc(s.wakeups.ctx, cancel)
+	s.wakeups.wg.Go(func() {
 		defer close(signs)
 		defer cancel()
 		defer unhook()
 		for ctx.Err() == nil {
 			pause := listenRetry
-			if err := s.listen(ctx, signs); errors.Is(err, errDeaf) {
-				pause = deafRetry
+			if err := s.listen(ctx, signs); errors.Is(err, errNotListening) {
+				pause = notListeningRetry
 			}
-			s.hints.connected.Store(false)
+			s.wakeups.connected.Store(false)
 			select {
 			case <-time.After(pause):
 			case <-ctx.Done():
@@ -144,7 +144,7 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 		return err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hintTime)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), echoTimeout)
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
@@ -152,27 +152,27 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 		return err
 	}
 	signal(signs) // something may have been missed before
-	signal(s.hints.mail)
+	signal(s.wakeups.mail)
 	wait := time.Duration(0)
 	for {
 		n, err := s.awaitNotification(ctx, conn, wait)
 		if err != nil {
 			return err
 		}
-		s.hints.connected.Store(true)
+		s.wakeups.connected.Store(true)
 		wait = listenCheck
 		switch {
 		case n.Channel == mailChannel:
-			signal(s.hints.mail)
+			signal(s.wakeups.mail)
 		case n.Channel == rolesChannel:
-			signal(s.hints.roles)
-		case n.Payload != s.hints.sender:
+			signal(s.wakeups.roles)
+		case n.Payload != s.wakeups.sender:
 			signal(signs)
 		}
 	}
 }
 
-var errDeaf = errors.New("what was sent did not arrive")
+var errNotListening = errors.New("a notification that was sent did not arrive")
 
 // awaitNotification waits for a notification. After a silence it sends one itself, as a test.
 func (s *Store) awaitNotification(ctx context.Context, conn *pgx.Conn, silence time.Duration) (*pgconn.Notification, error) {
@@ -185,14 +185,14 @@ func (s *Store) awaitNotification(ctx context.Context, conn *pgx.Conn, silence t
 			return n, err
 		}
 	}
-	if err := s.hints.notify(s); err != nil {
+	if err := s.wakeups.notify(s); err != nil {
 		return nil, err
 	}
-	echo, cancel := context.WithTimeout(ctx, hintTime)
+	echo, cancel := context.WithTimeout(ctx, echoTimeout)
 	defer cancel()
 	n, err := conn.WaitForNotification(echo)
 	if err != nil && echo.Err() != nil && ctx.Err() == nil {
-		return nil, errDeaf
+		return nil, errNotListening
 	}
 	return n, err
 }

@@ -21,7 +21,7 @@ type witness struct {
 	xid    int64     // 0: the transaction has only read, and everything that it can have seen is before lsn
 	lsn    int64
 
-	acked uint64 // when it was acknowledged
+	acknowledged uint64 // when it was acknowledged
 }
 
 const (
@@ -69,11 +69,11 @@ func (ws *witnesses) acknowledged(w witness, sent uint64) {
 		ws.of = map[time.Time][]witness{}
 	}
 	ws.clock++
-	w.acked = ws.clock
+	w.acknowledged = ws.clock
 	list := ws.of[w.server]
 	later := list[:0]
 	for _, old := range list {
-		if old.acked > sent {
+		if old.acknowledged > sent {
 			later = append(later, old)
 		}
 	}
