@@ -42,7 +42,7 @@ var layers = []layer{
 	{pkg: "protocol", ours: []string{"", "internal/plain"}, why: "an agent host of one's own needs the standard library and no more"},
 	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
 	{pkg: "definition/internal/text", ours: []string{"", "internal/jsontext", "internal/plain"}, why: "YAML and JSON into trees with places; it knows no field and no expression"},
-	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/kernel", "internal/lru"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},
+	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/jsontext", "internal/kernel", "internal/lru"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},
 	{pkg: "definition", ours: []string{"", "definition/internal/expr", "definition/internal/text", "internal/kernel", "internal/plain"}, why: "from a tree to a plan; the kernel sees its results through kernel.Compiler"},
 
 	{pkg: "store/internal/rows", ours: []string{"internal/kernel"}, why: "the columns of both SQL stores"},

@@ -246,7 +246,7 @@ var badYAML = []bad{
 var badJSON = []bad{
 	{"empty", "§", "expected a value"},
 	{"cut off", "{\"type\":§", "the end of the text"},
-	{"trailing comma", "{\"type\":\"t\",§}", "field name"},
+	{"trailing comma", "{\"type\":\"t\"§,}", "remove it"},
 	{"single quotes", "{§'type':\"t\"}", "double quotes"},
 	{"two documents", "{\"type\":\"t\"} §{}", "after the end"},
 	{"duplicate", "{\"type\":\"t\",§\"type\":\"u\"}", "duplicate"},
@@ -257,7 +257,7 @@ var badJSON = []bad{
 	{"nan", "{\"type\":§NaN}", "expected a value"},
 	{"newline in a string", "{\"type\":\"a§\nb\"}", "control character"},
 	{"unclosed string", "{\"type\":§\"a", "never closed"},
-	{"bad escape", "{\"type\":\"§\\x41\"}", "unknown escape"},
+	{"bad escape", "{\"type\":\"§\\x41\"}", "is no escape"},
 	{"nul", "{\"type\":\"§\\u0000\"}", "NUL"},
 	{"surrogate", "{\"type\":\"§\\ud800x\"}", "surrogate"},
 	{"no colon", "{\"type\" §\"t\"}", "expected `:`"},

@@ -1,4 +1,4 @@
-// Package jsontext reads and writes JSON (RFC 8259) token by token, for the REST API and its client.
+// Package jsontext reads and writes JSON (RFC 8259) token by token, for the REST API, its client, and definitions.
 //
 // A Reader goes through a text once, from front to back. Its caller pulls what it expects: More and Name go through an
 // object, More alone goes through a list, and Text, Int, Bool, Raw and so on take one value each.
@@ -103,6 +103,9 @@ type Options struct {
 	// Lenient accepts strings that are not UTF-8, and returns them as they are. A \u escape that is half a character
 	// (a surrogate without its other half) is read as U+FFFD, as encoding/json does.
 	Lenient bool
+	// AnyNames lets Name accept names that the object has already: it returns false for each. It spares the search, for
+	// a text of which the last of two members counts, or that was checked before.
+	AnyNames bool
 }
 
 // Reader reads one JSON text.
@@ -175,6 +178,9 @@ func (r *Reader) End() *Error {
 	return r.err
 }
 
+// Err returns the first error of the Reader; nil: none so far.
+func (r *Reader) Err() *Error { return r.err }
+
 // Offset is where the next token begins.
 func (r *Reader) Offset() int {
 	r.space()
@@ -226,7 +232,10 @@ func (r *Reader) enter(kind Kind) {
 		return
 	}
 	if cap(r.open) == 0 {
-		r.open, r.names = make([]level, 0, 8), make([][]byte, 0, manyNames)
+		r.open = make([]level, 0, 8)
+	}
+	if cap(r.names) == 0 && !r.options.AnyNames {
+		r.names = make([][]byte, 0, manyNames)
 	}
 	r.open = append(r.open, level{kind: kind, names: len(r.names)})
 	r.first = true
@@ -285,6 +294,9 @@ func (r *Reader) Name() (name []byte, again bool) {
 	name = r.name()
 	if r.err != nil || len(r.open) == 0 {
 		return nil, false
+	}
+	if r.options.AnyNames {
+		return name, false
 	}
 	inner := &r.open[len(r.open)-1]
 	own := r.names[inner.names:]

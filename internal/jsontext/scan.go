@@ -245,6 +245,9 @@ func (r *Reader) unescape(inner []byte, at int) []byte {
 	return out
 }
 
+// IsNumber reports whether text is a number of JSON and nothing else.
+func IsNumber(text string) bool { return text != "" && numberEnd([]byte(text), 0) == len(text) }
+
 // numberEnd is the end of the number that starts at a position: -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?
 // It is -1 if there is no such number, or if it goes on with something that a number does not have.
 func numberEnd(text []byte, i int) int {

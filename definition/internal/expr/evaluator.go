@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/perdure/perdure/definition/internal/text"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -15,6 +15,7 @@ type Evaluator struct {
 	scope  *kernel.Scope
 	work   int
 	cached *memory // nil: no large value was read yet
+	reader jsontext.Reader
 }
 
 // NewEvaluator makes an evaluator whose expressions may do that much work together.
@@ -109,14 +110,38 @@ func (v *Evaluator) selectFrom(raw json.RawMessage, k *Selector) (json.RawMessag
 	return nil, errKind
 }
 
+// read enters an object or a list. What its members and items are was checked when it was stored.
+func (v *Evaluator) read(raw json.RawMessage) *jsontext.Reader {
+	v.reader.Reset(raw, stored)
+	enter(&v.reader)
+	return &v.reader
+}
+
+// stored is how JSON is read that was checked when it was stored. Of two members of one name, the last counts.
+var stored = jsontext.Options{Lenient: true, AnyNames: true}
+
+func enter(r *jsontext.Reader) {
+	if r.Peek() == jsontext.Object {
+		r.Object()
+	} else {
+		r.List()
+	}
+}
+
+// member reads a member of an object.
+func member(r *jsontext.Reader) (name []byte, value json.RawMessage) {
+	name, _ = r.Name()
+	return name, r.Raw()
+}
+
 func (v *Evaluator) member(raw json.RawMessage, name string) (found json.RawMessage, err error) {
 	if len(raw) < cachedFrom {
 		err = v.spend(1 + len(raw)/8)
-		text.Walk(raw, func(quoted, value []byte) {
-			if text.NameIs(quoted, name) {
+		for r := v.read(raw); r.More(); {
+			if this, value := member(r); string(this) == name {
 				found = value
 			}
-		})
+		}
 	} else {
 		cache := v.memory()
 		m, ok := cache.objects[&raw[0]]
@@ -125,7 +150,10 @@ func (v *Evaluator) member(raw json.RawMessage, name string) (found json.RawMess
 				return nil, err
 			}
 			m = make(map[string]json.RawMessage)
-			text.Walk(raw, func(quoted, value []byte) { m[text.Unquote(quoted)] = value })
+			for r := v.read(raw); r.More(); {
+				name, value := member(r)
+				m[string(name)] = value
+			}
 			if cache.objects == nil {
 				cache.objects = map[*byte]map[string]json.RawMessage{}
 			}
@@ -151,7 +179,9 @@ func (v *Evaluator) entry(raw json.RawMessage, i int) (json.RawMessage, error) {
 		if err := v.spend(1 + len(raw)/8); err != nil {
 			return nil, err
 		}
-		text.Walk(raw, func(_, value []byte) { list = append(list, value) })
+		for r := v.read(raw); r.More(); {
+			list = append(list, r.Raw())
+		}
 		if large && v.cached.fits(len(list)*entryBytes) {
 			if v.cached.lists == nil {
 				v.cached.lists = map[*byte][]json.RawMessage{}

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/perdure/perdure/definition/internal/text"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -146,7 +148,7 @@ func (p *Path) find(v *Evaluator, lax bool) (json.RawMessage, error) {
 	done := len(p.Selectors) - len(pick)
 	for i := range pick {
 		k := &pick[i]
-		raw = text.TrimSpace(raw)
+		raw = json.RawMessage(bytes.TrimSpace(raw))
 		if string(raw) == "null" && (k.optional || lax) {
 			return jsonNull, nil
 		}
@@ -162,7 +164,7 @@ func (p *Path) find(v *Evaluator, lax bool) (json.RawMessage, error) {
 			return nil, p.missing(done+i, raw, err)
 		}
 	}
-	return text.TrimSpace(raw), nil
+	return json.RawMessage(bytes.TrimSpace(raw)), nil
 }
 
 var jsonNull = json.RawMessage("null")
@@ -250,17 +252,20 @@ func (p *Path) missing(i int, raw json.RawMessage, why error) error {
 		}
 		return fmt.Errorf("%s is %s, not %s", whole, kindOf(raw), want)
 	}
+	r := jsontext.NewReader(raw, stored)
+	enter(r)
 	if k.List {
 		n := 0
-		text.Walk(raw, func(_, _ []byte) { n++ })
+		for ; r.More(); n++ {
+			r.Skip()
+		}
 		return fmt.Errorf("no entry [%d] in %s; it has %d", k.index, whole, n)
 	}
 	var names []string
-	text.Walk(raw, func(name, _ []byte) {
-		if len(names) < 100 {
-			names = append(names, text.Unquote(name))
-		}
-	})
+	for r.More() && len(names) < 100 {
+		name, _ := member(r)
+		names = append(names, string(name))
+	}
 	return noField(k.Name, whole, names)
 }
 

@@ -15,8 +15,8 @@
 //   - Fault and Faults: what is wrong, where, and how to correct it. One answer has up to MaxFaults of them.
 //
 // The flow: Check refuses what is too large or is not text in UTF-8. ReadYAML and ReadJSON read it to nodes. AppendNode
-// writes a node as canonical JSON, with its names sorted. Walk, Unquote and TrimSpace read JSON that is known to be valid
-// without making a tree of it, and DecodeJSON makes values of Go of it, for expressions.
+// writes a node as canonical JSON, with its names sorted. DecodeJSON makes values of Go of JSON, for expressions. The tokens
+// of JSON are read by internal/jsontext.
 //
 // YAML is read as YAML 1.2, without what JSON cannot express or what is easily misread: names of fields are text; tags are
 // those of the core schema; numbers that YAML 1.1 and 1.2 read differently (0777, 1_000) are refused, as are duplicate

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/perdure/perdure/internal/jsontext"
 )
 
 // plainLine reads the part of an unquoted scalar that is on this line. It ends before `: `, ` #`,
@@ -334,7 +336,7 @@ func resolve(at int, s string) (Node, *Fault) {
 	if c := s[0]; c != '-' && c != '+' && c != '.' && (c < '0' || c > '9') {
 		return Scalar(String, at, s), nil
 	}
-	if jsonNumber([]byte(s)) == len(s) {
+	if jsontext.IsNumber(s) {
 		return Scalar(Number, at, s), nil
 	}
 	return resolveNumber(at, s)
@@ -376,7 +378,7 @@ func resolveNumber(at int, s string) (Node, *Fault) {
 		}
 		body = whole + "." + digits + exponent
 	}
-	if n := sign + body; jsonNumber([]byte(n)) == len(n) {
+	if n := sign + body; jsontext.IsNumber(n) {
 		return Scalar(Number, at, n), nil
 	}
 	if ambiguous(body) {
@@ -393,7 +395,7 @@ func ambiguous(s string) bool {
 		return strings.Trim(bare[2:], "01") == ""
 	}
 	bare = strings.TrimLeft(bare, "0")
-	return s[0] != '_' && (bare == "" || jsonNumber([]byte(bare)) == len(bare) || bare[0] == '.' && jsonNumber([]byte("0"+bare)) == len(bare)+1)
+	return s[0] != '_' && (bare == "" || jsontext.IsNumber(bare) || bare[0] == '.' && jsontext.IsNumber("0"+bare))
 }
 
 // retag applies an explicit tag of the core schema.
@@ -417,4 +419,30 @@ func retag(p properties, n Node) (Node, *Fault) {
 		return n, Malformed(p.at, "tag %s on %s", p.tag, n.Kind)
 	}
 	return n, nil
+}
+
+func badEscape(c rune, ok bool) string {
+	if ok && c == 0 {
+		return "NUL in a string: no store and no process can carry it"
+	}
+	return "this escape is no character: \\u takes four hexadecimal digits, and a surrogate needs its other half"
+}
+
+// hex reads n hexadecimal digits at i.
+func hex(b []byte, i, n int) (rune, bool) {
+	if i+n > len(b) {
+		return 0, false
+	}
+	var v rune
+	for _, c := range b[i : i+n] {
+		switch {
+		case '0' <= c && c <= '9':
+			v = v<<4 | rune(c-'0')
+		case 'a' <= c|0x20 && c|0x20 <= 'f':
+			v = v<<4 | rune(c|0x20-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return v, true
 }
