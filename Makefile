@@ -30,14 +30,15 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(WITHOUT_RACE_IN)' -- -count=1 -run '^($(WITHOUT_RACE))$$'
-	$(MAKE) sim
-	$(MAKE) without ONLY=all PLAYS=1000
+	$(MAKE) sim SIM=10000
+	$(MAKE) without ONLY=all PLAYS=500
 
-sim: ## 20,000 schedules of a simulated grid, each from a seed, and some on SQLite and PostgreSQL (minutes)
+SIM ?= 20000
+sim: ## SIM=20000 schedules of a simulated grid, each from a seed, and a part of them on SQLite and PostgreSQL (minutes)
 	$(GO) build -o bin/perdure-sim ./cmd/perdure-sim
-	bin/perdure-sim --schedules 20000 --rows
-	bin/perdure-sim --schedules 2000 --store sqlite
-	bin/perdure-sim --schedules 200 --store postgres
+	bin/perdure-sim --schedules $(SIM) --rows
+	bin/perdure-sim --schedules $$(($(SIM) / 20)) --store sqlite
+	bin/perdure-sim --schedules $$(($(SIM) / 100)) --store postgres
 
 SEED ?= 1000001
 SCHEDULES ?= 1000000
