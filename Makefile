@@ -24,7 +24,7 @@ GOTESTSUM = GORACE=atexit_sleep_ms=0 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TES
 	$(GO) tool -modfile=tools/go.mod gotestsum --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 # What computes for long with little that could race, and is skipped under the race detector (internal/racedetector).
 WITHOUT_RACE = TestAnswerToAClaimIsBounded|TestBombs|TestBudget|TestCallThatEvaluatesTooMuchRefusesTheRest|TestCheapInputsDoNotWaitForCostlyOnes|TestCompilingIsBounded|TestContractInBundles|TestContractThroughPgBouncer|TestCostlyConditionsArePostponed|TestCostlyInputsAreDispatchedInParts|TestDifferential|TestDifferentialFromMarks|TestDroppedProgramsAreCompiledAgain|TestEveryOrderOfEvents|TestExpressionsKeepFewKilobytes|TestLinear|TestManyReferences|TestMemoryOfDefinitionsIsBounded|TestMemosAreBounded|TestNumberOfExpressionsIsBounded|TestPlans|TestPowerCut|TestPropertyRandomJobsKeepInvariants|TestReadyPastAFullLane|TestShapeSizesAreTrue|TestSizes|TestStepThatReadsTooMuchIsRejected|TestStoreWithBundles|TestSubmissionThatEvaluatesTooMuchIsTooLarge|TestSubmissionWork|TestWALIsBounded|TestWideJoins
-WITHOUT_RACE_IN = ./definition ./definition/internal/text ./internal/kernel ./internal/scheduler ./node ./store/postgres ./store/sqlite
+WITHOUT_RACE_IN = ./store/postgres ./definition ./definition/internal/text ./internal/kernel ./internal/scheduler ./node ./store/sqlite
 test: ## everything, on SQLite and PostgreSQL, with the race detector; installs what it needs
 	scripts/setup
 	$(GO) vet ./...
