@@ -67,7 +67,7 @@ func TestFailoverLosesARun(t *testing.T) {
 	if r := results[0].(object); r["accepted"] != true {
 		t.Errorf("the valid run receives %v", r)
 	}
-	if text := must(t, "alerts", "--server", node); strings.Count(text, "setback") != 1 || !strings.Contains(text, "numbers of runs go on from") {
+	if text := must(t, "alerts", "--server", node); strings.Count(text, "setback") != 1 || !strings.Contains(text, "New run numbers begin at") {
 		t.Errorf("perdure alerts:\n%s", text)
 	}
 	eventually(t, "the node is ready", func() bool {

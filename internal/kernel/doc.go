@@ -11,7 +11,7 @@
 //	Job, Step      the rows. Each has a current and a desired state; work is what makes the two equal
 //	Plan, Shape    a definition that is ready to run. Jobs of one definition share a Shape
 //	Workset        the part of some jobs that one transaction has loaded. Its methods apply events to it
-//	Missing        rows that an event needs and the workset does not have. The caller loads them and calls Go
+//	Missing        rows that an event needs and the workset does not have. The caller loads them and calls Continue
 //	Changes        what the transaction must write
 //	Places         the entries of a step in the queue tables: ready, due, in flight
 //	Store, Tx      the storage contract. Package store/storetest tests it

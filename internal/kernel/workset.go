@@ -104,8 +104,8 @@ const (
 
 // NewWorkset returns an empty workset. now is the store's clock, read after the locks were taken. random returns numbers
 // in [0,1).
-func NewWorkset(now time.Time, chance func() float64) *Workset {
-	return &Workset{now: now, random: chance, jobs: map[perdure.JobID]*entry{}}
+func NewWorkset(now time.Time, random func() float64) *Workset {
+	return &Workset{now: now, random: random, jobs: map[perdure.JobID]*entry{}}
 }
 
 // SetFence sets the least number that a run dispatched in this workset may have.

@@ -21,7 +21,7 @@ func (svc *Service) RaiseFence(ctx context.Context, author, reason string) (fenc
 			return err
 		}
 		fence = now.UnixMilli()
-		message := fmt.Sprintf("%s has raised the fence: what was acknowledged before may be missing, and numbers of runs go on from %d", author, fence)
+		message := fmt.Sprintf("%s has raised the fence: what was acknowledged before may be missing. New run numbers begin at %d", author, fence)
 		if reason != "" {
 			message += ": " + reason
 		}

@@ -55,7 +55,7 @@ const (
 			select from perdure.node n where n.seen_at > a.raised_at - interval '1 minute' and n.origin <> a.name)`
 	raiseOnlySQL   = "update perdure.clock set fence = greatest(fence, $1) where one"
 	readFenceSQL   = "select fence from perdure.clock where one"
-	setbackMessage = "the database may have lost what it had (%s): what was acknowledged before may be missing, and numbers of runs go on from %d. " +
+	setbackMessage = "the database may have lost committed work (%s): what was acknowledged before may be missing. New run numbers begin at %d. " +
 		"Compare with what your services know, and close this alert. It closes by itself if all nodes find that nothing acknowledged to them is missing"
 )
 
