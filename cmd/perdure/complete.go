@@ -93,12 +93,23 @@ func (a *app) completeLimit(cmd *cobra.Command, args []string, _ string) ([]stri
 		a.ask(cmd, func(ctx context.Context, t *target) error {
 			limits, err := t.ListLimits(ctx)
 			for i := range limits {
-				words = append(words, fmt.Sprintf("%s\t%d of %d", plain(limits[i].Name), limits[i].Used, limits[i].Max))
+				words = append(words, plain(limits[i].Name)+"\t"+heldText(&limits[i]))
 			}
 			return err
 		})
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+// heldText says how many permits of a limit are held, and of how many, if all of them together have a bound.
+func heldText(l *perdure.LimitView) string {
+	switch {
+	case l.Max != nil:
+		return fmt.Sprintf("%d of %d", l.Used, *l.Max)
+	case l.PerKey != nil:
+		return fmt.Sprintf("%d for each key", l.PerKey.Max)
+	}
+	return ""
 }
 
 func (a *app) completeAlert(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {

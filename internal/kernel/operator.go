@@ -82,8 +82,7 @@ func (w *Workset) runIsValid(r *row) bool {
 }
 
 func (w *Workset) runIsValidError(r *row) error {
-	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is in flight, and its lock ends at %s: wait for its report, or until then",
-		r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
+	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is in flight: wait until it has ended, or undo the job, which stops it", r.Run, r.Name)
 }
 
 // endExpiredRun ends a run whose lock has ended. The act decides what follows, not the ladder.

@@ -35,7 +35,7 @@ func (s *Store) wrap(err error) error {
 func (s *Store) damaged(how string) error {
 	return &perdure.Error{Code: perdure.CodeUnavailable,
 		Message: fmt.Sprintf("%s is damaged: %s", s.path, how),
-		Hint:    "restore a backup, or save what can be read with: sqlite3 FILE .recover"}
+		Hint:    "restore a backup, after FILE-wal and FILE-shm are deleted, or save what can be read with: sqlite3 FILE .recover"}
 }
 
 // commitFailed distinguishes a commit that did not happen from an indeterminate one. A commit is indeterminate if a sync

@@ -12,7 +12,8 @@ import logging
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator, Dict
 
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
 from perdure import Agent, AsyncClient, AsyncRun, Conflict, NotFound, Unavailable
@@ -52,6 +53,12 @@ app = FastAPI(title="letters")
 app.router.lifespan_context = lifespan  # from FastAPI 0.93 on: FastAPI(lifespan=lifespan)
 
 
+@app.exception_handler(Unavailable)
+async def unavailable(_: Request, error: Unavailable) -> JSONResponse:
+    """The server is away: the caller may repeat any request."""
+    return JSONResponse({"detail": error.message}, 503, {"Retry-After": "1"})
+
+
 @app.put("/letters/{key}", status_code=202)
 async def write(key: str, letter: Letter) -> Dict[str, Any]:
     """Answers once the job is stored. The same key is the same job, so a client may repeat the request."""
@@ -61,8 +68,6 @@ async def write(key: str, letter: Letter) -> Dict[str, Any]:
         job, created = await app.state.perdure.submit(definition)
     except Conflict as e:
         raise HTTPException(409, e.message) from e
-    except Unavailable as e:
-        raise HTTPException(503, e.message, {"Retry-After": "1"}) from e
     return {"id": job["id"], "created": created}
 
 

@@ -97,8 +97,10 @@ class Client:
 
         Give the job a key, in the definition or as `key`: the same key is the same job. So a submission whose answer
         was lost can be repeated, and this call repeats it. Without a key, a lost answer raises Unavailable.
-        If the definition has a key, `key` is ignored.
+        ValueError if the definition, as a mapping, has another key.
         """
+        if key and isinstance(definition, Mapping) and definition.get("key", key) != key:
+            raise ValueError(f"the definition has the key {definition['key']!r}, and the call {key!r}: give one")
         headers = {"Idempotency-Key": _header("key", key)} if key else {}
         if isinstance(definition, Mapping):
             safe, media, body = bool(key or definition.get("key")), "application/json", to_json(definition)

@@ -109,6 +109,10 @@ class TestConnection(unittest.TestCase):
                 connection.ask("GET", "/", timeout=0.3 if "within" in words else 20)
             self.assertIn(words, str(caught.exception))
 
+    def test_two_keys_of_one_job_are_refused(self):
+        with Client("http://127.0.0.1:9") as client, self.assertRaisesRegex(ValueError, "'a'.*'b': give one"):
+            client.submit({"type": "t", "key": "a", "steps": {"s": {"agent": "x"}}}, key="b")
+
     def test_refusals(self):
         _, connection = self.connect(problem("conflict", "409 Conflict"), problem("backlogFull", "429 Too", "Retry-After: 5"),
                                      problem("unavailable", "503 Away", "Retry-After: 1000000"))

@@ -122,6 +122,9 @@ export class Client {
    * was lost. A job with a key is, by this call itself, some times. */
   async submit(definition: Definition, options: SubmitOptions = {}): Promise<{ job: Job; created: boolean }> {
     const text = typeof definition === "string";
+    if (!text && options.key && definition.key !== undefined && definition.key !== options.key) {
+      throw new TypeError(`the definition has the key ${JSON.stringify(definition.key)}, and the call ${JSON.stringify(options.key)}: give one`);
+    }
     const safe = Boolean(options.key || (!text && definition.key));
     const { status, value } = await this.#ask("POST", "/v1/jobs", {
       body: text ? definition : stringify(definition), ...(text ? { contentType: "application/yaml" } : {}),

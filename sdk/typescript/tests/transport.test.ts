@@ -82,6 +82,11 @@ test("refusals", async (t) => {
   assert.equal((await failing(url)).retryAfterMs, 60_000, "bounded");
 });
 
+test("two keys of one job are refused", async () => {
+  const definition = { type: "t", key: "a", steps: { s: { agent: "x" } } };
+  await assert.rejects(new Client("http://127.0.0.1:9").submit(definition, { key: "b" }), /"a", and the call "b": give one/);
+});
+
 test("nobody listens, and URLs that are none", async () => {
   assert.match((await failing("http://127.0.0.1:1")).message, /perdure serve/);
   for (const url of ["x", "localhost:7420", "ftp://a", "http://a/?b", "http://user:secret@a"]) {
