@@ -134,7 +134,7 @@ func (a *app) undoCmd() *cobra.Command {
 		Short:      "Undo all that a job did",
 		Long: `Changes the desired state of the job to undone. Every step that was done, or may have been, is then
 undone, in reverse order. This is possible at any time: while the job runs, or a month after it was
-done. Agents are told to stop runs in flight; what these did is undone as well.`,
+done. Runs in flight are stopped, and what they did is undone as well.`,
 		Example: `  perdure undo order-1042 --reason 'customer called'
   perdure undo order-1042 --wait --timeout 5m
   perdure undo @latest --store sqlite:perdure.db`,

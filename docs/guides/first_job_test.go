@@ -110,6 +110,9 @@ func TestFirstJob(t *testing.T) {
 		if err != nil {
 			return err
 		}
+		if done.Current != perdure.Done { // it was undone, or is parked: the steps say why
+			return fmt.Errorf("order-1042 is %s and %s", done.Current, done.Phase)
+		}
 		receipt, err := perdure.OutputOf[Receipt](done, "charge")
 		// end
 		if err != nil || receipt.ID == "" {
