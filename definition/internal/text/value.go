@@ -28,7 +28,7 @@ func DecodeJSON(raw []byte, most int) (v any, values int, err error) {
 	case r.left < 0:
 		return nil, most, ErrTooManyValues
 	case e != nil && e.TooDeep:
-		return nil, most - r.left, fmt.Errorf("not readable as JSON: %s", errDepth)
+		return nil, most - r.left, fmt.Errorf("not readable as JSON: %w", errDepth)
 	case e != nil:
 		return nil, most - r.left, fmt.Errorf("not readable as JSON: %s", e.Message)
 	}

@@ -19,7 +19,7 @@ func TestEachFieldHasItsColumn(t *testing.T) {
 		fixed []string
 	}{
 		{reflect.TypeFor[kernel.Step](), false, []string{"StepRef", "Name", "Type", "Priority"}},
-		{reflect.TypeFor[kernel.Job](), true, []string{"ID", "Key", "Type", "Priority", "Labels", "States", "Hash", "Shape", "Input", "Apart", "CreatedAt"}},
+		{reflect.TypeFor[kernel.Job](), true, []string{"ID", "Key", "Type", "Priority", "Labels", "States", "Hash", "Shape", "Input", "InputStoredApart", "CreatedAt"}},
 	} {
 		at := map[uintptr]ID{}
 		for id := firstChanging; id < All; id++ {
