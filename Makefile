@@ -19,9 +19,10 @@ demo: build ## 200 orders through the shop, killed in the middle, audited from t
 
 # One that fails is run once more when the others are over, and the summary tells of both: on a machine that
 # stands still for seconds it may be the clock's fault. A data race is final.
+# (`go tool` would end with 0 if gotestsum was killed, for want of memory for example; `go run` does not.)
 GOTESTSUM = GORACE=atexit_sleep_ms=0 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
 	PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 \
-	$(GO) tool -modfile=tools/go.mod gotestsum --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
+	$(GO) run -modfile=tools/go.mod gotest.tools/gotestsum --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-run-root-test --rerun-fails-abort-on-data-race
 # What computes for long with little that could race, and is skipped under the race detector (internal/racedetector).
 WITHOUT_RACE = TestAnswerToAClaimIsBounded|TestBombs|TestBudget|TestCallThatEvaluatesTooMuchRefusesTheRest|TestCheapInputsDoNotWaitForCostlyOnes|TestCompilingIsBounded|TestContractInBundles|TestContractThroughPgBouncer|TestCostlyConditionsArePostponed|TestCostlyInputsAreDispatchedInParts|TestDifferential|TestDifferentialFromMarks|TestDroppedProgramsAreCompiledAgain|TestEveryOrderOfEvents|TestExpressionsKeepFewKilobytes|TestLinear|TestManyReferences|TestMemoryOfDefinitionsIsBounded|TestMemosAreBounded|TestNumberOfExpressionsIsBounded|TestPlans|TestPowerCut|TestPropertyRandomJobsKeepInvariants|TestReadyPastAFullLane|TestShapeSizesAreTrue|TestSizes|TestStepThatReadsTooMuchIsRejected|TestStoreWithBundles|TestSubmissionThatEvaluatesTooMuchIsTooLarge|TestSubmissionWork|TestWALIsBounded|TestWideJoins
 WITHOUT_RACE_IN = ./store/postgres ./definition ./definition/internal/text ./internal/kernel ./internal/scheduler ./node ./store/sqlite
