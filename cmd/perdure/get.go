@@ -132,6 +132,9 @@ func (a *app) printJob(t *tracker, where string) error {
 	if v.GivenUp != nil {
 		a.printf("  given up by %s%s\n", plain(v.GivenUp.By), because(v.GivenUp.Reason))
 	}
+	if v.Desired == perdure.Undone {
+		a.printErrors(v.Steps)
+	}
 	for i := range v.Alerts {
 		al := &v.Alerts[i]
 		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, plain(string(al.Kind)), alertStep(al), plain(al.Message))
@@ -143,6 +146,20 @@ func (a *app) printJob(t *tracker, where string) error {
 		}
 	}
 	return nil
+}
+
+// maxErrorsShown bounds the errors under a job that is undone.
+const maxErrorsShown = 5
+
+// printErrors prints the last errors of steps: an undone job has no alert that shows them.
+func (a *app) printErrors(steps []perdure.StepView) {
+	shown := 0
+	for i := range steps {
+		if s := &steps[i]; s.LastError != nil && shown < maxErrorsShown {
+			a.printf("  last error of %s: %s\n", plain(s.Name), fit(errorText(s.LastError), 200))
+			shown++
+		}
+	}
 }
 
 // maxLeftOutNamed bounds the values that a line lists.
