@@ -54,7 +54,7 @@ var laneStart = kernel.Candidate{Order: math.MinInt64}
 const (
 	maxLanes             = 10_000 // of one agent; also the number of agents
 	quickSearch          = 5 * time.Millisecond
-	withoutSkipsInterval = 250 * time.Millisecond // between searches that yield to no other, at most, so that what another process has made ready is found
+	withoutSkipsInterval = 250 * time.Millisecond // between searches that skip nothing, at most, so that what another process has made ready is found
 	fullInterval         = time.Second            // the shortest time between two slow full searches
 	fullShare            = 20                     // that time is at least fullShare times the duration of the latest full search
 )

@@ -187,7 +187,7 @@ func (r *jsonTokens) refuseNUL(at int, b []byte) *Fault {
 	if r.lenient || bytes.IndexByte(b, 0) < 0 {
 		return nil
 	}
-	return Malformed(at+max(0, bytes.Index(r.src[at:], []byte(`\u0000`))), "NUL in a string: no store and no process can carry it")
+	return Malformed(at+max(0, bytes.Index(r.src[at:], []byte(`\u0000`))), nulInString)
 }
 
 // number reads a number as it is written.

@@ -421,9 +421,11 @@ func retag(p properties, n Node) (Node, *Fault) {
 	return n, nil
 }
 
+const nulInString = "NUL in a string: no store and no process can carry it"
+
 func badEscape(c rune, ok bool) string {
 	if ok && c == 0 {
-		return "NUL in a string: no store and no process can carry it"
+		return nulInString
 	}
 	return "this escape is no character: \\u takes four hexadecimal digits, and a surrogate needs its other half"
 }
