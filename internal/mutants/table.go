@@ -145,7 +145,7 @@ var ofActors = []mutant{
 	{name: "the heads of two lanes are mixed", file: "store/postgres/limitlanes.go", old: "order by l.ord, l.job, l.idx, l.lane, r.ord", new: "order by l.ord, l.job, l.idx, r.ord", run: "PlaceOfTwoLanes"},
 	{name: "a lane is settled where it was found before it was closed", file: "store/postgres/limitlanes.go", old: "		delete(tx.lanes.at, ref) // the row has another version now\n", new: "", run: "LaneFound"},
 
-	{name: "jobs before one that leaves a bundle are lost", file: "store/postgres/bundle.go", old: "		for at := o.Taken; at < upTo; at++ {\n			r := w.rowOf(o, at)", new: "		for at := upTo - 1; at < upTo; at++ {\n			r := w.rowOf(o, at)", run: "Bundle"},
+	{name: "jobs before one that leaves a bundle are lost", file: "store/postgres/bundle.go", old: "		for at := o.Taken; at < upTo[o]; at++ {\n			r := w.rowOf(o, at)", new: "		for at := upTo[o] - 1; at < upTo[o]; at++ {\n			r := w.rowOf(o, at)", run: "Bundle"},
 	{name: "a bundle is not compared before a job leaves it", file: "store/postgres/bundle.go", old: "w.stale = w.stale || !bundle.WasStep(ch.Loaded)", new: "_ = bundle.WasStep", run: "InBundles"},
 	{name: "a job that has left its bundle is in it", file: "store/postgres/bundle.go", old: "if o := t.locked[j.First()]; o == nil || j.At < o.Taken {", new: "if o := t.locked[j.First()]; o == nil {", run: "Bundle"},
 	{name: "a search takes what others have locked in bundles", file: "store/postgres/bundle.go", old: "where first = any($1) for update skip locked", new: "where first = any($1)", run: "SearchesShareBundles"},

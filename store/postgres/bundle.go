@@ -537,40 +537,46 @@ func insertBundle(b *bundle.Bundle) *pgwire.Statement {
 		Array(pgwire.UUID, len(b.Jobs), ids).Bytes(hashes).Array(pgwire.Bytea, len(b.Jobs), inputs).Exact(1)
 }
 
+// leavingJobs says up to which index jobs leave each bundle with this Save.
+type leavingJobs struct {
+	tx     *bundleTx
+	upTo   map[*bundle.Open]int
+	latest *bundledJob // consecutive changes mostly belong to the same job
+}
+
+// add records that a job leaves its bundle, and returns it; nil if it is in none.
+func (l *leavingJobs) add(id perdure.JobID) *bundledJob {
+	if l.latest != nil && l.latest.Jobs[l.latest.At].ID == id {
+		return l.latest
+	}
+	j := l.tx.find(id)
+	if j == nil {
+		return nil
+	}
+	o := l.tx.locked[j.First()]
+	l.upTo[o] = max(l.upTo[o], j.At+1)
+	l.latest = j
+	return j
+}
+
 // leaveBundles inserts the rows of jobs in bundles that are changed, and of the jobs that come before them in their
 // bundles. It returns the changes to other jobs.
-func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChange) ([]kernel.JobChange, []kernel.StepChange) {
-	t := &w.tx.cache.bundles
-	if len(t.locked) == 0 {
+func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChange) (otherJobs []kernel.JobChange, otherSteps []kernel.StepChange) {
+	if len(w.tx.cache.bundles.locked) == 0 {
 		return jobs, steps
 	}
-	of := map[*bundle.Open]int{} // how many jobs of each bundle have left after this Save
-	var latest *bundledJob
-	leaves := func(id perdure.JobID) *bundledJob {
-		if latest != nil && latest.Jobs[latest.At].ID == id {
-			return latest
-		}
-		j := t.find(id)
-		if j == nil {
-			return nil
-		}
-		o := t.locked[j.First()]
-		of[o] = max(of[o], j.At+1)
-		latest = j
-		return j
-	}
-	var others []kernel.JobChange
+	leaving := leavingJobs{tx: &w.tx.cache.bundles, upTo: map[*bundle.Open]int{}}
+	var further []kernel.StepChange
 	for _, ch := range jobs {
-		if j := leaves(ch.Now.ID); j != nil {
+		if j := leaving.add(ch.Now.ID); j != nil {
 			w.stale = w.stale || !j.WasJob(ch.Loaded)
 			j.leaving.job = ch.Now
 		} else {
-			others = append(others, ch)
+			otherJobs = append(otherJobs, ch)
 		}
 	}
-	var otherSteps, further []kernel.StepChange
 	for _, ch := range steps {
-		j := leaves(ch.Now.Job)
+		j := leaving.add(ch.Now.Job)
 		switch {
 		case j == nil:
 			otherSteps = append(otherSteps, ch)
@@ -581,53 +587,66 @@ func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChang
 			further = append(further, ch)
 		}
 	}
-	if len(of) == 0 {
+	if len(leaving.upTo) == 0 {
 		return jobs, steps
 	}
-	var few []newRow
-	var firsts, olds, news, spent, spentOlds pgwire.Cells
-	n, gone := 0, 0
-	for _, o := range slices.SortedFunc(maps.Keys(of), func(a, b *bundle.Open) int { return a.First().Compare(b.First()) }) {
-		upTo := of[o]
-		born := make([]newRow, 0, upTo-o.Taken)
-		for at := o.Taken; at < upTo; at++ {
-			r := w.rowOf(o, at)
-			w.queues.jobChanged(nil, r.job)
-			w.queues.stepChanged(nil, r.step)
-			born = append(born, r)
-		}
-		if len(born) >= manyRows/2 { // the columns that are equal in all rows of a bundle become one parameter each
-			w.add(insertRows(born, noColumns))
-		} else {
-			few = append(few, born...)
-		}
-		if upTo == len(o.Jobs) {
-			spent.UUID(o.First())
-			spentOlds.Int4(o.Taken)
-			gone++
-			t.emptied = append(t.emptied, o.First())
-		} else {
-			firsts.UUID(o.First())
-			olds.Int4(o.Taken)
-			news.Int4(upTo)
-			n++
-		}
-		o.Taken = upTo
-	}
-	for part := range slices.Chunk(few, maxRows) {
-		w.add(insertRows(part, noColumns))
-	}
-	if n > 0 {
-		w.add(pgwire.New(takeBundlesSQL).Array(pgwire.UUID, n, firsts).Array(pgwire.Int4, n, olds).Array(pgwire.Int4, n, news).Exact(n))
-	}
-	if gone > 0 {
-		w.add(pgwire.New(deleteBundlesSQL).Array(pgwire.UUID, gone, spent).Array(pgwire.Int4, gone, spentOlds).Exact(gone))
-	}
+	open := slices.SortedFunc(maps.Keys(leaving.upTo), func(a, b *bundle.Open) int { return a.First().Compare(b.First()) })
+	w.insertLeaving(open, leaving.upTo)
+	w.advanceBundles(open, leaving.upTo)
 	for i := range further {
 		w.queues.stepChanged(further[i].Loaded, further[i].Now)
 	}
 	w.upsertImplicit(further)
-	return others, otherSteps
+	return otherJobs, otherSteps
+}
+
+// insertLeaving inserts the rows of the jobs that leave these bundles. If many leave one, they get a statement of their
+// own: the columns that are equal in all rows of a bundle become one parameter each.
+func (w *writing) insertLeaving(open []*bundle.Open, upTo map[*bundle.Open]int) {
+	var few []newRow
+	for _, o := range open {
+		rows := make([]newRow, 0, upTo[o]-o.Taken)
+		for at := o.Taken; at < upTo[o]; at++ {
+			r := w.rowOf(o, at)
+			w.queues.jobChanged(nil, r.job)
+			w.queues.stepChanged(nil, r.step)
+			rows = append(rows, r)
+		}
+		if len(rows) >= manyRows/2 {
+			w.add(insertRows(rows, noColumns))
+		} else {
+			few = append(few, rows...)
+		}
+	}
+	for part := range slices.Chunk(few, maxRows) {
+		w.add(insertRows(part, noColumns))
+	}
+}
+
+// advanceBundles stores how many jobs have left these bundles, and deletes those that are empty.
+func (w *writing) advanceBundles(open []*bundle.Open, upTo map[*bundle.Open]int) {
+	var firsts, olds, news, emptied, emptiedOlds pgwire.Cells
+	remain, empty := 0, 0
+	for _, o := range open {
+		if upTo[o] == len(o.Jobs) {
+			emptied.UUID(o.First())
+			emptiedOlds.Int4(o.Taken)
+			empty++
+			w.tx.cache.bundles.emptied = append(w.tx.cache.bundles.emptied, o.First())
+		} else {
+			firsts.UUID(o.First())
+			olds.Int4(o.Taken)
+			news.Int4(upTo[o])
+			remain++
+		}
+		o.Taken = upTo[o]
+	}
+	if remain > 0 {
+		w.add(pgwire.New(takeBundlesSQL).Array(pgwire.UUID, remain, firsts).Array(pgwire.Int4, remain, olds).Array(pgwire.Int4, remain, news).Exact(remain))
+	}
+	if empty > 0 {
+		w.add(pgwire.New(deleteBundlesSQL).Array(pgwire.UUID, empty, emptied).Array(pgwire.Int4, empty, emptiedOlds).Exact(empty))
+	}
 }
 
 // rowOf returns the row of a job that leaves its bundle: as it is changed, or as it was submitted.

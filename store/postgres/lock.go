@@ -80,6 +80,7 @@ func (tx *tx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
 			return nil, err
 		}
 		if jobs = append(jobs, bundled...); len(jobs) < len(all) {
+			how.secondLock = how.secondLock || len(bundled) > 0
 			moved, err = tx.lockJobs(without(all, jobs), how)
 			jobs = append(jobs, moved...)
 		}
