@@ -96,7 +96,7 @@ func show(all []row, found map[string][]string) (errs error) {
 		case !shown && r.reason == "":
 			errs = errors.Join(errs, fmt.Errorf("%s (%s): no test names it, and faults.tsv gives no reason; mark a test with // %s", r.id, r.text, r.id))
 		case shown && r.reason != "":
-			errs = errors.Join(errs, fmt.Errorf("%s (%s): faults.tsv gives a reason why no test shows it, and %s does; remove the reason", r.id, r.text, r.shownBy()))
+			errs = errors.Join(errs, fmt.Errorf("%s (%s): faults.tsv gives a reason why no test shows it, and it is shown (tests: %s); remove the reason", r.id, r.text, r.shownBy()))
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(found)) {
@@ -193,18 +193,15 @@ func where(tree *ast.File, c *ast.Comment, path string) string {
 	return filepath.Base(path)
 }
 
-// shownBy says in a few words how a row is shown; it is empty if nothing shows it.
+// shownBy is the cell of the column tests: how many there are, and whether the simulation is one. It is empty if nothing
+// shows the row.
 func (r row) shownBy() string {
 	var by []string
 	if r.simulated {
 		by = append(by, "simulation")
 	}
-	switch n := len(r.tests); n {
-	case 0:
-	case 1:
-		by = append(by, "1 test")
-	default:
-		by = append(by, fmt.Sprintf("%d tests", n))
+	if n := len(r.tests); n > 0 {
+		by = append(by, strconv.Itoa(n))
 	}
 	return strings.Join(by, ", ")
 }
@@ -289,9 +286,9 @@ func tables(all []row) string {
 		}
 		if r.section != section {
 			section = r.section
-			head := "| id | what must be true | shown by |\n|---|---|---|\n"
+			head := "| id | what must be true | tests |\n|---|---|---|\n"
 			if r.isFault() {
-				head = "| id | fault | required outcome | shown by |\n|---|---|---|---|\n"
+				head = "| id | fault | required outcome | tests |\n|---|---|---|---|\n"
 			}
 			fmt.Fprintf(&b, "\n### %s\n\n%s", section, head)
 		}
@@ -361,12 +358,12 @@ func TestMatrixReportsRowsThatNothingShows(t *testing.T) {
 	if len(got) != 3 || !strings.HasPrefix(got[0], "F901") || !strings.HasPrefix(got[1], "F903") || !strings.HasPrefix(got[2], "F904") {
 		t.Errorf("want a report of F901 (not shown), of F903 (stale reason) and of F904 (no row):\n%v", err)
 	}
-	for i, want := range map[int]string{0: "simulation, 1 test", 2: "2 tests", 4: ""} {
+	for i, want := range map[int]string{0: "simulation, 1", 2: "2", 4: ""} {
 		if by := all[i].shownBy(); by != want {
 			t.Errorf("%s is shown by %q, want %q", all[i].id, by, want)
 		}
 	}
-	if page := tables(all); !strings.Contains(page, "| F902 | two tests show it | o | 2 tests |\n") || !strings.Contains(page, "| not built | F905 its reason is given |\n") {
+	if page := tables(all); !strings.Contains(page, "| F902 | two tests show it | o | 2 |\n") || !strings.Contains(page, "| not built | F905 its reason is given |\n") {
 		t.Errorf("the tables lack a row:\n%s", page)
 	}
 }
@@ -395,7 +392,7 @@ func TestRowsAreListed(t *testing.T) {
 	if err := list(&b, "I12"); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"I12  Limits hold.", "simulation", "internal/scheduler: TestLimitOnGrid, "} {
+	for _, part := range []string{"I12  Limits hold (promise 7).", "simulation", "internal/scheduler: TestLimitOnGrid, "} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("the list of I12 lacks %q:\n%s", part, &b)
 		}
