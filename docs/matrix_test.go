@@ -270,18 +270,19 @@ const (
 	matrixEnds   = "<!-- and end here -->\n"
 )
 
-// tables are the rows in Markdown: a table for each section, and one for the rows that nothing shows, by reason.
+// tables are the rows in Markdown: a table for each section, and one for the rows that nothing shows, by
+// reason; where several rows have one reason, it has only their ids.
 func tables(all []row) string {
 	var b strings.Builder
 	section := ""
 	var reasons []string
-	notShown := map[string][]string{} // by reason
+	notShown := map[string][]row{} // by reason
 	for _, r := range all {
 		if r.shownBy() == "" {
 			if notShown[r.reason] == nil {
 				reasons = append(reasons, r.reason)
 			}
-			notShown[r.reason] = append(notShown[r.reason], r.id+" "+strings.TrimSuffix(r.text, "."))
+			notShown[r.reason] = append(notShown[r.reason], r)
 			continue
 		}
 		if r.section != section {
@@ -300,7 +301,15 @@ func tables(all []row) string {
 	}
 	b.WriteString("\n### Rows without a test\n\n| reason | rows |\n|---|---|\n")
 	for _, reason := range reasons {
-		fmt.Fprintf(&b, "| %s | %s |\n", reason, strings.Join(notShown[reason], "; "))
+		rows := notShown[reason]
+		cell := rows[0].id
+		for _, r := range rows[1:] {
+			cell += ", " + r.id
+		}
+		if len(rows) == 1 {
+			cell += " " + strings.TrimSuffix(rows[0].text, ".")
+		}
+		fmt.Fprintf(&b, "| %s | %s |\n", reason, cell)
 	}
 	return b.String()
 }
@@ -349,6 +358,8 @@ func TestMatrixReportsRowsThatNothingShows(t *testing.T) {
 		{id: "F902", text: "two tests show it", outcome: "o"},
 		{id: "F903", text: "its reason is stale", outcome: "o", reason: "not built"},
 		{id: "F905", text: "its reason is given", outcome: "o", reason: "not built"},
+		{id: "F906", text: "one of two", outcome: "o", reason: "no schedules"},
+		{id: "F907", text: "with one reason", outcome: "o", reason: "no schedules"},
 	}
 	err := show(all, found)
 	if err == nil {
@@ -363,7 +374,7 @@ func TestMatrixReportsRowsThatNothingShows(t *testing.T) {
 			t.Errorf("%s is shown by %q, want %q", all[i].id, by, want)
 		}
 	}
-	if page := tables(all); !strings.Contains(page, "| F902 | two tests show it | o | 2 |\n") || !strings.Contains(page, "| not built | F905 its reason is given |\n") {
+	if page := tables(all); !strings.Contains(page, "| F902 | two tests show it | o | 2 |\n") || !strings.Contains(page, "| not built | F905 its reason is given |\n") || !strings.Contains(page, "| no schedules | F906, F907 |\n") {
 		t.Errorf("the tables lack a row:\n%s", page)
 	}
 }
