@@ -253,7 +253,7 @@ func (r row) print(w io.Writer) {
 		fmt.Fprintln(w)
 	}
 	if r.reason != "" {
-		fmt.Fprintf(w, "      not shown: %s\n", r.reason)
+		fmt.Fprintf(w, "      no test: %s\n", r.reason)
 	}
 }
 
@@ -409,7 +409,7 @@ func TestRowsAreListed(t *testing.T) {
 		}
 	}
 	b.Reset()
-	if err := list(&b, "all"); err != nil || !strings.Contains(b.String(), "\nF042  ") || !strings.Contains(b.String(), "not shown: ") {
+	if err := list(&b, "all"); err != nil || !strings.Contains(b.String(), "\nF042  ") || !strings.Contains(b.String(), "no test: ") {
 		t.Errorf("the list of all rows is not complete (%v):\n%s", err, &b)
 	}
 	for _, id := range []string{"F999", "F42", "", "f042"} {
