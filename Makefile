@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short sim sim-campaign without mutants crashes chaos failover soak lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build demo test test-short sim sim-campaign without mutants crashes chaos failover soak faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -83,6 +83,10 @@ failover: ## FAILOVERS=50 failovers of a PostgreSQL with two standbys under load
 soak: ## steady load on both stores, for FOR=20m: what grows?
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e -run Soak -soak $(FOR)
+
+faults: ## the rows of the fault matrix (docs/reliability.md) with their tests; one row: make faults ROW=F042
+	@$(GO) test -c -o bin/docs.test ./docs
+	@cd docs && ../bin/docs.test -row '$(or $(ROW),all)'
 
 lint: ## golangci-lint with the rules of .golangci.yaml, and the phrases of internal/wording/phrases.tsv
 	$(GO) run ./internal/wording

@@ -32,7 +32,7 @@ func TestAnOrderIsUndoneIfTheBankIsDown(t *testing.T) {
 		bank.Fail("charge", 99, perdure.RetryAfter(time.Hour, errors.New("down")))
 		w.Submit(order("order-1", Order{SKU: "tea-12", Amount: 4200})).Undone()
 		stock.Gone("reserve")
-		if elapsed := w.Elapsed(); elapsed < 4*time.Hour { // virtual time: the test takes milliseconds
+		if elapsed := w.Elapsed(); elapsed < 4*time.Hour { // virtual time
 			t.Errorf("the job was undone after %v", elapsed)
 		}
 	})
