@@ -48,6 +48,9 @@ type Job struct {
 // GivenUp reports whether an operator closed the job unfinished.
 func (j *Job) GivenUp() bool { return j.GivenUpBy != "" }
 
+// LargeInput reports whether a store keeps the input apart from the job's row.
+func (j *Job) LargeInput() bool { return len(j.Input) > perdure.MaxInlineInput }
+
 // AtRest reports whether the job is settled or parked: nothing happens to it until an operator acts.
 func (j *Job) AtRest() bool { return j.Phase == perdure.Settled || j.Phase == perdure.Parked }
 

@@ -88,7 +88,7 @@ func copyJob(j *kernel.Job) *kernel.Job {
 // jobRow returns a job as its row is read: without a large input.
 func jobRow(j *kernel.Job) *kernel.Job {
 	j = copyJob(j)
-	if j.InputStoredApart = len(j.Input) > perdure.MaxInlineInput; j.InputStoredApart {
+	if j.InputStoredApart = j.LargeInput(); j.InputStoredApart {
 		j.Input = nil
 	}
 	return j

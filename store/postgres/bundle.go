@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -53,56 +53,6 @@ order by b.ord, b.first limit $2`
 		where b.first = any(array[u.first]) and b.taken = u.old`
 )
 
-// bundleCache keeps the contents of bundles, which never change.
-type bundleCache struct {
-	least int // how many jobs make a bundle, at least; 0: no bundles are made
-
-	mu          sync.Mutex
-	now, before map[perdure.JobID]*bundle.Bundle // by the bundle's first job; when now is full, it becomes before
-	jobs        int                              // number of jobs in now
-	server      time.Time                        // start time of the server that has these bundles; another server may lack some
-}
-
-// useServer empties the cache if another server answers than before.
-func (m *bundleCache) useServer(server time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.server.Equal(server) {
-		m.server, m.now, m.before, m.jobs = server, nil, nil, 0
-	}
-}
-
-// maxBundled bounds the jobs in now, and in before.
-const maxBundled = 32_000
-
-func (m *bundleCache) get(first perdure.JobID) *bundle.Bundle {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return cmp.Or(m.now[first], m.before[first])
-}
-
-func (m *bundleCache) add(b *bundle.Bundle) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.now == nil || m.jobs+len(b.Jobs) > maxBundled {
-		m.now, m.before, m.jobs = map[perdure.JobID]*bundle.Bundle{}, m.now, 0
-	}
-	if m.now[b.First()] == nil {
-		m.now[b.First()] = b
-		m.jobs += len(b.Jobs)
-	}
-}
-
-func (m *bundleCache) remove(first perdure.JobID) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b := m.now[first]; b != nil {
-		m.jobs -= len(b.Jobs)
-	}
-	delete(m.now, first)
-	delete(m.before, first)
-}
-
 // bundleTx is what one transaction knows of bundles.
 type bundleTx struct {
 	locked  map[perdure.JobID]*bundle.Open // by the bundle's first job
@@ -116,7 +66,7 @@ type bundleTx struct {
 type bundledJob struct {
 	bundle.Place
 	submitted jobRow     // filled when the job is unpacked
-	cached    *cachedJob // the entry for the row cache
+	cached    *cache.Job // the entry for the row cache
 	leaving   newRow     // the row that is written when the job leaves the bundle
 }
 
@@ -195,7 +145,7 @@ func selectBundles(agent string, types []string, after kernel.Candidate, found *
 // readyOfBundles adds the first steps of jobs in bundles to what a search has found. It locks these bundles, so that a
 // concurrent search finds others. Only if they do not suffice, it also adds steps of bundles that other transactions
 // have locked, which cannot be dispatched now. A search for one step locks nothing, because it may only compare.
-func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundleHead, found *[]readyEntry) error {
+func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundleHead, found *[]cache.ReadyEntry) error {
 	var open, elsewhere []bundle.Open
 	for len(page) > 0 {
 		have := 0
@@ -226,11 +176,11 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundl
 	if missing := max - len(next) - len(*found); missing > 0 {
 		next = append(next, bundle.Next(elsewhere, missing)...)
 	}
-	tx.cache.bundles.addFound(next)
+	tx.bundles.addFound(next)
 	*found = slices.Grow(*found, len(next))
 	for _, p := range next {
 		c := p.Candidate()
-		*found = append(*found, readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Lane: p.Lane(), Order: c.Order}, c.StepRef})
+		*found = append(*found, cache.EntryOf(agent, p.Lane(), c))
 	}
 	return nil
 }
@@ -239,7 +189,7 @@ func (tx *tx) readyOfBundles(agent string, max int, types []string, page []bundl
 func (tx *tx) openBundles(found []bundleHead, lock bool) (open, elsewhere []bundle.Open, err error) {
 	firsts := make([]perdure.JobID, 0, len(found))
 	for _, f := range found {
-		if o := tx.cache.bundles.locked[f.first]; o != nil {
+		if o := tx.bundles.locked[f.first]; o != nil {
 			open = append(open, *o)
 		} else {
 			firsts = append(firsts, f.first)
@@ -267,7 +217,7 @@ func (tx *tx) openBundles(found []bundleHead, lock bool) (open, elsewhere []bund
 		switch {
 		case ours:
 			o := &bundle.Open{Bundle: b, Taken: taken}
-			tx.cache.bundles.lock(o)
+			tx.bundles.lock(o)
 			open = append(open, *o)
 		case lock:
 			elsewhere = append(elsewhere, bundle.Open{Bundle: b, Taken: f.taken})
@@ -303,11 +253,11 @@ func (tx *tx) withoutRows(ids []perdure.JobID) []perdure.JobID {
 
 // bundleContents returns those of these bundles that exist.
 func (tx *tx) bundleContents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.Bundle, error) {
-	tx.store.cache.bundles.useServer(tx.cache.rows.server)
+	tx.store.cache.Bundles.UseServer(tx.cache.Rows.Server)
 	found := make(map[perdure.JobID]*bundle.Bundle, len(firsts))
 	var missing []perdure.JobID
 	for _, first := range firsts {
-		if b := tx.store.cache.bundles.get(first); b != nil {
+		if b := tx.store.cache.Bundles.Get(first); b != nil {
 			found[first] = b
 		} else {
 			missing = append(missing, first)
@@ -322,7 +272,7 @@ func (tx *tx) bundleContents(firsts []perdure.JobID) (map[perdure.JobID]*bundle.
 	}
 	for _, b := range read {
 		found[b.First()] = b
-		tx.store.cache.bundles.add(b)
+		tx.store.cache.Bundles.Add(b)
 	}
 	return found, nil
 }
@@ -373,13 +323,13 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how lockMode) (jobs []*kernel.J
 		return nil, err
 	}
 	for first, b := range contents {
-		if tx.cache.bundles.locked[first] == nil {
-			tx.cache.bundles.lock(&bundle.Open{Bundle: b, Taken: taken[first]})
+		if tx.bundles.locked[first] == nil {
+			tx.bundles.lock(&bundle.Open{Bundle: b, Taken: taken[first]})
 		}
 		for _, id := range ids {
-			if at, found := b.Find(id); found && at >= tx.cache.bundles.locked[first].Taken {
-				tx.cache.bundles.addFound([]bundle.Place{{Bundle: b, At: at}})
-				jobs = append(jobs, tx.unpack(tx.cache.bundles.found[id]))
+			if at, found := b.Find(id); found && at >= tx.bundles.locked[first].Taken {
+				tx.bundles.addFound([]bundle.Place{{Bundle: b, At: at}})
+				jobs = append(jobs, tx.unpack(tx.bundles.found[id]))
 			}
 		}
 	}
@@ -388,14 +338,14 @@ func (tx *tx) lockInBundles(ids []perdure.JobID, how lockMode) (jobs []*kernel.J
 
 // tryLockBundles locks the bundles of jobs that a search has found without locking them.
 func (tx *tx) tryLockBundles(ids []perdure.JobID) error {
-	if len(tx.cache.bundles.found) == 0 {
+	if len(tx.bundles.found) == 0 {
 		return nil
 	}
 	of := map[perdure.JobID]*bundle.Bundle{}
 	var firsts []perdure.JobID
 	for _, id := range ids {
-		p := tx.cache.bundles.found[id]
-		if p != nil && tx.cache.bundles.locked[p.First()] == nil && of[p.First()] == nil {
+		p := tx.bundles.found[id]
+		if p != nil && tx.bundles.locked[p.First()] == nil && of[p.First()] == nil {
 			of[p.First()] = p.Bundle
 			firsts = append(firsts, p.First())
 		}
@@ -405,18 +355,18 @@ func (tx *tx) tryLockBundles(ids []perdure.JobID) error {
 	}
 	taken, err := tx.lockBundles(lockMode{}, uuids(pgwire.New(tryBundlesSQL), firsts))
 	for first, n := range taken {
-		tx.cache.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
+		tx.bundles.lock(&bundle.Open{Bundle: of[first], Taken: n})
 	}
 	return err
 }
 
 // unpackLocked returns the jobs that are in locked bundles, and the ids of the others.
 func (tx *tx) unpackLocked(ids []perdure.JobID) (jobs []*kernel.Job, others []perdure.JobID) {
-	if len(tx.cache.bundles.locked) == 0 {
+	if len(tx.bundles.locked) == 0 {
 		return nil, ids
 	}
 	for _, id := range ids {
-		if j := tx.cache.bundles.find(id); j != nil {
+		if j := tx.bundles.find(id); j != nil {
 			jobs = append(jobs, tx.unpack(j))
 		} else {
 			others = append(others, id)
@@ -428,26 +378,22 @@ func (tx *tx) unpackLocked(ids []perdure.JobID) (jobs []*kernel.Job, others []pe
 // unpack adds a job of a locked bundle to the rows that this transaction knows.
 func (tx *tx) unpack(j *bundledJob) *kernel.Job {
 	j.Make(j.At, &j.submitted.job, &j.submitted.step)
-	j.cached = &cachedJob{job: &j.submitted.job}
-	j.cached.put(&j.submitted.step)
-	implicit, _ := tx.store.cache.shapes.of(j.Shape, tx.cache.rows.server)
-	for _, l := range implicit {
-		j.cached.implicitSet.add(l.Index)
-	}
-	tx.cache.rows.put(j.submitted.job.ID, j.cached)
+	implicit, _ := tx.store.cache.Shapes.Of(j.Shape, tx.cache.Rows.Server)
+	j.cached = cache.NewJob(&j.submitted.job, &j.submitted.step, implicit)
+	tx.cache.Rows.Put(j.submitted.job.ID, j.cached)
 	return &j.submitted.job
 }
 
 // inBundle returns a step of a job that a search has found in a bundle; nil if the job was not found there, or has left.
 func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
-	p := tx.cache.bundles.found[ref.Job]
+	p := tx.bundles.found[ref.Job]
 	if p == nil {
 		return nil, nil
 	}
-	if o := tx.cache.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
+	if o := tx.bundles.locked[p.First()]; o != nil && p.At < o.Taken {
 		return nil, nil
 	}
-	if _, locked := tx.lockedRows[ref.Job]; locked || tx.cache.rows.jobs[ref.Job] != p.cached { // the job has left the bundle, and has rows
+	if _, locked := tx.lockedRows[ref.Job]; locked || tx.cache.Rows.Job(ref.Job) != p.cached { // the job has left the bundle, and has rows
 		return nil, nil
 	}
 	row := &jobRow{}
@@ -457,7 +403,7 @@ func (tx *tx) inBundle(ref kernel.StepRef) (*kernel.Step, error) {
 	implicit, err := tx.implicitOf(p.Shape)
 	for i := range implicit {
 		if implicit[i].Index == ref.Index {
-			s := implicit[i].step(&row.job)
+			s := implicit[i].Step(&row.job)
 			return &s, err
 		}
 	}
@@ -474,25 +420,25 @@ func (tx *tx) stepsInBundle(p *bundledJob) ([]*kernel.Step, error) {
 }
 
 // implicitOf returns the implicit steps of a shape.
-func (tx *tx) implicitOf(id kernel.ShapeID) ([]implicitStep, error) {
-	if list, known := tx.store.cache.shapes.of(id, tx.cache.rows.server); known {
+func (tx *tx) implicitOf(id kernel.ShapeID) ([]cache.ImplicitStep, error) {
+	if list, known := tx.store.cache.Shapes.Of(id, tx.cache.Rows.Server); known {
 		return list, nil
 	}
-	if tx.cache.shapes == nil {
-		tx.cache.shapes = map[kernel.ShapeID][]implicitStep{}
+	if tx.cache.Shapes == nil {
+		tx.cache.Shapes = map[kernel.ShapeID][]cache.ImplicitStep{}
 	}
-	if list, known := tx.cache.shapes[id]; known {
+	if list, known := tx.cache.Shapes[id]; known {
 		return list, nil
 	}
-	err := tx.run(selectImplicit([]kernel.ShapeID{id}, tx.cache.shapes))
-	return tx.cache.shapes[id], err
+	err := tx.run(selectImplicit([]kernel.ShapeID{id}, tx.cache.Shapes))
+	return tx.cache.Shapes[id], err
 }
 
 // ——— writing ———
 
 // insertBundles puts new jobs into bundles, and returns the jobs that get rows.
 func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
-	least := w.tx.store.cache.bundles.least
+	least := w.tx.store.leastBundle
 	if !speed.Bundles.On() {
 		least = 0
 	}
@@ -502,7 +448,7 @@ func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 			return false
 		}
 		for _, s := range n.Steps[1:] {
-			if !isImplicit(implicit, n.Job, s) {
+			if !cache.IsImplicit(implicit, n.Job, s) {
 				return false
 			}
 		}
@@ -510,12 +456,12 @@ func (w *writing) insertBundles(all []kernel.NewJob) []kernel.NewJob {
 	})
 	for _, b := range made {
 		w.add(insertBundle(b))
-		w.tx.cache.bundles.made = append(w.tx.cache.bundles.made, b)
-		w.tx.cache.bundles.lock(&bundle.Open{Bundle: b})
+		w.tx.bundles.made = append(w.tx.bundles.made, b)
+		w.tx.bundles.lock(&bundle.Open{Bundle: b})
 	}
-	if len(made) > 0 && w.tx.cache.bundles.xid == 0 {
+	if len(made) > 0 && w.tx.bundles.xid == 0 {
 		w.add(pgwire.New("select pg_current_xact_id()").Each(func(r *pgwire.Reader) error {
-			w.tx.cache.bundles.xid = binary.BigEndian.Uint64(r.Next())
+			w.tx.bundles.xid = binary.BigEndian.Uint64(r.Next())
 			return nil
 		}))
 	}
@@ -562,10 +508,10 @@ func (l *leavingJobs) add(id perdure.JobID) *bundledJob {
 // leaveBundles inserts the rows of jobs in bundles that are changed, and of the jobs that come before them in their
 // bundles. It returns the changes to other jobs.
 func (w *writing) leaveBundles(jobs []kernel.JobChange, steps []kernel.StepChange) (otherJobs []kernel.JobChange, otherSteps []kernel.StepChange) {
-	if len(w.tx.cache.bundles.locked) == 0 {
+	if len(w.tx.bundles.locked) == 0 {
 		return jobs, steps
 	}
-	leaving := leavingJobs{tx: &w.tx.cache.bundles, upTo: map[*bundle.Open]int{}}
+	leaving := leavingJobs{tx: &w.tx.bundles, upTo: map[*bundle.Open]int{}}
 	var further []kernel.StepChange
 	for _, ch := range jobs {
 		if j := leaving.add(ch.Now.ID); j != nil {
@@ -632,7 +578,7 @@ func (w *writing) advanceBundles(open []*bundle.Open, upTo map[*bundle.Open]int)
 			emptied.UUID(o.First())
 			emptiedOlds.Int4(o.Taken)
 			empty++
-			w.tx.cache.bundles.emptied = append(w.tx.cache.bundles.emptied, o.First())
+			w.tx.bundles.emptied = append(w.tx.bundles.emptied, o.First())
 		} else {
 			firsts.UUID(o.First())
 			olds.Int4(o.Taken)
@@ -651,7 +597,7 @@ func (w *writing) advanceBundles(open []*bundle.Open, upTo map[*bundle.Open]int)
 
 // rowOf returns the row of a job that leaves its bundle: as it is changed, or as it was submitted.
 func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
-	j := w.tx.cache.bundles.found[o.Jobs[at].ID]
+	j := w.tx.bundles.found[o.Jobs[at].ID]
 	if j != nil {
 		r = j.leaving
 	}
@@ -664,13 +610,13 @@ func (w *writing) rowOf(o *bundle.Open, at int) (r newRow) {
 }
 
 // committed caches the bundles that were made, and removes those that are empty.
-func (t *bundleTx) committed(store *bundleCache) {
+func (t *bundleTx) committed(store *cache.Bundles) {
 	for _, b := range t.made {
 		if !slices.Contains(t.emptied, b.First()) {
-			store.add(b)
+			store.Add(b)
 		}
 	}
 	for _, first := range t.emptied {
-		store.remove(first)
+		store.Remove(first)
 	}
 }

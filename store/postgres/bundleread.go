@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -37,7 +38,7 @@ const (
 // bundledJobs are some jobs in bundles, as they were submitted.
 type bundledJobs struct {
 	rows     []*jobRow
-	implicit [][]implicitStep
+	implicit [][]cache.ImplicitStep
 }
 
 func (f *bundledJobs) scan(r *pgwire.Reader) error {

@@ -96,11 +96,7 @@ func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]fu
 	return tries
 }
 
-func knows(s *Store, n int) bool {
-	s.cache.rows.mu.Lock()
-	defer s.cache.rows.mu.Unlock()
-	return s.cache.rows.now[idOf(n)] != nil || s.cache.rows.before[idOf(n)] != nil
-}
+func knows(s *Store, n int) bool { return s.cache.Rows.Has(idOf(n)) }
 
 // What others write is seen, whichever row it is, and by whatever means (F018, F058, I6).
 func TestKnownIsWhatIsStored(t *testing.T) {
@@ -170,7 +166,7 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 			},
 			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[0].Failures == 3 }, true},
 		"while another server answers": {
-			func(_ *testing.T, a, _ *Store, _ string) { a.cache.rows.useServer(time.UnixMicro(1)) },
+			func(_ *testing.T, a, _ *Store, _ string) { a.cache.Rows.UseServer(time.UnixMicro(1)) },
 			func(j *kernel.Job, steps []*kernel.Step) bool { return j.Unsettled == 2 && steps[1].LockedBy == "h" }, false},
 		"settled": {
 			func(t *testing.T, a, _ *Store, _ string) {
@@ -254,39 +250,5 @@ func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The memory has a bound, and what was written longest ago is forgotten first. Of a backlog little is kept.
-func TestKnownIsBounded(t *testing.T) {
-	var k rowCache
-	for n := range 5 * maxCachedRows / 2 {
-		j := twoSteps(0)
-		j.Job.ID, j.Job.Current = perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}, perdure.Unsure
-		k.keep(time.Time{}, map[perdure.JobID]*cachedJob{j.Job.ID: {job: j.Job, steps: j.Steps}})
-		if rows := 2 * (len(k.now) + len(k.before)); rows > 2*maxCachedRows {
-			t.Fatalf("%d rows are known", rows)
-		}
-	}
-	n := 5*maxCachedRows/2 - 1
-	last, first := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}, perdure.JobID{}
-	if got := k.take([]perdure.JobID{first, last}); len(got) != 1 || got[0].job.ID != last {
-		t.Errorf("%v", got)
-	}
-	wide := &cachedJob{job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, steps: make([]*kernel.Step, maxCachedRows/4+1)}
-	if k.keep(time.Time{}, map[perdure.JobID]*cachedJob{{0: 0xff}: wide}); len(k.take([]perdure.JobID{{0: 0xff}})) > 0 {
-		t.Error("one job takes a quarter of the memory")
-	}
-	k.keep(time.Time{}, map[perdure.JobID]*cachedJob{last: {job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1}, first: {job: &kernel.Job{Current: perdure.Unsure, Phase: perdure.Running}, xid: 1 + maxAge}})
-	if got := k.take([]perdure.JobID{last}); len(got) > 0 {
-		t.Error("xmin has come round, and is believed")
-	}
-	var backlog rowCache
-	for n := range maxCachedRows {
-		id := perdure.JobID{0: byte(n >> 16), 1: byte(n >> 8), 2: byte(n)}
-		backlog.keep(time.Time{}, map[perdure.JobID]*cachedJob{id: {job: &kernel.Job{Current: perdure.Undone, Phase: perdure.Waiting}}})
-	}
-	if len(backlog.now) != maxCachedWaiting || len(backlog.before) > 0 || backlog.now[first] == nil {
-		t.Errorf("%d jobs are kept that wait", len(backlog.now))
 	}
 }

@@ -142,7 +142,7 @@ func (tx *tx) Now() (time.Time, error) {
 func (tx *tx) readClock() *pgwire.Statement {
 	return pgwire.New(clockSQL).Each(func(r *pgwire.Reader) error {
 		tx.clockReading = scanReading(r)
-		tx.cache.rows.server = tx.clockReading.start
+		tx.cache.Rows.Server = tx.clockReading.start
 		return nil
 	})
 }

@@ -86,7 +86,7 @@ func specialCell(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	case rows.Priority:
 		return pgwire.AppendInt2(b, s.Priority)
 	case rows.Apart:
-		return pgwire.AppendBoolOrNull(b, apart(j))
+		return pgwire.AppendBoolOrNull(b, j.LargeInput())
 	case rows.CreatedAt:
 		return pgwire.AppendTimeOrNull(b, j.CreatedAt)
 	case rows.Shape:
@@ -100,7 +100,7 @@ func specialCell(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	case rows.Key:
 		return pgwire.AppendTextOrNull(b, j.Key)
 	case rows.Input:
-		if apart(j) {
+		if j.LargeInput() {
 			return pgwire.AppendNull(b)
 		}
 		return pgwire.AppendBytesOrNull(b, j.Input)
@@ -117,9 +117,6 @@ func specialCell(b []byte, id rows.ID, j *kernel.Job, s *kernel.Step) []byte {
 	}
 	panic("postgres: no cell for column " + rows.Columns[id].Name)
 }
-
-// apart reports whether the job's input is stored separately from its row.
-func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
 // marshal is for values whose encoding cannot fail.
 func marshal(v any) []byte {

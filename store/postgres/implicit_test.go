@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -199,27 +200,27 @@ func TestLaterStepsAndRollback(t *testing.T) {
 func TestLaterStepsAreBounded(t *testing.T) {
 	here, _ := twoStores(t)
 	far := func(n int) kernel.NewJob { // the last step is further than is kept
-		nj := waitingJob(n, maxImplicitIndex+1)
-		for i, s := range nj.Steps[1:maxImplicitIndex] {
+		nj := waitingJob(n, cache.MaxImplicitIndex+1)
+		for i, s := range nj.Steps[1:cache.MaxImplicitIndex] {
 			if i%2 == 1 {
 				s.Blockers = 0
 			}
 		}
 		return nj
 	}
-	submitAsScheduler(t, here, waitingJob(1, maxImplicit+1), waitingJob(2, maxImplicit+2), far(3))
-	submitAsScheduler(t, here, waitingJob(4, maxImplicit+1), waitingJob(5, maxImplicit+2), far(6))
-	for n, want := range map[int]int{4: 1, 5: maxImplicit + 2, 6: maxImplicitIndex / 2} {
+	submitAsScheduler(t, here, waitingJob(1, cache.MaxImplicit+1), waitingJob(2, cache.MaxImplicit+2), far(3))
+	submitAsScheduler(t, here, waitingJob(4, cache.MaxImplicit+1), waitingJob(5, cache.MaxImplicit+2), far(6))
+	for n, want := range map[int]int{4: 1, 5: cache.MaxImplicit + 2, 6: cache.MaxImplicitIndex / 2} {
 		if got := stepRows(t, here, n); got != want {
 			t.Errorf("job %d has %d rows, not %d", n, got, want)
 		}
 	}
 	out := func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }
 	for range 2 { // of the first it is known, of the second not
-		write(t, here, 6, nil, map[int]func(*kernel.Step){maxImplicitIndex - 1: out, maxImplicitIndex: out}, nil)
+		write(t, here, 6, nil, map[int]func(*kernel.Step){cache.MaxImplicitIndex - 1: out, cache.MaxImplicitIndex: out}, nil)
 		out = func(s *kernel.Step) { s.Phase = perdure.Settled }
 	}
-	if got := stepRows(t, here, 6); got != maxImplicitIndex/2+2 {
+	if got := stepRows(t, here, 6); got != cache.MaxImplicitIndex/2+2 {
 		t.Errorf("%d rows", got)
 	}
 }
@@ -231,9 +232,7 @@ func TestShapesOfAnotherServer(t *testing.T) {
 	if _, err := query(t.Context(), here, pgwire.New("delete from perdure.shape"), (*pgwire.Reader).Int); err != nil {
 		t.Fatal(err)
 	}
-	here.cache.shapes.mu.Lock()
-	here.cache.shapes.server = time.UnixMicro(1)
-	here.cache.shapes.mu.Unlock()
+	here.cache.Shapes.Add(map[kernel.ShapeID][]cache.ImplicitStep{{}: nil}, time.UnixMicro(1))
 	submitAsScheduler(t, here, waitingJob(2, 3))
 	j, steps, err := here.Job(t.Context(), idOf(2), 5)
 	if err != nil || len(steps) != 3 {

@@ -57,7 +57,7 @@ const inProgressSQL = "select x from unnest($1::bigint[]) as x where pg_xact_sta
 // awaitIndeterminate reports whether an indeterminate transaction has ended since the last call: then a missing job may exist now.
 // It fails with ErrStale while one is in progress.
 func (tx *tx) awaitIndeterminate() (ended bool, err error) {
-	xids := tx.store.indeterminate.of(tx.cache.rows.server)
+	xids := tx.store.indeterminate.of(tx.cache.Rows.Server)
 	if len(xids) == 0 {
 		return false, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 )
 
 // F006, F063: a commit that was given up, and waits for a standby, is not visible to any reader. As long as it may still
@@ -48,7 +49,7 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 	lock := func() (jobs []*kernel.Job, err error) {
 		err = s.Update(ctx, func(t kernel.Tx) (err error) {
 			jobs, err = t.LockJobs([]perdure.JobID{id})
-			server = t.(*tx).cache.rows.server
+			server = t.(*tx).cache.Rows.Server
 			return err
 		})
 		return jobs, err
@@ -81,10 +82,10 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 
 // If the commit of a transaction that has made bundles is indeterminate, the transaction is kept, for this server.
 func TestTransactionThatMakesBundlesIsKept(t *testing.T) {
-	s, server := &Store{cache: newCache(8)}, time.Now()
+	s, server := &Store{cache: cache.New()}, time.Now()
 	for xid, how := range map[uint64]outcome{7: unknown, 0: unknown, 8: committed, 9: rolledBack} {
-		tx := &tx{store: s, clock: &s.clock, cache: s.cache.begin()}
-		tx.cache.rows.server, tx.cache.bundles.xid = server, xid
+		tx := &tx{store: s, clock: &s.clock, cache: s.cache.Begin()}
+		tx.cache.Rows.Server, tx.bundles.xid = server, xid
 		tx.end(how)
 	}
 	if xids := s.indeterminate.of(server); len(xids) != 1 || xids[0] != 7 {

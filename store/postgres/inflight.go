@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -168,7 +169,7 @@ func (tx *tx) Expired(now time.Time, max int) ([]kernel.StepRef, error) {
 			more = more && (len(late) == 0 || !last.until.After(now)) // if runs expire, the sets after now are left to a later scan
 		}
 	}
-	if list = tx.cache.sets.reschedule(sets); len(list) > 0 {
+	if list = reschedule(&tx.cache.Sets, sets); len(list) > 0 {
 		if err := tx.run(list...); err != nil {
 			return nil, err
 		}
@@ -222,24 +223,21 @@ func (tx *tx) expiredPage(now time.Time, after dueSet) (page []dueSet, late []ex
 }
 
 // reschedule writes what has changed about sets.
-func (t *runSetsTx) reschedule(all []dueSet) (list []*pgwire.Statement) {
-	var gone []*runSet
+func reschedule(t *cache.SetsTx, all []dueSet) (list []*pgwire.Statement) {
+	var gone []*cache.RunSet
 	var old, ids, next pgwire.Cells
 	n := 0
 	for _, s := range all {
 		switch {
 		case !s.alive:
-			gone = append(gone, &runSet{id: s.id, until: s.until})
-			t.foundEmpty = append(t.foundEmpty, s.id)
+			gone = append(gone, &cache.RunSet{ID: s.id, Until: s.until})
+			t.FoundEmpty = append(t.FoundEmpty, s.id)
 		case s.next.After(s.until):
 			old.Moment(s.until)
 			ids.Int8(s.id)
 			next.Moment(s.next)
 			n++
-			if t.retimed == nil {
-				t.retimed = map[int64]time.Time{}
-			}
-			t.retimed[s.id] = s.next
+			t.Retime(s.id, s.next)
 		}
 	}
 	if len(gone) > 0 {

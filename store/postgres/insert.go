@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/rows"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -20,7 +21,7 @@ func (w *writing) insertSteps(all []kernel.NewJob) {
 		for _, s := range all[i].Steps {
 			if s.Index == 0 {
 				firsts = append(firsts, newRow{all[i].Job, s})
-			} else if !isImplicit(implicit, all[i].Job, s) {
+			} else if !cache.IsImplicit(implicit, all[i].Job, s) {
 				others = append(others, newRow{nil, s})
 			}
 		}
@@ -46,7 +47,7 @@ func (w *writing) upsertImplicit(steps []kernel.StepChange) {
 	var none, some []newRow
 	set := rows.SetOf(colRun)
 	for _, ch := range steps {
-		if w.tx.cache.rows.isImplicit(ch.Loaded.StepRef) {
+		if w.tx.cache.Rows.IsImplicit(ch.Loaded.StepRef) {
 			none = append(none, newRow{step: ch.Now})
 		} else {
 			some = append(some, newRow{step: ch.Now})
@@ -129,7 +130,7 @@ func inserted(new []newRow, set rows.Set) (list []rows.ID) {
 		used = used.Or(rows.DiffSteps(r.step, &noStep))
 		if j := r.job; j != nil {
 			used = used.Or(alwaysOfJob).Or(rows.DiffJobs(j, &noJob))
-			used.Add(rows.Apart, apart(j))
+			used.Add(rows.Apart, j.LargeInput())
 			used.Add(rows.CreatedAt, !j.CreatedAt.IsZero())
 			used.Add(rows.Key, j.Key != "")
 			used.Add(rows.Input, j.Input != nil)

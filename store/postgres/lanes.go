@@ -1,290 +1,375 @@
 package postgres
 
 import (
+	"cmp"
+	"maps"
 	"math"
-	"sync"
-	"time"
+	"slices"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/speed"
+	"github.com/perdure/perdure/store/internal/merge"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// laneMarks remembers, for each agent and lane, before which place there are no ready steps. Steps that were dispatched
-// leave dead entries at the beginning of the index, and these stay while any transaction holds an old snapshot: if each
-// search walked over them, a queue would become slower with every step that leaves it.
+// The lanes of steps that need a user's own limit have rows in table lane. By them a search finds the lanes that are
+// open and have the oldest steps, however many lanes there are. A row has the lane's place: that of its first step, or
+// an earlier one. A place that is too early costs a read of the lane. A place that is too late would hide a step from
+// all searches. So a place is lowered by the transaction that makes an earlier step ready (enter_lanes). It is raised
+// only by a transaction that has locked the lane's row and reads the lane's steps after that (settle_lanes). Closing and
+// opening a lane changes no place.
 //
-// While a search from the beginning of all lanes is quick, every search is such a full search. Otherwise searches begin
-// at the marks. What another process makes ready before a mark is found by a full search, which is made at intervals.
-type laneMarks struct {
-	quick    time.Duration // a full search that takes less need not be avoided
-	interval time.Duration // between full searches that are not quick, at least
-
-	mu     sync.Mutex
-	agents map[string]*agentMarks
-}
-
-type agentMarks struct {
-	lanes            map[kernel.LaneID]*laneMark
-	lastWithoutSkips time.Time     // when the latest search that skipped nothing began
-	fullTook         time.Duration // duration of the latest full search
-	nextFull         time.Time     // when the next full search is due; zero: there was none
-}
-
-// laneMark is the mark of one lane: this process knows of no ready step before from.
-type laneMark struct {
-	from      kernel.Candidate
-	searches  map[*laneSearch]bool             // in progress
-	announced map[*laneSearch]kernel.Candidate // of those, up to which step all that was found will be dispatched if the transaction commits
-}
-
-// announcedUpTo is the end of what other transactions are dispatching.
-func (of *laneMark) announcedUpTo() kernel.Candidate {
-	at := laneStart
-	for _, last := range of.announced {
-		if last.Index++; kernel.ClaimLess(last, at) > 0 {
-			at = last
-		}
-	}
-	return at
-}
-
-// laneStart comes before every step of a lane.
-var laneStart = kernel.Candidate{Order: math.MinInt64}
+// A transaction that closes or opens a lane holds the lock of the limit. It opens lanes as soon as it finds them,
+// and closes pending lanes before that. All other changes are written right before the commit. Of these statements, only enter_lanes may wait for other transactions.
+// If it has to lower the place of a lane that another transaction has opened, it waits for that one. If that one then
+// waits for a limit which this one has locked, PostgreSQL aborts one of the two, and it is retried.
 
 const (
-	maxLanes             = 10_000 // of one agent; also the number of agents
-	quickSearch          = 5 * time.Millisecond
-	withoutSkipsInterval = 250 * time.Millisecond // between searches that skip nothing, at most, so that what another process has made ready is found
-	fullInterval         = time.Second            // the shortest time between two slow full searches
-	fullShare            = 20                     // that time is at least fullShare times the duration of the latest full search
+	// openLanesOf selects the first $2 open lanes. Lanes of full types, and lanes that need a full limit, are left out.
+	openLanesOf = `
+with recursive class (class) as (
+	(select class from perdure.lane where agent = $1 and closed_name is null order by class limit 1)
+	union all
+	select (select l.class from perdure.lane l where l.agent = $1 and l.closed_name is null and l.class > class.class order by l.class limit 1)
+	from class where class.class is not null
+), fits as materialized (
+	select c.class from class c cross join lateral (
+		select type, limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord, job, idx limit 1) l
+	where l.type <> all ($3::text[]) and not exists (select from jsonb_array_elements(l.limits::jsonb) as n where n ->> 'name' = any ($4::text[]))
+), found as materialized (
+	select l.* from fits f cross join lateral (
+		select ctid as at, lane, ord, job, idx from perdure.lane where agent = $1 and closed_name is null and class = f.class
+		order by ord, job, idx limit $2) l
+	order by l.ord, l.job, l.idx limit $2
+)`
+	lanesSQL = openLanesOf + ` select at, lane, ord, job, idx from found order by ord, job, idx, lane`
+
+	// headsSQL also reads the first two steps of each lane, up to the bound: if there may be more lanes, the order of
+	// the last lane's place.
+	headsSQL = openLanesOf + `, bound as materialized (
+	select case when count(*) < $2 then 9223372036854775807 else max(ord) end as ord from found
+)
+select l.at, l.lane, l.ord, l.job, l.idx, r.ctid, r.ord, r.job, r.idx from found l cross join bound b left join lateral (
+	select r.ctid, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= b.ord
+	order by r.ord, r.job, r.idx limit 2) r on true
+order by l.ord, l.job, l.idx, l.lane, r.ord, r.job, r.idx`
+
+	// readyOfLanesSQL reads each lane from the place that was found, up to the bound $5. Before that place are index
+	// entries of deleted steps, and perhaps steps of a transaction that has just lowered the place: a later search finds
+	// those.
+	readyOfLanesSQL = `
+select r.ctid, r.lane, r.ord, r.job, r.idx from unnest($3::bigint[], $4::bigint[]) as l (lane, ord) cross join lateral (
+	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r where r.agent = $1 and r.lane = l.lane and r.ord >= l.ord and r.ord <= $5
+	order by r.ord, r.job, r.idx limit $2) r`
+
+	closeLanesSQL = `
+update perdure.lane l set closed_name = k.name, closed_key = k.key from (
+	select l.ctid, u.name, u.key from unnest($1::text[], $2::bigint[], $3::text[], $4::text[]) as u (agent, lane, name, key)
+	cross join lateral (select from perdure.ready r where r.agent = u.agent collate "C" and r.lane = u.lane limit 1) f
+	cross join lateral (
+		select ctid from perdure.lane where agent = u.agent collate "C" and lane = u.lane and coalesce(closed_name, '') = ''
+		for no key update skip locked) l) k
+where l.ctid = k.ctid`
+
+	openLanesSQL = `
+update perdure.lane l set closed_name = null, closed_key = null
+from (select k.ctid from (select * from unnest($1::text[], $2::text[]) as u (name, key)
+	where exists (select from perdure.lane where closed_name is not null) offset 0) u cross join lateral (
+	select ctid from perdure.lane where closed_name = any(array[u.name collate "C"]) and closed_key = u.key collate "C"
+	order by ord, agent, lane limit $3) k) k
+where l.ctid = k.ctid returning l.agent, l.lane`
+
+	closedForSQL = `
+with recursive closed (name, key) as (
+	(select closed_name, closed_key from perdure.lane where closed_name is not null and (closed_name, closed_key) > ($1, $2)
+	order by closed_name, closed_key limit 1)
+	union all
+	select n.* from closed c cross join lateral (
+		select closed_name, closed_key from perdure.lane where closed_name is not null and (closed_name, closed_key) > (c.name, c.key)
+		order by closed_name, closed_key limit 1) n
+)
+select name, key from closed limit $3`
 )
 
-// laneSearch is one search of an agent's lanes by a transaction. It moves marks forward only if the transaction commits,
-// because steps that were dispatched may become ready again. Marks move back in any case.
-type laneSearch struct {
-	agent      string
-	full       bool
-	from       map[kernel.LaneID]kernel.Candidate // where it began in each known lane; laneStart in a full search that skips nothing
-	first      map[kernel.LaneID]kernel.Candidate // the first step that it found
-	last       map[kernel.LaneID]kernel.Candidate // the last step that it found
-	readyBelow map[kernel.LaneID]kernel.Candidate // the earliest step that this process has made ready meanwhile
-
-	announces bool
+// laneChanges is what a transaction has to write about lanes.
+type laneChanges struct {
+	entered map[kernel.LaneRef]kernel.Lane     // lanes in which steps became ready, with the place of the first
+	left    map[kernel.LaneRef]bool            // lanes that ready steps have left, or whose place is too early
+	closed  map[kernel.LaneRef]kernel.LimitKey // to be closed
+	at      map[kernel.LaneRef]pgwire.RowID    // rows of lanes that a search has found
 }
 
-// laneMarksTx is one transaction's part of the lane marks.
-type laneMarksTx struct {
-	store     *laneMarks
-	madeReady []readyEntry // by this transaction
-	searches  []*laneSearch
+func (w *laneChanges) enter(l kernel.Lane) {
+	if w.entered == nil {
+		w.entered = map[kernel.LaneRef]kernel.Lane{}
+	}
+	if had, there := w.entered[l.LaneRef]; !there || kernel.ClaimLess(l.First, had.First) < 0 {
+		w.entered[l.LaneRef] = l
+	}
 }
 
-// addReady adds steps that this transaction makes ready. Only plain lanes have marks.
-func (t *laneMarksTx) addReady(rows []readyEntry) {
-	for _, r := range rows {
-		if r.Lane.Plain() {
-			t.madeReady = append(t.madeReady, r)
+func (w *laneChanges) leave(ref kernel.LaneRef) {
+	if w.left == nil {
+		w.left = make(map[kernel.LaneRef]bool, len(w.at))
+	}
+	w.left[ref] = true
+}
+
+func (w *laneChanges) close(lanes []kernel.ClosedLane) {
+	if w.closed == nil && len(lanes) > 0 {
+		w.closed = map[kernel.LaneRef]kernel.LimitKey{}
+	}
+	for _, l := range lanes {
+		if _, already := w.closed[l.LaneRef]; !already {
+			w.closed[l.LaneRef] = l.For
 		}
 	}
 }
 
-// begin returns a search with the places where it begins.
-func (t *laneMarksTx) begin(agent string) *laneSearch {
-	t.store.mu.Lock()
-	defer t.store.mu.Unlock()
-	a := t.store.agent(agent)
-	l := &laneSearch{agent: agent, full: a.full(t.store.quick), from: map[kernel.LaneID]kernel.Candidate{}, first: map[kernel.LaneID]kernel.Candidate{}, last: map[kernel.LaneID]kernel.Candidate{}, readyBelow: map[kernel.LaneID]kernel.Candidate{}}
-	now, passes := time.Now(), false
-	maySkip := now.Sub(a.lastWithoutSkips) < withoutSkipsInterval && (!l.full || a.fullTook < t.store.quick || !speed.Marks.On()) // a full search that is due skips nothing
-	for id, lane := range a.lanes {
-		lane.searches[l] = true
-		from := lane.from
-		if l.full {
-			from = laneStart
+// openLane is an open lane that a search has found.
+type openLane struct {
+	id    kernel.LaneID
+	start kernel.Candidate
+	read  bool       // head was read
+	head  merge.Head // its first steps up to the search's bound; Whole: there are no others up to the bound
+}
+
+// readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If places were too early,
+// or lanes were left out, more lanes are read until the result is certain. A later search of the transaction reads
+// everything again, because others may have dispatched these steps while it waited for a lock.
+func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]cache.ReadyEntry) error {
+	if !tx.hasLanes {
+		return nil
+	}
+	types, names := fullOf(full)
+	for most := max + len(tx.lanes.left) + len(tx.lanes.closed); ; most *= 2 {
+		lanes, err := tx.findLanes(agent, most, types, names)
+		if err != nil {
+			return err
 		}
-		if behind := lane.announcedUpTo(); maySkip && kernel.ClaimLess(behind, from) > 0 {
-			from, passes = behind, true
-		}
-		l.from[id] = from
-	}
-	if !passes {
-		a.lastWithoutSkips = now
-	}
-	for _, r := range t.madeReady {
-		if from, known := l.from[r.Lane]; r.Agent == agent && (known && kernel.ClaimLess(r.candidate(), from) < 0 || !known && !l.full) {
-			l.from[r.Lane] = r.candidate()
-		}
-	}
-	t.searches = append(t.searches, l)
-	return l
-}
-
-func rowOf(agent string, lane kernel.LaneID, c kernel.Candidate) *readyEntry {
-	return &readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Lane: lane, Order: c.Order}, c.StepRef}
-}
-
-func (r *readyEntry) candidate() kernel.Candidate {
-	return kernel.Candidate{StepRef: r.StepRef, Order: r.Order}
-}
-
-// full reports whether a search begins at the start of all lanes.
-func (a *agentMarks) full(quick time.Duration) bool {
-	return a.fullTook < quick || !time.Now().Before(a.nextFull) || !speed.Marks.On()
-}
-
-func (l *laneMarks) agent(name string) *agentMarks {
-	a := l.agents[name]
-	if a == nil {
-		if l.agents == nil || len(l.agents) >= maxLanes {
-			l.agents = map[string]*agentMarks{}
-		}
-		a = &agentMarks{lanes: map[kernel.LaneID]*laneMark{}}
-		l.agents[name] = a
-	}
-	return a
-}
-
-// add records a step that the search has found.
-func (l *laneSearch) add(id kernel.LaneID, at kernel.Candidate) {
-	l.last[id] = at
-	if _, known := l.first[id]; !known {
-		l.first[id] = at
-	}
-}
-
-// returned keeps the last step that the transaction uses in each lane, so that no other search begins after steps that
-// were found and are not used.
-func (l *laneSearch) returned(rows []readyEntry) {
-	last := map[kernel.LaneID]kernel.Candidate{}
-	for i := range rows {
-		if _, looked := l.last[rows[i].Lane]; looked {
-			last[rows[i].Lane] = rows[i].candidate()
-		}
-	}
-	l.last = last
-}
-
-// fullSearchTook records the duration of a full search.
-func (t *laneMarksTx) fullSearchTook(l *laneSearch, took time.Duration) {
-	t.store.mu.Lock()
-	defer t.store.mu.Unlock()
-	a := t.store.agent(l.agent)
-	a.fullTook, a.nextFull = took, time.Now().Add(max(t.store.interval, fullShare*took))
-}
-
-// end moves the marks: back to what was made ready, however the transaction has ended, and forward to what was found if
-// it was committed.
-func (t *laneMarksTx) end(committed bool) {
-	if len(t.madeReady)+len(t.searches) == 0 {
-		return
-	}
-	t.store.mu.Lock()
-	defer t.store.mu.Unlock()
-	for i := range t.madeReady {
-		t.store.lower(&t.madeReady[i])
-	}
-	for _, l := range t.searches {
-		a := t.store.agent(l.agent)
-		if l.announces && !committed { // other searches have begun after it
-			for id, first := range l.first {
-				t.store.lower(rowOf(l.agent, id, first))
+		of := make([]kernel.LaneID, 0, len(lanes))
+		byID := make(map[kernel.LaneID]*openLane, len(lanes))
+		for i := range lanes {
+			l := &lanes[i]
+			if _, closed := tx.lanes.closed[kernel.LaneRef{Agent: agent, Lane: l.id}]; !closed {
+				of = append(of, l.id)
+				byID[l.id] = l
 			}
 		}
-		for id := range l.from {
-			if lane := a.lanes[id]; lane != nil && lane.searches[l] {
-				delete(lane.searches, l)
-				delete(lane.announced, l)
-				lane.raise(l, id, committed)
+		bound := int64(math.MaxInt64) // as in headsSQL
+		if len(lanes) == most {       // each lane has a step up to the last place: later steps are not among the first
+			bound = lanes[most-1].start.Order
+		}
+		first, err := merge.First(max, of, func(of []kernel.LaneID, n int) (map[kernel.LaneID]merge.Head, error) {
+			return tx.readLanes(agent, of, n, byID, bound)
+		})
+		if err != nil {
+			return err
+		}
+		for _, l := range byID {
+			if l.read && (len(l.head.Steps) == 0 || l.head.Steps[0] != l.start) {
+				tx.lanes.leave(kernel.LaneRef{Agent: agent, Lane: l.id})
 			}
 		}
-		for id, first := range l.first {
-			if a.lanes[id] == nil && committed && len(a.lanes) < maxLanes {
-				a.lanes[id] = &laneMark{from: first, searches: map[*laneSearch]bool{}}
-			}
+		if len(lanes) == most && (len(first) < max || kernel.ClaimLess(first[max-1], lanes[most-1].start) > 0) {
+			continue // there may be earlier steps in lanes that were not read
 		}
+		for _, c := range first {
+			*found = append(*found, cache.EntryOf(agent, 0, c))
+		}
+		return nil
 	}
 }
 
-// announce lets other searches begin after what this transaction has found for an agent.
-func (t *laneMarksTx) announce(agent string) {
-	t.store.mu.Lock()
-	defer t.store.mu.Unlock()
-	lanes := t.store.agent(agent).lanes
-	for _, l := range t.searches {
-		if l.agent != agent {
+// findLanes reads the first open lanes and, in the same statement, their first steps. After the transaction has
+// dispatched steps from lanes or closed some, most of the first lanes are useless to it: then it reads the lanes alone.
+func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLane, error) {
+	sql, withHeads := lanesSQL, len(tx.lanes.left)+len(tx.lanes.closed) == 0
+	if withHeads {
+		sql = headsSQL
+	}
+	lanes := make([]openLane, 0, min(most, perdure.MaxBatch))
+	if tx.lanes.at == nil {
+		tx.lanes.at = make(map[kernel.LaneRef]pgwire.RowID, cap(lanes))
+	}
+	err := tx.run(pgwire.New(sql).Text(agent).Int(most).Texts(types).Texts(names).Each(func(r *pgwire.Reader) error {
+		at, id, order := pgwire.RowID(r.Next()), kernel.LaneID(r.Int64()), r.Int64()
+		place := kernel.Candidate{Order: order, StepRef: scanRef(r)}
+		if n := len(lanes); n == 0 || lanes[n-1].id != id {
+			ref := kernel.LaneRef{Agent: agent, Lane: id}
+			tx.lanes.at[ref] = at
+			entered, ok := tx.lanes.entered[ref] // its place is lowered before the commit
+			lanes = append(lanes, openLane{id: id, start: place, read: withHeads && !(ok && entered.First.Order < order), head: merge.Head{Whole: true}})
+		}
+		if !withHeads {
+			return nil
+		}
+		if at := r.Next(); at != nil {
+			c := kernel.Candidate{Order: r.Int64(), StepRef: scanRef(r)}
+			tx.readyRows[c.StepRef] = pgwire.RowID(at)
+			head := &lanes[len(lanes)-1].head
+			head.Steps = append(head.Steps, c)
+			head.Whole = len(head.Steps) < 2
+		}
+		return nil
+	}))
+	return lanes, err
+}
+
+// readLanes reads the first n steps of each of some lanes, up to a bound, and mostly one more, which shows whether there
+// are others. It skips lanes of which so many were read.
+func (tx *tx) readLanes(agent string, of []kernel.LaneID, n int, lanes map[kernel.LaneID]*openLane, bound int64) (map[kernel.LaneID]merge.Head, error) {
+	heads := make(map[kernel.LaneID]merge.Head, len(of))
+	var ids, ords pgwire.Cells
+	var unread []*openLane
+	for _, id := range of {
+		lane := lanes[id]
+		if lane.read && (lane.head.Whole || len(lane.head.Steps) > n) {
+			heads[id] = lane.head
 			continue
 		}
-		l.announces = true
-		for id, last := range l.last {
-			lane := lanes[id]
-			if lane == nil || !lane.searches[l] {
-				continue // this is the first search of the lane
-			}
-			if below, ok := l.readyBelow[id]; ok && kernel.ClaimLess(below, last) <= 0 {
-				continue
-			}
-			if lane.announced == nil {
-				lane.announced = map[*laneSearch]kernel.Candidate{}
-			}
-			lane.announced[l] = last
+		from := lane.start.Order
+		if entered, ok := tx.lanes.entered[kernel.LaneRef{Agent: agent, Lane: id}]; ok { // the place is lowered before the commit
+			from = min(from, entered.First.Order)
 		}
+		unread = append(unread, lane)
+		lane.read, lane.head = true, merge.Head{}
+		ids.Int8(int64(id))
+		ords.Int8(from)
 	}
+	if len(unread) == 0 {
+		return heads, nil
+	}
+	scan := tx.scanReady(agent)
+	err := tx.run(pgwire.New(readyOfLanesSQL).Text(agent).Int(n+1).Array(pgwire.Int8, len(unread), ids).Array(pgwire.Int8, len(unread), ords).Int64(bound).Each(func(r *pgwire.Reader) error {
+		row := scan(r)
+		head := &lanes[row.Lane].head
+		head.Steps = append(head.Steps, row.Candidate())
+		return nil
+	}))
+	for _, lane := range unread {
+		lane.head.Whole = len(lane.head.Steps) <= n
+		heads[lane.id] = lane.head
+	}
+	return heads, err
 }
 
-// lower moves the mark of a lane back to a step, and informs searches in progress.
-func (l *laneMarks) lower(r *readyEntry) {
-	a := l.agent(r.Agent)
-	of := a.lanes[r.Lane]
-	if of == nil {
-		if len(a.lanes) >= maxLanes {
-			return
-		}
-		of = &laneMark{from: r.candidate(), searches: map[*laneSearch]bool{}}
-		a.lanes[r.Lane] = of
-	}
-	at := r.candidate()
-	if kernel.ClaimLess(at, of.from) < 0 {
-		of.from = at
-	}
-	for search, last := range of.announced {
-		if kernel.ClaimLess(at, last) <= 0 {
-			delete(of.announced, search)
+// fullOf splits full limits into the types whose limits they are, and users' own limits.
+func fullOf(full []string) (types, names []string) {
+	for _, limit := range full {
+		switch kind, of, _ := kernel.SplitLimit(limit); kind {
+		case kernel.LimitOfJobs:
+			types = append(types, of)
+		case kernel.LimitNamed:
+			names = append(names, limit)
 		}
 	}
-	for look := range of.searches {
-		if below, ok := look.readyBelow[r.Lane]; !ok || kernel.ClaimLess(at, below) < 0 {
-			look.readyBelow[r.Lane] = at
-		}
-	}
+	return types, names
 }
 
-// raise moves the mark of a lane to the first step that a search has found, or leaves it if the search found none.
-func (of *laneMark) raise(l *laneSearch, id kernel.LaneID, committed bool) {
-	first, ok := l.first[id]
-	if !ok || !committed {
-		return
+// laneStatements returns the statements that update table lane, and clears the changes.
+func (tx *tx) laneStatements() (list []*pgwire.Statement) {
+	w := &tx.lanes
+	if n := len(w.entered); n > 0 {
+		var agents, lanes, classes, types, limits, ords, jobs, idxs pgwire.Cells
+		for _, ref := range slices.SortedFunc(maps.Keys(w.entered), compareLanes) {
+			l := w.entered[ref]
+			agents.Text(l.Agent)
+			lanes.Int8(int64(l.Lane))
+			classes.Int8(int64(l.Class))
+			types.Text(l.Type)
+			limits.Text(string(l.Needs))
+			ords.Int8(l.First.Order)
+			jobs.UUID(l.First.Job)
+			idxs.Int4(l.First.Index)
+		}
+		list = append(list, pgwire.New("select perdure.enter_lanes($1::text[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::uuid[], $8::int[])").
+			Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, classes).Array(pgwire.Text, n, types).Array(pgwire.Text, n, limits).
+			Array(pgwire.Int8, n, ords).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs))
 	}
-	if below, ok := l.readyBelow[id]; ok && kernel.ClaimLess(below, first) < 0 {
-		first = below
-	}
-	if kernel.ClaimLess(first, of.from) > 0 {
-		of.from = first
-	}
+	list = append(list, w.settle()...)
+	list = append(list, w.closeStatements()...)
+	tx.lanes = laneChanges{}
+	return list
 }
 
-// marksOf returns the agents for which a full search is due, and the marks of the lanes of the others.
-func (l *laneMarks) marksOf(agents []string) (full []string, marks []readyEntry) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, name := range agents {
-		a := l.agents[name]
-		if a == nil || a.full(l.quick) {
-			full = append(full, name)
-			continue
+// settle updates the places of lanes that steps have left.
+func (w *laneChanges) settle() (list []*pgwire.Statement) {
+	type lanesOf struct {
+		ats, atLanes, lanes pgwire.Cells
+		found, others       int
+	}
+	of := map[string]*lanesOf{}
+	for ref := range w.left {
+		l := of[ref.Agent]
+		if l == nil {
+			l = &lanesOf{}
+			of[ref.Agent] = l
 		}
-		for id, lane := range a.lanes {
-			marks = append(marks, *rowOf(name, id, lane.from))
+		at, found := w.at[ref]
+		if _, entered := w.entered[ref]; found && !entered { // enter_lanes may have written another version of the row
+			l.found++
+			l.ats.RowID(at)
+			l.atLanes.Int8(int64(ref.Lane))
+		} else {
+			l.others++
+			l.lanes.Int8(int64(ref.Lane))
 		}
 	}
-	return full, marks
+	for agent, l := range of {
+		list = append(list, pgwire.New("select perdure.settle_lanes($1, $2::tid[], $3::bigint[], $4::bigint[])").
+			Text(agent).Array(pgwire.TID, l.found, l.ats).Array(pgwire.Int8, l.found, l.atLanes).Array(pgwire.Int8, l.others, l.lanes))
+	}
+	return list
+}
+
+// closeStatements returns the statements that close lanes.
+func (w *laneChanges) closeStatements() []*pgwire.Statement {
+	n := len(w.closed)
+	if n == 0 {
+		return nil
+	}
+	var agents, lanes, names, keys pgwire.Cells
+	for _, ref := range slices.SortedFunc(maps.Keys(w.closed), compareLanes) {
+		agents.Text(ref.Agent)
+		lanes.Int8(int64(ref.Lane))
+		names.Text(w.closed[ref].Name)
+		keys.Text(w.closed[ref].Key)
+	}
+	w.closed = nil
+	return []*pgwire.Statement{pgwire.New(closeLanesSQL).Array(pgwire.Text, n, agents).Array(pgwire.Int8, n, lanes).Array(pgwire.Text, n, names).Array(pgwire.Text, n, keys)}
+}
+
+func compareLanes(a, b kernel.LaneRef) int {
+	return cmp.Or(cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
+}
+
+func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
+	agents := map[string]bool{}
+	var names, texts pgwire.Cells
+	for _, k := range keys {
+		names.Text(k.Name)
+		texts.Text(k.Key)
+	}
+	tx.wrote = true
+	err := tx.run(append(tx.lanes.closeStatements(), pgwire.New(openLanesSQL).Array(pgwire.Text, len(keys), names).Array(pgwire.Text, len(keys), texts).Int(max).Each(func(r *pgwire.Reader) error {
+		ref := kernel.LaneRef{Agent: r.Text(), Lane: kernel.LaneID(r.Int64())}
+		agents[ref.Agent] = true
+		delete(tx.lanes.at, ref) // the row has another version now
+		tx.lanes.leave(ref)      // steps may have left it while it was closed
+		return nil
+	}))...)
+	if len(agents) > 0 {
+		tx.wakeUp = true
+	}
+	return slices.Sorted(maps.Keys(agents)), err
+}
+
+func (tx *tx) ClosedFor(after kernel.LimitKey, max int) ([]kernel.LimitKey, error) {
+	var found []kernel.LimitKey
+	err := tx.run(append(tx.lanes.closeStatements(), pgwire.Into(pgwire.New(closedForSQL).Text(after.Name).Text(after.Key).Int(max), &found, func(r *pgwire.Reader) kernel.LimitKey {
+		return kernel.LimitKey{Name: r.Text(), Key: r.Text()}
+	}))...)
+	return found, err
 }

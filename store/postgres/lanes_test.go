@@ -8,272 +8,184 @@ import (
 	"testing"
 	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/jackc/pgx/v5"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
-	"github.com/perdure/perdure/internal/racedetector"
-	"github.com/perdure/perdure/store/memory"
-	"github.com/perdure/perdure/store/storetest"
 )
 
-// slowLanes is a store to which every look at a whole lane is slow: it begins at its marks.
-func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
+// keyJob is laneJob with a key of limit ads.
+func keyJob(n, priority int, key string) kernel.NewJob {
+	nj := laneJob(n, priority)
+	nj.Steps[0].Needs = kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`)
+	return nj
+}
+
+// places fails the test if a step is hidden behind the place of its lane, and compares a search for one step after the other.
+func places(t *testing.T, s *Store, want ...int) {
 	t.Helper()
-	if _, _, err := Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
+	if faults, err := s.Check(t.Context()); err != nil || len(faults) > 0 {
+		t.Errorf("check finds %v, %v", faults, err)
 	}
-	s, err := Open(t.Context(), url)
+	for max := 1; max <= len(want)+1; max++ {
+		err := s.Update(t.Context(), func(tx kernel.Tx) error {
+			found, err := tx.Ready("a", max, nil)
+			if got := numbers(found); !slices.Equal(got, want[:min(max, len(want))]) {
+				return errors.Join(err, fmt.Errorf("the first %d: %v, want %v", max, got, want))
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// beside is a connection of its own to the same database.
+func beside(t *testing.T, url string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	s.cache.lanes.quick, s.cache.lanes.interval = 0, rest
-	return s
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }
 
-// What one process makes ready itself, it finds from its marks on.
-func TestDifferentialFromMarks(t *testing.T) {
-	racedetector.Skip(t)
-	for seed := range uint64(2) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			url := pgtest.Start(t)
-			storetest.Differential(t, 100+seed, 2500, memory.New(), NewPoster(t, url, slowLanes(t, url, time.Hour)))
-		})
-	}
-}
-
-func laneJob(n, priority int) kernel.NewJob {
-	j := &kernel.Job{ID: perdure.JobID{0: 1, 6: 0x70, 8: 0x80, 14: byte(n >> 8), 15: byte(n)}, Type: "t", Priority: priority,
-		Phase: perdure.Waiting, Unsettled: 1, Active: 1}
-	return kernel.NewJob{Job: j, Shape: []byte("{}"), Steps: []*kernel.Step{{StepRef: kernel.StepRef{Job: j.ID}, Name: "s",
-		Type: "t", Priority: priority, Phase: perdure.Ready, Agent: "a"}}}
-}
-
-func submitLane(t *testing.T, s *Store, jobs ...kernel.NewJob) {
+// search begins a transaction that finds so many steps and ends the first n, while another one does something.
+func search(t *testing.T, s *Store, max, n int, meanwhile func()) {
 	t.Helper()
-	if err := s.Update(t.Context(), func(tx kernel.Tx) error { return tx.Save(&kernel.Changes{NewJobs: jobs}) }); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// claimLane dispatches the ready steps that it finds, and ends their runs; then it fails with fail.
-func claimLane(s *Store, most int, fail error) (found []kernel.StepRef, err error) {
-	err = s.Update(context.Background(), func(tx kernel.Tx) error {
-		if found, err = tx.Ready("a", most, nil); err != nil {
-			return err
-		}
-		c, err := settling(tx, found)
+	tries := 0
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		found, err := tx.Ready("a", max, nil)
 		if err != nil {
 			return err
 		}
-		return errors.Join(tx.Save(c), fail)
+		if tries++; tries == 1 {
+			defer meanwhile()
+		}
+		c, err := settling(tx, found[:n])
+		if err != nil {
+			return err
+		}
+		return tx.Save(c)
 	})
-	return found, err
-}
-
-func numbers(refs []kernel.StepRef) (ns []int) {
-	for _, r := range refs {
-		ns = append(ns, int(r.Job[14])<<8|int(r.Job[15]))
-	}
-	return ns
-}
-
-// The marks of a transaction that is rolled back, or under way, take nothing away from others.
-func TestLanesRollBack(t *testing.T) {
-	s := slowLanes(t, pgtest.Start(t), time.Hour)
-	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5))
-	claim := func(most int, fail error, want ...int) {
-		t.Helper()
-		found, err := claimLane(s, most, fail)
-		if !errors.Is(err, fail) || !slices.Equal(numbers(found), want) {
-			t.Errorf("found %v, %v; want %v", numbers(found), err, want)
-		}
-	}
-	oops := errors.New("oops")
-	claim(1, nil, 1) // a full look
-	claim(2, oops, 2, 3)
-	claim(9, oops, 2, 3)
-	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		found, err := tx.Ready("a", 9, nil)
-		if err != nil || len(found) != 2 {
-			return errors.Join(err, fmt.Errorf("found %v", numbers(found)))
-		}
-		submitLane(t, s, laneJob(0, 5), laneJob(7, 9)) // below what was found
-		return nil
-	}); err != nil {
+	if err != nil {
 		t.Error(err)
 	}
-	claim(9, nil, 7, 0, 2, 3)
-	if l, err := s.Poll(t.Context(), []string{"a"}); err != nil || len(l.Ready) > 0 {
-		t.Errorf("%v, %v", l.Ready, err)
-	}
-	submitLane(t, s, laneJob(8, 5))
-	if l, err := s.Poll(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, []string{"a"}) {
-		t.Errorf("%v, %v", l.Ready, err)
-	}
-	claim(9, nil, 8)
 }
 
-// What another process makes ready below a mark is found by a full look, soon.
-func TestLanesOfOthers(t *testing.T) {
+// A step that becomes ready during a search, before the step that the search leaves first, is not hidden behind it (L5, F017).
+func TestPlaceIsNotRaisedPastANewStep(t *testing.T) {
 	url := pgtest.Start(t)
-	s, other := slowLanes(t, url, 300*time.Millisecond), slowLanes(t, url, time.Hour)
-	submitLane(t, s, laneJob(100, 5), laneJob(101, 5))
-	if _, err := claimLane(s, 1, nil); err != nil {
-		t.Fatal(err)
-	}
-	if found, err := claimLane(s, 1, nil); err != nil || len(found) != 1 {
-		t.Fatal(found, err)
-	}
-	submitLane(t, other, laneJob(102, 5)) // above the mark: at once
-	if found, err := claimLane(s, 9, nil); err != nil || !slices.Equal(numbers(found), []int{102}) {
-		t.Error(numbers(found), err)
-	}
-	submitLane(t, other, laneJob(1, 9))
-	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-		found, err := claimLane(s, 9, nil)
-		if err != nil {
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"), keyJob(5, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"))
+	search(t, s, 2, 1, func() { submitLane(t, s, keyJob(2, 9, "k")) })
+	places(t, s, 2, 3, 4, 5)
+	search(t, s, 9, 4, func() { submitLane(t, s, keyJob(6, 9, "k"), keyJob(7, 0, "n")) }) // lanes that were to be deleted
+	places(t, s, 6, 7)
+}
+
+// Two transactions take steps from one lane at once. The place that is left may be too early, and a search finds the first steps
+// of all lanes nevertheless, and puts the place right.
+func TestPlaceThatIsTooEarly(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 9, "k"), keyJob(6, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"), keyJob(5, 5, "n"))
+	search(t, s, 1, 1, func() { search(t, s, 2, 0, func() {}) })
+	search(t, s, 2, 1, func() {})
+	places(t, s, 3, 4, 5, 6)
+	conn := beside(t, url)
+	for range 2 { // as if others had held the row
+		if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord - 1 where limits like '%\"k\"%' or limits like '%\"n\"%'"); err != nil {
 			t.Fatal(err)
 		}
-		if len(found) > 0 {
-			break
-		}
-		if time.Since(began) > 30*time.Second {
-			t.Fatal("never found")
-		}
+		places(t, s, 3, 4, 5, 6)
+	}
+	var wrong int
+	if err := conn.QueryRow(t.Context(), `select count(*) from perdure.lane l join perdure.ready r on r.agent = l.agent and r.lane = l.lane
+		where (l.ord, l.job, l.idx) <> (r.ord, r.job, r.idx)`).Scan(&wrong); err != nil || wrong > 0 {
+		t.Errorf("%d places are still too early, %v", wrong, err)
 	}
 }
 
-// A mark follows what is claimed, at most one claim behind: no look walks over what left long ago.
-func TestLanesFollow(t *testing.T) {
-	s := slowLanes(t, pgtest.Start(t), time.Hour)
-	const rounds, each = 5, 20
-	for round := range rounds {
-		var jobs []kernel.NewJob
-		for i := range each {
-			jobs = append(jobs, laneJob(round*each+i, 5))
-		}
-		submitLane(t, s, jobs...)
-		if found, err := claimLane(s, each, nil); err != nil || len(found) != each {
-			t.Fatal(len(found), err)
-		}
+// A place that is too late, which only a fault or a manual change can make, hides the steps before it from one search.
+// That search corrects it: a lane with a ready step is never deleted.
+func TestPlaceThatIsTooLate(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
+	conn := beside(t, url)
+	if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord + 1000000000000000000"); err != nil {
+		t.Fatal(err)
 	}
-	if from := s.cache.lanes.agents["a"].lanes[kernel.LaneOf("t", "")].from; numbers([]kernel.StepRef{from.StepRef})[0] < (rounds-1)*each {
-		t.Errorf("the lane begins at %v", from)
+	search(t, s, 9, 0, func() {})
+	places(t, s, 1, 2, 3)
+}
+
+// Two lanes may have the same place, if a step has moved from one to the other and the first could not be put right (L5).
+func TestPlaceOfTwoLanes(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "l"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
+	conn := beside(t, url)
+	if _, err := conn.Exec(t.Context(), `update perdure.lane l set ord = o.ord, job = o.job, idx = o.idx
+		from perdure.lane o where l.limits like '%"k"%' and o.limits like '%"l"%'`); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		found, err := tx.Ready("a", 9, nil)
+		if got := numbers(found); !slices.Equal(got, []int{1, 2, 3}) {
+			t.Errorf("found %v", got)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	places(t, s, 1, 2, 3)
+}
+
+// A later search of a transaction sees what others have committed since the one before it (L5, F018).
+func TestLanesAreReadAgain(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(2, 9, "l"), keyJob(3, 5, "l"), keyJob(4, 0, "l"))
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		if found, err := tx.Ready("a", 1, nil); err != nil || !slices.Equal(numbers(found), []int{2}) {
+			t.Errorf("found %v, %v", numbers(found), err)
+		}
+		search(t, s, 1, 1, func() {})
+		submitLane(t, s, keyJob(1, 9, "l"))
+		for _, max := range []int{1, 1, 3} {
+			if found, err := tx.Ready("a", max, nil); err != nil || !slices.Equal(numbers(found), []int{1, 3, 4}[:max]) {
+				t.Errorf("the first %d: %v, %v", max, numbers(found), err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
-// Other claims pass the steps that a transaction is about to dispatch, and no others. If the transaction is rolled back,
-// they find these steps (L5).
-func TestLanesPass(t *testing.T) {
-	for name, quick := range map[string]time.Duration{"quick": time.Hour, "slow": 0} {
-		t.Run(name, func(t *testing.T) {
-			url := pgtest.Start(t)
-			s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
-			s.cache.lanes.quick = quick
-			look := func(want ...int) {
-				t.Helper()
-				var found []kernel.StepRef
-				err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-					found, err = tx.Ready("a", 3, nil)
-					return err
-				})
-				if err != nil || !slices.Equal(numbers(found), want) {
-					t.Errorf("found %v, %v; want %v", numbers(found), err, want)
-				}
-			}
-			claim := func(want int) {
-				t.Helper()
-				if found, err := claimLane(s, 1, nil); err != nil || !slices.Equal(numbers(found), []int{want}) {
-					t.Errorf("dispatched %v, %v; want %d", numbers(found), err, want)
-				}
-			}
-			oops := errors.New("oops")
-			// passing finds two steps, lets others pass them, and lets them out, or not.
-			passing := func(meanwhile func(), fail error) {
-				t.Helper()
-				err := s.Update(t.Context(), func(tx kernel.Tx) error {
-					found, err := tx.Ready("a", 2, nil)
-					if err != nil {
-						return err
-					}
-					c, err := settling(tx, found)
-					if err != nil {
-						return err
-					}
-					tx.AnnounceDispatch("b")
-					look(numbers(found)[0], numbers(found)[1], numbers(found)[1]+1)
-					tx.AnnounceDispatch("a")
-					meanwhile()
-					return errors.Join(tx.Save(c), fail)
-				})
-				if !errors.Is(err, fail) {
-					t.Error(err)
-				}
-			}
-			for n := range 20 {
-				submitLane(t, s, laneJob(100+n, 5))
-			}
-			claim(100)
-			passing(func() { look(103, 104, 105) }, oops)
-			look(101, 102, 103)
-			passing(func() { // other claims dispatch later steps, and begin their lanes there
-				claim(103)
-				claim(104)
-			}, oops)
-			look(101, 102, 105)
-			claim(101)
-			claim(102)
-			passing(func() {
-				passing(func() { look(109, 110, 111) }, nil)
-				look(109, 110, 111)
-			}, nil)
-			look(109, 110, 111)
-			passing(func() {
-				look(111, 112, 113)
-				submitLane(t, s, laneJob(1, 5))
-				look(1, 109, 110)
-				claim(1)
-			}, nil)
-			look(111, 112, 113)
-			passing(func() {
-				submitLane(t, other, laneJob(2, 5))
-				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-					var found []kernel.StepRef
-					err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-						s.cache.lanes.agents["a"].nextFull = time.Time{} // else marks keep it from being found
-						found, err = tx.Ready("a", 1, nil)
-						return err
-					})
-					if err != nil || time.Since(began) > 30*time.Second {
-						t.Error("what another process has made ready is passed for ever", err)
-						return
-					}
-					if numbers(found)[0] == 2 {
-						return
-					}
-				}
-			}, nil)
-			if name == "quick" {
-				look(2, 113, 114)
-			}
-			for _, l := range s.cache.lanes.agents["a"].lanes {
-				if len(l.searches)+len(l.announced) > 0 {
-					t.Errorf("left behind: %v %v", l.searches, l.announced)
-				}
-			}
-		})
+// A lane that was found, closed by others and opened again is put right (L5).
+func TestLaneFoundBeforeItWasClosed(t *testing.T) {
+	url := pgtest.Start(t)
+	s := slowLanes(t, url, time.Hour)
+	submitLane(t, s, keyJob(1, 9, "k"))
+	conn := beside(t, url)
+	err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		if _, err := tx.Ready("a", 9, nil); err != nil {
+			return err
+		}
+		if _, err := conn.Exec(t.Context(), "update perdure.lane set closed_name = 'ads', closed_key = 'k'; delete from perdure.ready"); err != nil {
+			return err
+		}
+		_, err := tx.OpenLanes([]kernel.LimitKey{{Name: "ads", Key: "k"}}, 9)
+		return err
+	})
+	var rows int
+	if err := errors.Join(err, conn.QueryRow(t.Context(), "select count(*) from perdure.lane").Scan(&rows)); err != nil || rows > 0 {
+		t.Errorf("%d rows of lanes without a step, %v", rows, err)
 	}
-}
-
-// settling settles steps.
-func settling(tx kernel.Tx, found []kernel.StepRef) (*kernel.Changes, error) {
-	steps, err := tx.Steps(found)
-	c := &kernel.Changes{}
-	for _, was := range steps {
-		now := *was
-		now.Phase = perdure.Settled
-		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: was})
-	}
-	return c, err
 }

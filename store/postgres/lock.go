@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -180,7 +181,7 @@ type lockedRow struct {
 // lockJobs returns the rows as they are once they are locked: if a statement waits for a lock, PostgreSQL reads that row
 // again. The ids are in order and unique.
 func (tx *tx) lockJobs(ids []perdure.JobID, how lockMode) ([]*kernel.Job, error) {
-	l := &locking{tx: tx, cached: tx.cache.rows.store.take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
+	l := &locking{tx: tx, cached: tx.store.cache.Rows.Take(ids), jobs: make([]*kernel.Job, 0, len(ids))}
 	list := how.statements(tx, l.statements(how.skip, ids))
 	if err := tx.run(append(list, tx.readClock())...); err != nil {
 		return nil, err
@@ -207,7 +208,7 @@ func sortedUnique(ids []perdure.JobID) []perdure.JobID {
 // locking locks some jobs, of which some may be cached.
 type locking struct {
 	tx     *tx
-	cached []*cachedJob
+	cached []*cache.Job
 	locked map[perdure.JobID]version // of the jobs that were locked by lockCachedSQL
 	jobs   []*kernel.Job
 	free   []jobRow
@@ -243,7 +244,7 @@ func (l *locking) statements(skip string, ids []perdure.JobID) []*pgwire.Stateme
 func (l *locking) notCached(ids []perdure.JobID) []perdure.JobID {
 	others, taken := make([]perdure.JobID, 0, len(ids)-len(l.cached)), l.cached
 	for _, id := range ids {
-		if len(taken) > 0 && taken[0].job.ID == id {
+		if len(taken) > 0 && taken[0].Job.ID == id {
 			taken = taken[1:]
 			continue
 		}
@@ -279,16 +280,16 @@ func (l *locking) read(sql string, ids []perdure.JobID) *pgwire.Statement {
 
 // staleCached returns the jobs that are locked and whose cached rows are stale. The others are added.
 func (l *locking) staleCached() (ids []perdure.JobID) {
-	m := &l.tx.cache.rows
-	same := m.store.useServer(m.server)
+	m := &l.tx.cache.Rows
+	same := l.tx.store.cache.Rows.UseServer(m.Server)
 	for _, j := range l.cached {
-		id := j.job.ID
+		id := j.Job.ID
 		v, held := l.locked[id]
 		switch {
 		case !held:
-		case same && v.xmin == uint32(j.xid):
-			m.put(id, j)
-			l.add(j.job, lockedRow{v.at, m.cached(kernel.StepRef{Job: id})})
+		case same && j.WrittenBy(v.xmin):
+			m.Put(id, j)
+			l.add(j.Job, lockedRow{v.at, m.Step(kernel.StepRef{Job: id})})
 		default:
 			ids = append(ids, id)
 		}
@@ -351,7 +352,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 	steps := make([]*kernel.Step, 0, len(refs))
 	var missing []kernel.StepRef
 	for _, ref := range refs {
-		s := tx.cache.rows.cached(ref)
+		s := tx.cache.Rows.Step(ref)
 		if s == nil && ref.Index == 0 {
 			s = tx.lockedRows[ref.Job].step
 		}
@@ -394,7 +395,7 @@ func (tx *tx) Steps(refs []kernel.StepRef) ([]*kernel.Step, error) {
 }
 
 func (tx *tx) StepsOf(job perdure.JobID) ([]*kernel.Step, error) {
-	if j := tx.cache.bundles.find(job); j != nil {
+	if j := tx.bundles.find(job); j != nil {
 		return tx.stepsInBundle(j)
 	}
 	var steps []*kernel.Step

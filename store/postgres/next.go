@@ -25,7 +25,7 @@ func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
 }
 
 const (
-	// lookSQL begins at marks for lanes whose full searches are slow (see laneMarks).
+	// lookSQL begins at marks for lanes whose full searches are slow (see cache.Marks).
 	lookSQL = `select ` + readingSQL + `, least(
 		(select at from perdure.due order by at limit 1),
 		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
@@ -49,7 +49,7 @@ const (
 // Poll is one query. It does not read runs: a set of runs counts until its time comes, even if all of them have ended or
 // their locks were extended. Expired corrects the time of such a set.
 func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
-	full, marks := s.cache.lanes.marksOf(agents)
+	full, marks := s.cache.Marks.MarksOf(agents)
 	var names, lanes, orders, jobs, idxs pgwire.Cells
 	for _, m := range marks {
 		names.Text(m.Agent)

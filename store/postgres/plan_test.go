@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -155,7 +156,7 @@ func writes() (list []struct {
 	for _, n := range []int{1, 3} {
 		var jobs, steps, both []rowChange
 		var open []openEntry
-		var ready []readyEntry
+		var ready []cache.ReadyEntry
 		var due []dueEntry
 		var permits []permitEntry
 		queued := queuedGrid()
@@ -170,7 +171,7 @@ func writes() (list []struct {
 			queued.At(1).UUID(was.ID)
 			queued.At(2).Int4(0)
 			open = append(open, openEntry{job: now.ID})
-			ready = append(ready, readyEntry{kernel.PlacesOf(to).Ready, to.StepRef})
+			ready = append(ready, cache.ReadyEntry{ReadyKey: kernel.PlacesOf(to).Ready, StepRef: to.StepRef})
 			due = append(due, dueEntry{StepRef: to.StepRef})
 			permits = append(permits, permitEntry{kernel.Need{LimitKey: kernel.LimitKey{Name: "job:t"}, Amount: 1}, to.StepRef})
 		}

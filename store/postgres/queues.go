@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -17,8 +18,8 @@ type queueChanges struct {
 
 	newOpen                []openEntry // for new jobs
 	putOpen, delOpen       []openEntry // put: inserted, or updated if there is an entry
-	newReady               []readyEntry
-	putReady, delReady     []readyEntry
+	newReady               []cache.ReadyEntry
+	putReady, delReady     []cache.ReadyEntry
 	putDue, delDue         []dueEntry
 	putPermits, delPermits []permitEntry
 	limits                 map[string]bool // names of the defined limits; nil: not needed so far
@@ -29,11 +30,6 @@ type queueChanges struct {
 type openEntry struct {
 	job      perdure.JobID
 	deadline time.Time
-}
-
-type readyEntry struct {
-	kernel.ReadyKey
-	kernel.StepRef
 }
 
 type inFlightEntry struct {
@@ -122,20 +118,20 @@ func (d *queueChanges) stepChanged(was, now *kernel.Step) {
 	if was == nil {
 		was = &kernel.Step{} // a step without entries
 		if readyNow.Ready {
-			d.newReady = appendTo(d.newReady, d.capacity, readyEntry{readyNow, now.StepRef})
+			d.newReady = appendTo(d.newReady, d.capacity, cache.ReadyEntry{ReadyKey: readyNow, StepRef: now.StepRef})
 			d.enterLane(now)
 			return
 		}
 	}
 	if readyWas := kernel.ReadyOf(was); readyWas != readyNow {
 		if readyWas.Ready {
-			d.delReady = appendTo(d.delReady, d.capacity, readyEntry{readyWas, now.StepRef})
+			d.delReady = appendTo(d.delReady, d.capacity, cache.ReadyEntry{ReadyKey: readyWas, StepRef: now.StepRef})
 			if !readyWas.Lane.Plain() {
 				d.tx.lanes.leave(kernel.LaneRef{Agent: readyWas.Agent, Lane: readyWas.Lane})
 			}
 		}
 		if readyNow.Ready {
-			d.putReady = appendTo(d.putReady, d.capacity, readyEntry{readyNow, now.StepRef})
+			d.putReady = appendTo(d.putReady, d.capacity, cache.ReadyEntry{ReadyKey: readyNow, StepRef: now.StepRef})
 			d.enterLane(now)
 		}
 	}
@@ -187,14 +183,14 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 		list = append(list, openGrid(d.newOpen, true).Insert("open", ""))
 	}
 	if len(d.newReady) > 0 {
-		d.tx.cache.lanes.addReady(d.newReady)
+		d.tx.cache.Marks.AddReady(d.newReady)
 		list = append(list, readyGrid(d.newReady).Insert("ready", ""))
 	}
 	if len(d.putOpen) > 0 {
 		list = append(list, openGrid(d.putOpen, true).Insert("open", " on conflict (job) do update set look_at = excluded.look_at"))
 	}
 	if len(d.putReady) > 0 {
-		d.tx.cache.lanes.addReady(d.putReady)
+		d.tx.cache.Marks.AddReady(d.putReady)
 		list = append(list, readyGrid(d.putReady).Insert("ready", there))
 	}
 	if len(d.putDue) > 0 {
@@ -203,13 +199,13 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	if len(d.putPermits) > 0 {
 		list = append(list, permitGrid(d.putPermits, true).Insert("permit", there))
 	}
-	return append(list, d.tx.cache.sets.statements(d.started, d.ended)...)
+	return append(list, setStatements(&d.tx.cache.Sets, d.started, d.ended)...)
 }
 
 // deleteReady deletes the entries of steps that are no longer ready. Entries that this transaction has found are deleted
 // by their position, the others by their key. If one has moved, the transaction is retried.
 func (d *queueChanges) deleteReady() (list []*pgwire.Statement) {
-	var others []readyEntry
+	var others []cache.ReadyEntry
 	g := queuedGrid()
 	for _, r := range d.delReady {
 		at, found := d.tx.readyRows[r.StepRef]
@@ -253,7 +249,7 @@ func openGrid(rows []openEntry, whole bool) *pgwire.Grid {
 	return g
 }
 
-func readyGrid(rows []readyEntry) *pgwire.Grid {
+func readyGrid(rows []cache.ReadyEntry) *pgwire.Grid {
 	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Int4.Named("idx"), pgwire.Text.Named("agent"), pgwire.Int8.Named("lane"), pgwire.Int8.Named("ord"))
 	g.KeyedBy("agent")
 	for _, r := range rows {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -63,7 +64,7 @@ select r.ctid, r.lane, r.ord, r.job, r.idx
 from unnest($3::bigint[], $4::bigint[], $5::uuid[]) as j (lane, ord, job) cross join lateral (
 	select r.ctid, r.lane, r.ord, r.job, r.idx from perdure.ready r
 	where r.agent = $1 and r.lane = j.lane and r.ord = j.ord and r.job = j.job
-	and not exists (select from perdure.lane l where l.agent = $1 and l.lane = j.lane and coalesce(l.closed_name, '') <> '')
+	and not exists (select from perdure.lane l where l.Agent = $1 and l.lane = j.lane and coalesce(l.closed_name, '') <> '')
 	order by r.idx limit $2) r
 order by r.ord, r.job, r.idx limit $2`
 
@@ -83,11 +84,11 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	}
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !tx.limited(limit) })
 	types, _ := fullOf(full)
-	var found []readyEntry
-	l := tx.cache.lanes.begin(agent)
+	var found []cache.ReadyEntry
+	l := tx.cache.Marks.Begin(agent)
 	began := time.Now()
 	var page []bundleHead
-	if err := tx.run(tx.searchLanes(l, max, types, &found), selectBundles(agent, types, laneStart, &page)); err != nil {
+	if err := tx.run(tx.searchLanes(l, max, types, &found), selectBundles(agent, types, cache.LaneStart, &page)); err != nil {
 		return nil, err
 	}
 	if err := tx.readyOfPermitted(l, max, types, full, &found); err != nil {
@@ -96,19 +97,19 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	if err := tx.readyOfLanes(agent, max, full, &found); err != nil {
 		return nil, err
 	}
-	if l.full {
-		tx.cache.lanes.fullSearchTook(l, time.Since(began))
+	if l.Full {
+		tx.cache.Marks.FullSearchTook(l, time.Since(began))
 	}
 	if err := tx.readyOfBundles(agent, max, types, page, &found); err != nil {
 		return nil, err
 	}
-	inOrder := func(a, b readyEntry) int { return kernel.ClaimLess(a.candidate(), b.candidate()) }
+	inOrder := func(a, b cache.ReadyEntry) int { return kernel.ClaimLess(a.Candidate(), b.Candidate()) }
 	if !slices.IsSortedFunc(found, inOrder) { // they come from several queries, each in order
 		slices.SortFunc(found, inOrder)
 	}
 	if len(found) > max {
 		found = found[:max]
-		l.returned(found)
+		l.Returned(found)
 	}
 	refs := make([]kernel.StepRef, len(found))
 	for i := range refs {
@@ -117,20 +118,20 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	return refs, nil
 }
 
-func (tx *tx) AnnounceDispatch(agent string) { tx.cache.lanes.announce(agent) }
+func (tx *tx) AnnounceDispatch(agent string) { tx.cache.Marks.Announce(agent) }
 
 // searchLanes is the query of one search of the plain lanes. Lanes of full types are left out.
-func (tx *tx) searchLanes(l *laneSearch, max int, types []string, found *[]readyEntry) *pgwire.Statement {
-	scan := tx.scanReady(l.agent)
-	inLane := func(r *pgwire.Reader) readyEntry {
+func (tx *tx) searchLanes(l *cache.Search, max int, types []string, found *[]cache.ReadyEntry) *pgwire.Statement {
+	scan := tx.scanReady(l.Agent)
+	inLane := func(r *pgwire.Reader) cache.ReadyEntry {
 		row := scan(r)
-		l.add(row.Lane, row.candidate())
+		l.Add(row.Lane, row.Candidate())
 		return row
 	}
 	var lanes, orders, jobs, idxs, leftOut pgwire.Cells
 	n := 0
-	for id, from := range l.from {
-		if !l.full || from != laneStart {
+	for id, from := range l.From {
+		if !l.Full || from != cache.LaneStart {
 			lanes.Int8(int64(id))
 			orders.Int8(from.Order)
 			jobs.UUID(from.Job)
@@ -142,24 +143,24 @@ func (tx *tx) searchLanes(l *laneSearch, max int, types []string, found *[]ready
 		leftOut.Int8(int64(kernel.LaneOf(typ, "")))
 	}
 	sql := readyFromSQL
-	if l.full {
+	if l.Full {
 		sql = readyFullSQL
 	}
-	return pgwire.Into(pgwire.New(sql).Text(l.agent).Int(max).Array(pgwire.Int8, len(types), leftOut).
+	return pgwire.Into(pgwire.New(sql).Text(l.Agent).Int(max).Array(pgwire.Int8, len(types), leftOut).
 		Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs), found, inLane)
 }
 
-func (tx *tx) scanReady(agent string) func(*pgwire.Reader) readyEntry {
-	return func(r *pgwire.Reader) readyEntry {
+func (tx *tx) scanReady(agent string) func(*pgwire.Reader) cache.ReadyEntry {
+	return func(r *pgwire.Reader) cache.ReadyEntry {
 		at := pgwire.RowID(r.Next())
-		row := readyEntry{kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, scanRef(r)}
+		row := cache.ReadyEntry{ReadyKey: kernel.ReadyKey{Ready: true, Agent: agent, Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}, StepRef: scanRef(r)}
 		tx.readyRows[row.StepRef] = at
 		return row
 	}
 }
 
 // readyOfPermitted adds the ready steps of jobs that hold a permit of a full job:TYPE limit.
-func (tx *tx) readyOfPermitted(l *laneSearch, max int, fullTypes, full []string, found *[]readyEntry) error {
+func (tx *tx) readyOfPermitted(l *cache.Search, max int, fullTypes, full []string, found *[]cache.ReadyEntry) error {
 	if len(fullTypes) == 0 {
 		return nil
 	}
@@ -177,10 +178,10 @@ func (tx *tx) readyOfPermitted(l *laneSearch, max int, fullTypes, full []string,
 		return nil
 	}))
 	sql := readyOfSQL
-	if _, aged := tx.agents[l.agent]; (aged || tx.hasLanes) && err == nil {
+	if _, aged := tx.agents[l.Agent]; (aged || tx.hasLanes) && err == nil {
 		sql = readyOfOpenSQL
 		jobs := slices.SortedFunc(maps.Keys(types), perdure.JobID.Compare)
-		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(l.agent), jobs).Each(func(r *pgwire.Reader) error {
+		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(l.Agent), jobs).Each(func(r *pgwire.Reader) error {
 			job := perdure.JobID(r.UUID())
 			priority, ageing := r.Int(), time.Duration(r.Int64())*time.Microsecond
 			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.Text())}
@@ -200,5 +201,5 @@ func (tx *tx) readyOfPermitted(l *laneSearch, max int, fullTypes, full []string,
 		jobs.UUID(p.job)
 	}
 	n := len(places)
-	return tx.run(pgwire.Into(pgwire.New(sql).Text(l.agent).Int(max).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs), found, tx.scanReady(l.agent)))
+	return tx.run(pgwire.Into(pgwire.New(sql).Text(l.Agent).Int(max).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs), found, tx.scanReady(l.Agent)))
 }

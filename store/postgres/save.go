@@ -7,6 +7,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -56,19 +57,17 @@ const maxSaved = 64
 
 // remember updates the cache with the rows as they will be, and reads the id of the transaction.
 func (w *writing) remember(c *kernel.Changes) {
-	m := &w.tx.cache.rows
-	if m.jobs == nil {
-		m.jobs = make(map[perdure.JobID]*cachedJob, len(c.NewJobs)+len(c.Jobs))
-	}
+	m := &w.tx.cache.Rows
+	m.Reserve(len(c.NewJobs) + len(c.Jobs))
 	for i := range w.inRows {
-		m.created(&w.inRows[i], w.implicit[w.inRows[i].Job.Shape])
+		m.Created(&w.inRows[i], w.implicit[w.inRows[i].Job.Shape])
 	}
-	m.changed(c.Jobs, c.Steps)
-	if m.hasWritten && m.xid == 0 {
+	m.Changed(c.Jobs, c.Steps)
+	if m.NeedsXID() {
 		w.tx.witnessed = true
 		w.add(pgwire.New(witnessSQL).Each(func(r *pgwire.Reader) error {
 			err := w.tx.witness.scan(r)
-			m.xid = uint64(w.tx.witness.xid)
+			m.XID = uint64(w.tx.witness.xid)
 			return err
 		}))
 	}
@@ -79,9 +78,9 @@ type writing struct {
 	tx       *tx
 	queues   queueChanges
 	list     []*pgwire.Statement
-	stale    bool                              // a job in a bundle is not as the caller has loaded it
-	inRows   []kernel.NewJob                   // new jobs that are not in bundles
-	implicit map[kernel.ShapeID][]implicitStep // of the new jobs' shapes, as far as they are cached
+	stale    bool                                    // a job in a bundle is not as the caller has loaded it
+	inRows   []kernel.NewJob                         // new jobs that are not in bundles
+	implicit map[kernel.ShapeID][]cache.ImplicitStep // of the new jobs' shapes, as far as they are cached
 }
 
 func (w *writing) add(s *pgwire.Statement) { w.list = append(w.list, s) }
@@ -109,7 +108,7 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 			labels.At(1).Text(value)
 			labels.At(2).UUID(n.Job.ID)
 		}
-		if apart(n.Job) {
+		if n.Job.LargeInput() {
 			inputs.Row()
 			inputs.At(0).UUID(n.Job.ID)
 			inputs.At(1).Int4(-1)
@@ -131,7 +130,7 @@ func (w *writing) newJobs(all []kernel.NewJob) {
 // shapes inserts shapes that are not known to be stored. If one is stored already, it is not changed. For known shapes
 // it looks up the implicit steps; for others these are cached from the next transaction on.
 func (w *writing) shapes(all []kernel.NewJob) {
-	w.implicit = map[kernel.ShapeID][]implicitStep{}
+	w.implicit = map[kernel.ShapeID][]cache.ImplicitStep{}
 	fresh := map[kernel.ShapeID]*kernel.NewJob{}
 	var order []kernel.ShapeID
 	for i := range all {
@@ -139,7 +138,7 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		if _, met := w.implicit[id]; met {
 			continue
 		}
-		list, known := w.tx.store.cache.shapes.of(id, w.tx.cache.rows.server)
+		list, known := w.tx.store.cache.Shapes.Of(id, w.tx.cache.Rows.Server)
 		if w.implicit[id] = list; !known {
 			w.implicit[id], fresh[id] = nil, &all[i]
 			order = append(order, id)
@@ -155,16 +154,16 @@ func (w *writing) shapes(all []kernel.NewJob) {
 		g.At(0).UUID(id)
 		g.At(1).Bytes(fresh[id].Shape)
 		var implicit []byte
-		if list := implicitOf(fresh[id]); len(list) > 0 {
+		if list := cache.ImplicitOf(fresh[id]); len(list) > 0 {
 			implicit = marshal(list)
 		}
 		g.At(2).NullJSON(implicit)
 	}
-	if w.tx.cache.shapes == nil {
-		w.tx.cache.shapes = map[kernel.ShapeID][]implicitStep{}
+	if w.tx.cache.Shapes == nil {
+		w.tx.cache.Shapes = map[kernel.ShapeID][]cache.ImplicitStep{}
 	}
 	w.add(g.Insert("shape", " on conflict do nothing"))
-	w.add(selectImplicit(order, w.tx.cache.shapes))
+	w.add(selectImplicit(order, w.tx.cache.Shapes))
 }
 
 // payloads writes inputs, outputs or both, so that a value that is not set remains.

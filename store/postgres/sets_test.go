@@ -15,7 +15,7 @@ import (
 func TestSetsThatOthersEnd(t *testing.T) {
 	url := pgtest.Start(t)
 	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
-	s.cache.sets.checkInterval = 0
+	s.cache.Sets.CheckInterval = 0
 	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5), laneJob(4, 5))
 	change := func(of *Store, edit func(*kernel.Step), ns ...int) {
 		t.Helper()
@@ -63,12 +63,12 @@ func TestSetsThatOthersEnd(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 		change(s, touch, 4)
 	}
-	if n := count(); n != 1 || len(s.cache.sets.byRun) != 1 || len(s.cache.sets.byID) != 1 {
-		t.Errorf("%d sets, %d members and %d sets remembered", n, len(s.cache.sets.byRun), len(s.cache.sets.byID))
+	if runs, sets := s.cache.Sets.Len(); count() != 1 || runs != 1 || sets != 1 {
+		t.Errorf("%d sets, %d runs and %d sets remembered", count(), runs, sets)
 	}
 	change(s, end, 3)
 	change(s, touch, 4)
-	if n := count(); n != 0 || len(s.cache.sets.byRun)+len(s.cache.sets.byID) != 0 {
-		t.Errorf("%d sets, and memory of %v %v", n, s.cache.sets.byRun, s.cache.sets.byID)
+	if runs, sets := s.cache.Sets.Len(); count() != 0 || runs+sets != 0 {
+		t.Errorf("%d sets, %d runs and %d sets remembered", count(), runs, sets)
 	}
 }

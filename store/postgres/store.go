@@ -25,6 +25,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/store/internal/bundle"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 )
 
 // Store is a database of jobs.
@@ -41,7 +42,8 @@ type Store struct {
 	readers     chan struct{} // a slot for each connection that views may use
 	close       sync.Once
 
-	cache         cache
+	cache         cache.Cache
+	leastBundle   int // how many jobs make a bundle, at least; 0: no bundles are made
 	indeterminate indeterminate
 }
 
@@ -99,7 +101,7 @@ func Open(ctx context.Context, url string, opts ...Option) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), answer: cfg.answer(), cache: newCache(cfg.bundles)}
+	s := &Store{limits: cfg.limits, settings: cfg.settings(), lockTimeout: cfg.lockTimeout(), answer: cfg.answer(), cache: cache.New(), leastBundle: cfg.bundles}
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
 		s.prepare(cc)
 		return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
@@ -26,7 +27,7 @@ func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	var asked []perdure.JobID
 	return s.retry(ctx, func(ctx context.Context) error {
 		tx := &tx{store: s, clock: &s.clock, earlierRequests: asked, lockedRows: map[perdure.JobID]lockedRow{}, readyRows: map[kernel.StepRef]pgwire.RowID{},
-			cache: s.cache.begin()}
+			cache: s.cache.Begin()}
 		err := s.admitted(ctx, func(ctx context.Context, conn *pgxpool.Conn) error {
 			tx.ctx, tx.conn = ctx, conn
 			return s.update(tx, fn)
@@ -92,7 +93,8 @@ type tx struct {
 	saved           []*pgwire.Statement // statements to send with the next request
 	wakeUp          bool                // wake other nodes after the commit: work or permits may be available, or a job has ended
 
-	cache      cacheTx
+	cache      cache.Tx
+	bundles    bundleTx
 	lockedRows map[perdure.JobID]lockedRow     // rows that are locked and not yet written
 	readyRows  map[kernel.StepRef]pgwire.RowID // entries of table ready that were found
 	limits     []kernel.Limit                  // those that are defined
@@ -247,18 +249,19 @@ func (tx *tx) awaitStandby() *pgwire.Statement {
 func (tx *tx) end(how outcome) {
 	switch how {
 	case committed:
-		tx.cache.commit()
+		tx.cache.Commit()
+		tx.bundles.committed(&tx.store.cache.Bundles)
 		tx.clock.alerted(tx.alerted)
 	case unknown:
-		tx.cache.indeterminate()
-		if xid := tx.cache.bundles.xid; xid != 0 {
-			tx.store.indeterminate.add(tx.cache.rows.server, xid)
+		tx.cache.Indeterminate()
+		if xid := tx.bundles.xid; xid != 0 {
+			tx.store.indeterminate.add(tx.cache.Rows.Server, xid)
 		}
 	case rolledBack:
 		if tx.begun {
 			tx.rollback()
 		}
-		tx.cache.rollBack()
+		tx.cache.RollBack()
 	}
 }
 

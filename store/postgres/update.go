@@ -75,7 +75,7 @@ func updateShapeOf(c *rowChange) (k updateShape) {
 
 // changes writes rows in groups that change the same columns, so that each statement writes only what has changed. No
 // row of a job is written without its first row, because its xmin tells other processes that their cached rows are stale
-// (see rowCache).
+// (see cache.Rows).
 func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 	firsts := make(map[perdure.JobID]int, len(jobs)) // index of a job's change in the list
 	list := make([]rowChange, 0, len(jobs)+len(steps))
@@ -91,7 +91,7 @@ func (w *writing) changes(jobs []kernel.JobChange, steps []kernel.StepChange) {
 		s := &steps[i]
 		w.queues.stepChanged(s.Loaded, s.Now)
 		if s.Loaded.Index > 0 {
-			if mayBeImplicit(s.Loaded) && !w.tx.cache.rows.hasRow(s.Loaded.StepRef) {
+			if mayBeImplicit(s.Loaded) && !w.tx.cache.Rows.HasRow(s.Loaded.StepRef) {
 				made = append(made, *s)
 			} else {
 				others = append(others, rowChange{step: s})

@@ -7,7 +7,6 @@ import (
 
 	driver "zombiezen.com/go/sqlite"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/store/internal/rows"
 )
@@ -57,7 +56,7 @@ func (tx *tx) putShape(n *kernel.NewJob) error {
 
 // insertRest inserts what is not in the row of a job: labels and a large input.
 func (tx *tx) insertRest(j *kernel.Job) error {
-	if apart(j) {
+	if j.LargeInput() {
 		if err := tx.exec(`INSERT INTO perdure_payload (job, idx, input) VALUES (?, -1, ?)`, j.ID[:], textOf(j.Input)); err != nil {
 			return err
 		}
@@ -69,8 +68,6 @@ func (tx *tx) insertRest(j *kernel.Job) error {
 	}
 	return nil
 }
-
-func apart(j *kernel.Job) bool { return len(j.Input) > perdure.MaxInlineInput }
 
 // inserts are new rows that are still to be written. Consecutive rows with the same columns are written by one
 // statement, because the fixed cost of a statement is a large part of the cost of a row.

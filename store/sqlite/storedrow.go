@@ -62,7 +62,7 @@ func (k *storedRow) setJob(now *kernel.Job) {
 func (k *storedRow) newJobOf(j *kernel.Job) {
 	*k.job = *j
 	k.job.CreatedAt, k.job.Labels, k.job.Input = toMicros(j.CreatedAt), maps.Clone(j.Labels), slices.Clone(j.Input)
-	if k.job.InputStoredApart = apart(j); k.job.InputStoredApart {
+	if k.job.InputStoredApart = j.LargeInput(); k.job.InputStoredApart {
 		k.job.Input = nil
 	}
 	k.job.States = cloneOrNil(j.States)

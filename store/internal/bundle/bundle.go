@@ -111,7 +111,7 @@ func WasStep(s *kernel.Step) bool {
 // whether its further steps can be implicit.
 func Of(n *kernel.NewJob) (c Common, ok bool) {
 	j, s := n.Job, n.Steps[0]
-	if j.Key != "" || len(j.Labels) > 0 || j.States != nil || len(j.Input) > perdure.MaxInlineInput || s.Phase != perdure.Ready || s.Needs != "" {
+	if j.Key != "" || len(j.Labels) > 0 || j.States != nil || j.LargeInput() || s.Phase != perdure.Ready || s.Needs != "" {
 		return c, false
 	}
 	c = Common{Agent: s.Agent, Type: j.Type, Step: s.Name, Priority: j.Priority, Ageing: s.Ageing, Shape: j.Shape, Steps: len(n.Steps), CreatedAt: j.CreatedAt}
