@@ -316,7 +316,7 @@ func TestMessagesExist(t *testing.T) {
 			}
 		}
 	}
-	if n < 40 {
+	if n < 30 {
 		t.Errorf("found only %d messages", n)
 	}
 }
