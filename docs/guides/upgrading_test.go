@@ -32,15 +32,12 @@ func paymentsV2(charge func(ChargeV2) Receipt) *perdure.Agent {
 
 // end
 
-// show: both
 func paymentsV3(charge, chargeNet perdure.Handler) *perdure.Agent {
 	a := perdure.NewAgent("payments")
 	a.HandleRaw("charge", charge)
 	a.HandleRaw("chargeNet", chargeNet)
 	return a
 }
-
-// end
 
 func TestNewCodeRunsOldJobs(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
