@@ -21,20 +21,14 @@ type carrier interface {
 	Cancel(ctx context.Context, label string) error
 }
 
-// show: parcel
+var errClosed = errors.New("the carrier is closed")
+
+// show: handler
 type Parcel struct {
 	To    string `json:"to"`
 	Grams int    `json:"grams"`
 }
 
-var (
-	errTooHeavy = errors.New("no carrier accepts this weight")
-	errClosed   = errors.New("the carrier is closed")
-)
-
-// end
-
-// show: handler
 func shipping(c carrier) *perdure.Agent {
 	a := perdure.NewAgent("shipping")
 	a.Slots = 8 // runs at once in this process
@@ -42,7 +36,7 @@ func shipping(c carrier) *perdure.Agent {
 		Do: func(ctx context.Context, in Parcel) (label string, err error) {
 			run := perdure.RunOf(ctx)
 			if in.Grams > 30_000 { // a retry cannot help, and nothing was changed
-				return "", perdure.NoEffect(perdure.Rejected(errTooHeavy, "tooHeavy"))
+				return "", perdure.NoEffect(perdure.Rejected(errors.New("over 30 kg"), "tooHeavy"))
 			}
 			_ = perdure.Progress(ctx, "calling the carrier")  // "perdure get" and "watch" show it
 			label, err = c.Ship(ctx, in, run.Key, run.Number) // ctx ends at the run's deadline
@@ -100,8 +94,6 @@ func TestAgentServesRemotely(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// Serve returns when ctx ends (see signal.NotifyContext) and the drain is over: runs that have begun
-		// may finish within Grace, and runs that have not begun are given back.
 		return server.Serve(ctx, client.ServeConfig{Heartbeat: 10 * time.Second, Grace: 30 * time.Second}, shipping(p))
 		// end
 	}
@@ -122,21 +114,10 @@ func TestAgentServesRemotely(t *testing.T) {
 	}
 }
 
-// show: roles
-// A node that only submits and reads jobs is not started.
-func submitOnly(store node.Store) *node.Node { return node.New(store, node.Config{}) }
-
-// A node that carries out runs has agents, and is started.
-func withAgents(ctx context.Context, store node.Store, agents ...*perdure.Agent) (*node.Node, error) {
-	n := node.New(store, node.Config{Agents: agents})
-	return n, n.Start(ctx)
-}
-
-// end
-
+// A node that is not started submits and reads jobs; a node that is started and has agents carries out their runs.
 func TestNodeThatOnlySubmits(t *testing.T) {
 	store := memory.New()
-	n := submitOnly(store)
+	n := node.New(store, node.Config{})
 	defer n.Stop(context.Background())
 	p := &fakeCarrier{map[string]string{}}
 	if _, _, err := perdure.Submit(t.Context(), n, perdure.Define("t").Key("k").Step("ship", "shipping").With(Parcel{"Lisbon", 1})); err != nil {
@@ -145,8 +126,8 @@ func TestNodeThatOnlySubmits(t *testing.T) {
 	if v, err := n.Job(t.Context(), "k", 50*time.Millisecond); err != nil || v.Steps.Get("ship").Run != 0 {
 		t.Errorf("%+v, %v", v, err)
 	}
-	m, err := withAgents(t.Context(), store, shipping(p))
-	if err != nil {
+	m := node.New(store, node.Config{Agents: []*perdure.Agent{shipping(p)}})
+	if err := m.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Stop(context.Background())

@@ -132,14 +132,15 @@ func TestFirstJob(t *testing.T) {
 			return err
 		}
 		address := "127.0.0.1:0"
-		// show: operate
-		listener, err := net.Listen("tcp", address) // such as 127.0.0.1:8080
+		listener, err := net.Listen("tcp", address)
 		if err != nil {
 			return err
 		}
+		// show: operate
 		serving, stopServing := context.WithCancel(ctx)
-		mux := http.NewServeMux()
+		mux := http.NewServeMux() // of your program, which serves it on 127.0.0.1:8080, for example
 		mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n, rest.Until(serving))))
+		// end
 		server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 		go func() {
 			if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -147,14 +148,13 @@ func TestFirstJob(t *testing.T) {
 			}
 		}()
 		defer func() { // deferred later than n.Stop, so it runs first
-			stopServing() // ends long polls and event streams, for which Shutdown would wait
+			stopServing()
 			grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
 			if err := server.Shutdown(grace); err != nil {
 				log.Error("HTTP server did not stop in time", "error", err)
 			}
 		}()
-		// end
 		url := "http://" + listener.Addr().String() + "/perdure/v1/jobs/order-1042"
 		answer, err := http.Get(url)
 		if err != nil {

@@ -15,8 +15,6 @@ type mailer interface {
 }
 
 // show: river
-// Work of a River worker becomes Do, and its arguments become the input. The unique key of the insert becomes
-// the key of the job, and MaxAttempts becomes Attempts.
 type WelcomeArgs struct {
 	To string `json:"to"`
 }
@@ -46,8 +44,7 @@ func welcome(to string) perdure.Definable {
 //	defer func() { if err != nil { workflow.ExecuteActivity(ctx, Release, reservation) } }()
 //	err = workflow.ExecuteActivity(ctx, ChargeCard, order).Get(ctx, &receipt)
 //
-// becomes a definition: the code between the activities becomes After, ${…} and When. Each activity and its
-// compensation become one Op.
+// becomes a definition:
 func saga(o Order) perdure.Definable {
 	job := perdure.Define("order").Input(o).OnFailure(perdure.UndoRung())
 	job.Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).Undo()

@@ -37,12 +37,12 @@ func placeOrder(ctx context.Context, pool *pgxpool.Pool, id string, o Order) (jo
 
 // end
 
-// show: sqlite
 func placeOrderSQLite(ctx context.Context, db *sql.DB, n *node.Node, id string, o Order) error {
 	plan, err := definition.FromDefinition(order(id, o))
 	if err != nil {
 		return err
 	}
+	// show: sqlite
 	tx, err := db.BeginTx(ctx, nil) // opened with "file:shop.db?_txlock=immediate&_pragma=busy_timeout(5000)"
 	if err != nil {
 		return err
@@ -58,10 +58,9 @@ func placeOrderSQLite(ctx context.Context, db *sql.DB, n *node.Node, id string, 
 		return err
 	}
 	n.Wake() // without it, the node finds the submission within 250 ms
+	// end
 	return nil
 }
-
-// end
 
 const ordersTable = "create table orders (id text primary key, sku text, amount int)"
 

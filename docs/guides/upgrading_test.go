@@ -11,8 +11,6 @@ import (
 )
 
 // show: tolerant
-// The new handler receives inputs and outputs that were written before it. A new field is optional, and no
-// field changes its meaning.
 type ChargeV2 struct {
 	Amount   int    `json:"amount"`
 	Currency string `json:"currency"` // new
@@ -22,8 +20,8 @@ func paymentsV2(charge func(ChargeV2) Receipt) *perdure.Agent {
 	a := perdure.NewAgent("payments")
 	perdure.Handle(a, "charge", perdure.Op[ChargeV2, Receipt]{
 		Do: func(_ context.Context, in ChargeV2) (Receipt, error) {
-			if in.Currency == "" {
-				in.Currency = "EUR" // the only currency of the old version
+			if in.Currency == "" { // of a job that was submitted before
+				in.Currency = "EUR"
 			}
 			return charge(in), nil
 		},
@@ -34,16 +32,12 @@ func paymentsV2(charge func(ChargeV2) Receipt) *perdure.Agent {
 
 // end
 
-// show: both
-// If the meaning changes, the new meaning gets a new action. Jobs in flight use the old action to their end.
 func paymentsV3(charge, chargeNet perdure.Handler) *perdure.Agent {
 	a := perdure.NewAgent("payments")
 	a.HandleRaw("charge", charge)
 	a.HandleRaw("chargeNet", chargeNet)
 	return a
 }
-
-// end
 
 func TestNewCodeRunsOldJobs(t *testing.T) {
 	perduretest.Run(t, func(w *perduretest.World) {
