@@ -94,9 +94,9 @@ func (m *member) leads() (context.Context, bool) {
 
 // write writes under a context: a limit named after the node.
 func (m *member) write(ctx context.Context) error {
-	mandate, ok := kernel.LeadershipOf(ctx)
+	leadership, ok := kernel.LeadershipOf(ctx)
 	if !ok {
-		m.g.t.Errorf("%s leads without a mandate", m.name)
+		m.g.t.Errorf("%s leads, but its context has no leadership", m.name)
 	}
 	return m.g.store.Update(context.WithoutCancel(ctx), func(tx kernel.Tx) error {
 		r, err := tx.ShareRole(role)
@@ -107,10 +107,10 @@ func (m *member) write(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.Admit(mandate, now); err != nil {
+		if err := r.Admit(leadership, now); err != nil {
 			return err
 		}
-		return tx.PutLimit(kernel.Limit{Name: "agent:" + m.name, Max: int(mandate.Epoch), PerKey: kernel.Unbounded})
+		return tx.PutLimit(kernel.Limit{Name: "agent:" + m.name, Max: int(leadership.Epoch), PerKey: kernel.Unbounded})
 	})
 }
 
@@ -307,10 +307,10 @@ func TestPausedLeaderCannotWrite(t *testing.T) {
 		a, b := g.join("a"), g.join("b")
 		g.sleep(ttl, a, b)
 		held, _ := a.leads()
-		mandate, _ := kernel.LeadershipOf(held)
+		leadership, _ := kernel.LeadershipOf(held)
 		a.setCut(true)
 		g.sleep(2*ttl, a, b)
-		awake := kernel.WithLeadership(context.Background(), mandate) // its timers have not fired yet
+		awake := kernel.WithLeadership(context.Background(), leadership) // its timers have not fired yet
 		if err := a.write(awake); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a wrote: %v", err)
 		}
@@ -319,7 +319,7 @@ func TestPausedLeaderCannotWrite(t *testing.T) {
 			t.Errorf("written: %v, %v", limits, err)
 		}
 		a.setCut(false)
-		a.e.Deposed(mandate)
+		a.e.Deposed(leadership)
 		g.sleep(time.Second, a, b)
 		g.expect("b", "a", 2)
 		a.leave()
@@ -333,7 +333,7 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
 		first, _ := a.leads()
-		mandate, _ := kernel.LeadershipOf(first)
+		leadership, _ := kernel.LeadershipOf(first)
 		// An operator has corrected the row by hand.
 		if err := g.store.Update(t.Context(), func(tx kernel.Tx) error {
 			roles, err := tx.LockRoles([]string{role})
@@ -344,14 +344,14 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 		if err := a.write(first); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("got %v", err)
 		}
-		a.e.Deposed(mandate)
+		a.e.Deposed(leadership)
 		if first.Err() == nil {
 			t.Error("it goes on")
 		}
 		synctest.Wait()
 		g.expect("a", "", 2)
 		second, ok := a.leads()
-		a.e.Deposed(mandate)
+		a.e.Deposed(leadership)
 		if !ok || second.Err() != nil || a.terms != 2 {
 			t.Errorf("the new epoch: %v, %v, %d terms", ok, second.Err(), a.terms)
 		}

@@ -133,7 +133,7 @@ func CheckHostName(name string) error {
 	return nil
 }
 
-// Admit returns ErrDeposed if the mandate's node does not lead the role any more.
+// Admit returns ErrDeposed if the node of m no longer leads the role in the epoch of m.
 func (r *Role) Admit(m Leadership, now time.Time) error {
 	if r.Name != m.Role || r.Epoch != m.Epoch || r.Leader != m.Node || !r.Led(now) {
 		return ErrDeposed
@@ -149,15 +149,15 @@ type Leadership struct {
 	Epoch int64
 }
 
-type mandateKey struct{}
+type leadershipKey struct{}
 
-// WithLeadership returns a context with a mandate: the store commits writes with it only if the mandate is still valid.
+// WithLeadership returns a context with a leadership: the store commits writes with it only if m is still valid.
 func WithLeadership(ctx context.Context, m Leadership) context.Context {
-	return context.WithValue(ctx, mandateKey{}, m)
+	return context.WithValue(ctx, leadershipKey{}, m)
 }
 
-// LeadershipOf returns the mandate in the context; ok is false if there is none, and none is needed.
+// LeadershipOf returns the leadership in the context; ok is false if there is none, and none is needed.
 func LeadershipOf(ctx context.Context) (m Leadership, ok bool) {
-	m, ok = ctx.Value(mandateKey{}).(Leadership)
+	m, ok = ctx.Value(leadershipKey{}).(Leadership)
 	return m, ok
 }

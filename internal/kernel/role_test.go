@@ -186,7 +186,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// A mandate is valid only for the leader of its epoch, and only until the leader's time ends.
+// A leadership is valid only for the leader of its epoch, and only until the leader's time ends.
 func TestAdmitRefusesOldEpoch(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r := Role{Name: "r", Epoch: 7, Leader: "a", LeaderUntil: now.Add(1), Standby: "b", StandbyUntil: now.Add(time.Hour)}

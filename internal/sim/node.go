@@ -40,7 +40,7 @@ type node struct {
 	stopped  bool                         // and has
 	sweeping bool                         // between the supervisor's search and the end of its round
 	looked   time.Duration                // when its supervisor's search was last answered
-	leads    map[string]kernel.Leadership // by role: the mandate under which it leads
+	leads    map[string]kernel.Leadership // by role: how it leads
 	admitted map[kernel.Leadership]int    // number of transactions that were admitted under each, according to the role's row
 }
 

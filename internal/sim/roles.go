@@ -55,7 +55,7 @@ func (s looks) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, er
 	return look, nil
 }
 
-// sweeps are the due scans of a supervisor: writes under a mandate must have been admitted (F075).
+// sweeps are the due scans of a supervisor: writes of a leader must have been admitted (F075).
 type sweeps struct {
 	supervisor.Scheduler
 	n *node

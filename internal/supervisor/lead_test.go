@@ -102,7 +102,7 @@ func (d *desk) swept(t time.Duration) []context.Context {
 	return d.sweeps
 }
 
-var mandate = kernel.Leadership{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
+var leadership = kernel.Leadership{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
 
 // The leader scans once in each period, beginning when it becomes the leader. The others scan too, but less often.
 func TestLeaderScansMoreOften(t *testing.T) {
@@ -112,7 +112,7 @@ func TestLeaderScansMoreOften(t *testing.T) {
 			t.Errorf("one of many has looked %d times in 20s", n)
 		}
 		time.Sleep(100 * time.Millisecond)
-		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		over := make(chan struct{})
 		before := d.looked()
 		go func() { s.Lead(ctx); close(over) }()
@@ -128,7 +128,7 @@ func TestLeaderScansMoreOften(t *testing.T) {
 			t.Errorf("one of many again, it has looked %d times in 20s", n)
 		}
 		// A second leadership behaves like the first.
-		ctx, end = context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end = context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		defer end()
 		go s.Lead(ctx)
 		if n := d.during(20 * time.Second); n < 20 {
@@ -137,9 +137,9 @@ func TestLeaderScansMoreOften(t *testing.T) {
 	})
 }
 
-// I15: due work is processed with or without a leader. A leader's sweep carries its mandate. If the store refuses the
-// mandate, the elector is notified, and the supervisor goes on.
-func TestMandateGoesWithTheSweep(t *testing.T) {
+// I15: due work is processed with or without a leader. A leader's sweep carries its leadership. If the store refuses
+// it, the elector is notified, and the supervisor goes on.
+func TestSweepOfTheLeaderCarriesItsLeadership(t *testing.T) {
 	d := &desk{in: -time.Second}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership) {
 		alone := d.swept(10 * time.Second)
@@ -151,11 +151,11 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		if len(alone) < 5 {
 			t.Errorf("without a leader: %d sweeps in 10s", len(alone))
 		}
-		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		go s.Lead(ctx)
 		led := d.swept(10 * time.Second)
 		for _, ctx := range led {
-			if m, ok := kernel.LeadershipOf(ctx); !ok || m != mandate {
+			if m, ok := kernel.LeadershipOf(ctx); !ok || m != leadership {
 				t.Errorf("a leader's sweep goes by %+v", m)
 			}
 		}
@@ -170,8 +170,8 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		d.mu.Unlock()
 		d.swept(2 * time.Second)
 		d.mu.Lock()
-		if len(*deposed) == 0 || (*deposed)[0] != mandate {
-			t.Errorf("it was not told that it was refused: %v", *deposed)
+		if len(*deposed) == 0 || (*deposed)[0] != leadership {
+			t.Errorf("Deposed was not called: %v", *deposed)
 		}
 		d.mu.Unlock()
 		end()
@@ -181,7 +181,7 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 	})
 }
 
-// I15: the leader checks closed lanes once in a period, under its mandate. No supervisor does so if no lane is closed,
+// I15: the leader checks closed lanes once in a period, and its calls carry its leadership. No supervisor does so if no lane is closed,
 // and no other node does.
 func TestLeaderOpensClosedLanes(t *testing.T) {
 	d := &desk{in: time.Hour, closed: true}
@@ -200,13 +200,13 @@ func TestLeaderOpensClosedLanes(t *testing.T) {
 				t.Errorf("%s: %d sweeps in 10s, want %d", what, len(d.lanes), want)
 			}
 			for _, ctx := range d.lanes {
-				if m, led := kernel.LeadershipOf(ctx); !led || m != mandate {
+				if m, led := kernel.LeadershipOf(ctx); !led || m != leadership {
 					t.Errorf("%s: a sweep under %+v", what, m)
 				}
 			}
 		}
 		during("does not lead", 0)
-		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		defer end()
 		go s.Lead(ctx)
 		during("leads", 10)
@@ -222,8 +222,8 @@ func TestLeaderOpensClosedLanes(t *testing.T) {
 		synctest.Wait()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if len(*deposed) == 0 || (*deposed)[0] != mandate {
-			t.Errorf("refused, and told %v", *deposed)
+		if len(*deposed) == 0 || (*deposed)[0] != leadership {
+			t.Errorf("refused, but Deposed was called with %v", *deposed)
 		}
 	})
 }

@@ -6,7 +6,7 @@
 // expired runs, due steps and overdue jobs, in batches. The due scan also finds agents whose claims wait although steps
 // are ready, and wakes them: their wake-up was lost.
 //
-// Each node has a supervisor. The one that leads the role scans once in each period, and its sweeps carry its mandate
+// Each node has a supervisor. The one that leads the role scans once in each period, and its sweeps carry its leadership
 // (kernel.Leadership). The others scan when a step of their own node becomes due, and otherwise every second period.
 // Several supervisors at once do no harm, and nothing waits for a leader (I15).
 package supervisor
@@ -109,7 +109,7 @@ func New(cfg Config) *Supervisor {
 }
 
 // Lead makes this supervisor the leader until ctx ends, and then returns. As the leader, it calls the scheduler with
-// ctx, which carries the mandate.
+// ctx, which carries the leadership.
 func (s *Supervisor) Lead(ctx context.Context) {
 	s.lead.Store(&ctx)
 	s.newLeader.Store(true)
