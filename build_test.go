@@ -15,7 +15,7 @@ import (
 )
 
 // What is built in Go is what the file says: the same plan, under the same fingerprint.
-func TestBuilderIsTheFile(t *testing.T) {
+func TestBuilderAndFileMakeTheSamePlan(t *testing.T) {
 	const file = `
 type: order
 key: order-1042
@@ -60,7 +60,7 @@ steps:
 }
 
 // A job that is built wrong gets the errors of a file, and each has a place.
-func TestBuilderIsChecked(t *testing.T) {
+func TestBuilderErrorsHavePlaces(t *testing.T) {
 	for want, job := range map[string]perdure.Definable{
 		"/steps/a/after/0: ": perdure.Define("t").Step("a", "x").After("b"),
 		"/type: ":            perdure.Define("no type").Step("a", "x"),
@@ -78,7 +78,7 @@ func TestBuilderIsChecked(t *testing.T) {
 
 // Of several faults all are reported, those that say most first, and none points to a line of a text that the user did
 // not write.
-func TestBuilderTellsAllFaults(t *testing.T) {
+func TestBuilderReportsAllFaults(t *testing.T) {
 	job := perdure.Define("no type").Step("a", "x").After("b").Retry(perdure.Retry{Attempts: -1})
 	_, err := definition.FromDefinition(job)
 	deep, flat := strings.Index(err.Error(), "/steps/a/"), strings.Index(err.Error(), "/type: ")
@@ -95,7 +95,7 @@ func TestBuilderTellsAllFaults(t *testing.T) {
 }
 
 // What a handler says of its failure is in the report, however it is wrapped; of no failure it makes none.
-func TestFailuresSayWhatTheyMean(t *testing.T) {
+func TestHandlerErrorsBecomeReports(t *testing.T) {
 	no := errors.New("no")
 	run := &perdure.Run{Step: "s", Number: 1}
 	for _, c := range []struct {
@@ -119,7 +119,7 @@ func TestFailuresSayWhatTheyMean(t *testing.T) {
 }
 
 // A limit that a file may not have is refused of a builder, too.
-func TestBuilderRefusesLimits(t *testing.T) {
+func TestBuilderRefusesInvalidLimits(t *testing.T) {
 	nine := perdure.Define("t").Step("s", "a")
 	for i := range perdure.MaxStepLimits + 1 {
 		nine.Limit(fmt.Sprint("l", i), "", 1)

@@ -228,7 +228,7 @@ func importsOf(t *testing.T) map[string][]string {
 // maxNames is how many lines of `go doc -short .` a user can be expected to read.
 const maxNames = 90
 
-func TestPackageIsShortToRead(t *testing.T) {
+func TestPackageHasFewExportedNames(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "doc", "-short", ".").Output()
 	if err != nil {
 		t.Fatal(err)

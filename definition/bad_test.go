@@ -267,7 +267,7 @@ var badJSON = []bad{
 	{"bom is no fault of place", "\uFEFF{\"type\":§5,\"steps\":{\"a\":{\"agent\":\"x\"}}}", "expected text"},
 }
 
-func TestBad(t *testing.T) {
+func TestBadDefinitionsAreRefused(t *testing.T) {
 	for format, cases := range map[Format][]bad{YAML: badYAML, JSON: badJSON} {
 		for _, c := range cases {
 			t.Run(fmt.Sprintf("%s %s", map[Format]string{YAML: "yaml", JSON: "json"}[format], c.name), func(t *testing.T) { refused(t, c, format) })
@@ -299,8 +299,8 @@ func refused(t *testing.T, c bad, format Format) {
 	}
 }
 
-// TestFormatError checks what an operator sees at a terminal.
-func TestFormatError(t *testing.T) {
+// TestFormatErrorForATerminal checks what an operator sees at a terminal.
+func TestFormatErrorForATerminal(t *testing.T) {
 	src := "type: order\nsteps:\n  a: {agent: x}\n  b:\n    agent: x\n    afer: [a]\n    when: steps.a.output.n >\n"
 	_, err := Parse([]byte(src), YAML, Options{})
 	const want = `order.yaml:6:5: unknown field ` + "`afer`" + ` in a step
@@ -326,8 +326,8 @@ order.yaml:7:29: this expression does not compile: it ends too early
 	}
 }
 
-// TestManyFaults: one answer has as many as can be read, in the order of the text.
-func TestManyFaults(t *testing.T) {
+// TestAllFaultsAreReportedInOrder: one answer has as many as can be read, in the order of the text.
+func TestAllFaultsAreReportedInOrder(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	for i := range 100 {

@@ -35,7 +35,7 @@ var valuesOf = []struct {
 }
 
 // A job of a batch is the job that its definition makes when it is written out.
-func TestBatchIsWrittenOut(t *testing.T) {
+func TestJobOfABatchEqualsItsOwnDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		def := anyDefinition().Draw(t, "definition")
 		base, _ := json.Marshal(def)
@@ -96,7 +96,7 @@ func faultsOf(err error) string {
 	return strings.Join(all, "\n")
 }
 
-func TestBatchReplaces(t *testing.T) {
+func TestJobsOfABatchReplaceValues(t *testing.T) {
 	base := `{"type":"t","key":"base-${input.n}","priority":4,"labels":{"a":"1","b":"2"},"input":{"n":1,"m":2},"steps":{"s":{"agent":"x","with":"${input.n}"}}}`
 	plans, errs := new(Compiler).ParseAll([]byte(base), raws(
 		`{}`, `{"key":"own"}`, ` {"priority": 0} `, `{"labels":{"c":"3"}}`, `{"input":{"n":7}}`, `{"labels":{}}`,
@@ -121,7 +121,7 @@ func TestBatchReplaces(t *testing.T) {
 }
 
 // The jobs of one definition share what it came to, also where each has a key that is computed.
-func TestBatchSharesTheShape(t *testing.T) {
+func TestJobsOfABatchShareTheShape(t *testing.T) {
 	for _, base := range []string{
 		small, strings.Replace(small, `"k-1"`, `"k-${input.amount}"`, 1), strings.Replace(small, `"key":"k-1"`, `"priority":"${input.n}"`, 1),
 	} {
@@ -133,7 +133,7 @@ func TestBatchSharesTheShape(t *testing.T) {
 }
 
 // Each job is answered for itself, with places in its one definition.
-func TestBatchRefuses(t *testing.T) {
+func TestFaultyJobsOfABatchAreRefusedAlone(t *testing.T) {
 	const steps = `"steps":{"a":{"agent":"x","with":{"n":"${input.n}"}}}`
 	const good = `{"type":"t","input":{"n":1},` + steps + `}`
 	deep := strings.Repeat("[", 64) + strings.Repeat("]", 64)
@@ -219,7 +219,7 @@ func TestBatchRefuses(t *testing.T) {
 }
 
 // Two parts that are within bounds may not be together.
-func TestBatchBounds(t *testing.T) {
+func TestJobsOfABatchAreBoundedAfterMerging(t *testing.T) {
 	half := "[" + strings.Repeat("0,", perdure.MaxNodes/2) + "0]"
 	base := `{"type":"t","steps":{"a":{"agent":"x","with":` + half + `}}}`
 	_, errs := new(Compiler).ParseAll([]byte(base), raws(`{"input":`+half+`}`), nil)
@@ -229,7 +229,7 @@ func TestBatchBounds(t *testing.T) {
 }
 
 // All faults of a job come in one answer, the job's own before those of what it is put into.
-func TestBatchFaults(t *testing.T) {
+func TestJobOfABatchReportsAllFaults(t *testing.T) {
 	base := `{"type":"t","priority":1,"steps":{"a":{"agent":"x","aftr":[]}}}`
 	_, errs := new(Compiler).ParseAll([]byte(base), raws(`                              {"priority":10,"labels":7}`), nil)
 	var e *perdure.Error

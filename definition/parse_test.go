@@ -41,7 +41,7 @@ steps:
 `
 
 // An editor's line is no part of the definition.
-func TestSchemaLine(t *testing.T) {
+func TestSchemaLineOfAnEditorIsIgnored(t *testing.T) {
 	const job = `"type":"t","steps":{"s":{"agent":"a"}}}`
 	with, err := Parse([]byte(`{"$schema":"https://example.com/job.schema.json",`+job), JSON, Options{})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestSchemaLine(t *testing.T) {
 	}
 }
 
-func TestOrder(t *testing.T) {
+func TestExampleOrderIsCompiled(t *testing.T) {
 	plans, err := Parse([]byte(order), YAML, Options{})
 	if err != nil {
 		t.Fatal(FormatError("order.yaml", []byte(order), err))

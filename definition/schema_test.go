@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// TestSchema: the schema takes what Parse takes, and finds what a schema can.
-func TestSchema(t *testing.T) {
+// TestSchemaAgreesWithParse: the schema takes what Parse takes, and finds what a schema can.
+func TestSchemaAgreesWithParse(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
@@ -60,14 +60,14 @@ func good() []string {
 	)
 }
 
-func TestGood(t *testing.T) {
+func TestGoodDefinitionsAreAccepted(t *testing.T) {
 	for _, src := range append(good(), order, many(20)) {
 		check(t, parseOne(t, src, YAML, Options{}))
 	}
 }
 
-// TestSchemaOnlyUsesWhatIsTested: the validator below knows every keyword of the schema.
-func TestSchemaOnlyUsesWhatIsTested(t *testing.T) {
+// TestSchemaHasOnlyKnownKeywords: the validator below knows every keyword of the schema.
+func TestSchemaHasOnlyKnownKeywords(t *testing.T) {
 	known := strings.Fields("$schema $defs $ref title description default examples type properties additionalProperties required anyOf allOf if then not const enum pattern minimum maximum minLength maxLength minItems maxItems minProperties maxProperties uniqueItems items propertyNames")
 	var walk func(v any, names bool)
 	walk = func(v any, names bool) {

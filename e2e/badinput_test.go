@@ -316,9 +316,9 @@ func verdicts(t *testing.T, dir string, files []string) map[string]string {
 	return said
 }
 
-// TestBadInput: what is wrong is refused by validate, by run and by every node alike, with its place; no
+// TestBadInputIsRefusedWithItsPlace: what is wrong is refused by validate, by run and by every node alike, with its place; no
 // call is answered with 5xx, and nothing is stored.
-func TestBadInput(t *testing.T) {
+func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
 	names := map[string]bool{}

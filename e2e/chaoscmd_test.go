@@ -16,7 +16,7 @@ import (
 
 // `perdure chaos` kills, freezes and misleads an agent, and reports at the end that all jobs are settled or parked,
 // which they are.
-func TestChaosCommand(t *testing.T) {
+func TestChaosCommandEndsWithAllJobsAtRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
@@ -83,7 +83,7 @@ func TestChaosCommand(t *testing.T) {
 }
 
 // If a job is neither settled nor parked at the end, the exit code and the output show it.
-func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
+func TestChaosCommandReportsUnfinishedJobs(t *testing.T) {
 	server, _ := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), "--agents", "none")
 	c, err := client.New(server)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 // F156: while a node has a job whose inputs take much processor time, and an agent claims a thousand runs at once,
 // plain submissions are answered as fast as usual, and the job ends.
-func TestPlainSubmissionsBesideACostlyJob(t *testing.T) {
+func TestCostlyJobDoesNotDelaySubmissions(t *testing.T) {
 	stores := map[string]func(t *testing.T) []string{
 		"sqlite": func(t *testing.T) []string {
 			return []string{"--store", "sqlite:" + filepath.Join(t.TempDir(), "perdure.db")}

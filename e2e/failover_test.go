@@ -13,7 +13,7 @@ import (
 // F016, F098, F112, I6: the primary dies with commits that its standby has not received, and the standby takes over. The
 // nodes follow without a restart, and the number of the lost run is not given again: its holder is refused, and an alert
 // is opened.
-func TestFailoverLosesARun(t *testing.T) {
+func TestRunLostByAFailoverIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs two database servers")
 	}

@@ -85,7 +85,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 // Two nodes on one database, one of them killed: the other goes on, and what the dead one held comes back
 // when its heartbeats have stopped.
-func TestNodeKilledOnPostgres(t *testing.T) {
+func TestRunsOfAKilledNodeAreDispatchedByAnother(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

@@ -74,7 +74,7 @@ func startNginx(t *testing.T) (url, accessLog string) {
 }
 
 // I12: a limit of 10 on an agent, 500 steps that wait, and a server that refuses the eleventh at once.
-func TestLimitInFrontOfNginx(t *testing.T) {
+func TestLimitProtectsAService(t *testing.T) {
 	target, log := startNginx(t)
 	store := "sqlite:" + filepath.Join(t.TempDir(), "perdure.db")
 	url, _ := serve(t, "--store", store, "--agents", "http", "--allow-private-targets", "--slots", "200")

@@ -11,7 +11,7 @@ import (
 
 // F158: submissions of 3 MB, each with thousands of expressions whose programs are as large as possible, leave a node
 // below 512 MB.
-func TestMemoryOfExpressions(t *testing.T) {
+func TestMemoryOfExpressionsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some 10,000 large expressions")
 	}

@@ -35,7 +35,7 @@ func statusOf(t *testing.T, method, url, body string) (status int, retryAfter st
 
 // F009, F097, F099, F120, L4: while the database is away, killed or frozen, every node answers in time with 503 and
 // Retry-After. Within ten seconds of its return all nodes work again, without a restart.
-func TestDatabaseAway(t *testing.T) {
+func TestDatabaseOutageIsAnswered503(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

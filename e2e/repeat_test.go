@@ -18,7 +18,7 @@ import (
 
 // F019, F155: agents repeat their claims at two nodes on PostgreSQL, while heartbeats, submissions and other claims lock
 // the same rows. Each repeat returns the runs that the claim was granted, or 503; it never returns nothing or other runs.
-func TestClaimsRepeatedUnderLoad(t *testing.T) {
+func TestClaimsRepeatedUnderLoadReturnTheirRuns(t *testing.T) {
 	store := pgtest.Start(t)
 	must(t, "migrate", "--store", store)
 	var nodes []string

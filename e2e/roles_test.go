@@ -148,7 +148,7 @@ func signal(t *testing.T, p *peer, sig syscall.Signal) {
 
 // F074, F076: a role passes on at once if its leader stops in good order, and within its time to live if its leader
 // dies. It is not without a standby for long.
-func TestRolePassesOn(t *testing.T) {
+func TestRoleIsTakenOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
@@ -185,7 +185,7 @@ func TestRolePassesOn(t *testing.T) {
 
 // F163: two nodes on one host have both places of the role until a node starts on another host. That node takes over when
 // all nodes of the first host are killed.
-func TestHostFails(t *testing.T) {
+func TestRoleIsTakenOverAfterItsHostFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

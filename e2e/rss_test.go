@@ -133,7 +133,7 @@ func callAsOthers(t *testing.T, url, key string) (slowest time.Duration) {
 
 // F157, F125: callers that announce bodies and do not send them, that request large answers and do not read them, and
 // that claim large inputs do not make a node exceed its memory, and do not block other callers.
-func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
+func TestMemoryIsBoundedUnderHostileCalls(t *testing.T) {
 	connections, readers, claims := 4000, 60, 12
 	if testing.Short() {
 		connections, readers, claims = 400, 20, 4

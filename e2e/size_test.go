@@ -9,7 +9,7 @@ import (
 
 // A recorded scientific workflow has joins of a thousand and more; here is one of that shape, done and
 // undone in order.
-func TestWideJoins(t *testing.T) {
+func TestWideJoinsAreDoneAndUndoneInOrder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts thousands of processes")
 	}

@@ -128,7 +128,7 @@ func inJSON(v any) string {
 // I19, F149: a limit on orders, and one agent that serves orders and notes. Every call has the body that its
 // definition makes of the outputs before it, an undo the output of its do, a retry the same body, and an edited step
 // what the operator gave.
-func TestServiceGetsTheValuesOfTheStepsBefore(t *testing.T) {
+func TestServiceReceivesOutputsOfEarlierSteps(t *testing.T) {
 	for name, store := range map[string]func(*testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "perdure.db") },
 		"postgres": func(t *testing.T) string { return pgtest.Start(t) },

@@ -168,7 +168,7 @@ func (s *stock) is(reserved, did, undone int64) {
 }
 
 // I5, F036, F092: a repeat has no effect and the same output; so has an undo, and one that fails leaves nothing.
-func TestOnce(t *testing.T) {
+func TestEffectHappensOnce(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		if _, err := s.act(run(1, 1), true); !errors.Is(err, errBroken) {
 			s.Fatal(err)
@@ -207,7 +207,7 @@ func TestOnce(t *testing.T) {
 
 // I10, F090: an undo of what never happened compensates nothing; the action that it has overtaken is refused,
 // and is not tried again.
-func TestUndoOvertakes(t *testing.T) {
+func TestUndoRefusesTheActionThatItOvertook(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		if _, err := s.act(run(2, 2), false); err != nil {
 			s.Fatal(err)
@@ -245,7 +245,7 @@ func TestOldRunsAreRefused(t *testing.T) {
 }
 
 // F002, F036: a hundred duplicates race, some of them break off after their effect: there is one effect.
-func TestRacingDuplicates(t *testing.T) {
+func TestRacingDuplicatesHaveOneEffect(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		s.race(100, func(i int) (*perdure.Run, bool) { return run(1, 1), i%3 == 0 })
 		s.is(1, 1, 0)
@@ -256,7 +256,7 @@ func TestRacingDuplicates(t *testing.T) {
 
 // I10: actions and their undos race, in any order: in the end there is one effect and one compensation, or
 // neither, and never a half.
-func TestRacingBothWays(t *testing.T) {
+func TestRacingDoAndUndoLeaveNoHalf(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		did := 0
 		for round := range 10 {
@@ -306,7 +306,7 @@ func (s *stock) race(n int, of func(int) (*perdure.Run, bool)) {
 
 // A second call of Do or Undo in one run is an error, in one transaction or in two, because its function would be left
 // out. A transaction that is tried again is no second call, and a run that is delivered again is a repeat.
-func TestTwiceInOneRun(t *testing.T) {
+func TestSecondCallInOneRunIsAnError(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		handler := func(r *perdure.Run) context.Context {
 			return runcontext.With(context.Background(), r, time.Now().Add(time.Minute), nil)
@@ -381,7 +381,7 @@ func TestTwiceInOneRun(t *testing.T) {
 }
 
 // Without its table the guard says how to make it.
-func TestNoTable(t *testing.T) {
+func TestErrorWithoutTableSaysHowToMakeIt(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		if _, err := s.exec("drop table perdure_guard"); err != nil {
 			s.Fatal(err)
@@ -401,7 +401,7 @@ func TestNoTable(t *testing.T) {
 }
 
 // Rows are forgotten by age, and not more than asked for at once.
-func TestForget(t *testing.T) {
+func TestOldRowsAreForgotten(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		for i := range 3 {
 			r := run(1, 1)
@@ -430,7 +430,7 @@ func TestForget(t *testing.T) {
 }
 
 // Without a run, with one of the other direction, or without a transaction, nothing is done.
-func TestMisuse(t *testing.T) {
+func TestMisuseIsRefused(t *testing.T) {
 	effect := func() (int, error) { t.Error("it acts"); return 0, nil }
 	if _, err := guard.Do(t.Context(), nil, effect); !errors.Is(err, guard.ErrNoRun) {
 		t.Error(err)

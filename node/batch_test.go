@@ -40,7 +40,7 @@ func outcomes(did []perdure.Submitted) string {
 }
 
 // Many jobs are submitted in one call, and each has its own answer, in order.
-func TestSubmitAll(t *testing.T) {
+func TestSubmitAllAnswersJobsInOrder(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -69,7 +69,7 @@ func TestSubmitAll(t *testing.T) {
 
 // If the backlog has room for a part of the jobs, that part is accepted. If no job is accepted, and each may be accepted
 // later, the whole call is refused.
-func TestSubmitAllAboveTheBacklog(t *testing.T) {
+func TestSubmitAllAcceptsJobsUpToTheBacklog(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{MaxBacklog: 2})
 		jobs := texts(`{"input":{"n":1}}`, `{"input":{"n":2}}`, `{}`, `{"input":{"n":3}}`)

@@ -23,7 +23,7 @@ func (open) RoleWakeups() <-chan struct{}            { return nil }
 func (open) CheckSchema(context.Context) error       { return nil }
 
 // A call that waits at one node is answered soon after another node has settled the job.
-func TestWaitForAnotherNode(t *testing.T) {
+func TestWaitEndsWhenAnotherNodeSettlesTheJob(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context, n *node.Node) (*perdure.JobView, error){
 		"wait": func(ctx context.Context, n *node.Node) (*perdure.JobView, error) { return perdure.Wait(ctx, n, "k") },
 		"watch": func(ctx context.Context, n *node.Node) (last *perdure.JobView, err error) {

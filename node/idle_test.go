@@ -16,7 +16,7 @@ import (
 )
 
 // A node without work uses almost no processor time, and almost no calls of the database.
-func TestIdle(t *testing.T) {
+func TestIdleNodeUsesAlmostNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 7s for each store")
 	}

@@ -23,7 +23,7 @@ import (
 
 const shopEnv = "PERDURE_TEST_SHOP"
 
-// TestMain is also the program that TestKilledShop kills.
+// TestMain is also the program that TestKilledShopLosesNoOrder kills.
 func TestMain(m *testing.M) {
 	if where := os.Getenv(shopEnv); where != "" {
 		driver, dsn, _ := strings.Cut(where, " ")
@@ -75,7 +75,7 @@ func killedShop(driver, dsn string) error {
 
 // I1, F004 to F007: a process is killed at any point around the commit of its orders. Each stored order has its job,
 // which ends; no job lacks its order; and each acknowledged order is stored.
-func TestKilledShop(t *testing.T) {
+func TestKilledShopLosesNoOrder(t *testing.T) {
 	run := func(t *testing.T, store kernel.Store, driver, dsn, doomed string) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {

@@ -84,7 +84,7 @@ func TestNodeEndsAfterAFailedSync(t *testing.T) {
 }
 
 // F117: Stop ends waits with the current state of the job, and follows with an error. It is bounded if the store hangs.
-func TestStop(t *testing.T) {
+func TestStopEndsWaits(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		job := submit(t, n, lone)
@@ -122,7 +122,7 @@ func TestStop(t *testing.T) {
 }
 
 // A node that was never started carries out acts, can be stopped, and is not ready.
-func TestNodeThatWasNeverStarted(t *testing.T) {
+func TestNodeThatWasNeverStartedCarriesOutActs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -154,7 +154,7 @@ func (h *hanging) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 }
 
 // F099, L6: Stop is bounded where the store hangs.
-func TestStopWhileStoreHangs(t *testing.T) {
+func TestStopIsBoundedWhileTheStoreHangs(t *testing.T) {
 	store := &hanging{Store: memory.New(), hangs: make(chan struct{})}
 	defer close(store.hangs)
 	var l ledger
@@ -209,7 +209,7 @@ func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 }
 
 // A call that waits at a node that stops returns an error, so that its caller does not repeat it for ever.
-func TestWaitAtAStoppedNode(t *testing.T) {
+func TestWaitAtAStoppedNodeIsAnError(t *testing.T) {
 	n := node.New(memory.New(), node.Config{})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)

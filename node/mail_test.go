@@ -161,7 +161,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 
 // I1, I2: the business row and the job are committed together, or neither is. A submitted job is found by its id and its
 // key before the courier has created it.
-func TestSubmitTx(t *testing.T) {
+func TestSubmitTxIsCommittedWithItsTransaction(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -286,7 +286,7 @@ func submissions(s shop) string {
 // I2, F002, F003: inside a transaction, the same key with the same definition is the same job. The same key with another
 // definition is refused, whether the first submission is mail, was applied, or was made at a node. A refusal leaves the
 // transaction unchanged.
-func TestSubmitTxKeys(t *testing.T) {
+func TestSameKeyInATransactionIsTheSameJob(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -349,7 +349,7 @@ func TestSubmitTxKeys(t *testing.T) {
 }
 
 // I2, F002: fifty transactions submit one key at the same time, half of them are rolled back, and there is one job.
-func TestSubmitTxRace(t *testing.T) {
+func TestRacingSubmitTxMakeOneJob(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -395,7 +395,7 @@ func TestSubmitTxRace(t *testing.T) {
 // F003: one key is submitted with two definitions at the same time: in an open transaction, and at a node. On PostgreSQL
 // neither sees the other, so both are accepted, and the submission in the transaction is refused with an alert when its
 // mail is applied (ADR 18). On SQLite the node waits for the transaction, and refuses.
-func TestOneKeyInATransactionAndAtANode(t *testing.T) {
+func TestOneKeyInATransactionAndAtANodeIsAConflict(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -441,7 +441,7 @@ func TestOneKeyInATransactionAndAtANode(t *testing.T) {
 // F164: a key whose submission in a transaction waits to be applied is not free, and its job cannot be shown yet. A
 // caller that submits the same again gets an error that asks it to repeat the call, and gets the job once a courier
 // works (found by seed 1812 of the simulation).
-func TestSubmitWhileTheSameIsMail(t *testing.T) {
+func TestSubmitWhileTheSameIsMailIsToBeRepeated(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		tx := s.begin(t)
@@ -466,7 +466,7 @@ func TestSubmitWhileTheSameIsMail(t *testing.T) {
 
 // Mail that a newer or older program, or a manual change, has written is checked before it is applied. A refused
 // submission is kept with its reason, which callers can read.
-func TestRefusedSubmission(t *testing.T) {
+func TestMailIsCheckedBeforeItIsApplied(t *testing.T) {
 	url := pgtest.Start(t)
 	n := start(t, everystore.Postgres(t, url), node.Config{})
 	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
@@ -504,7 +504,7 @@ func TestRefusedSubmission(t *testing.T) {
 }
 
 // Callers in any language get the same keys, the same answers, and refusals with codes.
-func TestSubmitBySQL(t *testing.T) {
+func TestSubmitBySQLHasTheSameAnswers(t *testing.T) {
 	url := pgtest.Start(t)
 	var l ledger
 	n := node.New(everystore.Postgres(t, url), node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -778,7 +778,7 @@ func TestMailIsAppliedOnceDespiteLostCommits(t *testing.T) {
 }
 
 // A node without a wake-up finds mail in its file within a quarter of a second.
-func TestSubmitTxIsFoundWithoutWake(t *testing.T) {
+func TestSubmitTxIsFoundWithoutWakeUp(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	synctest.Test(t, func(t *testing.T) {
 		store := must[*sqlite.Store](t)(sqlite.Open(path))

@@ -16,7 +16,7 @@ import (
 
 // F097, L4, I1: the database is killed under load and starts again. The nodes need no restart, and work again within
 // 10s. Everything that was acknowledged is stored, and ends.
-func TestDatabaseRestarts(t *testing.T) {
+func TestNodesWorkAgainAfterADatabaseRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 15s")
 	}

@@ -62,7 +62,7 @@ func verdict(err error) string {
 }
 
 // What is sent: method, URL, body, and on whose behalf.
-func TestRequest(t *testing.T) {
+func TestRequestHasMethodURLBodyAndIdentity(t *testing.T) {
 	var got *http.Request
 	var body string
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -100,7 +100,7 @@ func TestRequest(t *testing.T) {
 }
 
 // null leaves out a header that the agent or net/http would send by default, also after a redirect to another host.
-func TestNullLeavesADefaultHeaderOut(t *testing.T) {
+func TestNullOmitsADefaultHeader(t *testing.T) {
 	type sent struct {
 		header http.Header
 		host   string
@@ -162,7 +162,7 @@ func TestAnotherHostGetsDefaultHeaders(t *testing.T) {
 	}
 }
 
-func TestBodies(t *testing.T) {
+func TestBodyDecidesContentType(t *testing.T) {
 	for name, c := range map[string]struct {
 		input      m
 		body, kind string
@@ -192,7 +192,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-func TestOutput(t *testing.T) {
+func TestOutputIsTheResponseBody(t *testing.T) {
 	for name, c := range map[string]struct{ kind, body, want string }{
 		"json":                  {"application/json", `{"n": 12345678901234567890.10}`, `{"n":12345678901234567890.10}`},
 		"problem":               {"application/problem+json", `[1]`, `[1]`},
@@ -234,7 +234,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestStatusDecidesOutcome(t *testing.T) {
 	url, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, r *http.Request) {
 		var code int
 		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &code)
@@ -271,7 +271,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestInputs(t *testing.T) {
+func TestInvalidInputsAreRejected(t *testing.T) {
 	a := New(Config{})
 	for name, in := range map[string]any{
 		"nothing":         nil,
@@ -310,7 +310,7 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckRefusesInvalidDrafts(t *testing.T) {
 	for in, ok := range map[string]bool{
 		`{"url": "${input.url}", "method": "${input.m}", "followRedirects": "${input.n}"}`:              true,
 		`{"url": "http://127.0.0.1:1/${doKey}", "expect": {"done": ["${input.code}"]}, "body": "${x}"}`: true,
@@ -327,7 +327,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestRetryAfterIsReadAndBounded(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
 	for _, c := range []struct {
@@ -354,7 +354,7 @@ func TestRetryAfter(t *testing.T) {
 }
 
 // F041: no connection is a failure without effect; a broken one is a failure whose effect is not known.
-func TestConnections(t *testing.T) {
+func TestConnectionErrorsDecideTheEffect(t *testing.T) {
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -384,7 +384,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestUntrustedCertificateHasNoEffect(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -396,7 +396,7 @@ func TestTLS(t *testing.T) {
 }
 
 // F041, F053: no answer, or one that drips, ends a little before the run's time does.
-func TestTimeout(t *testing.T) {
+func TestRequestEndsBeforeItsRun(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"no answer": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"drips": func(w http.ResponseWriter, r *http.Request) {
@@ -429,7 +429,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // F053: bodies and headers are bounded.
-func TestBounds(t *testing.T) {
+func TestBodiesAndHeadersAreBounded(t *testing.T) {
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/body":
@@ -462,7 +462,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
 // F053: redirects are followed as often as asked for, and keep the run's identity; what the input sets
 // in headers stays with the host that it names.
-func TestRedirects(t *testing.T) {
+func TestRedirectsKeepTheIdentityOfTheRun(t *testing.T) {
 	var last http.Header
 	other, _ := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { last = r.Header })
 	var url string
@@ -504,7 +504,7 @@ func TestRedirects(t *testing.T) {
 }
 
 // F053: what counts is the address that is dialled, also after a redirect, and by whatever name.
-func TestForbiddenTargets(t *testing.T) {
+func TestForbiddenTargetsAreNotDialled(t *testing.T) {
 	var reached atomic.Int32
 	url, a := serve(t, Config{ForbidPrivate: true}, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	port := url[strings.LastIndex(url, ":"):]
@@ -527,7 +527,7 @@ func TestForbiddenTargets(t *testing.T) {
 	}
 }
 
-func TestPermit(t *testing.T) {
+func TestPermitDecidesByAddress(t *testing.T) {
 	for addr, ok := range map[string]bool{
 		"93.184.216.34": true, "10.0.0.1": true, "192.168.1.1": true, "2606:2800:220:1::1": true, "fd00::1": true, "64:ff9b::5db8:d822": true,
 		"127.0.0.1": false, "127.8.8.8": false, "0.0.0.0": false, "0.1.2.3": false, "169.254.169.254": false, "224.0.0.1": false, "255.255.255.255": false, "240.0.0.1": false,
@@ -545,7 +545,7 @@ func TestPermit(t *testing.T) {
 
 // I18: the error of a run, which is kept in its job's history, contains no password: neither that of the step's URL,
 // nor that of a redirect's target or of a proxy.
-func TestErrorsHaveNoPasswords(t *testing.T) {
+func TestErrorsContainNoPasswords(t *testing.T) {
 	location := ""
 	server, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", location)

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func TestACircuitOpensAndCloses(t *testing.T) {
+func TestCircuitOpensAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers()
 		call := func(h health) error {
@@ -78,7 +78,7 @@ func TestBreakersAreBounded(t *testing.T) {
 }
 
 // A server that is down is left alone; one that says 429 is well.
-func TestWhatCounts(t *testing.T) {
+func TestOnlyAFailingServerOpensTheCircuit(t *testing.T) {
 	var asked, status atomic.Int32
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)

@@ -13,7 +13,7 @@ import (
 
 // One run is at most one request, also where a reused connection breaks after the request was read: what
 // comes after that is the scheduler's to decide (I14).
-func TestNoResendWithinRun(t *testing.T) {
+func TestRunSendsAtMostOneRequest(t *testing.T) {
 	for _, method := range []string{"POST", "DELETE", "PUT"} {
 		var asked atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

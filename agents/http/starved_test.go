@@ -34,7 +34,7 @@ func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 
 // F159: if no descriptor is left, an idle connection is closed for a run that needs one, of this agent or of another
 // (the agent shell takes its descriptors in this way). Each connection gives its descriptor back.
-func TestIdleConnectionsMakeRoom(t *testing.T) {
+func TestIdleConnectionIsClosedForARun(t *testing.T) {
 	for name, need := range map[string]func(*testing.T, *perdure.Agent) error{
 		"connection to another host": func(t *testing.T, a *perdure.Agent) error {
 			other, _ := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
@@ -82,7 +82,7 @@ func release(taken []func()) {
 	}
 }
 
-func TestStarved(t *testing.T) {
+func TestMissingDescriptorIsRecognized(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	for _, c := range []struct {
 		err  error

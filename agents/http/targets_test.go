@@ -29,7 +29,7 @@ func atMachine(allow string, addrs ...string) *targets {
 
 // F161: the metadata addresses of clouds and this machine's own addresses are no allowed targets, however they are
 // written; the addresses next to them are.
-func TestMachineAndMetadataAreNoTargets(t *testing.T) {
+func TestLocalAndMetadataAddressesAreForbidden(t *testing.T) {
 	here := atMachine("", "127.0.0.1", "10.1.2.3", "192.0.2.7", "2001:db8::7", "fe80::1")
 	for addr, ok := range map[string]bool{
 		"fd00:ec2::254": false, "fd20:ce::254": false, "100.100.100.200": false, "192.0.0.192": false, "168.63.129.16": false,

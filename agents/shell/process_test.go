@@ -89,7 +89,7 @@ func familyOf(t *testing.T, prelude string) (input m, pids string) {
 
 // F051: at the end of the time the whole family is killed, also if it ignores TERM; and early enough to
 // say so (F041).
-func TestTimeout(t *testing.T) {
+func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 	for name, prelude := range map[string]string{"heeds TERM": "", "ignores TERM": "trap '' TERM"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +118,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // F051: a run that is cut short receives SIGTERM, and SIGKILL a little later. Exit 0 is no success then.
-func TestCutShort(t *testing.T) {
+func TestRunThatIsCutShortGetsSIGTERMThenSIGKILL(t *testing.T) {
 	for name, c := range map[string]struct {
 		prelude string
 		cause   error
@@ -150,7 +150,7 @@ func TestCutShort(t *testing.T) {
 }
 
 // F051: what a program leaves behind in its group dies with it, and does not hold the run up.
-func TestLeftovers(t *testing.T) {
+func TestProcessesLeftInTheGroupAreKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pids")
 	input := sh(`sleep 300 & echo $! > "$PIDS"; echo '{"ok":true}'`)
 	input["env"] = m{"PIDS": path}
@@ -164,7 +164,7 @@ func TestLeftovers(t *testing.T) {
 
 // F051: what has left the group lives on, by its own wish; that it holds stdout open does not hold the
 // run up for long.
-func TestDaemons(t *testing.T) {
+func TestDaemonsSurviveAndDelayNoRun(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("no setsid here")
 	}
@@ -184,7 +184,7 @@ func TestDaemons(t *testing.T) {
 }
 
 // F051: a flood on stdout ends the run; one on stderr is only forgotten.
-func TestFloods(t *testing.T) {
+func TestOutputIsBounded(t *testing.T) {
 	_, err := execute(t, time.Minute, sh("yes"))
 	if verdict(err) != "failed outputTooLarge" {
 		t.Errorf("stdout: %s: %v", verdict(err), err)
@@ -203,7 +203,7 @@ func TestFloods(t *testing.T) {
 }
 
 // Many at once: no descriptor, zombie or goroutine is left, and each gets its own output.
-func TestMany(t *testing.T) {
+func TestManyProgramsLeakNothing(t *testing.T) {
 	a := New(Config{})
 	var all sync.WaitGroup
 	for i := range 16 {
@@ -240,7 +240,7 @@ func beNode() {
 
 // F052, F116: the node is killed with KILL. Its program dies, and so do the program's children, whether
 // or not they ignore TERM.
-func TestKillingTheNodeKillsTheFamily(t *testing.T) {
+func TestKillingTheNodeKillsItsPrograms(t *testing.T) {
 	input, path := familyOf(t, "trap '' TERM HUP INT")
 	b, _ := json.Marshal(input)
 	node := exec.Command(os.Args[0])
@@ -264,7 +264,7 @@ func TestKillingTheNodeKillsTheFamily(t *testing.T) {
 }
 
 // F052: the helper itself is killed. The next start has another, which knows of the groups from before.
-func TestTheReaperIsReplaced(t *testing.T) {
+func TestKilledReaperIsReplaced(t *testing.T) {
 	input, path := familyOf(t, "")
 	b, _ := json.Marshal(input)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,7 +15,7 @@ import (
 // F150, F151, F152, I1: the synchronous standby is away. A submission is answered 503, and so is its repetition, even
 // if the primary has restarted and shows the job. The node is not ready, and gives the reason. When the standby is
 // back, the submission is acknowledged, and its job exists after the standby's promotion.
-func TestStandbyAway(t *testing.T) {
+func TestSubmissionsAreRefusedWithoutStandby(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

@@ -110,7 +110,7 @@ func TestRunsAreClaimedAhead(t *testing.T) {
 
 // F162: runs that were claimed ahead are returned soon if handlers take longer than expected, and nothing is claimed
 // ahead for a while.
-func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
+func TestRunsThatWaitForASlotAreReturned(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const slots = 4
 		var takes atomic.Int64
@@ -167,7 +167,7 @@ func TestRunsThatWaitForASlotAreNotStartedWhileTheExchangeIsUnanswered(t *testin
 
 // Runs that wait for a slot are returned when the host drains, and when a heartbeat's answer asks them to stop. Those
 // whose lock expires are not reported. None of them is started.
-func TestRunsThatWaitForASlotEnd(t *testing.T) {
+func TestRunsThatWaitForASlotAreReturnedOrDropped(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, h *Host, x *distant){
 		"drain": func(t *testing.T, h *Host, x *distant) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -13,7 +13,7 @@ import (
 )
 
 // F042, F043: heartbeats extend a run's lock, but not beyond its deadline.
-func TestHeartbeats(t *testing.T) {
+func TestHeartbeatsExtendTheLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.onHeartbeat = extend(10 * time.Second) // would extend beyond the deadline
@@ -76,7 +76,7 @@ func TestLateRunSendsHeartbeatAtOnce(t *testing.T) {
 }
 
 // F042: lost heartbeats do not extend a lock, and a late heartbeat does not revive a lost run.
-func TestLostHeartbeats(t *testing.T) {
+func TestLostHeartbeatsExtendNoLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
@@ -99,7 +99,7 @@ func TestLostHeartbeats(t *testing.T) {
 }
 
 // F060: the answer to a heartbeat asks a run to stop.
-func TestStop(t *testing.T) {
+func TestAnswerToAHeartbeatStopsARun(t *testing.T) {
 	stop := func(reason string) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		return func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			results, err := extend(10 * time.Second)(b)
@@ -152,7 +152,7 @@ func TestHeartbeatsGoInBatches(t *testing.T) {
 }
 
 // Progress goes with the next heartbeat, and again if that was lost.
-func TestProgress(t *testing.T) {
+func TestProgressIsSentWithAHeartbeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var got []string

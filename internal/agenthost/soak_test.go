@@ -246,7 +246,7 @@ func (s *storm) begin(run *perdure.Run) {
 
 // F019, F021, F022, F023, F038, F042, F055, F056: whatever is lost or late, no run is started twice or after its lock
 // has expired, no run is reported after that, and every step is completed.
-func TestStorm(t *testing.T) {
+func TestRandomFaultsStartNoRunTwice(t *testing.T) {
 	const steps = 60
 	expired, followed := 0, 0
 	for seed := range uint64(12) {

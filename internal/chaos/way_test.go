@@ -32,7 +32,7 @@ func (b *book) count() int {
 }
 
 // Each kind of mischief is what it says, to the three calls of an agent alone, until all is well again.
-func TestWay(t *testing.T) {
+func TestEachFaultIsApplied(t *testing.T) {
 	for name, c := range map[string]struct {
 		m        Mischief
 		arrives  int

@@ -13,7 +13,7 @@ import (
 )
 
 // The registry is whole: each constant is in All once, no two have one name, and each is called in the program.
-func TestRegistryIsWhole(t *testing.T) {
+func TestRegistryHasEachPointOnce(t *testing.T) {
 	names := map[string]bool{} // of constants
 	tree, err := parser.ParseFile(token.NewFileSet(), "points.go", nil, 0)
 	if err != nil {

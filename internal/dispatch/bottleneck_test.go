@@ -11,7 +11,7 @@ import (
 
 // The bottleneck is the store if transactions follow each other without a pause or requests wait for long; otherwise the
 // agents, or a limit. Since says how long this has lasted.
-func TestBottlenecks(t *testing.T) {
+func TestBottlenecksAreRecognized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
 		is := func(want ...string) {

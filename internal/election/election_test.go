@@ -361,7 +361,7 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 
 // F080, F081: the store's clock jumps. If it jumps forward, the lease has lapsed in the store at once, and writes of the
 // leader are refused. If it jumps back, no lease lapses early.
-func TestStoreClockJumps(t *testing.T) {
+func TestJumpsOfTheStoreClockKeepOneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -502,7 +502,7 @@ func TestOneHostKeepsItsStandby(t *testing.T) {
 
 // F163: the leader's host fails, with the leader and another node. The standby is on another host, and leads once the
 // leader's lease has lapsed.
-func TestHostFails(t *testing.T) {
+func TestStandbyLeadsAfterTheHostOfTheLeaderFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b, c := g.join("a", onHost("x")), g.join("b", onHost("x")), g.join("c", onHost("y"))

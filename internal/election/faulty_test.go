@@ -15,7 +15,7 @@ import (
 
 // F115, F006: most calls of the store fail: before the commit, after it, or with an indeterminate result. Each epoch
 // still has one leader, no node writes under another's epoch, and at the end there is a leader and a standby.
-func TestFaultyStore(t *testing.T) {
+func TestOneLeaderOnAFaultyStore(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			inner := memory.New()

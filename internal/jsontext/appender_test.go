@@ -83,7 +83,7 @@ func copyValue(r *Reader, a *Appender) {
 	}
 }
 
-func TestAppender(t *testing.T) {
+func TestAppenderWritesAnObject(t *testing.T) {
 	a := NewAppender([]byte("data: "))
 	a.BeginObject()
 	a.IntField("n", -7)

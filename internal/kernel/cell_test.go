@@ -9,7 +9,7 @@ import (
 )
 
 // An id with the number of a cell keeps its version, its variant, its time and the other random bits.
-func TestCellOfIDs(t *testing.T) {
+func TestCellIsPartOfIDs(t *testing.T) {
 	for _, cell := range []int{0, 1, 63, 64, 2730, MaxCell} {
 		made := uuid.Must(uuid.NewV7())
 		id := WithCell(perdure.JobID(made), cell)

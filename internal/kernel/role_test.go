@@ -135,7 +135,7 @@ func TestVacateKeepsEpoch(t *testing.T) {
 	})
 }
 
-func TestCheckHostName(t *testing.T) {
+func TestCheckHostNameRefusesInvalidNames(t *testing.T) {
 	for _, good := range []string{"a", "web-1.example.com", "köln", strings.Repeat("x", MaxHostName)} {
 		if err := CheckHostName(good); err != nil {
 			t.Errorf("%q: %v", good, err)
@@ -149,7 +149,7 @@ func TestCheckHostName(t *testing.T) {
 }
 
 // Every role has a unique name, and a line that describes what its leader does.
-func TestRoleTable(t *testing.T) {
+func TestRoleTableHasUniqueNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range RoleTable() {
 		if r.Name == "" || r.Does == "" || strings.Contains(r.Does, "\n") || names[r.Name] {
@@ -162,7 +162,7 @@ func TestRoleTable(t *testing.T) {
 	}
 }
 
-func TestHandOver(t *testing.T) {
+func TestHandOverMakesTheStandbyLeader(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
 	everyRole(now, func(was Role) {
 		for _, node := range []string{"a", "b"} {

@@ -383,7 +383,7 @@ func TestRule09RestartUndoesAndRedoes(t *testing.T) {
 	w.require(w.job.Restarts == 1, "%d restarts", w.job.Restarts)
 }
 
-func TestRule09OverdueRestart(t *testing.T) {
+func TestRule09OverdueRestartIsFinished(t *testing.T) {
 	w := submit(t, "within 5s; a undo; b after a or restart:1")
 	w.run("a")
 	w.claim("b")
@@ -436,7 +436,7 @@ func TestRule10DeadlineParksJob(t *testing.T) {
 	w.jobIs("done settled")
 }
 
-func TestRule10DeadlineWithPolicyAndDuringUndo(t *testing.T) {
+func TestRule10DeadlineAppliesToPolicyAndUndo(t *testing.T) {
 	w := submit(t, "onFailure undo; within 15s; a undo; b after a undo")
 	w.run("a")
 	w.wait(15 * time.Second)
@@ -490,7 +490,7 @@ func TestRule10DeadlineStopsWhileParkedAgain(t *testing.T) {
 	w.require(w.job.CompleteBy.Equal(w.now.Add(30*time.Second)), "the deadline moved while the job was parked: %s left", w.job.CompleteBy.Sub(w.now))
 }
 
-func TestRule11PermitsOfJobsAndAgents(t *testing.T) { // F029 F134 F135
+func TestRule11PermitsOfJobsAndAgentsAreReleased(t *testing.T) { // F029 F134 F135
 	w := submit(t, "a undo; b after a")
 	w.limits.Add(Limit{Name: JobLimit("order"), Max: 1, PerKey: Unbounded, Used: 1})
 	w.cannotClaim("a")

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestWhy compares the reasons for steps that do not move, word for word.
-func TestWhy(t *testing.T) { // F015
+// TestWhyGivesTheReason compares the reasons for steps that do not move, word for word.
+func TestWhyGivesTheReason(t *testing.T) { // F015
 	facts := Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}}
 	for _, c := range []struct {
 		definition string

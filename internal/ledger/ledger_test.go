@@ -26,7 +26,7 @@ func with(c Call, from ...string) Call {
 }
 
 // A correct history has no fault, however often it is checked; and each thing that should not happen is reported.
-func TestJudgement(t *testing.T) {
+func TestFaultsOfAHistoryAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		calls []Call
 		want  string // of the first fault; "": none
@@ -61,7 +61,7 @@ func TestJudgement(t *testing.T) {
 	}
 }
 
-func TestAudit(t *testing.T) {
+func TestAuditComparesEffectsWithTheState(t *testing.T) {
 	l := New()
 	l.Act(do("a", "k", 1))
 	if f := l.Audit("job", true, "a"); len(f) > 0 {
@@ -82,7 +82,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-func TestService(t *testing.T) {
+func TestServiceActsAndRefuses(t *testing.T) {
 	l := New()
 	s := httptest.NewServer(l)
 	defer s.Close()

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func TestClaim(t *testing.T) {
+func TestClaimIsReadAndAnswered(t *testing.T) {
 	for body, want := range map[string]protocol.Claim{
 		`{"holder":"h"}`: {Agent: "pay ments", Holder: "h", Max: 1},
 		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:             {Agent: "pay ments", Holder: "h", Max: 1},
@@ -103,7 +103,7 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 }
 
 // A claim can come with reports. It is read as strictly as the call, and nothing is told where it is wrong.
-func TestReportsWithAClaim(t *testing.T) {
+func TestReportsMayCarryAClaim(t *testing.T) {
 	const good = `{"job":"` + someJob + `","step":"charge","run":1,"outcome":"done"}`
 	next := func(max int, beat time.Duration) *protocol.Claim {
 		return &protocol.Claim{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: beat, RequestID: "r"}
@@ -148,7 +148,7 @@ func TestReportsWithAClaim(t *testing.T) {
 	}
 }
 
-func TestHeartbeats(t *testing.T) {
+func TestHeartbeatsAreAnsweredInOrder(t *testing.T) {
 	svc := resttest.Full()
 	var got []protocol.Heartbeat
 	svc.OnHeartbeat = func(_ context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
@@ -178,7 +178,7 @@ func TestHeartbeats(t *testing.T) {
 
 // F020: runs that were let out while their client went away are given back at once; with a requestId
 // they are kept for it (F019).
-func TestClaimOfAClientThatLeft(t *testing.T) {
+func TestRunsOfAClientThatLeftAreReturned(t *testing.T) {
 	for _, requestID := range []string{"", "r1"} {
 		var returned []protocol.Report
 		finished := make(chan struct{})

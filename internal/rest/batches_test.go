@@ -30,7 +30,7 @@ func batchOf(did []perdure.Submitted, err error) (svc *resttest.Service, asked *
 }
 
 // What was sent reaches the service as it was written, and what it says of each comes back in order.
-func TestBatch(t *testing.T) {
+func TestBatchIsAnsweredInOrder(t *testing.T) {
 	did := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	const answer = `{"results":[{"id":"` + someJob + `","key":"order-1042","created":true},{"id":"` + someJob + `","created":false},` +
 		`{"error":{"code":"invalid","detail":"/steps/a: is a <cycle>","hint":"break it",` +
@@ -52,7 +52,7 @@ func TestBatch(t *testing.T) {
 }
 
 // A thousand jobs are taken, and a definition that just fits when it is written out for each.
-func TestBatchAtItsBounds(t *testing.T) {
+func TestBatchAtItsBoundsIsAccepted(t *testing.T) {
 	jobs := `"jobs":[{}` + strings.Repeat(",{}", perdure.MaxBatch-1) + `]}`
 	base := `{` + strings.Repeat(" ", perdure.MaxDefinitionBytes/perdure.MaxBatch-2) + `}`
 	whole := `{"jobs":[{` + strings.Repeat(" ", perdure.MaxDefinitionBytes-len(`{"jobs":[{}]}`)) + `}]}`
@@ -65,7 +65,7 @@ func TestBatchAtItsBounds(t *testing.T) {
 }
 
 // Whatever befalls one job is its own: also what would be 429 or 503 of a call, and what is not told.
-func TestBatchOfRefusals(t *testing.T) {
+func TestRefusedJobsOfABatchAreAnsweredAlone(t *testing.T) {
 	refusals := map[string]error{
 		"conflict":    fmt.Errorf("wrapped: %w", perdure.Refuse(perdure.CodeConflict, "no")),
 		"backlogFull": perdure.Refuse(perdure.CodeBacklogFull, "full"),
@@ -93,7 +93,7 @@ func TestBatchOfRefusals(t *testing.T) {
 }
 
 // A call that came to nothing says when to come again.
-func TestBatchTurnedAway(t *testing.T) {
+func TestRefusedBatchHasRetryAfter(t *testing.T) {
 	for code, want := range map[perdure.Code]string{perdure.CodeBacklogFull: "429 5", perdure.CodeUnavailable: "503 1"} {
 		svc, _ := batchOf(nil, perdure.Refuse(code, "not now"))
 		w := exchange(handler(svc), goodBatch, `{"jobs":[{}]}`)

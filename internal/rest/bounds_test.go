@@ -546,7 +546,7 @@ func TestQuietConnectionsGiveWay(t *testing.T) {
 
 // F159: if all connections are in use, calls on a few more are answered 503, and probes are answered; further
 // connections are closed. The log has one warning.
-func TestConnectionsAboveTheBound(t *testing.T) {
+func TestConnectionsAboveTheBoundAreAnswered503(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnListNodes = func(ctx context.Context) ([]perdure.NodeView, error) {
 		time.Sleep(time.Minute)

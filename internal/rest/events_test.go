@@ -35,7 +35,7 @@ func eventNames(stream string) (names []string) {
 	return names
 }
 
-func TestEvents(t *testing.T) {
+func TestEventsAreStreamed(t *testing.T) {
 	w := exchange(full(), "GET /v1/jobs/j/events", "")
 	body := w.Body.String()
 	if got := strings.Join(eventNames(body), " "); got != "job job rest" {
@@ -50,7 +50,7 @@ func TestEvents(t *testing.T) {
 }
 
 // A stream that ends just after a comment was written: the race detector sees what they share.
-func TestEventsEndAfterAComment(t *testing.T) {
+func TestStreamMayEndAfterAComment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := resttest.Full()
 		svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
@@ -65,7 +65,7 @@ func TestEventsEndAfterAComment(t *testing.T) {
 	})
 }
 
-func TestEventsOfNoJob(t *testing.T) {
+func TestEventsOfAnUnknownJobAreRefused(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error {
 		return perdure.Refuse(perdure.CodeNotFound, "no such job")
@@ -75,7 +75,7 @@ func TestEventsOfNoJob(t *testing.T) {
 	}
 }
 
-func TestEventsThatBreak(t *testing.T) {
+func TestEventsEndWithAProblem(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
 		_ = see(resttest.Job())
@@ -100,7 +100,7 @@ func (p *page) Write(b []byte) (int, error) {
 }
 
 // While nothing happens, a comment says that the stream is alive. A shutdown ends it (F117).
-func TestEventsOfAQuietJob(t *testing.T) {
+func TestEventsOfAQuietJobHaveComments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shutdown, stop := context.WithCancel(t.Context())
 		svc := resttest.Full()

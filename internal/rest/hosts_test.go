@@ -14,7 +14,7 @@ import (
 )
 
 // F160: which values of a Host header are served, without configuration and with it.
-func TestHosts(t *testing.T) {
+func TestHostsAreMatched(t *testing.T) {
 	configured, err := ParseHosts("https://Jobs.Example.com:8443/perdure", []string{"other.example", " Third.Example. ", "xn--bcher-kva.example", "10.0.0.7", "[::1]"})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestHosts(t *testing.T) {
 }
 
 // Settings that would not have the intended effect are refused, and no message repeats a password.
-func TestHostSettings(t *testing.T) {
+func TestInvalidHostSettingsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		url   string
 		names []string
@@ -201,7 +201,7 @@ func raw(t *testing.T, addr, lines string) (status int, body string) {
 }
 
 // A handler that is not a node's API, such as the proxy of perdure chaos, can have the check too.
-func TestHostsHandler(t *testing.T) {
+func TestHostsHandlerChecksAnyHandler(t *testing.T) {
 	passed := 0
 	h := Hosts{}.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
 	if w := exchange(h, "GET /x", ""); w.Code != 200 || passed != 1 {

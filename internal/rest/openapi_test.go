@@ -108,7 +108,7 @@ func TestExamplesFitSchemas(t *testing.T) {
 }
 
 // The labels of the metrics are bounded: routes and classes, never paths.
-func TestMetrics(t *testing.T) {
+func TestMetricLabelsAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	h := New(Config{Service: resttest.Full(), Log: quiet, Registry: registry})
 	New(Config{Registry: registry, Log: quiet}) // a second one in the same process shares them

@@ -18,7 +18,7 @@ import (
 )
 
 // Every refusal of a service has its status; what is no refusal is not told.
-func TestErrorsOfTheService(t *testing.T) {
+func TestErrorsOfTheServiceHaveTheirStatus(t *testing.T) {
 	fields := []perdure.FieldError{{Pointer: "/steps/a", Line: 3, Column: 5, Message: "is a cycle", Hint: "break it"}}
 	for _, test := range []struct {
 		err        error
@@ -74,7 +74,7 @@ func TestInvalidWithoutBodyIsBadRequest(t *testing.T) {
 	}
 }
 
-func TestPanic(t *testing.T) {
+func TestPanicIsAnswered500(t *testing.T) {
 	var log bytes.Buffer
 	svc := resttest.Full()
 	svc.OnJob = func(context.Context, string, time.Duration) (*perdure.JobView, error) { panic("secret") }
@@ -92,7 +92,7 @@ func TestPanic(t *testing.T) {
 }
 
 // A node that is drained or waits for its store is asked /readyz all the time: each is no error of its own.
-func TestNotReadyIsNoError(t *testing.T) {
+func TestNotReadyIsNotLoggedAsError(t *testing.T) {
 	var log bytes.Buffer
 	h := New(Config{Service: resttest.Full(), Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Ready: func(context.Context) error { return perdure.Refuse(perdure.CodeUnavailable, "draining") }})
@@ -101,7 +101,7 @@ func TestNotReadyIsNoError(t *testing.T) {
 	}
 }
 
-func TestPanicHalfway(t *testing.T) {
+func TestPanicInAStreamCutsTheConnection(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
 		_ = see(resttest.Job())

@@ -21,7 +21,7 @@ const (
 
 // F012: whatever a client sends, it is refused before the service hears of it: with a place for each
 // fault, and never with a 5xx.
-func TestBadRequests(t *testing.T) {
+func TestBadRequestsAreRefused(t *testing.T) {
 	invalid, malformed := string(perdure.CodeInvalid), string(perdure.CodeMalformed)
 	notFound, tooLarge := string(perdure.CodeNotFound), string(perdure.CodeTooLarge)
 	method, media := string(codeMethod), string(codeMedia)

@@ -55,7 +55,7 @@ func same(t *testing.T, results []protocol.ReportResult, runs []perdure.Run, ans
 	}
 }
 
-func TestEmptyInput(t *testing.T) {
+func TestEmptyInputIsValidJSON(t *testing.T) {
 	body := appendWork(nil, nil, []perdure.Run{{Input: json.RawMessage{}}})
 	if !json.Valid(body) {
 		t.Errorf("%s", body)

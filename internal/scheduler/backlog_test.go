@@ -52,7 +52,7 @@ func (uncounted) Backlog(ctx context.Context, _ int) (int, error) {
 }
 
 // Submissions that wait for the first count of unsettled jobs wait no longer than others, and are then refused.
-func TestFirstCountIsNotAwaitedForLong(t *testing.T) {
+func TestSubmissionsDoNotWaitLongForTheFirstCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, uncounted{memory.New()}, scheduler.Config{})
 		ctx, cancel := context.WithCancel(t.Context())

@@ -98,7 +98,7 @@ func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int
 
 // Eight callers submit in sets, faster than the agent claims: most jobs are dispatched by the transaction that stores
 // them.
-func TestSetsAreDispatchedAtOnce(t *testing.T) {
+func TestJobsOfSetsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *desk, s *arrivals) {
 		const sets, of = 80, 200
 		var left, done atomic.Int64
@@ -304,7 +304,7 @@ func TestHeldSubmissionsAreRefusedWhenTheNodeStops(t *testing.T) {
 
 // A held submission is answered after its commit. If its transaction fails, its caller gets an error, and the job does
 // not exist (F005).
-func TestHeldIsNotAnsweredBeforeTheCommit(t *testing.T) {
+func TestHeldSubmissionIsNotAnsweredBeforeTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fullDisk{Store: memory.New()}
 		d := open(t, s, scheduler.Config{Writers: 1})

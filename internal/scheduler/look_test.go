@@ -28,7 +28,7 @@ func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
 }
 
 // F068: a wake-up from another node arrives while the agent is busy and no claim waits.
-func TestWakeUpWhileTheAgentIsBusy(t *testing.T) {
+func TestWakeUpWhileTheAgentIsBusyIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
@@ -65,7 +65,7 @@ func TestRepeatedClaimDoesNotHideAFullLimit(t *testing.T) {
 
 // L5: the queue remembers for a second that a limit has no room. After that, steps that need this limit are found again,
 // even if another node has released the permit.
-func TestThatALimitWasFullIsForgotten(t *testing.T) {
+func TestFullLimitIsSearchedAgainAfterASecond(t *testing.T) {
 	for later, want := range map[time.Duration]string{time.Second: "u", time.Second + time.Millisecond: "t"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.New()
@@ -92,7 +92,7 @@ func TestThatALimitWasFullIsForgotten(t *testing.T) {
 
 // F068: of two writers, one searches the store for a claim, and leaves steps there or finds a limit full. The other one
 // serves a later claim of the agent with steps that it makes ready itself, and ends after the first.
-func TestTwoWritersOneSearch(t *testing.T) {
+func TestClaimServedDuringAnotherSearchMissesNoStep(t *testing.T) {
 	for name, limit := range map[string]int{"more is there": 0, "a limit is full": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,7 +131,7 @@ func TestTwoWritersOneSearch(t *testing.T) {
 
 // F020: a claim is granted runs, but the store's answer is late, and the caller goes away before it comes. The runs are
 // returned, and another caller gets them.
-func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
+func TestRunsOfAClaimantGoneBeforeTheAnswerAreReturned(t *testing.T) {
 	for name, late := range map[string]time.Duration{"the answer comes soon": 100 * time.Millisecond, "the caller is not kept until it comes": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -30,7 +30,7 @@ const chain = "type: chain\npriority: %d\nflow: chain\nsteps:\n  s: {agent: a}\n
 
 // The answer to a report brings the next step of the job, unless an older step comes first, and further ready steps up
 // to the size of the claim.
-func TestReportAndClaim(t *testing.T) {
+func TestAnswerToAReportBringsTheNextStep(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true}
@@ -125,7 +125,7 @@ func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []per
 
 // While another writer searches for the agent, a claim with reports gets the steps that the reports make ready, unless a
 // more urgent step is ready.
-func TestReportAndClaimBesideASearch(t *testing.T) {
+func TestClaimWithReportsDuringASearchGetsTheirSteps(t *testing.T) {
 	for _, stored := range []int{0, 5, 9} {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)
@@ -147,7 +147,7 @@ func TestReportAndClaimBesideASearch(t *testing.T) {
 
 // L5: it does not get steps after a step of a job that the reports have locked, because the other writer could not find
 // that step.
-func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
+func TestClaimWithReportsPassesNoLockedStep(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)
 		d := open(t, g, scheduler.Config{Writers: 3})
@@ -188,7 +188,7 @@ func doneReport(run perdure.Run) []protocol.Report {
 }
 
 // F019: the caller's time ends while reports and claim are queued or in a transaction. The claim is then repeated.
-func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
+func TestClaimIsRepeatedWhileItsReportsAreQueued(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		for _, wait := range []time.Duration{0, 5 * time.Second} {
 			t.Run(fmt.Sprintf("taken %v, wait %v", taken, wait), func(t *testing.T) {
@@ -286,7 +286,7 @@ func TestStepWithoutInputHidesNoOtherSteps(t *testing.T) {
 }
 
 // While another writer searches for the agent, a claim with reports does not overtake claims that wait for a limit.
-func TestClaimsWithReportsDoNotOvertakeWhatWaitsForALimit(t *testing.T) {
+func TestClaimsWithReportsDoNotOvertakeClaimsThatWaitForALimit(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)

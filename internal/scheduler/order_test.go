@@ -42,7 +42,7 @@ func (tx gatedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef,
 
 // L5: if a step that was found ready is changed by the same transaction, the next older step takes its place, not one
 // that the transaction has just made ready. (Found by the simulation.)
-func TestOlderGoesBeforeNew(t *testing.T) {
+func TestOlderStepGoesBeforeOneMadeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &gated{gate: shut(memory.New())}
 		d := open(t, store, scheduler.Config{})
@@ -83,7 +83,7 @@ func TestSatisfiedClaimDoesNotSearchPastAFullLimit(t *testing.T) {
 
 // While older steps wait, steps that a transaction makes ready itself may go first, if they are equally urgent, no limit
 // holds an older step back, and for up to fifteen of sixteen runs (F162).
-func TestYoungerMayGoBeforeOlder(t *testing.T) {
+func TestYoungerStepsMayGoFirstWithinBounds(t *testing.T) {
 	const older, younger, most = 40, 40, 32
 	must := func(err error) {
 		if err != nil {
@@ -151,7 +151,7 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 
 // L5: a step that was ready before, and that an act makes ready to be undone, does not go before older ones. (Found by
 // seed 7074858 of the simulation.)
-func TestTurnedStepKeepsItsPlace(t *testing.T) {
+func TestStepToBeUndoneKeepsItsPlace(t *testing.T) {
 	const old = "type: t\nsteps:\n  first: {agent: b}\n  s: {agent: a, after: [first]}\n"
 	synctest.Test(t, func(t *testing.T) {
 		store := &gated{gate: shut(memory.New())}

@@ -73,7 +73,7 @@ func (c *counting) Handle(context.Context, slog.Record) error {
 
 // F077, F078, F126: in every phase, jobs that cannot be read or on which the rules panic come before all others. The
 // other jobs go on, and the bad ones cost almost nothing.
-func TestPoisonJobs(t *testing.T) {
+func TestPoisonJobsDoNotBlockOthers(t *testing.T) {
 	c := &counting{Store: memory.New()}
 	before := open(t, c, scheduler.Config{})
 	body := "type: %s\npriority: %d\nflow: chain\nsteps:\n  a: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  b: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  c: {agent: a}\n"

@@ -234,7 +234,7 @@ func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
 }
 
 // F155: what a repeated claim returns if another transaction has at first locked its runs or the claim itself.
-func TestRepeatedClaimAmongLocks(t *testing.T) {
+func TestRepeatedClaimReturnsItsRunsDespiteLocks(t *testing.T) {
 	c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 30 * time.Second}
 	play := func(name string, act func(t *testing.T, s *blocking, d *desk, first []perdure.Run)) {
 		t.Run(name, func(t *testing.T) {

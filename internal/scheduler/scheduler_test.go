@@ -155,7 +155,7 @@ func TestClaimRepeatedReturnsTheSameRuns(t *testing.T) {
 }
 
 // A claim is repeated while the first one still waits: its connection broke, and the node does not know.
-func TestClaimRepeatedWhileItWaits(t *testing.T) {
+func TestClaimRepeatedWhileItWaitsIsServedOnce(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 4})
 		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: time.Minute}
@@ -195,7 +195,7 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 }
 
 // F019 with two nodes at once.
-func TestClaimRepeatedOnGrid(t *testing.T) {
+func TestClaimRepeatedOnGridReturnsTheSameRuns(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
 	for i := range 20 {
@@ -321,7 +321,7 @@ func TestStepsThatWaitForALimitHoldNoOthersBack(t *testing.T) {
 }
 
 // I12 with two nodes on one database that claim as fast as they can.
-func TestLimitOnGrid(t *testing.T) {
+func TestLimitHoldsOnGrid(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
 	const limit, jobs = 4, 60

@@ -17,7 +17,7 @@ import (
 
 // F154: every two seconds one answer of the database is 0.6 s late, and others overtake it. The store's time does not
 // run ahead and never goes back, and a report that is sent 0.9 s before the end of its run is accepted.
-func TestSlowAnswersRefuseNoReportInTime(t *testing.T) {
+func TestSlowAnswersCauseNoRefusalOfAReportInTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

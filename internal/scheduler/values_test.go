@@ -101,7 +101,7 @@ func (s *shop) is(run perdure.Run, step string, d perdure.Direction, input, outp
 	}
 }
 
-func TestInputsOfLimitedTypes(t *testing.T) {
+func TestInputsOfLimitedTypesAreComplete(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		s.submit(fmt.Sprintf(order, 1))
@@ -116,7 +116,7 @@ func TestInputsOfLimitedTypes(t *testing.T) {
 }
 
 // A retry under the same key has the same input.
-func TestInputOfRetry(t *testing.T) {
+func TestRetryHasTheSameInput(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit("type: order\nflow: chain\nsteps:\n  one: {agent: a}\n  two: {agent: a, with: {of: \"${steps.one.output}\"}, retry: {attempts: 3, backoff: 1ms}}\n")
@@ -146,7 +146,7 @@ func (s *shop) ready(id perdure.JobID) perdure.Run {
 }
 
 // An undo run receives the output that was reported in the same transaction.
-func TestOutputOfUndo(t *testing.T) {
+func TestUndoReceivesAnOutputOfTheSameTransaction(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit(fmt.Sprintf(order, 1))
@@ -175,7 +175,7 @@ func TestOutputOfUndo(t *testing.T) {
 }
 
 // A step gets the input that the operator gave, even if a claim is waiting for it already.
-func TestEditedInput(t *testing.T) {
+func TestEditedInputIsDispatched(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit("type: order\nsteps:\n  s: {agent: a, with: {plain: 1}, onFailure: park, undo: {}}\n")

@@ -219,7 +219,7 @@ func TestFaultsAreFound(t *testing.T) {
 }
 
 // A failure is reported with no more of the swarm than it needs.
-func TestShrink(t *testing.T) {
+func TestFailureIsShrunk(t *testing.T) {
 	c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 		return &spoiled{memory.New(memory.WithClock(clock)), func(tx kernel.Tx) kernel.Tx { return countless{tx} }}, nil
 	}}

@@ -29,7 +29,7 @@ var sample = &kernel.Scope{
 	Output:  json.RawMessage(`{"id":"c-9"}`), Key: "undo-key", DoKey: "do-key",
 }
 
-func TestRender(t *testing.T) {
+func TestTemplatesAreRendered(t *testing.T) {
 	for src, want := range map[string]string{
 		// A lone ${…} keeps type and digits.
 		`${input.a}`:                        `1`,
