@@ -346,8 +346,8 @@ func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 			t.Errorf("%s: validate names no place (%.60q)", badInputs[i].name, badInputs[i].text)
 		}
 	}
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("validate took %v", took)
+	if duration := time.Since(began); duration > 30*time.Second {
+		t.Errorf("validate took %v", duration)
 	}
 
 	store := filepath.Join(dir, "x.db")

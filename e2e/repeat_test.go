@@ -88,14 +88,14 @@ func TestClaimsRepeatedUnderLoadReturnTheirRuns(t *testing.T) {
 			for k := range repeats {
 				began := time.Now()
 				status, again := call(t.Context(), nodes[(i+k)%2], "/v1/agents/a/claim", claim)
-				took := time.Since(began)
+				duration := time.Since(began)
 				switch {
-				case status == http.StatusServiceUnavailable && took < 4*time.Second:
+				case status == http.StatusServiceUnavailable && duration < 4*time.Second:
 					refused.Add(1)
 				case status == http.StatusOK && len(again.Runs) == len(first.Runs) && !slices.ContainsFunc(again.Runs, func(r run) bool { return !slices.Contains(first.Runs, r) }):
 					answered.Add(1)
 				default:
-					t.Errorf("claim %d, repeat %d: %d after %v, %d runs; was granted %d", i, k, status, took, len(again.Runs), len(first.Runs))
+					t.Errorf("claim %d, repeat %d: %d after %v, %d runs; was granted %d", i, k, status, duration, len(again.Runs), len(first.Runs))
 				}
 			}
 		})

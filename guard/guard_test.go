@@ -131,8 +131,8 @@ func (s *stock) act(r *perdure.Run, broken bool) (out reservation, err error) {
 	ctx := runcontext.With(context.Background(), r, time.Now().Add(time.Minute), nil)
 	err = s.in(ctx, func(tx guard.Tx) error {
 		if r.Direction == perdure.Undo {
-			return guard.Undo(ctx, tx, func(was reservation) error {
-				n, err := tx.Exec(ctx, "delete from reserved where key = '"+r.DoKey+"' and amount = "+fmt.Sprint(was.Amount))
+			return guard.Undo(ctx, tx, func(before reservation) error {
+				n, err := tx.Exec(ctx, "delete from reserved where key = '"+r.DoKey+"' and amount = "+fmt.Sprint(before.Amount))
 				if err == nil && n != 1 {
 					err = fmt.Errorf("compensates what is not there: %d rows", n)
 				}

@@ -57,8 +57,8 @@ func TestWaitEndsWhenAnotherNodeSettlesTheJob(t *testing.T) {
 				if v, err := wait(t.Context(), front); err != nil || v.Current != perdure.Done || string(v.Input) != "[1]" {
 					t.Fatalf("%+v, %v", v, err)
 				}
-				if took := time.Since(start); took < 30*time.Millisecond || took > 200*time.Millisecond {
-					t.Errorf("told after %v that it was done after 30 ms", took)
+				if duration := time.Since(start); duration < 30*time.Millisecond || duration > 200*time.Millisecond {
+					t.Errorf("told after %v that it was done after 30 ms", duration)
 				}
 			})
 		})

@@ -28,13 +28,13 @@ func TestIdleNodeUsesAlmostNothing(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		began, before, asked := time.Now(), processor(t), calls()
 		time.Sleep(watch)
-		took := time.Since(began)
-		used, rate := processor(t)-before, float64(calls()-asked)/took.Seconds()
-		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/took.Seconds(), rate)
+		duration := time.Since(began)
+		used, rate := processor(t)-before, float64(calls()-asked)/duration.Seconds()
+		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/duration.Seconds(), rate)
 		// Each call takes two statements. At most a fifth of the time is the node's: the rest belongs to the race
 		// detector and to other processes.
-		if used > took/20 || rate > 1.3 {
-			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, took, rate)
+		if used > duration/20 || rate > 1.3 {
+			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, duration, rate)
 		}
 	}
 	none := func() int64 { return 0 }

@@ -171,8 +171,8 @@ func TestStopIsBoundedWhileTheStoreHangs(t *testing.T) {
 	if err := n.Stop(ctx); err == nil {
 		t.Error("all is well?")
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %v", took)
+	if duration := time.Since(began); duration > 5*time.Second {
+		t.Errorf("took %v", duration)
 	}
 }
 

@@ -275,11 +275,11 @@ func (n *Node) takeOver(ctx context.Context) error {
 		}
 		total := 0
 		for {
-			did, err := n.scheduler.SweepLost(ctx, h, supervisor.DefaultBatch)
+			ended, err := n.scheduler.SweepLost(ctx, h, supervisor.DefaultBatch)
 			if err != nil {
 				return err
 			}
-			if total += did; did == 0 {
+			if total += ended; ended == 0 {
 				break
 			}
 		}

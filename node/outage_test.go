@@ -55,10 +55,10 @@ func TestNodesWorkAgainAfterADatabaseRestart(t *testing.T) {
 		for time.Unix(0, latest.Load()).Before(back) && time.Since(back) < 10*time.Second {
 			time.Sleep(10 * time.Millisecond)
 		}
-		took := time.Since(back)
-		t.Logf("killed %v: submissions are answered again after %v", kill, took)
-		if took >= 10*time.Second {
-			t.Errorf("L4: no submission was answered for %v", took)
+		duration := time.Since(back)
+		t.Logf("killed %v: submissions are answered again after %v", kill, duration)
+		if duration >= 10*time.Second {
+			t.Errorf("L4: no submission was answered for %v", duration)
 		}
 		probe := submit(t, nodes[0], "type: t\nsteps:\n  s: {agent: a}\n")
 		if v, err := nodes[1].Job(t.Context(), probe.ID.String(), 10*time.Second); err != nil || v.Phase != perdure.Settled {

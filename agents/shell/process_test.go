@@ -97,12 +97,12 @@ func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 				input, path := familyOf(t, prelude)
 				began := time.Now()
 				_, err := execute(t, within, input)
-				took := time.Since(began)
+				duration := time.Since(began)
 				for _, pid := range pidsIn(t, path, 3) {
 					gone(t, pid)
 				}
-				if verdict(err) != "failed timeout" || took >= within {
-					return fmt.Sprintf("%s after %s: %v", verdict(err), took, err)
+				if verdict(err) != "failed timeout" || duration >= within {
+					return fmt.Sprintf("%s after %s: %v", verdict(err), duration, err)
 				}
 				return ""
 			}

@@ -202,7 +202,7 @@ func TestChaos(t *testing.T) {
 	rest, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	settled, undone := l.Audit(rest)
-	took := time.Since(healed)
+	duration := time.Since(healed)
 	unwatch()
 	watch.Wait()
 	for _, m := range g.members() {
@@ -227,7 +227,7 @@ func TestChaos(t *testing.T) {
 	t.Logf("what was found: %d jobs acknowledged, %d done, %d undone; %d calls refused or unanswered; %d effects asked for, %d of them again, %d by a run that was overtaken; "+
 		"the limit was checked %d times; all nodes ready %s after the last fault, all jobs settled or parked after %s; %d faults",
 		l.Acknowledged(), settled, undone, l.Refused.Load(), asked.Calls, asked.Repeats, asked.Fenced, looks,
-		back.Round(100*time.Millisecond), took.Round(100*time.Millisecond), len(l.Faults()))
+		back.Round(100*time.Millisecond), duration.Round(100*time.Millisecond), len(l.Faults()))
 	for _, f := range l.Faults() {
 		t.Error(f)
 	}

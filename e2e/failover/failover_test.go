@@ -103,7 +103,7 @@ func (g *grid) withLoad(do func()) {
 	time.Sleep(time.Second)
 	began := time.Now()
 	do()
-	took := time.Since(began)
+	duration := time.Since(began)
 	g.rate.end(g.load)
 	stop()
 	loading.Wait()
@@ -122,7 +122,7 @@ func (g *grid) withLoad(do func()) {
 		g.load.Fault("perdure check: %v\n%s", err, out)
 	}
 	g.t.Logf("%d jobs acknowledged in %v, %.0f a second while a primary served; %d done, %d undone; %d calls refused or unanswered; the limit was read %d times",
-		g.load.Acknowledged(), took.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), looks)
+		g.load.Acknowledged(), duration.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), looks)
 	for _, f := range g.load.Faults() {
 		g.t.Error(f)
 	}

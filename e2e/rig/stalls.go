@@ -33,8 +33,8 @@ func WatchStalls(t testing.TB) *Stalls {
 		for ctx.Err() == nil {
 			began := time.Now()
 			pulse(ctx, file)
-			if took := time.Since(began); took > normal {
-				s.total.Add(int64(took - normal))
+			if duration := time.Since(began); duration > normal {
+				s.total.Add(int64(duration - normal))
 			}
 		}
 	}()

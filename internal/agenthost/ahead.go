@@ -69,11 +69,11 @@ func (h *Host) advance(a *hosted) {
 }
 
 // answers records whether the exchange answered the latest call.
-func (h *Host) recordAnswer(did bool) {
+func (h *Host) recordAnswer(worked bool) {
 	h.mu.Lock()
 	defer h.unlock()
-	was := h.unanswered
-	if h.unanswered = !did; was && did {
+	before := h.unanswered
+	if h.unanswered = !worked; before && worked {
 		for _, a := range h.agents {
 			h.advance(a)
 		}

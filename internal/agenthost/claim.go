@@ -55,12 +55,12 @@ func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 }
 
 // came records the result of a claim. Its runs count as busy from here on.
-func (h *Host) recordClaim(a *hosted, asked int, got arrival) {
+func (h *Host) recordClaim(a *hosted, requested int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
-	a.claimed -= asked
+	a.claimed -= requested
 	switch now := h.env.Now(); {
-	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < maxFlowWait:
+	case 2*len(got.runs) >= requested && millis(got.runs[0].WaitedMs) < maxFlowWait:
 		a.filledAtOnce, a.lastFilled = true, now
 		mean(&a.claimTime, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
 	case now.Sub(a.lastFilled) >= flowEndsAfter:
@@ -145,10 +145,10 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 	var open []int
 	for i := range got.runs {
 		run := &got.runs[i]
-		took := got.ended.mono.Sub(got.sent.mono)
-		waited := min(millis(run.WaitedMs), took)
+		duration := got.ended.mono.Sub(got.sent.mono)
+		waited := min(millis(run.WaitedMs), duration)
 		terms[i] = termOf(run, got.sent.add(waited), run.RemainingMs, run.LockedUntil)
-		if took-waited > millis(run.RemainingMs)/10 {
+		if duration-waited > millis(run.RemainingMs)/10 {
 			open = append(open, i)
 		}
 	}

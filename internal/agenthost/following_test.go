@@ -212,8 +212,8 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(t.Context()) }()
 		time.Sleep(time.Second)
-		if took, err := drain(h); err != nil {
-			t.Error(err, took)
+		if duration, err := drain(h); err != nil {
+			t.Error(err, duration)
 		}
 		<-ended
 		x.expect(t, "2 returned")

@@ -15,11 +15,11 @@ import (
 // heartbeat may be lost, and the next one still arrives in time. Runs that have just arrived are left out, because most
 // runs of a host may end within milliseconds.
 func (h *Host) heartbeatLoop() {
-	every := h.cfg.Heartbeat / 3
-	next := h.env.Now().Add(every)
+	interval := h.cfg.Heartbeat / 3
+	next := h.env.Now().Add(interval)
 	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
 		h.beatAll()
-		if next = next.Add(every); next.Before(h.env.Now()) {
+		if next = next.Add(interval); next.Before(h.env.Now()) {
 			next = h.env.Now() // a call that took long is followed by the next one at once
 		}
 	}
@@ -49,13 +49,13 @@ func (h *Host) beatAll() {
 
 // heartbeat makes one call. It gives up early enough for another call before the locks expire.
 func (h *Host) heartbeat(batch []*live) {
-	beats := make([]protocol.Heartbeat, len(batch))
+	heartbeats := make([]protocol.Heartbeat, len(batch))
 	sending := make([]*json.RawMessage, len(batch))
 	h.mu.Lock()
 	for i, l := range batch {
-		beats[i] = protocol.Heartbeat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
+		heartbeats[i] = protocol.Heartbeat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
 		if sending[i] = l.progress; l.progress != nil {
-			beats[i].Progress = *l.progress
+			heartbeats[i].Progress = *l.progress
 		}
 	}
 	h.mu.Unlock()
@@ -63,11 +63,11 @@ func (h *Host) heartbeat(batch []*live) {
 	defer cancel()
 	sent := h.now()
 	crashpoint.Here(crashpoint.AgentBeat)
-	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, heartbeats)
 	crashpoint.Here(crashpoint.AgentBeaten)
 	if err != nil {
 		if h.life.Err() == nil {
-			h.log.Warn("heartbeat failed", "runs", len(beats), "err", err)
+			h.log.Warn("heartbeat failed", "runs", len(heartbeats), "err", err)
 		}
 		return
 	}
@@ -128,16 +128,16 @@ func invalid(reason string) bool {
 func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, claimMargin)
 	defer cancel()
-	beats := make([]protocol.Heartbeat, len(open))
+	heartbeats := make([]protocol.Heartbeat, len(open))
 	at := make(map[handle]int, len(open))
 	for i, j := range open {
-		beats[i] = protocol.Heartbeat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
+		heartbeats[i] = protocol.Heartbeat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
 		at[handleOf(&runs[j])] = j
 	}
 	sent := h.now()
-	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, heartbeats)
 	if err != nil {
-		h.log.Debug("heartbeat before start failed", "agent", a.Name, "runs", len(beats), "err", err)
+		h.log.Debug("heartbeat before start failed", "agent", a.Name, "runs", len(heartbeats), "err", err)
 		return
 	}
 	for i := range results {

@@ -258,9 +258,9 @@ func (b *bell) ring() {
 }
 
 // await returns true as soon as ok, which is called under mu, returns true; and false if ctx ends first.
-func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (did bool) {
+func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (ready bool) {
 	h.mu.Lock()
-	for did = ok(); !did && ctx.Err() == nil; did = ok() {
+	for ready = ok(); !ready && ctx.Err() == nil; ready = ok() {
 		if b.ch == nil {
 			b.ch = make(chan struct{})
 		}
@@ -270,5 +270,5 @@ func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (did bool) {
 		h.mu.Lock()
 	}
 	h.unlock()
-	return did
+	return ready
 }

@@ -135,9 +135,9 @@ func (h *Host) giveBack(l *live) {
 func (h *Host) execute(l *live) {
 	var output json.RawMessage
 	var err error
-	began, back := h.env.Now(), false
+	began, returned := h.env.Now(), false
 	defer func() {
-		if !back { // the handler panicked or ended its goroutine; other runs must not be affected (F126)
+		if !returned { // the handler panicked or ended its goroutine; other runs must not be affected (F126)
 			output, err = nil, h.panicked(l, recover())
 		}
 		h.finish(l, output, err, h.env.Now().Sub(began))
@@ -145,7 +145,7 @@ func (h *Host) execute(l *live) {
 	crashpoint.Here(crashpoint.AgentExecute)
 	output, err = l.agent.Execute(l.ctx, l.run)
 	crashpoint.Here(crashpoint.AgentExecuted)
-	back = true
+	returned = true
 }
 
 func (h *Host) panicked(l *live, v any) error {
@@ -203,14 +203,14 @@ func (h *Host) mayBegin(l *live) bool {
 
 // finish turns the handler's result into a report if the run still belongs to this host. Before the report is sent, this
 // is checked again (F038).
-func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Duration) {
+func (h *Host) finish(l *live, output json.RawMessage, err error, duration time.Duration) {
 	cause := context.Cause(l.ctx)
 	l.cancel(nil)
 	// Outside of the lock, because this walks the output.
 	report := reportOf(l.run, output, err, cause)
 	h.mu.Lock()
 	defer h.unlock()
-	mean(&l.agent.handlerTime, took)
+	mean(&l.agent.handlerTime, duration)
 	if l.running = false; l.lost {
 		h.forget(l)
 		return
@@ -218,7 +218,7 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	h.vacate(l.agent)
 	h.queueReport(l, report)
 	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
+		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", duration)
 	}
 }
 
@@ -313,20 +313,20 @@ func (h *Host) watchLoop() {
 // lapse loses the runs whose lock has expired, and returns when to check next. mu must be held.
 func (h *Host) lapse(now instant) (next time.Time) {
 	next = now.mono.Add(watchEvery)
-	var over []*live
+	var expired []*live
 	for _, l := range h.live {
 		switch {
 		case l.lost:
 		case l.lock.reached(now):
-			over = append(over, l)
+			expired = append(expired, l)
 		case l.lock.mono.Before(next):
 			next = l.lock.mono
 		}
 	}
-	slices.SortFunc(over, func(a, b *live) int {
+	slices.SortFunc(expired, func(a, b *live) int {
 		return cmp.Or(a.lock.mono.Compare(b.lock.mono), a.run.Job.Compare(b.run.Job), cmp.Compare(a.run.Step, b.run.Step))
 	})
-	for _, l := range over {
+	for _, l := range expired {
 		h.lose(l, errLockExpired)
 	}
 	return next

@@ -198,8 +198,8 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 }
 
 // measure calls Waiting: with zero if no mail waits, otherwise with the store's counts, at most once in measureEvery.
-func (c *Courier) measure(ctx context.Context, some bool) error {
-	if !some {
+func (c *Courier) measure(ctx context.Context, found bool) error {
+	if !found {
 		c.cfg.Waiting(kernel.MailWaiting{})
 		return nil
 	}
@@ -276,11 +276,11 @@ func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	did, err := c.cfg.Store.ForgetMail(ctx, now.Add(-appliedKept), now.Add(-refusedKept), forgetAtOnce)
+	deleted, err := c.cfg.Store.ForgetMail(ctx, now.Add(-appliedKept), now.Add(-refusedKept), forgetAtOnce)
 	if err != nil {
 		return false, err
 	}
-	if more = did == forgetAtOnce; !more {
+	if more = deleted == forgetAtOnce; !more {
 		c.deletedAt = at
 	}
 	return more, nil

@@ -233,19 +233,19 @@ func TestSingleWriterOverlapsOnlyTheCommit(t *testing.T) {
 			putJobs(t, q, 1, 1, func() int { return 1 })
 			_, _, turn, _ := q.Take()
 			putJobs(t, q, parallelWork, 1, func() int { return 1 })
-			took := false
+			duration := false
 			go func() {
 				q.Take()
-				took = true
+				duration = true
 			}()
 			time.Sleep(2 * parallelAfter)
 			synctest.Wait()
-			if took == one {
-				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, took)
+			if duration == one {
+				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, duration)
 			}
 			q.Saved(turn)
 			synctest.Wait()
-			if !took {
+			if !duration {
 				t.Error("none began after it")
 			}
 		})

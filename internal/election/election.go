@@ -136,7 +136,7 @@ func (e *Elector) rollCallNow() {
 
 // Deposed ends a leadership after the store has refused one of its writes.
 func (e *Elector) Deposed(m kernel.Leadership) {
-	e.end(m.Role, "a write was refused", func(of kernel.Leadership) bool { return of == m })
+	e.end(m.Role, "a write was refused", func(current kernel.Leadership) bool { return current == m })
 	e.rollCallNow()
 }
 
@@ -203,13 +203,13 @@ func (e *Elector) enlist(r kernel.Role, now time.Time) kernel.Role {
 func (e *Elector) names() []string { return slices.Sorted(maps.Keys(e.cfg.Roles)) }
 
 // change applies a rule to roles in a transaction. It calls again before each attempt.
-func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, again func()) error {
+func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, restart func()) error {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
 	crashpoint.Here(crashpoint.RoleChange)
 	defer crashpoint.Here(crashpoint.RoleChanged)
 	return e.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
-		again()
+		restart()
 		roles, err := tx.LockRoles(names)
 		if err != nil {
 			return err
@@ -219,9 +219,9 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.R
 			return err
 		}
 		var changes []kernel.RoleChange
-		for _, was := range roles {
-			if r := rule(was, now); r != was {
-				changes = append(changes, kernel.RoleChange{Now: r, Loaded: was})
+		for _, before := range roles {
+			if r := rule(before, now); r != before {
+				changes = append(changes, kernel.RoleChange{Now: r, Loaded: before})
 			}
 		}
 		return tx.SaveRoles(changes)

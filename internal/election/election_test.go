@@ -283,8 +283,8 @@ func TestDisconnectedLeaderStopsInTime(t *testing.T) {
 			for g.role().Leader != "b" {
 				time.Sleep(time.Millisecond)
 			}
-			if took := time.Since(cut); took > ttl+100*time.Millisecond {
-				t.Errorf("b took over after %v", took)
+			if duration := time.Since(cut); duration > ttl+100*time.Millisecond {
+				t.Errorf("b took over after %v", duration)
 			}
 			g.expect("b", "", 2)
 			if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
@@ -400,8 +400,8 @@ func TestDeadNodesAreReplacedAfterTheLapse(t *testing.T) {
 		for g.role().Leader != "c" {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if took := time.Since(died); took > ttl+time.Second {
-			t.Errorf("c leads after %v", took)
+		if duration := time.Since(died); duration > ttl+time.Second {
+			t.Errorf("c leads after %v", duration)
 		}
 		for _, m := range []*member{a, b, c} {
 			m.leave()
@@ -514,8 +514,8 @@ func TestStandbyLeadsAfterTheHostOfTheLeaderFails(t *testing.T) {
 		for g.role().Leader != "c" {
 			time.Sleep(time.Millisecond)
 		}
-		if took := time.Since(failed); took > ttl+100*time.Millisecond {
-			t.Errorf("c leads after %v", took)
+		if duration := time.Since(failed); duration > ttl+100*time.Millisecond {
+			t.Errorf("c leads after %v", duration)
 		}
 		g.expect("c", "", 2)
 		for _, m := range []*member{a, b, c} {

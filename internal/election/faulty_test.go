@@ -39,8 +39,8 @@ func TestOneLeaderOnAFaultyStore(t *testing.T) {
 				synctest.Wait()
 				for len(led) > 0 {
 					m := <-led
-					if was := leaders[m.Epoch]; was != "" && was != m.Node {
-						t.Fatalf("seed %d: epoch %d has two leaders: %s and %s", seed, m.Epoch, was, m.Node)
+					if before := leaders[m.Epoch]; before != "" && before != m.Node {
+						t.Fatalf("seed %d: epoch %d has two leaders: %s and %s", seed, m.Epoch, before, m.Node)
 					}
 					leaders[m.Epoch] = m.Node
 				}

@@ -44,7 +44,7 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 	if before != nil && !before.ended() {
 		e.finish(before, "another epoch has begun")
 	}
-	life, end := context.WithCancel(kernel.WithLeadership(ctx, m))
+	serviceCtx, end := context.WithCancel(kernel.WithLeadership(ctx, m))
 	l := &leadership{Leadership: m, end: end, serviceEnded: make(chan struct{})}
 	l.expiry = e.cfg.Env.AfterFunc(left, func() { e.expire(l) })
 	e.leaderships[r.Name] = l
@@ -56,8 +56,8 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 		if before != nil {
 			e.cfg.Env.Wait(context.Background(), env.Forever, before.serviceEnded)
 		}
-		if life.Err() == nil {
-			serve(life)
+		if serviceCtx.Err() == nil {
+			serve(serviceCtx)
 		}
 	})
 }
@@ -72,10 +72,10 @@ func (e *Elector) expire(l *leadership) {
 }
 
 // end ends this node's leadership of a role, if there is one and which accepts it.
-func (e *Elector) end(role, why string, which func(kernel.Leadership) bool) {
+func (e *Elector) end(role, why string, matches func(kernel.Leadership) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.leaderships[role]; l != nil && !l.ended() && which(l.Leadership) {
+	if l := e.leaderships[role]; l != nil && !l.ended() && matches(l.Leadership) {
 		e.finish(l, why)
 	}
 }

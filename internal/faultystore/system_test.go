@@ -175,11 +175,11 @@ func (w *world) agent(name string) *perdure.Agent {
 	a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 		w.ledger.begin(name, run)
 		defer w.ledger.end(name, run)
-		took := w.randomDuration(2 * time.Second)
+		duration := w.randomDuration(2 * time.Second)
 		if w.chance(0.03) {
-			took = time.Minute
+			duration = time.Minute
 		}
-		if !wait(ctx, took/2) {
+		if !wait(ctx, duration/2) {
 			return nil, ctx.Err()
 		}
 		if w.chance(0.1) {
@@ -191,7 +191,7 @@ func (w *world) agent(name string) *perdure.Agent {
 		if plan != nil {
 			w.ledger.act(plan, run)
 		}
-		if !wait(ctx, took/2) || w.chance(0.1) {
+		if !wait(ctx, duration/2) || w.chance(0.1) {
 			return nil, errors.New("who knows")
 		}
 		if w.chance(0.03) {

@@ -43,11 +43,11 @@ func FuzzAppender(f *testing.F) {
 		enc := json.NewEncoder(&want)
 		enc.SetEscapeHTML(false)
 		got := bytes.TrimPrefix(a.Bytes(), []byte(`{"before":`))
-		var was, is any
-		if json.Unmarshal([]byte(s), &was) != nil || json.Unmarshal(got, &is) != nil {
+		var before, is any
+		if json.Unmarshal([]byte(s), &before) != nil || json.Unmarshal(got, &is) != nil {
 			t.Fatalf("%q is written as %s", s, got)
 		}
-		_ = enc.Encode(was)
+		_ = enc.Encode(before)
 		var again bytes.Buffer
 		enc = json.NewEncoder(&again)
 		enc.SetEscapeHTML(false)

@@ -79,8 +79,8 @@ func (x *Rendering) run(scope *Scope) (Rendered, error) {
 	} else {
 		done.Input, done.err = bounded(x.template.Render(scope))
 	}
-	if over := scope.Budget.Err(); done.err != nil && over != nil {
-		return Rendered{}, over
+	if budgetErr := scope.Budget.Err(); done.err != nil && budgetErr != nil {
+		return Rendered{}, budgetErr
 	}
 	return done, nil
 }

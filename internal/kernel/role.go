@@ -78,12 +78,12 @@ func (r *Role) StoodBy(now time.Time) bool { return r.Standby != "" && now.Befor
 // for a node of another host, which takes its place. Hosts never change the leader, and a standby on another host than
 // the leader keeps its place. So two nodes do not displace each other in turn.
 func (r Role) Enlist(node, host string, now time.Time, ttl time.Duration) Role {
-	led, stood := r.Led(now), r.StoodBy(now)
+	led, stoodBy := r.Led(now), r.StoodBy(now)
 	if led && r.StandbyHost == r.LeaderHost && host != r.LeaderHost {
-		stood = false
+		stoodBy = false
 	}
 	switch {
-	case led && (r.Leader == node || stood), stood && r.Standby != node:
+	case led && (r.Leader == node || stoodBy), stoodBy && r.Standby != node:
 		return r
 	case led:
 		r.Standby, r.StandbyHost, r.StandbyUntil = node, host, now.Add(ttl)

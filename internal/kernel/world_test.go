@@ -71,9 +71,9 @@ func (w *world) event(f func(*Workset)) *Changes {
 	c := ws.FinalChanges()
 	w.write(c)
 	w.compare(ws)
-	for row, was := range w.loadedCopies {
-		if *row != was {
-			w.t.Fatalf("the rules changed a loaded row: %+v, was %+v", row, was)
+	for row, before := range w.loadedCopies {
+		if *row != before {
+			w.t.Fatalf("the rules changed a loaded row: %+v, was %+v", row, before)
 		}
 	}
 	clear(w.loadedCopies)

@@ -100,8 +100,8 @@ func TestPictureThatTheRulesContradictIsRefused(t *testing.T) {
 }
 
 func TestRungWithAnotherEffectIsRefused(t *testing.T) {
-	was := rungs[0].do
-	defer func() { rungs[0].do = was }()
+	before := rungs[0].do
+	defer func() { rungs[0].do = before }()
 	rungs[0].do.alerts = ""
 	if checkLadder() == nil {
 		t.Error("a rung that raises an alert is drawn without one, and accepted")

@@ -42,8 +42,8 @@ func (w *answer) Write(b []byte) (n int, err error) {
 	for {
 		w.extend()
 		chunk := b[n:min(n+writeChunk, len(b))]
-		did, err := w.ResponseWriter.Write(chunk)
-		if n += did; err != nil || n == len(b) {
+		written, err := w.ResponseWriter.Write(chunk)
+		if n += written; err != nil || n == len(b) {
 			return n, err
 		}
 	}
@@ -205,7 +205,7 @@ type places struct {
 const maxStreams = 500
 
 // take takes a place, or refuses the call. leave gives the place back.
-func (p *places) take(what string) (leave func(), err error) {
+func (p *places) take(what string) (release func(), err error) {
 	if p.used.Add(1) > p.max {
 		p.used.Add(-1)
 		return nil, busy("the node has reached its bound on " + what)

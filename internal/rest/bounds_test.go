@@ -116,8 +116,8 @@ func TestSlowBodyIsRefused(t *testing.T) {
 		if status, code := answerOn(t, c); status != http.StatusRequestTimeout || code != codeTimeout {
 			t.Errorf("%d %s", status, code)
 		}
-		if took := time.Since(began); took != slowTime {
-			t.Errorf("after %v", took)
+		if duration := time.Since(began); duration != slowTime {
+			t.Errorf("after %v", duration)
 		}
 	})
 	for rate, want := range map[int]int{leastRate - 24: http.StatusRequestTimeout, leastRate: http.StatusCreated} {

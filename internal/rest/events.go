@@ -27,11 +27,11 @@ func (c *call) events() error {
 	if c.r.Method == http.MethodHead || c.shuttingDown() {
 		return c.noEvents(ref)
 	}
-	leave, err := c.streams.take("event streams")
+	release, err := c.streams.take("event streams")
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	ctx, cancel, err := c.longPoll(0)
 	if err != nil {
 		return err

@@ -160,8 +160,8 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 			}
 		})
 		all.Wait()
-		if took := time.Since(begin); took != 10*time.Second {
-			t.Errorf("took %s", took)
+		if duration := time.Since(begin); duration != 10*time.Second {
+			t.Errorf("took %s", duration)
 		}
 		// Whoever comes after that does not wait at all.
 		if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s"}`); w.Code != 200 || time.Since(begin) != 10*time.Second {

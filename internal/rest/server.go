@@ -115,10 +115,10 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		if p := recover(); p != nil {
 			a.panicked(w, r, p)
 		}
-		took := time.Since(begin)
-		a.requests.count(r.Pattern, w.status, took)
+		duration := time.Since(begin)
+		a.requests.count(r.Pattern, w.status, duration)
 		a.Log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method),
-			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", took))
+			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", duration))
 	}()
 	control := http.NewResponseController(rw)
 	_ = control.SetWriteDeadline(time.Time{}) // clears the deadline of an earlier request on this connection

@@ -457,9 +457,9 @@ func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 }
 
 // without returns the elements for which there returns false, sorted, each once.
-func without[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
+func without[T comparable](all []T, compare func(a, b T) int, contained func(T) bool) (missing []T) {
 	for i, one := range all {
-		if !there(one) {
+		if !contained(one) {
 			missing = append(slices.Grow(missing, len(all)-i), one)
 		}
 	}

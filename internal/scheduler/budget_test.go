@@ -235,9 +235,9 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 				for _, run := range runs {
 					byStep[run.Step] = run
 				}
-				for _, was := range answers[i] {
-					if run := byStep[was.Step]; run.Number != was.Number || string(run.Input) != string(was.Input) {
-						t.Errorf("claim %d: run %+v instead of %+v", i, run, was)
+				for _, before := range answers[i] {
+					if run := byStep[before.Step]; run.Number != before.Number || string(run.Input) != string(before.Input) {
+						t.Errorf("claim %d: run %+v instead of %+v", i, run, before)
 					}
 				}
 				again <- i
@@ -402,8 +402,8 @@ func TestAgentsWithoutBytesAreServedNext(t *testing.T) {
 			claims = append(claims, func() {
 				began := time.Now()
 				runs := d.claim(c)
-				if took := time.Since(began); len(runs) == 0 || took > 0 {
-					t.Errorf("agent %s was given %d runs after %s", c.Agent, len(runs), took)
+				if duration := time.Since(began); len(runs) == 0 || duration > 0 {
+					t.Errorf("agent %s was given %d runs after %s", c.Agent, len(runs), duration)
 				}
 			})
 		}

@@ -72,18 +72,18 @@ func (d *desk) submitSetOf(p *kernel.Plan, of int) {
 }
 
 // work claims and reports until so many runs are done.
-func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
-	d.workWaiting(100*time.Millisecond, most, total, done, took)
+func (d *desk) work(most, total int, done *atomic.Int64, duration time.Duration) {
+	d.workWaiting(100*time.Millisecond, most, total, done, duration)
 }
 
-func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int64, took time.Duration) {
+func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int64, duration time.Duration) {
 	for done.Load() < int64(total) {
 		runs, err := d.Claim(d.t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: most, Wait: wait})
 		if err != nil {
 			d.t.Error(err)
 			return
 		}
-		time.Sleep(took)
+		time.Sleep(duration)
 		done.Add(int64(len(runs)))
 		reports := make([]protocol.Report, len(runs))
 		for i, r := range runs {
@@ -190,8 +190,8 @@ func TestHoldingEndsWithoutClaims(t *testing.T) {
 		d.t.Helper()
 		began := time.Now()
 		d.submitSet(of)
-		if took := time.Since(began); took > within {
-			d.t.Errorf("answered after %v", took)
+		if duration := time.Since(began); duration > within {
+			d.t.Errorf("answered after %v", duration)
 		}
 	}
 	const quick = 20 * time.Millisecond
@@ -250,8 +250,8 @@ func TestPausesOfHoldingGrow(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			d.submitSet(100)
-			if took := time.Since(began); took > 100*time.Millisecond != want {
-				t.Errorf("answered after %v", took)
+			if duration := time.Since(began); duration > 100*time.Millisecond != want {
+				t.Errorf("answered after %v", duration)
 			}
 		}
 		isHeld(true)

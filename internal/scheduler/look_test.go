@@ -21,8 +21,8 @@ func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
 	began := time.Now()
 	c.Agent, c.Holder, c.Wait = "a", "h", 30*time.Second
 	runs, err := d.Claim(d.t.Context(), c)
-	if took := time.Since(began); err != nil || len(runs) == 0 || took > 100*time.Millisecond {
-		d.t.Errorf("%s: %d runs after %v (%v)", what, len(runs), took, err)
+	if duration := time.Since(began); err != nil || len(runs) == 0 || duration > 100*time.Millisecond {
+		d.t.Errorf("%s: %d runs after %v (%v)", what, len(runs), duration, err)
 	}
 	return runs
 }

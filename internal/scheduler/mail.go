@@ -98,9 +98,9 @@ func (b *batch) takeMail(requests []*request) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	taken, err := b.tx.TakeMail(ids)
+	locked, err := b.tx.TakeMail(ids)
 	b.mail = map[kernel.MailID]bool{}
-	for _, id := range taken {
+	for _, id := range locked {
 		b.mail[id] = true
 	}
 	return err

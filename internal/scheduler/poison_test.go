@@ -128,8 +128,8 @@ func TestPoisonJobsDoNotBlockOthers(t *testing.T) {
 	c.calls.Store(0)
 	lines, began := c.lines.Load(), time.Now()
 	time.Sleep(time.Second)
-	if n, took := c.calls.Load(), time.Since(began); float64(n) > 60*took.Seconds() {
-		t.Errorf("%d calls of the store in %v over quarantined jobs", n, took)
+	if n, duration := c.calls.Load(), time.Since(began); float64(n) > 60*duration.Seconds() {
+		t.Errorf("%d calls of the store in %v over quarantined jobs", n, duration)
 	}
 	if n := c.lines.Load(); n > 100 || n > lines {
 		t.Errorf("%d lines in the log, %d of them in the last second", n, n-lines)
@@ -250,9 +250,9 @@ func ticking() func() time.Time {
 	var last atomic.Int64
 	return func() time.Time {
 		for {
-			was := last.Load()
-			now := max(time.Now().UnixMicro(), was+1)
-			if last.CompareAndSwap(was, now) {
+			before := last.Load()
+			now := max(time.Now().UnixMicro(), before+1)
+			if last.CompareAndSwap(before, now) {
 				return time.UnixMicro(now)
 			}
 		}

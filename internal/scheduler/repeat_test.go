@@ -74,8 +74,8 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 						t.Errorf("another claim: %d runs after %v, %v", len(runs), time.Since(began), err)
 					}
 					d.submit(one)
-					if took := time.Since(began); took > 600*time.Millisecond {
-						t.Errorf("a submission beside it took %v", took)
+					if duration := time.Since(began); duration > 600*time.Millisecond {
+						t.Errorf("a submission beside it took %v", duration)
 					}
 				})
 				var again []perdure.Run
@@ -85,8 +85,8 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 				} else {
 					again, err = d.Claim(t.Context(), c)
 				}
-				if took := time.Since(began); err != nil || !slices.Equal(numbered(again), numbered(first)) || took > 2500*time.Millisecond {
-					t.Errorf("after %v: %v, %v; was given %v", took, numbered(again), err, numbered(first))
+				if duration := time.Since(began); err != nil || !slices.Equal(numbered(again), numbered(first)) || duration > 2500*time.Millisecond {
+					t.Errorf("after %v: %v, %v; was given %v", duration, numbered(again), err, numbered(first))
 				}
 				going.Wait()
 				release()
@@ -129,8 +129,8 @@ func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 		release := lockRow(t, url, first[0].Job)
 		began := time.Now()
 		runs, err := d.Claim(t.Context(), c)
-		if took := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || took < 1900*time.Millisecond || took > 3*time.Second {
-			t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, took)
+		if duration := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || duration < 1900*time.Millisecond || duration > 3*time.Second {
+			t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, duration)
 		}
 		release()
 		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
@@ -310,8 +310,8 @@ func TestRepeatedClaimReturnsItsRunsDespiteLocks(t *testing.T) {
 			c.Wait = wait
 			began := time.Now()
 			runs, err := d.Claim(t.Context(), c)
-			if took := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || took < 2*time.Second || took > 2100*time.Millisecond {
-				t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, took)
+			if duration := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || duration < 2*time.Second || duration > 2100*time.Millisecond {
+				t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, duration)
 			}
 		}
 	})
@@ -349,9 +349,9 @@ func TestRepeatedClaimReturnsItsRunsDespiteLocks(t *testing.T) {
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if took := time.Since(began); took < time.Second {
+				if duration := time.Since(began); duration < time.Second {
 					atOnce++
-				} else if took > 2500*time.Millisecond {
+				} else if duration > 2500*time.Millisecond {
 					late++
 				}
 			})

@@ -167,11 +167,11 @@ func (o *dueScan) apply(b *batch) error {
 		}
 		last := len(refs) < ask
 		refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return passed[ref] })
-		for some := range slices.Chunk(refs, o.max) {
-			if err := o.act(b, some); err != nil || o.found >= o.max {
+		for chunk := range slices.Chunk(refs, o.max) {
+			if err := o.act(b, chunk); err != nil || o.found >= o.max {
 				return err
 			}
-			for _, ref := range some {
+			for _, ref := range chunk {
 				passed[ref] = true
 			}
 		}
@@ -227,12 +227,12 @@ func (o *dueScan) act(b *batch, refs []kernel.StepRef) error {
 		if !b.w.HasStep(ref) {
 			continue
 		}
-		moved := false
-		if err := b.Fold(ref.Job, func() { moved = o.rule(b, ref) }); err != nil {
+		changed := false
+		if err := b.Fold(ref.Job, func() { changed = o.rule(b, ref) }); err != nil {
 			return err
 		}
 		switch {
-		case !moved:
+		case !changed:
 		case o.stays != nil && o.stays(b, ref):
 			o.undecided = true
 		default:

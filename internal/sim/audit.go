@@ -144,9 +144,9 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 func (w *world) audit() {
 	w.auditMail()
 	jobs, now := w.known(), w.storeNow()
-	there := map[perdure.JobID]bool{}
+	stored := map[perdure.JobID]bool{}
 	for _, j := range jobs {
-		there[j.ID] = true
+		stored[j.ID] = true
 		w.checkJob(j.ID, now)
 		plan := w.plan(j.ID)
 		if plan == nil || j.Hash != plan.Hash || j.Key != plan.Definition.Key {
@@ -161,7 +161,7 @@ func (w *world) audit() {
 		w.mix(uint64(j.Current), uint64(j.Desired), uint64(j.Phase))
 	}
 	for id, j := range w.book.jobs {
-		if j.acked && !there[id] {
+		if j.acked && !stored[id] {
 			w.wrong("I1", "%s was acknowledged, and is not there", id)
 		}
 	}

@@ -147,14 +147,14 @@ func (b *book) poisoned(run *perdure.Run) bool {
 // heard checks the answers to reports. A host that always reports the same is never answered that it has contradicted
 // itself (F063). A report of done by a host in its node's own process, whose answer cannot be lost, is not answered as
 // stale either, unless a clock has jumped or stood still.
-func (w *world) heard(near bool, reports []protocol.Report, results []protocol.ReportResult) {
+func (w *world) heard(local bool, reports []protocol.Report, results []protocol.ReportResult) {
 	for i := range results {
 		switch reason := results[i].Reason; {
 		case reason == "":
 			w.kept(&reports[i])
 		case reason == protocol.RefusedLate:
 			w.hit("F057", "F059")
-		case reason == protocol.RefusedStale && !(near && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
+		case reason == protocol.RefusedStale && !(local && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
 			w.hit("F025")
 		default:
 			w.wrong("F063", "report %+v gets %+v", reports[i], results[i])

@@ -104,9 +104,9 @@ func (w *world) brewHost(m mischief, h *host) {
 	}
 }
 
-func (w *world) anyHost(who int) *host {
+func (w *world) anyHost(choice int) *host {
 	if len(w.hosts) > 0 {
-		return w.hosts[who%len(w.hosts)]
+		return w.hosts[choice%len(w.hosts)]
 	}
 	return w.nodes[0].host
 }
@@ -181,7 +181,7 @@ func (w *world) unknown(t *watchedTx) {
 			w.hit("F006")
 		}
 		for i := range c.Steps {
-			if was := c.Steps[i].Loaded; was.Phase == perdure.Running && c.Steps[i].Now.Run == was.Run {
+			if before := c.Steps[i].Loaded; before.Phase == perdure.Running && c.Steps[i].Now.Run == before.Run {
 				w.hit("F063")
 			}
 		}
@@ -210,9 +210,9 @@ func (w *world) heal() {
 		}
 	}
 	w.revived()
-	late := w.newHost(nil)
-	late.agents = []string{lateAgent, agentNames[0], agentNames[1]}
-	late.run()
+	lateHost := w.newHost(nil)
+	lateHost.agents = []string{lateAgent, agentNames[0], agentNames[1]}
+	lateHost.run()
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {

@@ -119,12 +119,12 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		w.hit("F028")
 	}
 	defer func() { busy[agent]-- }()
-	took := w.drawn(2 * time.Second)
+	duration := w.drawn(2 * time.Second)
 	dice := w.mood.Float64()
 	odd := func(p float64) bool {
-		was := dice
+		before := dice
 		dice -= p
-		return !w.calm && w.swarm.moody && was >= 0 && was < p
+		return !w.calm && w.swarm.moody && before >= 0 && before < p
 	}
 	switch {
 	case w.book.poisoned(run) && !w.calm: // the run kills its host, each time (F049)
@@ -133,7 +133,7 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		h.proc.park(nil)
 	case odd(0.03):
 		w.hit("F043")
-		took = time.Minute // the handler hangs, and heartbeats continue
+		duration = time.Minute // the handler hangs, and heartbeats continue
 	case odd(0.06):
 		return nil, perdure.NoEffect(errors.New("it could not begin"))
 	case odd(0.04):
@@ -144,7 +144,7 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		return nil, perdure.Rejected(errors.New("no"), "no")
 	case odd(0.03): // the handler ignores the end of its context (F050)
 		w.hit("F050")
-		h.proc.Wait(context.Background(), took+w.drawn(20*time.Second), nil)
+		h.proc.Wait(context.Background(), duration+w.drawn(20*time.Second), nil)
 		err := h.act(context.Background(), run)
 		return output(run), err
 	case odd(0.02):
@@ -159,13 +159,13 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		h.crash()
 		h.proc.park(nil)
 	}
-	if !env.Sleep(h.proc, ctx, took/2) {
+	if !env.Sleep(h.proc, ctx, duration/2) {
 		return nil, context.Cause(ctx)
 	}
 	if err := h.act(ctx, run); err != nil {
 		return nil, err
 	}
-	if !env.Sleep(h.proc, ctx, took/2) {
+	if !env.Sleep(h.proc, ctx, duration/2) {
 		return nil, context.Cause(ctx)
 	}
 	return output(run), nil
@@ -188,15 +188,15 @@ func (h *host) act(ctx context.Context, run *perdure.Run) error {
 	}
 	var err error
 	done := make(chan struct{}, 1)
-	late := w.latency()
+	delay := w.latency()
 	if w.chanced(w.net, w.weather.slow) {
-		late += w.upTo(25 * time.Second)
+		delay += w.upTo(25 * time.Second)
 	}
 	proc := h.proc
-	w.after(late, nil, func() {
-		did := w.ledger.act(run)
-		w.say("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, did)
-		w.after(w.latency(), proc, func() { err = did; done <- struct{}{} })
+	w.after(delay, nil, func() {
+		result := w.ledger.act(run)
+		w.say("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, result)
+		w.after(w.latency(), proc, func() { err = result; done <- struct{}{} })
 	})
 	if h.proc.Wait(ctx, env.Forever, done) != env.Got {
 		return errors.New("no answer from the resource")
@@ -247,8 +247,8 @@ func short(id perdure.JobID) string {
 	return "job" + strings.TrimLeft(s[len(s)-8:], "0")
 }
 
-func sortBeats(beats []protocol.Heartbeat) {
-	slices.SortFunc(beats, func(a, b protocol.Heartbeat) int {
+func sortBeats(heartbeats []protocol.Heartbeat) {
+	slices.SortFunc(heartbeats, func(a, b protocol.Heartbeat) int {
 		if c := slices.Compare(a.Job[:], b.Job[:]); c != 0 {
 			return c
 		}

@@ -98,8 +98,8 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 // send delivers one copy of a request to a node, and its answer back.
 func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T], n *node, serve func(context.Context, *node) (T, error)) {
 	var none T
-	back := func(got T, err error) {
-		late := w.latency()
+	answer := func(got T, err error) {
+		delay := w.latency()
 		if w.chanced(w.net, w.weather.lose) {
 			w.hit(c.unsaid...)
 			w.say("the answer to a %s of %s is lost", c.kind, p.name)
@@ -108,56 +108,56 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 			}
 			got, err = none, errReset
 		} else if w.chanced(w.net, w.weather.slow) {
-			late += w.upTo(20 * time.Second)
-			if runs, ok := any(got).([]perdure.Run); ok && len(runs) > 0 && late.Milliseconds() > runs[0].RemainingMs {
+			delay += w.upTo(20 * time.Second)
+			if runs, ok := any(got).([]perdure.Run); ok && len(runs) > 0 && delay.Milliseconds() > runs[0].RemainingMs {
 				w.hit("F022")
 			}
 		}
-		w.after(late, p, func() { o.answer(got, err) })
+		w.after(delay, p, func() { o.answer(got, err) })
 	}
-	late := w.latency()
+	delay := w.latency()
 	if w.chanced(w.net, w.weather.slow) {
-		late += w.upTo(10 * time.Second)
+		delay += w.upTo(10 * time.Second)
 	}
 	proc := n.proc
 	if proc.dead {
-		w.after(late, p, func() { o.answer(none, errRefused) })
+		w.after(delay, p, func() { o.answer(none, errRefused) })
 		return
 	}
-	w.after(late, proc, func() {
-		life := n.life
+	w.after(delay, proc, func() {
+		nodeCtx := n.life
 		if c == callClaim || c == callGet {
-			life = n.polls
+			nodeCtx = n.polls
 		}
-		gone, leave := context.WithCancel(life)
+		callCtx, cancel := context.WithCancel(nodeCtx)
 		proc.Go(func() {
 			answered := false
 			defer func() { // a connection breaks when its process dies, and mostly that is noticed
-				leave()
+				cancel()
 				if !answered && w.chanced(w.net, 0.8) {
 					w.after(w.latency(), p, func() { o.answer(none, errReset) })
 				}
 			}()
-			got, err := serve(gone, n)
+			got, err := serve(callCtx, n)
 			if proc.dead {
 				return
 			}
 			answered = true
-			back(got, err)
+			answer(got, err)
 		})
-		watch(w, p, proc, ctx, o, leave)
+		watch(w, p, proc, ctx, o, cancel)
 	})
 }
 
 // watch notifies the server from time to time that its caller is gone (F020).
-func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], leave func()) {
+func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], cancel func()) {
 	w.after(2*time.Second, server, func() {
 		switch {
 		case o.over:
 		case ctx.Err() != nil || p.dead:
-			leave()
+			cancel()
 		default:
-			watch(w, p, server, ctx, o, leave)
+			watch(w, p, server, ctx, o, cancel)
 		}
 	})
 }
@@ -193,9 +193,9 @@ func (x far) Report(ctx context.Context, holder string, reports []protocol.Repor
 		began := w.now
 		var req *protocol.Claim
 		if next != nil {
-			said := *next
-			said.First = false
-			req = &said
+			claim := *next
+			claim.First = false
+			req = &claim
 		}
 		got.results, got.runs, err = n.real.Report(ctx, holder, slices.Clone(reports), req)
 		if req != nil && err == nil && !n.proc.dead {
@@ -211,10 +211,10 @@ func (x far) Report(ctx context.Context, holder string, reports []protocol.Repor
 	return got.results, got.runs, err
 }
 
-func (x far) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	sortBeats(beats)
+func (x far) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	sortBeats(heartbeats)
 	return ask(ctx, x.h.w, x.h.proc, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
-		return n.real.Heartbeat(ctx, holder, slices.Clone(beats))
+		return n.real.Heartbeat(ctx, holder, slices.Clone(heartbeats))
 	})
 }
 
@@ -240,7 +240,7 @@ func (x near) Report(ctx context.Context, holder string, reports []protocol.Repo
 	return results, runs, err
 }
 
-func (x near) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	sortBeats(beats)
-	return x.h.in.real.Heartbeat(ctx, holder, beats)
+func (x near) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	sortBeats(heartbeats)
+	return x.h.in.real.Heartbeat(ctx, holder, heartbeats)
 }

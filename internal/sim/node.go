@@ -127,7 +127,7 @@ func (shared) CheckSchema(context.Context) error         { return nil }
 const deafFrom = 0.6
 
 // wakeOthers sends a wake-up to the other nodes.
-func (n *node) wakeOthers(of func(*link) chan struct{}) {
+func (n *node) wakeOthers(channel func(*link) chan struct{}) {
 	w := n.w
 	for _, other := range w.nodes {
 		if other == n || other.link == nil {
@@ -137,7 +137,7 @@ func (n *node) wakeOthers(of func(*link) chan struct{}) {
 			w.hit("F068")
 			continue
 		}
-		ch := of(other.link)
+		ch := channel(other.link)
 		w.after(w.latency(), other.proc, func() {
 			select {
 			case ch <- struct{}{}:
@@ -381,8 +381,8 @@ func (t *watchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRe
 // looked reports whether the transaction has dispatched runs of the agent after a search: it has locked something that
 // it found, or found nothing. A search that only compares locks nothing.
 func (t *watchedTx) looked(agent string) bool {
-	found, asked := t.found[agent]
-	return asked && (len(found) == 0 || slices.ContainsFunc(found, func(ref kernel.StepRef) bool { return t.locked[ref.Job] }))
+	found, searched := t.found[agent]
+	return searched && (len(found) == 0 || slices.ContainsFunc(found, func(ref kernel.StepRef) bool { return t.locked[ref.Job] }))
 }
 
 func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {

@@ -109,7 +109,7 @@ func (w *world) play(r *rand.Rand) error {
 			w.book.poison[plan.Definition.Type+"/"+stepName(r.IntN(len(plan.Steps)))] = true
 		}
 		at := time.Duration(r.Int64N(int64(chaos / 2)))
-		if how := r.IntN(4); how == 0 && w.mailbox != nil {
+		if kind := r.IntN(4); kind == 0 && w.mailbox != nil {
 			w.after(at, w.clients, func() { w.clients.Go(func() { w.postJob(plan) }) })
 		} else {
 			w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
@@ -165,19 +165,19 @@ func (w *world) runUntil(t time.Duration) {
 
 // toRest waits until all jobs are settled, and no message is in transit.
 func (w *world) toRest() {
-	const look, calm = 2 * time.Second, 10 * time.Second
-	const late = chaos + 50*time.Second // until then, work of before may be in progress
+	const interval, calm = 2 * time.Second, 10 * time.Second
+	const lateWork = chaos + 50*time.Second // until then, work of before may be in progress
 	began, quiet := w.now, time.Duration(0)
 	for tended := 0; len(w.faults) == 0; tended++ {
-		w.runUntil(w.now + look)
+		w.runUntil(w.now + interval)
 		if tended > 2 {
 			w.prompt()
 		}
 		w.headed()
-		if quiet += look; w.tend()+w.unapplied() > 0 {
+		if quiet += interval; w.tend()+w.unapplied() > 0 {
 			quiet = 0
 		}
-		if quiet >= calm && w.now > late {
+		if quiet >= calm && w.now > lateWork {
 			return
 		}
 		if w.now-began > patience {

@@ -103,7 +103,7 @@ const chaos = 30 * time.Second // how long faults occur
 
 // drawSwarm chooses what a seed has.
 func drawSwarm(r *rand.Rand, c *Config) swarm {
-	some := func(p float64) float64 {
+	randomly := func(p float64) float64 {
 		if r.IntN(2) == 0 {
 			return 0
 		}
@@ -111,7 +111,7 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	}
 	s := swarm{alone: r.IntN(5) == 0, nodes: 1 + r.IntN(3), hosts: 1 + r.IntN(3), jobs: 2 + r.IntN(5), writers: 1 + r.IntN(2),
 		heartbeat: []time.Duration{-1, 3 * time.Second, 6 * time.Second}[r.IntN(3)],
-		weather:   weather{lose: some(0.2), double: some(0.2), slow: some(0.15)}, store: some(0.2), deaf: some(0.8), lies: some(0.5),
+		weather:   weather{lose: randomly(0.2), double: randomly(0.2), slow: randomly(0.15)}, store: randomly(0.2), deaf: randomly(0.8), lies: randomly(0.5),
 		moody: r.IntN(3) > 0, rates: []float64{1}}
 	s.ttl = []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}[r.IntN(3)]
 	if s.alone {
@@ -140,7 +140,7 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 			s.limits = append(s.limits, limit{name, 1 + r.IntN(3)})
 		}
 	}
-	if s.locked = some(0.3); s.alone {
+	if s.locked = randomly(0.3); s.alone {
 		s.locked = 0
 	}
 	if r.IntN(4) == 0 {
@@ -154,8 +154,8 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 // Parts of a swarm that can be left out by name, besides each mischief (m0, …) and deed (d0, …).
 var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly"}
 
-func (s *swarm) leaveOut(without []string) {
-	out := func(name string) bool { return slices.Contains(without, name) }
+func (s *swarm) leaveOut(names []string) {
+	out := func(name string) bool { return slices.Contains(names, name) }
 	for name, p := range map[string]*float64{"lose": &s.weather.lose, "double": &s.weather.double, "slow": &s.weather.slow,
 		"store": &s.store, "deaf": &s.deaf, "lies": &s.lies, "locked": &s.locked} {
 		if out(name) {

@@ -243,10 +243,10 @@ func dispatched(ch *kernel.StepChange) bool { return ch.Now.Run != ch.Loaded.Run
 // In a transaction, reports and acts come before dispatched runs. early are the steps whose outputs the transaction has
 // saved before.
 func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
-	b, moved := &w.book, movedSteps(c)
+	b, changed := &w.book, movedSteps(c)
 	var set []place
-	for i := range moved {
-		ch := &moved[i]
+	for i := range changed {
+		ch := &changed[i]
 		v := b.at(ch.Now.Job, ch.Now.Name)
 		if ch.Now.Skipped && !ch.Loaded.Skipped {
 			v.output = nil
@@ -257,26 +257,26 @@ func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 		}
 	}
 	for i := range c.History {
-		b.keepOperatorValue(&c.History[i], c, moved)
+		b.keepOperatorValue(&c.History[i], c, changed)
 	}
-	for i := range moved {
-		if ch := &moved[i]; skippedBetween(ch, c) && b.skips(ch.Now) {
+	for i := range changed {
+		if ch := &changed[i]; skippedBetween(ch, c) && b.skips(ch.Now) {
 			b.at(ch.Now.Job, ch.Now.Name).output = nil
 		}
 	}
-	for i := range moved {
-		if dispatched(&moved[i]) {
-			w.give(moved[i].Now, early)
+	for i := range changed {
+		if dispatched(&changed[i]) {
+			w.give(changed[i].Now, early)
 		}
 	}
 	w.checkExpressions(c)
-	for i := range moved {
-		if now, was := moved[i].Now, moved[i].Loaded; dispatched(&moved[i]) && now.Direction == perdure.Do && was.Direction == perdure.Undo {
+	for i := range changed {
+		if now, before := changed[i].Now, changed[i].Loaded; dispatched(&changed[i]) && now.Direction == perdure.Do && before.Direction == perdure.Undo {
 			b.at(now.Job, now.Name).output = nil
 		}
 	}
-	w.checkSkipped(c, moved)
-	w.checkKept(c, moved)
+	w.checkSkipped(c, changed)
+	w.checkKept(c, changed)
 	for _, p := range set {
 		early[p] = true
 	}
@@ -290,11 +290,11 @@ func skippedBetween(ch *kernel.StepChange, c *kernel.Changes) bool {
 
 // skips reports whether the outputs say that a step is skipped.
 func (b *book) skips(s *kernel.Step) bool {
-	told := b.jobs[s.Job]
-	if told == nil || told.recipes[s.Index].when == nil {
+	known := b.jobs[s.Job]
+	if known == nil || known.recipes[s.Index].when == nil {
 		return false
 	}
-	yes, ok := told.recipes[s.Index].when(b.scope(s))
+	yes, ok := known.recipes[s.Index].when(b.scope(s))
 	return ok && !yes
 }
 
@@ -304,31 +304,31 @@ func movedSteps(c *kernel.Changes) []kernel.StepChange {
 	if len(c.NewJobs) == 0 {
 		return c.Steps
 	}
-	moved := slices.Clone(c.Steps)
+	changed := slices.Clone(c.Steps)
 	for i := range c.NewJobs {
 		for _, s := range c.NewJobs[i].Steps {
-			moved = append(moved, kernel.StepChange{Now: s, Loaded: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
+			changed = append(changed, kernel.StepChange{Now: s, Loaded: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
 		}
 	}
-	return moved
+	return changed
 }
 
 // returnedOutput reports whether a do run was reported as done. The history has all other ends of runs (I17), even if
 // the step was dispatched again since.
 func returnedOutput(ch *kernel.StepChange, c *kernel.Changes) bool {
-	now, was := ch.Now, ch.Loaded
-	if was.Phase != perdure.Running || was.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
+	now, before := ch.Now, ch.Loaded
+	if before.Phase != perdure.Running || before.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
 		return false
 	}
 	return !slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
-		return e.Job == now.Job && e.Step == now.Name && e.Run == was.Run && slices.Contains(endings, e.Event)
+		return e.Job == now.Job && e.Step == now.Name && e.Run == before.Run && slices.Contains(endings, e.Event)
 	})
 }
 
 var endings = []string{"failed", "rejected", "returned", "expired"}
 
 // keepOperatorValue records what an operator gave, according to an entry of the history.
-func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) {
+func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, changed []kernel.StepChange) {
 	d := b.operatorValueOf(e)
 	switch {
 	case e.Event == string(perdure.VerbSkip):
@@ -346,7 +346,7 @@ func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, moved []ker
 			v.doKey = ""
 		}
 		if d.input != nil {
-			v.edit = &edit{string(d.input), editedWays(e, c, moved)}
+			v.edit = &edit{string(d.input), editedWays(e, c, changed)}
 		}
 	}
 }
@@ -358,18 +358,18 @@ func turns(e *kernel.Entry) bool {
 
 // editedWays: an edit is for the direction that the step wanted then. If the job or the step turned in the same
 // transaction, it may be for either.
-func editedWays(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) []perdure.Direction {
-	either := []perdure.Direction{perdure.Do, perdure.Undo}
-	at := slices.IndexFunc(moved, func(ch kernel.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
+func editedWays(e *kernel.Entry, c *kernel.Changes, changed []kernel.StepChange) []perdure.Direction {
+	both := []perdure.Direction{perdure.Do, perdure.Undo}
+	at := slices.IndexFunc(changed, func(ch kernel.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
 	if at < 0 || slices.ContainsFunc(c.History, func(o kernel.Entry) bool { return o.Job == e.Job && turns(&o) }) {
-		return either
+		return both
 	}
-	before, after := wants(moved[at].Loaded), wants(moved[at].Now)
-	if dispatched(&moved[at]) {
-		after = moved[at].Now.Direction
+	before, after := wants(changed[at].Loaded), wants(changed[at].Now)
+	if dispatched(&changed[at]) {
+		after = changed[at].Now.Direction
 	}
 	if before != after {
-		return either
+		return both
 	}
 	return []perdure.Direction{before}
 }
@@ -385,17 +385,17 @@ func (b *book) scope(s *kernel.Step) *scope {
 // give records what a dispatched run must be given.
 func (w *world) give(s *kernel.Step, early map[place]bool) {
 	b := &w.book
-	told := b.jobs[s.Job]
-	if told == nil {
+	known := b.jobs[s.Job]
+	if known == nil {
 		return // I1
 	}
-	v, r, scope := b.at(s.Job, s.Name), &told.recipes[s.Index], b.scope(s)
-	look := scope.out
+	v, r, scope := b.at(s.Job, s.Name), &known.recipes[s.Index], b.scope(s)
+	out := scope.out
 	scope.out = func(step string) *result {
 		if early[place{s.Job, step}] {
 			w.hit("F149")
 		}
-		return look(step)
+		return out(step)
 	}
 	want := &expectedInput{epoch: b.epoch[s.Job]}
 	b.expected[handle{s.Job, s.Name, s.Run}] = want
@@ -445,12 +445,12 @@ func (w *world) checkExpressions(c *kernel.Changes) {
 	b := &w.book
 	for i := range c.History {
 		e := &c.History[i]
-		told := b.jobs[e.Job]
-		if e.Event != "rejected" || e.Run != 0 || told == nil {
+		known := b.jobs[e.Job]
+		if e.Event != "rejected" || e.Run != 0 || known == nil {
 			continue
 		}
-		index := told.plan.Index[e.Step]
-		r, scope := &told.recipes[index], b.scope(w.steps(e.Job)[index])
+		index := known.plan.Index[e.Step]
+		r, scope := &known.recipes[index], b.scope(w.steps(e.Job)[index])
 		fails := false
 		if r.when != nil {
 			_, ok := r.when(scope)
@@ -469,14 +469,14 @@ func (w *world) checkExpressions(c *kernel.Changes) {
 }
 
 // checkSkipped: a step is skipped by its `when` if the outputs say so.
-func (w *world) checkSkipped(c *kernel.Changes, moved []kernel.StepChange) {
-	for i := range moved {
-		now, was := moved[i].Now, moved[i].Loaded
-		told := w.book.jobs[now.Job]
-		if !now.Skipped || was.Skipped || told == nil || entry(c, now.Job, now.Name, "skip") != nil {
+func (w *world) checkSkipped(c *kernel.Changes, changed []kernel.StepChange) {
+	for i := range changed {
+		now, before := changed[i].Now, changed[i].Loaded
+		known := w.book.jobs[now.Job]
+		if !now.Skipped || before.Skipped || known == nil || entry(c, now.Job, now.Name, "skip") != nil {
 			continue
 		}
-		if holds := told.recipes[now.Index].when; holds == nil {
+		if holds := known.recipes[now.Index].when; holds == nil {
 			w.wrong("I19", "%s/%s is skipped, and has no `when`", short(now.Job), now.Name)
 		} else if yes, ok := holds(w.book.scope(now)); yes || !ok {
 			w.wrong("I19", "%s/%s is skipped, and its `when` is true or fails", short(now.Job), now.Name)
@@ -485,12 +485,12 @@ func (w *world) checkSkipped(c *kernel.Changes, moved []kernel.StepChange) {
 }
 
 // checkKept: the store keeps the output that was returned, or that an operator gave, and no other (I8).
-func (w *world) checkKept(c *kernel.Changes, moved []kernel.StepChange) {
+func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	b := &w.book
-	for i := range moved {
-		s := moved[i].Now
-		v, told := b.at(s.Job, s.Name), b.jobs[s.Job]
-		if told != nil && told.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
+	for i := range changed {
+		s := changed[i].Now
+		v, known := b.at(s.Job, s.Name), b.jobs[s.Job]
+		if known != nil && known.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
 			v.output = nil // it was skipped, and the job has turned twice since
 		}
 		if out := v.output; s.HasOutput != (out != nil) {
@@ -499,11 +499,11 @@ func (w *world) checkKept(c *kernel.Changes, moved []kernel.StepChange) {
 	}
 	for i := range c.Payloads {
 		p := &c.Payloads[i]
-		told := b.jobs[p.Job]
-		if !p.SetOutput || told == nil {
+		known := b.jobs[p.Job]
+		if !p.SetOutput || known == nil {
 			continue
 		}
-		name := told.plan.Steps[p.Index].Name
+		name := known.plan.Steps[p.Index].Name
 		if want := b.at(p.Job, name).output.json(); string(orNull(p.Output)) != want {
 			w.wrong("I8", "%s/%s: %s is kept, and %s was returned", short(p.Job), name, p.Output, want)
 		}
@@ -518,15 +518,15 @@ func (w *world) handed(runs []perdure.Run) {
 }
 
 func (w *world) compare(run *perdure.Run) {
-	b, want, told := &w.book, w.book.expected[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
+	b, want, known := &w.book, w.book.expected[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
 	name := func() string {
 		return fmt.Sprintf("%s/%s run %d %s", short(run.Job), run.Step, run.Number, run.Direction)
 	}
-	if want == nil || told == nil {
+	if want == nil || known == nil {
 		w.wrong("I19", "%s is given to a host, and was never dispatched", name())
 		return
 	}
-	ownUndo := run.Direction == perdure.Undo && told.recipes[told.plan.Index[run.Step]].undo != nil
+	ownUndo := run.Direction == perdure.Undo && known.recipes[known.plan.Index[run.Step]].undo != nil
 	if ownUndo && b.epoch[run.Job] != want.epoch {
 		return // the claim is repeated, and an operator may have given a value meanwhile that the undo reads
 	}
@@ -542,8 +542,8 @@ func (w *world) compare(run *perdure.Run) {
 	if run.Direction == perdure.Do && (run.Output != nil || run.DoKey != "") {
 		w.wrong("I19", "%s is given what only an undo is given: %s, %s", name(), run.Output, run.DoKey)
 	}
-	switch before, again := b.inputs[run.Key]; {
-	case !again || want.epoch > before.epoch:
+	switch before, repeated := b.inputs[run.Key]; {
+	case !repeated || want.epoch > before.epoch:
 		b.inputs[run.Key] = keyedInput{run.Input, want.epoch}
 	case want.epoch == before.epoch && !sameJSON(run.Input, string(before.input)) && !w.ledger.of(run.Job, run.Step).hand:
 		w.wrong("I19", "key %s came with input %s, and comes with %s", run.Key, before.input, run.Input)

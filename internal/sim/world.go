@@ -80,10 +80,10 @@ func (w *world) say(format string, args ...any) {
 }
 
 // mix makes values part of the schedule's hash.
-func (w *world) mix(things ...uint64) {
+func (w *world) mix(values ...uint64) {
 	h := fnv.New64a()
 	var b [8]byte
-	for _, t := range append(things, w.hash) {
+	for _, t := range append(values, w.hash) {
 		binary.LittleEndian.PutUint64(b[:], t)
 		h.Write(b[:])
 	}

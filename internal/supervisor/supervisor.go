@@ -180,36 +180,36 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		}
 	}()
 	pause = periods * s.cfg.Period
-	look, err := s.cfg.Store.Poll(ctx, s.cfg.Scheduler.WaitingAgents())
+	poll, err := s.cfg.Store.Poll(ctx, s.cfg.Scheduler.WaitingAgents())
 	if err != nil {
 		return s.cfg.Period, err
 	}
 	// A claim that waits although steps are ready has missed its wake-up: another node sent it, and it was lost (F068).
 	crashpoint.Here(crashpoint.SupervisorLooked)
-	s.cfg.Scheduler.Wake(look.Ready)
-	if look.LanesClosed {
+	s.cfg.Scheduler.Wake(poll.Ready)
+	if poll.LanesClosed {
 		if err := s.openLanes(ctx); err != nil {
 			return s.cfg.Period, err
 		}
 	}
-	if in := look.UntilNext(); in > 0 {
+	if in := poll.UntilNext(); in > 0 {
 		s.cfg.Looked(0)
-		if look.Next.IsZero() && len(look.Ready) == 0 && !look.LanesClosed {
+		if poll.Next.IsZero() && len(poll.Ready) == 0 && !poll.LanesClosed {
 			return idlePeriods * s.cfg.Period, nil
 		}
 		return min(in, pause), nil
 	}
-	did, err := s.sweepAll(ctx)
+	swept, err := s.sweepAll(ctx)
 	if m, ok := kernel.LeadershipOf(ctx); ok && errors.Is(err, kernel.ErrDeposed) {
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
-	if err == nil && did == (Swept{}) && !look.Next.Equal(s.fruitlessDue) {
-		s.fruitlessDue = look.Next
+	if err == nil && swept == (Swept{}) && !poll.Next.Equal(s.fruitlessDue) {
+		s.fruitlessDue = poll.Next
 		return 0, nil
 	}
-	s.cfg.Looked(-look.UntilNext())
-	if err != nil || did == (Swept{}) {
+	s.cfg.Looked(-poll.UntilNext())
+	if err != nil || swept == (Swept{}) {
 		return s.cfg.Period, err
 	}
 	return 0, nil
@@ -255,31 +255,31 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 
 // Sweep makes one round on demand: it processes all that is due now.
 func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
-	look, err := s.cfg.Store.Poll(ctx, nil)
+	poll, err := s.cfg.Store.Poll(ctx, nil)
 	if err != nil {
 		return Swept{}, err
 	}
-	if look.LanesClosed {
+	if poll.LanesClosed {
 		if err := s.cfg.Scheduler.SweepLanes(ctx); err != nil {
 			return Swept{}, err
 		}
 	}
-	if look.UntilNext() > 0 {
+	if poll.UntilNext() > 0 {
 		return Swept{}, nil
 	}
 	return s.sweepAll(ctx)
 }
 
-func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
-	defer func() { s.cfg.Swept(did) }()
+func (s *Supervisor) sweepAll(ctx context.Context) (swept Swept, err error) {
+	defer func() { s.cfg.Swept(swept) }()
 	for _, part := range []struct {
 		did   *int
 		sweep func(context.Context, int) (int, error)
 		point crashpoint.Point
 	}{
-		{&did.Expired, s.cfg.Scheduler.SweepExpired, crashpoint.SupervisorExpired},
-		{&did.Due, s.cfg.Scheduler.SweepDue, crashpoint.SupervisorDue},
-		{&did.Overdue, s.cfg.Scheduler.SweepOverdue, crashpoint.SupervisorOverdue},
+		{&swept.Expired, s.cfg.Scheduler.SweepExpired, crashpoint.SupervisorExpired},
+		{&swept.Due, s.cfg.Scheduler.SweepDue, crashpoint.SupervisorDue},
+		{&swept.Overdue, s.cfg.Scheduler.SweepOverdue, crashpoint.SupervisorOverdue},
 	} {
 		batch := s.cfg.Batch
 		for range MaxRounds {
@@ -287,7 +287,7 @@ func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
 			n, err := part.sweep(ctx, batch)
 			*part.did += n
 			if err != nil {
-				return did, err
+				return swept, err
 			}
 			if n < batch {
 				break
@@ -296,5 +296,5 @@ func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
 		}
 	}
 	crashpoint.Here(crashpoint.SupervisorSwept)
-	return did, nil
+	return swept, nil
 }

@@ -24,9 +24,9 @@ func (p *pile) WaitingAgents() []string { return nil }
 func (p *pile) Wake([]string)           {}
 
 func take(n *int, most int) (int, error) {
-	took := min(*n, most)
-	*n -= took
-	return took, nil
+	duration := min(*n, most)
+	*n -= duration
+	return duration, nil
 }
 
 func (p *pile) SweepExpired(_ context.Context, most int) (int, error) {
