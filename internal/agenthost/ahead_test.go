@@ -176,7 +176,7 @@ func TestRunsThatWaitForASlotAreReturnedOrDropped(t *testing.T) {
 		"stop": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
 			for _, l := range slices.Clone(h.agents[0].line) {
-				h.heed(l, &protocol.HeartbeatResult{Stop: true, RemainingMs: 60_000}, h.now())
+				h.applyHeartbeatResult(l, &protocol.HeartbeatResult{Stop: true, RemainingMs: 60_000}, h.now())
 			}
 			h.unlock()
 			synctest.Wait()

@@ -22,7 +22,7 @@ func (h *Host) claimLoop(a *hosted) {
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: shortClaim}
 	for {
 		n := 0
-		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
+		if !h.await(h.claiming, &a.freed, func() bool { n = a.claimSize(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
 		req := h.claimOf(a, n, h.cfg.ClaimWait)
@@ -41,7 +41,7 @@ func (h *Host) claimLoop(a *hosted) {
 	}
 }
 
-// claimed notes that a claim loop, or a claim that went with reports, has ended.
+// claimerEnded notes that a claim loop, or a claim that went with reports, has ended.
 func (h *Host) claimerEnded() {
 	h.mu.Lock()
 	defer h.unlock()
@@ -54,7 +54,7 @@ func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
 }
 
-// came records the result of a claim. Its runs count as busy from here on.
+// recordClaim records the result of a claim. Its runs count as busy from here on.
 func (h *Host) recordClaim(a *hosted, requested int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()

@@ -200,7 +200,7 @@ func TestRunWithoutTimeLeftIsNotStarted(t *testing.T) {
 		h.agents[0].held++
 		h.arrived = append(h.arrived, l)
 		h.mu.Unlock()
-		if h.begin(false) != nil {
+		if h.nextToStart(false) != nil {
 			t.Error("a run without time was started")
 		}
 		h.mu.Lock()
@@ -235,7 +235,7 @@ func TestBlockedLogDelaysNoOtherRun(t *testing.T) {
 			h.agents[0].held++
 			h.arrived = append(h.arrived, l)
 		}
-		h.call()
+		h.ensureWorker()
 		h.mu.Unlock()
 		if synctest.Wait(); len(ran) != 1 || log.lines.Load() != 1 {
 			t.Errorf("%d ran beside %d lines that the log does not take", len(ran), log.lines.Load())
@@ -392,7 +392,7 @@ func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
 		a := &hosted{Agent: &perdure.Agent{}, slots: slots, filledAtOnce: true, unsent: slots / 8}
 		for asked := 0; asked < min(slots-a.unsent, claimsAtOnce*perdure.MaxBatch); {
-			n := a.ask(time.Time{})
+			n := a.claimSize(time.Time{})
 			if n <= 0 || n > perdure.MaxBatch {
 				t.Fatalf("%d slots: a claim for %d beside those for %d", slots, n, asked)
 			}

@@ -18,7 +18,7 @@ func (h *Host) heartbeatLoop() {
 	interval := h.cfg.Heartbeat / 3
 	next := h.env.Now().Add(interval)
 	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
-		h.beatAll()
+		h.sendHeartbeats()
 		if next = next.Add(interval); next.Before(h.env.Now()) {
 			next = h.env.Now() // a call that took long is followed by the next one at once
 		}
@@ -30,7 +30,7 @@ func (h *Host) heartbeatLoop() {
 // time for another one if it is not answered.
 const freshPart = 10
 
-func (h *Host) beatAll() {
+func (h *Host) sendHeartbeats() {
 	h.mu.Lock()
 	all := make([]*live, 0, len(h.live))
 	now, part := h.env.Now(), h.cfg.Heartbeat/freshPart
@@ -62,9 +62,9 @@ func (h *Host) heartbeat(batch []*live) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, h.cfg.Heartbeat/2)
 	defer cancel()
 	sent := h.now()
-	crashpoint.Here(crashpoint.AgentBeat)
+	crashpoint.Here(crashpoint.AgentHeartbeat)
 	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, heartbeats)
-	crashpoint.Here(crashpoint.AgentBeaten)
+	crashpoint.Here(crashpoint.AgentHeartbeatAnswered)
 	if err != nil {
 		if h.life.Err() == nil {
 			h.log.Warn("heartbeat failed", "runs", len(heartbeats), "err", err)
@@ -81,14 +81,14 @@ func (h *Host) heartbeat(batch []*live) {
 	for i := range results {
 		r := &results[i]
 		if l := h.live[handle{r.Job, r.Step, r.Run}]; l != nil && !l.lost {
-			h.heed(l, r, sent)
+			h.applyHeartbeatResult(l, r, sent)
 		}
 	}
 }
 
-// heed acts on the answer to a heartbeat. mu must be held. A lost run is never revived (F042), and no heartbeat extends
+// applyHeartbeatResult acts on the answer to a heartbeat. mu must be held. A lost run is never revived (F042), and no heartbeat extends
 // a lock beyond the deadline (F043).
-func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
+func (h *Host) applyHeartbeatResult(l *live, r *protocol.HeartbeatResult, sent instant) {
 	if r.Stop && invalid(r.Reason) {
 		if l.report == nil { // otherwise the answer to its report decides
 			h.lose(l, errRunLost)
@@ -103,7 +103,7 @@ func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 	switch {
 	case r.Stop && l.inLine: // the run need not start
 		l.leaveLine()
-		h.giveBack(l)
+		h.returnRun(l)
 	case r.Stop && l.report == nil && l.ctx.Err() == nil:
 		// The run still belongs to this host. The handler's outcome is reported, so that the step can change its
 		// direction at once.

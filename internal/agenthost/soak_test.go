@@ -105,7 +105,7 @@ func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) 
 		}
 	}
 	for again := len(runs) > 0; !again && len(runs) < req.Max && len(s.open) > 0; s.open = s.open[1:] {
-		runs = append(runs, s.letOut(s.open[0], req.RequestID))
+		runs = append(runs, s.dispatch(s.open[0], req.RequestID))
 	}
 	for i := range runs {
 		runs[i].RemainingMs = time.Until(runs[i].LockedUntil).Milliseconds()
@@ -114,7 +114,7 @@ func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) 
 	return runs
 }
 
-func (s *storm) letOut(step int64, request string) perdure.Run {
+func (s *storm) dispatch(step int64, request string) perdure.Run {
 	s.last[step]++
 	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Number: s.last[step],
 		LockedUntil: time.Now().Add(stormHeartbeat), CompleteBy: time.Now().Add(20 * time.Second)}
@@ -156,7 +156,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report,
 			s.settle(run)
 			results[i].Accepted = true
 		case run != nil && r.Outcome == perdure.OutcomeReturned: // it was claimed ahead
-			s.giveBack(run)
+			s.returnRun(run)
 			results[i].Accepted = true
 		case run != nil:
 			s.t.Errorf("step %s, run %d: %s", r.Step, r.Run, r.Outcome)
@@ -187,7 +187,7 @@ func (s *storm) settle(run *perdure.Run) {
 	s.done[n] = true
 }
 
-func (s *storm) giveBack(run *perdure.Run) {
+func (s *storm) returnRun(run *perdure.Run) {
 	var n int64
 	_, _ = fmt.Sscan(run.Step, &n)
 	delete(s.inFlight, n)

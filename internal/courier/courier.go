@@ -178,12 +178,12 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 		}
 		c.boundStored = true
 	}
-	crashpoint.Here(crashpoint.CourierLook)
+	crashpoint.Here(crashpoint.CourierRead)
 	mail, err := c.cfg.Store.Mail(ctx, MaxPage, MaxPageBytes)
 	if err != nil {
 		return false, err
 	}
-	crashpoint.Here(crashpoint.CourierLooked)
+	crashpoint.Here(crashpoint.CourierHasRead)
 	if leads {
 		if err := c.measure(ctx, len(mail) > 0); err != nil {
 			return false, err

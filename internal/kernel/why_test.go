@@ -128,7 +128,7 @@ func perKey(max int) perdure.LimitView {
 	return perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: max}}}
 }
 
-// needs sets the permits that a step needs, in the form of its row.
+// setNeeds sets the permits that a step needs, in the form of its row.
 func (w *world) setNeeds(step, limits string) {
 	needs, err := NeedsFrom([]byte(limits))
 	if err != nil {

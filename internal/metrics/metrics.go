@@ -197,7 +197,7 @@ func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() 
 
 func (m *Metrics) RollCall(duration time.Duration) { m.renewal.Observe(duration.Seconds()) }
 
-func (m *Metrics) Looked(lateness time.Duration) { m.lag.Set(lateness.Seconds()) }
+func (m *Metrics) Scanned(lateness time.Duration) { m.lag.Set(lateness.Seconds()) }
 
 func (m *Metrics) Delivered(refused bool) {
 	outcome := "applied"

@@ -274,7 +274,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 		return nil, err
 	}
 	b.woken = append(b.woken, b.serving.Opened()...)
-	crashpoint.Here(crashpoint.BatchLetOut)
+	crashpoint.Here(crashpoint.BatchDispatched)
 	a.claims = b.serving.ReturnEarly()
 	for agent, refs := range fresh {
 		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {

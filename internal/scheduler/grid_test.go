@@ -25,7 +25,7 @@ import (
 func TestGridWithSharedKeysAndJobs(t *testing.T) {
 	url := pgtest.Start(t)
 	const nodes, chains = 4, 150
-	var grid [nodes]*desk
+	var grid [nodes]*harness
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for i := range grid {

@@ -15,8 +15,8 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// soon claims, and must be granted something long before a periodic search would find it.
-func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
+// claimSoon claims, and must be granted something long before a periodic search would find it.
+func (d *harness) claimSoon(what string, c protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	began := time.Now()
 	c.Agent, c.Holder, c.Wait = "a", "h", 30*time.Second
@@ -33,13 +33,13 @@ func TestWakeUpWhileTheAgentIsBusyIsNotLost(t *testing.T) {
 		store := memory.New()
 		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
 		near.submit(one)
-		run := near.soon("first", protocol.Claim{Max: 2})[0]
+		run := near.claimSoon("first", protocol.Claim{Max: 2})[0]
 		time.Sleep(time.Millisecond)
 		far.submit(one)
 		near.WakeReady(t.Context())
 		time.Sleep(time.Millisecond)
 		near.report("h", run, perdure.OutcomeDone)
-		near.soon("second", protocol.Claim{Max: 2})
+		near.claimSoon("second", protocol.Claim{Max: 2})
 	})
 }
 
@@ -53,13 +53,13 @@ func TestRepeatedClaimDoesNotHideAFullLimit(t *testing.T) {
 		d.submit(one)
 		d.submit(one)
 		time.Sleep(time.Second)
-		run := d.soon("first", protocol.Claim{Max: 2, RequestID: "r", First: true})[0]
-		again := d.soon("again", protocol.Claim{Max: 2, RequestID: "r"})
+		run := d.claimSoon("first", protocol.Claim{Max: 2, RequestID: "r", First: true})[0]
+		again := d.claimSoon("again", protocol.Claim{Max: 2, RequestID: "r"})
 		if len(again) != 1 || again[0].Job != run.Job {
 			t.Fatal(again)
 		}
 		d.report("h", run, perdure.OutcomeDone)
-		d.soon("second", protocol.Claim{Max: 2})
+		d.claimSoon("second", protocol.Claim{Max: 2})
 	})
 }
 
@@ -77,13 +77,13 @@ func TestFullLimitIsSearchedAgainAfterASecond(t *testing.T) {
 				near.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
 				time.Sleep(time.Millisecond)
 			}
-			runs := near.soon("first", protocol.Claim{Max: 2})
+			runs := near.claimSoon("first", protocol.Claim{Max: 2})
 			if len(runs) != 2 || runs[0].Step != "t" || runs[1].Step != "u" {
 				t.Fatalf("%+v", runs)
 			}
 			far.report("h", runs[0], perdure.OutcomeDone)
 			time.Sleep(later)
-			if run := near.soon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
+			if run := near.claimSoon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
 				t.Errorf("after %v: %+v", later, run)
 			}
 		})
@@ -110,9 +110,9 @@ func TestClaimServedDuringAnotherSearchMissesNoStep(t *testing.T) {
 				time.Sleep(time.Second)
 				s.late(10*time.Millisecond, 15*time.Millisecond) // the search, and the submission
 				first := make(chan []perdure.Run, 1)
-				go func() { first <- d.soon("first", protocol.Claim{Max: 1 + limit}) }()
+				go func() { first <- d.claimSoon("first", protocol.Claim{Max: 1 + limit}) }()
 				time.Sleep(time.Millisecond)
-				go d.soon("second", protocol.Claim{Max: 3})
+				go d.claimSoon("second", protocol.Claim{Max: 3})
 				time.Sleep(time.Millisecond)
 				go func() {
 					if _, err := d.SubmitAll(t.Context(), []*kernel.Plan{other}); err != nil {
@@ -123,7 +123,7 @@ func TestClaimServedDuringAnotherSearchMissesNoStep(t *testing.T) {
 				if runs := <-first; limit > 0 && len(runs) > 0 {
 					d.report("h", runs[0], perdure.OutcomeDone)
 				}
-				d.soon("third", protocol.Claim{Max: 2})
+				d.claimSoon("third", protocol.Claim{Max: 2})
 			})
 		})
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func (d *desk) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Run {
+func (d *harness) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	results, runs, err := d.Report(d.t.Context(), "h", doneReport(run), &next)
 	if err != nil || !results[0].Accepted {
@@ -93,7 +93,7 @@ func TestReportsWaitForAClaimInProgress(t *testing.T) {
 		ctx, leave := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _, _ = d.Claim(ctx, c) }()
-		d.queued("a")
+		d.awaitWaitingClaim("a")
 		if _, _, err := d.Report(t.Context(), "h", doneReport(run), &c); perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("%v", err)
 		}
@@ -108,8 +108,8 @@ func TestReportsWaitForAClaimInProgress(t *testing.T) {
 	})
 }
 
-// reportAndClaimBeside reports and claims while another writer is about to search for the agent, for another claim.
-func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []perdure.Run) {
+// reportAndClaimDuringSearch reports and claims while another writer is about to search for the agent, for another claim.
+func (d *harness) reportAndClaimDuringSearch(g *gate, run perdure.Run) (next, other []perdure.Run) {
 	d.t.Helper()
 	g.shut.Store(1)
 	var going sync.WaitGroup
@@ -134,7 +134,7 @@ func TestClaimWithReportsDuringASearchGetsTheirSteps(t *testing.T) {
 			run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 			d.submit(fmt.Sprintf(chain, stored))
 			d.submit(fmt.Sprintf(chain, stored))
-			runs, other := d.reportAndClaimBeside(g, run)
+			runs, other := d.reportAndClaimDuringSearch(g, run)
 			if len(runs) > 0 != (stored <= 5) || len(runs) > 0 && runs[0].Step != "r" {
 				t.Errorf("beside %d: %+v", stored, runs)
 			}
@@ -153,7 +153,7 @@ func TestClaimWithReportsPassesNoLockedStep(t *testing.T) {
 		d := open(t, g, scheduler.Config{Writers: 3})
 		d.submit("type: t\nsteps:\n  first: {agent: a}\n  s: {agent: b}\n  last: {agent: a, after: [s]}\n")
 		run := d.claim(protocol.Claim{Agent: "b", Holder: "h"})[0]
-		next, other := d.reportAndClaimBeside(g, run)
+		next, other := d.reportAndClaimDuringSearch(g, run)
 		if len(next) > 0 {
 			t.Errorf("%+v", next)
 		}
@@ -276,7 +276,7 @@ func TestStepWithoutInputHidesNoOtherSteps(t *testing.T) {
 		going.Go(func() {
 			runs, _ = d.Claim(context.Background(), protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
 		})
-		d.queued("a")
+		d.awaitWaitingClaim("a")
 		close(g.open)
 		going.Wait()
 		if len(runs) != 1 || runs[0].Job != behind {

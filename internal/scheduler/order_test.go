@@ -91,7 +91,7 @@ func TestYoungerStepsMayGoFirstWithinBounds(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		prepare       func(d *desk)
+		prepare       func(d *harness)
 		first         string // definition of the two oldest; empty: before
 		before, after string // definitions before and after it
 		max, want     int    // runs of younger jobs
@@ -100,13 +100,13 @@ func TestYoungerStepsMayGoFirstWithinBounds(t *testing.T) {
 		"a small claim": {before: one, after: one, max: 1},
 		"more urgent":   {before: one, after: "type: t\npriority: 1\nsteps:\n  s: {agent: a}\n", max: most, want: most},
 		"less urgent":   {before: "type: t\npriority: 1\nsteps:\n  s: {agent: a}\n", after: one, max: most},
-		"of an agent with ageing": {before: one, after: one, max: most, prepare: func(d *desk) {
+		"of an agent with ageing": {before: one, after: one, max: most, prepare: func(d *harness) {
 			must(d.PutAgent(d.t.Context(), "a", perdure.AgentSettings{Ageing: perdure.Duration(time.Minute)}))
 		}},
 		"that need a limit": {before: one, after: "type: t\nsteps:\n  s: {agent: a, limits: [{name: l}]}\n", max: most,
-			prepare: func(d *desk) { must(d.PutLimit(d.t.Context(), "l", perdure.LimitSettings{Max: new(100)})) }},
+			prepare: func(d *harness) { must(d.PutLimit(d.t.Context(), "l", perdure.LimitSettings{Max: new(100)})) }},
 		"while a limit holds the oldest back": {first: "type: u\nsteps:\n  s: {agent: a}\n", before: one, after: one, max: most,
-			prepare: func(d *desk) { must(d.PutLimit(d.t.Context(), "job:u", perdure.LimitSettings{Max: new(1)})) }},
+			prepare: func(d *harness) { must(d.PutLimit(d.t.Context(), "job:u", perdure.LimitSettings{Max: new(1)})) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestStepToBeUndoneKeepsItsPlace(t *testing.T) {
 		for _, r := range d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 5}) {
 			d.report("h", r, perdure.OutcomeDone)
 		}
-		d.together(store.gate, func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: time.Minute}) }, func() {
+		d.inOneTransaction(store.gate, func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: time.Minute}) }, func() {
 			if err := d.Act(t.Context(), turned, perdure.Act{Verb: perdure.VerbUndo, Author: "o"}); err != nil {
 				t.Error(err)
 			}

@@ -21,16 +21,16 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// evil is a compiler that, after an update, compiles stored definitions of some types differently.
-type evil struct{ definition.Compiler }
+// panickingCompiler is a compiler that, after an update, compiles stored definitions of some types differently.
+type panickingCompiler struct{ definition.Compiler }
 
-type boom struct{}
+type panickingTemplate struct{}
 
-func (boom) Eval(*kernel.Scope) (bool, error)              { panic("boom") }
-func (boom) Render(*kernel.Scope) (json.RawMessage, error) { panic("boom") }
-func (boom) Refs() []int                                   { return nil }
+func (panickingTemplate) Eval(*kernel.Scope) (bool, error)              { panic("boom") }
+func (panickingTemplate) Render(*kernel.Scope) (json.RawMessage, error) { panic("boom") }
+func (panickingTemplate) Refs() []int                                   { return nil }
 
-func (e *evil) Compile(text []byte) (*kernel.Shape, error) {
+func (e *panickingCompiler) Compile(text []byte) (*kernel.Shape, error) {
 	p, err := e.Compiler.Compile(text)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (e *evil) Compile(text []byte) (*kernel.Shape, error) {
 		p.Steps, p.Index = p.Steps[:1], map[string]int{p.Steps[0].Name: 0}
 	case "panics":
 		for i := range p.Steps {
-			p.Steps[i].Do, p.Steps[i].Test = boom{}, boom{}
+			p.Steps[i].Do, p.Steps[i].Test = panickingTemplate{}, panickingTemplate{}
 		}
 	}
 	return p, nil
@@ -99,7 +99,7 @@ func TestPoisonJobsDoNotBlockOthers(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 
-	after := scheduler.New(scheduler.Config{Store: c, Compiler: &evil{}, Log: slog.New(c)})
+	after := scheduler.New(scheduler.Config{Store: c, Compiler: &panickingCompiler{}, Log: slog.New(c)})
 	sup := supervisor.New(supervisor.Config{Scheduler: after, Store: c, Period: 100 * time.Millisecond, Log: slog.New(c)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -161,7 +161,7 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 					runs, _ := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 					next <- runs
 				}()
-				d.queued("a")
+				d.awaitWaitingClaim("a")
 				store.lose.Store(true)
 				act.Author = "me"
 				if err := d.Act(t.Context(), id, act); err != nil {

@@ -77,8 +77,8 @@ func (w *world) stored(n *kernel.NewJob) {
 	if w.book.made[d.plan.Hash]++; w.book.made[d.plan.Hash] > w.book.sent[d.plan.Hash] && n.Job.Key == "" {
 		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[d.plan.Hash], w.book.sent[d.plan.Hash])
 	}
-	w.book.jobs[n.Job.ID] = &told{draft: d, acked: w.book.posted[n.Job.ID] != nil}
-	w.say("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
+	w.book.jobs[n.Job.ID] = &submitted{draft: d, acked: w.book.posted[n.Job.ID] != nil}
+	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 
 func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) *kernel.Entry {
@@ -109,7 +109,7 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 		w.hit("F095")
 	}
 	if now.Phase != before.Phase || flipped {
-		w.say("%s %s → %s, is %s, wants %s", short(now.ID), before.Phase, now.Phase, now.Current, now.Desired)
+		w.logLine("%s %s → %s, is %s, wants %s", short(now.ID), before.Phase, now.Phase, now.Current, now.Desired)
 		w.mix(uint64(now.Phase), uint64(now.Current), uint64(now.Desired))
 	}
 }
@@ -118,10 +118,10 @@ func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
 func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at time.Time) {
 	now, before := ch.Now, ch.Loaded
 	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
-	reported := w.book.said[handle{now.Job, now.Name, before.Run}]
+	reported := w.book.reportedOutcomes[handle{now.Job, now.Name, before.Run}]
 	w.mix(uint64(now.Index), uint64(now.Run), uint64(now.Phase), uint64(now.Current), uint64(now.Outcome), uint64(now.Failures))
 	if now.Phase != before.Phase || now.Run != before.Run || now.Current != before.Current {
-		w.say("%s %s %s run %d → %s %s run %d %s%s", name, before.Phase, before.Current, before.Run, now.Phase, now.Current, now.Run, now.Outcome, heldBy(now))
+		w.logLine("%s %s %s run %d → %s %s run %d %s%s", name, before.Phase, before.Current, before.Run, now.Phase, now.Current, now.Run, now.Outcome, heldBy(now))
 	}
 	runs := before.Phase == perdure.Running
 	dispatched := now.Run != before.Run
@@ -136,10 +136,10 @@ func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at 
 		w.wrong("I10", "%s changes direction while run %d, whose holder died, may act", name, before.Run)
 	}
 	if dispatched {
-		w.letOut(ch, c, name)
-		w.contested(n, now)
+		w.checkDispatch(ch, c, name)
+		w.countContested(n, now)
 	}
-	w.moves(ch)
+	w.countStepFaults(ch)
 	if runs && !dispatched && now.Phase != perdure.Running {
 		w.checkEnd(ch, c, name, reported, valid, dead)
 	}
@@ -155,8 +155,8 @@ func heldBy(s *kernel.Step) string {
 	return " by " + s.LockedBy + " until " + s.LockedUntil.Format("15:04:05.000")
 }
 
-// contested counts steps for which another node had waiting claims (F018).
-func (w *world) contested(n *node, s *kernel.Step) {
+// countContested counts steps for which another node had waiting claims (F018).
+func (w *world) countContested(n *node, s *kernel.Step) {
 	for _, other := range w.nodes {
 		if other != n && !other.proc.dead && slices.Contains(other.sup.WaitingAgents(), s.Agent) {
 			w.hit("F018")
@@ -164,8 +164,8 @@ func (w *world) contested(n *node, s *kernel.Step) {
 	}
 }
 
-// moves counts the rows of the matrix of which a step's change may be an instance.
-func (w *world) moves(ch *kernel.StepChange) {
+// countStepFaults counts the rows of the matrix of which a step's change may be an instance.
+func (w *world) countStepFaults(ch *kernel.StepChange) {
 	now, before := ch.Now, ch.Loaded
 	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
 		w.hit("F015", "F054")
@@ -184,8 +184,8 @@ func (w *world) moves(ch *kernel.StepChange) {
 	}
 }
 
-// letOut checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
-func (w *world) letOut(ch *kernel.StepChange, c *kernel.Changes, name string) {
+// checkDispatch checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
+func (w *world) checkDispatch(ch *kernel.StepChange, c *kernel.Changes, name string) {
 	now, before := ch.Now, ch.Loaded
 	k := keyed{now.Job, now.Name, now.Direction}
 	if other, known := w.book.keyOf[now.Key()]; known && other != k {
@@ -289,8 +289,8 @@ func (w *world) countEnds(ch *kernel.StepChange) {
 	}
 }
 
-// torn counts what a transaction would have done that a crash has prevented.
-func (w *world) torn(saved []*kernel.Changes) {
+// countPreventedChanges counts what a transaction would have done that a crash has prevented.
+func (w *world) countPreventedChanges(saved []*kernel.Changes) {
 	w.hit("F005")
 	for _, c := range saved {
 		if len(c.NewJobs) == 0 && len(c.Steps) > 0 {
@@ -343,7 +343,7 @@ func (w *world) checkLimits() {
 	w.must(err)
 	stored := map[string]kernel.Limit{}
 	for _, l := range all {
-		stored[l.Name], w.order.were[l.Name] = l, true
+		stored[l.Name], w.order.before[l.Name] = l, true
 		used, holders, err := w.inner.LimitUse(ctx, kernel.LimitKey{Name: l.Name}, 1000)
 		w.must(err)
 		before, known := w.book.held[l.Name]

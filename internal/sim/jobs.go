@@ -16,7 +16,7 @@ import (
 // compiler is shared by all schedules: it caches compiled texts.
 var compiler definition.Compiler
 
-// agents x and y run from the beginning; z runs only after the faults have ended (F015, F054).
+// agentNames x and y run from the beginning; z runs only after the faults have ended (F015, F054).
 var agentNames = []string{"x", "y"}
 
 const lateAgent = "z"

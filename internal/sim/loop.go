@@ -235,14 +235,14 @@ func (l *loop) thaw(p *process) {
 
 // ——— env.Env ———
 
-var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (p *process) mono() time.Duration {
 	return time.Duration(float64(p.loop.now-p.asleep) * p.rate)
 }
 
-func (p *process) Now() time.Time   { return dawn.Add(p.mono()) }
-func (p *process) Wall() time.Time  { return dawn.Add(p.loop.now + p.wall) }
+func (p *process) Now() time.Time   { return startTime.Add(p.mono()) }
+func (p *process) Wall() time.Time  { return startTime.Add(p.loop.now + p.wall) }
 func (p *process) Float64() float64 { return p.chance() }
 
 // timer is an event by the clock of a process.

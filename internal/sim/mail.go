@@ -26,7 +26,7 @@ type posting struct {
 // has a key, the answer to its commit may be lost, and the business repeats it.
 func (w *world) postJob(plan *kernel.Plan) {
 	for w.own.IntN(4) == 0 {
-		w.say("a transaction that submits %s is rolled back", plan.Definition.Key)
+		w.logLine("a transaction that submits %s is rolled back", plan.Definition.Key)
 		w.clients.Wait(context.Background(), w.upTo(time.Second), nil)
 	}
 	if w.own.IntN(6) == 0 {
@@ -53,7 +53,7 @@ func (w *world) post(plan *kernel.Plan, bad bool) {
 		w.wrong("F006", "a submission in a transaction is refused: %v", err)
 		return
 	}
-	w.say("posted %s %s, %s", short(posted.ID), plan.Definition.Type, plan.Definition.Key)
+	w.logLine("posted %s %s, %s", short(posted.ID), plan.Definition.Type, plan.Definition.Key)
 	if key := plan.Definition.Key; key != "" {
 		if other, known := w.book.keys[key]; known && other != posted.ID {
 			w.wrong("I2", "key %s is %s, and was %s", key, posted.ID, other)
@@ -74,7 +74,7 @@ func (w *world) post(plan *kernel.Plan, bad bool) {
 // wrong.
 func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 	p := w.book.posted[c.To]
-	w.say("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
+	w.logLine("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
 	w.mix(uint64(len(c.Refusal)))
 	switch {
 	case p == nil:
@@ -90,16 +90,18 @@ func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 		w.wrong("F164", "mail %s has no key, and was applied as %s", c.To, c.Job)
 	}
 	p.closed = c
-	if w.inTrouble(n) {
+	if w.appliedDuringFaults(n) {
 		w.hit("F164")
 	}
 }
 
-// inTrouble reports whether mail was applied while there were faults.
-func (w *world) inTrouble(n *node) bool { return !w.calm && (n.born > 1 || w.swarm.store > 0) }
+// appliedDuringFaults reports whether mail was applied while there were faults.
+func (w *world) appliedDuringFaults(n *node) bool {
+	return !w.calm && (n.born > 1 || w.swarm.store > 0)
+}
 
-// unapplied counts waiting submissions.
-func (w *world) unapplied() (n int) {
+// waitingSubmissions counts waiting submissions.
+func (w *world) waitingSubmissions() (n int) {
 	for _, p := range w.book.posted {
 		if p.closed == nil {
 			n++

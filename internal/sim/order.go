@@ -13,18 +13,18 @@ import (
 // order is the queue of ready steps as the transactions so far have left it, and since when others were dispatched
 // before a step (L5).
 type order struct {
-	ready map[kernel.StepRef]kernel.Step
-	typ   map[perdure.JobID]kernel.Job
-	since map[kernel.StepRef]time.Duration // when another step was first dispatched before it
-	lying map[kernel.StepRef]time.Duration // when it was first ready, with permits and slots free
-	out   map[string]time.Duration         // by limit: when the latest run was dispatched that counts for it
-	older map[string]time.Duration         // by agent: when the latest step was dispatched that was ready before its transaction
-	were  map[string]bool                  // limits that are or were defined: a node may remember one as full
+	ready    map[kernel.StepRef]kernel.Step
+	typ      map[perdure.JobID]kernel.Job
+	since    map[kernel.StepRef]time.Duration // when another step was first dispatched before it
+	lying    map[kernel.StepRef]time.Duration // when it was first ready, with permits and slots free
+	inFlight map[string]time.Duration         // by limit: when the latest run was dispatched that counts for it
+	older    map[string]time.Duration         // by agent: when the latest step was dispatched that was ready before its transaction
+	before   map[string]bool                  // limits that are or were defined: a node may remember one as full
 }
 
 func newOrder() order {
 	return order{ready: map[kernel.StepRef]kernel.Step{}, typ: map[perdure.JobID]kernel.Job{}, since: map[kernel.StepRef]time.Duration{},
-		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, older: map[string]time.Duration{}, were: map[string]bool{}}
+		lying: map[kernel.StepRef]time.Duration{}, inFlight: map[string]time.Duration{}, older: map[string]time.Duration{}, before: map[string]bool{}}
 }
 
 // before returns the order in which steps of one agent are dispatched: by the time of submission, less the head start of
@@ -89,7 +89,7 @@ func (w *world) queued(n *node, t *watchedTx) {
 				} else {
 					o.older[now.Agent] = w.now
 				}
-				o.out[kernel.AgentLimit(now.Agent)], o.out[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
+				o.inFlight[kernel.AgentLimit(now.Agent)], o.inFlight[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
 			}
 		}
 	}
@@ -132,11 +132,11 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 			first = w.now
 			o.since[other.StepRef] = first
 		}
-		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.looked(s.Agent)) && w.now-o.older[s.Agent] <= slack {
+		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.searchedFor(s.Agent)) && w.now-o.older[s.Agent] <= slack {
 			continue
 		}
 		job := o.typ[other.Job]
-		if t.looked(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.were[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
@@ -145,7 +145,7 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 
 // remembersFull reports whether a node may remember one of the limits that a step names as full.
 func (w *world) remembersFull(s *kernel.Step) bool {
-	return slices.ContainsFunc(s.Needs.List(), func(n kernel.Need) bool { return w.order.were[n.Name] })
+	return slices.ContainsFunc(s.Needs.List(), func(n kernel.Need) bool { return w.order.before[n.Name] })
 }
 
 // hadRoom reports whether a ready step could have been dispatched before the steps after it in the order: its job's

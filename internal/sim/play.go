@@ -57,9 +57,9 @@ const patience = 30 * time.Minute
 // Play plays one schedule.
 func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
-	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
-		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[kernel.Leadership]string{}, order: newOrder(),
+	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), choices: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
+		cutOff: map[*process]bool{}, resourceCutOff: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
+		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, order: newOrder(),
 		postponed: map[kernel.StepRef]time.Duration{}}
 	chance := stream(5)
 	w.chance = chance.Float64
@@ -125,19 +125,19 @@ func (w *world) play(r *rand.Rand) error {
 		w.clients.Go(func() { w.setLimit(l.name, l.max) })
 	}
 	w.settle(w.clients)
-	for _, m := range w.swarm.mischief {
-		w.after(m.at, nil, func() { w.brew(m) })
+	for _, m := range w.swarm.faults {
+		w.after(m.at, nil, func() { w.startFault(m) })
 	}
-	for _, d := range w.swarm.deeds {
-		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.do(d) }) })
+	for _, d := range w.swarm.acts {
+		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })
 	}
 	w.runUntil(chaos)
 	if len(w.faults) == 0 {
 		w.heal()
-		w.toRest()
+		w.runToRest()
 	}
 	if len(w.faults) == 0 && r.IntN(4) == 0 { // long after: everything is undone
-		w.say("a month later")
+		w.logLine("a month later")
 		for _, j := range w.known() {
 			if j.Current == perdure.Done {
 				w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.VerbUndo}) })
@@ -145,10 +145,10 @@ func (w *world) play(r *rand.Rand) error {
 		}
 		w.settle(w.clients)
 		w.runUntil(w.now + 2*time.Second)
-		w.toRest()
+		w.runToRest()
 	}
 	if len(w.faults) == 0 && r.IntN(4) == 0 {
-		w.succeed(r.IntN(2) == 0)
+		w.endLeader(r.IntN(2) == 0)
 	}
 	if len(w.faults) == 0 {
 		w.audit()
@@ -163,18 +163,18 @@ func (w *world) runUntil(t time.Duration) {
 	w.now = max(w.now, t)
 }
 
-// toRest waits until all jobs are settled, and no message is in transit.
-func (w *world) toRest() {
+// runToRest waits until all jobs are settled, and no message is in transit.
+func (w *world) runToRest() {
 	const interval, calm = 2 * time.Second, 10 * time.Second
 	const lateWork = chaos + 50*time.Second // until then, work of before may be in progress
 	began, quiet := w.now, time.Duration(0)
 	for tended := 0; len(w.faults) == 0; tended++ {
 		w.runUntil(w.now + interval)
 		if tended > 2 {
-			w.prompt()
+			w.checkPromptness()
 		}
-		w.headed()
-		if quiet += interval; w.tend()+w.unapplied() > 0 {
+		w.checkRolesAreHeld()
+		if quiet += interval; w.resumeParked()+w.waitingSubmissions() > 0 {
 			quiet = 0
 		}
 		if quiet >= calm && w.now > lateWork {

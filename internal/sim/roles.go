@@ -22,11 +22,11 @@ type share struct {
 func (n *node) leading(serve election.Service) election.Service {
 	return func(ctx context.Context) {
 		m, _ := kernel.LeadershipOf(ctx)
-		n.w.say("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
+		n.w.logLine("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
 		n.leads[m.Role] = m
 		serve(ctx)
 		delete(n.leads, m.Role)
-		n.w.say("%s leads role %s no more", n.proc.name, m.Role)
+		n.w.logLine("%s leads role %s no more", n.proc.name, m.Role)
 	}
 }
 
@@ -42,16 +42,16 @@ func (w *world) hostOf(name string) string {
 	return w.nodeHost(id)
 }
 
-// looks is the store as the supervisor queries it.
-type looks struct{ n *node }
+// scanStore is the store as the supervisor queries it.
+type scanStore struct{ n *node }
 
-func (s looks) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
+func (s scanStore) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	poll, err := s.n.link.Poll(ctx, agents)
 	if s.n.sweeping = err == nil && poll.UntilNext() <= 0; err != nil {
 		s.n.w.hit("F074")
 		return poll, err
 	}
-	s.n.looked = s.n.w.now
+	s.n.scanAnsweredAt = s.n.w.now
 	return poll, nil
 }
 
@@ -90,7 +90,7 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 	switch {
 	case !led:
 	case errors.Is(err, kernel.ErrDeposed):
-		w.say("%s is refused: epoch %d is over", n.proc.name, m.Epoch)
+		w.logLine("%s is refused: epoch %d is over", n.proc.name, m.Epoch)
 		w.hit("F075")
 		n.sweeping = false
 	case err == nil && n.admitted[m] == before:
@@ -105,7 +105,7 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	now, before := &ch.Now, &ch.Loaded
 	w.mix(uint64(now.Epoch))
 	if now.Leader != before.Leader || now.Epoch != before.Epoch || now.Standby != before.Standby {
-		w.say("role %s, epoch %d: %q leads, %q stands by", now.Name, now.Epoch, now.Leader, now.Standby)
+		w.logLine("role %s, epoch %d: %q leads, %q stands by", now.Name, now.Epoch, now.Leader, now.Standby)
 	}
 	if now.LeaderHost != w.hostOf(now.Leader) || now.StandbyHost != w.hostOf(now.Standby) {
 		w.wrong("I15", "role %s: %q leads on host %q, and %q stands by on host %q", now.Name, now.Leader, now.LeaderHost, now.Standby, now.StandbyHost)
@@ -131,15 +131,15 @@ func (w *world) swept(n *node, s *share) {
 	}
 	n.admitted[kernel.Leadership{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
 	reign := kernel.Leadership{Role: s.role.Name, Epoch: s.role.Epoch}
-	if other, known := w.reigns[reign]; known && other != n.proc.name {
+	if other, known := w.admittedLeaders[reign]; known && other != n.proc.name {
 		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.name)
 	}
-	w.reigns[reign] = n.proc.name
+	w.admittedLeaders[reign] = n.proc.name
 }
 
-// headed checks that, without faults, no role lacks for long a living leader that knows its role, and a living standby;
+// checkRolesAreHeld checks that, without faults, no role lacks for long a living leader that knows its role, and a living standby;
 // on another host than the leader, if nodes live on several hosts.
-func (w *world) headed() {
+func (w *world) checkRolesAreHeld() {
 	fault := w.vacancy()
 	if fault == "" {
 		w.vacant = 0
@@ -217,10 +217,10 @@ func (w *world) nodeNamed(name string) *node {
 	return w.nodes[i]
 }
 
-// succeed ends the leader when there are no faults. A leader that stops hands over to its standby at once. If it dies,
+// endLeader ends the leader when there are no faults. A leader that stops hands over to its standby at once. If it dies,
 // all nodes of its host die with it, if nodes live on other hosts: its standby is on one of those, and leads when the
 // leader's time is over.
-func (w *world) succeed(killed bool) {
+func (w *world) endLeader(killed bool) {
 	if w.vacancy() != "" || len(w.nodes) < 2 {
 		return
 	}
@@ -244,7 +244,7 @@ func (w *world) succeed(killed bool) {
 			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.name, now, before)
 		}
 	}
-	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.headed() {
+	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.checkRolesAreHeld() {
 		w.runUntil(w.now + 500*time.Millisecond)
 	}
 	if now := w.roleNamed(before.Name); len(w.faults) == 0 && (several || !killed) && (now.Leader != before.Standby || now.Epoch != before.Epoch+1) {

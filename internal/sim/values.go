@@ -266,7 +266,7 @@ func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 	}
 	for i := range changed {
 		if dispatched(&changed[i]) {
-			w.give(changed[i].Now, early)
+			w.recordExpected(changed[i].Now, early)
 		}
 	}
 	w.checkExpressions(c)
@@ -382,8 +382,8 @@ func (b *book) scope(s *kernel.Step) *scope {
 	}}
 }
 
-// give records what a dispatched run must be given.
-func (w *world) give(s *kernel.Step, early map[place]bool) {
+// recordExpected records what a dispatched run must be given.
+func (w *world) recordExpected(s *kernel.Step, early map[place]bool) {
 	b := &w.book
 	known := b.jobs[s.Job]
 	if known == nil {
@@ -510,14 +510,14 @@ func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	}
 }
 
-// handed compares runs that a node returns with what they must be given (I19).
-func (w *world) handed(runs []perdure.Run) {
+// compareRuns compares runs that a node returns with what they must be given (I19).
+func (w *world) compareRuns(runs []perdure.Run) {
 	for i := range runs {
-		w.compare(&runs[i])
+		w.compareRun(&runs[i])
 	}
 }
 
-func (w *world) compare(run *perdure.Run) {
+func (w *world) compareRun(run *perdure.Run) {
 	b, want, known := &w.book, w.book.expected[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
 	name := func() string {
 		return fmt.Sprintf("%s/%s run %d %s", short(run.Job), run.Step, run.Number, run.Direction)

@@ -20,46 +20,46 @@ type world struct {
 	swarm swarm
 
 	// Random numbers: a stream for each purpose, so that one part can be left out without changing the others.
-	net, mood, deeds, own, locks *rand.Rand
+	net, choices, deeds, own, locks *rand.Rand
 
-	inner   kernel.Store // never fails
-	mailbox mailbox      // the same store, for business transactions; nil: there are none
-	nodes   []*node
-	hosts   []*host
-	clients *process
-	weather weather
-	cutOff  map[*process]bool // from the nodes
-	barren  map[*process]bool // from the resource
-	calm    bool              // the faults have ended
+	inner          kernel.Store // never fails
+	mailbox        mailbox      // the same store, for business transactions; nil: there are none
+	nodes          []*node
+	hosts          []*host
+	clients        *process
+	weather        weather
+	cutOff         map[*process]bool // from the nodes
+	resourceCutOff map[*process]bool // from the resource
+	calm           bool              // the faults have ended
 
-	untimely  bool          // a clock has jumped or stood still
-	jumped    time.Duration // how far the store's wall clock is off
-	told      time.Time     // the latest time that it returned
-	toldAt    time.Duration
-	ids       uint64
-	hosted    int
-	book      book
-	ledger    *ledger
-	hits      map[string]int
-	faults    []string // what was wrong
-	hash      uint64
-	lines     func(string)        // nil: the transcript is not read
-	drafts    map[[32]byte]*draft // what clients submit, by hash
-	tended    map[perdure.JobID]int
-	commits   int
-	checked   int
-	lastSeen  time.Time
-	order     order
-	postponed map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
-	reigns    map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
-	vacant    time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
-	healed    time.Duration                    // when the faults ended
+	clockDisturbed  bool          // a clock has jumped or stood still
+	clockOffset     time.Duration // how far the store's wall clock is off
+	lastStoreTime   time.Time     // the latest time that it returned
+	lastStoreTimeAt time.Duration
+	ids             uint64
+	hosted          int
+	book            book
+	ledger          *ledger
+	hits            map[string]int
+	faults          []string // what was wrong
+	hash            uint64
+	lines           func(string)        // nil: the transcript is not read
+	drafts          map[[32]byte]*draft // what clients submit, by hash
+	resumed         map[perdure.JobID]int
+	commits         int
+	checked         int
+	lastSeen        time.Time
+	order           order
+	postponed       map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
+	admittedLeaders map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
+	vacant          time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
+	healed          time.Duration                    // when the faults ended
 }
 
 // wrong records a violation. The first one counts.
 func (w *world) wrong(rule, format string, args ...any) {
 	text := rule + ": " + fmt.Sprintf(format, args...)
-	w.say("VIOLATED %s", text)
+	w.logLine("VIOLATED %s", text)
 	if len(w.faults) < 20 {
 		w.faults = append(w.faults, text)
 	}
@@ -72,8 +72,8 @@ func (w *world) hit(rows ...string) {
 	}
 }
 
-// say writes a line of the transcript, and mixes it into the schedule's hash.
-func (w *world) say(format string, args ...any) {
+// logLine writes a line of the transcript, and mixes it into the schedule's hash.
+func (w *world) logLine(format string, args ...any) {
 	if w.lines != nil {
 		w.lines(fmt.Sprintf("%9.3fs  %s", w.now.Seconds(), fmt.Sprintf(format, args...)))
 	}
@@ -102,18 +102,18 @@ func (w *world) anyNode() *node { return w.nodes[w.net.IntN(len(w.nodes))] }
 // that it returned, at the pace of a monotonic clock, as Perdure's stores do; leap tests that separately.
 func (w *world) wallClock() time.Time {
 	w.now += time.Microsecond
-	t := dawn.Add(w.now + w.jumped)
-	if !w.told.IsZero() && !t.After(w.told) {
-		t = w.told.Add(w.now - w.toldAt)
+	t := startTime.Add(w.now + w.clockOffset)
+	if !w.lastStoreTime.IsZero() && !t.After(w.lastStoreTime) {
+		t = w.lastStoreTime.Add(w.now - w.lastStoreTimeAt)
 	}
-	w.told, w.toldAt = t, w.now
+	w.lastStoreTime, w.lastStoreTimeAt = t, w.now
 	return t
 }
 
 // newID returns ids that grow.
 func (w *world) newID() (id perdure.JobID) {
 	w.ids++
-	binary.BigEndian.PutUint64(id[:8], uint64(dawn.Add(w.now).UnixMicro()))
+	binary.BigEndian.PutUint64(id[:8], uint64(startTime.Add(w.now).UnixMicro()))
 	binary.BigEndian.PutUint64(id[8:], w.ids)
 	return id
 }

@@ -47,7 +47,7 @@ type Config struct {
 	Period    time.Duration            // the longest time between two due scans of the leader; 0: DefaultPeriod
 	Batch     int                      // rows in the first transaction of a sweep; up to mostBatches times as many in later ones; 0: DefaultBatch
 	Deposed   func(kernel.Leadership)  // called when the store refuses a write of the leader because another node leads; nil: not called
-	Looked    func(late time.Duration) // called after each round with the time for which the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
+	Scanned   func(late time.Duration) // called after each round with the time for which the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
 	Swept     func(Swept)              // called with the counts of each sweep; nil: not called
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
@@ -93,8 +93,8 @@ func New(cfg Config) *Supervisor {
 	if cfg.Deposed == nil {
 		cfg.Deposed = func(kernel.Leadership) {}
 	}
-	if cfg.Looked == nil {
-		cfg.Looked = func(time.Duration) {}
+	if cfg.Scanned == nil {
+		cfg.Scanned = func(time.Duration) {}
 	}
 	if cfg.Swept == nil {
 		cfg.Swept = func(Swept) {}
@@ -172,7 +172,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 // due again, and the sweep finds nothing again, the work is locked by another transaction or quarantined. Then the next
 // round follows a period later.
 func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error) {
-	crashpoint.Here(crashpoint.SupervisorLook)
+	crashpoint.Here(crashpoint.SupervisorScan)
 	ctx, periods := s.leadership(ctx)
 	defer func() {
 		if ctx.Err() != nil { // the leadership ended meanwhile: scan again as a follower
@@ -185,7 +185,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		return s.cfg.Period, err
 	}
 	// A claim that waits although steps are ready has missed its wake-up: another node sent it, and it was lost (F068).
-	crashpoint.Here(crashpoint.SupervisorLooked)
+	crashpoint.Here(crashpoint.SupervisorScanned)
 	s.cfg.Scheduler.Wake(poll.Ready)
 	if poll.LanesClosed {
 		if err := s.openLanes(ctx); err != nil {
@@ -193,7 +193,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		}
 	}
 	if in := poll.UntilNext(); in > 0 {
-		s.cfg.Looked(0)
+		s.cfg.Scanned(0)
 		if poll.Next.IsZero() && len(poll.Ready) == 0 && !poll.LanesClosed {
 			return idlePeriods * s.cfg.Period, nil
 		}
@@ -208,7 +208,7 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		s.fruitlessDue = poll.Next
 		return 0, nil
 	}
-	s.cfg.Looked(-poll.UntilNext())
+	s.cfg.Scanned(-poll.UntilNext())
 	if err != nil || swept == (Swept{}) {
 		return s.cfg.Period, err
 	}
