@@ -19,8 +19,7 @@ func halfAgent() *perdure.Agent {
 	return a
 }
 
-// I10: an effect without an undo is not undone, and no answer claims that it is. The error of such a request says how to
-// mend that.
+// I10: an effect without an undo is not undone, and no answer claims that it is. The error says how to add an undo.
 func TestUndoWithoutHandlerIsAnError(t *testing.T) {
 	_, err := halfAgent().Execute(t.Context(), &perdure.Run{Action: "charge", Direction: perdure.Undo})
 	var f *perdure.Failure
@@ -74,7 +73,7 @@ func TestSecondHandlerDoesNotReplaceTheFirst(t *testing.T) {
 	}
 }
 
-// Reading the output of the job that came with an error returns an error, and does not panic.
+// OutputOf of a nil job returns an error and does not panic: the caller may have ignored the error that came with it.
 func TestOutputOfANilJobIsAnError(t *testing.T) {
 	if _, err := perdure.OutputOf[int](nil, "charge"); perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "step charge") {
 		t.Errorf("%v", err)

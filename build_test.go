@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// What is built in Go is what the file says: the same plan, under the same fingerprint.
+// The builder and a file make the same plan, with the same fingerprint.
 func TestBuilderAndFileMakeTheSamePlan(t *testing.T) {
 	const file = `
 type: order
@@ -59,7 +59,7 @@ steps:
 	}
 }
 
-// A job that is built wrong gets the errors of a file, and each has a place.
+// A faulty job of the builder has the same errors as a file, and each error has a place.
 func TestBuilderErrorsHavePlaces(t *testing.T) {
 	for want, job := range map[string]perdure.Definable{
 		"/steps/a/after/0: ": perdure.Define("t").Step("a", "x").After("b"),
@@ -76,8 +76,8 @@ func TestBuilderErrorsHavePlaces(t *testing.T) {
 	}
 }
 
-// Of several faults all are reported, those that say most first, and none points to a line of a text that the user did
-// not write.
+// The builder reports all faults, the most informative first. None points to a line of a text that the user did not
+// write.
 func TestBuilderReportsAllFaults(t *testing.T) {
 	job := perdure.Define("no type").Step("a", "x").After("b").Retry(perdure.Retry{Attempts: -1})
 	_, err := definition.FromDefinition(job)
@@ -94,7 +94,7 @@ func TestBuilderReportsAllFaults(t *testing.T) {
 	}
 }
 
-// What a handler says of its failure is in the report, however it is wrapped; of no failure it makes none.
+// The error of a handler decides the report, however it is wrapped. Without an error there is no failure.
 func TestHandlerErrorsBecomeReports(t *testing.T) {
 	no := errors.New("no")
 	run := &perdure.Run{Step: "s", Number: 1}
@@ -118,7 +118,7 @@ func TestHandlerErrorsBecomeReports(t *testing.T) {
 	}
 }
 
-// A limit that a file may not have is refused of a builder, too.
+// The builder refuses the limits that a file may not have.
 func TestBuilderRefusesInvalidLimits(t *testing.T) {
 	nine := perdure.Define("t").Step("s", "a")
 	for i := range perdure.MaxStepLimits + 1 {

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
-// manyRefs is a definition of n steps, each of which reads the same input of the given size by a bare path.
+// manyRefs returns a definition of n steps, each of which reads the same input of the given size by a bare path.
 func manyRefs(n, bytes int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"type":"t","input":{"s":%q},"steps":{`, strings.Repeat("x", bytes))

@@ -27,8 +27,8 @@ func parseOne(t testing.TB, src string, format Format, opts Options) *kernel.Pla
 	return plans[0]
 }
 
-// same are definitions that mean the same: all have one canonical text but for the order of steps,
-// and one hash.
+// same are groups of definitions with the same meaning: they have one canonical text, except for the order of steps, and
+// one hash.
 var same = [][]string{
 	{
 		"type: t\nsteps: {a: {agent: x}, b: {agent: y, after: [a]}}",
@@ -75,7 +75,7 @@ func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 	}
 }
 
-// TestDifferentDefinitionsHaveDifferentFingerprints: what looks like a default and is none.
+// A value that looks like a default, but is none, makes another definition.
 func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
 		"type: t\nsteps: {a: {agent: approval}}",
@@ -108,7 +108,7 @@ func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	}
 }
 
-// check holds a plan against what must be true of each.
+// check compares a plan with what must be true of each plan.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -201,7 +201,7 @@ func TestCanonicalIsTheSameJob(t *testing.T) {
 	})
 }
 
-// anyDefinition is a definition that is accepted.
+// anyDefinition generates definitions that are accepted.
 func anyDefinition() *rapid.Generator[*kernel.Definition] {
 	return rapid.Custom(func(t *rapid.T) *kernel.Definition {
 		d := &kernel.Definition{Type: "t", Input: json.RawMessage(`{"a":1,"s":"x","big":12345678901234567890,"l":[1.10]}`)}
@@ -307,7 +307,7 @@ func TestErrorsOfFromDefinitionHavePointers(t *testing.T) {
 	}
 }
 
-// TestSizesAreBounded: the bounds of bounds.go, from both sides.
+// The bounds of bounds.go hold: a value at the bound is accepted, and one above it is refused.
 func TestSizesAreBounded(t *testing.T) {
 	racedetector.Skip(t)
 	job := func(input, with string) string {
@@ -339,7 +339,7 @@ func TestSizesAreBounded(t *testing.T) {
 	}
 }
 
-// TestWideJoinsAreCompiledQuickly: a thousand steps that all come after a thousand others.
+// A thousand steps that each wait for a thousand others are compiled quickly.
 func TestWideJoinsAreCompiledQuickly(t *testing.T) {
 	racedetector.Skip(t)
 	var b strings.Builder

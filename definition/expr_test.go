@@ -36,7 +36,7 @@ func TestConditionsAreEvaluated(t *testing.T) {
 	}
 }
 
-// TestReferencedStepsAreKnownWithoutEvaluation: the steps whose outputs an expression reads are known without running it.
+// The steps whose outputs an expression reads are known without evaluating it.
 func TestReferencedStepsAreKnownWithoutEvaluation(t *testing.T) {
 	plans, err := Parse([]byte(`
 type: t
@@ -62,7 +62,7 @@ steps:
 	}
 }
 
-// TestPlanIsSafeForConcurrentUse: a plan is shared by any number of goroutines.
+// A plan may be used by any number of goroutines.
 func TestPlanIsSafeForConcurrentUse(t *testing.T) {
 	c := &Compiler{}
 	plans, err := c.Parse([]byte(small), JSON, Options{})
@@ -89,7 +89,7 @@ func TestPlanIsSafeForConcurrentUse(t *testing.T) {
 	wg.Wait()
 }
 
-// TestManyReferencesToALargeInputAreQuick: a megabyte that is referred to a thousand times is not gone through a thousand times.
+// An input of a megabyte that is referred to a thousand times is not read a thousand times.
 func TestManyReferencesToALargeInputAreQuick(t *testing.T) {
 	racedetector.Skip(t)
 	input := `{"large":"` + strings.Repeat("x", 1<<19) + `","small":1}`
@@ -106,7 +106,7 @@ func TestManyReferencesToALargeInputAreQuick(t *testing.T) {
 	cases.Quick(t, began, 5*time.Second)
 }
 
-// TestSubmissionEvaluationIsBounded: what a definition asks to be evaluated at submission is bounded as a whole.
+// The work of all evaluations at submission is bounded in total.
 func TestSubmissionEvaluationIsBounded(t *testing.T) {
 	racedetector.Skip(t)
 	var b strings.Builder

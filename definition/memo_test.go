@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
-// What is remembered of a definition changes nothing about what the next one comes to.
+// A definition compiled with the cache makes the same plan as one compiled without.
 func TestCachedDefinitionMakesTheSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		def := anyDefinition().Draw(t, "definition")

@@ -40,7 +40,7 @@ steps:
     when: input.amount > 0        # an expression, as inside ${…}
 `
 
-// An editor's line is no part of the definition.
+// The schema line of an editor is not part of the definition.
 func TestSchemaLineOfAnEditorIsIgnored(t *testing.T) {
 	const job = `"type":"t","steps":{"s":{"agent":"a"}}}`
 	with, err := Parse([]byte(`{"$schema":"https://example.com/job.schema.json",`+job), JSON, Options{})

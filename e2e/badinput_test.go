@@ -73,7 +73,7 @@ func ring(n int) string {
 }
 
 var badInputs = []badInput{
-	// What is no text, or no YAML.
+	// Not text, or not YAML.
 	{"empty", ""},
 	{"white", " \n\t\n"},
 	{"comment", "# nothing\n"},
@@ -294,7 +294,7 @@ var badInputs = []badInput{
 
 var place = regexp.MustCompile(`^(.+):(\d+):(\d+): `)
 
-// verdicts is what validate says of many files at once: the first message about each.
+// verdicts returns the first message of validate about each of many files.
 func verdicts(t *testing.T, dir string, files []string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(perdure, append([]string{"validate"}, files...)...)
@@ -316,8 +316,8 @@ func verdicts(t *testing.T, dir string, files []string) map[string]string {
 	return said
 }
 
-// TestBadInputIsRefusedWithItsPlace: what is wrong is refused by validate, by run and by every node alike, with its place; no
-// call is answered with 5xx, and nothing is stored.
+// A faulty definition is refused by validate, by run and by every node alike, with its place. No call is answered with
+// 5xx, and nothing is stored.
 func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
@@ -576,10 +576,10 @@ func badActs(t *testing.T, url string) {
 	}
 }
 
-// left is the remaining time in the words of why a step is not settled.
+// left matches the remaining time in the reason why a step is not settled.
 var left = regexp.MustCompile(`, \d+[^"]* left`)
 
-// refused posts the definition; what is answered is a problem that says what validate said.
+// refused posts the definition, and compares the problem in the answer with the message of validate.
 func (c badInput) refused(t *testing.T, url, contentType, said string) string {
 	t.Helper()
 	status, body := answer(t, http.MethodPost, url, contentType, c.text)
@@ -601,7 +601,7 @@ func (c badInput) refused(t *testing.T, url, contentType, said string) string {
 	if p.Status != status || p.Title == "" || p.Code == "" || p.Detail == "" {
 		t.Errorf("%s: no whole problem: %.300s", c.name, body)
 	}
-	// A body that is not read at all has no places.
+	// A body that is not read has no places.
 	unread := strings.TrimSpace(c.text) == "" || len(c.text) > 16<<20
 	if m := place.FindStringSubmatch(said); m != nil && !unread {
 		where := slices.IndexFunc(p.Errors, func(e struct {

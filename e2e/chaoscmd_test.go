@@ -29,7 +29,7 @@ func TestChaosCommandEndsWithAllJobsAtRest(t *testing.T) {
 	defer cancel()
 	s := newStage(ctx, "", "", t.TempDir(), crash{})
 	defer s.close()
-	if err := s.submit(c, s.chain("before", "a")); err != nil { // none of its business
+	if err := s.submit(c, s.chain("before", "a")); err != nil { // not one of its calls
 		t.Fatal(err)
 	}
 	rage := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
@@ -109,13 +109,13 @@ func TestChaosCommandReportsUnfinishedJobs(t *testing.T) {
 	}
 }
 
-// raging is a call of `perdure chaos`.
+// raging is a running `perdure chaos`.
 type raging struct {
 	cmd       *exec.Cmd
 	out, talk record
 }
 
-// beginChaos starts it and waits until it is at work.
+// beginChaos starts `perdure chaos`, and waits until it injects faults.
 func beginChaos(t *testing.T, ctx context.Context, args ...string) *raging {
 	t.Helper()
 	r := &raging{cmd: exec.CommandContext(ctx, perdure, append([]string{"chaos", "--listen", "127.0.0.1:0", "-o", "json"}, args...)...)}

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// random is a graph whose steps come after up to three of the forty before them, and a last one that joins
+// random returns a graph whose steps come after up to three of the forty steps before them, and a last step that joins
 // all.
 func random(t *testing.T, rng *rand.Rand, n int) *graph {
 	g := &graph{key: fmt.Sprintf("random-%d", n), after: map[string][]string{}, ledger: filepath.Join(t.TempDir(), "ledger")}
@@ -35,8 +35,8 @@ func random(t *testing.T, rng *rand.Rand, n int) *graph {
 	return g
 }
 
-// F116, F036, F052: killed at any moment and started again, `run` and `undo` bring the job to its end, and
-// the order holds.
+// F116, F036, F052: `run` and `undo` are killed at any moment and started again. They bring the job to its end, in the
+// right order.
 func TestKilledAtAnyMoment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -83,8 +83,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	must(t, "check", "--store", store)
 }
 
-// Two nodes on one database, one of them killed: the other goes on, and what the dead one held comes back
-// when its heartbeats have stopped.
+// Two nodes work on one database, and one is killed. The other goes on, and dispatches the runs of the killed node when
+// its heartbeats have stopped.
 func TestRunsOfAKilledNodeAreDispatchedByAnother(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")

@@ -33,7 +33,7 @@ func TestMemoryOfExpressionsIsBounded(t *testing.T) {
 		if peak > mostResident {
 			t.Errorf("%d MB at the peak, want at most %d", peak>>20, mostResident>>20)
 		}
-		if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusServiceUnavailable { // too slow, on a busy machine
+		if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusServiceUnavailable { // it may be too slow on a busy machine
 			t.Fatalf("submission %d: %s", n, resp.Status)
 		}
 	}

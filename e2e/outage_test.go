@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// ask is a request that must be answered within this time, whatever the store does.
+// ask bounds the time within which a request must be answered, whatever the store does.
 const ask = 15 * time.Second
 
 func statusOf(t *testing.T, method, url, body string) (status int, retryAfter string) {

@@ -63,7 +63,7 @@ func (s *stage) playNode() error {
 	err = together(func() error {
 		return errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo), s.rests(c, "plain", root.Undone))
 	}, func() error {
-		// What is lost with its host counts as a failure, of which it has one: then it is parked once more.
+		// A run that is lost with its host counts as a failure. The step allows one, so it is parked again.
 		return s.until(c, "stubborn", func(j *root.JobView) bool {
 			if j.Phase == root.Parked {
 				s.ledger.Kind()
@@ -109,7 +109,7 @@ func (s *stage) playAgent() error {
 		return err
 	}
 	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"last", true, []string{"a"}}}
-	return s.drained(agent, c, func() error { // a claim's answer is under way when the drain begins
+	return s.drained(agent, c, func() error { // the answer to a claim is in transit when the drain begins
 		way.hold.Store(true)
 		defer way.hold.Store(false)
 		if err := s.submit(c, jobs[2]); err != nil {
@@ -169,7 +169,7 @@ func (s *stage) playCommand() error {
 	return nil
 }
 
-// repeated calls a command until it has got to its end.
+// repeated repeats a command until it ends by itself.
 func (s *stage) repeated(args ...string) error {
 	for s.ctx.Err() == nil {
 		a := &actor{stage: s, args: args, armed: true}
@@ -190,7 +190,7 @@ func (s *stage) repeated(args ...string) error {
 	return context.Cause(s.ctx)
 }
 
-// judge reads the ends: of the jobs, of the ledger, of the store.
+// judge checks the jobs, the ledger and the store at the end.
 func (s *stage) judge() error {
 	addr := s.actors[0].args[slices.Index(s.actors[0].args, "--listen")+1]
 	c, err := s.client("http://" + addr)
@@ -234,7 +234,7 @@ func (s *stage) judge() error {
 // storeAway is the exit status of a command that has not reached its store within its time.
 const storeAway = 3
 
-// far carries an agent in this process, with heartbeats.
+// far runs an agent in this process, with heartbeats.
 func (s *stage) far(server string) {
 	c, err := client.New(server)
 	if err != nil {
@@ -274,7 +274,7 @@ func (s *stage) insist(call func() error) error {
 	}
 }
 
-// together runs all of them at once.
+// together runs all functions concurrently.
 func together(all ...func() error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -300,7 +300,7 @@ func (s *stage) submit(c *client.Client, d definition) error {
 	return s.insist(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
 }
 
-// post submits in a transaction of its own, in the store's database, until that is known to be committed.
+// post submits in a transaction of its own, in the store's database, and repeats it until it is known to be committed.
 func (s *stage) post(d definition) error {
 	plans, err := definitions.Parse(d.body(), definitions.JSON, definitions.Options{})
 	if err != nil {
@@ -326,7 +326,7 @@ func (s *stage) post(d definition) error {
 		if s.ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", context.Cause(s.ctx), err)
 		}
-		time.Sleep(20 * time.Millisecond) // the tables may not be there yet
+		time.Sleep(20 * time.Millisecond) // the tables may not exist yet
 	}
 }
 
@@ -344,8 +344,8 @@ func (s *stage) submitAll(c *client.Client, all []definition) error {
 	})
 }
 
-// act repeats an act until it is answered. One that was carried out, and whose answer was lost, may be refused the
-// second time: nothing is parked any more.
+// act repeats an act until it is answered. If it was carried out and its answer was lost, the repetition may be refused,
+// because nothing is parked any more.
 func (s *stage) act(c *client.Client, key string, verb root.Verb) error {
 	tries := 0
 	return s.insist(func() error {
@@ -408,7 +408,7 @@ func (d definition) body() []byte {
 	return b
 }
 
-// chain is a job of steps on the ledger, each after the one before, given as NAME or NAME:MOOD.
+// chain returns a job of steps on the ledger, each after the one before, given as NAME or NAME:MOOD.
 func (s *stage) chain(key string, steps ...string) definition {
 	d := s.define(key)
 	names := make([]string, len(steps))
@@ -444,7 +444,7 @@ func (s *stage) chain(key string, steps ...string) definition {
 	return d
 }
 
-// gateway is a way to the node on which the answer to a claim can be held up.
+// gateway forwards to the node, and can delay the answer to a claim.
 type gateway struct {
 	*httptest.Server
 	hold, held atomic.Bool

@@ -21,7 +21,7 @@ import (
 const (
 	// roleTTL is so long that no node is late, even on a slow machine.
 	roleTTL = 12 * time.Second
-	slack   = 5 * time.Second // a machine may stall
+	slack   = 5 * time.Second // the machine may stall
 )
 
 // peer is a node of a grid, and its process.
@@ -31,7 +31,7 @@ type peer struct {
 	id  string
 }
 
-// peers are some nodes on one database, of which each is known.
+// peers are the nodes on one database.
 type peers struct {
 	t   *testing.T
 	url string
@@ -100,7 +100,7 @@ func (g *peers) named(id string) *peer {
 	return nil
 }
 
-// follows waits until the standby leads, and says how long that took.
+// follows waits until the standby leads, and returns how long that took.
 func (g *peers) follows(before seats) time.Duration {
 	g.t.Helper()
 	began := time.Now()
@@ -116,7 +116,7 @@ func (g *peers) follows(before seats) time.Duration {
 	return 0
 }
 
-// metric is a number of a node's; -1 where it does not say.
+// metric returns a metric of a node; -1 if it has none.
 func metric(t *testing.T, url, name string) float64 {
 	t.Helper()
 	resp, err := http.Get(url + "/metrics")
@@ -146,8 +146,8 @@ func signal(t *testing.T, p *peer, sig syscall.Signal) {
 	}
 }
 
-// F074, F076: a role passes on at once if its leader stops in good order, and within its time to live if its leader
-// dies. It is not without a standby for long.
+// F074, F076: another node takes over a role at once if its leader stops cleanly, and within the time to live if its
+// leader dies. The role gets a new standby soon.
 func TestRoleIsTakenOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -159,7 +159,7 @@ func TestRoleIsTakenOver(t *testing.T) {
 	signal(t, leader, syscall.SIGTERM)
 	duration := g.follows(before)
 	t.Logf("SIGTERM: the standby leads after %v", duration)
-	if duration > roleTTL/2 { // it is renewed when half of it is over, at the latest
+	if duration > roleTTL/2 { // it is renewed at the latest when half of it is over
 		t.Errorf("the lease was not handed over: %v", duration)
 	}
 	began := time.Now()
@@ -246,8 +246,8 @@ func shown(t *testing.T, g *peers, leader, standby *peer, before seats) {
 	}
 }
 
-// F038, F073, F075, F082: a leader that is stopped in the middle of a write under its role, past its time, and goes
-// on after another has taken over: it writes nothing.
+// F038, F073, F075, F082: a leader is stopped in the middle of a write under its role, beyond its time, and continues
+// after another node has taken over. It writes nothing.
 func TestStoppedLeaderWritesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -288,7 +288,7 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 	must(lock, "commit")
 	duration := g.follows(before)
 	t.Logf("stopped: the standby leads after %v", duration)
-	// What the leader had locked it keeps until the server gives it up (DefaultLimits.Idle).
+	// The leader's locks are kept until the server ends its session (DefaultLimits.Idle).
 	if duration > roleTTL+6*time.Second+slack {
 		t.Errorf("it took %v", duration)
 	}

@@ -24,7 +24,7 @@ func TestUnreadLogBlocksNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	fd := int(w.Fd()) // once: it makes the file a blocking one
+	fd := int(w.Fd()) // once: it makes the file blocking
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}

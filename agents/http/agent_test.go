@@ -35,7 +35,7 @@ func aRun(input any) *perdure.Run {
 	return &perdure.Run{Job: perdure.JobID{1}, Step: "reserve", Action: "reserve", Number: 7, Key: "job/reserve/1", Input: b}
 }
 
-// serve starts a server and an agent that are gone with the test.
+// serve starts a server and an agent, which end with the test.
 func serve(t *testing.T, cfg Config, handler http.HandlerFunc) (string, *perdure.Agent) {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -52,7 +52,7 @@ func execute(t *testing.T, a *perdure.Agent, run *perdure.Run) (string, error) {
 	return string(out), err
 }
 
-// verdict is an error as a report has it: "failed http_503".
+// verdict returns an error as a report contains it: "failed http_503".
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -61,7 +61,7 @@ func verdict(err error) string {
 	return strings.TrimSpace(fmt.Sprint(r.Outcome, " ", r.Error.Code, " ", r.Effect))
 }
 
-// What is sent: method, URL, body, and on whose behalf.
+// A request has the method, URL and body of the input, and the headers that identify the run.
 func TestRequestHasMethodURLBodyAndIdentity(t *testing.T) {
 	var got *http.Request
 	var body string
@@ -99,7 +99,7 @@ func TestRequestHasMethodURLBodyAndIdentity(t *testing.T) {
 	}
 }
 
-// null leaves out a header that the agent or net/http would send by default, also after a redirect to another host.
+// null omits a header that the agent or net/http would send by default, also after a redirect to another host.
 func TestNullOmitsADefaultHeader(t *testing.T) {
 	type sent struct {
 		header http.Header
@@ -147,7 +147,7 @@ func TestNullOmitsADefaultHeader(t *testing.T) {
 	}
 }
 
-// A header that a step sets stays with the host that the step names; another host gets the default instead.
+// A header of a step is sent only to the host that the step names. Another host gets the default instead.
 func TestAnotherHostGetsDefaultHeaders(t *testing.T) {
 	var got http.Header
 	other, _ := serve(t, Config{}, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
@@ -353,7 +353,7 @@ func TestRetryAfterIsReadAndBounded(t *testing.T) {
 	}
 }
 
-// F041: no connection is a failure without effect; a broken one is a failure whose effect is not known.
+// F041: a connection that is not established is a failure without effect. The effect of one that breaks is not known.
 func TestConnectionErrorsDecideTheEffect(t *testing.T) {
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -395,7 +395,7 @@ func TestUntrustedCertificateHasNoEffect(t *testing.T) {
 	}
 }
 
-// F041, F053: no answer, or one that drips, ends a little before the run's time does.
+// F041, F053: a request without an answer, or with a slow one, ends shortly before its run.
 func TestRequestEndsBeforeItsRun(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"no answer": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
@@ -418,7 +418,7 @@ func TestRequestEndsBeforeItsRun(t *testing.T) {
 				return ""
 			}
 			wrong := ends(time.Second)
-			for within := 2 * time.Second; wrong != "" && within < 20*time.Second; within *= 2 { // a little is too little for a machine that stalls
+			for within := 2 * time.Second; wrong != "" && within < 20*time.Second; within *= 2 { // this is too short for a machine that stalls
 				wrong = ends(within)
 			}
 			if wrong != "" {
@@ -460,8 +460,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// F053: redirects are followed as often as asked for, and keep the run's identity; what the input sets
-// in headers stays with the host that it names.
+// F053: redirects are followed up to the number in the input, and keep the run's identity. Headers of the input are sent
+// only to the host that it names.
 func TestRedirectsKeepTheIdentityOfTheRun(t *testing.T) {
 	var last http.Header
 	other, _ := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { last = r.Header })
@@ -503,7 +503,7 @@ func TestRedirectsKeepTheIdentityOfTheRun(t *testing.T) {
 	}
 }
 
-// F053: what counts is the address that is dialled, also after a redirect, and by whatever name.
+// F053: the address that is dialled decides, also after a redirect, and whatever its name is.
 func TestForbiddenTargetsAreNotDialled(t *testing.T) {
 	var reached atomic.Int32
 	url, a := serve(t, Config{ForbidPrivate: true}, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
@@ -522,7 +522,7 @@ func TestForbiddenTargetsAreNotDialled(t *testing.T) {
 			http.Redirect(w, r, "http://169.254.169.254/latest", 302)
 		})
 	_, err := execute(t, a, aRun(m{"url": url, "followRedirects": 1}))
-	if verdict(err) != "rejected forbiddenTarget" { // the first request did get through
+	if verdict(err) != "rejected forbiddenTarget" { // the first request reached the server
 		t.Errorf("after a redirect: %s: %v", verdict(err), err)
 	}
 }
@@ -543,8 +543,8 @@ func TestPermitDecidesByAddress(t *testing.T) {
 	}
 }
 
-// I18: the error of a run, which is kept in its job's history, contains no password: neither that of the step's URL,
-// nor that of a redirect's target or of a proxy.
+// I18: the error of a run is kept in the history of its job. It contains no password of the step's URL, of a redirect's
+// target or of a proxy.
 func TestErrorsContainNoPasswords(t *testing.T) {
 	location := ""
 	server, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, _ *http.Request) {
@@ -579,7 +579,7 @@ func TestErrorsContainNoPasswords(t *testing.T) {
 	}
 }
 
-// Connections are used again by as many runs as there are slots.
+// Connections are reused by as many runs as there are slots.
 func TestConnectionsAreReused(t *testing.T) {
 	var conns atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,7 +22,7 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 			}
 			return err
 		}
-		for range 200 { // half of them failing is not enough
+		for range 200 { // half of the calls failing is not enough
 			if call(well) != nil || call(ill) != nil {
 				t.Fatal("opened")
 			}
@@ -77,7 +77,7 @@ func TestBreakersAreBounded(t *testing.T) {
 	}
 }
 
-// A server that is down is left alone; one that says 429 is well.
+// A server that fails gets no more calls for a while. Answers such as 429, 404 and 200 do not open the circuit.
 func TestOnlyAFailingServerOpensTheCircuit(t *testing.T) {
 	var asked, status atomic.Int32
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// One run is at most one request, also where a reused connection breaks after the request was read: what
-// comes after that is the scheduler's to decide (I14).
+// A run sends at most one request, also if a reused connection breaks after the request was read. The scheduler decides
+// whether the step is tried again (I14).
 func TestRunSendsAtMostOneRequest(t *testing.T) {
 	for _, method := range []string{"POST", "DELETE", "PUT"} {
 		var asked atomic.Int64

@@ -15,8 +15,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F159: a run that finds no file descriptor is returned: no failure is counted, neither for its service nor for the
-// step.
+// F159: a run that gets no file descriptor is returned. No failure is counted, neither for its service nor for the step.
 func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 	url, a := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
 	all := takeAll(t)
@@ -64,7 +63,7 @@ func TestIdleConnectionIsClosedForARun(t *testing.T) {
 	}
 }
 
-// takeAll takes what is left of the agents' share.
+// takeAll takes all remaining descriptors of the agents' share.
 func takeAll(t *testing.T) (taken []func()) {
 	t.Helper()
 	for {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// atMachine are targets on a machine with these addresses.
+// atMachine returns the targets on a machine with these addresses.
 func atMachine(allow string, addrs ...string) *targets {
 	t := newTargets(nil)
 	if allow != "" {
@@ -27,8 +27,8 @@ func atMachine(allow string, addrs ...string) *targets {
 	return t
 }
 
-// F161: the metadata addresses of clouds and this machine's own addresses are no allowed targets, however they are
-// written; the addresses next to them are.
+// F161: the metadata addresses of clouds and this machine's own addresses are forbidden, however they are written. The
+// addresses next to them are allowed.
 func TestLocalAndMetadataAddressesAreForbidden(t *testing.T) {
 	here := atMachine("", "127.0.0.1", "10.1.2.3", "192.0.2.7", "2001:db8::7", "fe80::1")
 	for addr, ok := range map[string]bool{
@@ -51,7 +51,7 @@ func TestLocalAndMetadataAddressesAreForbidden(t *testing.T) {
 	}
 }
 
-// The addresses of a machine change while its node runs, and reading them costs little however many targets are dialled.
+// The addresses of a machine change while its node runs. Reading them costs little, however many targets are dialled.
 func TestOwnAddressesAreReadAgain(t *testing.T) {
 	var reads atomic.Int32
 	addrs := []net.Addr{}
@@ -124,7 +124,7 @@ func TestOwnAddressIsNotReached(t *testing.T) {
 	}
 }
 
-// ownAddress is an IPv4 address of this machine that is not loopback.
+// ownAddress returns an IPv4 address of this machine that is not loopback.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()

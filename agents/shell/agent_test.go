@@ -33,7 +33,7 @@ func aRun(input string) *perdure.Run {
 	return &perdure.Run{Job: perdure.JobID{1}, Step: "ship", Action: "ship", Number: 7, Key: "job/ship/1", Input: json.RawMessage(input)}
 }
 
-// execute runs an input for at most d.
+// execute executes a run with this input for at most d.
 func execute(t *testing.T, d time.Duration, input any) (string, error) {
 	t.Helper()
 	b, err := json.Marshal(input)
@@ -50,7 +50,7 @@ type m = map[string]any
 
 func sh(script string) m { return m{"command": []string{"/bin/sh", "-c", script}} }
 
-// verdict is an error as a report has it: "failed exit_1 none".
+// verdict returns an error as a report contains it: "failed exit_1 none".
 func verdict(err error) string {
 	r := protocol.ReportOf(aRun("{}"), nil, err)
 	if err == nil {
@@ -127,7 +127,7 @@ func TestExitDecidesOutcome(t *testing.T) {
 	}
 }
 
-// No shell reads the arguments; what is no string is passed as JSON text, digits kept.
+// No shell reads the arguments. An argument that is not a string is passed as JSON text, with all its digits.
 func TestArgumentsAreNotReadByAShell(t *testing.T) {
 	out, err := execute(t, time.Minute, m{"command": []any{"printf", `[%s]`, "$(id); `id` *", json.RawMessage("1.50"), true, nil, m{"a": []int{1}}, ""}})
 	if want := `{"stdout":"[$(id); ` + "`id`" + ` *][1.50][true][null][{\"a\":[1]}][]"}`; err != nil || out != want {
@@ -147,7 +147,7 @@ func TestStdinIsPassedOn(t *testing.T) {
 			t.Errorf("%s: %s, %v", in, out, err)
 		}
 	}
-	// One that is not read does not hold anything up.
+	// A program that does not read its stdin is not blocked.
 	if out, err := execute(t, time.Minute, m{"command": []string{"true"}, "stdin": strings.Repeat("x", 1<<20)}); err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -224,7 +224,7 @@ func TestEndOfStderrIsTheMessage(t *testing.T) {
 	}
 }
 
-// F014, F067: drafts are checked as far as they are known.
+// F014, F067: a draft is checked as far as its values are known.
 func TestCheckRefusesInvalidDrafts(t *testing.T) {
 	for in, ok := range map[string]bool{
 		`{"command": ["./ship.sh", "${job.key}"]}`:                        true,

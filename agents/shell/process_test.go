@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// gone waits until a process is over.
+// gone waits until a process has ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -46,7 +46,7 @@ func dead(pid int) bool {
 	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }
 
-// pidsIn waits for n process numbers, one a line, in a file.
+// pidsIn waits until a file contains n process ids, one a line, and returns them.
 func pidsIn(t *testing.T, path string, n int) (pids []int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -66,8 +66,8 @@ func pidsIn(t *testing.T, path string, n int) (pids []int) {
 	return nil
 }
 
-// A family of three: the program, a child and a grandchild, which ignore TERM if told so. Their
-// numbers are in $PIDS.
+// family starts three processes: the program, a child and a grandchild. They ignore SIGTERM if the prelude says so.
+// Their process ids are in $PIDS.
 const family = `
 %s
 (
@@ -87,8 +87,8 @@ func familyOf(t *testing.T, prelude string) (input m, pids string) {
 	return input, pids
 }
 
-// F051: at the end of the time the whole family is killed, also if it ignores TERM; and early enough to
-// say so (F041).
+// F051: at the end of its time the whole process group is killed, also if it ignores SIGTERM, and early enough to report
+// it (F041).
 func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 	for name, prelude := range map[string]string{"heeds TERM": "", "ignores TERM": "trap '' TERM"} {
 		t.Run(name, func(t *testing.T) {
@@ -107,7 +107,7 @@ func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 				return ""
 			}
 			wrong := ends(3 * time.Second)
-			for within := 6 * time.Second; wrong != "" && within < 30*time.Second; within *= 2 { // early enough is not, on a machine that stalls
+			for within := 6 * time.Second; wrong != "" && within < 30*time.Second; within *= 2 { // on a machine that stalls this may be too late
 				wrong = ends(within)
 			}
 			if wrong != "" {
@@ -149,7 +149,7 @@ func TestRunThatIsCutShortGetsSIGTERMThenSIGKILL(t *testing.T) {
 	}
 }
 
-// F051: what a program leaves behind in its group dies with it, and does not hold the run up.
+// F051: processes that a program leaves in its group are killed, and do not delay the run.
 func TestProcessesLeftInTheGroupAreKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pids")
 	input := sh(`sleep 300 & echo $! > "$PIDS"; echo '{"ok":true}'`)
@@ -162,8 +162,7 @@ func TestProcessesLeftInTheGroupAreKilled(t *testing.T) {
 	gone(t, pidsIn(t, path, 1)[0])
 }
 
-// F051: what has left the group lives on, by its own wish; that it holds stdout open does not hold the
-// run up for long.
+// F051: processes that have left the group go on. If they keep stdout open, they do not delay the run for long.
 func TestDaemonsSurviveAndDelayNoRun(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("no setsid here")
@@ -183,7 +182,7 @@ func TestDaemonsSurviveAndDelayNoRun(t *testing.T) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// F051: a flood on stdout ends the run; one on stderr is only forgotten.
+// F051: too much output on stdout ends the run. Too much on stderr is discarded.
 func TestOutputIsBounded(t *testing.T) {
 	_, err := execute(t, time.Minute, sh("yes"))
 	if verdict(err) != "failed outputTooLarge" {
@@ -193,7 +192,7 @@ func TestOutputIsBounded(t *testing.T) {
 	if verdict(err) != "failed exit_1" || !strings.HasSuffix(err.Error(), "end") {
 		t.Errorf("stderr: %s", verdict(err))
 	}
-	// Just at the bound, and just over it.
+	// At the bound, and one byte above it.
 	if out, err := execute(t, time.Minute, sh(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' 1", MaxStdout))); err != nil || len(out) != MaxStdout {
 		t.Errorf("at the bound: %d bytes, %v", len(out), err)
 	}
@@ -202,7 +201,7 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
-// Many at once: no descriptor, zombie or goroutine is left, and each gets its own output.
+// Many programs at once leave no descriptor, zombie or goroutine, and each run gets its own output.
 func TestManyProgramsLeakNothing(t *testing.T) {
 	a := New(Config{})
 	var all sync.WaitGroup
@@ -227,8 +226,7 @@ func TestManyProgramsLeakNothing(t *testing.T) {
 	}
 }
 
-// beNode is what this test binary does as a node: it runs the input that it is given, and never
-// ends by itself.
+// beNode makes this test binary a node: it executes the input that it is given, and never ends by itself.
 func beNode() {
 	a := New(Config{})
 	go func() {
@@ -238,8 +236,8 @@ func beNode() {
 	select {}
 }
 
-// F052, F116: the node is killed with KILL. Its program dies, and so do the program's children, whether
-// or not they ignore TERM.
+// F052, F116: the node is killed with SIGKILL. Its program is killed, and so are the program's children, whether or not
+// they ignore SIGTERM.
 func TestKillingTheNodeKillsItsPrograms(t *testing.T) {
 	input, path := familyOf(t, "trap '' TERM HUP INT")
 	b, _ := json.Marshal(input)
@@ -263,7 +261,7 @@ func TestKillingTheNodeKillsItsPrograms(t *testing.T) {
 	}
 }
 
-// F052: the helper itself is killed. The next start has another, which knows of the groups from before.
+// F052: the reaper is killed. The next start has a new reaper, which has the groups of the earlier one.
 func TestKilledReaperIsReplaced(t *testing.T) {
 	input, path := familyOf(t, "")
 	b, _ := json.Marshal(input)
@@ -295,7 +293,7 @@ func TestKilledReaperIsReplaced(t *testing.T) {
 	}
 }
 
-// reaperOf finds the helper of a process.
+// reaperOf returns the process id of a process's reaper.
 func reaperOf(t *testing.T, parent int) int {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -315,7 +313,7 @@ func reaperOf(t *testing.T, parent int) int {
 	return 0
 }
 
-// BenchmarkStart is what one program costs, from start to end.
+// BenchmarkStart measures one program, from its start to its end.
 func BenchmarkStart(b *testing.B) {
 	a := New(Config{})
 	b.SetParallelism(8)

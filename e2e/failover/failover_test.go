@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	rig.Main(m)
 }
 
-// grid is nodes on a cluster, under load.
+// grid has nodes on a cluster, under load.
 type grid struct {
 	*cluster
 	urls  []string
@@ -49,7 +49,7 @@ type grid struct {
 	load  *rig.Load
 	rate  rate
 
-	stalls *rig.Stalls // times of the machine's own, which no bound counts
+	stalls *rig.Stalls // times of the machine, which no bound includes
 }
 
 const nodes = 3
@@ -218,7 +218,7 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// failOver has the primary fail, and reports whether work went on in time.
+// failOver makes the primary fail, and reports whether work went on in time.
 func (g *grid) failOver(n int, f *failure) bool {
 	former := g.primary
 	g.rate.end(g.load)

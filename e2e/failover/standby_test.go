@@ -50,7 +50,7 @@ func TestSubmissionsAreRefusedWithoutStandby(t *testing.T) {
 			if status, body := post("k"); status != http.StatusServiceUnavailable {
 				t.Errorf("without the standby: %d %s", status, body)
 			}
-			// Another primary may have the job meanwhile, so it is not said that there is none (F153).
+			// Another primary may have the job meanwhile, so the answer is not that it does not exist (F153).
 			if resp, err := c.Post(url+"/v1/jobs/unknown/undo", "application/json", nil); err != nil {
 				t.Errorf("not answered: %v", err)
 			} else if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {

@@ -27,7 +27,7 @@ func FuzzAppendString(f *testing.F) {
 	})
 }
 
-// What a Reader reads, an Appender writes, with its commas in place.
+// An Appender writes what a Reader reads, with the commas in place.
 func FuzzAppender(f *testing.F) {
 	for _, s := range corpus {
 		f.Add(s)

@@ -29,8 +29,8 @@ func manyMembers(n int) string {
 	return string(b[:len(b)-1]) + "}"
 }
 
-// tree reads the value that is next, through every method that reads one. It skips the second of two members of one
-// name, as it must be the reader that says so.
+// tree reads the next value, through every method that reads one. It skips the second of two members of one name; the
+// reader must report it.
 func tree(r *Reader, duplicates *bool) any {
 	switch r.Peek() {
 	case Object:
@@ -58,7 +58,7 @@ func tree(r *Reader, duplicates *bool) any {
 		return json.Number(r.Number())
 	}
 	if !r.Null() {
-		r.Skip() // which says what is wrong
+		r.Skip() // which is the message
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func checkError(t *testing.T, s string, e *Error) {
 	}
 }
 
-// Each message says what is wrong, at its place, and how to mend it where that is not plain.
+// Each message has what is wrong, its place, and how to mend it where that is not plain.
 func TestErrorsHavePlaceAndRemedy(t *testing.T) {
 	for _, test := range []struct {
 		text    string

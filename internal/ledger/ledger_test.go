@@ -19,13 +19,13 @@ func undo(step, doKey string, run int64, before ...string) Call {
 	return Call{Place: Place{"job", step}, Undo: true, Key: doKey + "/undo", DoKey: doKey, Run: run, Before: before}
 }
 
-// with is a call that comes with other values.
+// with returns the call with other values.
 func with(c Call, from ...string) Call {
 	c.From, c.Body = from, strings.Join(from, " ")
 	return c
 }
 
-// A correct history has no fault, however often it is checked; and each thing that should not happen is reported.
+// A correct history has no fault, however often it is checked, and each violation is reported.
 func TestFaultsOfAHistoryAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		calls []Call

@@ -69,7 +69,7 @@ func sameJSON(a, b string) bool {
 
 var unquoted = regexp.MustCompile(`^[-+0-9_.eE]+$|^\?( |$)`)
 
-// anyValue is a JSON value.
+// anyValue generates a JSON value.
 func anyValue(depth int) *rapid.Generator[any] {
 	word := rapid.StringMatching(`[a-z :#'"{}\[\],&*!|>%@-]{0,6}|[ -~é\n]{0,12}|true|null|~|yes`)
 	// goccy does not quote some words that YAML 1.2 reads as numbers (0E0), or that we refuse because 1.1 and
@@ -151,8 +151,7 @@ func TestYAMLBombsAreRefused(t *testing.T) {
 	}
 }
 
-// TestReadingTakesLinearTime reads texts that were slow in other readers, at two sizes: four times the text is to
-// take about four times as long.
+// Texts that were slow in other readers are read at two sizes: four times the text must take about four times as long.
 func TestReadingTakesLinearTime(t *testing.T) {
 	racedetector.Skip(t)
 	for name, text := range map[string]func(n int) string{
