@@ -70,10 +70,10 @@ func (h *Host) recordClaim(a *hosted, requested int, got arrival) {
 }
 
 const (
-	// flowing is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
+	// maxFlowWait is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
 	// the search with each report would find nothing.
 	maxFlowWait = 100 * time.Millisecond
-	// ebbing is the time without a filled claim after which claims no longer go with reports. A single empty claim says
+	// flowEndsAfter is the time without a filled claim after which claims no longer go with reports. A single empty claim says
 	// little: many jobs may reach their last steps together, and the reports of these make nothing ready.
 	flowEndsAfter = 250 * time.Millisecond
 )

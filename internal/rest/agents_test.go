@@ -38,7 +38,7 @@ func TestClaimIsReadAndAnswered(t *testing.T) {
 	}
 }
 
-// A report that is wrong in itself is answered for itself, in its place. F047
+// F047: an invalid report is refused alone, at its place in the answer.
 func TestReportsAreReadOneByOne(t *testing.T) {
 	svc := resttest.Full()
 	var got []protocol.Report
@@ -102,7 +102,8 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 	}
 }
 
-// A claim can come with reports. It is read as strictly as the call, and nothing is told where it is wrong.
+// Reports may carry a claim. It is read as strictly as the call for claims. If it is invalid, no report reaches the
+// service.
 func TestReportsMayCarryAClaim(t *testing.T) {
 	const good = `{"job":"` + someJob + `","step":"charge","run":1,"outcome":"done"}`
 	next := func(max int, beat time.Duration) *protocol.Claim {
@@ -176,8 +177,8 @@ func TestHeartbeatsAreAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// F020: runs that were let out while their client went away are given back at once; with a requestId
-// they are kept for it (F019).
+// F020: runs that were granted while their client went away are returned at once. With a requestId they are kept for the
+// client (F019).
 func TestRunsOfAClientThatLeftAreReturned(t *testing.T) {
 	for _, requestID := range []string{"", "r1"} {
 		var returned []protocol.Report

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// batchOf is a service that answers a batch with these, and notes what it was asked.
+// batchOf returns a service that answers a batch with these results, and records the calls.
 func batchOf(did []perdure.Submitted, err error) (svc *resttest.Service, asked *[]string) {
 	svc, asked = resttest.Full(), new([]string)
 	svc.OnSubmitAll = func(_ context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
@@ -29,7 +29,7 @@ func batchOf(did []perdure.Submitted, err error) (svc *resttest.Service, asked *
 	return svc, asked
 }
 
-// What was sent reaches the service as it was written, and what it says of each comes back in order.
+// The jobs of a batch reach the service unchanged, and its results are returned in order.
 func TestBatchIsAnsweredInOrder(t *testing.T) {
 	did := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	const answer = `{"results":[{"id":"` + someJob + `","key":"order-1042","created":true},{"id":"` + someJob + `","created":false},` +
@@ -51,7 +51,8 @@ func TestBatchIsAnsweredInOrder(t *testing.T) {
 	}
 }
 
-// A thousand jobs are taken, and a definition that just fits when it is written out for each.
+// A batch at its bounds is accepted: a thousand jobs, and a definition of the largest size when it is written out for
+// each.
 func TestBatchAtItsBoundsIsAccepted(t *testing.T) {
 	jobs := `"jobs":[{}` + strings.Repeat(",{}", perdure.MaxBatch-1) + `]}`
 	base := `{` + strings.Repeat(" ", perdure.MaxDefinitionBytes/perdure.MaxBatch-2) + `}`
@@ -64,7 +65,7 @@ func TestBatchAtItsBoundsIsAccepted(t *testing.T) {
 	}
 }
 
-// Whatever befalls one job is its own: also what would be 429 or 503 of a call, and what is not told.
+// An error of one job is its own result, also if a call would be answered with 429 or 503, and if the error is internal.
 func TestRefusedJobsOfABatchAreAnsweredAlone(t *testing.T) {
 	refusals := map[string]error{
 		"conflict":    fmt.Errorf("wrapped: %w", perdure.Refuse(perdure.CodeConflict, "no")),
@@ -92,7 +93,7 @@ func TestRefusedJobsOfABatchAreAnsweredAlone(t *testing.T) {
 	}
 }
 
-// A call that came to nothing says when to come again.
+// A batch that is refused as a whole says when to repeat it.
 func TestRefusedBatchHasRetryAfter(t *testing.T) {
 	for code, want := range map[perdure.Code]string{perdure.CodeBacklogFull: "429 5", perdure.CodeUnavailable: "503 1"} {
 		svc, _ := batchOf(nil, perdure.Refuse(code, "not now"))

@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// What a call costs beside the service.
+// BenchmarkCalls measures a call without the service.
 func BenchmarkCalls(b *testing.B) {
 	reports := make([]string, 100)
 	for i := range reports {

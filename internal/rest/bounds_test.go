@@ -46,14 +46,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// dial is a new connection.
+// dial returns a new connection.
 func (p *pipes) dial() net.Conn {
 	near, far := net.Pipe()
 	p.calls <- far
 	return near
 }
 
-// serving runs a server of svc in a synctest bubble, with a bound on connections. log has its warnings.
+// serving runs a server of svc in a synctest bubble, with a bound on connections. log receives its warnings.
 func serving(t *testing.T, svc protocol.Server, connections int, do func(t *testing.T, p *pipes, a *api, log *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func request(t *testing.T, c net.Conn, line string, length int, body string) {
 	}
 }
 
-// answerOn reads an answer: its status and, of a problem, its code.
+// answerOn reads an answer, and returns its status and, for a problem, its code.
 func answerOn(t *testing.T, c net.Conn) (int, perdure.Code) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -174,7 +174,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			t.Errorf("%d bytes are held of %d", held, len(body)-10_000)
 		}
 		stop := make(chan struct{})
-		go func() { // it moves on, slowly
+		go func() { // it makes progress, slowly
 			for i := len(body) - 10_000; ; i++ {
 				select {
 				case <-stop:
@@ -215,7 +215,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// F157: a body that had to wait for room, and then stands still, gives way like any other.
+// F157: a body that had to wait for room, and of which nothing more arrives, is refused like any other.
 func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		a.inbound.max = 100 << 10
@@ -240,7 +240,7 @@ func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
 	})
 }
 
-// F157: a body that is refused as too large keeps no room while the rest of it is swallowed.
+// F157: a body that is refused as too large keeps no room while the rest of it is read.
 func TestBodyThatIsTooLargeKeepsNoRoom(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		c := p.dial()
@@ -260,7 +260,7 @@ func TestBodyThatIsTooLargeKeepsNoRoom(t *testing.T) {
 	})
 }
 
-// large is a service whose answers are a megabyte long.
+// large returns a service whose answers are a megabyte long.
 func large() *resttest.Service {
 	svc := resttest.Full()
 	svc.OnJob = func(ctx context.Context, _ string, _ time.Duration) (*perdure.JobView, error) {
@@ -351,7 +351,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// F157: what was stored or changed is never answered with 429, which says that nothing was.
+// F157: a change that was stored is never answered with 429, which means that nothing was stored.
 func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stored := 0
@@ -394,7 +394,7 @@ func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 	})
 }
 
-// F157: what a claim may be granted is what is left for answers once those that wait have got theirs.
+// F157: a claim may be granted as much as is left for answers after those that wait have their room.
 func TestRoomForClaims(t *testing.T) {
 	f := newFlow(100)
 	first := f.begin(func() {})
@@ -421,7 +421,7 @@ func TestRoomForClaims(t *testing.T) {
 	}
 }
 
-// F157, F020: runs whose answer finds no room are given back, unless the claim can be repeated.
+// F157, F020: runs whose answer finds no room are returned, unless the claim can be repeated.
 func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	for request, want := range map[string]int{`{"holder": "h", "max": 1}`: 1, `{"holder": "h", "max": 1, "requestId": "r"}`: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -447,7 +447,7 @@ func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	}
 }
 
-// F157: long polls and streams have places of their own, and leave connections to the others.
+// F157: long polls and streams have a bound of their own, which leaves connections to other calls.
 func TestWaitingCallsAreBounded(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnClaim = func(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
@@ -629,8 +629,8 @@ func TestSurplusThatGivesWayLeavesTheBound(t *testing.T) {
 	})
 }
 
-// F128, F159: if no connection can be accepted because no descriptor is left, the log has a warning, not more than one
-// a while; and a quiet connection is closed.
+// F128, F159: if no connection can be accepted because no descriptor is left, the log has a warning, at most one in a
+// while, and a quiet connection is closed.
 func TestNoDescriptorForAConnectionIsAWarning(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, log *bytes.Buffer) {
 		silent := p.dial()

@@ -48,7 +48,7 @@ func TestSubmitDependsOnContentType(t *testing.T) {
 	}
 }
 
-// Outputs are not touched: digits and characters stay. Times are UTC. Steps keep their order.
+// Outputs keep their digits and characters. Times are UTC. Steps keep their order.
 func TestJobKeepsDigitsCharactersAndOrder(t *testing.T) {
 	w := exchange(full(), "GET /v1/jobs/order-1042", "")
 	body := w.Body.String()
@@ -239,12 +239,12 @@ func TestReadyGivesTheReason(t *testing.T) {
 			if p := problemIn(t, w); w.Code != 503 || string(p.Code) != test.want || time.Since(begin) > readyTimeout {
 				t.Errorf("%s: %d %s", name, w.Code, p.Code)
 			}
-			time.Sleep(time.Nanosecond) // for the one that does not heed its context
+			time.Sleep(time.Nanosecond) // for the service that ignores its context
 		})
 	}
 }
 
-// F012: a body over the bound is 413, however it is sent and however long it goes on.
+// F012: a body above the bound is answered 413, however it is sent and however long it is.
 func TestTooLargeBodyIs413(t *testing.T) {
 	server := httptest.NewServer(handler(&resttest.Service{}))
 	defer server.Close()

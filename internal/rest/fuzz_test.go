@@ -64,7 +64,7 @@ func walk(v value) any {
 	return nil
 }
 
-// Whatever comes, a body is read or refused; a refusal has its faults, and what is read is within bounds.
+// Each body is read or refused. A refusal has its faults, and what is read is within bounds.
 func FuzzBodies(f *testing.F) {
 	for _, s := range corpus {
 		f.Add(s)

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// F160: which values of a Host header are served, without configuration and with it.
+// F160: the values of a Host header that are served, without configuration and with it.
 func TestHostsAreMatched(t *testing.T) {
 	configured, err := ParseHosts("https://Jobs.Example.com:8443/perdure", []string{"other.example", " Third.Example. ", "xn--bcher-kva.example", "10.0.0.7", "[::1]"})
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHostsAreMatched(t *testing.T) {
 		"perdure.example": false, "evil.example@localhost": false, "localhost@evil.example": false, "localhost:80@evil.example": false,
 		// A single label with a dot at its end is a top-level domain.
 		"ai.": false, "ai.:80": false,
-		// What is no host.
+		// Not a host.
 		"": false, ":": false, ":7420": false, ".": false, "..": false, ".local": false, "a..local": false, "localhost..": false, "a.local..": false,
 		"localhost:x": false, "localhost:70:70": false, "localhost:123456": false, "localhost:-1": false, "local host": false, "a.local/x": false,
 		"evil%2eexample": false, "évil": false, "é.local": false, "localhost\x00": false, "localhost,evil.example": false, "localhost evil.example": false,
@@ -109,8 +109,8 @@ func TestInvalidHostSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// F160: a request for another host is refused before anything looks at its path, its body or its origin, however the
-// host is written in the request.
+// F160: a request for another host is refused before its path, body or origin is read, however the host is written in
+// the request.
 func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 	asked := 0
 	allowed, err := ParseHosts("https://jobs.example.com", nil)
@@ -148,7 +148,7 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 		{"GET http://localhost@evil.example/v1/jobs HTTP/1.1|Host: localhost", refused},
 		{"GET //localhost/v1/jobs HTTP/1.1|Host: evil.example", refused},
 		{"CONNECT evil.example:80 HTTP/1.1|Host: localhost", refused},
-		// What net/http refuses by itself.
+		// Requests that net/http refuses by itself.
 		{"GET /v1/jobs HTTP/1.1", 400},
 		{"GET /v1/jobs HTTP/1.1|Host: localhost|Host: evil.example", 400},
 		// Before routing: every path, known or not, and every method.
@@ -182,7 +182,7 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 	}
 }
 
-// raw sends the lines of a request, which no client would write, and reads the answer.
+// raw sends the lines of a request that no client would write, and reads the answer.
 func raw(t *testing.T, addr, lines string) (status int, body string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

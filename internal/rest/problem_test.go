@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// Every refusal of a service has its status; what is no refusal is not told.
+// Every error of a service has its status. The text of an internal error is not shown.
 func TestErrorsOfTheServiceHaveTheirStatus(t *testing.T) {
 	fields := []perdure.FieldError{{Pointer: "/steps/a", Line: 3, Column: 5, Message: "is a cycle", Hint: "break it"}}
 	for _, test := range []struct {
@@ -63,7 +63,7 @@ func TestErrorsOfTheServiceHaveTheirStatus(t *testing.T) {
 	}
 }
 
-// What is invalid about a request without a body is a parameter.
+// An invalid parameter of a request without a body is a bad request.
 func TestInvalidWithoutBodyIsBadRequest(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnListJobs = func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
@@ -91,7 +91,7 @@ func TestPanicIsAnswered500(t *testing.T) {
 	}
 }
 
-// A node that is drained or waits for its store is asked /readyz all the time: each is no error of its own.
+// Clients poll /readyz of a node that drains or waits for its store. These answers are not logged as errors.
 func TestNotReadyIsNotLoggedAsError(t *testing.T) {
 	var log bytes.Buffer
 	h := New(Config{Service: resttest.Full(), Log: slog.New(slog.NewTextHandler(&log, nil)),

@@ -19,8 +19,8 @@ const (
 	settleCall = "POST /v1/jobs/j/steps/s/settle"
 )
 
-// F012: whatever a client sends, it is refused before the service hears of it: with a place for each
-// fault, and never with a 5xx.
+// F012: each invalid request is refused before it reaches the service, with a place for each fault, and never with a
+// 5xx.
 func TestBadRequestsAreRefused(t *testing.T) {
 	invalid, malformed := string(perdure.CodeInvalid), string(perdure.CodeMalformed)
 	notFound, tooLarge := string(perdure.CodeNotFound), string(perdure.CodeTooLarge)
@@ -34,7 +34,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		pointer    string // of the first fault; empty: none is expected
 		headers    []string
 	}{
-		// Paths and methods that are none.
+		// Unknown paths and methods.
 		{"GET /", "", 404, notFound, "", nil},
 		{"GET /v1", "", 404, notFound, "", nil},
 		{"GET /v1/", "", 404, notFound, "", nil},
@@ -265,7 +265,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"PUT /v1/limits/job:a", `{"max":1,"min":0}`, 422, invalid, "/min", nil},
 		{"POST /v1/alerts/1/close", `{"why":1}`, 422, invalid, "/why", nil},
 
-		// What another site's page makes a browser send.
+		// Requests that a page of another site makes a browser send.
 		{"POST /v1/jobs/j/undo", "", 403, string(perdure.CodeForbidden), "", []string{"Sec-Fetch-Site: cross-site"}},
 		{"POST /v1/jobs/j/undo", "", 403, string(perdure.CodeForbidden), "", []string{"Origin: http://evil.example"}},
 	} {
@@ -294,7 +294,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
-// All faults of a body are found in one go, each at its place.
+// All faults of a body are found at once, each at its place.
 func TestFaultsHavePlaces(t *testing.T) {
 	w := exchange(full(), goodClaim, "{\n  \"holder\": \"@x\",\n  \"max\": 0, \"é\": 1, \"wait\": true\n}")
 	p := problemIn(t, w)

@@ -31,7 +31,8 @@ func (w *world) checkPromptness() {
 	}
 }
 
-// dispatchDelay returns for how long a ready step could have been dispatched while neither it nor another in its place was.
+// dispatchDelay returns for how long a ready step could have been dispatched while neither it nor another step in its
+// place was.
 func (w *world) dispatchDelay(j *kernel.Job, s *kernel.Step, now time.Time) time.Duration {
 	if !w.mayRun(j, s, now) {
 		delete(w.order.lying, s.StepRef)

@@ -10,7 +10,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// book is what an outside observer knows: what was submitted and acknowledged, what was reported, which processes live.
+// book has what an outside observer knows: what was submitted and acknowledged, what was reported, and which processes
+// live.
 type book struct {
 	w                *world
 	jobs             map[perdure.JobID]*submitted
@@ -31,7 +32,7 @@ type book struct {
 	poison           map[string]bool             // steps that kill their host, by name and type
 	values           map[place]*values
 	expected         map[handle]*expectedInput
-	inputs           map[string]keyedInput     // by key: the latest input that was handed out under it
+	inputs           map[string]keyedInput     // by key: the latest input that was dispatched under it
 	epoch            map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
 	operatorValues   map[string]*operatorValue // values that operators set, by the reason of the act
 }
@@ -65,7 +66,7 @@ type begin struct {
 	holder string
 }
 
-// keyed is what a key belongs to.
+// keyed is the step and direction that a key belongs to.
 type keyed struct {
 	job  perdure.JobID
 	step string

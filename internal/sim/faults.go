@@ -7,7 +7,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// startFault starts a mischief.
+// startFault starts a fault of the swarm.
 func (w *world) startFault(m plannedFault) {
 	if w.calm {
 		return
@@ -139,7 +139,7 @@ func (w *world) jumpClockBack(d time.Duration) {
 	w.storeNow()
 }
 
-// countCrash counts what a node that dies was doing.
+// countCrash counts the rows of the matrix that the crash of a node may be an instance of.
 func (n *node) countCrash() {
 	w := n.w
 	w.logLine("%s is killed", n.proc.name)
@@ -170,7 +170,7 @@ func (n *node) countCrash() {
 	}
 }
 
-// countUnknownCommit counts what a commit with a lost answer was about.
+// countUnknownCommit counts the rows of the matrix that a commit with a lost answer may be an instance of.
 func (w *world) countUnknownCommit(t *watchedTx) {
 	w.hit("F115")
 	if t == nil {

@@ -16,7 +16,8 @@ import (
 // compiler is shared by all schedules: it caches compiled texts.
 var compiler definition.Compiler
 
-// agentNames x and y run from the beginning; z runs only after the faults have ended (F015, F054).
+// agentNames are the agents of most steps, which run from the beginning. Agent z runs only after the faults have ended
+// (F015, F054).
 var agentNames = []string{"x", "y"}
 
 const lateAgent = "z"

@@ -15,7 +15,7 @@ type ledger struct {
 	effects map[perdure.JobID]map[string]*effect
 }
 
-// effect is what the resource knows of a step.
+// effect is what the resource has recorded of a step.
 type effect struct {
 	fence  int64 // the highest run number seen
 	exists bool  // the effect exists now
@@ -41,7 +41,7 @@ func (l *ledger) of(job perdure.JobID, step string) *effect {
 
 var errFenced = errors.New("a newer run has been here")
 
-// act has the effect once per key, or undoes it.
+// act applies the effect once per key, or undoes it.
 func (l *ledger) act(run *perdure.Run) error {
 	e := l.of(run.Job, run.Step)
 	if run.Number < e.fence {

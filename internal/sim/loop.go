@@ -81,7 +81,7 @@ func (l *loop) step(until time.Duration) bool {
 	return true
 }
 
-// process dies or stands still as a whole.
+// process dies or is frozen as a whole.
 type process struct {
 	*loop
 	name    string
@@ -216,7 +216,7 @@ func (l *loop) freeze(p *process, suspend bool) {
 	}
 }
 
-// thaw lets it continue: all events that were held happen now.
+// thaw continues a frozen process: all events that were held happen now.
 func (l *loop) thaw(p *process) {
 	if !p.frozen || p.dead {
 		return

@@ -132,7 +132,7 @@ func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T],
 		callCtx, cancel := context.WithCancel(nodeCtx)
 		proc.Go(func() {
 			answered := false
-			defer func() { // a connection breaks when its process dies, and mostly that is noticed
+			defer func() { // a connection breaks when its process dies, and mostly the other side notices
 				cancel()
 				if !answered && w.chanced(w.net, 0.8) {
 					w.after(w.latency(), p, func() { o.answer(none, errReset) })

@@ -36,11 +36,11 @@ type node struct {
 	sup     supervisor.Scheduler // what its supervisor calls
 	host    *host                // its own host; nil: none
 
-	stopping       bool                         // it was asked to stop
-	stopped        bool                         // and has
+	stopping       bool                         // a stop was requested
+	stopped        bool                         // the stop has ended
 	sweeping       bool                         // between the supervisor's search and the end of its round
 	scanAnsweredAt time.Duration                // when its supervisor's search was last answered
-	leads          map[string]kernel.Leadership // by role: how it leads
+	leads          map[string]kernel.Leadership // by role: the leadership in which it leads
 	admitted       map[kernel.Leadership]int    // number of transactions that were admitted under each, according to the role's row
 }
 

@@ -36,7 +36,7 @@ func (w *world) submit(plan *kernel.Plan, tries int) {
 	}
 }
 
-// answer is the answer to a client that waits for a job.
+// answer is what a client receives that waits for a job.
 type answer struct {
 	view  *perdure.JobView
 	by    string
@@ -96,7 +96,7 @@ func (w *world) otherBody(plan *kernel.Plan) {
 	w.hit("F003")
 }
 
-// perform performs a deed.
+// perform performs a planned act.
 func (w *world) perform(d plannedAct) {
 	jobs := w.known()
 	if w.calm || len(jobs) == 0 {
@@ -287,7 +287,7 @@ func (w *world) unpark(j *kernel.Job, steps []*kernel.Step, times int) {
 				continue
 			}
 			a := perdure.Act{Verb: perdure.VerbSkip, Step: s.Name}
-			if j.Desired == perdure.Undone { // the step cannot be undone by a run: the operator has done it by hand
+			if j.Desired == perdure.Undone { // the step cannot be undone by a run: the operator has undone it manually
 				w.ledger.of(j.ID, s.Name).hand = true
 				a.Verb, a.As = perdure.VerbSettle, new(perdure.Undone)
 			}

@@ -33,7 +33,7 @@ type Config struct {
 	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
 	Small   bool                                               // a smaller schedule, because the store is slow
 	Without []string                                           // parts of the swarm that are left out
-	Only    []string                                           // the kinds of mischief that occur; nil: all
+	Only    []string                                           // the kinds of faults that occur; nil: all
 	Lines   func(string)                                       // receives the transcript; nil: none
 }
 
@@ -51,7 +51,7 @@ type Result struct {
 	Parts       []string // parts that can be left out
 }
 
-// patience is how long a grid without faults may take to settle all jobs (L1).
+// patience bounds the time in which a grid without faults must settle all jobs (L1).
 const patience = 30 * time.Minute
 
 // Play plays one schedule.
@@ -156,7 +156,7 @@ func (w *world) play(r *rand.Rand) error {
 	return nil
 }
 
-// runUntil lets time pass, until then or until something is wrong.
+// runUntil lets time pass, until t or until something is wrong.
 func (w *world) runUntil(t time.Duration) {
 	for len(w.faults) == 0 && w.step(t) {
 	}
@@ -166,7 +166,7 @@ func (w *world) runUntil(t time.Duration) {
 // runToRest waits until all jobs are settled, and no message is in transit.
 func (w *world) runToRest() {
 	const interval, calm = 2 * time.Second, 10 * time.Second
-	const lateWork = chaos + 50*time.Second // until then, work of before may be in progress
+	const lateWork = chaos + 50*time.Second // until then, earlier work may be in progress
 	began, quiet := w.now, time.Duration(0)
 	for tended := 0; len(w.faults) == 0; tended++ {
 		w.runUntil(w.now + interval)

@@ -42,7 +42,7 @@ func (w *world) hostOf(name string) string {
 	return w.nodeHost(id)
 }
 
-// scanStore is the store as the supervisor queries it.
+// scanStore is the store as the supervisor reads it.
 type scanStore struct{ n *node }
 
 func (s scanStore) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
@@ -137,8 +137,8 @@ func (w *world) swept(n *node, s *share) {
 	w.admittedLeaders[reign] = n.proc.name
 }
 
-// checkRolesAreHeld checks that, without faults, no role lacks for long a living leader that knows its role, and a living standby;
-// on another host than the leader, if nodes live on several hosts.
+// checkRolesAreHeld checks that, without faults, each role soon has a living leader that knows its role, and a living
+// standby. If nodes live on several hosts, these two are on different ones.
 func (w *world) checkRolesAreHeld() {
 	fault := w.vacancy()
 	if fault == "" {
@@ -217,9 +217,9 @@ func (w *world) nodeNamed(name string) *node {
 	return w.nodes[i]
 }
 
-// endLeader ends the leader when there are no faults. A leader that stops hands over to its standby at once. If it dies,
-// all nodes of its host die with it, if nodes live on other hosts: its standby is on one of those, and leads when the
-// leader's time is over.
+// endLeader ends the leader when there are no faults. A leader that stops hands over to its standby at once. If the
+// leader dies, all nodes of its host die with it, provided that nodes live on other hosts. Its standby is on one of
+// those, and leads when the leader's time is over.
 func (w *world) endLeader(killed bool) {
 	if w.vacancy() != "" || len(w.nodes) < 2 {
 		return

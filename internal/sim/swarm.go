@@ -101,7 +101,7 @@ func limitSettings(name string, size int) perdure.LimitSettings {
 
 const chaos = 30 * time.Second // how long faults occur
 
-// drawSwarm chooses what a seed has.
+// drawSwarm draws the swarm of a seed.
 func drawSwarm(r *rand.Rand, c *Config) swarm {
 	randomly := func(p float64) float64 {
 		if r.IntN(2) == 0 {
@@ -151,7 +151,7 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	return s
 }
 
-// Parts of a swarm that can be left out by name, besides each mischief (m0, …) and deed (d0, …).
+// Parts of a swarm that can be left out by name, besides each fault (m0, …) and act (d0, …).
 var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly"}
 
 func (s *swarm) leaveOut(names []string) {
@@ -176,7 +176,7 @@ func (s *swarm) leaveOut(names []string) {
 	s.acts = slices.DeleteFunc(s.acts, func(d plannedAct) bool { return out(d.name) })
 }
 
-// names are those of all that can be left out.
+// names returns the names of all parts that can be left out.
 func (s *swarm) names() []string {
 	all := slices.Clone(parts)
 	for _, m := range s.faults {

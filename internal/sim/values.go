@@ -61,7 +61,7 @@ type recipe struct {
 	when     func(*scope) (yes, ok bool) // nil: always
 }
 
-// with is the fields as a definition has them.
+// with returns the fields as a definition has them.
 func with(fields []field) map[string]any {
 	object := map[string]any{}
 	for _, f := range fields {
@@ -70,7 +70,7 @@ func with(fields []field) map[string]any {
 	return object
 }
 
-// render is the JSON of the fields; ok is false if one of them fails. Fields are in the order of their names.
+// render returns the JSON of the fields; ok is false if one of them fails. Fields are in the order of their names.
 func render(fields []field, s *scope) (text string, ok bool) {
 	if fields == nil {
 		return "null", true
@@ -351,13 +351,13 @@ func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, changed []k
 	}
 }
 
-// turns says whether an entry of the history is one of a job that turns.
+// turns reports whether an entry of the history is a change of the job's direction.
 func turns(e *kernel.Entry) bool {
 	return e.Event == string(perdure.VerbUndo) || e.Event == string(perdure.VerbRedo) || e.Event == "overdue"
 }
 
-// editedWays: an edit is for the direction that the step wanted then. If the job or the step turned in the same
-// transaction, it may be for either.
+// editedWays returns the directions of an edit. It is for the direction that the step wanted then. If the job or the
+// step changed direction in the same transaction, it may be for either.
 func editedWays(e *kernel.Entry, c *kernel.Changes, changed []kernel.StepChange) []perdure.Direction {
 	both := []perdure.Direction{perdure.Do, perdure.Undo}
 	at := slices.IndexFunc(changed, func(ch kernel.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
@@ -440,7 +440,7 @@ func (w *world) recordExpected(s *kernel.Step, early map[place]bool) {
 	}
 }
 
-// checkExpressions: a step is rejected without a run if one of its expressions fails on the outputs (F032).
+// checkExpressions checks that a step is rejected without a run if one of its expressions fails on the outputs (F032).
 func (w *world) checkExpressions(c *kernel.Changes) {
 	b := &w.book
 	for i := range c.History {
@@ -468,7 +468,7 @@ func (w *world) checkExpressions(c *kernel.Changes) {
 	}
 }
 
-// checkSkipped: a step is skipped by its `when` if the outputs say so.
+// checkSkipped checks that a step is skipped by its `when` if the outputs say so.
 func (w *world) checkSkipped(c *kernel.Changes, changed []kernel.StepChange) {
 	for i := range changed {
 		now, before := changed[i].Now, changed[i].Loaded
@@ -484,14 +484,14 @@ func (w *world) checkSkipped(c *kernel.Changes, changed []kernel.StepChange) {
 	}
 }
 
-// checkKept: the store keeps the output that was returned, or that an operator gave, and no other (I8).
+// checkKept checks that the store keeps the output that was returned, or that an operator gave, and no other (I8).
 func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	b := &w.book
 	for i := range changed {
 		s := changed[i].Now
 		v, known := b.at(s.Job, s.Name), b.jobs[s.Job]
 		if known != nil && known.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
-			v.output = nil // it was skipped, and the job has turned twice since
+			v.output = nil // it was skipped, and the job has changed direction twice since
 		}
 		if out := v.output; s.HasOutput != (out != nil) {
 			w.wrong("I8", "%s/%s run %d has an output: %v, and %s was returned", short(s.Job), s.Name, s.Run, s.HasOutput, out.json())

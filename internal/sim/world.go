@@ -34,14 +34,14 @@ type world struct {
 
 	clockDisturbed  bool          // a clock has jumped or stood still
 	clockOffset     time.Duration // how far the store's wall clock is off
-	lastStoreTime   time.Time     // the latest time that it returned
+	lastStoreTime   time.Time     // the latest time that the store's clock returned
 	lastStoreTimeAt time.Duration
 	ids             uint64
 	hosted          int
 	book            book
 	ledger          *ledger
 	hits            map[string]int
-	faults          []string // what was wrong
+	faults          []string // violations
 	hash            uint64
 	lines           func(string)        // nil: the transcript is not read
 	drafts          map[[32]byte]*draft // what clients submit, by hash
@@ -98,8 +98,9 @@ func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.net
 
 func (w *world) anyNode() *node { return w.nodes[w.net.IntN(len(w.nodes))] }
 
-// wallClock is the clock of the store's machine. It returns no time twice. Set back, it continues from the latest time
-// that it returned, at the pace of a monotonic clock, as Perdure's stores do; leap tests that separately.
+// wallClock is the clock of the store's machine. It returns no time twice. If it is set back, it continues from the
+// latest time that it returned, at the pace of a monotonic clock, as Perdure's stores do. jumpClockBack tests that
+// separately.
 func (w *world) wallClock() time.Time {
 	w.now += time.Microsecond
 	t := startTime.Add(w.now + w.clockOffset)
@@ -110,7 +111,7 @@ func (w *world) wallClock() time.Time {
 	return t
 }
 
-// newID returns ids that grow.
+// newID returns increasing ids.
 func (w *world) newID() (id perdure.JobID) {
 	w.ids++
 	binary.BigEndian.PutUint64(id[:8], uint64(startTime.Add(w.now).UnixMicro()))
