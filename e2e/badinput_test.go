@@ -26,8 +26,8 @@ func twoSteps(fields string) string {
 	return "type: t\ninput: {a: 1, s: x, n: null, l: [1, 2]}\nsteps:\n  one: {agent: x}\n  two: {agent: x, " + fields + "}\n"
 }
 
-// computing makes a definition whose second step, after the first, computes its input.
-func computing(expression string) string {
+// withComputedInput makes a definition whose second step, after the first, computes its input.
+func withComputedInput(expression string) string {
 	return twoSteps("after: [one], with: {v: '" + strings.ReplaceAll(expression, "'", "''") + "'}")
 }
 
@@ -44,8 +44,8 @@ func utf16(s string) string {
 	return string(b)
 }
 
-// laughs is the bomb of a billion laughs: each level names the one before it nine times.
-func laughs() string {
+// billionLaughs is the bomb of a billion laughs: each level names the one before it nine times.
+func billionLaughs() string {
 	var b strings.Builder
 	b.WriteString("type: t\ninput:\n  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n")
 	for i := 1; i < 10; i++ {
@@ -115,7 +115,7 @@ var badInputs = []badInput{
 	{"key of a number", "type: t\n5: x\nsteps: {a: {agent: x}}\n"},
 
 	// Bombs and sizes.
-	{"a billion laughs", laughs()},
+	{"a billion laughs", billionLaughs()},
 	{"deep flow", oneStep("type: t\ninput: " + nested(100_000, "[", "]"))},
 	{"deep maps", oneStep("type: t\ninput: " + nested(5_000, "{a: ", "}"))},
 	{"deep lists", "type: t\ninput:\n  " + strings.Repeat("- ", 5_000) + "x\nsteps: {a: {agent: x}}\n"},
@@ -218,33 +218,33 @@ var badInputs = []badInput{
 	{"restart 0", twoSteps("onFailure: {restart: 0}")},
 
 	// Expressions.
-	{"unclosed expression", computing("${input.a")},
-	{"empty expression", computing("${}")},
-	{"expression that does not compile", computing("${1 +}")},
-	{"two expressions in one", computing("${1; 2}")},
-	{"unknown name", computing("${env.HOME}")},
-	{"unknown function", computing("${exec(\"rm\")}")},
-	{"the clock", computing("${now()}")},
-	{"no such field", computing("${input.b}")},
-	{"field of null", computing("${input.n.x}")},
-	{"beyond a list", computing("${input.l[2]}")},
-	{"method", computing("${input.s.ToUpper()}")},
-	{"types that do not mix", computing("${input.s - 1}")},
-	{"division by zero", computing("${input.a % 0}")},
-	{"unknown step", computing("${steps.three.output}")},
+	{"unclosed expression", withComputedInput("${input.a")},
+	{"empty expression", withComputedInput("${}")},
+	{"expression that does not compile", withComputedInput("${1 +}")},
+	{"two expressions in one", withComputedInput("${1; 2}")},
+	{"unknown name", withComputedInput("${env.HOME}")},
+	{"unknown function", withComputedInput("${exec(\"rm\")}")},
+	{"the clock", withComputedInput("${now()}")},
+	{"no such field", withComputedInput("${input.b}")},
+	{"field of null", withComputedInput("${input.n.x}")},
+	{"beyond a list", withComputedInput("${input.l[2]}")},
+	{"method", withComputedInput("${input.s.ToUpper()}")},
+	{"types that do not mix", withComputedInput("${input.s - 1}")},
+	{"division by zero", withComputedInput("${input.a % 0}")},
+	{"unknown step", withComputedInput("${steps.three.output}")},
 	{"step that it does not come after", "type: t\nsteps:\n  one: {agent: x}\n  two: {agent: x, with: '${steps.one.output}'}\n"},
-	{"own output", computing("${steps.two.output}")},
-	{"all steps", computing("${len(steps)}")},
-	{"output outside of an undo", computing("${output}")},
-	{"doKey outside of an undo", computing("${doKey}")},
-	{"long expression", computing("${" + strings.Repeat("1 + ", 600) + "1}")},
-	{"deep expression", computing("${" + nested(900, "(", ")") + "}")},
-	{"loop", computing("${all(1..100000, all(1..100000, # > 0))}")},
-	{"large range", computing("${1..1000000000}")},
-	{"doubling", computing("${reduce(1..200, #acc + #acc, input.s)}")},
-	{"repeat", computing("${repeat(input.s, 1000000000)}")},
-	{"pattern that explodes", computing("${input.s matches \"(((a{1,100}){1,100}){1,100})\"}")},
-	{"bad pattern", computing("${input.s matches \"(\"}")},
+	{"own output", withComputedInput("${steps.two.output}")},
+	{"all steps", withComputedInput("${len(steps)}")},
+	{"output outside of an undo", withComputedInput("${output}")},
+	{"doKey outside of an undo", withComputedInput("${doKey}")},
+	{"long expression", withComputedInput("${" + strings.Repeat("1 + ", 600) + "1}")},
+	{"deep expression", withComputedInput("${" + nested(900, "(", ")") + "}")},
+	{"loop", withComputedInput("${all(1..100000, all(1..100000, # > 0))}")},
+	{"large range", withComputedInput("${1..1000000000}")},
+	{"doubling", withComputedInput("${reduce(1..200, #acc + #acc, input.s)}")},
+	{"repeat", withComputedInput("${repeat(input.s, 1000000000)}")},
+	{"pattern that explodes", withComputedInput("${input.s matches \"(((a{1,100}){1,100}){1,100})\"}")},
+	{"bad pattern", withComputedInput("${input.s matches \"(\"}")},
 	{"when of a number", twoSteps("when: input.a")},
 	{"when of text", twoSteps("when: '\"yes\"'")},
 	{"when in braces that do not close", twoSteps("when: 'input.a > ${'")},

@@ -70,7 +70,7 @@ func TestChaosCommandEndsWithAllJobsAtRest(t *testing.T) {
 	}
 	for n := range jobs {
 		key := fmt.Sprint("job-", n)
-		if err := s.rests(c, key, root.Done); err != nil {
+		if err := s.awaitRest(c, key, root.Done); err != nil {
 			t.Error(err)
 		}
 		for _, f := range s.ledger.Audit(key, true, "a", "b", "c") {
@@ -109,16 +109,16 @@ func TestChaosCommandReportsUnfinishedJobs(t *testing.T) {
 	}
 }
 
-// raging is a running `perdure chaos`.
-type raging struct {
+// chaosProcess is a running `perdure chaos`.
+type chaosProcess struct {
 	cmd       *exec.Cmd
 	out, talk record
 }
 
 // beginChaos starts `perdure chaos`, and waits until it injects faults.
-func beginChaos(t *testing.T, ctx context.Context, args ...string) *raging {
+func beginChaos(t *testing.T, ctx context.Context, args ...string) *chaosProcess {
 	t.Helper()
-	r := &raging{cmd: exec.CommandContext(ctx, perdure, append([]string{"chaos", "--listen", "127.0.0.1:0", "-o", "json"}, args...)...)}
+	r := &chaosProcess{cmd: exec.CommandContext(ctx, perdure, append([]string{"chaos", "--listen", "127.0.0.1:0", "-o", "json"}, args...)...)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.talk
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func beginChaos(t *testing.T, ctx context.Context, args ...string) *raging {
 	return r
 }
 
-func (r *raging) end(t *testing.T) (out string, exit int) {
+func (r *chaosProcess) end(t *testing.T) (out string, exit int) {
 	t.Helper()
 	_ = r.cmd.Wait()
 	t.Log(r.talk.tail())

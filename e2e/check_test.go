@@ -97,7 +97,7 @@ func corruptible(t *testing.T, store string) []root.JobID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pretender{t: t, c: c}
+	p := &fakeAgents{t: t, c: c}
 	if _, err := c.PutLimit(t.Context(), "agent:runs", root.LimitSettings{Max: new(100)}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func corruptible(t *testing.T, store string) []root.JobID {
 	return ids
 }
 
-// pretender acts as the agents of these jobs.
-type pretender struct {
+// fakeAgents acts as the agents of these jobs.
+type fakeAgents struct {
 	t *testing.T
 	c *client.Client
 }
 
-func (p *pretender) job(i int, state string) root.JobID {
+func (p *fakeAgents) job(i int, state string) root.JobID {
 	p.t.Helper()
 	body := fmt.Sprintf("type: t%d\nflow: chain\nsteps:\n  a: {agent: %s, undo: {}, completeWithin: 1h, retry: {attempts: 1}}\n  b: {agent: %[2]s, undo: {}}\n", i, state)
 	view, _, err := p.c.Submit(p.t.Context(), []byte(body), "application/yaml")
@@ -147,7 +147,7 @@ func (p *pretender) job(i int, state string) root.JobID {
 }
 
 // answers claims runs and reports them. Without an outcome it claims one run and keeps it.
-func (p *pretender) answers(agent string, outcomes ...root.Outcome) {
+func (p *fakeAgents) answers(agent string, outcomes ...root.Outcome) {
 	p.t.Helper()
 	for i := 0; i == 0 || i < len(outcomes); i++ {
 		ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)

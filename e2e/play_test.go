@@ -45,8 +45,8 @@ func (s *stage) playNode() error {
 	if err != nil {
 		return err
 	}
-	go s.far("http://" + addr)
-	if err := s.insist(func() error { _, err := c.PutLimit(s.ctx, "job:plain", root.LimitSettings{Max: new(3)}); return err }); err != nil {
+	go s.runAgent("http://" + addr)
+	if err := s.untilAnswered(func() error { _, err := c.PutLimit(s.ctx, "job:plain", root.LimitSettings{Max: new(3)}); return err }); err != nil {
 		return err
 	}
 	jobs := []definition{
@@ -61,7 +61,7 @@ func (s *stage) playNode() error {
 		return err
 	}
 	err = together(func() error {
-		return errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo), s.rests(c, "plain", root.Undone))
+		return errors.Join(s.awaitRest(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo), s.awaitRest(c, "plain", root.Undone))
 	}, func() error {
 		// A run that is lost with its host counts as a failure. The step allows one, so it is parked again.
 		return s.until(c, "stubborn", func(j *root.JobView) bool {
@@ -72,7 +72,7 @@ func (s *stage) playNode() error {
 			return j.Phase == root.Settled
 		})
 	}, func() error {
-		return errors.Join(s.rests(c, "flaky", root.Done), s.rests(c, "late", root.Undone), s.rests(c, "far", root.Done), s.rests(c, "posted", root.Done))
+		return errors.Join(s.awaitRest(c, "flaky", root.Done), s.awaitRest(c, "late", root.Undone), s.awaitRest(c, "far", root.Done), s.awaitRest(c, "posted", root.Done))
 	})
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *stage) playAgent() error {
 	if err != nil {
 		return err
 	}
-	if err := s.insist(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+	if err := s.untilAnswered(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
 		return err
 	}
 	agent := s.begin(true, "agent", "--server", way.URL, "--agents", "http", "--allow-private-targets", "--slots", "http=8",
@@ -104,8 +104,8 @@ func (s *stage) playAgent() error {
 	if err := errors.Join(s.submit(c, jobs[0]), s.submit(c, jobs[1])); err != nil {
 		return err
 	}
-	if err := errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo),
-		s.rests(c, "plain", root.Undone), s.rests(c, "flaky", root.Done)); err != nil {
+	if err := errors.Join(s.awaitRest(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo),
+		s.awaitRest(c, "plain", root.Undone), s.awaitRest(c, "flaky", root.Done)); err != nil {
 		return err
 	}
 	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"last", true, []string{"a"}}}
@@ -115,7 +115,7 @@ func (s *stage) playAgent() error {
 		if err := s.submit(c, jobs[2]); err != nil {
 			return err
 		}
-		return s.happens("a claim is answered", func() bool { return way.held.Load() })
+		return s.await("a claim is answered", func() bool { return way.held.Load() })
 	})
 }
 
@@ -125,7 +125,7 @@ func (s *stage) drained(a *actor, c *client.Client, more ...func() error) error 
 		return err
 	}
 	gate := ledger.Place{Job: "gate", Step: "a"}
-	if err := s.happens("the gate is reached", func() bool { return s.ledger.Seen(gate) > 0 }); err != nil {
+	if err := s.await("the gate is reached", func() bool { return s.ledger.Seen(gate) > 0 }); err != nil {
 		return err
 	}
 	time.Sleep(250 * time.Millisecond) // a heartbeat, or two
@@ -153,7 +153,7 @@ func (s *stage) playCommand() error {
 	if err != nil {
 		return err
 	}
-	if err := s.insist(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+	if err := s.untilAnswered(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
 		return err
 	}
 	file := filepath.Join(s.dir, "job.json")
@@ -203,7 +203,7 @@ func (s *stage) judge() error {
 		if j.done {
 			as = root.Done
 		}
-		if err := s.rests(c, j.key, as); err != nil {
+		if err := s.awaitRest(c, j.key, as); err != nil {
 			return err
 		}
 		faults = append(faults, s.ledger.Audit(j.key, j.done, j.steps...)...)
@@ -234,8 +234,8 @@ func (s *stage) judge() error {
 // storeAway is the exit status of a command that has not reached its store within its time.
 const storeAway = 3
 
-// far runs an agent in this process, with heartbeats.
-func (s *stage) far(server string) {
+// runAgent runs an agent in this process, with heartbeats.
+func (s *stage) runAgent(server string) {
 	c, err := client.New(server)
 	if err != nil {
 		panic(err)
@@ -259,8 +259,8 @@ func (s *stage) client(server string) (*client.Client, error) {
 	return client.New(server, client.Author("play"), client.HTTPClient(&http.Client{Timeout: 5 * time.Second}))
 }
 
-// insist repeats a call until it is answered: without an answer, the outcome is unknown.
-func (s *stage) insist(call func() error) error {
+// untilAnswered repeats a call until it is answered: without an answer, the outcome is unknown.
+func (s *stage) untilAnswered(call func() error) error {
 	for {
 		err := call()
 		if err == nil || s.ctx.Err() == nil && root.CodeOf(err) != root.CodeUnavailable {
@@ -285,7 +285,7 @@ func together(all ...func() error) error {
 	return errors.Join(errs...)
 }
 
-func (s *stage) happens(what string, ok func() bool) error {
+func (s *stage) await(what string, ok func() bool) error {
 	for !ok() {
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -297,7 +297,7 @@ func (s *stage) happens(what string, ok func() bool) error {
 }
 
 func (s *stage) submit(c *client.Client, d definition) error {
-	return s.insist(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
+	return s.untilAnswered(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
 }
 
 // post submits in a transaction of its own, in the store's database, and repeats it until it is known to be committed.
@@ -335,7 +335,7 @@ func (s *stage) submitAll(c *client.Client, all []definition) error {
 	for i, d := range all {
 		bodies[i] = d.body()
 	}
-	return s.insist(func() error {
+	return s.untilAnswered(func() error {
 		did, err := c.SubmitAll(s.ctx, nil, bodies)
 		for i := range did {
 			err = errors.Join(err, did[i].Err)
@@ -348,7 +348,7 @@ func (s *stage) submitAll(c *client.Client, all []definition) error {
 // because nothing is parked any more.
 func (s *stage) act(c *client.Client, key string, verb root.Verb) error {
 	tries := 0
-	return s.insist(func() error {
+	return s.untilAnswered(func() error {
 		tries++
 		_, err := c.Act(s.ctx, key, root.Act{Verb: verb})
 		if tries > 1 && root.CodeOf(err) == root.CodeConflict {
@@ -360,7 +360,7 @@ func (s *stage) act(c *client.Client, key string, verb root.Verb) error {
 
 func (s *stage) until(c *client.Client, key string, ok func(*root.JobView) bool) error {
 	var last *root.JobView
-	err := s.insist(func() error {
+	err := s.untilAnswered(func() error {
 		j, err := c.Job(s.ctx, key, 500*time.Millisecond)
 		if err != nil {
 			return err
@@ -377,7 +377,7 @@ func (s *stage) until(c *client.Client, key string, ok func(*root.JobView) bool)
 	return nil
 }
 
-func (s *stage) rests(c *client.Client, key string, as root.State) error {
+func (s *stage) awaitRest(c *client.Client, key string, as root.State) error {
 	return s.until(c, key, func(j *root.JobView) bool { return j.Phase == root.Settled && j.Current == as })
 }
 

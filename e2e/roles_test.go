@@ -65,12 +65,12 @@ func (g *peers) join(flags ...string) *peer {
 	return p
 }
 
-type seats struct {
+type roleHolders struct {
 	leader, standby string
 	epoch           int64
 }
 
-func (g *peers) role() (r seats) {
+func (g *peers) role() (r roleHolders) {
 	g.t.Helper()
 	err := g.db.QueryRow(g.t.Context(), `select coalesce(leader, ''), coalesce(standby, ''), epoch from perdure.roles where name = 'supervisor'`).
 		Scan(&r.leader, &r.standby, &r.epoch)
@@ -81,7 +81,7 @@ func (g *peers) role() (r seats) {
 }
 
 // whole waits until there is a leader and a standby.
-func (g *peers) whole() (r seats, leader, standby *peer) {
+func (g *peers) whole() (r roleHolders, leader, standby *peer) {
 	g.t.Helper()
 	eventually(g.t, "there is a leader and a standby", func() bool {
 		r = g.role()
@@ -101,7 +101,7 @@ func (g *peers) named(id string) *peer {
 }
 
 // follows waits until the standby leads, and returns how long that took.
-func (g *peers) follows(before seats) time.Duration {
+func (g *peers) follows(before roleHolders) time.Duration {
 	g.t.Helper()
 	began := time.Now()
 	for deadline := began.Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
@@ -213,7 +213,7 @@ func TestRoleIsTakenOverAfterItsHostFails(t *testing.T) {
 }
 
 // shown checks that the command line and REST name the leader and the standby.
-func shown(t *testing.T, g *peers, leader, standby *peer, before seats) {
+func shown(t *testing.T, g *peers, leader, standby *peer, before roleHolders) {
 	t.Helper()
 	resp, err := http.Get(leader.url + "/v1/nodes")
 	if err != nil {
@@ -300,7 +300,7 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 		return metric(t, leader.url, `perdure_role_writes_refused_total{role="supervisor"}`) >= 1
 	})
 	t.Logf("refused after it was stopped for %v", time.Since(stopped))
-	eventually(t, "it stands by", func() bool { return g.role() == seats{standby.id, leader.id, before.epoch + 1} })
+	eventually(t, "it stands by", func() bool { return g.role() == roleHolders{standby.id, leader.id, before.epoch + 1} })
 	if leads := metric(t, leader.url, `perdure_role_leader{role="supervisor"}`); leads != 0 {
 		t.Errorf("it still takes itself for the leader: %v", leads)
 	}

@@ -27,9 +27,9 @@ import (
 var soak = flag.Duration("soak", 20*time.Second, "how long the steady load of TestSoak lasts")
 
 const (
-	soakRate  = 40 // jobs in a second
-	soakConns = 32 // connections of the submitting clients, at most: as many as are needed at once, and they are kept
-	soakLook  = 200 * time.Millisecond
+	soakRate     = 40 // jobs in a second
+	soakConns    = 32 // connections of the submitting clients, at most: as many as are needed at once, and they are kept
+	soakInterval = 200 * time.Millisecond
 )
 
 // sample is what a node uses at one time.
@@ -90,7 +90,7 @@ func soakOn(t *testing.T, stored func(*sample), args ...string) {
 	load.Go(func() { work(t, ctx, url) })
 	load.Go(func() { steadily(t, ctx, url, &settled) })
 	var samples []sample
-	for began := time.Now(); ctx.Err() == nil; time.Sleep(soakLook) {
+	for began := time.Now(); ctx.Err() == nil; time.Sleep(soakInterval) {
 		s := sample{at: time.Since(began), settled: float64(settled.Load())}
 		scrape(t, url, &s)
 		stored(&s)

@@ -23,17 +23,17 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 			return err
 		}
 		for range 200 { // half of the calls failing is not enough
-			if call(well) != nil || call(ill) != nil {
+			if call(healthy) != nil || call(unhealthy) != nil {
 				t.Fatal("opened")
 			}
 		}
 		time.Sleep(2 * breakerPeriod)
 		for range breakerCalls {
-			if err := call(ill); err != nil {
+			if err := call(unhealthy); err != nil {
 				t.Fatal("opened too early")
 			}
 		}
-		err := call(well)
+		err := call(healthy)
 		if verdict(err) != "failed circuitOpen none" {
 			t.Fatalf("%s: %v", verdict(err), err)
 		}
@@ -48,15 +48,15 @@ func TestCircuitOpensAndCloses(t *testing.T) {
 		if err != nil {
 			t.Fatal("no request may be tried")
 		}
-		if call(well) == nil {
+		if call(healthy) == nil {
 			t.Error("two may try at once")
 		}
-		try(unclear)
-		if call(well) == nil {
+		try(unknownHealth)
+		if call(healthy) == nil {
 			t.Error("a try that showed nothing has closed it")
 		}
 		time.Sleep(breakerDelay)
-		if err := errors.Join(call(well), call(well)); err != nil {
+		if err := errors.Join(call(healthy), call(healthy)); err != nil {
 			t.Error("a try that went well has not closed it")
 		}
 	})

@@ -96,7 +96,7 @@ func TestMissingDescriptorIsRecognized(t *testing.T) {
 		{context.DeadlineExceeded, false},
 		{fmt.Errorf("the service said: %w", errors.New("too many open files")), false},
 	} {
-		if got := starved(c.err); got != c.want {
+		if got := lacksDescriptor(c.err); got != c.want {
 			t.Errorf("%v: %v", c.err, got)
 		}
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// gone waits until a process has ended.
-func gone(t *testing.T, pid int) {
+// awaitExit waits until a process has ended.
+func awaitExit(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if dead(pid) {
@@ -66,9 +66,9 @@ func pidsIn(t *testing.T, path string, n int) (pids []int) {
 	return nil
 }
 
-// family starts three processes: the program, a child and a grandchild. They ignore SIGTERM if the prelude says so.
+// processTree starts three processes: the program, a child and a grandchild. They ignore SIGTERM if the prelude says so.
 // Their process ids are in $PIDS.
-const family = `
+const processTree = `
 %s
 (
   (echo $(cut -d' ' -f4 < /proc/self/stat) >> "$PIDS"; exec sleep 300) &
@@ -80,9 +80,9 @@ sleep 300 &
 wait; wait
 `
 
-func familyOf(t *testing.T, prelude string) (input m, pids string) {
+func startsProcessTree(t *testing.T, prelude string) (input m, pids string) {
 	pids = filepath.Join(t.TempDir(), "pids")
-	input = sh(fmt.Sprintf(family, prelude))
+	input = sh(fmt.Sprintf(processTree, prelude))
 	input["env"] = m{"PIDS": pids}
 	return input, pids
 }
@@ -94,12 +94,12 @@ func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ends := func(within time.Duration) (wrong string) {
-				input, path := familyOf(t, prelude)
+				input, path := startsProcessTree(t, prelude)
 				began := time.Now()
 				_, err := execute(t, within, input)
 				duration := time.Since(began)
 				for _, pid := range pidsIn(t, path, 3) {
-					gone(t, pid)
+					awaitExit(t, pid)
 				}
 				if verdict(err) != "failed timeout" || duration >= within {
 					return fmt.Sprintf("%s after %s: %v", verdict(err), duration, err)
@@ -129,7 +129,7 @@ func TestRunThatIsCutShortGetsSIGTERMThenSIGKILL(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			input, path := familyOf(t, c.prelude)
+			input, path := startsProcessTree(t, c.prelude)
 			b, _ := json.Marshal(input)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			ended := make(chan error, 1)
@@ -143,7 +143,7 @@ func TestRunThatIsCutShortGetsSIGTERMThenSIGKILL(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			for _, pid := range pids {
-				gone(t, pid)
+				awaitExit(t, pid)
 			}
 		})
 	}
@@ -159,7 +159,7 @@ func TestProcessesLeftInTheGroupAreKilled(t *testing.T) {
 	if err != nil || strings.TrimSpace(out) != `{"ok":true}` || time.Since(began) > 30*time.Second {
 		t.Errorf("%s, %v after %s", out, err, time.Since(began))
 	}
-	gone(t, pidsIn(t, path, 1)[0])
+	awaitExit(t, pidsIn(t, path, 1)[0])
 }
 
 // F051: processes that have left the group go on. If they keep stdout open, they do not delay the run for long.
@@ -239,7 +239,7 @@ func beNode() {
 // F052, F116: the node is killed with SIGKILL. Its program is killed, and so are the program's children, whether or not
 // they ignore SIGTERM.
 func TestKillingTheNodeKillsItsPrograms(t *testing.T) {
-	input, path := familyOf(t, "trap '' TERM HUP INT")
+	input, path := startsProcessTree(t, "trap '' TERM HUP INT")
 	b, _ := json.Marshal(input)
 	node := exec.Command(os.Args[0])
 	node.Env = append(os.Environ(), "PERDURE_TEST_NODE="+string(b))
@@ -257,13 +257,13 @@ func TestKillingTheNodeKillsItsPrograms(t *testing.T) {
 	_ = node.Process.Kill()
 	_ = node.Wait()
 	for _, pid := range append(pids, helper) {
-		gone(t, pid)
+		awaitExit(t, pid)
 	}
 }
 
 // F052: the reaper is killed. The next start has a new reaper, which has the groups of the earlier one.
 func TestKilledReaperIsReplaced(t *testing.T) {
-	input, path := familyOf(t, "")
+	input, path := startsProcessTree(t, "")
 	b, _ := json.Marshal(input)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -274,7 +274,7 @@ func TestKilledReaperIsReplaced(t *testing.T) {
 	pids := pidsIn(t, path, 3)
 	old := reaperOf(t, os.Getpid())
 	_ = syscall.Kill(old, syscall.SIGKILL)
-	gone(t, old)
+	awaitExit(t, old)
 	if _, err := execute(t, time.Minute, sh("true")); err != nil {
 		t.Fatal(err)
 	}
@@ -289,7 +289,7 @@ func TestKilledReaperIsReplaced(t *testing.T) {
 	cancel()
 	<-ended
 	for _, pid := range pids {
-		gone(t, pid)
+		awaitExit(t, pid)
 	}
 }
 

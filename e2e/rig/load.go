@@ -105,7 +105,7 @@ func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 		began := time.Now()
 		key := fmt.Sprintf("order-%d-%d", hand, n)
 		body := l.definition(key, rng)
-		if !l.insist(ctx, rng, func(c *client.Client) error {
+		if !l.untilAnswered(ctx, rng, func(c *client.Client) error {
 			j, _, err := c.Submit(ctx, body, "application/json")
 			if err == nil {
 				l.acknowledged(key, j.ID, root.Done)
@@ -116,7 +116,7 @@ func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 		}
 		if rng.IntN(4) == 0 {
 			l.pause(ctx, time.Duration(rng.Int64N(int64(l.Turn))))
-			l.insist(ctx, rng, func(c *client.Client) error {
+			l.untilAnswered(ctx, rng, func(c *client.Client) error {
 				j, err := c.Act(ctx, key, root.Act{Verb: root.VerbUndo})
 				if err == nil {
 					l.acknowledged(key, j.ID, root.Undone)
@@ -137,8 +137,8 @@ func (l *Load) acknowledged(key string, id root.JobID, desired root.State) {
 	l.acked[key], l.desired[key] = id, desired
 }
 
-// insist calls one node after the other until one has answered.
-func (l *Load) insist(ctx context.Context, rng *rand.Rand, call func(*client.Client) error) bool {
+// untilAnswered calls one node after the other until one has answered.
+func (l *Load) untilAnswered(ctx context.Context, rng *rand.Rand, call func(*client.Client) error) bool {
 	began := time.Now()
 	for ctx.Err() == nil {
 		err := call(l.Clients[rng.IntN(len(l.Clients))])

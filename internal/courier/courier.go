@@ -233,7 +233,7 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 	crashpoint.Here(crashpoint.CourierApplied)
 	var broken []*kernel.Delivery
 	for _, d := range deliveries {
-		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // the rules panicked
+		if d.Err != nil && !d.Waiting && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // the rules panicked
 			broken = append(broken, &kernel.Delivery{ID: d.ID, Refused: d.Err})
 			continue
 		}
@@ -253,7 +253,7 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 
 // closed reports whether a mail was closed. If it was, closed counts it, and logs a refusal.
 func (c *Courier) closed(d *kernel.Delivery) bool {
-	if d.Left {
+	if d.Waiting {
 		return false
 	}
 	c.cfg.Applied(d.Err != nil)

@@ -66,7 +66,7 @@ func (o *fakeStore) Deliver(ctx context.Context, mail []*kernel.Delivery) error 
 			if d.Err = d.Refused; d.Err == nil && o.apply != nil {
 				o.apply(d)
 			}
-			if d.Left || d.Err != nil && perdure.CodeOf(d.Err) == "" && d.Refused == nil {
+			if d.Waiting || d.Err != nil && perdure.CodeOf(d.Err) == "" && d.Refused == nil {
 				continue
 			}
 			c := kernel.ClosedMail{MailID: d.ID, Job: d.ID.To}
@@ -239,7 +239,7 @@ func TestCourierRetriesWhileTheStoreIsDown(t *testing.T) {
 // panic, the mail is refused, so that it is not tried for ever.
 func TestMailThatCannotBeAppliedIsLeftOrRefused(t *testing.T) {
 	run(t, func(o *fakeStore, _ *courier.Config) {
-		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
+		o.apply = func(d *kernel.Delivery) { d.Err, d.Waiting = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
 	}, func(o *fakeStore, _ *courier.Courier) {
 		o.post(2)
 		before := o.state()
@@ -283,7 +283,7 @@ func TestLeaderStoresTheBoundAndCountsMail(t *testing.T) {
 	var last *fakeStore
 	run(t, func(o *fakeStore, cfg *courier.Config) {
 		last, cfg.MaxMail = o, 2
-		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
+		o.apply = func(d *kernel.Delivery) { d.Err, d.Waiting = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
 	}, func(o *fakeStore, c *courier.Courier) {
 		o.post(2)
 		if _, err := o.Post(t.Context(), perdure.JobID{9}, &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{}}); perdure.CodeOf(err) != perdure.CodeBacklogFull {

@@ -45,7 +45,7 @@ func TestOneLeaderOnAFaultyStore(t *testing.T) {
 					leaders[m.Epoch] = m.Node
 				}
 			}
-			store.Calm()
+			store.StopFaults()
 			time.Sleep(3 * ttl)
 			roles, err := inner.Roles(t.Context())
 			now, nerr := inner.Now(t.Context())

@@ -49,8 +49,8 @@ func New(store kernel.Store, seed uint64, rate float64, callTime time.Duration) 
 	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, callTime: callTime}
 }
 
-// Calm ends the faults.
-func (s *Store) Calm() {
+// StopFaults ends the faults.
+func (s *Store) StopFaults() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rate = 0

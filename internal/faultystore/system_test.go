@@ -48,16 +48,16 @@ type world struct {
 	s      *scheduler.Scheduler
 	ledger ledger
 
-	mu    sync.Mutex
-	rand  *rand.Rand
-	calm  bool
-	acked map[perdure.JobID]string // type
+	mu          sync.Mutex
+	rand        *rand.Rand
+	faultsEnded bool
+	acked       map[perdure.JobID]string // type
 }
 
 func (w *world) chance(p float64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.calm && w.rand.Float64() < p
+	return !w.faultsEnded && w.rand.Float64() < p
 }
 
 func (w *world) randomDuration(d time.Duration) time.Duration {
@@ -301,9 +301,9 @@ func (w *world) jobs() (ids []perdure.JobID) {
 // finish waits until all jobs are settled, and resumes parked ones.
 func (w *world) finish(ctx context.Context, within time.Duration) {
 	w.mu.Lock()
-	w.calm = true
+	w.faultsEnded = true
 	w.mu.Unlock()
-	w.store.Calm()
+	w.store.StopFaults()
 	began := time.Now()
 	for time.Since(began) < within {
 		wait(ctx, within/200)

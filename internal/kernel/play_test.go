@@ -228,7 +228,7 @@ func (w *world) logEvent(c *Changes, format string, args ...any) {
 	if w.transcript == nil {
 		return
 	}
-	fmt.Fprintf(w.transcript, "%7s  %s\n", span(w.now.Sub(dawn)), fmt.Sprintf(format, args...))
+	fmt.Fprintf(w.transcript, "%7s  %s\n", span(w.now.Sub(startTime)), fmt.Sprintf(format, args...))
 	for _, n := range c.NewJobs {
 		for _, s := range n.Steps {
 			w.logStep(&Step{Name: s.Name, Turn: 1}, s)

@@ -213,9 +213,9 @@ func TestAdmitRefusesOldEpoch(t *testing.T) {
 // A node counts as dead after three role TTLs without a sign of life.
 func TestNodeIsDeadAfterThreeTTLs(t *testing.T) {
 	const ttl = 10 * time.Second
-	n := Node{SeenAt: dawn}
+	n := Node{SeenAt: startTime}
 	for silent, want := range map[time.Duration]perdure.NodeState{-time.Hour: perdure.NodeAlive, 0: perdure.NodeAlive, 3*ttl - 1: perdure.NodeAlive, 3 * ttl: perdure.NodeDead, time.Hour: perdure.NodeDead} {
-		if got := n.StateAt(dawn.Add(silent), ttl); got != want {
+		if got := n.StateAt(startTime.Add(silent), ttl); got != want {
 			t.Errorf("silent for %s: %s, want %s", silent, got, want)
 		}
 	}

@@ -256,7 +256,7 @@ var ofBounds = []mutant{
 	{name: "a list of limits asks for no room", file: "internal/service/operations.go", old: "admission.Ask(ctx, len(limits)*limitRoom)", new: "ctx.Err()", pkg: "node", run: "AskForRoom"},
 	{name: "an event of many steps asks for no room", file: "internal/service/view.go", old: "admission.Ask(ctx, newsRoom(steps))", new: "ctx.Err()", pkg: "node", run: "EventOf"},
 	{name: "a large step asks for no room", file: "internal/service/view.go", old: "admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes)", new: "ctx.Err()", pkg: "node", run: "AskForRoom"},
-	{name: "no descriptor for a connection is a failed run", file: "agents/http/exchange.go", old: "case !x.sent.Load() && starved(err):", new: "case false:", run: "NoDescriptor"},
+	{name: "no descriptor for a connection is a failed run", file: "agents/http/exchange.go", old: "case !x.sent.Load() && lacksDescriptor(err):", new: "case false:", run: "NoDescriptor"},
 	{name: "no descriptor for a program is a failed run", file: "agents/shell/agent.go", old: "if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {", new: "if errors.Is(err, syscall.ENFILE) {", run: "NoDescriptor"},
 	{name: "idle connections of one agent leave no descriptor to another", file: "internal/descriptors/descriptors.go", old: "		closeIdle()\n", new: "", pkg: "agents/http", run: "Idle"},
 	{name: "a closed connection keeps its descriptor", file: "agents/http/transport.go", old: "	defer c.release()\n", new: "", run: "Idle"},

@@ -160,7 +160,7 @@ func TestHeartbeatsAreAnsweredInOrder(t *testing.T) {
 			{Job: resttest.ID, Step: "c", Run: 3, LockedUntil: resttest.At},
 		}, nil
 	}
-	w := exchange(handler(svc), goodBeat, `{"holder":"h","runs":[
+	w := exchange(handler(svc), goodHeartbeat, `{"holder":"h","runs":[
 		{"job":"`+someJob+`","step":"a","run":1,"progress":{"done":1}},
 		{"job":"nonsense","step":"x","run":9},
 		{"job":"`+someJob+`","step":"b","run":2},

@@ -24,7 +24,7 @@ func BenchmarkCalls(b *testing.B) {
 		"claim":   {"/v1/agents/payments/claim", claimExample},
 		"report":  {"/v1/reports", `{"holder":"h","reports":[` + reports[0] + `]}`},
 		"reports": {"/v1/reports", `{"holder":"h","reports":[` + strings.Join(reports, ",") + `]}`},
-		"beat":    {"/v1/heartbeats", beatsExample},
+		"beat":    {"/v1/heartbeats", heartbeatsExample},
 		"submit":  {"/v1/jobs", definitionExample},
 		"batch":   {"/v1/batches/submit", `{"definition":` + definitionExample + `,"jobs":[` + strings.Join(jobs, ",") + `]}`},
 	} {

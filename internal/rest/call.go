@@ -47,7 +47,7 @@ func (c *call) done() {
 		c.over()
 	}
 	c.request.end()
-	c.letGo()
+	c.releaseAnswer()
 }
 
 // longPoll returns a context that also ends with the node's shutdown, and after wait if that is not 0. It is refused if

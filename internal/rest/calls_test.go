@@ -96,7 +96,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 		}
 	}
 	for call, want := range map[string]string{
-		goodClaim + ` {"holder":"h"}`: `{"runs":[]}`, goodReport + ` {"holder":"h","reports":[]}`: `{"results":[]}`, goodBeat + ` {"holder":"h","runs":[]}`: `{"runs":[]}`,
+		goodClaim + ` {"holder":"h"}`: `{"runs":[]}`, goodReport + ` {"holder":"h","reports":[]}`: `{"results":[]}`, goodHeartbeat + ` {"holder":"h","runs":[]}`: `{"runs":[]}`,
 	} {
 		at := strings.Index(call, " {")
 		if got := strings.TrimSpace(exchange(handler(svc), call[:at], call[at+1:]).Body.String()); got != want {

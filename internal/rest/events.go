@@ -139,7 +139,7 @@ func (s *stream) admit(ctx context.Context, size int) error {
 func (s *stream) write(fill func(*bytes.Buffer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.letGo()
+	defer s.releaseAnswer()
 	b := buffers.Get().(*bytes.Buffer)
 	b.Reset()
 	if err := fill(b); err != nil {

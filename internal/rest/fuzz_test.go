@@ -13,7 +13,7 @@ import (
 )
 
 var corpus = []string{
-	claimExample, reportsExample, beatsExample, settleExample, inputExample, maxExample, batchExample,
+	claimExample, reportsExample, heartbeatsExample, settleExample, inputExample, maxExample, batchExample,
 	`{}`, `[]`, `null`, `""`, `{"a":[{"b":"\"\\"},[],{}],"c":-1.5e+3,"d":"\u00e9\ud83d\ude00"}`, ` { "a" : [ 1 , 2 ] , "b" : { } } `, `{"a":1,"a":2}`,
 }
 
@@ -94,7 +94,7 @@ func FuzzBodies(f *testing.F) {
 						t.Errorf("%+v", rep)
 					}
 				},
-				func(item value) { readBeat(item, new(beatResult)) },
+				func(item value) { readHeartbeat(item, new(beatResult)) },
 			} {
 				set, n := parse(text), 0
 				readSet(set, name, nil, func(item value) { n++; read(item) })

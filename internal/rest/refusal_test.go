@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	someJob    = "job_0190a6b7c8d97e0f8123456789abcdef"
-	goodClaim  = "POST /v1/agents/payments/claim"
-	goodReport = "POST /v1/reports"
-	goodBeat   = "POST /v1/heartbeats"
-	goodBatch  = "POST /v1/batches/submit"
-	settleCall = "POST /v1/jobs/j/steps/s/settle"
+	someJob       = "job_0190a6b7c8d97e0f8123456789abcdef"
+	goodClaim     = "POST /v1/agents/payments/claim"
+	goodReport    = "POST /v1/reports"
+	goodHeartbeat = "POST /v1/heartbeats"
+	goodBatch     = "POST /v1/batches/submit"
+	settleCall    = "POST /v1/jobs/j/steps/s/settle"
 )
 
 // F012: each invalid request is refused before it reaches the service, with a place for each fault, and never with a
@@ -71,7 +71,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{goodReport, `{}`, 415, media, "", []string{"Content-Type: text/plain"}},
 		{goodBatch, `jobs: []`, 415, media, "", []string{"Content-Type: application/yaml"}},
 		{goodBatch, `{"jobs":[{}]}`, 415, media, "", []string{"Content-Encoding: gzip"}},
-		{goodBeat, `{}`, 415, media, "", []string{"Content-Encoding: br"}},
+		{goodHeartbeat, `{}`, 415, media, "", []string{"Content-Encoding: br"}},
 		{"POST /v1/jobs/j/undo", `reason=x`, 415, media, "", []string{"Content-Type: application/x-www-form-urlencoded"}},
 
 		// Queries.
@@ -163,7 +163,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{goodClaim, "\xef\xbb\xbf{}", 400, malformed, "-", nil},
 		{goodReport, "nonsense", 400, malformed, "-", nil},
 		{goodReport, strings.Repeat("[", 20000), 400, malformed, "-", nil},
-		{goodBeat, `{"holder":'h'}`, 400, malformed, "-", nil},
+		{goodHeartbeat, `{"holder":'h'}`, 400, malformed, "-", nil},
 		{goodBatch, "", 400, malformed, "", nil},
 		{goodBatch, " \n", 400, malformed, "", nil},
 		{goodBatch, `{"jobs":[{}]`, 400, malformed, "-", nil},
@@ -234,9 +234,9 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{goodReport, `{"holder":"h","reports":[],"more":1}`, 422, invalid, "/more", nil},
 		{goodReport, `{"holder":"@n","reports":[]}`, 422, invalid, "/holder", nil},
 		{goodReport, `{"holder":"h","reports":[` + strings.Repeat("1,", 1000) + `1]}`, 422, invalid, "/reports", nil},
-		{goodBeat, `{"holder":"h"}`, 422, invalid, "/runs", nil},
-		{goodBeat, `{"holder":"h","runs":"all"}`, 422, invalid, "/runs", nil},
-		{goodBeat, `{"holder":"h","runs":[` + strings.Repeat("1,", 1000) + `1]}`, 422, invalid, "/runs", nil},
+		{goodHeartbeat, `{"holder":"h"}`, 422, invalid, "/runs", nil},
+		{goodHeartbeat, `{"holder":"h","runs":"all"}`, 422, invalid, "/runs", nil},
+		{goodHeartbeat, `{"holder":"h","runs":[` + strings.Repeat("1,", 1000) + `1]}`, 422, invalid, "/runs", nil},
 
 		// Acts.
 		{"POST /v1/jobs/j/undo", `[]`, 422, invalid, "-", nil},

@@ -186,7 +186,7 @@ type beatResult struct {
 }
 
 func (c *call) heartbeat() error {
-	doc, err := c.document(maxBeatBody, false)
+	doc, err := c.document(maxHeartbeatBody, false)
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (c *call) heartbeat() error {
 	var indexes []int // of beats: which of results answers it
 	holder := readSet(doc, "runs", nil, func(item value) {
 		var res beatResult
-		if beat, ok := readBeat(item, &res); ok {
+		if beat, ok := readHeartbeat(item, &res); ok {
 			heartbeats, indexes = append(heartbeats, beat), append(indexes, len(results))
 		}
 		results = append(results, res)
@@ -214,15 +214,15 @@ func (c *call) heartbeat() error {
 		}
 	}
 	crashpoint.Here(crashpoint.RestHeartbeatAnswer)
-	return c.written(http.StatusOK, len(results)*beatRoom, func(b *bytes.Buffer) error {
-		b.Write(appendBeats(b.AvailableBuffer(), results))
+	return c.written(http.StatusOK, len(results)*heartbeatRoom, func(b *bytes.Buffer) error {
+		b.Write(appendHeartbeats(b.AvailableBuffer(), results))
 		return nil
 	})
 }
 
-// readBeat reads one heartbeat. If it names no possible run, the result is to stop the run. Progress is for people: if it
+// readHeartbeat reads one heartbeat. If it names no possible run, the result is to stop the run. Progress is for people: if it
 // is not valid, the run continues, and the result says why the progress was not stored.
-func readBeat(v value, res *beatResult) (heartbeat protocol.Heartbeat, ok bool) {
+func readHeartbeat(v value, res *beatResult) (heartbeat protocol.Heartbeat, ok bool) {
 	before := len(v.doc.faults)
 	for name, field := range v.fields() {
 		switch string(name) {
@@ -268,11 +268,11 @@ func (res *beatResult) fill(b *protocol.HeartbeatResult) {
 	}
 }
 
-// beatRoom is about how long the result of one heartbeat is.
-const beatRoom = 200
+// heartbeatRoom is about how long the result of one heartbeat is.
+const heartbeatRoom = 200
 
-// appendBeats appends beatsAnswer as encoding/json would write it.
-func appendBeats(b []byte, results []beatResult) []byte {
+// appendHeartbeats appends beatsAnswer as encoding/json would write it.
+func appendHeartbeats(b []byte, results []beatResult) []byte {
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
 	a.Name("runs")

@@ -81,10 +81,10 @@ type api struct {
 	browsers *http.CrossOriginProtection
 	requests *requestMetrics
 	openapi  []byte
-	inbound  *flow  // bodies of requests
-	outbound *flow  // answers
-	waits    places // long polls and streams
-	streams  places
+	inbound  *flow     // bodies of requests
+	outbound *flow     // answers
+	waits    callBound // long polls and streams
+	streams  callBound
 }
 
 // New returns the handler. It panics if the table of routes is inconsistent, which no configuration can cause.
@@ -100,7 +100,7 @@ func New(cfg Config) http.Handler {
 	}
 	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry),
 		inbound: newFlow(maxRequestBytes), outbound: newFlow(maxAnswerBytes),
-		waits: places{max: int64(max(cfg.Connections*3/4, 1))}, streams: places{max: maxStreams}}
+		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}}
 	routes := a.routes()
 	a.openapi = describe(routes, cfg.Version)
 	a.mount(routes)

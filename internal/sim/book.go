@@ -30,7 +30,7 @@ type book struct {
 	made             map[[32]byte]int            // jobs
 	lastDone         map[perdure.JobID]time.Time // when a step of it was done last
 	poison           map[string]bool             // steps that kill their host, by name and type
-	values           map[place]*values
+	values           map[jobStep]*values
 	expected         map[handle]*expectedInput
 	inputs           map[string]keyedInput     // by key: the latest input that was dispatched under it
 	epoch            map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
@@ -77,7 +77,7 @@ func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*submitted{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		reportedOutcomes: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
 		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
-		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
+		values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 
 // granted checks that a repeated claim gets the runs that were granted to it before, while they are valid (F019).

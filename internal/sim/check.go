@@ -22,7 +22,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 			order = append(order, id)
 		}
 	}
-	admitted, early := t.limits, map[place]bool{}
+	admitted, early := t.limits, map[jobStep]bool{}
 	for _, c := range t.saved {
 		for i := range c.NewJobs {
 			touch(c.NewJobs[i].Job.ID)
@@ -167,7 +167,7 @@ func (w *world) countContested(n *node, s *kernel.Step) {
 // countStepFaults counts the rows of the matrix of which a step's change may be an instance.
 func (w *world) countStepFaults(ch *kernel.StepChange) {
 	now, before := ch.Now, ch.Loaded
-	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
+	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.faultsEnded {
 		w.hit("F015", "F054")
 	}
 	if before.Phase == perdure.Ready && now.Desired != before.Desired {

@@ -9,7 +9,7 @@ import (
 
 // startFault starts a fault of the swarm.
 func (w *world) startFault(m plannedFault) {
-	if w.calm {
+	if w.faultsEnded {
 		return
 	}
 	w.logLine("%s", m)
@@ -191,13 +191,13 @@ func (w *world) countUnknownCommit(t *watchedTx) {
 // heal ends all faults: dead processes start, connections work again, and all agents behave.
 func (w *world) heal() {
 	w.logLine("the faults end")
-	w.calm, w.healed = true, w.now
+	w.faultsEnded, w.healed = true, w.now
 	w.weather = weather{}
 	clear(w.cutOff)
 	clear(w.resourceCutOff)
 	for _, n := range w.nodes {
 		n.link.cut, n.link.doom = false, ""
-		n.link.faulty.Calm()
+		n.link.faulty.StopFaults()
 		w.thaw(n.proc)
 		if n.proc.dead {
 			n.boot()

@@ -124,10 +124,10 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 	odd := func(p float64) bool {
 		before := dice
 		dice -= p
-		return !w.calm && w.swarm.moody && before >= 0 && before < p
+		return !w.faultsEnded && w.swarm.moody && before >= 0 && before < p
 	}
 	switch {
-	case w.book.poisoned(run) && !w.calm: // the run kills its host, each time (F049)
+	case w.book.poisoned(run) && !w.faultsEnded: // the run kills its host, each time (F049)
 		w.hit("F049")
 		h.crash()
 		h.proc.park(nil)

@@ -97,7 +97,7 @@ func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 
 // appliedDuringFaults reports whether mail was applied while there were faults.
 func (w *world) appliedDuringFaults(n *node) bool {
-	return !w.calm && (n.born > 1 || w.swarm.store > 0)
+	return !w.faultsEnded && (n.born > 1 || w.swarm.store > 0)
 }
 
 // waitingSubmissions counts waiting submissions.

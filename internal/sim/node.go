@@ -150,7 +150,7 @@ func (n *node) wakeOthers(channel func(*link) chan struct{}) {
 func newLink(n *node) *link {
 	l := &link{n: n, hints: make(chan struct{}, 1), roles: make(chan struct{}, 1)}
 	rate := n.w.swarm.store
-	if n.w.calm {
+	if n.w.faultsEnded {
 		rate = 0
 	}
 	l.faulty = faultystore.New(&watched{Store: n.w.inner, l: l}, n.w.net.Uint64(), rate, 600*time.Microsecond)

@@ -136,7 +136,7 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 			continue
 		}
 		job := o.typ[other.Job]
-		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.faultsEnded && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}

@@ -99,7 +99,7 @@ func (w *world) otherBody(plan *kernel.Plan) {
 // perform performs a planned act.
 func (w *world) perform(d plannedAct) {
 	jobs := w.known()
-	if w.calm || len(jobs) == 0 {
+	if w.faultsEnded || len(jobs) == 0 {
 		return
 	}
 	j := jobs[d.pick%uint64(len(jobs))]

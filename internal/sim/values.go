@@ -153,8 +153,8 @@ func when(step string) (text string, eval func(*scope) (yes, ok bool)) {
 	}
 }
 
-// place is a step of a job.
-type place struct {
+// jobStep is a step of a job.
+type jobStep struct {
 	job  perdure.JobID
 	step string
 }
@@ -199,7 +199,7 @@ type operatorValue struct {
 }
 
 func (b *book) at(job perdure.JobID, step string) *values {
-	p := place{job, step}
+	p := jobStep{job, step}
 	v := b.values[p]
 	if v == nil {
 		v = &values{}
@@ -242,9 +242,9 @@ func dispatched(ch *kernel.StepChange) bool { return ch.Now.Run != ch.Loaded.Run
 // keepValues updates the values from the changes that a transaction has saved, and records what its runs must be given.
 // In a transaction, reports and acts come before dispatched runs. early are the steps whose outputs the transaction has
 // saved before.
-func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
+func (w *world) keepValues(c *kernel.Changes, early map[jobStep]bool) {
 	b, changed := &w.book, movedSteps(c)
-	var set []place
+	var set []jobStep
 	for i := range changed {
 		ch := &changed[i]
 		v := b.at(ch.Now.Job, ch.Now.Name)
@@ -253,7 +253,7 @@ func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
 		}
 		if returnedOutput(ch, c) {
 			v.output = resultOf(ch.Now.Job, ch.Now.Name, ch.Loaded.Run)
-			set = append(set, place{ch.Now.Job, ch.Now.Name})
+			set = append(set, jobStep{ch.Now.Job, ch.Now.Name})
 		}
 	}
 	for i := range c.History {
@@ -383,7 +383,7 @@ func (b *book) scope(s *kernel.Step) *scope {
 }
 
 // recordExpected records what a dispatched run must be given.
-func (w *world) recordExpected(s *kernel.Step, early map[place]bool) {
+func (w *world) recordExpected(s *kernel.Step, early map[jobStep]bool) {
 	b := &w.book
 	known := b.jobs[s.Job]
 	if known == nil {
@@ -392,7 +392,7 @@ func (w *world) recordExpected(s *kernel.Step, early map[place]bool) {
 	v, r, scope := b.at(s.Job, s.Name), &known.recipes[s.Index], b.scope(s)
 	out := scope.out
 	scope.out = func(step string) *result {
-		if early[place{s.Job, step}] {
+		if early[jobStep{s.Job, step}] {
 			w.hit("F149")
 		}
 		return out(step)

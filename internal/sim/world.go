@@ -30,7 +30,7 @@ type world struct {
 	weather        weather
 	cutOff         map[*process]bool // from the nodes
 	resourceCutOff map[*process]bool // from the resource
-	calm           bool              // the faults have ended
+	faultsEnded    bool              // the faults have ended
 
 	clockDisturbed  bool          // a clock has jumped or stood still
 	clockOffset     time.Duration // how far the store's wall clock is off
@@ -90,7 +90,9 @@ func (w *world) mix(values ...uint64) {
 	w.hash = h.Sum64()
 }
 
-func (w *world) chanced(r *rand.Rand, p float64) bool { return !w.calm && p > 0 && r.Float64() < p }
+func (w *world) chanced(r *rand.Rand, p float64) bool {
+	return !w.faultsEnded && p > 0 && r.Float64() < p
+}
 func (w *world) latency() time.Duration {
 	return time.Millisecond + time.Duration(w.net.Int64N(int64(8*time.Millisecond)))
 }
