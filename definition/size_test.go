@@ -163,16 +163,16 @@ func TestCompilingIsBounded(t *testing.T) {
 	if _, err := Parse(body, JSON, Options{}); perdure.CodeOf(err) != perdure.CodeTooLarge {
 		t.Errorf("%d bytes of expressions: %v", len(body), err)
 	}
-	gone := errors.New("the caller is gone")
-	asked := 0
+	errGone := errors.New("the caller is gone")
+	checks := 0
 	stop := func() error {
-		if asked++; asked > 3 {
-			return gone
+		if checks++; checks > 3 {
+			return errGone
 		}
 		return nil
 	}
-	if _, err := Parse(conditions(1000, cases.Dense), JSON, Options{Stop: stop}); !errors.Is(err, gone) || asked != 4 {
-		t.Errorf("asked %d times: %v", asked, err)
+	if _, err := Parse(conditions(1000, cases.Dense), JSON, Options{Stop: stop}); !errors.Is(err, errGone) || checks != 4 {
+		t.Errorf("asked %d times: %v", checks, err)
 	}
 }
 

@@ -299,21 +299,21 @@ func verdicts(t *testing.T, dir string, files []string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(perdure, append([]string{"validate"}, files...)...)
 	cmd.Dir = dir
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if cmd.Run(); cmd.ProcessState.ExitCode() != 2 || out.Len() > 0 {
 		t.Errorf("validate: exit %d, stdout %q", cmd.ProcessState.ExitCode(), out.String())
 	}
-	if strings.Contains(talk.String(), "goroutine ") || len(talk.String()) > 1<<20 {
-		t.Errorf("validate: %s", tail(talk.String()))
+	if strings.Contains(stderr.String(), "goroutine ") || len(stderr.String()) > 1<<20 {
+		t.Errorf("validate: %s", tail(stderr.String()))
 	}
-	said := map[string]string{}
-	for line := range strings.Lines(talk.String()) {
-		if m := place.FindStringSubmatch(line); m != nil && said[m[1]] == "" {
-			said[m[1]] = line
+	messages := map[string]string{}
+	for line := range strings.Lines(stderr.String()) {
+		if m := place.FindStringSubmatch(line); m != nil && messages[m[1]] == "" {
+			messages[m[1]] = line
 		}
 	}
-	return said
+	return messages
 }
 
 // A faulty definition is refused by validate, by run and by every node alike, with its place. No call is answered with
@@ -340,9 +340,9 @@ func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 		t.Errorf("a hundred ways, not %d", len(badInputs))
 	}
 	began := time.Now()
-	said := verdicts(t, dir, files)
+	messages := verdicts(t, dir, files)
 	for i, file := range files {
-		if said[file] == "" {
+		if messages[file] == "" {
 			t.Errorf("%s: validate names no place (%.60q)", badInputs[i].name, badInputs[i].text)
 		}
 	}
@@ -376,7 +376,7 @@ func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 			if strings.HasPrefix(c.text, "{") {
 				contentType = "application/json"
 			}
-			answers = append(answers, c.refused(t, url+"/v1/jobs", contentType, said[files[i]]))
+			answers = append(answers, c.refused(t, url+"/v1/jobs", contentType, messages[files[i]]))
 		}
 		if len(slices.Compact(answers)) > 1 {
 			t.Errorf("%s: the stores differ: %s", c.name, answers)
@@ -580,7 +580,7 @@ func badActs(t *testing.T, url string) {
 var left = regexp.MustCompile(`, \d+[^"]* left`)
 
 // refused posts the definition, and compares the problem in the answer with the message of validate.
-func (c badInput) refused(t *testing.T, url, contentType, said string) string {
+func (c badInput) refused(t *testing.T, url, contentType, messages string) string {
 	t.Helper()
 	status, body := answer(t, http.MethodPost, url, contentType, c.text)
 	var p struct {
@@ -603,7 +603,7 @@ func (c badInput) refused(t *testing.T, url, contentType, said string) string {
 	}
 	// A body that is not read has no places.
 	unread := strings.TrimSpace(c.text) == "" || len(c.text) > 16<<20
-	if m := place.FindStringSubmatch(said); m != nil && !unread {
+	if m := place.FindStringSubmatch(messages); m != nil && !unread {
 		where := slices.IndexFunc(p.Errors, func(e struct {
 			Pointer, Message, Hint string
 			Line, Column           int
@@ -611,7 +611,7 @@ func (c badInput) refused(t *testing.T, url, contentType, said string) string {
 			return fmt.Sprintf("%d:%d", e.Line, e.Column) == m[2]+":"+m[3]
 		})
 		if where < 0 {
-			t.Errorf("%s: validate said %q, the node %.300s", c.name, said, body)
+			t.Errorf("%s: validate said %q, the node %.300s", c.name, messages, body)
 		}
 	}
 	return body

@@ -32,7 +32,7 @@ func TestChaosCommandEndsWithAllJobsAtRest(t *testing.T) {
 	if err := s.submit(c, s.chain("before", "a")); err != nil { // not one of its calls
 		t.Fatal(err)
 	}
-	rage := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
+	chaos := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
 		"--kill-every", "1s", "--freeze", "1200ms", "--lose", "0.1", "--cut", "0.1", "--double", "0.1", "--delay", "30ms",
 		"--", perdure, "agent", "--agents", "http", "--allow-private-targets", "--heartbeat", "900ms", "--log-level", "error")
 	if _, err := c.PutLimit(ctx, "job:order", root.LimitSettings{Max: new(1000)}); err != nil { // one agent serves two types, of which one has a limit (F149)
@@ -46,7 +46,7 @@ func TestChaosCommandEndsWithAllJobsAtRest(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}()
-	out, exit := rage.end(t)
+	out, exit := chaos.end(t)
 	if exit != 0 {
 		t.Fatalf("exit %d: %s", exit, out)
 	}
@@ -89,11 +89,11 @@ func TestChaosCommandReportsUnfinishedJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rage := beginChaos(t, t.Context(), "--server", server, "--for", "5s", "--settle", "1s")
+	chaos := beginChaos(t, t.Context(), "--server", server, "--for", "5s", "--settle", "1s")
 	if _, _, err := c.Submit(t.Context(), []byte("type: t\nkey: left\nsteps:\n  a: {agent: absent}\n"), "application/yaml"); err != nil {
 		t.Fatal(err)
 	}
-	out, exit := rage.end(t)
+	out, exit := chaos.end(t)
 	j, err := c.Job(t.Context(), "left", 0)
 	if err != nil {
 		t.Fatal(err)

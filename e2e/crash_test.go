@@ -47,7 +47,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 		open  func(t *testing.T, worker int) func() (string, error)
 		later int
 	}{{"sqlite", sqliteStores, 0}, {"postgres", postgresStores, 1}}
-	var met sync.Map
+	var reached sync.Map
 	var played atomic.Int32
 	t.Run("worlds", func(t *testing.T) {
 		for _, store := range stores {
@@ -56,7 +56,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 					t.Parallel()
 					c := campaign{world: w, armed: armed, later: store.later, open: func(worker int) func() (string, error) { return store.open(t, worker) }, dir: t.TempDir()}
 					for p := range c.run(t) {
-						met.Store(p, true)
+						reached.Store(p, true)
 					}
 					played.Add(1)
 				})
@@ -67,7 +67,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 		return // -run has left some out
 	}
 	for _, p := range crashpoint.All {
-		if _, ok := met.Load(p); !ok && !t.Failed() {
+		if _, ok := reached.Load(p); !ok && !t.Failed() {
 			t.Errorf("nothing comes by %s", p)
 		}
 	}

@@ -35,19 +35,19 @@ func run(t *testing.T, args ...string) (stdout string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	var out, talk bytes.Buffer
+	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, perdure, args...)
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("perdure %s did not end: %s%s", strings.Join(args, " "), tail(out.String()), tail(talk.String()))
+		t.Fatalf("perdure %s did not end: %s%s", strings.Join(args, " "), tail(out.String()), tail(stderr.String()))
 	}
 	if exit = cmd.ProcessState.ExitCode(); exit != 0 {
-		t.Logf("perdure %s: exit %d: %s", strings.Join(args, " "), exit, tail(talk.String()))
+		t.Logf("perdure %s: exit %d: %s", strings.Join(args, " "), exit, tail(stderr.String()))
 	}
 	return out.String(), exit
 }

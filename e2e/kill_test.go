@@ -59,9 +59,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			cmd := begin(t, way.args...)
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			patience := time.Duration(50+rng.IntN(1000)) * time.Millisecond
+			delay := time.Duration(50+rng.IntN(1000)) * time.Millisecond
 			if kills >= 8 {
-				patience = 2 * time.Minute
+				delay = 2 * time.Minute
 			}
 			select {
 			case err := <-ended:
@@ -69,7 +69,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 					t.Fatalf("%v: %v", way.args, err)
 				}
 				done = true
-			case <-time.After(patience):
+			case <-time.After(delay):
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +91,7 @@ func TestRunsOfAKilledNodeAreDispatchedByAnother(t *testing.T) {
 	}
 	url := pgtest.Start(t)
 	must(t, "migrate", "--store", url)
-	first, doomed := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
+	first, killed := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
 	g := random(t, rand.New(rand.NewPCG(1, 2)), 80)
 	gate := filepath.Join(t.TempDir(), "open")
 	must(t, "submit", g.write(t, func(int) string { return "0.1; until [ -e " + gate + " ]; do sleep 0.05; done" }), "--server", first)
@@ -104,7 +104,7 @@ func TestRunsOfAKilledNodeAreDispatchedByAnother(t *testing.T) {
 	eventually(t, "two runs are with the first node", started(2))
 	second, _ := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
 	eventually(t, "two more are with the second", started(4))
-	kill(t, doomed)
+	kill(t, killed)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -336,9 +336,9 @@ func (s *stage) submitAll(c *client.Client, all []definition) error {
 		bodies[i] = d.body()
 	}
 	return s.untilAnswered(func() error {
-		did, err := c.SubmitAll(s.ctx, nil, bodies)
-		for i := range did {
-			err = errors.Join(err, did[i].Err)
+		results, err := c.SubmitAll(s.ctx, nil, bodies)
+		for i := range results {
+			err = errors.Join(err, results[i].Err)
 		}
 		return err
 	})

@@ -148,27 +148,27 @@ func TestMemoryIsBoundedUnderHostileCalls(t *testing.T) {
 	if status := send(t, url+"/v1/jobs", object{"type": "heavy", "input": object{"text": strings.Repeat("x", 1_000_000)}, "steps": steps}, nil); status != http.StatusCreated {
 		t.Fatal(status)
 	}
-	look := func(when string) {
+	checkMemory := func(when string) {
 		now, most := resident(t, node.Process.Pid)
 		t.Logf("%s: %d MB, %d MB at most", when, now>>20, most>>20)
 		if most > mostResident {
 			t.Errorf("%s: the node has had %d MB", when, most>>20)
 		}
 	}
-	look("before")
+	checkMemory("before")
 
 	for range connections {
 		hold(t, url, "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n{")
 	}
 	t.Logf("the slowest call beside %d slow senders: %v", connections, callAsOthers(t, url, "senders"))
-	look("slow senders")
+	checkMemory("slow senders")
 
 	for range readers {
 		hold(t, url, "GET /v1/jobs/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	}
 	for i := range 3 {
 		t.Logf("the slowest call beside %d that do not read: %v", readers, callAsOthers(t, url, fmt.Sprint("readers", i)))
-		look("readers that do not read")
+		checkMemory("readers that do not read")
 		time.Sleep(time.Second)
 	}
 
@@ -177,5 +177,5 @@ func TestMemoryIsBoundedUnderHostileCalls(t *testing.T) {
 			fmt.Sprintf(`{"holder": "h", "max": %d}`, inputs)))
 	}
 	t.Logf("the slowest call beside large claims: %v", callAsOthers(t, url, "claim"))
-	look("large claims")
+	checkMemory("large claims")
 }

@@ -243,21 +243,21 @@ func rising(samples []sample) (faults []string) {
 	return faults
 }
 
-func extreme(of []sample, value func(*sample) float64, least bool) float64 {
-	v := value(&of[0])
-	for i := range of {
+func extreme(samples []sample, value func(*sample) float64, least bool) float64 {
+	v := value(&samples[0])
+	for i := range samples {
 		if least {
-			v = min(v, value(&of[i]))
+			v = min(v, value(&samples[i]))
 		} else {
-			v = max(v, value(&of[i]))
+			v = max(v, value(&samples[i]))
 		}
 	}
 	return v
 }
 
 // perJob returns how many bytes were added for each job that was settled meanwhile.
-func perJob(of []sample) float64 {
-	first, last := &of[0], &of[len(of)-1]
+func perJob(samples []sample) float64 {
+	first, last := &samples[0], &samples[len(samples)-1]
 	return (last.stored - first.stored) / max(last.settled-first.settled, 1)
 }
 

@@ -185,12 +185,12 @@ func (a *actor) replace() error {
 	a.leaving, a.replaced = true, make(chan struct{})
 	replaced := a.replaced
 	a.mu.Unlock()
-	var told *os.Process
+	var signalled *os.Process
 	for {
 		a.mu.Lock()
-		if a.process != told && a.leaving { // the first start, or one shortly after a death
-			told = a.process
-			_ = told.Signal(syscall.SIGTERM)
+		if a.process != signalled && a.leaving { // the first start, or one shortly after a death
+			signalled = a.process
+			_ = signalled.Signal(syscall.SIGTERM)
 		}
 		a.mu.Unlock()
 		select {

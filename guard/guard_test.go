@@ -159,11 +159,11 @@ func (s *stock) journal(ctx context.Context, tx guard.Tx, line string, err error
 	return err
 }
 
-func (s *stock) is(reserved, did, undone int64) {
+func (s *stock) is(reserved, done, undone int64) {
 	s.Helper()
 	got := [3]int64{s.count("reserved"), s.count("journal where line = 'do'"), s.count("journal where line = 'undo'")}
-	if got != [3]int64{reserved, did, undone} {
-		s.Errorf("reserved, done and undone: %v, want %v", got, [3]int64{reserved, did, undone})
+	if got != [3]int64{reserved, done, undone} {
+		s.Errorf("reserved, done and undone: %v, want %v", got, [3]int64{reserved, done, undone})
 	}
 }
 

@@ -36,8 +36,8 @@ func TestAllocationBudget(t *testing.T) {
 	for name, text := range shapes {
 		t.Run(name, func(t *testing.T) {
 			everystore.Run(t, func(t *testing.T, store kernel.Store) {
-				of := strings.TrimPrefix(t.Name(), "TestAllocationBudget/"+name+"/")
-				max := budget[name][of]
+				storeName := strings.TrimPrefix(t.Name(), "TestAllocationBudget/"+name+"/")
+				max := budget[name][storeName]
 				allocs, bytes := cost(t, store, text)
 				t.Logf("%.0f allocations and %.0f bytes a step", allocs, bytes)
 				if allocs > max.allocs || bytes > max.bytes {

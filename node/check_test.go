@@ -56,12 +56,12 @@ var corruptions = []struct{ job, sql string }{
 func TestCheckFindsDamage(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	store := everystore.SQLite(t, path)
-	stuck := make(chan struct{})
-	defer close(stuck)
+	release := make(chan struct{})
+	defer close(release)
 	var l ledger
 	agents := []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
 		if run.Key[:4] == "job_" && run.Action == "hang" {
-			<-stuck
+			<-release
 		}
 		if run.Action == "fail" {
 			return errors.New("no")

@@ -26,10 +26,10 @@ func TestIdleNodeUsesAlmostNothing(t *testing.T) {
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil), l.agent("b", nil)}})
 		submit(t, n, "type: t\nsteps:\n  s: {agent: nobody}\n")
 		time.Sleep(2 * time.Second)
-		began, before, asked := time.Now(), processor(t), calls()
+		began, before, calledBefore := time.Now(), processor(t), calls()
 		time.Sleep(watch)
 		duration := time.Since(began)
-		used, rate := processor(t)-before, float64(calls()-asked)/duration.Seconds()
+		used, rate := processor(t)-before, float64(calls()-calledBefore)/duration.Seconds()
 		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/duration.Seconds(), rate)
 		// Each call takes two statements. At most a fifth of the time is the node's: the rest belongs to the race
 		// detector and to other processes.

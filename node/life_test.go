@@ -182,8 +182,8 @@ func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 	body := "type: t\nkey: k\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1ms}}\n"
 	first := everystore.SQLite(t, path)
 	var l ledger
-	stuck := make(chan struct{})
-	n := node.New(first, node.Config{Agents: []*perdure.Agent{l.agent("a", func(*perdure.Run) error { <-stuck; return nil })}})
+	release := make(chan struct{})
+	n := node.New(first, node.Config{Agents: []*perdure.Agent{l.agent("a", func(*perdure.Run) error { <-release; return nil })}})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 		t.Errorf("it was waited for the lock's end: %+v, %v", history, err)
 	}
 	consistent(t, next)
-	close(stuck)
+	close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_ = n.Stop(ctx)

@@ -36,8 +36,8 @@ func TestNodesWorkAgainAfterADatabaseRestart(t *testing.T) {
 			for k := 0; ctx.Err() == nil; k++ {
 				key := fmt.Sprintf("k%d-%d", i, k)
 				body := "type: t\nkey: " + key + "\nflow: chain\nsteps:\n  s: {agent: a, completeWithin: 5s, undo: {}, retry: {attempts: 20, backoff: 50ms}}\n  r: {agent: a, completeWithin: 5s, retry: {attempts: 20, backoff: 50ms}}\n"
-				asked, cancel := context.WithTimeout(ctx, 5*time.Second)
-				if _, _, err := nodes[(i+k)%2].Submit(asked, []byte(body), "application/yaml"); err == nil {
+				callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				if _, _, err := nodes[(i+k)%2].Submit(callCtx, []byte(body), "application/yaml"); err == nil {
 					acked[i] = append(acked[i], key)
 					latest.Store(time.Now().UnixNano())
 				}

@@ -79,27 +79,27 @@ func TestBreakersAreBounded(t *testing.T) {
 
 // A server that fails gets no more calls for a while. Answers such as 429, 404 and 200 do not open the circuit.
 func TestOnlyAFailingServerOpensTheCircuit(t *testing.T) {
-	var asked, status atomic.Int32
+	var requests, status atomic.Int32
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		w.WriteHeader(int(status.Load()))
 	})
 	for _, c := range []struct{ status, asked int32 }{{429, 60}, {404, 60}, {200, 60}} {
-		asked.Store(0)
+		requests.Store(0)
 		status.Store(c.status)
 		for range 60 {
 			_, _ = execute(t, a, aRun(m{"url": url}))
 		}
-		if asked.Load() != c.asked {
-			t.Errorf("%d: asked %d times", c.status, asked.Load())
+		if requests.Load() != c.asked {
+			t.Errorf("%d: asked %d times", c.status, requests.Load())
 		}
 	}
-	url, a = serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); w.WriteHeader(503) })
-	asked.Store(0)
+	url, a = serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { requests.Add(1); w.WriteHeader(503) })
+	requests.Store(0)
 	for range 60 {
 		_, _ = execute(t, a, aRun(m{"url": url}))
 	}
-	if asked.Load() != breakerCalls {
-		t.Errorf("503: asked %d times", asked.Load())
+	if requests.Load() != breakerCalls {
+		t.Errorf("503: asked %d times", requests.Load())
 	}
 }

@@ -189,20 +189,20 @@ func TestChaos(t *testing.T) {
 	for i := range 4 {
 		hands.Go(func() { l.Run(ctx, i, *seed) })
 	}
-	looks := 0
+	scans := 0
 	watching, unwatch := context.WithCancel(t.Context())
-	watch.Go(func() { looks = l.Watch(watching) })
+	watch.Go(func() { scans = l.Watch(watching) })
 	done := fire(ctx, g, rand.New(rand.NewPCG(*seed, 0)))
 	hands.Wait()
-	healed := time.Now()
+	healedAt := time.Now()
 	for _, url := range g.urls {
 		g.ready(url)
 	}
-	back := time.Since(healed)
+	back := time.Since(healedAt)
 	rest, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	settled, undone := l.Audit(rest)
-	duration := time.Since(healed)
+	duration := time.Since(healedAt)
 	unwatch()
 	watch.Wait()
 	for _, m := range g.members() {
@@ -223,10 +223,10 @@ func TestChaos(t *testing.T) {
 		}
 		t.Logf("  %s  %s", how, faults[i].name)
 	}
-	asked := book.Counts()
+	counts := book.Counts()
 	t.Logf("what was found: %d jobs acknowledged, %d done, %d undone; %d calls refused or unanswered; %d effects asked for, %d of them again, %d by a run that was overtaken; "+
 		"the limit was checked %d times; all nodes ready %s after the last fault, all jobs settled or parked after %s; %d faults",
-		l.Acknowledged(), settled, undone, l.Refused.Load(), asked.Calls, asked.Repeats, asked.Fenced, looks,
+		l.Acknowledged(), settled, undone, l.Refused.Load(), counts.Calls, counts.Repeats, counts.Fenced, scans,
 		back.Round(100*time.Millisecond), duration.Round(100*time.Millisecond), len(l.Faults()))
 	for _, f := range l.Faults() {
 		t.Error(f)

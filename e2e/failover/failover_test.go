@@ -91,8 +91,8 @@ func (g *grid) withLoad(do func()) {
 	for i := range *hands {
 		loading.Go(func() { g.load.Run(ctx, i, 1) })
 	}
-	looks := 0
-	watch.Go(func() { looks = g.load.Watch(watching) })
+	scans := 0
+	watch.Go(func() { scans = g.load.Watch(watching) })
 	defer func() { // also if do has failed the test
 		stop()
 		loading.Wait()
@@ -122,7 +122,7 @@ func (g *grid) withLoad(do func()) {
 		g.load.Fault("perdure check: %v\n%s", err, out)
 	}
 	g.t.Logf("%d jobs acknowledged in %v, %.0f a second while a primary served; %d done, %d undone; %d calls refused or unanswered; the limit was read %d times",
-		g.load.Acknowledged(), duration.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), looks)
+		g.load.Acknowledged(), duration.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), scans)
 	for _, f := range g.load.Faults() {
 		g.t.Error(f)
 	}

@@ -94,13 +94,13 @@ func TestRunsAreClaimedAhead(t *testing.T) {
 			h, x, most := busy(t, slots, &takes)
 			time.Sleep(min(40*c.takes, 5*time.Second) + 200*time.Millisecond)
 			before, line := x.outcomes()[perdure.OutcomeDone], 0
-			const looks = 100
-			for range looks {
+			const checks = 100
+			for range checks {
 				time.Sleep(max(c.takes, time.Millisecond))
 				line = max(line, h.Stats()[0].Waiting)
 			}
 			done := x.outcomes()[perdure.OutcomeDone] - before
-			used := float64(done) * float64(c.takes) / (slots * looks * float64(max(c.takes, time.Millisecond)))
+			used := float64(done) * float64(c.takes) / (slots * checks * float64(max(c.takes, time.Millisecond)))
 			if most.Load() != slots || used < c.least || line > c.line || x.outcomes()[perdure.OutcomeReturned] > 0 {
 				t.Errorf("handlers of %v: %d at once, slots are used to %.2f, up to %d runs wait, %v", c.takes, most.Load(), used, line, x.outcomes())
 			}

@@ -44,11 +44,11 @@ func TestNewRunSendsNoHeartbeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		began := time.Now()
-		var beats []time.Duration
+		var heartbeats []time.Duration
 		x.hangs = 1
 		granted := extend(10 * time.Second)
 		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-			beats = append(beats, time.Since(began).Round(time.Millisecond))
+			heartbeats = append(heartbeats, time.Since(began).Round(time.Millisecond))
 			return granted(b)
 		}
 		carry(t, x, Config{}, 4, lasting(15*time.Second))
@@ -56,8 +56,8 @@ func TestNewRunSendsNoHeartbeat(t *testing.T) {
 		x.offer(1, 10*time.Second, time.Minute)
 		time.Sleep(time.Minute)
 		x.expect(t, "1 done")
-		if len(beats) < 2 || beats[0] != 11667*time.Millisecond { // the previous one, at 6⅔ s, was not answered
-			t.Errorf("beats at %v", beats)
+		if len(heartbeats) < 2 || heartbeats[0] != 11667*time.Millisecond { // the previous one, at 6⅔ s, was not answered
+			t.Errorf("beats at %v", heartbeats)
 		}
 	})
 }

@@ -204,13 +204,13 @@ func (s *storm) reported(r protocol.Report) bool {
 	return s.done[n] && s.last[n] == r.Run || r.Outcome == perdure.OutcomeReturned && s.returned[handle{r.Job, r.Step, r.Run}]
 }
 
-func (s *storm) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+func (s *storm) Heartbeat(ctx context.Context, _ string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	if err := s.weather(ctx); err != nil {
 		return nil, err
 	}
-	results := make([]protocol.HeartbeatResult, len(beats))
+	results := make([]protocol.HeartbeatResult, len(heartbeats))
 	s.mu.Lock()
-	for i, b := range beats {
+	for i, b := range heartbeats {
 		results[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
 		run := s.valid(b.Step, b.Run)
 		if run == nil {

@@ -114,14 +114,14 @@ func run(t *testing.T, set func(*fakeStore, *courier.Config), test func(*fakeSto
 		}
 		c := courier.New(cfg)
 		ctx, end := context.WithCancel(t.Context())
-		over := make(chan struct{})
-		go func() { c.Run(ctx); close(over) }()
+		ended := make(chan struct{})
+		go func() { c.Run(ctx); close(ended) }()
 		o.lead(c)
 		test(o, c)
 		o.resign()
 		time.Sleep(2 * time.Minute)
 		end()
-		<-over
+		<-ended
 	})
 }
 
@@ -129,11 +129,11 @@ func (o *fakeStore) post(n int) (ids []perdure.JobID) {
 	o.t.Helper()
 	for i := range n {
 		plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
-		did, err := o.Post(o.t.Context(), perdure.JobID{1, byte(i >> 8), byte(i)}, plan)
+		submitted, err := o.Post(o.t.Context(), perdure.JobID{1, byte(i >> 8), byte(i)}, plan)
 		if err != nil {
 			o.t.Fatal(err)
 		}
-		ids = append(ids, did.ID)
+		ids = append(ids, submitted.ID)
 	}
 	synctest.Wait()
 	return ids
@@ -143,9 +143,9 @@ func (o *fakeStore) post(n int) (ids []perdure.JobID) {
 func (o *fakeStore) lead(c *courier.Courier) {
 	synctest.Wait()
 	ctx, end := context.WithCancel(o.t.Context())
-	over := make(chan struct{})
-	go func() { c.Lead(ctx); close(over) }()
-	o.resign = func() { end(); <-over }
+	ended := make(chan struct{})
+	go func() { c.Lead(ctx); close(ended) }()
+	o.resign = func() { end(); <-ended }
 	synctest.Wait()
 }
 
@@ -183,8 +183,8 @@ func TestMailIsAppliedInOrder(t *testing.T) {
 		ids := o.post(courier.MaxPage + 5)
 		c := courier.New(courier.Config{Store: o, Scheduler: o, Compile: func(kernel.Mail) (*kernel.Plan, error) { return &kernel.Plan{}, nil }})
 		ctx, end := context.WithCancel(t.Context())
-		over := make(chan struct{})
-		go func() { c.Run(ctx); close(over) }()
+		ended := make(chan struct{})
+		go func() { c.Run(ctx); close(ended) }()
 		o.lead(c)
 		defer o.resign()
 		first := o.state()
@@ -196,7 +196,7 @@ func TestMailIsAppliedInOrder(t *testing.T) {
 			t.Errorf("%d looks in ten times the pause", n)
 		}
 		end()
-		<-over
+		<-ended
 	})
 }
 
@@ -207,10 +207,10 @@ func TestWakeUpMakesTheCourierRead(t *testing.T) {
 		if o.waiting() != 0 {
 			t.Error("the store's news did not wake it")
 		}
-		looks := o.state().looks
+		reads := o.state().looks
 		c.Wake()
 		c.Wake()
-		if n := o.state().looks - looks; n < 1 || n > 2 {
+		if n := o.state().looks - reads; n < 1 || n > 2 {
 			t.Errorf("%d looks after it was woken", n)
 		}
 	})

@@ -387,9 +387,9 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 func TestHeldSubmissionsAreTakenInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
-		made, next := 0, 0
+		created, next := 0, 0
 		set := func(n, runs int) {
-			putJobs(t, q, n, runs, func() int { made++; return made })
+			putJobs(t, q, n, runs, func() int { created++; return created })
 		}
 		take := func(want, ready int, claims ...*Claim) {
 			t.Helper()
@@ -399,7 +399,7 @@ func TestHeldSubmissionsAreTakenInOrder(t *testing.T) {
 					t.Fatalf("submission %d came in place of %d", r.Weight, next)
 				}
 			}
-			if len(taken) != want || q.held != made-next {
+			if len(taken) != want || q.held != created-next {
 				t.Fatalf("%d taken, want %d; %d held", len(taken), want, q.held)
 			}
 			runs := 0

@@ -29,9 +29,9 @@ func TestOneLeaderOnAFaultyStore(t *testing.T) {
 					led <- m
 					<-ctx.Done()
 				}}})
-				gone := make(chan struct{})
-				ended = append(ended, gone)
-				go func() { e.Run(ctx); close(gone) }()
+				stopped := make(chan struct{})
+				ended = append(ended, stopped)
+				go func() { e.Run(ctx); close(stopped) }()
 			}
 			leaders := map[int64]string{}
 			for range 400 {
@@ -53,8 +53,8 @@ func TestOneLeaderOnAFaultyStore(t *testing.T) {
 				t.Errorf("seed %d: %+v at %v, %v", seed, roles, now, err)
 			}
 			cancel()
-			for _, gone := range ended {
-				<-gone
+			for _, stopped := range ended {
+				<-stopped
 			}
 			if len(leaders) < 3 {
 				t.Errorf("seed %d: %d epochs: no roll call ever failed", seed, len(leaders))

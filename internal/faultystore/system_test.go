@@ -249,10 +249,10 @@ func (w *world) typeOf(id perdure.JobID) string {
 func (w *world) submit(ctx context.Context, i int) {
 	plan := w.plan(i)
 	for try := 0; try < 20; try++ {
-		did, err := w.s.Submit(ctx, plan)
+		submitted, err := w.s.Submit(ctx, plan)
 		if err == nil {
 			w.mu.Lock()
-			w.acked[did.ID] = plan.Definition.Type
+			w.acked[submitted.ID] = plan.Definition.Type
 			w.mu.Unlock()
 			return
 		}
@@ -334,10 +334,10 @@ func (w *world) check(ctx context.Context) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	there := map[perdure.JobID]bool{}
+	stored := map[perdure.JobID]bool{}
 	keys := map[string]bool{}
 	for _, j := range jobs {
-		there[j.ID] = true
+		stored[j.ID] = true
 		if keys[j.Key] {
 			w.t.Errorf("I2: two jobs of key %s", j.Key)
 		}
@@ -345,7 +345,7 @@ func (w *world) check(ctx context.Context) {
 		w.checkJob(ctx, j)
 	}
 	for id := range w.acked {
-		if !there[id] {
+		if !stored[id] {
 			w.t.Errorf("I1: job %s was acknowledged but does not exist", id)
 		}
 	}
@@ -420,7 +420,7 @@ func runWorld(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace 
 // Jobs keep all promises on a store that fails in all its ways, on virtual time (F006, F063, F070, F101, F107, F115).
 func TestJobsOnFaultyStore(t *testing.T) {
 	hits := [faultystore.Faults]int{}
-	told, undos := map[string]int{}, 0
+	answers, undos := map[string]int{}, 0
 	one := func(t *testing.T, seed uint64) {
 		defer func() {
 			if t.Failed() {
@@ -434,7 +434,7 @@ func TestJobsOnFaultyStore(t *testing.T) {
 				hits[i] += n
 			}
 			for reason, n := range w.ledger.answers {
-				told[reason] += n
+				answers[reason] += n
 			}
 			undos += w.ledger.undos
 		})
@@ -451,7 +451,7 @@ func TestJobsOnFaultyStore(t *testing.T) {
 			t.Errorf("fault %d was never drawn", f)
 		}
 	}
-	t.Logf("%d seeds, faults %v, answers to reports %v, %d undos", *seeds, hits, told, undos)
+	t.Logf("%d seeds, faults %v, answers to reports %v, %d undos", *seeds, hits, answers, undos)
 }
 
 // strictlyIncreasingClock returns a wall clock that never returns a time twice, like virtual time.

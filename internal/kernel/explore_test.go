@@ -471,13 +471,13 @@ func (k *walk) run() {
 		x.receivers[i].possible = maybeUndone
 	}
 	k.visit(x, -1, event{"submit", -1})
-	menu := k.eventsToTry()
+	candidates := k.eventsToTry()
 	for n := 0; n < len(k.queue); n++ {
 		from := k.queue[n]
 		k.queue[n] = nil
 		fair := k.fairEvent(from)
 		k.fair = append(k.fair, -1)
-		for _, h := range menu {
+		for _, h := range candidates {
 			steps := []int{-1}
 			if h.ofStep {
 				steps = steps[:0]
@@ -503,14 +503,14 @@ func (k *walk) run() {
 	k.checkTermination()
 }
 
-func (k *walk) eventsToTry() (menu []eventKind) {
+func (k *walk) eventsToTry() (candidates []eventKind) {
 	acts := strings.Split(alwaysTried+","+k.acts, ",")
 	for _, h := range eventKinds {
 		if slices.Contains(acts, h.name) {
-			menu = append(menu, h)
+			candidates = append(candidates, h)
 		}
 	}
-	return menu
+	return candidates
 }
 
 // try plays one event in a state, and returns the next state; -1 if nothing changed.
@@ -518,12 +518,12 @@ func (k *walk) try(from *explored, id int32, h eventKind, ev event) int32 {
 	k.playing = append(k.playing[:0], event{fmt.Sprint(id), -2}, ev)
 	x := *from
 	x.receivers = slices.Clone(from.receivers)
-	did := h.try(&x, ev.step)
+	applied := h.try(&x, ev.step)
 	k.events++
-	if h.expected != nil && did != h.expected(from, ev.step) {
-		x.t.Fatalf("changed something: %v, want %v", did, !did)
+	if h.expected != nil && applied != h.expected(from, ev.step) {
+		x.t.Fatalf("changed something: %v, want %v", applied, !applied)
 	}
-	if !did {
+	if !applied {
 		if x.job != from.job || x.now != from.now || !slices.Equal(x.steps, from.steps) {
 			x.t.Fatalf("a refused event changed something")
 		}

@@ -134,7 +134,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 	w.park(e, r, w.failureText(r))
 }
 
-// waitOnRung waits for the time of a wait rung. After it, the attempts of the retry policy start anew. It raises an
+// waitOnRung waits for the time of a wait rung. After it, the attempts of the retry policy start again. It raises an
 // alert the first time only.
 func (w *Workset) waitOnRung(e *entry, r *row, rung Rung) {
 	if r.Waits == 0 {

@@ -106,8 +106,8 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 // service.
 func TestReportsMayCarryAClaim(t *testing.T) {
 	const good = `{"job":"` + someJob + `","step":"charge","run":1,"outcome":"done"}`
-	next := func(max int, beat time.Duration) *protocol.Claim {
-		return &protocol.Claim{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: beat, RequestID: "r"}
+	next := func(max int, heartbeat time.Duration) *protocol.Claim {
+		return &protocol.Claim{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: heartbeat, RequestID: "r"}
 	}
 	for _, test := range []struct {
 		body    string
@@ -152,8 +152,8 @@ func TestReportsMayCarryAClaim(t *testing.T) {
 func TestHeartbeatsAreAnsweredInOrder(t *testing.T) {
 	svc := resttest.Full()
 	var got []protocol.Heartbeat
-	svc.OnHeartbeat = func(_ context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-		got = beats
+	svc.OnHeartbeat = func(_ context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		got = heartbeats
 		return []protocol.HeartbeatResult{
 			{Job: resttest.ID, Step: "a", Run: 1, LockedUntil: resttest.At, RemainingMs: 9},
 			{Job: resttest.ID, Step: "b", Run: 2, Stop: true, Reason: "late"},
@@ -199,8 +199,8 @@ func TestRunsOfAClientThatLeftAreReturned(t *testing.T) {
 			h.ServeHTTP(w, r)
 			close(finished)
 		}))
-		ctx, leave := context.WithCancel(t.Context())
-		go func() { <-arrived; leave() }()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-arrived; cancel() }()
 		req, _ := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/agents/a/claim", strings.NewReader(`{"holder":"h","wait":"60s","requestId":`+quote(requestID)+`}`))
 		req.Header.Set("Content-Type", "application/json")
 		if _, err := http.DefaultClient.Do(req); err == nil {

@@ -17,21 +17,21 @@ import (
 )
 
 // batchOf returns a service that answers a batch with these results, and records the calls.
-func batchOf(did []perdure.Submitted, err error) (svc *resttest.Service, asked *[]string) {
-	svc, asked = resttest.Full(), new([]string)
+func batchOf(results []perdure.Submitted, err error) (svc *resttest.Service, calls *[]string) {
+	svc, calls = resttest.Full(), new([]string)
 	svc.OnSubmitAll = func(_ context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
-		*asked = append(*asked, string(base))
+		*calls = append(*calls, string(base))
 		for _, job := range jobs {
-			*asked = append(*asked, string(job))
+			*calls = append(*calls, string(job))
 		}
-		return did, err
+		return results, err
 	}
-	return svc, asked
+	return svc, calls
 }
 
 // The jobs of a batch reach the service unchanged, and its results are returned in order.
 func TestBatchIsAnsweredInOrder(t *testing.T) {
-	did := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
+	results := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	const answer = `{"results":[{"id":"` + someJob + `","key":"order-1042","created":true},{"id":"` + someJob + `","created":false},` +
 		`{"error":{"code":"invalid","detail":"/steps/a: is a <cycle>","hint":"break it",` +
 		`"errors":[{"pointer":"/steps/a","message":"is a <cycle>","hint":"break it"},{"pointer":"","message":"no place"}]}}]}`
@@ -40,13 +40,13 @@ func TestBatchIsAnsweredInOrder(t *testing.T) {
 		` { "jobs" : [ {} , null , 7 ] , "definition" : { "type" : "a" } } `: {`{ "type" : "a" }`, "{}", "null", "7"},
 		`{"definition":{},"jobs":["]","}\"",{"a":1,"a":2}]}`:                 {"{}", `"]"`, `"}\""`, `{"a":1,"a":2}`},
 	} {
-		svc, asked := batchOf(did, nil)
+		svc, calls := batchOf(results, nil)
 		w := exchange(handler(svc), goodBatch, body)
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != answer {
 			t.Errorf("%s: %d %s", body, w.Code, got)
 		}
-		if !reflect.DeepEqual(*asked, want) {
-			t.Errorf("%s was heard as %q", body, *asked)
+		if !reflect.DeepEqual(*calls, want) {
+			t.Errorf("%s was heard as %q", body, *calls)
 		}
 	}
 }
@@ -58,9 +58,9 @@ func TestBatchAtItsBoundsIsAccepted(t *testing.T) {
 	base := `{` + strings.Repeat(" ", perdure.MaxDefinitionBytes/perdure.MaxBatch-2) + `}`
 	whole := `{"jobs":[{` + strings.Repeat(" ", perdure.MaxDefinitionBytes-len(`{"jobs":[{}]}`)) + `}]}`
 	for body, n := range map[string]int{`{` + jobs: perdure.MaxBatch, `{"definition":` + base + `,` + jobs: perdure.MaxBatch, whole: 1} {
-		svc, asked := batchOf(make([]perdure.Submitted, n), nil)
-		if w := exchange(handler(svc), goodBatch, body); w.Code != 200 || len(*asked) != 1+n {
-			t.Errorf("%.40s: %d %.200s, %d", body, w.Code, w.Body, len(*asked))
+		svc, calls := batchOf(make([]perdure.Submitted, n), nil)
+		if w := exchange(handler(svc), goodBatch, body); w.Code != 200 || len(*calls) != 1+n {
+			t.Errorf("%.40s: %d %.200s, %d", body, w.Code, w.Body, len(*calls))
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestRefusedJobsOfABatchAreAnsweredAlone(t *testing.T) {
 			out.Results[1].Error != nil || out.Results[1].ID != resttest.ID || out.Results[2].Error == nil {
 			t.Errorf("%s: %s", code, w.Body)
 		}
-		if told := strings.Count(log.String(), "jobs of a batch failed"); (told == 1) != (code == "internal" || code == "unavailable") || told > 1 {
+		if logged := strings.Count(log.String(), "jobs of a batch failed"); (logged == 1) != (code == "internal" || code == "unavailable") || logged > 1 {
 			t.Errorf("%s: in the log: %s", code, &log)
 		}
 	}

@@ -48,9 +48,9 @@ func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // dial returns a new connection.
 func (p *pipes) dial() net.Conn {
-	near, far := net.Pipe()
-	p.calls <- far
-	return near
+	client, server := net.Pipe()
+	p.calls <- server
+	return client
 }
 
 // serving runs a server of svc in a synctest bubble, with a bound on connections. log receives its warnings.
@@ -163,9 +163,9 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		a.inbound.max = 100 << 10
 		body := aDefinition(60_000)
-		moving, still, late := p.dial(), p.dial(), p.dial()
+		moving, stalled, late := p.dial(), p.dial(), p.dial()
 		defer moving.Close()
-		defer still.Close()
+		defer stalled.Close()
 		defer late.Close()
 
 		request(t, moving, "POST /v1/jobs", len(body), body[:len(body)-10_000])
@@ -195,7 +195,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			t.Errorf("the one that moved: %d", status)
 		}
 
-		request(t, still, "POST /v1/jobs", len(body), body[:len(body)-1])
+		request(t, stalled, "POST /v1/jobs", len(body), body[:len(body)-1])
 		synctest.Wait()
 		next := p.dial()
 		defer next.Close()
@@ -205,7 +205,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 		if status, _ := answerOn(t, next); status != http.StatusCreated || time.Since(began) > stallTime {
 			t.Errorf("beside one that stands still: %d after %v", status, time.Since(began))
 		}
-		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
+		if status, code := answerOn(t, stalled); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("the one that stood still: %d %s", status, code)
 		}
 		synctest.Wait()
@@ -221,17 +221,17 @@ func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
 		a.inbound.max = 100 << 10
 		a.inbound.used = a.inbound.max // by others
 		body := aDefinition(60_000)
-		still, next := p.dial(), p.dial()
-		defer still.Close()
+		stalled, next := p.dial(), p.dial()
+		defer stalled.Close()
 		defer next.Close()
-		request(t, still, "POST /v1/jobs", len(body), body[:freeBody])
+		request(t, stalled, "POST /v1/jobs", len(body), body[:freeBody])
 		time.Sleep(time.Second)
 		a.inbound.mu.Lock()
 		a.inbound.max, a.inbound.used = 10<<10, 0 // enough for this one alone
 		a.inbound.mu.Unlock()
 		time.Sleep(time.Second)
 		go request(t, next, "POST /v1/jobs", len(body), body)
-		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
+		if status, code := answerOn(t, stalled); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("%d %s", status, code)
 		}
 		if status, _ := answerOn(t, next); status != http.StatusCreated {

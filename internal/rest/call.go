@@ -87,7 +87,7 @@ const (
 	defaultAuthor = "rest"
 )
 
-// author returns the author of an act, whom the history names.
+// author returns the author of an act, as recorded in the history.
 func (c *call) author() (string, error) {
 	s := c.r.Header.Get(authorHeader)
 	if s == "" {

@@ -221,7 +221,7 @@ func TestOperationsAreAnswered(t *testing.T) {
 }
 
 func TestReadyGivesTheReason(t *testing.T) {
-	over, stop := context.WithCancel(t.Context())
+	ended, stop := context.WithCancel(t.Context())
 	stop()
 	for name, test := range map[string]struct {
 		cfg  Config
@@ -230,7 +230,7 @@ func TestReadyGivesTheReason(t *testing.T) {
 		"no":       {Config{Ready: func(context.Context) error { return io.EOF }}, "unavailable"},
 		"schema":   {Config{Ready: func(context.Context) error { return perdure.Refuse(perdure.CodeSchema, "older") }}, "schema"},
 		"hangs":    {Config{Ready: func(context.Context) error { time.Sleep(readyTimeout + 1); return nil }}, "unavailable"},
-		"shutdown": {Config{Shutdown: over}, "unavailable"},
+		"shutdown": {Config{Shutdown: ended}, "unavailable"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()

@@ -112,12 +112,12 @@ func TestInvalidHostSettingsAreRefused(t *testing.T) {
 // F160: a request for another host is refused before its path, body or origin is read, however the host is written in
 // the request.
 func TestRequestsForOtherHostsAreRefused(t *testing.T) {
-	asked := 0
+	served := 0
 	allowed, err := ParseHosts("https://jobs.example.com", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := New(Config{Service: resttest.Full(), Log: quiet, JobSchema: []byte(`{}`), Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }), Hosts: allowed})
+	api := New(Config{Service: resttest.Full(), Log: quiet, JobSchema: []byte(`{}`), Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), Hosts: allowed})
 	server := Server("", api, quiet)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -177,7 +177,7 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 			t.Errorf("%s: %s", c.request, body)
 		}
 	}
-	if asked != 0 {
+	if served != 0 {
 		t.Error("the metrics were read")
 	}
 }

@@ -192,7 +192,7 @@ func (c *call) heartbeat() error {
 	}
 	var results []beatResult
 	var heartbeats []protocol.Heartbeat
-	var indexes []int // of beats: which of results answers it
+	var indexes []int // by heartbeat: the index of its result
 	holder := readSet(doc, "runs", nil, func(item value) {
 		var res beatResult
 		if beat, ok := readHeartbeat(item, &res); ok {

@@ -29,9 +29,9 @@ func TestRepeatedSubmissionIsAnsweredWhileTheBacklogIsFull(t *testing.T) {
 			"key: k2\ntype: t\nsteps:\n  s: {agent: a}\n":     perdure.CodeBacklogFull,
 			one: perdure.CodeBacklogFull,
 		} {
-			did, err := d.Submit(t.Context(), plan(t, body))
-			if perdure.CodeOf(err) != want || err == nil && (did.ID != id || did.Created) {
-				t.Errorf("%s: %+v, %v", body, did, err)
+			submitted, err := d.Submit(t.Context(), plan(t, body))
+			if perdure.CodeOf(err) != want || err == nil && (submitted.ID != id || submitted.Created) {
+				t.Errorf("%s: %+v, %v", body, submitted, err)
 			}
 		}
 		d.claim(protocol.Claim{Agent: "a", Holder: "h"})

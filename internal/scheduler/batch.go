@@ -18,7 +18,7 @@ import (
 )
 
 // operation is what a request does in a transaction. If the transaction is retried, its methods are called again from
-// the start, so they must set their answer anew each time.
+// the start, so they must set their answer again each time.
 type operation interface {
 	// jobs returns the jobs to lock before the clock is read.
 	jobs() []perdure.JobID
@@ -120,7 +120,7 @@ func (s *Scheduler) postpone(b *batch) {
 //
 // An example of an indeterminate commit: a transaction stores job 17 and grants run 3 of it to a claim, and the
 // connection breaks during COMMIT. The next try locks job 17 by its id. If the job is there, the submission is answered
-// as stored, and the claim finds run 3 by its requestId. If not, both are carried out anew. In both cases the callers
+// as stored, and the claim finds run 3 by its requestId. If not, both are carried out again. In both cases the callers
 // get one answer, and nothing happens twice.
 type attempt struct {
 	s             *Scheduler

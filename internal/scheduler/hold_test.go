@@ -53,10 +53,10 @@ func held(t *testing.T, what func(t *testing.T, d *harness, s *arrivals)) {
 	})
 }
 
-func (d *harness) submitSet(of int) { d.submitSetOf(plan(d.t, one), of) }
+func (d *harness) submitSet(size int) { d.submitSetOf(plan(d.t, one), size) }
 
-func (d *harness) submitSetOf(p *kernel.Plan, of int) {
-	set := make([]*kernel.Plan, of)
+func (d *harness) submitSetOf(p *kernel.Plan, size int) {
+	set := make([]*kernel.Plan, size)
 	for i := range set {
 		set[i] = p
 	}
@@ -100,22 +100,22 @@ func (d *harness) claimAndReportWaiting(wait time.Duration, most, total int, don
 // them.
 func TestJobsOfSetsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *harness, s *arrivals) {
-		const sets, of = 80, 200
+		const sets, size = 80, 200
 		var left, done atomic.Int64
 		left.Store(sets)
 		var all sync.WaitGroup
 		for range 2 {
-			all.Go(func() { d.claimAndReport(500, sets*of, &done, 5*time.Millisecond) })
+			all.Go(func() { d.claimAndReport(500, sets*size, &done, 5*time.Millisecond) })
 		}
 		for range 8 {
 			all.Go(func() {
 				for left.Add(-1) >= 0 {
-					d.submitSet(of)
+					d.submitSet(size)
 				}
 			})
 		}
 		all.Wait()
-		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*of || queued > sets*of/10 {
+		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*size || queued > sets*size/10 {
 			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
@@ -134,11 +134,13 @@ func parallelJob(t *testing.T, steps int) *kernel.Plan {
 // A few jobs of many steps each are held because of the number of their runs, also for claims that have waited for long.
 func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 	held(t, func(t *testing.T, d *harness, s *arrivals) {
-		const first, sets, of, steps = 2000, 3, 20, 100
+		const first, sets, size, steps = 2000, 3, 20, 100
 		var done atomic.Int64
 		var all sync.WaitGroup
 		for range 3 {
-			all.Go(func() { d.claimAndReportWaiting(time.Minute, 300, first+sets*of*(steps+1), &done, 5*time.Millisecond) })
+			all.Go(func() {
+				d.claimAndReportWaiting(time.Minute, 300, first+sets*size*(steps+1), &done, 5*time.Millisecond)
+			})
 		}
 		time.Sleep(time.Second)
 		for range 10 {
@@ -149,10 +151,10 @@ func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 		fan := parallelJob(t, steps)
 		for range sets {
 			time.Sleep(10 * time.Second)
-			d.submitSetOf(fan, of)
+			d.submitSetOf(fan, size)
 		}
 		all.Wait()
-		if out, queued := s.out.Load(), s.queued.Load(); out != sets*of || queued > 0 {
+		if out, queued := s.out.Load(), s.queued.Load(); out != sets*size || queued > 0 {
 			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
@@ -162,22 +164,22 @@ func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 // submissions are held.
 func TestSubmissionsAreHeldWhileOthersAreTaken(t *testing.T) {
 	held(t, func(t *testing.T, d *harness, s *arrivals) {
-		const callers, of, slots = 16, 1000, 4000
+		const callers, size, slots = 16, 1000, 4000
 		var left, done atomic.Int64
 		left.Store(3 * callers)
 		var all sync.WaitGroup
 		for range slots / perdure.MaxBatch {
-			all.Go(func() { d.claimAndReport(perdure.MaxBatch, 3*callers*of, &done, 100*time.Millisecond) })
+			all.Go(func() { d.claimAndReport(perdure.MaxBatch, 3*callers*size, &done, 100*time.Millisecond) })
 		}
 		for range callers {
 			all.Go(func() {
 				for left.Add(-1) >= 0 {
-					d.submitSet(of)
+					d.submitSet(size)
 				}
 			})
 		}
 		all.Wait()
-		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*of || queued > 3*callers*of/10 {
+		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*size || queued > 3*callers*size/10 {
 			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
@@ -186,10 +188,10 @@ func TestSubmissionsAreHeldWhileOthersAreTaken(t *testing.T) {
 // Submissions do not wait for an agent that does not claim or asks for little. For an agent that cannot keep up, they
 // wait no longer than a second.
 func TestHoldingEndsWithoutClaims(t *testing.T) {
-	answered := func(d *harness, of int, within time.Duration) {
+	answered := func(d *harness, size int, within time.Duration) {
 		d.t.Helper()
 		began := time.Now()
-		d.submitSet(of)
+		d.submitSet(size)
 		if duration := time.Since(began); duration > within {
 			d.t.Errorf("answered after %v", duration)
 		}
@@ -214,18 +216,18 @@ func TestHoldingEndsWithoutClaims(t *testing.T) {
 	})
 	held(t, func(t *testing.T, d *harness, _ *arrivals) {
 		var done atomic.Int64
-		const total, callers, of = 20_000, 10, 1000 // 4,000 a second
+		const total, callers, size = 20_000, 10, 1000 // 4,000 a second
 		for range 2 {
 			go d.claimAndReport(250, total, &done, 110*time.Millisecond)
 		}
 		time.Sleep(300 * time.Millisecond) // so that the agent's pace is known
 		var all sync.WaitGroup
 		for range callers {
-			all.Go(func() { answered(d, of, 1100*time.Millisecond) })
+			all.Go(func() { answered(d, size, 1100*time.Millisecond) })
 		}
 		all.Wait()
 		for range 4 {
-			answered(d, of, 1100*time.Millisecond)
+			answered(d, size, 1100*time.Millisecond)
 		}
 		done.Store(total)
 		time.Sleep(time.Second)

@@ -48,13 +48,13 @@ func (r *record) lines(t *testing.T) (lines []string) {
 		if line["level"] != "INFO" {
 			t.Errorf("level %v: %s", line["level"], text)
 		}
-		said := line["msg"].(string)
+		message := line["msg"].(string)
 		for _, name := range []string{"key", "type", "step", "steps", "author", "reason", "changes"} {
 			if v, ok := line[name]; ok {
-				said += fmt.Sprintf(" %s=%v", name, v)
+				message += fmt.Sprintf(" %s=%v", name, v)
 			}
 		}
-		lines = append(lines, said)
+		lines = append(lines, message)
 	}
 	r.text.Reset()
 	return lines

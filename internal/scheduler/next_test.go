@@ -34,7 +34,7 @@ func TestAnswerToAReportBringsTheNextStep(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true}
-		is := func(runs []perdure.Run, want ...string) perdure.Run {
+		expect := func(runs []perdure.Run, want ...string) perdure.Run {
 			t.Helper()
 			var got []string
 			for _, r := range runs {
@@ -47,23 +47,23 @@ func TestAnswerToAReportBringsTheNextStep(t *testing.T) {
 		}
 		d.submit(fmt.Sprintf(chain, 5))
 		d.submit(fmt.Sprintf(chain, 5))
-		run := is(d.claim(protocol.Claim{Agent: "a", Holder: "h"}), "5 s")
-		run = is(d.reportAndClaim(run, next), "5 r") // not the first step of the other job
+		run := expect(d.claim(protocol.Claim{Agent: "a", Holder: "h"}), "5 s")
+		run = expect(d.reportAndClaim(run, next), "5 r") // not the first step of the other job
 		urgent := d.submit(fmt.Sprintf(chain, 9))
 		next.RequestID = "2"
 		before := run
-		if run = is(d.reportAndClaim(before, next), "9 s"); run.Job != urgent {
+		if run = expect(d.reportAndClaim(before, next), "9 s"); run.Job != urgent {
 			t.Errorf("%+v", run)
 		}
 		next.First = false // the repeated claim returns the same run (F019)
-		if again := is(d.reportAndClaim(before, next), "9 s"); again.Key != run.Key || again.Number != run.Number {
+		if again := expect(d.reportAndClaim(before, next), "9 s"); again.Key != run.Key || again.Number != run.Number {
 			t.Errorf("%+v after %+v", again, run)
 		}
 		next.RequestID, next.First = "3", true
-		run = is(d.reportAndClaim(run, next), "9 r")
+		run = expect(d.reportAndClaim(run, next), "9 r")
 		next.RequestID, next.Max = "4", 10
 		runs := d.reportAndClaim(run, next)
-		is(runs, "9 q", "5 q", "5 s")
+		expect(runs, "9 q", "5 q", "5 s")
 		next.First = false
 		if again := d.claim(next); len(again) != 3 || !slices.ContainsFunc(again, func(r perdure.Run) bool { return r.Key == runs[0].Key }) {
 			t.Errorf("%+v after %+v", again, runs)
@@ -90,7 +90,7 @@ func TestReportsWaitForAClaimInProgress(t *testing.T) {
 		d.submit(one)
 		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 		c := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "r", Wait: time.Minute}
-		ctx, leave := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _, _ = d.Claim(ctx, c) }()
 		d.awaitWaitingClaim("a")
@@ -100,7 +100,7 @@ func TestReportsWaitForAClaimInProgress(t *testing.T) {
 		if j := d.job(run.Job); j.Phase == perdure.Settled {
 			t.Errorf("%+v", j)
 		}
-		leave()
+		cancel()
 		<-ended
 		if _, _, err := d.Report(t.Context(), "h", doneReport(run), &c); err != nil {
 			t.Error(err)
@@ -207,7 +207,7 @@ func TestClaimIsRepeatedWhileItsReportsAreQueued(t *testing.T) {
 						<-g.waiting
 					}
 					next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}
-					ctx, leave := context.WithCancel(t.Context())
+					ctx, cancel := context.WithCancel(t.Context())
 					reported := make(chan error, 1)
 					go func() { _, _, err := d.Report(ctx, "h", doneReport(run), &next); reported <- err }()
 					if taken {
@@ -215,7 +215,7 @@ func TestClaimIsRepeatedWhileItsReportsAreQueued(t *testing.T) {
 					} else {
 						time.Sleep(10 * time.Millisecond) // queued or not yet: both must work
 					}
-					leave()
+					cancel()
 					if err := <-reported; !errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}

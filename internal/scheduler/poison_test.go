@@ -154,8 +154,8 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
 				d.report("h", d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
 				out := verb == "resume" || verb == "all" || verb == "settle" || verb == "undo"
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
 				next := make(chan []perdure.Run)
 				go func() { // takes the step in the same transaction as the act
 					runs, _ := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
@@ -168,7 +168,7 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 					t.Errorf("%v", err)
 				}
 				if !out {
-					time.AfterFunc(200*time.Millisecond, leave)
+					time.AfterFunc(200*time.Millisecond, cancel)
 				}
 				runs := <-next
 				history, _ := store.History(t.Context(), id, 0, 100)
@@ -208,12 +208,12 @@ func TestSubmissionAfterIndeterminateCommitMakesOneJob(t *testing.T) {
 			store := &indeterminateStore{Store: memory.New(), done: done}
 			d := open(t, store, scheduler.Config{})
 			store.lose.Store(true)
-			did, err := d.Submit(t.Context(), plan(t, body))
-			if err != nil || !did.Created {
-				t.Fatalf("%+v, %v", did, err)
+			submitted, err := d.Submit(t.Context(), plan(t, body))
+			if err != nil || !submitted.Created {
+				t.Fatalf("%+v, %v", submitted, err)
 			}
 			jobs, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
-			if err != nil || len(jobs) != 1 || jobs[0].ID != did.ID {
+			if err != nil || len(jobs) != 1 || jobs[0].ID != submitted.ID {
 				t.Errorf("committed: %v: %d jobs, %v", done, len(jobs), err)
 			}
 		}
@@ -318,7 +318,7 @@ func TestBacklogIsExact(t *testing.T) {
 						if (i+try)%7 == 0 {
 							cancel() // the job may be stored or not
 						}
-						if did, err := d.Submit(ctx, plan(t, one)); err == nil && did.Created {
+						if submitted, err := d.Submit(ctx, plan(t, one)); err == nil && submitted.Created {
 							n.Add(1)
 						}
 						cancel()

@@ -56,13 +56,13 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 	for _, withReport := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with reports %v", withReport), func(t *testing.T) {
 			url := pgtest.Start(t)
-			near, far := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
+			own, second := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
 			for range 6 {
-				near.submit(one)
+				own.submit(one)
 			}
 			c := protocol.Claim{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
-			first := near.claim(c)
-			for _, d := range []*harness{near, far} { // one has the rows in its cache, the other does not
+			first := own.claim(c)
+			for _, d := range []*harness{own, second} { // one has the rows in its cache, the other does not
 				release := lockRow(t, url, first[1].Job)
 				time.AfterFunc(700*time.Millisecond, release)
 				began := time.Now()
@@ -393,11 +393,11 @@ func TestRepeatedClaimsUnderLoad(t *testing.T) {
 			defer stop()
 			beating.Go(func() { // the rows of all jobs are locked again and again
 				for n := 0; ctx.Err() == nil; n++ {
-					beats := make([]protocol.Heartbeat, len(first))
+					heartbeats := make([]protocol.Heartbeat, len(first))
 					for k, r := range first {
-						beats[k] = protocol.Heartbeat{Job: r.Job, Step: r.Step, Run: r.Number}
+						heartbeats[k] = protocol.Heartbeat{Job: r.Job, Step: r.Step, Run: r.Number}
 					}
-					_, _ = nodes[n%2].Heartbeat(ctx, c.Holder, beats)
+					_, _ = nodes[n%2].Heartbeat(ctx, c.Holder, heartbeats)
 				}
 			})
 			for k := range repeats {

@@ -47,11 +47,11 @@ func plan(t *testing.T, body string) *kernel.Plan {
 
 func (d *harness) submit(body string) perdure.JobID {
 	d.t.Helper()
-	did, err := d.Submit(d.t.Context(), plan(d.t, body))
+	submitted, err := d.Submit(d.t.Context(), plan(d.t, body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return did.ID
+	return submitted.ID
 }
 
 func (d *harness) claim(c protocol.Claim) []perdure.Run {
@@ -105,8 +105,8 @@ func TestSameKeyIsTheSameJob(t *testing.T) {
 		ids := make([]perdure.JobID, 20)
 		for i := range ids {
 			all.Go(func() {
-				did, _ := d.Submit(context.Background(), plan(t, body))
-				ids[i] = did.ID
+				submitted, _ := d.Submit(context.Background(), plan(t, body))
+				ids[i] = submitted.ID
 			})
 		}
 		all.Wait()
@@ -229,22 +229,22 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		d := open(t, store, scheduler.Config{})
 		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 150ms, retry: {attempts: 1000, backoff: 1ms}}\n")
 		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
-		is := func(what string, got protocol.ReportResult, want protocol.RefusalReason) {
+		expect := func(what string, got protocol.ReportResult, want protocol.RefusalReason) {
 			t.Helper()
 			if got.Reason != want || got.Accepted != (want == "") {
 				t.Errorf("%s: %+v", what, got)
 			}
 		}
-		is("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
+		expect("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
 		future := run
 		future.Number = 7
-		is("never dispatched", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
+		expect("never dispatched", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
 		time.Sleep(160 * time.Millisecond)
-		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
+		expect("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		is("late, and swept", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
+		expect("late, and swept", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		next := func() perdure.Run {
 			for {
 				time.Sleep(5 * time.Millisecond)
@@ -259,15 +259,15 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		if second.Key != run.Key || second.Number <= run.Number {
 			t.Errorf("second run %+v after %+v", second, run)
 		}
-		is("stale", d.report("h", run, perdure.OutcomeDone), protocol.RefusedStale)
+		expect("stale", d.report("h", run, perdure.OutcomeDone), protocol.RefusedStale)
 		res := d.report("h", second, perdure.OutcomeDone)
 		for try := 1; res.Reason == protocol.RefusedLate && try < 10; try++ { // because the machine was slow
 			second = next()
 			res = d.report("h", second, perdure.OutcomeDone)
 		}
-		is("in time", res, "")
-		is("repeated", d.report("h", second, perdure.OutcomeDone), "")
-		is("another outcome", d.report("h", second, perdure.OutcomeFailed), protocol.RefusedConflict)
+		expect("in time", res, "")
+		expect("repeated", d.report("h", second, perdure.OutcomeDone), "")
+		expect("another outcome", d.report("h", second, perdure.OutcomeFailed), protocol.RefusedConflict)
 	})
 }
 

@@ -10,7 +10,8 @@
 //	net.go     calls from one process to another
 //	mail.go    business transactions that submit, and their outcomes
 //	swarm.go   what may go wrong: each seed has some of it
-//	faults.go  people.go   faults as they happen, and what operators and clients do
+//	faults.go  faults as they happen
+//	operators.go  what operators and clients do
 //	order.go   the order of dispatch
 //	ledger.go  the resource on which the agents act
 //	values.go  what each run must receive

@@ -113,9 +113,9 @@ func TestLeaderScansMoreOften(t *testing.T) {
 		}
 		time.Sleep(100 * time.Millisecond)
 		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
-		over := make(chan struct{})
+		ended := make(chan struct{})
 		before := d.scanned()
-		go func() { s.Lead(ctx); close(over) }()
+		go func() { s.Lead(ctx); close(ended) }()
 		if n := d.scanned() - before; n != 1 {
 			t.Errorf("a new leader has looked %d times at once", n)
 		}
@@ -123,7 +123,7 @@ func TestLeaderScansMoreOften(t *testing.T) {
 			t.Errorf("the leader has looked %d times in 20s", n)
 		}
 		end()
-		<-over
+		<-ended
 		if n := d.scansWithin(20 * time.Second); n < 9 || n > 12 {
 			t.Errorf("one of many again, it has looked %d times in 20s", n)
 		}

@@ -48,13 +48,13 @@ func (p *dueWork) Poll(context.Context, []string) (kernel.PollAnswer, error) {
 func TestBatchesGrowWithTheBacklog(t *testing.T) {
 	p := &dueWork{expired: 200, due: 3, since: time.Minute}
 	var late time.Duration
-	var did supervisor.Swept
-	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10, Scanned: func(d time.Duration) { late = d }, Swept: func(d supervisor.Swept) { did = d }})
+	var swept supervisor.Swept
+	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10, Scanned: func(d time.Duration) { late = d }, Swept: func(d supervisor.Swept) { swept = d }})
 	if pause, err := s.Round(t.Context()); pause != 0 || err != nil {
 		t.Errorf("looks away for %s, %v", pause, err)
 	}
-	if want := (supervisor.Swept{Expired: 200, Due: 3}); did != want || late < time.Minute || late > time.Minute+time.Second {
-		t.Errorf("told of %+v, late by %s", did, late)
+	if want := (supervisor.Swept{Expired: 200, Due: 3}); swept != want || late < time.Minute || late > time.Minute+time.Second {
+		t.Errorf("told of %+v, late by %s", swept, late)
 	}
 	if got, want := fmt.Sprint(p.batches), "[10 20 40 40 40 40 40]"; got != want {
 		t.Errorf("batches of %s, want %s", got, want)
@@ -68,9 +68,9 @@ func TestBatchesGrowWithTheBacklog(t *testing.T) {
 // A round on demand processes all that is due, in as many batches as that takes.
 func TestSweepProcessesAllThatIsDue(t *testing.T) {
 	p := &dueWork{expired: 25, due: 30, overdue: 7}
-	did, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
-	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); did != want || err != nil {
-		t.Errorf("got %+v, %v; want %+v", did, err, want)
+	swept, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
+	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); swept != want || err != nil {
+		t.Errorf("got %+v, %v; want %+v", swept, err, want)
 	}
 }
 

@@ -155,17 +155,17 @@ func TestServerWithoutClaimsInReportsIsServed(t *testing.T) {
 			x.offer(2*n+1, time.Hour, time.Hour)
 			x.offer(2*n+2, time.Hour, time.Hour)
 		}
-		asked := func() int {
+		requested := func() int {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			return refused
 		}
 		time.Sleep(30 * time.Second)
-		if n := asked(); n != 1 {
+		if n := requested(); n != 1 {
 			t.Errorf("asked %d times", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := asked(); n < 2 || len(x.reported()) != 130-n {
+		if n := requested(); n < 2 || len(x.reported()) != 130-n {
 			t.Errorf("asked %d times, %d reports", n, len(x.reported()))
 		}
 	})

@@ -31,15 +31,15 @@ func (d *harness) claimSoon(what string, c protocol.Claim) []perdure.Run {
 func TestWakeUpWhileTheAgentIsBusyIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
-		near.submit(one)
-		run := near.claimSoon("first", protocol.Claim{Max: 2})[0]
+		other, own := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
+		own.submit(one)
+		run := own.claimSoon("first", protocol.Claim{Max: 2})[0]
 		time.Sleep(time.Millisecond)
-		far.submit(one)
-		near.WakeReady(t.Context())
+		other.submit(one)
+		own.WakeReady(t.Context())
 		time.Sleep(time.Millisecond)
-		near.report("h", run, perdure.OutcomeDone)
-		near.claimSoon("second", protocol.Claim{Max: 2})
+		own.report("h", run, perdure.OutcomeDone)
+		own.claimSoon("second", protocol.Claim{Max: 2})
 	})
 }
 
@@ -69,21 +69,21 @@ func TestFullLimitIsSearchedAgainAfterASecond(t *testing.T) {
 	for later, want := range map[time.Duration]string{time.Second: "u", time.Second + time.Millisecond: "t"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.New()
-			far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
-			if err := near.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
+			other, own := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
+			if err := own.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
 				t.Fatal(err)
 			}
 			for _, typ := range []string{"t", "t", "u", "u"} {
-				near.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
+				own.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
 				time.Sleep(time.Millisecond)
 			}
-			runs := near.claimSoon("first", protocol.Claim{Max: 2})
+			runs := own.claimSoon("first", protocol.Claim{Max: 2})
 			if len(runs) != 2 || runs[0].Step != "t" || runs[1].Step != "u" {
 				t.Fatalf("%+v", runs)
 			}
-			far.report("h", runs[0], perdure.OutcomeDone)
+			other.report("h", runs[0], perdure.OutcomeDone)
 			time.Sleep(later)
-			if run := near.claimSoon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
+			if run := own.claimSoon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
 				t.Errorf("after %v: %+v", later, run)
 			}
 		})
@@ -141,17 +141,17 @@ func TestRunsOfAClaimantGoneBeforeTheAnswerAreReturned(t *testing.T) {
 				time.Sleep(time.Second)
 				s.late(late)
 				ctx, cancel := context.WithCancel(t.Context())
-				gone := make(chan error, 1)
+				stopped := make(chan error, 1)
 				go func() {
 					_, err := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
-					gone <- err
+					stopped <- err
 				}()
 				time.Sleep(time.Millisecond)
 				if j := d.job(id); j.Running != 1 {
 					t.Fatalf("the step is not dispatched yet: %+v", j)
 				}
 				cancel()
-				if err := <-gone; !errors.Is(err, context.Canceled) {
+				if err := <-stopped; !errors.Is(err, context.Canceled) {
 					t.Errorf("the caller got: %v", err)
 				}
 				time.Sleep(late)
