@@ -19,9 +19,8 @@ func halfAgent() *perdure.Agent {
 	return a
 }
 
-// I10: an effect without an undo is not undone, and no answer claims that it is. The error of such a request says how to
-// mend that.
-func TestUndoThatIsNotThere(t *testing.T) {
+// I10: an effect without an undo is not undone, and no answer claims that it is. The error says how to add an undo.
+func TestUndoWithoutHandlerIsAnError(t *testing.T) {
 	_, err := halfAgent().Execute(t.Context(), &perdure.Run{Action: "charge", Direction: perdure.Undo})
 	var f *perdure.Failure
 	if !errors.As(err, &f) || !f.Reject || !f.NoEffect || f.Code != "noUndo" || !strings.Contains(err.Error(), `agent payments has no undo for "charge"`) ||
@@ -31,7 +30,7 @@ func TestUndoThatIsNotThere(t *testing.T) {
 }
 
 // An action that the agent does not have is refused with an error that lists the actions it has.
-func TestUnknownAction(t *testing.T) {
+func TestErrorOfAnUnknownActionListsTheActions(t *testing.T) {
 	a := halfAgent()
 	_, err := a.Execute(t.Context(), &perdure.Run{Action: "chrage"})
 	if err == nil || !strings.HasSuffix(err.Error(), `agent payments has no action "chrage"; it has charge, refund`) {
@@ -49,7 +48,7 @@ func TestUnknownAction(t *testing.T) {
 }
 
 // A second handler does not silently replace the first.
-func TestTwoHandlers(t *testing.T) {
+func TestSecondHandlerDoesNotReplaceTheFirst(t *testing.T) {
 	for name, again := range map[string]func(a *perdure.Agent){
 		"typed": func(a *perdure.Agent) {
 			perdure.Handle(a, "charge", perdure.Op[int, int]{Do: func(context.Context, int) (int, error) { return 0, nil }})
@@ -74,8 +73,8 @@ func TestTwoHandlers(t *testing.T) {
 	}
 }
 
-// Reading the output of the job that came with an error returns an error, and does not panic.
-func TestOutputOfNothing(t *testing.T) {
+// OutputOf of a nil job returns an error and does not panic: the caller may have ignored the error that came with it.
+func TestOutputOfANilJobIsAnError(t *testing.T) {
 	if _, err := perdure.OutputOf[int](nil, "charge"); perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), "step charge") {
 		t.Errorf("%v", err)
 	}
@@ -90,7 +89,7 @@ type order struct {
 
 // Do refuses an input that does not fit its type, unknown fields included, and the handler is not called. Fields of
 // another version of the program do not block an undo. With the option, Do ignores unknown fields, too.
-func TestHandlerRefusesInputsThatDoNotFit(t *testing.T) {
+func TestHandlerRefusesInputsOfAnotherType(t *testing.T) {
 	const fits = `{"sku": "tea", "price": {"amount": 1}}`
 	for _, test := range []struct {
 		name, input, output string

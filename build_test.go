@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// What is built in Go is what the file says: the same plan, under the same fingerprint.
-func TestBuilderIsTheFile(t *testing.T) {
+// The builder and a file make the same plan, with the same fingerprint.
+func TestBuilderAndFileMakeTheSamePlan(t *testing.T) {
 	const file = `
 type: order
 key: order-1042
@@ -59,8 +59,8 @@ steps:
 	}
 }
 
-// A job that is built wrong gets the errors of a file, and each has a place.
-func TestBuilderIsChecked(t *testing.T) {
+// A faulty job of the builder has the same errors as a file, and each error has a place.
+func TestBuilderErrorsHavePlaces(t *testing.T) {
 	for want, job := range map[string]perdure.Definable{
 		"/steps/a/after/0: ": perdure.Define("t").Step("a", "x").After("b"),
 		"/type: ":            perdure.Define("no type").Step("a", "x"),
@@ -76,9 +76,9 @@ func TestBuilderIsChecked(t *testing.T) {
 	}
 }
 
-// Of several faults all are reported, those that say most first, and none points to a line of a text that the user did
-// not write.
-func TestBuilderTellsAllFaults(t *testing.T) {
+// The builder reports all faults, the most informative first. None points to a line of a text that the user did not
+// write.
+func TestBuilderReportsAllFaults(t *testing.T) {
 	job := perdure.Define("no type").Step("a", "x").After("b").Retry(perdure.Retry{Attempts: -1})
 	_, err := definition.FromDefinition(job)
 	deep, flat := strings.Index(err.Error(), "/steps/a/"), strings.Index(err.Error(), "/type: ")
@@ -94,8 +94,8 @@ func TestBuilderTellsAllFaults(t *testing.T) {
 	}
 }
 
-// What a handler says of its failure is in the report, however it is wrapped; of no failure it makes none.
-func TestFailuresSayWhatTheyMean(t *testing.T) {
+// The error of a handler decides the report, however it is wrapped. Without an error there is no failure.
+func TestHandlerErrorsBecomeReports(t *testing.T) {
 	no := errors.New("no")
 	run := &perdure.Run{Step: "s", Number: 1}
 	for _, c := range []struct {
@@ -118,8 +118,8 @@ func TestFailuresSayWhatTheyMean(t *testing.T) {
 	}
 }
 
-// A limit that a file may not have is refused of a builder, too.
-func TestBuilderRefusesLimits(t *testing.T) {
+// The builder refuses the limits that a file may not have.
+func TestBuilderRefusesInvalidLimits(t *testing.T) {
 	nine := perdure.Define("t").Step("s", "a")
 	for i := range perdure.MaxStepLimits + 1 {
 		nine.Limit(fmt.Sprint("l", i), "", 1)

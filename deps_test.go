@@ -16,7 +16,7 @@ import (
 )
 
 // layer is one package of the module: what it may import, and why no more. The list of layers begins at the bottom: a
-// package imports only packages that stand above it in the list, so that no import runs from a lower layer to a higher
+// package imports only packages that come earlier in the list, so that no import leads from a lower layer to a higher
 // one. Test files are free.
 type layer struct {
 	pkg     string   // "": the root
@@ -116,7 +116,7 @@ func TestImportsFollowTheLayers(t *testing.T) {
 	for i := range layers {
 		rank[layers[i].pkg] = i
 	}
-	used := map[string]map[string]bool{} // by package: what it imports of ours
+	used := map[string]map[string]bool{} // by package: the packages of this module that it imports
 	for file, imports := range importsOf(t) {
 		pkg := packageOf(file)
 		at, ok := rank[pkg]
@@ -192,7 +192,7 @@ func modulePath(t *testing.T) string {
 	return strings.TrimSpace(strings.TrimPrefix(first, "module "))
 }
 
-// importsOf reads the imports of every file that is no test's, whatever its build constraints say.
+// importsOf reads the imports of all files except tests, whatever their build constraints are.
 func importsOf(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
@@ -226,10 +226,10 @@ func importsOf(t *testing.T) map[string][]string {
 	return found
 }
 
-// maxNames is how many lines of `go doc -short .` a user can be expected to read.
+// maxNames bounds the lines of `go doc -short .`, so that a user can read them all.
 const maxNames = 90
 
-func TestPackageIsShortToRead(t *testing.T) {
+func TestPackageHasFewExportedNames(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "doc", "-short", ".").Output()
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,7 @@ type Receipt struct {
 	ID string `json:"id"`
 }
 
-// Everything in one program: a store, a node, an agent; and a job that is done and taken back.
+// A store, a node and an agent in one program, and a job that is done and undone.
 func Example() {
 	payments := perdure.NewAgent("payments")
 	perdure.Handle(payments, "charge", perdure.Op[Charge, Receipt]{
@@ -64,12 +64,12 @@ var (
 	errBusy     = errors.New("the bank is busy")
 )
 
-// A handler has the run at hand, and says what its failure means.
+// A handler reads its run, and its error says how the run failed.
 func ExampleHandle() {
 	payments := perdure.NewAgent("payments")
 	perdure.Handle(payments, "charge", perdure.Op[Charge, Receipt]{
 		Do: func(ctx context.Context, in Charge) (Receipt, error) {
-			run := perdure.RunOf(ctx)                                               // its Key, stable over all attempts, is for the bank to know a repeat by
+			run := perdure.RunOf(ctx)                                               // its Key, the same for all attempts, lets the bank recognize a repeat
 			_ = perdure.Progress(ctx, map[string]any{"asking": "bank"})             // is shown, and sent with the next heartbeat
 			if until, ok := ctx.Deadline(); ok && time.Until(until) < time.Second { // ends at the deadline
 				return Receipt{}, perdure.NoEffect(errors.New("too little time is left"))
@@ -107,7 +107,7 @@ func ExampleHandle() {
 	// parked undone  true
 }
 
-// The moves of a job, as they happen.
+// Watch shows the changes of a job as they happen.
 func ExampleWatch() {
 	gate := make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
@@ -137,7 +137,7 @@ func ExampleWatch() {
 	// Output: done
 }
 
-// Jobs by what they are and where they stand, newest first.
+// All lists jobs by type and state, newest first.
 func ExampleAll() {
 	ctx := context.Background()
 	n := node.New(memory.New(), node.Config{})

@@ -59,9 +59,9 @@ func stillOpen(ctx context.Context, jobs Jobs, ref string, err error) error {
 	case !errors.Is(err, ctx.Err()):
 		err = fmt.Errorf("%w: %w", ctx.Err(), err)
 	}
-	look, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	lookup, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
 	defer cancel()
-	v, failed := jobs.Job(look, ref, 0)
+	v, failed := jobs.Job(lookup, ref, 0)
 	if failed != nil || v.AtRest() {
 		return err
 	}
@@ -73,21 +73,21 @@ const maxReasonsTold = 3
 
 // whyOpen returns why the first steps of a job are not running. Steps that only wait for others are left out.
 func (v *JobView) whyOpen() string {
-	var told []string
+	var reasons []string
 	for _, s := range v.Steps {
 		if s.Why == nil || s.Why.Kind == WhyAfterSteps {
 			continue
 		}
-		if len(told) == maxReasonsTold {
-			told = append(told, "…")
+		if len(reasons) == maxReasonsTold {
+			reasons = append(reasons, "…")
 			break
 		}
-		told = append(told, fmt.Sprintf("step %s: %s", s.Name, s.Why.Text))
+		reasons = append(reasons, fmt.Sprintf("step %s: %s", s.Name, s.Why.Text))
 	}
-	if len(told) == 0 {
+	if len(reasons) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(told, "; ")
+	return ": " + strings.Join(reasons, "; ")
 }
 
 // Watch returns the changes of a job: first the whole job, then what has changed (only the steps that changed), and the
@@ -98,15 +98,15 @@ func (v *JobView) whyOpen() string {
 //	for view, err := range perdure.Watch(ctx, node, "order-1042") { … }
 func Watch(ctx context.Context, jobs Jobs, ref string) iter.Seq2[*JobView, error] {
 	return func(yield func(*JobView, error) bool) {
-		enough := errors.New("enough")
+		errSeenEnough := errors.New("enough")
 		err := jobs.Follow(ctx, ref, func(v *JobView) error {
 			if !yield(v, nil) {
-				return enough
+				return errSeenEnough
 			}
 			return nil
 		})
 		switch {
-		case err == nil || errors.Is(err, enough):
+		case err == nil || errors.Is(err, errSeenEnough):
 			return
 		case ctx.Err() != nil:
 			err = stillOpen(ctx, jobs, ref, err)

@@ -11,10 +11,10 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// bad is a text that is refused at the place marked §, with a message or hint that has want in it.
+// bad is a text that is refused at the place marked §, with a message or hint that contains want.
 type bad struct{ name, text, want string }
 
-// in puts a fragment into a job of one step.
+// in returns a job with one step that contains this fragment.
 func in(step string) string {
 	return "type: t\ninput: {a: 1, s: x, n: null, l: [1, 2]}\nsteps:\n  one: {agent: x}\n  two:\n" + step
 }
@@ -267,7 +267,7 @@ var badJSON = []bad{
 	{"bom is no fault of place", "\uFEFF{\"type\":§5,\"steps\":{\"a\":{\"agent\":\"x\"}}}", "expected text"},
 }
 
-func TestBad(t *testing.T) {
+func TestBadDefinitionsAreRefused(t *testing.T) {
 	for format, cases := range map[Format][]bad{YAML: badYAML, JSON: badJSON} {
 		for _, c := range cases {
 			t.Run(fmt.Sprintf("%s %s", map[Format]string{YAML: "yaml", JSON: "json"}[format], c.name), func(t *testing.T) { refused(t, c, format) })
@@ -299,8 +299,8 @@ func refused(t *testing.T, c bad, format Format) {
 	}
 }
 
-// TestFormatError checks what an operator sees at a terminal.
-func TestFormatError(t *testing.T) {
+// FormatError shows a fault as an operator sees it at a terminal.
+func TestFormatErrorForATerminal(t *testing.T) {
 	src := "type: order\nsteps:\n  a: {agent: x}\n  b:\n    agent: x\n    afer: [a]\n    when: steps.a.output.n >\n"
 	_, err := Parse([]byte(src), YAML, Options{})
 	const want = `order.yaml:6:5: unknown field ` + "`afer`" + ` in a step
@@ -326,8 +326,8 @@ order.yaml:7:29: this expression does not compile: it ends too early
 	}
 }
 
-// TestManyFaults: one answer has as many as can be read, in the order of the text.
-func TestManyFaults(t *testing.T) {
+// One answer contains all faults that can be found, in the order of the text.
+func TestAllFaultsAreReportedInOrder(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")
 	for i := range 100 {
@@ -345,8 +345,8 @@ func TestManyFaults(t *testing.T) {
 	}
 }
 
-// F157: faults repeat a name, a value or a pointer only up to a bound: twenty of them below one long name would be an
-// answer of twenty times the definition's size.
+// F157: faults repeat names, values and pointers only up to a bound. Otherwise twenty faults below one long name would
+// be twenty times as large as the definition.
 func TestFaultsAreShort(t *testing.T) {
 	long := strings.Repeat("n", 100_000)
 	for name, body := range map[string]string{

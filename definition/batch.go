@@ -107,20 +107,20 @@ func (b *batch) mergeValues(values json.RawMessage) []*text.Fault {
 	}
 	own := &b.job
 	own.Keys, own.Kids = append(own.Keys[:0], b.values.Keys...), append(own.Kids[:0], b.values.Kids...)
-	var wrong decoder
+	var faults decoder
 	for i, k := range given.Keys {
 		if !isJobValue(k.Name) {
-			wrong.unknown(valueFields, "the values of a job", k, (*text.Pointer)(nil).Member(k.Name))
+			faults.unknown(valueFields, "the values of a job", k, (*text.Pointer)(nil).Member(k.Name))
 			continue
 		}
 		at := b.base.At
-		if there := b.values.Get(k.Name); there != nil {
-			at = there.At
+		if base := b.values.Get(k.Name); base != nil {
+			at = base.At
 		}
 		given.Kids[i].Move(at)
 		own.Set(k.Name, given.Kids[i])
 	}
-	return wrong.List
+	return faults.List
 }
 
 // planWhole makes the plan of a job without a memo. After the first job without a fault it looks for the memo of the base.

@@ -23,7 +23,7 @@ func raws(texts ...string) []json.RawMessage {
 	return jobs
 }
 
-// valuesOf are what a job may have of its own, good and bad.
+// valuesOf are values that a job of a batch may have of its own, valid and invalid ones.
 var valuesOf = []struct {
 	name  string
 	texts []string
@@ -34,8 +34,8 @@ var valuesOf = []struct {
 	{"input", []string{"", `{"a":2,"s":"y","big":7,"l":[1.0]}`, `{"a":"x"}`, "null"}},
 }
 
-// A job of a batch is the job that its definition makes when it is written out.
-func TestBatchIsWrittenOut(t *testing.T) {
+// A job of a batch equals the job that its definition makes when it is written out.
+func TestJobOfABatchEqualsItsOwnDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		def := anyDefinition().Draw(t, "definition")
 		base, _ := json.Marshal(def)
@@ -73,7 +73,7 @@ func TestBatchIsWrittenOut(t *testing.T) {
 	})
 }
 
-// fresh is the plan of a definition that was never seen.
+// fresh compiles a definition without a cache.
 func fresh(text []byte) (*kernel.Plan, error) {
 	plans, err := Parse(text, JSON, Options{})
 	if err != nil {
@@ -82,7 +82,7 @@ func fresh(text []byte) (*kernel.Plan, error) {
 	return plans[0], nil
 }
 
-// faultsOf are the faults of a refusal, whatever their order.
+// faultsOf returns the faults of a refusal, sorted.
 func faultsOf(err error) string {
 	var e *perdure.Error
 	if !errors.As(err, &e) {
@@ -96,7 +96,7 @@ func faultsOf(err error) string {
 	return strings.Join(all, "\n")
 }
 
-func TestBatchReplaces(t *testing.T) {
+func TestJobsOfABatchReplaceValues(t *testing.T) {
 	base := `{"type":"t","key":"base-${input.n}","priority":4,"labels":{"a":"1","b":"2"},"input":{"n":1,"m":2},"steps":{"s":{"agent":"x","with":"${input.n}"}}}`
 	plans, errs := new(Compiler).ParseAll([]byte(base), raws(
 		`{}`, `{"key":"own"}`, ` {"priority": 0} `, `{"labels":{"c":"3"}}`, `{"input":{"n":7}}`, `{"labels":{}}`,
@@ -120,8 +120,8 @@ func TestBatchReplaces(t *testing.T) {
 	}
 }
 
-// The jobs of one definition share what it came to, also where each has a key that is computed.
-func TestBatchSharesTheShape(t *testing.T) {
+// The jobs of one definition share its shape, also if each has a computed key.
+func TestJobsOfABatchShareTheShape(t *testing.T) {
 	for _, base := range []string{
 		small, strings.Replace(small, `"k-1"`, `"k-${input.amount}"`, 1), strings.Replace(small, `"key":"k-1"`, `"priority":"${input.n}"`, 1),
 	} {
@@ -132,8 +132,8 @@ func TestBatchSharesTheShape(t *testing.T) {
 	}
 }
 
-// Each job is answered for itself, with places in its one definition.
-func TestBatchRefuses(t *testing.T) {
+// Each job is answered separately, with places in its one definition.
+func TestFaultyJobsOfABatchAreRefusedAlone(t *testing.T) {
 	const steps = `"steps":{"a":{"agent":"x","with":{"n":"${input.n}"}}}`
 	const good = `{"type":"t","input":{"n":1},` + steps + `}`
 	deep := strings.Repeat("[", 64) + strings.Repeat("]", 64)
@@ -182,7 +182,7 @@ func TestBatchRefuses(t *testing.T) {
 		{good, `{"input":` + deep + `}`, "tooLarge", "", "levels"},
 		{good, `{"input":"` + strings.Repeat("x", perdure.MaxPayloadBytes) + `"}`, "tooLarge", "/input", "1048576"},
 
-		// What is wrong with the base is wrong with each.
+		// A fault of the base is a fault of each job.
 		{`{`, `{}`, "malformed", "", "double quotes"},
 		{`[]`, `{}`, "invalid", "", "a definition is an object with a type and steps, not a list"},
 		{"{\"type\":\"\xff\"}", `{}`, "malformed", "", "not valid UTF-8"},
@@ -196,7 +196,7 @@ func TestBatchRefuses(t *testing.T) {
 		if test.base == "" {
 			jobs = raws(good, test.job, good)
 		}
-		for range 2 { // the second time, with what was remembered
+		for range 2 { // the second time, with the cache
 			plans, errs := c.ParseAll([]byte(test.base), jobs, nil)
 			var e *perdure.Error
 			if !errors.As(errs[1], &e) || e.Code != test.code || e.Fields[0].Pointer != test.pointer || !strings.Contains(e.Message+e.Hint, test.want) {
@@ -218,8 +218,8 @@ func TestBatchRefuses(t *testing.T) {
 	}
 }
 
-// Two parts that are within bounds may not be together.
-func TestBatchBounds(t *testing.T) {
+// Two parts that are each within bounds may exceed them together.
+func TestJobsOfABatchAreBoundedAfterMerging(t *testing.T) {
 	half := "[" + strings.Repeat("0,", perdure.MaxNodes/2) + "0]"
 	base := `{"type":"t","steps":{"a":{"agent":"x","with":` + half + `}}}`
 	_, errs := new(Compiler).ParseAll([]byte(base), raws(`{"input":`+half+`}`), nil)
@@ -228,8 +228,8 @@ func TestBatchBounds(t *testing.T) {
 	}
 }
 
-// All faults of a job come in one answer, the job's own before those of what it is put into.
-func TestBatchFaults(t *testing.T) {
+// All faults of a job come in one answer: first its own, then those of the merged definition.
+func TestJobOfABatchReportsAllFaults(t *testing.T) {
 	base := `{"type":"t","priority":1,"steps":{"a":{"agent":"x","aftr":[]}}}`
 	_, errs := new(Compiler).ParseAll([]byte(base), raws(`                              {"priority":10,"labels":7}`), nil)
 	var e *perdure.Error

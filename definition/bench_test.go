@@ -69,7 +69,7 @@ func BenchmarkYAML10000(b *testing.B) {
 	}
 }
 
-// many is a chain of n steps, each of which reads the one before it.
+// many returns a chain of n steps, each of which reads the one before it.
 func many(n int) string {
 	var b strings.Builder
 	b.WriteString("type: large\ninput: {a: 1}\nsteps:\n")

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
-// manyRefs is a definition of n steps, each of which reads the same input of the given size by a bare path.
+// manyRefs returns a definition of n steps, each of which reads the same input of the given size by a bare path.
 func manyRefs(n, bytes int) []byte {
 	var b strings.Builder
 	fmt.Fprintf(&b, `{"type":"t","input":{"s":%q},"steps":{`, strings.Repeat("x", bytes))
@@ -42,35 +42,35 @@ func TestCallThatEvaluatesTooMuchRefusesTheRest(t *testing.T) {
 		jobs[i] = manyRefs(440, 1_000_000) // some 14 million units of 16
 	}
 	plans, errs := new(Compiler).ParseAll(nil, jobs, nil)
-	made := 0
+	compiled := 0
 	for i := range jobs {
 		switch {
 		case errs[i] == nil && plans[i] != nil:
-			made++
+			compiled++
 		case perdure.CodeOf(errs[i]) != perdure.CodeTooLarge || plans[i] != nil:
 			t.Errorf("job %d: %v", i, errs[i])
 		}
 	}
-	if made < 1 || made > 1+callWork/expr.SubmitWork {
-		t.Errorf("%d of %d jobs were accepted", made, len(jobs))
+	if compiled < 1 || compiled > 1+callWork/expr.SubmitWork {
+		t.Errorf("%d of %d jobs were accepted", compiled, len(jobs))
 	}
 }
 
 // Evaluation ends with the caller's context (F156).
 func TestEvaluationEndsWithItsCall(t *testing.T) {
-	gone := errors.New("the caller has gone")
-	asked := 0
+	errGone := errors.New("the caller has gone")
+	checks := 0
 	stop := func() error {
-		if asked++; asked > 3 {
-			return gone
+		if checks++; checks > 3 {
+			return errGone
 		}
 		return nil
 	}
-	if plans, err := Parse(manyRefs(400, 1_000_000), JSON, Options{Stop: stop}); !errors.Is(err, gone) || plans != nil {
-		t.Errorf("%v, %v after %d questions", plans, err, asked)
+	if plans, err := Parse(manyRefs(400, 1_000_000), JSON, Options{Stop: stop}); !errors.Is(err, errGone) || plans != nil {
+		t.Errorf("%v, %v after %d questions", plans, err, checks)
 	}
-	asked = 0
-	if _, errs := new(Compiler).ParseAll(nil, []json.RawMessage{manyRefs(400, 1_000_000)}, stop); !errors.Is(errs[0], gone) {
-		t.Errorf("%v after %d questions", errs[0], asked)
+	checks = 0
+	if _, errs := new(Compiler).ParseAll(nil, []json.RawMessage{manyRefs(400, 1_000_000)}, stop); !errors.Is(errs[0], errGone) {
+		t.Errorf("%v after %d questions", errs[0], checks)
 	}
 }

@@ -27,8 +27,8 @@ func parseOne(t testing.TB, src string, format Format, opts Options) *kernel.Pla
 	return plans[0]
 }
 
-// same are definitions that mean the same: all have one canonical text but for the order of steps,
-// and one hash.
+// same are groups of definitions with the same meaning: they have one canonical text, except for the order of steps, and
+// one hash.
 var same = [][]string{
 	{
 		"type: t\nsteps: {a: {agent: x}, b: {agent: y, after: [a]}}",
@@ -64,7 +64,7 @@ var same = [][]string{
 	},
 }
 
-func TestSameMeaning(t *testing.T) {
+func TestEquivalentDefinitionsHaveOneFingerprint(t *testing.T) {
 	for _, group := range same {
 		first := parseOne(t, group[0], YAML, Options{})
 		for _, src := range group[1:] {
@@ -75,8 +75,8 @@ func TestSameMeaning(t *testing.T) {
 	}
 }
 
-// TestOtherMeaning: what looks like a default and is none.
-func TestOtherMeaning(t *testing.T) {
+// A value that looks like a default, but is none, makes another definition.
+func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 	differ := []string{
 		"type: t\nsteps: {a: {agent: approval}}",
 		"type: t\nsteps: {a: {agent: approval, completeWithin: 5m}}",
@@ -108,7 +108,7 @@ func TestOtherMeaning(t *testing.T) {
 	}
 }
 
-// check holds a plan against what must be true of each.
+// check compares a plan with what must be true of each plan.
 func check(t interface {
 	Helper()
 	Fatalf(string, ...any)
@@ -201,7 +201,7 @@ func TestCanonicalIsTheSameJob(t *testing.T) {
 	})
 }
 
-// anyDefinition is a definition that is accepted.
+// anyDefinition generates definitions that are accepted.
 func anyDefinition() *rapid.Generator[*kernel.Definition] {
 	return rapid.Custom(func(t *rapid.T) *kernel.Definition {
 		d := &kernel.Definition{Type: "t", Input: json.RawMessage(`{"a":1,"s":"x","big":12345678901234567890,"l":[1.10]}`)}
@@ -276,7 +276,7 @@ func anyLadder(t *rapid.T) kernel.Ladder {
 	return l
 }
 
-func TestOptions(t *testing.T) {
+func TestOptionsReplaceInputAndKey(t *testing.T) {
 	src := "type: t\nkey: k-${input.n}\ninput: {n: 1, keep: x}\nsteps: {a: {agent: http, with: {url: \"${input.url}\"}}}"
 	p := parseOne(t, src, YAML, Options{Input: map[string]json.RawMessage{"n": json.RawMessage(`2.0`), "url": json.RawMessage(`"http://x"`)}})
 	if got := string(p.Definition.Input); got != `{"keep":"x","n":2.0,"url":"http://x"}` || p.Definition.Key != "k-2.0" {
@@ -293,7 +293,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-func TestFromDefinition(t *testing.T) {
+func TestErrorsOfFromDefinitionHavePointers(t *testing.T) {
 	_, err := FromDefinition(&kernel.Definition{Type: "t", Steps: kernel.StepDefinitions{{Name: "a", Agent: "x", After: []string{"b"}}}})
 	var e *perdure.Error
 	if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/steps/a/after/0" || e.Fields[0].Line != 0 {
@@ -307,8 +307,8 @@ func TestFromDefinition(t *testing.T) {
 	}
 }
 
-// TestSizes: the bounds of bounds.go, from both sides.
-func TestSizes(t *testing.T) {
+// The bounds of bounds.go hold: a value at the bound is accepted, and one above it is refused.
+func TestSizesAreBounded(t *testing.T) {
 	racedetector.Skip(t)
 	job := func(input, with string) string {
 		return `{"type":"t","input":"` + input + `","steps":{"a":{"agent":"x","with":"` + with + `"}}}`
@@ -339,8 +339,8 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestWideJoins: a thousand steps that all come after a thousand others.
-func TestWideJoins(t *testing.T) {
+// A thousand steps that each wait for a thousand others are compiled quickly.
+func TestWideJoinsAreCompiledQuickly(t *testing.T) {
 	racedetector.Skip(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
-func TestWhen(t *testing.T) {
+func TestConditionsAreEvaluated(t *testing.T) {
 	scope := &kernel.Scope{Job: &kernel.Job{Type: "trip"}, Input: json.RawMessage(`{"a":1,"s":"x","t":true,"l":[1,2],"items":[{"p":3},{"p":5}]}`),
 		Outputs: map[string]json.RawMessage{"one": json.RawMessage(`{"id":"r-1"}`), "skipped": json.RawMessage("null")}}
 	for src, want := range map[string]bool{
@@ -36,8 +36,8 @@ func TestWhen(t *testing.T) {
 	}
 }
 
-// TestRefs: the steps whose outputs an expression reads are known without running it.
-func TestRefs(t *testing.T) {
+// The steps whose outputs an expression reads are known without evaluating it.
+func TestReferencedStepsAreKnownWithoutEvaluation(t *testing.T) {
 	plans, err := Parse([]byte(`
 type: t
 flow: chain
@@ -62,8 +62,8 @@ steps:
 	}
 }
 
-// TestConcurrent: a plan is shared by any number of goroutines.
-func TestConcurrent(t *testing.T) {
+// A plan may be used by any number of goroutines.
+func TestPlanIsSafeForConcurrentUse(t *testing.T) {
 	c := &Compiler{}
 	plans, err := c.Parse([]byte(small), JSON, Options{})
 	if err != nil {
@@ -89,8 +89,8 @@ func TestConcurrent(t *testing.T) {
 	wg.Wait()
 }
 
-// TestManyReferences: a megabyte that is referred to a thousand times is not gone through a thousand times.
-func TestManyReferences(t *testing.T) {
+// An input of a megabyte that is referred to a thousand times is not read a thousand times.
+func TestManyReferencesToALargeInputAreQuick(t *testing.T) {
 	racedetector.Skip(t)
 	input := `{"large":"` + strings.Repeat("x", 1<<19) + `","small":1}`
 	with := strings.Repeat(`"${input.small}",`, 20_000) + `1`
@@ -106,8 +106,8 @@ func TestManyReferences(t *testing.T) {
 	cases.Quick(t, began, 5*time.Second)
 }
 
-// TestSubmissionWork: what a definition asks to be evaluated at submission is bounded as a whole.
-func TestSubmissionWork(t *testing.T) {
+// The work of all evaluations at submission is bounded in total.
+func TestSubmissionEvaluationIsBounded(t *testing.T) {
 	racedetector.Skip(t)
 	var b strings.Builder
 	b.WriteString("type: t\nsteps:\n")

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/definition/internal/cases"
 )
 
-// FuzzParse: whatever the text, there is a plan that reads its own canonical text, or a refusal with
-// places inside the text; never a panic.
+// FuzzParse: each text gives a plan that reads its own canonical text, or a refusal with places inside the text, and
+// never a panic.
 func FuzzParse(f *testing.F) {
 	for _, c := range badYAML {
 		f.Add([]byte(strings.Replace(c.text, "§", "", 1)))

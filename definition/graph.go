@@ -116,14 +116,14 @@ func (d *decoder) cycle() {
 // comes to the same step again.
 func (d *decoder) reportCycle(waits []int) {
 	i := slices.IndexFunc(waits, func(n int) bool { return n > 0 })
-	met := map[int]int{}
+	positions := map[int]int{}
 	var way []int
 	for {
-		if at, ok := met[i]; ok {
+		if at, ok := positions[i]; ok {
 			way = way[at:]
 			break
 		}
-		met[i] = len(way)
+		positions[i] = len(way)
 		way = append(way, i)
 		i = d.plan.Steps[i].After[slices.IndexFunc(d.plan.Steps[i].After, func(j int) bool { return waits[j] > 0 })]
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // The default key applies to a definition without a key, also if the definition is cached.
-func TestDefaultKeyCountsWhereTheDefinitionHasNone(t *testing.T) {
+func TestDefaultKeyAppliesToADefinitionWithoutKey(t *testing.T) {
 	const steps = `"type":"t","steps":{"a":{"agent":"x"}}`
 	var c Compiler
 	for range 2 {

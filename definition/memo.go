@@ -118,11 +118,11 @@ func appendAsIs(b []byte, n *text.Node) []byte {
 
 // planFromMemo makes the plan of a job of a known shape. It returns false if there is a fault: decode then reports it.
 func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
-	made := &struct {
+	allocated := &struct {
 		plan kernel.Plan
 		def  kernel.Definition
 	}{def: *k.shape.Common}
-	def := &made.def
+	def := &allocated.def
 	d.def = def
 	for i := range n.Keys {
 		d.value(n.Keys[i].Name, &n.Kids[i])
@@ -157,8 +157,8 @@ func (d *decoder) planFromMemo(n *text.Node, k *memo) (*kernel.Plan, bool) {
 	}
 	var room [1024]byte
 	text := append(appendValues(room[:0], def), k.rest...)
-	made.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
-	return &made.plan, true
+	allocated.plan = kernel.Plan{Shape: k.shape, Definition: def, Hash: sha256.Sum256(text)}
+	return &allocated.plan, true
 }
 
 // remember caches what the document was compiled to, if plans of further jobs can be made from that.

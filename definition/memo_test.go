@@ -14,8 +14,8 @@ import (
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
-// What is remembered of a definition changes nothing about what the next one comes to.
-func TestMemory(t *testing.T) {
+// A definition compiled with the cache makes the same plan as one compiled without.
+func TestCachedDefinitionMakesTheSamePlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		def := anyDefinition().Draw(t, "definition")
 		c := &Compiler{}
@@ -49,7 +49,7 @@ func TestMemory(t *testing.T) {
 }
 
 // Faults of a job of a known shape are reported like those of the first job of the shape.
-func TestMemoryRefuses(t *testing.T) {
+func TestKnownShapeReportsFaultsOfEachJob(t *testing.T) {
 	const steps = `"steps":{"a":{"agent":"x","with":{"n":"${input.n}"}},"b":{"agent":"x","after":["a"],"when":"input.n > 1","with":{"o":"${steps.a.output}"}}}`
 	c := &Compiler{}
 	if _, err := c.Parse([]byte(`{"type":"t","input":{"n":1},`+steps+`}`), JSON, Options{}); err != nil {
@@ -77,7 +77,7 @@ func TestMemoryRefuses(t *testing.T) {
 }
 
 // The key of a limit is checked for each job of a known shape.
-func TestMemoryChecksLimitKeys(t *testing.T) {
+func TestKnownShapeChecksLimitKeysOfEachJob(t *testing.T) {
 	const steps = `"steps":{"a":{"agent":"x","limits":[{"name":"ads","key":"${input.k}"},{"name":"mail"}]}}`
 	c := &Compiler{}
 	first, err := c.Parse([]byte(`{"type":"t","input":{"k":"x"},`+steps+`}`), JSON, Options{})
@@ -123,7 +123,7 @@ func BenchmarkWith(b *testing.B) {
 }
 
 // The cache is bounded in total, and for each text (F158).
-func TestMemosAreBounded(t *testing.T) {
+func TestCacheOfDefinitionsIsBounded(t *testing.T) {
 	racedetector.Skip(t)
 	large := func(n, bytes int) string {
 		return fmt.Sprintf(`{"type":"t%d","steps":{"s":{"agent":"a","with":"%[2]s"},"t":{"agent":"a","with":"%[2]s"}}}`, n, strings.Repeat("x", bytes/2))

@@ -40,8 +40,8 @@ steps:
     when: input.amount > 0        # an expression, as inside ${…}
 `
 
-// An editor's line is no part of the definition.
-func TestSchemaLine(t *testing.T) {
+// The schema line of an editor is not part of the definition.
+func TestSchemaLineOfAnEditorIsIgnored(t *testing.T) {
 	const job = `"type":"t","steps":{"s":{"agent":"a"}}}`
 	with, err := Parse([]byte(`{"$schema":"https://example.com/job.schema.json",`+job), JSON, Options{})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestSchemaLine(t *testing.T) {
 	}
 }
 
-func TestOrder(t *testing.T) {
+func TestExampleOrderIsCompiled(t *testing.T) {
 	plans, err := Parse([]byte(order), YAML, Options{})
 	if err != nil {
 		t.Fatal(FormatError("order.yaml", []byte(order), err))

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/definition/internal/text"
 )
 
-// TestSchema: the schema takes what Parse takes, and finds what a schema can.
-func TestSchema(t *testing.T) {
+// The schema accepts what Parse accepts, and finds the faults that a schema can express.
+func TestSchemaAgreesWithParse(t *testing.T) {
 	var schema map[string]any
 	if err := json.Unmarshal(Schema(), &schema); err != nil {
 		t.Fatal(err)
@@ -41,7 +41,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// good are definitions that are accepted.
+// good returns definitions that are accepted.
 func good() []string {
 	var all []string
 	for _, group := range same {
@@ -60,14 +60,14 @@ func good() []string {
 	)
 }
 
-func TestGood(t *testing.T) {
+func TestGoodDefinitionsAreAccepted(t *testing.T) {
 	for _, src := range append(good(), order, many(20)) {
 		check(t, parseOne(t, src, YAML, Options{}))
 	}
 }
 
-// TestSchemaOnlyUsesWhatIsTested: the validator below knows every keyword of the schema.
-func TestSchemaOnlyUsesWhatIsTested(t *testing.T) {
+// The schema uses only keywords that the validator below knows.
+func TestSchemaHasOnlyKnownKeywords(t *testing.T) {
 	known := strings.Fields("$schema $defs $ref title description default examples type properties additionalProperties required anyOf allOf if then not const enum pattern minimum maximum minLength maxLength minItems maxItems minProperties maxProperties uniqueItems items propertyNames")
 	var walk func(v any, names bool)
 	walk = func(v any, names bool) {
@@ -97,10 +97,10 @@ func TestSchemaOnlyUsesWhatIsTested(t *testing.T) {
 	walk(schema, false)
 }
 
-// validator is as much of JSON Schema as the schema uses.
+// validator implements the part of JSON Schema that the schema uses.
 type validator struct{ root map[string]any }
 
-// check says what is wrong with v; "" if nothing is.
+// check returns what is wrong with v, or "" if nothing is.
 func (c validator) check(schema, v any) string {
 	if yes, ok := schema.(bool); ok {
 		if yes {
@@ -251,7 +251,7 @@ func (c validator) object(s map[string]any, v any) string {
 	return ""
 }
 
-// valueOf is the node as expressions see it.
+// valueOf returns the node as expressions see it.
 func valueOf(n *text.Node) any {
 	switch n.Kind {
 	case text.Bool:

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
-// conditions is a definition of n steps, each with a condition of its own.
+// conditions returns a definition of n steps, each with a condition of its own.
 func conditions(n int, condition func(int) string) []byte {
 	var b strings.Builder
 	b.WriteString(`{"type":"t","input":{"a":1},"steps":{`)
@@ -75,7 +75,7 @@ func TestExpressionsKeepFewKilobytes(t *testing.T) {
 	}
 }
 
-// F158: a program that was dropped is compiled again, and gives what it gave before.
+// F158: a program that was dropped is compiled again, and gives the same result as before.
 func TestDroppedProgramsAreCompiledAgain(t *testing.T) {
 	racedetector.Skip(t)
 	c := &Compiler{}
@@ -145,7 +145,7 @@ func TestShapeSizesAreTrue(t *testing.T) {
 	}
 }
 
-// list is a definition of one step, whose input is a list of n strings.
+// list returns a definition of one step, whose input is a list of n strings.
 func list(n int, of func(int) string) string {
 	texts := make([]string, n)
 	for i := range texts {
@@ -155,7 +155,7 @@ func list(n int, of func(int) string) string {
 	return `{"type":"t","labels":{},"steps":{"a":{"agent":"a","with":` + string(all) + `}}}`
 }
 
-// F156, F158: compiling is charged to the budget of a call: a definition that takes too much is refused, and compiling
+// F156, F158: compiling is charged to the budget of a call. A definition that takes too much is refused, and compiling
 // ends with the caller's context.
 func TestCompilingIsBounded(t *testing.T) {
 	racedetector.Skip(t)
@@ -163,20 +163,20 @@ func TestCompilingIsBounded(t *testing.T) {
 	if _, err := Parse(body, JSON, Options{}); perdure.CodeOf(err) != perdure.CodeTooLarge {
 		t.Errorf("%d bytes of expressions: %v", len(body), err)
 	}
-	gone := errors.New("the caller is gone")
-	asked := 0
+	errGone := errors.New("the caller is gone")
+	checks := 0
 	stop := func() error {
-		if asked++; asked > 3 {
-			return gone
+		if checks++; checks > 3 {
+			return errGone
 		}
 		return nil
 	}
-	if _, err := Parse(conditions(1000, cases.Dense), JSON, Options{Stop: stop}); !errors.Is(err, gone) || asked != 4 {
-		t.Errorf("asked %d times: %v", asked, err)
+	if _, err := Parse(conditions(1000, cases.Dense), JSON, Options{Stop: stop}); !errors.Is(err, errGone) || checks != 4 {
+		t.Errorf("asked %d times: %v", checks, err)
 	}
 }
 
-// jsonOf is a definition in YAML, in JSON.
+// jsonOf converts a definition from YAML to JSON.
 func jsonOf(t *testing.T, yaml string) string {
 	t.Helper()
 	plans, err := Parse([]byte(yaml), YAML, Options{})
@@ -186,7 +186,7 @@ func jsonOf(t *testing.T, yaml string) string {
 	return string(Canonical(plans[0]))
 }
 
-// F158: the number of expressions of a definition is bounded. One that is stored is read even so.
+// F158: the number of expressions of a definition is bounded. A stored definition above the bound is still read.
 func TestNumberOfExpressionsIsBounded(t *testing.T) {
 	racedetector.Skip(t)
 	body := func(n int) []byte {

@@ -99,7 +99,7 @@ func (a agent) accepted(run any, more object) {
 	}
 }
 
-// I7, I8, F042, F045, F056, F057: what an agent in any language meets, on each store.
+// I7, I8, F042, F045, F056, F057: the protocol as an agent in any language uses it, on each store.
 func TestAgentProtocol(t *testing.T) {
 	onEveryStore(t, "none", func(t *testing.T, url string) {
 		definition := filepath.Join(t.TempDir(), "job.yaml")
@@ -136,7 +136,7 @@ steps:
 		}
 		heartbeat := 300 * time.Millisecond
 		problem := kept(heartbeat)
-		for ; problem != "" && heartbeat < 10*time.Second; problem = kept(heartbeat) { // it was too short for a machine that stalls
+		for ; problem != "" && heartbeat < 10*time.Second; problem = kept(heartbeat) { // this was too short for a machine that stalls
 			heartbeat *= 3
 		}
 		if problem != "" {

@@ -26,8 +26,8 @@ func twoSteps(fields string) string {
 	return "type: t\ninput: {a: 1, s: x, n: null, l: [1, 2]}\nsteps:\n  one: {agent: x}\n  two: {agent: x, " + fields + "}\n"
 }
 
-// computing makes a definition whose second step, after the first, computes its input.
-func computing(expression string) string {
+// withComputedInput makes a definition whose second step, after the first, computes its input.
+func withComputedInput(expression string) string {
 	return twoSteps("after: [one], with: {v: '" + strings.ReplaceAll(expression, "'", "''") + "'}")
 }
 
@@ -44,8 +44,8 @@ func utf16(s string) string {
 	return string(b)
 }
 
-// laughs is the bomb of a billion laughs: each level names the one before it nine times.
-func laughs() string {
+// billionLaughs is the bomb of a billion laughs: each level names the one before it nine times.
+func billionLaughs() string {
 	var b strings.Builder
 	b.WriteString("type: t\ninput:\n  a0: &a0 [lol, lol, lol, lol, lol, lol, lol, lol, lol]\n")
 	for i := 1; i < 10; i++ {
@@ -73,7 +73,7 @@ func ring(n int) string {
 }
 
 var badInputs = []badInput{
-	// What is no text, or no YAML.
+	// Not text, or not YAML.
 	{"empty", ""},
 	{"white", " \n\t\n"},
 	{"comment", "# nothing\n"},
@@ -115,7 +115,7 @@ var badInputs = []badInput{
 	{"key of a number", "type: t\n5: x\nsteps: {a: {agent: x}}\n"},
 
 	// Bombs and sizes.
-	{"a billion laughs", laughs()},
+	{"a billion laughs", billionLaughs()},
 	{"deep flow", oneStep("type: t\ninput: " + nested(100_000, "[", "]"))},
 	{"deep maps", oneStep("type: t\ninput: " + nested(5_000, "{a: ", "}"))},
 	{"deep lists", "type: t\ninput:\n  " + strings.Repeat("- ", 5_000) + "x\nsteps: {a: {agent: x}}\n"},
@@ -218,33 +218,33 @@ var badInputs = []badInput{
 	{"restart 0", twoSteps("onFailure: {restart: 0}")},
 
 	// Expressions.
-	{"unclosed expression", computing("${input.a")},
-	{"empty expression", computing("${}")},
-	{"expression that does not compile", computing("${1 +}")},
-	{"two expressions in one", computing("${1; 2}")},
-	{"unknown name", computing("${env.HOME}")},
-	{"unknown function", computing("${exec(\"rm\")}")},
-	{"the clock", computing("${now()}")},
-	{"no such field", computing("${input.b}")},
-	{"field of null", computing("${input.n.x}")},
-	{"beyond a list", computing("${input.l[2]}")},
-	{"method", computing("${input.s.ToUpper()}")},
-	{"types that do not mix", computing("${input.s - 1}")},
-	{"division by zero", computing("${input.a % 0}")},
-	{"unknown step", computing("${steps.three.output}")},
+	{"unclosed expression", withComputedInput("${input.a")},
+	{"empty expression", withComputedInput("${}")},
+	{"expression that does not compile", withComputedInput("${1 +}")},
+	{"two expressions in one", withComputedInput("${1; 2}")},
+	{"unknown name", withComputedInput("${env.HOME}")},
+	{"unknown function", withComputedInput("${exec(\"rm\")}")},
+	{"the clock", withComputedInput("${now()}")},
+	{"no such field", withComputedInput("${input.b}")},
+	{"field of null", withComputedInput("${input.n.x}")},
+	{"beyond a list", withComputedInput("${input.l[2]}")},
+	{"method", withComputedInput("${input.s.ToUpper()}")},
+	{"types that do not mix", withComputedInput("${input.s - 1}")},
+	{"division by zero", withComputedInput("${input.a % 0}")},
+	{"unknown step", withComputedInput("${steps.three.output}")},
 	{"step that it does not come after", "type: t\nsteps:\n  one: {agent: x}\n  two: {agent: x, with: '${steps.one.output}'}\n"},
-	{"own output", computing("${steps.two.output}")},
-	{"all steps", computing("${len(steps)}")},
-	{"output outside of an undo", computing("${output}")},
-	{"doKey outside of an undo", computing("${doKey}")},
-	{"long expression", computing("${" + strings.Repeat("1 + ", 600) + "1}")},
-	{"deep expression", computing("${" + nested(900, "(", ")") + "}")},
-	{"loop", computing("${all(1..100000, all(1..100000, # > 0))}")},
-	{"large range", computing("${1..1000000000}")},
-	{"doubling", computing("${reduce(1..200, #acc + #acc, input.s)}")},
-	{"repeat", computing("${repeat(input.s, 1000000000)}")},
-	{"pattern that explodes", computing("${input.s matches \"(((a{1,100}){1,100}){1,100})\"}")},
-	{"bad pattern", computing("${input.s matches \"(\"}")},
+	{"own output", withComputedInput("${steps.two.output}")},
+	{"all steps", withComputedInput("${len(steps)}")},
+	{"output outside of an undo", withComputedInput("${output}")},
+	{"doKey outside of an undo", withComputedInput("${doKey}")},
+	{"long expression", withComputedInput("${" + strings.Repeat("1 + ", 600) + "1}")},
+	{"deep expression", withComputedInput("${" + nested(900, "(", ")") + "}")},
+	{"loop", withComputedInput("${all(1..100000, all(1..100000, # > 0))}")},
+	{"large range", withComputedInput("${1..1000000000}")},
+	{"doubling", withComputedInput("${reduce(1..200, #acc + #acc, input.s)}")},
+	{"repeat", withComputedInput("${repeat(input.s, 1000000000)}")},
+	{"pattern that explodes", withComputedInput("${input.s matches \"(((a{1,100}){1,100}){1,100})\"}")},
+	{"bad pattern", withComputedInput("${input.s matches \"(\"}")},
 	{"when of a number", twoSteps("when: input.a")},
 	{"when of text", twoSteps("when: '\"yes\"'")},
 	{"when in braces that do not close", twoSteps("when: 'input.a > ${'")},
@@ -294,31 +294,31 @@ var badInputs = []badInput{
 
 var place = regexp.MustCompile(`^(.+):(\d+):(\d+): `)
 
-// verdicts is what validate says of many files at once: the first message about each.
+// verdicts returns the first message of validate about each of many files.
 func verdicts(t *testing.T, dir string, files []string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(perdure, append([]string{"validate"}, files...)...)
 	cmd.Dir = dir
-	var out, talk bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if cmd.Run(); cmd.ProcessState.ExitCode() != 2 || out.Len() > 0 {
 		t.Errorf("validate: exit %d, stdout %q", cmd.ProcessState.ExitCode(), out.String())
 	}
-	if strings.Contains(talk.String(), "goroutine ") || len(talk.String()) > 1<<20 {
-		t.Errorf("validate: %s", tail(talk.String()))
+	if strings.Contains(stderr.String(), "goroutine ") || len(stderr.String()) > 1<<20 {
+		t.Errorf("validate: %s", tail(stderr.String()))
 	}
-	said := map[string]string{}
-	for line := range strings.Lines(talk.String()) {
-		if m := place.FindStringSubmatch(line); m != nil && said[m[1]] == "" {
-			said[m[1]] = line
+	messages := map[string]string{}
+	for line := range strings.Lines(stderr.String()) {
+		if m := place.FindStringSubmatch(line); m != nil && messages[m[1]] == "" {
+			messages[m[1]] = line
 		}
 	}
-	return said
+	return messages
 }
 
-// TestBadInput: what is wrong is refused by validate, by run and by every node alike, with its place; no
-// call is answered with 5xx, and nothing is stored.
-func TestBadInput(t *testing.T) {
+// A faulty definition is refused by validate, by run and by every node alike, with its place. No call is answered with
+// 5xx, and nothing is stored.
+func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 	dir := t.TempDir()
 	var files []string
 	names := map[string]bool{}
@@ -340,14 +340,14 @@ func TestBadInput(t *testing.T) {
 		t.Errorf("a hundred ways, not %d", len(badInputs))
 	}
 	began := time.Now()
-	said := verdicts(t, dir, files)
+	messages := verdicts(t, dir, files)
 	for i, file := range files {
-		if said[file] == "" {
+		if messages[file] == "" {
 			t.Errorf("%s: validate names no place (%.60q)", badInputs[i].name, badInputs[i].text)
 		}
 	}
-	if took := time.Since(began); took > 30*time.Second {
-		t.Errorf("validate took %v", took)
+	if duration := time.Since(began); duration > 30*time.Second {
+		t.Errorf("validate took %v", duration)
 	}
 
 	store := filepath.Join(dir, "x.db")
@@ -376,7 +376,7 @@ func TestBadInput(t *testing.T) {
 			if strings.HasPrefix(c.text, "{") {
 				contentType = "application/json"
 			}
-			answers = append(answers, c.refused(t, url+"/v1/jobs", contentType, said[files[i]]))
+			answers = append(answers, c.refused(t, url+"/v1/jobs", contentType, messages[files[i]]))
 		}
 		if len(slices.Compact(answers)) > 1 {
 			t.Errorf("%s: the stores differ: %s", c.name, answers)
@@ -576,11 +576,11 @@ func badActs(t *testing.T, url string) {
 	}
 }
 
-// left is the remaining time in the words of why a step is not settled.
+// left matches the remaining time in the reason why a step is not settled.
 var left = regexp.MustCompile(`, \d+[^"]* left`)
 
-// refused posts the definition; what is answered is a problem that says what validate said.
-func (c badInput) refused(t *testing.T, url, contentType, said string) string {
+// refused posts the definition, and compares the problem in the answer with the message of validate.
+func (c badInput) refused(t *testing.T, url, contentType, messages string) string {
 	t.Helper()
 	status, body := answer(t, http.MethodPost, url, contentType, c.text)
 	var p struct {
@@ -601,9 +601,9 @@ func (c badInput) refused(t *testing.T, url, contentType, said string) string {
 	if p.Status != status || p.Title == "" || p.Code == "" || p.Detail == "" {
 		t.Errorf("%s: no whole problem: %.300s", c.name, body)
 	}
-	// A body that is not read at all has no places.
+	// A body that is not read has no places.
 	unread := strings.TrimSpace(c.text) == "" || len(c.text) > 16<<20
-	if m := place.FindStringSubmatch(said); m != nil && !unread {
+	if m := place.FindStringSubmatch(messages); m != nil && !unread {
 		where := slices.IndexFunc(p.Errors, func(e struct {
 			Pointer, Message, Hint string
 			Line, Column           int
@@ -611,7 +611,7 @@ func (c badInput) refused(t *testing.T, url, contentType, said string) string {
 			return fmt.Sprintf("%d:%d", e.Line, e.Column) == m[2]+":"+m[3]
 		})
 		if where < 0 {
-			t.Errorf("%s: validate said %q, the node %.300s", c.name, said, body)
+			t.Errorf("%s: validate said %q, the node %.300s", c.name, messages, body)
 		}
 	}
 	return body

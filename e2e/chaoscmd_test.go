@@ -16,7 +16,7 @@ import (
 
 // `perdure chaos` kills, freezes and misleads an agent, and reports at the end that all jobs are settled or parked,
 // which they are.
-func TestChaosCommand(t *testing.T) {
+func TestChaosCommandEndsWithAllJobsAtRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes some seconds")
 	}
@@ -29,10 +29,10 @@ func TestChaosCommand(t *testing.T) {
 	defer cancel()
 	s := newStage(ctx, "", "", t.TempDir(), crash{})
 	defer s.close()
-	if err := s.submit(c, s.chain("before", "a")); err != nil { // none of its business
+	if err := s.submit(c, s.chain("before", "a")); err != nil { // not one of its calls
 		t.Fatal(err)
 	}
-	rage := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
+	chaos := beginChaos(t, ctx, "--server", server, "--for", "6s", "--settle", "3m",
 		"--kill-every", "1s", "--freeze", "1200ms", "--lose", "0.1", "--cut", "0.1", "--double", "0.1", "--delay", "30ms",
 		"--", perdure, "agent", "--agents", "http", "--allow-private-targets", "--heartbeat", "900ms", "--log-level", "error")
 	if _, err := c.PutLimit(ctx, "job:order", root.LimitSettings{Max: new(1000)}); err != nil { // one agent serves two types, of which one has a limit (F149)
@@ -46,7 +46,7 @@ func TestChaosCommand(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 		}
 	}()
-	out, exit := rage.end(t)
+	out, exit := chaos.end(t)
 	if exit != 0 {
 		t.Fatalf("exit %d: %s", exit, out)
 	}
@@ -70,7 +70,7 @@ func TestChaosCommand(t *testing.T) {
 	}
 	for n := range jobs {
 		key := fmt.Sprint("job-", n)
-		if err := s.rests(c, key, root.Done); err != nil {
+		if err := s.awaitRest(c, key, root.Done); err != nil {
 			t.Error(err)
 		}
 		for _, f := range s.ledger.Audit(key, true, "a", "b", "c") {
@@ -83,17 +83,17 @@ func TestChaosCommand(t *testing.T) {
 }
 
 // If a job is neither settled nor parked at the end, the exit code and the output show it.
-func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
+func TestChaosCommandReportsUnfinishedJobs(t *testing.T) {
 	server, _ := serve(t, "--store", "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), "--agents", "none")
 	c, err := client.New(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rage := beginChaos(t, t.Context(), "--server", server, "--for", "5s", "--settle", "1s")
+	chaos := beginChaos(t, t.Context(), "--server", server, "--for", "5s", "--settle", "1s")
 	if _, _, err := c.Submit(t.Context(), []byte("type: t\nkey: left\nsteps:\n  a: {agent: absent}\n"), "application/yaml"); err != nil {
 		t.Fatal(err)
 	}
-	out, exit := rage.end(t)
+	out, exit := chaos.end(t)
 	j, err := c.Job(t.Context(), "left", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -109,16 +109,16 @@ func TestChaosCommandFindsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// raging is a call of `perdure chaos`.
-type raging struct {
+// chaosProcess is a running `perdure chaos`.
+type chaosProcess struct {
 	cmd       *exec.Cmd
 	out, talk record
 }
 
-// beginChaos starts it and waits until it is at work.
-func beginChaos(t *testing.T, ctx context.Context, args ...string) *raging {
+// beginChaos starts `perdure chaos`, and waits until it injects faults.
+func beginChaos(t *testing.T, ctx context.Context, args ...string) *chaosProcess {
 	t.Helper()
-	r := &raging{cmd: exec.CommandContext(ctx, perdure, append([]string{"chaos", "--listen", "127.0.0.1:0", "-o", "json"}, args...)...)}
+	r := &chaosProcess{cmd: exec.CommandContext(ctx, perdure, append([]string{"chaos", "--listen", "127.0.0.1:0", "-o", "json"}, args...)...)}
 	r.cmd.Stdout, r.cmd.Stderr = &r.out, &r.talk
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -127,7 +127,7 @@ func beginChaos(t *testing.T, ctx context.Context, args ...string) *raging {
 	return r
 }
 
-func (r *raging) end(t *testing.T) (out string, exit int) {
+func (r *chaosProcess) end(t *testing.T) (out string, exit int) {
 	t.Helper()
 	_ = r.cmd.Wait()
 	t.Log(r.talk.tail())

@@ -19,8 +19,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Each of these is what a bug, a bad disk or a hand in the tables may leave behind, on a job of its own: a chain of
-// two steps that is done, undone, runs its first step, waits for an agent, or is parked.
+// Each corruption is what a bug, a bad disk or a manual change may leave in the tables. Each has a job of its own: a
+// chain of two steps that is done, undone, runs its first step, waits for an agent, or is parked.
 var corruptions = []struct{ job, rule, sql string }{
 	{"done", "a settled job has a step that is not", "UPDATE perdure_step SET phase = 1 WHERE job = $1 AND idx = 1"},
 	{"done", "a step of a done job is undone", "UPDATE perdure_step SET current = 0 WHERE job = $1 AND idx = 0"},
@@ -40,7 +40,7 @@ var corruptions = []struct{ job, rule, sql string }{
 	{"parked", "a parked job is not", "UPDATE perdure_step SET job_phase = 1 WHERE job = $1 AND idx = 0"},
 }
 
-// `perdure check` finds nothing in a store that is sound, and each of these in one that is not (F111, I17).
+// `perdure check` finds nothing in a sound store, and finds each of these corruptions (F111, I17).
 func TestCheckFindsCorruptions(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "perdure.db")
@@ -97,7 +97,7 @@ func corruptible(t *testing.T, store string) []root.JobID {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pretender{t: t, c: c}
+	p := &fakeAgents{t: t, c: c}
 	if _, err := c.PutLimit(t.Context(), "agent:runs", root.LimitSettings{Max: new(100)}); err != nil {
 		t.Fatal(err)
 	}
@@ -116,13 +116,13 @@ func corruptible(t *testing.T, store string) []root.JobID {
 	return ids
 }
 
-// pretender is the agents of those jobs.
-type pretender struct {
+// fakeAgents acts as the agents of these jobs.
+type fakeAgents struct {
 	t *testing.T
 	c *client.Client
 }
 
-func (p *pretender) job(i int, state string) root.JobID {
+func (p *fakeAgents) job(i int, state string) root.JobID {
 	p.t.Helper()
 	body := fmt.Sprintf("type: t%d\nflow: chain\nsteps:\n  a: {agent: %s, undo: {}, completeWithin: 1h, retry: {attempts: 1}}\n  b: {agent: %[2]s, undo: {}}\n", i, state)
 	view, _, err := p.c.Submit(p.t.Context(), []byte(body), "application/yaml")
@@ -146,8 +146,8 @@ func (p *pretender) job(i int, state string) root.JobID {
 	return view.ID
 }
 
-// answers claims runs and reports on them; without an outcome it claims one and keeps it.
-func (p *pretender) answers(agent string, outcomes ...root.Outcome) {
+// answers claims runs and reports them. Without an outcome it claims one run and keeps it.
+func (p *fakeAgents) answers(agent string, outcomes ...root.Outcome) {
 	p.t.Helper()
 	for i := 0; i == 0 || i < len(outcomes); i++ {
 		ctx, cancel := context.WithTimeout(p.t.Context(), 30*time.Second)

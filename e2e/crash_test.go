@@ -31,7 +31,7 @@ import (
 // A first run without a kill counts which crash points are reached, and how often. The test fails unless some world
 // reaches each point of the registry.
 //
-// With -crashes each store has all kills; without, half of those at later comings.
+// With -crashes each store has all kills; without, half of the later ones.
 func TestKilledAtEachPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes two minutes")
@@ -47,7 +47,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 		open  func(t *testing.T, worker int) func() (string, error)
 		later int
 	}{{"sqlite", sqliteStores, 0}, {"postgres", postgresStores, 1}}
-	var met sync.Map
+	var reached sync.Map
 	var played atomic.Int32
 	t.Run("worlds", func(t *testing.T) {
 		for _, store := range stores {
@@ -56,7 +56,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 					t.Parallel()
 					c := campaign{world: w, armed: armed, later: store.later, open: func(worker int) func() (string, error) { return store.open(t, worker) }, dir: t.TempDir()}
 					for p := range c.run(t) {
-						met.Store(p, true)
+						reached.Store(p, true)
 					}
 					played.Add(1)
 				})
@@ -67,17 +67,17 @@ func TestKilledAtEachPoint(t *testing.T) {
 		return // -run has left some out
 	}
 	for _, p := range crashpoint.All {
-		if _, ok := met.Load(p); !ok && !t.Failed() {
+		if _, ok := reached.Load(p); !ok && !t.Failed() {
 			t.Errorf("nothing comes by %s", p)
 		}
 	}
 }
 
-// world is something to be done with the program, and the process of it that is killed.
+// world is a use of the program, and the process of it that is killed.
 type world struct {
 	name string
 	play func(*stage) error
-	// Points that are come by or not as chance has it.
+	// Points that are reached in some runs and not in others.
 	chance []crashpoint.Point
 }
 
@@ -130,16 +130,16 @@ type campaign struct {
 	armed string
 	open  func(worker int) func() (string, error)
 	dir   string
-	later int // which half of the points are killed at later comings, too: 0 or 1
+	later int // which half of the later kills at each point is made, too: 0 or 1
 }
 
-// atOnce is how many plays there are at a time: they wait, for the most part.
+// atOnce is the number of concurrent plays: they mostly wait.
 const (
 	atOnce   = 12
 	playTime = 3 * time.Minute
 )
 
-// crash is where the process is killed, and at which coming.
+// crash is the point at which the process is killed, and how often it was reached by then.
 type crash struct {
 	point crashpoint.Point
 	n     int
@@ -194,8 +194,8 @@ func (c *campaign) run(t *testing.T) map[crashpoint.Point]int {
 	return counted
 }
 
-// plan says where to kill: at the first coming, and also in the middle, and at what is come by often at more of them.
-// Unless -crashes is set, each store has half of the later ones.
+// plan returns where to kill: when a point is reached for the first time, and also in the middle, and at more times if
+// it is reached often. Unless -crashes is set, each store has half of the later kills.
 func (c *campaign) plan(counted map[crashpoint.Point]int) (kills []crash) {
 	for i, p := range slices.Sorted(maps.Keys(counted)) {
 		kills = append(kills, crash{p, 1})
@@ -216,8 +216,8 @@ func (c *campaign) plan(counted map[crashpoint.Point]int) (kills []crash) {
 	return kills
 }
 
-// kill plays until the process has died where it should; the first coming is not to be missed, unless it came by
-// there by chance, as a machine that stalls makes it.
+// kill plays until the process has died at the planned point. The first time must not be missed, unless the point is
+// reached only by chance, for example on a machine that stalls.
 func (c *campaign) kill(open func() (string, error), k crash, worker int) (deaths int, err error) {
 	for range 3 {
 		if _, deaths, err = c.once(open, k, worker); err != nil || deaths > 0 || k.n > 1 {
@@ -231,7 +231,7 @@ func (c *campaign) kill(open func() (string, error), k crash, worker int) (death
 	return 0, err
 }
 
-// once plays once, and says how often each point was come by (without a kill), and how often the process died.
+// once plays once, and returns how often each point was reached (without a kill), and how often the process died.
 func (c *campaign) once(open func() (string, error), k crash, worker int) (counted map[crashpoint.Point]int, deaths int, err error) {
 	store, err := open()
 	if err != nil {
@@ -255,7 +255,7 @@ func (c *campaign) once(open func() (string, error), k crash, worker int) (count
 	return counted, s.deaths(), err
 }
 
-// counted reads how often each point was come by.
+// counted reads how often each point was reached.
 func (s *stage) counted() (map[crashpoint.Point]int, error) {
 	if s.kill.n > 0 {
 		return nil, nil
@@ -268,7 +268,7 @@ func (s *stage) counted() (map[crashpoint.Point]int, error) {
 	return counted, err
 }
 
-// A build that ships refuses to be armed, and one with the points refuses a point that there is not.
+// A released build refuses a crash point in its environment. A build with crash points refuses an unknown one.
 func TestCrashPointsAreRefused(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{crashpoint.Env + "=rest.submit", "no crash points"},

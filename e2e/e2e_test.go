@@ -1,5 +1,5 @@
-// Package e2e runs the real binary as its users do, kills it, and judges by what the steps themselves
-// wrote down.
+// Package e2e runs the real binary as its users do, kills it, and compares the results with the records of the steps
+// themselves.
 package e2e
 
 import (
@@ -30,24 +30,24 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// run is one command, to its end.
+// run runs one command to its end.
 func run(t *testing.T, args ...string) (stdout string, exit int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
-	var out, talk bytes.Buffer
+	var out, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, perdure, args...)
-	cmd.Stdout, cmd.Stderr = &out, &talk
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
 	var failed *exec.ExitError
 	if err != nil && !errors.As(err, &failed) {
 		t.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatalf("perdure %s did not end: %s%s", strings.Join(args, " "), tail(out.String()), tail(talk.String()))
+		t.Fatalf("perdure %s did not end: %s%s", strings.Join(args, " "), tail(out.String()), tail(stderr.String()))
 	}
 	if exit = cmd.ProcessState.ExitCode(); exit != 0 {
-		t.Logf("perdure %s: exit %d: %s", strings.Join(args, " "), exit, tail(talk.String()))
+		t.Logf("perdure %s: exit %d: %s", strings.Join(args, " "), exit, tail(stderr.String()))
 	}
 	return out.String(), exit
 }
@@ -123,7 +123,7 @@ type graph struct {
 
 const ledgerScript = `echo "$1 start $2 $PERDURE_RUN" >> "$3"; eval "sleep $4"; echo "$1 end $2 $PERDURE_RUN" >> "$3"`
 
-// write makes the job's file.
+// write writes the job's file.
 func (g *graph) write(t *testing.T, nap func(i int) string) string {
 	t.Helper()
 	steps := map[string]any{}

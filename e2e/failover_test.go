@@ -13,7 +13,7 @@ import (
 // F016, F098, F112, I6: the primary dies with commits that its standby has not received, and the standby takes over. The
 // nodes follow without a restart, and the number of the lost run is not given again: its holder is refused, and an alert
 // is opened.
-func TestFailoverLosesARun(t *testing.T) {
+func TestRunLostByAFailoverIsRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs two database servers")
 	}
@@ -55,15 +55,15 @@ func TestFailoverLosesARun(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	t.Logf("dispatched again %v after the promotion", time.Since(promoted))
-	again, was := runs[0].(object), lost[0].(object)
-	if again["job"] != was["job"] || again["key"] != was["key"] || again["run"].(float64) < 1e12 {
-		t.Errorf("%v, after %v was lost", again, was)
+	again, before := runs[0].(object), lost[0].(object)
+	if again["job"] != before["job"] || again["key"] != before["key"] || again["run"].(float64) < 1e12 {
+		t.Errorf("%v, after %v was lost", again, before)
 	}
-	results := post(t, node+"/v1/reports", object{"holder": "h", "reports": []object{{"job": was["job"], "step": "s", "run": 1, "outcome": "done"}}})["results"].([]any)
+	results := post(t, node+"/v1/reports", object{"holder": "h", "reports": []object{{"job": before["job"], "step": "s", "run": 1, "outcome": "done"}}})["results"].([]any)
 	if r := results[0].(object); r["accepted"] != false || r["reason"] != "stale" {
 		t.Errorf("the lost run receives %v", r)
 	}
-	results = post(t, node+"/v1/reports", object{"holder": "h", "reports": []object{{"job": was["job"], "step": "s", "run": int64(again["run"].(float64)), "outcome": "done"}}})["results"].([]any)
+	results = post(t, node+"/v1/reports", object{"holder": "h", "reports": []object{{"job": before["job"], "step": "s", "run": int64(again["run"].(float64)), "outcome": "done"}}})["results"].([]any)
 	if r := results[0].(object); r["accepted"] != true {
 		t.Errorf("the valid run receives %v", r)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// random is a graph whose steps come after up to three of the forty before them, and a last one that joins
+// random returns a graph whose steps come after up to three of the forty steps before them, and a last step that joins
 // all.
 func random(t *testing.T, rng *rand.Rand, n int) *graph {
 	g := &graph{key: fmt.Sprintf("random-%d", n), after: map[string][]string{}, ledger: filepath.Join(t.TempDir(), "ledger")}
@@ -35,8 +35,8 @@ func random(t *testing.T, rng *rand.Rand, n int) *graph {
 	return g
 }
 
-// F116, F036, F052: killed at any moment and started again, `run` and `undo` bring the job to its end, and
-// the order holds.
+// F116, F036, F052: `run` and `undo` are killed at any moment and started again. They bring the job to its end, in the
+// right order.
 func TestKilledAtAnyMoment(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
@@ -59,9 +59,9 @@ func TestKilledAtAnyMoment(t *testing.T) {
 			cmd := begin(t, way.args...)
 			ended := make(chan error, 1)
 			go func() { ended <- cmd.Wait() }()
-			patience := time.Duration(50+rng.IntN(1000)) * time.Millisecond
+			delay := time.Duration(50+rng.IntN(1000)) * time.Millisecond
 			if kills >= 8 {
-				patience = 2 * time.Minute
+				delay = 2 * time.Minute
 			}
 			select {
 			case err := <-ended:
@@ -69,7 +69,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 					t.Fatalf("%v: %v", way.args, err)
 				}
 				done = true
-			case <-time.After(patience):
+			case <-time.After(delay):
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
@@ -83,15 +83,15 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	must(t, "check", "--store", store)
 }
 
-// Two nodes on one database, one of them killed: the other goes on, and what the dead one held comes back
-// when its heartbeats have stopped.
-func TestNodeKilledOnPostgres(t *testing.T) {
+// Two nodes work on one database, and one is killed. The other goes on, and dispatches the runs of the killed node when
+// its heartbeats have stopped.
+func TestRunsOfAKilledNodeAreDispatchedByAnother(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
 	url := pgtest.Start(t)
 	must(t, "migrate", "--store", url)
-	first, doomed := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
+	first, killed := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
 	g := random(t, rand.New(rand.NewPCG(1, 2)), 80)
 	gate := filepath.Join(t.TempDir(), "open")
 	must(t, "submit", g.write(t, func(int) string { return "0.1; until [ -e " + gate + " ]; do sleep 0.05; done" }), "--server", first)
@@ -104,7 +104,7 @@ func TestNodeKilledOnPostgres(t *testing.T) {
 	eventually(t, "two runs are with the first node", started(2))
 	second, _ := serve(t, "--store", url, "--agents", "shell", "--slots", "2")
 	eventually(t, "two more are with the second", started(4))
-	kill(t, doomed)
+	kill(t, killed)
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func startNginx(t *testing.T) (url, accessLog string) {
 			t.Skip("nginx is not there")
 		}
 	}
-	dir, err := os.MkdirTemp("", "perdure-nginx-") // its workers are another user, who must get in
+	dir, err := os.MkdirTemp("", "perdure-nginx-") // its workers run as another user, who must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func startNginx(t *testing.T) (url, accessLog string) {
 	return "http://" + addr + "/f", dir + "/access.log"
 }
 
-// I12: a limit of 10 on an agent, 500 steps that wait, and a server that refuses the eleventh at once.
-func TestLimitInFrontOfNginx(t *testing.T) {
+// I12: an agent has a limit of 10, 500 steps wait, and a server refuses the eleventh request at once.
+func TestLimitProtectsAService(t *testing.T) {
 	target, log := startNginx(t)
 	store := "sqlite:" + filepath.Join(t.TempDir(), "perdure.db")
 	url, _ := serve(t, "--store", store, "--agents", "http", "--allow-private-targets", "--slots", "200")

@@ -47,8 +47,8 @@ func said(lines []map[string]any, message string) map[string]any {
 	return nil
 }
 
-// --log-format json writes JSON and nothing else to stderr: from the first line to the last, whatever goes wrong.
-func TestJSONLogHasNothingElse(t *testing.T) {
+// --log-format json writes only JSON to stderr, from the first line to the last, whatever fails.
+func TestJSONLogHasOnlyJSON(t *testing.T) {
 	store, addr := "sqlite:"+filepath.Join(t.TempDir(), "perdure.db"), rig.FreeAddress(t)
 	url := "http://" + addr
 	serve := exec.Command(perdure, "serve", "--listen", addr, "--store", store, "--log-format", "json", "--log-level", "debug")

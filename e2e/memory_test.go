@@ -11,7 +11,7 @@ import (
 
 // F158: submissions of 3 MB, each with thousands of expressions whose programs are as large as possible, leave a node
 // below 512 MB.
-func TestMemoryOfExpressions(t *testing.T) {
+func TestMemoryOfExpressionsIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles some 10,000 large expressions")
 	}
@@ -33,7 +33,7 @@ func TestMemoryOfExpressions(t *testing.T) {
 		if peak > mostResident {
 			t.Errorf("%d MB at the peak, want at most %d", peak>>20, mostResident>>20)
 		}
-		if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusServiceUnavailable { // too slow, on a busy machine
+		if resp.StatusCode != http.StatusCreated && resp.StatusCode != http.StatusServiceUnavailable { // it may be too slow on a busy machine
 			t.Fatalf("submission %d: %s", n, resp.Status)
 		}
 	}

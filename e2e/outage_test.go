@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// ask is a request that must be answered within this time, whatever the store does.
+// ask bounds the time within which a request must be answered, whatever the store does.
 const ask = 15 * time.Second
 
 func statusOf(t *testing.T, method, url, body string) (status int, retryAfter string) {
@@ -35,7 +35,7 @@ func statusOf(t *testing.T, method, url, body string) (status int, retryAfter st
 
 // F009, F097, F099, F120, L4: while the database is away, killed or frozen, every node answers in time with 503 and
 // Retry-After. Within ten seconds of its return all nodes work again, without a restart.
-func TestDatabaseAway(t *testing.T) {
+func TestDatabaseOutageIsAnswered503(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}

@@ -45,8 +45,8 @@ func (s *stage) playNode() error {
 	if err != nil {
 		return err
 	}
-	go s.far("http://" + addr)
-	if err := s.insist(func() error { _, err := c.PutLimit(s.ctx, "job:plain", root.LimitSettings{Max: new(3)}); return err }); err != nil {
+	go s.runAgent("http://" + addr)
+	if err := s.untilAnswered(func() error { _, err := c.PutLimit(s.ctx, "job:plain", root.LimitSettings{Max: new(3)}); return err }); err != nil {
 		return err
 	}
 	jobs := []definition{
@@ -61,9 +61,9 @@ func (s *stage) playNode() error {
 		return err
 	}
 	err = together(func() error {
-		return errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo), s.rests(c, "plain", root.Undone))
+		return errors.Join(s.awaitRest(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo), s.awaitRest(c, "plain", root.Undone))
 	}, func() error {
-		// What is lost with its host counts as a failure, of which it has one: then it is parked once more.
+		// A run that is lost with its host counts as a failure. The step allows one, so it is parked again.
 		return s.until(c, "stubborn", func(j *root.JobView) bool {
 			if j.Phase == root.Parked {
 				s.ledger.Kind()
@@ -72,7 +72,7 @@ func (s *stage) playNode() error {
 			return j.Phase == root.Settled
 		})
 	}, func() error {
-		return errors.Join(s.rests(c, "flaky", root.Done), s.rests(c, "late", root.Undone), s.rests(c, "far", root.Done), s.rests(c, "posted", root.Done))
+		return errors.Join(s.awaitRest(c, "flaky", root.Done), s.awaitRest(c, "late", root.Undone), s.awaitRest(c, "far", root.Done), s.awaitRest(c, "posted", root.Done))
 	})
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func (s *stage) playAgent() error {
 	if err != nil {
 		return err
 	}
-	if err := s.insist(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+	if err := s.untilAnswered(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
 		return err
 	}
 	agent := s.begin(true, "agent", "--server", way.URL, "--agents", "http", "--allow-private-targets", "--slots", "http=8",
@@ -104,18 +104,18 @@ func (s *stage) playAgent() error {
 	if err := errors.Join(s.submit(c, jobs[0]), s.submit(c, jobs[1])); err != nil {
 		return err
 	}
-	if err := errors.Join(s.rests(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo),
-		s.rests(c, "plain", root.Undone), s.rests(c, "flaky", root.Done)); err != nil {
+	if err := errors.Join(s.awaitRest(c, "plain", root.Done), s.act(c, "plain", root.VerbUndo),
+		s.awaitRest(c, "plain", root.Undone), s.awaitRest(c, "flaky", root.Done)); err != nil {
 		return err
 	}
 	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"last", true, []string{"a"}}}
-	return s.drained(agent, c, func() error { // a claim's answer is under way when the drain begins
+	return s.drained(agent, c, func() error { // the answer to a claim is in transit when the drain begins
 		way.hold.Store(true)
 		defer way.hold.Store(false)
 		if err := s.submit(c, jobs[2]); err != nil {
 			return err
 		}
-		return s.happens("a claim is answered", func() bool { return way.held.Load() })
+		return s.await("a claim is answered", func() bool { return way.held.Load() })
 	})
 }
 
@@ -125,7 +125,7 @@ func (s *stage) drained(a *actor, c *client.Client, more ...func() error) error 
 		return err
 	}
 	gate := ledger.Place{Job: "gate", Step: "a"}
-	if err := s.happens("the gate is reached", func() bool { return s.ledger.Seen(gate) > 0 }); err != nil {
+	if err := s.await("the gate is reached", func() bool { return s.ledger.Seen(gate) > 0 }); err != nil {
 		return err
 	}
 	time.Sleep(250 * time.Millisecond) // a heartbeat, or two
@@ -153,7 +153,7 @@ func (s *stage) playCommand() error {
 	if err != nil {
 		return err
 	}
-	if err := s.insist(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+	if err := s.untilAnswered(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
 		return err
 	}
 	file := filepath.Join(s.dir, "job.json")
@@ -169,7 +169,7 @@ func (s *stage) playCommand() error {
 	return nil
 }
 
-// repeated calls a command until it has got to its end.
+// repeated repeats a command until it ends by itself.
 func (s *stage) repeated(args ...string) error {
 	for s.ctx.Err() == nil {
 		a := &actor{stage: s, args: args, armed: true}
@@ -190,7 +190,7 @@ func (s *stage) repeated(args ...string) error {
 	return context.Cause(s.ctx)
 }
 
-// judge reads the ends: of the jobs, of the ledger, of the store.
+// judge checks the jobs, the ledger and the store at the end.
 func (s *stage) judge() error {
 	addr := s.actors[0].args[slices.Index(s.actors[0].args, "--listen")+1]
 	c, err := s.client("http://" + addr)
@@ -203,7 +203,7 @@ func (s *stage) judge() error {
 		if j.done {
 			as = root.Done
 		}
-		if err := s.rests(c, j.key, as); err != nil {
+		if err := s.awaitRest(c, j.key, as); err != nil {
 			return err
 		}
 		faults = append(faults, s.ledger.Audit(j.key, j.done, j.steps...)...)
@@ -234,8 +234,8 @@ func (s *stage) judge() error {
 // storeAway is the exit status of a command that has not reached its store within its time.
 const storeAway = 3
 
-// far carries an agent in this process, with heartbeats.
-func (s *stage) far(server string) {
+// runAgent runs an agent in this process, with heartbeats.
+func (s *stage) runAgent(server string) {
 	c, err := client.New(server)
 	if err != nil {
 		panic(err)
@@ -259,8 +259,8 @@ func (s *stage) client(server string) (*client.Client, error) {
 	return client.New(server, client.Author("play"), client.HTTPClient(&http.Client{Timeout: 5 * time.Second}))
 }
 
-// insist repeats a call until it is answered: without an answer, the outcome is unknown.
-func (s *stage) insist(call func() error) error {
+// untilAnswered repeats a call until it is answered: without an answer, the outcome is unknown.
+func (s *stage) untilAnswered(call func() error) error {
 	for {
 		err := call()
 		if err == nil || s.ctx.Err() == nil && root.CodeOf(err) != root.CodeUnavailable {
@@ -274,7 +274,7 @@ func (s *stage) insist(call func() error) error {
 	}
 }
 
-// together runs all of them at once.
+// together runs all functions concurrently.
 func together(all ...func() error) error {
 	errs := make([]error, len(all))
 	var wg sync.WaitGroup
@@ -285,7 +285,7 @@ func together(all ...func() error) error {
 	return errors.Join(errs...)
 }
 
-func (s *stage) happens(what string, ok func() bool) error {
+func (s *stage) await(what string, ok func() bool) error {
 	for !ok() {
 		select {
 		case <-time.After(10 * time.Millisecond):
@@ -297,10 +297,10 @@ func (s *stage) happens(what string, ok func() bool) error {
 }
 
 func (s *stage) submit(c *client.Client, d definition) error {
-	return s.insist(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
+	return s.untilAnswered(func() error { _, _, err := c.Submit(s.ctx, d.body(), "application/json"); return err })
 }
 
-// post submits in a transaction of its own, in the store's database, until that is known to be committed.
+// post submits in a transaction of its own, in the store's database, and repeats it until it is known to be committed.
 func (s *stage) post(d definition) error {
 	plans, err := definitions.Parse(d.body(), definitions.JSON, definitions.Options{})
 	if err != nil {
@@ -326,7 +326,7 @@ func (s *stage) post(d definition) error {
 		if s.ctx.Err() != nil {
 			return fmt.Errorf("%w: %w", context.Cause(s.ctx), err)
 		}
-		time.Sleep(20 * time.Millisecond) // the tables may not be there yet
+		time.Sleep(20 * time.Millisecond) // the tables may not exist yet
 	}
 }
 
@@ -335,20 +335,20 @@ func (s *stage) submitAll(c *client.Client, all []definition) error {
 	for i, d := range all {
 		bodies[i] = d.body()
 	}
-	return s.insist(func() error {
-		did, err := c.SubmitAll(s.ctx, nil, bodies)
-		for i := range did {
-			err = errors.Join(err, did[i].Err)
+	return s.untilAnswered(func() error {
+		results, err := c.SubmitAll(s.ctx, nil, bodies)
+		for i := range results {
+			err = errors.Join(err, results[i].Err)
 		}
 		return err
 	})
 }
 
-// act repeats an act until it is answered. One that was carried out, and whose answer was lost, may be refused the
-// second time: nothing is parked any more.
+// act repeats an act until it is answered. If it was carried out and its answer was lost, the repetition may be refused,
+// because nothing is parked any more.
 func (s *stage) act(c *client.Client, key string, verb root.Verb) error {
 	tries := 0
-	return s.insist(func() error {
+	return s.untilAnswered(func() error {
 		tries++
 		_, err := c.Act(s.ctx, key, root.Act{Verb: verb})
 		if tries > 1 && root.CodeOf(err) == root.CodeConflict {
@@ -360,7 +360,7 @@ func (s *stage) act(c *client.Client, key string, verb root.Verb) error {
 
 func (s *stage) until(c *client.Client, key string, ok func(*root.JobView) bool) error {
 	var last *root.JobView
-	err := s.insist(func() error {
+	err := s.untilAnswered(func() error {
 		j, err := c.Job(s.ctx, key, 500*time.Millisecond)
 		if err != nil {
 			return err
@@ -377,7 +377,7 @@ func (s *stage) until(c *client.Client, key string, ok func(*root.JobView) bool)
 	return nil
 }
 
-func (s *stage) rests(c *client.Client, key string, as root.State) error {
+func (s *stage) awaitRest(c *client.Client, key string, as root.State) error {
 	return s.until(c, key, func(j *root.JobView) bool { return j.Phase == root.Settled && j.Current == as })
 }
 
@@ -408,7 +408,7 @@ func (d definition) body() []byte {
 	return b
 }
 
-// chain is a job of steps on the ledger, each after the one before, given as NAME or NAME:MOOD.
+// chain returns a job of steps on the ledger, each after the one before, given as NAME or NAME:MOOD.
 func (s *stage) chain(key string, steps ...string) definition {
 	d := s.define(key)
 	names := make([]string, len(steps))
@@ -444,7 +444,7 @@ func (s *stage) chain(key string, steps ...string) definition {
 	return d
 }
 
-// gateway is a way to the node on which the answer to a claim can be held up.
+// gateway forwards to the node, and can delay the answer to a claim.
 type gateway struct {
 	*httptest.Server
 	hold, held atomic.Bool

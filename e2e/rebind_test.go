@@ -31,7 +31,7 @@ call("POST", "/v1/jobs/victim/undo");
 
 // F160: in a real browser, a page whose host name resolves to the node reads nothing and changes nothing. With the
 // check disabled it does both, so that this test shows the attack.
-func TestDNSRebinding(t *testing.T) {
+func TestDNSRebindingIsRefused(t *testing.T) {
 	chromium := lookChromium(t)
 	for _, c := range []struct {
 		name   string

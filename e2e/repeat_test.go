@@ -18,7 +18,7 @@ import (
 
 // F019, F155: agents repeat their claims at two nodes on PostgreSQL, while heartbeats, submissions and other claims lock
 // the same rows. Each repeat returns the runs that the claim was granted, or 503; it never returns nothing or other runs.
-func TestClaimsRepeatedUnderLoad(t *testing.T) {
+func TestClaimsRepeatedUnderLoadReturnTheirRuns(t *testing.T) {
 	store := pgtest.Start(t)
 	must(t, "migrate", "--store", store)
 	var nodes []string
@@ -88,14 +88,14 @@ func TestClaimsRepeatedUnderLoad(t *testing.T) {
 			for k := range repeats {
 				began := time.Now()
 				status, again := call(t.Context(), nodes[(i+k)%2], "/v1/agents/a/claim", claim)
-				took := time.Since(began)
+				duration := time.Since(began)
 				switch {
-				case status == http.StatusServiceUnavailable && took < 4*time.Second:
+				case status == http.StatusServiceUnavailable && duration < 4*time.Second:
 					refused.Add(1)
 				case status == http.StatusOK && len(again.Runs) == len(first.Runs) && !slices.ContainsFunc(again.Runs, func(r run) bool { return !slices.Contains(first.Runs, r) }):
 					answered.Add(1)
 				default:
-					t.Errorf("claim %d, repeat %d: %d after %v, %d runs; was granted %d", i, k, status, took, len(again.Runs), len(first.Runs))
+					t.Errorf("claim %d, repeat %d: %d after %v, %d runs; was granted %d", i, k, status, duration, len(again.Runs), len(first.Runs))
 				}
 			}
 		})

@@ -21,7 +21,7 @@ import (
 const (
 	// roleTTL is so long that no node is late, even on a slow machine.
 	roleTTL = 12 * time.Second
-	slack   = 5 * time.Second // a machine may stall
+	slack   = 5 * time.Second // the machine may stall
 )
 
 // peer is a node of a grid, and its process.
@@ -31,7 +31,7 @@ type peer struct {
 	id  string
 }
 
-// peers are some nodes on one database, of which each is known.
+// peers are the nodes on one database.
 type peers struct {
 	t   *testing.T
 	url string
@@ -65,12 +65,12 @@ func (g *peers) join(flags ...string) *peer {
 	return p
 }
 
-type seats struct {
+type roleHolders struct {
 	leader, standby string
 	epoch           int64
 }
 
-func (g *peers) role() (r seats) {
+func (g *peers) role() (r roleHolders) {
 	g.t.Helper()
 	err := g.db.QueryRow(g.t.Context(), `select coalesce(leader, ''), coalesce(standby, ''), epoch from perdure.roles where name = 'supervisor'`).
 		Scan(&r.leader, &r.standby, &r.epoch)
@@ -81,7 +81,7 @@ func (g *peers) role() (r seats) {
 }
 
 // whole waits until there is a leader and a standby.
-func (g *peers) whole() (r seats, leader, standby *peer) {
+func (g *peers) whole() (r roleHolders, leader, standby *peer) {
 	g.t.Helper()
 	eventually(g.t, "there is a leader and a standby", func() bool {
 		r = g.role()
@@ -100,23 +100,23 @@ func (g *peers) named(id string) *peer {
 	return nil
 }
 
-// follows waits until the standby leads, and says how long that took.
-func (g *peers) follows(was seats) time.Duration {
+// follows waits until the standby leads, and returns how long that took.
+func (g *peers) follows(before roleHolders) time.Duration {
 	g.t.Helper()
 	began := time.Now()
 	for deadline := began.Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		if r := g.role(); r.leader == was.standby {
-			if r.epoch != was.epoch+1 {
-				g.t.Errorf("epoch %d after %d", r.epoch, was.epoch)
+		if r := g.role(); r.leader == before.standby {
+			if r.epoch != before.epoch+1 {
+				g.t.Errorf("epoch %d after %d", r.epoch, before.epoch)
 			}
 			return time.Since(began)
 		}
 	}
-	g.t.Fatalf("no node has taken over: %+v, was %+v", g.role(), was)
+	g.t.Fatalf("no node has taken over: %+v, was %+v", g.role(), before)
 	return 0
 }
 
-// metric is a number of a node's; -1 where it does not say.
+// metric returns a metric of a node; -1 if it has none.
 func metric(t *testing.T, url, name string) float64 {
 	t.Helper()
 	resp, err := http.Get(url + "/metrics")
@@ -146,21 +146,21 @@ func signal(t *testing.T, p *peer, sig syscall.Signal) {
 	}
 }
 
-// F074, F076: a role passes on at once if its leader stops in good order, and within its time to live if its leader
-// dies. It is not without a standby for long.
-func TestRolePassesOn(t *testing.T) {
+// F074, F076: another node takes over a role at once if its leader stops cleanly, and within the time to live if its
+// leader dies. The role gets a new standby soon.
+func TestRoleIsTakenOver(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
 	g := startPeers(t, pgtest.Start(t), 3)
-	was, leader, standby := g.whole()
-	shown(t, g, leader, standby, was)
+	before, leader, standby := g.whole()
+	shown(t, g, leader, standby, before)
 
 	signal(t, leader, syscall.SIGTERM)
-	took := g.follows(was)
-	t.Logf("SIGTERM: the standby leads after %v", took)
-	if took > roleTTL/2 { // it is renewed when half of it is over, at the latest
-		t.Errorf("the lease was not handed over: %v", took)
+	duration := g.follows(before)
+	t.Logf("SIGTERM: the standby leads after %v", duration)
+	if duration > roleTTL/2 { // it is renewed at the latest when half of it is over
+		t.Errorf("the lease was not handed over: %v", duration)
 	}
 	began := time.Now()
 	eventually(t, "it knows that it leads", func() bool {
@@ -171,12 +171,12 @@ func TestRolePassesOn(t *testing.T) {
 	}
 	leader.cmd.Wait()
 
-	was, leader, _ = g.whole()
+	before, leader, _ = g.whole()
 	kill(t, leader.cmd)
-	took = g.follows(was)
-	t.Logf("SIGKILL: the standby leads after %v", took)
-	if took > roleTTL+slack {
-		t.Errorf("it took %v, longer than the role's time to live", took)
+	duration = g.follows(before)
+	t.Logf("SIGKILL: the standby leads after %v", duration)
+	if duration > roleTTL+slack {
+		t.Errorf("it took %v, longer than the role's time to live", duration)
 	}
 	g.join()
 	g.whole()
@@ -185,14 +185,14 @@ func TestRolePassesOn(t *testing.T) {
 
 // F163: two nodes on one host have both places of the role until a node starts on another host. That node takes over when
 // all nodes of the first host are killed.
-func TestHostFails(t *testing.T) {
+func TestRoleIsTakenOverAfterItsHostFails(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
 	g := startPeers(t, pgtest.Start(t), 0)
 	g.join("--host-name", "x")
 	g.join("--host-name", "x")
-	was, _, _ := g.whole()
+	before, _, _ := g.whole()
 	other := g.join("--host-name", "y")
 	eventually(t, "leader and standby are on different hosts", func() bool {
 		var leader, standby string
@@ -201,19 +201,19 @@ func TestHostFails(t *testing.T) {
 		return err == nil && leader == "x" && standby == "y"
 	})
 	now := g.role()
-	if now.leader != was.leader || now.standby != other.id || now.epoch != was.epoch {
-		t.Errorf("got %+v of %+v, want %s to stand by", now, was, other.id)
+	if now.leader != before.leader || now.standby != other.id || now.epoch != before.epoch {
+		t.Errorf("got %+v of %+v, want %s to stand by", now, before, other.id)
 	}
 	for _, p := range g.all[:2] {
 		kill(t, p.cmd)
 	}
-	if took := g.follows(now); took > roleTTL+slack {
-		t.Errorf("it took %v, longer than the role's time to live", took)
+	if duration := g.follows(now); duration > roleTTL+slack {
+		t.Errorf("it took %v, longer than the role's time to live", duration)
 	}
 }
 
 // shown checks that the command line and REST name the leader and the standby.
-func shown(t *testing.T, g *peers, leader, standby *peer, was seats) {
+func shown(t *testing.T, g *peers, leader, standby *peer, before roleHolders) {
 	t.Helper()
 	resp, err := http.Get(leader.url + "/v1/nodes")
 	if err != nil {
@@ -234,26 +234,26 @@ func shown(t *testing.T, g *peers, leader, standby *peer, was seats) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	for _, n := range list.Items {
-		if leads := slices.Contains(n.Leads, place{"supervisor", was.epoch}); leads != (n.ID == leader.id) {
+		if leads := slices.Contains(n.Leads, place{"supervisor", before.epoch}); leads != (n.ID == leader.id) {
 			t.Errorf("leader %s, and %+v", leader.id, n)
 		}
 		if stands := slices.ContainsFunc(n.StandsBy, func(p place) bool { return p.Role == "supervisor" }); stands != (n.ID == standby.id) {
 			t.Errorf("standby %s, and %+v", standby.id, n)
 		}
 	}
-	if text := must(t, "nodes", "--server", standby.url); strings.Count(text, fmt.Sprintf("supervisor (%d)", was.epoch)) != 2 {
+	if text := must(t, "nodes", "--server", standby.url); strings.Count(text, fmt.Sprintf("supervisor (%d)", before.epoch)) != 2 {
 		t.Errorf("perdure nodes:\n%s", text)
 	}
 }
 
-// F038, F073, F075, F082: a leader that is stopped in the middle of a write under its role, past its time, and goes
-// on after another has taken over: it writes nothing.
+// F038, F073, F075, F082: a leader is stopped in the middle of a write under its role, beyond its time, and continues
+// after another node has taken over. It writes nothing.
 func TestStoppedLeaderWritesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
 	g := startPeers(t, pgtest.Start(t), 2)
-	was, leader, standby := g.whole()
+	before, leader, standby := g.whole()
 	// Runs without a report expire one after the other, so that the due scan always finds something.
 	steps := map[string]any{}
 	for i := range 100 {
@@ -286,11 +286,11 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 	signal(t, leader, syscall.SIGSTOP)
 	stopped := time.Now()
 	must(lock, "commit")
-	took := g.follows(was)
-	t.Logf("stopped: the standby leads after %v", took)
-	// What the leader had locked it keeps until the server gives it up (DefaultLimits.Idle).
-	if took > roleTTL+6*time.Second+slack {
-		t.Errorf("it took %v", took)
+	duration := g.follows(before)
+	t.Logf("stopped: the standby leads after %v", duration)
+	// The leader's locks are kept until the server ends its session (DefaultLimits.Idle).
+	if duration > roleTTL+6*time.Second+slack {
+		t.Errorf("it took %v", duration)
 	}
 	if refused := metric(t, standby.url, `perdure_role_writes_refused_total{role="supervisor"}`); refused != 0 {
 		t.Errorf("the new leader was refused %v times", refused)
@@ -300,7 +300,7 @@ func TestStoppedLeaderWritesNothing(t *testing.T) {
 		return metric(t, leader.url, `perdure_role_writes_refused_total{role="supervisor"}`) >= 1
 	})
 	t.Logf("refused after it was stopped for %v", time.Since(stopped))
-	eventually(t, "it stands by", func() bool { return g.role() == seats{standby.id, leader.id, was.epoch + 1} })
+	eventually(t, "it stands by", func() bool { return g.role() == roleHolders{standby.id, leader.id, before.epoch + 1} })
 	if leads := metric(t, leader.url, `perdure_role_leader{role="supervisor"}`); leads != 0 {
 		t.Errorf("it still takes itself for the leader: %v", leads)
 	}

@@ -133,7 +133,7 @@ func callAsOthers(t *testing.T, url, key string) (slowest time.Duration) {
 
 // F157, F125: callers that announce bodies and do not send them, that request large answers and do not read them, and
 // that claim large inputs do not make a node exceed its memory, and do not block other callers.
-func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
+func TestMemoryIsBoundedUnderHostileCalls(t *testing.T) {
 	connections, readers, claims := 4000, 60, 12
 	if testing.Short() {
 		connections, readers, claims = 400, 20, 4
@@ -148,27 +148,27 @@ func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
 	if status := send(t, url+"/v1/jobs", object{"type": "heavy", "input": object{"text": strings.Repeat("x", 1_000_000)}, "steps": steps}, nil); status != http.StatusCreated {
 		t.Fatal(status)
 	}
-	look := func(when string) {
+	checkMemory := func(when string) {
 		now, most := resident(t, node.Process.Pid)
 		t.Logf("%s: %d MB, %d MB at most", when, now>>20, most>>20)
 		if most > mostResident {
 			t.Errorf("%s: the node has had %d MB", when, most>>20)
 		}
 	}
-	look("before")
+	checkMemory("before")
 
 	for range connections {
 		hold(t, url, "POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 16000000\r\n\r\n{")
 	}
 	t.Logf("the slowest call beside %d slow senders: %v", connections, callAsOthers(t, url, "senders"))
-	look("slow senders")
+	checkMemory("slow senders")
 
 	for range readers {
 		hold(t, url, "GET /v1/jobs/large HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	}
 	for i := range 3 {
 		t.Logf("the slowest call beside %d that do not read: %v", readers, callAsOthers(t, url, fmt.Sprint("readers", i)))
-		look("readers that do not read")
+		checkMemory("readers that do not read")
 		time.Sleep(time.Second)
 	}
 
@@ -177,5 +177,5 @@ func TestMemoryIsBoundedWhateverCallersDo(t *testing.T) {
 			fmt.Sprintf(`{"holder": "h", "max": %d}`, inputs)))
 	}
 	t.Logf("the slowest call beside large claims: %v", callAsOthers(t, url, "claim"))
-	look("large claims")
+	checkMemory("large claims")
 }

@@ -17,7 +17,7 @@ import (
 
 // A step of the agent http submits a job to its own node. The node is killed after it has stored the child job and
 // before it has answered. The step runs again, under the same key, and there is still one child.
-func TestStepThatSubmitsAJobMakesOne(t *testing.T) {
+func TestRepeatedStepSubmitsOneJob(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the program once more")
 	}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A recorded scientific workflow has joins of a thousand and more; here is one of that shape, done and
-// undone in order.
-func TestWideJoins(t *testing.T) {
+// A recorded scientific workflow has joins of a thousand steps and more. A workflow of this shape is done and undone in
+// order.
+func TestWideJoinsAreDoneAndUndoneInOrder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts thousands of processes")
 	}

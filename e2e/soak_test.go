@@ -27,18 +27,18 @@ import (
 var soak = flag.Duration("soak", 20*time.Second, "how long the steady load of TestSoak lasts")
 
 const (
-	soakRate  = 40 // jobs in a second
-	soakConns = 32 // connections of those who submit, at most: as many as are needed at once, and they stay
-	soakLook  = 200 * time.Millisecond
+	soakRate     = 40 // jobs in a second
+	soakConns    = 32 // connections of the submitting clients, at most: as many as are needed at once, and they are kept
+	soakInterval = 200 * time.Millisecond
 )
 
-// sample is what a node has in its hands at one time.
+// sample is what a node uses at one time.
 type sample struct {
 	at                  time.Duration
 	heap, memory        float64 // bytes: in use, and of the process
 	goroutines, handles float64
-	hot                 float64 // bytes of the tables and indexes of what is under way; SQLite: of the log ahead of the file
-	stored              float64 // bytes in all
+	hot                 float64 // bytes of the tables and indexes of open jobs; SQLite: of the log that is not yet in the file
+	stored              float64 // bytes in total
 	settled             float64 // jobs
 }
 
@@ -90,7 +90,7 @@ func soakOn(t *testing.T, stored func(*sample), args ...string) {
 	load.Go(func() { work(t, ctx, url) })
 	load.Go(func() { steadily(t, ctx, url, &settled) })
 	var samples []sample
-	for began := time.Now(); ctx.Err() == nil; time.Sleep(soakLook) {
+	for began := time.Now(); ctx.Err() == nil; time.Sleep(soakInterval) {
 		s := sample{at: time.Since(began), settled: float64(settled.Load())}
 		scrape(t, url, &s)
 		stored(&s)
@@ -179,7 +179,7 @@ func oneJob(ctx context.Context, c *client.Client, i int) error {
 	return err
 }
 
-// scrape reads what the node says of its own process.
+// scrape reads the metrics of a node about its own process.
 func scrape(t *testing.T, url string, s *sample) {
 	t.Helper()
 	answer, err := http.Get(url + "/metrics")
@@ -212,8 +212,8 @@ func size(file string) float64 {
 	return float64(info.Size())
 }
 
-// rising says what grows: the second quarter is compared with the last. How much above it something may be is
-// part noise (the collector, vacuum), part what is so small that it needs a longer look (-soak).
+// rising returns the measures that grow: the last quarter of the samples is compared with the second. The allowed
+// difference is partly noise (the collector, vacuum), and partly growth so small that it needs a longer run (-soak).
 func rising(samples []sample) (faults []string) {
 	n := len(samples) / 4
 	if n < 3 {
@@ -223,7 +223,7 @@ func rising(samples []sample) (faults []string) {
 	for _, m := range []struct {
 		what         string
 		of           func(*sample) float64
-		floor        bool // what remains is what counts, and not what comes and goes
+		floor        bool // the remaining part counts, not what is temporary
 		factor, more float64
 	}{
 		{"heap", func(s *sample) float64 { return s.heap }, true, 1.25, 4e6},
@@ -243,25 +243,25 @@ func rising(samples []sample) (faults []string) {
 	return faults
 }
 
-func extreme(of []sample, value func(*sample) float64, least bool) float64 {
-	v := value(&of[0])
-	for i := range of {
+func extreme(samples []sample, value func(*sample) float64, least bool) float64 {
+	v := value(&samples[0])
+	for i := range samples {
 		if least {
-			v = min(v, value(&of[i]))
+			v = min(v, value(&samples[i]))
 		} else {
-			v = max(v, value(&of[i]))
+			v = max(v, value(&samples[i]))
 		}
 	}
 	return v
 }
 
-// perJob is how many bytes were added for each job that came to rest meanwhile.
-func perJob(of []sample) float64 {
-	first, last := &of[0], &of[len(of)-1]
+// perJob returns how many bytes were added for each job that was settled meanwhile.
+func perJob(samples []sample) float64 {
+	first, last := &samples[0], &samples[len(samples)-1]
 	return (last.stored - first.stored) / max(last.settled-first.settled, 1)
 }
 
-// The judge of TestSoak is tested, too: it reports each measure that grows, and none that rises and falls.
+// TestSoak's own check is tested: it reports each measure that grows, and none that rises and falls.
 func TestSoakFindsGrowth(t *testing.T) {
 	steady := func(grow func(s *sample, i float64)) []sample {
 		var all []sample

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/ledger"
 )
 
-// stage is where a play is played: a store, a ledger, and processes of which one is killed.
+// stage is the environment of a play: a store, a ledger, and processes of which one is killed.
 type stage struct {
 	ctx   context.Context
 	end   context.CancelCauseFunc
@@ -81,8 +81,8 @@ func (s *stage) logs() string {
 	return b.String()
 }
 
-// actor is a process that is started again whenever it has died. The one that is killed is armed at its first
-// start and at the one after its first death, so that it dies on its way back, too.
+// actor is a process that is started again whenever it has died. The one to be killed is armed at its first start and at
+// the start after its first death, so that it also dies while it recovers.
 type actor struct {
 	*stage
 	args  []string
@@ -185,12 +185,12 @@ func (a *actor) replace() error {
 	a.leaving, a.replaced = true, make(chan struct{})
 	replaced := a.replaced
 	a.mu.Unlock()
-	var told *os.Process
+	var signalled *os.Process
 	for {
 		a.mu.Lock()
-		if a.process != told && a.leaving { // the first, or one that came after one that had died a moment before
-			told = a.process
-			_ = told.Signal(syscall.SIGTERM)
+		if a.process != signalled && a.leaving { // the first start, or one shortly after a death
+			signalled = a.process
+			_ = signalled.Signal(syscall.SIGTERM)
 		}
 		a.mu.Unlock()
 		select {

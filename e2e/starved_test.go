@@ -18,13 +18,13 @@ import (
 )
 
 // F127: the node's log is not read, and the pipe is full. The node does its work, and ends when it is signalled.
-func TestLogThatNobodyReads(t *testing.T) {
+func TestUnreadLogBlocksNothing(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	fd := int(w.Fd()) // once: it makes the file a blocking one
+	fd := int(w.Fd()) // once: it makes the file blocking
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func crowd(t *testing.T, url string, n int) (close func()) {
 // F128, F159: more connections arrive than the node has file descriptors for. Connections without a request are closed,
 // and every other call is served meanwhile. The same holds if the bound is set too high, so that the system refuses
 // connections first.
-func TestMoreConnectionsThanDescriptors(t *testing.T) {
+func TestMoreConnectionsThanDescriptorsAreServed(t *testing.T) {
 	const descriptors = 64
 	for _, c := range []struct {
 		args    []string

@@ -20,9 +20,9 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// till is a service that takes 80 ms for a call. It returns a unique token for each call, and expects later steps of
+// service is a service that takes 80 ms for a call. It returns a unique token for each call, and expects later steps of
 // the order to send the tokens of the earlier ones.
-type till struct {
+type service struct {
 	*httptest.Server
 	mu     sync.Mutex
 	bodies map[string]string // by idempotency key: the first that came with it
@@ -32,8 +32,8 @@ type till struct {
 
 const tillTime = 80 * time.Millisecond
 
-func openTill(t *testing.T) *till {
-	s := &till{bodies: map[string]string{}, wrong: map[string]string{}, calls: map[string]int{}}
+func openTill(t *testing.T) *service {
+	s := &service{bodies: map[string]string{}, wrong: map[string]string{}, calls: map[string]int{}}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -63,12 +63,12 @@ func isEdited(order, step string, undo bool) bool {
 
 // ServeHTTP answers a call. The first call that ships an order fails for every fifth order. For an order that the
 // operator edits, it is refused until it comes with the operator's input.
-func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	order, step, key := r.URL.Query().Get("order"), r.URL.Query().Get("step"), r.Header.Get("Idempotency-Key")
 	undo := r.Header.Get("Perdure-Direction") == "undo"
 	time.Sleep(tillTime)
-	if s.take(order, step, key, string(body), undo) && step == "ship" && !undo && strings.HasSuffix(order, "5") {
+	if s.compare(order, step, key, string(body), undo) && step == "ship" && !undo && strings.HasSuffix(order, "5") {
 		http.Error(w, "not now", http.StatusInternalServerError)
 		return
 	}
@@ -80,8 +80,8 @@ func (s *till) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"token":%q}`, token(order, step))
 }
 
-// take compares the body of a call with the expected one, and reports whether the call is the first under its key.
-func (s *till) take(order, step, key, body string, undo bool) (first bool) {
+// compare compares the body of a call with the expected one, and reports whether the call is the first under its key.
+func (s *service) compare(order, step, key, body string, undo bool) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls[fmt.Sprint(order, step, undo)]++
@@ -99,7 +99,7 @@ func (s *till) take(order, step, key, body string, undo bool) (first bool) {
 }
 
 // order is a chain of three steps, each of which reads the outputs of those before it.
-func (s *till) order(key string) []byte {
+func (s *service) order(key string) []byte {
 	call := func(step string, body object) object {
 		return object{"method": "POST", "url": fmt.Sprintf("%s/?order=%s&step=%s", s.URL, key, step), "body": body}
 	}
@@ -128,7 +128,7 @@ func inJSON(v any) string {
 // I19, F149: a limit on orders, and one agent that serves orders and notes. Every call has the body that its
 // definition makes of the outputs before it, an undo the output of its do, a retry the same body, and an edited step
 // what the operator gave.
-func TestServiceGetsTheValuesOfTheStepsBefore(t *testing.T) {
+func TestServiceReceivesOutputsOfEarlierSteps(t *testing.T) {
 	for name, store := range map[string]func(*testing.T) string{
 		"sqlite":   func(t *testing.T) string { return "sqlite:" + filepath.Join(t.TempDir(), "perdure.db") },
 		"postgres": func(t *testing.T) string { return pgtest.Start(t) },
@@ -191,13 +191,13 @@ func playTill(t *testing.T, store string) {
 }
 
 // note is a job of the other type.
-func (s *till) note() []byte {
+func (s *service) note() []byte {
 	call := object{"method": "POST", "url": s.URL + "/?order=note&step=reserve", "body": object{"order": "note"}}
 	return []byte(inJSON(object{"type": "note", "steps": object{"n": object{"agent": "http", "with": call}}}))
 }
 
 // playOrder submits an order, gives one that is parked another input, and undoes some when they are done.
-func (s *till) playOrder(t *testing.T, c *client.Client, key string, undo bool) {
+func (s *service) playOrder(t *testing.T, c *client.Client, key string, undo bool) {
 	if _, _, err := c.Submit(t.Context(), s.order(key), "application/json"); err != nil {
 		t.Errorf("submit: %v", err)
 	}
@@ -231,11 +231,11 @@ func (s *till) playOrder(t *testing.T, c *client.Client, key string, undo bool) 
 	}
 }
 
-func editedCall(s *till, key string) json.RawMessage {
+func editedCall(s *service, key string) json.RawMessage {
 	return json.RawMessage(inJSON(object{"method": "POST", "url": fmt.Sprintf("%s/?order=%s&step=ship", s.URL, key), "body": json.RawMessage(edited)}))
 }
 
-func (s *till) fail(order, what string) {
+func (s *service) fail(order, what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.wrong[order] == "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/perduretest"
 )
 
-// A handler is called as Perdure would: the action twice, its undo, and the action once more, late.
+// A handler is called as Perdure calls it: the action twice, its undo, and the action once more, late.
 func Example() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "guard")

@@ -89,22 +89,22 @@ func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Ou
 	if err != nil {
 		return out, err
 	}
-	first, was, err := enter(ctx, tx, run, run.Key, 1)
+	first, before, err := enter(ctx, tx, run, run.Key, 1)
 	switch {
 	case err != nil:
 		return out, err
 	case first:
-	case passed.wrote(run, was):
+	case passed.wrote(run, before):
 		return out, ErrTwice
-	case was.key == run.Key && was.done == 0:
+	case before.key == run.Key && before.done == 0:
 		return out, perdure.NoEffect(perdure.Rejected(ErrUndone, "undone"))
-	case was.run > run.Number:
+	case before.run > run.Number:
 		return out, perdure.NoEffect(ErrStale)
-	case was.key == run.Key:
-		if err := json.Unmarshal([]byte(was.output), &out); err != nil {
+	case before.key == run.Key:
+		if err := json.Unmarshal([]byte(before.output), &out); err != nil {
 			return out, fmt.Errorf("guard: what was given before cannot be read: %w", err)
 		}
-		return out, leave(ctx, tx, run, was, was)
+		return out, leave(ctx, tx, run, before, before)
 	}
 	if out, err = effect(); err != nil {
 		return out, err
@@ -113,7 +113,7 @@ func Do[Out any](ctx context.Context, tx Tx, effect func() (Out, error)) (out Ou
 	if err != nil {
 		return out, fmt.Errorf("guard: what the effect has given is not JSON: %w", err)
 	}
-	return out, leave(ctx, tx, run, was, row{key: run.Key, done: 1, output: string(raw)})
+	return out, leave(ctx, tx, run, before, row{key: run.Key, done: 1, output: string(raw)})
 }
 
 // Undo calls compensate with the output of the effect, if there is an effect that was not undone. Otherwise it only
@@ -123,27 +123,27 @@ func Undo[Out any](ctx context.Context, tx Tx, compensate func(Out) error) error
 	if err != nil {
 		return err
 	}
-	first, was, err := enter(ctx, tx, run, run.DoKey, 0)
+	first, before, err := enter(ctx, tx, run, run.DoKey, 0)
 	switch {
 	case err != nil:
 		return err
 	case first:
-		passed.add(run, was.at)
+		passed.add(run, before.at)
 		return nil
-	case passed.wrote(run, was):
+	case passed.wrote(run, before):
 		return ErrTwice
-	case was.run > run.Number:
+	case before.run > run.Number:
 		return perdure.NoEffect(ErrStale)
-	case was.key == run.DoKey && was.done == 1:
+	case before.key == run.DoKey && before.done == 1:
 		var out Out
-		if err := json.Unmarshal([]byte(was.output), &out); err != nil {
+		if err := json.Unmarshal([]byte(before.output), &out); err != nil {
 			return fmt.Errorf("guard: what was given before cannot be read: %w", err)
 		}
 		if err := compensate(out); err != nil {
 			return err
 		}
 	}
-	return leave(ctx, tx, run, was, row{key: run.DoKey, output: "null"})
+	return leave(ctx, tx, run, before, row{key: run.DoKey, output: "null"})
 }
 
 // Forget deletes rows that were last written before a time, at most max, and returns how many. A row must remain for as
@@ -202,24 +202,24 @@ const (
 
 // enter locks the step's row for this transaction: a new row (first), or the existing one, once no other transaction has
 // locked it. In both cases it writes first, so that concurrent transactions wait.
-func enter(ctx context.Context, tx Tx, run *perdure.Run, key string, done int) (first bool, was row, err error) {
+func enter(ctx context.Context, tx Tx, run *perdure.Run, key string, done int) (first bool, before row, err error) {
 	now := time.Now().UnixMicro()
 	for range 3 {
 		n, err := tx.Exec(ctx, insertSQL, stepOf(run), key, run.Number, done, now)
 		if err != nil || n == 1 {
 			return n == 1, row{at: now}, missing(err)
 		}
-		err = tx.QueryRow(ctx, lockSQL, []any{stepOf(run)}, &was.key, &was.run, &was.done, &was.output, &was.at)
+		err = tx.QueryRow(ctx, lockSQL, []any{stepOf(run)}, &before.key, &before.run, &before.done, &before.output, &before.at)
 		if tx.NoRows(err) {
 			continue // it was deleted by Forget in between
 		}
-		return false, was, err
+		return false, before, err
 	}
-	return false, was, errors.New("guard: the step's row comes and goes")
+	return false, before, errors.New("guard: the step's row comes and goes")
 }
 
-func leave(ctx context.Context, tx Tx, run *perdure.Run, was, now row) error {
-	now.at = max(time.Now().UnixMicro(), was.at+1)
+func leave(ctx context.Context, tx Tx, run *perdure.Run, before, now row) error {
+	now.at = max(time.Now().UnixMicro(), before.at+1)
 	n, err := tx.Exec(ctx, updateSQL, stepOf(run), now.key, run.Number, now.done, now.output, now.at)
 	switch {
 	case err != nil:

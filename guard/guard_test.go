@@ -24,8 +24,8 @@ import (
 	"github.com/perdure/perdure/internal/runcontext"
 )
 
-// stock is a business database: one row for each reservation that is there, and a line in a journal for each
-// effect, in the same transactions.
+// stock is a business database: one row for each reservation, and a line in a journal for each effect, in the same
+// transactions.
 type stock struct {
 	*testing.T
 	in   func(ctx context.Context, fn func(tx guard.Tx) error) error // a transaction, committed if fn has no error
@@ -65,7 +65,7 @@ func everywhere(t *testing.T, test func(s *stock)) {
 	}
 }
 
-// onPgx has transactions of that level. One that the database says is to be tried again is, as Perdure would.
+// onPgx runs transactions of this isolation level. If the database asks for a retry, it retries as Perdure does.
 func onPgx(t *testing.T, level pgx.TxIsoLevel) *stock {
 	pool, err := pgxpool.New(t.Context(), pgtest.Start(t)+"&pool_max_conns=20")
 	if err != nil {
@@ -75,7 +75,7 @@ func onPgx(t *testing.T, level pgx.TxIsoLevel) *stock {
 	return &stock{T: t, in: func(ctx context.Context, fn func(guard.Tx) error) error {
 		for {
 			err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
-				// A snapshot from before, as of a handler that has read something.
+				// A snapshot from before the guard's statements, as in a handler that has read something.
 				if _, err := tx.Exec(ctx, "select count(*) from reserved"); err != nil {
 					return err
 				}
@@ -115,7 +115,7 @@ type reservation struct {
 	Amount int64 `json:"amount"`
 }
 
-// run is a run of the one step of this test; turns are counted from 1: the odd ones do.
+// run returns a run of the one step of this test. Turns are counted from 1; the odd ones are do turns.
 func run(number int64, turn int) *perdure.Run {
 	r := &perdure.Run{Job: perdure.JobID{7}, Step: "reserve", Number: number, Key: fmt.Sprintf("job/reserve/%d", turn)}
 	if turn%2 == 0 {
@@ -126,13 +126,13 @@ func run(number int64, turn int) *perdure.Run {
 
 var errBroken = errors.New("broken off")
 
-// act is what a handler does for a run, as the package's example has it. broken: it fails after its effect.
+// act is what a handler does for a run, as in the package's example. If broken is set, it fails after its effect.
 func (s *stock) act(r *perdure.Run, broken bool) (out reservation, err error) {
 	ctx := runcontext.With(context.Background(), r, time.Now().Add(time.Minute), nil)
 	err = s.in(ctx, func(tx guard.Tx) error {
 		if r.Direction == perdure.Undo {
-			return guard.Undo(ctx, tx, func(was reservation) error {
-				n, err := tx.Exec(ctx, "delete from reserved where key = '"+r.DoKey+"' and amount = "+fmt.Sprint(was.Amount))
+			return guard.Undo(ctx, tx, func(before reservation) error {
+				n, err := tx.Exec(ctx, "delete from reserved where key = '"+r.DoKey+"' and amount = "+fmt.Sprint(before.Amount))
 				if err == nil && n != 1 {
 					err = fmt.Errorf("compensates what is not there: %d rows", n)
 				}
@@ -159,16 +159,17 @@ func (s *stock) journal(ctx context.Context, tx guard.Tx, line string, err error
 	return err
 }
 
-func (s *stock) is(reserved, did, undone int64) {
+func (s *stock) is(reserved, done, undone int64) {
 	s.Helper()
 	got := [3]int64{s.count("reserved"), s.count("journal where line = 'do'"), s.count("journal where line = 'undo'")}
-	if got != [3]int64{reserved, did, undone} {
-		s.Errorf("reserved, done and undone: %v, want %v", got, [3]int64{reserved, did, undone})
+	if got != [3]int64{reserved, done, undone} {
+		s.Errorf("reserved, done and undone: %v, want %v", got, [3]int64{reserved, done, undone})
 	}
 }
 
-// I5, F036, F092: a repeat has no effect and the same output; so has an undo, and one that fails leaves nothing.
-func TestOnce(t *testing.T) {
+// I5, F036, F092: a repeat has no effect, and returns the same output. The same holds for an undo. A failed action
+// leaves nothing.
+func TestEffectHappensOnce(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		if _, err := s.act(run(1, 1), true); !errors.Is(err, errBroken) {
 			s.Fatal(err)
@@ -205,9 +206,9 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// I10, F090: an undo of what never happened compensates nothing; the action that it has overtaken is refused,
+// I10, F090: an undo of an action that never happened compensates nothing. The action that it has overtaken is refused,
 // and is not tried again.
-func TestUndoOvertakes(t *testing.T) {
+func TestUndoRefusesTheActionThatItOvertook(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		if _, err := s.act(run(2, 2), false); err != nil {
 			s.Fatal(err)
@@ -218,15 +219,15 @@ func TestUndoOvertakes(t *testing.T) {
 			s.Errorf("%v", err)
 		}
 		s.is(0, 0, 0)
-		if _, err := s.act(run(3, 3), false); err != nil { // the next turn is another matter
+		if _, err := s.act(run(3, 3), false); err != nil { // the next turn is independent
 			s.Error(err)
 		}
 		s.is(1, 1, 0)
 	})
 }
 
-// F025, F091: whatever comes from before the latest run is refused: the action after its undo, the undo after
-// the redo, an action under a key that an operator has given up.
+// F025, F091: runs from before the latest run are refused: the action after its undo, the undo after the redo, and an
+// action under a key that an operator has given up.
 func TestOldRunsAreRefused(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		for _, r := range []*perdure.Run{run(2, 1), run(3, 2), run(5, 3)} {
@@ -244,8 +245,8 @@ func TestOldRunsAreRefused(t *testing.T) {
 	})
 }
 
-// F002, F036: a hundred duplicates race, some of them break off after their effect: there is one effect.
-func TestRacingDuplicates(t *testing.T) {
+// F002, F036: a hundred duplicates race, and some of them fail after their effect. There is one effect.
+func TestRacingDuplicatesHaveOneEffect(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		s.race(100, func(i int) (*perdure.Run, bool) { return run(1, 1), i%3 == 0 })
 		s.is(1, 1, 0)
@@ -254,9 +255,8 @@ func TestRacingDuplicates(t *testing.T) {
 	})
 }
 
-// I10: actions and their undos race, in any order: in the end there is one effect and one compensation, or
-// neither, and never a half.
-func TestRacingBothWays(t *testing.T) {
+// I10: actions and their undos race, in any order. In the end there is one effect and one compensation, or neither.
+func TestRacingDoAndUndoLeaveNoHalf(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		did := 0
 		for round := range 10 {
@@ -283,7 +283,8 @@ func TestRacingBothWays(t *testing.T) {
 	})
 }
 
-// race acts for many runs at once. What is refused has had no effect; anything else that fails was broken off.
+// race acts for many runs at once. A run that is refused has had no effect; any other error is one that broken has
+// caused.
 func (s *stock) race(n int, of func(int) (*perdure.Run, bool)) {
 	var wg sync.WaitGroup
 	for i := range n {
@@ -296,7 +297,7 @@ func (s *stock) race(n int, of func(int) (*perdure.Run, bool)) {
 		})
 	}
 	wg.Wait()
-	// Those that have broken off may have been all that came first: one more comes, as Perdure would ask.
+	// The failed runs may have been the first ones, so one more run follows, as with Perdure.
 	if r, _ := of(1); n == 100 {
 		if _, err := s.act(r, false); err != nil {
 			s.Error(err)
@@ -306,7 +307,7 @@ func (s *stock) race(n int, of func(int) (*perdure.Run, bool)) {
 
 // A second call of Do or Undo in one run is an error, in one transaction or in two, because its function would be left
 // out. A transaction that is tried again is no second call, and a run that is delivered again is a repeat.
-func TestTwiceInOneRun(t *testing.T) {
+func TestSecondCallInOneRunIsAnError(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		handler := func(r *perdure.Run) context.Context {
 			return runcontext.With(context.Background(), r, time.Now().Add(time.Minute), nil)
@@ -335,8 +336,9 @@ func TestTwiceInOneRun(t *testing.T) {
 			s.Errorf("in one transaction: %v", err)
 		}
 		is(0)
-		// It was rolled back, and is tried again in the same run; then the handler goes on to a second one.
-		for _, n := range []int64{1, 2, 3} { // in a first run, and in those that repeat it
+		// The first transaction was rolled back, and is tried again in the same run. Then the handler makes a second
+		// call.
+		for _, n := range []int64{1, 2, 3} { // in a first run, and in its repeats
 			ctx := handler(run(n, 1))
 			if err := s.in(ctx, func(tx guard.Tx) error { return errors.Join(do(ctx, tx, "a", nil), errBroken) }); !errors.Is(err, errBroken) {
 				s.Error(err)
@@ -349,7 +351,8 @@ func TestTwiceInOneRun(t *testing.T) {
 			}
 			is(1)
 		}
-		// What was delivered twice: of one the transaction fails at its end, and comes again after the other's.
+		// A run was delivered twice. The transaction of one delivery fails at its end, and is tried again after the
+		// other's.
 		one, other := handler(run(4, 1)), handler(run(4, 1))
 		if err := s.in(one, func(tx guard.Tx) error { return errors.Join(do(one, tx, "a", nil), errBroken) }); !errors.Is(err, errBroken) {
 			s.Error(err)
@@ -364,7 +367,7 @@ func TestTwiceInOneRun(t *testing.T) {
 		if err := s.in(again, func(tx guard.Tx) error { return do(again, tx, "a", nil) }); err != nil {
 			s.Error(err)
 		}
-		for _, r := range []*perdure.Run{run(5, 2), run(7, 4)} { // of what has happened, and of what has not
+		for _, r := range []*perdure.Run{run(5, 2), run(7, 4)} { // for an action that has happened, and for one that has not
 			ctx = handler(r)
 			if err := s.in(ctx, func(tx guard.Tx) error { return errors.Join(undo(ctx, tx, "x"), undo(ctx, tx, "y")) }); !errors.Is(err, guard.ErrTwice) {
 				s.Errorf("undone in one transaction: %v", err)
@@ -380,8 +383,8 @@ func TestTwiceInOneRun(t *testing.T) {
 	})
 }
 
-// Without its table the guard says how to make it.
-func TestNoTable(t *testing.T) {
+// Without its table the guard returns an error that says how to create it.
+func TestErrorWithoutTableSaysHowToMakeIt(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		if _, err := s.exec("drop table perdure_guard"); err != nil {
 			s.Fatal(err)
@@ -400,8 +403,8 @@ func TestNoTable(t *testing.T) {
 	})
 }
 
-// Rows are forgotten by age, and not more than asked for at once.
-func TestForget(t *testing.T) {
+// Old rows are deleted by age, and no more at once than the caller allows.
+func TestOldRowsAreForgotten(t *testing.T) {
 	everywhere(t, func(s *stock) {
 		for i := range 3 {
 			r := run(1, 1)
@@ -429,8 +432,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// Without a run, with one of the other direction, or without a transaction, nothing is done.
-func TestMisuse(t *testing.T) {
+// Without a run, with a run of the other direction, or without a transaction, nothing is done.
+func TestMisuseIsRefused(t *testing.T) {
 	effect := func() (int, error) { t.Error("it acts"); return 0, nil }
 	if _, err := guard.Do(t.Context(), nil, effect); !errors.Is(err, guard.ErrNoRun) {
 		t.Error(err)

@@ -29,15 +29,15 @@ type std struct {
 }
 
 func (t std) Exec(ctx context.Context, sql string, args ...any) (int64, error) {
-	did, err := t.tx.ExecContext(ctx, t.dialect(sql), args...)
+	result, err := t.tx.ExecContext(ctx, t.dialect(sql), args...)
 	if err != nil {
 		return 0, err
 	}
-	return did.RowsAffected()
+	return result.RowsAffected()
 }
 
-func (t std) QueryRow(ctx context.Context, sql string, args []any, into ...any) error {
-	return t.tx.QueryRowContext(ctx, t.dialect(sql), args...).Scan(into...)
+func (t std) QueryRow(ctx context.Context, sql string, args []any, dest ...any) error {
+	return t.tx.QueryRowContext(ctx, t.dialect(sql), args...).Scan(dest...)
 }
 
 func (t std) NoRows(err error) bool { return errors.Is(err, sql.ErrNoRows) }

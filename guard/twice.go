@@ -17,13 +17,13 @@ var passed calls
 type calls struct{ runs sync.Map } // weak.Pointer[perdure.Run] → row.at
 
 func (c *calls) add(run *perdure.Run, at int64) {
-	if _, there := c.runs.Swap(weak.Make(run), at); !there {
+	if _, known := c.runs.Swap(weak.Make(run), at); !known {
 		runtime.AddCleanup(run, func(gone weak.Pointer[perdure.Run]) { c.runs.Delete(gone) }, weak.Make(run))
 	}
 }
 
 // wrote reports whether this run has written the row.
-func (c *calls) wrote(run *perdure.Run, there row) bool {
+func (c *calls) wrote(run *perdure.Run, found row) bool {
 	at, ok := c.runs.Load(weak.Make(run))
-	return ok && at == there.at && there.run == run.Number
+	return ok && at == found.at && found.run == run.Number
 }

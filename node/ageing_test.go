@@ -71,7 +71,7 @@ func TestAgeingBoundsTheWait(t *testing.T) {
 }
 
 // Settings of agents are refused as a whole if one is invalid, and are shown as they were set.
-func TestAgentSettings(t *testing.T) {
+func TestAgentSettingsAreRefusedAsAWhole(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		if _, err := n.GetAgent(t.Context(), "mail"); perdure.CodeOf(err) != perdure.CodeNotFound {

@@ -22,9 +22,9 @@ func texts(list ...string) []json.RawMessage {
 }
 
 // outcomes returns one word for each answer.
-func outcomes(did []perdure.Submitted) string {
-	words := make([]string, len(did))
-	for i, d := range did {
+func outcomes(results []perdure.Submitted) string {
+	words := make([]string, len(results))
+	for i, d := range results {
 		switch {
 		case d.Err != nil && d != (perdure.Submitted{Err: d.Err}):
 			words[i] = fmt.Sprintf("refused, and yet %+v", d)
@@ -40,22 +40,22 @@ func outcomes(did []perdure.Submitted) string {
 }
 
 // Many jobs are submitted in one call, and each has its own answer, in order.
-func TestSubmitAll(t *testing.T) {
+func TestSubmitAllAnswersJobsInOrder(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
-		did, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), texts(
+		results, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), texts(
 			`{"input":{"n":1}}`, `{"input":{}}`, `{"input":{"n":2}}`, `{"input":{"n":1}}`, `{"key":"order-2","input":{"n":3}}`,
 			`{"inptu":{}}`, `[]`, `{"key":"own","input":{"n":4},"priority":9}`))
-		if want := "[created invalid created known conflict invalid invalid created]"; err != nil || outcomes(did) != want {
-			t.Fatalf("%v, %s, want %s", err, outcomes(did), want)
+		if want := "[created invalid created known conflict invalid invalid created]"; err != nil || outcomes(results) != want {
+			t.Fatalf("%v, %s, want %s", err, outcomes(results), want)
 		}
-		if did[0].Key != "order-1" || did[7].Key != "own" || did[3].ID != did[0].ID || did[2].ID == did[0].ID {
-			t.Errorf("%+v", did)
+		if results[0].Key != "order-1" || results[7].Key != "own" || results[3].ID != results[0].ID || results[2].ID == results[0].ID {
+			t.Errorf("%+v", results)
 		}
 		again, err := n.SubmitAll(t.Context(), nil, texts(`{"type":"x"}`,
 			`{"type":"order","key":"order-2","input":{"n":2},"steps":{"charge":{"agent":"a","with":{"amount":"${input.n}"},"undo":{}}}}`))
-		if err != nil || outcomes(again) != "[invalid known]" || again[1].ID != did[2].ID {
+		if err != nil || outcomes(again) != "[invalid known]" || again[1].ID != results[2].ID {
 			t.Errorf("%v, %s", err, outcomes(again))
 		}
 		for _, key := range []string{"order-1", "order-2", "own"} {
@@ -69,19 +69,19 @@ func TestSubmitAll(t *testing.T) {
 
 // If the backlog has room for a part of the jobs, that part is accepted. If no job is accepted, and each may be accepted
 // later, the whole call is refused.
-func TestSubmitAllAboveTheBacklog(t *testing.T) {
+func TestSubmitAllAcceptsJobsUpToTheBacklog(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{MaxBacklog: 2})
 		jobs := texts(`{"input":{"n":1}}`, `{"input":{"n":2}}`, `{}`, `{"input":{"n":3}}`)
-		did, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs)
-		if want := "[created created invalid backlogFull]"; err != nil || outcomes(did) != want {
-			t.Fatalf("%v, %s, want %s", err, outcomes(did), want)
+		results, err := n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs)
+		if want := "[created created invalid backlogFull]"; err != nil || outcomes(results) != want {
+			t.Fatalf("%v, %s, want %s", err, outcomes(results), want)
 		}
-		if did, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs[2:]); err != nil || outcomes(did) != "[invalid backlogFull]" {
-			t.Errorf("%v, %s", err, outcomes(did))
+		if results, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs[2:]); err != nil || outcomes(results) != "[invalid backlogFull]" {
+			t.Errorf("%v, %s", err, outcomes(results))
 		}
-		if did, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs[3:]); perdure.CodeOf(err) != perdure.CodeBacklogFull || did != nil {
-			t.Errorf("%v, %s", err, outcomes(did))
+		if results, err = n.SubmitAll(t.Context(), json.RawMessage(anyOrder), jobs[3:]); perdure.CodeOf(err) != perdure.CodeBacklogFull || results != nil {
+			t.Errorf("%v, %s", err, outcomes(results))
 		}
 		if err := n.Stop(t.Context()); err != nil {
 			t.Fatal(err)

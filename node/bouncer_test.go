@@ -13,7 +13,7 @@ import (
 
 // F104, L3: two nodes behind PgBouncer in transaction mode receive no wake-ups of each other, and work by polling: a
 // step that one node makes ready is dispatched by the other after about a quarter of a second.
-func TestGridBehindPgBouncer(t *testing.T) {
+func TestGridBehindPgBouncerWorksByPolling(t *testing.T) {
 	url := pgtest.Start(t)
 	everystore.Postgres(t, url) // creates the schema
 	through := pgtest.Bouncer(t, url)

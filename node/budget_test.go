@@ -26,7 +26,7 @@ var budget = map[string]map[string]struct{ allocs, bytes float64 }{
 	"wide":  {"memory": {70, 15_000}, "sqlite": {27, 13_000}, "postgres": {36, 20_000}},
 }
 
-func TestBudget(t *testing.T) {
+func TestAllocationBudget(t *testing.T) {
 	racedetector.Skip(t)
 	shapes := map[string]string{
 		"one":   `{"type":"one","input":{"n":1},"steps":{"s":{"agent":"a","with":{"n":"${input.n}"}}}}`,
@@ -36,8 +36,8 @@ func TestBudget(t *testing.T) {
 	for name, text := range shapes {
 		t.Run(name, func(t *testing.T) {
 			everystore.Run(t, func(t *testing.T, store kernel.Store) {
-				of := strings.TrimPrefix(t.Name(), "TestBudget/"+name+"/")
-				max := budget[name][of]
+				storeName := strings.TrimPrefix(t.Name(), "TestAllocationBudget/"+name+"/")
+				max := budget[name][storeName]
 				allocs, bytes := cost(t, store, text)
 				t.Logf("%.0f allocations and %.0f bytes a step", allocs, bytes)
 				if allocs > max.allocs || bytes > max.bytes {

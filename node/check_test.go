@@ -53,15 +53,15 @@ var corruptions = []struct{ job, sql string }{
 	{"parked", "UPDATE perdure_step SET job_phase = 1 WHERE job = ? AND idx = 0"},
 }
 
-func TestCheckFinds(t *testing.T) {
+func TestCheckFindsDamage(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	store := everystore.SQLite(t, path)
-	stuck := make(chan struct{})
-	defer close(stuck)
+	release := make(chan struct{})
+	defer close(release)
 	var l ledger
 	agents := []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {
 		if run.Key[:4] == "job_" && run.Action == "hang" {
-			<-stuck
+			<-release
 		}
 		if run.Action == "fail" {
 			return errors.New("no")
@@ -134,7 +134,7 @@ func TestCheckFinds(t *testing.T) {
 }
 
 // A job that changes during the check is not reported as damaged.
-func TestCheckUnderLoad(t *testing.T) {
+func TestCheckUnderLoadReportsNoDamage(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {

@@ -14,7 +14,7 @@ import (
 
 // F112, I6: after the fence is raised, new runs have numbers above all earlier ones, and reports of earlier runs are
 // refused. The next numbers continue from there.
-func TestFence(t *testing.T) {
+func TestRunNumbersAreAboveTheFence(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		submit(t, n, "type: t\nkey: k\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 5, backoff: 1ms}}\n")

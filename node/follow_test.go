@@ -23,7 +23,7 @@ func (open) RoleWakeups() <-chan struct{}            { return nil }
 func (open) CheckSchema(context.Context) error       { return nil }
 
 // A call that waits at one node is answered soon after another node has settled the job.
-func TestWaitForAnotherNode(t *testing.T) {
+func TestWaitEndsWhenAnotherNodeSettlesTheJob(t *testing.T) {
 	for name, wait := range map[string]func(ctx context.Context, n *node.Node) (*perdure.JobView, error){
 		"wait": func(ctx context.Context, n *node.Node) (*perdure.JobView, error) { return perdure.Wait(ctx, n, "k") },
 		"watch": func(ctx context.Context, n *node.Node) (last *perdure.JobView, err error) {
@@ -57,8 +57,8 @@ func TestWaitForAnotherNode(t *testing.T) {
 				if v, err := wait(t.Context(), front); err != nil || v.Current != perdure.Done || string(v.Input) != "[1]" {
 					t.Fatalf("%+v, %v", v, err)
 				}
-				if took := time.Since(start); took < 30*time.Millisecond || took > 200*time.Millisecond {
-					t.Errorf("told after %v that it was done after 30 ms", took)
+				if duration := time.Since(start); duration < 30*time.Millisecond || duration > 200*time.Millisecond {
+					t.Errorf("told after %v that it was done after 30 ms", duration)
 				}
 			})
 		})

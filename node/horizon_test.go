@@ -92,14 +92,14 @@ func TestOldTransactionIsLogged(t *testing.T) {
 	if age := gauge(t, n, "perdure_store_oldest_transaction_seconds"); age < 0.2 {
 		t.Errorf("the metric says %v seconds", age)
 	}
-	told := 0
+	logged := 0
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "long-running transaction blocks") && strings.Contains(line, "report") { // and not the line about a transaction of a slow node
-			told++
+			logged++
 		}
 	}
-	if told != 1 {
-		t.Errorf("it is told %d times", told)
+	if logged != 1 {
+		t.Errorf("it is told %d times", logged)
 	}
 	if err := tx.Rollback(t.Context()); err != nil {
 		t.Fatal(err)

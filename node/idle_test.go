@@ -16,7 +16,7 @@ import (
 )
 
 // A node without work uses almost no processor time, and almost no calls of the database.
-func TestIdle(t *testing.T) {
+func TestIdleNodeUsesAlmostNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 7s for each store")
 	}
@@ -26,15 +26,15 @@ func TestIdle(t *testing.T) {
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil), l.agent("b", nil)}})
 		submit(t, n, "type: t\nsteps:\n  s: {agent: nobody}\n")
 		time.Sleep(2 * time.Second)
-		began, before, asked := time.Now(), processor(t), calls()
+		began, before, calledBefore := time.Now(), processor(t), calls()
 		time.Sleep(watch)
-		took := time.Since(began)
-		used, rate := processor(t)-before, float64(calls()-asked)/took.Seconds()
-		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/took.Seconds(), rate)
+		duration := time.Since(began)
+		used, rate := processor(t)-before, float64(calls()-calledBefore)/duration.Seconds()
+		t.Logf("%.2f%% of a core, %.1f calls in a second", 100*used.Seconds()/duration.Seconds(), rate)
 		// Each call takes two statements. At most a fifth of the time is the node's: the rest belongs to the race
 		// detector and to other processes.
-		if used > took/20 || rate > 1.3 {
-			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, took, rate)
+		if used > duration/20 || rate > 1.3 {
+			t.Errorf("%v of processor time in %v, %.1f calls in a second", used, duration, rate)
 		}
 	}
 	none := func() int64 { return 0 }

@@ -23,7 +23,7 @@ import (
 
 const shopEnv = "PERDURE_TEST_SHOP"
 
-// TestMain is also the program that TestKilledShop kills.
+// TestMain is also the program that TestKilledShopLosesNoOrder kills.
 func TestMain(m *testing.M) {
 	if where := os.Getenv(shopEnv); where != "" {
 		driver, dsn, _ := strings.Cut(where, " ")
@@ -75,8 +75,8 @@ func killedShop(driver, dsn string) error {
 
 // I1, F004 to F007: a process is killed at any point around the commit of its orders. Each stored order has its job,
 // which ends; no job lacks its order; and each acknowledged order is stored.
-func TestKilledShop(t *testing.T) {
-	run := func(t *testing.T, store kernel.Store, driver, dsn, doomed string) {
+func TestKilledShopLosesNoOrder(t *testing.T) {
+	run := func(t *testing.T, store kernel.Store, driver, dsn, killPoint string) {
 		db, err := sql.Open(driver, dsn)
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestKilledShop(t *testing.T) {
 		acked := 0
 		for round := range 6 {
 			cmd := exec.Command(os.Args[0])
-			cmd.Env = append(os.Environ(), shopEnv+"="+driver+" "+doomed)
+			cmd.Env = append(os.Environ(), shopEnv+"="+driver+" "+killPoint)
 			out, err := cmd.StdoutPipe()
 			if err != nil {
 				t.Fatal(err)
@@ -99,12 +99,12 @@ func TestKilledShop(t *testing.T) {
 				t.Fatal(err)
 			}
 			lines := bufio.NewScanner(out)
-			for told := 0; lines.Scan(); told++ {
+			for acknowledged := 0; lines.Scan(); acknowledged++ {
 				if strings.HasPrefix(lines.Text(), "error") {
 					t.Error(lines.Text())
 				}
 				acked++
-				if told == 3 {
+				if acknowledged == 3 {
 					time.AfterFunc(time.Duration(round)*700*time.Microsecond, func() { _ = cmd.Process.Kill() })
 				}
 			}

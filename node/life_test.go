@@ -84,7 +84,7 @@ func TestNodeEndsAfterAFailedSync(t *testing.T) {
 }
 
 // F117: Stop ends waits with the current state of the job, and follows with an error. It is bounded if the store hangs.
-func TestStop(t *testing.T) {
+func TestStopEndsWaits(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		job := submit(t, n, lone)
@@ -122,7 +122,7 @@ func TestStop(t *testing.T) {
 }
 
 // A node that was never started carries out acts, can be stopped, and is not ready.
-func TestNodeThatWasNeverStarted(t *testing.T) {
+func TestNodeThatWasNeverStartedCarriesOutActs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := node.New(store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -154,7 +154,7 @@ func (h *hanging) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 }
 
 // F099, L6: Stop is bounded where the store hangs.
-func TestStopWhileStoreHangs(t *testing.T) {
+func TestStopIsBoundedWhileTheStoreHangs(t *testing.T) {
 	store := &hanging{Store: memory.New(), hangs: make(chan struct{})}
 	defer close(store.hangs)
 	var l ledger
@@ -171,8 +171,8 @@ func TestStopWhileStoreHangs(t *testing.T) {
 	if err := n.Stop(ctx); err == nil {
 		t.Error("all is well?")
 	}
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("took %v", took)
+	if duration := time.Since(began); duration > 5*time.Second {
+		t.Errorf("took %v", duration)
 	}
 }
 
@@ -182,8 +182,8 @@ func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 	body := "type: t\nkey: k\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1ms}}\n"
 	first := everystore.SQLite(t, path)
 	var l ledger
-	stuck := make(chan struct{})
-	n := node.New(first, node.Config{Agents: []*perdure.Agent{l.agent("a", func(*perdure.Run) error { <-stuck; return nil })}})
+	release := make(chan struct{})
+	n := node.New(first, node.Config{Agents: []*perdure.Agent{l.agent("a", func(*perdure.Run) error { <-release; return nil })}})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -202,14 +202,14 @@ func TestNodeInheritsRunsOfAKilledNode(t *testing.T) {
 		t.Errorf("it was waited for the lock's end: %+v, %v", history, err)
 	}
 	consistent(t, next)
-	close(stuck)
+	close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	_ = n.Stop(ctx)
 }
 
 // A call that waits at a node that stops returns an error, so that its caller does not repeat it for ever.
-func TestWaitAtAStoppedNode(t *testing.T) {
+func TestWaitAtAStoppedNodeIsAnError(t *testing.T) {
 	n := node.New(memory.New(), node.Config{})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)

@@ -161,7 +161,7 @@ func must[T any](t *testing.T) func(v T, err error) T {
 
 // I1, I2: the business row and the job are committed together, or neither is. A submitted job is found by its id and its
 // key before the courier has created it.
-func TestSubmitTx(t *testing.T) {
+func TestSubmitTxIsCommittedWithItsTransaction(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -171,25 +171,25 @@ func TestSubmitTx(t *testing.T) {
 			if err := tx.insert(key); err != nil {
 				t.Fatal(err)
 			}
-			did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, key, i)))
-			if !did.Created || did.Key != key || did.ID.IsZero() {
-				t.Fatalf("%+v", did)
+			submitted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, key, i)))
+			if !submitted.Created || submitted.Key != key || submitted.ID.IsZero() {
+				t.Fatalf("%+v", submitted)
 			}
 			if err := tx.end(commit); err != nil {
 				t.Fatal(err)
 			}
 			if !commit {
-				for _, ref := range []string{did.ID.String(), key} {
+				for _, ref := range []string{submitted.ID.String(), key} {
 					if v, err := n.Job(t.Context(), ref, 0); perdure.CodeOf(err) != perdure.CodeNotFound {
 						t.Errorf("rolled back, and yet %+v, %v", v, err)
 					}
 				}
 				continue
 			}
-			if v := rest(t, n, key); v.Current != perdure.Done || v.ID != did.ID {
+			if v := rest(t, n, key); v.Current != perdure.Done || v.ID != submitted.ID {
 				t.Errorf("%+v", v)
 			}
-			if v := rest(t, n, did.ID.String()); v.Key != key {
+			if v := rest(t, n, submitted.ID.String()); v.Key != key {
 				t.Errorf("%+v", v)
 			}
 			if _, err := n.History(t.Context(), perdure.HistoryQuery{Job: key}); err != nil {
@@ -198,17 +198,17 @@ func TestSubmitTx(t *testing.T) {
 		}
 		// A caller can follow or undo the job before the courier has created it.
 		tx := s.begin(t)
-		did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "followed", 7)))
+		submitted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "followed", 7)))
 		if err := tx.end(true); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := taken(func() (*perdure.Page[perdure.EntryView], error) {
-			return n.History(t.Context(), perdure.HistoryQuery{Job: did.ID.String()})
+			return n.History(t.Context(), perdure.HistoryQuery{Job: submitted.ID.String()})
 		}); err != nil {
 			t.Error(err)
 		}
 		var last *perdure.JobView
-		for v, err := range perdure.Watch(t.Context(), n, did.ID.String()) {
+		for v, err := range perdure.Watch(t.Context(), n, submitted.ID.String()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -246,17 +246,17 @@ func TestIDsHaveTheNumberOfTheirCell(t *testing.T) {
 				}
 			}
 			n := start(t, s.store, node.Config{})
-			made := map[string]string{}
+			ids := map[string]string{}
 			tx := s.begin(t)
-			made["SubmitTx"] = must[perdure.Submitted](t)(tx.submit(orderPlan(t, fmt.Sprint("k", cell), cell))).ID.String()
+			ids["SubmitTx"] = must[perdure.Submitted](t)(tx.submit(orderPlan(t, fmt.Sprint("k", cell), cell))).ID.String()
 			if err := tx.end(true); err != nil {
 				t.Fatal(err)
 			}
-			made["node"] = submit(t, n, "type: order\nsteps: {s: {agent: a}}\n").ID.String()
+			ids["node"] = submit(t, n, "type: order\nsteps: {s: {agent: a}}\n").ID.String()
 			if s.name != "sqlite" {
-				made["perdure.submit"] = must[string](t)(s.query(`select perdure.submit('{"type":"order","steps":{"s":{"agent":"a"}}}')`))
+				ids["perdure.submit"] = must[string](t)(s.query(`select perdure.submit('{"type":"order","steps":{"s":{"agent":"a"}}}')`))
 			}
-			for by, text := range made {
+			for by, text := range ids {
 				id := must[perdure.JobID](t)(perdure.ParseJobID(text))
 				if got := kernel.CellOf(id); got != cell {
 					t.Errorf("%s made %s, of cell %d, not %d", by, id, got, cell)
@@ -267,9 +267,9 @@ func TestIDsHaveTheNumberOfTheirCell(t *testing.T) {
 }
 
 // taken calls ask again while the answer is that the courier has not created the job yet.
-func taken[T any](ask func() (T, error)) (answer T, err error) {
+func taken[T any](call func() (T, error)) (answer T, err error) {
 	for range 10 {
-		if answer, err = ask(); err == nil || !strings.Contains(err.Error(), "no node has taken it yet") {
+		if answer, err = call(); err == nil || !strings.Contains(err.Error(), "no node has taken it yet") {
 			break
 		}
 	}
@@ -286,7 +286,7 @@ func submissions(s shop) string {
 // I2, F002, F003: inside a transaction, the same key with the same definition is the same job. The same key with another
 // definition is refused, whether the first submission is mail, was applied, or was made at a node. A refusal leaves the
 // transaction unchanged.
-func TestSubmitTxKeys(t *testing.T) {
+func TestSameKeyInATransactionIsTheSameJob(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := node.New(s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -294,11 +294,11 @@ func TestSubmitTxKeys(t *testing.T) {
 		same := func(want perdure.JobID) {
 			t.Helper()
 			tx := s.begin(t)
-			if did, err := tx.submit(orderPlan(t, "k", 1)); err != nil || did.Created || did.ID != want {
-				t.Errorf("again: %+v, %v, want %s", did, err, want)
+			if submitted, err := tx.submit(orderPlan(t, "k", 1)); err != nil || submitted.Created || submitted.ID != want {
+				t.Errorf("again: %+v, %v, want %s", submitted, err, want)
 			}
-			if did, err := tx.submit(orderPlan(t, "k", 2)); perdure.CodeOf(err) != perdure.CodeConflict || did != (perdure.Submitted{}) {
-				t.Errorf("another: %+v, %v", did, err)
+			if submitted, err := tx.submit(orderPlan(t, "k", 2)); perdure.CodeOf(err) != perdure.CodeConflict || submitted != (perdure.Submitted{}) {
+				t.Errorf("another: %+v, %v", submitted, err)
 			}
 			if err := tx.insert(fmt.Sprint("after ", want, time.Now().UnixNano())); err != nil {
 				t.Error("a refusal has spoiled the transaction: ", err)
@@ -308,18 +308,18 @@ func TestSubmitTxKeys(t *testing.T) {
 			}
 		}
 		tx := s.begin(t)
-		did := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
-		if did, err := tx.submit(orderPlan(t, "k", 1)); err != nil || did.Created {
-			t.Errorf("in the same transaction: %+v, %v", did, err)
+		submitted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
+		if submitted, err := tx.submit(orderPlan(t, "k", 1)); err != nil || submitted.Created {
+			t.Errorf("in the same transaction: %+v, %v", submitted, err)
 		}
 		if err := tx.end(true); err != nil {
 			t.Fatal(err)
 		}
-		same(did.ID) // the submission is mail
+		same(submitted.ID) // the submission is mail
 		if _, err := n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", 2)}); err != nil {
 			t.Fatal(err)
 		}
-		for i, want := range []perdure.Submitted{{ID: did.ID, Key: "k"}, {Key: "k", Err: perdure.Refuse(perdure.CodeConflict, "")}} {
+		for i, want := range []perdure.Submitted{{ID: submitted.ID, Key: "k"}, {Key: "k", Err: perdure.Refuse(perdure.CodeConflict, "")}} {
 			got := must[[]perdure.Submitted](t)(n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", i+1)}))[0]
 			if got.ID != want.ID || got.Created || perdure.CodeOf(got.Err) != perdure.CodeOf(want.Err) {
 				t.Errorf("to a node, while it lies in the inbox: %+v", got)
@@ -328,15 +328,15 @@ func TestSubmitTxKeys(t *testing.T) {
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if v := rest(t, n, did.ID.String()); v.ID != did.ID || v.Key != "k" {
+		if v := rest(t, n, submitted.ID.String()); v.ID != submitted.ID || v.Key != "k" {
 			t.Errorf("%+v", v)
 		}
-		same(did.ID) // the submission was applied
+		same(submitted.ID) // the submission was applied
 		submit(t, n, "type: order\nkey: direct\ninput: {n: 1}\nsteps: {charge: {agent: a, with: {amount: '${input.n}'}, undo: {}}}\n")
 		tx = s.begin(t)
 		direct := must[*perdure.JobView](t)(n.Job(t.Context(), "direct", 0))
-		if did, err := tx.submit(orderPlan(t, "direct", 1)); err != nil || did.Created || did.ID != direct.ID {
-			t.Errorf("%+v, %v", did, err)
+		if submitted, err := tx.submit(orderPlan(t, "direct", 1)); err != nil || submitted.Created || submitted.ID != direct.ID {
+			t.Errorf("%+v, %v", submitted, err)
 		}
 		if _, err := tx.submit(orderPlan(t, "direct", 2)); perdure.CodeOf(err) != perdure.CodeConflict {
 			t.Error(err)
@@ -349,7 +349,7 @@ func TestSubmitTxKeys(t *testing.T) {
 }
 
 // I2, F002: fifty transactions submit one key at the same time, half of them are rolled back, and there is one job.
-func TestSubmitTxRace(t *testing.T) {
+func TestRacingSubmitTxMakeOneJob(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -361,7 +361,7 @@ func TestSubmitTxRace(t *testing.T) {
 			wg.Go(func() {
 				key := fmt.Sprintf("k%d", i%keys)
 				tx := s.begin(t)
-				did, err := tx.submit(orderPlan(t, key, i%keys))
+				submitted, err := tx.submit(orderPlan(t, key, i%keys))
 				if err != nil {
 					t.Error(err)
 				}
@@ -374,15 +374,15 @@ func TestSubmitTxRace(t *testing.T) {
 					if ids[key] == nil {
 						ids[key] = map[perdure.JobID]int{}
 					}
-					ids[key][did.ID]++
+					ids[key][submitted.ID]++
 				}
 			})
 		}
 		wg.Wait()
-		for key, of := range ids {
+		for key, jobs := range ids {
 			v := rest(t, n, key)
-			if len(of) != 1 || of[v.ID] != each/2 {
-				t.Errorf("%s is %s, and was answered as %v", key, v.ID, of)
+			if len(jobs) != 1 || jobs[v.ID] != each/2 {
+				t.Errorf("%s is %s, and was answered as %v", key, v.ID, jobs)
 			}
 		}
 		if len(l.read()) != keys {
@@ -395,7 +395,7 @@ func TestSubmitTxRace(t *testing.T) {
 // F003: one key is submitted with two definitions at the same time: in an open transaction, and at a node. On PostgreSQL
 // neither sees the other, so both are accepted, and the submission in the transaction is refused with an alert when its
 // mail is applied (ADR 18). On SQLite the node waits for the transaction, and refuses.
-func TestOneKeyInATransactionAndAtANode(t *testing.T) {
+func TestOneKeyInATransactionAndAtANodeIsAConflict(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		n := start(t, s.store, node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -403,16 +403,16 @@ func TestOneKeyInATransactionAndAtANode(t *testing.T) {
 		posted := must[perdure.Submitted](t)(tx.submit(orderPlan(t, "k", 1)))
 		direct := make(chan perdure.Submitted, 1)
 		go func() {
-			did, err := n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", 2)})
+			submitted, err := n.SubmitPlans(t.Context(), []*kernel.Plan{orderPlan(t, "k", 2)})
 			if err != nil {
-				did = []perdure.Submitted{{Err: err}}
+				submitted = []perdure.Submitted{{Err: err}}
 			}
-			direct <- did[0]
+			direct <- submitted[0]
 		}()
-		var told perdure.Submitted
+		var result perdure.Submitted
 		if s.name != "sqlite" {
-			if told = <-direct; !posted.Created || !told.Created {
-				t.Fatalf("%+v, %+v", posted, told)
+			if result = <-direct; !posted.Created || !result.Created {
+				t.Fatalf("%+v, %+v", posted, result)
 			}
 		}
 		if err := tx.end(true); err != nil {
@@ -420,14 +420,14 @@ func TestOneKeyInATransactionAndAtANode(t *testing.T) {
 		}
 		alerts := 1
 		if s.name == "sqlite" {
-			if told = <-direct; perdure.CodeOf(told.Err) != perdure.CodeConflict {
-				t.Errorf("%+v", told)
+			if result = <-direct; perdure.CodeOf(result.Err) != perdure.CodeConflict {
+				t.Errorf("%+v", result)
 			}
-			told.ID, alerts = posted.ID, 0
+			result.ID, alerts = posted.ID, 0
 		} else if _, err := n.Job(t.Context(), posted.ID.String(), time.Minute); perdure.CodeOf(err) != perdure.CodeConflict {
 			t.Errorf("%v", err)
 		}
-		if v := rest(t, n, "k"); v.ID != told.ID || v.Current != perdure.Done {
+		if v := rest(t, n, "k"); v.ID != result.ID || v.Current != perdure.Done {
 			t.Errorf("%+v", v)
 		}
 		page := must[*perdure.Page[perdure.AlertView]](t)(n.ListAlerts(t.Context(), perdure.AlertQuery{}))
@@ -441,7 +441,7 @@ func TestOneKeyInATransactionAndAtANode(t *testing.T) {
 // F164: a key whose submission in a transaction waits to be applied is not free, and its job cannot be shown yet. A
 // caller that submits the same again gets an error that asks it to repeat the call, and gets the job once a courier
 // works (found by seed 1812 of the simulation).
-func TestSubmitWhileTheSameIsMail(t *testing.T) {
+func TestSubmitWhileTheSameIsMailIsToBeRepeated(t *testing.T) {
 	shops(t, func(t *testing.T, s shop) {
 		var l ledger
 		tx := s.begin(t)
@@ -466,7 +466,7 @@ func TestSubmitWhileTheSameIsMail(t *testing.T) {
 
 // Mail that a newer or older program, or a manual change, has written is checked before it is applied. A refused
 // submission is kept with its reason, which callers can read.
-func TestRefusedSubmission(t *testing.T) {
+func TestMailIsCheckedBeforeItIsApplied(t *testing.T) {
 	url := pgtest.Start(t)
 	n := start(t, everystore.Postgres(t, url), node.Config{})
 	conn := must[*pgx.Conn](t)(pgx.Connect(t.Context(), url))
@@ -504,7 +504,7 @@ func TestRefusedSubmission(t *testing.T) {
 }
 
 // Callers in any language get the same keys, the same answers, and refusals with codes.
-func TestSubmitBySQL(t *testing.T) {
+func TestSubmitBySQLHasTheSameAnswers(t *testing.T) {
 	url := pgtest.Start(t)
 	var l ledger
 	n := node.New(everystore.Postgres(t, url), node.Config{Agents: []*perdure.Agent{l.agent("a", nil)}})
@@ -638,12 +638,12 @@ func TestInboxIsBounded(t *testing.T) {
 		}
 		for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 			tx := s.begin(t)
-			did, err := tx.submit(orderPlan(t, "k", 1))
+			submitted, err := tx.submit(orderPlan(t, "k", 1))
 			if err := tx.end(true); err != nil {
 				t.Fatal(err)
 			}
 			if err == nil {
-				rest(t, n, did.ID.String())
+				rest(t, n, submitted.ID.String())
 				return
 			}
 			if time.Now().After(deadline) {
@@ -676,11 +676,11 @@ func TestManyNodesApplyEachMailOnce(t *testing.T) {
 				if key == "" {
 					text = `{"type":"t","steps":{"s":{"agent":"a"}}}`
 				}
-				did, err := postgres.SubmitTx(t.Context(), tx, plan(t, text))
+				submitted, err := postgres.SubmitTx(t.Context(), tx, plan(t, text))
 				if err != nil {
 					return err
 				}
-				ids = append(ids, did.ID)
+				ids = append(ids, submitted.ID)
 			}
 			return nil
 		}); err != nil {
@@ -753,12 +753,12 @@ func TestMailIsAppliedOnceDespiteLostCommits(t *testing.T) {
 	var ids []perdure.JobID
 	for i := range 60 {
 		tx := must[*sql.Tx](t)(db.BeginTx(t.Context(), nil))
-		did := must[perdure.Submitted](t)(sqlite.SubmitTx(t.Context(), tx, orderPlan(t, fmt.Sprint("k", i), i)))
+		submitted := must[perdure.Submitted](t)(sqlite.SubmitTx(t.Context(), tx, orderPlan(t, fmt.Sprint("k", i), i)))
 		if err := tx.Commit(); err != nil {
 			t.Fatal(err)
 		}
 		n.Wake()
-		ids = append(ids, did.ID)
+		ids = append(ids, submitted.ID)
 	}
 	for i, id := range ids {
 		if v := rest(t, n, id.String()); v.ID != id || v.Key != fmt.Sprint("k", i) || v.Current != perdure.Done {
@@ -778,7 +778,7 @@ func TestMailIsAppliedOnceDespiteLostCommits(t *testing.T) {
 }
 
 // A node without a wake-up finds mail in its file within a quarter of a second.
-func TestSubmitTxIsFoundWithoutWake(t *testing.T) {
+func TestSubmitTxIsFoundWithoutWakeUp(t *testing.T) {
 	path := t.TempDir() + "/f.db"
 	synctest.Test(t, func(t *testing.T) {
 		store := must[*sqlite.Store](t)(sqlite.Open(path))

@@ -178,7 +178,7 @@ func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.Jo
 
 func (n *Node) supervisorConfig() supervisor.Config {
 	c := supervisor.Config{Scheduler: n.scheduler, Store: n.store, Period: n.cfg.SweepPeriod, Batch: n.cfg.SweepBatch,
-		Deposed: n.deposed, Looked: n.metrics.Looked, Swept: n.metrics.Swept, Log: n.log, Env: n.env}
+		Deposed: n.deposed, Scanned: n.metrics.Scanned, Swept: n.metrics.Swept, Log: n.log, Env: n.env}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Supervisor(&c)
 	}
@@ -275,11 +275,11 @@ func (n *Node) takeOver(ctx context.Context) error {
 		}
 		total := 0
 		for {
-			did, err := n.scheduler.SweepLost(ctx, h, supervisor.DefaultBatch)
+			ended, err := n.scheduler.SweepLost(ctx, h, supervisor.DefaultBatch)
 			if err != nil {
 				return err
 			}
-			if total += did; did == 0 {
+			if total += ended; ended == 0 {
 				break
 			}
 		}

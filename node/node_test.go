@@ -131,7 +131,7 @@ func TestDoneThenUndoneThenDone(t *testing.T) {
 	})
 }
 
-func TestFailureUndoes(t *testing.T) {
+func TestFailureUndoesTheJob(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		var l ledger
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{l.agent("a", func(run *perdure.Run) error {

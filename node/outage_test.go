@@ -16,7 +16,7 @@ import (
 
 // F097, L4, I1: the database is killed under load and starts again. The nodes need no restart, and work again within
 // 10s. Everything that was acknowledged is stored, and ends.
-func TestDatabaseRestarts(t *testing.T) {
+func TestNodesWorkAgainAfterADatabaseRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 15s")
 	}
@@ -36,8 +36,8 @@ func TestDatabaseRestarts(t *testing.T) {
 			for k := 0; ctx.Err() == nil; k++ {
 				key := fmt.Sprintf("k%d-%d", i, k)
 				body := "type: t\nkey: " + key + "\nflow: chain\nsteps:\n  s: {agent: a, completeWithin: 5s, undo: {}, retry: {attempts: 20, backoff: 50ms}}\n  r: {agent: a, completeWithin: 5s, retry: {attempts: 20, backoff: 50ms}}\n"
-				asked, cancel := context.WithTimeout(ctx, 5*time.Second)
-				if _, _, err := nodes[(i+k)%2].Submit(asked, []byte(body), "application/yaml"); err == nil {
+				callCtx, cancel := context.WithTimeout(ctx, 5*time.Second)
+				if _, _, err := nodes[(i+k)%2].Submit(callCtx, []byte(body), "application/yaml"); err == nil {
 					acked[i] = append(acked[i], key)
 					latest.Store(time.Now().UnixNano())
 				}
@@ -55,10 +55,10 @@ func TestDatabaseRestarts(t *testing.T) {
 		for time.Unix(0, latest.Load()).Before(back) && time.Since(back) < 10*time.Second {
 			time.Sleep(10 * time.Millisecond)
 		}
-		took := time.Since(back)
-		t.Logf("killed %v: submissions are answered again after %v", kill, took)
-		if took >= 10*time.Second {
-			t.Errorf("L4: no submission was answered for %v", took)
+		duration := time.Since(back)
+		t.Logf("killed %v: submissions are answered again after %v", kill, duration)
+		if duration >= 10*time.Second {
+			t.Errorf("L4: no submission was answered for %v", duration)
 		}
 		probe := submit(t, nodes[0], "type: t\nsteps:\n  s: {agent: a}\n")
 		if v, err := nodes[1].Job(t.Context(), probe.ID.String(), 10*time.Second); err != nil || v.Phase != perdure.Settled {

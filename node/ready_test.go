@@ -124,18 +124,18 @@ func TestReasonsForNotBeingReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Stop(context.Background()) })
-	is := func(what string, want error) {
+	expect := func(what string, want error) {
 		t.Helper()
 		if err := n.Ready(t.Context()); err != want { //nolint:errorlint // the error is passed on unchanged
 			t.Errorf("%s: %v, want %v", what, err, want)
 		}
 	}
-	is("at first", nil)
+	expect("at first", nil)
 	standby := perdure.Refuse(perdure.CodeUnavailable, "the standby does not answer")
 	store.set(refusals{ready: standby})
-	is("the store's own reason", standby)
+	expect("the store's own reason", standby)
 	store.set(refusals{})
-	is("without it", nil)
+	expect("without it", nil)
 	submit(t, n, anyJob)
 
 	store.set(refusals{writes: full, trial: full})
@@ -143,7 +143,7 @@ func TestReasonsForNotBeingReady(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 5 {
-		is("after a refused submission", full)
+		expect("after a refused submission", full)
 	}
 	if store.trials != 1 {
 		t.Errorf("%d trials within a second", store.trials)
@@ -152,10 +152,10 @@ func TestReasonsForNotBeingReady(t *testing.T) {
 	if runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "nobody", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
 		t.Fatal(runs, err)
 	}
-	is("after a small write", full)
+	expect("after a small write", full)
 	store.set(refusals{})
 	submit(t, n, anyJob)
-	is("after one that was stored", nil)
+	expect("after one that was stored", nil)
 
 	store.set(refusals{writes: full, trial: full})
 	_, _, _ = n.Submit(t.Context(), []byte(anyJob), "application/yaml")
@@ -166,5 +166,5 @@ func TestReasonsForNotBeingReady(t *testing.T) {
 	if _, _, err := n.Submit(t.Context(), []byte("type: t\n"), "application/yaml"); err == nil {
 		t.Error("a job without steps")
 	}
-	is("after a wrong submission", nil)
+	expect("after a wrong submission", nil)
 }

@@ -78,8 +78,8 @@ func hostName(cfg Config) string {
 	return name
 }
 
-func (n *Node) rollCalled(r kernel.NodeAnswer, took time.Duration) {
-	n.metrics.RollCall(took)
+func (n *Node) rollCalled(r kernel.NodeAnswer, duration time.Duration) {
+	n.metrics.RollCall(duration)
 	n.metrics.Fence(r.Fence)
 	if n.roll.called(r, n.env.Now()) {
 		n.log.Error("store may have lost commits; run numbers continue from the fence; see alert setback", "fence", r.Fence)

@@ -355,13 +355,13 @@ steps:
 	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != handed || handed != `"a-1"` {
 		t.Fatalf("in the job it shows %s, and was handed %s", got, handed)
 	}
-	asked := 0
-	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return nil }})
+	admitted := 0
+	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { admitted = bytes; return nil }})
 	if d, err := n.Step(ctx, "k", "b"); err != nil || string(d.Input) != handed {
 		t.Errorf("alone it shows %s, and was handed %s; %v", d.Input, handed, err)
 	}
-	if least := 3 * perdure.MaxPayloadBytes; asked < least {
-		t.Errorf("it asked for %d bytes, and may read %d", asked, least)
+	if least := 3 * perdure.MaxPayloadBytes; admitted < least {
+		t.Errorf("it asked for %d bytes, and may read %d", admitted, least)
 	}
 }
 
@@ -387,10 +387,10 @@ func TestLargeAnswersAskForRoom(t *testing.T) {
 		"limits":         {perdure.MaxHoldersShown * 100, func(ctx context.Context) error { _, err := n.ListLimits(ctx); return err }},
 		"alerts":         {1 << 10, func(ctx context.Context) error { _, err := n.ListAlerts(ctx, perdure.AlertQuery{}); return err }},
 	} {
-		asked, refused := 0, errors.New("no room")
-		ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return refused }})
-		if err := c.read(ctx); !errors.Is(err, refused) || asked < c.least {
-			t.Errorf("%s: %v, having asked for %d bytes", name, err, asked)
+		admitted, refused := 0, errors.New("no room")
+		ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { admitted = bytes; return refused }})
+		if err := c.read(ctx); !errors.Is(err, refused) || admitted < c.least {
+			t.Errorf("%s: %v, having asked for %d bytes", name, err, admitted)
 		}
 	}
 }
@@ -429,8 +429,8 @@ func TestEventOfManyStepsAsksForRoom(t *testing.T) {
 	if _, _, err := n.Submit(t.Context(), fmt.Appendf(nil, `{"type":"t","key":"k","steps":{%s}}`, b.String()[1:]), "application/json"); err != nil {
 		t.Fatal(err)
 	}
-	asked := 0
-	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { asked = bytes; return nil }})
+	admitted := 0
+	ctx := admission.With(t.Context(), admission.Gate{Admit: func(_ context.Context, bytes int) error { admitted = bytes; return nil }})
 	claim := func() {
 		if runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "x", Holder: "h", Max: 1}); err != nil || len(runs) != 1 {
 			t.Error(runs, err)
@@ -439,20 +439,20 @@ func TestEventOfManyStepsAsksForRoom(t *testing.T) {
 	enough := errors.New("enough")
 	event := 0
 	err := n.Follow(ctx, "k", func(v *perdure.JobView) error {
-		defer func() { asked = 0 }()
+		defer func() { admitted = 0 }()
 		switch event++; {
 		case event == 1:
 			claim()
 		case event == 2:
-			if len(v.Steps) != 1 || asked > admission.Free {
-				t.Errorf("news of %d steps asked for %d bytes", len(v.Steps), asked)
+			if len(v.Steps) != 1 || admitted > admission.Free {
+				t.Errorf("news of %d steps asked for %d bytes", len(v.Steps), admitted)
 			}
 			if _, err := n.Act(t.Context(), "k", perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
 				t.Error(err)
 			}
 		default:
-			if least := 1 << 10 * steps; len(v.Steps) < steps-1 || asked < least {
-				t.Errorf("news of %d steps asked for %d bytes, want at least %d", len(v.Steps), asked, least)
+			if least := 1 << 10 * steps; len(v.Steps) < steps-1 || admitted < least {
+				t.Errorf("news of %d steps asked for %d bytes, want at least %d", len(v.Steps), admitted, least)
 			}
 			return enough
 		}

@@ -101,7 +101,7 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
-	ctx, cancel := courtesy(ctx)
+	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
 	x := &exchange{in: in, run: run, stop: cancel}
 	req, err := x.request(ctx)
@@ -120,9 +120,9 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	return output, nil
 }
 
-// courtesy returns a context that ends a little before the run does, so that a timeout can still be reported before the
+// beforeDeadline returns a context that ends a little before the run does, so that a timeout can still be reported before the
 // run expires (F041).
-func courtesy(ctx context.Context) (context.Context, context.CancelFunc) {
+func beforeDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)

@@ -35,7 +35,7 @@ func aRun(input any) *perdure.Run {
 	return &perdure.Run{Job: perdure.JobID{1}, Step: "reserve", Action: "reserve", Number: 7, Key: "job/reserve/1", Input: b}
 }
 
-// serve starts a server and an agent that are gone with the test.
+// serve starts a server and an agent, which end with the test.
 func serve(t *testing.T, cfg Config, handler http.HandlerFunc) (string, *perdure.Agent) {
 	t.Helper()
 	s := httptest.NewServer(handler)
@@ -52,7 +52,7 @@ func execute(t *testing.T, a *perdure.Agent, run *perdure.Run) (string, error) {
 	return string(out), err
 }
 
-// verdict is an error as a report has it: "failed http_503".
+// verdict returns an error as a report contains it: "failed http_503".
 func verdict(err error) string {
 	if err == nil {
 		return "done"
@@ -61,8 +61,8 @@ func verdict(err error) string {
 	return strings.TrimSpace(fmt.Sprint(r.Outcome, " ", r.Error.Code, " ", r.Effect))
 }
 
-// What is sent: method, URL, body, and on whose behalf.
-func TestRequest(t *testing.T) {
+// A request has the method, URL and body of the input, and the headers that identify the run.
+func TestRequestHasMethodURLBodyAndIdentity(t *testing.T) {
 	var got *http.Request
 	var body string
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -99,8 +99,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// null leaves out a header that the agent or net/http would send by default, also after a redirect to another host.
-func TestNullLeavesADefaultHeaderOut(t *testing.T) {
+// null omits a header that the agent or net/http would send by default, also after a redirect to another host.
+func TestNullOmitsADefaultHeader(t *testing.T) {
 	type sent struct {
 		header http.Header
 		host   string
@@ -147,7 +147,7 @@ func TestNullLeavesADefaultHeaderOut(t *testing.T) {
 	}
 }
 
-// A header that a step sets stays with the host that the step names; another host gets the default instead.
+// A header of a step is sent only to the host that the step names. Another host gets the default instead.
 func TestAnotherHostGetsDefaultHeaders(t *testing.T) {
 	var got http.Header
 	other, _ := serve(t, Config{}, func(_ http.ResponseWriter, r *http.Request) { got = r.Header })
@@ -162,7 +162,7 @@ func TestAnotherHostGetsDefaultHeaders(t *testing.T) {
 	}
 }
 
-func TestBodies(t *testing.T) {
+func TestBodyDecidesContentType(t *testing.T) {
 	for name, c := range map[string]struct {
 		input      m
 		body, kind string
@@ -192,7 +192,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-func TestOutput(t *testing.T) {
+func TestOutputIsTheResponseBody(t *testing.T) {
 	for name, c := range map[string]struct{ kind, body, want string }{
 		"json":                  {"application/json", `{"n": 12345678901234567890.10}`, `{"n":12345678901234567890.10}`},
 		"problem":               {"application/problem+json", `[1]`, `[1]`},
@@ -234,7 +234,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestStatusDecidesOutcome(t *testing.T) {
 	url, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, r *http.Request) {
 		var code int
 		_, _ = fmt.Sscanf(r.URL.Path, "/%d", &code)
@@ -271,7 +271,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-func TestInputs(t *testing.T) {
+func TestInvalidInputsAreRejected(t *testing.T) {
 	a := New(Config{})
 	for name, in := range map[string]any{
 		"nothing":         nil,
@@ -310,7 +310,7 @@ func TestInputs(t *testing.T) {
 	}
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckRefusesInvalidDrafts(t *testing.T) {
 	for in, ok := range map[string]bool{
 		`{"url": "${input.url}", "method": "${input.m}", "followRedirects": "${input.n}"}`:              true,
 		`{"url": "http://127.0.0.1:1/${doKey}", "expect": {"done": ["${input.code}"]}, "body": "${x}"}`: true,
@@ -327,7 +327,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestRetryAfter(t *testing.T) {
+func TestRetryAfterIsReadAndBounded(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(d time.Duration) string { return now.Add(d).Format(http.TimeFormat) }
 	for _, c := range []struct {
@@ -353,8 +353,8 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// F041: no connection is a failure without effect; a broken one is a failure whose effect is not known.
-func TestConnections(t *testing.T) {
+// F041: a connection that is not established is a failure without effect. The effect of one that breaks is not known.
+func TestConnectionErrorsDecideTheEffect(t *testing.T) {
 	refused, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -384,7 +384,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestUntrustedCertificateHasNoEffect(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.NotFoundHandler())
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -395,8 +395,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// F041, F053: no answer, or one that drips, ends a little before the run's time does.
-func TestTimeout(t *testing.T) {
+// F041, F053: a request without an answer, or with a slow one, ends shortly before its run.
+func TestRequestEndsBeforeItsRun(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"no answer": func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 		"drips": func(w http.ResponseWriter, r *http.Request) {
@@ -418,7 +418,7 @@ func TestTimeout(t *testing.T) {
 				return ""
 			}
 			wrong := ends(time.Second)
-			for within := 2 * time.Second; wrong != "" && within < 20*time.Second; within *= 2 { // a little is too little for a machine that stalls
+			for within := 2 * time.Second; wrong != "" && within < 20*time.Second; within *= 2 { // this is too short for a machine that stalls
 				wrong = ends(within)
 			}
 			if wrong != "" {
@@ -429,7 +429,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // F053: bodies and headers are bounded.
-func TestBounds(t *testing.T) {
+func TestBodiesAndHeadersAreBounded(t *testing.T) {
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/body":
@@ -460,9 +460,9 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// F053: redirects are followed as often as asked for, and keep the run's identity; what the input sets
-// in headers stays with the host that it names.
-func TestRedirects(t *testing.T) {
+// F053: redirects are followed up to the number in the input, and keep the run's identity. Headers of the input are sent
+// only to the host that it names.
+func TestRedirectsKeepTheIdentityOfTheRun(t *testing.T) {
 	var last http.Header
 	other, _ := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { last = r.Header })
 	var url string
@@ -503,8 +503,8 @@ func TestRedirects(t *testing.T) {
 	}
 }
 
-// F053: what counts is the address that is dialled, also after a redirect, and by whatever name.
-func TestForbiddenTargets(t *testing.T) {
+// F053: the address that is dialled decides, also after a redirect, and whatever its name is.
+func TestForbiddenTargetsAreNotDialled(t *testing.T) {
 	var reached atomic.Int32
 	url, a := serve(t, Config{ForbidPrivate: true}, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	port := url[strings.LastIndex(url, ":"):]
@@ -522,12 +522,12 @@ func TestForbiddenTargets(t *testing.T) {
 			http.Redirect(w, r, "http://169.254.169.254/latest", 302)
 		})
 	_, err := execute(t, a, aRun(m{"url": url, "followRedirects": 1}))
-	if verdict(err) != "rejected forbiddenTarget" { // the first request did get through
+	if verdict(err) != "rejected forbiddenTarget" { // the first request reached the server
 		t.Errorf("after a redirect: %s: %v", verdict(err), err)
 	}
 }
 
-func TestPermit(t *testing.T) {
+func TestPermitDecidesByAddress(t *testing.T) {
 	for addr, ok := range map[string]bool{
 		"93.184.216.34": true, "10.0.0.1": true, "192.168.1.1": true, "2606:2800:220:1::1": true, "fd00::1": true, "64:ff9b::5db8:d822": true,
 		"127.0.0.1": false, "127.8.8.8": false, "0.0.0.0": false, "0.1.2.3": false, "169.254.169.254": false, "224.0.0.1": false, "255.255.255.255": false, "240.0.0.1": false,
@@ -543,9 +543,9 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// I18: the error of a run, which is kept in its job's history, contains no password: neither that of the step's URL,
-// nor that of a redirect's target or of a proxy.
-func TestErrorsHaveNoPasswords(t *testing.T) {
+// I18: the error of a run is kept in the history of its job. It contains no password of the step's URL, of a redirect's
+// target or of a proxy.
+func TestErrorsContainNoPasswords(t *testing.T) {
 	location := ""
 	server, a := serve(t, Config{NoBreaker: true}, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Location", location)
@@ -579,7 +579,7 @@ func TestErrorsHaveNoPasswords(t *testing.T) {
 	}
 }
 
-// Connections are used again by as many runs as there are slots.
+// Connections are reused by as many runs as there are slots.
 func TestConnectionsAreReused(t *testing.T) {
 	var conns atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -46,9 +46,9 @@ func (b *breakers) enter(host string) (verdict func(health), err error) {
 	}
 	return func(h health) {
 		switch {
-		case h == well:
+		case h == healthy:
 			c.RecordSuccess()
-		case h == ill || c.IsHalfOpen(): // a trial without a result must release its permit, too
+		case h == unhealthy || c.IsHalfOpen(): // a trial without a result must release its permit, too
 			c.RecordFailure()
 		}
 	}, nil

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func TestACircuitOpensAndCloses(t *testing.T) {
+func TestCircuitOpensAndCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBreakers()
 		call := func(h health) error {
@@ -22,18 +22,18 @@ func TestACircuitOpensAndCloses(t *testing.T) {
 			}
 			return err
 		}
-		for range 200 { // half of them failing is not enough
-			if call(well) != nil || call(ill) != nil {
+		for range 200 { // half of the calls failing is not enough
+			if call(healthy) != nil || call(unhealthy) != nil {
 				t.Fatal("opened")
 			}
 		}
 		time.Sleep(2 * breakerPeriod)
 		for range breakerCalls {
-			if err := call(ill); err != nil {
+			if err := call(unhealthy); err != nil {
 				t.Fatal("opened too early")
 			}
 		}
-		err := call(well)
+		err := call(healthy)
 		if verdict(err) != "failed circuitOpen none" {
 			t.Fatalf("%s: %v", verdict(err), err)
 		}
@@ -48,15 +48,15 @@ func TestACircuitOpensAndCloses(t *testing.T) {
 		if err != nil {
 			t.Fatal("no request may be tried")
 		}
-		if call(well) == nil {
+		if call(healthy) == nil {
 			t.Error("two may try at once")
 		}
-		try(unclear)
-		if call(well) == nil {
+		try(unknownHealth)
+		if call(healthy) == nil {
 			t.Error("a try that showed nothing has closed it")
 		}
 		time.Sleep(breakerDelay)
-		if err := errors.Join(call(well), call(well)); err != nil {
+		if err := errors.Join(call(healthy), call(healthy)); err != nil {
 			t.Error("a try that went well has not closed it")
 		}
 	})
@@ -77,29 +77,29 @@ func TestBreakersAreBounded(t *testing.T) {
 	}
 }
 
-// A server that is down is left alone; one that says 429 is well.
-func TestWhatCounts(t *testing.T) {
-	var asked, status atomic.Int32
+// A server that fails gets no more calls for a while. Answers such as 429, 404 and 200 do not open the circuit.
+func TestOnlyAFailingServerOpensTheCircuit(t *testing.T) {
+	var requests, status atomic.Int32
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		w.WriteHeader(int(status.Load()))
 	})
 	for _, c := range []struct{ status, asked int32 }{{429, 60}, {404, 60}, {200, 60}} {
-		asked.Store(0)
+		requests.Store(0)
 		status.Store(c.status)
 		for range 60 {
 			_, _ = execute(t, a, aRun(m{"url": url}))
 		}
-		if asked.Load() != c.asked {
-			t.Errorf("%d: asked %d times", c.status, asked.Load())
+		if requests.Load() != c.asked {
+			t.Errorf("%d: asked %d times", c.status, requests.Load())
 		}
 	}
-	url, a = serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { asked.Add(1); w.WriteHeader(503) })
-	asked.Store(0)
+	url, a = serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { requests.Add(1); w.WriteHeader(503) })
+	requests.Store(0)
 	for range 60 {
 		_, _ = execute(t, a, aRun(m{"url": url}))
 	}
-	if asked.Load() != breakerCalls {
-		t.Errorf("503: asked %d times", asked.Load())
+	if requests.Load() != breakerCalls {
+		t.Errorf("503: asked %d times", requests.Load())
 	}
 }

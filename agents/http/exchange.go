@@ -102,9 +102,9 @@ func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessa
 		return nil, x.healthOf(err), x.failure(req.Context(), err)
 	}
 	defer resp.Body.Close()
-	failing = well
+	failing = healthy
 	if resp.StatusCode >= 500 {
-		failing = ill
+		failing = unhealthy
 	}
 	outcome := x.in.Expect.of(resp.StatusCode, x.run.Direction)
 	if outcome == perdure.OutcomeDone {
@@ -138,7 +138,7 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 		err = redact.Error(u.Err) // url.Error repeats the URL; the error that it wraps may contain that of a proxy or a redirect
 	}
 	switch {
-	case !x.sent.Load() && starved(err):
+	case !x.sent.Load() && lacksDescriptor(err):
 		return perdure.Returned(err)
 	case errors.As(err, &forbidden):
 		err = perdure.Rejected(forbidden, "forbiddenTarget")
@@ -164,12 +164,12 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 func (x *exchange) healthOf(err error) health {
 	var forbidden *forbiddenError
 	switch {
-	case errors.As(err, &forbidden), errors.Is(err, errScheme), errors.Is(err, context.Canceled), starved(err):
-		return unclear
+	case errors.As(err, &forbidden), errors.Is(err, errScheme), errors.Is(err, context.Canceled), lacksDescriptor(err):
+		return unknownHealth
 	case x.sent.Load() && isTimeout(err):
-		return unclear
+		return unknownHealth
 	}
-	return ill
+	return unhealthy
 }
 
 func isTimeout(err error) bool {

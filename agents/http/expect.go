@@ -100,10 +100,10 @@ func (e *expect) of(code int, d perdure.Direction) perdure.Outcome {
 	if class != perdure.NoOutcome {
 		return class
 	}
-	return byDefault(code, d)
+	return defaultOutcome(code, d)
 }
 
-func byDefault(code int, d perdure.Direction) perdure.Outcome {
+func defaultOutcome(code int, d perdure.Direction) perdure.Outcome {
 	switch {
 	case code >= 200 && code < 300:
 		return perdure.OutcomeDone

@@ -4,7 +4,7 @@ package http
 type health uint8
 
 const (
-	unclear health = iota // nothing: this side has ended the request
-	well
-	ill
+	unknownHealth health = iota // nothing: this side has ended the request
+	healthy
+	unhealthy
 )

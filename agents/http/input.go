@@ -119,15 +119,15 @@ func (in *Input) checkURL() error {
 	return nil
 }
 
-// byUs are headers that belong to the transport or to Perdure.
-var byUs = []string{"connection", "content-length", "transfer-encoding", "trailer", "upgrade", "te", "keep-alive", "proxy-connection"}
+// reservedHeaders are headers that belong to the transport or to Perdure.
+var reservedHeaders = []string{"connection", "content-length", "transfer-encoding", "trailer", "upgrade", "te", "keep-alive", "proxy-connection"}
 
 func checkHeader(name string, v values) error {
 	lower := strings.ToLower(name)
 	switch {
 	case !token(name):
 		return fmt.Errorf("%q is not a name", name)
-	case slices.Contains(byUs, lower) || strings.HasPrefix(lower, "perdure-"):
+	case slices.Contains(reservedHeaders, lower) || strings.HasPrefix(lower, "perdure-"):
 		return fmt.Errorf("%s cannot be set", name)
 	case lower == "host" && len(v) == 0:
 		return fmt.Errorf("%s cannot be left out", name)

@@ -11,13 +11,13 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// One run is at most one request, also where a reused connection breaks after the request was read: what
-// comes after that is the scheduler's to decide (I14).
-func TestNoResendWithinRun(t *testing.T) {
+// A run sends at most one request, also if a reused connection breaks after the request was read. The scheduler decides
+// whether the step is tried again (I14).
+func TestRunSendsAtMostOneRequest(t *testing.T) {
 	for _, method := range []string{"POST", "DELETE", "PUT"} {
-		var asked atomic.Int64
+		var requests atomic.Int64
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if asked.Add(1) == 1 {
+			if requests.Add(1) == 1 {
 				return // the connection stays, to be used again
 			}
 			conn, _, _ := w.(http.Hijacker).Hijack()
@@ -35,7 +35,7 @@ func TestNoResendWithinRun(t *testing.T) {
 		if err := call(); err == nil {
 			t.Errorf("%s: a broken connection is no success", method)
 		}
-		if n := asked.Load(); n != 2 {
+		if n := requests.Load(); n != 2 {
 			t.Errorf("%s: %d requests for two runs", method, n)
 		}
 		server.Close()

@@ -15,8 +15,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F159: a run that finds no file descriptor is returned: no failure is counted, neither for its service nor for the
-// step.
+// F159: a run that gets no file descriptor is returned. No failure is counted, neither for its service nor for the step.
 func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 	url, a := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
 	all := takeAll(t)
@@ -34,7 +33,7 @@ func TestNoDescriptorForAConnectionReturnsTheRun(t *testing.T) {
 
 // F159: if no descriptor is left, an idle connection is closed for a run that needs one, of this agent or of another
 // (the agent shell takes its descriptors in this way). Each connection gives its descriptor back.
-func TestIdleConnectionsMakeRoom(t *testing.T) {
+func TestIdleConnectionIsClosedForARun(t *testing.T) {
 	for name, need := range map[string]func(*testing.T, *perdure.Agent) error{
 		"connection to another host": func(t *testing.T, a *perdure.Agent) error {
 			other, _ := serve(t, Config{}, func(http.ResponseWriter, *http.Request) {})
@@ -64,7 +63,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// takeAll takes what is left of the agents' share.
+// takeAll takes all remaining descriptors of the agents' share.
 func takeAll(t *testing.T) (taken []func()) {
 	t.Helper()
 	for {
@@ -82,7 +81,7 @@ func release(taken []func()) {
 	}
 }
 
-func TestStarved(t *testing.T) {
+func TestMissingDescriptorIsRecognized(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	for _, c := range []struct {
 		err  error
@@ -97,7 +96,7 @@ func TestStarved(t *testing.T) {
 		{context.DeadlineExceeded, false},
 		{fmt.Errorf("the service said: %w", errors.New("too many open files")), false},
 	} {
-		if got := starved(c.err); got != c.want {
+		if got := lacksDescriptor(c.err); got != c.want {
 			t.Errorf("%v: %v", c.err, got)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// atMachine are targets on a machine with these addresses.
-func atMachine(allow string, addrs ...string) *targets {
+// targetsOn returns the targets on a machine with these addresses.
+func targetsOn(allow string, addrs ...string) *targets {
 	t := newTargets(nil)
 	if allow != "" {
 		t.allow = []netip.Prefix{netip.MustParsePrefix(allow)}
@@ -27,10 +27,10 @@ func atMachine(allow string, addrs ...string) *targets {
 	return t
 }
 
-// F161: the metadata addresses of clouds and this machine's own addresses are no allowed targets, however they are
-// written; the addresses next to them are.
-func TestMachineAndMetadataAreNoTargets(t *testing.T) {
-	here := atMachine("", "127.0.0.1", "10.1.2.3", "192.0.2.7", "2001:db8::7", "fe80::1")
+// F161: the metadata addresses of clouds and this machine's own addresses are forbidden, however they are written. The
+// addresses next to them are allowed.
+func TestLocalAndMetadataAddressesAreForbidden(t *testing.T) {
+	here := targetsOn("", "127.0.0.1", "10.1.2.3", "192.0.2.7", "2001:db8::7", "fe80::1")
 	for addr, ok := range map[string]bool{
 		"fd00:ec2::254": false, "fd20:ce::254": false, "100.100.100.200": false, "192.0.0.192": false, "168.63.129.16": false,
 		"::ffff:100.100.100.200": false, "64:ff9b::6464:64c8": false, "64:ff9b::a83f:8110": false, "2002:c000:c0::": false, "::ffff:0:a83f:8110": false,
@@ -45,13 +45,13 @@ func TestMachineAndMetadataAreNoTargets(t *testing.T) {
 		}
 	}
 	for allow, addr := range map[string]string{"10.1.2.3/32": "10.1.2.3:80", "fd00:ec2::/32": "[fd00:ec2::254]:80", "100.64.0.0/10": "[::ffff:100.100.100.200]:80"} {
-		if err := atMachine(allow, "10.1.2.3").permit(addr); err != nil {
+		if err := targetsOn(allow, "10.1.2.3").permit(addr); err != nil {
 			t.Errorf("%s is allowed: %v", addr, err)
 		}
 	}
 }
 
-// The addresses of a machine change while its node runs, and reading them costs little however many targets are dialled.
+// The addresses of a machine change while its node runs. Reading them costs little, however many targets are dialled.
 func TestOwnAddressesAreReadAgain(t *testing.T) {
 	var reads atomic.Int32
 	addrs := []net.Addr{}
@@ -124,7 +124,7 @@ func TestOwnAddressIsNotReached(t *testing.T) {
 	}
 }
 
-// ownAddress is an IPv4 address of this machine that is not loopback.
+// ownAddress returns an IPv4 address of this machine that is not loopback.
 func ownAddress(t *testing.T) string {
 	t.Helper()
 	addrs, err := net.InterfaceAddrs()

@@ -71,9 +71,9 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// starved reports whether a connection failed because this process, or the machine, has no file descriptor left. An
+// lacksDescriptor reports whether a connection failed because this process, or the machine, has no file descriptor left. An
 // error of name resolution has the system's error only as text.
-func starved(err error) bool {
+func lacksDescriptor(err error) bool {
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
 		return true
 	}

@@ -33,7 +33,7 @@ func aRun(input string) *perdure.Run {
 	return &perdure.Run{Job: perdure.JobID{1}, Step: "ship", Action: "ship", Number: 7, Key: "job/ship/1", Input: json.RawMessage(input)}
 }
 
-// execute runs an input for at most d.
+// execute executes a run with this input for at most d.
 func execute(t *testing.T, d time.Duration, input any) (string, error) {
 	t.Helper()
 	b, err := json.Marshal(input)
@@ -50,7 +50,7 @@ type m = map[string]any
 
 func sh(script string) m { return m{"command": []string{"/bin/sh", "-c", script}} }
 
-// verdict is an error as a report has it: "failed exit_1 none".
+// verdict returns an error as a report contains it: "failed exit_1 none".
 func verdict(err error) string {
 	r := protocol.ReportOf(aRun("{}"), nil, err)
 	if err == nil {
@@ -59,7 +59,7 @@ func verdict(err error) string {
 	return strings.TrimSpace(fmt.Sprint(r.Outcome, " ", r.Error.Code, " ", r.Effect))
 }
 
-func TestOutputs(t *testing.T) {
+func TestStdoutIsTheOutput(t *testing.T) {
 	for name, c := range map[string]struct{ script, want string }{
 		"object":       {`echo '{"n": 12345678901234567890.10}'`, `{"n": 12345678901234567890.10}` + "\n"},
 		"number":       {`echo 42`, "42\n"},
@@ -78,7 +78,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-func TestVerdicts(t *testing.T) {
+func TestExitDecidesOutcome(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
@@ -127,15 +127,15 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// No shell reads the arguments; what is no string is passed as JSON text, digits kept.
-func TestArguments(t *testing.T) {
+// No shell reads the arguments. An argument that is not a string is passed as JSON text, with all its digits.
+func TestArgumentsAreNotReadByAShell(t *testing.T) {
 	out, err := execute(t, time.Minute, m{"command": []any{"printf", `[%s]`, "$(id); `id` *", json.RawMessage("1.50"), true, nil, m{"a": []int{1}}, ""}})
 	if want := `{"stdout":"[$(id); ` + "`id`" + ` *][1.50][true][null][{\"a\":[1]}][]"}`; err != nil || out != want {
 		t.Errorf("%s, %v", out, err)
 	}
 }
 
-func TestStdin(t *testing.T) {
+func TestStdinIsPassedOn(t *testing.T) {
 	for in, want := range map[string]string{
 		`"plain text"`:    `{"stdout":"plain text"}`,
 		`{"sku":"tea-1"}`: `{"sku":"tea-1"}`,
@@ -147,7 +147,7 @@ func TestStdin(t *testing.T) {
 			t.Errorf("%s: %s, %v", in, out, err)
 		}
 	}
-	// One that is not read does not hold anything up.
+	// A program that does not read its stdin is not blocked.
 	if out, err := execute(t, time.Minute, m{"command": []string{"true"}, "stdin": strings.Repeat("x", 1<<20)}); err != nil {
 		t.Errorf("%s, %v", out, err)
 	}
@@ -155,7 +155,7 @@ func TestStdin(t *testing.T) {
 
 // I18: a program gets a few variables of this process, those that Config.Env names, and those of its run. It gets no
 // others, whatever their names.
-func TestEnvironment(t *testing.T) {
+func TestEnvironmentHasOnlyNamedVariables(t *testing.T) {
 	for _, kv := range os.Environ() {
 		name, value, _ := strings.Cut(kv, "=")
 		t.Setenv(name, value) // restored at the end
@@ -201,7 +201,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-func TestCheckEnv(t *testing.T) {
+func TestCheckEnvRefusesInvalidNames(t *testing.T) {
 	for name, ok := range map[string]bool{
 		"AWS_REGION": true, "lower_case": true, "PERDURE_SERVER": true, "A-B": true,
 		"": false, "A=secret": false, "*": false, "AWS_*": false, "A B": false, "A\x00": false, "PERDURE_RUN": false, "PERDURE_DO_KEY": false,
@@ -216,7 +216,7 @@ func TestCheckEnv(t *testing.T) {
 	}
 }
 
-func TestTheEndOfStderrIsTheMessage(t *testing.T) {
+func TestEndOfStderrIsTheMessage(t *testing.T) {
 	_, err := execute(t, time.Minute, sh(`i=0; while [ $i -lt 3000 ]; do echo "line $i" >&2; i=$((i+1)); done; printf 'last \000words' >&2; exit 4`))
 	r := protocol.ReportOf(aRun("{}"), nil, err)
 	if msg := r.Error.Message; !strings.HasPrefix(msg, "exit code 4: ") || !strings.HasSuffix(msg, "line 2999\nlast \uFFFDwords") || len(msg) > perdure.MaxReasonBytes {
@@ -224,8 +224,8 @@ func TestTheEndOfStderrIsTheMessage(t *testing.T) {
 	}
 }
 
-// F014, F067: drafts are checked as far as they are known.
-func TestCheck(t *testing.T) {
+// F014, F067: a draft is checked as far as its values are known.
+func TestCheckRefusesInvalidDrafts(t *testing.T) {
 	for in, ok := range map[string]bool{
 		`{"command": ["./ship.sh", "${job.key}"]}`:                        true,
 		`{"command": ["a"], "rejectedCodes": ["${input.code}"]}`:          true,
@@ -243,7 +243,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestARunThatIsOverIsNotStarted(t *testing.T) {
+func TestExpiredRunIsNotStarted(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the host is draining"))
 	_, err := New(Config{}).Execute(ctx, aRun(`{"command": ["true"]}`))

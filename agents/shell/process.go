@@ -85,14 +85,14 @@ var errFlood = perdure.Failed(fmt.Errorf("more than %d bytes on stdout", MaxStdo
 
 // wait returns when the program has ended: nil if it has ended by itself, else why it was ended.
 func (p *process) wait(ctx context.Context, t times, grace time.Duration) error {
-	late := time.NewTimer(time.Until(t.term))
-	defer late.Stop()
+	timeout := time.NewTimer(time.Until(t.term))
+	defer timeout.Stop()
 	var cut error
 	select {
 	case <-p.done:
 	case <-p.stdout.flood:
 		cut, grace = errFlood, 0
-	case <-late.C:
+	case <-timeout.C:
 		cut, grace = perdure.Failed(errors.New("not done in time, killed"), "timeout"), time.Until(t.kill)
 	case <-ctx.Done():
 		cut = fmt.Errorf("killed: %w", context.Cause(ctx))
@@ -173,9 +173,9 @@ const messageBytes = perdure.MaxReasonBytes - 1<<10
 
 // after appends the end of stderr to an error.
 func (t *tail) after(err error) error {
-	said := with.Plain(string(t.buf[max(0, len(t.buf)-messageBytes):]))
-	if said = strings.TrimSpace(said); said == "" {
+	stderr := with.Plain(string(t.buf[max(0, len(t.buf)-messageBytes):]))
+	if stderr = strings.TrimSpace(stderr); stderr == "" {
 		return err
 	}
-	return fmt.Errorf("%w: %s", err, said)
+	return fmt.Errorf("%w: %s", err, stderr)
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// gone waits until a process is over.
-func gone(t *testing.T, pid int) {
+// awaitExit waits until a process has ended.
+func awaitExit(t *testing.T, pid int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if dead(pid) {
@@ -46,7 +46,7 @@ func dead(pid int) bool {
 	return strings.HasPrefix(after, "Z") || strings.HasPrefix(after, "X")
 }
 
-// pidsIn waits for n process numbers, one a line, in a file.
+// pidsIn waits until a file contains n process ids, one a line, and returns them.
 func pidsIn(t *testing.T, path string, n int) (pids []int) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -66,9 +66,9 @@ func pidsIn(t *testing.T, path string, n int) (pids []int) {
 	return nil
 }
 
-// A family of three: the program, a child and a grandchild, which ignore TERM if told so. Their
-// numbers are in $PIDS.
-const family = `
+// processTree starts three processes: the program, a child and a grandchild. They ignore SIGTERM if the prelude says so.
+// Their process ids are in $PIDS.
+const processTree = `
 %s
 (
   (echo $(cut -d' ' -f4 < /proc/self/stat) >> "$PIDS"; exec sleep 300) &
@@ -80,34 +80,34 @@ sleep 300 &
 wait; wait
 `
 
-func familyOf(t *testing.T, prelude string) (input m, pids string) {
+func startsProcessTree(t *testing.T, prelude string) (input m, pids string) {
 	pids = filepath.Join(t.TempDir(), "pids")
-	input = sh(fmt.Sprintf(family, prelude))
+	input = sh(fmt.Sprintf(processTree, prelude))
 	input["env"] = m{"PIDS": pids}
 	return input, pids
 }
 
-// F051: at the end of the time the whole family is killed, also if it ignores TERM; and early enough to
-// say so (F041).
-func TestTimeout(t *testing.T) {
+// F051: at the end of its time the whole process group is killed, also if it ignores SIGTERM, and early enough to report
+// it (F041).
+func TestTimeoutKillsTheProcessGroup(t *testing.T) {
 	for name, prelude := range map[string]string{"heeds TERM": "", "ignores TERM": "trap '' TERM"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ends := func(within time.Duration) (wrong string) {
-				input, path := familyOf(t, prelude)
+				input, path := startsProcessTree(t, prelude)
 				began := time.Now()
 				_, err := execute(t, within, input)
-				took := time.Since(began)
+				duration := time.Since(began)
 				for _, pid := range pidsIn(t, path, 3) {
-					gone(t, pid)
+					awaitExit(t, pid)
 				}
-				if verdict(err) != "failed timeout" || took >= within {
-					return fmt.Sprintf("%s after %s: %v", verdict(err), took, err)
+				if verdict(err) != "failed timeout" || duration >= within {
+					return fmt.Sprintf("%s after %s: %v", verdict(err), duration, err)
 				}
 				return ""
 			}
 			wrong := ends(3 * time.Second)
-			for within := 6 * time.Second; wrong != "" && within < 30*time.Second; within *= 2 { // early enough is not, on a machine that stalls
+			for within := 6 * time.Second; wrong != "" && within < 30*time.Second; within *= 2 { // on a machine that stalls this may be too late
 				wrong = ends(within)
 			}
 			if wrong != "" {
@@ -118,7 +118,7 @@ func TestTimeout(t *testing.T) {
 }
 
 // F051: a run that is cut short receives SIGTERM, and SIGKILL a little later. Exit 0 is no success then.
-func TestCutShort(t *testing.T) {
+func TestRunThatIsCutShortGetsSIGTERMThenSIGKILL(t *testing.T) {
 	for name, c := range map[string]struct {
 		prelude string
 		cause   error
@@ -129,7 +129,7 @@ func TestCutShort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			input, path := familyOf(t, c.prelude)
+			input, path := startsProcessTree(t, c.prelude)
 			b, _ := json.Marshal(input)
 			ctx, cancel := context.WithCancelCause(t.Context())
 			ended := make(chan error, 1)
@@ -143,14 +143,14 @@ func TestCutShort(t *testing.T) {
 				t.Errorf("error %v", err)
 			}
 			for _, pid := range pids {
-				gone(t, pid)
+				awaitExit(t, pid)
 			}
 		})
 	}
 }
 
-// F051: what a program leaves behind in its group dies with it, and does not hold the run up.
-func TestLeftovers(t *testing.T) {
+// F051: processes that a program leaves in its group are killed, and do not delay the run.
+func TestProcessesLeftInTheGroupAreKilled(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pids")
 	input := sh(`sleep 300 & echo $! > "$PIDS"; echo '{"ok":true}'`)
 	input["env"] = m{"PIDS": path}
@@ -159,12 +159,11 @@ func TestLeftovers(t *testing.T) {
 	if err != nil || strings.TrimSpace(out) != `{"ok":true}` || time.Since(began) > 30*time.Second {
 		t.Errorf("%s, %v after %s", out, err, time.Since(began))
 	}
-	gone(t, pidsIn(t, path, 1)[0])
+	awaitExit(t, pidsIn(t, path, 1)[0])
 }
 
-// F051: what has left the group lives on, by its own wish; that it holds stdout open does not hold the
-// run up for long.
-func TestDaemons(t *testing.T) {
+// F051: processes that have left the group go on. If they keep stdout open, they do not delay the run for long.
+func TestDaemonsSurviveAndDelayNoRun(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("no setsid here")
 	}
@@ -183,8 +182,8 @@ func TestDaemons(t *testing.T) {
 	_ = syscall.Kill(pid, syscall.SIGKILL)
 }
 
-// F051: a flood on stdout ends the run; one on stderr is only forgotten.
-func TestFloods(t *testing.T) {
+// F051: too much output on stdout ends the run. Too much on stderr is discarded.
+func TestOutputIsBounded(t *testing.T) {
 	_, err := execute(t, time.Minute, sh("yes"))
 	if verdict(err) != "failed outputTooLarge" {
 		t.Errorf("stdout: %s: %v", verdict(err), err)
@@ -193,7 +192,7 @@ func TestFloods(t *testing.T) {
 	if verdict(err) != "failed exit_1" || !strings.HasSuffix(err.Error(), "end") {
 		t.Errorf("stderr: %s", verdict(err))
 	}
-	// Just at the bound, and just over it.
+	// At the bound, and one byte above it.
 	if out, err := execute(t, time.Minute, sh(fmt.Sprintf("head -c %d /dev/zero | tr '\\0' 1", MaxStdout))); err != nil || len(out) != MaxStdout {
 		t.Errorf("at the bound: %d bytes, %v", len(out), err)
 	}
@@ -202,8 +201,8 @@ func TestFloods(t *testing.T) {
 	}
 }
 
-// Many at once: no descriptor, zombie or goroutine is left, and each gets its own output.
-func TestMany(t *testing.T) {
+// Many programs at once leave no descriptor, zombie or goroutine, and each run gets its own output.
+func TestManyProgramsLeakNothing(t *testing.T) {
 	a := New(Config{})
 	var all sync.WaitGroup
 	for i := range 16 {
@@ -227,8 +226,7 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// beNode is what this test binary does as a node: it runs the input that it is given, and never
-// ends by itself.
+// beNode makes this test binary a node: it executes the input that it is given, and never ends by itself.
 func beNode() {
 	a := New(Config{})
 	go func() {
@@ -238,10 +236,10 @@ func beNode() {
 	select {}
 }
 
-// F052, F116: the node is killed with KILL. Its program dies, and so do the program's children, whether
-// or not they ignore TERM.
-func TestKillingTheNodeKillsTheFamily(t *testing.T) {
-	input, path := familyOf(t, "trap '' TERM HUP INT")
+// F052, F116: the node is killed with SIGKILL. Its program is killed, and so are the program's children, whether or not
+// they ignore SIGTERM.
+func TestKillingTheNodeKillsItsPrograms(t *testing.T) {
+	input, path := startsProcessTree(t, "trap '' TERM HUP INT")
 	b, _ := json.Marshal(input)
 	node := exec.Command(os.Args[0])
 	node.Env = append(os.Environ(), "PERDURE_TEST_NODE="+string(b))
@@ -259,13 +257,13 @@ func TestKillingTheNodeKillsTheFamily(t *testing.T) {
 	_ = node.Process.Kill()
 	_ = node.Wait()
 	for _, pid := range append(pids, helper) {
-		gone(t, pid)
+		awaitExit(t, pid)
 	}
 }
 
-// F052: the helper itself is killed. The next start has another, which knows of the groups from before.
-func TestTheReaperIsReplaced(t *testing.T) {
-	input, path := familyOf(t, "")
+// F052: the reaper is killed. The next start has a new reaper, which has the groups of the earlier one.
+func TestKilledReaperIsReplaced(t *testing.T) {
+	input, path := startsProcessTree(t, "")
 	b, _ := json.Marshal(input)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -276,7 +274,7 @@ func TestTheReaperIsReplaced(t *testing.T) {
 	pids := pidsIn(t, path, 3)
 	old := reaperOf(t, os.Getpid())
 	_ = syscall.Kill(old, syscall.SIGKILL)
-	gone(t, old)
+	awaitExit(t, old)
 	if _, err := execute(t, time.Minute, sh("true")); err != nil {
 		t.Fatal(err)
 	}
@@ -291,11 +289,11 @@ func TestTheReaperIsReplaced(t *testing.T) {
 	cancel()
 	<-ended
 	for _, pid := range pids {
-		gone(t, pid)
+		awaitExit(t, pid)
 	}
 }
 
-// reaperOf finds the helper of a process.
+// reaperOf returns the process id of a process's reaper.
 func reaperOf(t *testing.T, parent int) int {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
@@ -315,7 +313,7 @@ func reaperOf(t *testing.T, parent int) int {
 	return 0
 }
 
-// BenchmarkStart is what one program costs, from start to end.
+// BenchmarkStart measures one program, from its start to its end.
 func BenchmarkStart(b *testing.B) {
 	a := New(Config{})
 	b.SetParallelism(8)

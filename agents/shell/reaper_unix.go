@@ -104,7 +104,7 @@ func (w *watched) add(group int) {
 		w.live = map[int]bool{}
 	}
 	w.live[group] = true
-	if w.reaper != nil && w.reaper.tell(group) != nil {
+	if w.reaper != nil && w.reaper.send(group) != nil {
 		w.renew()
 	}
 }
@@ -113,7 +113,7 @@ func (w *watched) remove(group int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.live, group)
-	if w.reaper != nil && w.reaper.tell(-group) != nil {
+	if w.reaper != nil && w.reaper.send(-group) != nil {
 		w.renew()
 	}
 }
@@ -132,7 +132,7 @@ func (w *watched) renew() {
 			w.ended(r)
 		}()
 		for group := range w.live {
-			if err = r.tell(group); err != nil {
+			if err = r.send(group); err != nil {
 				break
 			}
 		}
@@ -164,8 +164,8 @@ func (w *watched) ended(r *reaper) {
 	w.renew()
 }
 
-// tell sends one line. A pipe accepts so few bytes completely or not at all.
-func (r *reaper) tell(n int) error {
+// send sends one line. A pipe accepts so few bytes completely or not at all.
+func (r *reaper) send(n int) error {
 	_ = r.pipe.SetWriteDeadline(time.Now().Add(reaperPatience))
 	_, err := r.pipe.Write(append(strconv.AppendInt(nil, int64(n), 10), '\n'))
 	return err

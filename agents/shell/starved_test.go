@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// F159: a program that finds no file descriptor for its pipes is not started, and its run is returned.
+// F159: a program that gets no file descriptors for its pipes is not started, and its run is returned.
 func TestNoDescriptorForAProgramReturnsTheRun(t *testing.T) {
 	var taken []func()
 	for {
@@ -27,7 +27,7 @@ func TestNoDescriptorForAProgramReturnsTheRun(t *testing.T) {
 	for _, release := range taken {
 		release()
 	}
-	for range 3 { // each gives back what it took
+	for range 3 { // each returns the descriptors that it took
 		if _, err := a.Execute(t.Context(), run); err != nil {
 			t.Error(err)
 		}

@@ -1,6 +1,6 @@
-// Package chaos sets a grid under fire: three nodes on one PostgreSQL and agents, real processes all of them, are
-// killed, frozen, cut off and given wrong clocks and full disks, under a load of three-step jobs. It is judged from
-// outside: by what was acknowledged, by the ledger of a service of the test's own, by what the grid says at the end,
+// Package chaos injects faults into a grid: three nodes on one PostgreSQL and agents, all of them real processes. They
+// are killed, frozen, cut off and given wrong clocks and full disks, under a load of three-step jobs. The test judges
+// from outside: by what was acknowledged, by the ledger of a service of the test, by the state of the jobs at the end,
 // and by `perdure check`.
 //
 //	make chaos FOR=10m
@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 	rig.Main(m)
 }
 
-// locks is longer than any run may take here: who was frozen for so long has lost all that it held.
+// locks is longer than any run may take here: the runs of a process that was frozen for so long have expired.
 const locks = 2500 * time.Millisecond
 
-// fault is something that happens to the grid, and ends by itself.
+// fault is a fault of the grid that ends by itself.
 type fault struct {
 	name string // and its rows of the matrix
 	does func(g *grid, rng *rand.Rand)
@@ -54,8 +54,8 @@ func (g *grid) killed(m *rig.Process, sig syscall.Signal) {
 	g.must(m.Start())
 }
 
-// killedNode waits until the node is back: one that starts without its store ends with exit code 3, and is not the
-// grid's to start again.
+// killedNode waits until the node runs again. A node that starts without its store ends with exit code 3, and is started
+// again by the test.
 func (g *grid) killedNode(i int, sig syscall.Signal) {
 	g.killed(g.nodes[i], sig)
 	g.ready(g.urls[i])
@@ -148,7 +148,7 @@ func (g *grid) jump(offset string) {
 	g.setClock("+0")
 }
 
-// possible says whether what a fault needs can be had here.
+// possible reports whether this machine has what a fault needs.
 func (g *grid) possible(f *fault) bool {
 	switch {
 	case g.disk == "" && f.name == "PostgreSQL's disk is full (F010)":
@@ -189,20 +189,20 @@ func TestChaos(t *testing.T) {
 	for i := range 4 {
 		hands.Go(func() { l.Run(ctx, i, *seed) })
 	}
-	looks := 0
+	scans := 0
 	watching, unwatch := context.WithCancel(t.Context())
-	watch.Go(func() { looks = l.Watch(watching) })
+	watch.Go(func() { scans = l.Watch(watching) })
 	done := fire(ctx, g, rand.New(rand.NewPCG(*seed, 0)))
 	hands.Wait()
-	healed := time.Now()
+	healedAt := time.Now()
 	for _, url := range g.urls {
 		g.ready(url)
 	}
-	back := time.Since(healed)
+	back := time.Since(healedAt)
 	rest, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	settled, undone := l.Audit(rest)
-	took := time.Since(healed)
+	duration := time.Since(healedAt)
 	unwatch()
 	watch.Wait()
 	for _, m := range g.members() {
@@ -219,15 +219,15 @@ func TestChaos(t *testing.T) {
 	for i := range faults {
 		how := fmt.Sprintf("%4d", done[i])
 		if !g.possible(&faults[i]) {
-			how = "   -" // cannot be had on this machine
+			how = "   -" // not possible on this machine
 		}
 		t.Logf("  %s  %s", how, faults[i].name)
 	}
-	asked := book.Counts()
+	counts := book.Counts()
 	t.Logf("what was found: %d jobs acknowledged, %d done, %d undone; %d calls refused or unanswered; %d effects asked for, %d of them again, %d by a run that was overtaken; "+
 		"the limit was checked %d times; all nodes ready %s after the last fault, all jobs settled or parked after %s; %d faults",
-		l.Acknowledged(), settled, undone, l.Refused.Load(), asked.Calls, asked.Repeats, asked.Fenced, looks,
-		back.Round(100*time.Millisecond), took.Round(100*time.Millisecond), len(l.Faults()))
+		l.Acknowledged(), settled, undone, l.Refused.Load(), counts.Calls, counts.Repeats, counts.Fenced, scans,
+		back.Round(100*time.Millisecond), duration.Round(100*time.Millisecond), len(l.Faults()))
 	for _, f := range l.Faults() {
 		t.Error(f)
 	}
@@ -241,7 +241,7 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// fire lets one fault follow another, each kind before any comes again, and says how often each was.
+// fire injects one fault after another, each kind once before any is repeated, and returns how often each occurred.
 func fire(ctx context.Context, g *grid, rng *rand.Rand) []int {
 	done := make([]int, len(faults))
 	for ctx.Err() == nil {

@@ -13,7 +13,7 @@ import (
 
 const nodes = 3
 
-// grid is three nodes on one PostgreSQL, each with a line of its own to it, and agents.
+// grid has three nodes on one PostgreSQL, each with a connection of its own to it, and agents.
 type grid struct {
 	t      *testing.T
 	pg     *pgtest.Server
@@ -92,7 +92,7 @@ func (g *grid) ready(url string) {
 	rig.Ready(g.t, url)
 }
 
-// smallDisk makes the database live on a disk that can be filled. That takes root.
+// smallDisk puts the database on a disk that can be filled. This needs root.
 func (g *grid) smallDisk(dir string) {
 	at := filepath.Join(dir, "disk")
 	if !rig.SmallDisk(g.t, at, diskSize) {
@@ -102,7 +102,7 @@ func (g *grid) smallDisk(dir string) {
 	g.t.Setenv("TMPDIR", at)
 }
 
-// fakeClock lets a file set the database's clock (libfaketime; PostgreSQL heeds it, a Go program does not).
+// fakeClock lets a file set the database's clock (libfaketime; PostgreSQL uses it, a Go program does not).
 func (g *grid) fakeClock(dir string) {
 	found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")
 	if len(found) == 0 {
@@ -118,12 +118,12 @@ func (g *grid) fakeClock(dir string) {
 
 func (g *grid) setClock(offset string) { g.must(os.WriteFile(g.clock, []byte(offset+"\n"), 0o644)) }
 
-// clean takes away what only the database should have inherited.
+// clean removes the environment that only the database should have inherited.
 func (g *grid) clean() {
 	g.must(os.Unsetenv("LD_PRELOAD"))
 }
 
-// database does something for which its environment is needed.
+// database calls do with the environment of the database.
 func (g *grid) database(do func()) {
 	if g.clock != "" {
 		found, _ := filepath.Glob("/usr/lib/*/faketime/libfaketime.so.1")

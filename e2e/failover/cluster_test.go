@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// cluster is three servers, each behind a proxy whose address stays: one primary, and two standbys of which any one
-// has to have a commit before it is acknowledged.
+// cluster is three servers, each behind a proxy whose address stays the same: one primary and two standbys. Any one
+// standby must have a commit before it is acknowledged.
 type cluster struct {
 	t       *testing.T
 	servers [3]*pgtest.Server
@@ -57,7 +57,7 @@ func (c *cluster) must(err error) {
 	}
 }
 
-// onDisk puts the next server in a place on a small disk, if the test may mount one.
+// onDisk puts the next server on a small disk, if the test may mount one.
 func (c *cluster) onDisk(i int) {
 	if c.disks == "" {
 		return
@@ -71,7 +71,7 @@ func (c *cluster) onDisk(i int) {
 	c.t.Setenv("TMPDIR", at)
 }
 
-// join makes a standby of the present primary in a place.
+// join starts a standby of the present primary.
 func (c *cluster) join(i int) {
 	c.onDisk(i)
 	c.servers[i] = c.servers[c.primary].Standby(fmt.Sprint("s", i), c.ways[c.primary].Addr)

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	rig.Main(m)
 }
 
-// grid is nodes on a cluster, under load.
+// grid has nodes on a cluster, under load.
 type grid struct {
 	*cluster
 	urls  []string
@@ -49,7 +49,7 @@ type grid struct {
 	load  *rig.Load
 	rate  rate
 
-	stalls *rig.Stalls // times of the machine's own, which no bound counts
+	stalls *rig.Stalls // times of the machine, which no bound includes
 }
 
 const nodes = 3
@@ -91,8 +91,8 @@ func (g *grid) withLoad(do func()) {
 	for i := range *hands {
 		loading.Go(func() { g.load.Run(ctx, i, 1) })
 	}
-	looks := 0
-	watch.Go(func() { looks = g.load.Watch(watching) })
+	scans := 0
+	watch.Go(func() { scans = g.load.Watch(watching) })
 	defer func() { // also if do has failed the test
 		stop()
 		loading.Wait()
@@ -103,7 +103,7 @@ func (g *grid) withLoad(do func()) {
 	time.Sleep(time.Second)
 	began := time.Now()
 	do()
-	took := time.Since(began)
+	duration := time.Since(began)
 	g.rate.end(g.load)
 	stop()
 	loading.Wait()
@@ -122,7 +122,7 @@ func (g *grid) withLoad(do func()) {
 		g.load.Fault("perdure check: %v\n%s", err, out)
 	}
 	g.t.Logf("%d jobs acknowledged in %v, %.0f a second while a primary served; %d done, %d undone; %d calls refused or unanswered; the limit was read %d times",
-		g.load.Acknowledged(), took.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), looks)
+		g.load.Acknowledged(), duration.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), scans)
 	for _, f := range g.load.Faults() {
 		g.t.Error(f)
 	}
@@ -218,7 +218,7 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// failOver has the primary fail, and reports whether work went on in time.
+// failOver makes the primary fail, and reports whether work went on in time.
 func (g *grid) failOver(n int, f *failure) bool {
 	former := g.primary
 	g.rate.end(g.load)

@@ -15,7 +15,7 @@ import (
 // F150, F151, F152, I1: the synchronous standby is away. A submission is answered 503, and so is its repetition, even
 // if the primary has restarted and shows the job. The node is not ready, and gives the reason. When the standby is
 // back, the submission is acknowledged, and its job exists after the standby's promotion.
-func TestStandbyAway(t *testing.T) {
+func TestSubmissionsAreRefusedWithoutStandby(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")
 	}
@@ -50,7 +50,7 @@ func TestStandbyAway(t *testing.T) {
 			if status, body := post("k"); status != http.StatusServiceUnavailable {
 				t.Errorf("without the standby: %d %s", status, body)
 			}
-			// Another primary may have the job meanwhile, so it is not said that there is none (F153).
+			// Another primary may have the job meanwhile, so the answer is not that it does not exist (F153).
 			if resp, err := c.Post(url+"/v1/jobs/unknown/undo", "application/json", nil); err != nil {
 				t.Errorf("not answered: %v", err)
 			} else if resp.Body.Close(); resp.StatusCode != http.StatusServiceUnavailable {

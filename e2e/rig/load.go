@@ -70,7 +70,7 @@ func chain(key string) []string { return steps[:1+crc32.ChecksumIEEE([]byte(key)
 func (l *Load) definition(key string, rng *rand.Rand) []byte {
 	steps, all := chain(key), map[string]any{}
 	for i, name := range steps {
-		mood := l.Moods[rng.IntN(len(l.Moods))]
+		fault := l.Moods[rng.IntN(len(l.Moods))]
 		after, next := []string{}, ""
 		if i > 0 {
 			after = steps[i-1 : i]
@@ -78,15 +78,15 @@ func (l *Load) definition(key string, rng *rand.Rand) []byte {
 		if i < len(steps)-1 {
 			next = steps[i+1]
 		}
-		call := func(before, mood string, values map[string]any) map[string]any {
-			q := url.Values{"job": {key}, "step": {name}, "before": {before}, "mood": {mood}}
+		call := func(before, fault string, values map[string]any) map[string]any {
+			q := url.Values{"job": {key}, "step": {name}, "before": {before}, "mood": {fault}}
 			return map[string]any{"method": "POST", "url": l.service + "/?" + q.Encode(), "body": values}
 		}
 		before := ""
 		if i > 0 {
 			before = steps[i-1]
 		}
-		all[name] = map[string]any{"agent": "http", "after": after, "with": call(before, mood, ledger.Values(false, after...)), "completeWithin": "2s",
+		all[name] = map[string]any{"agent": "http", "after": after, "with": call(before, fault, ledger.Values(false, after...)), "completeWithin": "2s",
 			"undo":  map[string]any{"with": call(next, "", ledger.Values(true))},
 			"retry": map[string]any{"attempts": 100_000, "backoff": "50ms", "maxBackoff": "1s"}}
 	}
@@ -105,7 +105,7 @@ func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 		began := time.Now()
 		key := fmt.Sprintf("order-%d-%d", hand, n)
 		body := l.definition(key, rng)
-		if !l.insist(ctx, rng, func(c *client.Client) error {
+		if !l.untilAnswered(ctx, rng, func(c *client.Client) error {
 			j, _, err := c.Submit(ctx, body, "application/json")
 			if err == nil {
 				l.acknowledged(key, j.ID, root.Done)
@@ -116,7 +116,7 @@ func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 		}
 		if rng.IntN(4) == 0 {
 			l.pause(ctx, time.Duration(rng.Int64N(int64(l.Turn))))
-			l.insist(ctx, rng, func(c *client.Client) error {
+			l.untilAnswered(ctx, rng, func(c *client.Client) error {
 				j, err := c.Act(ctx, key, root.Act{Verb: root.VerbUndo})
 				if err == nil {
 					l.acknowledged(key, j.ID, root.Undone)
@@ -131,14 +131,14 @@ func (l *Load) Run(ctx context.Context, hand int, seed uint64) {
 func (l *Load) acknowledged(key string, id root.JobID, desired root.State) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if was, known := l.acked[key]; known && was != id {
-		l.faults = append(l.faults, fmt.Sprintf("%s was acknowledged as %s and as %s (I2)", key, was, id))
+	if before, known := l.acked[key]; known && before != id {
+		l.faults = append(l.faults, fmt.Sprintf("%s was acknowledged as %s and as %s (I2)", key, before, id))
 	}
 	l.acked[key], l.desired[key] = id, desired
 }
 
-// insist calls one node after the other until one has answered.
-func (l *Load) insist(ctx context.Context, rng *rand.Rand, call func(*client.Client) error) bool {
+// untilAnswered calls one node after the other until one has answered.
+func (l *Load) untilAnswered(ctx context.Context, rng *rand.Rand, call func(*client.Client) error) bool {
 	began := time.Now()
 	for ctx.Err() == nil {
 		err := call(l.Clients[rng.IntN(len(l.Clients))])
@@ -211,20 +211,20 @@ func (l *Load) pause(ctx context.Context, d time.Duration) {
 }
 
 // Watch checks the limit until ctx ends (I12).
-func (l *Load) Watch(ctx context.Context) (looks int) {
+func (l *Load) Watch(ctx context.Context) (scans int) {
 	for ctx.Err() == nil {
 		for _, c := range l.Clients {
 			v, err := c.GetLimit(ctx, "agent:http")
 			if err != nil {
 				continue
 			}
-			if looks++; v.Used > *v.Max {
+			if scans++; v.Used > *v.Max {
 				l.Fault("%d runs in flight, above the limit of %d (I12)", v.Used, *v.Max)
 			}
 		}
 		l.pause(ctx, 200*time.Millisecond)
 	}
-	return looks
+	return scans
 }
 
 // Audit waits until every acknowledged job is settled, and compares it with the ledger. An undo whose acknowledgement

@@ -71,8 +71,8 @@ func (m *Process) Start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	over := make(chan struct{})
-	m.cmd, m.over, m.dead = cmd, over, false
+	exited := make(chan struct{})
+	m.cmd, m.over, m.dead = cmd, exited, false
 	go func() {
 		err := cmd.Wait()
 		m.mu.Lock()
@@ -80,7 +80,7 @@ func (m *Process) Start() error {
 			m.bad = append(m.bad, fmt.Sprintf("%s ended by itself: %v", m.Name, err))
 		}
 		m.mu.Unlock()
-		close(over)
+		close(exited)
 	}()
 	return nil
 }
@@ -89,27 +89,27 @@ func (m *Process) Start() error {
 func (m *Process) End(sig syscall.Signal) {
 	m.mu.Lock()
 	m.dead = true
-	over := m.over
+	exited := m.over
 	_ = m.cmd.Process.Signal(sig)
 	m.mu.Unlock()
 	select {
-	case <-over:
+	case <-exited:
 	case <-time.After(30 * time.Second):
 		m.mu.Lock()
 		m.bad = append(m.bad, fmt.Sprintf("%s did not end within 30s of %v", m.Name, sig))
 		_ = m.cmd.Process.Kill()
 		m.mu.Unlock()
-		<-over
+		<-exited
 	}
 }
 
 // Revive starts it again if it has ended.
 func (m *Process) Revive() error {
 	m.mu.Lock()
-	over := m.over
+	exited := m.over
 	m.mu.Unlock()
 	select {
-	case <-over:
+	case <-exited:
 		return m.Start()
 	default:
 		return nil

@@ -92,23 +92,23 @@ func (p *Proxy) target() string {
 
 func (p *Proxy) serve() {
 	for {
-		near, err := p.l.Accept()
+		downstream, err := p.l.Accept()
 		if err != nil {
 			return
 		}
 		if p.Down.Load() {
-			_ = near.Close()
+			_ = downstream.Close()
 			continue
 		}
 		go func() {
-			far, err := net.DialTimeout("tcp", p.target(), 2*time.Second)
+			upstream, err := net.DialTimeout("tcp", p.target(), 2*time.Second)
 			if err != nil {
-				_ = near.Close()
+				_ = downstream.Close()
 				return
 			}
-			p.hold(near, far)
-			go p.carry(near, far)
-			p.carry(far, near)
+			p.hold(downstream, upstream)
+			go p.carry(downstream, upstream)
+			p.carry(upstream, downstream)
 		}()
 	}
 }
@@ -168,10 +168,10 @@ func (p *Proxy) Cut() {
 // Heal makes it an ordinary proxy again. Stalled connections are cut, because both ends may have given them up.
 func (p *Proxy) Heal() {
 	p.stopAt.Store(int32(noPoint))
-	was := p.Stalled.Swap(false)
+	before := p.Stalled.Swap(false)
 	p.Down.Store(false)
 	p.Slow.Store(0)
-	if was {
+	if before {
 		p.Cut()
 	}
 }

@@ -14,8 +14,8 @@ import (
 type Stalls struct{ total atomic.Int64 }
 
 const (
-	beat   = 50 * time.Millisecond
-	normal = 100 * time.Millisecond // for a pause of one beat and the write after it
+	stallInterval = 50 * time.Millisecond
+	normal        = 100 * time.Millisecond // for a pause of one beat and the write after it
 )
 
 // WatchStalls measures until the test ends.
@@ -33,8 +33,8 @@ func WatchStalls(t testing.TB) *Stalls {
 		for ctx.Err() == nil {
 			began := time.Now()
 			pulse(ctx, file)
-			if took := time.Since(began); took > normal {
-				s.total.Add(int64(took - normal))
+			if duration := time.Since(began); duration > normal {
+				s.total.Add(int64(duration - normal))
 			}
 		}
 	}()
@@ -44,7 +44,7 @@ func WatchStalls(t testing.TB) *Stalls {
 func pulse(ctx context.Context, file *os.File) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(beat):
+	case <-time.After(stallInterval):
 		_, _ = file.WriteAt([]byte("x"), 0)
 		_ = file.Sync()
 	}

@@ -25,8 +25,8 @@ func (t adapter) Exec(ctx context.Context, sql string, args ...any) (int64, erro
 	return tag.RowsAffected(), err
 }
 
-func (t adapter) QueryRow(ctx context.Context, sql string, args []any, into ...any) error {
-	return t.tx.QueryRow(ctx, sql, args...).Scan(into...)
+func (t adapter) QueryRow(ctx context.Context, sql string, args []any, dest ...any) error {
+	return t.tx.QueryRow(ctx, sql, args...).Scan(dest...)
 }
 
 func (t adapter) NoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }

@@ -32,7 +32,7 @@ func (a *hosted) ahead(now time.Time) int {
 // mean updates a moving average with a new value.
 func mean(of *time.Duration, value time.Duration) { *of += (value - *of) / meanWeight }
 
-// line makes a run wait for a slot. mu must be held.
+// enterLine makes a run wait for a slot. mu must be held.
 func (h *Host) enterLine(l *live) {
 	a := l.agent
 	l.inLine = true
@@ -68,12 +68,12 @@ func (h *Host) advance(a *hosted) {
 	}
 }
 
-// answers records whether the exchange answered the latest call.
-func (h *Host) recordAnswer(did bool) {
+// recordAnswer records whether the exchange answered the latest call.
+func (h *Host) recordAnswer(worked bool) {
 	h.mu.Lock()
 	defer h.unlock()
-	was := h.unanswered
-	if h.unanswered = !did; was && did {
+	before := h.unanswered
+	if h.unanswered = !worked; before && worked {
 		for _, a := range h.agents {
 			h.advance(a)
 		}
@@ -103,7 +103,7 @@ func (h *Host) clearLine(a *hosted) {
 	for _, l := range a.line {
 		if l.inLine {
 			l.leaveLine()
-			h.giveBack(l)
+			h.returnRun(l)
 		}
 	}
 	a.line = nil

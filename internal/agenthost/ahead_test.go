@@ -94,13 +94,13 @@ func TestRunsAreClaimedAhead(t *testing.T) {
 			h, x, most := busy(t, slots, &takes)
 			time.Sleep(min(40*c.takes, 5*time.Second) + 200*time.Millisecond)
 			before, line := x.outcomes()[perdure.OutcomeDone], 0
-			const looks = 100
-			for range looks {
+			const checks = 100
+			for range checks {
 				time.Sleep(max(c.takes, time.Millisecond))
 				line = max(line, h.Stats()[0].Waiting)
 			}
 			done := x.outcomes()[perdure.OutcomeDone] - before
-			used := float64(done) * float64(c.takes) / (slots * looks * float64(max(c.takes, time.Millisecond)))
+			used := float64(done) * float64(c.takes) / (slots * checks * float64(max(c.takes, time.Millisecond)))
 			if most.Load() != slots || used < c.least || line > c.line || x.outcomes()[perdure.OutcomeReturned] > 0 {
 				t.Errorf("handlers of %v: %d at once, slots are used to %.2f, up to %d runs wait, %v", c.takes, most.Load(), used, line, x.outcomes())
 			}
@@ -110,7 +110,7 @@ func TestRunsAreClaimedAhead(t *testing.T) {
 
 // F162: runs that were claimed ahead are returned soon if handlers take longer than expected, and nothing is claimed
 // ahead for a while.
-func TestRunsThatWaitForASlotAreGivenBack(t *testing.T) {
+func TestRunsThatWaitForASlotAreReturned(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const slots = 4
 		var takes atomic.Int64
@@ -167,7 +167,7 @@ func TestRunsThatWaitForASlotAreNotStartedWhileTheExchangeIsUnanswered(t *testin
 
 // Runs that wait for a slot are returned when the host drains, and when a heartbeat's answer asks them to stop. Those
 // whose lock expires are not reported. None of them is started.
-func TestRunsThatWaitForASlotEnd(t *testing.T) {
+func TestRunsThatWaitForASlotAreReturnedOrDropped(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, h *Host, x *distant){
 		"drain": func(t *testing.T, h *Host, x *distant) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -176,7 +176,7 @@ func TestRunsThatWaitForASlotEnd(t *testing.T) {
 		"stop": func(t *testing.T, h *Host, x *distant) {
 			h.mu.Lock()
 			for _, l := range slices.Clone(h.agents[0].line) {
-				h.heed(l, &protocol.HeartbeatResult{Stop: true, RemainingMs: 60_000}, h.now())
+				h.applyHeartbeatResult(l, &protocol.HeartbeatResult{Stop: true, RemainingMs: 60_000}, h.now())
 			}
 			h.unlock()
 			synctest.Wait()

@@ -22,7 +22,7 @@ func (h *Host) claimLoop(a *hosted) {
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: shortClaim}
 	for {
 		n := 0
-		if !h.await(h.claiming, &a.freed, func() bool { n = a.ask(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
+		if !h.await(h.claiming, &a.freed, func() bool { n = a.claimSize(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
 		req := h.claimOf(a, n, h.cfg.ClaimWait)
@@ -41,7 +41,7 @@ func (h *Host) claimLoop(a *hosted) {
 	}
 }
 
-// claimed notes that a claim loop, or a claim that went with reports, has ended.
+// claimerEnded notes that a claim loop, or a claim that went with reports, has ended.
 func (h *Host) claimerEnded() {
 	h.mu.Lock()
 	defer h.unlock()
@@ -54,13 +54,13 @@ func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
 }
 
-// came records the result of a claim. Its runs count as busy from here on.
-func (h *Host) recordClaim(a *hosted, asked int, got arrival) {
+// recordClaim records the result of a claim. Its runs count as busy from here on.
+func (h *Host) recordClaim(a *hosted, requested int, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
-	a.claimed -= asked
+	a.claimed -= requested
 	switch now := h.env.Now(); {
-	case 2*len(got.runs) >= asked && millis(got.runs[0].WaitedMs) < maxFlowWait:
+	case 2*len(got.runs) >= requested && millis(got.runs[0].WaitedMs) < maxFlowWait:
 		a.filledAtOnce, a.lastFilled = true, now
 		mean(&a.claimTime, got.ended.mono.Sub(got.sent.mono)-millis(got.runs[0].WaitedMs))
 	case now.Sub(a.lastFilled) >= flowEndsAfter:
@@ -70,10 +70,10 @@ func (h *Host) recordClaim(a *hosted, asked int, got arrival) {
 }
 
 const (
-	// flowing is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
+	// maxFlowWait is the longest wait of a claim after which the next claim goes with reports. If work arrives more slowly,
 	// the search with each report would find nothing.
 	maxFlowWait = 100 * time.Millisecond
-	// ebbing is the time without a filled claim after which claims no longer go with reports. A single empty claim says
+	// flowEndsAfter is the time without a filled claim after which claims no longer go with reports. A single empty claim says
 	// little: many jobs may reach their last steps together, and the reports of these make nothing ready.
 	flowEndsAfter = 250 * time.Millisecond
 )
@@ -145,10 +145,10 @@ func (h *Host) start(a *hosted, got arrival) (started int) {
 	var open []int
 	for i := range got.runs {
 		run := &got.runs[i]
-		took := got.ended.mono.Sub(got.sent.mono)
-		waited := min(millis(run.WaitedMs), took)
+		duration := got.ended.mono.Sub(got.sent.mono)
+		waited := min(millis(run.WaitedMs), duration)
 		terms[i] = termOf(run, got.sent.add(waited), run.RemainingMs, run.LockedUntil)
-		if took-waited > millis(run.RemainingMs)/10 {
+		if duration-waited > millis(run.RemainingMs)/10 {
 			open = append(open, i)
 		}
 	}

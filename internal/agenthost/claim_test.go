@@ -148,7 +148,7 @@ func TestARunThatArrivesTooLateIsDiscarded(t *testing.T) {
 }
 
 // The time that a claim waits for work is not counted as the run's.
-func TestALongPollCostsTheRunNothing(t *testing.T) {
+func TestTimeOfALongPollIsNotTheRuns(t *testing.T) {
 	t.Run("told how long it was", func(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
@@ -189,7 +189,7 @@ func TestALongPollCostsTheRunNothing(t *testing.T) {
 }
 
 // F023: a run's time passes between its arrival and its start.
-func TestTimeIsCheckedAtTheStart(t *testing.T) {
+func TestRunWithoutTimeLeftIsNotStarted(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{}, 1, done)
@@ -200,7 +200,7 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 		h.agents[0].held++
 		h.arrived = append(h.arrived, l)
 		h.mu.Unlock()
-		if h.begin(false) != nil {
+		if h.nextToStart(false) != nil {
 			t.Error("a run without time was started")
 		}
 		h.mu.Lock()
@@ -212,7 +212,7 @@ func TestTimeIsCheckedAtTheStart(t *testing.T) {
 }
 
 // F127: a log that blocks at a line about one run does not delay another run of the same answer.
-func TestBlockedLogKeepsNoRun(t *testing.T) {
+func TestBlockedLogDelaysNoOtherRun(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		ran := make(chan struct{}, 1)
 		a := perdure.NewAgent("payments")
@@ -235,7 +235,7 @@ func TestBlockedLogKeepsNoRun(t *testing.T) {
 			h.agents[0].held++
 			h.arrived = append(h.arrived, l)
 		}
-		h.call()
+		h.ensureWorker()
 		h.mu.Unlock()
 		if synctest.Wait(); len(ran) != 1 || log.lines.Load() != 1 {
 			t.Errorf("%d ran beside %d lines that the log does not take", len(ran), log.lines.Load())
@@ -260,7 +260,7 @@ func (b *blocked) Handle(context.Context, slog.Record) error {
 }
 
 // F028: no more runs are claimed than there are slots, and a slot that becomes free is used.
-func TestSlots(t *testing.T) {
+func TestClaimsKeepToTheSlots(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var now, most atomic.Int32
@@ -285,7 +285,7 @@ func TestSlots(t *testing.T) {
 }
 
 // No run waits for another run's handler, even if both came in one answer, or if the handler ends its goroutine.
-func TestHandlersRunBesideEachOther(t *testing.T) {
+func TestHandlersRunConcurrently(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const runs = 100
 		x := newExchange()
@@ -320,7 +320,7 @@ func (c *counting) Go(f func()) {
 }
 
 // Handlers that return at once share goroutines.
-func TestGoroutinesAreUsedAgain(t *testing.T) {
+func TestGoroutinesAreReused(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		const runs = 1000
 		x := newExchange()
@@ -336,7 +336,7 @@ func TestGoroutinesAreUsedAgain(t *testing.T) {
 }
 
 // An answer with more runs than were asked for: the surplus is returned.
-func TestSurplusIsGivenBack(t *testing.T) {
+func TestSurplusRunsAreReturned(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var all []perdure.Run
@@ -361,7 +361,7 @@ func TestSurplusIsGivenBack(t *testing.T) {
 
 // An exchange that fails, or returns nothing at once, is not called in a busy loop. When it works again, so does the
 // host within ten seconds (L4).
-func TestNeverABusyLoop(t *testing.T) {
+func TestFailingExchangeCausesNoBusyLoop(t *testing.T) {
 	for name, answer := range map[string]error{"fails": errLost, "does not wait": nil} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, func(t *testing.T) {
@@ -392,7 +392,7 @@ func TestManySlotsAreFilled(t *testing.T) {
 	for _, slots := range []int{1, 4, 100, perdure.MaxBatch, 4 * perdure.MaxBatch, 10 * perdure.MaxBatch} {
 		a := &hosted{Agent: &perdure.Agent{}, slots: slots, filledAtOnce: true, unsent: slots / 8}
 		for asked := 0; asked < min(slots-a.unsent, claimsAtOnce*perdure.MaxBatch); {
-			n := a.ask(time.Time{})
+			n := a.claimSize(time.Time{})
 			if n <= 0 || n > perdure.MaxBatch {
 				t.Fatalf("%d slots: a claim for %d beside those for %d", slots, n, asked)
 			}

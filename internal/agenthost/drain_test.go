@@ -22,7 +22,7 @@ func drain(h *Host) (time.Duration, error) {
 }
 
 // F117, L6: an idle host drains at once, and its long poll ends.
-func TestDrainIdle(t *testing.T) {
+func TestIdleHostDrainsAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		h := carry(t, x, Config{}, 1, done)
@@ -48,7 +48,7 @@ func TestRunReturnsNilAfterADrain(t *testing.T) {
 	})
 }
 
-func TestRunReturnsTheCauseOfADeadContext(t *testing.T) {
+func TestRunReturnsTheCauseOfACancelledContext(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		a := perdure.NewAgent("payments")
@@ -69,7 +69,7 @@ func TestRunReturnsTheCauseOfADeadContext(t *testing.T) {
 
 // L6: runs that end within the grace period are reported as usual. The others are cut short, which does not count as a
 // failure.
-func TestDrainWaitsThenCutsShort(t *testing.T) {
+func TestDrainWaitsThenCutsRunsShort(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.onHeartbeat = extend(10 * time.Second)
@@ -104,7 +104,7 @@ func TestDrainWaitsThenCutsShort(t *testing.T) {
 
 // F050: a handler that ignores its context may still act. Its run is not reported, and the drain waits for it only
 // within its bounds.
-func TestDrainDoesNotWaitForADeafHandler(t *testing.T) {
+func TestDrainDoesNotWaitForAHandlerThatIgnoresItsContext(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.onHeartbeat = extend(10 * time.Second)
@@ -121,7 +121,7 @@ func TestDrainDoesNotWaitForADeafHandler(t *testing.T) {
 }
 
 // F117: a run that arrives after the drain has begun is returned.
-func TestDrainGivesBackWhatArrives(t *testing.T) {
+func TestDrainReturnsRunsThatArrive(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
@@ -170,7 +170,7 @@ func TestDrainRetrievesALostClaim(t *testing.T) {
 }
 
 // All reports are answered before Drain returns, but Drain does not wait for ever.
-func TestDrainFlushes(t *testing.T) {
+func TestDrainWaitsForTheAnswersToReports(t *testing.T) {
 	for name, c := range map[string]struct {
 		outage, took time.Duration
 		ok           bool
@@ -203,7 +203,7 @@ func TestDrainFlushes(t *testing.T) {
 	}
 }
 
-func TestDrainBeforeRun(t *testing.T) {
+func TestDrainBeforeRunEndsRunAtOnce(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		h := New(Config{Exchange: newExchange(), Holder: "host-1"})
 		if err := h.Drain(t.Context()); err != nil {

@@ -78,7 +78,7 @@ func (x *exchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run
 
 // wait is a long poll.
 func (x *exchange) wait(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
-	began, over := time.Now(), time.After(req.Wait)
+	began, timeout := time.Now(), time.After(req.Wait)
 	for {
 		x.mu.Lock()
 		if n := min(len(x.offers), req.Max); n > 0 {
@@ -94,7 +94,7 @@ func (x *exchange) wait(ctx context.Context, req protocol.Claim) ([]perdure.Run,
 		x.mu.Unlock()
 		select {
 		case <-arrived:
-		case <-over:
+		case <-timeout:
 			return nil, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -125,9 +125,9 @@ func (x *exchange) Report(_ context.Context, _ string, reports []protocol.Report
 	return results, runs, nil
 }
 
-func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+func (x *exchange) Heartbeat(ctx context.Context, _ string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	x.mu.Lock()
-	x.beats = append(x.beats, beats...)
+	x.beats = append(x.beats, heartbeats...)
 	x.hangs--
 	hangs := x.hangs >= 0
 	x.mu.Unlock()
@@ -138,14 +138,14 @@ func (x *exchange) Heartbeat(ctx context.Context, _ string, beats []protocol.Hea
 	if x.onHeartbeat == nil {
 		return nil, errLost
 	}
-	return x.onHeartbeat(beats)
+	return x.onHeartbeat(heartbeats)
 }
 
 // extend returns a hook that extends each lock by d.
 func extend(d time.Duration) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	return func(beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	return func(heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		var results []protocol.HeartbeatResult
-		for _, b := range beats {
+		for _, b := range heartbeats {
 			results = append(results, protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run,
 				LockedUntil: time.Now().Add(d), RemainingMs: d.Milliseconds()})
 		}
@@ -154,7 +154,7 @@ func extend(d time.Duration) func([]protocol.Heartbeat) ([]protocol.HeartbeatRes
 }
 
 // counts returns the number of calls of each kind; heartbeats are counted one by one.
-func (x *exchange) counts() (claims, reports, beats int) {
+func (x *exchange) counts() (claims, reports, heartbeats int) {
 	synctest.Wait()
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -15,11 +15,11 @@ import (
 // heartbeat may be lost, and the next one still arrives in time. Runs that have just arrived are left out, because most
 // runs of a host may end within milliseconds.
 func (h *Host) heartbeatLoop() {
-	every := h.cfg.Heartbeat / 3
-	next := h.env.Now().Add(every)
+	interval := h.cfg.Heartbeat / 3
+	next := h.env.Now().Add(interval)
 	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
-		h.beatAll()
-		if next = next.Add(every); next.Before(h.env.Now()) {
+		h.sendHeartbeats()
+		if next = next.Add(interval); next.Before(h.env.Now()) {
 			next = h.env.Now() // a call that took long is followed by the next one at once
 		}
 	}
@@ -30,7 +30,7 @@ func (h *Host) heartbeatLoop() {
 // time for another one if it is not answered.
 const freshPart = 10
 
-func (h *Host) beatAll() {
+func (h *Host) sendHeartbeats() {
 	h.mu.Lock()
 	all := make([]*live, 0, len(h.live))
 	now, part := h.env.Now(), h.cfg.Heartbeat/freshPart
@@ -49,25 +49,25 @@ func (h *Host) beatAll() {
 
 // heartbeat makes one call. It gives up early enough for another call before the locks expire.
 func (h *Host) heartbeat(batch []*live) {
-	beats := make([]protocol.Heartbeat, len(batch))
+	heartbeats := make([]protocol.Heartbeat, len(batch))
 	sending := make([]*json.RawMessage, len(batch))
 	h.mu.Lock()
 	for i, l := range batch {
-		beats[i] = protocol.Heartbeat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
+		heartbeats[i] = protocol.Heartbeat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
 		if sending[i] = l.progress; l.progress != nil {
-			beats[i].Progress = *l.progress
+			heartbeats[i].Progress = *l.progress
 		}
 	}
 	h.mu.Unlock()
 	ctx, cancel := env.WithTimeout(h.env, h.life, h.cfg.Heartbeat/2)
 	defer cancel()
 	sent := h.now()
-	crashpoint.Here(crashpoint.AgentBeat)
-	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
-	crashpoint.Here(crashpoint.AgentBeaten)
+	crashpoint.Here(crashpoint.AgentHeartbeat)
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, heartbeats)
+	crashpoint.Here(crashpoint.AgentHeartbeatAnswered)
 	if err != nil {
 		if h.life.Err() == nil {
-			h.log.Warn("heartbeat failed", "runs", len(beats), "err", err)
+			h.log.Warn("heartbeat failed", "runs", len(heartbeats), "err", err)
 		}
 		return
 	}
@@ -81,14 +81,14 @@ func (h *Host) heartbeat(batch []*live) {
 	for i := range results {
 		r := &results[i]
 		if l := h.live[handle{r.Job, r.Step, r.Run}]; l != nil && !l.lost {
-			h.heed(l, r, sent)
+			h.applyHeartbeatResult(l, r, sent)
 		}
 	}
 }
 
-// heed acts on the answer to a heartbeat. mu must be held. A lost run is never revived (F042), and no heartbeat extends
+// applyHeartbeatResult acts on the answer to a heartbeat. mu must be held. A lost run is never revived (F042), and no heartbeat extends
 // a lock beyond the deadline (F043).
-func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
+func (h *Host) applyHeartbeatResult(l *live, r *protocol.HeartbeatResult, sent instant) {
 	if r.Stop && invalid(r.Reason) {
 		if l.report == nil { // otherwise the answer to its report decides
 			h.lose(l, errRunLost)
@@ -103,7 +103,7 @@ func (h *Host) heed(l *live, r *protocol.HeartbeatResult, sent instant) {
 	switch {
 	case r.Stop && l.inLine: // the run need not start
 		l.leaveLine()
-		h.giveBack(l)
+		h.returnRun(l)
 	case r.Stop && l.report == nil && l.ctx.Err() == nil:
 		// The run still belongs to this host. The handler's outcome is reported, so that the step can change its
 		// direction at once.
@@ -128,16 +128,16 @@ func invalid(reason string) bool {
 func (h *Host) confirm(a *hosted, runs []perdure.Run, terms []term, open []int) {
 	ctx, cancel := env.WithTimeout(h.env, h.life, claimMargin)
 	defer cancel()
-	beats := make([]protocol.Heartbeat, len(open))
+	heartbeats := make([]protocol.Heartbeat, len(open))
 	at := make(map[handle]int, len(open))
 	for i, j := range open {
-		beats[i] = protocol.Heartbeat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
+		heartbeats[i] = protocol.Heartbeat{Job: runs[j].Job, Step: runs[j].Step, Run: runs[j].Number}
 		at[handleOf(&runs[j])] = j
 	}
 	sent := h.now()
-	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, heartbeats)
 	if err != nil {
-		h.log.Debug("heartbeat before start failed", "agent", a.Name, "runs", len(beats), "err", err)
+		h.log.Debug("heartbeat before start failed", "agent", a.Name, "runs", len(heartbeats), "err", err)
 		return
 	}
 	for i := range results {

@@ -13,7 +13,7 @@ import (
 )
 
 // F042, F043: heartbeats extend a run's lock, but not beyond its deadline.
-func TestHeartbeats(t *testing.T) {
+func TestHeartbeatsExtendTheLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.onHeartbeat = extend(10 * time.Second) // would extend beyond the deadline
@@ -44,11 +44,11 @@ func TestNewRunSendsNoHeartbeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		began := time.Now()
-		var beats []time.Duration
+		var heartbeats []time.Duration
 		x.hangs = 1
 		granted := extend(10 * time.Second)
 		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-			beats = append(beats, time.Since(began).Round(time.Millisecond))
+			heartbeats = append(heartbeats, time.Since(began).Round(time.Millisecond))
 			return granted(b)
 		}
 		carry(t, x, Config{}, 4, lasting(15*time.Second))
@@ -56,8 +56,8 @@ func TestNewRunSendsNoHeartbeat(t *testing.T) {
 		x.offer(1, 10*time.Second, time.Minute)
 		time.Sleep(time.Minute)
 		x.expect(t, "1 done")
-		if len(beats) < 2 || beats[0] != 11667*time.Millisecond { // the previous one, at 6⅔ s, was not answered
-			t.Errorf("beats at %v", beats)
+		if len(heartbeats) < 2 || heartbeats[0] != 11667*time.Millisecond { // the previous one, at 6⅔ s, was not answered
+			t.Errorf("beats at %v", heartbeats)
 		}
 	})
 }
@@ -76,7 +76,7 @@ func TestLateRunSendsHeartbeatAtOnce(t *testing.T) {
 }
 
 // F042: lost heartbeats do not extend a lock, and a late heartbeat does not revive a lost run.
-func TestLostHeartbeats(t *testing.T) {
+func TestLostHeartbeatsExtendNoLock(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.onHeartbeat = func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
@@ -99,7 +99,7 @@ func TestLostHeartbeats(t *testing.T) {
 }
 
 // F060: the answer to a heartbeat asks a run to stop.
-func TestStop(t *testing.T) {
+func TestAnswerToAHeartbeatStopsARun(t *testing.T) {
 	stop := func(reason string) func([]protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 		return func(b []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 			results, err := extend(10 * time.Second)(b)
@@ -152,7 +152,7 @@ func TestHeartbeatsGoInBatches(t *testing.T) {
 }
 
 // Progress goes with the next heartbeat, and again if that was lost.
-func TestProgress(t *testing.T) {
+func TestProgressIsSentWithAHeartbeat(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		var got []string

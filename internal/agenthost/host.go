@@ -68,7 +68,7 @@ type Host struct {
 	live          map[handle]*live
 	arrived       []*live // admitted and not started
 	starting      bool    // a goroutine is about to start them
-	recent        remembered
+	recent        recentRuns
 	outbox        []*live                   // reports that no sender has taken yet
 	sharing       map[perdure.JobID][]*live // reports that are kept back, by job, while a call reports several runs of the job
 	ready         *sync.Cond                // on mu: the outbox has reports, or life has ended
@@ -118,10 +118,10 @@ func (a *hosted) freeAfter(reports int, now time.Time) int {
 // it asked for. Another claim fills these without waiting for its answer.
 const claimsAtOnce = 3
 
-// ask returns the number of runs that a further claim may ask for; 0: no claim should be sent now. Besides a claim in
+// claimSize returns the number of runs that a further claim may ask for; 0: no claim should be sent now. Besides a claim in
 // progress, another one asks for a quarter of the slots, or for as much as a claim can bring. Slots that become free
 // with a report are left to the claim that goes with the report.
-func (a *hosted) ask(now time.Time) int {
+func (a *hosted) claimSize(now time.Time) int {
 	n := a.free(now)
 	if a.filledAtOnce {
 		n -= a.unsent
@@ -176,7 +176,7 @@ func New(cfg Config) *Host {
 // reports. There are few, so that each call carries many reports under load.
 const senders = 4
 
-// abandoned is the time for which Run waits for handlers after its context has ended.
+// abandonAfter is the time for which Run waits for handlers after its context has ended.
 const abandonAfter = time.Second
 
 // Run claims, executes and reports until a Drain is complete (it then returns nil), or until ctx ends (it then returns
@@ -258,9 +258,9 @@ func (b *bell) ring() {
 }
 
 // await returns true as soon as ok, which is called under mu, returns true; and false if ctx ends first.
-func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (did bool) {
+func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (ready bool) {
 	h.mu.Lock()
-	for did = ok(); !did && ctx.Err() == nil; did = ok() {
+	for ready = ok(); !ready && ctx.Err() == nil; ready = ok() {
 		if b.ch == nil {
 			b.ch = make(chan struct{})
 		}
@@ -270,5 +270,5 @@ func (h *Host) await(ctx context.Context, b *bell, ok func() bool) (did bool) {
 		h.mu.Lock()
 	}
 	h.unlock()
-	return did
+	return ready
 }

@@ -14,7 +14,7 @@ type note struct {
 	about   []any
 }
 
-// say keeps a log line about a run, which unlock writes. mu must be held.
+// logRun keeps a log line about a run, which unlock writes. mu must be held.
 func (h *Host) logRun(level slog.Level, message string, a *hosted, r *perdure.Run, more ...any) {
 	if h.log.Enabled(context.Background(), level) {
 		h.notes = append(h.notes, note{level, message, about(a, r, more...)})

@@ -81,7 +81,7 @@ func (h *Host) admit(a *hosted, run *perdure.Run, t term) bool {
 	}
 	switch {
 	case t.unwanted, h.claiming.Err() != nil, a.busy >= a.slots && a.ahead(now.mono) == 0: // it was not claimed ahead
-		h.giveBack(l)
+		h.returnRun(l)
 		return false
 	case a.busy >= a.slots:
 		h.enterLine(l)
@@ -98,21 +98,21 @@ func (h *Host) occupy(l *live) {
 	l.ctx, l.cancel = context.WithCancelCause(context.Background()) // cut ends this context together with the host
 	l.ctx = runcontext.With(l.ctx, l.run, l.deadline.mono, func(p json.RawMessage) { h.keepProgress(l, p) })
 	h.arrived = append(h.arrived, l)
-	h.call()
+	h.ensureWorker()
 }
 
-// call makes sure that a goroutine is about to start the runs that have arrived, if there are any. mu must be held.
-func (h *Host) call() {
+// ensureWorker makes sure that a goroutine is about to start the runs that have arrived, if there are any. mu must be held.
+func (h *Host) ensureWorker() {
 	if len(h.arrived) > 0 && !h.starting {
 		h.starting = true
-		h.env.Go(h.work)
+		h.env.Go(h.executeArrived)
 	}
 }
 
-// work executes runs one after the other on one goroutine. There are as many such goroutines as the handlers need:
+// executeArrived executes runs one after the other on one goroutine. There are as many such goroutines as the handlers need:
 // before a goroutine executes a handler, it calls the next goroutine, so no run waits for another run's handler.
-func (h *Host) work() {
-	for l := h.begin(true); l != nil; l = h.begin(false) {
+func (h *Host) executeArrived() {
+	for l := h.nextToStart(true); l != nil; l = h.nextToStart(false) {
 		h.execute(l)
 	}
 }
@@ -124,8 +124,8 @@ func (h *Host) discard(a *hosted, run *perdure.Run) {
 	h.logRun(slog.LevelWarn, "run discarded: lock expired before start", a, run)
 }
 
-// giveBack queues the report of a run that was never started. mu must be held.
-func (h *Host) giveBack(l *live) {
+// returnRun queues the report of a run that was never started. mu must be held.
+func (h *Host) returnRun(l *live) {
 	crashpoint.Here(crashpoint.AgentGiveBack)
 	h.logRun(slog.LevelInfo, "run returned unstarted", l.agent, l.run)
 	h.queueReport(l, protocol.Report{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number, Outcome: perdure.OutcomeReturned})
@@ -135,9 +135,9 @@ func (h *Host) giveBack(l *live) {
 func (h *Host) execute(l *live) {
 	var output json.RawMessage
 	var err error
-	began, back := h.env.Now(), false
+	began, returned := h.env.Now(), false
 	defer func() {
-		if !back { // the handler panicked or ended its goroutine; other runs must not be affected (F126)
+		if !returned { // the handler panicked or ended its goroutine; other runs must not be affected (F126)
 			output, err = nil, h.panicked(l, recover())
 		}
 		h.finish(l, output, err, h.env.Now().Sub(began))
@@ -145,7 +145,7 @@ func (h *Host) execute(l *live) {
 	crashpoint.Here(crashpoint.AgentExecute)
 	output, err = l.agent.Execute(l.ctx, l.run)
 	crashpoint.Here(crashpoint.AgentExecuted)
-	back = true
+	returned = true
 }
 
 func (h *Host) panicked(l *live, v any) error {
@@ -156,8 +156,8 @@ func (h *Host) panicked(l *live, v any) error {
 	return perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
 }
 
-// begin returns the run that arrived first among those that may still start.
-func (h *Host) begin(came bool) *live {
+// nextToStart returns the run that arrived first among those that may still start.
+func (h *Host) nextToStart(came bool) *live {
 	h.mu.Lock()
 	defer h.unlock()
 	if came {
@@ -168,11 +168,11 @@ func (h *Host) begin(came bool) *live {
 		h.arrived[0] = nil
 		h.arrived = h.arrived[1:]
 		if h.mayBegin(l) {
-			h.call()
+			h.ensureWorker()
 			return l
 		}
 		if len(h.notes) > 0 { // other runs do not wait until the log has accepted these lines (F127)
-			h.call()
+			h.ensureWorker()
 			h.unlock()
 			h.mu.Lock()
 		}
@@ -197,20 +197,20 @@ func (h *Host) mayBegin(l *live) bool {
 		return false
 	}
 	h.vacate(l.agent)
-	h.giveBack(l)
+	h.returnRun(l)
 	return false
 }
 
 // finish turns the handler's result into a report if the run still belongs to this host. Before the report is sent, this
 // is checked again (F038).
-func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Duration) {
+func (h *Host) finish(l *live, output json.RawMessage, err error, duration time.Duration) {
 	cause := context.Cause(l.ctx)
 	l.cancel(nil)
 	// Outside of the lock, because this walks the output.
 	report := reportOf(l.run, output, err, cause)
 	h.mu.Lock()
 	defer h.unlock()
-	mean(&l.agent.handlerTime, took)
+	mean(&l.agent.handlerTime, duration)
 	if l.running = false; l.lost {
 		h.forget(l)
 		return
@@ -218,7 +218,7 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, took time.Dura
 	h.vacate(l.agent)
 	h.queueReport(l, report)
 	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", took)
+		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", duration)
 	}
 }
 
@@ -301,7 +301,7 @@ const watchEvery = time.Second
 func (h *Host) watchLoop() {
 	for {
 		h.mu.Lock()
-		h.nextCheck = h.lapse(h.now())
+		h.nextCheck = h.expireRuns(h.now())
 		wait := h.nextCheck.Sub(h.env.Now())
 		h.unlock()
 		if h.env.Wait(h.life, max(wait, 0), h.checkSooner) == env.Gone {
@@ -310,23 +310,23 @@ func (h *Host) watchLoop() {
 	}
 }
 
-// lapse loses the runs whose lock has expired, and returns when to check next. mu must be held.
-func (h *Host) lapse(now instant) (next time.Time) {
+// expireRuns loses the runs whose lock has expired, and returns when to check next. mu must be held.
+func (h *Host) expireRuns(now instant) (next time.Time) {
 	next = now.mono.Add(watchEvery)
-	var over []*live
+	var expired []*live
 	for _, l := range h.live {
 		switch {
 		case l.lost:
 		case l.lock.reached(now):
-			over = append(over, l)
+			expired = append(expired, l)
 		case l.lock.mono.Before(next):
 			next = l.lock.mono
 		}
 	}
-	slices.SortFunc(over, func(a, b *live) int {
+	slices.SortFunc(expired, func(a, b *live) int {
 		return cmp.Or(a.lock.mono.Compare(b.lock.mono), a.run.Job.Compare(b.run.Job), cmp.Compare(a.run.Step, b.run.Step))
 	})
-	for _, l := range over {
+	for _, l := range expired {
 		h.lose(l, errLockExpired)
 	}
 	return next
@@ -340,18 +340,18 @@ func (h *Host) handlers() (n int) {
 	return n
 }
 
-// remembered is a bounded set of the runs that this host ended most recently.
-type remembered struct{ now, before map[handle]struct{} }
+// recentRuns is a bounded set of the runs that this host ended most recently.
+type recentRuns struct{ now, before map[handle]struct{} }
 
 const rememberAtLeast = 4096
 
-func (r *remembered) has(id handle) bool {
+func (r *recentRuns) has(id handle) bool {
 	_, now := r.now[id]
 	_, before := r.before[id]
 	return now || before
 }
 
-func (r *remembered) add(id handle) {
+func (r *recentRuns) add(id handle) {
 	if len(r.now) >= rememberAtLeast {
 		r.before, r.now = r.now, r.before
 		clear(r.now)

@@ -144,7 +144,7 @@ func TestReportIsNotRepeatedAfterTheLock(t *testing.T) {
 }
 
 // F049, F126: a panic is the failure of its own run only.
-func TestPanic(t *testing.T) {
+func TestPanicFailsOnlyItsRun(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		carry(t, x, Config{}, 3, func(_ context.Context, run *perdure.Run) (json.RawMessage, error) {
@@ -172,7 +172,7 @@ func TestPanic(t *testing.T) {
 }
 
 // F047, F067: the value that a handler returns cannot break the call that reports it.
-func TestOutputs(t *testing.T) {
+func TestUnusableOutputBreaksNoReport(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		outputs := []string{``, `null`, `{"n":12345678901234567890.10}`, `{`, `"` + strings.Repeat("x", perdure.MaxPayloadBytes) + `"`, strings.Repeat("[", 100) + strings.Repeat("]", 100), "\"\xff\""}

@@ -17,20 +17,20 @@ const (
 	shareWait     = 250 * time.Millisecond // how long reports are kept back for a call that reports others of the same job
 )
 
-// post queues a report for the senders. mu must be held.
+// queueReport queues a report for the senders. mu must be held.
 func (h *Host) queueReport(l *live, r protocol.Report) {
 	l.report = &r
 	l.agent.unsent++
-	if !h.keepBack(l) {
+	if !h.holdBack(l) {
 		h.outbox = append(h.outbox, l)
 		h.ready.Signal()
 	}
 }
 
-// keepBack keeps a report back while a call reports several runs of the same job, and reports whether it did. In another
+// holdBack keeps a report back while a call reports several runs of the same job, and reports whether it did. In another
 // call, its transaction would only wait for the first one's lock on the job, and so would all other reports of that
 // transaction. mu must be held.
-func (h *Host) keepBack(l *live) bool {
+func (h *Host) holdBack(l *live) bool {
 	if len(h.sharing) == 0 {
 		return false
 	}
@@ -44,7 +44,7 @@ func (h *Host) keepBack(l *live) bool {
 // call is a set of reports that are sent together.
 type call struct {
 	runs   []*live
-	next   *following
+	next   *reportsClaim
 	shared []perdure.JobID // jobs of which it reports several runs; further reports of these are kept back
 }
 
@@ -71,7 +71,7 @@ func (h *Host) take() *call {
 			return nil
 		}
 		if c := h.gather(); len(c.runs) > 0 {
-			c.next = h.following(c.runs)
+			c.next = h.claimWithReports(c.runs)
 			return c
 		}
 	}
@@ -84,7 +84,7 @@ func (h *Host) gather() *call {
 	for ; n < len(h.outbox) && len(c.runs) < perdure.MaxBatch; n++ {
 		l := h.outbox[n]
 		if !l.lost {
-			if h.keepBack(l) {
+			if h.holdBack(l) {
 				continue
 			}
 			if bytes += len(l.report.Output); bytes > batchBytes && len(c.runs) > 0 {
@@ -113,7 +113,7 @@ func (h *Host) gather() *call {
 	return c
 }
 
-// tried queues the reports that a call has kept back.
+// releaseKept queues the reports that a call has kept back.
 func (h *Host) releaseKept(c *call) {
 	h.mu.Lock()
 	defer h.unlock()
@@ -128,15 +128,15 @@ func (h *Host) releaseKept(c *call) {
 	}
 }
 
-// following is a claim that goes with reports.
-type following struct {
+// reportsClaim is a claim that goes with reports.
+type reportsClaim struct {
 	a   *hosted
 	req protocol.Claim
 }
 
-// following returns a claim for as many runs as these reports make room for, if claims were filled at once recently; nil
+// claimWithReports returns a claim for as many runs as these reports make room for, if claims were filled at once recently; nil
 // otherwise. The next step of a job is usually ready with the report of the previous one. mu must be held.
-func (h *Host) following(batch []*live) *following {
+func (h *Host) claimWithReports(batch []*live) *reportsClaim {
 	a, n := batch[0].agent, 0
 	for _, l := range batch {
 		if l.agent == a {
@@ -149,7 +149,7 @@ func (h *Host) following(batch []*live) *following {
 	}
 	a.claimed += n
 	h.claimers++
-	return &following{a, h.claimOf(a, n, 0)}
+	return &reportsClaim{a, h.claimOf(a, n, 0)}
 }
 
 // deliver repeats a call until it is answered, or until none of its runs belongs to this host (F055). A report that
@@ -166,7 +166,7 @@ func (h *Host) deliver(c *call) {
 		reports := h.ownReports(&c.runs)
 		if len(c.runs) == 0 || h.life.Err() != nil {
 			if next != nil {
-				h.followed(next, arrival{})
+				h.endClaimWithReports(next, arrival{})
 			}
 			return
 		}
@@ -176,7 +176,7 @@ func (h *Host) deliver(c *call) {
 			h.endReported(c.runs, results)
 		}
 		if next != nil {
-			h.followed(next, got)
+			h.endClaimWithReports(next, got)
 		}
 		h.releaseKept(c)
 		switch {
@@ -204,8 +204,8 @@ func (h *Host) deliver(c *call) {
 	}
 }
 
-// tell makes one call.
-func (h *Host) sendCall(reports []protocol.Report, next *following) (results []protocol.ReportResult, got arrival, err error) {
+// sendCall makes one call.
+func (h *Host) sendCall(reports []protocol.Report, next *reportsClaim) (results []protocol.ReportResult, got arrival, err error) {
 	var claim *protocol.Claim
 	if next != nil {
 		claim = &next.req
@@ -225,9 +225,9 @@ func (h *Host) sendCall(reports []protocol.Report, next *following) (results []p
 	return results, got, err
 }
 
-// followed ends a claim that went with reports. If there was no answer, the claim is repeated in a call of its own, so
+// endClaimWithReports ends a claim that went with reports. If there was no answer, the claim is repeated in a call of its own, so
 // that its runs wait for nothing else.
-func (h *Host) followed(f *following, got arrival) {
+func (h *Host) endClaimWithReports(f *reportsClaim, got arrival) {
 	if !got.lost {
 		h.start(f.a, got)
 		h.recordClaim(f.a, f.req.Max, got)
@@ -246,7 +246,7 @@ func (h *Host) followed(f *following, got arrival) {
 	})
 }
 
-// apartFor is how long reports go without claims after a call with a claim was refused.
+// noClaimsFor is how long reports go without claims after a call with a claim was refused.
 const noClaimsFor = time.Minute
 
 func (h *Host) pauseClaims() {
@@ -255,7 +255,7 @@ func (h *Host) pauseClaims() {
 	h.noClaimsUntil = h.now().mono.Add(noClaimsFor)
 }
 
-// hopeless reports whether an error is a refusal of the call as such, which a repetition cannot change. Other errors
+// refusesCall reports whether an error is a refusal of the call as such, which a repetition cannot change. Other errors
 // mean that the call did not get through.
 func refusesCall(err error) bool {
 	switch perdure.CodeOf(err) {
@@ -265,7 +265,7 @@ func refusesCall(err error) bool {
 	return false
 }
 
-// ours removes the runs whose lock has expired from batch (F038), and returns the reports of the others.
+// ownReports removes the runs whose lock has expired from batch (F038), and returns the reports of the others.
 func (h *Host) ownReports(batch *[]*live) []protocol.Report {
 	h.mu.Lock()
 	defer h.unlock()
@@ -285,7 +285,7 @@ func (h *Host) ownReports(batch *[]*live) []protocol.Report {
 	return reports
 }
 
-// answered ends the runs of a call. A refusal is final.
+// endReported ends the runs of a call. A refusal is final.
 func (h *Host) endReported(batch []*live, results []protocol.ReportResult) {
 	h.mu.Lock()
 	defer h.unlock()

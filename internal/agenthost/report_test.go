@@ -166,10 +166,10 @@ func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
 		virtual(t, func(t *testing.T) {
 			x := newExchange()
 			gates := []chan struct{}{make(chan struct{}), make(chan struct{})}
-			var told []string // reports since the previous check
+			var reported []string // reports since the previous check
 			x.report = func(n int, reports []protocol.Report) (_ []protocol.ReportResult, err error) {
 				for _, r := range reports {
-					told = append(told, r.Step)
+					reported = append(reported, r.Step)
 				}
 				gate := gates[0] // the reports for the next call gather behind the first calls
 				if n > senders {
@@ -199,10 +199,10 @@ func TestReportsOfOneJobFollowOneAnother(t *testing.T) {
 				synctest.Wait()
 				x.mu.Lock()
 				defer x.mu.Unlock()
-				if slices.Sort(told); !slices.Equal(told, want) {
-					t.Errorf("reported %q, want %q", told, want)
+				if slices.Sort(reported); !slices.Equal(reported, want) {
+					t.Errorf("reported %q, want %q", reported, want)
 				}
-				told = nil
+				reported = nil
 			}
 			for i := range senders {
 				offer(byte(i), time.Minute, fmt.Sprint(i))

@@ -105,7 +105,7 @@ func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) 
 		}
 	}
 	for again := len(runs) > 0; !again && len(runs) < req.Max && len(s.open) > 0; s.open = s.open[1:] {
-		runs = append(runs, s.letOut(s.open[0], req.RequestID))
+		runs = append(runs, s.dispatch(s.open[0], req.RequestID))
 	}
 	for i := range runs {
 		runs[i].RemainingMs = time.Until(runs[i].LockedUntil).Milliseconds()
@@ -114,7 +114,7 @@ func (s *storm) find(req *protocol.Claim, began time.Time) (runs []perdure.Run) 
 	return runs
 }
 
-func (s *storm) letOut(step int64, request string) perdure.Run {
+func (s *storm) dispatch(step int64, request string) perdure.Run {
 	s.last[step]++
 	run := &perdure.Run{Job: perdure.JobID{14: byte(step >> 8), 15: byte(step)}, Step: fmt.Sprint(step), Number: s.last[step],
 		LockedUntil: time.Now().Add(stormHeartbeat), CompleteBy: time.Now().Add(20 * time.Second)}
@@ -156,7 +156,7 @@ func (s *storm) Report(ctx context.Context, _ string, reports []protocol.Report,
 			s.settle(run)
 			results[i].Accepted = true
 		case run != nil && r.Outcome == perdure.OutcomeReturned: // it was claimed ahead
-			s.giveBack(run)
+			s.returnRun(run)
 			results[i].Accepted = true
 		case run != nil:
 			s.t.Errorf("step %s, run %d: %s", r.Step, r.Run, r.Outcome)
@@ -187,7 +187,7 @@ func (s *storm) settle(run *perdure.Run) {
 	s.done[n] = true
 }
 
-func (s *storm) giveBack(run *perdure.Run) {
+func (s *storm) returnRun(run *perdure.Run) {
 	var n int64
 	_, _ = fmt.Sscan(run.Step, &n)
 	delete(s.inFlight, n)
@@ -204,13 +204,13 @@ func (s *storm) reported(r protocol.Report) bool {
 	return s.done[n] && s.last[n] == r.Run || r.Outcome == perdure.OutcomeReturned && s.returned[handle{r.Job, r.Step, r.Run}]
 }
 
-func (s *storm) Heartbeat(ctx context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+func (s *storm) Heartbeat(ctx context.Context, _ string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	if err := s.weather(ctx); err != nil {
 		return nil, err
 	}
-	results := make([]protocol.HeartbeatResult, len(beats))
+	results := make([]protocol.HeartbeatResult, len(heartbeats))
 	s.mu.Lock()
-	for i, b := range beats {
+	for i, b := range heartbeats {
 		results[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
 		run := s.valid(b.Step, b.Run)
 		if run == nil {
@@ -246,7 +246,7 @@ func (s *storm) begin(run *perdure.Run) {
 
 // F019, F021, F022, F023, F038, F042, F055, F056: whatever is lost or late, no run is started twice or after its lock
 // has expired, no run is reported after that, and every step is completed.
-func TestStorm(t *testing.T) {
+func TestRandomFaultsStartNoRunTwice(t *testing.T) {
 	const steps = 60
 	expired, followed := 0, 0
 	for seed := range uint64(12) {

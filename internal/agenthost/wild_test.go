@@ -150,8 +150,8 @@ func TestCountersReturnToZero(t *testing.T) {
 				t.Errorf("seed %d: %d reports, %d runs, %d claimers", seed, len(h.outbox), len(h.live), h.claimers)
 			}
 			h.unlock()
-			if took, err := drain(h); err != nil && seed%2 == 0 {
-				t.Error(err, took)
+			if duration, err := drain(h); err != nil && seed%2 == 0 {
+				t.Error(err, duration)
 			}
 			cancel()
 			<-ended

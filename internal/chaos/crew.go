@@ -45,9 +45,9 @@ const (
 
 // Run keeps the program running until life ends, and kills and stops it until fire ends. If the first start fails, Run
 // returns the error; later starts are retried.
-func (c *Crew) Run(life, fire context.Context) error {
+func (c *Crew) Run(ctx, fire context.Context) error {
 	rng := rand.New(rand.NewPCG(c.Seed, 1))
-	for started := false; life.Err() == nil; started = true {
+	for started := false; ctx.Err() == nil; started = true {
 		cmd := exec.Command(c.Command[0], c.Command[1:]...)
 		cmd.Env = append(os.Environ(), c.Env...)
 		cmd.Stdout, cmd.Stderr = c.Out, c.Out
@@ -56,67 +56,67 @@ func (c *Crew) Run(life, fire context.Context) error {
 			if !started {
 				return err
 			}
-			sleep(life, restartPause)
+			sleep(ctx, restartPause)
 			continue
 		}
 		c.note(func(n *CrewCounts) { n.Starts++ })
-		c.live(life, fire, cmd, rng)
-		sleep(life, restartPause)
+		c.live(ctx, fire, cmd, rng)
+		sleep(ctx, restartPause)
 	}
 	return nil
 }
 
-func (c *Crew) note(what func(*CrewCounts)) {
+func (c *Crew) note(count func(*CrewCounts)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	what(&c.counts)
+	count(&c.counts)
 }
 
 // live is one process, from its start to its end.
-func (c *Crew) live(life, fire context.Context, cmd *exec.Cmd, rng *rand.Rand) {
-	over := make(chan struct{})
+func (c *Crew) live(ctx, fire context.Context, cmd *exec.Cmd, rng *rand.Rand) {
+	exited := make(chan struct{})
 	go func() {
 		_ = cmd.Wait()
-		close(over)
+		close(exited)
 	}()
-	every, healed := c.Every, fire.Done()
+	interval, healed := c.Every, fire.Done()
 	for {
 		var strike <-chan time.Time
-		if every > 0 {
-			strike = time.After(every/2 + time.Duration(rng.Int64N(int64(every))))
+		if interval > 0 {
+			strike = time.After(interval/2 + time.Duration(rng.Int64N(int64(interval))))
 		}
 		select {
-		case <-over:
+		case <-exited:
 			c.note(func(n *CrewCounts) { n.Ends++ })
 			return
-		case <-life.Done():
-			end(cmd, over)
+		case <-ctx.Done():
+			end(cmd, exited)
 			return
 		case <-healed:
-			every, healed = 0, nil
+			interval, healed = 0, nil
 		case <-strike:
 			if c.Freeze > 0 && canFreeze && rng.IntN(2) == 0 {
 				c.note(func(n *CrewCounts) { n.Freezes++ })
 				freeze(cmd)
-				sleep(life, c.Freeze)
+				sleep(ctx, c.Freeze)
 				thaw(cmd)
 				continue
 			}
 			c.note(func(n *CrewCounts) { n.Kills++ })
 			kill(cmd)
-			<-over
+			<-exited
 			return
 		}
 	}
 }
 
 // end sends SIGTERM to the program, and SIGKILL if it does not end.
-func end(cmd *exec.Cmd, over <-chan struct{}) {
+func end(cmd *exec.Cmd, exited <-chan struct{}) {
 	ask(cmd)
 	select {
-	case <-over:
+	case <-exited:
 	case <-time.After(crewGrace):
 		kill(cmd)
-		<-over
+		<-exited
 	}
 }

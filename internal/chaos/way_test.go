@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// book is a server that takes down what reaches it.
+// book is a server that records the calls that reach it.
 type book struct {
 	mu    sync.Mutex
 	calls []string
@@ -31,8 +31,8 @@ func (b *book) count() int {
 	return len(b.calls)
 }
 
-// Each kind of mischief is what it says, to the three calls of an agent alone, until all is well again.
-func TestWay(t *testing.T) {
+// Each fault affects all calls of an agent as its description says, until it is healed.
+func TestEachFaultIsApplied(t *testing.T) {
 	for name, c := range map[string]struct {
 		m        Mischief
 		arrives  int

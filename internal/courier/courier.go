@@ -178,12 +178,12 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 		}
 		c.boundStored = true
 	}
-	crashpoint.Here(crashpoint.CourierLook)
+	crashpoint.Here(crashpoint.CourierRead)
 	mail, err := c.cfg.Store.Mail(ctx, MaxPage, MaxPageBytes)
 	if err != nil {
 		return false, err
 	}
-	crashpoint.Here(crashpoint.CourierLooked)
+	crashpoint.Here(crashpoint.CourierHasRead)
 	if leads {
 		if err := c.measure(ctx, len(mail) > 0); err != nil {
 			return false, err
@@ -198,8 +198,8 @@ func (c *Courier) round(ctx context.Context, leads bool) (more bool, err error) 
 }
 
 // measure calls Waiting: with zero if no mail waits, otherwise with the store's counts, at most once in measureEvery.
-func (c *Courier) measure(ctx context.Context, some bool) error {
-	if !some {
+func (c *Courier) measure(ctx context.Context, found bool) error {
+	if !found {
 		c.cfg.Waiting(kernel.MailWaiting{})
 		return nil
 	}
@@ -233,7 +233,7 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 	crashpoint.Here(crashpoint.CourierApplied)
 	var broken []*kernel.Delivery
 	for _, d := range deliveries {
-		if d.Err != nil && !d.Left && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // the rules panicked
+		if d.Err != nil && !d.Waiting && d.Refused == nil && perdure.CodeOf(d.Err) == "" { // the rules panicked
 			broken = append(broken, &kernel.Delivery{ID: d.ID, Refused: d.Err})
 			continue
 		}
@@ -253,7 +253,7 @@ func (c *Courier) apply(ctx context.Context, mail []kernel.Mail) (more bool, err
 
 // closed reports whether a mail was closed. If it was, closed counts it, and logs a refusal.
 func (c *Courier) closed(d *kernel.Delivery) bool {
-	if d.Left {
+	if d.Waiting {
 		return false
 	}
 	c.cfg.Applied(d.Err != nil)
@@ -276,11 +276,11 @@ func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	did, err := c.cfg.Store.ForgetMail(ctx, now.Add(-appliedKept), now.Add(-refusedKept), forgetAtOnce)
+	deleted, err := c.cfg.Store.ForgetMail(ctx, now.Add(-appliedKept), now.Add(-refusedKept), forgetAtOnce)
 	if err != nil {
 		return false, err
 	}
-	if more = did == forgetAtOnce; !more {
+	if more = deleted == forgetAtOnce; !more {
 		c.deletedAt = at
 	}
 	return more, nil

@@ -19,14 +19,14 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// office is a store of mail and a scheduler in one. The test sets what happens to each mail.
-type office struct {
+// fakeStore is a store of mail and a scheduler in one. The test sets what happens to each mail.
+type fakeStore struct {
 	*memory.Store
 	t      *testing.T
 	resign func()
 
 	mu      sync.Mutex
-	looks   int
+	reads   int
 	fails   error // the error of Mail
 	calls   [][]perdure.JobID
 	apply   func(*kernel.Delivery)
@@ -37,23 +37,23 @@ type office struct {
 	log     bytes.Buffer
 }
 
-func (o *office) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
+func (o *fakeStore) Mail(ctx context.Context, max, maxBytes int) ([]kernel.Mail, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.looks++; o.fails != nil {
+	if o.reads++; o.fails != nil {
 		return nil, o.fails
 	}
 	return o.Store.Mail(ctx, max, maxBytes)
 }
 
-func (o *office) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error) {
+func (o *fakeStore) ForgetMail(ctx context.Context, applied, refused time.Time, max int) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.forgot++
 	return o.Store.ForgetMail(ctx, applied, refused, max)
 }
 
-func (o *office) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
+func (o *fakeStore) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var ids []perdure.JobID
@@ -66,7 +66,7 @@ func (o *office) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 			if d.Err = d.Refused; d.Err == nil && o.apply != nil {
 				o.apply(d)
 			}
-			if d.Left || d.Err != nil && perdure.CodeOf(d.Err) == "" && d.Refused == nil {
+			if d.Waiting || d.Err != nil && perdure.CodeOf(d.Err) == "" && d.Refused == nil {
 				continue
 			}
 			c := kernel.ClosedMail{MailID: d.ID, Job: d.ID.To}
@@ -82,7 +82,7 @@ func (o *office) Deliver(ctx context.Context, mail []*kernel.Delivery) error {
 }
 
 // lines collects the log.
-type lines struct{ *office }
+type lines struct{ *fakeStore }
 
 func (l lines) Write(line []byte) (int, error) {
 	l.mu.Lock()
@@ -91,9 +91,9 @@ func (l lines) Write(line []byte) (int, error) {
 }
 
 // run starts a courier that leads, calls test, and stops the courier.
-func run(t *testing.T, set func(*office, *courier.Config), test func(*office, *courier.Courier)) {
+func run(t *testing.T, set func(*fakeStore, *courier.Config), test func(*fakeStore, *courier.Courier)) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &office{Store: memory.New(), t: t}
+		o := &fakeStore{Store: memory.New(), t: t}
 		cfg := courier.Config{Store: o, Scheduler: o, Poll: func() time.Duration { return time.Minute },
 			Compile: func(m kernel.Mail) (*kernel.Plan, error) { return &kernel.Plan{}, nil },
 			Applied: func(refused bool) {
@@ -114,43 +114,43 @@ func run(t *testing.T, set func(*office, *courier.Config), test func(*office, *c
 		}
 		c := courier.New(cfg)
 		ctx, end := context.WithCancel(t.Context())
-		over := make(chan struct{})
-		go func() { c.Run(ctx); close(over) }()
+		ended := make(chan struct{})
+		go func() { c.Run(ctx); close(ended) }()
 		o.lead(c)
 		test(o, c)
 		o.resign()
 		time.Sleep(2 * time.Minute)
 		end()
-		<-over
+		<-ended
 	})
 }
 
-func (o *office) post(n int) (ids []perdure.JobID) {
+func (o *fakeStore) post(n int) (ids []perdure.JobID) {
 	o.t.Helper()
 	for i := range n {
 		plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
-		did, err := o.Post(o.t.Context(), perdure.JobID{1, byte(i >> 8), byte(i)}, plan)
+		submitted, err := o.Post(o.t.Context(), perdure.JobID{1, byte(i >> 8), byte(i)}, plan)
 		if err != nil {
 			o.t.Fatal(err)
 		}
-		ids = append(ids, did.ID)
+		ids = append(ids, submitted.ID)
 	}
 	synctest.Wait()
 	return ids
 }
 
 // lead makes the courier lead until the office resigns.
-func (o *office) lead(c *courier.Courier) {
+func (o *fakeStore) lead(c *courier.Courier) {
 	synctest.Wait()
 	ctx, end := context.WithCancel(o.t.Context())
-	over := make(chan struct{})
-	go func() { c.Lead(ctx); close(over) }()
-	o.resign = func() { end(); <-over }
+	ended := make(chan struct{})
+	go func() { c.Lead(ctx); close(ended) }()
+	o.resign = func() { end(); <-ended }
 	synctest.Wait()
 }
 
 // state returns a copy of the counts, once all goroutines are blocked.
-func (o *office) state() (s struct {
+func (o *fakeStore) state() (s struct {
 	looks, applied, refused, forgot int
 	calls                           [][]perdure.JobID
 	log                             string
@@ -159,14 +159,14 @@ func (o *office) state() (s struct {
 	synctest.Wait()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s.looks, s.applied, s.refused, s.forgot, s.calls, s.log = o.looks, o.applied, o.refused, o.forgot, o.calls, o.log.String()
+	s.looks, s.applied, s.refused, s.forgot, s.calls, s.log = o.reads, o.applied, o.refused, o.forgot, o.calls, o.log.String()
 	if len(o.told) > 0 {
 		s.told = o.told[len(o.told)-1]
 	}
 	return s
 }
 
-func (o *office) waiting() int {
+func (o *fakeStore) waiting() int {
 	o.t.Helper()
 	w, err := o.MailWaiting(o.t.Context())
 	if err != nil {
@@ -179,12 +179,12 @@ func (o *office) waiting() int {
 // wake-up, and after a poll interval.
 func TestMailIsAppliedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &office{Store: memory.New(), t: t}
+		o := &fakeStore{Store: memory.New(), t: t}
 		ids := o.post(courier.MaxPage + 5)
 		c := courier.New(courier.Config{Store: o, Scheduler: o, Compile: func(kernel.Mail) (*kernel.Plan, error) { return &kernel.Plan{}, nil }})
 		ctx, end := context.WithCancel(t.Context())
-		over := make(chan struct{})
-		go func() { c.Run(ctx); close(over) }()
+		ended := make(chan struct{})
+		go func() { c.Run(ctx); close(ended) }()
 		o.lead(c)
 		defer o.resign()
 		first := o.state()
@@ -196,21 +196,21 @@ func TestMailIsAppliedInOrder(t *testing.T) {
 			t.Errorf("%d looks in ten times the pause", n)
 		}
 		end()
-		<-over
+		<-ended
 	})
 }
 
 // A wake-up makes the courier read at once, whether the store or the program sends it.
 func TestWakeUpMakesTheCourierRead(t *testing.T) {
-	run(t, nil, func(o *office, c *courier.Courier) {
+	run(t, nil, func(o *fakeStore, c *courier.Courier) {
 		o.post(3)
 		if o.waiting() != 0 {
 			t.Error("the store's news did not wake it")
 		}
-		looks := o.state().looks
+		reads := o.state().looks
 		c.Wake()
 		c.Wake()
-		if n := o.state().looks - looks; n < 1 || n > 2 {
+		if n := o.state().looks - reads; n < 1 || n > 2 {
 			t.Errorf("%d looks after it was woken", n)
 		}
 	})
@@ -219,7 +219,7 @@ func TestWakeUpMakesTheCourierRead(t *testing.T) {
 // F119: while the store does not respond, the courier reads at most once a second and logs one line. Afterwards it
 // applies mail again.
 func TestCourierRetriesWhileTheStoreIsDown(t *testing.T) {
-	run(t, func(o *office, _ *courier.Config) { o.fails = errors.New("gone fishing") }, func(o *office, _ *courier.Courier) {
+	run(t, func(o *fakeStore, _ *courier.Config) { o.fails = errors.New("gone fishing") }, func(o *fakeStore, _ *courier.Courier) {
 		time.Sleep(20 * time.Second)
 		if s := o.state(); s.looks < 20 || s.looks > 45 || strings.Count(s.log, "gone fishing") != 1 {
 			t.Errorf("%d looks in 20s; the log is %s", s.looks, s.log)
@@ -238,9 +238,9 @@ func TestCourierRetriesWhileTheStoreIsDown(t *testing.T) {
 // Mail that cannot be applied yet stays, and does not keep the courier busy. A refused mail is counted. If the rules
 // panic, the mail is refused, so that it is not tried for ever.
 func TestMailThatCannotBeAppliedIsLeftOrRefused(t *testing.T) {
-	run(t, func(o *office, _ *courier.Config) {
-		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
-	}, func(o *office, _ *courier.Courier) {
+	run(t, func(o *fakeStore, _ *courier.Config) {
+		o.apply = func(d *kernel.Delivery) { d.Err, d.Waiting = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
+	}, func(o *fakeStore, _ *courier.Courier) {
 		o.post(2)
 		before := o.state()
 		time.Sleep(10 * time.Minute)
@@ -280,11 +280,11 @@ func TestMailThatCannotBeAppliedIsLeftOrRefused(t *testing.T) {
 
 // The leader stores the bound on waiting mail, and reports how much mail waits, while it leads.
 func TestLeaderStoresTheBoundAndCountsMail(t *testing.T) {
-	var last *office
-	run(t, func(o *office, cfg *courier.Config) {
+	var last *fakeStore
+	run(t, func(o *fakeStore, cfg *courier.Config) {
 		last, cfg.MaxMail = o, 2
-		o.apply = func(d *kernel.Delivery) { d.Err, d.Left = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
-	}, func(o *office, c *courier.Courier) {
+		o.apply = func(d *kernel.Delivery) { d.Err, d.Waiting = perdure.Refuse(perdure.CodeBacklogFull, "no room"), true }
+	}, func(o *fakeStore, c *courier.Courier) {
 		o.post(2)
 		if _, err := o.Post(t.Context(), perdure.JobID{9}, &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{}}); perdure.CodeOf(err) != perdure.CodeBacklogFull {
 			t.Errorf("a third mail: %v", err)
@@ -302,7 +302,7 @@ func TestLeaderStoresTheBoundAndCountsMail(t *testing.T) {
 
 // Old closed mail is deleted in parts, and other mail is applied between them.
 func TestOldClosedMailIsDeletedInParts(t *testing.T) {
-	run(t, func(*office, *courier.Config) {}, func(o *office, _ *courier.Courier) {
+	run(t, func(*fakeStore, *courier.Config) {}, func(o *fakeStore, _ *courier.Courier) {
 		const parts = 3
 		for i := range parts*1000 + 1 {
 			plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
@@ -328,7 +328,7 @@ func TestOldClosedMailIsDeletedInParts(t *testing.T) {
 
 // Mail that was closed long ago is deleted: at once, and then every minute.
 func TestOldClosedMailIsDeleted(t *testing.T) {
-	run(t, nil, func(o *office, _ *courier.Courier) {
+	run(t, nil, func(o *fakeStore, _ *courier.Courier) {
 		id := o.post(1)[0]
 		if n := o.state().forgot; n != 1 {
 			t.Errorf("forgot %d times at the beginning", n)
@@ -352,7 +352,7 @@ func TestOldClosedMailIsDeleted(t *testing.T) {
 // I15: a courier that does not lead lets the leader go first, and applies the remaining mail a moment later. It neither
 // measures nor deletes mail.
 func TestFollowerLetsTheLeaderGoFirst(t *testing.T) {
-	run(t, nil, func(o *office, c *courier.Courier) {
+	run(t, nil, func(o *fakeStore, c *courier.Courier) {
 		o.resign()
 		before := o.state()
 		o.post(3)

@@ -52,19 +52,19 @@ const (
 	UpdateBegin    Point = "scheduler.update.begin"
 	UpdateDone     Point = "scheduler.update.done"
 
-	BatchTaken     Point = "scheduler.batch.taken"
-	BatchLocked    Point = "scheduler.batch.locked"
-	BatchApplied   Point = "scheduler.batch.applied"
-	BatchLetOut    Point = "scheduler.batch.letOut"
-	BatchSaved     Point = "scheduler.batch.saved"
-	BatchCommitted Point = "scheduler.batch.committed"
-	BatchAnswered  Point = "scheduler.batch.answered"
+	BatchTaken      Point = "scheduler.batch.taken"
+	BatchLocked     Point = "scheduler.batch.locked"
+	BatchApplied    Point = "scheduler.batch.applied"
+	BatchDispatched Point = "scheduler.batch.dispatched"
+	BatchSaved      Point = "scheduler.batch.saved"
+	BatchCommitted  Point = "scheduler.batch.committed"
+	BatchAnswered   Point = "scheduler.batch.answered"
 )
 
 // Supervisor: before and after its search for due work, and each of its due scans.
 const (
-	SupervisorLook    Point = "supervisor.look"
-	SupervisorLooked  Point = "supervisor.looked"
+	SupervisorScan    Point = "supervisor.scan"
+	SupervisorScanned Point = "supervisor.scanned"
 	SupervisorExpired Point = "supervisor.expired"
 	SupervisorDue     Point = "supervisor.due"
 	SupervisorOverdue Point = "supervisor.overdue"
@@ -73,8 +73,8 @@ const (
 
 // Courier: before and after its search, after a page of mail was applied, and around the deletion of old mail.
 const (
-	CourierLook    Point = "courier.look"
-	CourierLooked  Point = "courier.looked"
+	CourierRead    Point = "courier.read"
+	CourierHasRead Point = "courier.hasRead"
 	CourierApplied Point = "courier.applied"
 	CourierForget  Point = "courier.forget"
 	CourierForgot  Point = "courier.forgot"
@@ -82,20 +82,20 @@ const (
 
 // The agent host: around each call to its exchange and each handler, and at its end.
 const (
-	AgentClaim     Point = "agent.claim"
-	AgentClaimed   Point = "agent.claimed"
-	AgentExecute   Point = "agent.execute"
-	AgentExecuted  Point = "agent.executed"
-	AgentReport    Point = "agent.report"
-	AgentReported  Point = "agent.reported"
-	AgentBeat      Point = "agent.beat"
-	AgentBeaten    Point = "agent.beaten"
-	AgentGiveBack  Point = "agent.giveBack"
-	AgentDrain     Point = "agent.drain"
-	AgentCutShort  Point = "agent.cutShort"
-	AgentDrained   Point = "agent.drained"
-	AgentRetrieve  Point = "agent.retrieve"
-	AgentRetrieved Point = "agent.retrieved"
+	AgentClaim             Point = "agent.claim"
+	AgentClaimed           Point = "agent.claimed"
+	AgentExecute           Point = "agent.execute"
+	AgentExecuted          Point = "agent.executed"
+	AgentReport            Point = "agent.report"
+	AgentReported          Point = "agent.reported"
+	AgentHeartbeat         Point = "agent.heartbeat"
+	AgentHeartbeatAnswered Point = "agent.heartbeat.answered"
+	AgentGiveBack          Point = "agent.giveBack"
+	AgentDrain             Point = "agent.drain"
+	AgentCutShort          Point = "agent.cutShort"
+	AgentDrained           Point = "agent.drained"
+	AgentRetrieve          Point = "agent.retrieve"
+	AgentRetrieved         Point = "agent.retrieved"
 )
 
 // The client: around each request.
@@ -156,10 +156,10 @@ var All = slices.Concat(
 		RestHeartbeat, RestHeartbeatAnswer, RestAct, RestActAnswer, RestLimit, RestLimitAnswer},
 	[]Point{SubmitQueue, SubmitDone, ClaimQueue, ClaimDone, ReportQueue, ReportDone, HeartbeatQueue, HeartbeatDone,
 		ActQueue, ActDone, SweepQueue, SweepDone, UpdateBegin, UpdateDone},
-	[]Point{BatchTaken, BatchLocked, BatchApplied, BatchLetOut, BatchSaved, BatchCommitted, BatchAnswered},
-	[]Point{SupervisorLook, SupervisorLooked, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
-	[]Point{CourierLook, CourierLooked, CourierApplied, CourierForget, CourierForgot},
-	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentBeat, AgentBeaten,
+	[]Point{BatchTaken, BatchLocked, BatchApplied, BatchDispatched, BatchSaved, BatchCommitted, BatchAnswered},
+	[]Point{SupervisorScan, SupervisorScanned, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
+	[]Point{CourierRead, CourierHasRead, CourierApplied, CourierForget, CourierForgot},
+	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentHeartbeat, AgentHeartbeatAnswered,
 		AgentGiveBack, AgentDrain, AgentCutShort, AgentDrained, AgentRetrieve, AgentRetrieved},
 	[]Point{ClientSend, ClientReceived},
 	[]Point{NodeStart, NodeInherited, NodeStarted, NodeEnlist, NodeEnlisted, RoleChange, RoleChanged, NodeStop, NodeDrained, NodeUnlist, NodeStopped,

@@ -12,8 +12,8 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 )
 
-// The registry is whole: each constant is in All once, no two have one name, and each is called in the program.
-func TestRegistryIsWhole(t *testing.T) {
+// Each constant is in All once, no two have the same name, and each is called in the program.
+func TestRegistryHasEachPointOnce(t *testing.T) {
 	names := map[string]bool{} // of constants
 	tree, err := parser.ParseFile(token.NewFileSet(), "points.go", nil, 0)
 	if err != nil {
@@ -50,7 +50,7 @@ func TestRegistryIsWhole(t *testing.T) {
 	}
 }
 
-// callsIn are the names after "crashpoint." that the program's files hold, but for what is no point.
+// callsIn returns the names after "crashpoint." in the program's files, except those that are not points.
 func callsIn(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	called := map[string]bool{}

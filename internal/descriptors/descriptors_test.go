@@ -38,7 +38,7 @@ func TestTakeRefusesAtTheShare(t *testing.T) {
 
 // F159: descriptors that one agent keeps open without using them are closed for a request of any agent. While enough
 // descriptors are left, none is closed.
-func TestTakeClosesWhatIsIdle(t *testing.T) {
+func TestTakeClosesIdleDescriptors(t *testing.T) {
 	t.Cleanup(func() { idle = nil })
 	held, err := Take(share(Limit()) - 1)
 	if err != nil {

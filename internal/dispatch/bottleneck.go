@@ -88,8 +88,8 @@ func (u *usage) takeBusyShare(now time.Time) float64 {
 		u.busy += now.Sub(u.activeSince)
 		u.activeSince = now
 	}
-	took := now.Sub(u.from)
-	share := float64(u.busy) / float64(max(took, 1))
+	duration := now.Sub(u.from)
+	share := float64(u.busy) / float64(max(duration, 1))
 	u.from, u.busy = now, 0
 	return share
 }

@@ -11,10 +11,10 @@ import (
 
 // The bottleneck is the store if transactions follow each other without a pause or requests wait for long; otherwise the
 // agents, or a limit. Since says how long this has lasted.
-func TestBottlenecks(t *testing.T) {
+func TestBottlenecksAreRecognized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
-		is := func(want ...string) {
+		expect := func(want ...string) {
 			t.Helper()
 			var got []string
 			for _, b := range q.Bottlenecks() {
@@ -36,36 +36,36 @@ func TestBottlenecks(t *testing.T) {
 		q.agent("b").lastResult, q.agent("c").lastResult, q.agent("d").lastResult = moreReady, limitFull, nothingReady
 		q.agent("c").fullLimits = []string{"y", "x"}
 		work(0.9)
-		is("b agents [] 0 0s", "c limit [x y] 0 0s")
+		expect("b agents [] 0 0s", "c limit [x y] 0 0s")
 		work(0.96)
-		is("b store [] 0 1s", "c limit [x y] 0 1s")
+		expect("b store [] 0 1s", "c limit [x y] 0 1s")
 		q.usage.begin(1, q.env.Now(), q.env.Now(), 0) // one long transaction
 		time.Sleep(time.Second)
-		is("b store [] 0 2s", "c limit [x y] 0 2s")
+		expect("b store [] 0 2s", "c limit [x y] 0 2s")
 		q.usage.end(1, q.env.Now())
 		time.Sleep(time.Second)
-		is("b agents [] 0 3s", "c limit [x y] 0 3s")
+		expect("b agents [] 0 3s", "c limit [x y] 0 3s")
 		q.agent("b").lastResult, q.agent("c").lastResult = nothingReady, nothingReady
-		is()
+		expect()
 		if err := q.Put(t.Context(), []*Request{{Weight: 1}}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		is()
+		expect()
 		time.Sleep(time.Second)
-		is(" store [] 1 0s")
+		expect(" store [] 1 0s")
 		time.Sleep(time.Second)
-		is(" store [] 1 1s")
+		expect(" store [] 1 1s")
 		_, _, turn, _ := q.Take()
-		is(" store [] 1 1s") // it is taken, and the store does not answer
+		expect(" store [] 1 1s") // it is taken, and the store does not answer
 		time.Sleep(2 * time.Second)
-		is(" store [] 1 3s")
+		expect(" store [] 1 3s")
 		q.Saved(turn)
 		q.Finished(turn)
-		is()
+		expect()
 		q.agent("b").lastResult = moreReady
-		is("b agents [] 0 0s")
+		expect("b agents [] 0 0s")
 		q.agent("b").lastResult, q.agent("b").ownLimitFull = limitFull, true
-		is("b limit [agent:b] 0 0s")
+		expect("b limit [agent:b] 0 0s")
 	})
 }

@@ -67,9 +67,9 @@ func (h *holding) countClaim(c *protocol.Claim, now time.Time) {
 // isOver reports whether a submission has been held for as long as it may be. inVain is true if no transaction has taken
 // held submissions of this agent for holdTime.
 func (h *holding) isOver(r *Request, now time.Time) (over, inVain bool) {
-	held := now.Sub(r.since)
-	inVain = held >= holdTime && now.Sub(h.takenAt) >= holdTime
-	return inVain || held >= maxHoldTime || now.Sub(h.lastClaim) > recentClaim, inVain
+	duration := now.Sub(r.since)
+	inVain = duration >= holdTime && now.Sub(h.takenAt) >= holdTime
+	return inVain || duration >= maxHoldTime || now.Sub(h.lastClaim) > recentClaim, inVain
 }
 
 // waitsForRoom reports whether the first held job should wait for a transaction with more room. This is so if the
@@ -99,11 +99,11 @@ func (h *holding) pause(now time.Time) {
 // maxRuns returns how many first runs may be held: as many as the agent asks for in maxHoldTime, or none if it asks for
 // fewer than pace in holdTime.
 func (h *holding) maxRuns(pace int) int {
-	asked := max(h.runsAsked, h.runsAskedBefore)
-	if asked < pace {
+	requested := max(h.runsAsked, h.runsAskedBefore)
+	if requested < pace {
 		return 0
 	}
-	return int(maxHoldTime/holdTime) * asked
+	return int(maxHoldTime/holdTime) * requested
 }
 
 // countClaim counts a claim for the pace of its agent.

@@ -170,11 +170,11 @@ func (q *Queue) Leave(c *Claim) bool {
 }
 
 // Withdraw removes the claim that came with reports, if the reports are still queued.
-func (q *Queue) Withdraw(r *Request) (had bool) {
+func (q *Queue) Withdraw(r *Request) (queued bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	had, r.Next = r.Next != nil, nil
-	return had
+	queued, r.Next = r.Next != nil, nil
+	return queued
 }
 
 func (q *Queue) makeDue(a *agentQueue) {
@@ -280,10 +280,10 @@ func (q *Queue) shouldBegin() bool {
 		return false
 	}
 	work := q.runReports + len(q.otherRequests)
-	some := len(q.runRequests)+len(q.otherRequests) > 0
+	anyQueued := len(q.runRequests)+len(q.otherRequests) > 0
 	for _, a := range q.holdingAgents {
 		if a.canTakeHeld(q.env.Now()) {
-			some = true
+			anyQueued = true
 			work += len(a.holding.held)
 		}
 	}
@@ -291,7 +291,7 @@ func (q *Queue) shouldBegin() bool {
 		if a.searching {
 			continue
 		}
-		some = true
+		anyQueued = true
 		if q.active == 0 || work >= parallelWork {
 			break
 		}
@@ -299,8 +299,8 @@ func (q *Queue) shouldBegin() bool {
 			work += a.waiting[i].Request.Max
 		}
 	}
-	if !some || q.active == 0 || work >= parallelWork {
-		return some
+	if !anyQueued || q.active == 0 || work >= parallelWork {
+		return anyQueued
 	}
 	if q.latestSaved { // the earlier transactions take long
 		return true
@@ -442,13 +442,13 @@ func (p *selection) take(all []*Request, room, weight int) (rest []*Request) {
 // giveBack puts claims that were granted nothing back into the queue, before claims that arrived later. It records how
 // the searches ended, wakes the agents for which the transaction has made steps ready, and, if permits were released,
 // the agents that wait for a limit.
-func (q *Queue) giveBack(back []*Claim, searches []*search, woken []string, freed bool) {
+func (q *Queue) giveBack(claims []*Claim, searches []*search, woken []string, freed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.clock++
 	byAgent := map[string][]*Claim{}
 	var agents []string
-	for _, c := range back {
+	for _, c := range claims {
 		name := c.Request.Agent
 		if byAgent[name] == nil {
 			agents = append(agents, name)
@@ -654,11 +654,11 @@ func (q *Queue) AgentsWithClaims() (names []string) {
 	return q.agentNames(func(a *agentQueue) bool { return a.searching || len(a.waiting) > 0 })
 }
 
-func (q *Queue) agentNames(of func(*agentQueue) bool) (names []string) {
+func (q *Queue) agentNames(include func(*agentQueue) bool) (names []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, a := range q.agents {
-		if of(a) {
+		if include(a) {
 			names = append(names, name)
 		}
 	}

@@ -84,7 +84,7 @@ func TestWakeUpDuringASearchIsNotLost(t *testing.T) {
 }
 
 // F068: a claim that comes with reports right after a search causes none, unless a step may have become ready since.
-func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
+func TestClaimWithReportsRightAfterASearchCausesNoSearch(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
 		since func(*Queue)
@@ -124,7 +124,7 @@ func TestClaimWithReportsRightAfterASearchCausesNone(t *testing.T) {
 
 // F068: a claim that comes right after a search causes none, unless a step may have become ready since, or it has to be
 // answered from the store. A search for it follows soon.
-func TestClaimRightAfterASearchCausesNone(t *testing.T) {
+func TestClaimRightAfterASearchCausesNoSearch(t *testing.T) {
 	nothing := func(*Queue) {}
 	for name, c := range map[string]struct {
 		since func(*Queue)
@@ -226,26 +226,26 @@ func TestSearchHasTheHighestModeOfItsClaims(t *testing.T) {
 
 // If the store carries out one transaction at a time, a transaction begins only when the one before has only its COMMIT
 // left, however much work there is and however long it takes. With other stores it begins earlier.
-func TestSingleWriter(t *testing.T) {
+func TestSingleWriterOverlapsOnlyTheCommit(t *testing.T) {
 	for _, one := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, one)
 			putJobs(t, q, 1, 1, func() int { return 1 })
 			_, _, turn, _ := q.Take()
 			putJobs(t, q, parallelWork, 1, func() int { return 1 })
-			took := false
+			duration := false
 			go func() {
 				q.Take()
-				took = true
+				duration = true
 			}()
 			time.Sleep(2 * parallelAfter)
 			synctest.Wait()
-			if took == one {
-				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, took)
+			if duration == one {
+				t.Errorf("one after the other: %v; a transaction began beside another: %v", one, duration)
 			}
 			q.Saved(turn)
 			synctest.Wait()
-			if !took {
+			if !duration {
 				t.Error("none began after it")
 			}
 		})
@@ -322,7 +322,7 @@ func TestClaimsComeBackToAFullQueue(t *testing.T) {
 }
 
 // The agent of a held submission is not forgotten when its claims have left.
-func TestAgentOfWhatIsHeldIsKept(t *testing.T) {
+func TestAgentOfAHeldSubmissionIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
 		q.Leave(come(t, q, newClaim("a", 100, time.Second)))
@@ -384,12 +384,12 @@ func putJobs(t *testing.T, q *Queue, n, runs int, weight func() int) {
 
 // Held submissions are taken in their order, as far as the claims of a transaction have room beside the steps that it
 // has made ready.
-func TestHeldInOrder(t *testing.T) {
+func TestHeldSubmissionsAreTakenInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
-		made, next := 0, 0
+		created, next := 0, 0
 		set := func(n, runs int) {
-			putJobs(t, q, n, runs, func() int { made++; return made })
+			putJobs(t, q, n, runs, func() int { created++; return created })
 		}
 		take := func(want, ready int, claims ...*Claim) {
 			t.Helper()
@@ -399,7 +399,7 @@ func TestHeldInOrder(t *testing.T) {
 					t.Fatalf("submission %d came in place of %d", r.Weight, next)
 				}
 			}
-			if len(taken) != want || q.held != made-next {
+			if len(taken) != want || q.held != created-next {
 				t.Fatalf("%d taken, want %d; %d held", len(taken), want, q.held)
 			}
 			runs := 0
@@ -457,7 +457,7 @@ func TestHeldInOrder(t *testing.T) {
 }
 
 // Nothing is held for an agent that waits for a limit. For one that has a backlog, single submissions are held, too.
-func TestHeldForAnAgentThatIsBehind(t *testing.T) {
+func TestSubmissionsAreHeldForAnAgentWithABacklog(t *testing.T) {
 	for left, want := range map[searchResult][2]int{nothingReady: {100, 0}, moreReady: {100, 100}, limitFull: {0, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, false)
@@ -480,7 +480,7 @@ func TestHeldForAnAgentThatIsBehind(t *testing.T) {
 
 // FirstRuns counts the first steps that the claims of one agent dispatch, and returns none if they are a small part of
 // the job.
-func TestFirstRuns(t *testing.T) {
+func TestFirstRunsCountsFirstSteps(t *testing.T) {
 	of := func(agent string, after ...int) kernel.PlanStep {
 		return kernel.PlanStep{StepDefinition: &kernel.StepDefinition{Agent: agent}, After: after}
 	}
@@ -512,7 +512,7 @@ func TestFirstRuns(t *testing.T) {
 
 // Waiting claims take held submissions, also claims that have waited for long or have come back without runs, up to the
 // bounds of one transaction.
-func TestHeldForClaimsThatWait(t *testing.T) {
+func TestWaitingClaimsTakeHeldSubmissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
 		w := newClaim("a", 2500, time.Minute)
@@ -546,7 +546,7 @@ func TestHeldForClaimsThatWait(t *testing.T) {
 
 // With little work, one transaction is in progress at a time. Another one begins at the same time if there is much work,
 // or if the first takes long.
-func TestTransactionsBesideEachOther(t *testing.T) {
+func TestTransactionsOverlapUnderMuchWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, HoldMinPace, false)
 		put := func(n int) {
@@ -622,7 +622,7 @@ func TestTransactionsBesideEachOther(t *testing.T) {
 
 // L5: if the latest search has left steps, claims that no search has served are due: those that come back from a
 // transaction that did not search the store, and those that came during the search.
-func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
+func TestClaimsThatNoSearchServedAreDueIfMoreIsReady(t *testing.T) {
 	q := NewQueue(env.Real{}, 1, false)
 	come(t, q, newClaim("a", 1, time.Minute))
 	server := takeClaims(t, q, 1)
@@ -647,7 +647,7 @@ func TestClaimsOfNoSearchAreDueIfMoreIsReady(t *testing.T) {
 
 // Held submissions cause no transaction that could not take them: waiting claims may be repeated ones, whose earlier
 // runs are searched for first, or ones whose latest transaction has just failed.
-func TestHeldCausesNoVainTransactions(t *testing.T) {
+func TestHeldSubmissionsCauseNoUselessTransactions(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(q *Queue, a *agentQueue, c *Claim)
 		free    bool
@@ -684,7 +684,7 @@ func TestHeldCausesNoVainTransactions(t *testing.T) {
 
 // While a held job waits for more room than the claims have, it causes no transaction. When it has waited for long
 // enough, it does.
-func TestHeldForMoreRoomCausesNoVainTransactions(t *testing.T) {
+func TestJobHeldForMoreRoomCausesNoUselessTransactions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewQueue(env.Real{}, 1, false)
 		q.Leave(come(t, q, newClaim("a", 100, time.Minute)))
@@ -722,7 +722,7 @@ func TestClaimsOfASearchAreNotDueIfMoreIsReady(t *testing.T) {
 }
 
 // A full transaction takes no held submissions.
-func TestFullTransactionsTakeNothingHeld(t *testing.T) {
+func TestFullTransactionsTakeNoHeldSubmissions(t *testing.T) {
 	for weight, want := range map[int]int{0: 3, MaxWeight - 20: 2, MaxWeight - 5: 0, MaxWeight: 0, MaxWeight + 1: 0} {
 		synctest.Test(t, func(t *testing.T) {
 			q := NewQueue(env.Real{}, 1, false)

@@ -110,12 +110,12 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 	}
 	runs, room := make([]*perdure.Run, 0, len(refs)), g.Room()
 	var ref kernel.StepRef
-	again := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().RepeatedClaim(ref, &g.Request) })
+	repeat := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().RepeatedClaim(ref, &g.Request) })
 	for _, ref = range refs {
 		// Each run is rendered with an empty cache, as when it was granted. A cache that the runs before have filled
 		// would make the rendering cost more.
 		t.b.Budget().Memory = nil
-		run, err := t.runOf(ref, again)
+		run, err := t.runOf(ref, repeat)
 		if errors.Is(err, kernel.ErrOverBudget) || errors.As(err, new(*kernel.Postponed)) {
 			return &Aside{Claim: g.Claim, Jobs: jobs, Err: errLocked}, nil
 		}
@@ -138,7 +138,7 @@ func (t *Transaction) regrant(g *grant, refs []kernel.StepRef) (*Aside, error) {
 
 // Repeat answers one claim that was set aside, in a transaction of its own that waits for locks. If the claim needs a
 // further lock, again is not nil.
-func (q *Queue) Repeat(b Batch, c *Claim) (runs []perdure.Run, again *Aside, err error) {
+func (q *Queue) Repeat(b Batch, c *Claim) (runs []perdure.Run, aside *Aside, err error) {
 	g := &grant{Claim: c}
 	t := &Transaction{q: q, b: b, grants: []*grant{g}}
 	_, err = t.repeatOne(g, b.Tx().HeldBy)

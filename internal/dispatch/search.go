@@ -117,9 +117,9 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 		return nil
 	}
 	s.younger = younger
-	ask := min(s.want-len(ahead)-len(younger), MaxFound)
-	s.stored, err = t.b.Tx().Ready(s.agent, ask, s.full)
-	s.exhausted = len(s.stored) < ask
+	max := min(s.want-len(ahead)-len(younger), MaxFound)
+	s.stored, err = t.b.Tx().Ready(s.agent, max, s.full)
+	s.exhausted = len(s.stored) < max
 	return err
 }
 

@@ -130,8 +130,8 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 	work := budget.Work / len(serving)
 	for _, s := range serving {
 		t.b.SetBudget(&kernel.Budget{Work: work, Bytes: t.b.Budget().Bytes, Read: t.b.Budget().Read, Memory: t.b.Budget().Memory})
-		asked := s.want
-		s.want = min(asked, MaxGranted-t.granted)
+		wanted := s.want
+		s.want = min(wanted, MaxGranted-t.granted)
 		none := s.want == 0
 		if err := t.serve(s); err != nil {
 			return err
@@ -183,7 +183,7 @@ func (t *Transaction) serve(s *search) error {
 		return err
 	}
 	budget := t.b.Budget()
-	whole, asked := budget.Read == perdure.MaxReadBytes && budget.Bytes == t.b.MaxBytes(), s.want
+	fullBudget, wanted := budget.Read == perdure.MaxReadBytes && budget.Bytes == t.b.MaxBytes(), s.want
 	offered := map[kernel.StepRef]bool{} // candidates that were offered; true: still ready, and cannot be dispatched now
 	passed := 0                          // how many of them are true
 	for s.want > 0 && len(s.open) > 0 && passed < MaxSkipped {
@@ -195,7 +195,7 @@ func (t *Transaction) serve(s *search) error {
 			granted, found = granted+n, append(found, younger...)
 		}
 		if errors.Is(err, kernel.ErrOverBudget) { // the next transaction dispatches the rest
-			t.endOverBudget(s, !whole && s.want == asked && granted == 0)
+			t.endOverBudget(s, !fullBudget && s.want == wanted && granted == 0)
 			return nil
 		}
 		if err != nil {
@@ -427,25 +427,25 @@ func (t *Transaction) runOf(ref kernel.StepRef, r *ruleCall) (*perdure.Run, erro
 // transaction that makes steps ready meanwhile finds these claims waiting. ReturnEarly returns the other claims: those
 // with an answer, the one that owns the search, and all claims of an agent for which a limit or a lock was in the way,
 // because the queue does not know of that until End.
-func (t *Transaction) ReturnEarly() (stay []*Claim) {
-	hindered := map[string]bool{}
+func (t *Transaction) ReturnEarly() (kept []*Claim) {
+	blocked := map[string]bool{}
 	for _, s := range t.searches {
-		hindered[s.agent] = s.limitReached || s.blocked
+		blocked[s.agent] = s.limitReached || s.blocked
 	}
-	var back []*Claim
+	var returned []*Claim
 	t.grants = slices.DeleteFunc(t.grants, func(g *grant) bool {
-		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || len(g.runs) > 0 || hindered[g.Request.Agent] {
-			stay = append(stay, g.Claim)
+		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || len(g.runs) > 0 || blocked[g.Request.Agent] {
+			kept = append(kept, g.Claim)
 			return false
 		}
 		g.failed = nil
-		back = append(back, g.Claim)
+		returned = append(returned, g.Claim)
 		return true
 	})
-	if len(back) > 0 {
-		t.q.giveBack(back, nil, nil, false)
+	if len(returned) > 0 {
+		t.q.giveBack(returned, nil, nil, false)
 	}
-	return stay
+	return kept
 }
 
 // ReleaseSearches allows other writers to search for agents that have more ready steps than this transaction dispatches,
@@ -490,7 +490,7 @@ type Outcome struct {
 // End answers the claims, gives those that were set aside to the repeaters, and puts claims that were granted nothing
 // and may wait back into the queue.
 func (t *Transaction) End(o Outcome) {
-	var back []*Claim
+	var returned []*Claim
 	var crowded, agents []string
 	for _, g := range t.grants {
 		agent := g.Request.Agent
@@ -508,18 +508,18 @@ func (t *Transaction) End(o Outcome) {
 		case o.Err == nil && len(g.runs) > 0:
 			g.Answer(g.runs, nil)
 		case g.Request.Wait > 0:
-			back = append(back, g.Claim)
+			returned = append(returned, g.Claim)
 		default:
 			g.Answer(nil, g.failed)
 		}
 	}
 	if o.Err != nil {
 		t.q.pauseHeld(agents)
-		t.q.giveBack(back, nil, nil, false)
+		t.q.giveBack(returned, nil, nil, false)
 		t.q.WakeLater(agents, failedPause) // for all claims: other searches may have begun after runs that were not committed
 	} else {
 		t.q.cacheLimits(t.searches, t.b.Began())
-		t.q.giveBack(back, t.searches, o.Woken, o.Freed)
+		t.q.giveBack(returned, t.searches, o.Woken, o.Freed)
 		if unpaid := t.overBudgetAgents(); len(unpaid) > 0 {
 			t.q.Wake(unpaid)
 		}

@@ -27,7 +27,7 @@ func NewTurns(e env.Env) *Turns { return &Turns{env: e, taken: map[ClaimName]*cl
 
 // Take waits for the turn, for up to patience. A claim without a wait (env.Forever) waits for SearchTime, because the
 // other claim may be in its search. If Take returns true, the caller must call End.
-func (t *Turns) Take(ctx context.Context, name ClaimName, patience time.Duration) bool {
+func (t *Turns) Take(ctx context.Context, name ClaimName, maxWait time.Duration) bool {
 	t.mu.Lock()
 	own := t.taken[name]
 	if own == nil {
@@ -37,10 +37,10 @@ func (t *Turns) Take(ctx context.Context, name ClaimName, patience time.Duration
 	}
 	own.users++
 	t.mu.Unlock()
-	if patience == env.Forever {
-		patience = SearchTime
+	if maxWait == env.Forever {
+		maxWait = SearchTime
 	}
-	if t.env.Wait(ctx, patience, own.free) == env.Got {
+	if t.env.Wait(ctx, maxWait, own.free) == env.Got {
 		return true
 	}
 	t.forget(name, own)

@@ -6,7 +6,7 @@
 // unless the next roll calls renew them.
 //
 // While the node leads a role, the elector runs the role's Service. The service's context ends with the leadership, and
-// carries the mandate (kernel.Leadership): role, node and epoch.
+// carries the leadership (kernel.Leadership): role, node and epoch.
 //
 // Two nodes may believe for a moment that they lead, for example after a pause between the check of the clock and a
 // write. This does no harm (I15), because the store checks the epoch of each write again, under the lock of the role's
@@ -120,7 +120,7 @@ func (e *Elector) Run(ctx context.Context) {
 	e.leave(ctx)
 }
 
-// heed makes a roll call soon after each wake-up.
+// heedWakeups makes a roll call soon after each wake-up.
 func (e *Elector) heedWakeups(ctx context.Context) {
 	for e.cfg.Env.Wait(ctx, env.Forever, e.cfg.Wakeups) == env.Got && ctx.Err() == nil {
 		e.rollCallNow()
@@ -134,9 +134,9 @@ func (e *Elector) rollCallNow() {
 	}
 }
 
-// Deposed ends a leadership after the store has refused a write under its mandate.
+// Deposed ends a leadership after the store has refused one of its writes.
 func (e *Elector) Deposed(m kernel.Leadership) {
-	e.end(m.Role, "a write was refused", func(of kernel.Leadership) bool { return of == m })
+	e.end(m.Role, "a write was refused", func(current kernel.Leadership) bool { return current == m })
 	e.rollCallNow()
 }
 
@@ -169,7 +169,7 @@ func (e *Elector) attend(ctx context.Context) (kernel.NodeAnswer, error) {
 	return e.cfg.Store.ReportNode(ctx, p)
 }
 
-// ours returns the roles that this node competes for, ordered by name, including those that have had no leader yet.
+// ownRoles returns the roles that this node competes for, ordered by name, including those that have had no leader yet.
 func (e *Elector) ownRoles(all []kernel.Role) (roles []kernel.Role) {
 	for _, name := range e.names() {
 		r := kernel.Role{Name: name}
@@ -203,13 +203,13 @@ func (e *Elector) enlist(r kernel.Role, now time.Time) kernel.Role {
 func (e *Elector) names() []string { return slices.Sorted(maps.Keys(e.cfg.Roles)) }
 
 // change applies a rule to roles in a transaction. It calls again before each attempt.
-func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, again func()) error {
+func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, restart func()) error {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
 	crashpoint.Here(crashpoint.RoleChange)
 	defer crashpoint.Here(crashpoint.RoleChanged)
 	return e.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
-		again()
+		restart()
 		roles, err := tx.LockRoles(names)
 		if err != nil {
 			return err
@@ -219,9 +219,9 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.R
 			return err
 		}
 		var changes []kernel.RoleChange
-		for _, was := range roles {
-			if r := rule(was, now); r != was {
-				changes = append(changes, kernel.RoleChange{Now: r, Loaded: was})
+		for _, before := range roles {
+			if r := rule(before, now); r != before {
+				changes = append(changes, kernel.RoleChange{Now: r, Loaded: before})
 			}
 		}
 		return tx.SaveRoles(changes)
@@ -251,7 +251,7 @@ func (e *Elector) wait(roles []kernel.Role, now time.Time) time.Duration {
 func (e *Elector) leave(ctx context.Context) {
 	names := e.names()
 	for _, name := range names {
-		e.end(name, "the node stops", anyMandate)
+		e.end(name, "the node stops", anyLeadership)
 	}
 	for _, l := range e.allLeaderships() {
 		e.cfg.Env.Wait(context.Background(), leaveTime, l.serviceEnded)

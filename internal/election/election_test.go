@@ -94,9 +94,9 @@ func (m *member) leads() (context.Context, bool) {
 
 // write writes under a context: a limit named after the node.
 func (m *member) write(ctx context.Context) error {
-	mandate, ok := kernel.LeadershipOf(ctx)
+	leadership, ok := kernel.LeadershipOf(ctx)
 	if !ok {
-		m.g.t.Errorf("%s leads without a mandate", m.name)
+		m.g.t.Errorf("%s leads, but its context has no leadership", m.name)
 	}
 	return m.g.store.Update(context.WithoutCancel(ctx), func(tx kernel.Tx) error {
 		r, err := tx.ShareRole(role)
@@ -107,10 +107,10 @@ func (m *member) write(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.Admit(mandate, now); err != nil {
+		if err := r.Admit(leadership, now); err != nil {
 			return err
 		}
-		return tx.PutLimit(kernel.Limit{Name: "agent:" + m.name, Max: int(mandate.Epoch), PerKey: kernel.Unbounded})
+		return tx.PutLimit(kernel.Limit{Name: "agent:" + m.name, Max: int(leadership.Epoch), PerKey: kernel.Unbounded})
 	})
 }
 
@@ -283,8 +283,8 @@ func TestDisconnectedLeaderStopsInTime(t *testing.T) {
 			for g.role().Leader != "b" {
 				time.Sleep(time.Millisecond)
 			}
-			if took := time.Since(cut); took > ttl+100*time.Millisecond {
-				t.Errorf("b took over after %v", took)
+			if duration := time.Since(cut); duration > ttl+100*time.Millisecond {
+				t.Errorf("b took over after %v", duration)
 			}
 			g.expect("b", "", 2)
 			if err := a.write(ctx); !errors.Is(err, kernel.ErrDeposed) {
@@ -307,10 +307,10 @@ func TestPausedLeaderCannotWrite(t *testing.T) {
 		a, b := g.join("a"), g.join("b")
 		g.sleep(ttl, a, b)
 		held, _ := a.leads()
-		mandate, _ := kernel.LeadershipOf(held)
+		leadership, _ := kernel.LeadershipOf(held)
 		a.setCut(true)
 		g.sleep(2*ttl, a, b)
-		awake := kernel.WithLeadership(context.Background(), mandate) // its timers have not fired yet
+		awake := kernel.WithLeadership(context.Background(), leadership) // its timers have not fired yet
 		if err := a.write(awake); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("a wrote: %v", err)
 		}
@@ -319,7 +319,7 @@ func TestPausedLeaderCannotWrite(t *testing.T) {
 			t.Errorf("written: %v, %v", limits, err)
 		}
 		a.setCut(false)
-		a.e.Deposed(mandate)
+		a.e.Deposed(leadership)
 		g.sleep(time.Second, a, b)
 		g.expect("b", "a", 2)
 		a.leave()
@@ -333,7 +333,7 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 		g := newGrid(t)
 		a := g.join("a")
 		first, _ := a.leads()
-		mandate, _ := kernel.LeadershipOf(first)
+		leadership, _ := kernel.LeadershipOf(first)
 		// An operator has corrected the row by hand.
 		if err := g.store.Update(t.Context(), func(tx kernel.Tx) error {
 			roles, err := tx.LockRoles([]string{role})
@@ -344,14 +344,14 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 		if err := a.write(first); !errors.Is(err, kernel.ErrDeposed) {
 			t.Errorf("got %v", err)
 		}
-		a.e.Deposed(mandate)
+		a.e.Deposed(leadership)
 		if first.Err() == nil {
 			t.Error("it goes on")
 		}
 		synctest.Wait()
 		g.expect("a", "", 2)
 		second, ok := a.leads()
-		a.e.Deposed(mandate)
+		a.e.Deposed(leadership)
 		if !ok || second.Err() != nil || a.terms != 2 {
 			t.Errorf("the new epoch: %v, %v, %d terms", ok, second.Err(), a.terms)
 		}
@@ -361,7 +361,7 @@ func TestRefusedWriteEndsLeadership(t *testing.T) {
 
 // F080, F081: the store's clock jumps. If it jumps forward, the lease has lapsed in the store at once, and writes of the
 // leader are refused. If it jumps back, no lease lapses early.
-func TestStoreClockJumps(t *testing.T) {
+func TestJumpsOfTheStoreClockKeepOneLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b := g.join("a"), g.join("b")
@@ -400,8 +400,8 @@ func TestDeadNodesAreReplacedAfterTheLapse(t *testing.T) {
 		for g.role().Leader != "c" {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if took := time.Since(died); took > ttl+time.Second {
-			t.Errorf("c leads after %v", took)
+		if duration := time.Since(died); duration > ttl+time.Second {
+			t.Errorf("c leads after %v", duration)
 		}
 		for _, m := range []*member{a, b, c} {
 			m.leave()
@@ -502,7 +502,7 @@ func TestOneHostKeepsItsStandby(t *testing.T) {
 
 // F163: the leader's host fails, with the leader and another node. The standby is on another host, and leads once the
 // leader's lease has lapsed.
-func TestHostFails(t *testing.T) {
+func TestStandbyLeadsAfterTheHostOfTheLeaderFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGrid(t)
 		a, b, c := g.join("a", onHost("x")), g.join("b", onHost("x")), g.join("c", onHost("y"))
@@ -514,8 +514,8 @@ func TestHostFails(t *testing.T) {
 		for g.role().Leader != "c" {
 			time.Sleep(time.Millisecond)
 		}
-		if took := time.Since(failed); took > ttl+100*time.Millisecond {
-			t.Errorf("c leads after %v", took)
+		if duration := time.Since(failed); duration > ttl+100*time.Millisecond {
+			t.Errorf("c leads after %v", duration)
 		}
 		g.expect("c", "", 2)
 		for _, m := range []*member{a, b, c} {

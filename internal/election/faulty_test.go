@@ -15,7 +15,7 @@ import (
 
 // F115, F006: most calls of the store fail: before the commit, after it, or with an indeterminate result. Each epoch
 // still has one leader, no node writes under another's epoch, and at the end there is a leader and a standby.
-func TestFaultyStore(t *testing.T) {
+func TestOneLeaderOnAFaultyStore(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {
 			inner := memory.New()
@@ -29,9 +29,9 @@ func TestFaultyStore(t *testing.T) {
 					led <- m
 					<-ctx.Done()
 				}}})
-				gone := make(chan struct{})
-				ended = append(ended, gone)
-				go func() { e.Run(ctx); close(gone) }()
+				stopped := make(chan struct{})
+				ended = append(ended, stopped)
+				go func() { e.Run(ctx); close(stopped) }()
 			}
 			leaders := map[int64]string{}
 			for range 400 {
@@ -39,13 +39,13 @@ func TestFaultyStore(t *testing.T) {
 				synctest.Wait()
 				for len(led) > 0 {
 					m := <-led
-					if was := leaders[m.Epoch]; was != "" && was != m.Node {
-						t.Fatalf("seed %d: epoch %d has two leaders: %s and %s", seed, m.Epoch, was, m.Node)
+					if before := leaders[m.Epoch]; before != "" && before != m.Node {
+						t.Fatalf("seed %d: epoch %d has two leaders: %s and %s", seed, m.Epoch, before, m.Node)
 					}
 					leaders[m.Epoch] = m.Node
 				}
 			}
-			store.Calm()
+			store.StopFaults()
 			time.Sleep(3 * ttl)
 			roles, err := inner.Roles(t.Context())
 			now, nerr := inner.Now(t.Context())
@@ -53,8 +53,8 @@ func TestFaultyStore(t *testing.T) {
 				t.Errorf("seed %d: %+v at %v, %v", seed, roles, now, err)
 			}
 			cancel()
-			for _, gone := range ended {
-				<-gone
+			for _, stopped := range ended {
+				<-stopped
 			}
 			if len(leaders) < 3 {
 				t.Errorf("seed %d: %d epochs: no roll call ever failed", seed, len(leaders))

@@ -12,7 +12,7 @@ import (
 
 // leadership is one epoch during which this node leads a role.
 type leadership struct {
-	mandate      kernel.Leadership
+	kernel.Leadership
 	end          context.CancelFunc
 	expiry       env.Timer
 	serviceEnded chan struct{} // closed when the service has returned
@@ -25,7 +25,7 @@ func (e *Elector) follow(ctx context.Context, roles []kernel.Role, now, calledAt
 		if r.Leader == e.cfg.Node && r.Led(now) {
 			e.lead(ctx, r, calledAt)
 		} else {
-			e.end(r.Name, "another node leads", anyMandate)
+			e.end(r.Name, "another node leads", anyLeadership)
 		}
 	}
 }
@@ -37,15 +37,15 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.leaderships[r.Name]
-	if before != nil && before.mandate == m && !before.ended() && before.expiry.Stop() {
+	if before != nil && before.Leadership == m && !before.ended() && before.expiry.Stop() {
 		before.expiry.Reset(left)
 		return
 	}
 	if before != nil && !before.ended() {
 		e.finish(before, "another epoch has begun")
 	}
-	life, end := context.WithCancel(kernel.WithLeadership(ctx, m))
-	l := &leadership{mandate: m, end: end, serviceEnded: make(chan struct{})}
+	serviceCtx, end := context.WithCancel(kernel.WithLeadership(ctx, m))
+	l := &leadership{Leadership: m, end: end, serviceEnded: make(chan struct{})}
 	l.expiry = e.cfg.Env.AfterFunc(left, func() { e.expire(l) })
 	e.leaderships[r.Name] = l
 	e.cfg.Log.Info("role gained", "role", r.Name, "epoch", r.Epoch)
@@ -56,8 +56,8 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 		if before != nil {
 			e.cfg.Env.Wait(context.Background(), env.Forever, before.serviceEnded)
 		}
-		if life.Err() == nil {
-			serve(life)
+		if serviceCtx.Err() == nil {
+			serve(serviceCtx)
 		}
 	})
 }
@@ -66,21 +66,21 @@ func (e *Elector) lead(ctx context.Context, r kernel.Role, calledAt time.Time) {
 func (e *Elector) expire(l *leadership) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.leaderships[l.mandate.Role] == l && !l.ended() {
+	if e.leaderships[l.Role] == l && !l.ended() {
 		e.finish(l, "no roll call succeeded in time")
 	}
 }
 
-// end ends this node's leadership of a role, if there is one and which accepts its mandate.
-func (e *Elector) end(role, why string, which func(kernel.Leadership) bool) {
+// end ends this node's leadership of a role, if there is one and which accepts it.
+func (e *Elector) end(role, why string, matches func(kernel.Leadership) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l := e.leaderships[role]; l != nil && !l.ended() && which(l.mandate) {
+	if l := e.leaderships[role]; l != nil && !l.ended() && matches(l.Leadership) {
 		e.finish(l, why)
 	}
 }
 
-func anyMandate(kernel.Leadership) bool { return true }
+func anyLeadership(kernel.Leadership) bool { return true }
 
 // finish ends a leadership. mu must be held. The leadership stays in led until the next one begins, which waits for its
 // service to return.
@@ -88,8 +88,8 @@ func (e *Elector) finish(l *leadership, why string) {
 	l.expiry.Stop()
 	l.end()
 	l.end = nil
-	e.cfg.Log.Info("role lost", "role", l.mandate.Role, "epoch", l.mandate.Epoch, "reason", why)
-	e.cfg.Changed(l.mandate.Role, false)
+	e.cfg.Log.Info("role lost", "role", l.Role, "epoch", l.Epoch, "reason", why)
+	e.cfg.Changed(l.Role, false)
 }
 
 func (l *leadership) ended() bool { return l.end == nil }

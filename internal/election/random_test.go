@@ -33,8 +33,8 @@ func randomLife(t *testing.T, seed uint64) {
 		}
 		time.Sleep(time.Duration(rng.Int64N(int64(2 * ttl))))
 		r := g.role()
-		if was := leaders[r.Epoch]; was != "" && r.Leader != "" && was != r.Leader {
-			t.Fatalf("epoch %d: %s, then %s", r.Epoch, was, r.Leader)
+		if before := leaders[r.Epoch]; before != "" && r.Leader != "" && before != r.Leader {
+			t.Fatalf("epoch %d: %s, then %s", r.Epoch, before, r.Leader)
 		}
 		if r.Epoch < latest {
 			t.Fatalf("epoch %d after %d", r.Epoch, latest)

@@ -26,8 +26,8 @@ func (y *Yielder) Yield() {
 	y.record(began, time.Since(began))
 }
 
-func (y *Yielder) record(began time.Time, took time.Duration) {
-	if took > slowYield {
-		y.notBefore.Store(began.Add((1 + yieldShare) * took).UnixNano())
+func (y *Yielder) record(began time.Time, duration time.Duration) {
+	if duration > slowYield {
+		y.notBefore.Store(began.Add((1 + yieldShare) * duration).UnixNano())
 	}
 }

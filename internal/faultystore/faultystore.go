@@ -45,12 +45,12 @@ type Store struct {
 }
 
 // New wraps a store. rate is the fraction of calls that fail; pace is the average duration of a call.
-func New(store kernel.Store, seed uint64, rate float64, pace time.Duration) *Store {
-	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, callTime: pace}
+func New(store kernel.Store, seed uint64, rate float64, callTime time.Duration) *Store {
+	return &Store{Store: store, Sleep: sleep, rand: rand.New(rand.NewPCG(seed, 0)), rate: rate, callTime: callTime}
 }
 
-// Calm ends the faults.
-func (s *Store) Calm() {
+// StopFaults ends the faults.
+func (s *Store) StopFaults() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rate = 0
@@ -60,9 +60,9 @@ func (s *Store) Calm() {
 func (s *Store) draw(reads bool) (Fault, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f, takes := None, time.Duration(0)
+	f, duration := None, time.Duration(0)
 	if s.callTime > 0 {
-		takes = s.callTime/2 + time.Duration(s.rand.Int64N(int64(s.callTime)))
+		duration = s.callTime/2 + time.Duration(s.rand.Int64N(int64(s.callTime)))
 	}
 	if s.rand.Float64() < s.rate {
 		f = Fault(1 + s.rand.IntN(int(Faults)-1))
@@ -71,10 +71,10 @@ func (s *Store) draw(reads bool) (Fault, time.Duration) {
 		}
 	}
 	if f == Slow {
-		takes = takes*100 + 20*time.Millisecond
+		duration = duration*100 + 20*time.Millisecond
 	}
 	s.Hits[f]++
-	return f, takes
+	return f, duration
 }
 
 var (
@@ -85,8 +85,8 @@ var (
 
 // Update implements kernel.Store.
 func (s *Store) Update(ctx context.Context, fn func(kernel.Tx) error) error {
-	f, takes := s.draw(false)
-	if err := s.Sleep(ctx, takes); err != nil {
+	f, duration := s.draw(false)
+	if err := s.Sleep(ctx, duration); err != nil {
 		return err
 	}
 	switch f {
@@ -134,8 +134,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 // readFault draws the fault of a read, waits, and returns its error.
 func (s *Store) readFault(ctx context.Context) error {
-	f, takes := s.draw(true)
-	if err := s.Sleep(ctx, takes); err != nil {
+	f, duration := s.draw(true)
+	if err := s.Sleep(ctx, duration); err != nil {
 		return err
 	}
 	switch f {
@@ -199,8 +199,8 @@ func (s *Store) Backlog(ctx context.Context, max int) (n int, err error) {
 }
 
 func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (r kernel.NodeAnswer, err error) {
-	f, takes := s.draw(false)
-	if err = s.Sleep(ctx, takes); err != nil {
+	f, duration := s.draw(false)
+	if err = s.Sleep(ctx, duration); err != nil {
 		return r, err
 	}
 	switch f {

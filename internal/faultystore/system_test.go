@@ -48,16 +48,16 @@ type world struct {
 	s      *scheduler.Scheduler
 	ledger ledger
 
-	mu    sync.Mutex
-	rand  *rand.Rand
-	calm  bool
-	acked map[perdure.JobID]string // type
+	mu          sync.Mutex
+	rand        *rand.Rand
+	faultsEnded bool
+	acked       map[perdure.JobID]string // type
 }
 
 func (w *world) chance(p float64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.calm && w.rand.Float64() < p
+	return !w.faultsEnded && w.rand.Float64() < p
 }
 
 func (w *world) randomDuration(d time.Duration) time.Duration {
@@ -175,11 +175,11 @@ func (w *world) agent(name string) *perdure.Agent {
 	a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 		w.ledger.begin(name, run)
 		defer w.ledger.end(name, run)
-		took := w.randomDuration(2 * time.Second)
+		duration := w.randomDuration(2 * time.Second)
 		if w.chance(0.03) {
-			took = time.Minute
+			duration = time.Minute
 		}
-		if !wait(ctx, took/2) {
+		if !wait(ctx, duration/2) {
 			return nil, ctx.Err()
 		}
 		if w.chance(0.1) {
@@ -191,7 +191,7 @@ func (w *world) agent(name string) *perdure.Agent {
 		if plan != nil {
 			w.ledger.act(plan, run)
 		}
-		if !wait(ctx, took/2) || w.chance(0.1) {
+		if !wait(ctx, duration/2) || w.chance(0.1) {
 			return nil, errors.New("who knows")
 		}
 		if w.chance(0.03) {
@@ -249,10 +249,10 @@ func (w *world) typeOf(id perdure.JobID) string {
 func (w *world) submit(ctx context.Context, i int) {
 	plan := w.plan(i)
 	for try := 0; try < 20; try++ {
-		did, err := w.s.Submit(ctx, plan)
+		submitted, err := w.s.Submit(ctx, plan)
 		if err == nil {
 			w.mu.Lock()
-			w.acked[did.ID] = plan.Definition.Type
+			w.acked[submitted.ID] = plan.Definition.Type
 			w.mu.Unlock()
 			return
 		}
@@ -301,9 +301,9 @@ func (w *world) jobs() (ids []perdure.JobID) {
 // finish waits until all jobs are settled, and resumes parked ones.
 func (w *world) finish(ctx context.Context, within time.Duration) {
 	w.mu.Lock()
-	w.calm = true
+	w.faultsEnded = true
 	w.mu.Unlock()
-	w.store.Calm()
+	w.store.StopFaults()
 	began := time.Now()
 	for time.Since(began) < within {
 		wait(ctx, within/200)
@@ -334,10 +334,10 @@ func (w *world) check(ctx context.Context) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	there := map[perdure.JobID]bool{}
+	stored := map[perdure.JobID]bool{}
 	keys := map[string]bool{}
 	for _, j := range jobs {
-		there[j.ID] = true
+		stored[j.ID] = true
 		if keys[j.Key] {
 			w.t.Errorf("I2: two jobs of key %s", j.Key)
 		}
@@ -345,7 +345,7 @@ func (w *world) check(ctx context.Context) {
 		w.checkJob(ctx, j)
 	}
 	for id := range w.acked {
-		if !there[id] {
+		if !stored[id] {
 			w.t.Errorf("I1: job %s was acknowledged but does not exist", id)
 		}
 	}
@@ -420,7 +420,7 @@ func runWorld(t *testing.T, seed uint64, inner kernel.Store, rate float64, pace 
 // Jobs keep all promises on a store that fails in all its ways, on virtual time (F006, F063, F070, F101, F107, F115).
 func TestJobsOnFaultyStore(t *testing.T) {
 	hits := [faultystore.Faults]int{}
-	told, undos := map[string]int{}, 0
+	answers, undos := map[string]int{}, 0
 	one := func(t *testing.T, seed uint64) {
 		defer func() {
 			if t.Failed() {
@@ -434,7 +434,7 @@ func TestJobsOnFaultyStore(t *testing.T) {
 				hits[i] += n
 			}
 			for reason, n := range w.ledger.answers {
-				told[reason] += n
+				answers[reason] += n
 			}
 			undos += w.ledger.undos
 		})
@@ -451,7 +451,7 @@ func TestJobsOnFaultyStore(t *testing.T) {
 			t.Errorf("fault %d was never drawn", f)
 		}
 	}
-	t.Logf("%d seeds, faults %v, answers to reports %v, %d undos", *seeds, hits, told, undos)
+	t.Logf("%d seeds, faults %v, answers to reports %v, %d undos", *seeds, hits, answers, undos)
 }
 
 // strictlyIncreasingClock returns a wall clock that never returns a time twice, like virtual time.

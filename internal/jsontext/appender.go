@@ -18,7 +18,7 @@ type Appender struct {
 // NewAppender returns an Appender to b.
 func NewAppender(b []byte) Appender { return Appender{buf: b, start: len(b)} }
 
-// EscapeHTML makes the Appender write <, > and & as escapes, as encoding/json does unless it is told otherwise.
+// EscapeHTML makes the Appender write <, > and & as escapes, as encoding/json does by default.
 func (a *Appender) EscapeHTML() { a.escapeHTML = true }
 
 // Bytes are the bytes that the Appender was made with, and what it has written behind them.

@@ -27,7 +27,7 @@ func FuzzAppendString(f *testing.F) {
 	})
 }
 
-// What a Reader reads, an Appender writes, with its commas in place.
+// An Appender writes what a Reader reads, with the commas in place.
 func FuzzAppender(f *testing.F) {
 	for _, s := range corpus {
 		f.Add(s)
@@ -43,11 +43,11 @@ func FuzzAppender(f *testing.F) {
 		enc := json.NewEncoder(&want)
 		enc.SetEscapeHTML(false)
 		got := bytes.TrimPrefix(a.Bytes(), []byte(`{"before":`))
-		var was, is any
-		if json.Unmarshal([]byte(s), &was) != nil || json.Unmarshal(got, &is) != nil {
+		var before, is any
+		if json.Unmarshal([]byte(s), &before) != nil || json.Unmarshal(got, &is) != nil {
 			t.Fatalf("%q is written as %s", s, got)
 		}
-		_ = enc.Encode(was)
+		_ = enc.Encode(before)
 		var again bytes.Buffer
 		enc = json.NewEncoder(&again)
 		enc.SetEscapeHTML(false)
@@ -83,7 +83,7 @@ func copyValue(r *Reader, a *Appender) {
 	}
 }
 
-func TestAppender(t *testing.T) {
+func TestAppenderWritesAnObject(t *testing.T) {
 	a := NewAppender([]byte("data: "))
 	a.BeginObject()
 	a.IntField("n", -7)

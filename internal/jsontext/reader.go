@@ -274,15 +274,15 @@ func (r *Reader) More() bool {
 }
 
 // comma reads the comma before another member or item.
-func (r *Reader) comma(of Kind) bool {
+func (r *Reader) comma(kind Kind) bool {
 	if r.next() != ',' {
-		r.fail("expected `,` or `%c`, found %s", of.closing(), r.found())
+		r.fail("expected `,` or `%c`, found %s", kind.closing(), r.found())
 		return false
 	}
 	at := r.pos
-	if r.pos++; r.next() == of.closing() {
+	if r.pos++; r.next() == kind.closing() {
 		r.pos = at
-		r.fail("a comma before `%c`: remove it", of.closing())
+		r.fail("a comma before `%c`: remove it", kind.closing())
 		return false
 	}
 	return true
@@ -290,7 +290,7 @@ func (r *Reader) comma(of Kind) bool {
 
 // Name reads the name of a member. again: the object had a member of this name before. The name is valid while the text
 // is.
-func (r *Reader) Name() (name []byte, again bool) {
+func (r *Reader) Name() (name []byte, duplicate bool) {
 	name = r.name()
 	if r.err != nil || len(r.open) == 0 {
 		return nil, false
@@ -314,7 +314,7 @@ func (r *Reader) Name() (name []byte, again bool) {
 				inner.seen[string(other)] = struct{}{}
 			}
 		}
-		if _, again = inner.seen[string(name)]; again {
+		if _, duplicate = inner.seen[string(name)]; duplicate {
 			return name, true
 		}
 		inner.seen[string(name)] = struct{}{}

@@ -29,8 +29,8 @@ func manyMembers(n int) string {
 	return string(b[:len(b)-1]) + "}"
 }
 
-// tree reads the value that is next, through every method that reads one. It skips the second of two members of one
-// name, as it must be the reader that says so.
+// tree reads the next value, through every method that reads one. It skips the second of two members of one name; the
+// reader must report it.
 func tree(r *Reader, duplicates *bool) any {
 	switch r.Peek() {
 	case Object:
@@ -58,7 +58,7 @@ func tree(r *Reader, duplicates *bool) any {
 		return json.Number(r.Number())
 	}
 	if !r.Null() {
-		r.Skip() // which says what is wrong
+		r.Skip() // which is the message
 	}
 	return nil
 }
@@ -141,8 +141,8 @@ func checkError(t *testing.T, s string, e *Error) {
 	}
 }
 
-// Each message says what is wrong, at its place, and how to mend it where that is not plain.
-func TestErrors(t *testing.T) {
+// Each message has what is wrong, its place, and how to mend it where that is not plain.
+func TestErrorsHavePlaceAndRemedy(t *testing.T) {
 	for _, test := range []struct {
 		text    string
 		offset  int
@@ -190,7 +190,7 @@ func TestErrors(t *testing.T) {
 }
 
 // A value of another kind than the caller expects is an error at its place.
-func TestUnexpectedKinds(t *testing.T) {
+func TestUnexpectedKindsAreErrors(t *testing.T) {
 	for text, test := range map[string]struct {
 		read    func(*Reader)
 		message string
@@ -214,7 +214,7 @@ func TestUnexpectedKinds(t *testing.T) {
 }
 
 // After an error nothing is read, whatever is called.
-func TestTheFirstErrorStays(t *testing.T) {
+func TestFirstErrorIsKept(t *testing.T) {
 	r := NewReader([]byte(`{"a":x,"b":[1],"c":"text"}`), Options{})
 	r.Object()
 	if !r.More() {
@@ -234,7 +234,7 @@ func TestTheFirstErrorStays(t *testing.T) {
 	}
 }
 
-func TestLineColumn(t *testing.T) {
+func TestLineColumnCountsCharacters(t *testing.T) {
 	text := []byte("{\n \"é\": x")
 	for offset, want := range map[int][2]int{0: {1, 1}, 2: {2, 1}, 8: {2, 6}, 99: {2, 8}} {
 		if line, column := LineColumn(text, offset); line != want[0] || column != want[1] {

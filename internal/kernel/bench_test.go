@@ -38,7 +38,7 @@ func parallel(n int) []string {
 }
 
 func happyPath(plan *Plan, req *protocol.Claim) *Job {
-	now, id, chance := dawn, perdure.JobID{1}, func() float64 { return 0 }
+	now, id, chance := startTime, perdure.JobID{1}, func() float64 { return 0 }
 	w := NewWorkset(now, chance)
 	w.Submit(id, plan)
 	c := w.Changes()

@@ -27,12 +27,12 @@ func CheckCell(cell int) error {
 
 // NumberCell returns an error if a store with the number have (0: none) cannot get the number cell. A store keeps its
 // number, because ids with it exist.
-func NumberCell(have, cell int) error {
+func NumberCell(stored, cell int) error {
 	switch err := CheckCell(cell); {
 	case err != nil:
 		return err
-	case have != 0 && have != cell:
-		return perdure.Refuse(perdure.CodeConflict, "the store is cell %d, and this number is part of the ids of its jobs: it cannot become cell %d", have, cell)
+	case stored != 0 && stored != cell:
+		return perdure.Refuse(perdure.CodeConflict, "the store is cell %d, and this number is part of the ids of its jobs: it cannot become cell %d", stored, cell)
 	}
 	return nil
 }

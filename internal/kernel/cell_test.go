@@ -9,17 +9,17 @@ import (
 )
 
 // An id with the number of a cell keeps its version, its variant, its time and the other random bits.
-func TestCellOfIDs(t *testing.T) {
+func TestCellIsPartOfIDs(t *testing.T) {
 	for _, cell := range []int{0, 1, 63, 64, 2730, MaxCell} {
-		made := uuid.Must(uuid.NewV7())
-		id := WithCell(perdure.JobID(made), cell)
+		original := uuid.Must(uuid.NewV7())
+		id := WithCell(perdure.JobID(original), cell)
 		u := uuid.UUID(id)
-		if CellOf(id) != cell || u.Version() != 7 || u.Variant() != uuid.RFC4122 || u.Time() != made.Time() {
-			t.Errorf("cell %d: %s of %s", cell, u, made)
+		if CellOf(id) != cell || u.Version() != 7 || u.Variant() != uuid.RFC4122 || u.Time() != original.Time() {
+			t.Errorf("cell %d: %s of %s", cell, u, original)
 		}
 		for i := range id {
-			if i != 8 && i != 9 && id[i] != made[i] || i == 9 && id[i]&3 != made[i]&3 {
-				t.Errorf("cell %d: byte %d of %s changed", cell, i, made)
+			if i != 8 && i != 9 && id[i] != original[i] || i == 9 && id[i]&3 != original[i]&3 {
+				t.Errorf("cell %d: byte %d of %s changed", cell, i, original)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func (w *Workset) admit(a *Admission, e *entry, r *row) bool {
 	}
 	needs := r.Needs.List()
 	for _, n := range needs {
-		if of := ofLimit(needs, n.Name); a.Room(n.Name) < of && of <= a.limits[n.Name].Max {
+		if amount := ofLimit(needs, n.Name); a.Room(n.Name) < amount && amount <= a.limits[n.Name].Max {
 			if a.full == nil {
 				a.full = map[string]bool{}
 			}
@@ -237,9 +237,9 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 			w.setOutput(r, nil)
 		}
 	}
-	var held time.Time // end of the old lock if the holder died: what it started may still act
+	var lockedUntil time.Time // end of the old lock if the holder died: what it started may still act
 	if w.now.Before(r.LockedUntil) {
-		held = r.LockedUntil
+		lockedUntil = r.LockedUntil
 	}
 	r.CurrentBeforeRun, r.Current = r.Current, perdure.Unsure
 	r.Run = max(r.Run+1, w.fence)
@@ -251,7 +251,7 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	}
 	r.LockedUntil = r.lockEnd(w.now)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
-	w.setPhase(e, r, perdure.Running, held)
+	w.setPhase(e, r, perdure.Running, lockedUntil)
 	e.job.Current = perdure.Unsure
 }
 

@@ -77,15 +77,15 @@ func (w *Workset) ExpireJob(id perdure.JobID) bool {
 		return false
 	}
 	j.Overdue, e.dirty = true, true
-	back := ladderHas(e.plan.Definition.OnFailure, RungUndo)
+	undoes := ladderHas(e.plan.Definition.OnFailure, RungUndo)
 	w.addHistory(e, "", 0, "overdue", policyAuthor, "completeWithin "+e.plan.Definition.CompleteWithin.String()+" has passed")
 	switch {
 	case j.Desired == perdure.Undone:
-		if back {
+		if undoes {
 			j.RestartPending = false // a restart is not redone after the deadline
 		}
 		w.raiseAlert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
-	case back:
+	case undoes:
 		w.raiseAlert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
 		w.enqueueFlip(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 	default:

@@ -141,13 +141,13 @@ func (x *explored) refused(res protocol.ReportResult, c *Changes, acceptedAgain 
 
 func claim(req protocol.Claim) func(*explored, int) bool {
 	return func(x *explored, i int) bool {
-		was := *x.steps[i]
+		before := *x.steps[i]
 		job := *x.job
 		run, c := x.claimAs(i, req)
 		if run == nil {
 			return x.checkChanges(!c.Empty(), c) // an expression that failed changes the step too
 		}
-		x.checkDispatch(&job, &was, run)
+		x.checkDispatch(&job, &before, run)
 		f := &x.receivers[i]
 		f.possibleBefore, f.setByOperator = f.possible, f.setByOperator && run.Direction == perdure.Undo
 		f.possible |= poleBit(run.Direction)
@@ -156,37 +156,37 @@ func claim(req protocol.Claim) func(*explored, int) bool {
 }
 
 // checkDispatch checks I4, I6, I9 and I10 from the receiver's view when a run is dispatched.
-func (x *explored) checkDispatch(job *Job, was *Step, run *perdure.Run) {
-	s := x.steps[was.Index]
-	if run.Number != was.Run+1 || s.Run != run.Number {
-		x.t.Fatalf("I6: run %d came after run %d", run.Number, was.Run)
+func (x *explored) checkDispatch(job *Job, before *Step, run *perdure.Run) {
+	s := x.steps[before.Index]
+	if run.Number != before.Run+1 || s.Run != run.Number {
+		x.t.Fatalf("I6: run %d came after run %d", run.Number, before.Run)
 	}
-	turned := was.Run > 0 && run.Direction != was.Direction
+	turned := before.Run > 0 && run.Direction != before.Direction
 	switch {
-	case was.Run > 0 && !turned && run.Key != was.Key():
-		x.t.Fatalf("I4: key %s became %s within a turn", was.Key(), run.Key)
-	case turned && run.Key == was.Key():
+	case before.Run > 0 && !turned && run.Key != before.Key():
+		x.t.Fatalf("I4: key %s became %s within a turn", before.Key(), run.Key)
+	case turned && run.Key == before.Key():
 		x.t.Fatalf("I4: key %s in both directions", run.Key)
-	case turned && run.Direction == perdure.Do && (was.Current != perdure.Undone || x.receivers[was.Index].possible != maybeUndone):
-		x.t.Fatalf("I4: do run under a new key from %s", was.Current)
+	case turned && run.Direction == perdure.Do && (before.Current != perdure.Undone || x.receivers[before.Index].possible != maybeUndone):
+		x.t.Fatalf("I4: do run under a new key from %s", before.Current)
 	case run.Direction == perdure.Undo && run.DoKey == run.Key:
 		x.t.Fatalf("I4: undo run under the key of the do")
-	case x.now.Before(x.receivers[was.Index].zombieUntil[1-run.Direction]):
+	case x.now.Before(x.receivers[before.Index].zombieUntil[1-run.Direction]):
 		x.t.Fatalf("I10: dispatched to %s while an earlier run may still act in the other direction", run.Direction)
 	}
 	for i := range x.plan.Steps {
 		o := x.steps[i]
 		switch {
-		case run.Direction == perdure.Do && x.comesAfter(was.Index, i):
-			if slices.Contains(x.plan.Steps[was.Index].After, i) && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
-				x.t.Fatalf("I9: %s is dispatched, but %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
+		case run.Direction == perdure.Do && x.comesAfter(before.Index, i):
+			if slices.Contains(x.plan.Steps[before.Index].After, i) && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
+				x.t.Fatalf("I9: %s is dispatched, but %s is %s and %s", before.Name, o.Name, o.Current, o.Phase)
 			}
-		case run.Direction == perdure.Undo && x.comesAfter(i, was.Index):
+		case run.Direction == perdure.Undo && x.comesAfter(i, before.Index):
 			if x.receivers[i].setByOperator {
 				continue
 			}
 			if o.Phase == perdure.Running || job.Desired == perdure.Undone && (o.Phase != perdure.Settled || o.Current != perdure.Undone) {
-				x.t.Fatalf("I10: %s is undone, but %s is %s and %s", was.Name, o.Name, o.Current, o.Phase)
+				x.t.Fatalf("I10: %s is undone, but %s is %s and %s", before.Name, o.Name, o.Current, o.Phase)
 			}
 		}
 	}
@@ -471,13 +471,13 @@ func (k *walk) run() {
 		x.receivers[i].possible = maybeUndone
 	}
 	k.visit(x, -1, event{"submit", -1})
-	menu := k.eventsToTry()
+	candidates := k.eventsToTry()
 	for n := 0; n < len(k.queue); n++ {
 		from := k.queue[n]
 		k.queue[n] = nil
 		fair := k.fairEvent(from)
 		k.fair = append(k.fair, -1)
-		for _, h := range menu {
+		for _, h := range candidates {
 			steps := []int{-1}
 			if h.ofStep {
 				steps = steps[:0]
@@ -503,14 +503,14 @@ func (k *walk) run() {
 	k.checkTermination()
 }
 
-func (k *walk) eventsToTry() (menu []eventKind) {
+func (k *walk) eventsToTry() (candidates []eventKind) {
 	acts := strings.Split(alwaysTried+","+k.acts, ",")
 	for _, h := range eventKinds {
 		if slices.Contains(acts, h.name) {
-			menu = append(menu, h)
+			candidates = append(candidates, h)
 		}
 	}
-	return menu
+	return candidates
 }
 
 // try plays one event in a state, and returns the next state; -1 if nothing changed.
@@ -518,12 +518,12 @@ func (k *walk) try(from *explored, id int32, h eventKind, ev event) int32 {
 	k.playing = append(k.playing[:0], event{fmt.Sprint(id), -2}, ev)
 	x := *from
 	x.receivers = slices.Clone(from.receivers)
-	did := h.try(&x, ev.step)
+	applied := h.try(&x, ev.step)
 	k.events++
-	if h.expected != nil && did != h.expected(from, ev.step) {
-		x.t.Fatalf("changed something: %v, want %v", did, !did)
+	if h.expected != nil && applied != h.expected(from, ev.step) {
+		x.t.Fatalf("changed something: %v, want %v", applied, !applied)
 	}
-	if !did {
+	if !applied {
 		if x.job != from.job || x.now != from.now || !slices.Equal(x.steps, from.steps) {
 			x.t.Fatalf("a refused event changed something")
 		}

@@ -91,7 +91,7 @@ func (w *Workset) jitter(base, most time.Duration, n int) time.Duration {
 // and park apply; any other rung parks the step. A ladder that ends without a decision parks it too.
 func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 	ladder := e.plan.ladder(r.Index)
-	back := r.nextDirection() == perdure.Undo
+	undoing := r.nextDirection() == perdure.Undo
 	for ; r.Rung < len(ladder); r.Rung++ {
 		rung := ladder[r.Rung]
 		switch rung.Kind {
@@ -106,23 +106,23 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 			w.waitOnRung(e, r, rung)
 			return
 		case RungUndo:
-			if !back {
+			if !undoing {
 				w.raiseAlert(e, r.Name, perdure.AlertUndo, "", "the job is undone: "+w.failureText(r))
 				w.undoJob(e, r, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 				return
 			}
 		case RungRestart:
-			if !back && e.job.Restarts >= rung.Times {
+			if !undoing && e.job.Restarts >= rung.Times {
 				continue
 			}
-			if !back {
+			if !undoing {
 				e.job.Restarts++
 				w.raiseAlert(e, r.Name, perdure.AlertRestart, "", fmt.Sprintf("the job is undone and done again (%d of %d): %s", e.job.Restarts, rung.Times, w.failureText(r)))
 				w.undoJob(e, r, flip{to: perdure.Undone, kind: flipRestartUndo, by: policyAuthor})
 				return
 			}
 		case RungSkip:
-			if !back {
+			if !undoing {
 				w.skip(r)
 				w.addHistory(e, r.Name, r.Run, "skip", policyAuthor, w.failureText(r))
 				w.advanceAfterRun(e, r)
@@ -134,7 +134,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 	w.park(e, r, w.failureText(r))
 }
 
-// waitOnRung waits for the time of a wait rung. After it, the attempts of the retry policy start anew. It raises an
+// waitOnRung waits for the time of a wait rung. After it, the attempts of the retry policy start again. It raises an
 // alert the first time only.
 func (w *Workset) waitOnRung(e *entry, r *row, rung Rung) {
 	if r.Waits == 0 {

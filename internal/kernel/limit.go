@@ -47,15 +47,15 @@ func AgentLimit(agent string) string { return agentLimitPrefix + agent }
 
 // SplitLimit returns what a limit bounds: a type, an agent, or steps that name it (of is then the limit's own name). ok
 // is false if name cannot be the name of a limit. Names that users choose have no colon.
-func SplitLimit(name string) (kind LimitKind, of string, ok bool) {
-	prefix, of, prefixed := strings.Cut(name, ":")
+func SplitLimit(name string) (kind LimitKind, owner string, ok bool) {
+	prefix, owner, prefixed := strings.Cut(name, ":")
 	switch {
 	case !prefixed:
 		return LimitNamed, name, plain.IsName(name) && len(name) <= perdure.MaxNameLength
 	case prefix == "job":
-		return LimitOfJobs, of, of != ""
+		return LimitOfJobs, owner, owner != ""
 	case prefix == "agent":
-		return LimitOfAgent, of, of != ""
+		return LimitOfAgent, owner, owner != ""
 	}
 	return LimitNamed, "", false
 }
@@ -278,8 +278,8 @@ func (k LimitKey) Kept(defined map[string]bool) bool {
 // LimitOf returns a limit with these bounds. The error tells what is wrong with its name or its bounds.
 func LimitOf(name string, set perdure.LimitSettings) (Limit, error) {
 	l := Limit{Name: name, Max: Unbounded, PerKey: Unbounded}
-	kind, of, ok := SplitLimit(name)
-	if !ok || len(of) > perdure.MaxNameLength {
+	kind, owner, ok := SplitLimit(name)
+	if !ok || len(owner) > perdure.MaxNameLength {
 		return l, &perdure.Error{Code: perdure.CodeInvalid, Message: "\"" + plain.Clip(name, perdure.MaxClippedText) + "\" is not the name of a limit",
 			Hint: "job:TYPE, agent:NAME, or a name of your own: letters, digits, `.`, `_` and `-`"}
 	}

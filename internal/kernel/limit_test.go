@@ -13,7 +13,7 @@ import (
 )
 
 // The row of a step keeps its rendered limits: sorted, with keys as text, and each pair of limit and key once.
-func TestNeeds(t *testing.T) {
+func TestNeedsAreSortedAndUnique(t *testing.T) {
 	for rendered, want := range map[string]string{
 		`[]`:                          ``,
 		`[{"name":"ads"}]`:            `[{"name":"ads"}]`,

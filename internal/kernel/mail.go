@@ -93,10 +93,10 @@ type Delivery struct {
 	Refused error
 
 	Job perdure.JobID // the result: the new job, or the existing job that is the same; zero: none (see Err)
-	Err error         // why there is no job. Unless Left, it is a refusal by the rules, and was recorded
-	// Left means that the mail still waits: the backlog is full, the store does not answer, or another node has taken
+	Err error         // why there is no job. Unless Waiting, it is a refusal by the rules, and was recorded
+	// Waiting means that the mail still waits: the backlog is full, the store does not answer, or another node has taken
 	// the mail.
-	Left bool
+	Waiting bool
 }
 
 // CheckPlans returns an error if a plan is nil. The caller then has ignored the error that was returned instead of the

@@ -260,20 +260,20 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 		return perdure.Refuse(perdure.CodeConflict, "run %d of step %s may still act under the old key until %s, although its holder died: edit it after that time",
 			r.Run, r.Name, r.LockedUntil.Format(time.RFC3339))
 	}
-	var did []string
+	var changes []string
 	if a.Input != nil {
 		r.Edited = editedFor(r.nextDirection())
 		w.setInput(r, a.Input)
-		did = append(did, "another input")
+		changes = append(changes, "another input")
 	}
 	if a.NewKey {
-		did = append(did, "new key "+r.path(int64(r.Turn)+1))
+		changes = append(changes, "new key "+r.path(int64(r.Turn)+1))
 		if r.Direction != perdure.Undo { // after an undo, the next run begins a turn and has a new key in any case
 			r.Turn++
 		}
 		r.Current, r.dirty = perdure.Undone, true
 	}
-	w.addHistory(e, r.Name, r.Run, string(perdure.VerbEdit), a.Author, strings.Join(did, ", ")+reasonText(a.Reason))
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbEdit), a.Author, strings.Join(changes, ", ")+reasonText(a.Reason))
 	return nil
 }
 

@@ -39,14 +39,14 @@ func (s *Shape) PlanOf(j *Job, input json.RawMessage) (*Plan, error) {
 	case len(input) == 0:
 		return nil, fmt.Errorf("the input of job %s is not loaded", j.ID)
 	}
-	made := &struct { // one allocation
+	allocated := &struct { // one allocation
 		Plan
 		Definition
 	}{Plan{Shape: s, Hash: j.Hash}, *s.Common}
-	d := &made.Definition
+	d := &allocated.Definition
 	d.Key, d.Priority, d.Labels, d.Input = j.Key, j.Priority, j.Labels, input
-	made.Plan.Definition = d
-	return &made.Plan, nil
+	allocated.Plan.Definition = d
+	return &allocated.Plan, nil
 }
 
 // PlanStep is one step of a plan. After and Before are its direct neighbours, as indexes.

@@ -228,7 +228,7 @@ func (w *world) logEvent(c *Changes, format string, args ...any) {
 	if w.transcript == nil {
 		return
 	}
-	fmt.Fprintf(w.transcript, "%7s  %s\n", span(w.now.Sub(dawn)), fmt.Sprintf(format, args...))
+	fmt.Fprintf(w.transcript, "%7s  %s\n", span(w.now.Sub(startTime)), fmt.Sprintf(format, args...))
 	for _, n := range c.NewJobs {
 		for _, s := range n.Steps {
 			w.logStep(&Step{Name: s.Name, Turn: 1}, s)
@@ -250,29 +250,29 @@ func (w *world) logEvent(c *Changes, format string, args ...any) {
 	}
 }
 
-func (w *world) logStep(was, now *Step) {
+func (w *world) logStep(before, now *Step) {
 	text := ""
-	if was.Current != now.Current {
-		text += fmt.Sprintf(", %s → %s", was.Current, now.Current)
+	if before.Current != now.Current {
+		text += fmt.Sprintf(", %s → %s", before.Current, now.Current)
 	}
 	switch {
-	case now.Phase == perdure.Waiting && now.Blockers > 0 && (was.Blockers != now.Blockers || was.Phase != now.Phase):
+	case now.Phase == perdure.Waiting && now.Blockers > 0 && (before.Blockers != now.Blockers || before.Phase != now.Phase):
 		text += ", waiting for " + plural(now.Blockers, "neighbour")
-	case now.Phase == perdure.Waiting && !now.AvailableAt.Equal(was.AvailableAt):
+	case now.Phase == perdure.Waiting && !now.AvailableAt.Equal(before.AvailableAt):
 		text += ", waiting " + span(now.AvailableAt.Sub(w.now))
-	case was.Phase != now.Phase:
+	case before.Phase != now.Phase:
 		text += ", " + now.Phase.String()
 	}
-	if was.Skipped != now.Skipped {
+	if before.Skipped != now.Skipped {
 		text += fmt.Sprintf(", skipped: %v", now.Skipped)
 	}
-	if was.Turn != now.Turn {
+	if before.Turn != now.Turn {
 		text += fmt.Sprintf(", turn %d", now.Turn)
 	}
-	if was.Failures != now.Failures {
+	if before.Failures != now.Failures {
 		text += fmt.Sprintf(", failures %d", now.Failures)
 	}
-	if was.GivenUp != now.GivenUp {
+	if before.GivenUp != now.GivenUp {
 		text += fmt.Sprintf(", given up: %v", now.GivenUp)
 	}
 	if text != "" {
@@ -280,8 +280,8 @@ func (w *world) logStep(was, now *Step) {
 	}
 }
 
-func (w *world) logJob(was, now *Job) {
-	if was.Current == now.Current && was.Desired == now.Desired && was.Phase == now.Phase {
+func (w *world) logJob(before, now *Job) {
+	if before.Current == now.Current && before.Desired == now.Desired && before.Phase == now.Phase {
 		return
 	}
 	text := fmt.Sprintf("%s, desired %s, %s", now.Current, now.Desired, now.Phase)

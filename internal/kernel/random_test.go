@@ -83,14 +83,14 @@ func (x *explored) randomEvent(t *rapid.T) {
 	if h.ofStep {
 		step = x.drawStep(t, name)
 	}
-	before, far := x.world, slices.Clone(x.receivers)
+	before, receivers := x.world, slices.Clone(x.receivers)
 	other := explored{world: x.world, receivers: slices.Clone(x.receivers)}
 	other.loadOnDemand = true
-	did := h.try(x, step)
-	if also := h.try(&other, step); also != did || other.difference(x) != "" {
-		t.Fatalf("%s %d: another result with only the requested rows loaded: %v and %v\n%s", name, step, did, also, other.difference(x))
+	applied := h.try(x, step)
+	if also := h.try(&other, step); also != applied || other.difference(x) != "" {
+		t.Fatalf("%s %d: another result with only the requested rows loaded: %v and %v\n%s", name, step, applied, also, other.difference(x))
 	}
-	if !did && x.difference(&explored{world: before, receivers: far}) != "" {
+	if !applied && x.difference(&explored{world: before, receivers: receivers}) != "" {
 		t.Fatalf("%s %d was refused, but changed something", name, step)
 	}
 	x.checkSettledUnchanged(&before, name)
@@ -156,10 +156,10 @@ func differ(a, b any) string {
 // runToSettled checks L1: if nothing fails any more and an operator handles what is parked, the job becomes settled.
 func (x *explored) runToSettled(t *rapid.T) {
 	for range 40 * (len(x.steps) + 5) {
-		switch moved := x.succeedAll(); {
+		switch progressed := x.succeedAll(); {
 		case x.job.Phase == perdure.Settled:
 			return
-		case moved:
+		case progressed:
 		case x.job.Phase == perdure.Parked:
 			x.actAsOperator(t)
 		default:
@@ -173,11 +173,11 @@ func (x *explored) runToSettled(t *rapid.T) {
 	t.Fatalf("the job does not become settled: %s, desired %s, %s, %d unsettled", x.job.Current, x.job.Desired, x.job.Phase, x.job.Unsettled)
 }
 
-func (x *explored) succeedAll() (moved bool) {
-	play := func(name string, i int, is func(*explored, int) bool) {
-		if is(x, i) {
+func (x *explored) succeedAll() (progressed bool) {
+	play := func(name string, i int, applies func(*explored, int) bool) {
+		if applies(x, i) {
 			h := eventKinds[slices.IndexFunc(eventKinds, func(h eventKind) bool { return h.name == name })]
-			moved = h.try(x, i) || moved
+			progressed = h.try(x, i) || progressed
 			x.checkCurrent()
 		}
 	}
@@ -188,7 +188,7 @@ func (x *explored) succeedAll() (moved bool) {
 		play("claim", i, isReady)
 		play("done", i, isInFlight)
 	}
-	return moved
+	return progressed
 }
 
 // actAsOperator approves a step that waits for approval, or settles one that is parked.

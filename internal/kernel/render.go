@@ -41,9 +41,9 @@ const (
 
 // Rendered is the result of a Rendering: a value or an error.
 type Rendered struct {
-	Input json.RawMessage
-	yes   bool
-	err   error // an error of the definition, which makes the step fail
+	Input          json.RawMessage
+	conditionHolds bool
+	err            error // an error of the definition, which makes the step fail
 
 	values *[sha256.Size]byte // hash of the values that it was rendered from
 }
@@ -75,12 +75,12 @@ func (x *Rendering) Run(b *Budget) (*Rendered, error) {
 func (x *Rendering) run(scope *Scope) (Rendered, error) {
 	done := Rendered{values: x.values}
 	if x.condition != nil {
-		done.yes, done.err = x.condition.Eval(scope)
+		done.conditionHolds, done.err = x.condition.Eval(scope)
 	} else {
 		done.Input, done.err = bounded(x.template.Render(scope))
 	}
-	if over := scope.Budget.Err(); done.err != nil && over != nil {
-		return Rendered{}, over
+	if budgetErr := scope.Budget.Err(); done.err != nil && budgetErr != nil {
+		return Rendered{}, budgetErr
 	}
 	return done, nil
 }

@@ -139,7 +139,7 @@ func TestPostponedConditionIsDueAtOnce(t *testing.T) {
 		w.plan.Steps[1].Test = costly{w.plan.Steps[1].Test.(script)}
 		w.claim("a")
 		var postponed []*Rendering
-		look := func(event func(*Workset), p Prepared) {
+		evaluate := func(event func(*Workset), p Prepared) {
 			w.event(func(ws *Workset) {
 				ws.SetBudget(little(), p)
 				w.ensureLoaded(ws, 0, 1)
@@ -148,7 +148,7 @@ func TestPostponedConditionIsDueAtOnce(t *testing.T) {
 				postponed = ws.Postponed()
 			})
 		}
-		look(func(ws *Workset) {
+		evaluate(func(ws *Workset) {
 			ws.Report(w.ref(0), "host", &protocol.Report{Run: 1, Outcome: perdure.OutcomeDone, Output: json.RawMessage(value)})
 		}, nil)
 		if s := w.steps[1]; s.Phase != perdure.Waiting || !s.AvailableAt.Equal(w.now) || len(postponed) != 1 {
@@ -160,7 +160,7 @@ func TestPostponedConditionIsDueAtOnce(t *testing.T) {
 		result, err := postponed[0].Run(&Budget{Work: 100})
 		must(t, err)
 		w.now = w.now.Add(time.Second)
-		look(func(ws *Workset) { ws.Due(w.ref(1)) }, preparedResults{postponed[0].Key: result})
+		evaluate(func(ws *Workset) { ws.Due(w.ref(1)) }, preparedResults{postponed[0].Key: result})
 		if s := w.steps[1]; (s.Phase == perdure.Ready) != (value == `1`) || s.Skipped != (value != `1`) {
 			t.Errorf("after output %s step b is %+v", value, *s)
 		}

@@ -60,17 +60,17 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 // step's row tells whether the earlier commit took place. It did if one of the attempts made the step ready, or if the
 // step has changed direction since it was reported done. A failure that shows neither stays stale: nothing was lost with
 // it.
-func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []time.Time, lost, again protocol.ReportResult) protocol.ReportResult {
-	turned := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.CurrentBeforeRun != perdure.Unsure && s.CurrentBeforeRun != s.Direction.Pole()
-	if again.Reason == protocol.RefusedStale && lost.Accepted && (turned || slices.ContainsFunc(attempts, s.ReadyAt.Equal)) {
+func OutcomeAfterIndeterminateCommit(s *Step, rep *protocol.Report, attempts []time.Time, lost, repeated protocol.ReportResult) protocol.ReportResult {
+	redispatched := rep.Outcome == perdure.OutcomeDone && s.Run == rep.Run+1 && s.CurrentBeforeRun != perdure.Unsure && s.CurrentBeforeRun != s.Direction.Pole()
+	if repeated.Reason == protocol.RefusedStale && lost.Accepted && (redispatched || slices.ContainsFunc(attempts, s.ReadyAt.Equal)) {
 		return lost
 	}
-	return again
+	return repeated
 }
 
 // checkRun returns a refusal unless run is the current run of the step and its lock has not ended. repeated means that
 // the same outcome was accepted before.
-func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Outcome) (no *protocol.ReportResult, repeated bool) {
+func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Outcome) (refusal *protocol.ReportResult, repeated bool) {
 	deny := func(why protocol.RefusalReason, format string, args ...any) (*protocol.ReportResult, bool) {
 		return &protocol.ReportResult{Reason: why, Message: fmt.Sprintf(format, args...)}, false
 	}
@@ -142,8 +142,8 @@ func (w *Workset) Heartbeat(ref StepRef, holder string, b *protocol.Heartbeat) p
 	e := w.entry(ref.Job)
 	r := e.steps.at(ref.Index)
 	res := protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run}
-	if no, _ := w.checkRun(r, holder, b.Run, perdure.NoOutcome); no != nil {
-		res.Stop, res.Reason = true, string(no.Reason)
+	if refusal, _ := w.checkRun(r, holder, b.Run, perdure.NoOutcome); refusal != nil {
+		res.Stop, res.Reason = true, string(refusal.Reason)
 		return res
 	}
 	if until := r.lockEnd(w.now); until.After(r.LockedUntil) {

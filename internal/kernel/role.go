@@ -78,12 +78,12 @@ func (r *Role) StoodBy(now time.Time) bool { return r.Standby != "" && now.Befor
 // for a node of another host, which takes its place. Hosts never change the leader, and a standby on another host than
 // the leader keeps its place. So two nodes do not displace each other in turn.
 func (r Role) Enlist(node, host string, now time.Time, ttl time.Duration) Role {
-	led, stood := r.Led(now), r.StoodBy(now)
+	led, stoodBy := r.Led(now), r.StoodBy(now)
 	if led && r.StandbyHost == r.LeaderHost && host != r.LeaderHost {
-		stood = false
+		stoodBy = false
 	}
 	switch {
-	case led && (r.Leader == node || stood), stood && r.Standby != node:
+	case led && (r.Leader == node || stoodBy), stoodBy && r.Standby != node:
 		return r
 	case led:
 		r.Standby, r.StandbyHost, r.StandbyUntil = node, host, now.Add(ttl)
@@ -133,7 +133,7 @@ func CheckHostName(name string) error {
 	return nil
 }
 
-// Admit returns ErrDeposed if the mandate's node does not lead the role any more.
+// Admit returns ErrDeposed if the node of m no longer leads the role in the epoch of m.
 func (r *Role) Admit(m Leadership, now time.Time) error {
 	if r.Name != m.Role || r.Epoch != m.Epoch || r.Leader != m.Node || !r.Led(now) {
 		return ErrDeposed
@@ -149,15 +149,15 @@ type Leadership struct {
 	Epoch int64
 }
 
-type mandateKey struct{}
+type leadershipKey struct{}
 
-// WithLeadership returns a context with a mandate: the store commits writes with it only if the mandate is still valid.
+// WithLeadership returns a context with a leadership: the store commits writes with it only if m is still valid.
 func WithLeadership(ctx context.Context, m Leadership) context.Context {
-	return context.WithValue(ctx, mandateKey{}, m)
+	return context.WithValue(ctx, leadershipKey{}, m)
 }
 
-// LeadershipOf returns the mandate in the context; ok is false if there is none, and none is needed.
+// LeadershipOf returns the leadership in the context; ok is false if there is none, and none is needed.
 func LeadershipOf(ctx context.Context) (m Leadership, ok bool) {
-	m, ok = ctx.Value(mandateKey{}).(Leadership)
+	m, ok = ctx.Value(leadershipKey{}).(Leadership)
 	return m, ok
 }

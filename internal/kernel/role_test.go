@@ -36,14 +36,14 @@ func everyRole(now time.Time, see func(Role)) {
 // and the new node is on another. Each new leader begins a new epoch (I15).
 func TestEnlistDisplacesNoLeader(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
-	everyRole(now, func(was Role) {
-		if was.Leader != "" && was.Leader == was.Standby {
+	everyRole(now, func(before Role) {
+		if before.Leader != "" && before.Leader == before.Standby {
 			return
 		}
 		for _, node := range []string{"a", "b", "c"} {
 			for _, host := range []string{"", "x", "y"} {
-				if fault := enlistFault(was, node, host, now, ttl); fault != "" {
-					t.Fatalf("%s on host %q %s: %+v of %+v", node, host, fault, was.Enlist(node, host, now, ttl), was)
+				if fault := enlistFault(before, node, host, now, ttl); fault != "" {
+					t.Fatalf("%s on host %q %s: %+v of %+v", node, host, fault, before.Enlist(node, host, now, ttl), before)
 				}
 			}
 		}
@@ -51,24 +51,24 @@ func TestEnlistDisplacesNoLeader(t *testing.T) {
 }
 
 // enlistFault returns what is wrong with the role after the node has enlisted; "" if nothing is.
-func enlistFault(was Role, node, host string, now time.Time, ttl time.Duration) string {
-	r := was.Enlist(node, host, now, ttl)
-	stood := was.StoodBy(now)
-	if was.Led(now) && was.StandbyHost == was.LeaderHost && host != was.LeaderHost {
+func enlistFault(before Role, node, host string, now time.Time, ttl time.Duration) string {
+	r := before.Enlist(node, host, now, ttl)
+	stood := before.StoodBy(now)
+	if before.Led(now) && before.StandbyHost == before.LeaderHost && host != before.LeaderHost {
 		stood = false
 	}
 	switch {
-	case was.Led(now) && (r.Leader != was.Leader || r.LeaderHost != was.LeaderHost || r.Epoch != was.Epoch || !r.LeaderUntil.Equal(was.LeaderUntil)):
+	case before.Led(now) && (r.Leader != before.Leader || r.LeaderHost != before.LeaderHost || r.Epoch != before.Epoch || !r.LeaderUntil.Equal(before.LeaderUntil)):
 		return "displaces the leader"
-	case stood && was.Standby != node && (r.Standby != was.Standby || r.StandbyHost != was.StandbyHost || r.Leader != was.Leader):
+	case stood && before.Standby != node && (r.Standby != before.Standby || r.StandbyHost != before.StandbyHost || r.Leader != before.Leader):
 		return "goes before the standby"
-	case !was.Led(now) && !stood && (r.Leader != node || r.LeaderHost != host || !r.LeaderUntil.Equal(now.Add(ttl))):
+	case !before.Led(now) && !stood && (r.Leader != node || r.LeaderHost != host || !r.LeaderUntil.Equal(now.Add(ttl))):
 		return "does not take the free place of the leader"
-	case !was.Led(now) && stood && was.Standby == node && (r.Leader != node || r.LeaderHost != host):
+	case !before.Led(now) && stood && before.Standby == node && (r.Leader != node || r.LeaderHost != host):
 		return "does not take over as the standby"
-	case was.Led(now) && was.Leader != node && !stood && (r.Standby != node || r.StandbyHost != host || !r.StandbyUntil.Equal(now.Add(ttl))):
+	case before.Led(now) && before.Leader != node && !stood && (r.Standby != node || r.StandbyHost != host || !r.StandbyUntil.Equal(now.Add(ttl))):
 		return "does not stand by"
-	case r.Led(now) && !was.Led(now) && r.Epoch != was.Epoch+1:
+	case r.Led(now) && !before.Led(now) && r.Epoch != before.Epoch+1:
 		return "leads in an old epoch"
 	case r.Leader != "" && r.Leader == r.Standby:
 		return "is its own standby"
@@ -84,12 +84,12 @@ func TestEnlistSpreadsOverHosts(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
 	orders := [][]string{{"a", "b", "c"}, {"a", "c", "b"}, {"b", "a", "c"}, {"b", "c", "a"}, {"c", "a", "b"}, {"c", "b", "a"}}
 	everyPlacement(func(hostOf map[string]string) {
-		everyRole(now, func(was Role) {
-			if was.Leader != "" && was.Leader == was.Standby || was.LeaderHost != hostOf[was.Leader] || was.StandbyHost != hostOf[was.Standby] {
+		everyRole(now, func(before Role) {
+			if before.Leader != "" && before.Leader == before.Standby || before.LeaderHost != hostOf[before.Leader] || before.StandbyHost != hostOf[before.Standby] {
 				return // a node is on one host only
 			}
 			for _, order := range orders {
-				r := was
+				r := before
 				for range 3 {
 					for _, node := range order {
 						r = r.Enlist(node, hostOf[node], now, ttl)
@@ -98,11 +98,11 @@ func TestEnlistSpreadsOverHosts(t *testing.T) {
 				several := hostOf["a"] != hostOf["b"] || hostOf["b"] != hostOf["c"]
 				switch {
 				case !r.Led(now) || !r.StoodBy(now):
-					t.Fatalf("a place is free: %+v of %+v, nodes on %v, in order %v", r, was, hostOf, order)
+					t.Fatalf("a place is free: %+v of %+v, nodes on %v, in order %v", r, before, hostOf, order)
 				case r.LeaderHost != hostOf[r.Leader] || r.StandbyHost != hostOf[r.Standby]:
-					t.Fatalf("a host is wrong: %+v of %+v, nodes on %v, in order %v", r, was, hostOf, order)
+					t.Fatalf("a host is wrong: %+v of %+v, nodes on %v, in order %v", r, before, hostOf, order)
 				case (r.LeaderHost != r.StandbyHost) != several:
-					t.Fatalf("one host has both places: %+v of %+v, nodes on %v, in order %v", r, was, hostOf, order)
+					t.Fatalf("one host has both places: %+v of %+v, nodes on %v, in order %v", r, before, hostOf, order)
 				}
 				for node, host := range hostOf {
 					if next := r.Enlist(node, host, now, ttl); node != "" && next != r {
@@ -128,14 +128,14 @@ func everyPlacement(see func(map[string]string)) {
 
 // Vacate clears both places with their hosts, and keeps the epoch.
 func TestVacateKeepsEpoch(t *testing.T) {
-	everyRole(time.Unix(1_000_000, 0), func(was Role) {
-		if got := was.Vacate(); got != (Role{Name: "r", Epoch: 7}) {
-			t.Fatalf("%+v of %+v", got, was)
+	everyRole(time.Unix(1_000_000, 0), func(before Role) {
+		if got := before.Vacate(); got != (Role{Name: "r", Epoch: 7}) {
+			t.Fatalf("%+v of %+v", got, before)
 		}
 	})
 }
 
-func TestCheckHostName(t *testing.T) {
+func TestCheckHostNameRefusesInvalidNames(t *testing.T) {
 	for _, good := range []string{"a", "web-1.example.com", "köln", strings.Repeat("x", MaxHostName)} {
 		if err := CheckHostName(good); err != nil {
 			t.Errorf("%q: %v", good, err)
@@ -149,7 +149,7 @@ func TestCheckHostName(t *testing.T) {
 }
 
 // Every role has a unique name, and a line that describes what its leader does.
-func TestRoleTable(t *testing.T) {
+func TestRoleTableHasUniqueNames(t *testing.T) {
 	names := map[string]bool{}
 	for _, r := range RoleTable() {
 		if r.Name == "" || r.Does == "" || strings.Contains(r.Does, "\n") || names[r.Name] {
@@ -162,31 +162,31 @@ func TestRoleTable(t *testing.T) {
 	}
 }
 
-func TestHandOver(t *testing.T) {
+func TestHandOverMakesTheStandbyLeader(t *testing.T) {
 	now, ttl := time.Unix(1_000_000, 0), time.Minute
-	everyRole(now, func(was Role) {
+	everyRole(now, func(before Role) {
 		for _, node := range []string{"a", "b"} {
-			if was.Leader == node && was.Standby == node {
+			if before.Leader == node && before.Standby == node {
 				continue
 			}
-			r := was.HandOver(node, now, ttl)
+			r := before.HandOver(node, now, ttl)
 			switch {
 			case r.Leader == node || r.Standby == node:
-				t.Fatalf("%s is still there: %+v of %+v", node, r, was)
-			case was.Leader == node && r.Leader == "" && r.LeaderHost != "", was.Standby == node && r.StandbyHost != "":
-				t.Fatalf("the host of %s is still there: %+v of %+v", node, r, was)
-			case was.Leader == node && was.StoodBy(now) && (r.Leader != was.Standby || r.LeaderHost != was.StandbyHost || r.StandbyHost != "" || r.Epoch != was.Epoch+1 || !r.LeaderUntil.Equal(now.Add(ttl))):
-				t.Fatalf("the standby was not handed it: %+v of %+v", r, was)
-			case was.Leader != node && (r.Leader != was.Leader || r.Epoch != was.Epoch):
-				t.Fatalf("%s gave what it had not: %+v of %+v", node, r, was)
-			case was.Leader != node && was.Standby != node && r != was:
-				t.Fatalf("%s changed what is not its own: %+v of %+v", node, r, was)
+				t.Fatalf("%s is still there: %+v of %+v", node, r, before)
+			case before.Leader == node && r.Leader == "" && r.LeaderHost != "", before.Standby == node && r.StandbyHost != "":
+				t.Fatalf("the host of %s is still there: %+v of %+v", node, r, before)
+			case before.Leader == node && before.StoodBy(now) && (r.Leader != before.Standby || r.LeaderHost != before.StandbyHost || r.StandbyHost != "" || r.Epoch != before.Epoch+1 || !r.LeaderUntil.Equal(now.Add(ttl))):
+				t.Fatalf("the standby was not handed it: %+v of %+v", r, before)
+			case before.Leader != node && (r.Leader != before.Leader || r.Epoch != before.Epoch):
+				t.Fatalf("%s gave what it had not: %+v of %+v", node, r, before)
+			case before.Leader != node && before.Standby != node && r != before:
+				t.Fatalf("%s changed what is not its own: %+v of %+v", node, r, before)
 			}
 		}
 	})
 }
 
-// A mandate is valid only for the leader of its epoch, and only until the leader's time ends.
+// A leadership is valid only for the leader of its epoch, and only until the leader's time ends.
 func TestAdmitRefusesOldEpoch(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	r := Role{Name: "r", Epoch: 7, Leader: "a", LeaderUntil: now.Add(1), Standby: "b", StandbyUntil: now.Add(time.Hour)}
@@ -213,9 +213,9 @@ func TestAdmitRefusesOldEpoch(t *testing.T) {
 // A node counts as dead after three role TTLs without a sign of life.
 func TestNodeIsDeadAfterThreeTTLs(t *testing.T) {
 	const ttl = 10 * time.Second
-	n := Node{SeenAt: dawn}
+	n := Node{SeenAt: startTime}
 	for silent, want := range map[time.Duration]perdure.NodeState{-time.Hour: perdure.NodeAlive, 0: perdure.NodeAlive, 3*ttl - 1: perdure.NodeAlive, 3 * ttl: perdure.NodeDead, time.Hour: perdure.NodeDead} {
-		if got := n.StateAt(dawn.Add(silent), ttl); got != want {
+		if got := n.StateAt(startTime.Add(silent), ttl); got != want {
 			t.Errorf("silent for %s: %s, want %s", silent, got, want)
 		}
 	}

@@ -383,7 +383,7 @@ func TestRule09RestartUndoesAndRedoes(t *testing.T) {
 	w.require(w.job.Restarts == 1, "%d restarts", w.job.Restarts)
 }
 
-func TestRule09OverdueRestart(t *testing.T) {
+func TestRule09OverdueRestartIsFinished(t *testing.T) {
 	w := submit(t, "within 5s; a undo; b after a or restart:1")
 	w.run("a")
 	w.claim("b")
@@ -422,7 +422,7 @@ func TestRule10DeadlineParksJob(t *testing.T) {
 	w.run("a")
 	w.wait(tick)
 	run := w.claim("b")
-	w.require(run.CompleteBy.Equal(dawn.Add(15*time.Second)), "deadline of the run is %s", run.CompleteBy)
+	w.require(run.CompleteBy.Equal(startTime.Add(15*time.Second)), "deadline of the run is %s", run.CompleteBy)
 	w.wait(5 * time.Second)
 	w.jobIs("unsure parked")
 	w.require(slices.Contains(w.openAlerts(""), perdure.AlertParked), "no alert of the job: %v", w.alerts)
@@ -436,7 +436,7 @@ func TestRule10DeadlineParksJob(t *testing.T) {
 	w.jobIs("done settled")
 }
 
-func TestRule10DeadlineWithPolicyAndDuringUndo(t *testing.T) {
+func TestRule10DeadlineAppliesToPolicyAndUndo(t *testing.T) {
 	w := submit(t, "onFailure undo; within 15s; a undo; b after a undo")
 	w.run("a")
 	w.wait(15 * time.Second)
@@ -490,7 +490,7 @@ func TestRule10DeadlineStopsWhileParkedAgain(t *testing.T) {
 	w.require(w.job.CompleteBy.Equal(w.now.Add(30*time.Second)), "the deadline moved while the job was parked: %s left", w.job.CompleteBy.Sub(w.now))
 }
 
-func TestRule11PermitsOfJobsAndAgents(t *testing.T) { // F029 F134 F135
+func TestRule11PermitsOfJobsAndAgentsAreReleased(t *testing.T) { // F029 F134 F135
 	w := submit(t, "a undo; b after a")
 	w.limits.Add(Limit{Name: JobLimit("order"), Max: 1, PerKey: Unbounded, Used: 1})
 	w.cannotClaim("a")
@@ -570,7 +570,7 @@ func TestRule13ParkedSleepKeepsItsTime(t *testing.T) {
 	w.wait(time.Second)
 	w.resume()
 	w.stepIs("s", "undone waiting")
-	w.require(w.step("s").AvailableAt.Equal(dawn.Add(tick)), "until %s", w.step("s").AvailableAt)
+	w.require(w.step("s").AvailableAt.Equal(startTime.Add(tick)), "until %s", w.step("s").AvailableAt)
 	w.require(w.step("p").AvailableAt.Equal(w.now.Add(tick)), "approval until %s", w.step("p").AvailableAt)
 	w.require(slices.Equal(w.openAlerts("p"), []perdure.AlertKind{perdure.AlertApproval}) && w.openAlerts("") == nil, "alerts %v", w.alerts)
 }
@@ -657,7 +657,7 @@ func TestDeadHolderOldLockDelaysOtherDirection(t *testing.T) { // F091: a run in
 	w.holderDies("a")
 	w.undo()
 	w.stepIs("a", "unsure waiting")
-	w.require(w.step("a").AvailableAt.Equal(dawn.Add(tick)), "until %s", w.step("a").AvailableAt)
+	w.require(w.step("a").AvailableAt.Equal(startTime.Add(tick)), "until %s", w.step("a").AvailableAt)
 	w.wait(tick)
 	w.stepIs("a", "unsure ready")
 
@@ -678,10 +678,10 @@ func TestDeadHolderOldLockDelaysOtherDirection(t *testing.T) { // F091: a run in
 func TestHeartbeatAfterLockEndIsRefused(t *testing.T) { // F042 F043
 	w := submit(t, "a undo")
 	run := w.claimWithHeartbeat("a", tick/2)
-	w.require(run.LockedUntil.Equal(dawn.Add(tick/2)) && run.CompleteBy.Equal(dawn.Add(tick)), "%+v", run)
+	w.require(run.LockedUntil.Equal(startTime.Add(tick/2)) && run.CompleteBy.Equal(startTime.Add(tick)), "%+v", run)
 	w.now = w.now.Add(4 * time.Second)
 	res, _ := w.heartbeat(0, "host", 1)
-	w.require(!res.Stop && res.LockedUntil.Equal(dawn.Add(9*time.Second)), "%+v", res)
+	w.require(!res.Stop && res.LockedUntil.Equal(startTime.Add(9*time.Second)), "%+v", res)
 	w.now = w.now.Add(4 * time.Second)
 	res, _ = w.heartbeat(0, "host", 1)
 	w.require(res.LockedUntil.Equal(run.CompleteBy), "past the deadline: %+v", res)

@@ -180,7 +180,7 @@ func (w *Workset) evalCondition(e *entry, r *row, ps *PlanStep) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return done.yes, done.err
+	return done.conditionHolds, done.err
 }
 
 // deferAdvance reports whether the next phase of a step cannot be decided now. If values are missing, the decision is

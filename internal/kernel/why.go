@@ -121,8 +121,8 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	if !ok {
 		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has asked for work yet", s.Agent)}
 	}
-	if gone := f.Now.Sub(seen); gone > perdure.NotSeenFor {
-		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has asked for work for %s", s.Agent, span(gone))}
+	if idle := f.Now.Sub(seen); idle > perdure.NotSeenFor {
+		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has asked for work for %s", s.Agent, span(idle))}
 	}
 	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
 }
@@ -140,10 +140,10 @@ func limitReason(j *Job, s *Step, f *Facts) (r *perdure.Reason) {
 		if !ok {
 			continue
 		}
-		whole := Need{LimitKey{Name: n.Name}, ofLimit(needs, n.Name)}
-		if l.Max != nil && l.Used+whole.Amount > *l.Max && (r == nil || *l.Max == 0 && *r.Max > 0) {
-			r = fullReason(s, whole, *l.Max, l.Used, l.Holders)
-			r.Text = fullText(whole, "", *l.Max, l.Used, l.Holders)
+		total := Need{LimitKey{Name: n.Name}, ofLimit(needs, n.Name)}
+		if l.Max != nil && l.Used+total.Amount > *l.Max && (r == nil || *l.Max == 0 && *r.Max > 0) {
+			r = fullReason(s, total, *l.Max, l.Used, l.Holders)
+			r.Text = fullText(total, "", *l.Max, l.Used, l.Holders)
 		}
 		if use, known := f.Keys[n.LimitKey]; known && l.PerKey != nil && use.Used+n.Amount > l.PerKey.Max && (r == nil || l.PerKey.Max == 0 && *r.Max > 0) {
 			r = fullReason(s, n, l.PerKey.Max, use.Used, use.Holders)

@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestWhy compares the reasons for steps that do not move, word for word.
-func TestWhy(t *testing.T) { // F015
-	facts := Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}}
+// TestWhyGivesTheReason compares the reasons for steps that do not move, word for word.
+func TestWhyGivesTheReason(t *testing.T) { // F015
+	facts := Facts{Seen: map[string]time.Time{"ag": startTime}, Limits: map[string]perdure.LimitView{}}
 	for _, c := range []struct {
 		definition string
 		play       func(w *world)
@@ -113,7 +113,7 @@ func TestWhy(t *testing.T) { // F015
 		{"within 5s; a", func(w *world) { w.wait(5 * time.Second) }, "a", perdure.WhyParked,
 			"parked: the job's completeWithin has passed; try: resume, skip, settle, or undo the job"},
 	} {
-		facts = Facts{Seen: map[string]time.Time{"ag": dawn}, Limits: map[string]perdure.LimitView{}, Keys: map[LimitKey]KeyUse{}}
+		facts = Facts{Seen: map[string]time.Time{"ag": startTime}, Limits: map[string]perdure.LimitView{}, Keys: map[LimitKey]KeyUse{}}
 		w := submit(t, c.definition)
 		c.play(w)
 		facts.Now = w.now
@@ -128,7 +128,7 @@ func perKey(max int) perdure.LimitView {
 	return perdure.LimitView{Name: "ads", LimitSettings: perdure.LimitSettings{PerKey: &perdure.KeyLimit{Max: max}}}
 }
 
-// needs sets the permits that a step needs, in the form of its row.
+// setNeeds sets the permits that a step needs, in the form of its row.
 func (w *world) setNeeds(step, limits string) {
 	needs, err := NeedsFrom([]byte(limits))
 	if err != nil {

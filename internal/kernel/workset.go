@@ -112,7 +112,7 @@ func NewWorkset(now time.Time, random func() float64) *Workset {
 func (w *Workset) SetFence(least int64) { w.fence = least }
 
 // UseSettings sets the settings of the agents, by name. They apply to steps that become ready after this call.
-func (w *Workset) UseSettings(of map[string]perdure.AgentSettings) { w.settings = of }
+func (w *Workset) UseSettings(settings map[string]perdure.AgentSettings) { w.settings = settings }
 
 // SetBudget sets the budget for rendering after this call; nil: no bound. Results in p are used without spending.
 func (w *Workset) SetBudget(b *Budget, p Prepared) { w.budget, w.prepared = b, p }
@@ -171,8 +171,8 @@ func (w *Workset) HasStep(ref StepRef) bool {
 
 // WasReady reports whether an added step was ready when it was loaded or, later, when Changes last returned it.
 func (w *Workset) WasReady(ref StepRef) bool {
-	was := w.entry(ref.Job).steps.at(ref.Index).loaded
-	return was != nil && was.Phase == perdure.Ready
+	before := w.entry(ref.Job).steps.at(ref.Index).loaded
+	return before != nil && before.Phase == perdure.Ready
 }
 
 // Step returns a step in its present state; nil if it was not added. The caller must not change it.
@@ -419,7 +419,7 @@ func (w *Workset) raiseAlert(e *entry, step string, kind perdure.AlertKind, name
 		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now})
 }
 
-func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...perdure.AlertKind) {
+func (w *Workset) closeAlerts(e *entry, step, author string, kinds ...perdure.AlertKind) {
 	if !e.job.Alerted {
 		return
 	}
@@ -430,7 +430,7 @@ func (w *Workset) closeAlerts(e *entry, step, by string, kinds ...perdure.AlertK
 		}
 	}
 	w.changes.Alerts = kept
-	w.changes.CloseAlerts = append(w.changes.CloseAlerts, CloseAlerts{Job: e.job.ID, Step: step, Kinds: kinds, By: by})
+	w.changes.CloseAlerts = append(w.changes.CloseAlerts, CloseAlerts{Job: e.job.ID, Step: step, Kinds: kinds, By: author})
 }
 
 func (w *Workset) addHistory(e *entry, step string, run int64, event, author, detail string) {
@@ -455,9 +455,9 @@ type RunEnd struct {
 
 // EndedRuns returns the runs that have ended since the last call.
 func (w *Workset) EndedRuns() []RunEnd {
-	landed := w.runEnds
+	ended := w.runEnds
 	w.runEnds = nil
-	return landed
+	return ended
 }
 
 // ReleasedKeys returns the limits and keys of which permits were released since the last call. Lanes that are closed for them

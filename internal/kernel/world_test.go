@@ -36,7 +36,7 @@ type world struct {
 
 type transcript struct{ strings.Builder }
 
-var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const tick = 10 * time.Second // the length of a run, a backoff, a wait and a sleep in these worlds
 
@@ -48,7 +48,7 @@ func submit(t testing.TB, definition string) *world {
 }
 
 func newWorld(t testing.TB, definition string) *world {
-	return &world{t: t, plan: words(t, definition), now: dawn, limits: &Admission{}, runs: map[string]*perdure.Run{}, loadedCopies: map[*Step]Step{}}
+	return &world{t: t, plan: words(t, definition), now: startTime, limits: &Admission{}, runs: map[string]*perdure.Run{}, loadedCopies: map[*Step]Step{}}
 }
 
 func (w *world) submitPlan() {
@@ -71,9 +71,9 @@ func (w *world) event(f func(*Workset)) *Changes {
 	c := ws.FinalChanges()
 	w.write(c)
 	w.compare(ws)
-	for row, was := range w.loadedCopies {
-		if *row != was {
-			w.t.Fatalf("the rules changed a loaded row: %+v, was %+v", row, was)
+	for row, before := range w.loadedCopies {
+		if *row != before {
+			w.t.Fatalf("the rules changed a loaded row: %+v, was %+v", row, before)
 		}
 	}
 	clear(w.loadedCopies)

@@ -82,7 +82,7 @@ func (l *Ledger) Act(c Call) Answer {
 	defer l.mu.Unlock()
 	p := l.at(c.Place)
 	l.counts.Calls++
-	if body, again := p.bodies[c.Key]; again && body != c.Body {
+	if body, repeated := p.bodies[c.Key]; repeated && body != c.Body {
 		l.fault("%v: key %s came with %s, and comes with %s (I19)", c.Place, c.Key, body, c.Body)
 	}
 	p.bodies[c.Key] = c.Body
@@ -141,9 +141,9 @@ func (l *Ledger) undo(p *place, c *Call) {
 		}
 	}
 	_, acted := p.effects[c.DoKey]
-	switch was := strings.Join(c.From, " "); {
-	case was == "" && !p.kept[c.DoKey]: // it is unknown here whether the do was reported
-	case was != Token(c.DoKey) || !acted:
+	switch before := strings.Join(c.From, " "); {
+	case before == "" && !p.kept[c.DoKey]: // it is unknown here whether the do was reported
+	case before != Token(c.DoKey) || !acted:
 		l.fault("%v: undone with %s, and its do has put out %q (I19)", c.Place, c.Body, Token(c.DoKey))
 	}
 	p.effects[c.DoKey], p.undone[c.DoKey] = false, true // also if the do never arrived: a later do is refused

@@ -19,14 +19,14 @@ func undo(step, doKey string, run int64, before ...string) Call {
 	return Call{Place: Place{"job", step}, Undo: true, Key: doKey + "/undo", DoKey: doKey, Run: run, Before: before}
 }
 
-// with is a call that comes with other values.
+// with returns the call with other values.
 func with(c Call, from ...string) Call {
 	c.From, c.Body = from, strings.Join(from, " ")
 	return c
 }
 
-// A correct history has no fault, however often it is checked; and each thing that should not happen is reported.
-func TestJudgement(t *testing.T) {
+// A correct history has no fault, however often it is checked, and each violation is reported.
+func TestFaultsOfAHistoryAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		calls []Call
 		want  string // of the first fault; "": none
@@ -61,7 +61,7 @@ func TestJudgement(t *testing.T) {
 	}
 }
 
-func TestAudit(t *testing.T) {
+func TestAuditComparesEffectsWithTheState(t *testing.T) {
 	l := New()
 	l.Act(do("a", "k", 1))
 	if f := l.Audit("job", true, "a"); len(f) > 0 {
@@ -82,7 +82,7 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-func TestService(t *testing.T) {
+func TestServiceActsAndRefuses(t *testing.T) {
 	l := New()
 	s := httptest.NewServer(l)
 	defer s.Close()

@@ -157,25 +157,25 @@ func (m *Metrics) Dispatched(agent string, d perdure.Direction) {
 	m.dispatched.WithLabelValues(m.agents.value(agent), d.String()).Inc()
 }
 
-func (m *Metrics) Reported(agent string, d perdure.Direction, outcome string, took time.Duration) {
+func (m *Metrics) Reported(agent string, d perdure.Direction, outcome string, duration time.Duration) {
 	agent = m.agents.value(agent)
 	m.runs.WithLabelValues(agent, d.String(), outcome).Inc()
-	m.runTime.WithLabelValues(agent, d.String(), outcome).Observe(took.Seconds())
+	m.runTime.WithLabelValues(agent, d.String(), outcome).Observe(duration.Seconds())
 }
 
 func (m *Metrics) Refused(reason protocol.RefusalReason) {
 	m.refused.WithLabelValues(string(reason)).Inc()
 }
 
-func (m *Metrics) Settled(typ string, as perdure.State, took time.Duration) {
+func (m *Metrics) Settled(typ string, as perdure.State, duration time.Duration) {
 	typ = m.types.value(typ)
 	m.settled.WithLabelValues(typ, as.String()).Inc()
-	m.duration.WithLabelValues(typ, as.String()).Observe(took.Seconds())
+	m.duration.WithLabelValues(typ, as.String()).Observe(duration.Seconds())
 }
 
-func (m *Metrics) Committed(requests int, took time.Duration) {
+func (m *Metrics) Committed(requests int, duration time.Duration) {
 	m.batch.Observe(float64(requests))
-	m.commit.Observe(took.Seconds())
+	m.commit.Observe(duration.Seconds())
 }
 
 func (m *Metrics) RenderedOutside(agent string) {
@@ -186,18 +186,18 @@ func (m *Metrics) RenderedOutside(agent string) {
 }
 
 func (m *Metrics) Leads(role string, leads bool) {
-	is := 0.0
+	value := 0.0
 	if leads {
-		is = 1
+		value = 1
 	}
-	m.leader.WithLabelValues(role).Set(is)
+	m.leader.WithLabelValues(role).Set(value)
 }
 
 func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }
 
-func (m *Metrics) RollCall(took time.Duration) { m.renewal.Observe(took.Seconds()) }
+func (m *Metrics) RollCall(duration time.Duration) { m.renewal.Observe(duration.Seconds()) }
 
-func (m *Metrics) Looked(late time.Duration) { m.lag.Set(late.Seconds()) }
+func (m *Metrics) Scanned(lateness time.Duration) { m.lag.Set(lateness.Seconds()) }
 
 func (m *Metrics) Delivered(refused bool) {
 	outcome := "applied"
@@ -212,10 +212,10 @@ func (m *Metrics) Waiting(w kernel.MailWaiting) {
 	m.mailAge.Set(w.Oldest.Seconds())
 }
 
-func (m *Metrics) Swept(did supervisor.Swept) {
-	m.processed.WithLabelValues("expired").Add(float64(did.Expired))
-	m.processed.WithLabelValues("due").Add(float64(did.Due))
-	m.processed.WithLabelValues("overdue").Add(float64(did.Overdue))
+func (m *Metrics) Swept(swept supervisor.Swept) {
+	m.processed.WithLabelValues("expired").Add(float64(swept.Expired))
+	m.processed.WithLabelValues("due").Add(float64(swept.Due))
+	m.processed.WithLabelValues("overdue").Add(float64(swept.Overdue))
 }
 
 // OldestTransaction sets the age of the oldest transaction that blocks vacuum; 0 if there is none, or if this node does

@@ -90,7 +90,7 @@ func choose(only string) ([]mutant, error) {
 	return chosen, nil
 }
 
-func report(chosen []mutant, verdicts []verdict, took time.Duration) error {
+func report(chosen []mutant, verdicts []verdict, duration time.Duration) error {
 	survived, broken, leftOut := 0, 0, 0
 	for i, v := range verdicts {
 		switch {
@@ -104,7 +104,7 @@ func report(chosen []mutant, verdicts []verdict, took time.Duration) error {
 			fmt.Printf("\n%s (%s): go test -run '%s' ./%s did not notice\n", chosen[i].name, chosen[i].file, chosen[i].run, chosen[i].tests())
 		}
 	}
-	fmt.Printf("\n%d mutants in %s: %d noticed, %d not, %d could not be tried", len(chosen), took.Round(time.Second), len(chosen)-survived-broken-leftOut, survived, broken)
+	fmt.Printf("\n%d mutants in %s: %d noticed, %d not, %d could not be tried", len(chosen), duration.Round(time.Second), len(chosen)-survived-broken-leftOut, survived, broken)
 	if leftOut > 0 {
 		fmt.Printf(", %d left out", leftOut)
 	}

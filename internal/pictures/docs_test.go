@@ -18,7 +18,7 @@ var (
 )
 
 // The pages for contributors name files and parts of the code; these exist.
-func TestPagesNameWhatExists(t *testing.T) {
+func TestNamesInPagesExist(t *testing.T) {
 	src, err := read(root)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func (src *source) exists(text string) (ok, known bool) {
 	return ok, known
 }
 
-func TestPagesThatNameWhatDoesNotExistAreRefused(t *testing.T) {
+func TestPagesWithUnknownNamesAreRefused(t *testing.T) {
 	src, err := read(root)
 	if err != nil {
 		t.Fatal(err)

@@ -13,7 +13,7 @@ var refresh = flag.Bool("refresh", false, "write docs/pictures again")
 
 const root = "../.."
 
-func TestPicturesAreWhatTheCodeSays(t *testing.T) {
+func TestPicturesAgreeWithTheCode(t *testing.T) {
 	src, err := read(root)
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +44,7 @@ func TestPicturesAreWhatTheCodeSays(t *testing.T) {
 	}
 }
 
-func TestOverlapIsFound(t *testing.T) {
+func TestOverlapIsRefused(t *testing.T) {
 	for name, c := range map[string]func(*canvas){
 		"two texts":        func(c *canvas) { c.text(50, 50, "", plain, "one"); c.text(55, 52, "", plain, "two") },
 		"an arrow, a text": func(c *canvas) { c.text(50, 50, "", plain, "text"); c.arrow("a", point{10, 47}, point{90, 47}) },
@@ -72,7 +72,7 @@ func TestOverlapIsFound(t *testing.T) {
 	}
 }
 
-func TestImportsThatFollowAreLeftOut(t *testing.T) {
+func TestImpliedImportsAreOmitted(t *testing.T) {
 	kept := reduce(map[edge]bool{{0, 1}: true, {1, 2}: true, {0, 2}: true, {0, 3}: true})
 	if want := []edge{{0, 1}, {0, 3}, {1, 2}}; !slices.Equal(kept, want) {
 		t.Errorf("%v are kept, want %v", kept, want)
@@ -99,9 +99,9 @@ func TestPictureThatTheRulesContradictIsRefused(t *testing.T) {
 	}
 }
 
-func TestRungThatDoesSomethingElseIsRefused(t *testing.T) {
-	was := rungs[0].do
-	defer func() { rungs[0].do = was }()
+func TestRungWithAnotherEffectIsRefused(t *testing.T) {
+	before := rungs[0].do
+	defer func() { rungs[0].do = before }()
 	rungs[0].do.alerts = ""
 	if checkLadder() == nil {
 		t.Error("a rung that raises an alert is drawn without one, and accepted")

@@ -66,16 +66,16 @@ var causes = map[string]string{
 
 // transitions finds every change of the phase of a step, and every change of the current state of a step that has an undo.
 func transitions() (phases, currents map[transition]bool, err error) {
-	m, err := metOnce()
+	m, err := observeOnce()
 	return m.phases, m.currents, err
 }
 
-type met struct{ phases, currents map[transition]bool }
+type observed struct{ phases, currents map[transition]bool }
 
 // maxWorlds bounds how many worlds are explored from each beginning.
 const maxWorlds = 3000
 
-var metOnce = sync.OnceValues(func() (m met, err error) {
+var observeOnce = sync.OnceValues(func() (m observed, err error) {
 	phases, currents := map[transition]bool{}, map[transition]bool{}
 	for _, text := range worlds {
 		err := explore(text, maxWorlds, func(event string, step int, before, after *world) {
@@ -94,10 +94,10 @@ var metOnce = sync.OnceValues(func() (m met, err error) {
 			}
 		})
 		if err != nil {
-			return met{}, err
+			return observed{}, err
 		}
 	}
-	return met{phases, currents}, nil
+	return observed{phases, currents}, nil
 })
 
 // change is an arrow of a picture of states: the pairs of states that it stands for, and what causes them.

@@ -24,8 +24,8 @@ type world struct {
 }
 
 var (
-	dawn  = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	jobID = perdure.JobID{15: 1}
+	startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	jobID     = perdure.JobID{15: 1}
 )
 
 const holder = "host"
@@ -36,7 +36,7 @@ func submit(text string) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{plan: plans[0], now: dawn, payloads: map[int]kernel.Payload{}}
+	w := &world{plan: plans[0], now: startTime, payloads: map[int]kernel.Payload{}}
 	return w.after(func(ws *kernel.Workset) { ws.Submit(jobID, w.plan) }), nil
 }
 

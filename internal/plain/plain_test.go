@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCheckJSON(t *testing.T) {
+func TestCheckJSONRefusesInvalidText(t *testing.T) {
 	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 	for text, want := range map[string]string{
 		"":                             "",
@@ -28,7 +28,7 @@ func TestCheckJSON(t *testing.T) {
 	}
 }
 
-func TestObject(t *testing.T) {
+func TestObjectWritesFieldsInOrder(t *testing.T) {
 	names := []string{"a", "b\"<"}
 	b, err := Object(2, func(i int) (string, any) { return names[i], map[string]string{"v": "<&>"} })
 	const want = "{\"a\":{\"v\":\"<&>\"}\n,\"b\\\"<\":{\"v\":\"<&>\"}\n}"

@@ -10,7 +10,7 @@ import (
 const secret = "hunter2"
 
 // I18: the redacted form of a URL is recognizable, and contains no secret.
-func TestURL(t *testing.T) {
+func TestRedactedURLHasNoSecret(t *testing.T) {
 	for text, want := range map[string]string{
 		"postgres://anna:hunter2@db/x": "postgres://anna:…@db/x",
 		"postgres://anna@db/x":         "postgres://anna@db/x",
@@ -81,7 +81,7 @@ func TestNoSecretIsShown(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestSecretsInATextAreRedacted(t *testing.T) {
 	for text, want := range map[string]string{
 		"no secret at all":                                                "no secret at all",
 		"http://h:7420, or http://h:7420).":                               "http://h:7420, or http://h:7420).",
@@ -103,7 +103,7 @@ func TestText(t *testing.T) {
 	}
 }
 
-func TestParseError(t *testing.T) {
+func TestParseErrorIsRedacted(t *testing.T) {
 	for text, want := range map[string]string{
 		"http://u:hunter2":        "invalid port after the host",
 		"http://u:hunter2%zz@h":   "invalid percent-encoding",
@@ -127,7 +127,7 @@ func TestParseError(t *testing.T) {
 	}
 }
 
-func TestError(t *testing.T) {
+func TestErrorIsRedactedAndStillMatches(t *testing.T) {
 	inner := &url.Error{Op: "parse", URL: "http://me:hunter2@h", Err: errors.New("x")}
 	got := Error(inner)
 	if got.Error() != `parse "http://me:…@h": x` || !errors.Is(got, inner) {

@@ -68,8 +68,8 @@ func (a *api) agentRoutes() []route {
 		{
 			method: http.MethodPost, path: "/v1/heartbeats", id: "heartbeat", tag: "agents", do: (*call).heartbeat,
 			summary: "Send heartbeats of runs", doc: "Extends lockedUntil, never past completeBy. The answer says which runs must be stopped.",
-			body:    &media{of: reflect.TypeFor[beatsBody](), example: beatsExample},
-			results: []result{{status: http.StatusOK, doc: "The result of each heartbeat", of: reflect.TypeFor[beatsAnswer](), example: beatResultsExample}}, problems: problems,
+			body:    &media{of: reflect.TypeFor[beatsBody](), example: heartbeatsExample},
+			results: []result{{status: http.StatusOK, doc: "The result of each heartbeat", of: reflect.TypeFor[beatsAnswer](), example: heartbeatResultsExample}}, problems: problems,
 		},
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func TestClaim(t *testing.T) {
+func TestClaimIsReadAndAnswered(t *testing.T) {
 	for body, want := range map[string]protocol.Claim{
 		`{"holder":"h"}`: {Agent: "pay ments", Holder: "h", Max: 1},
 		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:             {Agent: "pay ments", Holder: "h", Max: 1},
@@ -38,7 +38,7 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// A report that is wrong in itself is answered for itself, in its place. F047
+// F047: an invalid report is refused alone, at its place in the answer.
 func TestReportsAreReadOneByOne(t *testing.T) {
 	svc := resttest.Full()
 	var got []protocol.Report
@@ -102,11 +102,12 @@ func TestReportsAreReadOneByOne(t *testing.T) {
 	}
 }
 
-// A claim can come with reports. It is read as strictly as the call, and nothing is told where it is wrong.
-func TestReportsWithAClaim(t *testing.T) {
+// Reports may carry a claim. It is read as strictly as the call for claims. If it is invalid, no report reaches the
+// service.
+func TestReportsMayCarryAClaim(t *testing.T) {
 	const good = `{"job":"` + someJob + `","step":"charge","run":1,"outcome":"done"}`
-	next := func(max int, beat time.Duration) *protocol.Claim {
-		return &protocol.Claim{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: beat, RequestID: "r"}
+	next := func(max int, heartbeat time.Duration) *protocol.Claim {
+		return &protocol.Claim{Agent: "pay ments", Holder: "h", Max: max, Heartbeat: heartbeat, RequestID: "r"}
 	}
 	for _, test := range []struct {
 		body    string
@@ -148,18 +149,18 @@ func TestReportsWithAClaim(t *testing.T) {
 	}
 }
 
-func TestHeartbeats(t *testing.T) {
+func TestHeartbeatsAreAnsweredInOrder(t *testing.T) {
 	svc := resttest.Full()
 	var got []protocol.Heartbeat
-	svc.OnHeartbeat = func(_ context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-		got = beats
+	svc.OnHeartbeat = func(_ context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+		got = heartbeats
 		return []protocol.HeartbeatResult{
 			{Job: resttest.ID, Step: "a", Run: 1, LockedUntil: resttest.At, RemainingMs: 9},
 			{Job: resttest.ID, Step: "b", Run: 2, Stop: true, Reason: "late"},
 			{Job: resttest.ID, Step: "c", Run: 3, LockedUntil: resttest.At},
 		}, nil
 	}
-	w := exchange(handler(svc), goodBeat, `{"holder":"h","runs":[
+	w := exchange(handler(svc), goodHeartbeat, `{"holder":"h","runs":[
 		{"job":"`+someJob+`","step":"a","run":1,"progress":{"done":1}},
 		{"job":"nonsense","step":"x","run":9},
 		{"job":"`+someJob+`","step":"b","run":2},
@@ -176,9 +177,9 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
-// F020: runs that were let out while their client went away are given back at once; with a requestId
-// they are kept for it (F019).
-func TestClaimOfAClientThatLeft(t *testing.T) {
+// F020: runs that were granted while their client went away are returned at once. With a requestId they are kept for the
+// client (F019).
+func TestRunsOfAClientThatLeftAreReturned(t *testing.T) {
 	for _, requestID := range []string{"", "r1"} {
 		var returned []protocol.Report
 		finished := make(chan struct{})
@@ -198,8 +199,8 @@ func TestClaimOfAClientThatLeft(t *testing.T) {
 			h.ServeHTTP(w, r)
 			close(finished)
 		}))
-		ctx, leave := context.WithCancel(t.Context())
-		go func() { <-arrived; leave() }()
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { <-arrived; cancel() }()
 		req, _ := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/agents/a/claim", strings.NewReader(`{"holder":"h","wait":"60s","requestId":`+quote(requestID)+`}`))
 		req.Header.Set("Content-Type", "application/json")
 		if _, err := http.DefaultClient.Do(req); err == nil {

@@ -42,8 +42,8 @@ func (w *answer) Write(b []byte) (n int, err error) {
 	for {
 		w.extend()
 		chunk := b[n:min(n+writeChunk, len(b))]
-		did, err := w.ResponseWriter.Write(chunk)
-		if n += did; err != nil || n == len(b) {
+		written, err := w.ResponseWriter.Write(chunk)
+		if n += written; err != nil || n == len(b) {
 			return n, err
 		}
 	}
@@ -81,7 +81,7 @@ func (c *call) hold(ctx context.Context, size int) error {
 		c.w.held = c.outbound.begin(func() { _ = c.w.control().SetWriteDeadline(time.Unix(1, 0)) })
 	}
 	if more := int64(size) - c.w.held.bytes; more > 0 && !c.w.held.grow(ctx, more) {
-		c.letGo()
+		c.releaseAnswer()
 		return busy("the node has reached its bound on bytes of answers")
 	}
 	return nil
@@ -96,8 +96,8 @@ func (c *call) settle(size int) error {
 	return nil
 }
 
-// letGo releases the room of an answer.
-func (c *call) letGo() {
+// releaseAnswer releases the room of an answer.
+func (c *call) releaseAnswer() {
 	c.w.held.end()
 	c.w.held = nil
 }
@@ -195,8 +195,8 @@ func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte)
 	_, _ = w.Write(body)
 }
 
-// places bounds the calls that wait.
-type places struct {
+// callBound bounds the calls that wait.
+type callBound struct {
 	max  int64
 	used atomic.Int64
 }
@@ -205,7 +205,7 @@ type places struct {
 const maxStreams = 500
 
 // take takes a place, or refuses the call. leave gives the place back.
-func (p *places) take(what string) (leave func(), err error) {
+func (p *callBound) take(what string) (release func(), err error) {
 	if p.used.Add(1) > p.max {
 		p.used.Add(-1)
 		return nil, busy("the node has reached its bound on " + what)

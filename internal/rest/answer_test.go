@@ -8,7 +8,7 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// A job is written in one pass, byte for byte as encoding/json would.
+// A job is written in one pass, byte for byte as encoding/json writes it.
 func TestJobIsEncodedAsJSON(t *testing.T) {
 	done := perdure.Done
 	for name, job := range map[string]*perdure.JobView{

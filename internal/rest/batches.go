@@ -97,20 +97,20 @@ func (c *call) submitBatch() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestBatch)
-	did, err := c.Service.SubmitAll(c.ctx(), base, jobs)
+	results, err := c.Service.SubmitAll(c.ctx(), base, jobs)
 	if err != nil {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestBatchAnswer)
-	return c.written(http.StatusOK, len(did)*batchRoom, func(b *bytes.Buffer) error {
-		body, err := c.appendBatch(b.AvailableBuffer(), did)
+	return c.written(http.StatusOK, len(results)*batchRoom, func(b *bytes.Buffer) error {
+		body, err := c.appendBatch(b.AvailableBuffer(), results)
 		b.Write(body)
 		return err
 	})
 }
 
 func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
-	root, there := doc.root(), false
+	root, present := doc.root(), false
 	for name, v := range root.fields() {
 		switch string(name) {
 		case "definition":
@@ -119,13 +119,13 @@ func readBatch(doc *document) (base json.RawMessage, jobs []json.RawMessage) {
 			}
 			base = v.raw()
 		case "jobs":
-			there = !v.null()
+			present = !v.null()
 			jobs = v.jobs()
 		default:
 			v.unknown("definition", "jobs")
 		}
 	}
-	root.need("jobs", there)
+	root.need("jobs", present)
 	return base, jobs
 }
 
@@ -154,15 +154,15 @@ func (v value) jobs() []json.RawMessage {
 }
 
 // appendBatch appends batchAnswer as encoding/json would write it, and logs what went wrong.
-func (c *call) appendBatch(b []byte, did []perdure.Submitted) ([]byte, error) {
+func (c *call) appendBatch(b []byte, results []perdure.Submitted) ([]byte, error) {
 	troubles, refused := 0, 0
 	var trouble error
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
 	a.Name("results")
 	a.BeginList()
-	for i := range did {
-		d := &did[i]
+	for i := range results {
+		d := &results[i]
 		a.BeginObject()
 		if d.Err != nil {
 			p := problemOf(c.r, d.Err)
@@ -188,10 +188,10 @@ func (c *call) appendBatch(b []byte, did []perdure.Submitted) ([]byte, error) {
 	a.EndList()
 	a.EndObject()
 	if troubles > 0 {
-		c.Log.ErrorContext(c.ctx(), "jobs of a batch failed", "jobs", troubles, "of", len(did), "error", trouble)
+		c.Log.ErrorContext(c.ctx(), "jobs of a batch failed", "jobs", troubles, "of", len(results), "error", trouble)
 	}
 	if refused > 0 {
-		c.Log.InfoContext(c.ctx(), "jobs of a batch refused", "jobs", refused, "of", len(did))
+		c.Log.InfoContext(c.ctx(), "jobs of a batch refused", "jobs", refused, "of", len(results))
 	}
 	return append(a.Bytes(), '\n'), nil
 }

@@ -16,22 +16,22 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// batchOf is a service that answers a batch with these, and notes what it was asked.
-func batchOf(did []perdure.Submitted, err error) (svc *resttest.Service, asked *[]string) {
-	svc, asked = resttest.Full(), new([]string)
+// batchOf returns a service that answers a batch with these results, and records the calls.
+func batchOf(results []perdure.Submitted, err error) (svc *resttest.Service, calls *[]string) {
+	svc, calls = resttest.Full(), new([]string)
 	svc.OnSubmitAll = func(_ context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
-		*asked = append(*asked, string(base))
+		*calls = append(*calls, string(base))
 		for _, job := range jobs {
-			*asked = append(*asked, string(job))
+			*calls = append(*calls, string(job))
 		}
-		return did, err
+		return results, err
 	}
-	return svc, asked
+	return svc, calls
 }
 
-// What was sent reaches the service as it was written, and what it says of each comes back in order.
-func TestBatch(t *testing.T) {
-	did := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
+// The jobs of a batch reach the service unchanged, and its results are returned in order.
+func TestBatchIsAnsweredInOrder(t *testing.T) {
+	results := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	const answer = `{"results":[{"id":"` + someJob + `","key":"order-1042","created":true},{"id":"` + someJob + `","created":false},` +
 		`{"error":{"code":"invalid","detail":"/steps/a: is a <cycle>","hint":"break it",` +
 		`"errors":[{"pointer":"/steps/a","message":"is a <cycle>","hint":"break it"},{"pointer":"","message":"no place"}]}}]}`
@@ -40,32 +40,33 @@ func TestBatch(t *testing.T) {
 		` { "jobs" : [ {} , null , 7 ] , "definition" : { "type" : "a" } } `: {`{ "type" : "a" }`, "{}", "null", "7"},
 		`{"definition":{},"jobs":["]","}\"",{"a":1,"a":2}]}`:                 {"{}", `"]"`, `"}\""`, `{"a":1,"a":2}`},
 	} {
-		svc, asked := batchOf(did, nil)
+		svc, calls := batchOf(results, nil)
 		w := exchange(handler(svc), goodBatch, body)
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != answer {
 			t.Errorf("%s: %d %s", body, w.Code, got)
 		}
-		if !reflect.DeepEqual(*asked, want) {
-			t.Errorf("%s was heard as %q", body, *asked)
+		if !reflect.DeepEqual(*calls, want) {
+			t.Errorf("%s was heard as %q", body, *calls)
 		}
 	}
 }
 
-// A thousand jobs are taken, and a definition that just fits when it is written out for each.
-func TestBatchAtItsBounds(t *testing.T) {
+// A batch at its bounds is accepted: a thousand jobs, and a definition of the largest size when it is written out for
+// each.
+func TestBatchAtItsBoundsIsAccepted(t *testing.T) {
 	jobs := `"jobs":[{}` + strings.Repeat(",{}", perdure.MaxBatch-1) + `]}`
 	base := `{` + strings.Repeat(" ", perdure.MaxDefinitionBytes/perdure.MaxBatch-2) + `}`
 	whole := `{"jobs":[{` + strings.Repeat(" ", perdure.MaxDefinitionBytes-len(`{"jobs":[{}]}`)) + `}]}`
 	for body, n := range map[string]int{`{` + jobs: perdure.MaxBatch, `{"definition":` + base + `,` + jobs: perdure.MaxBatch, whole: 1} {
-		svc, asked := batchOf(make([]perdure.Submitted, n), nil)
-		if w := exchange(handler(svc), goodBatch, body); w.Code != 200 || len(*asked) != 1+n {
-			t.Errorf("%.40s: %d %.200s, %d", body, w.Code, w.Body, len(*asked))
+		svc, calls := batchOf(make([]perdure.Submitted, n), nil)
+		if w := exchange(handler(svc), goodBatch, body); w.Code != 200 || len(*calls) != 1+n {
+			t.Errorf("%.40s: %d %.200s, %d", body, w.Code, w.Body, len(*calls))
 		}
 	}
 }
 
-// Whatever befalls one job is its own: also what would be 429 or 503 of a call, and what is not told.
-func TestBatchOfRefusals(t *testing.T) {
+// An error of one job is its own result, also if a call would be answered with 429 or 503, and if the error is internal.
+func TestRefusedJobsOfABatchAreAnsweredAlone(t *testing.T) {
 	refusals := map[string]error{
 		"conflict":    fmt.Errorf("wrapped: %w", perdure.Refuse(perdure.CodeConflict, "no")),
 		"backlogFull": perdure.Refuse(perdure.CodeBacklogFull, "full"),
@@ -86,14 +87,14 @@ func TestBatchOfRefusals(t *testing.T) {
 			out.Results[1].Error != nil || out.Results[1].ID != resttest.ID || out.Results[2].Error == nil {
 			t.Errorf("%s: %s", code, w.Body)
 		}
-		if told := strings.Count(log.String(), "jobs of a batch failed"); (told == 1) != (code == "internal" || code == "unavailable") || told > 1 {
+		if logged := strings.Count(log.String(), "jobs of a batch failed"); (logged == 1) != (code == "internal" || code == "unavailable") || logged > 1 {
 			t.Errorf("%s: in the log: %s", code, &log)
 		}
 	}
 }
 
-// A call that came to nothing says when to come again.
-func TestBatchTurnedAway(t *testing.T) {
+// A batch that is refused as a whole says when to repeat it.
+func TestRefusedBatchHasRetryAfter(t *testing.T) {
 	for code, want := range map[perdure.Code]string{perdure.CodeBacklogFull: "429 5", perdure.CodeUnavailable: "503 1"} {
 		svc, _ := batchOf(nil, perdure.Refuse(code, "not now"))
 		w := exchange(handler(svc), goodBatch, `{"jobs":[{}]}`)

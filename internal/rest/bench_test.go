@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// What a call costs beside the service.
+// BenchmarkCalls measures a call without the service.
 func BenchmarkCalls(b *testing.B) {
 	reports := make([]string, 100)
 	for i := range reports {
@@ -24,7 +24,7 @@ func BenchmarkCalls(b *testing.B) {
 		"claim":   {"/v1/agents/payments/claim", claimExample},
 		"report":  {"/v1/reports", `{"holder":"h","reports":[` + reports[0] + `]}`},
 		"reports": {"/v1/reports", `{"holder":"h","reports":[` + strings.Join(reports, ",") + `]}`},
-		"beat":    {"/v1/heartbeats", beatsExample},
+		"beat":    {"/v1/heartbeats", heartbeatsExample},
 		"submit":  {"/v1/jobs", definitionExample},
 		"batch":   {"/v1/batches/submit", `{"definition":` + definitionExample + `,"jobs":[` + strings.Join(jobs, ",") + `]}`},
 	} {

@@ -16,12 +16,12 @@ import (
 
 // Bounds of the bodies, in bytes.
 const (
-	maxSmallBody  = 64 << 10
-	maxActBody    = 2 * perdure.MaxPayloadBytes                           // one input or output, and the other fields
-	maxReportBody = 32 << 20                                              // a client with more reports makes several calls
-	maxBeatBody   = perdure.MaxBatch * (perdure.MaxProgressBytes + 1<<10) // the most heartbeats, each at its largest
-	maxDrained    = 64 << 20
-	freeBody      = 4 << 10 // bytes of each body that the flow does not count, so that small calls are never refused
+	maxSmallBody     = 64 << 10
+	maxActBody       = 2 * perdure.MaxPayloadBytes                           // one input or output, and the other fields
+	maxReportBody    = 32 << 20                                              // a client with more reports makes several calls
+	maxHeartbeatBody = perdure.MaxBatch * (perdure.MaxProgressBytes + 1<<10) // the most heartbeats, each at its largest
+	maxDrained       = 64 << 20
+	freeBody         = 4 << 10 // bytes of each body that the flow does not count, so that small calls are never refused
 )
 
 // A caller has to send its body at leastRate or faster, measured over each slowTime.

@@ -46,14 +46,14 @@ func (p *pipes) Accept() (net.Conn, error) {
 func (p *pipes) Close() error   { close(p.closed); return nil }
 func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// dial is a new connection.
+// dial returns a new connection.
 func (p *pipes) dial() net.Conn {
-	near, far := net.Pipe()
-	p.calls <- far
-	return near
+	client, server := net.Pipe()
+	p.calls <- server
+	return client
 }
 
-// serving runs a server of svc in a synctest bubble, with a bound on connections. log has its warnings.
+// serving runs a server of svc in a synctest bubble, with a bound on connections. log receives its warnings.
 func serving(t *testing.T, svc protocol.Server, connections int, do func(t *testing.T, p *pipes, a *api, log *bytes.Buffer)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -80,7 +80,7 @@ func request(t *testing.T, c net.Conn, line string, length int, body string) {
 	}
 }
 
-// answerOn reads an answer: its status and, of a problem, its code.
+// answerOn reads an answer, and returns its status and, for a problem, its code.
 func answerOn(t *testing.T, c net.Conn) (int, perdure.Code) {
 	t.Helper()
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
@@ -116,8 +116,8 @@ func TestSlowBodyIsRefused(t *testing.T) {
 		if status, code := answerOn(t, c); status != http.StatusRequestTimeout || code != codeTimeout {
 			t.Errorf("%d %s", status, code)
 		}
-		if took := time.Since(began); took != slowTime {
-			t.Errorf("after %v", took)
+		if duration := time.Since(began); duration != slowTime {
+			t.Errorf("after %v", duration)
 		}
 	})
 	for rate, want := range map[int]int{leastRate - 24: http.StatusRequestTimeout, leastRate: http.StatusCreated} {
@@ -163,9 +163,9 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		a.inbound.max = 100 << 10
 		body := aDefinition(60_000)
-		moving, still, late := p.dial(), p.dial(), p.dial()
+		moving, stalled, late := p.dial(), p.dial(), p.dial()
 		defer moving.Close()
-		defer still.Close()
+		defer stalled.Close()
 		defer late.Close()
 
 		request(t, moving, "POST /v1/jobs", len(body), body[:len(body)-10_000])
@@ -174,7 +174,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			t.Errorf("%d bytes are held of %d", held, len(body)-10_000)
 		}
 		stop := make(chan struct{})
-		go func() { // it moves on, slowly
+		go func() { // it makes progress, slowly
 			for i := len(body) - 10_000; ; i++ {
 				select {
 				case <-stop:
@@ -195,7 +195,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 			t.Errorf("the one that moved: %d", status)
 		}
 
-		request(t, still, "POST /v1/jobs", len(body), body[:len(body)-1])
+		request(t, stalled, "POST /v1/jobs", len(body), body[:len(body)-1])
 		synctest.Wait()
 		next := p.dial()
 		defer next.Close()
@@ -205,7 +205,7 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 		if status, _ := answerOn(t, next); status != http.StatusCreated || time.Since(began) > stallTime {
 			t.Errorf("beside one that stands still: %d after %v", status, time.Since(began))
 		}
-		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
+		if status, code := answerOn(t, stalled); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("the one that stood still: %d %s", status, code)
 		}
 		synctest.Wait()
@@ -215,23 +215,23 @@ func TestBytesOfRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// F157: a body that had to wait for room, and then stands still, gives way like any other.
+// F157: a body that had to wait for room, and of which nothing more arrives, is refused like any other.
 func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		a.inbound.max = 100 << 10
 		a.inbound.used = a.inbound.max // by others
 		body := aDefinition(60_000)
-		still, next := p.dial(), p.dial()
-		defer still.Close()
+		stalled, next := p.dial(), p.dial()
+		defer stalled.Close()
 		defer next.Close()
-		request(t, still, "POST /v1/jobs", len(body), body[:freeBody])
+		request(t, stalled, "POST /v1/jobs", len(body), body[:freeBody])
 		time.Sleep(time.Second)
 		a.inbound.mu.Lock()
 		a.inbound.max, a.inbound.used = 10<<10, 0 // enough for this one alone
 		a.inbound.mu.Unlock()
 		time.Sleep(time.Second)
 		go request(t, next, "POST /v1/jobs", len(body), body)
-		if status, code := answerOn(t, still); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
+		if status, code := answerOn(t, stalled); status != http.StatusTooManyRequests || code != perdure.CodeTooManyRequests {
 			t.Errorf("%d %s", status, code)
 		}
 		if status, _ := answerOn(t, next); status != http.StatusCreated {
@@ -240,7 +240,7 @@ func TestBodyThatWaitedForRoomGivesWay(t *testing.T) {
 	})
 }
 
-// F157: a body that is refused as too large keeps no room while the rest of it is swallowed.
+// F157: a body that is refused as too large keeps no room while the rest of it is read.
 func TestBodyThatIsTooLargeKeepsNoRoom(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, a *api, _ *bytes.Buffer) {
 		c := p.dial()
@@ -260,7 +260,7 @@ func TestBodyThatIsTooLargeKeepsNoRoom(t *testing.T) {
 	})
 }
 
-// large is a service whose answers are a megabyte long.
+// large returns a service whose answers are a megabyte long.
 func large() *resttest.Service {
 	svc := resttest.Full()
 	svc.OnJob = func(ctx context.Context, _ string, _ time.Duration) (*perdure.JobView, error) {
@@ -351,7 +351,7 @@ func TestBytesOfAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// F157: what was stored or changed is never answered with 429, which says that nothing was.
+// F157: a change that was stored is never answered with 429, which means that nothing was stored.
 func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stored := 0
@@ -394,7 +394,7 @@ func TestStoredJobsAreAcknowledgedWithoutRoom(t *testing.T) {
 	})
 }
 
-// F157: what a claim may be granted is what is left for answers once those that wait have got theirs.
+// F157: a claim may be granted as much as is left for answers after those that wait have their room.
 func TestRoomForClaims(t *testing.T) {
 	f := newFlow(100)
 	first := f.begin(func() {})
@@ -421,7 +421,7 @@ func TestRoomForClaims(t *testing.T) {
 	}
 }
 
-// F157, F020: runs whose answer finds no room are given back, unless the claim can be repeated.
+// F157, F020: runs whose answer finds no room are returned, unless the claim can be repeated.
 func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	for request, want := range map[string]int{`{"holder": "h", "max": 1}`: 1, `{"holder": "h", "max": 1, "requestId": "r"}`: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -447,7 +447,7 @@ func TestRunsWithoutRoomForTheirAnswerAreGivenBack(t *testing.T) {
 	}
 }
 
-// F157: long polls and streams have places of their own, and leave connections to the others.
+// F157: long polls and streams have a bound of their own, which leaves connections to other calls.
 func TestWaitingCallsAreBounded(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnClaim = func(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
@@ -546,7 +546,7 @@ func TestQuietConnectionsGiveWay(t *testing.T) {
 
 // F159: if all connections are in use, calls on a few more are answered 503, and probes are answered; further
 // connections are closed. The log has one warning.
-func TestConnectionsAboveTheBound(t *testing.T) {
+func TestConnectionsAboveTheBoundAreAnswered503(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnListNodes = func(ctx context.Context) ([]perdure.NodeView, error) {
 		time.Sleep(time.Minute)
@@ -629,8 +629,8 @@ func TestSurplusThatGivesWayLeavesTheBound(t *testing.T) {
 	})
 }
 
-// F128, F159: if no connection can be accepted because no descriptor is left, the log has a warning, not more than one
-// a while; and a quiet connection is closed.
+// F128, F159: if no connection can be accepted because no descriptor is left, the log has a warning, at most one in a
+// while, and a quiet connection is closed.
 func TestNoDescriptorForAConnectionIsAWarning(t *testing.T) {
 	serving(t, resttest.Full(), 10, func(t *testing.T, p *pipes, _ *api, log *bytes.Buffer) {
 		silent := p.dial()

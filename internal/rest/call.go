@@ -47,13 +47,13 @@ func (c *call) done() {
 		c.over()
 	}
 	c.request.end()
-	c.letGo()
+	c.releaseAnswer()
 }
 
 // longPoll returns a context that also ends with the node's shutdown, and after wait if that is not 0. It is refused if
 // too many calls wait. The room of the request is released, so that a waiting call holds little.
 func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc, error) {
-	leave, err := c.waits.take("waiting calls")
+	release, err := c.waits.take("waiting calls")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -62,9 +62,9 @@ func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc
 	stop := context.AfterFunc(c.Shutdown, cancel)
 	if wait > 0 {
 		limited, end := context.WithTimeout(ctx, wait+serviceTime)
-		return limited, func() { stop(); end(); cancel(); leave() }, nil
+		return limited, func() { stop(); end(); cancel(); release() }, nil
 	}
-	return ctx, func() { stop(); cancel(); leave() }, nil
+	return ctx, func() { stop(); cancel(); release() }, nil
 }
 
 // shuttingDown reports whether calls should no longer wait.
@@ -87,7 +87,7 @@ const (
 	defaultAuthor = "rest"
 )
 
-// author returns the author of an act, whom the history names.
+// author returns the author of an act, as recorded in the history.
 func (c *call) author() (string, error) {
 	s := c.r.Header.Get(authorHeader)
 	if s == "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func TestSubmit(t *testing.T) {
+func TestSubmitDependsOnContentType(t *testing.T) {
 	for _, test := range []struct {
 		contentType, mediaType string
 		created                bool
@@ -48,8 +48,8 @@ func TestSubmit(t *testing.T) {
 	}
 }
 
-// Outputs are not touched: digits and characters stay. Times are UTC. Steps keep their order.
-func TestJobAsJSON(t *testing.T) {
+// Outputs keep their digits and characters. Times are UTC. Steps keep their order.
+func TestJobKeepsDigitsCharactersAndOrder(t *testing.T) {
 	w := exchange(full(), "GET /v1/jobs/order-1042", "")
 	body := w.Body.String()
 	for _, want := range []string{
@@ -96,7 +96,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 		}
 	}
 	for call, want := range map[string]string{
-		goodClaim + ` {"holder":"h"}`: `{"runs":[]}`, goodReport + ` {"holder":"h","reports":[]}`: `{"results":[]}`, goodBeat + ` {"holder":"h","runs":[]}`: `{"runs":[]}`,
+		goodClaim + ` {"holder":"h"}`: `{"runs":[]}`, goodReport + ` {"holder":"h","reports":[]}`: `{"results":[]}`, goodHeartbeat + ` {"holder":"h","runs":[]}`: `{"runs":[]}`,
 	} {
 		at := strings.Index(call, " {")
 		if got := strings.TrimSpace(exchange(handler(svc), call[:at], call[at+1:]).Body.String()); got != want {
@@ -105,7 +105,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	}
 }
 
-func TestListQuery(t *testing.T) {
+func TestListQueryIsRead(t *testing.T) {
 	svc := resttest.Full()
 	var got perdure.JobQuery
 	svc.OnListJobs = func(_ context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
@@ -128,7 +128,7 @@ func TestListQuery(t *testing.T) {
 }
 
 // A job is named in a URL by its id, its key or @latest, whatever characters a key has.
-func TestRefs(t *testing.T) {
+func TestJobIsNamedByIDKeyOrLatest(t *testing.T) {
 	for escaped, want := range map[string]string{
 		someJob: someJob, "job_0190": "job_0190", "@latest": "@latest", "order-1042": "order-1042", "a%20b": "a b", "%C3%A9": "é",
 		"a%3Fb%23c%25d": "a?b#c%d", "%2E": ".", "%2e%2e": "..", "a;b": "a;b", "a:b@c": "a:b@c", "undo": "undo", "a+b": "a+b",
@@ -159,7 +159,7 @@ func TestWaitIsClamped(t *testing.T) {
 	}
 }
 
-func TestActs(t *testing.T) {
+func TestActsAreReadAndPassedOn(t *testing.T) {
 	done := perdure.Done
 	for _, test := range []struct {
 		call, body string
@@ -193,7 +193,7 @@ func TestActs(t *testing.T) {
 	}
 }
 
-func TestOperations(t *testing.T) {
+func TestOperationsAreAnswered(t *testing.T) {
 	for call, want := range map[string]string{
 		`PUT /v1/limits/agent%3Apayments {"max":0}`:   `200 {"name":"agent:payments","max":0,"used":1,"holders":[{"job":"` + someJob + `","step":"charge","run":3}]}`,
 		`GET /v1/limits/job:order`:                    `200 {"name":"job:order","max":3,"used":1,"holders":[{"job":"` + someJob + `","step":"charge","run":3}]}`,
@@ -220,8 +220,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-func TestReady(t *testing.T) {
-	over, stop := context.WithCancel(t.Context())
+func TestReadyGivesTheReason(t *testing.T) {
+	ended, stop := context.WithCancel(t.Context())
 	stop()
 	for name, test := range map[string]struct {
 		cfg  Config
@@ -230,7 +230,7 @@ func TestReady(t *testing.T) {
 		"no":       {Config{Ready: func(context.Context) error { return io.EOF }}, "unavailable"},
 		"schema":   {Config{Ready: func(context.Context) error { return perdure.Refuse(perdure.CodeSchema, "older") }}, "schema"},
 		"hangs":    {Config{Ready: func(context.Context) error { time.Sleep(readyTimeout + 1); return nil }}, "unavailable"},
-		"shutdown": {Config{Shutdown: over}, "unavailable"},
+		"shutdown": {Config{Shutdown: ended}, "unavailable"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			begin := time.Now()
@@ -239,13 +239,13 @@ func TestReady(t *testing.T) {
 			if p := problemIn(t, w); w.Code != 503 || string(p.Code) != test.want || time.Since(begin) > readyTimeout {
 				t.Errorf("%s: %d %s", name, w.Code, p.Code)
 			}
-			time.Sleep(time.Nanosecond) // for the one that does not heed its context
+			time.Sleep(time.Nanosecond) // for the service that ignores its context
 		})
 	}
 }
 
-// F012: a body over the bound is 413, however it is sent and however long it goes on.
-func TestTooLargeOverTheWire(t *testing.T) {
+// F012: a body above the bound is answered 413, however it is sent and however long it is.
+func TestTooLargeBodyIs413(t *testing.T) {
 	server := httptest.NewServer(handler(&resttest.Service{}))
 	defer server.Close()
 	big := bytes.Repeat([]byte("a"), perdure.MaxDefinitionBytes+1)

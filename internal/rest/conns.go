@@ -51,7 +51,7 @@ type conn struct {
 	net.Conn
 	surplus bool
 	since   time.Time      // when it became quiet
-	place   *order.Element // in quiet; nil: it has a request
+	element *order.Element // in quiet; nil: it has a request
 }
 
 // warning is a log line that is not repeated within warnEvery.
@@ -101,7 +101,7 @@ func (b *conns) admit(c net.Conn) bool {
 	}
 	k := &conn{Conn: c, surplus: !fits}
 	b.open[c] = k
-	b.rest(k)
+	b.markQuiet(k)
 	return true
 }
 
@@ -141,18 +141,18 @@ func (b *conns) drop(k *conn) {
 	if k.surplus {
 		b.surplus--
 	}
-	b.stir(k)
+	b.markActive(k)
 }
 
-// rest records that a connection has no request, and stir that it has one. Called with mu held.
-func (b *conns) rest(k *conn) {
-	k.since, k.place = time.Now(), b.quiet.PushBack(k)
+// markQuiet records that a connection has no request, and markActive that it has one. Called with mu held.
+func (b *conns) markQuiet(k *conn) {
+	k.since, k.element = time.Now(), b.quiet.PushBack(k)
 }
 
-func (b *conns) stir(k *conn) {
-	if k.place != nil {
-		b.quiet.Remove(k.place)
-		k.place = nil
+func (b *conns) markActive(k *conn) {
+	if k.element != nil {
+		b.quiet.Remove(k.element)
+		k.element = nil
 	}
 }
 
@@ -166,9 +166,9 @@ func (b *conns) changed(c net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateActive:
-		b.stir(k)
+		b.markActive(k)
 	case http.StateIdle:
-		b.rest(k)
+		b.markQuiet(k)
 	case http.StateClosed, http.StateHijacked:
 		b.drop(k)
 	}

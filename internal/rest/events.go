@@ -27,11 +27,11 @@ func (c *call) events() error {
 	if c.r.Method == http.MethodHead || c.shuttingDown() {
 		return c.noEvents(ref)
 	}
-	leave, err := c.streams.take("event streams")
+	release, err := c.streams.take("event streams")
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer release()
 	ctx, cancel, err := c.longPoll(0)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func (s *stream) admit(ctx context.Context, size int) error {
 func (s *stream) write(fill func(*bytes.Buffer) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	defer s.letGo()
+	defer s.releaseAnswer()
 	b := buffers.Get().(*bytes.Buffer)
 	b.Reset()
 	if err := fill(b); err != nil {

@@ -23,7 +23,7 @@ func decode(t *testing.T, w *httptest.ResponseRecorder, to any) {
 	}
 }
 
-// eventNames are the names of a stream's events, "#" for a comment.
+// eventNames returns the names of a stream's events, "#" for a comment.
 func eventNames(stream string) (names []string) {
 	for line := range strings.Lines(stream) {
 		if name, ok := strings.CutPrefix(line, "event: "); ok {
@@ -35,7 +35,7 @@ func eventNames(stream string) (names []string) {
 	return names
 }
 
-func TestEvents(t *testing.T) {
+func TestEventsAreStreamed(t *testing.T) {
 	w := exchange(full(), "GET /v1/jobs/j/events", "")
 	body := w.Body.String()
 	if got := strings.Join(eventNames(body), " "); got != "job job rest" {
@@ -49,8 +49,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A stream that ends just after a comment was written: the race detector sees what they share.
-func TestEventsEndAfterAComment(t *testing.T) {
+// A stream may end just after a comment was written. The race detector checks the data that both share.
+func TestStreamMayEndAfterAComment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := resttest.Full()
 		svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
@@ -65,7 +65,7 @@ func TestEventsEndAfterAComment(t *testing.T) {
 	})
 }
 
-func TestEventsOfNoJob(t *testing.T) {
+func TestEventsOfAnUnknownJobAreRefused(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(context.Context, string, func(*perdure.JobView) error) error {
 		return perdure.Refuse(perdure.CodeNotFound, "no such job")
@@ -75,7 +75,7 @@ func TestEventsOfNoJob(t *testing.T) {
 	}
 }
 
-func TestEventsThatBreak(t *testing.T) {
+func TestEventsEndWithAProblem(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
 		_ = see(resttest.Job())
@@ -99,8 +99,8 @@ func (p *page) Write(b []byte) (int, error) {
 	return p.ResponseRecorder.Write(b)
 }
 
-// While nothing happens, a comment says that the stream is alive. A shutdown ends it (F117).
-func TestEventsOfAQuietJob(t *testing.T) {
+// While nothing happens, comments show that the stream is alive. A shutdown ends it (F117).
+func TestEventsOfAQuietJobHaveComments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shutdown, stop := context.WithCancel(t.Context())
 		svc := resttest.Full()
@@ -119,7 +119,7 @@ func TestEventsOfAQuietJob(t *testing.T) {
 	})
 }
 
-// F117: what waits is answered when the node shuts down, and well.
+// F117: waiting calls are answered when the node shuts down, with success.
 func TestShutdownEndsLongPolls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shutdown, stop := context.WithCancel(t.Context())
@@ -149,7 +149,7 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 				t.Error(w.Code, w.Body)
 			}
 		})
-		all.Go(func() { // it may have been given something before: that there was nothing cannot be said (F019)
+		all.Go(func() { // the claim may have been granted runs before, so the answer cannot be "no work" (F019)
 			if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s","requestId":"r"}`); w.Code != 503 {
 				t.Error(w.Code, w.Body)
 			}
@@ -160,10 +160,10 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 			}
 		})
 		all.Wait()
-		if took := time.Since(begin); took != 10*time.Second {
-			t.Errorf("took %s", took)
+		if duration := time.Since(begin); duration != 10*time.Second {
+			t.Errorf("took %s", duration)
 		}
-		// Whoever comes after that does not wait at all.
+		// Later calls do not wait.
 		if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s"}`); w.Code != 200 || time.Since(begin) != 10*time.Second {
 			t.Error(w.Code, time.Since(begin))
 		}

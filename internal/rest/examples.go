@@ -46,8 +46,8 @@ const (
 {"job":"job_0190a6b7c8d97e0f8123456789abcdee","step":"charge","run":3,"outcome":"failed","error":{"code":"503","message":"try later","retryAfter":"30s"},"effect":"none"}]}`
 	resultsExample = `{"results":[{"accepted":true},{"accepted":false,"reason":"stale","message":"run 4 of step charge was let out after run 3"}]}`
 
-	beatsExample       = `{"holder":"payments@h3","runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"progress":{"done":3,"total":10}}]}`
-	beatResultsExample = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"lockedUntil":"2026-01-02T15:04:51Z","remainingMs":15000,"stop":false}]}`
+	heartbeatsExample       = `{"holder":"payments@h3","runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"progress":{"done":3,"total":10}}]}`
+	heartbeatResultsExample = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"lockedUntil":"2026-01-02T15:04:51Z","remainingMs":15000,"stop":false}]}`
 
 	maxExample    = `{"max":50,"perKey":{"max":2}}`
 	limitExample  = `{"name":"ads-api","max":50,"perKey":{"max":2},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`

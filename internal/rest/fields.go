@@ -182,9 +182,9 @@ func (v value) fields() iter.Seq2[[]byte, value] {
 			return
 		}
 		for r.Object(); r.More(); {
-			name, again := r.Name()
+			name, duplicate := r.Name()
 			field := v.enter(part{name: name})
-			if again {
+			if duplicate {
 				v.faultAt(field.pointer(), "keep one of the two", "is a duplicate field")
 			} else if !yield(name, field) {
 				return

@@ -54,31 +54,31 @@ func (f *flow) begin(stop func()) *transfer {
 // grow takes n more bytes. It waits a while for room, and returns false if there is none. A body that is larger than
 // the whole flow passes alone.
 func (t *transfer) grow(ctx context.Context, n int64) bool {
-	var late <-chan time.Time
+	var timeout <-chan time.Time
 	for {
 		room := t.take(n)
 		if room == nil {
 			return true
 		}
-		if late == nil {
+		if timeout == nil {
 			t.flow.wants(n)
 			defer t.flow.wants(-n)
 			timer := time.NewTimer(roomWait)
 			defer timer.Stop()
-			late = timer.C
+			timeout = timer.C
 		}
-		look := time.NewTimer(stallCheck)
+		ticker := time.NewTimer(stallCheck)
 		select {
 		case <-room:
-		case <-look.C:
-		case <-late:
-			look.Stop()
+		case <-ticker.C:
+		case <-timeout:
+			ticker.Stop()
 			return false
 		case <-ctx.Done():
-			look.Stop()
+			ticker.Stop()
 			return false
 		}
-		look.Stop()
+		ticker.Stop()
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 var corpus = []string{
-	claimExample, reportsExample, beatsExample, settleExample, inputExample, maxExample, batchExample,
+	claimExample, reportsExample, heartbeatsExample, settleExample, inputExample, maxExample, batchExample,
 	`{}`, `[]`, `null`, `""`, `{"a":[{"b":"\"\\"},[],{}],"c":-1.5e+3,"d":"\u00e9\ud83d\ude00"}`, ` { "a" : [ 1 , 2 ] , "b" : { } } `, `{"a":1,"a":2}`,
 }
 
@@ -64,7 +64,7 @@ func walk(v value) any {
 	return nil
 }
 
-// Whatever comes, a body is read or refused; a refusal has its faults, and what is read is within bounds.
+// Each body is read or refused. A refusal has its faults, and what is read is within bounds.
 func FuzzBodies(f *testing.F) {
 	for _, s := range corpus {
 		f.Add(s)
@@ -94,7 +94,7 @@ func FuzzBodies(f *testing.F) {
 						t.Errorf("%+v", rep)
 					}
 				},
-				func(item value) { readBeat(item, new(beatResult)) },
+				func(item value) { readHeartbeat(item, new(beatResult)) },
 			} {
 				set, n := parse(text), 0
 				readSet(set, name, nil, func(item value) { n++; read(item) })

@@ -13,8 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// F160: which values of a Host header are served, without configuration and with it.
-func TestHosts(t *testing.T) {
+// F160: the values of a Host header that are served, without configuration and with it.
+func TestHostsAreMatched(t *testing.T) {
 	configured, err := ParseHosts("https://Jobs.Example.com:8443/perdure", []string{"other.example", " Third.Example. ", "xn--bcher-kva.example", "10.0.0.7", "[::1]"})
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestHosts(t *testing.T) {
 		"perdure.example": false, "evil.example@localhost": false, "localhost@evil.example": false, "localhost:80@evil.example": false,
 		// A single label with a dot at its end is a top-level domain.
 		"ai.": false, "ai.:80": false,
-		// What is no host.
+		// Not a host.
 		"": false, ":": false, ":7420": false, ".": false, "..": false, ".local": false, "a..local": false, "localhost..": false, "a.local..": false,
 		"localhost:x": false, "localhost:70:70": false, "localhost:123456": false, "localhost:-1": false, "local host": false, "a.local/x": false,
 		"evil%2eexample": false, "évil": false, "é.local": false, "localhost\x00": false, "localhost,evil.example": false, "localhost evil.example": false,
@@ -60,7 +60,7 @@ func TestHosts(t *testing.T) {
 }
 
 // Settings that would not have the intended effect are refused, and no message repeats a password.
-func TestHostSettings(t *testing.T) {
+func TestInvalidHostSettingsAreRefused(t *testing.T) {
 	for _, c := range []struct {
 		url   string
 		names []string
@@ -109,15 +109,15 @@ func TestHostSettings(t *testing.T) {
 	}
 }
 
-// F160: a request for another host is refused before anything looks at its path, its body or its origin, however the
-// host is written in the request.
+// F160: a request for another host is refused before its path, body or origin is read, however the host is written in
+// the request.
 func TestRequestsForOtherHostsAreRefused(t *testing.T) {
-	asked := 0
+	served := 0
 	allowed, err := ParseHosts("https://jobs.example.com", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	api := New(Config{Service: resttest.Full(), Log: quiet, JobSchema: []byte(`{}`), Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }), Hosts: allowed})
+	api := New(Config{Service: resttest.Full(), Log: quiet, JobSchema: []byte(`{}`), Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served++ }), Hosts: allowed})
 	server := Server("", api, quiet)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -148,7 +148,7 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 		{"GET http://localhost@evil.example/v1/jobs HTTP/1.1|Host: localhost", refused},
 		{"GET //localhost/v1/jobs HTTP/1.1|Host: evil.example", refused},
 		{"CONNECT evil.example:80 HTTP/1.1|Host: localhost", refused},
-		// What net/http refuses by itself.
+		// Requests that net/http refuses by itself.
 		{"GET /v1/jobs HTTP/1.1", 400},
 		{"GET /v1/jobs HTTP/1.1|Host: localhost|Host: evil.example", 400},
 		// Before routing: every path, known or not, and every method.
@@ -177,12 +177,12 @@ func TestRequestsForOtherHostsAreRefused(t *testing.T) {
 			t.Errorf("%s: %s", c.request, body)
 		}
 	}
-	if asked != 0 {
+	if served != 0 {
 		t.Error("the metrics were read")
 	}
 }
 
-// raw sends the lines of a request, which no client would write, and reads the answer.
+// raw sends the lines of a request that no client would write, and reads the answer.
 func raw(t *testing.T, addr, lines string) (status int, body string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
@@ -201,7 +201,7 @@ func raw(t *testing.T, addr, lines string) (status int, body string) {
 }
 
 // A handler that is not a node's API, such as the proxy of perdure chaos, can have the check too.
-func TestHostsHandler(t *testing.T) {
+func TestHostsHandlerChecksAnyHandler(t *testing.T) {
 	passed := 0
 	h := Hosts{}.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { passed++ }))
 	if w := exchange(h, "GET /x", ""); w.Code != 200 || passed != 1 {

@@ -110,11 +110,11 @@ func (c *call) stored(status int, job *perdure.JobView) error {
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return err
 	}
-	brief := *job
-	brief.Input, brief.InputBytes = nil, max(job.InputBytes, len(job.Input))
-	brief.Definition, brief.DefinitionBytes = nil, max(job.DefinitionBytes, len(job.Definition))
-	brief.Labels, brief.Alerts, brief.Steps = nil, nil, nil
-	return c.json(status, utcJob(&brief))
+	shortened := *job
+	shortened.Input, shortened.InputBytes = nil, max(job.InputBytes, len(job.Input))
+	shortened.Definition, shortened.DefinitionBytes = nil, max(job.DefinitionBytes, len(job.Definition))
+	shortened.Labels, shortened.Alerts, shortened.Steps = nil, nil, nil
+	return c.json(status, utcJob(&shortened))
 }
 
 func (c *call) listJobs() error {

@@ -14,7 +14,7 @@ import (
 
 // The header is the key of a definition that has none. The stable key of a step is no valid key of a job, and is
 // converted into one.
-func TestIdempotencyKeyIsHandedOn(t *testing.T) {
+func TestIdempotencyKeyIsTheDefaultKey(t *testing.T) {
 	id := strings.Repeat("0a", 16)
 	longest := strings.Repeat("s", perdure.MaxNameLength)
 	for header, want := range map[string]string{
@@ -65,7 +65,7 @@ func TestTwoIdempotencyKeysAreRefused(t *testing.T) {
 }
 
 // A batch accepts the header if each of its jobs has a key: then repeating the call makes no second job.
-func TestIdempotencyKeyOfABatchWithKeys(t *testing.T) {
+func TestIdempotencyKeyOfABatchNeedsKeys(t *testing.T) {
 	for _, body := range []string{`{"jobs":[{"key":"a"},{"key":"b"}]}`, `{"definition":{"key":"${input.id}"},"jobs":[{},{}]}`} {
 		submitted := 0
 		h := New(Config{Service: &resttest.Service{OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {

@@ -20,12 +20,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// handler is an API over svc.
+// handler returns an API over svc.
 func handler(svc protocol.Server) http.Handler {
 	return New(Config{Service: svc, Log: quiet, JobSchema: []byte(`{}`), Metrics: http.NotFoundHandler()})
 }
 
-// exchange is one request as a test writes it: "METHOD target", headers as "Name: value", and a body.
+// exchange makes one request as a test writes it: "METHOD target", headers as "Name: value", and a body.
 func exchange(h http.Handler, line, body string, headers ...string) *httptest.ResponseRecorder {
 	method, target, _ := strings.Cut(line, " ")
 	r := httptest.NewRequest(method, target, strings.NewReader(body))
@@ -46,7 +46,7 @@ func exchange(h http.Handler, line, body string, headers ...string) *httptest.Re
 	return w
 }
 
-// problemIn reads an answer as a problem and checks what every problem has.
+// problemIn reads an answer as a problem, and checks what every problem has.
 func problemIn(t *testing.T, w *httptest.ResponseRecorder) Problem {
 	t.Helper()
 	var p Problem
@@ -63,5 +63,5 @@ func problemIn(t *testing.T, w *httptest.ResponseRecorder) Problem {
 	return p
 }
 
-// full answers every call with as much as there can be.
+// full answers every call with an answer in which every field is set.
 var full = sync.OnceValue(func() http.Handler { return handler(resttest.Full()) })

@@ -32,14 +32,14 @@ func newRequestMetrics(registry prometheus.Registerer) *requestMetrics {
 	return &requestMetrics{seconds}
 }
 
-func (m *requestMetrics) count(route string, status int, took time.Duration) {
+func (m *requestMetrics) count(route string, status int, duration time.Duration) {
 	if m == nil {
 		return
 	}
 	if route == "" || route == "/" {
 		route = "none"
 	}
-	m.seconds.WithLabelValues(route, statusClass(status)).Observe(took.Seconds())
+	m.seconds.WithLabelValues(route, statusClass(status)).Observe(duration.Seconds())
 }
 
 var classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}

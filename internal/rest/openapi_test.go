@@ -28,7 +28,7 @@ func documented(t *testing.T) (doc openAPI) {
 	return doc
 }
 
-// Every call is documented, and every documented call answers as one.
+// Every call is documented, and every documented call exists.
 func TestOpenAPIAgainstRouter(t *testing.T) {
 	doc := documented(t)
 	if doc.OpenAPI != "3.1.0" {
@@ -66,7 +66,7 @@ func TestOpenAPIAgainstRouter(t *testing.T) {
 	}
 }
 
-// Examples fit their schemas, and so does what is really answered.
+// Examples fit their schemas, and so do the answers of the server.
 func TestExamplesFitSchemas(t *testing.T) {
 	schemas := newSchemas()
 	a := &api{}
@@ -108,7 +108,7 @@ func TestExamplesFitSchemas(t *testing.T) {
 }
 
 // The labels of the metrics are bounded: routes and classes, never paths.
-func TestMetrics(t *testing.T) {
+func TestMetricLabelsAreBounded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	h := New(Config{Service: resttest.Full(), Log: quiet, Registry: registry})
 	New(Config{Registry: registry, Log: quiet}) // a second one in the same process shares them

@@ -119,8 +119,8 @@ func (c *call) putLimit() error {
 	if err != nil {
 		return err
 	}
-	kind, of, ok := kernel.SplitLimit(name)
-	if !ok || len(of) > perdure.MaxNameLength {
+	kind, owner, ok := kernel.SplitLimit(name)
+	if !ok || len(owner) > perdure.MaxNameLength {
 		return badPart("path", "name", "must be job:TYPE, agent:NAME, or a name of your own of letters, digits, `.`, `_` and `-`")
 	}
 	author, err := c.author()
@@ -146,24 +146,24 @@ func (c *call) putLimit() error {
 	if perdure.CodeOf(err) != perdure.CodeTooManyRequests {
 		return err
 	}
-	brief := *limit // a 429 would mean that the limit was not set
-	brief.Holders = nil
-	return c.json(http.StatusOK, shownLimit(&brief))
+	shortened := *limit // a 429 would mean that the limit was not set
+	shortened.Holders = nil
+	return c.json(http.StatusOK, shownLimit(&shortened))
 }
 
 func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSettings) {
-	root, there := doc.root(), false
+	root, present := doc.root(), false
 	for name, field := range root.fields() {
 		switch name := string(name); {
 		case name == "max":
-			if there = there || !field.null(); !field.null() {
+			if present = present || !field.null(); !field.null() {
 				settings.Max = new(int(field.integer(0, perdure.MaxLimit)))
 			}
 		case name == "perKey" && kind == kernel.LimitNamed:
 			if field.null() {
 				continue
 			}
-			there = true
+			present = true
 			settings.PerKey = &perdure.KeyLimit{}
 			given := false
 			for name, field := range field.fields() {
@@ -181,10 +181,10 @@ func readLimit(doc *document, kind kernel.LimitKind) (settings perdure.LimitSett
 			field.unknown("max")
 		}
 	}
-	if kind == kernel.LimitNamed && !there && len(doc.faults) == 0 {
+	if kind == kernel.LimitNamed && !present && len(doc.faults) == 0 {
 		root.faultAt(root.child("max"), "give max, perKey, or both", "is required where there is no perKey")
 	}
-	root.need("max", there)
+	root.need("max", present)
 	return settings
 }
 
@@ -241,7 +241,7 @@ func (c *call) closeAlert() error {
 	if err != nil || id < 1 {
 		return badPart("path", "id", "must be an alert's number")
 	}
-	by, err := c.author()
+	author, err := c.author()
 	if err != nil {
 		return err
 	}
@@ -253,13 +253,13 @@ func (c *call) closeAlert() error {
 		if string(name) != "reason" {
 			field.unknown("reason")
 		} else if reason := field.prose(perdure.MaxReasonBytes); reason != "" {
-			by += ": " + reason // an alert has one field for both
+			author += ": " + reason // an alert has one field for both
 		}
 	}
 	if err := doc.err(); err != nil {
 		return err
 	}
-	alert, err := c.Service.CloseAlert(c.ctx(), id, by)
+	alert, err := c.Service.CloseAlert(c.ctx(), id, author)
 	if err != nil {
 		return err
 	}
@@ -328,16 +328,16 @@ func (c *call) putAgent() error {
 }
 
 func readSettings(doc *document) (settings perdure.AgentSettings) {
-	root, there := doc.root(), false
+	root, present := doc.root(), false
 	for name, field := range root.fields() {
 		if string(name) != "ageing" {
 			field.unknown("ageing")
 			continue
 		}
-		there = !field.null()
+		present = !field.null()
 		settings.Ageing = perdure.Duration(field.duration(perdure.MinAgeing, perdure.DefaultAgeing))
 	}
-	root.need("ageing", there)
+	root.need("ageing", present)
 	return settings
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/rest/resttest"
 )
 
-// Every refusal of a service has its status; what is no refusal is not told.
-func TestErrorsOfTheService(t *testing.T) {
+// Every error of a service has its status. The text of an internal error is not shown.
+func TestErrorsOfTheServiceHaveTheirStatus(t *testing.T) {
 	fields := []perdure.FieldError{{Pointer: "/steps/a", Line: 3, Column: 5, Message: "is a cycle", Hint: "break it"}}
 	for _, test := range []struct {
 		err        error
@@ -63,7 +63,7 @@ func TestErrorsOfTheService(t *testing.T) {
 	}
 }
 
-// What is invalid about a request without a body is a parameter.
+// An invalid parameter of a request without a body is a bad request.
 func TestInvalidWithoutBodyIsBadRequest(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnListJobs = func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
@@ -74,7 +74,7 @@ func TestInvalidWithoutBodyIsBadRequest(t *testing.T) {
 	}
 }
 
-func TestPanic(t *testing.T) {
+func TestPanicIsAnswered500(t *testing.T) {
 	var log bytes.Buffer
 	svc := resttest.Full()
 	svc.OnJob = func(context.Context, string, time.Duration) (*perdure.JobView, error) { panic("secret") }
@@ -91,8 +91,8 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// A node that is drained or waits for its store is asked /readyz all the time: each is no error of its own.
-func TestNotReadyIsNoError(t *testing.T) {
+// Clients poll /readyz of a node that drains or waits for its store. These answers are not logged as errors.
+func TestNotReadyIsNotLoggedAsError(t *testing.T) {
 	var log bytes.Buffer
 	h := New(Config{Service: resttest.Full(), Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Ready: func(context.Context) error { return perdure.Refuse(perdure.CodeUnavailable, "draining") }})
@@ -101,7 +101,7 @@ func TestNotReadyIsNoError(t *testing.T) {
 	}
 }
 
-func TestPanicHalfway(t *testing.T) {
+func TestPanicInAStreamCutsTheConnection(t *testing.T) {
 	svc := resttest.Full()
 	svc.OnFollow = func(_ context.Context, _ string, see func(*perdure.JobView) error) error {
 		_ = see(resttest.Job())

@@ -75,15 +75,15 @@ func (c *call) readyz() error {
 	if c.Ready != nil {
 		ctx, cancel := context.WithTimeout(c.ctx(), readyTimeout)
 		defer cancel()
-		if err := askReady(ctx, c.Ready); err != nil {
+		if err := checkReady(ctx, c.Ready); err != nil {
 			return err
 		}
 	}
 	return c.json(http.StatusOK, healthAnswer{"ok", c.Version})
 }
 
-// askReady returns in time even if a database driver ignores its context.
-func askReady(ctx context.Context, ready func(context.Context) error) error {
+// checkReady returns in time even if a database driver ignores its context.
+func checkReady(ctx context.Context, ready func(context.Context) error) error {
 	answered := make(chan error, 1)
 	go func() { answered <- ready(ctx) }()
 	select {

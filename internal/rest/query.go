@@ -157,12 +157,12 @@ func (q *reader) labels() map[string]string {
 	for _, s := range values {
 		k, v, ok := strings.Cut(s, "=")
 		why := misnamed(s, 2*perdure.MaxLabelLength+1)
-		switch had, twice := labels[k]; {
+		switch earlier, twice := labels[k]; {
 		case !ok || k == "":
 			q.refuse("label", "must be NAME=VALUE")
 		case why != "":
 			q.refuse("label", why)
-		case twice && had != v:
+		case twice && earlier != v:
 			q.refuse("label", "has two values for "+k+": no job can have both")
 		}
 		labels[k] = v

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	someJob    = "job_0190a6b7c8d97e0f8123456789abcdef"
-	goodClaim  = "POST /v1/agents/payments/claim"
-	goodReport = "POST /v1/reports"
-	goodBeat   = "POST /v1/heartbeats"
-	goodBatch  = "POST /v1/batches/submit"
-	settleCall = "POST /v1/jobs/j/steps/s/settle"
+	someJob       = "job_0190a6b7c8d97e0f8123456789abcdef"
+	goodClaim     = "POST /v1/agents/payments/claim"
+	goodReport    = "POST /v1/reports"
+	goodHeartbeat = "POST /v1/heartbeats"
+	goodBatch     = "POST /v1/batches/submit"
+	settleCall    = "POST /v1/jobs/j/steps/s/settle"
 )
 
-// F012: whatever a client sends, it is refused before the service hears of it: with a place for each
-// fault, and never with a 5xx.
-func TestBadRequests(t *testing.T) {
+// F012: each invalid request is refused before it reaches the service, with a place for each fault, and never with a
+// 5xx.
+func TestBadRequestsAreRefused(t *testing.T) {
 	invalid, malformed := string(perdure.CodeInvalid), string(perdure.CodeMalformed)
 	notFound, tooLarge := string(perdure.CodeNotFound), string(perdure.CodeTooLarge)
 	method, media := string(codeMethod), string(codeMedia)
@@ -34,7 +34,7 @@ func TestBadRequests(t *testing.T) {
 		pointer    string // of the first fault; empty: none is expected
 		headers    []string
 	}{
-		// Paths and methods that are none.
+		// Unknown paths and methods.
 		{"GET /", "", 404, notFound, "", nil},
 		{"GET /v1", "", 404, notFound, "", nil},
 		{"GET /v1/", "", 404, notFound, "", nil},
@@ -71,7 +71,7 @@ func TestBadRequests(t *testing.T) {
 		{goodReport, `{}`, 415, media, "", []string{"Content-Type: text/plain"}},
 		{goodBatch, `jobs: []`, 415, media, "", []string{"Content-Type: application/yaml"}},
 		{goodBatch, `{"jobs":[{}]}`, 415, media, "", []string{"Content-Encoding: gzip"}},
-		{goodBeat, `{}`, 415, media, "", []string{"Content-Encoding: br"}},
+		{goodHeartbeat, `{}`, 415, media, "", []string{"Content-Encoding: br"}},
 		{"POST /v1/jobs/j/undo", `reason=x`, 415, media, "", []string{"Content-Type: application/x-www-form-urlencoded"}},
 
 		// Queries.
@@ -163,7 +163,7 @@ func TestBadRequests(t *testing.T) {
 		{goodClaim, "\xef\xbb\xbf{}", 400, malformed, "-", nil},
 		{goodReport, "nonsense", 400, malformed, "-", nil},
 		{goodReport, strings.Repeat("[", 20000), 400, malformed, "-", nil},
-		{goodBeat, `{"holder":'h'}`, 400, malformed, "-", nil},
+		{goodHeartbeat, `{"holder":'h'}`, 400, malformed, "-", nil},
 		{goodBatch, "", 400, malformed, "", nil},
 		{goodBatch, " \n", 400, malformed, "", nil},
 		{goodBatch, `{"jobs":[{}]`, 400, malformed, "-", nil},
@@ -234,9 +234,9 @@ func TestBadRequests(t *testing.T) {
 		{goodReport, `{"holder":"h","reports":[],"more":1}`, 422, invalid, "/more", nil},
 		{goodReport, `{"holder":"@n","reports":[]}`, 422, invalid, "/holder", nil},
 		{goodReport, `{"holder":"h","reports":[` + strings.Repeat("1,", 1000) + `1]}`, 422, invalid, "/reports", nil},
-		{goodBeat, `{"holder":"h"}`, 422, invalid, "/runs", nil},
-		{goodBeat, `{"holder":"h","runs":"all"}`, 422, invalid, "/runs", nil},
-		{goodBeat, `{"holder":"h","runs":[` + strings.Repeat("1,", 1000) + `1]}`, 422, invalid, "/runs", nil},
+		{goodHeartbeat, `{"holder":"h"}`, 422, invalid, "/runs", nil},
+		{goodHeartbeat, `{"holder":"h","runs":"all"}`, 422, invalid, "/runs", nil},
+		{goodHeartbeat, `{"holder":"h","runs":[` + strings.Repeat("1,", 1000) + `1]}`, 422, invalid, "/runs", nil},
 
 		// Acts.
 		{"POST /v1/jobs/j/undo", `[]`, 422, invalid, "-", nil},
@@ -265,7 +265,7 @@ func TestBadRequests(t *testing.T) {
 		{"PUT /v1/limits/job:a", `{"max":1,"min":0}`, 422, invalid, "/min", nil},
 		{"POST /v1/alerts/1/close", `{"why":1}`, 422, invalid, "/why", nil},
 
-		// What another site's page makes a browser send.
+		// Requests that a page of another site makes a browser send.
 		{"POST /v1/jobs/j/undo", "", 403, string(perdure.CodeForbidden), "", []string{"Sec-Fetch-Site: cross-site"}},
 		{"POST /v1/jobs/j/undo", "", 403, string(perdure.CodeForbidden), "", []string{"Origin: http://evil.example"}},
 	} {
@@ -294,7 +294,7 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// All faults of a body are found in one go, each at its place.
+// All faults of a body are found at once, each at its place.
 func TestFaultsHavePlaces(t *testing.T) {
 	w := exchange(full(), goodClaim, "{\n  \"holder\": \"@x\",\n  \"max\": 0, \"é\": 1, \"wait\": true\n}")
 	p := problemIn(t, w)

@@ -23,14 +23,14 @@ func (c *call) report() error {
 	var next *protocol.Claim
 	var results []protocol.ReportResult
 	var reports []protocol.Report
-	var places []int // of reports: which of results answers it
+	var indexes []int // of reports: which of results answers it
 	holder := readSet(doc, "reports", func(v value) { next = readNext(v) }, func(item value) {
 		rep, err := readReport(item)
 		if err != nil {
 			results = append(results, protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()})
 			return
 		}
-		reports, places = append(reports, rep), append(places, len(results))
+		reports, indexes = append(reports, rep), append(indexes, len(results))
 		results = append(results, protocol.ReportResult{})
 	})
 	if err := doc.err(); err != nil {
@@ -46,7 +46,7 @@ func (c *call) report() error {
 		if err != nil {
 			return err
 		}
-		for i, at := range places {
+		for i, at := range indexes {
 			results[at] = answers[i]
 		}
 		runs = given
@@ -186,54 +186,54 @@ type beatResult struct {
 }
 
 func (c *call) heartbeat() error {
-	doc, err := c.document(maxBeatBody, false)
+	doc, err := c.document(maxHeartbeatBody, false)
 	if err != nil {
 		return err
 	}
 	var results []beatResult
-	var beats []protocol.Heartbeat
-	var places []int // of beats: which of results answers it
+	var heartbeats []protocol.Heartbeat
+	var indexes []int // by heartbeat: the index of its result
 	holder := readSet(doc, "runs", nil, func(item value) {
 		var res beatResult
-		if beat, ok := readBeat(item, &res); ok {
-			beats, places = append(beats, beat), append(places, len(results))
+		if beat, ok := readHeartbeat(item, &res); ok {
+			heartbeats, indexes = append(heartbeats, beat), append(indexes, len(results))
 		}
 		results = append(results, res)
 	})
 	if err := doc.err(); err != nil {
 		return err
 	}
-	if len(beats) > 0 {
+	if len(heartbeats) > 0 {
 		crashpoint.Here(crashpoint.RestHeartbeat)
-		answers, err := c.Service.Heartbeat(c.ctx(), holder, beats)
+		answers, err := c.Service.Heartbeat(c.ctx(), holder, heartbeats)
 		if err != nil {
 			return err
 		}
-		for i, at := range places {
+		for i, at := range indexes {
 			results[at].fill(&answers[i])
 		}
 	}
 	crashpoint.Here(crashpoint.RestHeartbeatAnswer)
-	return c.written(http.StatusOK, len(results)*beatRoom, func(b *bytes.Buffer) error {
-		b.Write(appendBeats(b.AvailableBuffer(), results))
+	return c.written(http.StatusOK, len(results)*heartbeatRoom, func(b *bytes.Buffer) error {
+		b.Write(appendHeartbeats(b.AvailableBuffer(), results))
 		return nil
 	})
 }
 
-// readBeat reads one heartbeat. If it names no possible run, the result is to stop the run. Progress is for people: if it
+// readHeartbeat reads one heartbeat. If it names no possible run, the result is to stop the run. Progress is for people: if it
 // is not valid, the run continues, and the result says why the progress was not stored.
-func readBeat(v value, res *beatResult) (beat protocol.Heartbeat, ok bool) {
+func readHeartbeat(v value, res *beatResult) (heartbeat protocol.Heartbeat, ok bool) {
 	before := len(v.doc.faults)
 	for name, field := range v.fields() {
 		switch string(name) {
 		case "job":
-			beat.Job, res.Job = field.jobID()
+			heartbeat.Job, res.Job = field.jobID()
 		case "step":
-			beat.Step = field.name(perdure.MaxNameLength)
-			res.Step = plain.Clip(beat.Step, perdure.MaxNameLength)
+			heartbeat.Step = field.name(perdure.MaxNameLength)
+			res.Step = plain.Clip(heartbeat.Step, perdure.MaxNameLength)
 		case "run":
-			beat.Run = field.integer(0, maxRun)
-			res.Run = beat.Run
+			heartbeat.Run = field.integer(0, maxRun)
+			res.Run = heartbeat.Run
 		case "progress":
 			progress := field.raw()
 			switch err := plain.CheckJSON(progress); {
@@ -242,20 +242,20 @@ func readBeat(v value, res *beatResult) (beat protocol.Heartbeat, ok bool) {
 			case err != nil:
 				res.Reason = "progress is " + err.Error() + " and was not kept"
 			default:
-				beat.Progress = progress
+				heartbeat.Progress = progress
 			}
 		default:
 			field.unknown("job", "step", "run", "progress")
 		}
 	}
-	v.need("job", !beat.Job.IsZero())
-	v.need("step", beat.Step != "")
-	v.need("run", beat.Run > 0)
+	v.need("job", !heartbeat.Job.IsZero())
+	v.need("step", heartbeat.Step != "")
+	v.need("run", heartbeat.Run > 0)
 	if v.ownFaults(before) != nil {
 		res.Stop, res.Reason = true, string(protocol.RefusedInvalid)
-		return beat, false
+		return heartbeat, false
 	}
-	return beat, true
+	return heartbeat, true
 }
 
 func (res *beatResult) fill(b *protocol.HeartbeatResult) {
@@ -268,11 +268,11 @@ func (res *beatResult) fill(b *protocol.HeartbeatResult) {
 	}
 }
 
-// beatRoom is about how long the result of one heartbeat is.
-const beatRoom = 200
+// heartbeatRoom is about how long the result of one heartbeat is.
+const heartbeatRoom = 200
 
-// appendBeats appends beatsAnswer as encoding/json would write it.
-func appendBeats(b []byte, results []beatResult) []byte {
+// appendHeartbeats appends beatsAnswer as encoding/json would write it.
+func appendHeartbeats(b []byte, results []beatResult) []byte {
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
 	a.Name("runs")

@@ -81,10 +81,10 @@ type api struct {
 	browsers *http.CrossOriginProtection
 	requests *requestMetrics
 	openapi  []byte
-	inbound  *flow  // bodies of requests
-	outbound *flow  // answers
-	waits    places // long polls and streams
-	streams  places
+	inbound  *flow     // bodies of requests
+	outbound *flow     // answers
+	waits    callBound // long polls and streams
+	streams  callBound
 }
 
 // New returns the handler. It panics if the table of routes is inconsistent, which no configuration can cause.
@@ -100,7 +100,7 @@ func New(cfg Config) http.Handler {
 	}
 	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry),
 		inbound: newFlow(maxRequestBytes), outbound: newFlow(maxAnswerBytes),
-		waits: places{max: int64(max(cfg.Connections*3/4, 1))}, streams: places{max: maxStreams}}
+		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}}
 	routes := a.routes()
 	a.openapi = describe(routes, cfg.Version)
 	a.mount(routes)
@@ -115,10 +115,10 @@ func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 		if p := recover(); p != nil {
 			a.panicked(w, r, p)
 		}
-		took := time.Since(begin)
-		a.requests.count(r.Pattern, w.status, took)
+		duration := time.Since(begin)
+		a.requests.count(r.Pattern, w.status, duration)
 		a.Log.LogAttrs(r.Context(), slog.LevelDebug, "request", slog.String("method", r.Method),
-			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", took))
+			slog.String("path", r.URL.Path), slog.Int("status", w.status), slog.Duration("took", duration))
 	}()
 	control := http.NewResponseController(rw)
 	_ = control.SetWriteDeadline(time.Time{}) // clears the deadline of an earlier request on this connection

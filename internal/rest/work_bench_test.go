@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// The answers of claims and reports at their largest number of runs.
+// BenchmarkAnswerWithRuns measures the answers to claims and reports with the largest number of runs.
 func BenchmarkAnswerWithRuns(b *testing.B) {
 	runs := make([]perdure.Run, perdure.MaxBatch)
 	for i := range runs {

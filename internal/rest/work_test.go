@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Claims and reports are answered as encoding/json would answer them.
+// Claims and reports are answered byte for byte as encoding/json writes them.
 func FuzzWork(f *testing.F) {
 	f.Add("charge", "a/1", `{"a":[1,"b"]}`, "null", int64(7), int64(0), uint8(3))
 	f.Add("Größe \"x\"\n", "\x7f\\", `"<&>"`, "", int64(-1), int64(5), uint8(0))
@@ -55,7 +55,7 @@ func same(t *testing.T, results []protocol.ReportResult, runs []perdure.Run, ans
 	}
 }
 
-func TestEmptyInput(t *testing.T) {
+func TestEmptyInputIsValidJSON(t *testing.T) {
 	body := appendWork(nil, nil, []perdure.Run{{Input: json.RawMessage{}}})
 	if !json.Valid(body) {
 		t.Errorf("%s", body)

@@ -101,7 +101,7 @@ func (o *actOp) committed(b *batch, index int) (bool, error) {
 
 // CloseAlert closes an alert by hand. The alert of a parked step cannot be closed so: the act that unparks the step
 // closes it.
-func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kernel.Alert, error) {
+func (s *Scheduler) CloseAlert(ctx context.Context, id int64, author string) (*kernel.Alert, error) {
 	var alert *kernel.Alert
 	err := s.update(ctx, func(tx kernel.Tx) error {
 		now, err := tx.Now()
@@ -119,8 +119,8 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, by string) (*kerne
 		case alert.Kind.Holds():
 			return perdure.Refuse(perdure.CodeConflict, "alert %d belongs to a parked step or job and closes when that goes on: use resume, settle, skip, undo or redo", id)
 		}
-		alert.ClosedAt, alert.ClosedBy = now, by
-		return tx.CloseAlert(id, by, now)
+		alert.ClosedAt, alert.ClosedBy = now, author
+		return tx.CloseAlert(id, author, now)
 	})
 	return alert, err
 }

@@ -54,7 +54,7 @@ func (tx *searchedTx) Ready(agent string, max int, full []string) ([]kernel.Step
 
 // Another node takes a step after a search has found it and before the transaction has its lock. Later searches of the
 // transaction skip this step (F018).
-func TestStepIsTakenAfterTheSearch(t *testing.T) {
+func TestStepTakenByAnotherNodeIsSkipped(t *testing.T) {
 	for name, stale := range map[string]bool{"": false, "the store finds it again": true} {
 		t.Run(name, func(t *testing.T) {
 			url := pgtest.Start(t)

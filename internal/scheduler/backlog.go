@@ -52,11 +52,11 @@ func (b *backlog) admit(ctx context.Context) error {
 }
 
 // answered ends an admitted submission. made is true if it has created a job.
-func (b *backlog) answered(made bool) {
+func (b *backlog) answered(created bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.admitted--
-	if made {
+	if created {
 		b.stored++
 		b.created++
 	}
@@ -98,7 +98,7 @@ func (b *backlog) recount(ctx context.Context) error {
 		}
 	}
 	defer func() { b.countToken <- struct{}{} }()
-	at, made := b.latest() // another caller may have counted while this one waited
+	at, created := b.latest() // another caller may have counted while this one waited
 	if b.env.Now().Sub(at) < recountEvery {
 		return nil
 	}
@@ -111,7 +111,7 @@ func (b *backlog) recount(ctx context.Context) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.stored = n + b.created - made // n may lack jobs that were created during the count
+	b.stored = n + b.created - created // n may lack jobs that were created during the count
 	b.countedAt = b.env.Now()
 	return nil
 }
@@ -147,7 +147,7 @@ func (b *backlog) awaitFirst(ctx context.Context) error {
 	return nil
 }
 
-func (b *backlog) latest() (counted time.Time, made int) {
+func (b *backlog) latest() (counted time.Time, created int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.countedAt, b.created

@@ -29,9 +29,9 @@ func TestRepeatedSubmissionIsAnsweredWhileTheBacklogIsFull(t *testing.T) {
 			"key: k2\ntype: t\nsteps:\n  s: {agent: a}\n":     perdure.CodeBacklogFull,
 			one: perdure.CodeBacklogFull,
 		} {
-			did, err := d.Submit(t.Context(), plan(t, body))
-			if perdure.CodeOf(err) != want || err == nil && (did.ID != id || did.Created) {
-				t.Errorf("%s: %+v, %v", body, did, err)
+			submitted, err := d.Submit(t.Context(), plan(t, body))
+			if perdure.CodeOf(err) != want || err == nil && (submitted.ID != id || submitted.Created) {
+				t.Errorf("%s: %+v, %v", body, submitted, err)
 			}
 		}
 		d.claim(protocol.Claim{Agent: "a", Holder: "h"})
@@ -52,7 +52,7 @@ func (uncounted) Backlog(ctx context.Context, _ int) (int, error) {
 }
 
 // Submissions that wait for the first count of unsettled jobs wait no longer than others, and are then refused.
-func TestFirstCountIsNotAwaitedForLong(t *testing.T) {
+func TestSubmissionsDoNotWaitLongForTheFirstCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, uncounted{memory.New()}, scheduler.Config{})
 		ctx, cancel := context.WithCancel(t.Context())

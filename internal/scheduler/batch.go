@@ -18,7 +18,7 @@ import (
 )
 
 // operation is what a request does in a transaction. If the transaction is retried, its methods are called again from
-// the start, so they must set their answer anew each time.
+// the start, so they must set their answer again each time.
 type operation interface {
 	// jobs returns the jobs to lock before the clock is read.
 	jobs() []perdure.JobID
@@ -120,7 +120,7 @@ func (s *Scheduler) postpone(b *batch) {
 //
 // An example of an indeterminate commit: a transaction stores job 17 and grants run 3 of it to a claim, and the
 // connection breaks during COMMIT. The next try locks job 17 by its id. If the job is there, the submission is answered
-// as stored, and the claim finds run 3 by its requestId. If not, both are carried out anew. In both cases the callers
+// as stored, and the claim finds run 3 by its requestId. If not, both are carried out again. In both cases the callers
 // get one answer, and nothing happens twice.
 type attempt struct {
 	s             *Scheduler
@@ -274,7 +274,7 @@ func (b *batch) run(a *attempt) ([]error, error) {
 		return nil, err
 	}
 	b.woken = append(b.woken, b.serving.Opened()...)
-	crashpoint.Here(crashpoint.BatchLetOut)
+	crashpoint.Here(crashpoint.BatchDispatched)
 	a.claims = b.serving.ReturnEarly()
 	for agent, refs := range fresh {
 		if slices.ContainsFunc(refs, func(ref kernel.StepRef) bool { return b.w.Step(ref).Phase == perdure.Ready }) {
@@ -457,9 +457,9 @@ func jobsOf(refs []kernel.StepRef) []perdure.JobID {
 }
 
 // without returns the elements for which there returns false, sorted, each once.
-func without[T comparable](all []T, compare func(a, b T) int, there func(T) bool) (missing []T) {
+func without[T comparable](all []T, compare func(a, b T) int, contained func(T) bool) (missing []T) {
 	for i, one := range all {
-		if !there(one) {
+		if !contained(one) {
 			missing = append(slices.Grow(missing, len(all)-i), one)
 		}
 	}

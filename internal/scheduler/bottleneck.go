@@ -44,14 +44,14 @@ func (s *Scheduler) queueBottlenecks(ctx context.Context) []Bottleneck {
 	if len(agents) == 0 {
 		return all
 	}
-	look, err := s.cfg.Store.Poll(ctx, agents)
-	nothing := func(b Bottleneck) bool { return b.Agent != "" && (err != nil || !slices.Contains(look.Ready, b.Agent)) }
+	poll, err := s.cfg.Store.Poll(ctx, agents)
+	notReady := func(b Bottleneck) bool { return b.Agent != "" && (err != nil || !slices.Contains(poll.Ready, b.Agent)) }
 	for i := range all {
-		if err == nil && nothing(all[i]) {
+		if err == nil && notReady(all[i]) {
 			s.queue.NothingReady(all[i].Agent)
 		}
 	}
-	return slices.DeleteFunc(all, nothing)
+	return slices.DeleteFunc(all, notReady)
 }
 
 const (

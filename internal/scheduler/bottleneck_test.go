@@ -20,21 +20,21 @@ func TestAgentsWithoutProcessesAreBottlenecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		d := open(t, store, scheduler.Config{})
-		is := func(want string) {
+		expect := func(want string) {
 			t.Helper()
 			if got := fmt.Sprint(d.Bottlenecks(t.Context())); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}
 		}
-		is("[]")
+		expect("[]")
 		for _, agent := range []string{"a", "b", "c"} {
 			d.submit("type: t\nsteps:\n  s: {agent: " + agent + "}\n")
 		}
-		is("[]") // as long as the latest reading is new
+		expect("[]") // as long as the latest reading is new
 		time.Sleep(10 * time.Second)
-		is("[{a agents [] 0 0s} {b agents [] 0 0s} {c agents [] 0 0s}]")
+		expect("[{a agents [] 0 0s} {b agents [] 0 0s} {c agents [] 0 0s}]")
 		time.Sleep(15 * time.Second)
-		is("[{a agents [] 0 15s} {b agents [] 0 15s} {c agents [] 0 15s}]")
+		expect("[{a agents [] 0 15s} {b agents [] 0 15s} {c agents [] 0 15s}]")
 
 		now, err := store.Now(t.Context())
 		if err != nil {
@@ -46,13 +46,13 @@ func TestAgentsWithoutProcessesAreBottlenecks(t *testing.T) {
 		}
 		d.claim(protocol.Claim{Agent: "a", Holder: "h"})
 		time.Sleep(10 * time.Second)
-		is("[{c agents [] 0 25s}]")
+		expect("[{c agents [] 0 25s}]")
 		ctx, cancel := context.WithCancel(t.Context())
 		var waiting sync.WaitGroup
 		waiting.Go(func() { _, _ = d.Claim(ctx, protocol.Claim{Agent: "c", Holder: "h", Max: 1, Wait: time.Minute}) })
 		synctest.Wait()
 		time.Sleep(30 * time.Second)
-		is("[{b agents [] 0 0s}]") // its process has not claimed for long
+		expect("[{b agents [] 0 0s}]") // its process has not claimed for long
 		cancel()
 		waiting.Wait()
 	})

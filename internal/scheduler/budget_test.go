@@ -31,13 +31,13 @@ func fan(n int, step string) string {
 	return b.String()
 }
 
-// list returns a JSON list of n ones.
-func list(n int) json.RawMessage {
+// listOfOnes returns a JSON list of n ones.
+func listOfOnes(n int) json.RawMessage {
 	return json.RawMessage("[" + strings.TrimSuffix(strings.Repeat("1,", n), ",") + "]")
 }
 
 // finish reports the next run of an agent as done, with an output.
-func (d *desk) finish(agent string, output json.RawMessage) {
+func (d *harness) finish(agent string, output json.RawMessage) {
 	d.t.Helper()
 	runs := d.claim(protocol.Claim{Agent: agent, Holder: "h", Max: 1})
 	if len(runs) != 1 {
@@ -50,7 +50,7 @@ func (d *desk) finish(agent string, output json.RawMessage) {
 }
 
 // drainAgent claims until it has n runs, and returns how many runs each claim was granted.
-func (d *desk) drainAgent(agent string, n int, check func(perdure.Run)) (sizes []int, steps map[string]int) {
+func (d *harness) drainAgent(agent string, n int, check func(perdure.Run)) (sizes []int, steps map[string]int) {
 	d.t.Helper()
 	steps = map[string]int{}
 	for len(steps) < n {
@@ -81,7 +81,7 @@ func TestCostlyInputsAreDispatchedInParts(t *testing.T) {
 		d := open(t, store, scheduler.Config{})
 		const n = 6
 		d.submit(fan(n, costly))
-		d.finish("big", list(60_000))
+		d.finish("big", listOfOnes(60_000))
 		sizes, steps := d.drainAgent("a", n, func(run perdure.Run) {
 			var in struct{ N, M, L, F int }
 			var i int
@@ -110,8 +110,8 @@ func TestCheapInputsDoNotWaitForCostlyOnes(t *testing.T) {
 		d := open(t, store, scheduler.Config{Renderers: 1})
 		d.submit(fan(8, costly))
 		d.submit(fan(8, `agent: b, with: {n: "${len(steps.big.output)}"}`))
-		d.finish("big", list(60_000))
-		d.finish("big", list(10))
+		d.finish("big", listOfOnes(60_000))
+		d.finish("big", listOfOnes(10))
 		var order sync.Map
 		var all sync.WaitGroup
 		turn := atomic.Int32{}
@@ -216,7 +216,7 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		d.submit(fan(12, costly))
-		d.finish("big", list(60_000))
+		d.finish("big", listOfOnes(60_000))
 		var answers [4][]perdure.Run
 		claim := func(i int) protocol.Claim {
 			return protocol.Claim{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, RequestID: fmt.Sprint("r", i)}
@@ -235,9 +235,9 @@ func TestRepeatedClaimOfCostlyInputs(t *testing.T) {
 				for _, run := range runs {
 					byStep[run.Step] = run
 				}
-				for _, was := range answers[i] {
-					if run := byStep[was.Step]; run.Number != was.Number || string(run.Input) != string(was.Input) {
-						t.Errorf("claim %d: run %+v instead of %+v", i, run, was)
+				for _, before := range answers[i] {
+					if run := byStep[before.Step]; run.Number != before.Number || string(run.Input) != string(before.Input) {
+						t.Errorf("claim %d: run %+v instead of %+v", i, run, before)
 					}
 				}
 				again <- i
@@ -258,7 +258,7 @@ func TestCostlyConditionsArePostponed(t *testing.T) {
 		d := open(t, store, scheduler.Config{OnWait: func(at time.Time) { sooner <- at }})
 		const n = 12
 		id := d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > 180000 - 6 + @"`))
-		d.finish("big", list(60_000))
+		d.finish("big", listOfOnes(60_000))
 		count := func() (ready, due, skipped int) {
 			steps, err := store.StepsOf(t.Context(), id, time.Time{})
 			if err != nil {
@@ -368,7 +368,7 @@ func TestAgentsWithLargeValuesTakeTurns(t *testing.T) {
 		})
 	}
 	for _, agent := range []string{"a", "b", "c"} {
-		d.queued(agent)
+		d.awaitWaitingClaim(agent)
 	}
 	if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
 		t.Fatal(err)
@@ -402,12 +402,12 @@ func TestAgentsWithoutBytesAreServedNext(t *testing.T) {
 			claims = append(claims, func() {
 				began := time.Now()
 				runs := d.claim(c)
-				if took := time.Since(began); len(runs) == 0 || took > 0 {
-					t.Errorf("agent %s was given %d runs after %s", c.Agent, len(runs), took)
+				if duration := time.Since(began); len(runs) == 0 || duration > 0 {
+					t.Errorf("agent %s was given %d runs after %s", c.Agent, len(runs), duration)
 				}
 			})
 		}
-		d.together(g, claims...)
+		d.inOneTransaction(g, claims...)
 	})
 }
 
@@ -421,7 +421,7 @@ func TestPostponedInputsDoNotEndTheSearchOfAnotherAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.submit(fan(40, costly))
-		d.finish("big", list(60_000))
+		d.finish("big", listOfOnes(60_000))
 		for range 2 {
 			d.submit("type: full\nsteps:\n  s: {agent: b}\n")
 		}
@@ -438,7 +438,7 @@ func TestPostponedInputsDoNotEndTheSearchOfAnotherAgent(t *testing.T) {
 		all.Go(func() {
 			runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 1, Wait: time.Minute})
 			if len(runs) != 1 || runs[0].Job != free {
-				t.Errorf("agent b was given %v", numbered(runs))
+				t.Errorf("agent b was given %v", runNames(runs))
 			}
 		})
 		synctest.Wait()
@@ -480,7 +480,7 @@ func TestValuesOfStepsThatALimitHoldsBackAreNotRead(t *testing.T) {
 	time.Sleep(1100 * time.Millisecond) // until the full limit is forgotten
 	runs := d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 100, Wait: 5 * time.Second})
 	if len(runs) != 1 || runs[0].Job != free {
-		t.Errorf("%d runs were dispatched: %v", len(runs), numbered(runs))
+		t.Errorf("%d runs were dispatched: %v", len(runs), runNames(runs))
 	}
 }
 
@@ -497,8 +497,8 @@ func join(n int, step string) string {
 	return b.String()
 }
 
-// together makes calls that one transaction carries out, in their order.
-func (d *desk) together(g *gate, calls ...func()) {
+// inOneTransaction makes calls that one transaction carries out, in their order.
+func (d *harness) inOneTransaction(g *gate, calls ...func()) {
 	var all sync.WaitGroup
 	g.shut.Store(1)
 	all.Go(func() { d.submit("type: t\nsteps:\n  s: {agent: nobody}\n") }) // keeps the writer in the gate
@@ -530,8 +530,8 @@ func TestConditionThatReadsTooMuchIsRejectedBesideOthers(t *testing.T) {
 			reads = append(reads, d.claim(protocol.Claim{Agent: "b", Holder: "h"})...)
 		}
 		last := d.claim(protocol.Claim{Agent: "big", Holder: "h"})[0]
-		d.together(g, func() { d.report("h", reads[0], perdure.OutcomeDone) }, func() { d.report("h", last, perdure.OutcomeDone) })
-		d.together(g, func() { d.report("h", reads[1], perdure.OutcomeDone) }, func() {
+		d.inOneTransaction(g, func() { d.report("h", reads[0], perdure.OutcomeDone) }, func() { d.report("h", last, perdure.OutcomeDone) })
+		d.inOneTransaction(g, func() { d.report("h", reads[1], perdure.OutcomeDone) }, func() {
 			if _, err := d.SweepDue(t.Context(), 1000); err != nil {
 				t.Error(err)
 			}
@@ -553,7 +553,7 @@ func TestPostponedConditionsDoNotHoldUpOtherSteps(t *testing.T) {
 		const n, page = 100, 50
 		sleeper := d.submit("type: t\nsteps:\n  s: {agent: sleep, with: {for: 1h}}\n")
 		d.submit(fan(n, `agent: a, when: "len(filter(steps.big.output, # > 0)) + sum(map(steps.big.output, #)) + count(steps.big.output, # == 1) > @"`))
-		d.finish("big", list(60_000))
+		d.finish("big", listOfOnes(60_000))
 		time.Sleep(time.Hour) // until the conditions are decided for which the renderers had room
 		if moved, err := d.SweepDue(t.Context(), page); err != nil || moved == 0 {
 			t.Fatalf("%d steps were moved on, %v", moved, err)
@@ -635,7 +635,7 @@ func TestRunsOfARepeatedClaimAreRenderedEachForItself(t *testing.T) {
 		}
 		id := d.submit(definition)
 		for range n {
-			d.finish("a", list(bytes/2))
+			d.finish("a", listOfOnes(bytes/2))
 		}
 		if err := d.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"}); err != nil {
 			t.Fatal(err)
@@ -643,8 +643,8 @@ func TestRunsOfARepeatedClaimAreRenderedEachForItself(t *testing.T) {
 		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: n})
 		synctest.Wait() // until the inputs are rendered
 		claim := protocol.Claim{Agent: "a", Holder: "h", Max: n, RequestID: "r"}
-		before := numbered(d.claim(claim))
-		if again := numbered(d.claim(claim)); len(before) != n || !slices.Equal(before, again) {
+		before := runNames(d.claim(claim))
+		if again := runNames(d.claim(claim)); len(before) != n || !slices.Equal(before, again) {
 			t.Errorf("a claim was granted %v, and then %v", before, again)
 		}
 	})

@@ -19,24 +19,24 @@ import (
 // if no step became ready, or if the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.newClaim(ctx, c)
-	patience := env.Forever // a claim that does not wait is answered after one transaction
+	maxWait := env.Forever // a claim that does not wait is answered after one transaction
 	if c.Wait > 0 {
-		patience = c.Wait
+		maxWait = c.Wait
 	}
 	if w.HasRequestID {
-		if !s.turns.Take(ctx, w.Name(), patience) {
+		if !s.turns.Take(ctx, w.Name(), maxWait) {
 			return nil, cmp.Or(ctx.Err(), error(errInProgress))
 		}
 		defer s.turns.End(w.Name())
 		if c.Wait > 0 {
-			patience = max(c.Wait-s.env.Now().Sub(w.Since), 0)
+			maxWait = max(c.Wait-s.env.Now().Sub(w.Since), 0)
 		}
 	}
 	crashpoint.Here(crashpoint.ClaimQueue)
 	if err := s.queue.Wait(w); err != nil {
 		return nil, err
 	}
-	switch s.env.Wait(ctx, patience, w.Answered) {
+	switch s.env.Wait(ctx, maxWait, w.Answered) {
 	case env.Late:
 		return s.stopWaiting(w)
 	case env.Gone: // the caller has gone and cannot receive the runs (F020)

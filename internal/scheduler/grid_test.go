@@ -25,7 +25,7 @@ import (
 func TestGridWithSharedKeysAndJobs(t *testing.T) {
 	url := pgtest.Start(t)
 	const nodes, chains = 4, 150
-	var grid [nodes]*desk
+	var grid [nodes]*harness
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	for i := range grid {
@@ -89,7 +89,7 @@ func TestGridWithSharedKeysAndJobs(t *testing.T) {
 		}
 	}
 	work.Wait()
-	took := time.Since(began)
+	duration := time.Since(began)
 	if n := left.Load(); n != 0 {
 		t.Errorf("%d runs are left", n)
 	}
@@ -103,7 +103,7 @@ func TestGridWithSharedKeysAndJobs(t *testing.T) {
 	if err := conn.QueryRow(context.Background(), "select deadlocks, xact_rollback, xact_commit from pg_stat_database where datname = current_database()").Scan(&deadlocks, &rolledBack, &committed); err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%d runs in %v; %d deadlocks, %d transactions rolled back of %d", chains*9+300, took, deadlocks, rolledBack, committed)
+	t.Logf("%d runs in %v; %d deadlocks, %d transactions rolled back of %d", chains*9+300, duration, deadlocks, rolledBack, committed)
 	// A transaction that finds that another node has just used a key is retried. Most retries are of this kind, because
 	// all nodes submit the same keys.
 	if deadlocks > 0 || rolledBack > committed/5 {

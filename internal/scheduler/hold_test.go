@@ -46,17 +46,17 @@ func (tx arrivalsTx) Save(c *kernel.Changes) error {
 }
 
 // held runs a test with a scheduler in virtual time.
-func held(t *testing.T, what func(t *testing.T, d *desk, s *arrivals)) {
+func held(t *testing.T, what func(t *testing.T, d *harness, s *arrivals)) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &arrivals{Store: memory.New()}
 		what(t, open(t, s, scheduler.Config{Writers: 3}), s)
 	})
 }
 
-func (d *desk) submitSet(of int) { d.submitSetOf(plan(d.t, one), of) }
+func (d *harness) submitSet(size int) { d.submitSetOf(plan(d.t, one), size) }
 
-func (d *desk) submitSetOf(p *kernel.Plan, of int) {
-	set := make([]*kernel.Plan, of)
+func (d *harness) submitSetOf(p *kernel.Plan, size int) {
+	set := make([]*kernel.Plan, size)
 	for i := range set {
 		set[i] = p
 	}
@@ -71,19 +71,19 @@ func (d *desk) submitSetOf(p *kernel.Plan, of int) {
 	}
 }
 
-// work claims and reports until so many runs are done.
-func (d *desk) work(most, total int, done *atomic.Int64, took time.Duration) {
-	d.workWaiting(100*time.Millisecond, most, total, done, took)
+// claimAndReport claims and reports until so many runs are done.
+func (d *harness) claimAndReport(most, total int, done *atomic.Int64, duration time.Duration) {
+	d.claimAndReportWaiting(100*time.Millisecond, most, total, done, duration)
 }
 
-func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int64, took time.Duration) {
+func (d *harness) claimAndReportWaiting(wait time.Duration, most, total int, done *atomic.Int64, duration time.Duration) {
 	for done.Load() < int64(total) {
 		runs, err := d.Claim(d.t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: most, Wait: wait})
 		if err != nil {
 			d.t.Error(err)
 			return
 		}
-		time.Sleep(took)
+		time.Sleep(duration)
 		done.Add(int64(len(runs)))
 		reports := make([]protocol.Report, len(runs))
 		for i, r := range runs {
@@ -98,31 +98,31 @@ func (d *desk) workWaiting(wait time.Duration, most, total int, done *atomic.Int
 
 // Eight callers submit in sets, faster than the agent claims: most jobs are dispatched by the transaction that stores
 // them.
-func TestSetsAreDispatchedAtOnce(t *testing.T) {
-	held(t, func(t *testing.T, d *desk, s *arrivals) {
-		const sets, of = 80, 200
+func TestJobsOfSetsAreDispatchedAtOnce(t *testing.T) {
+	held(t, func(t *testing.T, d *harness, s *arrivals) {
+		const sets, size = 80, 200
 		var left, done atomic.Int64
 		left.Store(sets)
 		var all sync.WaitGroup
 		for range 2 {
-			all.Go(func() { d.work(500, sets*of, &done, 5*time.Millisecond) })
+			all.Go(func() { d.claimAndReport(500, sets*size, &done, 5*time.Millisecond) })
 		}
 		for range 8 {
 			all.Go(func() {
 				for left.Add(-1) >= 0 {
-					d.submitSet(of)
+					d.submitSet(size)
 				}
 			})
 		}
 		all.Wait()
-		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*of || queued > sets*of/10 {
+		if out, queued := s.out.Load(), s.queued.Load(); out+queued != sets*size || queued > sets*size/10 {
 			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
 }
 
-// beside returns a job of parallel steps and a join.
-func beside(t *testing.T, steps int) *kernel.Plan {
+// parallelJob returns a job of parallel steps and a join.
+func parallelJob(t *testing.T, steps int) *kernel.Plan {
 	all, names := "", ""
 	for i := range steps {
 		all += fmt.Sprintf(`"s%d":{"agent":"a"},`, i)
@@ -133,12 +133,14 @@ func beside(t *testing.T, steps int) *kernel.Plan {
 
 // A few jobs of many steps each are held because of the number of their runs, also for claims that have waited for long.
 func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
-	held(t, func(t *testing.T, d *desk, s *arrivals) {
-		const first, sets, of, steps = 2000, 3, 20, 100
+	held(t, func(t *testing.T, d *harness, s *arrivals) {
+		const first, sets, size, steps = 2000, 3, 20, 100
 		var done atomic.Int64
 		var all sync.WaitGroup
 		for range 3 {
-			all.Go(func() { d.workWaiting(time.Minute, 300, first+sets*of*(steps+1), &done, 5*time.Millisecond) })
+			all.Go(func() {
+				d.claimAndReportWaiting(time.Minute, 300, first+sets*size*(steps+1), &done, 5*time.Millisecond)
+			})
 		}
 		time.Sleep(time.Second)
 		for range 10 {
@@ -146,13 +148,13 @@ func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 		}
 		s.out.Store(0)
 		s.queued.Store(0)
-		fan := beside(t, steps)
+		fan := parallelJob(t, steps)
 		for range sets {
 			time.Sleep(10 * time.Second)
-			d.submitSetOf(fan, of)
+			d.submitSetOf(fan, size)
 		}
 		all.Wait()
-		if out, queued := s.out.Load(), s.queued.Load(); out != sets*of || queued > 0 {
+		if out, queued := s.out.Load(), s.queued.Load(); out != sets*size || queued > 0 {
 			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
@@ -161,23 +163,23 @@ func TestJobsOfManyStepsAreDispatchedAtOnce(t *testing.T) {
 // Many callers submit more than an agent takes in a quarter of a second. As long as the agent takes held submissions,
 // submissions are held.
 func TestSubmissionsAreHeldWhileOthersAreTaken(t *testing.T) {
-	held(t, func(t *testing.T, d *desk, s *arrivals) {
-		const callers, of, slots = 16, 1000, 4000
+	held(t, func(t *testing.T, d *harness, s *arrivals) {
+		const callers, size, slots = 16, 1000, 4000
 		var left, done atomic.Int64
 		left.Store(3 * callers)
 		var all sync.WaitGroup
 		for range slots / perdure.MaxBatch {
-			all.Go(func() { d.work(perdure.MaxBatch, 3*callers*of, &done, 100*time.Millisecond) })
+			all.Go(func() { d.claimAndReport(perdure.MaxBatch, 3*callers*size, &done, 100*time.Millisecond) })
 		}
 		for range callers {
 			all.Go(func() {
 				for left.Add(-1) >= 0 {
-					d.submitSet(of)
+					d.submitSet(size)
 				}
 			})
 		}
 		all.Wait()
-		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*of || queued > 3*callers*of/10 {
+		if out, queued := s.out.Load(), s.queued.Load(); out+queued != 3*callers*size || queued > 3*callers*size/10 {
 			t.Errorf("%d dispatched at once, %d stored as ready", out, queued)
 		}
 	})
@@ -186,25 +188,25 @@ func TestSubmissionsAreHeldWhileOthersAreTaken(t *testing.T) {
 // Submissions do not wait for an agent that does not claim or asks for little. For an agent that cannot keep up, they
 // wait no longer than a second.
 func TestHoldingEndsWithoutClaims(t *testing.T) {
-	answered := func(d *desk, of int, within time.Duration) {
+	answered := func(d *harness, size int, within time.Duration) {
 		d.t.Helper()
 		began := time.Now()
-		d.submitSet(of)
-		if took := time.Since(began); took > within {
-			d.t.Errorf("answered after %v", took)
+		d.submitSet(size)
+		if duration := time.Since(began); duration > within {
+			d.t.Errorf("answered after %v", duration)
 		}
 	}
 	const quick = 20 * time.Millisecond
-	held(t, func(t *testing.T, d *desk, _ *arrivals) {
+	held(t, func(t *testing.T, d *harness, _ *arrivals) {
 		answered(d, 300, quick) // no claim yet
 		d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 1000})
 		answered(d, 300, 400*time.Millisecond)
 		answered(d, 300, quick) // the latest claim is too old
 	})
-	held(t, func(t *testing.T, d *desk, _ *arrivals) {
+	held(t, func(t *testing.T, d *harness, _ *arrivals) {
 		var done atomic.Int64
 		const total = 2000
-		go d.work(10, total, &done, 30*time.Millisecond)
+		go d.claimAndReport(10, total, &done, 30*time.Millisecond)
 		for range 6 {
 			time.Sleep(time.Millisecond)
 			answered(d, 300, quick)
@@ -212,20 +214,20 @@ func TestHoldingEndsWithoutClaims(t *testing.T) {
 		done.Store(total)
 		time.Sleep(time.Second)
 	})
-	held(t, func(t *testing.T, d *desk, _ *arrivals) {
+	held(t, func(t *testing.T, d *harness, _ *arrivals) {
 		var done atomic.Int64
-		const total, callers, of = 20_000, 10, 1000 // 4,000 a second
+		const total, callers, size = 20_000, 10, 1000 // 4,000 a second
 		for range 2 {
-			go d.work(250, total, &done, 110*time.Millisecond)
+			go d.claimAndReport(250, total, &done, 110*time.Millisecond)
 		}
 		time.Sleep(300 * time.Millisecond) // so that the agent's pace is known
 		var all sync.WaitGroup
 		for range callers {
-			all.Go(func() { answered(d, of, 1100*time.Millisecond) })
+			all.Go(func() { answered(d, size, 1100*time.Millisecond) })
 		}
 		all.Wait()
 		for range 4 {
-			answered(d, of, 1100*time.Millisecond)
+			answered(d, size, 1100*time.Millisecond)
 		}
 		done.Store(total)
 		time.Sleep(time.Second)
@@ -250,8 +252,8 @@ func TestPausesOfHoldingGrow(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			d.submitSet(100)
-			if took := time.Since(began); took > 100*time.Millisecond != want {
-				t.Errorf("answered after %v", took)
+			if duration := time.Since(began); duration > 100*time.Millisecond != want {
+				t.Errorf("answered after %v", duration)
 			}
 		}
 		isHeld(true)
@@ -304,7 +306,7 @@ func TestHeldSubmissionsAreRefusedWhenTheNodeStops(t *testing.T) {
 
 // A held submission is answered after its commit. If its transaction fails, its caller gets an error, and the job does
 // not exist (F005).
-func TestHeldIsNotAnsweredBeforeTheCommit(t *testing.T) {
+func TestHeldSubmissionIsNotAnsweredBeforeTheCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fullDisk{Store: memory.New()}
 		d := open(t, s, scheduler.Config{Writers: 1})

@@ -33,7 +33,7 @@ func (d *down) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 }
 
 // F009, F097: if the store is down from the first transaction on, callers get an error, and nothing else goes wrong.
-func TestStoreDownFromTheStart(t *testing.T) {
+func TestCallersGetErrorsIfTheStoreIsDownFromTheStart(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d := open(t, store, scheduler.Config{})
 	store.off.Store(true)
@@ -52,7 +52,7 @@ func TestStoreDownFromTheStart(t *testing.T) {
 
 // F019: a claim is repeated at a node that is cut off from the store and then stops. It is not answered "no work".
 // (Found by the simulation.)
-func TestNodeEndsWhileAClaimWaitsForTheStore(t *testing.T) {
+func TestNodeEndsWithoutAnsweringAClaimThatWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &down{Store: memory.New()}
 		other := open(t, store.Store, scheduler.Config{})
@@ -78,7 +78,7 @@ func TestNodeEndsWhileAClaimWaitsForTheStore(t *testing.T) {
 
 // F019, F120: a claim is repeated at a node that is cut off from the store. However long it waits, it is not answered
 // "no work". (Found by the simulation.)
-func TestStoreDownWhileAClaimWaits(t *testing.T) {
+func TestClaimIsNotAnsweredWhileTheStoreIsDown(t *testing.T) {
 	store := &down{Store: memory.New()}
 	d, other := open(t, store, scheduler.Config{}), open(t, store.Store, scheduler.Config{})
 	other.submit(one)

@@ -21,7 +21,7 @@ type hub struct {
 func newHub() *hub { return &hub{followers: map[perdure.JobID]map[chan struct{}]bool{}} }
 
 // Follow returns a channel that holds a token if the job has changed since the previous token was taken.
-func (s *Scheduler) Follow(id perdure.JobID) (moved <-chan struct{}, stop func()) {
+func (s *Scheduler) Follow(id perdure.JobID) (changed <-chan struct{}, stop func()) {
 	h, ch := s.hub, make(chan struct{}, 1)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -49,13 +49,13 @@ func (s *Scheduler) Followers() (n int) {
 	return n
 }
 
-func (h *hub) notify(moved []perdure.JobID) {
+func (h *hub) notify(changed []perdure.JobID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.followers) == 0 {
 		return
 	}
-	for _, id := range moved {
+	for _, id := range changed {
 		for ch := range h.followers[id] {
 			select {
 			case ch <- struct{}{}:
@@ -104,7 +104,7 @@ func (s *holdersSeen) note(agent, holder string) {
 }
 
 // TakeSeen returns the holders whose latest claim is to be stored: at most once in seenEvery for each.
-func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.LastClaim) {
+func (s *Scheduler) TakeSeen(now time.Time) (claims []kernel.LastClaim) {
 	s.seen.mu.Lock()
 	defer s.seen.mu.Unlock()
 	if began := s.env.Now(); began.Sub(s.seen.newSince) >= newHoldersEvery {
@@ -119,14 +119,14 @@ func (s *Scheduler) TakeSeen(now time.Time) (news []kernel.LastClaim) {
 			if s.seen.storedAt[k] = at; !known {
 				s.seen.newHolders++
 			}
-			news = append(news, kernel.LastClaim{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
+			claims = append(claims, kernel.LastClaim{Agent: k[0], Holder: k[1], At: now.Add(-s.env.Now().Sub(at))})
 		}
 	}
 	// Claims that wait count as new ones.
 	for _, w := range s.queue.WaitingClaims() {
 		s.seen.claimedAt[w] = s.env.Now()
 	}
-	return news
+	return claims
 }
 
 // AllSeen returns all holders that have claimed at this node, with the time of their latest claim.

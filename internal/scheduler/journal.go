@@ -61,8 +61,8 @@ func (b *batch) logLater(l journalLine) {
 	l.steps = 1
 	if n := len(b.lines); n > 0 && l.step != "" && b.lines[n-1].step != "" {
 		before := &b.lines[n-1]
-		same := *before
-		if same.step, same.steps = l.step, l.steps; same == l {
+		copied := *before
+		if copied.step, copied.steps = l.step, l.steps; copied == l {
 			before.steps++
 			return
 		}

@@ -48,13 +48,13 @@ func (r *record) lines(t *testing.T) (lines []string) {
 		if line["level"] != "INFO" {
 			t.Errorf("level %v: %s", line["level"], text)
 		}
-		said := line["msg"].(string)
+		message := line["msg"].(string)
 		for _, name := range []string{"key", "type", "step", "steps", "author", "reason", "changes"} {
 			if v, ok := line[name]; ok {
-				said += fmt.Sprintf(" %s=%v", name, v)
+				message += fmt.Sprintf(" %s=%v", name, v)
 			}
 		}
-		lines = append(lines, said)
+		lines = append(lines, message)
 	}
 	r.text.Reset()
 	return lines
@@ -116,7 +116,7 @@ func TestParkingAndActsAreLogged(t *testing.T) {
 }
 
 // One transaction writes a bounded number of log lines. An act on many steps is one line.
-func TestLinesOfOneTransactionAreBounded(t *testing.T) {
+func TestLogLinesOfOneTransactionAreBounded(t *testing.T) {
 	var log record
 	d := open(t, memory.New(), loggingTo(&log))
 	const steps, most = 150, 100
@@ -159,7 +159,7 @@ func (f *failing) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	})
 }
 
-func TestWhatIsNotCommittedIsNotLogged(t *testing.T) {
+func TestUncommittedChangesAreNotLogged(t *testing.T) {
 	var log record
 	store := &failing{Store: memory.New()}
 	d := open(t, store, loggingTo(&log))

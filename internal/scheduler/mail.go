@@ -18,7 +18,7 @@ func (s *Scheduler) Deliver(ctx context.Context, mail []*kernel.Delivery) error 
 		weight := 1
 		if m.Refused == nil {
 			if m.Err = s.backlog.admit(ctx); m.Err != nil {
-				m.Left = true
+				m.Waiting = true
 				continue
 			}
 			weight = len(m.Plan.Steps)
@@ -53,9 +53,9 @@ func (o *deliverOp) setResult(err error) {
 	switch m := o.mail; {
 	case err != nil:
 		code := perdure.CodeOf(err)
-		m.Err, m.Left = err, code == perdure.CodeUnavailable || code == perdure.CodeBacklogFull
+		m.Err, m.Waiting = err, code == perdure.CodeUnavailable || code == perdure.CodeBacklogFull
 	case !o.taken:
-		m.Left = true
+		m.Waiting = true
 	case o.refused != nil:
 		m.Err = o.refused
 	default:
@@ -98,9 +98,9 @@ func (b *batch) takeMail(requests []*request) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	taken, err := b.tx.TakeMail(ids)
+	locked, err := b.tx.TakeMail(ids)
 	b.mail = map[kernel.MailID]bool{}
-	for _, id := range taken {
+	for _, id := range locked {
 		b.mail[id] = true
 	}
 	return err

@@ -17,7 +17,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-func (d *desk) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Run {
+func (d *harness) reportAndClaim(run perdure.Run, next protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	results, runs, err := d.Report(d.t.Context(), "h", doneReport(run), &next)
 	if err != nil || !results[0].Accepted {
@@ -30,11 +30,11 @@ const chain = "type: chain\npriority: %d\nflow: chain\nsteps:\n  s: {agent: a}\n
 
 // The answer to a report brings the next step of the job, unless an older step comes first, and further ready steps up
 // to the size of the claim.
-func TestReportAndClaim(t *testing.T) {
+func TestAnswerToAReportBringsTheNextStep(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
 		next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "1", First: true}
-		is := func(runs []perdure.Run, want ...string) perdure.Run {
+		expect := func(runs []perdure.Run, want ...string) perdure.Run {
 			t.Helper()
 			var got []string
 			for _, r := range runs {
@@ -47,23 +47,23 @@ func TestReportAndClaim(t *testing.T) {
 		}
 		d.submit(fmt.Sprintf(chain, 5))
 		d.submit(fmt.Sprintf(chain, 5))
-		run := is(d.claim(protocol.Claim{Agent: "a", Holder: "h"}), "5 s")
-		run = is(d.reportAndClaim(run, next), "5 r") // not the first step of the other job
+		run := expect(d.claim(protocol.Claim{Agent: "a", Holder: "h"}), "5 s")
+		run = expect(d.reportAndClaim(run, next), "5 r") // not the first step of the other job
 		urgent := d.submit(fmt.Sprintf(chain, 9))
 		next.RequestID = "2"
 		before := run
-		if run = is(d.reportAndClaim(before, next), "9 s"); run.Job != urgent {
+		if run = expect(d.reportAndClaim(before, next), "9 s"); run.Job != urgent {
 			t.Errorf("%+v", run)
 		}
 		next.First = false // the repeated claim returns the same run (F019)
-		if again := is(d.reportAndClaim(before, next), "9 s"); again.Key != run.Key || again.Number != run.Number {
+		if again := expect(d.reportAndClaim(before, next), "9 s"); again.Key != run.Key || again.Number != run.Number {
 			t.Errorf("%+v after %+v", again, run)
 		}
 		next.RequestID, next.First = "3", true
-		run = is(d.reportAndClaim(run, next), "9 r")
+		run = expect(d.reportAndClaim(run, next), "9 r")
 		next.RequestID, next.Max = "4", 10
 		runs := d.reportAndClaim(run, next)
-		is(runs, "9 q", "5 q", "5 s")
+		expect(runs, "9 q", "5 q", "5 s")
 		next.First = false
 		if again := d.claim(next); len(again) != 3 || !slices.ContainsFunc(again, func(r perdure.Run) bool { return r.Key == runs[0].Key }) {
 			t.Errorf("%+v after %+v", again, runs)
@@ -90,17 +90,17 @@ func TestReportsWaitForAClaimInProgress(t *testing.T) {
 		d.submit(one)
 		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 		c := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "r", Wait: time.Minute}
-		ctx, leave := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { defer close(ended); _, _ = d.Claim(ctx, c) }()
-		d.queued("a")
+		d.awaitWaitingClaim("a")
 		if _, _, err := d.Report(t.Context(), "h", doneReport(run), &c); perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("%v", err)
 		}
 		if j := d.job(run.Job); j.Phase == perdure.Settled {
 			t.Errorf("%+v", j)
 		}
-		leave()
+		cancel()
 		<-ended
 		if _, _, err := d.Report(t.Context(), "h", doneReport(run), &c); err != nil {
 			t.Error(err)
@@ -108,8 +108,8 @@ func TestReportsWaitForAClaimInProgress(t *testing.T) {
 	})
 }
 
-// reportAndClaimBeside reports and claims while another writer is about to search for the agent, for another claim.
-func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []perdure.Run) {
+// reportAndClaimDuringSearch reports and claims while another writer is about to search for the agent, for another claim.
+func (d *harness) reportAndClaimDuringSearch(g *gate, run perdure.Run) (next, other []perdure.Run) {
 	d.t.Helper()
 	g.shut.Store(1)
 	var going sync.WaitGroup
@@ -125,7 +125,7 @@ func (d *desk) reportAndClaimBeside(g *gate, run perdure.Run) (next, other []per
 
 // While another writer searches for the agent, a claim with reports gets the steps that the reports make ready, unless a
 // more urgent step is ready.
-func TestReportAndClaimBesideASearch(t *testing.T) {
+func TestClaimWithReportsDuringASearchGetsTheirSteps(t *testing.T) {
 	for _, stored := range []int{0, 5, 9} {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)
@@ -134,7 +134,7 @@ func TestReportAndClaimBesideASearch(t *testing.T) {
 			run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
 			d.submit(fmt.Sprintf(chain, stored))
 			d.submit(fmt.Sprintf(chain, stored))
-			runs, other := d.reportAndClaimBeside(g, run)
+			runs, other := d.reportAndClaimDuringSearch(g, run)
 			if len(runs) > 0 != (stored <= 5) || len(runs) > 0 && runs[0].Step != "r" {
 				t.Errorf("beside %d: %+v", stored, runs)
 			}
@@ -147,13 +147,13 @@ func TestReportAndClaimBesideASearch(t *testing.T) {
 
 // L5: it does not get steps after a step of a job that the reports have locked, because the other writer could not find
 // that step.
-func TestReportAndClaimBesideWhatIsLocked(t *testing.T) {
+func TestClaimWithReportsPassesNoLockedStep(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		g := shut(store)
 		d := open(t, g, scheduler.Config{Writers: 3})
 		d.submit("type: t\nsteps:\n  first: {agent: a}\n  s: {agent: b}\n  last: {agent: a, after: [s]}\n")
 		run := d.claim(protocol.Claim{Agent: "b", Holder: "h"})[0]
-		next, other := d.reportAndClaimBeside(g, run)
+		next, other := d.reportAndClaimDuringSearch(g, run)
 		if len(next) > 0 {
 			t.Errorf("%+v", next)
 		}
@@ -188,7 +188,7 @@ func doneReport(run perdure.Run) []protocol.Report {
 }
 
 // F019: the caller's time ends while reports and claim are queued or in a transaction. The claim is then repeated.
-func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
+func TestClaimIsRepeatedWhileItsReportsAreQueued(t *testing.T) {
 	for _, taken := range []bool{false, true} {
 		for _, wait := range []time.Duration{0, 5 * time.Second} {
 			t.Run(fmt.Sprintf("taken %v, wait %v", taken, wait), func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 						<-g.waiting
 					}
 					next := protocol.Claim{Agent: "a", Holder: "h", Max: 1, RequestID: "R", First: true}
-					ctx, leave := context.WithCancel(t.Context())
+					ctx, cancel := context.WithCancel(t.Context())
 					reported := make(chan error, 1)
 					go func() { _, _, err := d.Report(ctx, "h", doneReport(run), &next); reported <- err }()
 					if taken {
@@ -215,7 +215,7 @@ func TestRepeatedWhileTheReportsAreQueued(t *testing.T) {
 					} else {
 						time.Sleep(10 * time.Millisecond) // queued or not yet: both must work
 					}
-					leave()
+					cancel()
 					if err := <-reported; !errors.Is(err, context.Canceled) {
 						t.Error(err)
 					}
@@ -276,7 +276,7 @@ func TestStepWithoutInputHidesNoOtherSteps(t *testing.T) {
 		going.Go(func() {
 			runs, _ = d.Claim(context.Background(), protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: 30 * time.Second})
 		})
-		d.queued("a")
+		d.awaitWaitingClaim("a")
 		close(g.open)
 		going.Wait()
 		if len(runs) != 1 || runs[0].Job != behind {
@@ -286,7 +286,7 @@ func TestStepWithoutInputHidesNoOtherSteps(t *testing.T) {
 }
 
 // While another writer searches for the agent, a claim with reports does not overtake claims that wait for a limit.
-func TestClaimsWithReportsDoNotOvertakeWhatWaitsForALimit(t *testing.T) {
+func TestClaimsWithReportsDoNotOvertakeClaimsThatWaitForALimit(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		everystore.Run(t, func(t *testing.T, store kernel.Store) {
 			g := shut(store)

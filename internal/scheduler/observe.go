@@ -68,26 +68,26 @@ func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 }
 
 func (b *batch) observeJob(c *kernel.JobChange) {
-	now, was := c.Now, c.Loaded
+	now, before := c.Now, c.Loaded
 	b.movedJobs = append(b.movedJobs, now.ID)
-	b.freed = b.freed || was.HasPermit && !now.HasPermit
+	b.freed = b.freed || before.HasPermit && !now.HasPermit
 	switch {
-	case now.Phase == perdure.Settled && was.Phase != perdure.Settled:
+	case now.Phase == perdure.Settled && before.Phase != perdure.Settled:
 		b.events = append(b.events, txEvent{kind: eventSettled, job: now})
-	case now.Phase != perdure.Settled && was.Phase == perdure.Settled:
+	case now.Phase != perdure.Settled && before.Phase == perdure.Settled:
 		b.events = append(b.events, txEvent{kind: eventReopened, job: now})
 	}
 }
 
 func (b *batch) observeStep(c *kernel.StepChange) {
-	now, was := c.Now, c.Loaded
+	now, before := c.Now, c.Loaded
 	b.movedJobs = append(b.movedJobs, now.Job)
 	b.observeWait(now)
-	ran, runs := was.Phase == perdure.Running, now.Phase == perdure.Running
-	if ran && (!runs || was.Run != now.Run) {
+	wasRunning, isRunning := before.Phase == perdure.Running, now.Phase == perdure.Running
+	if wasRunning && (!isRunning || before.Run != now.Run) {
 		b.freed = true
 	}
-	if runs && (!ran || was.Run != now.Run) {
+	if isRunning && (!wasRunning || before.Run != now.Run) {
 		b.observeRun(now)
 	}
 }

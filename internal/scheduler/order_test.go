@@ -42,7 +42,7 @@ func (tx gatedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef,
 
 // L5: if a step that was found ready is changed by the same transaction, the next older step takes its place, not one
 // that the transaction has just made ready. (Found by the simulation.)
-func TestOlderGoesBeforeNew(t *testing.T) {
+func TestOlderStepGoesBeforeOneMadeReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &gated{gate: shut(memory.New())}
 		d := open(t, store, scheduler.Config{})
@@ -83,7 +83,7 @@ func TestSatisfiedClaimDoesNotSearchPastAFullLimit(t *testing.T) {
 
 // While older steps wait, steps that a transaction makes ready itself may go first, if they are equally urgent, no limit
 // holds an older step back, and for up to fifteen of sixteen runs (F162).
-func TestYoungerMayGoBeforeOlder(t *testing.T) {
+func TestYoungerStepsMayGoFirstWithinBounds(t *testing.T) {
 	const older, younger, most = 40, 40, 32
 	must := func(err error) {
 		if err != nil {
@@ -91,7 +91,7 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		prepare       func(d *desk)
+		prepare       func(d *harness)
 		first         string // definition of the two oldest; empty: before
 		before, after string // definitions before and after it
 		max, want     int    // runs of younger jobs
@@ -100,13 +100,13 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 		"a small claim": {before: one, after: one, max: 1},
 		"more urgent":   {before: one, after: "type: t\npriority: 1\nsteps:\n  s: {agent: a}\n", max: most, want: most},
 		"less urgent":   {before: "type: t\npriority: 1\nsteps:\n  s: {agent: a}\n", after: one, max: most},
-		"of an agent with ageing": {before: one, after: one, max: most, prepare: func(d *desk) {
+		"of an agent with ageing": {before: one, after: one, max: most, prepare: func(d *harness) {
 			must(d.PutAgent(d.t.Context(), "a", perdure.AgentSettings{Ageing: perdure.Duration(time.Minute)}))
 		}},
 		"that need a limit": {before: one, after: "type: t\nsteps:\n  s: {agent: a, limits: [{name: l}]}\n", max: most,
-			prepare: func(d *desk) { must(d.PutLimit(d.t.Context(), "l", perdure.LimitSettings{Max: new(100)})) }},
+			prepare: func(d *harness) { must(d.PutLimit(d.t.Context(), "l", perdure.LimitSettings{Max: new(100)})) }},
 		"while a limit holds the oldest back": {first: "type: u\nsteps:\n  s: {agent: a}\n", before: one, after: one, max: most,
-			prepare: func(d *desk) { must(d.PutLimit(d.t.Context(), "job:u", perdure.LimitSettings{Max: new(1)})) }},
+			prepare: func(d *harness) { must(d.PutLimit(d.t.Context(), "job:u", perdure.LimitSettings{Max: new(1)})) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestYoungerMayGoBeforeOlder(t *testing.T) {
 
 // L5: a step that was ready before, and that an act makes ready to be undone, does not go before older ones. (Found by
 // seed 7074858 of the simulation.)
-func TestTurnedStepKeepsItsPlace(t *testing.T) {
+func TestStepToBeUndoneKeepsItsPlace(t *testing.T) {
 	const old = "type: t\nsteps:\n  first: {agent: b}\n  s: {agent: a, after: [first]}\n"
 	synctest.Test(t, func(t *testing.T) {
 		store := &gated{gate: shut(memory.New())}
@@ -172,7 +172,7 @@ func TestTurnedStepKeepsItsPlace(t *testing.T) {
 		for _, r := range d.claim(protocol.Claim{Agent: "b", Holder: "h", Max: 5}) {
 			d.report("h", r, perdure.OutcomeDone)
 		}
-		d.together(store.gate, func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: time.Minute}) }, func() {
+		d.inOneTransaction(store.gate, func() { runs = d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, Wait: time.Minute}) }, func() {
 			if err := d.Act(t.Context(), turned, perdure.Act{Verb: perdure.VerbUndo, Author: "o"}); err != nil {
 				t.Error(err)
 			}

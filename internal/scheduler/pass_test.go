@@ -52,7 +52,7 @@ func (tx *saveGateTx) Save(c *kernel.Changes) error {
 
 // While one writer saves the steps that it dispatches from a backlog, another one dispatches the steps after them.
 // Whether the first transaction is committed, retried or fails, each step is dispatched once (I6, L2).
-func TestSearchWhileAnotherTransactionIsSaved(t *testing.T) {
+func TestSearchDuringASaveDispatchesEachStepOnce(t *testing.T) {
 	for name, end := range map[string]error{"committed": nil, "stale": kernel.ErrStale, "failed": errors.New("oops")} {
 		t.Run(name, func(t *testing.T) {
 			g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool), open: make(chan error)}
@@ -97,7 +97,7 @@ func TestSearchWhileAnotherTransactionIsSaved(t *testing.T) {
 
 // A writer releases its search only if there is more and it has dispatched all that it found: not if a limit or a step
 // that it left is in the way.
-func TestNoPassPastALimit(t *testing.T) {
+func TestSearchIsNotReleasedAtAFullLimit(t *testing.T) {
 	g := &saveGate{Store: everystore.Postgres(t, pgtest.Start(t)), waiting: make(chan bool, 9), open: make(chan error)}
 	close(g.open)
 	d := open(t, g, scheduler.Config{Writers: 2})

@@ -21,16 +21,16 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// evil is a compiler that, after an update, compiles stored definitions of some types differently.
-type evil struct{ definition.Compiler }
+// panickingCompiler is a compiler that, after an update, compiles stored definitions of some types differently.
+type panickingCompiler struct{ definition.Compiler }
 
-type boom struct{}
+type panickingTemplate struct{}
 
-func (boom) Eval(*kernel.Scope) (bool, error)              { panic("boom") }
-func (boom) Render(*kernel.Scope) (json.RawMessage, error) { panic("boom") }
-func (boom) Refs() []int                                   { return nil }
+func (panickingTemplate) Eval(*kernel.Scope) (bool, error)              { panic("boom") }
+func (panickingTemplate) Render(*kernel.Scope) (json.RawMessage, error) { panic("boom") }
+func (panickingTemplate) Refs() []int                                   { return nil }
 
-func (e *evil) Compile(text []byte) (*kernel.Shape, error) {
+func (e *panickingCompiler) Compile(text []byte) (*kernel.Shape, error) {
 	p, err := e.Compiler.Compile(text)
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func (e *evil) Compile(text []byte) (*kernel.Shape, error) {
 		p.Steps, p.Index = p.Steps[:1], map[string]int{p.Steps[0].Name: 0}
 	case "panics":
 		for i := range p.Steps {
-			p.Steps[i].Do, p.Steps[i].Test = boom{}, boom{}
+			p.Steps[i].Do, p.Steps[i].Test = panickingTemplate{}, panickingTemplate{}
 		}
 	}
 	return p, nil
@@ -73,7 +73,7 @@ func (c *counting) Handle(context.Context, slog.Record) error {
 
 // F077, F078, F126: in every phase, jobs that cannot be read or on which the rules panic come before all others. The
 // other jobs go on, and the bad ones cost almost nothing.
-func TestPoisonJobs(t *testing.T) {
+func TestPoisonJobsDoNotBlockOthers(t *testing.T) {
 	c := &counting{Store: memory.New()}
 	before := open(t, c, scheduler.Config{})
 	body := "type: %s\npriority: %d\nflow: chain\nsteps:\n  a: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  b: {agent: a, completeWithin: 40ms, retry: {backoff: 1ms, attempts: 100}}\n  c: {agent: a}\n"
@@ -99,7 +99,7 @@ func TestPoisonJobs(t *testing.T) {
 	}
 	time.Sleep(50 * time.Millisecond)
 
-	after := scheduler.New(scheduler.Config{Store: c, Compiler: &evil{}, Log: slog.New(c)})
+	after := scheduler.New(scheduler.Config{Store: c, Compiler: &panickingCompiler{}, Log: slog.New(c)})
 	sup := supervisor.New(supervisor.Config{Scheduler: after, Store: c, Period: 100 * time.Millisecond, Log: slog.New(c)})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -128,8 +128,8 @@ func TestPoisonJobs(t *testing.T) {
 	c.calls.Store(0)
 	lines, began := c.lines.Load(), time.Now()
 	time.Sleep(time.Second)
-	if n, took := c.calls.Load(), time.Since(began); float64(n) > 60*took.Seconds() {
-		t.Errorf("%d calls of the store in %v over quarantined jobs", n, took)
+	if n, duration := c.calls.Load(), time.Since(began); float64(n) > 60*duration.Seconds() {
+		t.Errorf("%d calls of the store in %v over quarantined jobs", n, duration)
 	}
 	if n := c.lines.Load(); n > 100 || n > lines {
 		t.Errorf("%d lines in the log, %d of them in the last second", n, n-lines)
@@ -154,21 +154,21 @@ func TestActAfterIndeterminateCommitIsCarriedOutOnce(t *testing.T) {
 				id := d.submit("type: t\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n")
 				d.report("h", d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0], perdure.OutcomeFailed)
 				out := verb == "resume" || verb == "all" || verb == "settle" || verb == "undo"
-				ctx, leave := context.WithCancel(t.Context())
-				defer leave()
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
 				next := make(chan []perdure.Run)
 				go func() { // takes the step in the same transaction as the act
 					runs, _ := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
 					next <- runs
 				}()
-				d.queued("a")
+				d.awaitWaitingClaim("a")
 				store.lose.Store(true)
 				act.Author = "me"
 				if err := d.Act(t.Context(), id, act); err != nil {
 					t.Errorf("%v", err)
 				}
 				if !out {
-					time.AfterFunc(200*time.Millisecond, leave)
+					time.AfterFunc(200*time.Millisecond, cancel)
 				}
 				runs := <-next
 				history, _ := store.History(t.Context(), id, 0, 100)
@@ -208,12 +208,12 @@ func TestSubmissionAfterIndeterminateCommitMakesOneJob(t *testing.T) {
 			store := &indeterminateStore{Store: memory.New(), done: done}
 			d := open(t, store, scheduler.Config{})
 			store.lose.Store(true)
-			did, err := d.Submit(t.Context(), plan(t, body))
-			if err != nil || !did.Created {
-				t.Fatalf("%+v, %v", did, err)
+			submitted, err := d.Submit(t.Context(), plan(t, body))
+			if err != nil || !submitted.Created {
+				t.Fatalf("%+v, %v", submitted, err)
 			}
 			jobs, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
-			if err != nil || len(jobs) != 1 || jobs[0].ID != did.ID {
+			if err != nil || len(jobs) != 1 || jobs[0].ID != submitted.ID {
 				t.Errorf("committed: %v: %d jobs, %v", done, len(jobs), err)
 			}
 		}
@@ -250,9 +250,9 @@ func ticking() func() time.Time {
 	var last atomic.Int64
 	return func() time.Time {
 		for {
-			was := last.Load()
-			now := max(time.Now().UnixMicro(), was+1)
-			if last.CompareAndSwap(was, now) {
+			before := last.Load()
+			now := max(time.Now().UnixMicro(), before+1)
+			if last.CompareAndSwap(before, now) {
 				return time.UnixMicro(now)
 			}
 		}
@@ -318,7 +318,7 @@ func TestBacklogIsExact(t *testing.T) {
 						if (i+try)%7 == 0 {
 							cancel() // the job may be stored or not
 						}
-						if did, err := d.Submit(ctx, plan(t, one)); err == nil && did.Created {
+						if submitted, err := d.Submit(ctx, plan(t, one)); err == nil && submitted.Created {
 							n.Add(1)
 						}
 						cancel()

@@ -41,8 +41,8 @@ func lockRow(t *testing.T, url string, job perdure.JobID) (release func()) {
 	})
 }
 
-// numbered returns the runs of an answer, in order.
-func numbered(runs []perdure.Run) (all []string) {
+// runNames returns the runs of an answer, in order.
+func runNames(runs []perdure.Run) (all []string) {
 	for _, r := range runs {
 		all = append(all, fmt.Sprintf("%s/%s %d", r.Job, r.Step, r.Number))
 	}
@@ -56,13 +56,13 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 	for _, withReport := range []bool{false, true} {
 		t.Run(fmt.Sprintf("with reports %v", withReport), func(t *testing.T) {
 			url := pgtest.Start(t)
-			near, far := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
+			own, second := open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})
 			for range 6 {
-				near.submit(one)
+				own.submit(one)
 			}
 			c := protocol.Claim{Agent: "a", Holder: "h", Max: 3, RequestID: "r"}
-			first := near.claim(c)
-			for _, d := range []*desk{near, far} { // one has the rows in its cache, the other does not
+			first := own.claim(c)
+			for _, d := range []*harness{own, second} { // one has the rows in its cache, the other does not
 				release := lockRow(t, url, first[1].Job)
 				time.AfterFunc(700*time.Millisecond, release)
 				began := time.Now()
@@ -74,8 +74,8 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 						t.Errorf("another claim: %d runs after %v, %v", len(runs), time.Since(began), err)
 					}
 					d.submit(one)
-					if took := time.Since(began); took > 600*time.Millisecond {
-						t.Errorf("a submission beside it took %v", took)
+					if duration := time.Since(began); duration > 600*time.Millisecond {
+						t.Errorf("a submission beside it took %v", duration)
 					}
 				})
 				var again []perdure.Run
@@ -85,8 +85,8 @@ func TestRepeatedClaimWaitsForALockedRow(t *testing.T) {
 				} else {
 					again, err = d.Claim(t.Context(), c)
 				}
-				if took := time.Since(began); err != nil || !slices.Equal(numbered(again), numbered(first)) || took > 2500*time.Millisecond {
-					t.Errorf("after %v: %v, %v; was given %v", took, numbered(again), err, numbered(first))
+				if duration := time.Since(began); err != nil || !slices.Equal(runNames(again), runNames(first)) || duration > 2500*time.Millisecond {
+					t.Errorf("after %v: %v, %v; was given %v", duration, runNames(again), err, runNames(first))
 				}
 				going.Wait()
 				release()
@@ -100,17 +100,17 @@ func TestRepeatedClaimThatWaitedHasItsInputs(t *testing.T) {
 	url := pgtest.Start(t)
 	d := open(t, everystore.Postgres(t, url), scheduler.Config{})
 	d.submit(fan(2, `agent: a, with: "${steps.big.output}"`))
-	d.finish("big", list(3))
+	d.finish("big", listOfOnes(3))
 	c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r"}
 	first := d.claim(c)
 	release := lockRow(t, url, first[0].Job)
 	time.AfterFunc(300*time.Millisecond, release)
 	again := d.claim(c)
-	if !slices.Equal(numbered(again), numbered(first)) {
-		t.Fatalf("%v, was given %v", numbered(again), numbered(first))
+	if !slices.Equal(runNames(again), runNames(first)) {
+		t.Fatalf("%v, was given %v", runNames(again), runNames(first))
 	}
 	for _, run := range again {
-		if string(run.Input) != string(list(3)) {
+		if string(run.Input) != string(listOfOnes(3)) {
 			t.Errorf("step %s is handed %s", run.Step, run.Input)
 		}
 	}
@@ -129,12 +129,12 @@ func TestRepeatedClaimIsRefusedWhereARowStaysLocked(t *testing.T) {
 		release := lockRow(t, url, first[0].Job)
 		began := time.Now()
 		runs, err := d.Claim(t.Context(), c)
-		if took := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || took < 1900*time.Millisecond || took > 3*time.Second {
-			t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, took)
+		if duration := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || duration < 1900*time.Millisecond || duration > 3*time.Second {
+			t.Errorf("wait %v: %v, %v after %v", wait, runNames(runs), err, duration)
 		}
 		release()
-		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
-			t.Errorf("wait %v, once the lock is free: %v, was given %v", wait, numbered(again), numbered(first))
+		if again := d.claim(c); !slices.Equal(runNames(again), runNames(first)) {
+			t.Errorf("wait %v, once the lock is free: %v, was given %v", wait, runNames(again), runNames(first))
 		}
 	}
 }
@@ -202,11 +202,11 @@ func TestClaimThatIsGrantedNothingIsNotLocked(t *testing.T) {
 		d := open(t, s, scheduler.Config{})
 		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second}
 		if runs := d.claim(c); len(runs) != 0 || s.locks != 0 {
-			t.Errorf("%v, and the claim was locked %d times", numbered(runs), s.locks)
+			t.Errorf("%v, and the claim was locked %d times", runNames(runs), s.locks)
 		}
 		d.submit(one)
 		if runs := d.claim(c); len(runs) != 1 || s.locks != 1 {
-			t.Errorf("%v, and the claim was locked %d times", numbered(runs), s.locks)
+			t.Errorf("%v, and the claim was locked %d times", runNames(runs), s.locks)
 		}
 	})
 }
@@ -221,7 +221,7 @@ func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
 		going.Go(func() {
 			runs, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 10 * time.Second})
 			if len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
-				t.Errorf("%v, %v", numbered(runs), err)
+				t.Errorf("%v, %v", runNames(runs), err)
 			}
 		})
 		time.Sleep(time.Second)
@@ -234,9 +234,9 @@ func TestWaitingClaimIsLockedBeforeItIsGrantedRuns(t *testing.T) {
 }
 
 // F155: what a repeated claim returns if another transaction has at first locked its runs or the claim itself.
-func TestRepeatedClaimAmongLocks(t *testing.T) {
+func TestRepeatedClaimReturnsItsRunsDespiteLocks(t *testing.T) {
 	c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r", Wait: 30 * time.Second}
-	play := func(name string, act func(t *testing.T, s *blocking, d *desk, first []perdure.Run)) {
+	play := func(name string, act func(t *testing.T, s *blocking, d *harness, first []perdure.Run)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := &blocking{Store: memory.New()}
@@ -246,7 +246,7 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 				}
 				first := d.claim(c)
 				if len(first) != 2 {
-					t.Fatal(numbered(first))
+					t.Fatal(runNames(first))
 				}
 				act(t, s, d, first)
 			})
@@ -260,27 +260,27 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 			s.locked[r.Job] = true
 		}
 	}
-	play("some are locked", func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+	play("some are locked", func(t *testing.T, s *blocking, d *harness, first []perdure.Run) {
 		lock(s, first[:1], func() {})
-		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
-			t.Errorf("%v, was given %v", numbered(again), numbered(first))
+		if again := d.claim(c); !slices.Equal(runNames(again), runNames(first)) {
+			t.Errorf("%v, was given %v", runNames(again), runNames(first))
 		}
 	})
-	play("all are locked", func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+	play("all are locked", func(t *testing.T, s *blocking, d *harness, first []perdure.Run) {
 		lock(s, first, func() {})
-		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first)) {
-			t.Errorf("%v, was given %v", numbered(again), numbered(first))
+		if again := d.claim(c); !slices.Equal(runNames(again), runNames(first)) {
+			t.Errorf("%v, was given %v", runNames(again), runNames(first))
 		}
 	})
-	play("one has ended, and the other is locked", func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+	play("one has ended, and the other is locked", func(t *testing.T, s *blocking, d *harness, first []perdure.Run) {
 		d.report("h", first[0], perdure.OutcomeDone)
 		lock(s, first, func() {})
-		if again := d.claim(c); !slices.Equal(numbered(again), numbered(first[1:])) {
-			t.Errorf("%v, was given %v", numbered(again), numbered(first))
+		if again := d.claim(c); !slices.Equal(runNames(again), runNames(first[1:])) {
+			t.Errorf("%v, was given %v", runNames(again), runNames(first))
 		}
 	})
 	for _, wait := range []time.Duration{0, 30 * time.Second} {
-		play(fmt.Sprintf("they end while the lock is waited for, wait %v", wait), func(t *testing.T, s *blocking, d *desk, first []perdure.Run) {
+		play(fmt.Sprintf("they end while the lock is waited for, wait %v", wait), func(t *testing.T, s *blocking, d *harness, first []perdure.Run) {
 			time.Sleep(time.Second)
 			s.mu.Lock()
 			s.claimed = true // it is locked for a while
@@ -299,23 +299,23 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 			s.mu.Unlock()
 			going.Wait()
 			if len(again) != 2 || slices.ContainsFunc(again, func(r perdure.Run) bool { return r.Job == first[0].Job || r.Job == first[1].Job }) {
-				t.Errorf("%v, was given %v, which have ended", numbered(again), numbered(first))
+				t.Errorf("%v, was given %v, which have ended", runNames(again), runNames(first))
 			}
 		})
 	}
-	play("another transaction has the claim", func(t *testing.T, s *blocking, d *desk, _ []perdure.Run) {
+	play("another transaction has the claim", func(t *testing.T, s *blocking, d *harness, _ []perdure.Run) {
 		s.claimed = true
 		for _, wait := range []time.Duration{0, time.Second, time.Minute} {
 			c := c
 			c.Wait = wait
 			began := time.Now()
 			runs, err := d.Claim(t.Context(), c)
-			if took := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || took < 2*time.Second || took > 2100*time.Millisecond {
-				t.Errorf("wait %v: %v, %v after %v", wait, numbered(runs), err, took)
+			if duration := time.Since(began); len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable || duration < 2*time.Second || duration > 2100*time.Millisecond {
+				t.Errorf("wait %v: %v, %v after %v", wait, runNames(runs), err, duration)
 			}
 		}
 	})
-	play("the node ends meanwhile", func(t *testing.T, s *blocking, _ *desk, _ []perdure.Run) {
+	play("the node ends meanwhile", func(t *testing.T, s *blocking, _ *harness, _ []perdure.Run) {
 		s.claimed = true
 		cfg := scheduler.Config{Store: s}
 		ending := scheduler.New(cfg)
@@ -332,7 +332,7 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	})
-	play("more than may wait at once", func(t *testing.T, s *blocking, d *desk, _ []perdure.Run) {
+	play("more than may wait at once", func(t *testing.T, s *blocking, d *harness, _ []perdure.Run) {
 		s.claimed = true
 		const most, more = 1000 + 2, 3 // maxLockedClaims, and those that repeaters have taken
 		var mu sync.Mutex
@@ -345,13 +345,13 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 				c.RequestID = fmt.Sprint(i)
 				runs, err := d.Claim(t.Context(), c)
 				if len(runs) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
-					t.Errorf("%v, %v", numbered(runs), err)
+					t.Errorf("%v, %v", runNames(runs), err)
 				}
 				mu.Lock()
 				defer mu.Unlock()
-				if took := time.Since(began); took < time.Second {
+				if duration := time.Since(began); duration < time.Second {
 					atOnce++
-				} else if took > 2500*time.Millisecond {
+				} else if duration > 2500*time.Millisecond {
 					late++
 				}
 			})
@@ -367,7 +367,7 @@ func TestRepeatedClaimAmongLocks(t *testing.T) {
 // runs.
 func TestRepeatedClaimsUnderLoad(t *testing.T) {
 	url := pgtest.Start(t)
-	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	nodes := []*harness{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
 	wide := "type: t\nsteps:\n"
 	for i := range 40 {
 		wide += fmt.Sprintf("  s%d: {agent: a}\n", i)
@@ -393,11 +393,11 @@ func TestRepeatedClaimsUnderLoad(t *testing.T) {
 			defer stop()
 			beating.Go(func() { // the rows of all jobs are locked again and again
 				for n := 0; ctx.Err() == nil; n++ {
-					beats := make([]protocol.Heartbeat, len(first))
+					heartbeats := make([]protocol.Heartbeat, len(first))
 					for k, r := range first {
-						beats[k] = protocol.Heartbeat{Job: r.Job, Step: r.Step, Run: r.Number}
+						heartbeats[k] = protocol.Heartbeat{Job: r.Job, Step: r.Step, Run: r.Number}
 					}
-					_, _ = nodes[n%2].Heartbeat(ctx, c.Holder, beats)
+					_, _ = nodes[n%2].Heartbeat(ctx, c.Holder, heartbeats)
 				}
 			})
 			for k := range repeats {
@@ -407,8 +407,8 @@ func TestRepeatedClaimsUnderLoad(t *testing.T) {
 					mu.Lock()
 					unavailable++
 					mu.Unlock()
-				case err != nil || !slices.Equal(numbered(again), numbered(first)):
-					t.Errorf("%s, repeat %d: %v, %v; was given %v", c.RequestID, k, numbered(again), err, numbered(first))
+				case err != nil || !slices.Equal(runNames(again), runNames(first)):
+					t.Errorf("%s, repeat %d: %v, %v; was given %v", c.RequestID, k, runNames(again), err, runNames(first))
 					return
 				}
 			}

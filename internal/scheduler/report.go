@@ -139,10 +139,10 @@ func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportRes
 }
 
 // Heartbeat extends the locks of the holder's runs, and says which of them should stop.
-func (s *Scheduler) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	op := &heartbeatOp{holder: holder, beats: beats}
+func (s *Scheduler) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	op := &heartbeatOp{holder: holder, beats: heartbeats}
 	crashpoint.Here(crashpoint.HeartbeatQueue)
-	if err := s.do(ctx, op, len(beats)); err != nil {
+	if err := s.do(ctx, op, len(heartbeats)); err != nil {
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.HeartbeatDone)
@@ -175,16 +175,16 @@ func (o *heartbeatOp) refs(b *batch) (refs []kernel.StepRef) {
 func (o *heartbeatOp) apply(b *batch) error {
 	o.results = make([]protocol.HeartbeatResult, len(o.beats))
 	for i := range o.beats {
-		beat := &o.beats[i]
-		ref, ok := b.ref(beat.Job, beat.Step)
+		heartbeat := &o.beats[i]
+		ref, ok := b.ref(heartbeat.Job, heartbeat.Step)
 		if !ok || !b.w.HasStep(ref) {
-			o.results[i] = protocol.HeartbeatResult{Job: beat.Job, Step: beat.Step, Run: beat.Run, Stop: true, Reason: string(protocol.RefusedUnknown)}
+			o.results[i] = protocol.HeartbeatResult{Job: heartbeat.Job, Step: heartbeat.Step, Run: heartbeat.Run, Stop: true, Reason: string(protocol.RefusedUnknown)}
 			continue
 		}
-		if checkProgress(beat.Progress) != nil {
-			beat.Progress = nil // a progress that cannot be stored does not cost the run its lock
+		if checkProgress(heartbeat.Progress) != nil {
+			heartbeat.Progress = nil // a progress that cannot be stored does not cost the run its lock
 		}
-		o.results[i] = b.w.Heartbeat(ref, o.holder, beat)
+		o.results[i] = b.w.Heartbeat(ref, o.holder, heartbeat)
 	}
 	return nil
 }

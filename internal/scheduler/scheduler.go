@@ -195,11 +195,11 @@ func (s *Scheduler) WakeReady(ctx context.Context) {
 	if len(agents) == 0 {
 		return
 	}
-	look, err := s.cfg.Store.Poll(ctx, agents)
+	poll, err := s.cfg.Store.Poll(ctx, agents)
 	if err != nil {
 		return // a wake-up may be lost: the supervisor polls
 	}
-	s.Wake(look.Ready)
+	s.Wake(poll.Ready)
 }
 
 // request is one operation, from its arrival until it is answered.

@@ -19,21 +19,21 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// desk is a running scheduler for a test.
-type desk struct {
+// harness is a running scheduler for a test.
+type harness struct {
 	*scheduler.Scheduler
 	t     *testing.T
 	store kernel.Store
 }
 
-func open(t *testing.T, store kernel.Store, cfg scheduler.Config) *desk {
+func open(t *testing.T, store kernel.Store, cfg scheduler.Config) *harness {
 	cfg.Store, cfg.Compiler = store, &definition.Compiler{}
 	s := scheduler.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { s.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	return &desk{s, t, store}
+	return &harness{s, t, store}
 }
 
 func plan(t *testing.T, body string) *kernel.Plan {
@@ -45,16 +45,16 @@ func plan(t *testing.T, body string) *kernel.Plan {
 	return plans[0]
 }
 
-func (d *desk) submit(body string) perdure.JobID {
+func (d *harness) submit(body string) perdure.JobID {
 	d.t.Helper()
-	did, err := d.Submit(d.t.Context(), plan(d.t, body))
+	submitted, err := d.Submit(d.t.Context(), plan(d.t, body))
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	return did.ID
+	return submitted.ID
 }
 
-func (d *desk) claim(c protocol.Claim) []perdure.Run {
+func (d *harness) claim(c protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	if c.Max == 0 {
 		c.Max = 1
@@ -66,7 +66,7 @@ func (d *desk) claim(c protocol.Claim) []perdure.Run {
 	return runs
 }
 
-func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) protocol.ReportResult {
+func (d *harness) report(holder string, run perdure.Run, o perdure.Outcome) protocol.ReportResult {
 	d.t.Helper()
 	res, _, err := d.Report(d.t.Context(), holder, []protocol.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o}}, nil)
 	if err != nil {
@@ -75,7 +75,7 @@ func (d *desk) report(holder string, run perdure.Run, o perdure.Outcome) protoco
 	return res[0]
 }
 
-func (d *desk) job(id perdure.JobID) *kernel.Job {
+func (d *harness) job(id perdure.JobID) *kernel.Job {
 	d.t.Helper()
 	j, _, err := d.store.Job(d.t.Context(), id, 0)
 	if err != nil {
@@ -84,8 +84,8 @@ func (d *desk) job(id perdure.JobID) *kernel.Job {
 	return j
 }
 
-// queued waits until a claim of the agent waits for work.
-func (d *desk) queued(agent string) {
+// awaitWaitingClaim waits until a claim of the agent waits for work.
+func (d *harness) awaitWaitingClaim(agent string) {
 	d.t.Helper()
 	for end := time.Now().Add(30 * time.Second); !slices.Contains(d.WaitingAgents(), agent); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
@@ -105,8 +105,8 @@ func TestSameKeyIsTheSameJob(t *testing.T) {
 		ids := make([]perdure.JobID, 20)
 		for i := range ids {
 			all.Go(func() {
-				did, _ := d.Submit(context.Background(), plan(t, body))
-				ids[i] = did.ID
+				submitted, _ := d.Submit(context.Background(), plan(t, body))
+				ids[i] = submitted.ID
 			})
 		}
 		all.Wait()
@@ -155,7 +155,7 @@ func TestClaimRepeatedReturnsTheSameRuns(t *testing.T) {
 }
 
 // A claim is repeated while the first one still waits: its connection broke, and the node does not know.
-func TestClaimRepeatedWhileItWaits(t *testing.T) {
+func TestClaimRepeatedWhileItWaitsIsServedOnce(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{Writers: 4})
 		c := protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r1", Wait: time.Minute}
@@ -164,7 +164,7 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 		for i := range answers {
 			waiting.Go(func() { answers[i], _ = d.Claim(t.Context(), c) })
 		}
-		d.queued("a")
+		d.awaitWaitingClaim("a")
 		for range 6 {
 			d.submit(one)
 		}
@@ -180,7 +180,7 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 		c.RequestID, c.Agent, c.Wait = "r2", "idle", time.Minute
 		var first []perdure.Run
 		waiting.Go(func() { first, _ = d.Claim(t.Context(), c) })
-		d.queued("idle")
+		d.awaitWaitingClaim("idle")
 		short := c
 		short.Wait = 50 * time.Millisecond
 		if second, err := d.Claim(t.Context(), short); len(second) > 0 || perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -195,9 +195,9 @@ func TestClaimRepeatedWhileItWaits(t *testing.T) {
 }
 
 // F019 with two nodes at once.
-func TestClaimRepeatedOnGrid(t *testing.T) {
+func TestClaimRepeatedOnGridReturnsTheSameRuns(t *testing.T) {
 	url := pgtest.Start(t)
-	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	nodes := []*harness{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
 	for i := range 20 {
 		for range 6 {
 			nodes[0].submit(one)
@@ -229,22 +229,22 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		d := open(t, store, scheduler.Config{})
 		d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 150ms, retry: {attempts: 1000, backoff: 1ms}}\n")
 		run := d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0]
-		is := func(what string, got protocol.ReportResult, want protocol.RefusalReason) {
+		expect := func(what string, got protocol.ReportResult, want protocol.RefusalReason) {
 			t.Helper()
 			if got.Reason != want || got.Accepted != (want == "") {
 				t.Errorf("%s: %+v", what, got)
 			}
 		}
-		is("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
+		expect("foreign holder", d.report("x", run, perdure.OutcomeDone), protocol.RefusedForbidden)
 		future := run
 		future.Number = 7
-		is("never dispatched", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
+		expect("never dispatched", d.report("h", future, perdure.OutcomeDone), protocol.RefusedUnknown)
 		time.Sleep(160 * time.Millisecond)
-		is("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
+		expect("late, and not swept yet", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil {
 			t.Fatal(n, err)
 		}
-		is("late, and swept", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
+		expect("late, and swept", d.report("h", run, perdure.OutcomeDone), protocol.RefusedLate)
 		next := func() perdure.Run {
 			for {
 				time.Sleep(5 * time.Millisecond)
@@ -259,15 +259,15 @@ func TestReportsThatChangeNothing(t *testing.T) {
 		if second.Key != run.Key || second.Number <= run.Number {
 			t.Errorf("second run %+v after %+v", second, run)
 		}
-		is("stale", d.report("h", run, perdure.OutcomeDone), protocol.RefusedStale)
+		expect("stale", d.report("h", run, perdure.OutcomeDone), protocol.RefusedStale)
 		res := d.report("h", second, perdure.OutcomeDone)
 		for try := 1; res.Reason == protocol.RefusedLate && try < 10; try++ { // because the machine was slow
 			second = next()
 			res = d.report("h", second, perdure.OutcomeDone)
 		}
-		is("in time", res, "")
-		is("repeated", d.report("h", second, perdure.OutcomeDone), "")
-		is("another outcome", d.report("h", second, perdure.OutcomeFailed), protocol.RefusedConflict)
+		expect("in time", res, "")
+		expect("repeated", d.report("h", second, perdure.OutcomeDone), "")
+		expect("another outcome", d.report("h", second, perdure.OutcomeFailed), protocol.RefusedConflict)
 	})
 }
 
@@ -321,9 +321,9 @@ func TestStepsThatWaitForALimitHoldNoOthersBack(t *testing.T) {
 }
 
 // I12 with two nodes on one database that claim as fast as they can.
-func TestLimitOnGrid(t *testing.T) {
+func TestLimitHoldsOnGrid(t *testing.T) {
 	url := pgtest.Start(t)
-	nodes := []*desk{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	nodes := []*harness{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
 	const limit, jobs = 4, 60
 	if err := nodes[0].PutLimit(t.Context(), "agent:a", perdure.LimitSettings{Max: new(limit)}); err != nil {
 		t.Fatal(err)
@@ -473,7 +473,7 @@ func TestFreedPermitServesWaitingClaim(t *testing.T) {
 				}
 				granted <- runs
 			}()
-			d.queued(agent)
+			d.awaitWaitingClaim(agent)
 			d.report("h", first[0], perdure.OutcomeDone)
 			if runs := <-granted; len(runs) != 1 || runs[0].Job != second {
 				t.Errorf("%s: a permit is free, and the waiting claim is granted %+v", c.limit, runs)

@@ -128,8 +128,8 @@ func (o *submitOp) apply(b *batch) error {
 		return nil
 	}
 	if key := o.plan.Definition.Key; key != "" {
-		there, err := o.findByKey(b, key)
-		if there || err != nil {
+		existing, err := o.findByKey(b, key)
+		if existing || err != nil {
 			return err
 		}
 		if o.backlogErr != nil {

@@ -119,11 +119,12 @@ func (s *Scheduler) laneKey() kernel.LimitKey {
 	return kernel.LimitKey{}
 }
 
-// If the context has a leader's mandate, the scan is carried out under this mandate, or refused.
+// sweep carries out a due scan. If the context has a leadership (kernel.LeadershipOf) that is no longer valid, the scan
+// is refused.
 func (s *Scheduler) sweep(ctx context.Context, op *dueScan) (int, error) {
 	crashpoint.Here(crashpoint.SweepQueue)
 	if m, ok := kernel.LeadershipOf(ctx); ok {
-		op.mandate = &m
+		op.leadership = &m
 	}
 	if err := s.do(ctx, op, op.max); err != nil {
 		return 0, err // the scan may still be carried out
@@ -133,12 +134,12 @@ func (s *Scheduler) sweep(ctx context.Context, op *dueScan) (int, error) {
 }
 
 type dueScan struct {
-	max     int
-	find    func(*batch, int) ([]kernel.StepRef, error)
-	rule    func(*batch, kernel.StepRef) bool
-	stays   func(*batch, kernel.StepRef) bool // reports whether a step could not be decided and stays due; nil: no step does
-	mandate *kernel.Leadership                // nil if the scan needs none
-	found   int
+	max        int
+	find       func(*batch, int) ([]kernel.StepRef, error)
+	rule       func(*batch, kernel.StepRef) bool
+	stays      func(*batch, kernel.StepRef) bool // reports whether a step could not be decided and stays due; nil: no step does
+	leadership *kernel.Leadership                // nil if the scan needs none
+	found      int
 
 	scanAll   bool // look at all rows, also behind undecided steps
 	undecided bool // there are undecided steps
@@ -152,7 +153,7 @@ func (o *dueScan) refs(*batch) []kernel.StepRef { return nil }
 // never be decided.
 func (o *dueScan) apply(b *batch) error {
 	o.found, o.undecided = 0, false
-	if err := b.admit(o.mandate); err != nil {
+	if err := b.admit(o.leadership); err != nil {
 		return err
 	}
 	defer b.SetBudget(b.budget)
@@ -166,11 +167,11 @@ func (o *dueScan) apply(b *batch) error {
 		}
 		last := len(refs) < ask
 		refs = slices.DeleteFunc(refs, func(ref kernel.StepRef) bool { return passed[ref] })
-		for some := range slices.Chunk(refs, o.max) {
-			if err := o.act(b, some); err != nil || o.found >= o.max {
+		for chunk := range slices.Chunk(refs, o.max) {
+			if err := o.act(b, chunk); err != nil || o.found >= o.max {
 				return err
 			}
-			for _, ref := range some {
+			for _, ref := range chunk {
 				passed[ref] = true
 			}
 		}
@@ -226,12 +227,12 @@ func (o *dueScan) act(b *batch, refs []kernel.StepRef) error {
 		if !b.w.HasStep(ref) {
 			continue
 		}
-		moved := false
-		if err := b.Fold(ref.Job, func() { moved = o.rule(b, ref) }); err != nil {
+		changed := false
+		if err := b.Fold(ref.Job, func() { changed = o.rule(b, ref) }); err != nil {
 			return err
 		}
 		switch {
-		case !moved:
+		case !changed:
 		case o.stays != nil && o.stays(b, ref):
 			o.undecided = true
 		default:

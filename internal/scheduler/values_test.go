@@ -40,14 +40,14 @@ steps:
     undo: {}
 `
 
-// shop is a scheduler with orders and a limit on them.
-type shop struct {
-	*desk
+// orderHarness is a scheduler with orders and a limit on them.
+type orderHarness struct {
+	*harness
 	claims int
 }
 
-func openShop(t *testing.T, store kernel.Store) *shop {
-	s := &shop{desk: open(t, store, scheduler.Config{})}
+func openShop(t *testing.T, store kernel.Store) *orderHarness {
+	s := &orderHarness{harness: open(t, store, scheduler.Config{})}
 	if err := s.PutLimit(t.Context(), "job:order", perdure.LimitSettings{Max: new(100)}); err != nil {
 		t.Fatal(err)
 	}
@@ -55,13 +55,13 @@ func openShop(t *testing.T, store kernel.Store) *shop {
 }
 
 // request returns a claim for one run.
-func (s *shop) request(wait time.Duration) protocol.Claim {
+func (s *orderHarness) request(wait time.Duration) protocol.Claim {
 	s.claims++
 	return protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: wait, RequestID: fmt.Sprint("r", s.claims), First: true}
 }
 
-// note runs a dispatch search that locks no limit, so that it is the agent's latest one.
-func (s *shop) note() {
+// searchWithoutLimit runs a dispatch search that locks no limit, so that it is the agent's latest one.
+func (s *orderHarness) searchWithoutLimit() {
 	s.t.Helper()
 	s.submit("type: note\npriority: 9\nsteps:\n  n: {agent: a}\n")
 	runs := s.claim(s.request(0))
@@ -71,10 +71,10 @@ func (s *shop) note() {
 	s.report("h", runs[0], perdure.OutcomeDone)
 }
 
-// next reports a run, and claims the next one in the same call.
-func (s *shop) next(run perdure.Run, o perdure.Outcome, output string) perdure.Run {
+// reportAndClaimNext reports a run, and claims the next one in the same call.
+func (s *orderHarness) reportAndClaimNext(run perdure.Run, o perdure.Outcome, output string) perdure.Run {
 	s.t.Helper()
-	s.note()
+	s.searchWithoutLimit()
 	c := s.request(0)
 	rep := protocol.Report{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: o, Output: json.RawMessage(output)}
 	res, runs, err := s.Report(s.t.Context(), "h", []protocol.Report{rep}, &c)
@@ -93,45 +93,45 @@ func (s *shop) next(run perdure.Run, o perdure.Outcome, output string) perdure.R
 	return runs[0]
 }
 
-// is compares a run with the values that it must have.
-func (s *shop) is(run perdure.Run, step string, d perdure.Direction, input, output string) {
+// expectRun compares a run with the values that it must have.
+func (s *orderHarness) expectRun(run perdure.Run, step string, d perdure.Direction, input, output string) {
 	s.t.Helper()
 	if run.Step != step || run.Direction != d || string(run.Input) != input || string(run.Output) != output {
 		s.t.Errorf("%s %s is given input %s and output %s; wanted %s %s with %s and %s", run.Direction, run.Step, run.Input, run.Output, d, step, input, output)
 	}
 }
 
-func TestInputsOfLimitedTypes(t *testing.T) {
+func TestInputsOfLimitedTypesAreComplete(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		s.submit(fmt.Sprintf(order, 1))
 		run := s.claim(s.request(0))[0]
-		s.is(run, "reserve", perdure.Do, `{"sku":"tea"}`, "")
-		charge := s.next(run, perdure.OutcomeDone, `{"token":"t1","n":4}`)
+		s.expectRun(run, "reserve", perdure.Do, `{"sku":"tea"}`, "")
+		charge := s.reportAndClaimNext(run, perdure.OutcomeDone, `{"token":"t1","n":4}`)
 		const charged = `{"from":"t1","next":5,"text":"of t1"}`
-		s.is(charge, "charge", perdure.Do, charged, "")
-		run = s.next(charge, perdure.OutcomeDone, `{"token":"t2"}`)
-		s.is(run, "ship", perdure.Do, `{"first":{"token":"t1","n":4},"second":{"token":"t2"}}`, "")
+		s.expectRun(charge, "charge", perdure.Do, charged, "")
+		run = s.reportAndClaimNext(charge, perdure.OutcomeDone, `{"token":"t2"}`)
+		s.expectRun(run, "ship", perdure.Do, `{"first":{"token":"t1","n":4},"second":{"token":"t2"}}`, "")
 	})
 }
 
 // A retry under the same key has the same input.
-func TestInputOfRetry(t *testing.T) {
+func TestRetryHasTheSameInput(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit("type: order\nflow: chain\nsteps:\n  one: {agent: a}\n  two: {agent: a, with: {of: \"${steps.one.output}\"}, retry: {attempts: 3, backoff: 1ms}}\n")
-		run := s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `"t1"`)
-		s.is(run, "two", perdure.Do, `{"of":"t1"}`, "")
+		run := s.reportAndClaimNext(s.claim(s.request(0))[0], perdure.OutcomeDone, `"t1"`)
+		s.expectRun(run, "two", perdure.Do, `{"of":"t1"}`, "")
 		s.report("h", run, perdure.OutcomeFailed)
-		again := s.ready(id)
-		if s.is(again, "two", perdure.Do, `{"of":"t1"}`, ""); again.Key != run.Key {
+		again := s.claimReady(id)
+		if s.expectRun(again, "two", perdure.Do, `{"of":"t1"}`, ""); again.Key != run.Key {
 			t.Errorf("key %s became %s", run.Key, again.Key)
 		}
 	})
 }
 
-// ready claims the one step that is ready, or soon will be.
-func (s *shop) ready(id perdure.JobID) perdure.Run {
+// claimReady claims the one step that is ready, or soon will be.
+func (s *orderHarness) claimReady(id perdure.JobID) perdure.Run {
 	s.t.Helper()
 	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		if _, err := s.SweepDue(s.t.Context(), 10); err != nil {
@@ -146,7 +146,7 @@ func (s *shop) ready(id perdure.JobID) perdure.Run {
 }
 
 // An undo run receives the output that was reported in the same transaction.
-func TestOutputOfUndo(t *testing.T) {
+func TestUndoReceivesAnOutputOfTheSameTransaction(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit(fmt.Sprintf(order, 1))
@@ -154,33 +154,33 @@ func TestOutputOfUndo(t *testing.T) {
 		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
 			t.Fatal(err)
 		}
-		undo := s.next(run, perdure.OutcomeDone, `{"token":"t1","n":4}`)
-		if s.is(undo, "reserve", perdure.Undo, `{"sku":"tea"}`, `{"token":"t1","n":4}`); undo.DoKey != run.Key {
+		undo := s.reportAndClaimNext(run, perdure.OutcomeDone, `{"token":"t1","n":4}`)
+		if s.expectRun(undo, "reserve", perdure.Undo, `{"sku":"tea"}`, `{"token":"t1","n":4}`); undo.DoKey != run.Key {
 			t.Errorf("doKey is %s, and the do's key was %s", undo.DoKey, run.Key)
 		}
 
 		// With its own input, and after a later step: each run is dispatched in the transaction that ends the run
 		// before.
 		id = s.submit(fmt.Sprintf(order, 2))
-		run = s.next(s.claim(s.request(0))[0], perdure.OutcomeDone, `{"token":"t3","n":8}`)
-		s.is(run, "charge", perdure.Do, `{"from":"t3","next":9,"text":"of t3"}`, "")
+		run = s.reportAndClaimNext(s.claim(s.request(0))[0], perdure.OutcomeDone, `{"token":"t3","n":8}`)
+		s.expectRun(run, "charge", perdure.Do, `{"from":"t3","next":9,"text":"of t3"}`, "")
 		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
 			t.Fatal(err)
 		}
-		undo = s.next(run, perdure.OutcomeDone, `{"token":"t4"}`)
-		s.is(undo, "charge", perdure.Undo, fmt.Sprintf(`{"of":%q,"was":{"token":"t4"}}`, run.Key), `{"token":"t4"}`)
-		undo = s.next(undo, perdure.OutcomeDone, "")
-		s.is(undo, "reserve", perdure.Undo, `{"sku":"tea"}`, `{"token":"t3","n":8}`)
+		undo = s.reportAndClaimNext(run, perdure.OutcomeDone, `{"token":"t4"}`)
+		s.expectRun(undo, "charge", perdure.Undo, fmt.Sprintf(`{"of":%q,"was":{"token":"t4"}}`, run.Key), `{"token":"t4"}`)
+		undo = s.reportAndClaimNext(undo, perdure.OutcomeDone, "")
+		s.expectRun(undo, "reserve", perdure.Undo, `{"sku":"tea"}`, `{"token":"t3","n":8}`)
 	})
 }
 
 // A step gets the input that the operator gave, even if a claim is waiting for it already.
-func TestEditedInput(t *testing.T) {
+func TestEditedInputIsDispatched(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		s := openShop(t, store)
 		id := s.submit("type: order\nsteps:\n  s: {agent: a, with: {plain: 1}, onFailure: park, undo: {}}\n")
 		s.report("h", s.claim(s.request(0))[0], perdure.OutcomeRejected)
-		s.note()
+		s.searchWithoutLimit()
 		waiting := make(chan []perdure.Run, 1)
 		c := s.request(time.Minute)
 		go func() {
@@ -190,7 +190,7 @@ func TestEditedInput(t *testing.T) {
 			}
 			waiting <- runs
 		}()
-		s.queued("a")
+		s.awaitWaitingClaim("a")
 		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbResume, Step: "s", Author: "op", Input: json.RawMessage(`{"edited":true}`)}); err != nil {
 			t.Fatal(err)
 		}
@@ -198,12 +198,12 @@ func TestEditedInput(t *testing.T) {
 		if len(runs) != 1 {
 			t.Fatalf("%d runs", len(runs))
 		}
-		s.is(runs[0], "s", perdure.Do, `{"edited":true}`, "")
+		s.expectRun(runs[0], "s", perdure.Do, `{"edited":true}`, "")
 		if err := s.Act(t.Context(), id, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}); err != nil {
 			t.Fatal(err)
 		}
-		undo := s.next(runs[0], perdure.OutcomeDone, `"out"`)
-		s.is(undo, "s", perdure.Undo, `{"edited":true}`, `"out"`)
+		undo := s.reportAndClaimNext(runs[0], perdure.OutcomeDone, `"out"`)
+		s.expectRun(undo, "s", perdure.Undo, `{"edited":true}`, `"out"`)
 	})
 }
 

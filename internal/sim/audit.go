@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// prompt checks that no due work is left for long (L2, L3).
-func (w *world) prompt() {
+// checkPromptness checks that no due work is left for long (L2, L3).
+func (w *world) checkPromptness() {
 	now := w.storeNow()
 	for _, j := range w.known() {
 		if j.Phase == perdure.Settled {
@@ -24,21 +24,22 @@ func (w *world) prompt() {
 				w.wrong("L2", "%s/%s: run %d has been over since %s, and no due scan has found it", short(j.ID), s.Name, s.Run, now.Sub(s.LockedUntil))
 			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && now.Sub(s.AvailableAt) > slack:
 				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
-			case s.Phase == perdure.Ready && w.now > recovered && w.leftLying(j, s, now) > slack:
+			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > slack:
 				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do", short(j.ID), s.Name, now.Sub(s.ReadyAt))
 			}
 		}
 	}
 }
 
-// leftLying returns for how long a ready step could have been dispatched while neither it nor another in its place was.
-func (w *world) leftLying(j *kernel.Job, s *kernel.Step, now time.Time) time.Duration {
+// dispatchDelay returns for how long a ready step could have been dispatched while neither it nor another step in its
+// place was.
+func (w *world) dispatchDelay(j *kernel.Job, s *kernel.Step, now time.Time) time.Duration {
 	if !w.mayRun(j, s, now) {
 		delete(w.order.lying, s.StepRef)
 		return 0
 	}
 	first, known := w.order.lying[s.StepRef]
-	if !known || first < max(w.order.out[kernel.AgentLimit(s.Agent)], w.order.out[kernel.JobLimit(j.Type)]) {
+	if !known || first < max(w.order.inFlight[kernel.AgentLimit(s.Agent)], w.order.inFlight[kernel.JobLimit(j.Type)]) {
 		first = w.now
 		w.order.lying[s.StepRef] = first
 	}
@@ -48,9 +49,9 @@ func (w *world) leftLying(j *kernel.Job, s *kernel.Step, now time.Time) time.Dur
 // recovery is the time within which every node works again, without help, after its store answers again (L4).
 const recovery = 10 * time.Second
 
-// revived makes a claim at each node after the faults have ended: the node must search, and be able to answer that there
+// checkNodesAnswer makes a claim at each node after the faults have ended: the node must search, and be able to answer that there
 // is no work.
-func (w *world) revived() {
+func (w *world) checkNodesAnswer() {
 	for _, n := range w.nodes {
 		if n.stopping {
 			continue // the node was asked to stop
@@ -67,7 +68,7 @@ func (w *world) revived() {
 				w.wrong("L4", "%s did not live to work again", proc.name)
 			case answer != nil:
 				w.wrong("L4", "%s says, %s after the last fault: %v", proc.name, recovery, answer)
-			case n.looked < w.healed:
+			case n.scanAnsweredAt < w.healed:
 				w.wrong("L4", "%s has not looked for what is due since the last fault, for %s", proc.name, recovery)
 			}
 		})
@@ -87,7 +88,7 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	w.must(err)
 	for _, l := range all {
 		for _, n := range needs {
-			if n.Name == l.Name && !w.fits(l, n, needs) {
+			if n.Name == l.Name && !w.limitFits(l, n, needs) {
 				return false
 			}
 		}
@@ -100,8 +101,8 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	return false
 }
 
-// fits reports whether a limit has room for one of the needs of a step, and for all that the step needs of it.
-func (w *world) fits(l kernel.Limit, n kernel.Need, needs []kernel.Need) bool {
+// limitFits reports whether a limit has room for one of the needs of a step, and for all that the step needs of it.
+func (w *world) limitFits(l kernel.Limit, n kernel.Need, needs []kernel.Need) bool {
 	used, _, err := w.inner.LimitUse(context.Background(), kernel.LimitKey{Name: n.Name}, 1)
 	for _, other := range needs {
 		if other.Name == n.Name {
@@ -144,9 +145,9 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 func (w *world) audit() {
 	w.auditMail()
 	jobs, now := w.known(), w.storeNow()
-	there := map[perdure.JobID]bool{}
+	stored := map[perdure.JobID]bool{}
 	for _, j := range jobs {
-		there[j.ID] = true
+		stored[j.ID] = true
 		w.checkJob(j.ID, now)
 		plan := w.plan(j.ID)
 		if plan == nil || j.Hash != plan.Hash || j.Key != plan.Definition.Key {
@@ -161,7 +162,7 @@ func (w *world) audit() {
 		w.mix(uint64(j.Current), uint64(j.Desired), uint64(j.Phase))
 	}
 	for id, j := range w.book.jobs {
-		if j.acked && !there[id] {
+		if j.acked && !stored[id] {
 			w.wrong("I1", "%s was acknowledged, and is not there", id)
 		}
 	}

@@ -10,34 +10,35 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// book is what an outside observer knows: what was submitted and acknowledged, what was reported, which processes live.
+// book has what an outside observer knows: what was submitted and acknowledged, what was reported, and which processes
+// live.
 type book struct {
-	w              *world
-	jobs           map[perdure.JobID]*told
-	keys           map[string]perdure.JobID
-	alive          map[string]bool // holders
-	said           map[handle][]perdure.Outcome
-	keyOf          map[string]keyed // stable keys
-	runs           map[handle]string
-	begun          map[begin]bool
-	claims         map[string][]given // by request
-	without        map[passing]bool
-	held           map[string][]kernel.LimitHolder // by limit
-	limits         map[string]kernel.Limit
-	posted         map[perdure.JobID]*posting  // submissions in committed transactions
-	sent           map[[32]byte]int            // submissions that arrived at a node, by hash
-	made           map[[32]byte]int            // jobs
-	lastDone       map[perdure.JobID]time.Time // when a step of it was done last
-	poison         map[string]bool             // steps that kill their host, by name and type
-	values         map[place]*values
-	expected       map[handle]*expectedInput
-	inputs         map[string]keyedInput     // by key: the latest input that was handed out under it
-	epoch          map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
-	operatorValues map[string]*operatorValue // values that operators set, by the reason of the act
+	w                *world
+	jobs             map[perdure.JobID]*submitted
+	keys             map[string]perdure.JobID
+	alive            map[string]bool // holders
+	reportedOutcomes map[handle][]perdure.Outcome
+	keyOf            map[string]keyed // stable keys
+	runs             map[handle]string
+	begun            map[begin]bool
+	claims           map[string][]given // by request
+	without          map[passing]bool
+	held             map[string][]kernel.LimitHolder // by limit
+	limits           map[string]kernel.Limit
+	posted           map[perdure.JobID]*posting  // submissions in committed transactions
+	sent             map[[32]byte]int            // submissions that arrived at a node, by hash
+	made             map[[32]byte]int            // jobs
+	lastDone         map[perdure.JobID]time.Time // when a step of it was done last
+	poison           map[string]bool             // steps that kill their host, by name and type
+	values           map[jobStep]*values
+	expected         map[handle]*expectedInput
+	inputs           map[string]keyedInput     // by key: the latest input that was dispatched under it
+	epoch            map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
+	operatorValues   map[string]*operatorValue // values that operators set, by the reason of the act
 }
 
-// told is a job as it was submitted.
-type told struct {
+// submitted is a job as it was submitted.
+type submitted struct {
 	*draft
 	acked bool
 }
@@ -65,7 +66,7 @@ type begin struct {
 	holder string
 }
 
-// keyed is what a key belongs to.
+// keyed is the step and direction that a key belongs to.
 type keyed struct {
 	job  perdure.JobID
 	step string
@@ -73,10 +74,10 @@ type keyed struct {
 }
 
 func newBook(w *world) book {
-	return book{w: w, jobs: map[perdure.JobID]*told{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
-		said: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
+	return book{w: w, jobs: map[perdure.JobID]*submitted{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
+		reportedOutcomes: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
 		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
-		values: map[place]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
+		values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
 }
 
 // granted checks that a repeated claim gets the runs that were granted to it before, while they are valid (F019).
@@ -114,8 +115,8 @@ func (b *book) acknowledged(id perdure.JobID, plan *kernel.Plan) {
 	b.jobs[id].acked = true
 }
 
-// began is called when a handler receives a run.
-func (b *book) began(h *host, run *perdure.Run) {
+// handlerBegan is called when a handler receives a run.
+func (b *book) handlerBegan(h *host, run *perdure.Run) {
 	at := handle{run.Job, run.Step, run.Number}
 	if b.begun[begin{at, h.holder}] {
 		b.w.wrong("F021", "%s starts %s/%s run %d again", h.holder, run.Job, run.Step, run.Number)
@@ -125,16 +126,16 @@ func (b *book) began(h *host, run *perdure.Run) {
 		b.w.wrong("I4", "%s/%s run %d has keys %s and %s", run.Job, run.Step, run.Number, key, run.Key)
 	}
 	b.runs[at] = run.Key
-	b.w.compare(run)
+	b.w.compareRun(run)
 	if b.jobs[run.Job] == nil {
 		b.w.wrong("I1", "a run of %s, which was never stored", run.Job)
 	}
 }
 
-func (b *book) says(holder string, rep *protocol.Report) {
+func (b *book) reportsOutcome(holder string, rep *protocol.Report) {
 	at := handle{rep.Job, rep.Step, rep.Run}
-	if !slices.Contains(b.said[at], rep.Outcome) {
-		b.said[at] = append(b.said[at], rep.Outcome)
+	if !slices.Contains(b.reportedOutcomes[at], rep.Outcome) {
+		b.reportedOutcomes[at] = append(b.reportedOutcomes[at], rep.Outcome)
 	}
 }
 
@@ -144,17 +145,17 @@ func (b *book) poisoned(run *perdure.Run) bool {
 	return j != nil && b.poison[j.plan.Definition.Type+"/"+run.Step] && run.Direction == perdure.Do
 }
 
-// heard checks the answers to reports. A host that always reports the same is never answered that it has contradicted
+// checkReportAnswers checks the answers to reports. A host that always reports the same is never answered that it has contradicted
 // itself (F063). A report of done by a host in its node's own process, whose answer cannot be lost, is not answered as
 // stale either, unless a clock has jumped or stood still.
-func (w *world) heard(near bool, reports []protocol.Report, results []protocol.ReportResult) {
+func (w *world) checkReportAnswers(local bool, reports []protocol.Report, results []protocol.ReportResult) {
 	for i := range results {
 		switch reason := results[i].Reason; {
 		case reason == "":
-			w.kept(&reports[i])
+			w.checkReportIsStored(&reports[i])
 		case reason == protocol.RefusedLate:
 			w.hit("F057", "F059")
-		case reason == protocol.RefusedStale && !(near && !w.untimely && reports[i].Outcome == perdure.OutcomeDone):
+		case reason == protocol.RefusedStale && !(local && !w.clockDisturbed && reports[i].Outcome == perdure.OutcomeDone):
 			w.hit("F025")
 		default:
 			w.wrong("F063", "report %+v gets %+v", reports[i], results[i])
@@ -162,8 +163,8 @@ func (w *world) heard(near bool, reports []protocol.Report, results []protocol.R
 	}
 }
 
-// kept checks that an accepted report is in the store when its answer arrives (I8).
-func (w *world) kept(rep *protocol.Report) {
+// checkReportIsStored checks that an accepted report is in the store when its answer arrives (I8).
+func (w *world) checkReportIsStored(rep *protocol.Report) {
 	s := w.steps(rep.Job)[w.plan(rep.Job).Index[rep.Step]]
 	if s.Run < rep.Run || s.Run == rep.Run && (s.Phase == perdure.Running || s.Outcome != rep.Outcome) {
 		w.wrong("I8", "%s/%s run %d: %s was accepted, and the store has run %d, %s %s", short(rep.Job), rep.Step, rep.Run, rep.Outcome, s.Run, s.Phase, s.Outcome)

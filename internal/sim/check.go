@@ -22,7 +22,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 			order = append(order, id)
 		}
 	}
-	admitted, early := t.limits, map[place]bool{}
+	admitted, early := t.limits, map[jobStep]bool{}
 	for _, c := range t.saved {
 		for i := range c.NewJobs {
 			touch(c.NewJobs[i].Job.ID)
@@ -77,8 +77,8 @@ func (w *world) stored(n *kernel.NewJob) {
 	if w.book.made[d.plan.Hash]++; w.book.made[d.plan.Hash] > w.book.sent[d.plan.Hash] && n.Job.Key == "" {
 		w.wrong("I2", "%d jobs were made of %d submissions", w.book.made[d.plan.Hash], w.book.sent[d.plan.Hash])
 	}
-	w.book.jobs[n.Job.ID] = &told{draft: d, acked: w.book.posted[n.Job.ID] != nil}
-	w.say("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
+	w.book.jobs[n.Job.ID] = &submitted{draft: d, acked: w.book.posted[n.Job.ID] != nil}
+	w.logLine("stored %s %s, %d steps", short(n.Job.ID), n.Job.Type, len(n.Steps))
 }
 
 func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) *kernel.Entry {
@@ -94,57 +94,57 @@ func entry(c *kernel.Changes, job perdure.JobID, step string, events ...string) 
 // jobMoved checks that a settled or parked job changes only by a recorded act (I3), and that every change of direction
 // is recorded (I17).
 func (w *world) jobMoved(ch *kernel.JobChange, c *kernel.Changes) {
-	now, was := ch.Now, ch.Loaded
-	turned := now.Desired != was.Desired
+	now, before := ch.Now, ch.Loaded
+	flipped := now.Desired != before.Desired
 	recorded := slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
 		return e.Job == now.ID && (e.Event == "undo" || e.Event == "redo" || e.Event == "overdue")
 	})
 	switch {
-	case was.Phase == perdure.Settled && now.Phase != perdure.Settled && !recorded:
+	case before.Phase == perdure.Settled && now.Phase != perdure.Settled && !recorded:
 		w.wrong("I3", "%s was settled, and moves without an act", now.ID)
-	case turned && !recorded && now.Restarts == was.Restarts:
+	case flipped && !recorded && now.Restarts == before.Restarts:
 		w.wrong("I17", "%s turned to %s, and nothing says why", now.ID, now.Desired)
 	}
-	if turned && was.Desired == perdure.Undone && was.Phase != perdure.Settled {
+	if flipped && before.Desired == perdure.Undone && before.Phase != perdure.Settled {
 		w.hit("F095")
 	}
-	if now.Phase != was.Phase || turned {
-		w.say("%s %s → %s, is %s, wants %s", short(now.ID), was.Phase, now.Phase, now.Current, now.Desired)
+	if now.Phase != before.Phase || flipped {
+		w.logLine("%s %s → %s, is %s, wants %s", short(now.ID), before.Phase, now.Phase, now.Current, now.Desired)
 		w.mix(uint64(now.Phase), uint64(now.Current), uint64(now.Desired))
 	}
 }
 
 // stepMoved checks I4, I6, I7, I8 and I17 for one step in one transaction.
 func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at time.Time) {
-	now, was := ch.Now, ch.Loaded
+	now, before := ch.Now, ch.Loaded
 	name := fmt.Sprintf("%s/%s", short(now.Job), now.Name)
-	said := w.book.said[handle{now.Job, now.Name, was.Run}]
+	reported := w.book.reportedOutcomes[handle{now.Job, now.Name, before.Run}]
 	w.mix(uint64(now.Index), uint64(now.Run), uint64(now.Phase), uint64(now.Current), uint64(now.Outcome), uint64(now.Failures))
-	if now.Phase != was.Phase || now.Run != was.Run || now.Current != was.Current {
-		w.say("%s %s %s run %d → %s %s run %d %s%s", name, was.Phase, was.Current, was.Run, now.Phase, now.Current, now.Run, now.Outcome, heldBy(now))
+	if now.Phase != before.Phase || now.Run != before.Run || now.Current != before.Current {
+		w.logLine("%s %s %s run %d → %s %s run %d %s%s", name, before.Phase, before.Current, before.Run, now.Phase, now.Current, now.Run, now.Outcome, heldBy(now))
 	}
-	runs := was.Phase == perdure.Running
-	let := now.Run != was.Run
-	valid := runs && at.Before(was.LockedUntil)
-	dead := !w.book.alive[was.LockedBy]
+	runs := before.Phase == perdure.Running
+	dispatched := now.Run != before.Run
+	valid := runs && at.Before(before.LockedUntil)
+	dead := !w.book.alive[before.LockedBy]
 	switch {
-	case now.Run < was.Run || now.Run > was.Run+1:
-		w.wrong("I6", "%s: run %d came after run %d", name, now.Run, was.Run)
-	case let && valid && len(said) == 0 && !dead:
-		w.wrong("I6", "%s: run %d is dispatched while run %d of %s, which does not report, is valid", name, now.Run, was.Run, was.LockedBy)
-	case let && !runs && was.Run > 0 && now.Direction != was.Direction && at.Before(was.LockedUntil):
-		w.wrong("I10", "%s changes direction while run %d, whose holder died, may act", name, was.Run)
+	case now.Run < before.Run || now.Run > before.Run+1:
+		w.wrong("I6", "%s: run %d came after run %d", name, now.Run, before.Run)
+	case dispatched && valid && len(reported) == 0 && !dead:
+		w.wrong("I6", "%s: run %d is dispatched while run %d of %s, which does not report, is valid", name, now.Run, before.Run, before.LockedBy)
+	case dispatched && !runs && before.Run > 0 && now.Direction != before.Direction && at.Before(before.LockedUntil):
+		w.wrong("I10", "%s changes direction while run %d, whose holder died, may act", name, before.Run)
 	}
-	if let {
-		w.letOut(ch, c, name)
-		w.contested(n, now)
+	if dispatched {
+		w.checkDispatch(ch, c, name)
+		w.countContested(n, now)
 	}
-	w.moves(ch)
-	if runs && !let && now.Phase != perdure.Running {
-		w.checkEnd(ch, c, name, said, valid, dead)
+	w.countStepFaults(ch)
+	if runs && !dispatched && now.Phase != perdure.Running {
+		w.checkEnd(ch, c, name, reported, valid, dead)
 	}
-	if !runs && !let && was.Outcome != perdure.NoOutcome && now.Outcome != was.Outcome {
-		w.wrong("I8", "%s: the outcome of run %d was %s and is %s", name, now.Run, was.Outcome, now.Outcome)
+	if !runs && !dispatched && before.Outcome != perdure.NoOutcome && now.Outcome != before.Outcome {
+		w.wrong("I8", "%s: the outcome of run %d was %s and is %s", name, now.Run, before.Outcome, now.Outcome)
 	}
 }
 
@@ -155,8 +155,8 @@ func heldBy(s *kernel.Step) string {
 	return " by " + s.LockedBy + " until " + s.LockedUntil.Format("15:04:05.000")
 }
 
-// contested counts steps for which another node had waiting claims (F018).
-func (w *world) contested(n *node, s *kernel.Step) {
+// countContested counts steps for which another node had waiting claims (F018).
+func (w *world) countContested(n *node, s *kernel.Step) {
 	for _, other := range w.nodes {
 		if other != n && !other.proc.dead && slices.Contains(other.sup.WaitingAgents(), s.Agent) {
 			w.hit("F018")
@@ -164,19 +164,19 @@ func (w *world) contested(n *node, s *kernel.Step) {
 	}
 }
 
-// moves counts the rows of the matrix of which a step's change may be an instance.
-func (w *world) moves(ch *kernel.StepChange) {
-	now, was := ch.Now, ch.Loaded
-	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.calm {
+// countStepFaults counts the rows of the matrix of which a step's change may be an instance.
+func (w *world) countStepFaults(ch *kernel.StepChange) {
+	now, before := ch.Now, ch.Loaded
+	if now.Phase == perdure.Ready && now.Agent == lateAgent && !w.faultsEnded {
 		w.hit("F015", "F054")
 	}
-	if was.Phase == perdure.Ready && now.Desired != was.Desired {
+	if before.Phase == perdure.Ready && now.Desired != before.Desired {
 		w.hit("F031")
 	}
 	if now.Phase == perdure.Settled && w.plan(now.Job).Steps[now.Index].Form == kernel.BySleep && now.Current == perdure.Done {
 		w.hit("F142")
 	}
-	if now.Phase == perdure.Settled && now.Outcome == perdure.OutcomeDone && was.Phase == perdure.Running {
+	if now.Phase == perdure.Settled && now.Outcome == perdure.OutcomeDone && before.Phase == perdure.Running {
 		if last, ok := w.book.lastDone[now.Job]; ok && now.EndedAt.Sub(last) < 20*time.Millisecond && w.job(now.Job).Phase == perdure.Settled {
 			w.hit("F065")
 		}
@@ -184,22 +184,22 @@ func (w *world) moves(ch *kernel.StepChange) {
 	}
 }
 
-// letOut checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
-func (w *world) letOut(ch *kernel.StepChange, c *kernel.Changes, name string) {
-	now, was := ch.Now, ch.Loaded
+// checkDispatch checks the key of a dispatched run: it belongs to this turn of this step alone (I4).
+func (w *world) checkDispatch(ch *kernel.StepChange, c *kernel.Changes, name string) {
+	now, before := ch.Now, ch.Loaded
 	k := keyed{now.Job, now.Name, now.Direction}
 	if other, known := w.book.keyOf[now.Key()]; known && other != k {
 		w.wrong("I4", "%s: key %s stands for %+v, too", name, now.Key(), other)
 	}
 	w.book.keyOf[now.Key()] = k
-	if was.Run > 0 && now.Direction == was.Direction && now.Turn != was.Turn && entry(c, now.Job, now.Name, "edit") == nil {
-		w.wrong("I4", "%s: key %s became %s within a turn", name, was.Key(), now.Key())
+	if before.Run > 0 && now.Direction == before.Direction && now.Turn != before.Turn && entry(c, now.Job, now.Name, "edit") == nil {
+		w.wrong("I4", "%s: key %s became %s within a turn", name, before.Key(), now.Key())
 	}
 	w.inOrder(now, name)
 	if now.Direction == perdure.Undo {
 		w.hit("F088")
 	}
-	if was.Run > 0 && now.Direction == perdure.Undo && was.Outcome == perdure.OutcomeExpired {
+	if before.Run > 0 && now.Direction == perdure.Undo && before.Outcome == perdure.OutcomeExpired {
 		w.hit("F090")
 	}
 }
@@ -210,10 +210,10 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 	plan, steps, j := w.plan(s.Job), w.steps(s.Job), w.job(s.Job)
 	ps := &plan.Steps[s.Index]
 	if s.Direction == perdure.Do {
-		turned := j.Desired == perdure.Undone // in the same transaction, after the step was dispatched
+		flipped := j.Desired == perdure.Undone // in the same transaction, after the step was dispatched
 		for _, i := range ps.After {
 			o := steps[i]
-			if !turned && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
+			if !flipped && (o.Phase != perdure.Settled || o.Current != perdure.Done && !o.Skipped) {
 				w.wrong("I9", "%s is dispatched, and %s is %s and %s", name, o.Name, o.Current, o.Phase)
 			}
 			if o.Skipped {
@@ -238,8 +238,8 @@ func (w *world) inOrder(s *kernel.Step, name string) {
 
 // checkEnd checks the end of a run: by a report of its holder in time, because its lock has expired, or because its holder
 // is dead.
-func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, said []perdure.Outcome, valid, dead bool) {
-	now, was := ch.Now, ch.Loaded
+func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, reported []perdure.Outcome, valid, dead bool) {
+	now, before := ch.Now, ch.Loaded
 	switch o := now.Outcome; {
 	case o == perdure.OutcomeExpired:
 		if valid && !dead {
@@ -247,15 +247,15 @@ func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, 
 		}
 	case !valid:
 		w.wrong("I7", "%s: run %d is answered after its lock has passed", name, now.Run)
-	case !slices.Contains(said, o):
-		w.wrong("I7", "%s: run %d is taken for %s, and its holder said %v", name, now.Run, o, said)
+	case !slices.Contains(reported, o):
+		w.wrong("I7", "%s: run %d is taken for %s, and its holder said %v", name, now.Run, o, reported)
 	}
 	if now.Outcome != perdure.OutcomeDone && entry(c, now.Job, now.Name, now.Outcome.String()) == nil {
 		w.wrong("I17", "%s: run %d has %s, and nothing tells of it", name, now.Run, now.Outcome)
 	}
 	failed := now.Outcome == perdure.OutcomeFailed || now.Outcome == perdure.OutcomeRejected || now.Outcome == perdure.OutcomeExpired
-	same := now.Desired == was.Desired && was.Direction.Pole() == was.Desired && now.Phase != perdure.Settled
-	if failed && same && now.Failures <= was.Failures && now.Rung == was.Rung && now.Waits == was.Waits && now.Phase != perdure.Parked &&
+	sameDirection := now.Desired == before.Desired && before.Direction.Pole() == before.Desired && now.Phase != perdure.Settled
+	if failed && sameDirection && now.Failures <= before.Failures && now.Rung == before.Rung && now.Waits == before.Waits && now.Phase != perdure.Parked &&
 		!acted(c, now.Job) && !restarted(c, now.Job) {
 		w.wrong("I14", "%s: run %d has %s, and that is not counted", name, now.Run, now.Outcome)
 	}
@@ -274,34 +274,34 @@ func restarted(c *kernel.Changes, id perdure.JobID) bool {
 
 // countEnds counts the rows of the matrix of which the end of a run may be an instance.
 func (w *world) countEnds(ch *kernel.StepChange) {
-	now, was := ch.Now, ch.Loaded
-	if was.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
+	now, before := ch.Now, ch.Loaded
+	if before.Direction.Pole() != now.Desired && now.Outcome == perdure.OutcomeDone {
 		w.hit("F066", "F060")
 	}
-	if was.Direction == perdure.Undo && now.Outcome != perdure.OutcomeDone {
+	if before.Direction == perdure.Undo && now.Outcome != perdure.OutcomeDone {
 		w.hit("F089")
 	}
 	if now.Phase == perdure.Parked || now.Outcome == perdure.OutcomeExpired && now.Failures == 0 {
 		w.hit("F084")
 	}
-	if now.Outcome == perdure.OutcomeExpired && !w.book.alive[was.LockedBy] && len(w.book.limits) > 0 {
+	if now.Outcome == perdure.OutcomeExpired && !w.book.alive[before.LockedBy] && len(w.book.limits) > 0 {
 		w.hit("F134")
 	}
 }
 
-// torn counts what a transaction would have done that a crash has prevented.
-func (w *world) torn(saved []*kernel.Changes) {
+// countPreventedChanges counts what a transaction would have done that a crash has prevented.
+func (w *world) countPreventedChanges(saved []*kernel.Changes) {
 	w.hit("F005")
 	for _, c := range saved {
 		if len(c.NewJobs) == 0 && len(c.Steps) > 0 {
 			w.hit("F070")
 		}
 		for i := range c.Steps {
-			now, was := c.Steps[i].Now, c.Steps[i].Loaded
-			if was.Phase == perdure.Running && now.Phase != perdure.Running {
+			now, before := c.Steps[i].Now, c.Steps[i].Loaded
+			if before.Phase == perdure.Running && now.Phase != perdure.Running {
 				w.hit("F062", "F137")
 			}
-			if now.Phase == perdure.Running && now.Run != was.Run {
+			if now.Phase == perdure.Running && now.Run != before.Run {
 				w.hit("F030")
 			}
 			if now.Direction == perdure.Undo {
@@ -341,14 +341,14 @@ func (w *world) checkLimits() {
 	ctx := context.Background()
 	all, err := w.inner.ListLimits(ctx)
 	w.must(err)
-	there := map[string]kernel.Limit{}
+	stored := map[string]kernel.Limit{}
 	for _, l := range all {
-		there[l.Name], w.order.were[l.Name] = l, true
+		stored[l.Name], w.order.before[l.Name] = l, true
 		used, holders, err := w.inner.LimitUse(ctx, kernel.LimitKey{Name: l.Name}, 1000)
 		w.must(err)
 		before, known := w.book.held[l.Name]
 		w.book.held[l.Name] = holders
-		if _, same := w.book.limits[l.Name]; !known || !same {
+		if _, unchanged := w.book.limits[l.Name]; !known || !unchanged {
 			continue // the limit is new: there are holders already
 		}
 		fresh := func(h kernel.LimitHolder) bool { return !slices.Contains(before, h) }
@@ -374,5 +374,5 @@ func (w *world) checkLimits() {
 			}
 		}
 	}
-	w.book.limits = there
+	w.book.limits = stored
 }

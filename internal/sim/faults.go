@@ -7,12 +7,12 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// brew starts a mischief.
-func (w *world) brew(m mischief) {
-	if w.calm {
+// startFault starts a fault of the swarm.
+func (w *world) startFault(m plannedFault) {
+	if w.faultsEnded {
 		return
 	}
-	w.say("%s", m)
+	w.logLine("%s", m)
 	n := w.nodes[m.who%len(w.nodes)]
 	h := w.anyHost(m.who)
 	switch m.kind {
@@ -40,16 +40,16 @@ func (w *world) brew(m mischief) {
 		}
 	case "clock forward":
 		w.hit("F080")
-		w.untimely = true
-		w.jumped += m.long
+		w.clockDisturbed = true
+		w.clockOffset += m.long
 	case "clock back":
-		w.leap(m.long)
+		w.jumpClockBack(m.long)
 	case "node clock":
 		w.hit("F122")
 		n.proc.wall += m.long*100 - 20*time.Minute
 	default:
 		if h != nil {
-			w.brewHost(m, h)
+			w.startHostFault(m, h)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func (w *world) brew(m mischief) {
 // cutOff cuts a node off from the store. A report that was sent in time may then be processed late.
 func (n *node) cutOff(long time.Duration) {
 	link := n.link
-	link.cut, n.w.untimely = true, true
+	link.cut, n.w.clockDisturbed = true, true
 	n.w.after(long, nil, func() { link.cut = false })
 }
 
-func (w *world) brewHost(m mischief, h *host) {
+func (w *world) startHostFault(m plannedFault, h *host) {
 	p := h.proc
 	switch m.kind {
 	case "kill host":
@@ -96,17 +96,17 @@ func (w *world) brewHost(m mischief, h *host) {
 		w.cutOff[p] = true
 		w.after(m.long, nil, func() { delete(w.cutOff, p) })
 	case "cut host off resource":
-		w.barren[p] = true
-		w.after(m.long, nil, func() { delete(w.barren, p) })
+		w.resourceCutOff[p] = true
+		w.after(m.long, nil, func() { delete(w.resourceCutOff, p) })
 	case "host clock":
 		w.hit("F122")
 		p.wall += m.long*100 - 20*time.Minute
 	}
 }
 
-func (w *world) anyHost(who int) *host {
+func (w *world) anyHost(choice int) *host {
 	if len(w.hosts) > 0 {
-		return w.hosts[who%len(w.hosts)]
+		return w.hosts[choice%len(w.hosts)]
 	}
 	return w.nodes[0].host
 }
@@ -122,27 +122,27 @@ func (w *world) everyHost() (all []*host) {
 }
 
 func (w *world) freezeFor(p *process, suspend bool, d time.Duration) {
-	w.say("%s stands still", p.name)
-	w.untimely = true
+	w.logLine("%s stands still", p.name)
+	w.clockDisturbed = true
 	w.freeze(p, suspend)
 	w.after(d, nil, func() {
-		w.say("%s goes on", p.name)
+		w.logLine("%s goes on", p.name)
 		w.thaw(p)
 	})
 }
 
-// leap sets the store's wall clock back: the store's time must not run back (F081).
-func (w *world) leap(d time.Duration) {
+// jumpClockBack sets the store's wall clock back: the store's time must not run back (F081).
+func (w *world) jumpClockBack(d time.Duration) {
 	w.hit("F081")
-	w.untimely = true
-	w.jumped -= d
+	w.clockDisturbed = true
+	w.clockOffset -= d
 	w.storeNow()
 }
 
-// countCrash counts what a node that dies was doing.
+// countCrash counts the rows of the matrix that the crash of a node may be an instance of.
 func (n *node) countCrash() {
 	w := n.w
-	w.say("%s is killed", n.proc.name)
+	w.logLine("%s is killed", n.proc.name)
 	switch n.link.doom {
 	case "before":
 		w.hit("F004", "F061")
@@ -170,8 +170,8 @@ func (n *node) countCrash() {
 	}
 }
 
-// unknown counts what a commit with a lost answer was about.
-func (w *world) unknown(t *watchedTx) {
+// countUnknownCommit counts the rows of the matrix that a commit with a lost answer may be an instance of.
+func (w *world) countUnknownCommit(t *watchedTx) {
 	w.hit("F115")
 	if t == nil {
 		return
@@ -181,7 +181,7 @@ func (w *world) unknown(t *watchedTx) {
 			w.hit("F006")
 		}
 		for i := range c.Steps {
-			if was := c.Steps[i].Loaded; was.Phase == perdure.Running && c.Steps[i].Now.Run == was.Run {
+			if before := c.Steps[i].Loaded; before.Phase == perdure.Running && c.Steps[i].Now.Run == before.Run {
 				w.hit("F063")
 			}
 		}
@@ -190,14 +190,14 @@ func (w *world) unknown(t *watchedTx) {
 
 // heal ends all faults: dead processes start, connections work again, and all agents behave.
 func (w *world) heal() {
-	w.say("the faults end")
-	w.calm, w.healed = true, w.now
+	w.logLine("the faults end")
+	w.faultsEnded, w.healed = true, w.now
 	w.weather = weather{}
 	clear(w.cutOff)
-	clear(w.barren)
+	clear(w.resourceCutOff)
 	for _, n := range w.nodes {
 		n.link.cut, n.link.doom = false, ""
-		n.link.faulty.Calm()
+		n.link.faulty.StopFaults()
 		w.thaw(n.proc)
 		if n.proc.dead {
 			n.boot()
@@ -209,10 +209,10 @@ func (w *world) heal() {
 			h.run()
 		}
 	}
-	w.revived()
-	late := w.newHost(nil)
-	late.agents = []string{lateAgent, agentNames[0], agentNames[1]}
-	late.run()
+	w.checkNodesAnswer()
+	lateHost := w.newHost(nil)
+	lateHost.agents = []string{lateAgent, agentNames[0], agentNames[1]}
+	lateHost.run()
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {

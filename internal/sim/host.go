@@ -66,7 +66,7 @@ func (h *host) run() {
 	proc := w.spawn(fmt.Sprintf("host%d.%d", h.id, h.born+1))
 	proc.rate = w.swarm.rates[h.id%len(w.swarm.rates)]
 	agents := h.carry(proc, proc.name)
-	h.real = agenthost.New(agenthost.Config{Exchange: far{h}, Holder: h.holder, Agents: agents, Env: proc, Heartbeat: w.swarm.heartbeat, ClaimWait: 5 * time.Second})
+	h.real = agenthost.New(agenthost.Config{Exchange: remoteExchange{h}, Holder: h.holder, Agents: agents, Env: proc, Heartbeat: w.swarm.heartbeat, ClaimWait: 5 * time.Second})
 	real := h.real // this incarnation's
 	proc.Go(func() { _ = real.Run(context.Background()) })
 	w.settle(proc)
@@ -82,7 +82,7 @@ func (h *host) crash() {
 		h.in.crash()
 		return
 	}
-	h.w.say("%s is killed", h.proc.name)
+	h.w.logLine("%s is killed", h.proc.name)
 	h.dies()
 	h.w.crash(h.proc)
 	h.w.after(100*time.Millisecond+h.w.upTo(6*time.Second), nil, func() {
@@ -99,7 +99,7 @@ func (h *host) drain() {
 		ctx, cancel := env.WithTimeout(proc, context.Background(), time.Second+h.w.upTo(8*time.Second))
 		defer cancel()
 		_ = real.Drain(ctx)
-		h.w.say("%s has drained", proc.name)
+		h.w.logLine("%s has drained", proc.name)
 		h.w.after(time.Second, nil, func() {
 			if !proc.dead {
 				h.dies()
@@ -113,27 +113,27 @@ func (h *host) drain() {
 // work is the handler of all agents.
 func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.RawMessage, error) {
 	w := h.w
-	w.book.began(h, run)
+	w.book.handlerBegan(h, run)
 	busy := h.busy // of this incarnation
 	if busy[agent]++; busy[agent] == h.slots {
 		w.hit("F028")
 	}
 	defer func() { busy[agent]-- }()
-	took := w.drawn(2 * time.Second)
-	dice := w.mood.Float64()
+	duration := w.randomDuration(2 * time.Second)
+	dice := w.choices.Float64()
 	odd := func(p float64) bool {
-		was := dice
+		before := dice
 		dice -= p
-		return !w.calm && w.swarm.moody && was >= 0 && was < p
+		return !w.faultsEnded && w.swarm.moody && before >= 0 && before < p
 	}
 	switch {
-	case w.book.poisoned(run) && !w.calm: // the run kills its host, each time (F049)
+	case w.book.poisoned(run) && !w.faultsEnded: // the run kills its host, each time (F049)
 		w.hit("F049")
 		h.crash()
 		h.proc.park(nil)
 	case odd(0.03):
 		w.hit("F043")
-		took = time.Minute // the handler hangs, and heartbeats continue
+		duration = time.Minute // the handler hangs, and heartbeats continue
 	case odd(0.06):
 		return nil, perdure.NoEffect(errors.New("it could not begin"))
 	case odd(0.04):
@@ -144,11 +144,11 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		return nil, perdure.Rejected(errors.New("no"), "no")
 	case odd(0.03): // the handler ignores the end of its context (F050)
 		w.hit("F050")
-		h.proc.Wait(context.Background(), took+w.drawn(20*time.Second), nil)
+		h.proc.Wait(context.Background(), duration+w.randomDuration(20*time.Second), nil)
 		err := h.act(context.Background(), run)
 		return output(run), err
 	case odd(0.02):
-		return nil, perdure.RetryAfter(w.drawn(3*time.Second), errors.New("not now"))
+		return nil, perdure.RetryAfter(w.randomDuration(3*time.Second), errors.New("not now"))
 	case odd(0.03) && h.in == nil:
 		w.hit("F035")
 		h.crash()
@@ -159,13 +159,13 @@ func (h *host) work(ctx context.Context, agent string, run *perdure.Run) (json.R
 		h.crash()
 		h.proc.park(nil)
 	}
-	if !env.Sleep(h.proc, ctx, took/2) {
+	if !env.Sleep(h.proc, ctx, duration/2) {
 		return nil, context.Cause(ctx)
 	}
 	if err := h.act(ctx, run); err != nil {
 		return nil, err
 	}
-	if !env.Sleep(h.proc, ctx, took/2) {
+	if !env.Sleep(h.proc, ctx, duration/2) {
 		return nil, context.Cause(ctx)
 	}
 	return output(run), nil
@@ -175,12 +175,14 @@ func output(run *perdure.Run) json.RawMessage {
 	return json.RawMessage(resultOf(run.Job, run.Step, run.Number).json())
 }
 
-func (w *world) drawn(d time.Duration) time.Duration { return time.Duration(w.mood.Int64N(int64(d))) }
+func (w *world) randomDuration(d time.Duration) time.Duration {
+	return time.Duration(w.choices.Int64N(int64(d)))
+}
 
 // act calls the resource, over a network of its own. A sent request arrives, whatever happens to the sender.
 func (h *host) act(ctx context.Context, run *perdure.Run) error {
 	w := h.w
-	for h.w.barren[h.proc] { // cut off from the resource, until that ends or the run's time is over (F041)
+	for h.w.resourceCutOff[h.proc] { // cut off from the resource, until that ends or the run's time is over (F041)
 		w.hit("F041")
 		if !env.Sleep(h.proc, ctx, 500*time.Millisecond) {
 			return perdure.NoEffect(errors.New("the resource was not to be reached"))
@@ -188,15 +190,15 @@ func (h *host) act(ctx context.Context, run *perdure.Run) error {
 	}
 	var err error
 	done := make(chan struct{}, 1)
-	late := w.latency()
+	delay := w.latency()
 	if w.chanced(w.net, w.weather.slow) {
-		late += w.upTo(25 * time.Second)
+		delay += w.upTo(25 * time.Second)
 	}
 	proc := h.proc
-	w.after(late, nil, func() {
-		did := w.ledger.act(run)
-		w.say("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, did)
-		w.after(w.latency(), proc, func() { err = did; done <- struct{}{} })
+	w.after(delay, nil, func() {
+		result := w.ledger.act(run)
+		w.logLine("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, result)
+		w.after(w.latency(), proc, func() { err = result; done <- struct{}{} })
 	})
 	if h.proc.Wait(ctx, env.Forever, done) != env.Got {
 		return errors.New("no answer from the resource")
@@ -207,7 +209,7 @@ func (h *host) act(ctx context.Context, run *perdure.Run) error {
 // says records the reports of holders, to distinguish them from false ones.
 func (h *host) says(reports []protocol.Report) {
 	for i := range reports {
-		h.w.book.says(h.holder, &reports[i])
+		h.w.book.reportsOutcome(h.holder, &reports[i])
 	}
 }
 
@@ -247,8 +249,8 @@ func short(id perdure.JobID) string {
 	return "job" + strings.TrimLeft(s[len(s)-8:], "0")
 }
 
-func sortBeats(beats []protocol.Heartbeat) {
-	slices.SortFunc(beats, func(a, b protocol.Heartbeat) int {
+func sortBeats(heartbeats []protocol.Heartbeat) {
+	slices.SortFunc(heartbeats, func(a, b protocol.Heartbeat) int {
 		if c := slices.Compare(a.Job[:], b.Job[:]); c != 0 {
 			return c
 		}

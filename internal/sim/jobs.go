@@ -16,7 +16,8 @@ import (
 // compiler is shared by all schedules: it caches compiled texts.
 var compiler definition.Compiler
 
-// agents x and y run from the beginning; z runs only after the faults have ended (F015, F054).
+// agentNames are the agents of most steps, which run from the beginning. Agent z runs only after the faults have ended
+// (F015, F054).
 var agentNames = []string{"x", "y"}
 
 const lateAgent = "z"
@@ -30,7 +31,7 @@ type draft struct {
 // drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
 func drawJob(r *rand.Rand, i int) (*draft, error) {
 	type object = map[string]any
-	pick := func(of ...any) any { return of[r.IntN(len(of))] }
+	pick := func(choices ...any) any { return choices[r.IntN(len(choices))] }
 	job := object{"type": fmt.Sprintf("t%d", r.IntN(3))}
 	if r.IntN(4) > 0 {
 		job["key"] = fmt.Sprintf("k%d", i)
@@ -51,7 +52,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 	after := shapeOf(r)
 	steps, recipes := object{}, map[string]recipe{}
 	for s, before := range after {
-		var made recipe
+		var drawn recipe
 		step := object{"agent": agentNames[r.IntN(2)], "completeWithin": fmt.Sprintf("%ds", 3+r.IntN(12)),
 			"retry": object{"attempts": 1 + r.IntN(3), "backoff": fmt.Sprintf("%dms", 100+r.IntN(2000)), "maxBackoff": "4s"}}
 		if r.IntN(60) == 0 {
@@ -61,11 +62,11 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 			step["undo"] = object{}
 			switch r.IntN(6) {
 			case 0:
-				made.undo = readsOwn()
+				drawn.undo = readsOwn()
 				if earlier := ancestors(after, s); len(earlier) > 0 && r.IntN(2) == 0 {
-					made.undo = append([]field{reads[r.IntN(mayBeNull)]("earlier", stepName(earlier[r.IntN(len(earlier))]))}, made.undo...)
+					drawn.undo = append([]field{reads[r.IntN(mayBeNull)]("earlier", stepName(earlier[r.IntN(len(earlier))]))}, drawn.undo...)
 				}
-				step["undo"] = object{"with": with(made.undo)}
+				step["undo"] = object{"with": with(drawn.undo)}
 			case 1:
 				step["undo"] = object{"agent": agentNames[r.IntN(2)], "action": "back"}
 			}
@@ -73,7 +74,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		switch earlier := ancestors(after, s); {
 		case len(earlier) == 0 || r.IntN(4) == 0:
 			if r.IntN(3) > 0 {
-				made.do = []field{known("i", "${input.i}", strconv.Itoa(i)), known("plain", "of ${input.n}", strconv.Quote(fmt.Sprint("of ", n)))}
+				drawn.do = []field{known("i", "${input.i}", strconv.Itoa(i)), known("plain", "of ${input.n}", strconv.Quote(fmt.Sprint("of ", n)))}
 			}
 		default:
 			for f := range 1 + r.IntN(3) {
@@ -81,14 +82,14 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 				if r.IntN(6) == 0 {
 					way = r.IntN(len(reads))
 				}
-				made.do = append(made.do, reads[way](fmt.Sprint("f", f), stepName(earlier[r.IntN(len(earlier))])))
+				drawn.do = append(drawn.do, reads[way](fmt.Sprint("f", f), stepName(earlier[r.IntN(len(earlier))])))
 			}
 			if r.IntN(3) == 0 {
-				made.do = append(made.do, known("pad", "${input.pad}", strconv.Quote(pad)))
+				drawn.do = append(drawn.do, known("pad", "${input.pad}", strconv.Quote(pad)))
 			}
 		}
-		if made.do != nil {
-			step["with"] = with(made.do)
+		if drawn.do != nil {
+			step["with"] = with(drawn.do)
 		}
 		if uses := drawLimits(r); len(uses) > 0 {
 			step["limits"] = uses
@@ -100,22 +101,22 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		if len(names) > 0 {
 			step["after"] = names
 			if r.IntN(12) == 0 {
-				step["when"], made.when = when(names[0])
+				step["when"], drawn.when = when(names[0])
 			}
 		}
 		switch r.IntN(20) {
 		case 0:
 			step = object{"agent": "sleep", "after": step["after"], "with": object{"for": fmt.Sprintf("%dms", 1+r.IntN(6000))}}
-			made = recipe{}
+			drawn = recipe{}
 		case 1:
-			made = recipe{}
+			drawn = recipe{}
 			step = object{"agent": "sleep", "after": step["after"], "with": object{"until": "2020-01-01T00:00:00Z"}} // in the past (F142)
 		case 2:
 			step = object{"agent": "approval", "after": step["after"]}
 			if r.IntN(2) == 0 {
 				step["completeWithin"] = "5s"
 			}
-			made = recipe{}
+			drawn = recipe{}
 		case 3:
 			step["onFailure"] = "skip"
 		case 4:
@@ -124,7 +125,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		if step["after"] == nil || len(before) == 0 {
 			delete(step, "after")
 		}
-		steps[stepName(s)], recipes[stepName(s)] = step, made
+		steps[stepName(s)], recipes[stepName(s)] = step, drawn
 	}
 	job["steps"] = steps
 	text, err := json.Marshal(job)

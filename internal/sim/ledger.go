@@ -15,10 +15,10 @@ type ledger struct {
 	effects map[perdure.JobID]map[string]*effect
 }
 
-// effect is what the resource knows of a step.
+// effect is what the resource has recorded of a step.
 type effect struct {
 	fence  int64 // the highest run number seen
-	there  bool  // the effect exists now
+	exists bool  // the effect exists now
 	key    string
 	undone map[string]bool // keys whose effect was undone, or never happened
 	acted  map[string]int  // how often each key has had an effect
@@ -41,7 +41,7 @@ func (l *ledger) of(job perdure.JobID, step string) *effect {
 
 var errFenced = errors.New("a newer run has been here")
 
-// act has the effect once per key, or undoes it.
+// act applies the effect once per key, or undoes it.
 func (l *ledger) act(run *perdure.Run) error {
 	e := l.of(run.Job, run.Step)
 	if run.Number < e.fence {
@@ -60,15 +60,15 @@ func (l *ledger) act(run *perdure.Run) error {
 	case e.hand:
 	case e.undone[run.Key]:
 		l.w.wrong("I10", "%s/%s is done under key %s, which was undone", run.Job, run.Step, run.Key)
-	case e.there && e.key != run.Key:
+	case e.exists && e.key != run.Key:
 		l.w.wrong("I5", "%s/%s has an effect under %s, and gets one under %s", run.Job, run.Step, e.key, run.Key)
 	}
 	l.inOrder(run)
-	if e.there {
+	if e.exists {
 		l.w.hit("F036")
 		return nil
 	}
-	e.there, e.key = true, run.Key
+	e.exists, e.key = true, run.Key
 	if e.acted[run.Key]++; e.acted[run.Key] > 1 && !e.hand {
 		l.w.wrong("I5", "%s/%s has a second effect under %s", run.Job, run.Step, run.Key)
 	}
@@ -79,20 +79,20 @@ func (l *ledger) undo(e *effect, run *perdure.Run) {
 	if e.undone[run.DoKey] {
 		l.w.hit("F092")
 	}
-	if e.there && e.key != run.DoKey && !e.hand {
+	if e.exists && e.key != run.DoKey && !e.hand {
 		l.w.wrong("I10", "%s/%s was done under %s, and is undone under %s", run.Job, run.Step, e.key, run.DoKey)
 	}
 	plan := l.w.plan(run.Job)
 	for _, i := range plan.Steps[plan.Index[run.Step]].Before {
 		later := &plan.Steps[i]
-		if o := l.of(run.Job, later.Name); o.there && later.Undo != nil && !o.hand && !e.hand {
+		if o := l.of(run.Job, later.Name); o.exists && later.Undo != nil && !o.hand && !e.hand {
 			l.w.wrong("I10", "%s/%s is undone before %s, which came after it", run.Job, run.Step, later.Name)
 		}
 	}
-	if !e.there && !e.undone[run.DoKey] {
+	if !e.exists && !e.undone[run.DoKey] {
 		l.w.hit("F035") // dispatched without an effect: it is undone nevertheless
 	}
-	e.undone[run.DoKey], e.there = true, false
+	e.undone[run.DoKey], e.exists = true, false
 }
 
 // inOrder checks that the effect of a valid run comes after those of the steps before it (I9). Steps that were skipped
@@ -105,7 +105,7 @@ func (l *ledger) inOrder(run *perdure.Run) {
 	}
 	for _, b := range plan.Steps[i].After {
 		before := &plan.Steps[b]
-		if o := l.of(run.Job, before.Name); before.Form == kernel.ByAgent && !o.there && !o.hand && !steps[b].Skipped &&
+		if o := l.of(run.Job, before.Name); before.Form == kernel.ByAgent && !o.exists && !o.hand && !steps[b].Skipped &&
 			!l.w.book.without[passing{handle{run.Job, run.Step, run.Number}, before.Name}] {
 			l.w.wrong("I9", "%s/%s is done before %s", run.Job, run.Step, before.Name)
 		}
@@ -118,13 +118,13 @@ func (l *ledger) audit(j *kernel.Job, plan *kernel.Plan, steps []*kernel.Step) {
 		e, ps := l.of(j.ID, s.Name), &plan.Steps[s.Index]
 		switch {
 		case ps.Form != kernel.ByAgent || e.hand || s.GivenUp:
-		case s.Run == 0 && (e.fence > 0 || e.there):
+		case s.Run == 0 && (e.fence > 0 || e.exists):
 			l.w.wrong("I5", "%s/%s was never dispatched, but has an effect", j.ID, s.Name)
-		case s.Current == perdure.Done && !s.Skipped && !e.there:
+		case s.Current == perdure.Done && !s.Skipped && !e.exists:
 			l.w.wrong("I5", "%s/%s is done, and had no effect", j.ID, s.Name)
 		case s.Current == perdure.Done && !s.Skipped && s.Direction == perdure.Do && e.key != s.Key():
 			l.w.wrong("I4", "%s/%s is done under %s, and its key is %s", j.ID, s.Name, e.key, s.Key())
-		case s.Current == perdure.Undone && !s.Skipped && e.there && ps.Undo != nil:
+		case s.Current == perdure.Undone && !s.Skipped && e.exists && ps.Undo != nil:
 			l.w.wrong("I10", "%s/%s is undone, and its effect is there", j.ID, s.Name)
 		}
 		if s.Run == 0 && j.Current == perdure.Undone {

@@ -81,7 +81,7 @@ func (l *loop) step(until time.Duration) bool {
 	return true
 }
 
-// process dies or stands still as a whole.
+// process dies or is frozen as a whole.
 type process struct {
 	*loop
 	name    string
@@ -165,13 +165,13 @@ func (l *loop) settle(p *process) {
 }
 
 // goOn continues every task of a kind that can continue, and reports whether there was one.
-func (l *loop) goOn(p *process, idle bool) (did bool) {
+func (l *loop) goOn(p *process, idle bool) (progressed bool) {
 	for i := 0; i < len(p.tasks) && !p.dead && !p.frozen; i++ {
 		t := p.tasks[i]
 		if t.idle != idle || !idle && t.ready != nil && !t.ready() {
 			continue
 		}
-		did = true
+		progressed = true
 		t.idle = false
 		l.task = t
 		_, more := t.next()
@@ -186,7 +186,7 @@ func (l *loop) goOn(p *process, idle bool) (did bool) {
 	}
 	clear(p.tasks[len(kept):])
 	p.tasks = kept
-	return did
+	return progressed
 }
 
 // crash ends a process. Messages that it has sent still arrive.
@@ -216,7 +216,7 @@ func (l *loop) freeze(p *process, suspend bool) {
 	}
 }
 
-// thaw lets it continue: all events that were held happen now.
+// thaw continues a frozen process: all events that were held happen now.
 func (l *loop) thaw(p *process) {
 	if !p.frozen || p.dead {
 		return
@@ -235,14 +235,14 @@ func (l *loop) thaw(p *process) {
 
 // ——— env.Env ———
 
-var dawn = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+var startTime = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func (p *process) mono() time.Duration {
 	return time.Duration(float64(p.loop.now-p.asleep) * p.rate)
 }
 
-func (p *process) Now() time.Time   { return dawn.Add(p.mono()) }
-func (p *process) Wall() time.Time  { return dawn.Add(p.loop.now + p.wall) }
+func (p *process) Now() time.Time   { return startTime.Add(p.mono()) }
+func (p *process) Wall() time.Time  { return startTime.Add(p.loop.now + p.wall) }
 func (p *process) Float64() float64 { return p.chance() }
 
 // timer is an event by the clock of a process.
@@ -260,27 +260,27 @@ func (p *process) AfterFunc(d time.Duration, f func()) env.Timer {
 }
 
 func (t *timer) Stop() bool {
-	had := t.e != nil && t.e.run != nil
-	if had {
+	active := t.e != nil && t.e.run != nil
+	if active {
 		t.e.run = nil
 	}
-	return had
+	return active
 }
 
 func (t *timer) Reset(d time.Duration) bool {
-	had := t.Stop()
+	active := t.Stop()
 	d = max(d, 0)
 	e := t.p.after(time.Duration(float64(d)/t.p.rate), t.p, nil)
 	e.mono = t.p.mono() + d
 	e.run = func() { t.Stop(); t.f() }
 	t.e = e
-	return had
+	return active
 }
 
 // Wait implements env.Env.
 func (p *process) Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) (why env.Waited) {
-	late := false
-	look := func() bool {
+	timedOut := false
+	poll := func() bool {
 		select {
 		case <-ch:
 			why = env.Got
@@ -290,21 +290,21 @@ func (p *process) Wait(ctx context.Context, d time.Duration, ch <-chan struct{})
 		switch {
 		case ctx.Err() != nil:
 			why = env.Gone
-		case late:
+		case timedOut:
 			why = env.Late
 		default:
 			return false
 		}
 		return true
 	}
-	if look() {
+	if poll() {
 		return why
 	}
 	if d >= 0 {
-		t := p.AfterFunc(d, func() { late = true })
+		t := p.AfterFunc(d, func() { timedOut = true })
 		defer t.Stop()
 	}
-	p.park(look)
+	p.park(poll)
 	return why
 }
 

@@ -26,7 +26,7 @@ type posting struct {
 // has a key, the answer to its commit may be lost, and the business repeats it.
 func (w *world) postJob(plan *kernel.Plan) {
 	for w.own.IntN(4) == 0 {
-		w.say("a transaction that submits %s is rolled back", plan.Definition.Key)
+		w.logLine("a transaction that submits %s is rolled back", plan.Definition.Key)
 		w.clients.Wait(context.Background(), w.upTo(time.Second), nil)
 	}
 	if w.own.IntN(6) == 0 {
@@ -48,25 +48,25 @@ func (w *world) postBad(plan *kernel.Plan) {
 
 func (w *world) post(plan *kernel.Plan, bad bool) {
 	w.book.sent[plan.Hash]++
-	did, err := w.mailbox.Post(context.Background(), w.newID(), plan)
+	posted, err := w.mailbox.Post(context.Background(), w.newID(), plan)
 	if err != nil {
 		w.wrong("F006", "a submission in a transaction is refused: %v", err)
 		return
 	}
-	w.say("posted %s %s, %s", short(did.ID), plan.Definition.Type, plan.Definition.Key)
+	w.logLine("posted %s %s, %s", short(posted.ID), plan.Definition.Type, plan.Definition.Key)
 	if key := plan.Definition.Key; key != "" {
-		if other, known := w.book.keys[key]; known && other != did.ID {
-			w.wrong("I2", "key %s is %s, and was %s", key, did.ID, other)
+		if other, known := w.book.keys[key]; known && other != posted.ID {
+			w.wrong("I2", "key %s is %s, and was %s", key, posted.ID, other)
 		}
-		w.book.keys[key] = did.ID
+		w.book.keys[key] = posted.ID
 	}
-	switch known := w.book.posted[did.ID]; {
-	case did.Created && known != nil:
-		w.wrong("I2", "%s was posted twice", did.ID)
-	case did.Created:
-		w.book.posted[did.ID] = &posting{plan: plan, bad: bad}
-	case known == nil && w.book.jobs[did.ID] == nil:
-		w.wrong("I1", "%s was acknowledged, and is neither a job nor mail", did.ID)
+	switch known := w.book.posted[posted.ID]; {
+	case posted.Created && known != nil:
+		w.wrong("I2", "%s was posted twice", posted.ID)
+	case posted.Created:
+		w.book.posted[posted.ID] = &posting{plan: plan, bad: bad}
+	case known == nil && w.book.jobs[posted.ID] == nil:
+		w.wrong("I1", "%s was acknowledged, and is neither a job nor mail", posted.ID)
 	}
 }
 
@@ -74,7 +74,7 @@ func (w *world) post(plan *kernel.Plan, bad bool) {
 // wrong.
 func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 	p := w.book.posted[c.To]
-	w.say("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
+	w.logLine("%s applies mail %s: job %s, refusal %s", n.proc.name, short(c.To), short(c.Job), c.Refusal)
 	w.mix(uint64(len(c.Refusal)))
 	switch {
 	case p == nil:
@@ -90,16 +90,18 @@ func (w *world) mailClosed(n *node, c *kernel.ClosedMail) {
 		w.wrong("F164", "mail %s has no key, and was applied as %s", c.To, c.Job)
 	}
 	p.closed = c
-	if w.inTrouble(n) {
+	if w.appliedDuringFaults(n) {
 		w.hit("F164")
 	}
 }
 
-// inTrouble reports whether mail was applied while there were faults.
-func (w *world) inTrouble(n *node) bool { return !w.calm && (n.born > 1 || w.swarm.store > 0) }
+// appliedDuringFaults reports whether mail was applied while there were faults.
+func (w *world) appliedDuringFaults(n *node) bool {
+	return !w.faultsEnded && (n.born > 1 || w.swarm.store > 0)
+}
 
-// unapplied counts waiting submissions.
-func (w *world) unapplied() (n int) {
+// waitingSubmissions counts waiting submissions.
+func (w *world) waitingSubmissions() (n int) {
 	for _, p := range w.book.posted {
 		if p.closed == nil {
 			n++
@@ -113,10 +115,10 @@ func (w *world) unapplied() (n int) {
 func (w *world) auditMail() {
 	alerts, err := w.inner.Alerts(context.Background(), kernel.AlertFilter{Closed: true, Limit: perdure.MaxListLimit})
 	w.must(err)
-	told := map[perdure.JobID]int{}
+	counts := map[perdure.JobID]int{}
 	for _, a := range alerts {
 		if a.Kind == perdure.AlertRefused {
-			told[a.Job]++
+			counts[a.Job]++
 		}
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(w.book.posted), perdure.JobID.Compare) {
@@ -130,8 +132,8 @@ func (w *world) auditMail() {
 			w.wrong("F164", "mail %s was applied, and nothing says what became of it", id)
 		case s.ClosedAt.IsZero() || s.Job != p.closed.Job || (s.Refused() != nil) != p.bad:
 			w.wrong("F164", "mail %s became job %s, refusal %q, and the store says job %s, refusal %q", id, p.closed.Job, p.closed.Refusal, s.Job, s.Refusal)
-		case p.bad != (told[id] == 1) || told[id] > 1:
-			w.wrong("F164", "mail %s, bad %v, has %d alerts", id, p.bad, told[id])
+		case p.bad != (counts[id] == 1) || counts[id] > 1:
+			w.wrong("F164", "mail %s, bad %v, has %d alerts", id, p.bad, counts[id])
 		}
 	}
 }

@@ -20,18 +20,18 @@ func Missed(hits map[string]int) []string {
 }
 
 // Shrink removes everything that a schedule does not need to fail, and returns what that was.
-func Shrink(seed uint64, c Config, parts []string) (without []string) {
+func Shrink(seed uint64, c Config, parts []string) (leftOut []string) {
 	c.Lines = nil
-	fails := func(without []string) bool {
-		c.Without = without
+	fails := func(leftOut []string) bool {
+		c.Without = leftOut
 		res, err := Play(seed, c)
 		return err != nil || len(res.Violations) > 0
 	}
-	without = slices.Clone(c.Without)
+	leftOut = slices.Clone(c.Without)
 	for _, p := range parts {
-		if more := append(slices.Clone(without), p); fails(more) {
-			without = more
+		if more := append(slices.Clone(leftOut), p); fails(more) {
+			leftOut = more
 		}
 	}
-	return without
+	return leftOut
 }

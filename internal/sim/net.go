@@ -31,12 +31,12 @@ type call struct {
 }
 
 var (
-	callSubmit = &call{kind: "submit", lost: []string{"F001"}, unsaid: []string{"F008"}, twice: []string{"F002"}}
-	callClaim  = &call{kind: "claim", unsaid: []string{"F019"}, twice: []string{"F021"}}
-	callReport = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
-	callBeat   = &call{kind: "heartbeat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
-	callAct    = &call{kind: "act"}
-	callGet    = &call{kind: "get"}
+	callSubmit    = &call{kind: "submit", lost: []string{"F001"}, unsaid: []string{"F008"}, twice: []string{"F002"}}
+	callClaim     = &call{kind: "claim", unsaid: []string{"F019"}, twice: []string{"F021"}}
+	callReport    = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
+	callHeartbeat = &call{kind: "heartbeat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
+	callAct       = &call{kind: "act"}
+	callGet       = &call{kind: "get"}
 )
 
 // open is a call in progress.
@@ -70,11 +70,11 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 	case w.chanced(w.net, w.weather.lose):
 		copies = 0
 		w.hit(c.lost...)
-		w.say("%s of %s is lost", c.kind, p.name)
+		w.logLine("%s of %s is lost", c.kind, p.name)
 	case w.chanced(w.net, w.weather.double):
 		copies = 2
 		w.hit(c.twice...)
-		w.say("%s of %s is doubled", c.kind, p.name)
+		w.logLine("%s of %s is doubled", c.kind, p.name)
 	}
 	for i := range copies {
 		to := n
@@ -98,74 +98,74 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 // send delivers one copy of a request to a node, and its answer back.
 func send[T any](ctx context.Context, w *world, p *process, c *call, o *open[T], n *node, serve func(context.Context, *node) (T, error)) {
 	var none T
-	back := func(got T, err error) {
-		late := w.latency()
+	answer := func(got T, err error) {
+		delay := w.latency()
 		if w.chanced(w.net, w.weather.lose) {
 			w.hit(c.unsaid...)
-			w.say("the answer to a %s of %s is lost", c.kind, p.name)
+			w.logLine("the answer to a %s of %s is lost", c.kind, p.name)
 			if w.chanced(w.net, 0.5) {
 				return
 			}
 			got, err = none, errReset
 		} else if w.chanced(w.net, w.weather.slow) {
-			late += w.upTo(20 * time.Second)
-			if runs, ok := any(got).([]perdure.Run); ok && len(runs) > 0 && late.Milliseconds() > runs[0].RemainingMs {
+			delay += w.upTo(20 * time.Second)
+			if runs, ok := any(got).([]perdure.Run); ok && len(runs) > 0 && delay.Milliseconds() > runs[0].RemainingMs {
 				w.hit("F022")
 			}
 		}
-		w.after(late, p, func() { o.answer(got, err) })
+		w.after(delay, p, func() { o.answer(got, err) })
 	}
-	late := w.latency()
+	delay := w.latency()
 	if w.chanced(w.net, w.weather.slow) {
-		late += w.upTo(10 * time.Second)
+		delay += w.upTo(10 * time.Second)
 	}
 	proc := n.proc
 	if proc.dead {
-		w.after(late, p, func() { o.answer(none, errRefused) })
+		w.after(delay, p, func() { o.answer(none, errRefused) })
 		return
 	}
-	w.after(late, proc, func() {
-		life := n.life
+	w.after(delay, proc, func() {
+		nodeCtx := n.life
 		if c == callClaim || c == callGet {
-			life = n.polls
+			nodeCtx = n.polls
 		}
-		gone, leave := context.WithCancel(life)
+		callCtx, cancel := context.WithCancel(nodeCtx)
 		proc.Go(func() {
 			answered := false
-			defer func() { // a connection breaks when its process dies, and mostly that is noticed
-				leave()
+			defer func() { // a connection breaks when its process dies, and mostly the other side notices
+				cancel()
 				if !answered && w.chanced(w.net, 0.8) {
 					w.after(w.latency(), p, func() { o.answer(none, errReset) })
 				}
 			}()
-			got, err := serve(gone, n)
+			got, err := serve(callCtx, n)
 			if proc.dead {
 				return
 			}
 			answered = true
-			back(got, err)
+			answer(got, err)
 		})
-		watch(w, p, proc, ctx, o, leave)
+		watch(w, p, proc, ctx, o, cancel)
 	})
 }
 
 // watch notifies the server from time to time that its caller is gone (F020).
-func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], leave func()) {
+func watch[T any](w *world, p, server *process, ctx context.Context, o *open[T], cancel func()) {
 	w.after(2*time.Second, server, func() {
 		switch {
 		case o.over:
 		case ctx.Err() != nil || p.dead:
-			leave()
+			cancel()
 		default:
-			watch(w, p, server, ctx, o, leave)
+			watch(w, p, server, ctx, o, cancel)
 		}
 	})
 }
 
-// far is the Exchange of a host in another process.
-type far struct{ h *host }
+// remoteExchange is the Exchange of a host in another process.
+type remoteExchange struct{ h *host }
 
-func (x far) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
+func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
 	req.First = false // this field is not sent over the network
 	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
@@ -175,14 +175,14 @@ func (x far) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, erro
 			w.hit("F020")
 		}
 		if err == nil && !n.proc.dead {
-			w.handed(runs)
+			w.compareRuns(runs)
 			w.book.granted(&req, began, runs)
 		}
 		return runs, err
 	})
 }
 
-func (x far) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+func (x remoteExchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	type answer struct {
 		results []protocol.ReportResult
 		runs    []perdure.Run
@@ -193,54 +193,54 @@ func (x far) Report(ctx context.Context, holder string, reports []protocol.Repor
 		began := w.now
 		var req *protocol.Claim
 		if next != nil {
-			said := *next
-			said.First = false
-			req = &said
+			claim := *next
+			claim.First = false
+			req = &claim
 		}
 		got.results, got.runs, err = n.real.Report(ctx, holder, slices.Clone(reports), req)
 		if req != nil && err == nil && !n.proc.dead {
-			w.handed(got.runs)
+			w.compareRuns(got.runs)
 			w.book.granted(req, began, got.runs)
 		}
 		return got, err
 	})
 	if err == nil {
-		w.heard(false, reports, got.results)
+		w.checkReportAnswers(false, reports, got.results)
 		x.h.contradict(reports, got.results)
 	}
 	return got.results, got.runs, err
 }
 
-func (x far) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	sortBeats(beats)
-	return ask(ctx, x.h.w, x.h.proc, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
-		return n.real.Heartbeat(ctx, holder, slices.Clone(beats))
+func (x remoteExchange) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	sortBeats(heartbeats)
+	return ask(ctx, x.h.w, x.h.proc, callHeartbeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
+		return n.real.Heartbeat(ctx, holder, slices.Clone(heartbeats))
 	})
 }
 
-// near is the Exchange of a host in its node's own process.
-type near struct {
+// localExchange is the Exchange of a host in its node's own process.
+type localExchange struct {
 	h    *host
 	real protocol.Exchange
 }
 
-func (x near) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
+func (x localExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	runs, err := x.h.in.real.Claim(ctx, req)
-	x.h.w.handed(runs)
+	x.h.w.compareRuns(runs)
 	return runs, err
 }
 
-func (x near) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+func (x localExchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	x.h.says(reports)
 	results, runs, err := x.h.in.real.Report(ctx, holder, reports, next)
 	if err == nil {
-		x.h.w.heard(true, reports, results)
-		x.h.w.handed(runs)
+		x.h.w.checkReportAnswers(true, reports, results)
+		x.h.w.compareRuns(runs)
 	}
 	return results, runs, err
 }
 
-func (x near) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	sortBeats(beats)
-	return x.h.in.real.Heartbeat(ctx, holder, beats)
+func (x localExchange) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	sortBeats(heartbeats)
+	return x.h.in.real.Heartbeat(ctx, holder, heartbeats)
 }

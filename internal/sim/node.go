@@ -36,12 +36,12 @@ type node struct {
 	sup     supervisor.Scheduler // what its supervisor calls
 	host    *host                // its own host; nil: none
 
-	stopping bool                         // it was asked to stop
-	stopped  bool                         // and has
-	sweeping bool                         // between the supervisor's search and the end of its round
-	looked   time.Duration                // when its supervisor's search was last answered
-	leads    map[string]kernel.Leadership // by role: the mandate under which it leads
-	admitted map[kernel.Leadership]int    // number of transactions that were admitted under each, according to the role's row
+	stopping       bool                         // a stop was requested
+	stopped        bool                         // the stop has ended
+	sweeping       bool                         // between the supervisor's search and the end of its round
+	scanAnsweredAt time.Duration                // when its supervisor's search was last answered
+	leads          map[string]kernel.Leadership // by role: the leadership in which it leads
+	admitted       map[kernel.Leadership]int    // number of transactions that were admitted under each, according to the role's row
 }
 
 func (n *node) boot() {
@@ -63,7 +63,7 @@ func (n *node) boot() {
 	}
 	n.real = perdurenode.New(store, cfg)
 	n.proc.Go(n.start)
-	w.say("%s starts", n.proc.name)
+	w.logLine("%s starts", n.proc.name)
 	w.settle(n.proc)
 }
 
@@ -85,7 +85,7 @@ func (n *node) hooks() *hook.Hooks {
 		},
 		Supervisor: func(c *supervisor.Config) {
 			n.sup = c.Scheduler
-			c.Scheduler, c.Store = sweeps{c.Scheduler, n}, looks{n}
+			c.Scheduler, c.Store = sweeps{c.Scheduler, n}, scanStore{n}
 		},
 		Elector: func(c *election.Config) {
 			for role, duty := range c.Roles {
@@ -93,7 +93,7 @@ func (n *node) hooks() *hook.Hooks {
 			}
 		},
 		AgentHost: func(c agenthost.Config) *agenthost.Host {
-			c.Exchange, c.ClaimWait = near{n.host, c.Exchange}, 5*time.Second
+			c.Exchange, c.ClaimWait = localExchange{n.host, c.Exchange}, 5*time.Second
 			n.host.real = agenthost.New(c)
 			return n.host.real
 		}}
@@ -127,7 +127,7 @@ func (shared) CheckSchema(context.Context) error         { return nil }
 const deafFrom = 0.6
 
 // wakeOthers sends a wake-up to the other nodes.
-func (n *node) wakeOthers(of func(*link) chan struct{}) {
+func (n *node) wakeOthers(channel func(*link) chan struct{}) {
 	w := n.w
 	for _, other := range w.nodes {
 		if other == n || other.link == nil {
@@ -137,7 +137,7 @@ func (n *node) wakeOthers(of func(*link) chan struct{}) {
 			w.hit("F068")
 			continue
 		}
-		ch := of(other.link)
+		ch := channel(other.link)
 		w.after(w.latency(), other.proc, func() {
 			select {
 			case ch <- struct{}{}:
@@ -150,7 +150,7 @@ func (n *node) wakeOthers(of func(*link) chan struct{}) {
 func newLink(n *node) *link {
 	l := &link{n: n, hints: make(chan struct{}, 1), roles: make(chan struct{}, 1)}
 	rate := n.w.swarm.store
-	if n.w.calm {
+	if n.w.faultsEnded {
 		rate = 0
 	}
 	l.faulty = faultystore.New(&watched{Store: n.w.inner, l: l}, n.w.net.Uint64(), rate, 600*time.Microsecond)
@@ -219,7 +219,7 @@ func (l *link) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 		l.n.w.freezeFor(l.n.proc, false, 30*time.Second)
 	}
 	if errors.Is(err, kernel.ErrUnknown) {
-		l.n.w.unknown(l.last)
+		l.n.w.countUnknownCommit(l.last)
 	}
 	return err
 }
@@ -231,7 +231,7 @@ func (l *link) die(at string) {
 	if l.doom != at {
 		return
 	}
-	l.n.w.say("%s is killed %s a transaction", l.n.proc.name, at)
+	l.n.w.logLine("%s is killed %s a transaction", l.n.proc.name, at)
 	l.n.crash()
 	l.n.proc.park(nil)
 }
@@ -243,7 +243,7 @@ func (n *node) stop() {
 	if proc.dead || n.stopping {
 		return
 	}
-	w.say("%s stops", proc.name)
+	w.logLine("%s stops", proc.name)
 	w.hit("F013")
 	n.stopping = true
 	n.endPoll()
@@ -253,7 +253,7 @@ func (n *node) stop() {
 		err := n.real.Stop(ctx)
 		n.end()
 		n.stopped = err == nil
-		w.say("%s has stopped: %v", proc.name, err)
+		w.logLine("%s has stopped: %v", proc.name, err)
 		n.hasStopped(ctx)
 		w.after(w.upTo(2*time.Second), nil, func() {
 			if proc.dead {
@@ -280,7 +280,7 @@ func (n *node) hasStopped(ctx context.Context) {
 	if _, err := n.real.Claim(ctx, protocol.Claim{Agent: agentNames[0], Holder: "late", Max: 1}); err == nil {
 		w.wrong("F013", "%s has stopped, and answers claims", n.proc.name)
 	}
-	if n.host == nil || w.swarm.store > 0 || w.untimely || n.proc.wall != 0 {
+	if n.host == nil || w.swarm.store > 0 || w.clockDisturbed || n.proc.wall != 0 {
 		return
 	}
 	for _, j := range w.known() {
@@ -321,7 +321,7 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 			return err
 		}
 		if s.l.doom == "inside" && len(t.saved) > 0 {
-			w.torn(t.saved)
+			w.countPreventedChanges(t.saved)
 			return errDoomed
 		}
 		return nil
@@ -369,7 +369,7 @@ func (t *watchedTx) Now() (time.Time, error) {
 
 func (t *watchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
 	refs, err := t.Tx.Ready(agent, max, full)
-	if err == nil && !t.letsOut(agent) {
+	if err == nil && !t.dispatches(agent) {
 		if t.found == nil {
 			t.found = map[string][]kernel.StepRef{}
 		}
@@ -378,11 +378,11 @@ func (t *watchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRe
 	return refs, err
 }
 
-// looked reports whether the transaction has dispatched runs of the agent after a search: it has locked something that
+// searchedFor reports whether the transaction has dispatched runs of the agent after a search: it has locked something that
 // it found, or found nothing. A search that only compares locks nothing.
-func (t *watchedTx) looked(agent string) bool {
-	found, asked := t.found[agent]
-	return asked && (len(found) == 0 || slices.ContainsFunc(found, func(ref kernel.StepRef) bool { return t.locked[ref.Job] }))
+func (t *watchedTx) searchedFor(agent string) bool {
+	found, searched := t.found[agent]
+	return searched && (len(found) == 0 || slices.ContainsFunc(found, func(ref kernel.StepRef) bool { return t.locked[ref.Job] }))
 }
 
 func (t *watchedTx) LockJobs(ids []perdure.JobID) ([]*kernel.Job, error) {
@@ -447,8 +447,8 @@ func (t *watchedTx) lock(jobs []*kernel.Job) {
 	}
 }
 
-// letsOut reports whether the transaction has dispatched a run of the agent, in its Saves so far.
-func (t *watchedTx) letsOut(agent string) bool {
+// dispatches reports whether the transaction has dispatched a run of the agent, in its Saves so far.
+func (t *watchedTx) dispatches(agent string) bool {
 	return slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool {
 		return slices.ContainsFunc(c.Steps, func(ch kernel.StepChange) bool { return ch.Now.Agent == agent && ch.Now.Run != ch.Loaded.Run })
 	})

@@ -13,18 +13,18 @@ import (
 // order is the queue of ready steps as the transactions so far have left it, and since when others were dispatched
 // before a step (L5).
 type order struct {
-	ready map[kernel.StepRef]kernel.Step
-	typ   map[perdure.JobID]kernel.Job
-	since map[kernel.StepRef]time.Duration // when another step was first dispatched before it
-	lying map[kernel.StepRef]time.Duration // when it was first ready, with permits and slots free
-	out   map[string]time.Duration         // by limit: when the latest run was dispatched that counts for it
-	older map[string]time.Duration         // by agent: when the latest step was dispatched that was ready before its transaction
-	were  map[string]bool                  // limits that are or were defined: a node may remember one as full
+	ready    map[kernel.StepRef]kernel.Step
+	typ      map[perdure.JobID]kernel.Job
+	since    map[kernel.StepRef]time.Duration // when another step was first dispatched before it
+	lying    map[kernel.StepRef]time.Duration // when it was first ready, with permits and slots free
+	inFlight map[string]time.Duration         // by limit: when the latest run was dispatched that counts for it
+	older    map[string]time.Duration         // by agent: when the latest step was dispatched that was ready before its transaction
+	before   map[string]bool                  // limits that are or were defined: a node may remember one as full
 }
 
 func newOrder() order {
 	return order{ready: map[kernel.StepRef]kernel.Step{}, typ: map[perdure.JobID]kernel.Job{}, since: map[kernel.StepRef]time.Duration{},
-		lying: map[kernel.StepRef]time.Duration{}, out: map[string]time.Duration{}, older: map[string]time.Duration{}, were: map[string]bool{}}
+		lying: map[kernel.StepRef]time.Duration{}, inFlight: map[string]time.Duration{}, older: map[string]time.Duration{}, before: map[string]bool{}}
 }
 
 // before returns the order in which steps of one agent are dispatched: by the time of submission, less the head start of
@@ -49,9 +49,9 @@ func turnOf(s *kernel.Step) time.Time {
 func (w *world) queued(n *node, t *watchedTx) {
 	o := &w.order
 	touched, out := map[kernel.StepRef]bool{}, []*kernel.Step(nil)
-	took := map[perdure.JobID]bool{}   // jobs that have acquired their type's permit
-	fresh := map[kernel.StepRef]bool{} // steps that were not ready before this transaction
-	newest := map[string]int{}         // by agent: how many of those were dispatched
+	duration := map[perdure.JobID]bool{} // jobs that have acquired their type's permit
+	fresh := map[kernel.StepRef]bool{}   // steps that were not ready before this transaction
+	newest := map[string]int{}           // by agent: how many of those were dispatched
 	keep := func(s *kernel.Step) {
 		if _, ready := o.ready[s.StepRef]; !ready && !touched[s.StepRef] {
 			fresh[s.StepRef] = true
@@ -73,28 +73,28 @@ func (w *world) queued(n *node, t *watchedTx) {
 			}
 		}
 		for i := range c.Jobs {
-			now, was := c.Jobs[i].Now, c.Jobs[i].Loaded
+			now, before := c.Jobs[i].Now, c.Jobs[i].Loaded
 			o.typ[now.ID] = *now
-			if now.HasPermit && !was.HasPermit {
-				took[now.ID] = true
+			if now.HasPermit && !before.HasPermit {
+				duration[now.ID] = true
 			}
 		}
 		for i := range c.Steps {
-			now, was := c.Steps[i].Now, c.Steps[i].Loaded
+			now, before := c.Steps[i].Now, c.Steps[i].Loaded
 			keep(now)
-			if now.Phase == perdure.Running && now.Run != was.Run {
+			if now.Phase == perdure.Running && now.Run != before.Run {
 				out = append(out, now)
 				if fresh[now.StepRef] {
 					newest[now.Agent]++
 				} else {
 					o.older[now.Agent] = w.now
 				}
-				o.out[kernel.AgentLimit(now.Agent)], o.out[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
+				o.inFlight[kernel.AgentLimit(now.Agent)], o.inFlight[kernel.JobLimit(o.typ[now.Job].Type)] = w.now, w.now
 			}
 		}
 	}
 	for ref := range o.since {
-		if s := o.ready[ref]; touched[ref] || len(out) > 0 && !w.hadRoom(&s, out, took, t.now) {
+		if s := o.ready[ref]; touched[ref] || len(out) > 0 && !w.hadRoom(&s, out, duration, t.now) {
 			delete(o.since, ref)
 		}
 	}
@@ -106,7 +106,7 @@ func (w *world) queued(n *node, t *watchedTx) {
 			}
 		}
 		mayPass := fresh[s.StepRef] && newest[s.Agent] <= most-(most+15)/16
-		w.passes(n, t, s, mayPass, out, touched, took)
+		w.passes(n, t, s, mayPass, out, touched, duration)
 	}
 }
 
@@ -116,11 +116,11 @@ func (w *world) queued(n *node, t *watchedTx) {
 // than the transaction has left waits for its rendering. A step that the transaction has made ready itself may go before
 // older ones of the same urgency (mayPass), as long as a sixteenth of its runs is for those, and such transactions
 // occur.
-func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out []*kernel.Step, touched map[kernel.StepRef]bool, took map[perdure.JobID]bool) {
+func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out []*kernel.Step, touched map[kernel.StepRef]bool, duration map[perdure.JobID]bool) {
 	o := &w.order
 	var passed []kernel.Step
 	for ref, other := range o.ready {
-		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, took, t.now) {
+		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, duration, t.now) {
 			passed = append(passed, other)
 		}
 	}
@@ -132,11 +132,11 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 			first = w.now
 			o.since[other.StepRef] = first
 		}
-		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.looked(s.Agent)) && w.now-o.older[s.Agent] <= slack {
+		if asUrgent := s.Needs == "" && s.Ageing == 0 && other.Ageing == 0 && s.Priority >= other.Priority; asUrgent && (mayPass || !t.searchedFor(s.Agent)) && w.now-o.older[s.Agent] <= slack {
 			continue
 		}
 		job := o.typ[other.Job]
-		if t.looked(s.Agent) && (job.HasPermit && !took[other.Job] || !o.were[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.calm && w.now-max(first, w.healed) > slack {
+		if t.searchedFor(s.Agent) && (job.HasPermit && !duration[other.Job] || !o.before[kernel.JobLimit(job.Type)]) && !w.remembersFull(other) || w.faultsEnded && w.now-max(first, w.healed) > slack {
 			w.wrong("L5", "%s dispatches %s/%s (priority %d) and passes over %s/%s (priority %d), which is ready since %s", n.proc.name,
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
@@ -145,19 +145,19 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 
 // remembersFull reports whether a node may remember one of the limits that a step names as full.
 func (w *world) remembersFull(s *kernel.Step) bool {
-	return slices.ContainsFunc(s.Needs.List(), func(n kernel.Need) bool { return w.order.were[n.Name] })
+	return slices.ContainsFunc(s.Needs.List(), func(n kernel.Need) bool { return w.order.before[n.Name] })
 }
 
 // hadRoom reports whether a ready step could have been dispatched before the steps after it in the order: its job's
 // deadline has not passed, and its limits had free permits.
-func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.JobID]bool, now time.Time) bool {
+func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, duration map[perdure.JobID]bool, now time.Time) bool {
 	job := w.order.typ[s.Job]
 	if job.Desired == perdure.Done && !job.CompleteBy.IsZero() && !now.Before(job.CompleteBy) {
 		return false
 	}
-	later := func(o *kernel.Step) bool { return o.Agent == s.Agent && before(s, o) < 0 }
+	queuedLater := func(o *kernel.Step) bool { return o.Agent == s.Agent && before(s, o) < 0 }
 	for _, n := range s.Needs.List() {
-		if l, there := w.book.limits[n.Name]; there && !w.hadRoomFor(l, n, s, out, later) {
+		if l, there := w.book.limits[n.Name]; there && !w.hadRoomFor(l, n, s, out, queuedLater) {
 			return false
 		}
 	}
@@ -167,8 +167,8 @@ func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.Job
 		return true
 	}
 	used := len(w.book.held[name])
-	for job := range took {
-		if w.order.typ[job].Type == w.order.typ[s.Job].Type && slices.ContainsFunc(out, func(o *kernel.Step) bool { return o.Job == job && later(o) }) {
+	for job := range duration {
+		if w.order.typ[job].Type == w.order.typ[s.Job].Type && slices.ContainsFunc(out, func(o *kernel.Step) bool { return o.Job == job && queuedLater(o) }) {
 			used--
 		}
 	}
@@ -177,7 +177,7 @@ func (w *world) hadRoom(s *kernel.Step, out []*kernel.Step, took map[perdure.Job
 
 // hadRoomFor reports this for one limit that the step names. Permits that later steps have acquired count as free. A
 // step that needs more permits, and waits for them, lets no other step pass.
-func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []*kernel.Step, later func(*kernel.Step) bool) bool {
+func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []*kernel.Step, queuedLater func(*kernel.Step) bool) bool {
 	used, ofKey := 0, 0
 	for _, h := range w.book.held[n.Name] {
 		used += h.Amount
@@ -187,7 +187,7 @@ func (w *world) hadRoomFor(l kernel.Limit, n kernel.Need, s *kernel.Step, out []
 	}
 	for _, o := range out {
 		for _, other := range o.Needs.List() {
-			if other.Name != n.Name || !later(o) {
+			if other.Name != n.Name || !queuedLater(o) {
 				continue
 			}
 			used -= other.Amount

@@ -10,7 +10,8 @@
 //	net.go     calls from one process to another
 //	mail.go    business transactions that submit, and their outcomes
 //	swarm.go   what may go wrong: each seed has some of it
-//	faults.go  people.go   faults as they happen, and what operators and clients do
+//	faults.go  faults as they happen
+//	operators.go  what operators and clients do
 //	order.go   the order of dispatch
 //	ledger.go  the resource on which the agents act
 //	values.go  what each run must receive
@@ -33,7 +34,7 @@ type Config struct {
 	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
 	Small   bool                                               // a smaller schedule, because the store is slow
 	Without []string                                           // parts of the swarm that are left out
-	Only    []string                                           // the kinds of mischief that occur; nil: all
+	Only    []string                                           // the kinds of faults that occur; nil: all
 	Lines   func(string)                                       // receives the transcript; nil: none
 }
 
@@ -51,15 +52,15 @@ type Result struct {
 	Parts       []string // parts that can be left out
 }
 
-// patience is how long a grid without faults may take to settle all jobs (L1).
+// patience bounds the time in which a grid without faults must settle all jobs (L1).
 const patience = 30 * time.Minute
 
 // Play plays one schedule.
 func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
-	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), mood: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
-		cutOff: map[*process]bool{}, barren: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
-		drafts: map[[32]byte]*draft{}, tended: map[perdure.JobID]int{}, reigns: map[kernel.Leadership]string{}, order: newOrder(),
+	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), choices: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
+		cutOff: map[*process]bool{}, resourceCutOff: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
+		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, order: newOrder(),
 		postponed: map[kernel.StepRef]time.Duration{}}
 	chance := stream(5)
 	w.chance = chance.Float64
@@ -109,7 +110,7 @@ func (w *world) play(r *rand.Rand) error {
 			w.book.poison[plan.Definition.Type+"/"+stepName(r.IntN(len(plan.Steps)))] = true
 		}
 		at := time.Duration(r.Int64N(int64(chaos / 2)))
-		if how := r.IntN(4); how == 0 && w.mailbox != nil {
+		if kind := r.IntN(4); kind == 0 && w.mailbox != nil {
 			w.after(at, w.clients, func() { w.clients.Go(func() { w.postJob(plan) }) })
 		} else {
 			w.after(at, w.clients, func() { w.clients.Go(func() { w.submit(plan, 8) }) })
@@ -125,19 +126,19 @@ func (w *world) play(r *rand.Rand) error {
 		w.clients.Go(func() { w.setLimit(l.name, l.max) })
 	}
 	w.settle(w.clients)
-	for _, m := range w.swarm.mischief {
-		w.after(m.at, nil, func() { w.brew(m) })
+	for _, m := range w.swarm.faults {
+		w.after(m.at, nil, func() { w.startFault(m) })
 	}
-	for _, d := range w.swarm.deeds {
-		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.do(d) }) })
+	for _, d := range w.swarm.acts {
+		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })
 	}
 	w.runUntil(chaos)
 	if len(w.faults) == 0 {
 		w.heal()
-		w.toRest()
+		w.runToRest()
 	}
 	if len(w.faults) == 0 && r.IntN(4) == 0 { // long after: everything is undone
-		w.say("a month later")
+		w.logLine("a month later")
 		for _, j := range w.known() {
 			if j.Current == perdure.Done {
 				w.clients.Go(func() { w.act(j.ID, perdure.Act{Verb: perdure.VerbUndo}) })
@@ -145,10 +146,10 @@ func (w *world) play(r *rand.Rand) error {
 		}
 		w.settle(w.clients)
 		w.runUntil(w.now + 2*time.Second)
-		w.toRest()
+		w.runToRest()
 	}
 	if len(w.faults) == 0 && r.IntN(4) == 0 {
-		w.succeed(r.IntN(2) == 0)
+		w.endLeader(r.IntN(2) == 0)
 	}
 	if len(w.faults) == 0 {
 		w.audit()
@@ -156,28 +157,28 @@ func (w *world) play(r *rand.Rand) error {
 	return nil
 }
 
-// runUntil lets time pass, until then or until something is wrong.
+// runUntil lets time pass, until t or until something is wrong.
 func (w *world) runUntil(t time.Duration) {
 	for len(w.faults) == 0 && w.step(t) {
 	}
 	w.now = max(w.now, t)
 }
 
-// toRest waits until all jobs are settled, and no message is in transit.
-func (w *world) toRest() {
-	const look, calm = 2 * time.Second, 10 * time.Second
-	const late = chaos + 50*time.Second // until then, work of before may be in progress
+// runToRest waits until all jobs are settled, and no message is in transit.
+func (w *world) runToRest() {
+	const interval, calm = 2 * time.Second, 10 * time.Second
+	const lateWork = chaos + 50*time.Second // until then, earlier work may be in progress
 	began, quiet := w.now, time.Duration(0)
 	for tended := 0; len(w.faults) == 0; tended++ {
-		w.runUntil(w.now + look)
+		w.runUntil(w.now + interval)
 		if tended > 2 {
-			w.prompt()
+			w.checkPromptness()
 		}
-		w.headed()
-		if quiet += look; w.tend()+w.unapplied() > 0 {
+		w.checkRolesAreHeld()
+		if quiet += interval; w.resumeParked()+w.waitingSubmissions() > 0 {
 			quiet = 0
 		}
-		if quiet >= calm && w.now > late {
+		if quiet >= calm && w.now > lateWork {
 			return
 		}
 		if w.now-began > patience {

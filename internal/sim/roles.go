@@ -22,11 +22,11 @@ type share struct {
 func (n *node) leading(serve election.Service) election.Service {
 	return func(ctx context.Context) {
 		m, _ := kernel.LeadershipOf(ctx)
-		n.w.say("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
+		n.w.logLine("%s leads role %s, epoch %d", n.proc.name, m.Role, m.Epoch)
 		n.leads[m.Role] = m
 		serve(ctx)
 		delete(n.leads, m.Role)
-		n.w.say("%s leads role %s no more", n.proc.name, m.Role)
+		n.w.logLine("%s leads role %s no more", n.proc.name, m.Role)
 	}
 }
 
@@ -42,34 +42,34 @@ func (w *world) hostOf(name string) string {
 	return w.nodeHost(id)
 }
 
-// looks is the store as the supervisor queries it.
-type looks struct{ n *node }
+// scanStore is the store as the supervisor reads it.
+type scanStore struct{ n *node }
 
-func (s looks) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
-	look, err := s.n.link.Poll(ctx, agents)
-	if s.n.sweeping = err == nil && look.UntilNext() <= 0; err != nil {
+func (s scanStore) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
+	poll, err := s.n.link.Poll(ctx, agents)
+	if s.n.sweeping = err == nil && poll.UntilNext() <= 0; err != nil {
 		s.n.w.hit("F074")
-		return look, err
+		return poll, err
 	}
-	s.n.looked = s.n.w.now
-	return look, nil
+	s.n.scanAnsweredAt = s.n.w.now
+	return poll, nil
 }
 
-// sweeps are the due scans of a supervisor: writes under a mandate must have been admitted (F075).
+// sweeps are the due scans of a supervisor: writes of a leader must have been admitted (F075).
 type sweeps struct {
 	supervisor.Scheduler
 	n *node
 }
 
 func (s sweeps) SweepExpired(ctx context.Context, max int) (int, error) {
-	did, err := s.under(ctx, max, s.Scheduler.SweepExpired)
+	n, err := s.under(ctx, max, s.Scheduler.SweepExpired)
 	switch {
-	case err == nil && did == 0:
+	case err == nil && n == 0:
 		s.n.w.hit("F072")
 	case err == nil && len(s.n.w.nodes) > 1:
 		s.n.w.hit("F071")
 	}
-	return did, err
+	return n, err
 }
 
 func (s sweeps) SweepDue(ctx context.Context, max int) (int, error) {
@@ -77,9 +77,9 @@ func (s sweeps) SweepDue(ctx context.Context, max int) (int, error) {
 }
 
 func (s sweeps) SweepOverdue(ctx context.Context, max int) (int, error) {
-	did, err := s.under(ctx, max, s.Scheduler.SweepOverdue)
+	n, err := s.under(ctx, max, s.Scheduler.SweepOverdue)
 	s.n.sweeping = false
-	return did, err
+	return n, err
 }
 
 func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, int) (int, error)) (int, error) {
@@ -90,7 +90,7 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 	switch {
 	case !led:
 	case errors.Is(err, kernel.ErrDeposed):
-		w.say("%s is refused: epoch %d is over", n.proc.name, m.Epoch)
+		w.logLine("%s is refused: epoch %d is over", n.proc.name, m.Epoch)
 		w.hit("F075")
 		n.sweeping = false
 	case err == nil && n.admitted[m] == before:
@@ -102,25 +102,25 @@ func (s sweeps) under(ctx context.Context, max int, sweep func(context.Context, 
 // roleMoved checks that epochs grow, and that a place is not lost before its time, unless its node releases it. One
 // exception: a standby on the leader's host gives way to a node of another host. The row has the hosts of its nodes.
 func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
-	now, was := &ch.Now, &ch.Loaded
+	now, before := &ch.Now, &ch.Loaded
 	w.mix(uint64(now.Epoch))
-	if now.Leader != was.Leader || now.Epoch != was.Epoch || now.Standby != was.Standby {
-		w.say("role %s, epoch %d: %q leads, %q stands by", now.Name, now.Epoch, now.Leader, now.Standby)
+	if now.Leader != before.Leader || now.Epoch != before.Epoch || now.Standby != before.Standby {
+		w.logLine("role %s, epoch %d: %q leads, %q stands by", now.Name, now.Epoch, now.Leader, now.Standby)
 	}
 	if now.LeaderHost != w.hostOf(now.Leader) || now.StandbyHost != w.hostOf(now.Standby) {
 		w.wrong("I15", "role %s: %q leads on host %q, and %q stands by on host %q", now.Name, now.Leader, now.LeaderHost, now.Standby, now.StandbyHost)
 	}
-	gaveWay := now.Standby == n.proc.name && was.StandbyHost == was.LeaderHost && now.StandbyHost != now.LeaderHost
+	displaced := now.Standby == n.proc.name && before.StandbyHost == before.LeaderHost && now.StandbyHost != now.LeaderHost
 	fresh := w.swarm.alone && now.Leader == n.proc.name // all others are known to be dead
-	switch begins := now.Leader != "" && (now.Leader != was.Leader || now.Epoch != was.Epoch); {
-	case now.Epoch < was.Epoch, begins && now.Epoch <= was.Epoch:
-		w.wrong("F071", "role %s: epoch %d of %q comes after epoch %d of %q", now.Name, now.Epoch, now.Leader, was.Epoch, was.Leader)
-	case (begins || now.Leader == "") && was.Led(at) && was.Leader != n.proc.name && !fresh:
-		w.wrong("F071", "role %s: %q takes the place of %q, which leads until %s", now.Name, n.proc.name, was.Leader, was.LeaderUntil)
-	case begins && was.StoodBy(at) && now.Leader != was.Standby && !fresh:
-		w.wrong("F076", "role %s: %q leads, and %q stood by until %s", now.Name, now.Leader, was.Standby, was.StandbyUntil)
-	case !begins && now.Standby != was.Standby && was.StoodBy(at) && was.Standby != n.proc.name && !gaveWay:
-		w.wrong("F071", "role %s: %q takes the place of %q, who stands by until %s", now.Name, n.proc.name, was.Standby, was.StandbyUntil)
+	switch begins := now.Leader != "" && (now.Leader != before.Leader || now.Epoch != before.Epoch); {
+	case now.Epoch < before.Epoch, begins && now.Epoch <= before.Epoch:
+		w.wrong("F071", "role %s: epoch %d of %q comes after epoch %d of %q", now.Name, now.Epoch, now.Leader, before.Epoch, before.Leader)
+	case (begins || now.Leader == "") && before.Led(at) && before.Leader != n.proc.name && !fresh:
+		w.wrong("F071", "role %s: %q takes the place of %q, which leads until %s", now.Name, n.proc.name, before.Leader, before.LeaderUntil)
+	case begins && before.StoodBy(at) && now.Leader != before.Standby && !fresh:
+		w.wrong("F076", "role %s: %q leads, and %q stood by until %s", now.Name, now.Leader, before.Standby, before.StandbyUntil)
+	case !begins && now.Standby != before.Standby && before.StoodBy(at) && before.Standby != n.proc.name && !displaced:
+		w.wrong("F071", "role %s: %q takes the place of %q, who stands by until %s", now.Name, n.proc.name, before.Standby, before.StandbyUntil)
 	}
 }
 
@@ -131,17 +131,17 @@ func (w *world) swept(n *node, s *share) {
 	}
 	n.admitted[kernel.Leadership{Role: s.role.Name, Node: s.role.Leader, Epoch: s.role.Epoch}]++
 	reign := kernel.Leadership{Role: s.role.Name, Epoch: s.role.Epoch}
-	if other, known := w.reigns[reign]; known && other != n.proc.name {
+	if other, known := w.admittedLeaders[reign]; known && other != n.proc.name {
 		w.wrong("F071", "role %s: in epoch %d both %s and %s were admitted", s.role.Name, s.role.Epoch, other, n.proc.name)
 	}
-	w.reigns[reign] = n.proc.name
+	w.admittedLeaders[reign] = n.proc.name
 }
 
-// headed checks that, without faults, no role lacks for long a living leader that knows its role, and a living standby;
-// on another host than the leader, if nodes live on several hosts.
-func (w *world) headed() {
-	what := w.vacancy()
-	if what == "" {
+// checkRolesAreHeld checks that, without faults, each role soon has a living leader that knows its role, and a living
+// standby. If nodes live on several hosts, these two are on different ones.
+func (w *world) checkRolesAreHeld() {
+	fault := w.vacancy()
+	if fault == "" {
 		w.vacant = 0
 		return
 	}
@@ -149,14 +149,14 @@ func (w *world) headed() {
 		w.vacant = w.now
 	}
 	if since := w.now - w.vacant; since > w.swarm.ttl*3/2+slack {
-		w.wrong("F076", "%s, for %s without faults; places are kept for %s", what, since, w.swarm.ttl)
+		w.wrong("F076", "%s, for %s without faults; places are kept for %s", fault, since, w.swarm.ttl)
 	}
 }
 
 func (w *world) vacancy() string {
 	for _, role := range kernel.RoleTable() {
-		if what := w.vacancyOf(role.Name); what != "" {
-			return what
+		if fault := w.vacancyOf(role.Name); fault != "" {
+			return fault
 		}
 	}
 	return ""
@@ -217,37 +217,37 @@ func (w *world) nodeNamed(name string) *node {
 	return w.nodes[i]
 }
 
-// succeed ends the leader when there are no faults. A leader that stops hands over to its standby at once. If it dies,
-// all nodes of its host die with it, if nodes live on other hosts: its standby is on one of those, and leads when the
-// leader's time is over.
-func (w *world) succeed(dies bool) {
+// endLeader ends the leader when there are no faults. A leader that stops hands over to its standby at once. If the
+// leader dies, all nodes of its host die with it, provided that nodes live on other hosts. Its standby is on one of
+// those, and leads when the leader's time is over.
+func (w *world) endLeader(killed bool) {
 	if w.vacancy() != "" || len(w.nodes) < 2 {
 		return
 	}
-	was := w.roleNamed(kernel.RoleSupervisor)
-	leader := w.nodeNamed(was.Leader)
+	before := w.roleNamed(kernel.RoleSupervisor)
+	leader := w.nodeNamed(before.Leader)
 	several := w.liveHosts() > 1
 	switch {
-	case dies && several:
+	case killed && several:
 		w.hit("F163")
 		for _, n := range w.nodes {
-			if w.nodeHost(n.id) == was.LeaderHost && w.nodeNamed(n.proc.name) != nil {
+			if w.nodeHost(n.id) == before.LeaderHost && w.nodeNamed(n.proc.name) != nil {
 				n.crash()
 			}
 		}
-	case dies:
+	case killed:
 		leader.crash()
 	default:
 		leader.stop()
 		w.runUntil(w.now + time.Second)
-		if now := w.roleNamed(was.Name); now.Leader != was.Standby || now.Epoch != was.Epoch+1 {
-			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.name, now, was)
+		if now := w.roleNamed(before.Name); now.Leader != before.Standby || now.Epoch != before.Epoch+1 {
+			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.name, now, before)
 		}
 	}
-	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.headed() {
+	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.checkRolesAreHeld() {
 		w.runUntil(w.now + 500*time.Millisecond)
 	}
-	if now := w.roleNamed(was.Name); len(w.faults) == 0 && (several || !dies) && (now.Leader != was.Standby || now.Epoch != was.Epoch+1) {
-		w.wrong("F076", "host %s has died, and %+v comes after %+v", was.LeaderHost, now, was)
+	if now := w.roleNamed(before.Name); len(w.faults) == 0 && (several || !killed) && (now.Leader != before.Standby || now.Epoch != before.Epoch+1) {
+		w.wrong("F076", "host %s has died, and %+v comes after %+v", before.LeaderHost, now, before)
 	}
 }

@@ -23,8 +23,8 @@ func inMemory(clock func() time.Time) (kernel.Store, error) {
 	return memory.New(memory.WithClock(clock)), nil
 }
 
-// I1 to I12, I14, I15, I17, L1 to L5, over schedules of a whole grid. That the rows of the matrix are met is
-// the campaign's to see to (make sim).
+// I1 to I12, I14, I15, I17, L1 to L5, over schedules of a whole grid. The campaign (make sim) checks that all rows of
+// the matrix are covered.
 func TestSchedules(t *testing.T) {
 	if *seed != 0 {
 		res := play(t, *seed, sim.Config{Store: inMemory, Lines: func(line string) { t.Log(line) }})
@@ -36,7 +36,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// F013, F117, L6: rolling restarts, and no other mischief.
+// F013, F117, L6: rolling restarts, and no other faults.
 func TestRollingRestarts(t *testing.T) {
 	schedules := uint64(200)
 	if racedetector.On {
@@ -59,7 +59,7 @@ func play(t *testing.T, seed uint64, c sim.Config) sim.Result {
 	return res
 }
 
-// The same seed is the same schedule, event by event, with and without a reader of the transcript.
+// The same seed gives the same schedule, event by event, whether or not the transcript is read.
 func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
 	for seed := uint64(1); seed <= 20; seed++ {
 		var first, second strings.Builder
@@ -74,7 +74,7 @@ func TestTheSameSeedIsTheSameSchedule(t *testing.T) {
 	}
 }
 
-// spoiled is a store with a fault that no store has.
+// spoiled is a store with a fault that no real store has.
 type spoiled struct {
 	*memory.Store
 	tx func(kernel.Tx) kernel.Tx
@@ -158,7 +158,7 @@ func (tx uninformed) Payloads(refs []kernel.StepRef, maxBytes int) ([]kernel.Pay
 	return found, err
 }
 
-// undelivered loses mail, uncollected leaves it where it is after it was applied.
+// undelivered loses mail. uncollected keeps mail after it was applied.
 type (
 	undelivered struct{ kernel.Tx }
 	uncollected struct{ kernel.Tx }
@@ -167,7 +167,7 @@ type (
 func (undelivered) TakeMail([]kernel.MailID) ([]kernel.MailID, error) { return nil, nil }
 func (uncollected) CloseMail([]kernel.ClosedMail) error               { return nil }
 
-// lenient says of each mail that it was applied.
+// lenient closes each mail as applied.
 type lenient struct{ kernel.Tx }
 
 func (tx lenient) CloseMail(closed []kernel.ClosedMail) error {
@@ -177,7 +177,7 @@ func (tx lenient) CloseMail(closed []kernel.ClosedMail) error {
 	return tx.Tx.CloseMail(closed)
 }
 
-// The simulation is tested, too: each of these faults is found, and soon.
+// The simulation itself is tested: it finds each of these faults, and soon.
 func TestFaultsAreFound(t *testing.T) {
 	for _, f := range []struct {
 		name, rule string
@@ -218,8 +218,8 @@ func TestFaultsAreFound(t *testing.T) {
 	}
 }
 
-// A failure is reported with no more of the swarm than it needs.
-func TestShrink(t *testing.T) {
+// A failure is reported with only the parts of the swarm that it needs.
+func TestFailureIsShrunk(t *testing.T) {
 	c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 		return &spoiled{memory.New(memory.WithClock(clock)), func(tx kernel.Tx) kernel.Tx { return countless{tx} }}, nil
 	}}

@@ -31,8 +31,8 @@ type swarm struct {
 	moody      bool      // agents fail, are slow and die
 	rates      []float64 // of the hosts' clocks
 	limits     []limit   // from the beginning
-	mischief   []mischief
-	deeds      []deed
+	faults     []plannedFault
+	acts       []plannedAct
 }
 
 // limit is a bound on how many runs of an agent, or jobs of a type, are in flight.
@@ -41,8 +41,8 @@ type limit struct {
 	max  int
 }
 
-// mischief is a fault: where, when, and for how long.
-type mischief struct {
+// plannedFault is a fault: where, when, and for how long.
+type plannedFault struct {
 	name string
 	at   time.Duration
 	kind string
@@ -50,23 +50,23 @@ type mischief struct {
 	long time.Duration
 }
 
-// deed is an act of an operator or of a false holder.
-type deed struct {
+// plannedAct is an act of an operator or of a false holder.
+type plannedAct struct {
 	name string
 	at   time.Duration
 	kind string
 	pick uint64
 }
 
-func (m mischief) String() string {
+func (m plannedFault) String() string {
 	return fmt.Sprintf("%s: at %s %s %d for %s", m.name, m.at, m.kind, m.who, m.long)
 }
 
 var (
-	mischiefs = []string{"kill node", "kill node before", "kill node inside", "kill node after", "kill host", "kill host", "drain host", "stop node",
+	faultKinds = []string{"kill node", "kill node before", "kill node inside", "kill node after", "kill host", "kill host", "drain host", "stop node",
 		"freeze node", "suspend node", "freeze node after", "freeze host", "suspend host", "cut node off store", "store away", "cut host off nodes",
 		"cut host off resource", "clock forward", "clock back", "host clock", "node clock"}
-	deeds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body"}
+	actKinds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body"}
 )
 
 // limitNames are the limits that may be defined. Steps name the last two, of which the first bounds only single keys.
@@ -101,9 +101,9 @@ func limitSettings(name string, size int) perdure.LimitSettings {
 
 const chaos = 30 * time.Second // how long faults occur
 
-// drawSwarm chooses what a seed has.
+// drawSwarm draws the swarm of a seed.
 func drawSwarm(r *rand.Rand, c *Config) swarm {
-	some := func(p float64) float64 {
+	randomly := func(p float64) float64 {
 		if r.IntN(2) == 0 {
 			return 0
 		}
@@ -111,7 +111,7 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	}
 	s := swarm{alone: r.IntN(5) == 0, nodes: 1 + r.IntN(3), hosts: 1 + r.IntN(3), jobs: 2 + r.IntN(5), writers: 1 + r.IntN(2),
 		heartbeat: []time.Duration{-1, 3 * time.Second, 6 * time.Second}[r.IntN(3)],
-		weather:   weather{lose: some(0.2), double: some(0.2), slow: some(0.15)}, store: some(0.2), deaf: some(0.8), lies: some(0.5),
+		weather:   weather{lose: randomly(0.2), double: randomly(0.2), slow: randomly(0.15)}, store: randomly(0.2), deaf: randomly(0.8), lies: randomly(0.5),
 		moody: r.IntN(3) > 0, rates: []float64{1}}
 	s.ttl = []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}[r.IntN(3)]
 	if s.alone {
@@ -123,24 +123,24 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	if c.Small {
 		s.jobs, s.nodes, s.hosts = min(s.jobs, 3), min(s.nodes, 2), min(s.hosts, 2)
 	}
-	kinds := slices.DeleteFunc(slices.Clone(mischiefs), func(string) bool { return r.IntN(2) == 0 })
+	kinds := slices.DeleteFunc(slices.Clone(faultKinds), func(string) bool { return r.IntN(2) == 0 })
 	if c.Only != nil {
 		kinds = c.Only
 	}
 	for i := range r.IntN(8) * min(len(kinds), 1) {
-		s.mischief = append(s.mischief, mischief{name: fmt.Sprintf("m%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: kinds[r.IntN(len(kinds))],
+		s.faults = append(s.faults, plannedFault{name: fmt.Sprintf("m%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: kinds[r.IntN(len(kinds))],
 			who: r.IntN(100), long: time.Duration(r.Int64N(int64(25 * time.Second)))})
 	}
-	acts := slices.DeleteFunc(slices.Clone(deeds), func(string) bool { return r.IntN(3) == 0 })
+	acts := slices.DeleteFunc(slices.Clone(actKinds), func(string) bool { return r.IntN(3) == 0 })
 	for i := range r.IntN(12) * min(len(acts), 1) {
-		s.deeds = append(s.deeds, deed{name: fmt.Sprintf("d%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: acts[r.IntN(len(acts))], pick: r.Uint64()})
+		s.acts = append(s.acts, plannedAct{name: fmt.Sprintf("d%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: acts[r.IntN(len(acts))], pick: r.Uint64()})
 	}
 	for _, name := range limitNames {
 		if r.IntN(4) == 0 {
 			s.limits = append(s.limits, limit{name, 1 + r.IntN(3)})
 		}
 	}
-	if s.locked = some(0.3); s.alone {
+	if s.locked = randomly(0.3); s.alone {
 		s.locked = 0
 	}
 	if r.IntN(4) == 0 {
@@ -151,11 +151,11 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	return s
 }
 
-// Parts of a swarm that can be left out by name, besides each mischief (m0, …) and deed (d0, …).
+// Parts of a swarm that can be left out by name, besides each fault (m0, …) and act (d0, …).
 var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly"}
 
-func (s *swarm) leaveOut(without []string) {
-	out := func(name string) bool { return slices.Contains(without, name) }
+func (s *swarm) leaveOut(names []string) {
+	out := func(name string) bool { return slices.Contains(names, name) }
 	for name, p := range map[string]*float64{"lose": &s.weather.lose, "double": &s.weather.double, "slow": &s.weather.slow,
 		"store": &s.store, "deaf": &s.deaf, "lies": &s.lies, "locked": &s.locked} {
 		if out(name) {
@@ -172,17 +172,17 @@ func (s *swarm) leaveOut(without []string) {
 	if out("limits") {
 		s.limits = nil
 	}
-	s.mischief = slices.DeleteFunc(s.mischief, func(m mischief) bool { return out(m.name) })
-	s.deeds = slices.DeleteFunc(s.deeds, func(d deed) bool { return out(d.name) })
+	s.faults = slices.DeleteFunc(s.faults, func(m plannedFault) bool { return out(m.name) })
+	s.acts = slices.DeleteFunc(s.acts, func(d plannedAct) bool { return out(d.name) })
 }
 
-// names are those of all that can be left out.
+// names returns the names of all parts that can be left out.
 func (s *swarm) names() []string {
 	all := slices.Clone(parts)
-	for _, m := range s.mischief {
+	for _, m := range s.faults {
 		all = append(all, m.name)
 	}
-	for _, d := range s.deeds {
+	for _, d := range s.acts {
 		all = append(all, d.name)
 	}
 	return all
@@ -195,10 +195,10 @@ func (s *swarm) String() string {
 	for _, l := range s.limits {
 		fmt.Fprintf(&b, "\n  limit %s is %d", l.name, l.max)
 	}
-	for _, m := range s.mischief {
+	for _, m := range s.faults {
 		fmt.Fprintf(&b, "\n  %s", m)
 	}
-	for _, d := range s.deeds {
+	for _, d := range s.acts {
 		fmt.Fprintf(&b, "\n  %s: at %s %s", d.name, d.at, d.kind)
 	}
 	return b.String()

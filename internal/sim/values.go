@@ -61,7 +61,7 @@ type recipe struct {
 	when     func(*scope) (yes, ok bool) // nil: always
 }
 
-// with is the fields as a definition has them.
+// with returns the fields as a definition has them.
 func with(fields []field) map[string]any {
 	object := map[string]any{}
 	for _, f := range fields {
@@ -70,7 +70,7 @@ func with(fields []field) map[string]any {
 	return object
 }
 
-// render is the JSON of the fields; ok is false if one of them fails. Fields are in the order of their names.
+// render returns the JSON of the fields; ok is false if one of them fails. Fields are in the order of their names.
 func render(fields []field, s *scope) (text string, ok bool) {
 	if fields == nil {
 		return "null", true
@@ -153,8 +153,8 @@ func when(step string) (text string, eval func(*scope) (yes, ok bool)) {
 	}
 }
 
-// place is a step of a job.
-type place struct {
+// jobStep is a step of a job.
+type jobStep struct {
 	job  perdure.JobID
 	step string
 }
@@ -199,7 +199,7 @@ type operatorValue struct {
 }
 
 func (b *book) at(job perdure.JobID, step string) *values {
-	p := place{job, step}
+	p := jobStep{job, step}
 	v := b.values[p]
 	if v == nil {
 		v = &values{}
@@ -242,41 +242,41 @@ func dispatched(ch *kernel.StepChange) bool { return ch.Now.Run != ch.Loaded.Run
 // keepValues updates the values from the changes that a transaction has saved, and records what its runs must be given.
 // In a transaction, reports and acts come before dispatched runs. early are the steps whose outputs the transaction has
 // saved before.
-func (w *world) keepValues(c *kernel.Changes, early map[place]bool) {
-	b, moved := &w.book, movedSteps(c)
-	var set []place
-	for i := range moved {
-		ch := &moved[i]
+func (w *world) keepValues(c *kernel.Changes, early map[jobStep]bool) {
+	b, changed := &w.book, movedSteps(c)
+	var set []jobStep
+	for i := range changed {
+		ch := &changed[i]
 		v := b.at(ch.Now.Job, ch.Now.Name)
 		if ch.Now.Skipped && !ch.Loaded.Skipped {
 			v.output = nil
 		}
 		if returnedOutput(ch, c) {
 			v.output = resultOf(ch.Now.Job, ch.Now.Name, ch.Loaded.Run)
-			set = append(set, place{ch.Now.Job, ch.Now.Name})
+			set = append(set, jobStep{ch.Now.Job, ch.Now.Name})
 		}
 	}
 	for i := range c.History {
-		b.keepOperatorValue(&c.History[i], c, moved)
+		b.keepOperatorValue(&c.History[i], c, changed)
 	}
-	for i := range moved {
-		if ch := &moved[i]; skippedBetween(ch, c) && b.skips(ch.Now) {
+	for i := range changed {
+		if ch := &changed[i]; skippedBetween(ch, c) && b.skips(ch.Now) {
 			b.at(ch.Now.Job, ch.Now.Name).output = nil
 		}
 	}
-	for i := range moved {
-		if dispatched(&moved[i]) {
-			w.give(moved[i].Now, early)
+	for i := range changed {
+		if dispatched(&changed[i]) {
+			w.recordExpected(changed[i].Now, early)
 		}
 	}
 	w.checkExpressions(c)
-	for i := range moved {
-		if now, was := moved[i].Now, moved[i].Loaded; dispatched(&moved[i]) && now.Direction == perdure.Do && was.Direction == perdure.Undo {
+	for i := range changed {
+		if now, before := changed[i].Now, changed[i].Loaded; dispatched(&changed[i]) && now.Direction == perdure.Do && before.Direction == perdure.Undo {
 			b.at(now.Job, now.Name).output = nil
 		}
 	}
-	w.checkSkipped(c, moved)
-	w.checkKept(c, moved)
+	w.checkSkipped(c, changed)
+	w.checkKept(c, changed)
 	for _, p := range set {
 		early[p] = true
 	}
@@ -290,11 +290,11 @@ func skippedBetween(ch *kernel.StepChange, c *kernel.Changes) bool {
 
 // skips reports whether the outputs say that a step is skipped.
 func (b *book) skips(s *kernel.Step) bool {
-	told := b.jobs[s.Job]
-	if told == nil || told.recipes[s.Index].when == nil {
+	known := b.jobs[s.Job]
+	if known == nil || known.recipes[s.Index].when == nil {
 		return false
 	}
-	yes, ok := told.recipes[s.Index].when(b.scope(s))
+	yes, ok := known.recipes[s.Index].when(b.scope(s))
 	return ok && !yes
 }
 
@@ -304,31 +304,31 @@ func movedSteps(c *kernel.Changes) []kernel.StepChange {
 	if len(c.NewJobs) == 0 {
 		return c.Steps
 	}
-	moved := slices.Clone(c.Steps)
+	changed := slices.Clone(c.Steps)
 	for i := range c.NewJobs {
 		for _, s := range c.NewJobs[i].Steps {
-			moved = append(moved, kernel.StepChange{Now: s, Loaded: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
+			changed = append(changed, kernel.StepChange{Now: s, Loaded: &kernel.Step{StepRef: s.StepRef, Name: s.Name, Desired: perdure.Done, Turn: 1}})
 		}
 	}
-	return moved
+	return changed
 }
 
 // returnedOutput reports whether a do run was reported as done. The history has all other ends of runs (I17), even if
 // the step was dispatched again since.
 func returnedOutput(ch *kernel.StepChange, c *kernel.Changes) bool {
-	now, was := ch.Now, ch.Loaded
-	if was.Phase != perdure.Running || was.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
+	now, before := ch.Now, ch.Loaded
+	if before.Phase != perdure.Running || before.Direction != perdure.Do || now.Phase == perdure.Running && !dispatched(ch) {
 		return false
 	}
 	return !slices.ContainsFunc(c.History, func(e kernel.Entry) bool {
-		return e.Job == now.Job && e.Step == now.Name && e.Run == was.Run && slices.Contains(endings, e.Event)
+		return e.Job == now.Job && e.Step == now.Name && e.Run == before.Run && slices.Contains(endings, e.Event)
 	})
 }
 
 var endings = []string{"failed", "rejected", "returned", "expired"}
 
 // keepOperatorValue records what an operator gave, according to an entry of the history.
-func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) {
+func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, changed []kernel.StepChange) {
 	d := b.operatorValueOf(e)
 	switch {
 	case e.Event == string(perdure.VerbSkip):
@@ -346,30 +346,30 @@ func (b *book) keepOperatorValue(e *kernel.Entry, c *kernel.Changes, moved []ker
 			v.doKey = ""
 		}
 		if d.input != nil {
-			v.edit = &edit{string(d.input), editedWays(e, c, moved)}
+			v.edit = &edit{string(d.input), editedWays(e, c, changed)}
 		}
 	}
 }
 
-// turns says whether an entry of the history is one of a job that turns.
+// turns reports whether an entry of the history is a change of the job's direction.
 func turns(e *kernel.Entry) bool {
 	return e.Event == string(perdure.VerbUndo) || e.Event == string(perdure.VerbRedo) || e.Event == "overdue"
 }
 
-// editedWays: an edit is for the direction that the step wanted then. If the job or the step turned in the same
-// transaction, it may be for either.
-func editedWays(e *kernel.Entry, c *kernel.Changes, moved []kernel.StepChange) []perdure.Direction {
-	either := []perdure.Direction{perdure.Do, perdure.Undo}
-	at := slices.IndexFunc(moved, func(ch kernel.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
+// editedWays returns the directions of an edit. It is for the direction that the step wanted then. If the job or the
+// step changed direction in the same transaction, it may be for either.
+func editedWays(e *kernel.Entry, c *kernel.Changes, changed []kernel.StepChange) []perdure.Direction {
+	both := []perdure.Direction{perdure.Do, perdure.Undo}
+	at := slices.IndexFunc(changed, func(ch kernel.StepChange) bool { return ch.Now.Job == e.Job && ch.Now.Name == e.Step })
 	if at < 0 || slices.ContainsFunc(c.History, func(o kernel.Entry) bool { return o.Job == e.Job && turns(&o) }) {
-		return either
+		return both
 	}
-	before, after := wants(moved[at].Loaded), wants(moved[at].Now)
-	if dispatched(&moved[at]) {
-		after = moved[at].Now.Direction
+	before, after := wants(changed[at].Loaded), wants(changed[at].Now)
+	if dispatched(&changed[at]) {
+		after = changed[at].Now.Direction
 	}
 	if before != after {
-		return either
+		return both
 	}
 	return []perdure.Direction{before}
 }
@@ -382,20 +382,20 @@ func (b *book) scope(s *kernel.Step) *scope {
 	}}
 }
 
-// give records what a dispatched run must be given.
-func (w *world) give(s *kernel.Step, early map[place]bool) {
+// recordExpected records what a dispatched run must be given.
+func (w *world) recordExpected(s *kernel.Step, early map[jobStep]bool) {
 	b := &w.book
-	told := b.jobs[s.Job]
-	if told == nil {
+	known := b.jobs[s.Job]
+	if known == nil {
 		return // I1
 	}
-	v, r, scope := b.at(s.Job, s.Name), &told.recipes[s.Index], b.scope(s)
-	look := scope.out
+	v, r, scope := b.at(s.Job, s.Name), &known.recipes[s.Index], b.scope(s)
+	out := scope.out
 	scope.out = func(step string) *result {
-		if early[place{s.Job, step}] {
+		if early[jobStep{s.Job, step}] {
 			w.hit("F149")
 		}
-		return look(step)
+		return out(step)
 	}
 	want := &expectedInput{epoch: b.epoch[s.Job]}
 	b.expected[handle{s.Job, s.Name, s.Run}] = want
@@ -440,17 +440,17 @@ func (w *world) give(s *kernel.Step, early map[place]bool) {
 	}
 }
 
-// checkExpressions: a step is rejected without a run if one of its expressions fails on the outputs (F032).
+// checkExpressions checks that a step is rejected without a run if one of its expressions fails on the outputs (F032).
 func (w *world) checkExpressions(c *kernel.Changes) {
 	b := &w.book
 	for i := range c.History {
 		e := &c.History[i]
-		told := b.jobs[e.Job]
-		if e.Event != "rejected" || e.Run != 0 || told == nil {
+		known := b.jobs[e.Job]
+		if e.Event != "rejected" || e.Run != 0 || known == nil {
 			continue
 		}
-		index := told.plan.Index[e.Step]
-		r, scope := &told.recipes[index], b.scope(w.steps(e.Job)[index])
+		index := known.plan.Index[e.Step]
+		r, scope := &known.recipes[index], b.scope(w.steps(e.Job)[index])
 		fails := false
 		if r.when != nil {
 			_, ok := r.when(scope)
@@ -468,15 +468,15 @@ func (w *world) checkExpressions(c *kernel.Changes) {
 	}
 }
 
-// checkSkipped: a step is skipped by its `when` if the outputs say so.
-func (w *world) checkSkipped(c *kernel.Changes, moved []kernel.StepChange) {
-	for i := range moved {
-		now, was := moved[i].Now, moved[i].Loaded
-		told := w.book.jobs[now.Job]
-		if !now.Skipped || was.Skipped || told == nil || entry(c, now.Job, now.Name, "skip") != nil {
+// checkSkipped checks that a step is skipped by its `when` if the outputs say so.
+func (w *world) checkSkipped(c *kernel.Changes, changed []kernel.StepChange) {
+	for i := range changed {
+		now, before := changed[i].Now, changed[i].Loaded
+		known := w.book.jobs[now.Job]
+		if !now.Skipped || before.Skipped || known == nil || entry(c, now.Job, now.Name, "skip") != nil {
 			continue
 		}
-		if holds := told.recipes[now.Index].when; holds == nil {
+		if holds := known.recipes[now.Index].when; holds == nil {
 			w.wrong("I19", "%s/%s is skipped, and has no `when`", short(now.Job), now.Name)
 		} else if yes, ok := holds(w.book.scope(now)); yes || !ok {
 			w.wrong("I19", "%s/%s is skipped, and its `when` is true or fails", short(now.Job), now.Name)
@@ -484,14 +484,14 @@ func (w *world) checkSkipped(c *kernel.Changes, moved []kernel.StepChange) {
 	}
 }
 
-// checkKept: the store keeps the output that was returned, or that an operator gave, and no other (I8).
-func (w *world) checkKept(c *kernel.Changes, moved []kernel.StepChange) {
+// checkKept checks that the store keeps the output that was returned, or that an operator gave, and no other (I8).
+func (w *world) checkKept(c *kernel.Changes, changed []kernel.StepChange) {
 	b := &w.book
-	for i := range moved {
-		s := moved[i].Now
-		v, told := b.at(s.Job, s.Name), b.jobs[s.Job]
-		if told != nil && told.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
-			v.output = nil // it was skipped, and the job has turned twice since
+	for i := range changed {
+		s := changed[i].Now
+		v, known := b.at(s.Job, s.Name), b.jobs[s.Job]
+		if known != nil && known.recipes[s.Index].when != nil && !s.HasOutput && entry(c, s.Job, "", string(perdure.VerbRedo)) != nil {
+			v.output = nil // it was skipped, and the job has changed direction twice since
 		}
 		if out := v.output; s.HasOutput != (out != nil) {
 			w.wrong("I8", "%s/%s run %d has an output: %v, and %s was returned", short(s.Job), s.Name, s.Run, s.HasOutput, out.json())
@@ -499,34 +499,34 @@ func (w *world) checkKept(c *kernel.Changes, moved []kernel.StepChange) {
 	}
 	for i := range c.Payloads {
 		p := &c.Payloads[i]
-		told := b.jobs[p.Job]
-		if !p.SetOutput || told == nil {
+		known := b.jobs[p.Job]
+		if !p.SetOutput || known == nil {
 			continue
 		}
-		name := told.plan.Steps[p.Index].Name
+		name := known.plan.Steps[p.Index].Name
 		if want := b.at(p.Job, name).output.json(); string(orNull(p.Output)) != want {
 			w.wrong("I8", "%s/%s: %s is kept, and %s was returned", short(p.Job), name, p.Output, want)
 		}
 	}
 }
 
-// handed compares runs that a node returns with what they must be given (I19).
-func (w *world) handed(runs []perdure.Run) {
+// compareRuns compares runs that a node returns with what they must be given (I19).
+func (w *world) compareRuns(runs []perdure.Run) {
 	for i := range runs {
-		w.compare(&runs[i])
+		w.compareRun(&runs[i])
 	}
 }
 
-func (w *world) compare(run *perdure.Run) {
-	b, want, told := &w.book, w.book.expected[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
+func (w *world) compareRun(run *perdure.Run) {
+	b, want, known := &w.book, w.book.expected[handle{run.Job, run.Step, run.Number}], w.book.jobs[run.Job]
 	name := func() string {
 		return fmt.Sprintf("%s/%s run %d %s", short(run.Job), run.Step, run.Number, run.Direction)
 	}
-	if want == nil || told == nil {
+	if want == nil || known == nil {
 		w.wrong("I19", "%s is given to a host, and was never dispatched", name())
 		return
 	}
-	ownUndo := run.Direction == perdure.Undo && told.recipes[told.plan.Index[run.Step]].undo != nil
+	ownUndo := run.Direction == perdure.Undo && known.recipes[known.plan.Index[run.Step]].undo != nil
 	if ownUndo && b.epoch[run.Job] != want.epoch {
 		return // the claim is repeated, and an operator may have given a value meanwhile that the undo reads
 	}
@@ -542,8 +542,8 @@ func (w *world) compare(run *perdure.Run) {
 	if run.Direction == perdure.Do && (run.Output != nil || run.DoKey != "") {
 		w.wrong("I19", "%s is given what only an undo is given: %s, %s", name(), run.Output, run.DoKey)
 	}
-	switch before, again := b.inputs[run.Key]; {
-	case !again || want.epoch > before.epoch:
+	switch before, repeated := b.inputs[run.Key]; {
+	case !repeated || want.epoch > before.epoch:
 		b.inputs[run.Key] = keyedInput{run.Input, want.epoch}
 	case want.epoch == before.epoch && !sameJSON(run.Input, string(before.input)) && !w.ledger.of(run.Job, run.Step).hand:
 		w.wrong("I19", "key %s came with input %s, and comes with %s", run.Key, before.input, run.Input)

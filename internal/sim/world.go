@@ -20,46 +20,46 @@ type world struct {
 	swarm swarm
 
 	// Random numbers: a stream for each purpose, so that one part can be left out without changing the others.
-	net, mood, deeds, own, locks *rand.Rand
+	net, choices, deeds, own, locks *rand.Rand
 
-	inner   kernel.Store // never fails
-	mailbox mailbox      // the same store, for business transactions; nil: there are none
-	nodes   []*node
-	hosts   []*host
-	clients *process
-	weather weather
-	cutOff  map[*process]bool // from the nodes
-	barren  map[*process]bool // from the resource
-	calm    bool              // the faults have ended
+	inner          kernel.Store // never fails
+	mailbox        mailbox      // the same store, for business transactions; nil: there are none
+	nodes          []*node
+	hosts          []*host
+	clients        *process
+	weather        weather
+	cutOff         map[*process]bool // from the nodes
+	resourceCutOff map[*process]bool // from the resource
+	faultsEnded    bool              // the faults have ended
 
-	untimely  bool          // a clock has jumped or stood still
-	jumped    time.Duration // how far the store's wall clock is off
-	told      time.Time     // the latest time that it returned
-	toldAt    time.Duration
-	ids       uint64
-	hosted    int
-	book      book
-	ledger    *ledger
-	hits      map[string]int
-	faults    []string // what was wrong
-	hash      uint64
-	lines     func(string)        // nil: the transcript is not read
-	drafts    map[[32]byte]*draft // what clients submit, by hash
-	tended    map[perdure.JobID]int
-	commits   int
-	checked   int
-	lastSeen  time.Time
-	order     order
-	postponed map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
-	reigns    map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
-	vacant    time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
-	healed    time.Duration                    // when the faults ended
+	clockDisturbed  bool          // a clock has jumped or stood still
+	clockOffset     time.Duration // how far the store's wall clock is off
+	lastStoreTime   time.Time     // the latest time that the store's clock returned
+	lastStoreTimeAt time.Duration
+	ids             uint64
+	hosted          int
+	book            book
+	ledger          *ledger
+	hits            map[string]int
+	faults          []string // violations
+	hash            uint64
+	lines           func(string)        // nil: the transcript is not read
+	drafts          map[[32]byte]*draft // what clients submit, by hash
+	resumed         map[perdure.JobID]int
+	commits         int
+	checked         int
+	lastSeen        time.Time
+	order           order
+	postponed       map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
+	admittedLeaders map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
+	vacant          time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
+	healed          time.Duration                    // when the faults ended
 }
 
 // wrong records a violation. The first one counts.
 func (w *world) wrong(rule, format string, args ...any) {
 	text := rule + ": " + fmt.Sprintf(format, args...)
-	w.say("VIOLATED %s", text)
+	w.logLine("VIOLATED %s", text)
 	if len(w.faults) < 20 {
 		w.faults = append(w.faults, text)
 	}
@@ -72,25 +72,27 @@ func (w *world) hit(rows ...string) {
 	}
 }
 
-// say writes a line of the transcript, and mixes it into the schedule's hash.
-func (w *world) say(format string, args ...any) {
+// logLine writes a line of the transcript, and mixes it into the schedule's hash.
+func (w *world) logLine(format string, args ...any) {
 	if w.lines != nil {
 		w.lines(fmt.Sprintf("%9.3fs  %s", w.now.Seconds(), fmt.Sprintf(format, args...)))
 	}
 }
 
 // mix makes values part of the schedule's hash.
-func (w *world) mix(things ...uint64) {
+func (w *world) mix(values ...uint64) {
 	h := fnv.New64a()
 	var b [8]byte
-	for _, t := range append(things, w.hash) {
+	for _, t := range append(values, w.hash) {
 		binary.LittleEndian.PutUint64(b[:], t)
 		h.Write(b[:])
 	}
 	w.hash = h.Sum64()
 }
 
-func (w *world) chanced(r *rand.Rand, p float64) bool { return !w.calm && p > 0 && r.Float64() < p }
+func (w *world) chanced(r *rand.Rand, p float64) bool {
+	return !w.faultsEnded && p > 0 && r.Float64() < p
+}
 func (w *world) latency() time.Duration {
 	return time.Millisecond + time.Duration(w.net.Int64N(int64(8*time.Millisecond)))
 }
@@ -98,22 +100,23 @@ func (w *world) upTo(d time.Duration) time.Duration { return time.Duration(w.net
 
 func (w *world) anyNode() *node { return w.nodes[w.net.IntN(len(w.nodes))] }
 
-// wallClock is the clock of the store's machine. It returns no time twice. Set back, it continues from the latest time
-// that it returned, at the pace of a monotonic clock, as Perdure's stores do; leap tests that separately.
+// wallClock is the clock of the store's machine. It returns no time twice. If it is set back, it continues from the
+// latest time that it returned, at the pace of a monotonic clock, as Perdure's stores do. jumpClockBack tests that
+// separately.
 func (w *world) wallClock() time.Time {
 	w.now += time.Microsecond
-	t := dawn.Add(w.now + w.jumped)
-	if !w.told.IsZero() && !t.After(w.told) {
-		t = w.told.Add(w.now - w.toldAt)
+	t := startTime.Add(w.now + w.clockOffset)
+	if !w.lastStoreTime.IsZero() && !t.After(w.lastStoreTime) {
+		t = w.lastStoreTime.Add(w.now - w.lastStoreTimeAt)
 	}
-	w.told, w.toldAt = t, w.now
+	w.lastStoreTime, w.lastStoreTimeAt = t, w.now
 	return t
 }
 
-// newID returns ids that grow.
+// newID returns increasing ids.
 func (w *world) newID() (id perdure.JobID) {
 	w.ids++
-	binary.BigEndian.PutUint64(id[:8], uint64(dawn.Add(w.now).UnixMicro()))
+	binary.BigEndian.PutUint64(id[:8], uint64(startTime.Add(w.now).UnixMicro()))
 	binary.BigEndian.PutUint64(id[8:], w.ids)
 	return id
 }

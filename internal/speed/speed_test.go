@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestParse(t *testing.T) {
+func TestParseRefusesUnknownNames(t *testing.T) {
 	for list, want := range map[string][]Optimisation{"": nil, "pass": {Pass}, " marks, pass ,": {Marks, Pass}, "all": Optimisations, "pass,all": Optimisations} {
 		if got, err := Parse(list); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%q: %v, %v", list, got, err)
@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 }
 
 // The variable switches optimisations off when the program starts. An unknown name ends the program.
-func TestVariable(t *testing.T) {
+func TestVariableSwitchesOptimisationsOff(t *testing.T) {
 	if os.Getenv("SPEED_TEST") != "" {
 		for _, d := range Optimisations {
 			if d.On() == (d == Pass || d == Marks) {
@@ -30,7 +30,7 @@ func TestVariable(t *testing.T) {
 		return
 	}
 	run := func(without string) (string, error) {
-		cmd := exec.Command(os.Args[0], "-test.run", "TestVariable$")
+		cmd := exec.Command(os.Args[0], "-test.run", "TestVariableSwitchesOptimisationsOff$")
 		cmd.Env = append(os.Environ(), "SPEED_TEST=1", Variable+"="+without)
 		out, err := cmd.CombinedOutput()
 		return string(out), err

@@ -23,7 +23,7 @@ var runs = flag.Int("runs", 2000, "how many runs expire at once")
 
 // L2, F079, F086, I15: many runs expire at the same time, and two supervisors find them. All are dispatched again within
 // the period, a second and the backoff, and not all at the same moment.
-func TestMassExpiry(t *testing.T) {
+func TestRunsThatExpireTogetherAreDispatchedAgain(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		const backoff, period = time.Second, time.Second
 		s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}, Writers: 2})

@@ -12,10 +12,10 @@ import (
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
-// desk is a scheduler and a store that only record the calls.
-type desk struct {
+// fakeScheduler is a scheduler and a store that only record the calls.
+type fakeScheduler struct {
 	mu     sync.Mutex
-	looks  int
+	scans  int
 	in     time.Duration // the time until something is due
 	sweeps []context.Context
 	refuse bool
@@ -23,15 +23,15 @@ type desk struct {
 	lanes  []context.Context
 }
 
-func (d *desk) Poll(context.Context, []string) (kernel.PollAnswer, error) {
+func (d *fakeScheduler) Poll(context.Context, []string) (kernel.PollAnswer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.looks++
+	d.scans++
 	now := time.Now()
 	return kernel.PollAnswer{Now: now, Next: now.Add(d.in), LanesClosed: d.closed}, nil
 }
 
-func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
+func (d *fakeScheduler) SweepExpired(ctx context.Context, _ int) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.sweeps = append(d.sweeps, ctx)
@@ -41,10 +41,10 @@ func (d *desk) SweepExpired(ctx context.Context, _ int) (int, error) {
 	return 0, nil
 }
 
-func (d *desk) SweepDue(context.Context, int) (int, error)     { return 0, nil }
-func (d *desk) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
+func (d *fakeScheduler) SweepDue(context.Context, int) (int, error)     { return 0, nil }
+func (d *fakeScheduler) SweepOverdue(context.Context, int) (int, error) { return 0, nil }
 
-func (d *desk) SweepLanes(ctx context.Context) error {
+func (d *fakeScheduler) SweepLanes(ctx context.Context) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lanes = append(d.lanes, ctx)
@@ -54,11 +54,11 @@ func (d *desk) SweepLanes(ctx context.Context) error {
 	return nil
 }
 
-func (d *desk) WaitingAgents() []string { return nil }
-func (d *desk) Wake([]string)           {}
+func (d *fakeScheduler) WaitingAgents() []string { return nil }
+func (d *fakeScheduler) Wake([]string)           {}
 
 // run runs a supervisor while test runs.
-func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership)) {
+func (d *fakeScheduler) run(t *testing.T, test func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership)) {
 	synctest.Test(t, func(t *testing.T) {
 		var deposed []kernel.Leadership // protected by mu
 		s := supervisor.New(supervisor.Config{Scheduler: d, Store: d, Period: time.Second, Log: slog.New(slog.DiscardHandler),
@@ -75,22 +75,22 @@ func (d *desk) run(t *testing.T, test func(t *testing.T, s *supervisor.Superviso
 	})
 }
 
-// during returns the number of due scans within t.
-func (d *desk) during(t time.Duration) int {
-	before := d.looked()
+// scansWithin returns the number of due scans within t.
+func (d *fakeScheduler) scansWithin(t time.Duration) int {
+	before := d.scanned()
 	time.Sleep(t)
-	return d.looked() - before
+	return d.scanned() - before
 }
 
-func (d *desk) looked() int {
+func (d *fakeScheduler) scanned() int {
 	synctest.Wait()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.looks
+	return d.scans
 }
 
-// swept returns the contexts of the sweeps within t.
-func (d *desk) swept(t time.Duration) []context.Context {
+// sweepsWithin returns the contexts of the sweeps within t.
+func (d *fakeScheduler) sweepsWithin(t time.Duration) []context.Context {
 	synctest.Wait()
 	d.mu.Lock()
 	d.sweeps = nil
@@ -102,47 +102,47 @@ func (d *desk) swept(t time.Duration) []context.Context {
 	return d.sweeps
 }
 
-var mandate = kernel.Leadership{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
+var leadership = kernel.Leadership{Role: kernel.RoleSupervisor, Node: "n", Epoch: 3}
 
 // The leader scans once in each period, beginning when it becomes the leader. The others scan too, but less often.
 func TestLeaderScansMoreOften(t *testing.T) {
-	d := &desk{in: time.Hour}
+	d := &fakeScheduler{in: time.Hour}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, _ *[]kernel.Leadership) {
-		if n := d.during(20 * time.Second); n != 10 {
+		if n := d.scansWithin(20 * time.Second); n != 10 {
 			t.Errorf("one of many has looked %d times in 20s", n)
 		}
 		time.Sleep(100 * time.Millisecond)
-		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
-		over := make(chan struct{})
-		before := d.looked()
-		go func() { s.Lead(ctx); close(over) }()
-		if n := d.looked() - before; n != 1 {
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
+		ended := make(chan struct{})
+		before := d.scanned()
+		go func() { s.Lead(ctx); close(ended) }()
+		if n := d.scanned() - before; n != 1 {
 			t.Errorf("a new leader has looked %d times at once", n)
 		}
-		if n := d.during(20 * time.Second); n != 20 {
+		if n := d.scansWithin(20 * time.Second); n != 20 {
 			t.Errorf("the leader has looked %d times in 20s", n)
 		}
 		end()
-		<-over
-		if n := d.during(20 * time.Second); n < 9 || n > 12 {
+		<-ended
+		if n := d.scansWithin(20 * time.Second); n < 9 || n > 12 {
 			t.Errorf("one of many again, it has looked %d times in 20s", n)
 		}
 		// A second leadership behaves like the first.
-		ctx, end = context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end = context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		defer end()
 		go s.Lead(ctx)
-		if n := d.during(20 * time.Second); n < 20 {
+		if n := d.scansWithin(20 * time.Second); n < 20 {
 			t.Errorf("the leader has looked %d times in 20s", n)
 		}
 	})
 }
 
-// I15: due work is processed with or without a leader. A leader's sweep carries its mandate. If the store refuses the
-// mandate, the elector is notified, and the supervisor goes on.
-func TestMandateGoesWithTheSweep(t *testing.T) {
-	d := &desk{in: -time.Second}
+// I15: due work is processed with or without a leader. A leader's sweep carries its leadership. If the store refuses
+// it, the elector is notified, and the supervisor goes on.
+func TestSweepOfTheLeaderCarriesItsLeadership(t *testing.T) {
+	d := &fakeScheduler{in: -time.Second}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership) {
-		alone := d.swept(10 * time.Second)
+		alone := d.sweepsWithin(10 * time.Second)
 		for _, ctx := range alone {
 			if _, led := kernel.LeadershipOf(ctx); led {
 				t.Error("no leader")
@@ -151,11 +151,11 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 		if len(alone) < 5 {
 			t.Errorf("without a leader: %d sweeps in 10s", len(alone))
 		}
-		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		go s.Lead(ctx)
-		led := d.swept(10 * time.Second)
+		led := d.sweepsWithin(10 * time.Second)
 		for _, ctx := range led {
-			if m, ok := kernel.LeadershipOf(ctx); !ok || m != mandate {
+			if m, ok := kernel.LeadershipOf(ctx); !ok || m != leadership {
 				t.Errorf("a leader's sweep goes by %+v", m)
 			}
 		}
@@ -168,23 +168,23 @@ func TestMandateGoesWithTheSweep(t *testing.T) {
 			t.Errorf("no write was refused, but: %v", *deposed)
 		}
 		d.mu.Unlock()
-		d.swept(2 * time.Second)
+		d.sweepsWithin(2 * time.Second)
 		d.mu.Lock()
-		if len(*deposed) == 0 || (*deposed)[0] != mandate {
-			t.Errorf("it was not told that it was refused: %v", *deposed)
+		if len(*deposed) == 0 || (*deposed)[0] != leadership {
+			t.Errorf("Deposed was not called: %v", *deposed)
 		}
 		d.mu.Unlock()
 		end()
-		if again := d.swept(10 * time.Second); len(again) < 4 {
+		if again := d.sweepsWithin(10 * time.Second); len(again) < 4 {
 			t.Errorf("without a leader again: %d sweeps in 10s", len(again))
 		}
 	})
 }
 
-// I15: the leader checks closed lanes once in a period, under its mandate. No supervisor does so if no lane is closed,
+// I15: the leader checks closed lanes once in a period, and its calls carry its leadership. No supervisor does so if no lane is closed,
 // and no other node does.
 func TestLeaderOpensClosedLanes(t *testing.T) {
-	d := &desk{in: time.Hour, closed: true}
+	d := &fakeScheduler{in: time.Hour, closed: true}
 	d.run(t, func(t *testing.T, s *supervisor.Supervisor, deposed *[]kernel.Leadership) {
 		during := func(what string, want int) {
 			t.Helper()
@@ -200,13 +200,13 @@ func TestLeaderOpensClosedLanes(t *testing.T) {
 				t.Errorf("%s: %d sweeps in 10s, want %d", what, len(d.lanes), want)
 			}
 			for _, ctx := range d.lanes {
-				if m, led := kernel.LeadershipOf(ctx); !led || m != mandate {
+				if m, led := kernel.LeadershipOf(ctx); !led || m != leadership {
 					t.Errorf("%s: a sweep under %+v", what, m)
 				}
 			}
 		}
 		during("does not lead", 0)
-		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), mandate))
+		ctx, end := context.WithCancel(kernel.WithLeadership(t.Context(), leadership))
 		defer end()
 		go s.Lead(ctx)
 		during("leads", 10)
@@ -222,8 +222,8 @@ func TestLeaderOpensClosedLanes(t *testing.T) {
 		synctest.Wait()
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if len(*deposed) == 0 || (*deposed)[0] != mandate {
-			t.Errorf("refused, and told %v", *deposed)
+		if len(*deposed) == 0 || (*deposed)[0] != leadership {
+			t.Errorf("refused, but Deposed was called with %v", *deposed)
 		}
 	})
 }

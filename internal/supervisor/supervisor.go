@@ -6,7 +6,7 @@
 // expired runs, due steps and overdue jobs, in batches. The due scan also finds agents whose claims wait although steps
 // are ready, and wakes them: their wake-up was lost.
 //
-// Each node has a supervisor. The one that leads the role scans once in each period, and its sweeps carry its mandate
+// Each node has a supervisor. The one that leads the role scans once in each period, and its sweeps carry its leadership
 // (kernel.Leadership). The others scan when a step of their own node becomes due, and otherwise every second period.
 // Several supervisors at once do no harm, and nothing waits for a leader (I15).
 package supervisor
@@ -47,7 +47,7 @@ type Config struct {
 	Period    time.Duration            // the longest time between two due scans of the leader; 0: DefaultPeriod
 	Batch     int                      // rows in the first transaction of a sweep; up to mostBatches times as many in later ones; 0: DefaultBatch
 	Deposed   func(kernel.Leadership)  // called when the store refuses a write of the leader because another node leads; nil: not called
-	Looked    func(late time.Duration) // called after each round with the time for which the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
+	Scanned   func(late time.Duration) // called after each round with the time for which the oldest due work had been due, but not after a sweep that may only have corrected when runs expire; nil: not called
 	Swept     func(Swept)              // called with the counts of each sweep; nil: not called
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
@@ -93,8 +93,8 @@ func New(cfg Config) *Supervisor {
 	if cfg.Deposed == nil {
 		cfg.Deposed = func(kernel.Leadership) {}
 	}
-	if cfg.Looked == nil {
-		cfg.Looked = func(time.Duration) {}
+	if cfg.Scanned == nil {
+		cfg.Scanned = func(time.Duration) {}
 	}
 	if cfg.Swept == nil {
 		cfg.Swept = func(Swept) {}
@@ -109,7 +109,7 @@ func New(cfg Config) *Supervisor {
 }
 
 // Lead makes this supervisor the leader until ctx ends, and then returns. As the leader, it calls the scheduler with
-// ctx, which carries the mandate.
+// ctx, which carries the leadership.
 func (s *Supervisor) Lead(ctx context.Context) {
 	s.lead.Store(&ctx)
 	s.newLeader.Store(true)
@@ -172,7 +172,7 @@ func (s *Supervisor) Run(ctx context.Context) {
 // due again, and the sweep finds nothing again, the work is locked by another transaction or quarantined. Then the next
 // round follows a period later.
 func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error) {
-	crashpoint.Here(crashpoint.SupervisorLook)
+	crashpoint.Here(crashpoint.SupervisorScan)
 	ctx, periods := s.leadership(ctx)
 	defer func() {
 		if ctx.Err() != nil { // the leadership ended meanwhile: scan again as a follower
@@ -180,36 +180,36 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 		}
 	}()
 	pause = periods * s.cfg.Period
-	look, err := s.cfg.Store.Poll(ctx, s.cfg.Scheduler.WaitingAgents())
+	poll, err := s.cfg.Store.Poll(ctx, s.cfg.Scheduler.WaitingAgents())
 	if err != nil {
 		return s.cfg.Period, err
 	}
 	// A claim that waits although steps are ready has missed its wake-up: another node sent it, and it was lost (F068).
-	crashpoint.Here(crashpoint.SupervisorLooked)
-	s.cfg.Scheduler.Wake(look.Ready)
-	if look.LanesClosed {
+	crashpoint.Here(crashpoint.SupervisorScanned)
+	s.cfg.Scheduler.Wake(poll.Ready)
+	if poll.LanesClosed {
 		if err := s.openLanes(ctx); err != nil {
 			return s.cfg.Period, err
 		}
 	}
-	if in := look.UntilNext(); in > 0 {
-		s.cfg.Looked(0)
-		if look.Next.IsZero() && len(look.Ready) == 0 && !look.LanesClosed {
+	if in := poll.UntilNext(); in > 0 {
+		s.cfg.Scanned(0)
+		if poll.Next.IsZero() && len(poll.Ready) == 0 && !poll.LanesClosed {
 			return idlePeriods * s.cfg.Period, nil
 		}
 		return min(in, pause), nil
 	}
-	did, err := s.sweepAll(ctx)
+	swept, err := s.sweepAll(ctx)
 	if m, ok := kernel.LeadershipOf(ctx); ok && errors.Is(err, kernel.ErrDeposed) {
 		s.cfg.Deposed(m)
 		return pause, nil
 	}
-	if err == nil && did == (Swept{}) && !look.Next.Equal(s.fruitlessDue) {
-		s.fruitlessDue = look.Next
+	if err == nil && swept == (Swept{}) && !poll.Next.Equal(s.fruitlessDue) {
+		s.fruitlessDue = poll.Next
 		return 0, nil
 	}
-	s.cfg.Looked(-look.UntilNext())
-	if err != nil || did == (Swept{}) {
+	s.cfg.Scanned(-poll.UntilNext())
+	if err != nil || swept == (Swept{}) {
 		return s.cfg.Period, err
 	}
 	return 0, nil
@@ -255,31 +255,31 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 
 // Sweep makes one round on demand: it processes all that is due now.
 func (s *Supervisor) Sweep(ctx context.Context) (Swept, error) {
-	look, err := s.cfg.Store.Poll(ctx, nil)
+	poll, err := s.cfg.Store.Poll(ctx, nil)
 	if err != nil {
 		return Swept{}, err
 	}
-	if look.LanesClosed {
+	if poll.LanesClosed {
 		if err := s.cfg.Scheduler.SweepLanes(ctx); err != nil {
 			return Swept{}, err
 		}
 	}
-	if look.UntilNext() > 0 {
+	if poll.UntilNext() > 0 {
 		return Swept{}, nil
 	}
 	return s.sweepAll(ctx)
 }
 
-func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
-	defer func() { s.cfg.Swept(did) }()
+func (s *Supervisor) sweepAll(ctx context.Context) (swept Swept, err error) {
+	defer func() { s.cfg.Swept(swept) }()
 	for _, part := range []struct {
 		did   *int
 		sweep func(context.Context, int) (int, error)
 		point crashpoint.Point
 	}{
-		{&did.Expired, s.cfg.Scheduler.SweepExpired, crashpoint.SupervisorExpired},
-		{&did.Due, s.cfg.Scheduler.SweepDue, crashpoint.SupervisorDue},
-		{&did.Overdue, s.cfg.Scheduler.SweepOverdue, crashpoint.SupervisorOverdue},
+		{&swept.Expired, s.cfg.Scheduler.SweepExpired, crashpoint.SupervisorExpired},
+		{&swept.Due, s.cfg.Scheduler.SweepDue, crashpoint.SupervisorDue},
+		{&swept.Overdue, s.cfg.Scheduler.SweepOverdue, crashpoint.SupervisorOverdue},
 	} {
 		batch := s.cfg.Batch
 		for range MaxRounds {
@@ -287,7 +287,7 @@ func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
 			n, err := part.sweep(ctx, batch)
 			*part.did += n
 			if err != nil {
-				return did, err
+				return swept, err
 			}
 			if n < batch {
 				break
@@ -296,5 +296,5 @@ func (s *Supervisor) sweepAll(ctx context.Context) (did Swept, err error) {
 		}
 	}
 	crashpoint.Here(crashpoint.SupervisorSwept)
-	return did, nil
+	return swept, nil
 }

@@ -10,33 +10,35 @@ import (
 	"github.com/perdure/perdure/internal/supervisor"
 )
 
-// pile is a scheduler and a store with a number of due rows of each kind.
-type pile struct {
+// dueWork is a scheduler and a store with a number of due rows of each kind.
+type dueWork struct {
 	supervisor.Scheduler
 	expired, due, overdue int
 	since                 time.Duration // the time for which they have been due
-	asked                 []int         // the batch sizes of SweepExpired
+	batches               []int         // the batch sizes of SweepExpired
 }
 
-func (p *pile) SweepLanes(context.Context) error { return nil }
+func (p *dueWork) SweepLanes(context.Context) error { return nil }
 
-func (p *pile) WaitingAgents() []string { return nil }
-func (p *pile) Wake([]string)           {}
+func (p *dueWork) WaitingAgents() []string { return nil }
+func (p *dueWork) Wake([]string)           {}
 
 func take(n *int, most int) (int, error) {
-	took := min(*n, most)
-	*n -= took
-	return took, nil
+	duration := min(*n, most)
+	*n -= duration
+	return duration, nil
 }
 
-func (p *pile) SweepExpired(_ context.Context, most int) (int, error) {
-	p.asked = append(p.asked, most)
+func (p *dueWork) SweepExpired(_ context.Context, most int) (int, error) {
+	p.batches = append(p.batches, most)
 	return take(&p.expired, most)
 }
-func (p *pile) SweepDue(_ context.Context, most int) (int, error)     { return take(&p.due, most) }
-func (p *pile) SweepOverdue(_ context.Context, most int) (int, error) { return take(&p.overdue, most) }
+func (p *dueWork) SweepDue(_ context.Context, most int) (int, error) { return take(&p.due, most) }
+func (p *dueWork) SweepOverdue(_ context.Context, most int) (int, error) {
+	return take(&p.overdue, most)
+}
 
-func (p *pile) Poll(context.Context, []string) (kernel.PollAnswer, error) {
+func (p *dueWork) Poll(context.Context, []string) (kernel.PollAnswer, error) {
 	now := time.Now()
 	return kernel.PollAnswer{Now: now, Next: now.Add(-p.since)}, nil
 }
@@ -44,17 +46,17 @@ func (p *pile) Poll(context.Context, []string) (kernel.PollAnswer, error) {
 // F083: while more is due than one batch takes, the batches grow up to a bound. The metrics get how late the work was,
 // and how much was processed.
 func TestBatchesGrowWithTheBacklog(t *testing.T) {
-	p := &pile{expired: 200, due: 3, since: time.Minute}
+	p := &dueWork{expired: 200, due: 3, since: time.Minute}
 	var late time.Duration
-	var did supervisor.Swept
-	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10, Looked: func(d time.Duration) { late = d }, Swept: func(d supervisor.Swept) { did = d }})
+	var swept supervisor.Swept
+	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10, Scanned: func(d time.Duration) { late = d }, Swept: func(d supervisor.Swept) { swept = d }})
 	if pause, err := s.Round(t.Context()); pause != 0 || err != nil {
 		t.Errorf("looks away for %s, %v", pause, err)
 	}
-	if want := (supervisor.Swept{Expired: 200, Due: 3}); did != want || late < time.Minute || late > time.Minute+time.Second {
-		t.Errorf("told of %+v, late by %s", did, late)
+	if want := (supervisor.Swept{Expired: 200, Due: 3}); swept != want || late < time.Minute || late > time.Minute+time.Second {
+		t.Errorf("told of %+v, late by %s", swept, late)
 	}
-	if got, want := fmt.Sprint(p.asked), "[10 20 40 40 40 40 40]"; got != want {
+	if got, want := fmt.Sprint(p.batches), "[10 20 40 40 40 40 40]"; got != want {
 		t.Errorf("batches of %s, want %s", got, want)
 	}
 	p.since = -time.Hour
@@ -65,10 +67,10 @@ func TestBatchesGrowWithTheBacklog(t *testing.T) {
 
 // A round on demand processes all that is due, in as many batches as that takes.
 func TestSweepProcessesAllThatIsDue(t *testing.T) {
-	p := &pile{expired: 25, due: 30, overdue: 7}
-	did, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
-	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); did != want || err != nil {
-		t.Errorf("got %+v, %v; want %+v", did, err, want)
+	p := &dueWork{expired: 25, due: 30, overdue: 7}
+	swept, err := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Batch: 10}).Sweep(t.Context())
+	if want := (supervisor.Swept{Expired: 25, Due: 30, Overdue: 7}); swept != want || err != nil {
+		t.Errorf("got %+v, %v; want %+v", swept, err, want)
 	}
 }
 
@@ -77,7 +79,7 @@ func TestSweepProcessesAllThatIsDue(t *testing.T) {
 func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
 	p := &fixed{}
 	late := -time.Second
-	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Period: time.Second, Looked: func(d time.Duration) { late = d }})
+	s := supervisor.New(supervisor.Config{Scheduler: p, Store: p, Period: time.Second, Scanned: func(d time.Duration) { late = d }})
 	now := time.Now()
 	round := func(what string, due, want, isLate time.Duration) {
 		t.Helper()
@@ -103,7 +105,7 @@ func TestRoundAfterASweepThatFoundNothing(t *testing.T) {
 
 // fixed is a pile whose due scan returns what the test sets.
 type fixed struct {
-	pile
+	dueWork
 	look kernel.PollAnswer
 }
 

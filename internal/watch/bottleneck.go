@@ -47,11 +47,11 @@ func (b *Bottlenecks) log(all []scheduler.Bottleneck, now time.Time) {
 		n := &all[i]
 		present[n.Agent] = true
 		last, known := b.logged[n.Agent]
-		again := logAgain
+		due := logAgain
 		if last.cause != string(n.Cause) {
-			again = logOther
+			due = logOther
 		}
-		if n.Since < logAfter || known && now.Sub(last.at) < again {
+		if n.Since < logAfter || known && now.Sub(last.at) < due {
 			continue
 		}
 		if b.logged == nil {

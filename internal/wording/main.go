@@ -67,8 +67,8 @@ func run(out io.Writer, refresh, dirs bool, where string) error {
 			return err
 		}
 	}
-	fewer, more := judge(phrases)
-	for _, f := range fewer {
+	reduced, more := judge(phrases)
+	for _, f := range reduced {
 		if !refresh {
 			fmt.Fprintln(out, f)
 		}
@@ -184,16 +184,16 @@ func proseOf(src []byte) []byte {
 }
 
 // judge returns an error if there are more of a phrase than its number, and a line for each of which there are fewer.
-func judge(phrases []*phrase) (fewer []string, more error) {
+func judge(phrases []*phrase) (reduced []string, more error) {
 	for _, p := range phrases {
 		switch n := len(p.places); {
 		case n > p.allowed:
 			more = errors.Join(more, fmt.Errorf("%q: %d times, and %d are allowed. Write: %s. Places: go run ./internal/wording -where '%s'", p.forms[0], n, p.allowed, p.instead, p.forms[0]))
 		case n < p.allowed:
-			fewer = append(fewer, fmt.Sprintf("%q: %d times, and %d are allowed: lower the number with go run ./internal/wording -refresh", p.forms[0], n, p.allowed))
+			reduced = append(reduced, fmt.Sprintf("%q: %d times, and %d are allowed: lower the number with go run ./internal/wording -refresh", p.forms[0], n, p.allowed))
 		}
 	}
-	return fewer, more
+	return reduced, more
 }
 
 // lowered is the list with lower numbers where there are fewer places. No number is raised.

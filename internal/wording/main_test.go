@@ -8,7 +8,7 @@ import (
 	"testing/fstest"
 )
 
-func TestThePhrasesBecomeFewer(t *testing.T) {
+func TestPhrasesDoNotBecomeMore(t *testing.T) {
 	text, err := os.ReadFile("phrases.tsv")
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestExpression(t *testing.T) {
+func TestExpressionRecognizesExpressions(t *testing.T) {
 	for s, want := range map[string]bool{
 		"": false, "plain": false, "${x}": true, "a ${x} b": true, "$${x}": false, "$${x} ${y}": true,
 		"$$${x}": false, "$": false, "{x}": false, "$${x}$${y}": false,
@@ -16,7 +16,7 @@ func TestExpression(t *testing.T) {
 	}
 }
 
-func TestDecode(t *testing.T) {
+func TestDecodeIsStrict(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"dir": "/srv", "codes": [1]}`: "",
 		`{}`:                            "",
@@ -44,7 +44,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-func TestPlain(t *testing.T) {
+func TestPlainReplacesInvalidCharacters(t *testing.T) {
 	if got := Plain("a\x00b\xff\xfec"); got != "a\uFFFDb\uFFFDc" {
 		t.Errorf("%q", got)
 	}

@@ -13,8 +13,8 @@ import (
 // Quick fails a test that has taken longer than it may, which the race detector does not judge.
 func Quick(t *testing.T, began time.Time, most time.Duration) {
 	t.Helper()
-	if took := time.Since(began); took > most && !racedetector.On {
-		t.Errorf("took %s", took)
+	if duration := time.Since(began); duration > most && !racedetector.On {
+		t.Errorf("took %s", duration)
 	}
 }
 

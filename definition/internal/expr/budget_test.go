@@ -32,7 +32,7 @@ func TestRenderingsShareABudget(t *testing.T) {
 
 // A path whose budget is used up returns the error of the budget. It does not search the value for similar field
 // names, because that work is not counted.
-func TestPathOverBudgetIsNotMissing(t *testing.T) {
+func TestPathOverBudgetIsABudgetError(t *testing.T) {
 	large := json.RawMessage(`{"list":[` + strings.TrimSuffix(strings.Repeat("1,", 100_000), ",") + "]}")
 	for _, src := range []string{
 		"${steps.one.output.list}", "${steps.one.output?.list}", `${steps.one.output.list ?? "none"}`, "${len(steps.one.output.list)}",

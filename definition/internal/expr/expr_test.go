@@ -20,7 +20,7 @@ func BenchmarkExpr(b *testing.B) {
 	}
 }
 
-// sample is what the expressions of these tests look at.
+// sample is the scope of the expressions in these tests.
 var sample = &kernel.Scope{
 	Job: &kernel.Job{Key: "k-1", Type: "trip", Labels: map[string]string{"team": "travel", "a b": "x"}},
 	Input: json.RawMessage(`{"a":1,"b":2.5,"big":12345678901234567890,"price":1.10,"huge":1e400,"s":"x\"y<é>","t":true,"n":null,
@@ -29,9 +29,9 @@ var sample = &kernel.Scope{
 	Output:  json.RawMessage(`{"id":"c-9"}`), Key: "undo-key", DoKey: "do-key",
 }
 
-func TestRender(t *testing.T) {
+func TestTemplatesAreRendered(t *testing.T) {
 	for src, want := range map[string]string{
-		// A lone ${…} keeps type and digits.
+		// A string that is one ${…} keeps type and digits.
 		`${input.a}`:                        `1`,
 		`${input.big}`:                      `12345678901234567890`,
 		`${input.price}`:                    `1.10`,
@@ -59,7 +59,7 @@ func TestRender(t *testing.T) {
 		`${[input.big, input.huge]}`:        `[12345678901234567890,1e400]`,
 		`${input.t ? input.big : 0}`:        `12345678901234567890`,
 		`${{"v": input.a, "w": [input.s]}}`: `{"v":1,"w":["x\"y\u003cé\u003e"]}`,
-		// In a longer string text goes in as it is, the rest as compact JSON.
+		// In a longer string, a text is inserted as it is, and other values as compact JSON.
 		`x-${input.a}-y`:             `"x-1-y"`,
 		`<${input.s}>`:               `"\u003cx\"y<é>\u003e"`,
 		`${input.big}${input.price}`: `"123456789012345678901.10"`,
@@ -136,7 +136,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// render compiles src as a `with` of its own and fills it in.
+// render compiles src as a `with`, and fills it in.
 func render(src string) (string, error) { return renderIn(sample, src) }
 
 func renderIn(scope *kernel.Scope, src string) (string, error) {
@@ -153,7 +153,7 @@ func renderIn(scope *kernel.Scope, src string) (string, error) {
 	return string(raw), err
 }
 
-// unchecked is a place whose expressions may refer to everything.
+// unchecked is an environment whose expressions may refer to everything.
 type unchecked struct {
 	faults   *text.Faults
 	programs Programs
@@ -226,7 +226,7 @@ func TestOutputThatIsNotLoadedIsAnError(t *testing.T) {
 	}
 }
 
-// FuzzTemplate: whatever the expression, it renders JSON or says why not.
+// FuzzTemplate: each expression renders JSON or returns an error.
 func FuzzTemplate(f *testing.F) {
 	for _, src := range []string{"${input.a}", "x ${input.l[0]} $${y}", "${map(input.items, .p + #index) ?? [nil]}", "${input?.a.b?.c[0]}",
 		"${steps.one.output.ns | filter(# > 1)}", "${job.labels[\"a b\"] + string(input.o)}", "${not (input.a in [1, 2.5]) ? 'x' : `y`}"} {

@@ -95,12 +95,12 @@ func (c *Compiled) compile() *Fault {
 	if r.bad != nil {
 		return r.bad
 	}
-	gives, err := checker.Check(tree, conf)
+	result, err := checker.Check(tree, conf)
 	if err != nil {
 		return faultOf(src, err)
 	}
-	if c.Expr.condition && gives.Kind() != reflect.Bool && gives.Kind() != reflect.Interface {
-		return &Fault{Message: "a condition must be true or false, this is " + goKind(gives), Hint: "compare it with something: input.amount > 0"}
+	if c.Expr.condition && result.Kind() != reflect.Bool && result.Kind() != reflect.Interface {
+		return &Fault{Message: "a condition must be true or false, this is " + goKind(result), Hint: "compare it with something: input.amount > 0"}
 	}
 	// The program keeps a reference to the root of its syntax tree, which it does not need. This root compiles to no
 	// code of its own. The tree below it, which takes most of the memory, is released here.
@@ -184,8 +184,8 @@ func plainMessage(s string) string {
 		return "unexpected " + text.Quote(strings.TrimSuffix(rest, `")`))
 	}
 	if conversion, ok := strings.CutPrefix(s, "interface conversion: interface {} is "); ok {
-		if is, not, ok := strings.Cut(conversion, ", not "); ok {
-			return "this is " + plainType(is) + ", not " + plainType(not)
+		if found, expected, ok := strings.Cut(conversion, ", not "); ok {
+			return "this is " + plainType(found) + ", not " + plainType(expected)
 		}
 	}
 	return plainNames.Replace(s)

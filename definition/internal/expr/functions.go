@@ -120,7 +120,7 @@ var functions = func() conf.FunctionsTable {
 
 // lookup returns the value of the ith path of the expression. If lax is set, what is missing is null.
 func (e *evaluation) lookup(i int, lax bool) (any, error) {
-	if _, not := e.values[i].(notRead); !not {
+	if _, unread := e.values[i].(notRead); !unread {
 		return e.values[i], nil
 	}
 	raw, err := e.paths[i].find(e.view, lax)
@@ -143,15 +143,15 @@ func (e *evaluation) lookup(i int, lax bool) (any, error) {
 }
 
 // get returns a member or an entry of a value. If lax is set, what is missing is null.
-func get(from, what any, lax bool) (any, error) {
+func get(from, key any, lax bool) (any, error) {
 	if from == nil && lax {
 		return nil, nil
 	}
 	switch v := from.(type) {
 	case map[string]any:
-		name, ok := what.(string)
+		name, ok := key.(string)
 		if !ok {
-			return nil, fmt.Errorf("an object has fields by name, not by %s", kindOfValue(what))
+			return nil, fmt.Errorf("an object has fields by name, not by %s", kindOfValue(key))
 		}
 		x, ok := v[name]
 		if !ok && !lax {
@@ -159,11 +159,11 @@ func get(from, what any, lax bool) (any, error) {
 		}
 		return x, nil
 	case nil:
-		return nil, fmt.Errorf("this is null, there is no %v in it; write ?. for what may be missing", what)
+		return nil, fmt.Errorf("this is null, there is no %v in it; write ?. for what may be missing", key)
 	case bool, int, float64, string, text.Digits:
-		return nil, fmt.Errorf("this is %s, there is no %v in it", kindOfValue(v), what)
+		return nil, fmt.Errorf("this is %s, there is no %v in it", kindOfValue(v), key)
 	}
-	i, isInt := what.(int)
+	i, isInt := key.(int)
 	r := reflect.ValueOf(from)
 	switch {
 	case r.Kind() == reflect.Slice && isInt:
@@ -179,14 +179,14 @@ func get(from, what any, lax bool) (any, error) {
 		}
 		return r.Index(n).Interface(), nil
 	case r.Kind() == reflect.Slice:
-		return nil, fmt.Errorf("a list has entries by number, not by %s", kindOfValue(what))
+		return nil, fmt.Errorf("a list has entries by number, not by %s", kindOfValue(key))
 	case r.Kind() == reflect.Map: // what groupBy made
-		if x := r.MapIndex(reflect.ValueOf(&what).Elem()); x.IsValid() {
+		if x := r.MapIndex(reflect.ValueOf(&key).Elem()); x.IsValid() {
 			return x.Interface(), nil
 		}
 		return nil, nil
 	}
-	return nil, fmt.Errorf("there is no %v in this", what)
+	return nil, fmt.Errorf("there is no %v in this", key)
 }
 
 // exact wraps an operator so that whole numbers that overflow are an error, and so is text that + makes longer than a

@@ -141,13 +141,13 @@ func (p *Path) takeStep() bool {
 // find looks the path up. A value that is missing is an error. It is null if the path allows that (?.) or the caller does:
 // lax, the left side of ??.
 func (p *Path) find(v *Evaluator, lax bool) (json.RawMessage, error) {
-	raw, pick, err := p.start(v.scope)
+	raw, fromJob, err := p.start(v.scope)
 	if err != nil {
 		return nil, err
 	}
-	done := len(p.Selectors) - len(pick)
-	for i := range pick {
-		k := &pick[i]
+	done := len(p.Selectors) - len(fromJob)
+	for i := range fromJob {
+		k := &fromJob[i]
 		raw = json.RawMessage(bytes.TrimSpace(raw))
 		if string(raw) == "null" && (k.optional || lax) {
 			return jsonNull, nil
@@ -184,8 +184,8 @@ func (p *Path) start(s *kernel.Scope) (json.RawMessage, []Selector, error) {
 	case RootDoKey:
 		return text.AppendString(nil, s.DoKey), p.Selectors, nil
 	}
-	raw, pick := p.ofJob(s.Job)
-	return raw, pick, nil
+	raw, fromJob := p.ofJob(s.Job)
+	return raw, fromJob, nil
 }
 
 func loaded(output json.RawMessage, p *Path) (json.RawMessage, []Selector, error) {

@@ -160,8 +160,8 @@ func (r *rewriter) identifier(x *ast.IdentifierNode) {
 		return
 	}
 	hint := "names are " + strings.Join(RootNames, ", ") + "; text is quoted; a literal ${ is written $${"
-	if near := text.Nearest(x.Value, RootNames); near != "" {
-		hint = "did you mean " + text.Quote(near) + "?"
+	if nearest := text.Nearest(x.Value, RootNames); nearest != "" {
+		hint = "did you mean " + text.Quote(nearest) + "?"
 	}
 	r.refuse(x, "unknown name "+text.Quote(x.Value), hint)
 }
@@ -224,8 +224,8 @@ func (r *rewriter) call(n *ast.Node, x *ast.CallNode) {
 	if !ok {
 		names := slices.Concat(functionNames, predicates)
 		hint := ""
-		if near := text.Nearest(name.Value, names); near != "" {
-			hint = "did you mean " + text.Quote(near) + "?"
+		if nearest := text.Nearest(name.Value, names); nearest != "" {
+			hint = "did you mean " + text.Quote(nearest) + "?"
 		}
 		r.refuse(x, "there is no function "+text.Quote(name.Value), hint)
 		return

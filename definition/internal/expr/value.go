@@ -87,17 +87,17 @@ func appendOther(b []byte, v any) ([]byte, error) {
 		return appendList(b, r.Len(), func(i int) any { return r.Index(i).Interface() })
 	case reflect.Map:
 		m := make(map[string]any, r.Len())
-		for it := r.MapRange(); it.Next(); {
-			name := it.Key().Interface()
+		for entries := r.MapRange(); entries.Next(); {
+			name := entries.Key().Interface()
 			if s, ok := name.(string); ok {
-				m[s] = it.Value().Interface()
+				m[s] = entries.Value().Interface()
 				continue
 			}
 			text, err := appendValue(nil, name)
 			if err != nil {
 				return b, err
 			}
-			m[string(text)] = it.Value().Interface()
+			m[string(text)] = entries.Value().Interface()
 		}
 		return appendMap(b, m)
 	case reflect.Int64, reflect.Int32, reflect.Int16, reflect.Int8:

@@ -103,8 +103,8 @@ func size(v any, most int) (int, error) {
 				}
 			}
 		case r.Kind() == reflect.Map:
-			for it := r.MapRange(); it.Next(); {
-				if err := each(it.Value().Interface()); err != nil {
+			for entries := r.MapRange(); entries.Next(); {
+				if err := each(entries.Value().Interface()); err != nil {
 					return n, err
 				}
 			}

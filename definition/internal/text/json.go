@@ -110,12 +110,12 @@ func (r *JSONReader) object(at, depth int) (n Node, f *Fault) {
 	keys, kids := len(r.keys), len(r.kids)
 	for r.in.Object(); r.in.More(); {
 		at := r.in.Offset()
-		name, again, f := r.name()
+		name, duplicate, f := r.name()
 		if f != nil {
 			return n, f
 		}
 		r.keys = append(r.keys, Key{name, int32(at)})
-		if again {
+		if duplicate {
 			return n, duplicateKey(r.keys, len(r.keys)-1)
 		}
 		r.tally.bytes += len(name)
@@ -177,10 +177,10 @@ func (r *jsonTokens) string() (string, *Fault) {
 }
 
 // name reads the name of a member. again: the object has had it before, and must not.
-func (r *jsonTokens) name() (name string, again bool, f *Fault) {
+func (r *jsonTokens) name() (name string, duplicate bool, f *Fault) {
 	at := r.in.Offset()
-	b, again := r.in.Name()
-	return r.text(at, b), again, r.refuseNUL(at, b)
+	b, duplicate := r.in.Name()
+	return r.text(at, b), duplicate, r.refuseNUL(at, b)
 }
 
 func (r *jsonTokens) refuseNUL(at int, b []byte) *Fault {

@@ -21,9 +21,9 @@ type suiteCase struct {
 	JSON           []json.RawMessage // of the documents; nil if they have no equivalent in JSON
 }
 
-// TestYAMLSuite reads the official test suite of YAML. No case may have another value than the suite says. What is refused
-// although it is YAML, because it is outside of our subset, and what is accepted although it is not, is listed in
-// outcomes.txt: a case that changes its list is to be noticed.
+// TestYAMLSuite reads the official test suite of YAML. No case may have another value than the suite gives. outcomes.txt
+// lists the cases that are refused because they are outside of the supported subset, and those that are accepted
+// although the suite refuses them. A case that changes its list fails the test.
 func TestYAMLSuite(t *testing.T) {
 	const dir = "testdata/yaml-test-suite/"
 	cases, err := os.ReadFile(dir + "cases.jsonl")
@@ -78,7 +78,7 @@ func TestYAMLSuite(t *testing.T) {
 	}
 }
 
-// values are those of the documents, without empty ones: a definition is never empty, and ReadYAML leaves them out.
+// values returns the values of the documents, without empty ones: a definition is never empty, and ReadYAML omits them.
 func (c *suiteCase) values(t *testing.T) (values []any) {
 	for _, raw := range c.JSON {
 		v, _, err := DecodeJSON(raw, len(raw)+1)

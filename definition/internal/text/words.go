@@ -52,8 +52,8 @@ func Nearest(word string, candidates []string) string {
 
 // Suggest is a hint that names the nearest candidate, or all of them if they are few.
 func Suggest(word string, candidates []string) string {
-	if near := Nearest(word, candidates); near != "" {
-		return "did you mean " + Quote(near) + "?"
+	if nearest := Nearest(word, candidates); nearest != "" {
+		return "did you mean " + Quote(nearest) + "?"
 	}
 	if len(candidates) == 0 || len(candidates) > 16 {
 		return ""
@@ -101,8 +101,8 @@ func IsIdentifier(s string) bool {
 
 // DidYouMean is a hint that names the nearest candidate, or "".
 func DidYouMean(word string, among []string) string {
-	if near := Nearest(word, among); near != "" {
-		return "did you mean " + Quote(near) + "?"
+	if nearest := Nearest(word, among); nearest != "" {
+		return "did you mean " + Quote(nearest) + "?"
 	}
 	return ""
 }

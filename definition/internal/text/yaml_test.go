@@ -36,8 +36,8 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// TestYAMLAsGoccy writes random values with goccy/go-yaml and reads them back.
-func TestYAMLAsGoccy(t *testing.T) {
+// TestYAMLAgreesWithGoccy writes random values with goccy/go-yaml and reads them back.
+func TestYAMLAgreesWithGoccy(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v := anyValue(3).Draw(t, "value")
 		src, err := yaml.Marshal(v)
@@ -69,7 +69,7 @@ func sameJSON(a, b string) bool {
 
 var unquoted = regexp.MustCompile(`^[-+0-9_.eE]+$|^\?( |$)`)
 
-// anyValue is a JSON value.
+// anyValue generates a JSON value.
 func anyValue(depth int) *rapid.Generator[any] {
 	word := rapid.StringMatching(`[a-z :#'"{}\[\],&*!|>%@-]{0,6}|[ -~é\n]{0,12}|true|null|~|yes`)
 	// goccy does not quote some words that YAML 1.2 reads as numbers (0E0), or that we refuse because 1.1 and
@@ -137,7 +137,7 @@ func deepAlias() string {
 	return s
 }
 
-func TestBombs(t *testing.T) {
+func TestYAMLBombsAreRefused(t *testing.T) {
 	racedetector.Skip(t)
 	for name, src := range bombs() {
 		t.Run(name, func(t *testing.T) {
@@ -151,9 +151,8 @@ func TestBombs(t *testing.T) {
 	}
 }
 
-// TestLinear reads texts that were slow in other readers, at two sizes: four times the text is to
-// take about four times as long.
-func TestLinear(t *testing.T) {
+// Texts that were slow in other readers are read at two sizes: four times the text must take about four times as long.
+func TestReadingTakesLinearTime(t *testing.T) {
 	racedetector.Skip(t)
 	for name, text := range map[string]func(n int) string{
 		"keys":         func(n int) string { return "type: t\ninput:\n" + blockKeys(n/12) },

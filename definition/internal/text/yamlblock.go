@@ -129,19 +129,19 @@ func (y *yamlReader) merge(n *Node, merges []Node, depth int) *Fault {
 			sources = append(sources, m)
 		}
 	}
-	have := make(map[string]bool, len(n.Keys))
+	present := make(map[string]bool, len(n.Keys))
 	for _, k := range n.Keys {
-		have[k.Name] = true
+		present[k.Name] = true
 	}
 	for _, s := range sources {
 		if s.Kind != Object {
 			return Malformed(int(s.At), "<< takes an object or a list of them, not %s", s.Kind)
 		}
 		for i, k := range s.Keys {
-			if have[k.Name] {
+			if present[k.Name] {
 				continue
 			}
-			have[k.Name] = true
+			present[k.Name] = true
 			if err := y.tally.Add(&s.Kids[i], depth+1); err != nil {
 				return TooLarge(int(s.At), err)
 			}

@@ -126,6 +126,6 @@ func (s *Service) Report(ctx context.Context, holder string, reports []protocol.
 	return s.OnReport(ctx, holder, reports, next)
 }
 
-func (s *Service) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	return s.OnHeartbeat(ctx, holder, beats)
+func (s *Service) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+	return s.OnHeartbeat(ctx, holder, heartbeats)
 }

@@ -160,9 +160,9 @@ func Full() *Service {
 			}
 			return make([]protocol.ReportResult, len(reports)), runs, nil
 		},
-		OnHeartbeat: func(_ context.Context, _ string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-			out := make([]protocol.HeartbeatResult, len(beats))
-			for i, b := range beats {
+		OnHeartbeat: func(_ context.Context, _ string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
+			out := make([]protocol.HeartbeatResult, len(heartbeats))
+			for i, b := range heartbeats {
 				out[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
 			}
 			return out, nil

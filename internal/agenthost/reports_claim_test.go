@@ -38,7 +38,7 @@ func TestAClaimGoesWithReports(t *testing.T) {
 }
 
 // After one empty claim, claims still go with reports: those were last steps, and the next reports are of other steps.
-func TestAClaimGoesWithReportsAfterOneThatWasEmpty(t *testing.T) {
+func TestClaimsGoWithReportsAfterAnEmptyClaim(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		carry(t, x, Config{}, 1, lasting(time.Millisecond))
@@ -107,7 +107,7 @@ func (x *exchange) lostOnce(beforehand func()) {
 
 // F019, F063: a lost answer contained results of reports, and runs. The reports are sent again, and the claim is
 // repeated under its requestId.
-func TestALostAnswerToReportsAndAClaim(t *testing.T) {
+func TestLostAnswerToReportsAndAClaimIsRepeated(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		x.lostOnce(func() {})
@@ -122,7 +122,7 @@ func TestALostAnswerToReportsAndAClaim(t *testing.T) {
 }
 
 // The same while the host drains: the runs of the claim are returned.
-func TestADrainWhileTheAnswerIsLost(t *testing.T) {
+func TestDrainReturnsRunsOfALostAnswer(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		host := make(chan *Host, 1)
@@ -139,7 +139,7 @@ func TestADrainWhileTheAnswerIsLost(t *testing.T) {
 
 // A server that does not support claims with reports refuses the call. Reports then go without claims for a while, and
 // nothing is lost.
-func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
+func TestServerWithoutClaimsInReportsIsServed(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
 		refused := 0 // under x.mu
@@ -155,17 +155,17 @@ func TestAServerThatTakesNoClaimsWithReports(t *testing.T) {
 			x.offer(2*n+1, time.Hour, time.Hour)
 			x.offer(2*n+2, time.Hour, time.Hour)
 		}
-		asked := func() int {
+		requested := func() int {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			return refused
 		}
 		time.Sleep(30 * time.Second)
-		if n := asked(); n != 1 {
+		if n := requested(); n != 1 {
 			t.Errorf("asked %d times", n)
 		}
 		time.Sleep(2 * time.Minute)
-		if n := asked(); n < 2 || len(x.reported()) != 130-n {
+		if n := requested(); n < 2 || len(x.reported()) != 130-n {
 			t.Errorf("asked %d times, %d reports", n, len(x.reported()))
 		}
 	})
@@ -212,8 +212,8 @@ func TestADrainWaitsForTheClaimWithReports(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- h.Run(t.Context()) }()
 		time.Sleep(time.Second)
-		if took, err := drain(h); err != nil {
-			t.Error(err, took)
+		if duration, err := drain(h); err != nil {
+			t.Error(err, duration)
 		}
 		<-ended
 		x.expect(t, "2 returned")
@@ -238,7 +238,7 @@ func (x slowly) Heartbeat(ctx context.Context, _ string, _ []protocol.Heartbeat)
 
 // Reports that were answered are complete, even while a heartbeat is in progress to learn the terms of the runs in the
 // same answer (F022).
-func TestAnsweredReportsAreOver(t *testing.T) {
+func TestAnsweredReportsAreComplete(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := slowly{newExchange()}
 		x.offer(1, 10*time.Second, time.Minute)

@@ -15,31 +15,31 @@ import (
 	"github.com/perdure/perdure/store/memory"
 )
 
-// soon claims, and must be granted something long before a periodic search would find it.
-func (d *desk) soon(what string, c protocol.Claim) []perdure.Run {
+// claimSoon claims, and must be granted something long before a periodic search would find it.
+func (d *harness) claimSoon(what string, c protocol.Claim) []perdure.Run {
 	d.t.Helper()
 	began := time.Now()
 	c.Agent, c.Holder, c.Wait = "a", "h", 30*time.Second
 	runs, err := d.Claim(d.t.Context(), c)
-	if took := time.Since(began); err != nil || len(runs) == 0 || took > 100*time.Millisecond {
-		d.t.Errorf("%s: %d runs after %v (%v)", what, len(runs), took, err)
+	if duration := time.Since(began); err != nil || len(runs) == 0 || duration > 100*time.Millisecond {
+		d.t.Errorf("%s: %d runs after %v (%v)", what, len(runs), duration, err)
 	}
 	return runs
 }
 
 // F068: a wake-up from another node arrives while the agent is busy and no claim waits.
-func TestWakeUpWhileTheAgentIsBusy(t *testing.T) {
+func TestWakeUpWhileTheAgentIsBusyIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
-		far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
-		near.submit(one)
-		run := near.soon("first", protocol.Claim{Max: 2})[0]
+		other, own := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
+		own.submit(one)
+		run := own.claimSoon("first", protocol.Claim{Max: 2})[0]
 		time.Sleep(time.Millisecond)
-		far.submit(one)
-		near.WakeReady(t.Context())
+		other.submit(one)
+		own.WakeReady(t.Context())
 		time.Sleep(time.Millisecond)
-		near.report("h", run, perdure.OutcomeDone)
-		near.soon("second", protocol.Claim{Max: 2})
+		own.report("h", run, perdure.OutcomeDone)
+		own.claimSoon("second", protocol.Claim{Max: 2})
 	})
 }
 
@@ -53,37 +53,37 @@ func TestRepeatedClaimDoesNotHideAFullLimit(t *testing.T) {
 		d.submit(one)
 		d.submit(one)
 		time.Sleep(time.Second)
-		run := d.soon("first", protocol.Claim{Max: 2, RequestID: "r", First: true})[0]
-		again := d.soon("again", protocol.Claim{Max: 2, RequestID: "r"})
+		run := d.claimSoon("first", protocol.Claim{Max: 2, RequestID: "r", First: true})[0]
+		again := d.claimSoon("again", protocol.Claim{Max: 2, RequestID: "r"})
 		if len(again) != 1 || again[0].Job != run.Job {
 			t.Fatal(again)
 		}
 		d.report("h", run, perdure.OutcomeDone)
-		d.soon("second", protocol.Claim{Max: 2})
+		d.claimSoon("second", protocol.Claim{Max: 2})
 	})
 }
 
 // L5: the queue remembers for a second that a limit has no room. After that, steps that need this limit are found again,
 // even if another node has released the permit.
-func TestThatALimitWasFullIsForgotten(t *testing.T) {
+func TestFullLimitIsSearchedAgainAfterASecond(t *testing.T) {
 	for later, want := range map[time.Duration]string{time.Second: "u", time.Second + time.Millisecond: "t"} {
 		synctest.Test(t, func(t *testing.T) {
 			store := memory.New()
-			far, near := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
-			if err := near.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
+			other, own := open(t, store, scheduler.Config{}), open(t, store, scheduler.Config{})
+			if err := own.PutLimit(t.Context(), "job:t", perdure.LimitSettings{Max: new(1)}); err != nil {
 				t.Fatal(err)
 			}
 			for _, typ := range []string{"t", "t", "u", "u"} {
-				near.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
+				own.submit("type: " + typ + "\nsteps:\n  " + typ + ": {agent: a}\n")
 				time.Sleep(time.Millisecond)
 			}
-			runs := near.soon("first", protocol.Claim{Max: 2})
+			runs := own.claimSoon("first", protocol.Claim{Max: 2})
 			if len(runs) != 2 || runs[0].Step != "t" || runs[1].Step != "u" {
 				t.Fatalf("%+v", runs)
 			}
-			far.report("h", runs[0], perdure.OutcomeDone)
+			other.report("h", runs[0], perdure.OutcomeDone)
 			time.Sleep(later)
-			if run := near.soon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
+			if run := own.claimSoon("second", protocol.Claim{Max: 1})[0]; run.Step != want {
 				t.Errorf("after %v: %+v", later, run)
 			}
 		})
@@ -92,7 +92,7 @@ func TestThatALimitWasFullIsForgotten(t *testing.T) {
 
 // F068: of two writers, one searches the store for a claim, and leaves steps there or finds a limit full. The other one
 // serves a later claim of the agent with steps that it makes ready itself, and ends after the first.
-func TestTwoWritersOneSearch(t *testing.T) {
+func TestClaimServedDuringAnotherSearchMissesNoStep(t *testing.T) {
 	for name, limit := range map[string]int{"more is there": 0, "a limit is full": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -110,9 +110,9 @@ func TestTwoWritersOneSearch(t *testing.T) {
 				time.Sleep(time.Second)
 				s.late(10*time.Millisecond, 15*time.Millisecond) // the search, and the submission
 				first := make(chan []perdure.Run, 1)
-				go func() { first <- d.soon("first", protocol.Claim{Max: 1 + limit}) }()
+				go func() { first <- d.claimSoon("first", protocol.Claim{Max: 1 + limit}) }()
 				time.Sleep(time.Millisecond)
-				go d.soon("second", protocol.Claim{Max: 3})
+				go d.claimSoon("second", protocol.Claim{Max: 3})
 				time.Sleep(time.Millisecond)
 				go func() {
 					if _, err := d.SubmitAll(t.Context(), []*kernel.Plan{other}); err != nil {
@@ -123,7 +123,7 @@ func TestTwoWritersOneSearch(t *testing.T) {
 				if runs := <-first; limit > 0 && len(runs) > 0 {
 					d.report("h", runs[0], perdure.OutcomeDone)
 				}
-				d.soon("third", protocol.Claim{Max: 2})
+				d.claimSoon("third", protocol.Claim{Max: 2})
 			})
 		})
 	}
@@ -131,7 +131,7 @@ func TestTwoWritersOneSearch(t *testing.T) {
 
 // F020: a claim is granted runs, but the store's answer is late, and the caller goes away before it comes. The runs are
 // returned, and another caller gets them.
-func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
+func TestRunsOfAClaimantGoneBeforeTheAnswerAreReturned(t *testing.T) {
 	for name, late := range map[string]time.Duration{"the answer comes soon": 100 * time.Millisecond, "the caller is not kept until it comes": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,17 +141,17 @@ func TestClaimantGoneBeforeTheStoreAnswers(t *testing.T) {
 				time.Sleep(time.Second)
 				s.late(late)
 				ctx, cancel := context.WithCancel(t.Context())
-				gone := make(chan error, 1)
+				stopped := make(chan error, 1)
 				go func() {
 					_, err := d.Claim(ctx, protocol.Claim{Agent: "a", Holder: "h", Max: 1, Wait: time.Minute})
-					gone <- err
+					stopped <- err
 				}()
 				time.Sleep(time.Millisecond)
 				if j := d.job(id); j.Running != 1 {
 					t.Fatalf("the step is not dispatched yet: %+v", j)
 				}
 				cancel()
-				if err := <-gone; !errors.Is(err, context.Canceled) {
+				if err := <-stopped; !errors.Is(err, context.Canceled) {
 					t.Errorf("the caller got: %v", err)
 				}
 				time.Sleep(late)

@@ -25,7 +25,7 @@ func (r *refusals) Deposed(string) { r.n.Add(1) }
 
 // I15, F072, F073, F075: requests of a former leader are refused and change nothing, while other requests of the same
 // transaction are carried out. Requests of the present leader are carried out, and so are those that need no leader.
-func TestSweepsUnderAMandate(t *testing.T) {
+func TestSweepsOfAFormerLeaderAreRefused(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		meter := &refusals{}
 		d := open(t, store, scheduler.Config{Meter: meter})
@@ -65,7 +65,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 		for range 20 {
 			others.Go(func() {
 				if _, err := d.Submit(t.Context(), plan(t, "type: t\nsteps:\n  s: {agent: nobody}\n")); err != nil {
-					t.Errorf("what stood beside it: %v", err)
+					t.Errorf("submission in the same transaction: %v", err)
 				}
 			})
 		}
@@ -83,7 +83,7 @@ func TestSweepsUnderAMandate(t *testing.T) {
 		}
 		id = expired()
 		if n, err := d.SweepExpired(t.Context(), 10); n != 1 || err != nil || d.job(id).Phase != perdure.Parked {
-			t.Errorf("without a mandate: %d, %v", n, err)
+			t.Errorf("without a leader: %d, %v", n, err)
 		}
 	})
 }

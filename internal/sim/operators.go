@@ -36,8 +36,8 @@ func (w *world) submit(plan *kernel.Plan, tries int) {
 	}
 }
 
-// shown is the answer to a client that waits for a job.
-type shown struct {
+// answer is what a client receives that waits for a job.
+type answer struct {
 	view  *perdure.JobView
 	by    string
 	took  time.Duration
@@ -49,10 +49,10 @@ type shown struct {
 func (w *world) await(key string) {
 	for range 20 {
 		wait := time.Second + w.upTo(20*time.Second)
-		got, err := ask(context.Background(), w, w.clients, callGet, func(ctx context.Context, n *node) (shown, error) {
+		got, err := ask(context.Background(), w, w.clients, callGet, func(ctx context.Context, n *node) (answer, error) {
 			proc, began := n.proc, w.now
 			view, err := n.real.Job(ctx, key, wait)
-			return shown{view, proc.name, w.now - began, n.stopping || proc.dead || ctx.Err() != nil}, err
+			return answer{view, proc.name, w.now - began, n.stopping || proc.dead || ctx.Err() != nil}, err
 		})
 		if err != nil {
 			w.clients.Wait(context.Background(), w.upTo(2*time.Second), nil)
@@ -63,7 +63,7 @@ func (w *world) await(key string) {
 		case j == nil || j.Key != key || view.Key != key:
 			w.wrong("I1", "a wait for key %s returns %s with key %s", key, view.ID, view.Key)
 		case view.AtRest():
-			w.say("%s is shown as settled or parked: %s", short(view.ID), view.Current)
+			w.logLine("%s is shown as settled or parked: %s", short(view.ID), view.Current)
 			return
 		case got.took < wait*9/10 && !got.stops:
 			w.wrong("F013", "%s was to wait %s for %s, and answers after %s that it is %s", got.by, wait, short(view.ID), got.took, view.Phase)
@@ -96,10 +96,10 @@ func (w *world) otherBody(plan *kernel.Plan) {
 	w.hit("F003")
 }
 
-// do performs a deed.
-func (w *world) do(d deed) {
+// perform performs a planned act.
+func (w *world) perform(d plannedAct) {
 	jobs := w.known()
-	if w.calm || len(jobs) == 0 {
+	if w.faultsEnded || len(jobs) == 0 {
 		return
 	}
 	j := jobs[d.pick%uint64(len(jobs))]
@@ -110,7 +110,7 @@ func (w *world) do(d deed) {
 			s = other
 		}
 	}
-	w.say("%s: %s %s/%s", d.name, d.kind, short(j.ID), s.Name)
+	w.logLine("%s: %s %s/%s", d.name, d.kind, short(j.ID), s.Name)
 	limit := limitNames[(d.pick>>16)%uint64(len(limitNames))]
 	switch d.kind {
 	case "undo", "redo", "resume":
@@ -141,9 +141,9 @@ func (w *world) do(d deed) {
 			return true, n.real.DeleteLimit(ctx, limit)
 		})
 	case "lie":
-		w.lie(j.ID, s, d.pick)
+		w.sendFalseReport(j.ID, s, d.pick)
 	case "lie heartbeat":
-		w.lieBeat(j.ID, s)
+		w.sendFalseHeartbeat(j.ID, s)
 	case "other body":
 		if p := w.plan(j.ID); p != nil {
 			w.otherBody(p)
@@ -160,7 +160,7 @@ func (w *world) act(id perdure.JobID, a perdure.Act) {
 		}
 		return true, err
 	})
-	w.say("%s %s %s: %v", a.Verb, short(id), a.Step, err)
+	w.logLine("%s %s %s: %v", a.Verb, short(id), a.Step, err)
 }
 
 // settleStep settles a step as done or undone. As done, it may give an output.
@@ -197,7 +197,7 @@ func (w *world) edit(id perdure.JobID, s *kernel.Step, pick uint64) {
 
 func (w *world) setLimit(name string, max int) {
 	w.hit("F135")
-	w.say("limit %s is %d", name, max)
+	w.logLine("limit %s is %d", name, max)
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 		_, err := n.real.PutLimit(ctx, name, limitSettings(name, max))
 		return true, err
@@ -209,15 +209,15 @@ func (w *world) setAgeing(agent string, ageing time.Duration) {
 	if agent == "" {
 		return
 	}
-	w.say("ageing of %s is %s", agent, ageing)
+	w.logLine("ageing of %s is %s", agent, ageing)
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 		_, err := n.real.PutAgent(ctx, agent, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
 		return true, err
 	})
 }
 
-// lie reports a run of another holder, with another number, or long over (F044).
-func (w *world) lie(id perdure.JobID, s *kernel.Step, pick uint64) {
+// sendFalseReport reports a run of another holder, with another number, or long over (F044).
+func (w *world) sendFalseReport(id perdure.JobID, s *kernel.Step, pick uint64) {
 	rep := protocol.Report{Job: id, Step: s.Name, Run: s.Run + int64(pick>>32%3) - 1, Outcome: perdure.Outcome(1 + pick>>40%4)}
 	got, err := ask(context.Background(), w, w.clients, callReport, func(ctx context.Context, n *node) ([]protocol.ReportResult, error) {
 		results, _, err := n.real.Report(ctx, "liar", []protocol.Report{rep}, nil)
@@ -228,8 +228,8 @@ func (w *world) lie(id perdure.JobID, s *kernel.Step, pick uint64) {
 	}
 }
 
-func (w *world) lieBeat(id perdure.JobID, s *kernel.Step) {
-	got, err := ask(context.Background(), w, w.clients, callBeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
+func (w *world) sendFalseHeartbeat(id perdure.JobID, s *kernel.Step) {
+	got, err := ask(context.Background(), w, w.clients, callHeartbeat, func(ctx context.Context, n *node) ([]protocol.HeartbeatResult, error) {
 		return n.real.Heartbeat(ctx, "liar", []protocol.Heartbeat{{Job: id, Step: s.Name, Run: s.Run}})
 	})
 	if err == nil && len(got) == 1 && !got[0].Stop {
@@ -237,9 +237,9 @@ func (w *world) lieBeat(id perdure.JobID, s *kernel.Step) {
 	}
 }
 
-// tend is an operator after the faults have ended: parked steps are resumed, and steps that cannot continue are skipped
+// resumeParked is an operator after the faults have ended: parked steps are resumed, and steps that cannot continue are skipped
 // or undone.
-func (w *world) tend() (open int) {
+func (w *world) resumeParked() (open int) {
 	limits, err := w.inner.ListLimits(context.Background())
 	w.must(err)
 	for _, l := range limits {
@@ -254,8 +254,8 @@ func (w *world) tend() (open int) {
 		open++
 		steps := w.steps(j.ID)
 		if j.Phase == perdure.Parked {
-			w.tended[j.ID]++
-			w.clients.Go(func() { w.unpark(j, steps, w.tended[j.ID]) })
+			w.resumed[j.ID]++
+			w.clients.Go(func() { w.unpark(j, steps, w.resumed[j.ID]) })
 			continue
 		}
 		for _, s := range steps {
@@ -287,7 +287,7 @@ func (w *world) unpark(j *kernel.Job, steps []*kernel.Step, times int) {
 				continue
 			}
 			a := perdure.Act{Verb: perdure.VerbSkip, Step: s.Name}
-			if j.Desired == perdure.Undone { // the step cannot be undone by a run: the operator has done it by hand
+			if j.Desired == perdure.Undone { // the step cannot be undone by a run: the operator has undone it manually
 				w.ledger.of(j.ID, s.Name).hand = true
 				a.Verb, a.As = perdure.VerbSettle, new(perdure.Undone)
 			}
