@@ -403,7 +403,7 @@ func TestRowsAreListed(t *testing.T) {
 	if err := list(&b, "I12"); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []string{"I12  Limits hold (promise 7).", "simulation", "internal/scheduler: TestLimitOnGrid, "} {
+	for _, part := range []string{"I12  Limits hold (promise 7).", "simulation", "internal/scheduler: TestLimitHoldsOnGrid, "} {
 		if !strings.Contains(b.String(), part) {
 			t.Errorf("the list of I12 lacks %q:\n%s", part, &b)
 		}
