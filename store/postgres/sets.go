@@ -28,7 +28,7 @@ const (
 		select o.ctid from unnest($1::timestamptz[], $2::bigint[]) as u (until_at, id)
 		join perdure.out o on o.until_at = any(array[u.until_at]) and o.id = u.id
 		where not exists (select from unnest(o.jobs, o.idxs) as m (job, idx)
-			join perdure.step s on s.job = any(array[m.job]) and s.IDx = m.idx where s.phase = 3)
+			join perdure.step s on s.job = any(array[m.job]) and s.idx = m.idx where s.phase = 3)
 		for update of o skip locked)) returning id`
 )
 
