@@ -74,12 +74,11 @@ func (e *Error) WithoutLines() *Error {
 	for i := range u.Fields {
 		u.Fields[i].Line, u.Fields[i].Column = 0, 0
 	}
-	deepest := slices.Clone(u.Fields)
-	slices.SortStableFunc(deepest, func(a, b FieldError) int {
+	slices.SortStableFunc(u.Fields, func(a, b FieldError) int {
 		return cmp.Compare(strings.Count(b.Pointer, "/"), strings.Count(a.Pointer, "/"))
 	})
 	var named []string
-	for _, f := range deepest[:min(len(deepest), maxFaultsNamed)] {
+	for _, f := range u.Fields[:min(len(u.Fields), maxFaultsNamed)] {
 		s := f.Message
 		if f.Pointer != "" {
 			s = f.Pointer + ": " + s

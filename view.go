@@ -39,6 +39,7 @@ type JobView struct {
 	DefinitionBytes int             `json:"definitionBytes,omitempty"` // of a definition that is left out
 	Alerts          []AlertView     `json:"alerts,omitempty"`          // open alerts; missing in lists
 	Steps           StepViews       `json:"steps,omitempty"`           // missing in lists; complete, except in an event that says otherwise
+	Unchanged       bool            `json:"unchanged,omitempty"`       // only in the answer to an act: there was nothing to do, and nothing was recorded
 }
 
 // Mark is the author of an act, and the reason that the author gave.
