@@ -64,8 +64,8 @@ func Refuse(code Code, format string, args ...any) *Error {
 const maxFaultsNamed = 5
 
 // WithoutLines returns the refusal of a definition that was built in a program, and therefore has JSON pointers in place
-// of lines and columns. The message names the errors, those that are deepest in the definition first, because they are
-// the most specific.
+// of lines and columns. Message and Fields have the errors in the same order: those that are deepest in the
+// definition first, because they are the most specific.
 func (e *Error) WithoutLines() *Error {
 	if len(e.Fields) == 0 {
 		return e

@@ -58,6 +58,7 @@ type StepView struct {
 	Desired     State     `json:"desired"`
 	Phase       Phase     `json:"phase"`
 	Skipped     bool      `json:"skipped,omitempty"`
+	NoUndo      bool      `json:"noUndo,omitempty"` // the step is undone, and nothing was done for it: its definition has no undo, so an effect of its runs remains
 	GivenUp     bool      `json:"givenUp,omitempty"`
 	Run         int64     `json:"run"`
 	Direction   Direction `json:"direction"`
@@ -74,7 +75,8 @@ type StepView struct {
 	AvailableAt time.Time `json:"availableAt,omitzero"`
 	Outcome     Outcome   `json:"outcome,omitempty"`
 	// Input is the input of the latest run or, after an edit, of the next run. It is missing before the first dispatch,
-	// and if it was not stored and cannot be rendered from what is stored.
+	// and if it was not stored and cannot be rendered from what is stored. An approval that waits for an operator shows
+	// its message and role here.
 	Input       json.RawMessage `json:"input,omitempty"`
 	InputBytes  int             `json:"inputBytes,omitempty"` // of an input that is left out
 	Output      json.RawMessage `json:"output,omitempty"`
@@ -203,7 +205,8 @@ type NodeView struct {
 type AgentView struct {
 	Name string `json:"name"`
 	AgentSettings
-	Holders int       `json:"holders"`         // processes that have claimed its runs in the last day
+	Holders int       `json:"holders"`         // processes that have claimed its runs within NotSeenFor
+	Gone    int       `json:"gone,omitempty"`  // processes that have claimed its runs in the last day, but not within NotSeenFor
 	SeenAt  time.Time `json:"seenAt,omitzero"` // time of the latest claim
 }
 

@@ -114,7 +114,6 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 // nothingToDo is said of an act whose result already holds: it has changed and recorded nothing.
 const nothingToDo = "nothing to do, it is so already"
 
-
 // watchCommand returns the command that continues to follow the jobs.
 func watchCommand(jobs []*tracker, t *target) string {
 	words := "perdure watch"

@@ -311,7 +311,7 @@ func TestFaultsHavePlaces(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if p.Detail != "/holder must not start with @" {
+	if p.Detail != "holder: must not start with @" {
 		t.Errorf("detail %q", p.Detail)
 	}
 }
