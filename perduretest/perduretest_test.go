@@ -157,6 +157,10 @@ func TestItFails(t *testing.T) {
 			w.Patience = time.Minute
 			w.SubmitText("type: t\nsteps: {s: {agent: sleep, with: {for: 1h}}}\n").Rest()
 		},
+		"a fake of another step": func(w *perduretest.World) {
+			w.Fake("a").Fail("charg", 1, errors.New("down"))
+			w.SubmitText("type: t\nsteps: {charge: {agent: a}}\n").Done()
+		},
 		"a definition": func(w *perduretest.World) { w.SubmitText("type: t\n") },
 	} {
 		failed := &failing{}

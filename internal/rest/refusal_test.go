@@ -315,3 +315,17 @@ func TestFaultsHavePlaces(t *testing.T) {
 		t.Errorf("detail %q", p.Detail)
 	}
 }
+
+// The text of a refusal names the field as a path, then what is wrong: max: is required.
+func TestRefusalNamesTheFieldFirst(t *testing.T) {
+	for _, test := range []struct{ call, body, want string }{
+		{"PUT /v1/limits/job:a", `{}`, "max: is required"},
+		{"PUT /v1/limits/ads", `{}`, "max: is required where there is no perKey"},
+		{"PUT /v1/limits/ads", `{"perKey":{}}`, "perKey.max: is required"},
+		{settleCall, `{}`, "as: is required"},
+	} {
+		if p := problemIn(t, exchange(handler(resttest.Full()), test.call, test.body)); p.Detail != test.want {
+			t.Errorf("%s %s: %q, want %q", test.call, test.body, p.Detail, test.want)
+		}
+	}
+}
