@@ -111,7 +111,7 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 	return nil
 }
 
-// nothingToDo is said of an act whose result already holds: it has changed and recorded nothing.
+// nothingToDo is the message for an act whose result already holds: it has changed and recorded nothing.
 const nothingToDo = "nothing to do, it is so already"
 
 // watchCommand returns the command that continues to follow the jobs.
