@@ -94,7 +94,8 @@ type Op[In, Out any] struct {
 }
 
 // Handle adds an action to an agent. Inputs that do not fit In are rejected without effect (code input): a value of
-// another type, and in the do direction an unknown field. Undo ignores unknown fields of the input and of the output of
+// another type, and in the do direction an unknown field, or no input at all (null) for a struct with fields that are
+// neither pointers nor omitempty or omitzero. Undo ignores unknown fields of the input and of the output of
 // the do run: both may come from an older or newer version of the program, and must not block the undo. An undo run is
 // also rejected if the action has no Undo: otherwise the effect would remain although the job is shown as undone. A
 // second handler for an action is a programming error, and panics.
@@ -102,8 +103,12 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 	if op.Do == nil {
 		panic("perdure.Handle: " + action + " without Do (" + reflect.TypeFor[Op[In, Out]]().String() + ")")
 	}
+	needed := requiredFields(reflect.TypeFor[In]())
 	a.HandleRaw(action, func(ctx context.Context, run *Run) (json.RawMessage, error) {
 		var in In
+		if needed != "" && run.Direction == Do && bytes.Equal(bytes.TrimSpace(plain.OrNull(run.Input)), []byte("null")) {
+			return nil, NoEffect(Rejected(fmt.Errorf("input of %s at agent %s: the step has no input, and the handler takes an object with %s: give the step a `with`", action, a.Name, needed), "input"))
+		}
 		if err := decodeInput(run.Input, &in, op.AllowUnknownFields || run.Direction == Undo); err != nil {
 			return nil, NoEffect(Rejected(fmt.Errorf("input of %s at agent %s: %w", action, a.Name, err), "input"))
 		}
@@ -123,6 +128,30 @@ func Handle[In, Out any](a *Agent, action string, op Op[In, Out]) {
 		}
 		return json.Marshal(out)
 	})
+}
+
+// requiredFields lists the JSON fields of a struct that have neither omitempty nor omitzero; "" if t is another type or has
+// no such fields. A handler with such an input cannot mean a step without any: it would run with zero values. A type that
+// reads its JSON itself decides itself.
+func requiredFields(t reflect.Type) string {
+	if t.Kind() != reflect.Struct || reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
+		return ""
+	}
+	var names []string
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || f.Anonymous || name == "-" || f.Type.Kind() == reflect.Pointer || strings.Contains(options, "omitempty") || strings.Contains(options, "omitzero") {
+			continue
+		}
+		if name == "" {
+			name = f.Name
+		}
+		names = append(names, name)
+	}
+	if more := len(names) - maxActionsNamed; more > 0 {
+		names = append(names[:maxActionsNamed], fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
 }
 
 // decodeInput reads an input into the handler's own type.

@@ -97,8 +97,10 @@ func TestHandlerRefusesInputsOfAnotherType(t *testing.T) {
 		refused             string // a part of the message
 	}{
 		{name: "fits", input: fits},
-		{name: "null", input: `null`},
-		{name: "nothing"},
+		{name: "null", input: `null`, refused: "the step has no input, and the handler takes an object with sku, price"},
+		{name: "nothing", refused: "give the step a `with`"},
+		{name: "nothing, unknown allowed", allowed: true, refused: "give the step a `with`"},
+		{name: "undo of nothing", undo: true},
 		{name: "unknown", input: `{"sku": "tea", "prize": {}}`, refused: `unknown field "prize"`},
 		{name: "unknown below", input: `{"sku": "tea", "price": {"ammount": 1}}`, refused: `unknown field "ammount"`},
 		{name: "unknown, allowed", input: `{"sku": "tea", "price": {"ammount": 1}}`, allowed: true},
@@ -134,5 +136,25 @@ func TestHandlerRefusesInputsOfAnotherType(t *testing.T) {
 				t.Errorf("called: %v, report %+v, error %+v", called, r, r.Error)
 			}
 		})
+	}
+}
+
+// A handler whose input has only optional fields, or is not a struct, is run without an input.
+func TestHandlerRunsWithoutInputIfNoneIsNeeded(t *testing.T) {
+	type optional struct {
+		Note string  `json:"note,omitempty"`
+		Sum  *int    `json:"sum"`
+		own  float64 //nolint:unused // not in JSON
+	}
+	a := perdure.NewAgent("shop")
+	perdure.Handle(a, "optional", perdure.Op[optional, int]{Do: func(context.Context, optional) (int, error) { return 1, nil }})
+	perdure.Handle(a, "empty", perdure.Op[struct{}, int]{Do: func(context.Context, struct{}) (int, error) { return 1, nil }})
+	perdure.Handle(a, "map", perdure.Op[map[string]int, int]{Do: func(context.Context, map[string]int) (int, error) { return 1, nil }})
+	perdure.Handle(a, "any", perdure.Op[any, int]{Do: func(context.Context, any) (int, error) { return 1, nil }})
+	perdure.Handle(a, "pointer", perdure.Op[*struct{ N int }, int]{Do: func(context.Context, *struct{ N int }) (int, error) { return 1, nil }})
+	for _, action := range []string{"optional", "empty", "map", "any", "pointer"} {
+		if _, err := a.Execute(t.Context(), &perdure.Run{Action: action}); err != nil {
+			t.Errorf("%s: %v", action, err)
+		}
 	}
 }

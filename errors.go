@@ -64,8 +64,8 @@ func Refuse(code Code, format string, args ...any) *Error {
 const maxFaultsNamed = 5
 
 // WithoutLines returns the refusal of a definition that was built in a program, and therefore has JSON pointers in place
-// of lines and columns. The message names the errors, those that are deepest in the definition first, because they are
-// the most specific.
+// of lines and columns. Message and Fields have the errors in the same order: those that are deepest in the
+// definition first, because they are the most specific.
 func (e *Error) WithoutLines() *Error {
 	if len(e.Fields) == 0 {
 		return e
@@ -74,12 +74,11 @@ func (e *Error) WithoutLines() *Error {
 	for i := range u.Fields {
 		u.Fields[i].Line, u.Fields[i].Column = 0, 0
 	}
-	deepest := slices.Clone(u.Fields)
-	slices.SortStableFunc(deepest, func(a, b FieldError) int {
+	slices.SortStableFunc(u.Fields, func(a, b FieldError) int {
 		return cmp.Compare(strings.Count(b.Pointer, "/"), strings.Count(a.Pointer, "/"))
 	})
 	var named []string
-	for _, f := range deepest[:min(len(deepest), maxFaultsNamed)] {
+	for _, f := range u.Fields[:min(len(u.Fields), maxFaultsNamed)] {
 		s := f.Message
 		if f.Pointer != "" {
 			s = f.Pointer + ": " + s

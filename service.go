@@ -118,7 +118,7 @@ type Verb string
 const (
 	VerbUndo   Verb = "undo"
 	VerbRedo   Verb = "redo"
-	VerbResume Verb = "resume" // all parked steps of a job, or one of them
+	VerbResume Verb = "resume" // all steps of a job that are parked or wait for a retry, or one of them
 	VerbGiveUp Verb = "giveUp"
 	VerbSettle Verb = "settle"
 	VerbSkip   Verb = "skip"

@@ -39,6 +39,7 @@ type JobView struct {
 	DefinitionBytes int             `json:"definitionBytes,omitempty"` // of a definition that is left out
 	Alerts          []AlertView     `json:"alerts,omitempty"`          // open alerts; missing in lists
 	Steps           StepViews       `json:"steps,omitempty"`           // missing in lists; complete, except in an event that says otherwise
+	Unchanged       bool            `json:"unchanged,omitempty"`       // only in the answer to an act: there was nothing to do, and nothing was recorded
 }
 
 // Mark is the author of an act, and the reason that the author gave.
@@ -57,6 +58,7 @@ type StepView struct {
 	Desired     State     `json:"desired"`
 	Phase       Phase     `json:"phase"`
 	Skipped     bool      `json:"skipped,omitempty"`
+	NoUndo      bool      `json:"noUndo,omitempty"` // the step is undone, and nothing was done for it: its definition has no undo, so an effect of its runs remains
 	GivenUp     bool      `json:"givenUp,omitempty"`
 	Run         int64     `json:"run"`
 	Direction   Direction `json:"direction"`
@@ -73,7 +75,8 @@ type StepView struct {
 	AvailableAt time.Time `json:"availableAt,omitzero"`
 	Outcome     Outcome   `json:"outcome,omitempty"`
 	// Input is the input of the latest run or, after an edit, of the next run. It is missing before the first dispatch,
-	// and if it was not stored and cannot be rendered from what is stored.
+	// and if it was not stored and cannot be rendered from what is stored. An approval that waits for an operator shows
+	// its message and role here.
 	Input       json.RawMessage `json:"input,omitempty"`
 	InputBytes  int             `json:"inputBytes,omitempty"` // of an input that is left out
 	Output      json.RawMessage `json:"output,omitempty"`
@@ -202,7 +205,8 @@ type NodeView struct {
 type AgentView struct {
 	Name string `json:"name"`
 	AgentSettings
-	Holders int       `json:"holders"`         // processes that have claimed its runs in the last day
+	Holders int       `json:"holders"`         // processes that have claimed its runs within NotSeenFor
+	Gone    int       `json:"gone,omitempty"`  // processes that have claimed its runs in the last day, but not within NotSeenFor
 	SeenAt  time.Time `json:"seenAt,omitzero"` // time of the latest claim
 }
 

@@ -190,7 +190,7 @@ func TestNearAndFar(t *testing.T) {
 		}
 		short, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 		defer cancel()
-		const why = "job lonely is not at rest: step s: no agent nobody has asked for work yet"
+		const why = "job lonely is not at rest: step s: no agent nobody has claimed runs here; known agents: a"
 		if _, err := perdure.Wait(short, jobs, "lonely"); !errors.Is(err, context.DeadlineExceeded) || !strings.HasSuffix(err.Error(), why) {
 			t.Error(err)
 		}

@@ -45,8 +45,8 @@ var builtins = map[string][]param{
 		{"until", false, checkUntil, `{"type":"string","examples":["2031-01-01T08:00:00Z"]}`, "A time as in RFC 3339."},
 	},
 	"approval": {
-		{"role", false, checkText, `{"type":"string"}`, "The user role that is to decide. It is not checked yet."},
-		{"message", false, checkText, `{"type":"string"}`, "The question to decide. It is not shown yet."},
+		{"role", false, checkText, `{"type":"string"}`, "The user role that is to decide: it is shown, and not checked yet."},
+		{"message", false, checkText, `{"type":"string"}`, "The question to decide, as perdure get shows it."},
 	},
 }
 

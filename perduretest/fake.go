@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/perdure/perdure"
@@ -43,12 +44,26 @@ func (w *World) Fake(name string) *Fake {
 	a := perdure.NewAgent(name)
 	a.HandleAny(f.serve)
 	w.Carry(a)
+	w.fakes = append(w.fakes, f)
 	return f
+}
+
+// unknown returns the steps for which On or Fail was called, and that are not among the known steps.
+func (f *Fake) unknown(known map[string]bool) []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Sorted(func(yield func(string) bool) {
+		for step := range f.set {
+			if !known[step] && !yield(step) {
+				return
+			}
+		}
+	})
 }
 
 // On sets the result of runs of a step: an output or an error. An error comes before any effect. answer is called for
 // each run in either direction. A second On for the step replaces the first. On and Fail for one step exclude each
-// other: the second of them fails the test.
+// other: the second of them fails the test. If no job of the test has such a step, the test fails at its end.
 func (f *Fake) On(step string, answer func(*perdure.Run) (any, error)) *Fake {
 	f.w.Helper()
 	return f.behaves(step, "On", answer)

@@ -17,7 +17,9 @@ package perduretest
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -42,6 +44,7 @@ type World struct {
 	ctx   context.Context
 	node  *node.Node
 	hosts []*agenthost.Host
+	fakes []*Fake
 	going sync.WaitGroup
 	begun time.Time
 
@@ -79,6 +82,7 @@ func (w *World) end() {
 	if err := w.node.Check(ctx, func(f kernel.Finding) { w.Errorf("perduretest: %+v", f) }); err != nil {
 		w.Error(err)
 	}
+	w.checkFakes(ctx)
 	if err := w.node.Stop(ctx); err != nil {
 		w.Error(err)
 	}
@@ -87,6 +91,42 @@ func (w *World) end() {
 	for _, in := range w.plans {
 		if !in.met {
 			w.Errorf("perduretest: %s was never met: no such run of step %s", in.fault, in.step)
+		}
+	}
+}
+
+// checkFakes reports fakes of steps that no job has: their names are misspelled.
+func (w *World) checkFakes(ctx context.Context) {
+	if !slices.ContainsFunc(w.fakes, func(f *Fake) bool { return len(f.set) > 0 }) {
+		return
+	}
+	known := map[string]bool{}
+	for q := (perdure.JobQuery{Limit: perdure.MaxListLimit}); ; {
+		page, err := w.node.ListJobs(ctx, q)
+		if err != nil {
+			w.Error(err)
+			return
+		}
+		for i := range page.Items {
+			v, err := w.node.Job(ctx, page.Items[i].ID.String(), 0)
+			if err != nil {
+				w.Error(err)
+				return
+			}
+			for _, s := range v.Steps {
+				known[s.Name] = true
+			}
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			break
+		}
+	}
+	for _, f := range w.fakes {
+		if len(known) == 0 {
+			break // the test submits no job
+		}
+		for _, step := range f.unknown(known) {
+			w.Errorf("perduretest: fake %s: no job has a step %q; the steps are %s", f.name, step, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}
 	}
 }

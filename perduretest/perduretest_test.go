@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/perduretest"
+	"github.com/perdure/perdure/protocol"
 )
 
 var errBusy = errors.New("the bank is busy")
@@ -157,6 +158,10 @@ func TestItFails(t *testing.T) {
 			w.Patience = time.Minute
 			w.SubmitText("type: t\nsteps: {s: {agent: sleep, with: {for: 1h}}}\n").Rest()
 		},
+		"a fake of another step": func(w *perduretest.World) {
+			w.Fake("a").Fail("charg", 1, errors.New("down"))
+			w.SubmitText("type: t\nsteps: {charge: {agent: a}}\n").Done()
+		},
 		"a definition": func(w *perduretest.World) { w.SubmitText("type: t\n") },
 	} {
 		failed := &failing{}
@@ -256,4 +261,48 @@ func (f *failing) Fatal(...any) { f.failed = true; runtime.Goexit() }
 func (f *failing) Fatalf(format string, args ...any) {
 	f.Errorf(format, args...)
 	runtime.Goexit()
+}
+
+// A process that claims no more is shown as gone, and a step whose agent has only such processes says so. An agent whose
+// slots are all in use has no slot free.
+func TestProcessesThatClaimNoMore(t *testing.T) {
+	perduretest.Run(t, func(w *perduretest.World) {
+		ctx, n := context.Background(), w.Node()
+		claim := func(holder string) []perdure.Run {
+			runs, err := n.Claim(ctx, protocol.Claim{Agent: "courier", Holder: holder, Max: 1})
+			if err != nil {
+				w.Fatal(err)
+			}
+			return runs
+		}
+		agents := func(holders, gone int) {
+			w.Helper()
+			v, err := n.GetAgent(ctx, "courier")
+			if err != nil || v.Holders != holders || v.Gone != gone {
+				w.Errorf("%+v, %v: want %d holders and %d gone", v, err, holders, gone)
+			}
+		}
+		waits := func(j *perduretest.Job, text string) {
+			w.Helper()
+			if why := j.View().Steps[0].Why; why == nil || !strings.Contains(why.Text, text) {
+				w.Errorf("%+v, want %q", why, text)
+			}
+		}
+		claim("one")
+		job := w.SubmitText("type: t\nsteps: {s: {agent: courier}}\n")
+		waits(job, "no slot free")
+		w.Sleep(10 * time.Second)
+		waits(job, "no process of agent courier claims runs; the latest claim was 10s ago")
+		agents(1, 0)
+		if len(claim("two")) != 1 {
+			w.Fatal("the step was not dispatched")
+		}
+		w.Sleep(10 * time.Second)
+		second := w.SubmitText("type: t\nsteps: {s: {agent: courier}}\n")
+		waits(second, "no slot free")
+		w.Sleep(80 * time.Second)
+		agents(1, 1)
+		w.Sleep(10 * time.Minute)
+		agents(0, 2)
+	})
 }

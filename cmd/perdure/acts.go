@@ -82,6 +82,9 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 		}
 		job := newTracker(v, want, time.Now())
 		job.note, job.since = string(act.Verb), begun
+		if v.Unchanged {
+			job.note = nothingToDo
+		}
 		if !w.asked(t) || act.Verb == perdure.VerbGiveUp {
 			return a.printAct(job, act)
 		}
@@ -100,9 +103,16 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 		what += " " + act.Step
 	}
 	a.printf("%s %s: %s, %s\n", plain(t.view.Type), t.name(), stateText(a.st, &t.view), t.progress())
+	if t.view.Unchanged {
+		a.talk("%s: %s", what, nothingToDo)
+		return nil
+	}
 	a.talk("%s is recorded", what)
 	return nil
 }
+
+// nothingToDo is the message for an act whose result already holds: it has changed and recorded nothing.
+const nothingToDo = "nothing to do, it is so already"
 
 // watchCommand returns the command that continues to follow the jobs.
 func watchCommand(jobs []*tracker, t *target) string {

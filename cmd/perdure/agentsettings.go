@@ -15,7 +15,9 @@ func (a *app) agentsCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "agents", Short: "Manage agents' settings: list, show, set", Args: noArgs,
 		Long: `Lists the agents that have settings, or have claimed runs in the last day: their ageing, the number of
-holders that claim their runs, and the time of the latest claim.
+holders that have claimed their runs within the last 90 seconds, the number of those that have claimed
+earlier that day and are gone (or so busy that they have not claimed since), and the time of the latest
+claim.
 
 Ageing is the head start that one level of priority gives. With 10m, a job of priority 9 is dispatched
 before all jobs of priority 0 that were submitted in the 90 minutes before it, and no job waits behind
@@ -38,8 +40,8 @@ always first.`,
 }
 
 func (a *app) printAgents(agents []perdure.AgentView, now time.Time) error {
-	tb := table{st: a.st}
-	tb.head("AGENT", "AGEING", "HOLDERS", "LATEST CLAIM")
+	tb := a.newTable()
+	tb.head("AGENT", "AGEING", "HOLDERS", "GONE", "LATEST CLAIM")
 	for i := range agents {
 		v := &agents[i]
 		if a.json() {
@@ -48,7 +50,7 @@ func (a *app) printAgents(agents []perdure.AgentView, now time.Time) error {
 			}
 			continue
 		}
-		tb.row(plain(v.Name), ageing(v), strconv.Itoa(v.Holders), latestClaim(v, now))
+		tb.row(plain(v.Name), ageing(v), strconv.Itoa(v.Holders), strconv.Itoa(v.Gone), latestClaim(v, now))
 	}
 	if !a.json() {
 		tb.print(a.out)

@@ -49,7 +49,7 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 	if err != nil {
 		return err
 	}
-	tb := table{st: a.st}
+	tb := a.newTable()
 	tb.head("ID", "KIND", "JOB", "STEP", "SINCE", "MESSAGE")
 	for i := range page.Items {
 		al := &page.Items[i]

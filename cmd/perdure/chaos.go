@@ -191,7 +191,7 @@ func (a *app) chaosEnd(r *chaosReport, settle time.Duration) error {
 }
 
 func (a *app) printChaos(r *chaosReport, settle time.Duration) {
-	tb := table{st: a.st}
+	tb := a.newTable()
 	tb.head("WHAT WAS DONE", "")
 	for _, c := range []struct {
 		what string
@@ -201,7 +201,7 @@ func (a *app) printChaos(r *chaosReport, settle time.Duration) {
 		tb.row(c.what, strconv.Itoa(c.n))
 	}
 	tb.print(a.out)
-	tb = table{st: a.st}
+	tb = a.newTable()
 	tb.head("WHAT WAS FOUND", "", "")
 	tb.row("jobs submitted meanwhile", strconv.Itoa(r.Found.Jobs), "")
 	tb.row("done", strconv.Itoa(r.Found.Done), "")

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +59,9 @@ with 6 if it is neither by then.`,
 					want = wanted(ctx, t, v)
 				}
 				job := newTracker(v, want, time.Now())
+				if !a.json() {
+					job.byHand = settledByHand(ctx, t, v)
+				}
 				if err := a.printJob(job, t.where); err != nil || wait == 0 {
 					return err
 				}
@@ -114,6 +119,52 @@ func wanted(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) perdure.S
 			return want
 		}
 	}
+}
+
+// maxActPages bounds the pages of a job's history that are read to find out who settled its steps.
+const maxActPages = 5
+
+// settledByHand returns, by step, who settled or skipped it, and why. It reads the history only if a step may have been
+// settled without a run. Acts before the latest undo or redo of the job do not count.
+func settledByHand(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) map[string]string {
+	candidate := map[string]bool{}
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		byRun := s.Run > 0 && s.Outcome == perdure.OutcomeDone && s.Direction.Pole() == s.Current && !s.Skipped
+		candidate[s.Name] = s.Phase == perdure.Settled && !byRun && !s.GivenUp && s.Agent != "sleep"
+	}
+	var by map[string]string
+	q := perdure.HistoryQuery{Job: v.ID.String(), Limit: perdure.MaxListLimit}
+	for page := 0; page < maxActPages && slices.Contains(slices.Collect(maps.Values(candidate)), true); page++ {
+		p, err := svc.History(ctx, q)
+		if err != nil {
+			return by
+		}
+		for _, e := range p.Items {
+			verb := perdure.Verb(e.Event)
+			switch {
+			case verb == perdure.VerbUndo || verb == perdure.VerbRedo:
+				by = nil
+			case candidate[e.Step] && (verb == perdure.VerbSettle || verb == perdure.VerbSkip):
+				if by == nil {
+					by = map[string]string{}
+				}
+				word := "settled"
+				if verb == perdure.VerbSkip {
+					word = "skipped"
+				}
+				_, reason, _ := strings.Cut(": "+e.Detail, ": ")
+				if verb == perdure.VerbSettle { // as done: reason
+					_, reason, _ = strings.Cut(e.Detail, ": ")
+				}
+				by[e.Step] = word + " by " + plain(e.Author) + because(reason)
+			}
+		}
+		if q.Cursor = p.NextCursor; q.Cursor == "" {
+			break
+		}
+	}
+	return by
 }
 
 // printJob prints a job completely: header, steps, alerts, and what to do next.

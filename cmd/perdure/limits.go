@@ -40,7 +40,7 @@ effect at once: if a limit is lowered, runs in flight continue, and nothing is a
 }
 
 func (a *app) printLimits(limits []perdure.LimitView) error {
-	tb := table{st: a.st}
+	tb := a.newTable()
 	tb.head("LIMIT", "MAX", "PER KEY", "USED", "HELD BY")
 	for i := range limits {
 		l := &limits[i]

@@ -136,7 +136,7 @@ func advice(v *perdure.JobView, where string) []string {
 		cmds = append(cmds, "perdure "+fmt.Sprintf(format, args...)+where)
 		why = append(why, purpose)
 	}
-	parked := 0
+	parked, asks := 0, ""
 	for i := range v.Steps {
 		s := &v.Steps[i]
 		name := plain(s.Name)
@@ -158,9 +158,12 @@ func advice(v *perdure.JobView, where string) []string {
 			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
 		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
 			add("approve "+name, "settle %s --as done --reason '…'", step)
+			asks = name
 		}
 	}
-	if len(cmds) > 0 && v.Desired == perdure.Done {
+	if asks != "" && parked == 0 {
+		add("reject "+asks+": take everything back", "undo %s --reason '…'", ref)
+	} else if len(cmds) > 0 && v.Desired == perdure.Done {
 		add("take everything back", "undo %s", ref)
 	} else if len(cmds) > 0 {
 		add("go forward again", "redo %s", ref)

@@ -69,7 +69,7 @@ func (o *listFlags) query() (perdure.JobQuery, error) {
 		q.Phase = new(perdure.Phase)
 		words := []string{"waiting", "running", "parked", "settled"}
 		if err := q.Phase.UnmarshalText([]byte(o.phase)); err != nil || !slices.Contains(words, o.phase) {
-			return q, usagef("--phase must be one of %s", strings.Join(words, ", "))
+			return q, unknownPhase(o.phase, words)
 		}
 	}
 	for _, s := range []struct {
@@ -96,6 +96,28 @@ func (o *listFlags) query() (perdure.JobQuery, error) {
 		q.Labels[name] = value
 	}
 	return q, nil
+}
+
+// unknownPhase refuses a phase, and names the filter that was probably meant.
+func unknownPhase(word string, words []string) error {
+	u := &usageError{msg: fmt.Sprintf("--phase %q: must be one of %s", word, strings.Join(words, ", "))}
+	switch word {
+	case "failed", "failing", "error", "stuck", "alert":
+		u.hint = "a job has no phase for failures: --phase parked lists jobs that need an operator, --desired undone those that are being or were undone"
+	case "done", "succeeded", "completed", "finished":
+		u.hint = "that is a state: --current done"
+	case "undone", "cancelled", "canceled":
+		u.hint = "that is a state: --current undone"
+	case "unsure":
+		u.hint = "that is a state: --current unsure"
+	case "ready", "queued", "pending", "open":
+		u.hint = "a job that has not started, or whose steps wait, is in phase waiting"
+	default:
+		if near := nearest(word, words); near != "" {
+			u.hint = "did you mean " + near + "?"
+		}
+	}
+	return u
 }
 
 func parseState(flag, word string) (s perdure.State, err error) {
@@ -133,7 +155,7 @@ func (a *app) list(ctx context.Context, t *target, q perdure.JobQuery, all bool)
 }
 
 func (a *app) printList(jobs []perdure.JobView, first bool) {
-	tb := table{st: a.st}
+	tb := a.newTable()
 	if first {
 		tb.head("ID", "TYPE", "KEY", "STATE", "OPEN", "AGE")
 	}

@@ -41,7 +41,7 @@ leads it.`,
 }
 
 func (a *app) printNodes(nodes []perdure.NodeView, now time.Time) error {
-	tb := table{st: a.st}
+	tb := a.newTable()
 	tb.head("NODE", "STATE", "HOST", "PID", "VERSION", "LISTEN", "LEADS", "STANDS BY", "AGENTS", "SINCE", "SEEN")
 	for i := range nodes {
 		n := &nodes[i]

@@ -50,7 +50,7 @@ func (a *app) history(ctx context.Context, t *target, q perdure.HistoryQuery, al
 		if err != nil {
 			return err
 		}
-		tb := table{st: a.st}
+		tb := a.newTable()
 		if first {
 			tb.head("TIME", "STEP", "RUN", "EVENT", "BY", "DETAIL")
 		}

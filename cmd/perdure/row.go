@@ -51,6 +51,8 @@ func rowOf(v *perdure.JobView, s *perdure.StepView, now time.Time) row {
 func settledRow(v *perdure.JobView, s *perdure.StepView) row {
 	r := row{"✓", plain(v.States.Name(s.Current)), ranFor(s), style.good, rankSettled}
 	switch {
+	case s.NoUndo:
+		r.glyph, r.tone, r.detail = "·", style.dim, "no undo in its definition: nothing was undone"
 	case s.GivenUp:
 		r.glyph, r.word, r.tone = "×", "given up", style.bad
 	case s.Skipped:
@@ -104,6 +106,9 @@ func whyText(s *perdure.StepView, now time.Time) string {
 	if w == nil {
 		return ""
 	}
+	if w.Kind == perdure.WhyApproval {
+		return approvalText(s)
+	}
 	if !w.Until.IsZero() && !now.IsZero() {
 		switch w.Kind {
 		case perdure.WhyBackoff:
@@ -114,6 +119,25 @@ func whyText(s *perdure.StepView, now time.Time) string {
 		}
 	}
 	return plain(w.Text)
+}
+
+// approvalText returns what an approval asks, and of whom. Without a message or a role, it is the reason why it waits.
+func approvalText(s *perdure.StepView) string {
+	var asks struct{ Message, Role string }
+	if len(s.Input) > 0 {
+		_ = json.Unmarshal(s.Input, &asks) // a damaged message is not shown
+	}
+	if asks.Message == "" && asks.Role == "" {
+		return plain(s.Why.Text)
+	}
+	text, _, _ := strings.Cut(s.Why.Text, ": ")
+	if asks.Role != "" {
+		text += " by " + asks.Role
+	}
+	if asks.Message != "" {
+		text += ": " + strings.Join(strings.Fields(asks.Message), " ")
+	}
+	return plain(text)
 }
 
 func ranFor(s *perdure.StepView) string {

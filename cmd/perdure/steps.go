@@ -16,16 +16,18 @@ func (a *app) resumeCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "resume JOB [STEP]",
 		SuggestFor: []string{"retry", "unpark", "continue"},
-		Short:      "Try parked steps again",
-		Long: `Tries the parked steps of a job, or the named step, again in the direction that is wanted now. Their
-escalation ladder starts over. If nothing is parked, that is a conflict (exit 8).
+		Short:      "Try steps again that are parked or wait for a retry",
+		Long: `Tries the steps of a job that are parked or wait for a retry, or the named step, again now, in the
+direction that is wanted now. Their escalation ladder starts over. A step waits for a retry during the
+backoff after a failure, and on a wait rung of the ladder. If no step is parked or waits for a retry,
+that is a conflict (exit 8).
 
 ` + waitHelp,
 		Example: `  perdure resume order-1042
   perdure resume order-1042 charge --input '{"amount": 4100}' --wait
   perdure resume order-1042/charge`,
 		Args:              argsOf(1, 2, "a JOB, and perhaps a STEP"),
-		ValidArgsFunction: a.completeStep("parked"),
+		ValidArgsFunction: a.completeStep("parked", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			act := perdure.Act{Verb: perdure.VerbResume, Reason: o.reason, NewKey: o.newKey}
 			job := args[0]
@@ -51,7 +53,8 @@ func (a *app) settleCmd() *cobra.Command {
 		SuggestFor: []string{"approve", "resolve"},
 		Short:      "Record that a step is done or undone",
 		Long: `Records that a step is done or undone: after you did it by hand, after you checked its effect, or as the
-approval that it waits for. The act is refused while a run of the step is valid. If the recorded state
+approval that it waits for. To reject an approval, undo the job. The act is refused while a run of the
+step is valid. If the recorded state
 is not the desired one, the step continues from it.
 
 --output is the step's output if its value is JSON, and the format of results if it is text or json.

@@ -2,6 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +16,7 @@ import (
 func (a *app) submitCmd() *cobra.Command {
 	var input inputFlags
 	var wait waitFlags
+	var labels []string
 	cmd := &cobra.Command{
 		Use:   "submit FILE…",
 		Short: "Submit jobs to a node",
@@ -22,11 +27,19 @@ key with another definition is a conflict (exit 8).
 With --wait or --timeout it follows the jobs to rest and exits by their state.`,
 		Example: `  perdure submit order.yaml
   JOB=$(perdure submit order.yaml -i sku=tea-12)
+  perdure submit order.yaml --label customer=c-77 --label batch=2026-11
   perdure submit order.yaml --wait --timeout 5m`,
 		Args: argsOf(1, -1, "one or more files"),
 		RunE: func(cmd *cobra.Command, files []string) error {
+			added, err := readLabels(labels)
+			if err != nil {
+				return err
+			}
 			docs, err := a.load(files, input)
 			if err != nil {
+				return err
+			}
+			if err := addLabels(docs, added); err != nil {
 				return err
 			}
 			return a.withActor(cmd, &wait, func(ctx context.Context, t *target) error {
@@ -51,8 +64,71 @@ With --wait or --timeout it follows the jobs to rest and exits by their state.`,
 	uses(cmd, "server", "store", "output", "timeout")
 	input.register(cmd)
 	wait.register(cmd)
+	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "add the label `NAME=VALUE` to the labels of each definition (repeatable)")
+	_ = cmd.RegisterFlagCompletionFunc("label", a.completeLabel)
 	cmd.ValidArgsFunction = completeFiles
 	return cmd
+}
+
+// readLabels reads labels from the command line.
+func readLabels(args []string) (map[string]string, error) {
+	labels := map[string]string{}
+	for _, arg := range args {
+		name, value, ok := strings.Cut(arg, "=")
+		if !ok || name == "" {
+			return nil, usagef("--label %q: not of the form NAME=VALUE", arg)
+		}
+		if before, given := labels[name]; given && before != value {
+			return nil, usagef("--label %s is given twice, with the values %q and %q", name, before, value)
+		}
+		labels[name] = value
+	}
+	return labels, nil
+}
+
+// addLabels adds labels to each definition. A label that the definition has with another value is refused.
+func addLabels(docs []document, labels map[string]string) error {
+	if len(labels) == 0 {
+		return nil
+	}
+	for i := range docs {
+		d := &docs[i]
+		merged := maps.Clone(labels)
+		for name, value := range d.plan.Definition.Labels {
+			if added, given := labels[name]; given && added != value {
+				return &usageError{msg: fmt.Sprintf("--label %s=%s: %s has %s=%s", name, added, d.name(), name, value), hint: "change the file, or leave out this --label"}
+			}
+			merged[name] = value
+		}
+		changed := *d.plan.Definition
+		changed.Labels = merged
+		plan := *d.plan
+		plan.Definition = &changed
+		plans, err := definition.Parse(definition.Canonical(&plan), definition.JSON, definition.Options{}) // checks the labels
+		if err != nil {
+			return usagef("--label: %s: %v", d.name(), err)
+		}
+		d.plan = plans[0]
+	}
+	return nil
+}
+
+// completeLabel suggests the labels of recent jobs.
+func (a *app) completeLabel(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	words := map[string]bool{}
+	a.ask(cmd, func(ctx context.Context, t *target) error {
+		page, err := t.ListJobs(ctx, perdure.JobQuery{Limit: perdure.DefaultListLimit})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			for name, value := range page.Items[i].Labels {
+				words[plain(name+"="+value)] = true
+			}
+		}
+		return nil
+	})
+	return slices.Sorted(maps.Keys(words)), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) printSubmitted(jobs []*tracker) error {

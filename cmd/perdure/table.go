@@ -3,8 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"golang.org/x/term"
 )
 
 // table aligns columns. Colors do not count as width.
@@ -12,6 +15,45 @@ type table struct {
 	st   style
 	rows [][]string
 	top  bool // the first row is a heading
+	fit  int  // columns of the terminal; 0: the output is not a terminal, and nothing is shortened
+}
+
+// Columns of tables are shortened to leastColumn characters at most. Ids and names by which commands find something are
+// complete always.
+const leastColumn = 12
+
+var neverShortened = []string{"ID", "JOB", "NODE", "AGENT", "LIMIT", "TIME", "SINCE"}
+
+// newTable returns a table that fits the terminal, if stdout is one.
+func (a *app) newTable() table {
+	t := table{st: a.st}
+	if a.tty != nil {
+		if width, _, err := term.GetSize(int(a.tty.Fd())); err == nil {
+			t.fit = width
+		}
+	}
+	return t
+}
+
+// shorten cuts the last wide column, and then the wide columns before it, until the table fits the terminal.
+func (t *table) shorten(widths []int) {
+	over := -t.fit + 2*(len(widths)-1)
+	for _, w := range widths {
+		over += w
+	}
+	for i := len(widths) - 1; t.fit > 0 && over > 0 && i >= 0; i-- {
+		if widths[i] <= leastColumn || t.top && i < len(t.rows[0]) && slices.Contains(neverShortened, t.rows[0][i]) {
+			continue
+		}
+		width := max(widths[i]-over, leastColumn)
+		over -= widths[i] - width
+		widths[i] = width
+		for _, r := range t.rows {
+			if i < len(r) && visible(r[i]) > width {
+				r[i] = clip(r[i], width-1) + "…"
+			}
+		}
+	}
 }
 
 func (t *table) head(cells ...string) { t.top = true; t.row(cells...) }
@@ -27,6 +69,7 @@ func (t *table) print(w io.Writer) {
 			widths[i] = max(widths[i], visible(c))
 		}
 	}
+	t.shorten(widths)
 	for n, r := range t.rows {
 		var b strings.Builder
 		for i, c := range r {

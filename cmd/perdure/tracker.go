@@ -16,6 +16,8 @@ type tracker struct {
 	since time.Time     // the start of the work that is followed
 	note  string        // why the job is followed: submitted, continued, undo, …
 
+	byHand map[string]string // by step: who settled or skipped it, as far as that was looked up
+
 	order []int          // steps in order of their dependencies, as indexes into view.Steps
 	index map[string]int // step name → index
 }

@@ -89,6 +89,9 @@ const spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, width, frame int) string {
 	r := rowOf(&t.view, s, now)
+	if by := t.byHand[s.Name]; by != "" && s.Phase == perdure.Settled {
+		r.detail = by
+	}
 	glyph := r.glyph
 	if r.rank == rankRunning && frame >= 0 {
 		turning := []rune(spinner)

@@ -74,7 +74,7 @@ var eventKinds = []eventKind{
 	{"undo", false, operatorAct(perdure.Act{Verb: perdure.VerbUndo}), nil},
 	{"redo", false, operatorAct(perdure.Act{Verb: perdure.VerbRedo}), nil},
 	{"resume", false, operatorAct(perdure.Act{Verb: perdure.VerbResume}), nil},
-	{"resume step", true, operatorAct(perdure.Act{Verb: perdure.VerbResume}), isParked},
+	{"resume step", true, operatorAct(perdure.Act{Verb: perdure.VerbResume}), isParkedOrWaitsForRetry},
 	{"give up", false, operatorAct(perdure.Act{Verb: perdure.VerbGiveUp}), nil},
 	{"settle as done", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done)}), nil},
 	{"settle as done with output", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done), Output: []byte(`1`)}), nil},
@@ -109,6 +109,12 @@ func poleBit(d perdure.Direction) uint8 { return 1 << d.Pole() }
 func never(*explored, int) bool         { return false }
 func isRunning(x *explored, i int) bool { return x.steps[i].Phase == perdure.Running }
 func isParked(x *explored, i int) bool  { return x.steps[i].Phase == perdure.Parked && !x.job.GivenUp() }
+func isParkedOrWaitsForRetry(x *explored, i int) bool {
+	s := x.steps[i]
+	sleepsOrAsks := x.plan.Steps[i].Form != ByAgent && !s.StartedAt.IsZero()
+	held := s.mustReverse() && s.AvailableAt.Equal(s.LockedUntil)
+	return isParked(x, i) || s.Phase == perdure.Waiting && x.now.Before(s.AvailableAt) && !sleepsOrAsks && !held
+}
 func isReady(x *explored, i int) bool {
 	return x.steps[i].Phase == perdure.Ready && !(x.job.Desired == perdure.Done && !x.job.CompleteBy.IsZero() && !x.now.Before(x.job.CompleteBy))
 }

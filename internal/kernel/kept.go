@@ -45,6 +45,8 @@ func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 		return kept.input()
 	case s.Edited == editedDo || s.Edited == editedUndo:
 		return nil, 0 // the edit is not for the next run, and may have replaced the input of the latest run
+	case s.asksForApproval(ps):
+		return k.renderRequest(ps.Do), 0
 	case s.Run == 0:
 		return nil, 0
 	case s.Direction == perdure.Undo && ps.Revert != nil:
@@ -64,6 +66,9 @@ func (k *KeptValues) InputOf(i int) (in json.RawMessage, bytes int) {
 // InputRefs returns the other steps whose outputs InputOf needs to render the input of step i.
 func (k *KeptValues) InputRefs(i int) []int {
 	s, ps := k.Steps[i], &k.Shape.Steps[i]
+	if request := ps.Do; s.asksForApproval(ps) {
+		return request.Refs()
+	}
 	switch {
 	case s.Direction != perdure.Undo || s.Run == 0:
 		return nil
@@ -73,6 +78,24 @@ func (k *KeptValues) InputRefs(i int) []int {
 		return nil
 	}
 	return ps.Do.Refs()
+}
+
+// asksForApproval reports whether the step is an approval, with a message or a role, that waits for an operator now.
+func (s *Step) asksForApproval(ps *PlanStep) bool {
+	return ps.Form == ByApproval && ps.Do != nil && s.Phase == perdure.Waiting && s.Blockers == 0 && s.Desired == perdure.Done && !s.StartedAt.IsZero()
+}
+
+// renderRequest renders what an approval asks. The steps before it are settled, so their outputs are final.
+func (k *KeptValues) renderRequest(t Template) json.RawMessage {
+	scope := &Scope{Outputs: map[string]json.RawMessage{}}
+	for _, ref := range t.Refs() {
+		out, known := k.output(ref)
+		if !known {
+			return nil
+		}
+		scope.Outputs[k.Steps[ref].Name] = out
+	}
+	return k.render(t, scope)
 }
 
 // renderUndo renders the input of an undo again, which was the latest run of the step. The values that it reads must

@@ -41,6 +41,7 @@ func NeedsWholeJob(a *perdure.Act) bool {
 
 // Act applies an operator's act. index is that of the step that the act names, if it names one.
 func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
+	w.actUnneeded = false
 	e := w.entry(id)
 	if a.Author == "" {
 		return perdure.Refuse(perdure.CodeInvalid, "an act needs an author")
@@ -76,6 +77,15 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 	return perdure.Refuse(perdure.CodeInvalid, "unknown act %q", a.Verb)
 }
 
+// ActUnneeded reports whether the latest Act returned no error and found nothing to do, because its result already held.
+func (w *Workset) ActUnneeded() bool { return w.actUnneeded }
+
+// unneeded ends an act whose result already holds.
+func (w *Workset) unneeded() error {
+	w.actUnneeded = true
+	return nil
+}
+
 // runIsValid reports whether a run of the step is in flight and its lock has not ended.
 func (w *Workset) runIsValid(r *row) bool {
 	return r.Phase == perdure.Running && w.now.Before(r.LockedUntil)
@@ -100,8 +110,9 @@ func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error
 			j.RestartPending, e.dirty = false, true
 			w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
 			w.finishEvent(e)
+			return nil
 		}
-		return nil
+		return w.unneeded()
 	}
 	w.addHistory(e, "", 0, string(a.Verb), a.Author, a.Reason)
 	w.enqueueFlip(e, flip{to: to, kind: flipByOperator, by: a.Author})
@@ -110,17 +121,34 @@ func (w *Workset) operatorFlip(e *entry, to perdure.State, a *perdure.Act) error
 }
 
 func (w *Workset) resumeAll(e *entry, a *perdure.Act) error {
-	parked := e.parked()
-	if len(parked) == 0 {
-		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked")
+	var rows []*row
+	for i := range e.plan.Steps {
+		if r := e.steps.at(i); r.Phase == perdure.Parked || w.waitsForRetry(e, r) {
+			rows = append(rows, r)
+		}
 	}
-	w.resumeSteps(e, a, parked)
+	if len(rows) == 0 {
+		return perdure.Refuse(perdure.CodeConflict, "no step of this job is parked or waits for a retry")
+	}
+	w.resumeSteps(e, a, rows)
 	return nil
 }
 
+// waitsForRetry reports whether the step waits for the backoff of a retry, or on a wait rung. A sleep, an approval, and
+// a step that waits for the end of an old lock wait for something else.
+func (w *Workset) waitsForRetry(e *entry, r *row) bool {
+	switch {
+	case r.Phase != perdure.Waiting || r.Blockers > 0 || !w.now.Before(r.AvailableAt):
+		return false
+	case r.mustReverse() && r.AvailableAt.Equal(r.LockedUntil):
+		return false
+	}
+	return e.plan.Steps[r.Index].Form == ByAgent || r.StartedAt.IsZero()
+}
+
 func (w *Workset) resumeOne(e *entry, r *row, a *perdure.Act) error {
-	if r.Phase != perdure.Parked {
-		return perdure.Refuse(perdure.CodeConflict, "step %s is not parked, it is %s", r.Name, r.Phase)
+	if r.Phase != perdure.Parked && !w.waitsForRetry(e, r) {
+		return perdure.Refuse(perdure.CodeConflict, "step %s is neither parked nor waits for a retry: it is %s", r.Name, r.Phase)
 	}
 	if a.Input != nil || a.NewKey {
 		if err := w.edit(e, r, a); err != nil {
@@ -142,7 +170,9 @@ func (e *entry) parked() []*row {
 }
 
 func (w *Workset) resumeSteps(e *entry, a *perdure.Act, rows []*row) {
-	w.renewDeadline(e)
+	if len(e.parked()) > 0 {
+		w.renewDeadline(e)
+	}
 	for _, r := range rows {
 		w.closeAlerts(e, r.Name, a.Author, perdure.AlertParked)
 		r.resetLadder()
@@ -180,10 +210,13 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 		return err
 	}
 	if r.Phase == perdure.Settled && r.Current == *a.As {
-		return nil
+		return w.unneeded()
 	}
 	if r.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s: undo or redo the job", r.Name, r.Current)
+	}
+	if form := e.plan.Steps[r.Index].Form; form != ByAgent && *a.As == perdure.Undone && r.Desired == perdure.Done {
+		return settledAsUndoneError(form, r)
 	}
 	w.endExpiredRun(e, r)
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
@@ -197,11 +230,20 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	return nil
 }
 
+// settledAsUndoneError refuses to settle a sleep or an approval as undone while it is to be done. It has no effect that
+// could be undone, so the act would only start the sleep or ask for the approval again.
+func settledAsUndoneError(form StepForm, r *row) error {
+	if form == BySleep {
+		return perdure.Refuse(perdure.CodeConflict, "step %s is a sleep, which has no effect to undo: settle it as done or skip it to end the sleep, or undo the job", r.Name)
+	}
+	return perdure.Refuse(perdure.CodeConflict, "step %s is an approval: settle it as done to approve it, or undo the job to reject it", r.Name)
+}
+
 // operatorSkip skips a step.
 func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	switch {
 	case r.Skipped && r.Desired == perdure.Done:
-		return nil
+		return w.unneeded()
 	case r.Phase == perdure.Settled:
 		return perdure.Refuse(perdure.CodeConflict, "step %s is settled as %s", r.Name, r.Current)
 	case r.nextDirection() == perdure.Undo:
@@ -281,7 +323,7 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 func (w *Workset) giveUp(e *entry, a *perdure.Act) error {
 	j := e.job
 	if j.GivenUp() {
-		return nil
+		return w.unneeded()
 	}
 	if j.Phase == perdure.Settled {
 		return perdure.Refuse(perdure.CodeConflict, "the job is settled: there is nothing to give up")

@@ -283,6 +283,46 @@ func TestRule06LadderOfUndoEndsInPark(t *testing.T) { // F089
 	}
 }
 
+func TestRule07ResumeEndsBackoff(t *testing.T) {
+	w := submit(t, "within 5m; a attempts 9; b after a")
+	w.claim("a")
+	w.report("a", failed, retryAfter(time.Hour))
+	w.stepIs("a", "unsure waiting")
+	deadline := w.job.CompleteBy
+	w.now = w.now.Add(time.Second)
+	w.act(perdure.VerbResume, "a")
+	w.stepIs("a", "unsure ready")
+	w.require(w.step("a").Failures == 0, "%d failures: the ladder has not started over", w.step("a").Failures)
+	w.require(w.job.CompleteBy.Equal(deadline), "the deadline of a job without a parked step has moved")
+	w.require(w.history[len(w.history)-1].Event == "resume", "the act is not in the history")
+	w.conflict(w.tryAct(perdure.VerbResume, "a")) // it is ready
+	w.conflict(w.tryAct(perdure.VerbResume, "b"))
+}
+
+func TestRule07ResumeEndsWaitRung(t *testing.T) {
+	w := submit(t, "a or wait:1,park; b attempts 9")
+	w.claim("a")
+	w.report("a", failed)
+	w.claim("b")
+	w.report("b", failed, retryAfter(time.Hour))
+	w.require(w.step("a").Waits == 1 && w.step("a").AvailableAt.After(w.now), "a does not wait on its rung")
+	w.act(perdure.VerbResume, "") // all steps
+	w.stepIs("a", "unsure ready")
+	w.stepIs("b", "unsure ready")
+	w.run("a", "b")
+	w.jobIs("done settled")
+}
+
+func TestRule07ResumeDoesNotEndOldLock(t *testing.T) {
+	w := submit(t, "a undo")
+	w.claim("a")
+	w.holderDies("a")
+	w.undo()
+	w.stepIs("a", "unsure waiting") // the dead holder's run may still act
+	w.conflict(w.tryAct(perdure.VerbResume, "a"))
+	w.conflict(w.tryAct(perdure.VerbResume, ""))
+}
+
 func TestRule07OperatorSettlesStep(t *testing.T) { // F045
 	w := submit(t, order)
 	w.claim("reserve")
@@ -536,13 +576,16 @@ func TestRule12SeveralConditionErrorsCauseOneRestart(t *testing.T) {
 func TestRule13SleepAndApprovalAreNeverDispatched(t *testing.T) {
 	w := submit(t, "s sleep; p after s approval; a after p undo")
 	w.jobIs("undone waiting")
+	w.conflict(w.tryAct(perdure.VerbSettle, "s", as(perdure.Undone)))
+	w.conflict(w.tryAct(perdure.VerbResume, "s")) // it does not wait for a retry
+	w.conflict(w.tryAct(perdure.VerbResume, ""))
 	w.cannotClaim("s")
 	w.wait(tick)
 	w.stepIs("s", "done settled")
 	w.stepIs("p", "undone waiting")
 	w.jobIs("undone parked") // only an operator can move it
 	w.require(slices.Equal(w.openAlerts("p"), []perdure.AlertKind{perdure.AlertApproval}), "alerts %v", w.alerts)
-	w.act(perdure.VerbSettle, "p", as(perdure.Undone)) // not approved yet
+	w.conflict(w.tryAct(perdure.VerbSettle, "p", as(perdure.Undone))) // not a rejection: that is an undo of the job
 	w.require(slices.Equal(w.openAlerts("p"), []perdure.AlertKind{perdure.AlertApproval}), "alerts %v", w.alerts)
 	w.act(perdure.VerbSettle, "p", as(perdure.Done))
 	w.require(len(w.alerts) == 0, "alerts %v", w.alerts)

@@ -40,6 +40,19 @@ var plays = []struct {
 		w.report("charge", done)
 		w.run("charge", "ship") // done again, under a new key
 	}},
+	{"wait_ended_by_operator", "reserve; charge after reserve attempts 2 or wait:2,park", func(w *world) {
+		w.run("reserve")
+		w.claim("charge")
+		w.report("charge", failed, retryAfter(time.Minute))
+		w.act(perdure.VerbResume, "charge") // the cause is mended: the backoff need not end
+		w.claim("charge")
+		w.report("charge", failed)
+		w.wait(tick)
+		w.claim("charge")
+		w.report("charge", failed) // waits on its rung
+		w.resume()
+		w.run("charge")
+	}},
 	{"restart", "reserve undo; charge undo after reserve attempts 2 or restart:1; ship after charge", func(w *world) {
 		w.run("reserve")
 		w.claim("charge")

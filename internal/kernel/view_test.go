@@ -92,6 +92,7 @@ func (x *explored) checkShown(t *rapid.T, known *shownInput, i int, event string
 		want = known.edited
 	}
 	switch {
+	case s.asksForApproval(&x.plan.Steps[i]): // it shows what it asks, and is never dispatched
 	case in != nil && string(in) != string(want):
 		t.Fatalf("after %s: step %s %s run %d shows %s, want %s", event, s.Name, s.Direction, s.Run, in, want)
 	case in == nil && s.Phase == perdure.Running && (s.Direction == perdure.Do || s.OwnInput && s.Edited != editedDo):

@@ -2,6 +2,8 @@ package kernel
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +17,8 @@ type Facts struct {
 	Seen   map[string]time.Time         // by agent: when a holder last claimed runs of it
 	Limits map[string]perdure.LimitView // by name: the limits that exist
 	Keys   map[LimitKey]KeyUse          // for keys of limits with PerKey, as far as they are known
+
+	InFlight map[string]int // by agent: the runs in flight of agents that have no claim waiting; an agent that is not in it is not counted
 }
 
 // KeyUse is the use of one key of a limit: how many permits are held, and by which runs.
@@ -119,12 +123,36 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	}
 	seen, ok := f.Seen[s.Agent]
 	if !ok {
-		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has asked for work yet", s.Agent)}
+		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has claimed runs here%s", s.Agent, otherAgents(s.Agent, f))}
 	}
 	if idle := f.Now.Sub(seen); idle > perdure.NotSeenFor {
-		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has asked for work for %s", s.Agent, span(idle))}
+		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no agent %s has claimed runs for %s", s.Agent, span(idle))}
+	}
+	if n, counted := f.InFlight[s.Agent]; counted && n == 0 {
+		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no process of agent %s claims runs; the latest claim was %s ago", s.Agent, span(f.Now.Sub(seen)))}
 	}
 	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
+}
+
+// maxAgentsNamed bounds the agents that a reason lists.
+const maxAgentsNamed = 10
+
+// otherAgents lists the agents that have claimed runs, and the one whose name is most similar: the step's may be
+// misspelled.
+func otherAgents(name string, f *Facts) string {
+	if len(f.Seen) == 0 {
+		return ""
+	}
+	names := slices.Sorted(maps.Keys(f.Seen))
+	text := ""
+	if near := plain.Nearest(name, names); near != "" {
+		text = fmt.Sprintf(" (did you mean %s?)", near)
+	}
+	more := ""
+	if n := len(names) - maxAgentsNamed; n > 0 {
+		names, more = names[:maxAgentsNamed], fmt.Sprintf(" and %d more", n)
+	}
+	return "; known agents: " + strings.Join(names, ", ") + more + text
 }
 
 // limitReason returns the limit that holds the step back; nil if none does. A limit of 0 takes precedence over one that

@@ -26,8 +26,20 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		{"a", func(w *world) { w.claim("a"); w.now = w.now.Add(13 * time.Second) }, "a", perdure.WhyExpired,
 			"the lock of run 1 by host ended 3s ago; the supervisor will expire it"},
 		{"a", func(w *world) {}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
-		{"a", func(w *world) { w.now = w.now.Add(2 * time.Minute) }, "a", perdure.WhyNoAgent, "no agent ag has asked for work for 2m"},
-		{"a", func(w *world) { facts.Seen = nil }, "a", perdure.WhyNoAgent, "no agent ag has asked for work yet"},
+		{"a", func(w *world) { w.now = w.now.Add(2 * time.Minute) }, "a", perdure.WhyNoAgent, "no agent ag has claimed runs for 2m"},
+		{"a", func(w *world) { facts.Seen = nil }, "a", perdure.WhyNoAgent, "no agent ag has claimed runs here"},
+		{"a", func(w *world) {
+			w.steps[0].Agent = "paiments"
+			facts.Seen = map[string]time.Time{"stock": w.now, "payments": w.now}
+		}, "a", perdure.WhyNoAgent, "no agent paiments has claimed runs here; known agents: payments, stock (did you mean payments?)"},
+		{"a", func(w *world) {
+			w.now = w.now.Add(30 * time.Second)
+			facts.InFlight = map[string]int{"ag": 0}
+		}, "a", perdure.WhyNoAgent, "no process of agent ag claims runs; the latest claim was 30s ago"},
+		{"a", func(w *world) {
+			w.now = w.now.Add(30 * time.Second)
+			facts.InFlight = map[string]int{"ag": 3}
+		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
 		{"a", func(w *world) {
 			facts.Limits["agent:ag"] = perdure.LimitView{Name: "agent:ag", LimitSettings: perdure.LimitSettings{Max: new(2)}, Used: 2, Holders: []perdure.HolderView{{Step: "x", Run: 3}, {}}}
 		},

@@ -35,6 +35,7 @@ type Workset struct {
 	order        []*entry
 	lastLookup   int // index in order: the job that entry returned last
 	alloc        slabs
+	actUnneeded  bool       // the latest act found nothing to do
 	newlyReady   []StepRef  // steps made ready since the last call of NewlyReady
 	runEnds      []RunEnd   // runs ended since the last call of EndedRuns
 	releasedKeys []LimitKey // keys of permits released since the last call of ReleasedKeys

@@ -47,9 +47,9 @@ var (
 var verbs = []verb{
 	{Verb: perdure.VerbUndo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Undo a job", doc: "Sets the desired state to undone: every step that may have had an effect is undone.", example: reasonExample},
 	{Verb: perdure.VerbRedo, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Redo a job", doc: "Sets the desired state to done again.", example: reasonExample},
-	{Verb: perdure.VerbResume, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Resume a job", doc: "All of its parked steps are tried again.", example: reasonExample},
+	{Verb: perdure.VerbResume, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Resume a job", doc: "All of its steps that are parked, or wait for a retry, are tried again now.", example: reasonExample},
 	{Verb: perdure.VerbGiveUp, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Give up a job", doc: "Settles it as it is. Only undo or redo opens it again.", example: reasonExample},
-	{Verb: perdure.VerbResume, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Resume a step", doc: "A parked step is tried again.", example: inputExample},
+	{Verb: perdure.VerbResume, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Resume a step", doc: "A step that is parked, or waits for a retry, is tried again now.", example: inputExample},
 	{Verb: perdure.VerbSettle, step: true, fields: withOutput, of: reflect.TypeFor[settleBody](), summary: "Settle a step", doc: "Records the state of the step that an operator has found out.", example: settleExample},
 	{Verb: perdure.VerbSkip, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Skip a step", doc: "Settles the step without doing it.", example: reasonExample},
 	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives the step another input.", example: inputExample},
@@ -60,7 +60,7 @@ func (a *api) actRoutes() []route {
 	for i, v := range verbs {
 		rt := route{
 			method: http.MethodPost, path: "/v1/jobs/{id}/" + string(v.Verb), id: string(v.Verb) + "Job", tag: "acts",
-			summary: v.summary, doc: v.doc + " A repeated act changes nothing.", headers: authorParam,
+			summary: v.summary, doc: v.doc + " An act whose result already holds changes and records nothing, and its answer has `unchanged`.", headers: authorParam,
 			body:    &media{of: v.of, optional: v.Verb != perdure.VerbSettle, example: v.example},
 			results: []result{{status: http.StatusOK, doc: "The job after the act", of: reflect.TypeFor[perdure.JobView](), example: jobExample}},
 			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,

@@ -170,6 +170,8 @@ func (c *call) waitForRuns(req protocol.Claim) ([]perdure.Run, error) {
 		return nil, ctx.Err()
 	case err != nil && c.shuttingDown() && req.RequestID == "": // with a requestId, runs may have been granted to it before (F019)
 		return nil, nil
+	case err != nil && c.shuttingDown() && storeTrouble(err): // the shutdown ended the wait
+		return nil, &perdure.Error{Code: perdure.CodeUnavailable, Message: "the node is draining", Hint: "ask another node"}
 	}
 	return runs, err
 }

@@ -1,9 +1,11 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"sync"
@@ -140,7 +142,8 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 				return nil, nil
 			}
 		}
-		h := New(Config{Service: svc, Log: quiet, Shutdown: shutdown})
+		var log bytes.Buffer
+		h := New(Config{Service: svc, Log: slog.New(slog.NewTextHandler(&log, nil)), Shutdown: shutdown})
 		begin := time.Now()
 		time.AfterFunc(10*time.Second, stop)
 		var all sync.WaitGroup
@@ -150,7 +153,7 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 			}
 		})
 		all.Go(func() { // the claim may have been granted runs before, so the answer cannot be "no work" (F019)
-			if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s","requestId":"r"}`); w.Code != 503 {
+			if w := exchange(h, goodClaim, `{"holder":"h","wait":"60s","requestId":"r"}`); w.Code != 503 || !strings.Contains(w.Body.String(), "the node is draining") {
 				t.Error(w.Code, w.Body)
 			}
 		})
@@ -160,6 +163,9 @@ func TestShutdownEndsLongPolls(t *testing.T) {
 			}
 		})
 		all.Wait()
+		if got := log.String(); strings.Contains(got, "ERROR") || !strings.Contains(got, "level=INFO msg=\"request refused: the node is draining\"") {
+			t.Errorf("a drain is logged as %q", got)
+		}
 		if duration := time.Since(begin); duration != 10*time.Second {
 			t.Errorf("took %s", duration)
 		}

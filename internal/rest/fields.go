@@ -75,7 +75,7 @@ func refusalOf(faults []perdure.FieldError) error {
 	f := faults[0]
 	message := f.Message
 	if f.Pointer != "" {
-		message = f.Pointer + " " + message
+		message = strings.ReplaceAll(strings.TrimPrefix(f.Pointer, "/"), "/", ".") + ": " + message
 	}
 	return &perdure.Error{Code: perdure.CodeInvalid, Message: message, Hint: f.Hint, Fields: faults}
 }

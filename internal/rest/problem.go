@@ -144,6 +144,8 @@ func (a *api) fail(w *answer, r *http.Request, err error) {
 	case isSurplus(r.Context()): // the warning was logged when the connection was accepted
 	case r.URL.Path == "/readyz": // load balancers ask every second, and see the 503
 		a.Log.DebugContext(r.Context(), "not ready", "error", err)
+	case a.Shutdown.Err() != nil && p.Code == perdure.CodeUnavailable:
+		a.Log.InfoContext(r.Context(), "request refused: the node is draining", "method", r.Method, "path", r.URL.Path, "code", p.Code)
 	default:
 		a.Log.ErrorContext(r.Context(), "request failed", "method", r.Method, "path", r.URL.Path, "code", p.Code, "error", err)
 	}

@@ -311,7 +311,21 @@ func TestFaultsHavePlaces(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	if p.Detail != "/holder must not start with @" {
+	if p.Detail != "holder: must not start with @" {
 		t.Errorf("detail %q", p.Detail)
+	}
+}
+
+// The text of a refusal names the field as a path, then what is wrong: max: is required.
+func TestRefusalNamesTheFieldFirst(t *testing.T) {
+	for _, test := range []struct{ call, body, want string }{
+		{"PUT /v1/limits/job:a", `{}`, "max: is required"},
+		{"PUT /v1/limits/ads", `{}`, "max: is required where there is no perKey"},
+		{"PUT /v1/limits/ads", `{"perKey":{}}`, "perKey.max: is required"},
+		{settleCall, `{}`, "as: is required"},
+	} {
+		if p := problemIn(t, exchange(handler(resttest.Full()), test.call, test.body)); p.Detail != test.want {
+			t.Errorf("%s %s: %q, want %q", test.call, test.body, p.Detail, test.want)
+		}
 	}
 }

@@ -18,6 +18,9 @@ func TestRefusalsAreLogged(t *testing.T) {
 	refuse := perdure.Refuse(perdure.CodeConflict, "nothing is parked in this job")
 	svc := resttest.Full()
 	svc.OnAct = func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return nil, refuse }
+	svc.OnSubmit = func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) {
+		return nil, false, perdure.Refuse(perdure.CodeInvalid, "it has no steps")
+	}
 	svc.OnHistory = func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 		return nil, refuse
 	}
@@ -30,6 +33,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 	report := `{"job":"` + resttest.ID.String() + `","step":"s","run":1,"outcome":"done"}`
 	for _, test := range []struct{ line, body, want string }{
 		{"POST /v1/jobs/j/resume", "", `"msg":"request refused","method":"POST","path":"/v1/jobs/j/resume","status":409,"code":"conflict","error":"nothing is parked in this job"}`},
+		{"POST /v1/jobs", `{"type":"t"}`, `"msg":"request refused","method":"POST","path":"/v1/jobs","status":422,"code":"invalid","error":"it has no steps"}`},
 		{"PUT /v1/limits/no:thing", `{"max":1}`, `"msg":"request refused","method":"PUT","path":"/v1/limits/no:thing","status":400,"code":"invalid"`},
 		{"POST /v1/jobs/" + strings.Repeat("j", 500) + "/undo", "", `"msg":"request refused"`},
 		{"POST /v1/batches/submit", `{"jobs":[{},{},{}]}`, `"msg":"jobs of a batch refused","jobs":2,"of":3}`},

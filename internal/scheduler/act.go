@@ -15,16 +15,25 @@ import (
 
 // Act carries out an operator's act.
 func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) error {
-	crashpoint.Here(crashpoint.ActQueue)
-	err := s.do(ctx, &actOp{id: id, act: act}, 1)
-	crashpoint.Here(crashpoint.ActDone)
+	_, err := s.ActOnce(ctx, id, act)
 	return err
+}
+
+// ActOnce is Act. It also reports whether the act found nothing to do, because its result already held. If an earlier
+// try of this call may have been committed, it reports false.
+func (s *Scheduler) ActOnce(ctx context.Context, id perdure.JobID, act perdure.Act) (unneeded bool, err error) {
+	crashpoint.Here(crashpoint.ActQueue)
+	o := &actOp{id: id, act: act}
+	err = s.do(ctx, o, 1)
+	crashpoint.Here(crashpoint.ActDone)
+	return o.unneeded && !o.indeterminate, err
 }
 
 type actOp struct {
 	id  perdure.JobID
 	act perdure.Act
 
+	unneeded      bool      // the latest try found nothing to do
 	indeterminate bool      // an earlier try's commit was indeterminate
 	rowTime       time.Time // when the row was last written before the latest try
 	tryTime       time.Time // the store's time at the latest try
@@ -62,7 +71,10 @@ func (o *actOp) apply(b *batch) error {
 		}
 	}
 	var refusal error
-	if err := b.Fold(o.id, func() { refusal = b.w.Act(o.id, index, &o.act) }); err != nil {
+	if err := b.Fold(o.id, func() {
+		refusal = b.w.Act(o.id, index, &o.act)
+		o.unneeded = b.w.ActUnneeded()
+	}); err != nil {
 		return err
 	}
 	return refusal

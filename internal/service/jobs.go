@@ -217,11 +217,15 @@ func (svc *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perd
 		return nil, err
 	}
 	do := func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
-		if err := svc.Scheduler.Act(ctx, id, act); err != nil {
+		unneeded, err := svc.Scheduler.ActOnce(ctx, id, act)
+		if err != nil {
 			return nil, err
 		}
 		v, err := svc.view(ctx, id)
-		return svc.orSummary(ctx, id, v, err)
+		if v, err = svc.orSummary(ctx, id, v, err); v != nil {
+			v.Unchanged = unneeded
+		}
+		return v, err
 	}
 	v, err := onceMade(ctx, svc, ref, 0, do)
 	if perdure.CodeOf(err) != perdure.CodeNotFound {

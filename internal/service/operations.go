@@ -187,15 +187,20 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 	for name := range settings {
 		agent(name)
 	}
-	holders := map[[2]string]bool{}
+	latest := map[[2]string]time.Time{}
 	for _, s := range append(seen, svc.Scheduler.AllSeen(now)...) {
-		v := agent(s.Agent)
-		if by := [2]string{s.Agent, s.Holder}; !holders[by] {
-			holders[by] = true
-			v.Holders++
+		if by := [2]string{s.Agent, s.Holder}; s.At.After(latest[by]) {
+			latest[by] = s.At
 		}
-		if s.At.After(v.SeenAt) {
+		if v := agent(s.Agent); s.At.After(v.SeenAt) {
 			v.SeenAt = s.At
+		}
+	}
+	for by, at := range latest {
+		if now.Sub(at) > perdure.NotSeenFor {
+			agent(by[0]).Gone++
+		} else {
+			agent(by[0]).Holders++
 		}
 	}
 	if err := admission.Ask(ctx, len(views)*entryRoom); err != nil {

@@ -571,6 +571,9 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	if v.Action == "" {
 		v.Action = s.Name
 	}
+	if ps := &shape.Steps[s.Index]; ps.Form == kernel.ByAgent && ps.Undo == nil {
+		v.NoUndo = s.Phase == perdure.Settled && s.Current == perdure.Undone && s.Desired == perdure.Undone && s.Run > 0 && !s.GivenUp
+	}
 	if s.Agent != "" {
 		v.Agent = s.Agent // the undo may have another agent
 	}
@@ -617,6 +620,9 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 	if err := svc.seen(ctx, f); err != nil {
 		return nil, err
 	}
+	if err := svc.countInFlight(ctx, f, steps); err != nil {
+		return nil, err
+	}
 	limits, err := svc.Store.ListLimits(ctx)
 	if err != nil {
 		return nil, Unreachable(err)
@@ -645,6 +651,40 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 // maxReasonKeys bounds the keys of limits that the view of one job reads. Further steps show that they wait for their
 // agent.
 const maxReasonKeys = 100
+
+// An agent's process with a free slot always has a claim waiting. This node knows its own waiting claims at once, and
+// those at other nodes when these nodes have stored them.
+const (
+	noClaimHere   = 2 * time.Second
+	noClaimShared = 15 * time.Second
+)
+
+// countInFlight counts the runs in flight of those agents of ready steps that have no claim waiting, so that Why can
+// distinguish an agent whose slots are all in use from one that has no process.
+func (svc *Service) countInFlight(ctx context.Context, f *kernel.Facts, steps []*kernel.Step) error {
+	idle := noClaimHere
+	if svc.Shared {
+		idle = noClaimShared
+	}
+	f.InFlight = map[string]int{}
+	for _, s := range steps {
+		if s.Phase != perdure.Ready || len(f.InFlight) >= maxReasonKeys {
+			continue
+		}
+		if _, counted := f.InFlight[s.Agent]; counted {
+			continue
+		}
+		if at, ok := f.Seen[s.Agent]; !ok || f.Now.Sub(at) < idle || f.Now.Sub(at) > perdure.NotSeenFor {
+			continue
+		}
+		used, _, err := svc.Store.LimitUse(ctx, kernel.LimitKey{Name: kernel.AgentLimit(s.Agent)}, 0)
+		if err != nil {
+			return Unreachable(err)
+		}
+		f.InFlight[s.Agent] = used
+	}
+	return nil
+}
 
 func (svc *Service) seen(ctx context.Context, f *kernel.Facts) error {
 	written, err := svc.Store.LastClaims(ctx)

@@ -36,7 +36,7 @@ func Job() *perdure.JobView {
 		Steps: perdure.StepViews{
 			{
 				Name: "reserve", Agent: "http", Action: "reserve", Current: perdure.Done, Desired: perdure.Undone, Phase: perdure.Ready,
-				Skipped: true, GivenUp: true, Run: 7, Direction: perdure.Undo, Was: perdure.Done, Turn: 2, Key: "k/reserve/2",
+				Skipped: true, NoUndo: true, GivenUp: true, Run: 7, Direction: perdure.Undo, Was: perdure.Done, Turn: 2, Key: "k/reserve/2",
 				LockedBy: "h", LockedUntil: At, CompleteBy: At, Failures: 1, Rung: 1, Waits: 1, Returns: 1, AvailableAt: At,
 				Outcome: perdure.OutcomeFailed, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`), OutputBytes: 90_000,
 				Input: json.RawMessage(`{"n":1.50,"text":"<b>&"}`), InputBytes: 100_000,
@@ -178,5 +178,5 @@ func Nodes() []perdure.NodeView {
 
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
-	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, SeenAt: At}
+	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At}
 }

@@ -266,7 +266,7 @@ class Client:
         return self._act(_job(ref), "redo", reason, author)
 
     def resume(self, ref: str, reason: str = "", *, author: str = "") -> Job:
-        """Retries all parked steps of the job."""
+        """Tries all steps of the job again that are parked or wait for a retry."""
         return self._act(_job(ref), "resume", reason, author)
 
     def give_up(self, ref: str, reason: str = "", *, author: str = "") -> Job:
@@ -275,7 +275,7 @@ class Client:
 
     def resume_step(self, ref: str, step: str, reason: str = "", *, input: Any = UNSET, new_key: bool = False,
                     author: str = "") -> Job:
-        """Retries one parked step. input: replaces the step's input. new_key: no earlier run had an effect, so the step
+        """Tries one step again that is parked or waits for a retry. input: replaces the step's input. new_key: no earlier run had an effect, so the step
         starts over under a new key."""
         return self._act(_step(ref, step), "resume", reason, author, input=input, newKey=new_key or UNSET)
 

@@ -26,13 +26,14 @@ import time
 import unittest
 from collections import deque
 from dataclasses import dataclass
-from typing import IO, Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple, TypeVar
+from typing import IO, Any, Callable, Deque, Dict, List, Optional, Sequence, Set, Tuple, TypeVar
 
 from .agent import Agent, AsyncRun, Run, report_of
 from .client import Client
 from .clock import Instant
 from .connection import to_json
 from .errors import NoEffect, Rejected, Seconds, Unavailable, seconds
+from .host import Host
 from .loop import Outcome, close, outcome
 
 T = TypeVar("T")
@@ -409,6 +410,20 @@ class Fake(Agent):
         """How many runs of a step there were."""
         return self._attempts.get((step, direction), 0)
 
+    def check(self, client: Client) -> None:
+        """Raises an AssertionError if on() or fail() names a step that no job of the server has: the name is misspelled.
+        A Server checks the fakes of its clients' hosts at the end of its `with`."""
+        with self._mu:
+            missing = {*self._behaviors, *self._failures} - {step for step, _ in self._attempts}
+        if not missing:
+            return
+        known: Set[str] = set()
+        for job in client.list():
+            known.update(client.get(job["id"]).get("steps", {}))
+        missing -= known
+        if missing and known:
+            raise AssertionError(f"fake {self.name}: no job has a step {', '.join(sorted(missing))}; the steps are {', '.join(sorted(known))}")
+
     def effects(self, step: str) -> int:
         """How many effects of a step there are: done, and not undone."""
         with self._mu:
@@ -432,6 +447,7 @@ class Server:
         self.url = ""
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._directory: Optional[tempfile.TemporaryDirectory[str]] = None
+        self._fakes: List[Fake] = []
         self._log: Deque[str] = deque(maxlen=LOG_LINES)
         self._listens = threading.Event()
 
@@ -463,12 +479,22 @@ class Server:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, error: object, *_: object) -> None:
+        try:
+            if error is None and self._process is not None:
+                self._check_fakes()
+        finally:
+            self.stop()
 
     def client(self, *, author: str = "test") -> Client:
         """A client of this server."""
-        return Client(self.url, author=author)
+        return _TestClient(self, author)
+
+    def _check_fakes(self) -> None:
+        """Fails the test if a fake has a behavior for a step that no job has (see Fake.check)."""
+        with Client(self.url) as client:
+            for fake in self._fakes:
+                fake.check(client)
 
     def log(self) -> str:
         """The last lines of the server's log."""
@@ -510,6 +536,18 @@ class Server:
                 except Unavailable:
                     time.sleep(0.05)
         raise RuntimeError(f"perdure serve is not ready:\n{self.log()}")
+
+
+class _TestClient(Client):
+    """A client whose hosts register their fakes with the server."""
+
+    def __init__(self, server: Server, author: str) -> None:
+        super().__init__(server.url, author=author)
+        self._server = server
+
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0) -> Host:
+        self._server._fakes.extend(a for a in agents if isinstance(a, Fake))
+        return super().host(*agents, name=name, heartbeat=heartbeat, grace=grace)
 
 
 __all__ = ["Attempt", "Fake", "Parked", "Server", "Trial"]

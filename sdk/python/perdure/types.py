@@ -111,6 +111,7 @@ class Step(_Step, total=False):
     limits: List[StepLimit]
     lockedBy: str
     lockedUntil: str
+    noUndo: bool
     outcome: Literal["done", "failed", "rejected", "returned", "expired"]
     output: Any
     outputBytes: int
@@ -151,6 +152,7 @@ class Job(_Job, total=False):
     states: StateNames
     steps: Dict[str, Step]
     then: Literal["undone", "done", "unsure"]
+    unchanged: bool
 
 
 class _StepDetail(TypedDict):
@@ -181,6 +183,7 @@ class StepDetail(_StepDetail, total=False):
     limits: List[StepLimit]
     lockedBy: str
     lockedUntil: str
+    noUndo: bool
     outcome: Literal["done", "failed", "rejected", "returned", "expired"]
     output: Any
     outputBytes: int
@@ -284,6 +287,7 @@ class _AgentInfo(TypedDict):
 
 
 class AgentInfo(_AgentInfo, total=False):
+    gone: int
     seenAt: str
 
 

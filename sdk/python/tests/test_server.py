@@ -100,7 +100,7 @@ class TestServer(unittest.TestCase):
 
     def test_nobody_runs_the_agent(self):
         self.client.submit({"type": self.name, "key": self.name + "n", "steps": {"s": {"agent": self.name + "-nobody"}}})
-        with self.assertRaisesRegex(TimeoutError, f"after 0.2 s: step s: no agent {self.name}-nobody has asked for work yet"):
+        with self.assertRaisesRegex(TimeoutError, f"after 0.2 s: step s: no agent {self.name}-nobody has claimed runs here"):
             self.client.wait(self.name + "n", timeout=0.2)
 
     def test_any_call(self):

@@ -222,6 +222,15 @@ class TestServer(unittest.TestCase):
             self.assertEqual(bank.asked[0], (key, 1))
             self.assertEqual(bank.asked[1][:3], (f"{job['id']}/charge/2", 2, key), "keys and numbers, as a Trial has them")
 
+    def test_a_fake_of_a_step_that_no_job_has(self):
+        stock = Fake("stock").fail("reserv", 1)
+        with self.assertRaisesRegex(AssertionError, "fake stock: no job has a step reserv; the steps are pack, reserve"):
+            with Server() as server, server.client() as client, client.host(stock):
+                job = client.submit({"type": "order", "steps": {"reserve": {"agent": "stock"}, "pack": {"agent": "stock"}}}).job
+                self.assertEqual(client.wait(job["id"], timeout=60)["current"], "done")
+        with Server() as server, server.client() as client, client.host(Fake("stock").fail("later", 1)):
+            pass  # no job, so there is nothing to compare with
+
     def test_no_binary(self):
         with mock.patch.dict(os.environ, {"PERDURE_BINARY": "/no/such/perdure"}):
             os.environ.pop("PERDURE_TEST_REQUIRE_SERVER", None)

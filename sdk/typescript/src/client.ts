@@ -250,7 +250,7 @@ export class Client {
     return this.#act(`${pathOf(ref)}/redo`, { reason }, options);
   }
 
-  /** Lets all parked steps of a job be tried again. */
+  /** Tries all steps of a job again that are parked or wait for a retry. */
   resume(ref: string, reason = "", options: ActOptions = {}): Promise<Job> {
     return this.#act(`${pathOf(ref)}/resume`, { reason }, options);
   }
@@ -260,7 +260,7 @@ export class Client {
     return this.#act(`${pathOf(ref)}/giveUp`, { reason }, options);
   }
 
-  /** Lets one parked step be tried again, with another input or under a new key if the options say so. */
+  /** Tries one step again that is parked or waits for a retry, with another input or under a new key if the options say so. */
   resumeStep(ref: string, step: string, edit: EditOptions = {}, options: ActOptions = {}): Promise<Job> {
     return this.#act(`${stepPath(ref, step)}/resume`, edit, options);
   }

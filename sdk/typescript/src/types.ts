@@ -17,6 +17,7 @@ export interface AgentInfo {
   ageing: string;
   holders: number;
   name: string;
+  gone?: number;
   seenAt?: string;
 }
 
@@ -174,6 +175,7 @@ export interface Job {
   states?: StateNames;
   steps?: Record<string, Step>;
   then?: State;
+  unchanged?: boolean;
 }
 
 export interface JobValues {
@@ -378,6 +380,7 @@ export interface Step {
   limits?: StepLimit[];
   lockedBy?: string;
   lockedUntil?: string;
+  noUndo?: boolean;
   outcome?: Outcome;
   output?: unknown;
   outputBytes?: number;
@@ -416,6 +419,7 @@ export interface StepDetail {
   limits?: StepLimit[];
   lockedBy?: string;
   lockedUntil?: string;
+  noUndo?: boolean;
   outcome?: Outcome;
   output?: unknown;
   outputBytes?: number;

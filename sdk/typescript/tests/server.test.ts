@@ -87,7 +87,7 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
   test("nobody runs the agent", async () => {
     await client.submit({ type: name, key: `${name}n`, steps: { s: { agent: `${name}-nobody` } } });
     await assert.rejects(client.wait(`${name}n`, { timeoutMs: 200 }),
-      { name: "TimeoutError", message: new RegExp(`after 200 ms: step s: no agent ${name}-nobody has asked for work yet`) });
+      { name: "TimeoutError", message: new RegExp(`after 200 ms: step s: no agent ${name}-nobody has claimed runs here`) });
   });
 
   test("an operator's acts", async () => {
