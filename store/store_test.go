@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/store"
 )
 
-func TestOpen(t *testing.T) {
+func TestOpenSelectsTheStoreByURL(t *testing.T) {
 	url := pgtest.Start(t)
 	for _, c := range []struct {
 		url  string

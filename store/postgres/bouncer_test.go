@@ -23,7 +23,7 @@ func TestContractThroughPgBouncer(t *testing.T) {
 }
 
 // It takes LISTEN and lets nothing through: the store finds out by itself, and says so (F104).
-func TestDeafBehindPgBouncer(t *testing.T) {
+func TestMissingNotificationsBehindPgBouncerAreDetected(t *testing.T) {
 	url := fresh(t)
 	direct, through := open(t, url), open(t, pgtest.Bouncer(t, url))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -92,7 +92,7 @@ func number(t *testing.T, url, sql string) (n int) {
 }
 
 // Jobs in bundles have no rows. A job that leaves its bundle gets rows, and so do those before it.
-func TestJobsThatWaitAreInBundles(t *testing.T) {
+func TestWaitingJobsAreInBundles(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	submitNow(t, s, alike(900, 1, 3)...) // the store learns the definition
@@ -142,7 +142,7 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 }
 
 // The views show the same of jobs in bundles as of those with rows.
-func TestViewsShowBundles(t *testing.T) {
+func TestViewsShowBundledJobsLikeJobsWithRows(t *testing.T) {
 	shown := func(least int) string {
 		url := fresh(t)
 		s := open(t, url, postgres.WithBundles(least))
@@ -219,7 +219,7 @@ func TestSearchesShareBundles(t *testing.T) {
 
 // L5: where a search finds more steps that have rows than it returns, because jobs in bundles come before them, those that begin
 // behind it find the rest.
-func TestSearchesPassWhatIsReturned(t *testing.T) {
+func TestSearchesSkipOnlyReturnedSteps(t *testing.T) {
 	s := open(t, fresh(t))
 	search := func(max int, pass func()) (found []kernel.StepRef) {
 		err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
@@ -254,7 +254,7 @@ func TestSearchesPassWhatIsReturned(t *testing.T) {
 }
 
 // A transaction that waits for the lock of a job whose row leaves its bundle meanwhile finds the job's row then.
-func TestJobLeavesItsBundleWhileOthersWait(t *testing.T) {
+func TestJobLeavesItsBundleDuringALockWait(t *testing.T) {
 	s := open(t, fresh(t))
 	submitNow(t, s, alike(0, 8, 1)...)
 	id := alike(3, 1, 1)[0].Job.ID
@@ -282,7 +282,7 @@ func TestJobLeavesItsBundleWhileOthersWait(t *testing.T) {
 }
 
 // A node that did not store a bundle reads it; what is stored after a restart is found as well.
-func TestBundlesAreRead(t *testing.T) {
+func TestBundlesOfAnotherNodeAreRead(t *testing.T) {
 	url := fresh(t)
 	submitNow(t, open(t, url), alike(0, 300, 1)...)
 	other := open(t, url)
@@ -299,7 +299,7 @@ func TestBundlesAreRead(t *testing.T) {
 }
 
 // Check finds bundles whose columns do not agree with their jobs (F111).
-func TestCheckFindsBundles(t *testing.T) {
+func TestCheckFindsInconsistentBundles(t *testing.T) {
 	for sql, want := range map[string]string{
 		"select 1":                                 "",
 		"update perdure.bundle set taken = 3":      "has left it and has none",

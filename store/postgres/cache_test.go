@@ -99,7 +99,7 @@ func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]fu
 func knows(s *Store, n int) bool { return s.cache.Rows.Has(idOf(n)) }
 
 // What others write is seen, whichever row it is, and by whatever means (F018, F058, I6).
-func TestKnownIsWhatIsStored(t *testing.T) {
+func TestCachedRowsAreComparedWithTheStore(t *testing.T) {
 	until := time.UnixMicro(9_000_000).UTC()
 	beat := func(s *kernel.Step) { s.LockedUntil = until }
 	oops := errors.New("oops")
@@ -192,7 +192,7 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 
 // A transaction that has waited for the lock sees what the lock's holder has written, not what was there when it began
 // to wait (F058).
-func TestKnownAfterAWait(t *testing.T) {
+func TestCachedRowsAreComparedAfterALockWait(t *testing.T) {
 	url := pgtest.Start(t)
 	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	submitAsScheduler(t, a, twoSteps(1))
@@ -227,7 +227,7 @@ func TestKnownAfterAWait(t *testing.T) {
 }
 
 // A large input is not kept in memory, and rows that another has locked are left to it.
-func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
+func TestCacheKeepsNoLargeInputAndSkipsLockedRows(t *testing.T) {
 	url := pgtest.Start(t)
 	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	one, two := twoSteps(1), twoSteps(2)

@@ -47,7 +47,7 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 }
 
 // Check reports each row that is missing in a side table, and each that should not be there (F111).
-func TestCheckFinds(t *testing.T) {
+func TestCheckFindsWrongEntries(t *testing.T) {
 	const stray = "'01000000-0000-7000-8000-000000000004'" // the settled one
 	for sql, want := range map[string]string{
 		"select 1":                 "",
@@ -93,7 +93,7 @@ func TestCheckFinds(t *testing.T) {
 }
 
 // More rows than a page has, and more faults than are reported.
-func TestCheckPages(t *testing.T) {
+func TestCheckReadsAllPagesAndBoundsItsFaults(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	var all []kernel.NewJob

@@ -61,7 +61,7 @@ func TestTimeNeverRunsBack(t *testing.T) {
 }
 
 // Once the server's clock has passed the mark, it is followed again.
-func TestTimeCatchesUp(t *testing.T) {
+func TestTimeFollowsTheClockWhenTheLeadHasEnded(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	exec(t, url, "update perdure.clock set mark = now() - interval '1 minute', ahead = 3600000000")
@@ -76,7 +76,7 @@ func TestTimeCatchesUp(t *testing.T) {
 
 // F080, F081: the clock of a real server is set forward, back, and forward again, while two nodes use it. The store's
 // time never runs back and keeps about its pace. One alert is raised and, after it was closed, one for the next jump.
-func TestServerClockIsSet(t *testing.T) {
+func TestServerClockJumpsRaiseAlerts(t *testing.T) {
 	server, set := pgtest.NewServerWithClock(t)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)

@@ -10,7 +10,7 @@ import (
 
 // F152: a probe is acknowledged, and the bound is still reached, because commits were sent after the probe and given up
 // since. The next probe is sent at once: nothing else ends the stop.
-func TestProbesGoOnUntilCommitsAreSentAgain(t *testing.T) {
+func TestProbesContinueUntilCommitsAreSentAgain(t *testing.T) {
 	url := pgtest.Start(t)
 	if _, _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 )
 
 // F100: the kernel gives a connection up once what was sent is not confirmed for so long.
-func TestSilenceIsBounded(t *testing.T) {
+func TestSilenceSetsTheTCPUserTimeout(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -52,7 +52,7 @@ func letOut(tx kernel.Tx, id perdure.JobID, until time.Time) error {
 }
 
 // A report that waited for the job's lock until after locked_until reads a clock that says so (F058).
-func TestLateReportStraddlesTheLock(t *testing.T) {
+func TestLateReportReadsTheTimeAfterItsLockWait(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	n := job(1, "")
@@ -140,7 +140,7 @@ func TestLockedRowsAreFresh(t *testing.T) {
 
 // A limit takes effect at once: a transaction that has dispatched without seeing the limit is committed before the limit
 // is.
-func TestLimitWaitsForThoseUnderWay(t *testing.T) {
+func TestLimitChangeWaitsForRunningTransactions(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	n := job(1, "")
@@ -179,7 +179,7 @@ func killOthers(t *testing.T, url string) {
 }
 
 // A connection that is lost before COMMIT costs another try, not an error (F097).
-func TestKilledBackendIsTriedAgain(t *testing.T) {
+func TestTransactionIsRetriedAfterALostConnection(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	tries := 0
@@ -199,7 +199,7 @@ func TestKilledBackendIsTriedAgain(t *testing.T) {
 }
 
 // A connection that is lost in COMMIT leaves the outcome unknown, and says so (F006, F063).
-func TestKilledInCommitIsUnknown(t *testing.T) {
+func TestCommitWithALostConnectionIsIndeterminate(t *testing.T) {
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func await(t *testing.T, url, sql string) {
 
 // While the server is down a call is refused soon; when it is back, the same store works again (F009,
 // F097).
-func TestServerDownAndBack(t *testing.T) {
+func TestStoreWorksAgainAfterAServerRestart(t *testing.T) {
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func TestServerDownAndBack(t *testing.T) {
 }
 
 // A frozen server blocks no caller for ever, and work goes on when it thaws (F099).
-func TestServerFrozen(t *testing.T) {
+func TestFrozenServerBlocksNoCallerForever(t *testing.T) {
 	server := pgtest.NewServer(t, false)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -334,7 +334,7 @@ func TestServerFrozen(t *testing.T) {
 
 // A pool that is left with connections to a standby gives them up (F098). What stands for the standby
 // here is a role whose transactions are read-only.
-func TestReadOnlyServerIsLeft(t *testing.T) {
+func TestConnectionsToAReadOnlyServerAreDropped(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	exec(t, url, `do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$`)
@@ -348,7 +348,7 @@ func TestReadOnlyServerIsLeft(t *testing.T) {
 
 // The wait for a row that another transaction holds is bounded (F101), and a node that was paused within a transaction
 // loses the row.
-func TestHeldRow(t *testing.T) {
+func TestWaitForALockedRowIsBounded(t *testing.T) {
 	url := fresh(t)
 	limits := postgres.DefaultLimits
 	limits.Lock, limits.Idle = 50*time.Millisecond, 300*time.Millisecond

@@ -39,7 +39,7 @@ func setbacks(t *testing.T, s *postgres.Store) (messages []string) {
 
 // F016, F112: nodes whose database becomes another one, of an older timeline or cluster, raise the fence once,
 // and say so; and nodes that come later do.
-func TestAnotherDatabase(t *testing.T) {
+func TestAnotherDatabaseRaisesTheFence(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	write(t, a, 1)
@@ -73,7 +73,7 @@ func TestAnotherDatabase(t *testing.T) {
 }
 
 // F112: a backup is put back under nodes that run: what their database has forgotten, they know.
-func TestOlderContents(t *testing.T) {
+func TestOlderContentsRaiseTheFence(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	time.Sleep(300 * time.Millisecond) // the mark is behind now, and is raised
@@ -95,7 +95,7 @@ func TestOlderContents(t *testing.T) {
 }
 
 // The same server, stopped and killed and started again, is the same database.
-func TestSameDatabase(t *testing.T) {
+func TestSameDatabaseKeepsTheFence(t *testing.T) {
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestSameDatabase(t *testing.T) {
 
 // F016: a standby that has not got the last commits is promoted. Who comes to it then knows it for another
 // timeline.
-func TestFailoverThatLosesCommits(t *testing.T) {
+func TestFailoverThatLosesCommitsRaisesTheFence(t *testing.T) {
 	primary := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
 		t.Fatal(err)

@@ -56,7 +56,7 @@ func twoStores(t *testing.T) (here, there *Store) {
 
 // A step that waits for others at first has no row until something changes it, if its shape has the values of the row.
 // Every reader reads it as it was submitted.
-func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
+func TestImplicitStepsAreReadAsSubmitted(t *testing.T) {
 	here, there := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 4))
 	submitAsScheduler(t, here, waitingJob(2, 4), waitingJob(3, 4))
@@ -120,7 +120,7 @@ func TestLaterStepsAreReadAsSubmitted(t *testing.T) {
 
 // An implicit row is stored when a step first changes. The transaction may know that there is no row, or may have only
 // read the implicit one. It is refused if another transaction has stored the row meanwhile.
-func TestLaterStepsAreMade(t *testing.T) {
+func TestImplicitStepsAreStoredWhenTheyChange(t *testing.T) {
 	here, there := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 4))
 	submitAsScheduler(t, here, waitingJob(2, 4), waitingJob(3, 4))
@@ -179,7 +179,7 @@ func TestLaterStepsAreMade(t *testing.T) {
 }
 
 // What a transaction that is rolled back has made is not there, and is made by the next.
-func TestLaterStepsAndRollback(t *testing.T) {
+func TestImplicitStepsAreNotStoredByARollback(t *testing.T) {
 	here, _ := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 3))
 	submitAsScheduler(t, here, waitingJob(2, 3))
@@ -197,7 +197,7 @@ func TestLaterStepsAndRollback(t *testing.T) {
 
 // Of a shape no more than maxLater steps are made later, and of a job's first maxUnmade steps it is known that they
 // have no row.
-func TestLaterStepsAreBounded(t *testing.T) {
+func TestImplicitStepsAreBounded(t *testing.T) {
 	here, _ := twoStores(t)
 	far := func(n int) kernel.NewJob { // the last step is further than is kept
 		nj := waitingJob(n, cache.MaxImplicitIndex+1)
@@ -226,7 +226,7 @@ func TestLaterStepsAreBounded(t *testing.T) {
 }
 
 // F016: a server that has been started, or has taken another's place, may have lost a shape: it is written once more.
-func TestShapesOfAnotherServer(t *testing.T) {
+func TestShapesAreStoredAgainOnAnotherServer(t *testing.T) {
 	here, _ := twoStores(t)
 	submitAsScheduler(t, here, waitingJob(1, 3))
 	if _, err := query(t.Context(), here, pgwire.New("delete from perdure.shape"), (*pgwire.Reader).Int); err != nil {

@@ -15,7 +15,7 @@ import (
 
 // F006, F063: a commit that was given up, and waits for a standby, is not visible to any reader. As long as it may still
 // happen, its jobs are not stored once more.
-func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
+func TestBundleOfIndeterminateCommitIsNotStoredTwice(t *testing.T) {
 	ctx := t.Context()
 	url := pgtest.Start(t)
 	if _, _, err := Migrate(ctx, url); err != nil {
@@ -81,7 +81,7 @@ func TestBundleInDoubtIsNotStoredTwice(t *testing.T) {
 }
 
 // If the commit of a transaction that has made bundles is indeterminate, the transaction is kept, for this server.
-func TestTransactionThatMakesBundlesIsKept(t *testing.T) {
+func TestIndeterminateTransactionWithBundlesIsRemembered(t *testing.T) {
 	s, server := &Store{cache: cache.New()}, time.Now()
 	for xid, how := range map[uint64]outcome{7: unknown, 0: unknown, 8: committed, 9: rolledBack} {
 		tx := &tx{store: s, clock: &s.clock, cache: s.cache.Begin()}

@@ -64,7 +64,7 @@ func sweep(t *testing.T, s *postgres.Store, now time.Time) (found int) {
 // Runs that are dispatched together are one row. The process that wrote the row deletes it with its last run. If another
 // process ended the runs, the row is deleted when its time has come; and its time is set again while a run in it is
 // still in flight.
-func TestSets(t *testing.T) {
+func TestRunSetsAreUpdatedAndDeleted(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	at := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
@@ -112,7 +112,7 @@ func TestSets(t *testing.T) {
 
 // The transaction that inserts a key first owns it. A transaction that waited for that finds the key, or owns it if the
 // first one was rolled back (F002).
-func TestKeyOfAnotherTransaction(t *testing.T) {
+func TestKeyBelongsToItsFirstTransaction(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	for n, fail := range []error{nil, errors.New("oops")} {

@@ -50,7 +50,7 @@ func near(t *testing.T, what string, got, want, by time.Duration) {
 }
 
 // F154: two readings that are answered in the other order say nothing about the server's clock.
-func TestAnswersInTheOtherOrder(t *testing.T) {
+func TestReadingsAnsweredInReverseOrderAreNoJump(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.write(c.timeOf(of))
 	for range 20 {
@@ -71,7 +71,7 @@ func TestAnswersInTheOtherOrder(t *testing.T) {
 
 // F081: of two readings whose order is known, a later one with an earlier time shows that the clock was set back. The
 // store's time continues from its latest value, and the lead shrinks by a tenth of the passing time.
-func TestLeadIsGivenBack(t *testing.T) {
+func TestLeadOfTheClockShrinks(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	before := c.timeOf(of)
 	c.set = -10 * time.Second
@@ -104,7 +104,7 @@ func TestLeadIsGivenBack(t *testing.T) {
 }
 
 // A lead that no transaction has stored yet is kept by the process that found it.
-func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
+func TestLeadIsKeptUntilItIsStored(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
 	c.set = -time.Hour
@@ -123,7 +123,7 @@ func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
 }
 
 // A clock that was set back by mistake is corrected: the store's time does not jump with it.
-func TestClockIsPutRight(t *testing.T) {
+func TestStoreTimeDoesNotJumpWhenTheClockIsCorrected(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
 	c.set = -time.Hour
@@ -140,7 +140,7 @@ func TestClockIsPutRight(t *testing.T) {
 
 // F080: the store's time follows a clock that is set forward, and the jump is found once. An earlier reading whose
 // answer arrives later is no jump back.
-func TestJumpForward(t *testing.T) {
+func TestForwardJumpIsFoundOnce(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
 	old := c.read(time.Millisecond, 500*time.Millisecond)
@@ -186,7 +186,7 @@ func TestSmallCorrectionsAreNoJump(t *testing.T) {
 
 // F154, F080, F081: several processes read a server's clock that is set now and then; some answers are late and come in
 // any order. The store's time never runs back and is never ahead without a reason. Each jump is found, and no other.
-func TestReadingsOfAnyOrder(t *testing.T) {
+func TestReadingsInAnyOrderFindEachJumpOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))

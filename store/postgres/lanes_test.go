@@ -87,7 +87,7 @@ func TestPlaceIsNotRaisedPastANewStep(t *testing.T) {
 
 // Two transactions take steps from one lane at once. The place that is left may be too early, and a search finds the first steps
 // of all lanes nevertheless, and puts the place right.
-func TestPlaceThatIsTooEarly(t *testing.T) {
+func TestPlaceThatIsTooEarlyIsCorrected(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 9, "k"), keyJob(6, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"), keyJob(5, 5, "n"))
@@ -110,7 +110,7 @@ func TestPlaceThatIsTooEarly(t *testing.T) {
 
 // A place that is too late, which only a fault or a manual change can make, hides the steps before it from one search.
 // That search corrects it: a lane with a ready step is never deleted.
-func TestPlaceThatIsTooLate(t *testing.T) {
+func TestPlaceThatIsTooLateIsCorrected(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
@@ -123,7 +123,7 @@ func TestPlaceThatIsTooLate(t *testing.T) {
 }
 
 // Two lanes may have the same place, if a step has moved from one to the other and the first could not be put right (L5).
-func TestPlaceOfTwoLanes(t *testing.T) {
+func TestPlaceSharedByTwoLanesHidesNoStep(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "l"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
@@ -146,7 +146,7 @@ func TestPlaceOfTwoLanes(t *testing.T) {
 }
 
 // A later search of a transaction sees what others have committed since the one before it (L5, F018).
-func TestLanesAreReadAgain(t *testing.T) {
+func TestLanesAreReadAgainByLaterSearches(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(2, 9, "l"), keyJob(3, 5, "l"), keyJob(4, 0, "l"))
@@ -169,7 +169,7 @@ func TestLanesAreReadAgain(t *testing.T) {
 }
 
 // A lane that was found, closed by others and opened again is put right (L5).
-func TestLaneFoundBeforeItWasClosed(t *testing.T) {
+func TestLaneFoundBeforeItWasClosedIsCorrected(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"))

@@ -41,7 +41,7 @@ func keyedPlan(key string, hash byte) *kernel.Plan {
 }
 
 // Without the schema it says what to do.
-func TestSubmitTxWithoutSchema(t *testing.T) {
+func TestSubmitTxWithoutSchemaIsRefused(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), pgtest.Start(t))
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func TestSubmitTxWithoutSchema(t *testing.T) {
 }
 
 // Two nodes that take mail at once take each once (F018).
-func TestTakeMailSkipsWhatIsLocked(t *testing.T) {
+func TestTakeMailSkipsLockedMail(t *testing.T) {
 	url := fresh(t)
 	one, two := open(t, url), open(t, url)
 	pool, err := pgxpool.New(t.Context(), url)
@@ -100,7 +100,7 @@ func TestTakeMailSkipsWhatIsLocked(t *testing.T) {
 
 // In a transaction whose snapshot is older than the first submission of a key, the second one is not let in
 // unseen, not even once the first was taken: the database says that it is to be tried again (F101).
-func TestSubmitTxInOldSnapshots(t *testing.T) {
+func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	pool, err := pgxpool.New(t.Context(), url)
@@ -189,7 +189,7 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 }
 
 // A nil transaction or plan is an error, and no crash.
-func TestSubmitTxMisused(t *testing.T) {
+func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
 	_, far := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
 	_, std := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
 	for _, err := range []error{far, std} {
@@ -204,7 +204,7 @@ func TestSubmitTxMisused(t *testing.T) {
 }
 
 // Mail of a kind that only newer programs know does not stand in front of other mail.
-func TestMailOfAnotherKind(t *testing.T) {
+func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	ids := []perdure.JobID{{1}, {2}}

@@ -79,7 +79,7 @@ func numbers(refs []kernel.StepRef) (ns []int) {
 }
 
 // The marks of a transaction that is rolled back, or under way, take nothing away from others.
-func TestLanesRollBack(t *testing.T) {
+func TestMarksOfUncommittedTransactionsHideNoStep(t *testing.T) {
 	s := slowLanes(t, pgtest.Start(t), time.Hour)
 	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5))
 	claim := func(most int, fail error, want ...int) {
@@ -115,7 +115,7 @@ func TestLanesRollBack(t *testing.T) {
 }
 
 // What another process makes ready below a mark is found by a full look, soon.
-func TestLanesOfOthers(t *testing.T) {
+func TestStepsOfOtherProcessesAreFound(t *testing.T) {
 	url := pgtest.Start(t)
 	s, other := slowLanes(t, url, 300*time.Millisecond), slowLanes(t, url, time.Hour)
 	submitLane(t, s, laneJob(100, 5), laneJob(101, 5))
@@ -145,7 +145,7 @@ func TestLanesOfOthers(t *testing.T) {
 }
 
 // A mark follows what is claimed, at most one claim behind: no look walks over what left long ago.
-func TestLanesFollow(t *testing.T) {
+func TestMarksFollowTheClaims(t *testing.T) {
 	s := slowLanes(t, pgtest.Start(t), time.Hour)
 	const rounds, each = 5, 20
 	for round := range rounds {
@@ -165,7 +165,7 @@ func TestLanesFollow(t *testing.T) {
 
 // Other claims pass the steps that a transaction is about to dispatch, and no others. If the transaction is rolled back,
 // they find these steps (L5).
-func TestLanesPass(t *testing.T) {
+func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 	for name, quick := range map[string]time.Duration{"quick": time.Hour, "slow": 0} {
 		t.Run(name, func(t *testing.T) {
 			url := pgtest.Start(t)

@@ -19,7 +19,7 @@ import (
 // Every statement of the hot paths walks along its index, also with a plan that was made while the
 // tables were empty, or had a row or two, and that does not know its parameters: the plan that a prepared
 // statement keeps.
-func TestPlansWalkAlongIndexes(t *testing.T) {
+func TestStatementsUseTheirIndexes(t *testing.T) {
 	for _, rows := range []int{0, 1, 40} {
 		t.Run(fmt.Sprintf("%d rows", rows), func(t *testing.T) { plansWalkAlongIndexes(t, rows) })
 	}

@@ -16,7 +16,7 @@ import (
 
 // F102: readers that fill the pool, and get no answer, do not keep claims, reports and role renewals from a connection;
 // a reader too many is refused in time.
-func TestReadersLeaveConnections(t *testing.T) {
+func TestReadersLeaveConnectionsForWriters(t *testing.T) {
 	direct := fresh(t)
 	u, err := url.Parse(direct)
 	if err != nil {

@@ -29,7 +29,7 @@ func exec(t *testing.T, url, sql string, args ...any) {
 }
 
 // Any number of processes migrate at once; one does it, and all find it done (F105).
-func TestMigrateAtOnce(t *testing.T) {
+func TestConcurrentMigrationsSucceed(t *testing.T) {
 	url := pgtest.Start(t)
 	var wg sync.WaitGroup
 	froms := make([]int, 4)
@@ -50,7 +50,7 @@ func TestMigrateAtOnce(t *testing.T) {
 }
 
 // One that was cut off is taken up where it stood (F105).
-func TestMigrateGoesOn(t *testing.T) {
+func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	url := fresh(t)
 	exec(t, url, `drop schema perdure cascade`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
@@ -72,7 +72,7 @@ func TestMigrateGoesOn(t *testing.T) {
 	open(t, url)
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenErrorsNameTheirCause(t *testing.T) {
 	tests := []struct {
 		name string
 		url  func(t *testing.T) string
@@ -106,7 +106,7 @@ func TestOpenRefuses(t *testing.T) {
 }
 
 // A newer schema is not migrated back. If it allows this program, both run side by side (F105).
-func TestMigrateNewer(t *testing.T) {
+func TestMigrateRefusesNewerSchemaUnlessCompatible(t *testing.T) {
 	url := fresh(t)
 	exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
 	if _, _, err := postgres.Migrate(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
@@ -121,7 +121,7 @@ func TestMigrateNewer(t *testing.T) {
 
 // A program that has the store open does not write to it any more once a newer one has migrated it and does not allow that
 // (F105).
-func TestNoWritesAfterAMigration(t *testing.T) {
+func TestNoWritesAfterAnIncompatibleMigration(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	write := func() error {

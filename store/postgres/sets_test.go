@@ -12,7 +12,7 @@ import (
 
 // A set whose runs were all ended by another process is found and deleted by the process that wrote it, long before its
 // time; a set with a run in flight stays.
-func TestSetsThatOthersEnd(t *testing.T) {
+func TestRunSetsEndedByAnotherProcessAreDeleted(t *testing.T) {
 	url := pgtest.Start(t)
 	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	s.cache.Sets.CheckInterval = 0

@@ -55,7 +55,7 @@ func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 
 // F150, F152: a trial write waits for the standby as each commit does. If its caller gives up, it is not cancelled, and
 // its backend counts.
-func TestTrialWriteWaitsForTheStandby(t *testing.T) {
+func TestTryWriteWaitsForTheStandby(t *testing.T) {
 	url := awayStandby(t)
 	s := open(t, url)
 	requireStandby(t, url, "absent")

@@ -10,7 +10,7 @@ import (
 
 // Each row is in one statement, in its order. Large claims have statements of their own, small ones share one, and none has
 // more rows than it may.
-func TestByClaim(t *testing.T) {
+func TestUpdatesAreSplitByClaim(t *testing.T) {
 	for _, tt := range []struct{ claims, want []int }{
 		{[]int{1}, []int{1}},
 		{[]int{1000, 1000, 1000}, []int{1000, 1000, 1000}},

@@ -12,7 +12,7 @@ import (
 )
 
 // The views say what is wanted, what is so, and who owns it until when.
-func TestViews(t *testing.T) {
+func TestViewsShowStatesAndHolders(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	n := job(1, "order-1")
@@ -54,7 +54,7 @@ func TestViews(t *testing.T) {
 }
 
 // The words of the views are those of the program.
-func TestWords(t *testing.T) {
+func TestViewsUseTheWordsOfTheProgram(t *testing.T) {
 	url := fresh(t)
 	for _, tt := range []struct {
 		function string

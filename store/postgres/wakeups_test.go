@@ -10,7 +10,7 @@ import (
 )
 
 // What one process commits, another hears of; also after its connection was cut (F069, F100).
-func TestHints(t *testing.T) {
+func TestCommitsWakeOtherProcesses(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -25,7 +25,7 @@ func TestOnlyTheFirstComparisonCounts(t *testing.T) {
 
 // A witness is dropped when a later commit makes it unnecessary; a commit that was in progress at the same time does
 // not. Witnesses of few servers are kept.
-func TestWitnessesOfTheLatestCommits(t *testing.T) {
+func TestOnlyNeededWitnessesAreKept(t *testing.T) {
 	var ws witnesses
 	server := time.Unix(1, 0)
 	early, late := ws.sent(), ws.sent()

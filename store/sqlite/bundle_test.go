@@ -85,7 +85,7 @@ func sound(t *testing.T, s *Store) {
 }
 
 // Jobs in bundles have no rows. A job that leaves its bundle gets one, and so do those before it. They are dispatched in their order.
-func TestJobsThatWaitAreInBundles(t *testing.T) {
+func TestWaitingJobsAreInBundles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	submitAlike(t, s, 0, 600)
@@ -145,7 +145,7 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 }
 
 // The views, and what screens read, show the same of jobs in bundles as of those with rows.
-func TestBundlesAreRead(t *testing.T) {
+func TestBundledJobsAreReadLikeJobsWithRows(t *testing.T) {
 	shown := func(least int) string {
 		s := open(t, filepath.Join(t.TempDir(), "perdure.db"), WithBundles(least))
 		submitAlike(t, s, 0, 20)
@@ -215,7 +215,7 @@ func TestBundlesAreRead(t *testing.T) {
 }
 
 // A job that was put into a bundle can be dispatched, or settled, in the same transaction; and what was not committed is forgotten.
-func TestBundleOfTheSameTransaction(t *testing.T) {
+func TestNewBundleIsUsedInItsTransaction(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for _, fails := range []bool{true, false} {
 		err := s.Update(ctx, func(tx kernel.Tx) error {
@@ -266,7 +266,7 @@ func TestBundleOfTheSameTransaction(t *testing.T) {
 }
 
 // Check finds bundles that differ from their rows.
-func TestCheckFindsBundles(t *testing.T) {
+func TestCheckFindsInconsistentBundles(t *testing.T) {
 	for change, want := range map[string]string{
 		`UPDATE perdure_bundle SET taken = 2`:                        "has left it and has none",
 		`UPDATE perdure_bundle SET taken = 0`:                        "is in a bundle and has a row",
@@ -294,7 +294,7 @@ func TestCheckFindsBundles(t *testing.T) {
 }
 
 // Lists that are shorter than what is in bundles; a limit below zero asks for none.
-func TestListsOfBundles(t *testing.T) {
+func TestListLimitsApplyToBundles(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	submitAlike(t, s, 0, 2000)
 	for _, f := range []kernel.JobFilter{{Limit: 1}, {Limit: 300}, {Limit: 300, Ascending: true}, {Limit: -1}} {

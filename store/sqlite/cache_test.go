@@ -32,7 +32,7 @@ func first(t *testing.T, s *Store, job byte) (st *kernel.Step) {
 }
 
 // A transaction that was rolled back leaves nothing for the next one to read.
-func TestKnownAfterRollback(t *testing.T) {
+func TestRolledBackChangesAreNotCached(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 1, "h")}}); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestKnownAfterRollback(t *testing.T) {
 
 // Limits and settings of agents are read once. Neither a transaction that changes them and is rolled back, nor a tool
 // that writes to the file, makes later readers read stale ones.
-func TestKnownSettings(t *testing.T) {
+func TestCachedSettingsAreNotStale(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	put := func(name string, max int, then error) {
 		err := s.Update(ctx, func(tx kernel.Tx) error {
@@ -120,7 +120,7 @@ func TestKnownSettings(t *testing.T) {
 }
 
 // What another program writes to the file is seen. What the store itself writes beside makes it forget nothing.
-func TestKnownIsForgotten(t *testing.T) {
+func TestCacheIsEmptiedByOtherWriters(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h")}}); err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestKnownIsForgotten(t *testing.T) {
 }
 
 // A reader stops reading when its caller no longer waits, and its connection is as good as new.
-func TestReaderGivesUp(t *testing.T) {
+func TestCancelledReadsEnd(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for range 2 * readers {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
@@ -162,7 +162,7 @@ func TestReaderGivesUp(t *testing.T) {
 }
 
 // A job's row is its first step's: without one there is none.
-func TestNoFirstStep(t *testing.T) {
+func TestJobWithoutItsFirstStepIsRefused(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	nj := runsOf(1, 2, "h")
 	nj.Steps = nj.Steps[1:]

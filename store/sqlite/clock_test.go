@@ -7,7 +7,7 @@ import (
 
 // F081: after the wall clock was set back, the store's time continues, and its lead shrinks by a tenth of the passing
 // time.
-func TestClockGivesALeadBack(t *testing.T) {
+func TestLeadOfTheClockShrinks(t *testing.T) {
 	wall := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	c := &clock{mark: wall}
 	wall = wall.Add(-10 * time.Second)

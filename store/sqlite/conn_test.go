@@ -9,7 +9,7 @@ import (
 )
 
 // A read ends early if its caller no longer waits, or if it panics; the next reader finds the connection as good as new.
-func TestReadersAreBrokenOff(t *testing.T) {
+func TestConnectionIsUsableAfterInterruptedReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	p, err := openPool(1, func() (*conn, error) { return connect(path) })
 	if err != nil {

@@ -29,7 +29,7 @@ func crashLoop(path string) {
 
 // Killed at any instant, all that was acknowledged is there, whole, and nothing of the rest is there
 // in part (F005, F007, F116).
-func TestKilled(t *testing.T) {
+func TestAcknowledgedJobsSurviveKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	for round := range 3 {
 		_ = os.Remove(path)

@@ -36,7 +36,7 @@ func save(s *Store, c *kernel.Changes) error {
 
 // On a full disk, new jobs are refused cleanly, and nothing else; when there is room again the store goes on without
 // being opened again (F010).
-func TestDiskFull(t *testing.T) {
+func TestFullDiskRefusesNewJobs(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, big(1)); err != nil {
 		t.Fatal(err)
@@ -69,7 +69,7 @@ func TestDiskFull(t *testing.T) {
 }
 
 // What is no database, or a damaged one, is refused with a word on what to do (F111).
-func TestDamaged(t *testing.T) {
+func TestDamagedFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole.db")
 	s, err := Open(whole)
@@ -109,7 +109,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-func TestNotOpened(t *testing.T) {
+func TestUnusablePathIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "none", "perdure.db"), dir} {
 		if _, err := Open(path); perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -119,7 +119,7 @@ func TestNotOpened(t *testing.T) {
 }
 
 // After a failed sync nothing is written any more: a second sync that succeeds proves nothing (F110).
-func TestBroken(t *testing.T) {
+func TestNoWritesAfterAFailedSync(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, big(1)); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func TestBroken(t *testing.T) {
 }
 
 // An indeterminate commit, which may be on the disk or not, is distinguished from one that did not happen (F006, F110).
-func TestCommitFailed(t *testing.T) {
+func TestFailedCommitsAreNotIndeterminate(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for code, want := range map[driver.ResultCode]string{
 		driver.ResultIOErrWrite: "cannot be read or written", driver.ResultFull: "no space is left",
@@ -164,7 +164,7 @@ func attend(s *Store) error {
 	return err
 }
 
-func TestClosed(t *testing.T) {
+func TestClosedStoreRefusesCalls(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestClosed(t *testing.T) {
 }
 
 // A call that is in progress when the store is closed fails with an error that says so, or succeeds.
-func TestClosedMeanwhile(t *testing.T) {
+func TestCallsDuringCloseFailCleanly(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	var wg sync.WaitGroup
 	for range 4 {
@@ -206,7 +206,7 @@ func TestClosedMeanwhile(t *testing.T) {
 }
 
 // A caller does not wait for its turn longer than it wants to.
-func TestWaitsNoLonger(t *testing.T) {
+func TestUpdateStopsWaitingWhenItsContextEnds(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	started, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -241,7 +241,7 @@ func TestWALIsBounded(t *testing.T) {
 }
 
 // TryWrite shows without a submission whether a store accepts submissions again (F010).
-func TestTryWrite(t *testing.T) {
+func TestTryWriteReportsWhetherWritesSucceed(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := s.TryWrite(ctx); err != nil {
 		t.Fatal(err)

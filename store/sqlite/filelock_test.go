@@ -71,7 +71,7 @@ func hold(t *testing.T, path string) *exec.Cmd {
 
 // A second process is refused, and told who the first one is (F106); when that one is killed, the
 // store is there for the next at once.
-func TestSecondProcess(t *testing.T) {
+func TestSecondProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	other := hold(t, path)
 	soonest := time.Hour
@@ -95,7 +95,7 @@ func TestSecondProcess(t *testing.T) {
 }
 
 // Neither a second opener in the same process nor another name of the file gets by.
-func TestSecondOpener(t *testing.T) {
+func TestSecondOpenInOneProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perdure.db")
 	s := open(t, path)
@@ -114,7 +114,7 @@ func TestSecondOpener(t *testing.T) {
 }
 
 // A lock file that a dead owner has left does not keep other processes out.
-func TestStaleLockFile(t *testing.T) {
+func TestStaleLockFileIsIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	if err := os.WriteFile(path+".lock", []byte(`{"pid":1,"host":"elsewhere","since":"2026-01-01T00:00:00Z"}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -32,7 +32,7 @@ func init() {
 
 // A process that is refused takes no locks away from the owner of the file. Otherwise the next tool that reads the file
 // takes itself for the last one, and deletes the log that the owner writes to (F106, I1).
-func TestRefusedOpenKeepsLocks(t *testing.T) {
+func TestRefusedOpenKeepsTheLocksOfTheOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	open(t, path)
 	if _, err := Open(path); perdure.CodeOf(err) != perdure.CodeInUse {
@@ -47,7 +47,7 @@ func TestRefusedOpenKeepsLocks(t *testing.T) {
 
 // A process opens the lock file, and its holder removes it: the lock on the file without a name excludes no other
 // process, so it does not count. The next attempt locks a new file.
-func TestLockOfARemovedFileDoesNotCount(t *testing.T) {
+func TestLockOfARemovedFileIsNotHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db.lock")
 	first, err := tryLock(path)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestLockOfARemovedFileDoesNotCount(t *testing.T) {
 }
 
 // Files beside the store's file are not created through a symbolic link, which may point to any file of the user.
-func TestLinksAreNotFollowed(t *testing.T) {
+func TestSymbolicLinksAreNotFollowed(t *testing.T) {
 	for _, made := range []string{".lock", "-wal", "-shm", "-journal"} {
 		for _, there := range []bool{true, false} {
 			dir := t.TempDir()
@@ -109,7 +109,7 @@ func TestLinksAreNotFollowed(t *testing.T) {
 }
 
 // No other user may read the values of jobs, nor write to the lock.
-func TestFilesAreOfTheUserAlone(t *testing.T) {
+func TestOnlyTheOwnerCanAccessTheFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	defer syscall.Umask(syscall.Umask(0))
 	open(t, path)

@@ -66,7 +66,7 @@ func TestMail(t *testing.T) {
 
 // A submission into a file that Perdure has never opened, without a transaction or without a plan, fails with an error
 // that says what to do.
-func TestSubmitTxMisused(t *testing.T) {
+func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestSubmitTxMisused(t *testing.T) {
 }
 
 // Mail of a kind that only newer programs know does not stand in front of other mail.
-func TestMailOfAnotherKind(t *testing.T) {
+func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	p := newPoster(t)
 	plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
 	ids := []perdure.JobID{{1}, {2}}

@@ -58,7 +58,7 @@ func TestViewsHavePlainNames(t *testing.T) {
 
 // A file that has tables of another program, with any names of ours without the prefix, is shared: theirs stay theirs,
 // and ours are found under the prefix alone.
-func TestSharedFile(t *testing.T) {
+func TestSharedFileKeepsForeignTables(t *testing.T) {
 	path := theirs(t, `
 		CREATE TABLE migration (id INTEGER); INSERT INTO migration VALUES (12);
 		CREATE TABLE step (x INTEGER); CREATE TABLE label (x INTEGER); CREATE TABLE "limit" (x INTEGER); CREATE TABLE mail (x INTEGER);
@@ -94,7 +94,7 @@ func TestSharedFile(t *testing.T) {
 }
 
 // The guard's table is not taken for that of another program, whether the guard or the store came first.
-func TestGuardFirst(t *testing.T) {
+func TestGuardTableDoesNotMakeAFileShared(t *testing.T) {
 	s := open(t, theirs(t, `CREATE TABLE perdure_guard (step TEXT PRIMARY KEY)`))
 	if views := namesIn(t, s, "view"); !slices.Contains(views, "steps") {
 		t.Errorf("there are %v", views)
@@ -103,7 +103,7 @@ func TestGuardFirst(t *testing.T) {
 
 // The migrations that come after a shared file was made know that it is shared; those of a file of our own leave
 // what was put there since.
-func TestLaterViews(t *testing.T) {
+func TestLaterMigrationsKeepForeignNames(t *testing.T) {
 	later := migration{name: "later", sql: "CREATE VIEW perdure_later AS SELECT 1 AS x;\nCREATE VIEW perdure_taken AS SELECT 1 AS x;"}
 	for name, c := range map[string]struct {
 		before string
@@ -130,7 +130,7 @@ func TestLaterViews(t *testing.T) {
 
 // What has a name of ours and is not ours, or is from before the names had a prefix, is refused with a word on
 // what it is and what to do, and left as it is.
-func TestForeign(t *testing.T) {
+func TestForeignFileIsRefused(t *testing.T) {
 	for name, c := range map[string]struct{ script, says, hint string }{
 		"table":     {`CREATE TABLE perdure_step (x INTEGER)`, "has a perdure_step that Perdure did not make", "rename that one"},
 		"case":      {`CREATE TABLE Perdure_Jobs (x INTEGER)`, "has a Perdure_Jobs that", "rename that one"},
@@ -160,7 +160,7 @@ func TestForeign(t *testing.T) {
 }
 
 // A file that is no database is refused with a message that says so.
-func TestNoDatabase(t *testing.T) {
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notes.txt")
 	if err := os.WriteFile(path, []byte(strings.Repeat("these are notes\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)

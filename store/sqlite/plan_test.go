@@ -27,7 +27,7 @@ var allowed = []string{
 
 // Every statement that the contract makes the store run finds its rows through an index. They are
 // collected from a store that was put through it, so that none is forgotten here.
-func TestPlans(t *testing.T) {
+func TestEveryStatementUsesAnIndex(t *testing.T) {
 	racedetector.Skip(t)
 	s := newPoster(t)
 	storetest.Differential(t, 1, 2500, memory.New(), s)
@@ -60,7 +60,7 @@ func TestPlans(t *testing.T) {
 
 // Lists are put together from what is asked for; each filter alone is served by an index, unless it
 // is by a state: that walks from the newest on.
-func TestListPlans(t *testing.T) {
+func TestListsUseIndexes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	parked := perdure.Parked
 	for want, f := range map[string]kernel.JobFilter{

@@ -89,7 +89,7 @@ func numbered(n uint32) *kernel.Changes {
 // that may be left of it: what was synced is there; of what came after it any part, in pieces of a sector; names in
 // the directory as well as bytes. On each the store opens, nothing is wrong with it, all that was acknowledged is
 // there, whole, and of the rest at most the two that were under way.
-func TestPowerCut(t *testing.T) {
+func TestAcknowledgedJobsSurvivePowerCut(t *testing.T) {
 	racedetector.Skip(t)
 	if testing.Short() {
 		t.Skip("takes some seconds")

@@ -14,7 +14,7 @@ import (
 
 // A full lane of a hundred thousand steps slows down neither steps of other types, nor those of its own jobs that hold a
 // permit.
-func TestReadyPastAFullLane(t *testing.T) {
+func TestSearchSkipsAFullLane(t *testing.T) {
 	racedetector.Skip(t)
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	n := 0

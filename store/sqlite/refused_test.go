@@ -75,7 +75,7 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 }
 
 // A file that Open has made itself is removed if Open fails.
-func TestFailedOpenRemovesWhatItMade(t *testing.T) {
+func TestFailedOpenRemovesItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perdure.db")
 	if err := os.Mkdir(path+".lock", 0o700); err != nil { // no file can be locked there

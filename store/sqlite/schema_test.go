@@ -10,7 +10,7 @@ import (
 )
 
 // A store that a newer program has migrated is refused, and left as it is, unless its schema allows this program (F105).
-func TestNewerSchema(t *testing.T) {
+func TestNewerSchemaIsRefusedUnlessCompatible(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	for _, sql := range []string{`INSERT INTO perdure_migration VALUES (99, '0099_later', '')`, `UPDATE perdure_schema SET version = 99`} {
@@ -35,7 +35,7 @@ func TestNewerSchema(t *testing.T) {
 }
 
 // A migration that is broken off leaves nothing, and is begun again.
-func TestMigrationBrokenOff(t *testing.T) {
+func TestFailedMigrationIsRolledBack(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	last, err := readSchema(s.write)
 	if err != nil {

@@ -57,13 +57,13 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-func TestClock(t *testing.T) {
+func TestTimeNeverRunsBack(t *testing.T) {
 	storetest.Clock(t, func(t *testing.T, wall func() time.Time) kernel.Store {
 		return open(t, filepath.Join(t.TempDir(), "perdure.db"), WithClock(wall))
 	})
 }
 
-func TestReopen(t *testing.T) {
+func TestReopenKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	storetest.Reopen(t, func(t *testing.T, wall func() time.Time) kernel.Store { return open(t, path, WithClock(wall)) })
 }

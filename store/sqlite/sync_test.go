@@ -76,7 +76,7 @@ func notYet[T any](t *testing.T, what string, c <-chan T) {
 
 // While a commit is synced the next transaction is made, and none is answered before its own sync. One sync serves all
 // that had committed when it began, and no more. A read waits for what it may have seen (F108, I1).
-func TestNextTransactionBesideSync(t *testing.T) {
+func TestTransactionsRunDuringASync(t *testing.T) {
 	s, d := openSlow(t)
 	first := later(func() error { return save(s, big(1)) })
 	soon(t, d.begun)
@@ -136,7 +136,7 @@ func TestNextTransactionBesideSync(t *testing.T) {
 
 // After a failed sync, the outcome of every commit that it was for is indeterminate, no reader sees what may be lost,
 // and no second sync is tried (F110).
-func TestSyncFails(t *testing.T) {
+func TestFailedSyncMakesCommitsIndeterminate(t *testing.T) {
 	s, d := openSlow(t)
 	before := later(func() error { return save(s, big(1)) })
 	soon(t, d.begun)
@@ -165,7 +165,7 @@ func TestSyncFails(t *testing.T) {
 }
 
 // A store is closed once what was committed is synced.
-func TestClosedAfterTheSync(t *testing.T) {
+func TestCloseWaitsForTheSync(t *testing.T) {
 	s, d := openSlow(t)
 	saved := later(func() error { return save(s, big(1)) })
 	soon(t, d.begun)

@@ -45,7 +45,7 @@ func TestViewsShowEveryField(t *testing.T) {
 }
 
 // The documented question: what is wanted, what is so, who owns it until when.
-func TestViewsAreReadable(t *testing.T) {
+func TestViewsAnswerTheDocumentedQueries(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	id := perdure.JobID{0: 1, 15: 0xab}
 	until := time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC)

@@ -10,7 +10,7 @@ import (
 )
 
 // Every field of a job and a step has exactly one column of its kind, but for those that never change.
-func TestEachFieldHasItsColumn(t *testing.T) {
+func TestEachFieldHasOneColumn(t *testing.T) {
 	kinds := map[Kind][]reflect.Kind{Small: {reflect.Uint8}, Flag: {reflect.Bool}, Int: {reflect.Int}, Number: {reflect.Int64},
 		Text: {reflect.String}, Word: {reflect.String}, Time: {reflect.Struct}, Span: {reflect.Int64}}
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestEachFieldHasItsColumn(t *testing.T) {
 }
 
 // Each difference is noticed, in its column and no other; and a value that is set is the one that is read.
-func TestDiffAndValues(t *testing.T) {
+func TestDiffFindsTheChangedColumn(t *testing.T) {
 	for id := firstChanging; id < All; id++ {
 		c := &Columns[id]
 		var a, b struct {

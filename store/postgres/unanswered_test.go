@@ -64,7 +64,7 @@ func fill(t *testing.T, s *postgres.Store, next func(kernel.Tx) error) (wait fun
 
 // F098, F100, L4: the network to a server fails silently while all connections of the pool wait for its answers. They
 // are given up together, and work goes on at the server that the URL names next.
-func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
+func TestUnansweredConnectionsAreGivenUpTogether(t *testing.T) {
 	limits := postgres.DefaultLimits
 	limits.Statement = time.Second
 	s, first := openTwoWays(t, limits)

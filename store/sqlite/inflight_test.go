@@ -69,7 +69,7 @@ func want(t *testing.T, what string, got []string, want ...string) {
 
 // Runs that are dispatched together are one row, which a heartbeat does not touch. A due scan corrects the row, and the
 // last run deletes it, also if no cache remembers it.
-func TestSets(t *testing.T) {
+func TestRunSetIsDeletedWithItsLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 3, "h"), runsOf(2, 2, "h"), runsOf(3, 1, "k")}}); err != nil {
@@ -117,7 +117,7 @@ func TestSets(t *testing.T) {
 }
 
 // Check finds what is missing beside the rows, and what is there too much.
-func TestCheckFinds(t *testing.T) {
+func TestCheckFindsWrongQueueEntries(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	err := s.Update(ctx, func(tx kernel.Tx) error {
 		for _, name := range []string{"agent:a", "job:t", "agent:b"} {
