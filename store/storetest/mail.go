@@ -13,8 +13,8 @@ import (
 // Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's SubmitTx does, in a
 // transaction that commits.
 func Mail(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
-	for name, run := range map[string]func(*mailSuite){"InOrder": mailInOrder, "TakenAndClosed": mailTakenAndClosed, "RolledBack": mailRolledBack,
-		"Forgotten": mailForgotten, "Keys": mailKeys, "Bounded": mailBounded, "Waiting": mailWaiting} {
+	for name, run := range map[string]func(*mailSuite){"InOrder": mailInOrder, "TakenAndClosed": mailTakenAndClosed, "RollbackKeepsMail": mailRolledBack,
+		"OnlyClosedMailIsDeleted": mailForgotten, "KeysOfWaitingMail": mailKeys, "NumberIsBounded": mailBounded, "WaitingMailIsCounted": mailWaiting} {
 		t.Run(name, func(t *testing.T) {
 			store, post := open(t)
 			run(&mailSuite{suite: &suite{T: t, store: store}, post: post})
@@ -43,7 +43,7 @@ func (b *mailSuite) put(key string, size int) perdure.JobID {
 	return did.ID
 }
 
-func (b *mailSuite) there(max, bytes int) (ids []perdure.JobID) {
+func (b *mailSuite) waiting(max, bytes int) (ids []perdure.JobID) {
 	b.Helper()
 	mail, err := b.store.Mail(ctx, max, bytes)
 	b.must(err)
@@ -79,16 +79,16 @@ func closedAsRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
 // Waiting mails are read in the order in which they were sent, up to a number and a size. The first is read whatever its
 // size.
 func mailInOrder(b *mailSuite) {
-	b.equal("nothing", b.there(9, 1), nil)
+	b.equal("an empty mailbox", b.waiting(9, 1), nil)
 	one, two, three := b.put("k", 1000), b.put("", 10), b.put("", 10)
-	b.equal("all", b.there(9, 1<<20), []perdure.JobID{one, two, three})
-	b.equal("two", b.there(2, 1<<20), []perdure.JobID{one, two})
-	b.equal("the first", b.there(9, 10), []perdure.JobID{one})
+	b.equal("all mail", b.waiting(9, 1<<20), []perdure.JobID{one, two, three})
+	b.equal("at most two mails", b.waiting(2, 1<<20), []perdure.JobID{one, two})
+	b.equal("the first mail, which exceeds the size", b.waiting(9, 10), []perdure.JobID{one})
 	mail, err := b.store.Mail(ctx, 1, 1)
 	b.must(err)
 	want, err := kernel.Post(one, b.plan("k", 1000))
 	b.must(err)
-	b.equal("as it came", mail, []kernel.Mail{want})
+	b.equal("mail as it was posted", mail, []kernel.Mail{want})
 }
 
 // A mail that was taken and closed does not wait any more, cannot be taken again, and has its outcome.
@@ -101,8 +101,8 @@ func mailTakenAndClosed(b *mailSuite) {
 	}
 	why := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
 	b.close(closedAsJob(made, id(7)), closedAsRefused(refused, why))
-	b.equal("nothing lies there", b.there(9, 1<<20), nil)
-	checkTx(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
+	b.equal("no mail waits", b.waiting(9, 1<<20), nil)
+	checkTx(b.suite, "closed mail cannot be taken", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
 		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(made), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: made, ID: "other"}})
 	})
 	taken, err := b.store.Submission(ctx, made)
@@ -135,7 +135,7 @@ func mailRolledBack(b *mailSuite) {
 	if !errors.Is(err, errOops) {
 		b.Error(err)
 	}
-	b.equal("it lies there", b.there(9, 1), []perdure.JobID{one})
+	b.equal("waiting mail", b.waiting(9, 1), []perdure.JobID{one})
 }
 
 // Only closed mail is deleted; refused mail is kept longer than applied mail.
@@ -149,9 +149,9 @@ func mailForgotten(b *mailSuite) {
 	}{{ago, ago, 9, 0}, {soon, ago, 9, 1}, {soon, ago, 9, 0}, {soon, soon, 0, 0}, {soon, soon, 9, 1}, {soon, soon, 9, 0}} {
 		n, err := b.store.ForgetMail(ctx, c.taken, c.refused, c.max)
 		b.must(err)
-		b.equal("forgotten", n, c.want)
+		b.equal("deleted mails", n, c.want)
 	}
-	b.equal("it lies there", b.there(9, 1), []perdure.JobID{open})
+	b.equal("waiting mail", b.waiting(9, 1), []perdure.JobID{open})
 }
 
 // The key of a waiting submission is found like that of a job. If both exist, the job is returned.
@@ -164,7 +164,7 @@ func mailKeys(b *mailSuite) {
 		})
 		ids, err := b.store.FindJobs(ctx, "k", 2)
 		b.must(err)
-		b.equal("ref", ids, []perdure.JobID{want.ID})
+		b.equal("FindJobs", ids, []perdure.JobID{want.ID})
 	}
 	keyOf(kernel.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
 	b.submit(newJob(3, 1, keyed("k")))
@@ -200,15 +200,15 @@ func mailBounded(b *mailSuite) {
 	one, two := b.put("k", 1), b.put("", 1)
 	full()
 	if did, err := b.post(b.plan("k", 1)); err != nil || did.Created || did.ID != one {
-		b.Errorf("a key that exists: %+v, %v", did, err)
+		b.Errorf("a repeated key: %+v, %v", did, err)
 	}
-	b.equal("nothing came of it", b.there(9, 1<<20), []perdure.JobID{one, two})
+	b.equal("refused mail is not stored", b.waiting(9, 1<<20), []perdure.JobID{one, two})
 	b.close(closedAsJob(one, one))
 	three := b.put("", 1)
 	full()
 	limit(1)
 	full()
-	b.equal("both wait", b.there(9, 1<<20), []perdure.JobID{two, three})
+	b.equal("a lower bound keeps waiting mail", b.waiting(9, 1<<20), []perdure.JobID{two, three})
 	b.close(closedAsJob(two, two))
 	full()
 	b.close(closedAsRefused(three, kernel.RefusalJSON(errOops)))
@@ -220,23 +220,23 @@ func mailBounded(b *mailSuite) {
 
 // Waiting mails are counted, up to the bound, and the oldest has an age. Closed mails are not counted.
 func mailWaiting(b *mailSuite) {
-	waiting := func(want int) time.Duration {
+	count := func(want int) time.Duration {
 		b.Helper()
 		w, err := b.store.MailWaiting(ctx)
 		b.must(err)
-		b.equal("waiting", w.Number, want)
+		b.equal("waiting mails", w.Number, want)
 		return w.Oldest
 	}
-	b.equal("nothing is old", waiting(0), time.Duration(0))
+	b.equal("age without waiting mail", count(0), time.Duration(0))
 	one, two := b.put("", 1), b.put("", 1)
 	time.Sleep(2 * time.Millisecond)
-	if age := waiting(2); age < time.Millisecond || age > time.Minute {
-		b.Errorf("the oldest has waited for %s", age)
+	if age := count(2); age < time.Millisecond || age > time.Minute {
+		b.Errorf("the oldest mail has waited for %s", age)
 	}
 	b.update(func(tx kernel.Tx) { b.must(tx.SetMaxMail(1)) })
-	waiting(1)
+	count(1)
 	b.close(closedAsJob(one, one))
-	waiting(1)
+	count(1)
 	b.close(closedAsJob(two, two))
-	b.equal("nothing is old", waiting(0), time.Duration(0))
+	b.equal("age without waiting mail", count(0), time.Duration(0))
 }

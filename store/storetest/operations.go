@@ -377,10 +377,10 @@ var operations = []operation{
 	{"ListLimits", func(*differential) act {
 		return reads(func(s kernel.Store) ([]kernel.Limit, error) { return s.ListLimits(ctx) })
 	}},
-	{"Look", func(d *differential) act {
+	{"Poll", func(d *differential) act {
 		agents := []string{d.agent(), d.agent()}
 		return reads(func(s kernel.Store) (kernel.PollAnswer, error) {
-			l, err := exactLook(s, slices.Compact(agents))
+			l, err := exactPoll(s, slices.Compact(agents))
 			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
 			return l, err
 		})

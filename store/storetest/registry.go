@@ -9,9 +9,9 @@ import (
 )
 
 var registryChecks = []check{
-	{"Registry/Nodes", nodes},
-	{"Registry/Seen", seen},
-	{"Registry/Forget", forget},
+	{"Registry/NodesAreListed", nodes},
+	{"Registry/LastClaimsAreListed", seen},
+	{"Registry/ForgetDeletesOldRows", forget},
 }
 
 // attend calls ReportNode, with the time of the store.

@@ -14,23 +14,23 @@ import (
 )
 
 var saveChecks = []check{
-	{"Save/Guards", saveGuards},
-	{"Save/StaleRowRejectsAll", saveStaleRowRejectsAll},
-	{"Save/ErrorIgnoredByCaller", saveErrorIgnoredByCaller},
-	{"Save/Many", saveMany},
-	{"Save/Payloads", savePayloads},
-	{"Save/Times", saveTimes},
-	{"Save/Copies", saveCopies},
-	{"Update/Rollback", updateRollback},
-	{"Update/Panic", updatePanic},
+	{"Save/StaleRowIsRefused", saveStaleRow},
+	{"Save/StaleRowRefusesAll", saveStaleRowRefusesAll},
+	{"Save/IgnoredErrorPreventsCommit", saveIgnoredError},
+	{"Save/ManyJobsAtOnce", saveManyJobs},
+	{"Save/PayloadsAreSetSeparately", savePayloads},
+	{"Save/TimesToTheMicrosecond", saveTimes},
+	{"Save/RowsAreCopied", saveCopies},
+	{"Update/ErrorUndoesEverything", updateError},
+	{"Update/PanicUndoesEverything", updatePanic},
 	{"Update/RetriesStale", updateRetriesStale},
-	{"Update/Cancelled", updateCancelled},
+	{"Update/CancelledStoresNothing", updateCancelled},
 	{"Update/ReadsItsOwnWrites", updateReadsItsOwnWrites},
 	{"Update/AfterLoadingWholeJob", updateAfterLoadingWholeJob},
 }
 
 // A row that differs from the loaded one refuses the change (F072).
-func saveGuards(s *suite) {
+func saveStaleRow(s *suite) {
 	s.submit(newJob(1, 1))
 	steps := map[string]func(*kernel.Step){
 		"run":     func(st *kernel.Step) { st.Run++ },
@@ -71,7 +71,7 @@ func (s *suite) refused(what string, c *kernel.Changes) {
 }
 
 // One stale row refuses everything that the transaction wrote, before it and in the same call.
-func saveStaleRowRejectsAll(s *suite) {
+func saveStaleRowRefusesAll(s *suite) {
 	s.submit(newJob(1, 2))
 	stale := s.steps(1)[1]
 	stale.Run = 5
@@ -123,7 +123,7 @@ func (s *suite) jobIn(tx kernel.Tx, n int) *kernel.Job {
 }
 
 // After Save has returned an error nothing can be committed, even if fn ignores the error.
-func saveErrorIgnoredByCaller(s *suite) {
+func saveIgnoredError(s *suite) {
 	s.submit(newJob(1, 1))
 	stale := s.steps(1)[0]
 	stale.Run = 5
@@ -141,7 +141,7 @@ func saveErrorIgnoredByCaller(s *suite) {
 }
 
 // One Save writes the events of many jobs (group commit).
-func saveMany(s *suite) {
+func saveManyJobs(s *suite) {
 	const n = 1200
 	var c kernel.Changes
 	for i := range n {
@@ -311,7 +311,7 @@ func saveCopies(s *suite) {
 var errOops = errors.New("oops")
 
 // An error of fn undoes everything, and is returned unchanged.
-func updateRollback(s *suite) {
+func updateError(s *suite) {
 	s.submit(newJob(1, 1))
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		s.writeAll(tx)
@@ -377,9 +377,9 @@ func updateRetriesStale(s *suite) {
 	}))
 	s.equal("calls", calls, 2)
 	calls = 0
-	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("always: %w", kernel.ErrStale) })
+	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("stale at each attempt: %w", kernel.ErrStale) })
 	if !errors.Is(err, kernel.ErrStale) || calls < 2 {
-		s.Errorf("%v after %d calls", err, calls)
+		s.Errorf("%v after %d attempts", err, calls)
 	}
 }
 

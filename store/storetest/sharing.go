@@ -15,10 +15,10 @@ import (
 
 // Rows that a store keeps together are changed by several transactions at the same time, and rolled back.
 var sharedChecks = []check{
-	{"InFlight/Rollback", inFlightRollback},
-	{"InFlight/EndTogether", inFlightEndTogether},
-	{"Permits/LimitSetAndDeleted", permitsLimitSetAndDeleted},
-	{"Race/Lanes", raceLanes},
+	{"InFlight/UnchangedByRollback", inFlightRollback},
+	{"InFlight/LastRunsEndConcurrently", inFlightEndConcurrently},
+	{"Permits/CountedWhileLimitsChange", permitsWhileLimitsChange},
+	{"Race/NoStepOfALaneIsLost", raceLanes},
 }
 
 // After a rollback everything is found as before.
@@ -36,14 +36,14 @@ func inFlightRollback(s *suite) {
 			return errOops
 		})
 		s.held("h", "", "", 1, 0)
-		s.ready("as before", "http", 10, nil, refs(1, 1))
+		s.ready("ready after the rollback", "http", 10, nil, refs(1, 1))
 		s.expired(time.Hour, 10, 1, 0)
 		s.next(at(time.Minute))
 	}
 }
 
 // While limits are set and deleted, the count of an existing limit is that of its held permits (I12).
-func permitsLimitSetAndDeleted(s *suite) {
+func permitsWhileLimitsChange(s *suite) {
 	const jobs, rounds = 6, 12
 	var c kernel.Changes
 	for i := range jobs {
@@ -238,7 +238,7 @@ func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
 }
 
 // Two transactions may end the last two of the runs that were dispatched together.
-func inFlightEndTogether(s *suite) {
+func inFlightEndConcurrently(s *suite) {
 	for n := range 10 {
 		s.submit(newJob(2*n, 1), newJob(2*n+1, 1))
 		s.changeSteps(run("h", "r", at(time.Minute)), ref(2*n, 0), ref(2*n+1, 0))

@@ -13,22 +13,22 @@ import (
 // A store may keep runs that were dispatched together in one row, and search by that row. It may also store the holders
 // of permits. These checks require that this is not visible.
 var inFlightChecks = []check{
-	{"InFlight/FromSubmission", inFlightFromSubmission},
-	{"InFlight/All", inFlightAll},
-	{"InFlight/Heartbeats", inFlightHeartbeats},
-	{"InFlight/LockShortened", inFlightLockShortened},
+	{"InFlight/DispatchedOnSubmission", inFlightFromSubmission},
+	{"InFlight/JobWithAllStepsInFlight", inFlightAll},
+	{"InFlight/HeartbeatsExtendRuns", inFlightHeartbeats},
+	{"InFlight/ShortenedLockExpires", inFlightLockShortened},
 	{"InFlight/HolderChanges", inFlightHolderChanges},
-	{"InFlight/DispatchedAgain", inFlightDispatchedAgain},
-	{"InFlight/Many", inFlightMany},
-	{"Permits/LimitSetLater", permitsLimitSetLater},
-	{"Permits/LimitDeleted", permitsLimitDeleted},
-	{"Permits/OfKeys", permitsOfKeys},
-	{"Permits/OneTransaction", permitsOneTransaction},
-	{"Permits/Moved", permitsMoved},
-	{"Save/FirstRow", saveFirstRow},
-	{"Save/FirstRowGuards", saveFirstRowGuards},
-	{"Save/Twice", saveTwice},
-	{"Save/NewAndAgain", saveNewAndAgain},
+	{"InFlight/DispatchedAgainIsFoundOnce", inFlightDispatchedAgain},
+	{"InFlight/ManyRunsAtOnce", inFlightMany},
+	{"Permits/CountedWhenLimitIsSetLater", permitsLimitSetLater},
+	{"Permits/CountedWhenLimitIsSetAgain", permitsLimitDeleted},
+	{"Permits/CountedByKey", permitsByKey},
+	{"Permits/LimitSetInTheTransaction", permitsLimitSetInTheTransaction},
+	{"Permits/FollowTheirRows", permitsFollowTheirRows},
+	{"Save/JobAndFirstStepSeparately", saveJobAndFirstStep},
+	{"Save/StaleJobOrFirstStepRefusesBoth", saveStaleJobOrFirstStep},
+	{"Save/SameRowTwice", saveTwice},
+	{"Save/NewRowsAreFoundInTheTransaction", saveNewAndAgain},
 }
 
 // selfChecker is a store that can check its own consistency.
@@ -72,14 +72,14 @@ func (s *suite) held(holder, agent, request string, want ...int) {
 
 func (s *suite) next(want time.Time) {
 	s.Helper()
-	l, err := exactLook(s.store, nil)
+	l, err := exactPoll(s.store, nil)
 	s.must(err)
 	s.equal("next", l.Next, want)
 }
 
-// exactLook repeats Poll and searches for expired runs until Next no longer changes. If a lock was extended or a run has
+// exactPoll repeats Poll and searches for expired runs until Next no longer changes. If a lock was extended or a run has
 // ended, a store may at first return the earlier time of its lock.
-func exactLook(store kernel.Store, agents []string) (kernel.PollAnswer, error) {
+func exactPoll(store kernel.Store, agents []string) (kernel.PollAnswer, error) {
 	for latest := (time.Time{}); ; {
 		l, err := store.Poll(ctx, agents)
 		if err != nil || l.Next.IsZero() || l.Next.Equal(latest) {
@@ -287,7 +287,7 @@ func inFlightDispatchedAgain(s *suite) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
 		held, err := tx.HeldBy("k", "", "", 9)
 		s.must(err)
-		s.equal("within", held, refs(1, 1))
+		s.equal("in the transaction", held, refs(1, 1))
 	})
 	s.held("h", "", "")
 	s.held("k", "http", "r3", 1, 1)
@@ -380,7 +380,7 @@ func permitsLimitDeleted(s *suite) {
 
 // A transaction that sets a limit counts what it wrote before and after that. A limit that is rolled back leaves
 // nothing.
-func permitsOneTransaction(s *suite) {
+func permitsLimitSetInTheTransaction(s *suite) {
 	s.submit(newJob(1, 4))
 	out := func(tx kernel.Tx, i int) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, i), tx), run("h", "r", at(time.Minute)))}}))
@@ -391,7 +391,7 @@ func permitsOneTransaction(s *suite) {
 		out(tx, 1)
 		limits, err := tx.LockLimits([]string{"agent:http"})
 		s.must(err)
-		s.equal("within", limits, []kernel.Limit{used(atMost("agent:http", 5), 2)})
+		s.equal("in the transaction", limits, []kernel.Limit{used(atMost("agent:http", 5), 2)})
 	}
 	err := s.store.Update(ctx, func(tx kernel.Tx) error { both(tx); return errOops })
 	s.equal("refused", err == nil, false)
@@ -409,7 +409,7 @@ func permitsOneTransaction(s *suite) {
 }
 
 // A permit follows the row that holds it.
-func permitsMoved(s *suite) {
+func permitsFollowTheirRows(s *suite) {
 	s.limit("agent:http", 5)
 	s.limit("agent:ftp", 5)
 	s.submit(newJob(1, 2))
@@ -423,7 +423,7 @@ func permitsMoved(s *suite) {
 }
 
 // A store may keep a job and its first step in one row. A change of one does not change the other.
-func saveFirstRow(s *suite) {
+func saveJobAndFirstStep(s *suite) {
 	nj := newJob(1, 2, keyed("k"), labelled("a", "b"))
 	nj.Job.Input = []byte(`{"n":1}`)
 	s.submit(nj)
@@ -466,7 +466,7 @@ func saveFirstRow(s *suite) {
 }
 
 // If one of the two is stale, the change of the other is refused too.
-func saveFirstRowGuards(s *suite) {
+func saveStaleJobOrFirstStep(s *suite) {
 	s.submit(newJob(1, 1))
 	job, step := s.job(1), s.steps(1)[0]
 	wrongJob, wrongStep := *job, *step
@@ -510,8 +510,8 @@ func saveTwice(s *suite) {
 		s.equal("as saved", s.one(ref(1, 0), tx), done.Now)
 		all, err := tx.StepsOf(id(1))
 		s.must(err)
-		s.equal("all of them", all[0], done.Now)
-		s.equal("all of them", len(all), 3)
+		s.equal("all steps", all[0], done.Now)
+		s.equal("all steps", len(all), 3)
 	})
 	s.equal("kept", s.steps(1)[0].Phase, perdure.Settled)
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
@@ -521,7 +521,7 @@ func saveTwice(s *suite) {
 		}
 		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
 	})
-	s.equal("the earlier row is stale", err.Error(), kernel.ErrStale.Error())
+	s.equal("a save based on the earlier row", err.Error(), kernel.ErrStale.Error())
 	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
 		s.Errorf("step %d is in flight", i)
 	}
@@ -539,7 +539,7 @@ func used(l kernel.Limit, n int) kernel.Limit {
 
 // Permits of named limits are stored whether the limit exists or not, and counted with their amounts, in total and by
 // key (I12).
-func permitsOfKeys(s *suite) {
+func permitsByKey(s *suite) {
 	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), withNeeds(adsNeed("b"), newJob(3, 1)))
 	s.changeSteps(run("h", "", at(time.Minute)), refs(1, 0, 2, 0, 3, 0)...)
 	count := func(a, b, mail int) {
