@@ -18,11 +18,11 @@ import (
 
 const envTool = "PERDURE_TEST_TOOL"
 
-// init is another process: a tool that wants the file for itself.
+// init is another process: a tool that needs the file for itself.
 func init() {
 	if path := os.Getenv(envTool); path != "" {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
-		if err == nil { // the range that SQLite locks while it has a file
+		if err == nil { // the range that SQLite locks while it has the file open
 			err = syscall.FcntlFlock(f.Fd(), syscall.F_SETLK, &syscall.Flock_t{Type: syscall.F_WRLCK, Start: 1<<30 + 2, Len: 510})
 		}
 		fmt.Print(err)
@@ -30,8 +30,8 @@ func init() {
 	}
 }
 
-// A process that is refused takes no locks away from the owner of the file. Otherwise the next tool that reads the file
-// takes itself for the last one, and deletes the log that the owner writes to (F106, I1).
+// A process that is refused does not release the locks of the process that has the store open. Otherwise the next tool
+// that reads the file would regard itself as the last reader, and delete the log (F106, I1).
 func TestRefusedOpenKeepsTheLocksOfTheOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	open(t, path)
@@ -41,12 +41,12 @@ func TestRefusedOpenKeepsTheLocksOfTheOwner(t *testing.T) {
 	tool := exec.Command(os.Args[0])
 	tool.Env = append(os.Environ(), envTool+"="+path)
 	if out, err := tool.CombinedOutput(); err != nil || string(out) != syscall.EAGAIN.Error() {
-		t.Errorf("SQLite's lock on the file: %s, %v", out, err)
+		t.Errorf("another process gets SQLite's lock: %s, %v", out, err)
 	}
 }
 
-// A process opens the lock file, and its holder removes it: the lock on the file without a name excludes no other
-// process, so it does not count. The next attempt locks a new file.
+// A process opens the lock file, and then the holder of the lock removes the file. A lock on the removed file excludes
+// no other process, so acquire does not report it as held. The next attempt locks a new file.
 func TestLockOfARemovedFileIsNotHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db.lock")
 	first, err := tryLock(path)
@@ -62,14 +62,14 @@ func TestLockOfARemovedFileIsNotHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	if held, err := late.acquire(path); held || err != nil {
-		t.Errorf("the lock of a removed file counts: %v, %v", held, err)
+		t.Errorf("the lock of a removed file is reported as held: %v, %v", held, err)
 	}
 	next, err := tryLock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if held, err := late.acquire(path); held || err != nil {
-		t.Errorf("two holders at once: %v, %v", held, err)
+		t.Errorf("a second holder of the lock: %v, %v", held, err)
 	}
 	if err := next.release(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestSymbolicLinksAreNotFollowed(t *testing.T) {
 				t.Errorf("%s: %v", made, err)
 			}
 			if text, err := os.ReadFile(victim); there && string(text) != "precious" || !there && !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: what the link leads to is now %q, %v", made, text, err)
+				t.Errorf("%s: the target of the link is now %q, %v", made, text, err)
 			}
 			if err := os.Remove(path + made); err != nil {
 				t.Fatal(err)
@@ -108,7 +108,7 @@ func TestSymbolicLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// No other user may read the values of jobs, nor write to the lock.
+// No other user may read the values of jobs or write to the lock file.
 func TestOnlyTheOwnerCanAccessTheFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	defer syscall.Umask(syscall.Umask(0))

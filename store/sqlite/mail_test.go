@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
-// poster is a store with a business in its file.
+// poster is a store whose file a caller shares.
 type poster struct {
 	*Store
 	db *sql.DB
@@ -34,7 +34,7 @@ func newPoster(t *testing.T, opts ...Option) *poster {
 	return &poster{s, db}
 }
 
-func (p *poster) in(submit func(*sql.Tx) (perdure.Submitted, error)) (perdure.Submitted, error) {
+func (p *poster) commit(submit func(*sql.Tx) (perdure.Submitted, error)) (perdure.Submitted, error) {
 	tx, err := p.db.Begin()
 	if err != nil {
 		return perdure.Submitted{}, err
@@ -52,20 +52,20 @@ func (p *poster) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) 
 	if err != nil {
 		return perdure.Submitted{}, err
 	}
-	return p.in(func(tx *sql.Tx) (perdure.Submitted, error) { return post(ctx, tx, m) })
+	return p.commit(func(tx *sql.Tx) (perdure.Submitted, error) { return post(ctx, tx, m) })
 }
 
 func TestMail(t *testing.T) {
 	storetest.Mail(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
 		p := newPoster(t)
 		return p, func(plan *kernel.Plan) (perdure.Submitted, error) {
-			return p.in(func(tx *sql.Tx) (perdure.Submitted, error) { return SubmitTx(t.Context(), tx, plan) })
+			return p.commit(func(tx *sql.Tx) (perdure.Submitted, error) { return SubmitTx(t.Context(), tx, plan) })
 		}
 	})
 }
 
-// A submission into a file that Perdure has never opened, without a transaction or without a plan, fails with an error
-// that says what to do.
+// SubmitTx returns an error that says what to do if Perdure has never opened the file, or if there is no transaction or
+// no plan.
 func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {
@@ -92,7 +92,7 @@ func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
 	}
 }
 
-// Mail of a kind that only newer programs know does not stand in front of other mail.
+// Mail of a kind that only newer programs know does not block other mail.
 func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	p := newPoster(t)
 	plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}

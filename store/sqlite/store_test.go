@@ -30,7 +30,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
 }
 
-// The same where each job that can be is in a bundle.
+// The contract holds with every job in a bundle that can be in one.
 func TestStoreWithBundles(t *testing.T) {
 	racedetector.Skip(t)
 	storetest.Run(t, func(t *testing.T) kernel.Store {
