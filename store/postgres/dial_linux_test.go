@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// F100: the kernel gives a connection up once what was sent is not confirmed for so long.
+// F100: the kernel closes a connection if sent data is not acknowledged for the time of Limits.Silence.
 func TestSilenceSetsTheTCPUserTimeout(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

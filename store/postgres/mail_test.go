@@ -40,7 +40,7 @@ func keyedPlan(key string, hash byte) *kernel.Plan {
 	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{hash}, Definition: &kernel.Definition{Type: "t", Key: key}}
 }
 
-// Without the schema it says what to do.
+// Without the schema, SubmitTx returns an error that says what to do.
 func TestSubmitTxWithoutSchemaIsRefused(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), pgtest.Start(t))
 	if err != nil {
@@ -56,7 +56,7 @@ func TestSubmitTxWithoutSchemaIsRefused(t *testing.T) {
 	}
 }
 
-// Two nodes that take mail at once take each once (F018).
+// Two nodes that take mail at the same time take each mail once (F018).
 func TestTakeMailSkipsLockedMail(t *testing.T) {
 	url := fresh(t)
 	one, two := open(t, url), open(t, url)
@@ -83,12 +83,12 @@ func TestTakeMailSkipsLockedMail(t *testing.T) {
 	err = one.Update(t.Context(), func(tx kernel.Tx) error {
 		mine, err := tx.TakeMail(ids[:12])
 		if err != nil || len(mine) != 12 {
-			t.Errorf("%d, %v", len(mine), err)
+			t.Errorf("the first transaction takes %d mails, %v", len(mine), err)
 		}
 		return two.Update(t.Context(), func(tx kernel.Tx) error {
 			others, err := tx.TakeMail(ids)
 			if err != nil || len(others) != 8 {
-				t.Errorf("%d, %v", len(others), err)
+				t.Errorf("the second transaction takes %d mails, %v", len(others), err)
 			}
 			return err
 		})
@@ -98,8 +98,9 @@ func TestTakeMailSkipsLockedMail(t *testing.T) {
 	}
 }
 
-// In a transaction whose snapshot is older than the first submission of a key, the second one is not let in
-// unseen, not even once the first was taken: the database says that it is to be tried again (F101).
+// If the snapshot of a transaction is older than the first submission of a key, a second submission is not accepted
+// unseen, even after the first was applied. The database returns a serialization failure, and the caller must retry
+// (F101).
 func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
@@ -113,7 +114,7 @@ func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Rollback(context.Background())
-	if _, err := old.Exec(t.Context(), "select 1 from perdure.clock"); err != nil { // the snapshot
+	if _, err := old.Exec(t.Context(), "select 1 from perdure.clock"); err != nil { // takes the snapshot
 		t.Fatal(err)
 	}
 	var did perdure.Submitted
@@ -137,7 +138,8 @@ func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 	}
 }
 
-// A transaction that submits a key waits for the one that has, and then knows (I2).
+// A transaction that submits a key waits for another one that has submitted it. Then it returns that job, or creates one
+// if the other was rolled back (I2).
 func TestSubmitTxWaitsForTheKey(t *testing.T) {
 	url := fresh(t)
 	open(t, url)
@@ -168,7 +170,7 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for waits := false; !waits; { // until it does
+		for waits := false; !waits; { // until it waits
 			if err := pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits); err != nil {
 				t.Fatal(err)
 			}
@@ -188,11 +190,11 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 	}
 }
 
-// A nil transaction or plan is an error, and no crash.
+// A nil transaction or plan is an error, not a crash.
 func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
-	_, far := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
-	_, std := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
-	for _, err := range []error{far, std} {
+	_, pgxErr := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
+	_, sqlErr := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
+	for _, err := range []error{pgxErr, sqlErr} {
 		if !errors.Is(err, kernel.ErrNoTx) {
 			t.Error(err)
 		}
@@ -203,7 +205,7 @@ func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
 	}
 }
 
-// Mail of a kind that only newer programs know does not stand in front of other mail.
+// Mail of a kind that only newer programs know does not block other mail.
 func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
