@@ -38,43 +38,43 @@ func stepRows(t *testing.T, s *Store, n int) int {
 }
 
 // twoStores opens one database in two stores, as two processes do.
-func twoStores(t *testing.T) (here, there *Store) {
+func twoStores(t *testing.T) (local, remote *Store) {
 	t.Helper()
 	url := pgtest.Start(t)
 	if _, _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []**Store{&here, &there} {
+	for _, s := range []**Store{&local, &remote} {
 		var err error
 		if *s, err = Open(t.Context(), url); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { (*s).Close() })
 	}
-	return here, there
+	return local, remote
 }
 
 // A step that waits for others when it is submitted has no row until it changes, if the shape has its values. Every
 // reader reads it as it was submitted.
 func TestImplicitStepsAreReadAsSubmitted(t *testing.T) {
-	here, there := twoStores(t)
-	submitAsScheduler(t, here, waitingJob(1, 4))
-	submitAsScheduler(t, here, waitingJob(2, 4), waitingJob(3, 4))
+	local, remote := twoStores(t)
+	submitAsScheduler(t, local, waitingJob(1, 4))
+	submitAsScheduler(t, local, waitingJob(2, 4), waitingJob(3, 4))
 	different := waitingJob(4, 4)
 	different.Steps[1].Blockers, different.Steps[2].Name = 2, "other"
-	submitAsScheduler(t, here, different)
-	submitAsScheduler(t, there, waitingJob(5, 4))
-	submitAsScheduler(t, there, waitingJob(6, 4))
+	submitAsScheduler(t, local, different)
+	submitAsScheduler(t, remote, waitingJob(5, 4))
+	submitAsScheduler(t, remote, waitingJob(6, 4))
 	settled := waitingJob(7, 4)
 	settled.Job.Phase = perdure.Settled
-	submitAsScheduler(t, here, settled)
+	submitAsScheduler(t, local, settled)
 	for n, want := range map[int]int{1: 4, 2: 1, 3: 1, 4: 3, 5: 4, 6: 1, 7: 4} {
-		if got := stepRows(t, here, n); got != want {
+		if got := stepRows(t, local, n); got != want {
 			t.Errorf("job %d has %d rows, want %d", n, got, want)
 		}
 	}
 	for n, nj := range map[int]kernel.NewJob{1: waitingJob(1, 4), 2: waitingJob(2, 4), 4: different, 6: waitingJob(6, 4), 7: settled} {
-		for name, s := range map[string]*Store{"here": here, "there": there} {
+		for name, s := range map[string]*Store{"local": local, "remote": remote} {
 			same := func(what string, got []*kernel.Step, err error, want ...*kernel.Step) {
 				if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || err != nil {
 					t.Errorf("%s of job %d, %s: %v\n%s", what, n, name, err, diff)
@@ -108,12 +108,12 @@ func TestImplicitStepsAreReadAsSubmitted(t *testing.T) {
 			}
 		}
 	}
-	all, err := first(query(t.Context(), here, pgwire.New("select count(*) from perdure.steps where phase = 'waiting' and blockers = 1 and updated_at is not null and job_id = $1").
+	all, err := first(query(t.Context(), local, pgwire.New("select count(*) from perdure.steps where phase = 'waiting' and blockers = 1 and updated_at is not null and job_id = $1").
 		UUID(idOf(2)), (*pgwire.Reader).Int))
 	if err != nil || all != 3 {
 		t.Errorf("the view shows %d of 3 waiting steps (%v)", all, err)
 	}
-	if faults, err := here.Check(t.Context()); err != nil || len(faults) > 0 {
+	if faults, err := local.Check(t.Context()); err != nil || len(faults) > 0 {
 		t.Errorf("Check: %v, %v", faults, err)
 	}
 }
@@ -121,9 +121,9 @@ func TestImplicitStepsAreReadAsSubmitted(t *testing.T) {
 // An implicit row is stored when its step first changes. The transaction may know from the cache that there is no row,
 // or may have read the implicit one. It is refused if another transaction has stored the row meanwhile.
 func TestImplicitStepsAreStoredWhenTheyChange(t *testing.T) {
-	here, there := twoStores(t)
-	submitAsScheduler(t, here, waitingJob(1, 4))
-	submitAsScheduler(t, here, waitingJob(2, 4), waitingJob(3, 4))
+	local, remote := twoStores(t)
+	submitAsScheduler(t, local, waitingJob(1, 4))
+	submitAsScheduler(t, local, waitingJob(2, 4), waitingJob(3, 4))
 	dispatch := func(s *kernel.Step) {
 		s.Phase, s.Agent, s.Run, s.LockedBy, s.Blockers = perdure.Running, "a", 1, "h", 0
 	}
@@ -138,12 +138,12 @@ func TestImplicitStepsAreStoredWhenTheyChange(t *testing.T) {
 			t.Errorf("%v: %s", err, cmp.Diff(expected, *got[place]))
 		}
 	}
-	for n, s := range map[int]*Store{2: here, 3: there} {
+	for n, s := range map[int]*Store{2: local, 3: remote} {
 		write(t, s, n, nil, map[int]func(*kernel.Step){1: dispatch, 3: progress}, nil)
-		if rows := stepRows(t, here, n); rows != 3 {
+		if rows := stepRows(t, local, n); rows != 3 {
 			t.Errorf("%d rows of job %d", rows, n)
 		}
-		for _, s := range []*Store{here, there} {
+		for _, s := range []*Store{local, remote} {
 			check(s, n, 1, dispatch)
 			check(s, n, 2, func(*kernel.Step) {})
 			check(s, n, 3, progress)
@@ -151,29 +151,29 @@ func TestImplicitStepsAreStoredWhenTheyChange(t *testing.T) {
 	}
 	// A step has a row, but has values like those of an implicit step. Each change is written, also back to the implicit
 	// values.
-	for _, s := range []*Store{here, there} {
+	for _, s := range []*Store{local, remote} {
 		if n := write(t, s, 2, nil, map[int]func(*kernel.Step){3: implicit}, nil); n != 1 {
 			t.Errorf("the transaction was tried %d times", n)
 		}
-		check(here, 2, 3, implicit)
+		check(local, 2, 3, implicit)
 		write(t, s, 2, nil, map[int]func(*kernel.Step){3: progress}, nil)
-		check(there, 2, 3, progress)
+		check(remote, 2, 3, progress)
 	}
-	if n := write(t, here, 3, nil, map[int]func(*kernel.Step){3: func(*kernel.Step) {}}, nil); n != 1 { // nothing changed
+	if n := write(t, local, 3, nil, map[int]func(*kernel.Step){3: func(*kernel.Step) {}}, nil); n != 1 { // nothing changed
 		t.Errorf("the transaction was tried %d times", n)
 	}
 	// A change of a row that differs from the loaded one is refused.
 	stale := *waitingJob(2, 4).Steps[1]
 	now := stale
 	dispatch(&now)
-	for _, s := range []*Store{here, there} {
+	for _, s := range []*Store{local, remote} {
 		err := s.Update(t.Context(), func(tx kernel.Tx) error {
 			if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
 				return err
 			}
 			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: &stale}}})
 		})
-		if !errors.Is(err, kernel.ErrStale) || stepRows(t, here, 2) != 3 {
+		if !errors.Is(err, kernel.ErrStale) || stepRows(t, local, 2) != 3 {
 			t.Errorf("%v", err)
 		}
 	}
@@ -181,17 +181,17 @@ func TestImplicitStepsAreStoredWhenTheyChange(t *testing.T) {
 
 // If the transaction that stores an implicit row is rolled back, there is no row, and the next transaction stores it.
 func TestImplicitStepsAreNotStoredByARollback(t *testing.T) {
-	here, _ := twoStores(t)
-	submitAsScheduler(t, here, waitingJob(1, 3))
-	submitAsScheduler(t, here, waitingJob(2, 3))
+	local, _ := twoStores(t)
+	submitAsScheduler(t, local, waitingJob(1, 3))
+	submitAsScheduler(t, local, waitingJob(2, 3))
 	oops := errors.New("oops")
 	changes := map[int]func(*kernel.Step){1: func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }}
-	write(t, here, 2, nil, changes, oops)
-	if rows := stepRows(t, here, 2); rows != 1 {
+	write(t, local, 2, nil, changes, oops)
+	if rows := stepRows(t, local, 2); rows != 1 {
 		t.Errorf("%d rows", rows)
 	}
-	write(t, here, 2, nil, changes, nil)
-	if rows := stepRows(t, here, 2); rows != 2 {
+	write(t, local, 2, nil, changes, nil)
+	if rows := stepRows(t, local, 2); rows != 2 {
 		t.Errorf("%d rows", rows)
 	}
 }
@@ -199,7 +199,7 @@ func TestImplicitStepsAreNotStoredByARollback(t *testing.T) {
 // A shape has at most MaxImplicit implicit steps. The cache knows of a job's first MaxImplicitIndex steps whether they
 // have rows.
 func TestImplicitStepsAreBounded(t *testing.T) {
-	here, _ := twoStores(t)
+	local, _ := twoStores(t)
 	far := func(n int) kernel.NewJob { // the index of the last step is not cached
 		nj := waitingJob(n, cache.MaxImplicitIndex+1)
 		for i, s := range nj.Steps[1:cache.MaxImplicitIndex] {
@@ -209,19 +209,19 @@ func TestImplicitStepsAreBounded(t *testing.T) {
 		}
 		return nj
 	}
-	submitAsScheduler(t, here, waitingJob(1, cache.MaxImplicit+1), waitingJob(2, cache.MaxImplicit+2), far(3))
-	submitAsScheduler(t, here, waitingJob(4, cache.MaxImplicit+1), waitingJob(5, cache.MaxImplicit+2), far(6))
+	submitAsScheduler(t, local, waitingJob(1, cache.MaxImplicit+1), waitingJob(2, cache.MaxImplicit+2), far(3))
+	submitAsScheduler(t, local, waitingJob(4, cache.MaxImplicit+1), waitingJob(5, cache.MaxImplicit+2), far(6))
 	for n, want := range map[int]int{4: 1, 5: cache.MaxImplicit + 2, 6: cache.MaxImplicitIndex / 2} {
-		if got := stepRows(t, here, n); got != want {
+		if got := stepRows(t, local, n); got != want {
 			t.Errorf("job %d has %d rows, want %d", n, got, want)
 		}
 	}
 	dispatch := func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }
 	for range 2 { // the cache knows the first step, but not the second
-		write(t, here, 6, nil, map[int]func(*kernel.Step){cache.MaxImplicitIndex - 1: dispatch, cache.MaxImplicitIndex: dispatch}, nil)
+		write(t, local, 6, nil, map[int]func(*kernel.Step){cache.MaxImplicitIndex - 1: dispatch, cache.MaxImplicitIndex: dispatch}, nil)
 		dispatch = func(s *kernel.Step) { s.Phase = perdure.Settled }
 	}
-	if got := stepRows(t, here, 6); got != cache.MaxImplicitIndex/2+2 {
+	if got := stepRows(t, local, 6); got != cache.MaxImplicitIndex/2+2 {
 		t.Errorf("%d rows", got)
 	}
 }
@@ -229,18 +229,18 @@ func TestImplicitStepsAreBounded(t *testing.T) {
 // F016: a server that was restarted, or that has taken another's place, may have lost a shape. The store writes the
 // shape again.
 func TestShapesAreStoredAgainOnAnotherServer(t *testing.T) {
-	here, _ := twoStores(t)
-	submitAsScheduler(t, here, waitingJob(1, 3))
-	if _, err := query(t.Context(), here, pgwire.New("delete from perdure.shape"), (*pgwire.Reader).Int); err != nil {
+	local, _ := twoStores(t)
+	submitAsScheduler(t, local, waitingJob(1, 3))
+	if _, err := query(t.Context(), local, pgwire.New("delete from perdure.shape"), (*pgwire.Reader).Int); err != nil {
 		t.Fatal(err)
 	}
-	here.cache.Shapes.Add(map[kernel.ShapeID][]cache.ImplicitStep{{}: nil}, time.UnixMicro(1))
-	submitAsScheduler(t, here, waitingJob(2, 3))
-	j, steps, err := here.Job(t.Context(), idOf(2), 5)
+	local.cache.Shapes.Add(map[kernel.ShapeID][]cache.ImplicitStep{{}: nil}, time.UnixMicro(1))
+	submitAsScheduler(t, local, waitingJob(2, 3))
+	j, steps, err := local.Job(t.Context(), idOf(2), 5)
 	if err != nil || len(steps) != 3 {
 		t.Fatal(steps, err)
 	}
-	if text, err := here.Shape(t.Context(), j.Shape); err != nil || string(text) != "{}" {
+	if text, err := local.Shape(t.Context(), j.Shape); err != nil || string(text) != "{}" {
 		t.Errorf("%q, %v", text, err)
 	}
 }

@@ -26,12 +26,12 @@ func TestMail(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		return s, func(plan *kernel.Plan) (did perdure.Submitted, err error) {
+		return s, func(plan *kernel.Plan) (submission perdure.Submitted, err error) {
 			err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				did, err = postgres.SubmitTx(t.Context(), tx, plan)
+				submission, err = postgres.SubmitTx(t.Context(), tx, plan)
 				return err
 			})
-			return did, err
+			return submission, err
 		}
 	})
 }
@@ -71,19 +71,19 @@ func TestTakeMailSkipsLockedMail(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		did, err := postgres.SubmitTx(t.Context(), tx, keyedPlan("", 1))
+		submission, err := postgres.SubmitTx(t.Context(), tx, keyedPlan("", 1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, kernel.SubmissionOf(did.ID))
+		ids = append(ids, kernel.SubmissionOf(submission.ID))
 	}
 	err = one.Update(t.Context(), func(tx kernel.Tx) error {
-		mine, err := tx.TakeMail(ids[:12])
-		if err != nil || len(mine) != 12 {
-			t.Errorf("the first transaction takes %d mails, %v", len(mine), err)
+		taken, err := tx.TakeMail(ids[:12])
+		if err != nil || len(taken) != 12 {
+			t.Errorf("the first transaction takes %d mails, %v", len(taken), err)
 		}
 		return two.Update(t.Context(), func(tx kernel.Tx) error {
 			others, err := tx.TakeMail(ids)
@@ -117,18 +117,18 @@ func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 	if _, err := old.Exec(t.Context(), "select 1 from perdure.clock"); err != nil { // takes the snapshot
 		t.Fatal(err)
 	}
-	var did perdure.Submitted
+	var submission perdure.Submitted
 	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		did, err = postgres.SubmitTx(t.Context(), tx, keyedPlan("k", 1))
+		submission, err = postgres.SubmitTx(t.Context(), tx, keyedPlan("k", 1))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		if _, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(did.ID)}); err != nil {
+		if _, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(submission.ID)}); err != nil {
 			return err
 		}
-		return tx.CloseMail([]kernel.ClosedMail{{MailID: kernel.SubmissionOf(did.ID), Job: did.ID}})
+		return tx.CloseMail([]kernel.ClosedMail{{MailID: kernel.SubmissionOf(submission.ID), Job: submission.ID}})
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -153,9 +153,9 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		did, err := postgres.SubmitTx(t.Context(), first, keyedPlan("k", 1))
-		if err != nil || !did.Created {
-			t.Fatal(did, err)
+		submission, err := postgres.SubmitTx(t.Context(), first, keyedPlan("k", 1))
+		if err != nil || !submission.Created {
+			t.Fatal(submission, err)
 		}
 		var wg sync.WaitGroup
 		var second perdure.Submitted
@@ -184,8 +184,8 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Wait()
-		if second.Created == commit || commit && second.ID != did.ID {
-			t.Errorf("committed %v: %+v, the first was %s", commit, second, did.ID)
+		if second.Created == commit || commit && second.ID != submission.ID {
+			t.Errorf("committed %v: %+v, the first was %s", commit, second, submission.ID)
 		}
 	}
 }

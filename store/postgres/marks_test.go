@@ -271,10 +271,10 @@ func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 func settling(tx kernel.Tx, found []kernel.StepRef) (*kernel.Changes, error) {
 	steps, err := tx.Steps(found)
 	c := &kernel.Changes{}
-	for _, was := range steps {
-		now := *was
+	for _, loaded := range steps {
+		now := *loaded
 		now.Phase = perdure.Settled
-		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: was})
+		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: loaded})
 	}
 	return c, err
 }

@@ -161,14 +161,14 @@ func writes() (list []struct {
 		var permits []permitEntry
 		queued := queuedGrid()
 		for i := range n {
-			was, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
-			from := &kernel.Step{StepRef: kernel.StepRef{Job: was.ID}}
+			loaded, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
+			from := &kernel.Step{StepRef: kernel.StepRef{Job: loaded.ID}}
 			to := &kernel.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
-			job, step := &kernel.JobChange{Now: now, Loaded: was}, &kernel.StepChange{Now: to, Loaded: from}
+			job, step := &kernel.JobChange{Now: now, Loaded: loaded}, &kernel.StepChange{Now: to, Loaded: from}
 			jobs, steps, both = append(jobs, rowChange{job: job}), append(steps, rowChange{step: step}), append(both, rowChange{job: job, step: step})
 			queued.Row()
 			queued.At(0).RowID(pgwire.RowID{5: byte(1 + i)})
-			queued.At(1).UUID(was.ID)
+			queued.At(1).UUID(loaded.ID)
 			queued.At(2).Int4(0)
 			open = append(open, openEntry{job: now.ID})
 			ready = append(ready, cache.ReadyEntry{ReadyKey: kernel.PlacesOf(to).Ready, StepRef: to.StepRef})

@@ -41,16 +41,16 @@ var (
 // readTrace turns the output of strace into operations: those on the files in dir, and the acknowledgements that the
 // process prints. It returns an error for an unknown call on such a file, because the simulated disks would be wrong.
 func readTrace(text, dir string) (ops []op, err error) {
-	begun := map[string]string{}
+	started := map[string]string{}
 	exists := map[string]bool{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := unfinished.FindStringSubmatch(line); m != nil {
-			begun[m[1]] = m[1] + " " + m[2] + "(" + m[3]
+			started[m[1]] = m[1] + " " + m[2] + "(" + m[3]
 			continue
 		}
 		if m := resumed.FindStringSubmatch(line); m != nil {
-			line = begun[m[1]] + m[3]
+			line = started[m[1]] + m[3]
 		}
 		m := callLine.FindStringSubmatch(line)
 		if m == nil || m[4] == "-1" {

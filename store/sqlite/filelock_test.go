@@ -73,12 +73,12 @@ func hold(t *testing.T, path string) *exec.Cmd {
 // process can open the store at once.
 func TestSecondProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
-	other := hold(t, path)
+	holder := hold(t, path)
 	quickest := time.Hour
 	for range 3 {
 		start := time.Now()
 		_, err := Open(path)
-		if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(other.Process.Pid)) ||
+		if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(holder.Process.Pid)) ||
 			!strings.Contains(err.Error(), "since 20") {
 			t.Errorf("got %v", err)
 		}
@@ -87,10 +87,10 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	if quickest > lockPatience/2 {
 		t.Errorf("refused after %v", quickest)
 	}
-	if err := other.Process.Kill(); err != nil { // the process is a zombie until Wait, and its pid still exists
+	if err := holder.Process.Kill(); err != nil { // the process is a zombie until Wait, and its pid still exists
 		t.Fatal(err)
 	}
-	_ = other.Wait()
+	_ = holder.Wait()
 	open(t, path)
 }
 

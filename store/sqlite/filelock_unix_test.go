@@ -53,22 +53,22 @@ func TestLockOfARemovedFileIsNotHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late, err := openLock(path)
+	second, err := openLock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer late.file.Close()
+	defer second.file.Close()
 	if err := first.abandon(); err != nil {
 		t.Fatal(err)
 	}
-	if held, err := late.acquire(path); held || err != nil {
+	if held, err := second.acquire(path); held || err != nil {
 		t.Errorf("the lock of a removed file is reported as held: %v, %v", held, err)
 	}
 	next, err := tryLock(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if held, err := late.acquire(path); held || err != nil {
+	if held, err := second.acquire(path); held || err != nil {
 		t.Errorf("a second holder of the lock: %v, %v", held, err)
 	}
 	if err := next.release(); err != nil {
@@ -78,29 +78,29 @@ func TestLockOfARemovedFileIsNotHeld(t *testing.T) {
 
 // Files beside the store's file are not created through a symbolic link, which may point to any file of the user.
 func TestSymbolicLinksAreNotFollowed(t *testing.T) {
-	for _, made := range []string{".lock", "-wal", "-shm", "-journal"} {
-		for _, there := range []bool{true, false} {
+	for _, suffix := range []string{".lock", "-wal", "-shm", "-journal"} {
+		for _, targetExists := range []bool{true, false} {
 			dir := t.TempDir()
 			path, victim := filepath.Join(dir, "perdure.db"), filepath.Join(dir, "victim")
-			if there {
+			if targetExists {
 				if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := os.Symlink(victim, path+made); err != nil {
+			if err := os.Symlink(victim, path+suffix); err != nil {
 				t.Fatal(err)
 			}
 			s, err := Open(path)
 			if err == nil {
 				_ = s.Close()
 			}
-			if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "perdure.db"+made+" is a symbolic link") {
-				t.Errorf("%s: %v", made, err)
+			if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "perdure.db"+suffix+" is a symbolic link") {
+				t.Errorf("%s: %v", suffix, err)
 			}
-			if text, err := os.ReadFile(victim); there && string(text) != "precious" || !there && !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: the target of the link is now %q, %v", made, text, err)
+			if text, err := os.ReadFile(victim); targetExists && string(text) != "precious" || !targetExists && !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("%s: the target of the link is now %q, %v", suffix, text, err)
 			}
-			if err := os.Remove(path + made); err != nil {
+			if err := os.Remove(path + suffix); err != nil {
 				t.Fatal(err)
 			}
 			open(t, path)
@@ -113,10 +113,10 @@ func TestOnlyTheOwnerCanAccessTheFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	defer syscall.Umask(syscall.Umask(0))
 	open(t, path)
-	for _, made := range []string{"", ".lock", "-wal", "-shm"} {
-		info, err := os.Lstat(path + made)
+	for _, suffix := range []string{"", ".lock", "-wal", "-shm"} {
+		info, err := os.Lstat(path + suffix)
 		if err != nil || info.Mode() != 0o600 {
-			t.Errorf("%s%s: %v, %v", path, made, info.Mode(), err)
+			t.Errorf("%s%s: %v, %v", path, suffix, info.Mode(), err)
 		}
 	}
 }

@@ -40,11 +40,11 @@ func (p *poster) commit(submit func(*sql.Tx) (perdure.Submitted, error)) (perdur
 		return perdure.Submitted{}, err
 	}
 	defer tx.Rollback()
-	did, err := submit(tx)
+	submission, err := submit(tx)
 	if err == nil {
 		err = tx.Commit()
 	}
-	return did, err
+	return submission, err
 }
 
 func (p *poster) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (perdure.Submitted, error) {

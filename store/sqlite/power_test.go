@@ -142,8 +142,8 @@ const powerDraws = 3
 func fingerprint(files map[string][]byte, acked int) [sha256.Size]byte {
 	h := sha256.New()
 	for _, name := range []string{"perdure.db", "perdure.db-wal", "perdure.db-journal"} {
-		data, there := files[name]
-		fmt.Fprintln(h, name, there, len(data), acked)
+		data, exists := files[name]
+		fmt.Fprintln(h, name, exists, len(data), acked)
 		h.Write(data)
 	}
 	return [sha256.Size]byte(h.Sum(nil))

@@ -39,7 +39,7 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 					t.Fatal(err)
 				}
 			case "newer":
-				known, err := allMigrations()
+				migrations, err := allMigrations()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,7 +47,7 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i, m := range append(slices.Clone(known), migration{name: "later"}) {
+				for i, m := range append(slices.Clone(migrations), migration{name: "later"}) {
 					if err := c.exec(`INSERT INTO perdure_migration VALUES (?, ?, '')`, i+1, m.name); err != nil {
 						t.Fatal(err)
 					}

@@ -145,7 +145,7 @@ func inFlightFromSubmission(s *suite) {
 func inFlightAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
-	out := func(nj kernel.NewJob, n int) kernel.NewJob {
+	dispatched := func(nj kernel.NewJob, n int) kernel.NewJob {
 		nj.Job.Hash, nj.Job.Phase, nj.Job.Running, nj.Job.HasPermit = hash, perdure.Running, n, true
 		for _, st := range nj.Steps[:n] {
 			run("h", "r", at(time.Minute))(st)
@@ -154,8 +154,8 @@ func inFlightAll(s *suite) {
 	}
 	timed := newJob(3, 1)
 	timed.Job.CompleteBy = at(time.Hour)
-	s.submit(out(newJob(0, 1), 1), out(newJob(1, 2), 2), out(newJob(2, 2), 1), out(timed, 1), out(newJob(4, 1), 1))
-	there := func(newest int, run, wait []int) {
+	s.submit(dispatched(newJob(0, 1), 1), dispatched(newJob(1, 2), 2), dispatched(newJob(2, 2), 1), dispatched(timed, 1), dispatched(newJob(4, 1), 1))
+	checkFound := func(newest int, run, wait []int) {
 		s.Helper()
 		s.list("running", kernel.JobFilter{Phase: &running}, run...)
 		s.list("running, a page", kernel.JobFilter{Phase: &running, Before: id(4), Limit: 2, Type: "order"},
@@ -174,16 +174,16 @@ func inFlightAll(s *suite) {
 		})
 		s.checkConsistent()
 	}
-	there(4, all, nil)
+	checkFound(4, all, nil)
 	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever entries lead to it
-	there(4, all, nil)
+	checkFound(4, all, nil)
 
 	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
-	there(4, all[1:], []int{4})
+	checkFound(4, all[1:], []int{4})
 	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
-	there(4, all, nil)
+	checkFound(4, all, nil)
 	s.changeJob(3, func(j *kernel.Job) { j.Overdue = true })
-	there(4, all, nil)
+	checkFound(4, all, nil)
 
 	s.limit("job:order", 9)
 	s.used("job:order", 5)
@@ -193,7 +193,7 @@ func inFlightAll(s *suite) {
 	})
 	for n := range 3 {
 		s.changeJobAndStep(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.HasPermit = 0, false }, settle)
-		there(3-n, all[n+1:], nil)
+		checkFound(3-n, all[n+1:], nil)
 	}
 }
 
@@ -382,13 +382,13 @@ func permitsLimitDeleted(s *suite) {
 // nothing.
 func permitsLimitSetInTheTransaction(s *suite) {
 	s.submit(newJob(1, 4))
-	out := func(tx kernel.Tx, i int) {
+	dispatched := func(tx kernel.Tx, i int) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, i), tx), run("h", "r", at(time.Minute)))}}))
 	}
 	both := func(tx kernel.Tx) {
-		out(tx, 0)
+		dispatched(tx, 0)
 		s.must(tx.PutLimit(atMost("agent:http", 5)))
-		out(tx, 1)
+		dispatched(tx, 1)
 		limits, err := tx.LockLimits([]string{"agent:http"})
 		s.must(err)
 		s.equal("in the transaction", limits, []kernel.Limit{used(atMost("agent:http", 5), 2)})
@@ -401,9 +401,9 @@ func permitsLimitSetInTheTransaction(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		_, err := tx.DeleteLimit("agent:http")
 		s.must(err)
-		out(tx, 2)
+		dispatched(tx, 2)
 		s.must(tx.PutLimit(atMost("agent:http", 1)))
-		out(tx, 3)
+		dispatched(tx, 3)
 	})
 	s.used("agent:http", 4)
 }
@@ -489,8 +489,8 @@ func saveNewAndAgain(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(2, 3)}}))
 		for i := range 3 {
-			was := s.one(ref(2, i), tx)
-			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}))
+			loaded := s.one(ref(2, i), tx)
+			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, run("h", "r", at(time.Minute)))}}))
 		}
 	})
 	for _, st := range s.steps(2) {
@@ -502,10 +502,10 @@ func saveNewAndAgain(s *suite) {
 func saveTwice(s *suite) {
 	s.submit(newJob(1, 3), newJob(2, 1))
 	s.update(func(tx kernel.Tx) {
-		was := s.one(ref(1, 0), tx)
-		out := editStep(was, run("h", "r", at(time.Minute)))
-		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{out}}))
-		done := editStep(out.Now, settle)
+		loaded := s.one(ref(1, 0), tx)
+		dispatched := editStep(loaded, run("h", "r", at(time.Minute)))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{dispatched}}))
+		done := editStep(dispatched.Now, settle)
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{done}}))
 		s.equal("as saved", s.one(ref(1, 0), tx), done.Now)
 		all, err := tx.StepsOf(id(1))
@@ -515,11 +515,11 @@ func saveTwice(s *suite) {
 	})
 	s.equal("kept", s.steps(1)[0].Phase, perdure.Settled)
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
-		was := s.one(ref(1, 1), tx)
-		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}); err != nil {
+		loaded := s.one(ref(1, 1), tx)
+		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, run("h", "r", at(time.Minute)))}}); err != nil {
 			return err
 		}
-		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, settle)}})
 	})
 	s.equal("a save based on the earlier row", err.Error(), kernel.ErrStale.Error())
 	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {

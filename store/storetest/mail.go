@@ -35,12 +35,12 @@ func (b *mailSuite) plan(key string, size int) *kernel.Plan {
 
 func (b *mailSuite) put(key string, size int) perdure.JobID {
 	b.Helper()
-	did, err := b.post(b.plan(key, size))
+	submission, err := b.post(b.plan(key, size))
 	b.must(err)
-	if !did.Created {
-		b.Fatalf("%q: %+v", key, did)
+	if !submission.Created {
+		b.Fatalf("%q: %+v", key, submission)
 	}
-	return did.ID
+	return submission.ID
 }
 
 func (b *mailSuite) waiting(max, bytes int) (ids []perdure.JobID) {
@@ -72,8 +72,8 @@ func closedAsJob(of, job perdure.JobID) kernel.ClosedMail {
 	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Job: job}
 }
 
-func closedAsRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
-	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: why}
+func closedAsRefused(of perdure.JobID, reason []byte) kernel.ClosedMail {
+	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: reason}
 }
 
 // Waiting mails are read in the order in which they were sent, up to a number and a size. The first is read whatever its
@@ -93,19 +93,19 @@ func mailInOrder(b *mailSuite) {
 
 // A mail that was taken and closed does not wait any more, cannot be taken again, and has its outcome.
 func mailTakenAndClosed(b *mailSuite) {
-	made, refused := b.put("a", 1), b.put("b", 1)
-	open, err := b.store.Submission(ctx, made)
+	applied, refused := b.put("a", 1), b.put("b", 1)
+	open, err := b.store.Submission(ctx, applied)
 	b.must(err)
 	if open == nil || open.PostedAt.IsZero() || !open.ClosedAt.IsZero() || open.Refused() != nil {
 		b.Errorf("%+v", open)
 	}
-	why := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
-	b.close(closedAsJob(made, id(7)), closedAsRefused(refused, why))
+	reason := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
+	b.close(closedAsJob(applied, id(7)), closedAsRefused(refused, reason))
 	b.equal("no mail waits", b.waiting(9, 1<<20), nil)
 	checkTx(b.suite, "closed mail cannot be taken", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
-		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(made), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: made, ID: "other"}})
+		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(applied), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: applied, ID: "other"}})
 	})
-	taken, err := b.store.Submission(ctx, made)
+	taken, err := b.store.Submission(ctx, applied)
 	b.must(err)
 	if taken.Job != id(7) || taken.ClosedAt.IsZero() || taken.Refused() != nil {
 		b.Errorf("%+v", taken)
@@ -172,10 +172,10 @@ func mailKeys(b *mailSuite) {
 	b.close(closedAsJob(one, id(3)))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
 	// A closed submission whose job was deleted does not reserve its key.
-	gone := b.put("gone", 1)
-	b.close(closedAsJob(gone, gone))
+	deleted := b.put("gone", 1)
+	b.close(closedAsJob(deleted, deleted))
 	again := b.put("gone", 1)
-	if again == gone {
+	if again == deleted {
 		b.Errorf("%s", again)
 	}
 	// A refused submission does not reserve its key.
@@ -192,15 +192,15 @@ func mailBounded(b *mailSuite) {
 	}
 	full := func() {
 		b.Helper()
-		if did, err := b.post(b.plan("", 1)); perdure.CodeOf(err) != perdure.CodeBacklogFull {
-			b.Errorf("%+v, %v; want %s", did, err, perdure.CodeBacklogFull)
+		if submission, err := b.post(b.plan("", 1)); perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			b.Errorf("%+v, %v; want %s", submission, err, perdure.CodeBacklogFull)
 		}
 	}
 	limit(2)
 	one, two := b.put("k", 1), b.put("", 1)
 	full()
-	if did, err := b.post(b.plan("k", 1)); err != nil || did.Created || did.ID != one {
-		b.Errorf("a repeated key: %+v, %v", did, err)
+	if submission, err := b.post(b.plan("k", 1)); err != nil || submission.Created || submission.ID != one {
+		b.Errorf("a repeated key: %+v, %v", submission, err)
 	}
 	b.equal("refused mail is not stored", b.waiting(9, 1<<20), []perdure.JobID{one, two})
 	b.close(closedAsJob(one, one))

@@ -74,9 +74,9 @@ func raceSameKey(s *suite) {
 	answers := make([]perdure.JobID, n)
 	s.concurrently(n, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
-			known, err := tx.JobsByKey([]string{"k"})
-			if err != nil || !known["k"].ID.IsZero() {
-				answers[i] = known["k"].ID
+			byKey, err := tx.JobsByKey([]string{"k"})
+			if err != nil || !byKey["k"].ID.IsZero() {
+				answers[i] = byKey["k"].ID
 				return err
 			}
 			answers[i] = id(i)

@@ -68,7 +68,7 @@ func listJobsByLabels(s *suite) {
 	s.list("a prefix of a value does not match", label("customer", "c-"))
 	s.list("an empty value", label("empty", ""), 5)
 	s.list("an empty value does not match an absent label", label("zone", ""))
-	s.list("an odd name", label("a.b\"c", "%"), 5)
+	s.list("a name with special characters", label("a.b\"c", "%"), 5)
 	s.list("no labels", label(), 5, 4, 3, 2, 1)
 	f := label("customer", "c-77")
 	f.Before = id(2)

@@ -62,17 +62,17 @@ func saveRoles(s *suite) {
 	})
 	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
 	checkTx(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
-	for _, was := range []kernel.Role{
+	for _, loaded := range []kernel.Role{
 		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n1"},
 		{Name: "unused"},
 	} {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
-			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Loaded: was}})
+			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: loaded.Name, Epoch: 9}, Loaded: loaded}})
 		})
 		if !errors.Is(err, kernel.ErrStale) {
-			s.Errorf("saved over %+v: %v", was, err)
+			s.Errorf("saved over %+v: %v", loaded, err)
 		}
 	}
 	failed := errors.New("failed")
@@ -213,8 +213,8 @@ func racingElections(s *suite) {
 					return
 				}
 				mu.Lock()
-				if was := leaders[roles[0].Epoch]; was != "" && was != roles[0].Leader {
-					s.Errorf("epoch %d has two leaders: %s and %s", roles[0].Epoch, was, roles[0].Leader)
+				if loaded := leaders[roles[0].Epoch]; loaded != "" && loaded != roles[0].Leader {
+					s.Errorf("epoch %d has two leaders: %s and %s", roles[0].Epoch, loaded, roles[0].Leader)
 				}
 				leaders[roles[0].Epoch] = roles[0].Leader
 				mu.Unlock()
@@ -246,10 +246,10 @@ func refuseFormerLeader(s *suite) {
 			return r.Admit(m, now)
 		})
 	}
-	mandate := kernel.Leadership{Role: "r", Node: "n1", Epoch: old.Epoch}
-	s.must(under(mandate))
+	leadership := kernel.Leadership{Role: "r", Node: "n1", Epoch: old.Epoch}
+	s.must(under(leadership))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
-	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
+	if err := under(leadership); !errors.Is(err, kernel.ErrDeposed) {
 		s.Errorf("the write of a former leader: %v", err)
 	}
 	s.must(under(kernel.Leadership{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))

@@ -199,23 +199,23 @@ func dispatchFromLanes(tx kernel.Tx, most int) error {
 
 // endRunsOfLanes ends the runs in flight, and opens the lanes that wait for their permits.
 func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
-	out, err := tx.HeldBy("h", "", "", 4)
-	if err != nil || len(out) == 0 {
+	dispatched, err := tx.HeldBy("h", "", "", 4)
+	if err != nil || len(dispatched) == 0 {
 		return 0, err
 	}
 	var of []perdure.JobID
-	for _, r := range out {
+	for _, r := range dispatched {
 		of = append(of, r.Job)
 	}
 	locked, err := tx.TryLockJobs(of)
 	if err != nil {
 		return 0, err
 	}
-	out = out[:0]
+	dispatched = dispatched[:0]
 	for _, j := range locked {
-		out = append(out, kernel.StepRef{Job: j.ID})
+		dispatched = append(dispatched, kernel.StepRef{Job: j.ID})
 	}
-	steps, err := tx.Steps(out)
+	steps, err := tx.Steps(dispatched)
 	if err != nil {
 		return 0, err
 	}

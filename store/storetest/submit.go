@@ -214,8 +214,8 @@ func submitKeyTaken(s *suite) {
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
 		if calls > 1 { // in the second call it looks the key up
-			known, err := tx.JobsByKey([]string{"k"})
-			s.equal("known", known, map[string]kernel.Keyed{"k": keyedJob(1)})
+			byKey, err := tx.JobsByKey([]string{"k"})
+			s.equal("known", byKey, map[string]kernel.Keyed{"k": keyedJob(1)})
 			return err
 		}
 		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(4, 1), newJob(5, 1, keyed("k"))}})

@@ -29,7 +29,7 @@ var togetherChecks = []check{
 	{"Together/ByHash", togetherByHash},
 }
 
-var errBroken = errors.New("broken off")
+var errInterrupted = errors.New("interrupted")
 
 // similarJobs returns jobs of one definition, each with its own input; every fifth has none.
 func similarJobs(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob) {
@@ -381,9 +381,9 @@ func togetherRollback(s *suite) {
 	for range 2 {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
 			s.run(tx, 1, 2, 9)
-			return errBroken
+			return errInterrupted
 		})
-		s.equal("error", errors.Is(err, errBroken), true)
+		s.equal("error", errors.Is(err, errInterrupted), true)
 	}
 	for _, n := range []int{1, 2, 3, 9, 20} {
 		s.hasJob(n, 3)
