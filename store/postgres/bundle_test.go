@@ -208,7 +208,7 @@ func TestSearchesShareBundles(t *testing.T) {
 				ids = append(ids, ref.Job)
 			}
 			if jobs, err := second.TryLockJobs(ids); err != nil || len(jobs) != 350 {
-				t.Errorf("%v, %d jobs are locked", err, len(jobs))
+				t.Errorf("%d jobs are locked, want 350; %v", len(jobs), err)
 			}
 			return nil
 		})
@@ -279,7 +279,7 @@ func TestJobLeavesItsBundleDuringALockWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	if jobs := <-found; len(jobs) != 1 || jobs[0].Running != 1 {
-		t.Errorf("%+v", jobs)
+		t.Errorf("the waiting transaction found %+v, want the running job", jobs)
 	}
 }
 
@@ -292,7 +292,7 @@ func TestBundlesOfAnotherNodeAreRead(t *testing.T) {
 		leave(t, other, n)
 		job, steps, err := other.Job(t.Context(), alike(n, 1, 1)[0].Job.ID, 1)
 		if err != nil || job == nil || string(job.Input) != string(alike(n, 1, 1)[0].Job.Input) || len(steps) != 1 || steps[0].Run != 1 {
-			t.Errorf("%v %+v %v", err, job, steps)
+			t.Errorf("job %d read by another node: %+v, %v, %v", n, job, steps, err)
 		}
 	}
 	if faults, err := other.Check(t.Context()); err != nil || len(faults) > 0 {

@@ -185,7 +185,7 @@ func TestCachedRowsAreComparedWithTheStore(t *testing.T) {
 				t.Errorf("the job is cached: %v", got)
 			}
 			if j, steps := locked(t, a, 1); !c.check(j, steps) {
-				t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
+				t.Errorf("read under the lock: %+v %+v %+v", j, steps[0], steps[1])
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestCachedRowsAreComparedAfterALockWait(t *testing.T) {
 	}
 	close(waits)
 	if j, _ := locked(t, a, 1); j.Active != 7 {
-		t.Errorf("%+v", j)
+		t.Errorf("read after the wait: %+v, want Active 7", j)
 	}
 	wg.Wait()
 }
@@ -243,7 +243,7 @@ func TestCacheKeepsNoLargeInputAndSkipsLockedRows(t *testing.T) {
 		return a.Update(t.Context(), func(tx kernel.Tx) error {
 			jobs, err := tx.TryLockJobs([]perdure.JobID{idOf(1), idOf(2)})
 			if err == nil && (len(jobs) != 1 || jobs[0].ID != idOf(1) || !jobs[0].InputStoredApart || jobs[0].Input != nil) {
-				t.Errorf("%+v", jobs)
+				t.Errorf("TryLockJobs returns %+v, want job 1 without its input", jobs)
 			}
 			return err
 		})

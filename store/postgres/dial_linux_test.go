@@ -27,7 +27,7 @@ func TestSilenceSetsTheTCPUserTimeout(t *testing.T) {
 	if err := raw.Control(func(fd uintptr) {
 		ms, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout)
 		if err != nil || ms != 7000 {
-			t.Errorf("%d ms, %v", ms, err)
+			t.Errorf("TCP_USER_TIMEOUT is %d ms, want 7000; %v", ms, err)
 		}
 	}); err != nil {
 		t.Fatal(err)

@@ -134,7 +134,7 @@ func TestLockedRowsAreFresh(t *testing.T) {
 	}
 	wg.Wait()
 	if j, _, err := stores[0].Job(t.Context(), n.Job.ID, 0); err != nil || j.Restarts != 40 {
-		t.Errorf("%+v, %v", j, err)
+		t.Errorf("the job is %+v, %v; want 40 restarts", j, err)
 	}
 }
 

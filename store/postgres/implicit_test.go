@@ -83,7 +83,7 @@ func TestImplicitStepsAreReadAsSubmitted(t *testing.T) {
 			j, got, err := s.Job(t.Context(), idOf(n), 10)
 			same("Job", got, err, nj.Steps...)
 			if j.Unsettled != 4 {
-				t.Errorf("%+v", j)
+				t.Errorf("job %d has %d unsettled steps, want 4", n, j.Unsettled)
 			}
 			_, got, err = s.Job(t.Context(), idOf(n), 3)
 			same("Job, some steps", got, err, nj.Steps[:3]...)
@@ -174,7 +174,7 @@ func TestImplicitStepsAreStoredWhenTheyChange(t *testing.T) {
 			return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: &stale}}})
 		})
 		if !errors.Is(err, kernel.ErrStale) || stepRows(t, local, 2) != 3 {
-			t.Errorf("%v", err)
+			t.Errorf("a change of a stale row: %v, want ErrStale and 3 rows", err)
 		}
 	}
 }
@@ -188,11 +188,11 @@ func TestImplicitStepsAreNotStoredByARollback(t *testing.T) {
 	changes := map[int]func(*kernel.Step){1: func(s *kernel.Step) { s.Phase, s.Run, s.Blockers = perdure.Running, 1, 0 }}
 	write(t, local, 2, nil, changes, oops)
 	if rows := stepRows(t, local, 2); rows != 1 {
-		t.Errorf("%d rows", rows)
+		t.Errorf("%d rows after the rollback, want 1", rows)
 	}
 	write(t, local, 2, nil, changes, nil)
 	if rows := stepRows(t, local, 2); rows != 2 {
-		t.Errorf("%d rows", rows)
+		t.Errorf("%d rows after the commit, want 2", rows)
 	}
 }
 
@@ -241,6 +241,6 @@ func TestShapesAreStoredAgainOnAnotherServer(t *testing.T) {
 		t.Fatal(steps, err)
 	}
 	if text, err := local.Shape(t.Context(), j.Shape); err != nil || string(text) != "{}" {
-		t.Errorf("%q, %v", text, err)
+		t.Errorf("the shape is %q, %v", text, err)
 	}
 }

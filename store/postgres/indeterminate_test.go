@@ -55,7 +55,7 @@ func TestBundleOfIndeterminateCommitIsNotStoredTwice(t *testing.T) {
 		return jobs, err
 	}
 	if jobs, err := lock(); err != nil || len(jobs) != 0 {
-		t.Fatalf("%v, %v", jobs, err)
+		t.Fatalf("locked before the commit: %v, %v", jobs, err)
 	}
 	s.indeterminate.add(server, uint64(xid))
 	if jobs, err := lock(); !errors.Is(err, kernel.ErrStale) {
@@ -90,7 +90,7 @@ func TestIndeterminateTransactionWithBundlesIsRemembered(t *testing.T) {
 		tx.end(how)
 	}
 	if xids := s.indeterminate.of(server); len(xids) != 1 || xids[0] != 7 {
-		t.Errorf("%v", xids)
+		t.Errorf("remembered transactions: %v, want 7", xids)
 	}
 	if xids := s.indeterminate.of(server.Add(time.Second)); len(xids) != 0 {
 		t.Errorf("remembered for another server: %v", xids)

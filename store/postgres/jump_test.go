@@ -112,7 +112,7 @@ func TestLeadIsKeptUntilItIsStored(t *testing.T) {
 	for range 10 {
 		c.now = c.now.Add(time.Second)
 		if r := c.timeOf(of); !r.lifted || r.jump == 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("the lead or the jump is not kept: %+v", r)
 		}
 	}
 	r := c.timeOf(of)
@@ -156,7 +156,7 @@ func TestForwardJumpIsFoundOnce(t *testing.T) {
 	c.now = c.now.Add(400 * time.Millisecond)
 	for _, r := range []reading{of.timeOf(old), c.timeOf(of)} {
 		if r.jump != 0 || r.ahead != 0 || r.now.After(c.server()) {
-			t.Errorf("%+v", r)
+			t.Errorf("a reading after the alert: %+v", r)
 		}
 	}
 }
@@ -169,18 +169,18 @@ func TestSmallCorrectionsAreNoJump(t *testing.T) {
 		c.now = c.now.Add(50 * time.Millisecond)
 		c.set += []time.Duration{40 * time.Millisecond, -20 * time.Millisecond}[i/200] // a gradual correction by more than half of the passing time
 		if r := c.timeOf(of); r.jump != 0 || r.lifted {
-			t.Fatalf("%d: %+v", i, r)
+			t.Fatalf("reading %d shows a jump: %+v", i, r)
 		}
 	}
 	c.set += 900 * time.Millisecond
 	if r := c.timeOf(of); r.jump != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("a change of 0.9 s is a jump: %+v", r)
 	}
 	for range 10 { // with an hour between two readings
 		c.now = c.now.Add(time.Hour)
 		c.set += 2 * time.Second
 		if r := c.timeOf(of); r.jump != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("a change of 2 s in an hour is a jump: %+v", r)
 		}
 	}
 }
@@ -256,7 +256,7 @@ func TestVerySlowAnswersAreNoJump(t *testing.T) {
 		c.now = c.now.Add(slow.later)
 		for _, r := range []reading{of.timeOf(r), c.timeOf(of)} {
 			if r.jump != 0 || r.ahead != 0 || r.lifted || r.now.After(c.server()) {
-				t.Errorf("%+v: %+v", slow, r)
+				t.Errorf("with delays %+v: %+v", slow, r)
 			}
 		}
 	}

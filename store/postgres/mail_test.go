@@ -134,7 +134,7 @@ func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 	}
 	var pe *pgconn.PgError
 	if again, err := postgres.SubmitTx(t.Context(), old, keyedPlan("k", 1)); !errors.As(err, &pe) || pe.Code != "40001" {
-		t.Errorf("%+v, %v", again, err)
+		t.Errorf("a second submission: %+v, %v; want error 40001", again, err)
 	}
 }
 
@@ -227,6 +227,6 @@ func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	}
 	mail, err := s.Mail(t.Context(), 1, 1<<20)
 	if err != nil || len(mail) != 1 || mail[0].To != ids[1] {
-		t.Errorf("%+v, %v", mail, err)
+		t.Errorf("waiting mail: %+v, %v; want that of job %v", mail, err, ids[1])
 	}
 }

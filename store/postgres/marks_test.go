@@ -106,11 +106,11 @@ func TestMarksOfUncommittedTransactionsHideNoStep(t *testing.T) {
 	}
 	claim(9, nil, 7, 0, 2, 3)
 	if l, err := s.Poll(t.Context(), []string{"a"}); err != nil || len(l.Ready) > 0 {
-		t.Errorf("%v, %v", l.Ready, err)
+		t.Errorf("agents with ready steps: %v, %v; want none", l.Ready, err)
 	}
 	submitLane(t, s, laneJob(8, 5))
 	if l, err := s.Poll(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, []string{"a"}) {
-		t.Errorf("%v, %v", l.Ready, err)
+		t.Errorf("agents with ready steps: %v, %v; want a", l.Ready, err)
 	}
 	claim(9, nil, 8)
 }

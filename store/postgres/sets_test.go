@@ -57,7 +57,7 @@ func TestRunSetsEndedByAnotherProcessAreDeleted(t *testing.T) {
 	change(s, run, 3)
 	change(other, end, 1, 2)
 	if n := count(); n != 2 {
-		t.Errorf("%d sets", n)
+		t.Errorf("%d sets, want 2", n)
 	}
 	for range 3 {
 		time.Sleep(20 * time.Millisecond)

@@ -45,7 +45,7 @@ func TestGivenUpCommitIsNotCancelled(t *testing.T) {
 	s := open(t, url)
 	requireStandby(t, url, "absent")
 	if err := submit(t.Context(), s, job(1, "k")); !errors.Is(err, kernel.ErrUnknown) {
-		t.Errorf("%v", err)
+		t.Errorf("a commit without the standby: %v", err)
 	}
 	time.Sleep(time.Second)
 	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 0 {

@@ -15,7 +15,7 @@ func TestOnlyTheFirstComparisonCounts(t *testing.T) {
 	c.remember(after, recognition{origin: "1/00000002", hasAllAcknowledged: true})
 	c.remember(after, recognition{origin: "1/00000002"})
 	if origin, changed := c.confirmedOrigin(); origin != "1/00000002" || !changed {
-		t.Errorf("%q, changed %v", origin, changed)
+		t.Errorf("the confirmed origin is %q, changed %v", origin, changed)
 	}
 	c.remember(reading{start: time.Unix(3, 0)}, recognition{origin: "1/00000003"})
 	if origin, _ := c.confirmedOrigin(); origin != "" {
@@ -43,7 +43,7 @@ func TestOnlyNeededWitnessesAreKept(t *testing.T) {
 	for i := range 3 * maxServers {
 		ws.acknowledged(witness{server: time.Unix(int64(2+i), 0), xid: 1, lsn: 1}, ws.sent())
 		if len(ws.of) > maxServers {
-			t.Fatalf("%d servers", len(ws.of))
+			t.Fatalf("witnesses of %d servers are kept, want at most %d", len(ws.of), maxServers)
 		}
 	}
 }

@@ -80,7 +80,7 @@ func number(t *testing.T, s *Store, query string) int {
 func checkConsistent(t *testing.T, s *Store) {
 	t.Helper()
 	if faults, err := s.Check(ctx); err != nil || len(faults) > 0 {
-		t.Errorf("%v: %v", err, faults)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestNewBundleIsUsedInItsTransaction(t *testing.T) {
 			}
 			refs, err := tx.Ready("http", 3, nil)
 			if err != nil || len(refs) != 3 || refs[0].Job != idAlike(0) || refs[2].Job != idAlike(2) {
-				t.Errorf("%v, %v", refs, err)
+				t.Errorf("Ready returns %v, %v; want jobs 0 to 2", refs, err)
 			}
 			if err := dispatch(tx, idAlike(0), idAlike(10)); err != nil {
 				return err
@@ -290,7 +290,7 @@ func TestCheckFindsInconsistentBundles(t *testing.T) {
 		}
 		faults, err := s.Check(ctx)
 		if found := fmt.Sprint(faults, err); !strings.Contains(found, want) {
-			t.Errorf("%s: %s", change, found)
+			t.Errorf("after %s Check returns %s, want %q", change, found, want)
 		}
 	}
 }
@@ -302,7 +302,7 @@ func TestListLimitsApplyToBundles(t *testing.T) {
 	for _, f := range []kernel.JobFilter{{Limit: 1}, {Limit: 300}, {Limit: 300, Ascending: true}, {Limit: -1}} {
 		jobs, err := s.ListJobs(ctx, f)
 		if want := max(f.Limit, 0); err != nil || len(jobs) != want {
-			t.Errorf("%+v: %d jobs, %v", f, len(jobs), err)
+			t.Errorf("%+v: %d jobs, want %d; %v", f, len(jobs), want, err)
 		}
 		for i := range jobs {
 			n := 1999 - i
@@ -316,7 +316,7 @@ func TestListLimitsApplyToBundles(t *testing.T) {
 	}
 	for max, want := range map[int]int{-1: 0, 0: 0, 2: 2, 300: 300} {
 		if ids, err := s.FindJobs(ctx, "01", max); err != nil || len(ids) != want || want > 0 && ids[want-1] != idAlike(want-1) {
-			t.Errorf("%d: %d, %v", max, len(ids), err)
+			t.Errorf("FindJobs with at most %d: %d jobs, want %d; %v", max, len(ids), want, err)
 		}
 	}
 }

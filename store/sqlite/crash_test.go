@@ -66,7 +66,7 @@ func checkKilled(t *testing.T, path string, last int) {
 	}
 	defer s.Close()
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Fatalf("%v, %v", faults, err)
+		t.Fatalf("Check: %v, %v", faults, err)
 	}
 	jobs, err := one(s.write, (*row).int, `SELECT count(*) FROM jobs`)
 	if err != nil || jobs < last || jobs > last+1 {

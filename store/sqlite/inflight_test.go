@@ -112,7 +112,7 @@ func TestRunSetIsDeletedWithItsLastRun(t *testing.T) {
 	edit(t, s, 2, settle, 0)
 	want(t, "no run is left", runSets(t, s))
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Errorf("%v, %v", faults, err)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestCheckFindsWrongQueueEntries(t *testing.T) {
 		t.Fatal(err)
 	}
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Fatalf("%v, %v", faults, err)
+		t.Fatalf("Check: %v, %v", faults, err)
 	}
 	for sql, want := range map[string]string{
 		`DELETE FROM perdure_out`:                                                                     "is running, and is missing in out",

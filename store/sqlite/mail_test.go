@@ -107,6 +107,6 @@ func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	}
 	mail, err := p.Mail(t.Context(), 1, 1<<20)
 	if err != nil || len(mail) != 1 || mail[0].To != ids[1] {
-		t.Errorf("%+v, %v", mail, err)
+		t.Errorf("waiting mail: %+v, %v; want that of job %v", mail, err, ids[1])
 	}
 }

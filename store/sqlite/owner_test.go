@@ -123,7 +123,7 @@ func TestLaterMigrationsKeepForeignNames(t *testing.T) {
 		}
 		views := namesIn(t, s, "view")
 		if got := len(slices.DeleteFunc(views, func(v string) bool { return !strings.HasSuffix(v, "later") && !strings.HasSuffix(v, "taken") })); got != c.want {
-			t.Errorf("%s: %v", name, views)
+			t.Errorf("%s: views %v, want %d of the later migration", name, views, c.want)
 		}
 	}
 }

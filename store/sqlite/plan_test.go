@@ -89,7 +89,7 @@ func (s *Store) explain(t *testing.T, query string) {
 			ok = ok || strings.HasPrefix(line, a)
 		}
 		if !ok {
-			t.Errorf("%s\n\t%s", query, line)
+			t.Errorf("%s\n\treads too many rows: %s", query, line)
 		}
 	}
 }

@@ -207,7 +207,7 @@ func record(t *testing.T, path string) []op {
 		os.Args[0])
 	cmd.Env = append(os.Environ(), envPower+"="+path)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the recorded process: %v: %s", err, out)
 	}
 	text, err := os.ReadFile(trace)
 	if err != nil {
