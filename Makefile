@@ -26,6 +26,7 @@ GOTESTSUM = GORACE=atexit_sleep_ms=0 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TES
 # The tests that are skipped under the race detector, and their packages. They compute for long, with little that could
 # race. A test of internal/racedetector compares both lists with the calls of racedetector.Skip.
 WITHOUT_RACE = \
+	TestAcknowledgedJobsSurvivePowerCut \
 	TestAllocationBudget \
 	TestAnswerToAClaimIsBounded \
 	TestCacheOfDefinitionsIsBounded \
@@ -40,15 +41,14 @@ WITHOUT_RACE = \
 	TestDifferentialFromMarks \
 	TestDroppedProgramsAreCompiledAgain \
 	TestEveryOrderOfEvents \
+	TestEveryStatementUsesAnIndex \
 	TestExpressionsKeepFewKilobytes \
 	TestManyReferencesToALargeInputAreQuick \
 	TestMemoryOfDefinitionsIsBounded \
 	TestNumberOfExpressionsIsBounded \
-	TestPlans \
-	TestPowerCut \
 	TestPropertyRandomJobsKeepInvariants \
 	TestReadingTakesLinearTime \
-	TestReadyPastAFullLane \
+	TestSearchSkipsAFullLane \
 	TestShapeSizesAreTrue \
 	TestSizesAreBounded \
 	TestStepThatReadsTooMuchIsRejected \

@@ -9,7 +9,7 @@ import (
 	"github.com/perdure/perdure/store"
 )
 
-func TestOpen(t *testing.T) {
+func TestOpenSelectsTheStoreByURL(t *testing.T) {
 	url := pgtest.Start(t)
 	for _, c := range []struct {
 		url  string
@@ -25,7 +25,7 @@ func TestOpen(t *testing.T) {
 		{url, nil, ""},
 		{"mysql://h/d", []store.Option{store.Migrated}, perdure.CodeInvalid},
 		{"", nil, perdure.CodeInvalid},
-		{"shop.db", nil, perdure.CodeInvalid}, // who means a file says so
+		{"shop.db", nil, perdure.CodeInvalid}, // a path needs the prefix sqlite:
 	} {
 		s, err := store.Open(t.Context(), c.url, c.opts...)
 		if perdure.CodeOf(err) != c.code || (err == nil) != (s != nil) {

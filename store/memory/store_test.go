@@ -15,7 +15,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(*testing.T) kernel.Store { return New() })
 }
 
-func TestClock(t *testing.T) {
+func TestTimeNeverRunsBack(t *testing.T) {
 	storetest.Clock(t, func(_ *testing.T, wall func() time.Time) kernel.Store { return New(WithClock(wall)) })
 }
 

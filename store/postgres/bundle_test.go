@@ -14,12 +14,12 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// alike are jobs of one definition with three steps, or one, that are submitted at one time.
+// alike returns n similar jobs, from number from on: one definition with this number of steps, submitted at one time.
 func alike(from, n, steps int) (all []kernel.NewJob) {
-	made := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
+	created := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
 	for i := from; i < from+n; i++ {
 		j := &kernel.Job{ID: perdure.JobID{1, 2, 3, 4, 5, 6, 0x70, 0, 0x80, 14: byte(i >> 8), 15: byte(i)}, Type: "order", Hash: [32]byte{byte(i)}, Shape: kernel.ShapeID{byte(steps)},
-			Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: steps, Active: 1, CreatedAt: made, UpdatedAt: made}
+			Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: steps, Active: 1, CreatedAt: created, UpdatedAt: created}
 		if i%3 > 0 {
 			j.Input = fmt.Appendf(nil, `{"n":%d}`, i)
 		}
@@ -27,7 +27,7 @@ func alike(from, n, steps int) (all []kernel.NewJob) {
 		for k := range steps {
 			s := kernel.InitialStep(j, k, fmt.Sprint("s", k), min(k, 1))
 			if k == 0 {
-				s.Phase, s.Agent, s.ReadyAt, s.Ageing = perdure.Ready, "http", made, 90*time.Second
+				s.Phase, s.Agent, s.ReadyAt, s.Ageing = perdure.Ready, "http", created, 90*time.Second
 			}
 			nj.Steps = append(nj.Steps, &s)
 		}
@@ -36,7 +36,7 @@ func alike(from, n, steps int) (all []kernel.NewJob) {
 	return all
 }
 
-// submitNow stores new jobs as the scheduler does: after it has read the clock.
+// submitNow stores new jobs after reading the clock, as the scheduler does.
 func submitNow(t *testing.T, s *postgres.Store, all ...kernel.NewJob) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
@@ -50,7 +50,7 @@ func submitNow(t *testing.T, s *postgres.Store, all ...kernel.NewJob) {
 	}
 }
 
-// leave dispatches a job's first step.
+// leave dispatches the first step of job n of alike, so that the job leaves its bundle.
 func leave(t *testing.T, s *postgres.Store, n int) {
 	t.Helper()
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error { return dispatch(tx, alike(n, 1, 1)[0].Job.ID) }); err != nil {
@@ -91,18 +91,18 @@ func number(t *testing.T, url, sql string) (n int) {
 	return n
 }
 
-// Jobs in bundles have no rows. A job that leaves its bundle gets rows, and so do those before it.
-func TestJobsThatWaitAreInBundles(t *testing.T) {
+// Jobs in bundles have no rows. If a job leaves its bundle, it and the jobs before it in the bundle get rows.
+func TestWaitingJobsAreInBundles(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
-	submitNow(t, s, alike(900, 1, 3)...) // the store learns the definition
+	submitNow(t, s, alike(900, 1, 3)...) // stores the definition
 	submitNow(t, s, alike(0, 600, 3)...)
 	if n := number(t, url, "select count(*) from perdure.bundle"); n != 3 {
 		t.Errorf("%d bundles", n)
 	}
 	leave(t, s, 0)
-	leave(t, s, 255)                                                          // the sixth of the second one
-	if n := number(t, url, "select count(*) from perdure.step"); n != 3+1+6 { // the first of its definition has a row for each step
+	leave(t, s, 255)                                                          // job 255 is the sixth of the second bundle
+	if n := number(t, url, "select count(*) from perdure.step"); n != 3+1+6 { // the first job of the definition has a row for each step
 		t.Errorf("%d rows", n)
 	}
 	if n := number(t, url, "select count(*) from perdure.ready"); n != 1+5 {
@@ -112,7 +112,7 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 		t.Errorf("%d jobs in bundles", n)
 	}
 	if faults, err := s.Check(t.Context()); err != nil || len(faults) > 0 {
-		t.Errorf("%v: %v", err, faults)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 	for {
 		var refs []kernel.StepRef
@@ -137,12 +137,12 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 		t.Errorf("%d bundles are left", n)
 	}
 	if n := number(t, url, "select count(*) from perdure.jobs where phase = 'running'"); n != 601 {
-		t.Errorf("%d jobs run", n)
+		t.Errorf("%d jobs are running", n)
 	}
 }
 
-// The views show the same of jobs in bundles as of those with rows.
-func TestViewsShowBundles(t *testing.T) {
+// The views show jobs in bundles like jobs with rows.
+func TestViewsShowBundledJobsLikeJobsWithRows(t *testing.T) {
 	shown := func(least int) string {
 		url := fresh(t)
 		s := open(t, url, postgres.WithBundles(least))
@@ -178,7 +178,7 @@ func TestViewsShowBundles(t *testing.T) {
 	}
 }
 
-// Searches share the bundles: none waits for another, nor finds what another has found.
+// Concurrent searches share the bundles: none waits for another, and each finds other jobs.
 func TestSearchesShareBundles(t *testing.T) {
 	url := fresh(t)
 	one, two := open(t, url), open(t, url) // as two nodes
@@ -195,19 +195,20 @@ func TestSearchesShareBundles(t *testing.T) {
 		return two.Update(t.Context(), func(second kernel.Tx) error {
 			b := search(second)
 			if len(a) != 10 || len(b) != 10 || a[0].Index != 0 || a[9] == b[9] || b[0] != (kernel.StepRef{Job: alike(250, 1, 1)[0].Job.ID}) {
-				t.Errorf("%v and %v", a, b)
+				t.Errorf("the searches found %v and %v", a, b)
 			}
-			// Where there are not enough, those are named as well, so that the search is repeated. They cannot be had now.
+			// If the other bundles do not have enough jobs, locked ones are returned too, so that the search is
+			// repeated. They cannot be locked now.
 			all, err := second.Ready("http", 1000, nil)
 			if err != nil || len(all) != 600 {
-				t.Errorf("%v, %d steps", err, len(all))
+				t.Errorf("the larger search found %d steps, %v", len(all), err)
 			}
 			var ids []perdure.JobID
 			for _, ref := range all {
 				ids = append(ids, ref.Job)
 			}
 			if jobs, err := second.TryLockJobs(ids); err != nil || len(jobs) != 350 {
-				t.Errorf("%v, %d jobs are locked", err, len(jobs))
+				t.Errorf("%d jobs are locked, want 350; %v", len(jobs), err)
 			}
 			return nil
 		})
@@ -217,17 +218,17 @@ func TestSearchesShareBundles(t *testing.T) {
 	}
 }
 
-// L5: where a search finds more steps that have rows than it returns, because jobs in bundles come before them, those that begin
-// behind it find the rest.
-func TestSearchesPassWhatIsReturned(t *testing.T) {
+// L5: a search finds more steps with rows than it returns, because bundled jobs come before them. Concurrent searches
+// that begin behind it find the rest.
+func TestSearchesSkipOnlyReturnedSteps(t *testing.T) {
 	s := open(t, fresh(t))
-	search := func(max int, pass func()) (found []kernel.StepRef) {
+	search := func(max int, meanwhile func()) (found []kernel.StepRef) {
 		err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-			if found, err = tx.Ready("http", max, nil); err != nil || pass == nil {
+			if found, err = tx.Ready("http", max, nil); err != nil || meanwhile == nil {
 				return err
 			}
 			tx.AnnounceDispatch("http")
-			pass()
+			meanwhile()
 			return nil
 		})
 		if err != nil {
@@ -236,7 +237,7 @@ func TestSearchesPassWhatIsReturned(t *testing.T) {
 		return found
 	}
 	submitNow(t, s, alike(20, 3, 1)...) // too few for a bundle
-	search(1, nil)                      // from now on the lane is known
+	search(1, nil)                      // the lane is cached from now on
 	submitNow(t, s, alike(0, 20, 1)...)
 	var behind []kernel.StepRef
 	found := search(21, func() { behind = search(100, nil) })
@@ -245,16 +246,17 @@ func TestSearchesPassWhatIsReturned(t *testing.T) {
 	}
 	for i := 21; i <= 22; i++ {
 		if !slices.Contains(behind, kernel.StepRef{Job: alike(i, 1, 1)[0].Job.ID}) {
-			t.Errorf("job %d is not found: %v", i, behind)
+			t.Errorf("job %d is not found by the search behind: %v", i, behind)
 		}
 	}
 	if slices.Contains(behind, found[20]) {
-		t.Error("what is being dispatched is found again")
+		t.Error("a step that is being dispatched is found again")
 	}
 }
 
-// A transaction that waits for the lock of a job whose row leaves its bundle meanwhile finds the job's row then.
-func TestJobLeavesItsBundleWhileOthersWait(t *testing.T) {
+// A transaction waits for the lock of a bundled job, and the job leaves its bundle meanwhile. The transaction then finds
+// the job's row.
+func TestJobLeavesItsBundleDuringALockWait(t *testing.T) {
 	s := open(t, fresh(t))
 	submitNow(t, s, alike(0, 8, 1)...)
 	id := alike(3, 1, 1)[0].Job.ID
@@ -270,19 +272,19 @@ func TestJobLeavesItsBundleWhileOthersWait(t *testing.T) {
 				return err
 			})
 		}()
-		time.Sleep(100 * time.Millisecond) // it waits by now
+		time.Sleep(100 * time.Millisecond) // until the other transaction waits for the lock
 		return dispatch(tx, id)
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if jobs := <-found; len(jobs) != 1 || jobs[0].Running != 1 {
-		t.Errorf("%+v", jobs)
+		t.Errorf("the waiting transaction found %+v, want the running job", jobs)
 	}
 }
 
-// A node that did not store a bundle reads it; what is stored after a restart is found as well.
-func TestBundlesAreRead(t *testing.T) {
+// A node reads bundles that another node has stored.
+func TestBundlesOfAnotherNodeAreRead(t *testing.T) {
 	url := fresh(t)
 	submitNow(t, open(t, url), alike(0, 300, 1)...)
 	other := open(t, url)
@@ -290,16 +292,16 @@ func TestBundlesAreRead(t *testing.T) {
 		leave(t, other, n)
 		job, steps, err := other.Job(t.Context(), alike(n, 1, 1)[0].Job.ID, 1)
 		if err != nil || job == nil || string(job.Input) != string(alike(n, 1, 1)[0].Job.Input) || len(steps) != 1 || steps[0].Run != 1 {
-			t.Errorf("%v %+v %v", err, job, steps)
+			t.Errorf("job %d read by another node: %+v, %v, %v", n, job, steps, err)
 		}
 	}
 	if faults, err := other.Check(t.Context()); err != nil || len(faults) > 0 {
-		t.Errorf("%v: %v", err, faults)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 }
 
 // Check finds bundles whose columns do not agree with their jobs (F111).
-func TestCheckFindsBundles(t *testing.T) {
+func TestCheckFindsInconsistentBundles(t *testing.T) {
 	for sql, want := range map[string]string{
 		"select 1":                                 "",
 		"update perdure.bundle set taken = 3":      "has left it and has none",
@@ -322,7 +324,7 @@ func TestCheckFindsBundles(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found := strings.Join(faults, "\n"); !strings.Contains(found, want) || want == "" && found != "" {
-				t.Errorf("%q, not %q", found, want)
+				t.Errorf("Check returns %q, want %q", found, want)
 			}
 		})
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// twoSteps is a job whose two steps are both running.
+// twoSteps returns a job whose two steps are both running.
 func twoSteps(n int) kernel.NewJob {
 	j := laneJob(n, 5)
 	second := *j.Steps[0]
@@ -29,7 +29,7 @@ func twoSteps(n int) kernel.NewJob {
 	return j
 }
 
-// submitAsScheduler reads the clock first, by which the server is known.
+// submitAsScheduler stores new jobs after a lock, which reads the clock and so identifies the server.
 func submitAsScheduler(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
@@ -45,7 +45,7 @@ func submitAsScheduler(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 
 func idOf(n int) perdure.JobID { return laneJob(n, 5).Job.ID }
 
-// locked is a job and its steps as a transaction has them under the lock.
+// locked returns a job and its first two steps, as a transaction reads them under the job's lock.
 func locked(t *testing.T, s *Store, n int) (j *kernel.Job, steps []*kernel.Step) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
@@ -63,9 +63,9 @@ func locked(t *testing.T, s *Store, n int) (j *kernel.Job, steps []*kernel.Step)
 	return j, steps
 }
 
-// write changes rows in a transaction under the lock, and then fails with fail. It returns how often the transaction was
-// tried.
-func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]func(*kernel.Step), fail error) (tries int) {
+// write changes rows in a transaction under the job's lock, which then returns the error failure. It returns how often
+// the transaction was tried.
+func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]func(*kernel.Step), failure error) (tries int) {
 	t.Helper()
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		tries++
@@ -88,46 +88,47 @@ func write(t *testing.T, s *Store, n int, job func(*kernel.Job), step map[int]fu
 			edit(&now)
 			c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: steps[0]})
 		}
-		return errors.Join(tx.Save(&c), fail)
+		return errors.Join(tx.Save(&c), failure)
 	})
-	if !errors.Is(err, fail) {
+	if !errors.Is(err, failure) {
 		t.Fatal(err)
 	}
 	return tries
 }
 
-func knows(s *Store, n int) bool { return s.cache.Rows.Has(idOf(n)) }
+func isCached(s *Store, n int) bool { return s.cache.Rows.Has(idOf(n)) }
 
-// What others write is seen, whichever row it is, and by whatever means (F018, F058, I6).
-func TestKnownIsWhatIsStored(t *testing.T) {
+// A transaction reads what others have written to any row, also if its process has the row in its cache (F018, F058,
+// I6).
+func TestCachedRowsAreComparedWithTheStore(t *testing.T) {
 	until := time.UnixMicro(9_000_000).UTC()
-	beat := func(s *kernel.Step) { s.LockedUntil = until }
+	extend := func(s *kernel.Step) { s.LockedUntil = until }
 	oops := errors.New("oops")
 	for name, c := range map[string]struct {
-		do    func(t *testing.T, a, b *Store, url string)
-		check func(j *kernel.Job, steps []*kernel.Step) bool
-		known bool // still, when it is looked at
+		do     func(t *testing.T, a, b *Store, url string)
+		check  func(j *kernel.Job, steps []*kernel.Step) bool
+		cached bool // the cache still has the job
 	}{
-		"nothing": {
+		"no change": {
 			func(*testing.T, *Store, *Store, string) {},
 			func(j *kernel.Job, steps []*kernel.Step) bool {
 				return j.Labels["a"] == "b" && j.Unsettled == 2 && len(steps) == 2 && steps[1].Name == "t" && steps[1].LockedBy == "h"
 			}, true},
-		"ours": {
+		"a change of its own process": {
 			func(t *testing.T, a, _ *Store, _ string) {
-				write(t, a, 1, func(j *kernel.Job) { j.Active = 7 }, map[int]func(*kernel.Step){1: beat}, nil)
+				write(t, a, 1, func(j *kernel.Job) { j.Active = 7 }, map[int]func(*kernel.Step){1: extend}, nil)
 			},
 			func(j *kernel.Job, steps []*kernel.Step) bool {
 				return j.Active == 7 && steps[1].LockedUntil.Equal(until)
 			}, true},
-		"another's job": {
+		"a change of the job by another process": {
 			func(t *testing.T, _, b *Store, _ string) {
 				write(t, b, 1, func(j *kernel.Job) { j.Active = 7 }, nil, nil)
 			},
 			func(j *kernel.Job, _ []*kernel.Step) bool { return j.Active == 7 }, true},
-		"another's heartbeat of a later step": {
+		"a heartbeat of the second step by another process": {
 			func(t *testing.T, _, b *Store, _ string) {
-				write(t, b, 1, nil, map[int]func(*kernel.Step){1: beat}, nil)
+				write(t, b, 1, nil, map[int]func(*kernel.Step){1: extend}, nil)
 			},
 			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
 		"a heartbeat by a transaction that has not locked the job": {
@@ -138,7 +139,7 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 						return err
 					}
 					now := *steps[0]
-					beat(&now)
+					extend(&now)
 					return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: steps[0]}}})
 				})
 				if err != nil {
@@ -146,14 +147,14 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 				}
 			},
 			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[1].LockedUntil.Equal(until) }, true},
-		"taken back": {
+		"a change that was rolled back": {
 			func(t *testing.T, a, _ *Store, _ string) {
-				write(t, a, 1, func(j *kernel.Job) { j.Active = 7 }, map[int]func(*kernel.Step){0: beat, 1: beat}, oops)
+				write(t, a, 1, func(j *kernel.Job) { j.Active = 7 }, map[int]func(*kernel.Step){0: extend, 1: extend}, oops)
 			},
 			func(j *kernel.Job, steps []*kernel.Step) bool {
 				return j.Active == 0 && !steps[0].LockedUntil.Equal(until) && !steps[1].LockedUntil.Equal(until)
 			}, false},
-		"by hand": {
+		"a manual change": {
 			func(t *testing.T, _, _ *Store, url string) {
 				conn, err := pgx.Connect(t.Context(), url)
 				if err != nil {
@@ -165,10 +166,10 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 				}
 			},
 			func(_ *kernel.Job, steps []*kernel.Step) bool { return steps[0].Failures == 3 }, true},
-		"while another server answers": {
+		"another server": {
 			func(_ *testing.T, a, _ *Store, _ string) { a.cache.Rows.UseServer(time.UnixMicro(1)) },
 			func(j *kernel.Job, steps []*kernel.Step) bool { return j.Unsettled == 2 && steps[1].LockedBy == "h" }, false},
-		"settled": {
+		"a settled job": {
 			func(t *testing.T, a, _ *Store, _ string) {
 				write(t, a, 1, func(j *kernel.Job) { j.Phase = perdure.Settled }, nil, nil)
 			},
@@ -180,19 +181,18 @@ func TestKnownIsWhatIsStored(t *testing.T) {
 			submitAsScheduler(t, a, twoSteps(1))
 			locked(t, b, 1)
 			c.do(t, a, b, url)
-			if got := knows(a, 1); got != c.known {
-				t.Errorf("it is known: %v", got)
+			if got := isCached(a, 1); got != c.cached {
+				t.Errorf("the job is cached: %v", got)
 			}
 			if j, steps := locked(t, a, 1); !c.check(j, steps) {
-				t.Errorf("%+v %+v %+v", j, steps[0], steps[1])
+				t.Errorf("read under the lock: %+v %+v %+v", j, steps[0], steps[1])
 			}
 		})
 	}
 }
 
-// A transaction that has waited for the lock sees what the lock's holder has written, not what was there when it began
-// to wait (F058).
-func TestKnownAfterAWait(t *testing.T) {
+// A transaction that waited for a lock reads what the previous holder of the lock wrote, not its cached rows (F058).
+func TestCachedRowsAreComparedAfterALockWait(t *testing.T) {
 	url := pgtest.Start(t)
 	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	submitAsScheduler(t, a, twoSteps(1))
@@ -216,25 +216,25 @@ func TestKnownAfterAWait(t *testing.T) {
 		}
 	})
 	<-held
-	if !knows(a, 1) {
-		t.Fatal("it is not known")
+	if !isCached(a, 1) {
+		t.Fatal("the job is not cached")
 	}
 	close(waits)
 	if j, _ := locked(t, a, 1); j.Active != 7 {
-		t.Errorf("%+v", j)
+		t.Errorf("read after the wait: %+v, want Active 7", j)
 	}
 	wg.Wait()
 }
 
-// A large input is not kept in memory, and rows that another has locked are left to it.
-func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
+// The cache keeps no large input, and TryLockJobs skips cached rows that another transaction has locked.
+func TestCacheKeepsNoLargeInputAndSkipsLockedRows(t *testing.T) {
 	url := pgtest.Start(t)
 	a, b := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	one, two := twoSteps(1), twoSteps(2)
 	one.Job.Input = slices.Repeat([]byte(" "), perdure.MaxInlineInput+1)
 	submitAsScheduler(t, a, one, two)
-	if !knows(a, 1) || !knows(a, 2) {
-		t.Fatal("they are not known")
+	if !isCached(a, 1) || !isCached(a, 2) {
+		t.Fatal("the jobs are not cached")
 	}
 	err := b.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.LockJobs([]perdure.JobID{idOf(2)}); err != nil {
@@ -243,7 +243,7 @@ func TestKnownKeepsNoLargeInputAndSkipsWhatIsLocked(t *testing.T) {
 		return a.Update(t.Context(), func(tx kernel.Tx) error {
 			jobs, err := tx.TryLockJobs([]perdure.JobID{idOf(1), idOf(2)})
 			if err == nil && (len(jobs) != 1 || jobs[0].ID != idOf(1) || !jobs[0].InputStoredApart || jobs[0].Input != nil) {
-				t.Errorf("%+v", jobs)
+				t.Errorf("TryLockJobs returns %+v, want job 1 without its input", jobs)
 			}
 			return err
 		})

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// checkJobs are four jobs of one step: ready, running under limits, waiting for a time, settled; all with labels, a
-// large input, and a deadline.
+// checkJobs stores four jobs of one step: ready, running under limits, waiting for a time, settled. All have labels, a
+// large input and a deadline.
 func checkJobs(t *testing.T, s *postgres.Store) {
 	t.Helper()
 	at := time.Now().Add(time.Hour)
@@ -46,9 +46,9 @@ func checkJobs(t *testing.T, s *postgres.Store) {
 	mustSubmit(t, s, all...)
 }
 
-// Check reports each row that is missing in a side table, and each that should not be there (F111).
-func TestCheckFinds(t *testing.T) {
-	const stray = "'01000000-0000-7000-8000-000000000004'" // the settled one
+// Check reports each row that is missing in a queue table, and each that does not belong there (F111).
+func TestCheckFindsWrongEntries(t *testing.T) {
+	const stray = "'01000000-0000-7000-8000-000000000004'" // the settled job
 	for sql, want := range map[string]string{
 		"select 1":                 "",
 		"delete from perdure.open": "missing in open",
@@ -86,14 +86,14 @@ func TestCheckFinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if found := strings.Join(faults, "\n"); !strings.Contains(found, want) || want == "" && found != "" {
-				t.Errorf("%q, not %q", found, want)
+				t.Errorf("Check returns %q, want %q", found, want)
 			}
 		})
 	}
 }
 
-// More rows than a page has, and more faults than are reported.
-func TestCheckPages(t *testing.T) {
+// Check reads more rows than one page has, and reports at most a thousand faults.
+func TestCheckReadsAllPagesAndBoundsItsFaults(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	var all []kernel.NewJob
@@ -102,11 +102,11 @@ func TestCheckPages(t *testing.T) {
 	}
 	mustSubmit(t, s, all...)
 	if faults, err := s.Check(t.Context()); err != nil || len(faults) > 0 {
-		t.Errorf("%v: %d faults", err, len(faults))
+		t.Errorf("Check returns %d faults, %v", len(faults), err)
 	}
 	exec(t, url, "delete from perdure.ready")
 	faults, err := s.Check(t.Context())
 	if err != nil || len(faults) != 1001 || faults[1000] != "and more" {
-		t.Errorf("%v: %d faults", err, len(faults))
+		t.Errorf("Check returns %d faults, %v", len(faults), err)
 	}
 }

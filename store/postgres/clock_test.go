@@ -20,7 +20,7 @@ func now(t *testing.T, s *postgres.Store) time.Time {
 	return at
 }
 
-// write commits something, at the store's time.
+// write stores a job, and returns the store's time.
 func write(t *testing.T, s *postgres.Store, n int) (at time.Time) {
 	t.Helper()
 	if err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
@@ -34,18 +34,18 @@ func write(t *testing.T, s *postgres.Store, n int) (at time.Time) {
 	return at
 }
 
-// setBack simulates a server whose clock was set back: the mark is later than its clock by that time.
+// setBack simulates that the server's clock was set back: it moves the mark forward instead.
 func setBack(t *testing.T, url string, by time.Duration) {
 	t.Helper()
 	exec(t, url, "update perdure.clock set mark = mark + $1::bigint * interval '1 microsecond', ahead = 0", by.Microseconds())
 }
 
-// When the server's clock is set back, or one that is behind takes over, time goes on from where it
-// was, at nine tenths of its pace at least, for nodes that were there and for those that come (F081).
+// If the server's clock is set back, or a server whose clock is behind takes over, the store's time continues, at nine
+// tenths of its pace or faster. This holds for nodes that had the store open and for new ones (F081).
 func TestTimeNeverRunsBack(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
-	time.Sleep(300 * time.Millisecond) // the mark is behind now, and is raised
+	time.Sleep(300 * time.Millisecond) // until the mark is old enough to be written again
 	before := write(t, s, 1)
 	setBack(t, url, time.Hour)
 	for i, s := range []*postgres.Store{s, open(t, url)} {
@@ -60,8 +60,8 @@ func TestTimeNeverRunsBack(t *testing.T) {
 	}
 }
 
-// Once the server's clock has passed the mark, it is followed again.
-func TestTimeCatchesUp(t *testing.T) {
+// When the server's clock has passed the mark, the store's time is that of the clock.
+func TestTimeFollowsTheClockWhenTheLeadHasEnded(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	exec(t, url, "update perdure.clock set mark = now() - interval '1 minute', ahead = 3600000000")
@@ -74,9 +74,9 @@ func TestTimeCatchesUp(t *testing.T) {
 	}
 }
 
-// F080, F081: the clock of a real server is set forward, back, and forward again, while two nodes use it. The store's
-// time never runs back and keeps about its pace. One alert is raised and, after it was closed, one for the next jump.
-func TestServerClockIsSet(t *testing.T) {
+// F080, F081: the clock of a real server is set forward, back, and forward again while two nodes use it. The store's
+// time never runs back, and keeps about its pace. Each jump raises one alert, if the previous one was closed.
+func TestServerClockJumpsRaiseAlerts(t *testing.T) {
 	server, set := pgtest.NewServerWithClock(t)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestServerClockIsSet(t *testing.T) {
 	lead(30 * time.Second) // ahead of the server's clock by 5 s
 	alerted("was set back by 5s")
 	pass(5 * time.Second)
-	lead(29500 * time.Millisecond) // a tenth of the time that has passed is given back
+	lead(29500 * time.Millisecond) // the lead has shrunk by a tenth of the time that has passed
 	set(30 * time.Second)
 	pass(300 * time.Millisecond)
 	lead(30 * time.Second)

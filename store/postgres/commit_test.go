@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// F152: a probe is acknowledged, and the bound is still reached, because commits were sent after the probe and given up
-// since. The next probe is sent at once: nothing else ends the stop.
-func TestProbesGoOnUntilCommitsAreSentAgain(t *testing.T) {
+// F152: a probe was acknowledged, but the bound is still reached, because commits were sent after the probe and have
+// been given up since. The next probe is sent at once, because nothing else ends the stop.
+func TestProbesContinueUntilCommitsAreSentAgain(t *testing.T) {
 	url := pgtest.Start(t)
 	if _, _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// F100: the kernel gives a connection up once what was sent is not confirmed for so long.
-func TestSilenceIsBounded(t *testing.T) {
+// F100: the kernel closes a connection if sent data is not acknowledged for the time of Limits.Silence.
+func TestSilenceSetsTheTCPUserTimeout(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +27,7 @@ func TestSilenceIsBounded(t *testing.T) {
 	if err := raw.Control(func(fd uintptr) {
 		ms, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpUserTimeout)
 		if err != nil || ms != 7000 {
-			t.Errorf("%d ms, %v", ms, err)
+			t.Errorf("TCP_USER_TIMEOUT is %d ms, want 7000; %v", ms, err)
 		}
 	}); err != nil {
 		t.Fatal(err)

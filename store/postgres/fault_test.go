@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// job is a small submission.
+// job returns a small submission.
 func job(n int, key string) kernel.NewJob {
 	now := time.Now().Truncate(time.Microsecond).UTC()
 	j := &kernel.Job{
@@ -40,8 +40,8 @@ func mustSubmit(t *testing.T, s *postgres.Store, jobs ...kernel.NewJob) {
 	}
 }
 
-// letOut makes a step running until then.
-func letOut(tx kernel.Tx, id perdure.JobID, until time.Time) error {
+// dispatchUntil dispatches the first step of a job, with a lock until then.
+func dispatchUntil(tx kernel.Tx, id perdure.JobID, until time.Time) error {
 	steps, err := tx.StepsOf(id)
 	if err != nil {
 		return err
@@ -51,8 +51,8 @@ func letOut(tx kernel.Tx, id perdure.JobID, until time.Time) error {
 	return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: steps[0]}}})
 }
 
-// A report that waited for the job's lock until after locked_until reads a clock that says so (F058).
-func TestLateReportStraddlesTheLock(t *testing.T) {
+// A report that waited for the job's lock until after locked_until reads a time after locked_until (F058).
+func TestLateReportReadsTheTimeAfterItsLockWait(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	n := job(1, "")
@@ -64,7 +64,7 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 		}
 		now, err := tx.Now()
 		until = now.Add(150 * time.Millisecond)
-		return errors.Join(err, letOut(tx, n.Job.ID, until))
+		return errors.Join(err, dispatchUntil(tx, n.Job.ID, until))
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +87,7 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 		}
 		now, err := tx.Now()
 		if now.Before(until) {
-			t.Errorf("%v, after a wait until %v", now, until)
+			t.Errorf("the time is %v after a lock wait until %v", now, until)
 		}
 		return err
 	}); err != nil {
@@ -96,8 +96,8 @@ func TestLateReportStraddlesTheLock(t *testing.T) {
 	wg.Wait()
 }
 
-// Two transactions that dispatch the same step: the second finds it as the first left it, not as it was when it began to
-// wait.
+// Two transactions change the same job. The second reads the rows as the first wrote them, not as they were when it
+// began to wait for the lock.
 func TestLockedRowsAreFresh(t *testing.T) {
 	url := fresh(t)
 	n := job(1, "")
@@ -117,7 +117,7 @@ func TestLockedRowsAreFresh(t *testing.T) {
 						return err
 					}
 					if int64(jobs[0].Restarts) != steps[0].Run {
-						return fmt.Errorf("the job says %d, its step %d", jobs[0].Restarts, steps[0].Run)
+						return fmt.Errorf("the job has value %d, its step %d", jobs[0].Restarts, steps[0].Run)
 					}
 					j, st := *jobs[0], *steps[0]
 					j.Restarts++
@@ -134,13 +134,13 @@ func TestLockedRowsAreFresh(t *testing.T) {
 	}
 	wg.Wait()
 	if j, _, err := stores[0].Job(t.Context(), n.Job.ID, 0); err != nil || j.Restarts != 40 {
-		t.Errorf("%+v, %v", j, err)
+		t.Errorf("the job is %+v, %v; want 40 restarts", j, err)
 	}
 }
 
-// A limit takes effect at once: a transaction that has dispatched without seeing the limit is committed before the limit
-// is.
-func TestLimitWaitsForThoseUnderWay(t *testing.T) {
+// A limit takes effect at once: a transaction that has dispatched without seeing the limit commits before the limit
+// does.
+func TestLimitChangeWaitsForRunningTransactions(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	n := job(1, "")
@@ -154,7 +154,7 @@ func TestLimitWaitsForThoseUnderWay(t *testing.T) {
 			}
 			close(seen)
 			time.Sleep(200 * time.Millisecond)
-			return letOut(tx, n.Job.ID, time.Now().Add(time.Minute))
+			return dispatchUntil(tx, n.Job.ID, time.Now().Add(time.Minute))
 		}); err != nil {
 			t.Error(err)
 		}
@@ -166,20 +166,20 @@ func TestLimitWaitsForThoseUnderWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used, _, err := b.LimitUse(t.Context(), kernel.LimitKey{Name: "agent:http"}, 10); err != nil || used != 1 {
-		t.Errorf("the limit was there before what it did not hold back: %d, %v", used, err)
+		t.Errorf("the limit was set before an earlier transaction committed: %d, %v", used, err)
 	}
 	wg.Wait()
 }
 
-// backend is the server's process of a transaction.
+// killOthers terminates the backends of all stores on the database.
 func killOthers(t *testing.T, url string) {
 	t.Helper()
 	exec(t, url, `select pg_terminate_backend(pid) from pg_stat_activity
 		where datname = current_database() and pid <> pg_backend_pid() and application_name = 'perdure'`)
 }
 
-// A connection that is lost before COMMIT costs another try, not an error (F097).
-func TestKilledBackendIsTriedAgain(t *testing.T) {
+// If a connection is lost before COMMIT, the transaction is tried again, and no error is returned (F097).
+func TestTransactionIsRetriedAfterALostConnection(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	tries := 0
@@ -194,18 +194,18 @@ func TestKilledBackendIsTriedAgain(t *testing.T) {
 	}
 	killOthers(t, url)
 	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 1 {
-		t.Errorf("a read after it: %v, %v", ids, err)
+		t.Errorf("a read with a lost connection: %v, %v", ids, err)
 	}
 }
 
-// A connection that is lost in COMMIT leaves the outcome unknown, and says so (F006, F063).
-func TestKilledInCommitIsUnknown(t *testing.T) {
+// If a connection is lost during COMMIT, the error says that the outcome is unknown (F006, F063).
+func TestCommitWithALostConnectionIsIndeterminate(t *testing.T) {
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, server.URL)
-	// A standby that never comes: a COMMIT waits for it.
+	// Each COMMIT waits for a standby that does not exist.
 	exec(t, server.URL, "alter system set synchronous_standby_names = 'absent'")
 	exec(t, server.URL, "select pg_reload_conf()")
 	awaitSyncRep(t, server.URL)
@@ -223,7 +223,7 @@ func TestKilledInCommitIsUnknown(t *testing.T) {
 		t.Errorf("%d tries: %v", tries, err)
 	}
 	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 1 {
-		t.Errorf("it was committed, and is not found: %v, %v", ids, err)
+		t.Errorf("the committed job is not found: %v, %v", ids, err)
 	}
 }
 
@@ -262,12 +262,11 @@ func await(t *testing.T, url, sql string) {
 			return
 		}
 	}
-	t.Fatalf("never: %s", sql)
+	t.Fatalf("not within 30 s: %s", sql)
 }
 
-// While the server is down a call is refused soon; when it is back, the same store works again (F009,
-// F097).
-func TestServerDownAndBack(t *testing.T) {
+// While the server is down, calls fail soon. When it is back, the same store works again (F009, F097).
+func TestStoreWorksAgainAfterAServerRestart(t *testing.T) {
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -278,10 +277,10 @@ func TestServerDownAndBack(t *testing.T) {
 		server.Stop(kill)
 		start := time.Now()
 		if err := submit(t.Context(), s, job(20+i, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
-			t.Errorf("down: %v", err)
+			t.Errorf("submission while the server is down: %v", err)
 		}
 		if _, _, err := s.Job(t.Context(), perdure.JobID{}, 0); perdure.CodeOf(err) != perdure.CodeUnavailable {
-			t.Errorf("down, read: %v", err)
+			t.Errorf("read while the server is down: %v", err)
 		}
 		if took := time.Since(start); took > 10*time.Second {
 			t.Errorf("refused after %v", took)
@@ -289,13 +288,13 @@ func TestServerDownAndBack(t *testing.T) {
 		server.Start()
 		mustSubmit(t, s, job(30+i, ""))
 		if j, _, err := s.Job(t.Context(), job(10+i, "").Job.ID, 0); err != nil || j == nil {
-			t.Errorf("what was accepted before is gone: %v", err)
+			t.Errorf("a job that was accepted before is missing: %v", err)
 		}
 	}
 }
 
-// A frozen server blocks no caller for ever, and work goes on when it thaws (F099).
-func TestServerFrozen(t *testing.T) {
+// A frozen server blocks no caller forever, and the store works again when the server does (F099).
+func TestFrozenServerBlocksNoCallerForever(t *testing.T) {
 	server := pgtest.NewServer(t, false)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -303,7 +302,7 @@ func TestServerFrozen(t *testing.T) {
 	limits := postgres.DefaultLimits
 	limits.Connect, limits.Acquire, limits.Transaction = 200*time.Millisecond, 400*time.Millisecond, 500*time.Millisecond
 	s := open(t, server.URL, postgres.WithLimits(limits))
-	works := func(n int) { // with limits that a busy machine may exceed
+	works := func(n int) { // tries again, because a busy machine may exceed the limits
 		t.Helper()
 		for end := time.Now().Add(30 * time.Second); ; {
 			err := submit(t.Context(), s, job(n, ""))
@@ -318,12 +317,12 @@ func TestServerFrozen(t *testing.T) {
 	server.Freeze()
 	start := time.Now()
 	if err := submit(t.Context(), s, job(2, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
-		t.Errorf("frozen: %v", err)
+		t.Errorf("submission while the server is frozen: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := s.Now(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("the caller's own deadline: %v", err)
+		t.Errorf("read with a deadline of its own: %v", err)
 	}
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("refused after %v", took)
@@ -332,30 +331,30 @@ func TestServerFrozen(t *testing.T) {
 	works(3)
 }
 
-// A pool that is left with connections to a standby gives them up (F098). What stands for the standby
-// here is a role whose transactions are read-only.
-func TestReadOnlyServerIsLeft(t *testing.T) {
+// If the connections of the pool lead to a standby, they are dropped (F098). The test simulates the standby by a
+// database whose transactions are read-only.
+func TestConnectionsToAReadOnlyServerAreDropped(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	exec(t, url, `do $$ begin execute format('alter database %I set default_transaction_read_only = on', current_database()); end $$`)
 	killOthers(t, url)
 	if err := submit(t.Context(), s, job(1, "")); perdure.CodeOf(err) != perdure.CodeUnavailable {
-		t.Errorf("read-only: %v", err)
+		t.Errorf("submission to a read-only server: %v", err)
 	}
 	exec(t, url+"&default_transaction_read_only=off", `do $$ begin execute format('alter database %I reset default_transaction_read_only', current_database()); end $$`)
 	mustSubmit(t, s, job(2, ""))
 }
 
-// The wait for a row that another transaction holds is bounded (F101), and a node that was paused within a transaction
-// loses the row.
-func TestHeldRow(t *testing.T) {
+// The wait for a row that another transaction has locked is bounded (F101). A node that was paused during a transaction
+// loses its lock on the row.
+func TestWaitForALockedRowIsBounded(t *testing.T) {
 	url := fresh(t)
 	limits := postgres.DefaultLimits
 	limits.Lock, limits.Idle = 50*time.Millisecond, 300*time.Millisecond
 	paused, s := open(t, url, postgres.WithLimits(limits)), open(t, url, postgres.WithLimits(limits))
 	n := job(1, "")
 	mustSubmit(t, s, n)
-	held, gone := make(chan struct{}), make(chan struct{})
+	held, lost := make(chan struct{}), make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		tries := 0
@@ -366,7 +365,7 @@ func TestHeldRow(t *testing.T) {
 			}
 			if tries == 1 {
 				close(held)
-				<-gone
+				<-lost
 			}
 			_, err := tx.StepsOf(n.Job.ID)
 			return err
@@ -378,12 +377,12 @@ func TestHeldRow(t *testing.T) {
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		jobs, err := tx.LockJobs([]perdure.JobID{n.Job.ID})
 		if len(jobs) != 1 {
-			err = errors.Join(err, errors.New("no lock"))
+			err = errors.Join(err, errors.New("the job is not locked"))
 		}
 		return err
 	}); err != nil {
 		t.Error(err)
 	}
-	close(gone)
+	close(lost)
 	wg.Wait()
 }

@@ -37,19 +37,19 @@ func setbacks(t *testing.T, s *postgres.Store) (messages []string) {
 	return messages
 }
 
-// F016, F112: nodes whose database becomes another one, of an older timeline or cluster, raise the fence once,
-// and say so; and nodes that come later do.
-func TestAnotherDatabase(t *testing.T) {
+// F016, F112: if the database changes to another timeline or cluster, the nodes raise the fence once, with one alert,
+// and nodes that are started later do not raise it again.
+func TestAnotherDatabaseRaisesTheFence(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	write(t, a, 1)
 	if fence(t, a) != 0 || fence(t, b) != 0 || len(setbacks(t, a)) != 0 {
-		t.Fatal("nothing has happened yet")
+		t.Fatal("the fence was raised without a cause")
 	}
-	// What is written down is of the primary before; the server that answers is another.
+	// The stored origin is that of another server now.
 	exec(t, url, "update perdure.clock set origin = '4711/00000001'")
 	before := time.Now()
-	c := open(t, url) // it knows no server yet
+	c := open(t, url) // it has not read an origin before
 	raised := fence(t, c)
 	if at := time.UnixMilli(raised); at.Sub(before).Abs() > time.Minute {
 		t.Errorf("fence %d", raised)
@@ -63,22 +63,22 @@ func TestAnotherDatabase(t *testing.T) {
 		}
 	}
 	if got := setbacks(t, c); len(got) != 1 {
-		t.Errorf("once, not %d times", len(got))
+		t.Errorf("%d alerts, want one", len(got))
 	}
 	exec(t, url, "update perdure.clock set origin = '4711/00000002'")
 	time.Sleep(2 * time.Millisecond)
 	if again := fence(t, open(t, url)); again <= raised {
-		t.Errorf("a second time: %d, after %d", again, raised)
+		t.Errorf("fence %d after a second change, was %d", again, raised)
 	}
 }
 
-// F112: a backup is put back under nodes that run: what their database has forgotten, they know.
-func TestOlderContents(t *testing.T) {
+// F112: a backup is restored while nodes run. They detect that the database has lost commits.
+func TestOlderContentsRaiseTheFence(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
-	time.Sleep(300 * time.Millisecond) // the mark is behind now, and is raised
+	time.Sleep(300 * time.Millisecond) // until the mark is old enough to be written again
 	write(t, s, 1)
-	write(t, s, 2) // and read
+	write(t, s, 2) // this transaction reads the mark
 	exec(t, url, "update perdure.clock set mark = mark - interval '1 hour'")
 	at := write(t, s, 3)
 	raised := fence(t, s)
@@ -90,12 +90,12 @@ func TestOlderContents(t *testing.T) {
 	}
 	write(t, s, 4)
 	if again := fence(t, s); again != raised || len(setbacks(t, s)) != 1 {
-		t.Errorf("raised again: %d, was %d", again, raised)
+		t.Errorf("the fence is %d, was raised to %d", again, raised)
 	}
 }
 
-// The same server, stopped and killed and started again, is the same database.
-func TestSameDatabase(t *testing.T) {
+// A server that is stopped, or killed, and started again is the same database.
+func TestSameDatabaseKeepsTheFence(t *testing.T) {
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
 		t.Fatal(err)
@@ -112,48 +112,47 @@ func TestSameDatabase(t *testing.T) {
 	}
 }
 
-// F016: a standby that has not got the last commits is promoted. Who comes to it then knows it for another
-// timeline.
-func TestFailoverThatLosesCommits(t *testing.T) {
+// F016: a standby is promoted that lacks the last commits. Nodes detect the new timeline, and raise the fence.
+func TestFailoverThatLosesCommitsRaisesTheFence(t *testing.T) {
 	primary := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
 		t.Fatal(err)
 	}
 	s := open(t, primary.URL)
 	write(t, s, 1)
-	standby := primary.Copy() // as far as it had got
-	write(t, s, 2)            // acknowledged, and lost
+	standby := primary.Copy() // it lacks all later commits
+	write(t, s, 2)            // acknowledged, but lost
 	primary.Stop(true)
 	early := open(t, standby.URL)
 	if fence(t, early) != 0 {
-		t.Error("a standby has a fence of its own")
+		t.Error("the fence was raised by reading a standby")
 	}
 	standby.Promote()
 	if fence(t, early) == 0 {
-		t.Error("who was there before the promotion has not noticed")
+		t.Error("a store that was open before the promotion did not raise the fence")
 	}
 	other := open(t, standby.URL)
 	if raised := fence(t, other); raised == 0 {
-		t.Error("the change was not noticed")
+		t.Error("a new store did not raise the fence")
 	}
 	if got := setbacks(t, other); len(got) != 1 || !strings.Contains(got[0], "/00000001, and is ") || !strings.Contains(got[0], "/00000002)") {
 		t.Errorf("alerts: %q", got)
 	}
 	if j, _, err := other.Job(t.Context(), job(2, "").Job.ID, 0); err != nil || j != nil {
-		t.Errorf("what was to be lost: %v, %v", j, err)
+		t.Errorf("the lost job is stored: %v, %v", j, err)
 	}
 }
 
-// attend performs one roll call of a node.
-func attend(t *testing.T, s *postgres.Store, id string) {
+// rollCall calls ReportNode for a node.
+func rollCall(t *testing.T, s *postgres.Store, id string) {
 	t.Helper()
 	if _, err := s.ReportNode(t.Context(), kernel.NodeReport{Node: kernel.Node{ID: id, Since: time.Now()}, TTL: 10 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// F016, F150: after a failover each node compares what was acknowledged to it with what the new primary has. The alert
-// is closed when all nodes have found that nothing is missing, and not before.
+// F016, F150: after a failover each node compares the commits that were acknowledged to it with those of the new
+// primary. The alert is closed when all nodes have found that none is missing, and not before.
 func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 	for name, c := range map[string]struct {
 		lost, dies, only bool // only: the other node has no row
@@ -175,9 +174,9 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 			if !c.lost {
 				requireStandby(t, primary.URL, "one")
 			}
-			attend(t, a, "a")
+			rollCall(t, a, "a")
 			if !c.only {
-				attend(t, b, "b")
+				rollCall(t, b, "b")
 			}
 			write(t, a, 1)
 			write(t, b, 2)
@@ -185,7 +184,7 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 			if c.lost {
 				standby.Stop(false)
 				write(t, b, 3)
-				if c.only { // the node that reads it may acknowledge it
+				if c.only { // the node that reads the job may acknowledge it
 					if err := a.Update(t.Context(), func(tx kernel.Tx) error {
 						_, err := tx.Steps([]kernel.StepRef{{Job: job(3, "").Job.ID}})
 						return err
@@ -201,14 +200,14 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 			standby.Promote()
 			write(t, a, 4)
 			write(t, a, 5)
-			attend(t, a, "a")
+			rollCall(t, a, "a")
 			if got := setbacks(t, a); len(got) != 1 {
-				t.Errorf("closed before the other node has compared: %q", got)
+				t.Errorf("the alert was closed before the other node compared its commits: %q", got)
 			}
 			if !c.dies {
 				write(t, b, 6)
-				attend(t, b, "b")
-				attend(t, a, "a")
+				rollCall(t, b, "b")
+				rollCall(t, a, "a")
 			}
 			if got := setbacks(t, a); len(got) != c.open {
 				t.Errorf("open alerts: %q", got)
@@ -221,7 +220,7 @@ func TestFailoverWithoutLossClosesItsAlert(t *testing.T) {
 	}
 }
 
-// hosts returns a URL of several servers; the one that accepts writes is used.
+// hosts returns a URL with the hosts of several servers; the one that accepts writes is used.
 func hosts(t *testing.T, urls ...string) string {
 	t.Helper()
 	all, err := url.Parse(urls[0])
@@ -239,8 +238,8 @@ func hosts(t *testing.T, urls ...string) string {
 	return all.String()
 }
 
-// F153: the former primary comes back as a primary beside the new one. A node that has worked with the new one refuses
-// it, names both, and continues with the new one.
+// F153: the former primary is started again as a primary, beside the new one. A node that has worked with the new one
+// refuses the former primary, names both, and continues with the new one.
 func TestFormerPrimaryIsRefused(t *testing.T) {
 	primary := pgtest.NewServer(t, false)
 	if _, _, err := postgres.Migrate(t.Context(), primary.URL); err != nil {
@@ -257,10 +256,10 @@ func TestFormerPrimaryIsRefused(t *testing.T) {
 	killOthers(t, standby.URL) // new connections try the former primary first
 	write(t, s, 3)
 	if j, _, err := open(t, standby.URL).Job(t.Context(), job(3, "").Job.ID, 0); err != nil || j == nil {
-		t.Errorf("written elsewhere: %v, %v", j, err)
+		t.Errorf("the job is not in the new primary: %v, %v", j, err)
 	}
 	if err := s.Refused(); err == nil || !strings.Contains(err.Error(), "/00000001, and this node has worked with ") || !strings.Contains(err.Error(), "/00000002 ") {
-		t.Errorf("refused: %v", err)
+		t.Errorf("Refused returns %v", err)
 	}
 	standby.Stop(true)
 	if err := submit(t.Context(), s, job(4, "")); perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "former primary") {

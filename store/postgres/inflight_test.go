@@ -62,9 +62,9 @@ func sweep(t *testing.T, s *postgres.Store, now time.Time) (found int) {
 }
 
 // Runs that are dispatched together are one row. The process that wrote the row deletes it with its last run. If another
-// process ended the runs, the row is deleted when its time has come; and its time is set again while a run in it is
+// process ended the runs, a due scan deletes the row when its time has come, or sets its time again if a run in it is
 // still in flight.
-func TestSets(t *testing.T) {
+func TestRunSetsAreUpdatedAndDeleted(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	at := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
@@ -78,41 +78,41 @@ func TestSets(t *testing.T) {
 	mustSubmit(t, a, jobs...)
 	want("before", 0, 0, nil)
 	runTogether(t, a, at, jobs...)
-	want("out", 1, 3, at)
+	want("dispatched", 1, 3, at)
 	changeSteps(t, a, ended, jobs[0], jobs[1])
-	want("one is left", 1, 3, at)
+	want("one run is left", 1, 3, at)
 	changeSteps(t, a, ended, jobs[2])
-	want("none is left", 0, 0, nil)
+	want("no run is left", 0, 0, nil)
 
 	again := func(st *kernel.Step) { st.Phase = perdure.Ready }
 	changeSteps(t, a, again, jobs...)
 	runTogether(t, a, at, jobs...)
 	changeSteps(t, b, func(st *kernel.Step) { st.LockedUntil = at.Add(time.Minute) }, jobs[0])
 	changeSteps(t, b, ended, jobs[1], jobs[2])
-	want("another has ended them", 1, 3, at)
+	want("another process has ended two runs", 1, 3, at)
 	if n := sweep(t, b, at.Add(-2*time.Second)); n != 0 {
 		t.Errorf("%d expired", n)
 	}
-	want("its time does not come soon", 1, 3, at)
-	if l, err := b.Poll(t.Context(), nil); err != nil || !l.Next.Equal(at) { // which says nothing of its runs
-		t.Errorf("%v, %v is next", err, l.Next)
+	want("swept two seconds before its time", 1, 3, at)
+	if l, err := b.Poll(t.Context(), nil); err != nil || !l.Next.Equal(at) { // Poll returns the time of the row, not that of its runs
+		t.Errorf("Poll returns %v; Next is %v", err, l.Next)
 	}
 	if n := sweep(t, b, at.Add(-time.Second)); n != 0 {
 		t.Errorf("%d expired", n)
 	}
-	want("time set again, together with those whose time has come", 1, 3, at.Add(time.Minute))
+	want("swept a second before its time", 1, 3, at.Add(time.Minute))
 	if l, err := b.Poll(t.Context(), nil); err != nil || !l.Next.Equal(at.Add(time.Minute)) {
-		t.Errorf("%v, %v is next", err, l.Next)
+		t.Errorf("Poll returns %v; Next is %v", err, l.Next)
 	}
 	changeSteps(t, b, ended, jobs[0])
-	want("no run is left", 1, 3, at.Add(time.Minute))
+	want("another process has ended the last run", 1, 3, at.Add(time.Minute))
 	sweep(t, a, at.Add(time.Hour))
-	want("swept", 0, 0, nil)
+	want("swept after its time", 0, 0, nil)
 }
 
-// The transaction that inserts a key first owns it. A transaction that waited for that finds the key, or owns it if the
-// first one was rolled back (F002).
-func TestKeyOfAnotherTransaction(t *testing.T) {
+// The transaction that inserts a key first owns it. Another transaction with the key waits for it. Then it finds the
+// key, or owns it if the first one was rolled back (F002).
+func TestKeyBelongsToItsFirstTransaction(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	for n, fail := range []error{nil, errors.New("oops")} {

@@ -11,7 +11,7 @@ import (
 // clocks are the clock of a server, the row perdure.clock, and the clock of a process, in simulated time.
 type clocks struct {
 	now   time.Time     // the true time, and the process's clock
-	set   time.Duration // how far the server's clock is off
+	set   time.Duration // difference between the server's clock and the true time
 	mark  time.Time
 	ahead time.Duration
 }
@@ -23,7 +23,8 @@ func newClocks() *clocks {
 
 func (c *clocks) server() time.Time { return c.now.Round(0).Add(c.set) }
 
-// read is a reading of now: its request was sent before, its answer comes later.
+// read returns a reading of the time now. Its request was sent the duration before ago, and its answer is received
+// later.
 func (c *clocks) read(before, later time.Duration) reading {
 	return reading{server: c.server(), mark: c.mark, ahead: c.ahead, start: time.Unix(1, 0), sent: c.now.Add(-before), got: c.now.Add(later)}
 }
@@ -49,8 +50,8 @@ func near(t *testing.T, what string, got, want, by time.Duration) {
 	}
 }
 
-// F154: two readings that are answered in the other order say nothing about the server's clock.
-func TestAnswersInTheOtherOrder(t *testing.T) {
+// F154: if two readings are answered in reverse order, this is no jump of the server's clock.
+func TestReadingsAnsweredInReverseOrderAreNoJump(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.write(c.timeOf(of))
 	for range 20 {
@@ -71,7 +72,7 @@ func TestAnswersInTheOtherOrder(t *testing.T) {
 
 // F081: of two readings whose order is known, a later one with an earlier time shows that the clock was set back. The
 // store's time continues from its latest value, and the lead shrinks by a tenth of the passing time.
-func TestLeadIsGivenBack(t *testing.T) {
+func TestLeadOfTheClockShrinks(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	before := c.timeOf(of)
 	c.set = -10 * time.Second
@@ -84,46 +85,46 @@ func TestLeadIsGivenBack(t *testing.T) {
 	c.write(r)
 	for range 500 {
 		c.now = c.now.Add(100 * time.Millisecond)
-		was := r.now
-		if r = c.timeOf(of); r.now.Sub(was) < 85*time.Millisecond || r.now.Sub(was) > 101*time.Millisecond {
-			t.Fatalf("%v passed in 101ms", r.now.Sub(was))
+		before := r.now
+		if r = c.timeOf(of); r.now.Sub(before) < 85*time.Millisecond || r.now.Sub(before) > 101*time.Millisecond {
+			t.Fatalf("%v passed in 101ms", r.now.Sub(before))
 		}
 		c.write(r)
 	}
-	near(t, "half of it is left", r.now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
-	other := &clock{} // a process that has just started uses the row
-	near(t, "another process", c.timeOf(other).now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
+	near(t, "lead after half of the time", r.now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
+	other := &clock{} // a process that has just started reads the lead from the row
+	near(t, "lead of another process", c.timeOf(other).now.Sub(c.server()), 5*time.Second, 100*time.Millisecond)
 	for range 550 {
 		c.now = c.now.Add(100 * time.Millisecond)
 		r = c.timeOf(of)
 		c.write(r)
 	}
 	if r.ahead != 0 || !r.now.Equal(c.server()) || c.ahead != 0 {
-		t.Errorf("at the end: %+v, and the row has %v", r, c.ahead)
+		t.Errorf("at the end: %+v, lead in the row: %v", r, c.ahead)
 	}
 }
 
 // A lead that no transaction has stored yet is kept by the process that found it.
-func TestLeadIsKeptUntilItIsWritten(t *testing.T) {
+func TestLeadIsKeptUntilItIsStored(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
 	c.set = -time.Hour
 	for range 10 {
 		c.now = c.now.Add(time.Second)
 		if r := c.timeOf(of); !r.lifted || r.jump == 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("the lead or the jump is not kept: %+v", r)
 		}
 	}
 	r := c.timeOf(of)
 	near(t, "lead", r.now.Sub(c.server()), time.Hour, 2*time.Second)
 	c.write(r)
 	if r := c.timeOf(of); r.lifted {
-		t.Errorf("written once more: %+v", r)
+		t.Errorf("the lead is stored again: %+v", r)
 	}
 }
 
-// A clock that was set back by mistake is corrected: the store's time does not jump with it.
-func TestClockIsPutRight(t *testing.T) {
+// If a clock that was set back by mistake is corrected, the store's time does not jump.
+func TestStoreTimeDoesNotJumpWhenTheClockIsCorrected(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
 	c.set = -time.Hour
@@ -135,12 +136,12 @@ func TestClockIsPutRight(t *testing.T) {
 	near(t, "lead", r.now.Sub(c.server()), 0, 50*time.Millisecond)
 	near(t, "jump", r.jump, time.Hour, time.Second)
 	c.write(r)
-	near(t, "for another process", c.timeOf(&clock{}).now.Sub(c.server()), 0, 50*time.Millisecond)
+	near(t, "lead of another process", c.timeOf(&clock{}).now.Sub(c.server()), 0, 50*time.Millisecond)
 }
 
 // F080: the store's time follows a clock that is set forward, and the jump is found once. An earlier reading whose
 // answer arrives later is no jump back.
-func TestJumpForward(t *testing.T) {
+func TestForwardJumpIsFoundOnce(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
 	old := c.read(time.Millisecond, 500*time.Millisecond)
@@ -149,13 +150,13 @@ func TestJumpForward(t *testing.T) {
 	r := c.timeOf(of)
 	near(t, "jump", r.jump, 30*time.Second, 10*time.Millisecond)
 	if !r.now.Equal(c.server()) {
-		t.Errorf("not followed: %+v", r)
+		t.Errorf("the store's time does not follow the clock: %+v", r)
 	}
 	of.alerted(r.jump)
 	c.now = c.now.Add(400 * time.Millisecond)
 	for _, r := range []reading{of.timeOf(old), c.timeOf(of)} {
 		if r.jump != 0 || r.ahead != 0 || r.now.After(c.server()) {
-			t.Errorf("%+v", r)
+			t.Errorf("a reading after the alert: %+v", r)
 		}
 	}
 }
@@ -166,27 +167,27 @@ func TestSmallCorrectionsAreNoJump(t *testing.T) {
 	c.timeOf(of)
 	for i := range 400 {
 		c.now = c.now.Add(50 * time.Millisecond)
-		c.set += []time.Duration{40 * time.Millisecond, -20 * time.Millisecond}[i/200] // a slew of more than half
+		c.set += []time.Duration{40 * time.Millisecond, -20 * time.Millisecond}[i/200] // a gradual correction by more than half of the passing time
 		if r := c.timeOf(of); r.jump != 0 || r.lifted {
-			t.Fatalf("%d: %+v", i, r)
+			t.Fatalf("reading %d shows a jump: %+v", i, r)
 		}
 	}
 	c.set += 900 * time.Millisecond
 	if r := c.timeOf(of); r.jump != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("a change of 0.9 s is a jump: %+v", r)
 	}
-	for range 10 { // and an hour without readings
+	for range 10 { // with an hour between two readings
 		c.now = c.now.Add(time.Hour)
 		c.set += 2 * time.Second
 		if r := c.timeOf(of); r.jump != 0 {
-			t.Errorf("%+v", r)
+			t.Errorf("a change of 2 s in an hour is a jump: %+v", r)
 		}
 	}
 }
 
 // F154, F080, F081: several processes read a server's clock that is set now and then; some answers are late and come in
 // any order. The store's time never runs back and is never ahead without a reason. Each jump is found, and no other.
-func TestReadingsOfAnyOrder(t *testing.T) {
+func TestReadingsInAnyOrderFindEachJumpOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rnd := rand.New(rand.NewPCG(seed, 1))
@@ -238,14 +239,14 @@ func TestReadingsOfAnyOrder(t *testing.T) {
 			}
 			for i, n := range found {
 				if n != set {
-					t.Errorf("process %d has found %d jumps of %d", i, n, set)
+					t.Errorf("process %d found %d of %d jumps", i, n, set)
 				}
 			}
 		})
 	}
 }
 
-// F154: an answer that comes late by seconds, or that waits for a lock for seconds, is no jump.
+// F154: an answer that arrives seconds late, or a query that waits seconds for a lock, is no jump.
 func TestVerySlowAnswersAreNoJump(t *testing.T) {
 	c, of := newClocks(), &clock{}
 	c.timeOf(of)
@@ -255,7 +256,7 @@ func TestVerySlowAnswersAreNoJump(t *testing.T) {
 		c.now = c.now.Add(slow.later)
 		for _, r := range []reading{of.timeOf(r), c.timeOf(of)} {
 			if r.jump != 0 || r.ahead != 0 || r.lifted || r.now.After(c.server()) {
-				t.Errorf("%+v: %+v", slow, r)
+				t.Errorf("with delays %+v: %+v", slow, r)
 			}
 		}
 	}

@@ -13,24 +13,25 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 )
 
-// keyJob is laneJob with a key of limit ads.
+// keyJob returns laneJob with a key of limit ads.
 func keyJob(n, priority int, key string) kernel.NewJob {
 	nj := laneJob(n, priority)
 	nj.Steps[0].Needs = kernel.Needs(`[{"name":"ads","key":"` + key + `"}]`)
 	return nj
 }
 
-// places fails the test if a step is hidden behind the place of its lane, and compares a search for one step after the other.
-func places(t *testing.T, s *Store, want ...int) {
+// checkPlaces fails the test if a step is hidden behind the place of its lane, or if a search does not return these
+// steps in this order, whatever its limit.
+func checkPlaces(t *testing.T, s *Store, want ...int) {
 	t.Helper()
 	if faults, err := s.Check(t.Context()); err != nil || len(faults) > 0 {
-		t.Errorf("check finds %v, %v", faults, err)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 	for max := 1; max <= len(want)+1; max++ {
 		err := s.Update(t.Context(), func(tx kernel.Tx) error {
 			found, err := tx.Ready("a", max, nil)
 			if got := numbers(found); !slices.Equal(got, want[:min(max, len(want))]) {
-				return errors.Join(err, fmt.Errorf("the first %d: %v, want %v", max, got, want))
+				return errors.Join(err, fmt.Errorf("a search for %d steps returns %v, want %v", max, got, want))
 			}
 			return err
 		})
@@ -40,8 +41,8 @@ func places(t *testing.T, s *Store, want ...int) {
 	}
 }
 
-// beside is a connection of its own to the same database.
-func beside(t *testing.T, url string) *pgx.Conn {
+// connect opens a connection to the same database.
+func connect(t *testing.T, url string) *pgx.Conn {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
 	if err != nil {
@@ -51,7 +52,8 @@ func beside(t *testing.T, url string) *pgx.Conn {
 	return conn
 }
 
-// search begins a transaction that finds so many steps and ends the first n, while another one does something.
+// search runs a transaction that finds up to max steps and settles the first n. The function meanwhile runs before it
+// ends.
 func search(t *testing.T, s *Store, max, n int, meanwhile func()) {
 	t.Helper()
 	tries := 0
@@ -74,32 +76,33 @@ func search(t *testing.T, s *Store, max, n int, meanwhile func()) {
 	}
 }
 
-// A step that becomes ready during a search, before the step that the search leaves first, is not hidden behind it (L5, F017).
+// A step becomes ready during a search, before the first step that the search leaves. It is not hidden behind the place
+// that the search writes (L5, F017).
 func TestPlaceIsNotRaisedPastANewStep(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"), keyJob(5, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"))
 	search(t, s, 2, 1, func() { submitLane(t, s, keyJob(2, 9, "k")) })
-	places(t, s, 2, 3, 4, 5)
-	search(t, s, 9, 4, func() { submitLane(t, s, keyJob(6, 9, "k"), keyJob(7, 0, "n")) }) // lanes that were to be deleted
-	places(t, s, 6, 7)
+	checkPlaces(t, s, 2, 3, 4, 5)
+	search(t, s, 9, 4, func() { submitLane(t, s, keyJob(6, 9, "k"), keyJob(7, 0, "n")) }) // in lanes that the search would delete
+	checkPlaces(t, s, 6, 7)
 }
 
-// Two transactions take steps from one lane at once. The place that is left may be too early, and a search finds the first steps
-// of all lanes nevertheless, and puts the place right.
-func TestPlaceThatIsTooEarly(t *testing.T) {
+// Two transactions take steps from one lane at the same time. The place that is stored may be too early. A search still
+// finds the first steps of all lanes, and corrects the place.
+func TestPlaceThatIsTooEarlyIsCorrected(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 9, "k"), keyJob(6, 0, "k"), keyJob(3, 5, "l"), keyJob(4, 5, "m"), keyJob(5, 5, "n"))
 	search(t, s, 1, 1, func() { search(t, s, 2, 0, func() {}) })
 	search(t, s, 2, 1, func() {})
-	places(t, s, 3, 4, 5, 6)
-	conn := beside(t, url)
-	for range 2 { // as if others had held the row
+	checkPlaces(t, s, 3, 4, 5, 6)
+	conn := connect(t, url)
+	for range 2 { // as if another transaction had locked the row
 		if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord - 1 where limits like '%\"k\"%' or limits like '%\"n\"%'"); err != nil {
 			t.Fatal(err)
 		}
-		places(t, s, 3, 4, 5, 6)
+		checkPlaces(t, s, 3, 4, 5, 6)
 	}
 	var wrong int
 	if err := conn.QueryRow(t.Context(), `select count(*) from perdure.lane l join perdure.ready r on r.agent = l.agent and r.lane = l.lane
@@ -110,24 +113,25 @@ func TestPlaceThatIsTooEarly(t *testing.T) {
 
 // A place that is too late, which only a fault or a manual change can make, hides the steps before it from one search.
 // That search corrects it: a lane with a ready step is never deleted.
-func TestPlaceThatIsTooLate(t *testing.T) {
+func TestPlaceThatIsTooLateIsCorrected(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
-	conn := beside(t, url)
+	conn := connect(t, url)
 	if _, err := conn.Exec(t.Context(), "update perdure.lane set ord = ord + 1000000000000000000"); err != nil {
 		t.Fatal(err)
 	}
 	search(t, s, 9, 0, func() {})
-	places(t, s, 1, 2, 3)
+	checkPlaces(t, s, 1, 2, 3)
 }
 
-// Two lanes may have the same place, if a step has moved from one to the other and the first could not be put right (L5).
-func TestPlaceOfTwoLanes(t *testing.T) {
+// Two lanes may have the same place, if a step has moved from one to the other and the first could not be corrected
+// (L5).
+func TestPlaceSharedByTwoLanesHidesNoStep(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "l"), keyJob(2, 5, "k"), keyJob(3, 0, "l"))
-	conn := beside(t, url)
+	conn := connect(t, url)
 	if _, err := conn.Exec(t.Context(), `update perdure.lane l set ord = o.ord, job = o.job, idx = o.idx
 		from perdure.lane o where l.limits like '%"k"%' and o.limits like '%"l"%'`); err != nil {
 		t.Fatal(err)
@@ -142,11 +146,11 @@ func TestPlaceOfTwoLanes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	places(t, s, 1, 2, 3)
+	checkPlaces(t, s, 1, 2, 3)
 }
 
-// A later search of a transaction sees what others have committed since the one before it (L5, F018).
-func TestLanesAreReadAgain(t *testing.T) {
+// A later search of a transaction sees what others have committed since its earlier search (L5, F018).
+func TestLanesAreReadAgainByLaterSearches(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(2, 9, "l"), keyJob(3, 5, "l"), keyJob(4, 0, "l"))
@@ -158,7 +162,7 @@ func TestLanesAreReadAgain(t *testing.T) {
 		submitLane(t, s, keyJob(1, 9, "l"))
 		for _, max := range []int{1, 1, 3} {
 			if found, err := tx.Ready("a", max, nil); err != nil || !slices.Equal(numbers(found), []int{1, 3, 4}[:max]) {
-				t.Errorf("the first %d: %v, %v", max, numbers(found), err)
+				t.Errorf("a search for %d steps returns %v, %v", max, numbers(found), err)
 			}
 		}
 		return nil
@@ -168,12 +172,12 @@ func TestLanesAreReadAgain(t *testing.T) {
 	}
 }
 
-// A lane that was found, closed by others and opened again is put right (L5).
-func TestLaneFoundBeforeItWasClosed(t *testing.T) {
+// A lane that was found, closed by another transaction and opened again is corrected (L5).
+func TestLaneFoundBeforeItWasClosedIsCorrected(t *testing.T) {
 	url := pgtest.Start(t)
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(1, 9, "k"))
-	conn := beside(t, url)
+	conn := connect(t, url)
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
 		if _, err := tx.Ready("a", 9, nil); err != nil {
 			return err

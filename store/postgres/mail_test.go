@@ -26,12 +26,12 @@ func TestMail(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(pool.Close)
-		return s, func(plan *kernel.Plan) (did perdure.Submitted, err error) {
+		return s, func(plan *kernel.Plan) (submission perdure.Submitted, err error) {
 			err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-				did, err = postgres.SubmitTx(t.Context(), tx, plan)
+				submission, err = postgres.SubmitTx(t.Context(), tx, plan)
 				return err
 			})
-			return did, err
+			return submission, err
 		}
 	})
 }
@@ -40,8 +40,8 @@ func keyedPlan(key string, hash byte) *kernel.Plan {
 	return &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{hash}, Definition: &kernel.Definition{Type: "t", Key: key}}
 }
 
-// Without the schema it says what to do.
-func TestSubmitTxWithoutSchema(t *testing.T) {
+// Without the schema, SubmitTx returns an error that says what to do.
+func TestSubmitTxWithoutSchemaIsRefused(t *testing.T) {
 	conn, err := pgx.Connect(t.Context(), pgtest.Start(t))
 	if err != nil {
 		t.Fatal(err)
@@ -56,8 +56,8 @@ func TestSubmitTxWithoutSchema(t *testing.T) {
 	}
 }
 
-// Two nodes that take mail at once take each once (F018).
-func TestTakeMailSkipsWhatIsLocked(t *testing.T) {
+// Two nodes that take mail at the same time take each mail once (F018).
+func TestTakeMailSkipsLockedMail(t *testing.T) {
 	url := fresh(t)
 	one, two := open(t, url), open(t, url)
 	pool, err := pgxpool.New(t.Context(), url)
@@ -71,24 +71,24 @@ func TestTakeMailSkipsWhatIsLocked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		did, err := postgres.SubmitTx(t.Context(), tx, keyedPlan("", 1))
+		submission, err := postgres.SubmitTx(t.Context(), tx, keyedPlan("", 1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ids = append(ids, kernel.SubmissionOf(did.ID))
+		ids = append(ids, kernel.SubmissionOf(submission.ID))
 	}
 	err = one.Update(t.Context(), func(tx kernel.Tx) error {
-		mine, err := tx.TakeMail(ids[:12])
-		if err != nil || len(mine) != 12 {
-			t.Errorf("%d, %v", len(mine), err)
+		taken, err := tx.TakeMail(ids[:12])
+		if err != nil || len(taken) != 12 {
+			t.Errorf("the first transaction takes %d mails, %v", len(taken), err)
 		}
 		return two.Update(t.Context(), func(tx kernel.Tx) error {
 			others, err := tx.TakeMail(ids)
 			if err != nil || len(others) != 8 {
-				t.Errorf("%d, %v", len(others), err)
+				t.Errorf("the second transaction takes %d mails, %v", len(others), err)
 			}
 			return err
 		})
@@ -98,9 +98,10 @@ func TestTakeMailSkipsWhatIsLocked(t *testing.T) {
 	}
 }
 
-// In a transaction whose snapshot is older than the first submission of a key, the second one is not let in
-// unseen, not even once the first was taken: the database says that it is to be tried again (F101).
-func TestSubmitTxInOldSnapshots(t *testing.T) {
+// If the snapshot of a transaction is older than the first submission of a key, a second submission is not accepted
+// unseen, even after the first was applied. The database returns a serialization failure, and the caller must retry
+// (F101).
+func TestSubmitTxInAnOldSnapshotMustBeRetried(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	pool, err := pgxpool.New(t.Context(), url)
@@ -113,31 +114,32 @@ func TestSubmitTxInOldSnapshots(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer old.Rollback(context.Background())
-	if _, err := old.Exec(t.Context(), "select 1 from perdure.clock"); err != nil { // the snapshot
+	if _, err := old.Exec(t.Context(), "select 1 from perdure.clock"); err != nil { // takes the snapshot
 		t.Fatal(err)
 	}
-	var did perdure.Submitted
+	var submission perdure.Submitted
 	if err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		did, err = postgres.SubmitTx(t.Context(), tx, keyedPlan("k", 1))
+		submission, err = postgres.SubmitTx(t.Context(), tx, keyedPlan("k", 1))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		if _, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(did.ID)}); err != nil {
+		if _, err := tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(submission.ID)}); err != nil {
 			return err
 		}
-		return tx.CloseMail([]kernel.ClosedMail{{MailID: kernel.SubmissionOf(did.ID), Job: did.ID}})
+		return tx.CloseMail([]kernel.ClosedMail{{MailID: kernel.SubmissionOf(submission.ID), Job: submission.ID}})
 	}); err != nil {
 		t.Fatal(err)
 	}
 	var pe *pgconn.PgError
 	if again, err := postgres.SubmitTx(t.Context(), old, keyedPlan("k", 1)); !errors.As(err, &pe) || pe.Code != "40001" {
-		t.Errorf("%+v, %v", again, err)
+		t.Errorf("a second submission: %+v, %v; want error 40001", again, err)
 	}
 }
 
-// A transaction that submits a key waits for the one that has, and then knows (I2).
+// A transaction that submits a key waits for another one that has submitted it. Then it returns that job, or creates one
+// if the other was rolled back (I2).
 func TestSubmitTxWaitsForTheKey(t *testing.T) {
 	url := fresh(t)
 	open(t, url)
@@ -151,9 +153,9 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		did, err := postgres.SubmitTx(t.Context(), first, keyedPlan("k", 1))
-		if err != nil || !did.Created {
-			t.Fatal(did, err)
+		submission, err := postgres.SubmitTx(t.Context(), first, keyedPlan("k", 1))
+		if err != nil || !submission.Created {
+			t.Fatal(submission, err)
 		}
 		var wg sync.WaitGroup
 		var second perdure.Submitted
@@ -168,7 +170,7 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		for waits := false; !waits; { // until it does
+		for waits := false; !waits; { // until it waits
 			if err := pool.QueryRow(t.Context(), "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')").Scan(&waits); err != nil {
 				t.Fatal(err)
 			}
@@ -182,17 +184,17 @@ func TestSubmitTxWaitsForTheKey(t *testing.T) {
 			t.Fatal(err)
 		}
 		wg.Wait()
-		if second.Created == commit || commit && second.ID != did.ID {
-			t.Errorf("committed %v: %+v, the first was %s", commit, second, did.ID)
+		if second.Created == commit || commit && second.ID != submission.ID {
+			t.Errorf("committed %v: %+v, the first was %s", commit, second, submission.ID)
 		}
 	}
 }
 
-// A nil transaction or plan is an error, and no crash.
-func TestSubmitTxMisused(t *testing.T) {
-	_, far := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
-	_, std := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
-	for _, err := range []error{far, std} {
+// A nil transaction or plan is an error, not a crash.
+func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
+	_, pgxErr := postgres.SubmitTx(t.Context(), nil, keyedPlan("k", 1))
+	_, sqlErr := postgres.SubmitSQLTx(t.Context(), nil, keyedPlan("k", 1))
+	for _, err := range []error{pgxErr, sqlErr} {
 		if !errors.Is(err, kernel.ErrNoTx) {
 			t.Error(err)
 		}
@@ -203,8 +205,8 @@ func TestSubmitTxMisused(t *testing.T) {
 	}
 }
 
-// Mail of a kind that only newer programs know does not stand in front of other mail.
-func TestMailOfAnotherKind(t *testing.T) {
+// Mail of a kind that only newer programs know does not block other mail.
+func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	ids := []perdure.JobID{{1}, {2}}
@@ -225,6 +227,6 @@ func TestMailOfAnotherKind(t *testing.T) {
 	}
 	mail, err := s.Mail(t.Context(), 1, 1<<20)
 	if err != nil || len(mail) != 1 || mail[0].To != ids[1] {
-		t.Errorf("%+v, %v", mail, err)
+		t.Errorf("waiting mail: %+v, %v; want that of job %v", mail, err, ids[1])
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
-// slowLanes is a store to which every look at a whole lane is slow: it begins at its marks.
-func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
+// slowLanes opens a store that regards every full search as slow, so that searches begin at the marks. interval is the
+// time between full searches.
+func slowLanes(t *testing.T, url string, interval time.Duration) *Store {
 	t.Helper()
 	if _, _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
@@ -27,11 +28,11 @@ func slowLanes(t *testing.T, url string, rest time.Duration) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	s.cache.Marks.Quick, s.cache.Marks.Interval = 0, rest
+	s.cache.Marks.Quick, s.cache.Marks.Interval = 0, interval
 	return s
 }
 
-// What one process makes ready itself, it finds from its marks on.
+// Searches that begin at the marks find every step that their own process makes ready.
 func TestDifferentialFromMarks(t *testing.T) {
 	racedetector.Skip(t)
 	for seed := range uint64(2) {
@@ -56,8 +57,8 @@ func submitLane(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 	}
 }
 
-// claimLane dispatches the ready steps that it finds, and ends their runs; then it fails with fail.
-func claimLane(s *Store, most int, fail error) (found []kernel.StepRef, err error) {
+// claimLane settles the ready steps that it finds, in a transaction that then returns the error failure.
+func claimLane(s *Store, most int, failure error) (found []kernel.StepRef, err error) {
 	err = s.Update(context.Background(), func(tx kernel.Tx) error {
 		if found, err = tx.Ready("a", most, nil); err != nil {
 			return err
@@ -66,7 +67,7 @@ func claimLane(s *Store, most int, fail error) (found []kernel.StepRef, err erro
 		if err != nil {
 			return err
 		}
-		return errors.Join(tx.Save(c), fail)
+		return errors.Join(tx.Save(c), failure)
 	})
 	return found, err
 }
@@ -78,19 +79,19 @@ func numbers(refs []kernel.StepRef) (ns []int) {
 	return ns
 }
 
-// The marks of a transaction that is rolled back, or under way, take nothing away from others.
-func TestLanesRollBack(t *testing.T) {
+// The marks of a transaction that was rolled back, or is in progress, hide no steps from others.
+func TestMarksOfUncommittedTransactionsHideNoStep(t *testing.T) {
 	s := slowLanes(t, pgtest.Start(t), time.Hour)
 	submitLane(t, s, laneJob(1, 5), laneJob(2, 5), laneJob(3, 5))
-	claim := func(most int, fail error, want ...int) {
+	claim := func(most int, failure error, want ...int) {
 		t.Helper()
-		found, err := claimLane(s, most, fail)
-		if !errors.Is(err, fail) || !slices.Equal(numbers(found), want) {
+		found, err := claimLane(s, most, failure)
+		if !errors.Is(err, failure) || !slices.Equal(numbers(found), want) {
 			t.Errorf("found %v, %v; want %v", numbers(found), err, want)
 		}
 	}
 	oops := errors.New("oops")
-	claim(1, nil, 1) // a full look
+	claim(1, nil, 1) // a full search
 	claim(2, oops, 2, 3)
 	claim(9, oops, 2, 3)
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
@@ -98,24 +99,24 @@ func TestLanesRollBack(t *testing.T) {
 		if err != nil || len(found) != 2 {
 			return errors.Join(err, fmt.Errorf("found %v", numbers(found)))
 		}
-		submitLane(t, s, laneJob(0, 5), laneJob(7, 9)) // below what was found
+		submitLane(t, s, laneJob(0, 5), laneJob(7, 9)) // before the steps that were found
 		return nil
 	}); err != nil {
 		t.Error(err)
 	}
 	claim(9, nil, 7, 0, 2, 3)
 	if l, err := s.Poll(t.Context(), []string{"a"}); err != nil || len(l.Ready) > 0 {
-		t.Errorf("%v, %v", l.Ready, err)
+		t.Errorf("agents with ready steps: %v, %v; want none", l.Ready, err)
 	}
 	submitLane(t, s, laneJob(8, 5))
 	if l, err := s.Poll(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, []string{"a"}) {
-		t.Errorf("%v, %v", l.Ready, err)
+		t.Errorf("agents with ready steps: %v, %v; want a", l.Ready, err)
 	}
 	claim(9, nil, 8)
 }
 
-// What another process makes ready below a mark is found by a full look, soon.
-func TestLanesOfOthers(t *testing.T) {
+// A step that another process makes ready before a mark is found by the next full search.
+func TestStepsOfOtherProcessesAreFound(t *testing.T) {
 	url := pgtest.Start(t)
 	s, other := slowLanes(t, url, 300*time.Millisecond), slowLanes(t, url, time.Hour)
 	submitLane(t, s, laneJob(100, 5), laneJob(101, 5))
@@ -123,11 +124,11 @@ func TestLanesOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if found, err := claimLane(s, 1, nil); err != nil || len(found) != 1 {
-		t.Fatal(found, err)
+		t.Fatalf("found %v, %v", found, err)
 	}
-	submitLane(t, other, laneJob(102, 5)) // above the mark: at once
+	submitLane(t, other, laneJob(102, 5)) // after the mark: found at once
 	if found, err := claimLane(s, 9, nil); err != nil || !slices.Equal(numbers(found), []int{102}) {
-		t.Error(numbers(found), err)
+		t.Errorf("found %v, %v", numbers(found), err)
 	}
 	submitLane(t, other, laneJob(1, 9))
 	for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
@@ -139,13 +140,14 @@ func TestLanesOfOthers(t *testing.T) {
 			break
 		}
 		if time.Since(began) > 30*time.Second {
-			t.Fatal("never found")
+			t.Fatal("a step that another process made ready is not found within 30 s")
 		}
 	}
 }
 
-// A mark follows what is claimed, at most one claim behind: no look walks over what left long ago.
-func TestLanesFollow(t *testing.T) {
+// A mark follows the claims, at most one claim behind, so that no search reads the entries of steps that were dispatched
+// long ago.
+func TestMarksFollowTheClaims(t *testing.T) {
 	s := slowLanes(t, pgtest.Start(t), time.Hour)
 	const rounds, each = 5, 20
 	for round := range rounds {
@@ -155,23 +157,23 @@ func TestLanesFollow(t *testing.T) {
 		}
 		submitLane(t, s, jobs...)
 		if found, err := claimLane(s, each, nil); err != nil || len(found) != each {
-			t.Fatal(len(found), err)
+			t.Fatalf("found %d steps, %v", len(found), err)
 		}
 	}
 	if _, marks := s.cache.Marks.MarksOf([]string{"a"}); len(marks) != 1 || numbers([]kernel.StepRef{marks[0].StepRef})[0] < (rounds-1)*each {
-		t.Errorf("searches begin at %v", marks)
+		t.Errorf("the marks are %v", marks)
 	}
 }
 
-// Other claims pass the steps that a transaction is about to dispatch, and no others. If the transaction is rolled back,
-// they find these steps (L5).
-func TestLanesPass(t *testing.T) {
+// Concurrent searches skip the steps that a transaction has announced to dispatch, and no others. If the transaction is
+// rolled back, they find these steps (L5).
+func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 	for name, quick := range map[string]time.Duration{"quick": time.Hour, "slow": 0} {
 		t.Run(name, func(t *testing.T) {
 			url := pgtest.Start(t)
 			s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 			s.cache.Marks.Quick = quick
-			look := func(want ...int) {
+			find := func(want ...int) {
 				t.Helper()
 				var found []kernel.StepRef
 				err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
@@ -189,8 +191,9 @@ func TestLanesPass(t *testing.T) {
 				}
 			}
 			oops := errors.New("oops")
-			// passing finds two steps, lets others pass them, and lets them out, or not.
-			passing := func(meanwhile func(), fail error) {
+			// announce finds two steps, announces them, and settles them or fails; meanwhile runs after the
+			// announcement.
+			announce := func(meanwhile func(), failure error) {
 				t.Helper()
 				err := s.Update(t.Context(), func(tx kernel.Tx) error {
 					found, err := tx.Ready("a", 2, nil)
@@ -202,12 +205,12 @@ func TestLanesPass(t *testing.T) {
 						return err
 					}
 					tx.AnnounceDispatch("b")
-					look(numbers(found)[0], numbers(found)[1], numbers(found)[1]+1)
+					find(numbers(found)[0], numbers(found)[1], numbers(found)[1]+1)
 					tx.AnnounceDispatch("a")
 					meanwhile()
-					return errors.Join(tx.Save(c), fail)
+					return errors.Join(tx.Save(c), failure)
 				})
-				if !errors.Is(err, fail) {
+				if !errors.Is(err, failure) {
 					t.Error(err)
 				}
 			}
@@ -215,38 +218,38 @@ func TestLanesPass(t *testing.T) {
 				submitLane(t, s, laneJob(100+n, 5))
 			}
 			claim(100)
-			passing(func() { look(103, 104, 105) }, oops)
-			look(101, 102, 103)
-			passing(func() { // other claims dispatch later steps, and begin their lanes there
+			announce(func() { find(103, 104, 105) }, oops)
+			find(101, 102, 103)
+			announce(func() { // others dispatch later steps, so that the marks are behind these
 				claim(103)
 				claim(104)
 			}, oops)
-			look(101, 102, 105)
+			find(101, 102, 105)
 			claim(101)
 			claim(102)
-			passing(func() {
-				passing(func() { look(109, 110, 111) }, nil)
-				look(109, 110, 111)
+			announce(func() {
+				announce(func() { find(109, 110, 111) }, nil)
+				find(109, 110, 111)
 			}, nil)
-			look(109, 110, 111)
-			passing(func() {
-				look(111, 112, 113)
+			find(109, 110, 111)
+			announce(func() {
+				find(111, 112, 113)
 				submitLane(t, s, laneJob(1, 5))
-				look(1, 109, 110)
+				find(1, 109, 110)
 				claim(1)
 			}, nil)
-			look(111, 112, 113)
-			passing(func() {
+			find(111, 112, 113)
+			announce(func() {
 				submitLane(t, other, laneJob(2, 5))
 				for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
 					var found []kernel.StepRef
 					err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-						s.cache.Marks.SearchFully("a") // else marks keep it from being found
+						s.cache.Marks.SearchFully("a") // otherwise the marks would hide it
 						found, err = tx.Ready("a", 1, nil)
 						return err
 					})
 					if err != nil || time.Since(began) > 30*time.Second {
-						t.Error("what another process has made ready is passed for ever", err)
+						t.Error("a step that another process made ready is never found", err)
 						return
 					}
 					if numbers(found)[0] == 2 {
@@ -255,23 +258,23 @@ func TestLanesPass(t *testing.T) {
 				}
 			}, nil)
 			if name == "quick" {
-				look(2, 113, 114)
+				find(2, 113, 114)
 			}
 			if n := s.cache.Marks.InProgress("a"); n > 0 {
-				t.Errorf("%d searches are left behind", n)
+				t.Errorf("%d searches are still registered", n)
 			}
 		})
 	}
 }
 
-// settling settles steps.
+// settling returns the changes that settle these steps.
 func settling(tx kernel.Tx, found []kernel.StepRef) (*kernel.Changes, error) {
 	steps, err := tx.Steps(found)
 	c := &kernel.Changes{}
-	for _, was := range steps {
-		now := *was
+	for _, loaded := range steps {
+		now := *loaded
 		now.Phase = perdure.Settled
-		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: was})
+		c.Steps = append(c.Steps, kernel.StepChange{Now: &now, Loaded: loaded})
 	}
 	return c, err
 }

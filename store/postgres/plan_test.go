@@ -16,16 +16,15 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// Every statement of the hot paths walks along its index, also with a plan that was made while the
-// tables were empty, or had a row or two, and that does not know its parameters: the plan that a prepared
-// statement keeps.
-func TestPlansWalkAlongIndexes(t *testing.T) {
+// Every statement of the hot paths uses its indexes, also with a generic plan that was made while the tables were empty
+// or had a row or two: a prepared statement keeps such a plan.
+func TestStatementsUseTheirIndexes(t *testing.T) {
 	for _, rows := range []int{0, 1, 40} {
-		t.Run(fmt.Sprintf("%d rows", rows), func(t *testing.T) { plansWalkAlongIndexes(t, rows) })
+		t.Run(fmt.Sprintf("%d rows", rows), func(t *testing.T) { checkPlans(t, rows) })
 	}
 }
 
-func plansWalkAlongIndexes(t *testing.T, rows int) {
+func checkPlans(t *testing.T, rows int) {
 	ctx := t.Context()
 	conn, settings := planner(t)
 	if rows > 0 {
@@ -40,7 +39,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 	}{
 		{"LockJobs", lockJobsSQL, []string{"step_pkey"}},
 		{"TryLockJobs", lockJobsSQL + " skip locked", []string{"step_pkey"}},
-		{"hold jobs", lockCachedSQL, []string{"step_pkey"}},
+		{"LockJobs, cached", lockCachedSQL, []string{"step_pkey"}},
 		{"LockLimits", lockLimitsSQL, []string{"limit_pkey"}},
 		{"countLimits", countLimitsSQL, []string{"limit_pkey", "permit_pkey"}},
 		{"fill a limit of jobs", fillJobPermitsSQL, []string{"open_pkey", "step_pkey"}},
@@ -51,7 +50,7 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"steps of some jobs, by SQL", "select s.name from unnest($1::uuid[]) as u (job) join perdure.steps s on s.job_id = u.job",
 			[]string{"step_pkey", "shape_pkey"}},
 		{"steps in order, by SQL", "select name from perdure.steps order by job_id limit 100", []string{"step_pkey"}},
-		{"what is made later", implicitSQL, []string{"shape_pkey"}},
+		{"implicit steps of shapes", implicitSQL, []string{"shape_pkey"}},
 		{"steps since", stepsSinceSQL, []string{"step_pkey", "shape_pkey"}},
 		{"StepsOf", stepsOfSQL, []string{"step_pkey", "shape_pkey"}},
 		{"Job", jobSQL, []string{"step_pkey"}},
@@ -91,10 +90,10 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 		{"delete empty sets", deleteEmptySQL, []string{"out_pkey", "step_pkey"}},
 		{"set the time of sets again", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
-		{"Look", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
+		{"Poll", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
 		{"Backlog", backlogSQL, []string{"open_pkey"}},
 		{"bundles of an agent", bundlesSQL, []string{"bundle_ready"}},
-		{"what is in bundles", contentsSQL, []string{"bundle_pkey"}},
+		{"contents of bundles", contentsSQL, []string{"bundle_pkey"}},
 		{"lock bundles", tryBundlesSQL, []string{"bundle_pkey"}},
 		{"lock the bundles of jobs", lockBundlesSQL, []string{"bundle_pkey"}},
 		{"take jobs out of bundles", takeBundlesSQL, []string{"bundle_pkey"}},
@@ -124,7 +123,8 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			plan := genericPlan(ctx, t, conn, settings, tt.sql)
-			// A view cannot find a job's bundle by the job's id, and bundles are counted and searched for a hash: their rows are few.
+			// A view cannot find a job's bundle by the job's id, and bundles are counted and searched for a hash. There
+			// are few rows of bundles.
 			if strings.Contains(strings.ReplaceAll(plan, "Seq Scan on bundle ", ""), "Seq Scan") || strings.Contains(plan, "Seq Scan on bundle") && tt.name != "Backlog" && tt.name != "bundles with a hash" && !strings.HasSuffix(tt.name, "by SQL") {
 				t.Errorf("reads a whole table:\n%s", plan)
 			}
@@ -134,17 +134,17 @@ func plansWalkAlongIndexes(t *testing.T, rows int) {
 				}
 			}
 			if m := byPlace.FindString(plan); m != "" && tt.name != "jobs" {
-				t.Errorf("finds steps by their place in the job, along all jobs (%s):\n%s", m, plan)
+				t.Errorf("finds steps by their index alone (%s):\n%s", m, plan)
 			}
 			// An index condition, not a filter over the whole index, wherever one is possible.
 			if !strings.Contains(plan, "Index Cond") && !strings.Contains(plan, "Limit") && !strings.Contains(plan, "TID Cond") && tt.name != "bundles with a hash" && !strings.HasPrefix(tt.name, "Embedded") {
-				t.Errorf("walks along the whole index:\n%s", plan)
+				t.Errorf("reads a whole index:\n%s", plan)
 			}
 		})
 	}
 }
 
-// writes are statements as Save makes them, of one row and of many.
+// writes returns statements as Save makes them, for one row and for several.
 func writes() (list []struct {
 	name, sql string
 	indexes   []string
@@ -161,14 +161,14 @@ func writes() (list []struct {
 		var permits []permitEntry
 		queued := queuedGrid()
 		for i := range n {
-			was, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
-			from := &kernel.Step{StepRef: kernel.StepRef{Job: was.ID}}
+			loaded, now := &kernel.Job{ID: perdure.JobID{byte(i)}}, &kernel.Job{ID: perdure.JobID{byte(i)}, Phase: perdure.Parked, Restarts: i}
+			from := &kernel.Step{StepRef: kernel.StepRef{Job: loaded.ID}}
 			to := &kernel.Step{StepRef: from.StepRef, Run: int64(1 + i), Progress: "{}"}
-			job, step := &kernel.JobChange{Now: now, Loaded: was}, &kernel.StepChange{Now: to, Loaded: from}
+			job, step := &kernel.JobChange{Now: now, Loaded: loaded}, &kernel.StepChange{Now: to, Loaded: from}
 			jobs, steps, both = append(jobs, rowChange{job: job}), append(steps, rowChange{step: step}), append(both, rowChange{job: job, step: step})
 			queued.Row()
 			queued.At(0).RowID(pgwire.RowID{5: byte(1 + i)})
-			queued.At(1).UUID(was.ID)
+			queued.At(1).UUID(loaded.ID)
 			queued.At(2).Int4(0)
 			open = append(open, openEntry{job: now.ID})
 			ready = append(ready, cache.ReadyEntry{ReadyKey: kernel.PlacesOf(to).Ready, StepRef: to.StepRef})
@@ -185,16 +185,16 @@ func writes() (list []struct {
 			list = append(list, plan{fmt.Sprintf("update %s by place, %d", what, n), sql, nil})
 		}
 		list = append(list,
-			plan{fmt.Sprintf("no longer ready, found, %d", n), queued.Remove("ready").SQL, nil},
+			plan{fmt.Sprintf("delete ready rows by place, %d", n), queued.Remove("ready").SQL, nil},
 			plan{fmt.Sprintf("close jobs, %d", n), openGrid(open, false).Remove("open").SQL, []string{"open_pkey"}},
-			plan{fmt.Sprintf("no longer ready, %d", n), readyGrid(ready).Remove("ready").SQL, []string{"ready_pkey"}},
-			plan{fmt.Sprintf("no longer due, %d", n), dueGrid(due).Remove("due").SQL, []string{"due_pkey"}},
-			plan{fmt.Sprintf("free permits, %d", n), permitGrid(permits, false).Remove("permit").SQL, []string{"permit_pkey"}})
+			plan{fmt.Sprintf("delete ready rows, %d", n), readyGrid(ready).Remove("ready").SQL, []string{"ready_pkey"}},
+			plan{fmt.Sprintf("delete due rows, %d", n), dueGrid(due).Remove("due").SQL, []string{"due_pkey"}},
+			plan{fmt.Sprintf("delete permits, %d", n), permitGrid(permits, false).Remove("permit").SQL, []string{"permit_pkey"}})
 	}
 	return list
 }
 
-// planner is a connection to an empty schema, and the settings of a transaction.
+// planner opens a connection to an empty schema, and returns the settings of a transaction.
 func planner(t *testing.T) (*pgx.Conn, string) {
 	t.Helper()
 	url := pgtest.Start(t)
@@ -213,7 +213,7 @@ func planner(t *testing.T) (*pgx.Conn, string) {
 	return conn, cfg.settings()
 }
 
-// fill makes some rows in each table, and has their statistics taken.
+// fill adds this number of rows to each table, and analyzes the tables.
 func fill(t *testing.T, conn *pgx.Conn, rows int) {
 	t.Helper()
 	const id = "('01900000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid"
@@ -241,7 +241,7 @@ func fill(t *testing.T, conn *pgx.Conn, rows int) {
 	}
 }
 
-// byPlace is a walk along the key of step that knows the second column only.
+// byPlace matches a scan of the primary key of step by its second column alone.
 var byPlace = regexp.MustCompile(`Scan.* using step_pkey .*\n *Index Cond: \(+idx `)
 
 var parameter = regexp.MustCompile(`\$(\d+)`)

@@ -10,13 +10,13 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Poster is a store with a business in its database, for storetest.Differential.
+// Poster is a store whose database a caller shares, for storetest.Differential.
 type Poster struct {
 	*Store
 	pool *pgxpool.Pool
 }
 
-// NewPoster is a store whose database has this URL.
+// NewPoster returns a store whose database has this URL.
 func NewPoster(t *testing.T, url string, s *Store) *Poster {
 	t.Helper()
 	pool, err := pgxpool.New(t.Context(), url)

@@ -14,16 +14,16 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// F102: readers that fill the pool, and get no answer, do not keep claims, reports and role renewals from a connection;
-// a reader too many is refused in time.
-func TestReadersLeaveConnections(t *testing.T) {
+// F102: if readers use all connections that they may use, and get no answer, claims, reports and role renewals still get
+// connections. One more reader is refused in time.
+func TestReadersLeaveConnectionsForWriters(t *testing.T) {
 	direct := fresh(t)
 	u, err := url.Parse(direct)
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := u.Query()
-	q.Set("pool_max_conns", "8") // two for readers
+	q.Set("pool_max_conns", "8") // two of them for readers
 	u.RawQuery = q.Encode()
 	limits := postgres.DefaultLimits
 	limits.Acquire, limits.Lock, limits.Statement = 5*time.Second, time.Minute, time.Minute
@@ -54,7 +54,7 @@ func TestReadersLeaveConnections(t *testing.T) {
 		t.Errorf("writers waited for readers: %v", took)
 	}
 	if _, _, err := s.Job(t.Context(), perdure.JobID{}, 0); perdure.CodeOf(err) != perdure.CodeUnavailable {
-		t.Errorf("a reader too many: %v", err)
+		t.Errorf("one more reader: %v", err)
 	}
 	cancel()
 	if _, err := blocker.Exec(t.Context(), "rollback"); err != nil {
@@ -62,6 +62,6 @@ func TestReadersLeaveConnections(t *testing.T) {
 	}
 	reading.Wait()
 	if _, _, err := s.Job(t.Context(), perdure.JobID{}, 0); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("a read after the others have ended: %v", err)
 	}
 }

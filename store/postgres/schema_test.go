@@ -15,7 +15,7 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// exec runs SQL beside the store.
+// exec runs SQL on a connection of its own.
 func exec(t *testing.T, url, sql string, args ...any) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)
@@ -28,8 +28,8 @@ func exec(t *testing.T, url, sql string, args ...any) {
 	}
 }
 
-// Any number of processes migrate at once; one does it, and all find it done (F105).
-func TestMigrateAtOnce(t *testing.T) {
+// If several processes migrate at the same time, one applies the migrations, and all succeed (F105).
+func TestConcurrentMigrationsSucceed(t *testing.T) {
 	url := pgtest.Start(t)
 	var wg sync.WaitGroup
 	froms := make([]int, 4)
@@ -44,13 +44,13 @@ func TestMigrateAtOnce(t *testing.T) {
 	}
 	wg.Wait()
 	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != postgres.Schema || to != from {
-		t.Errorf("again: from %d to %d: %v", from, to, err)
+		t.Errorf("the second time from %d to %d: %v", from, to, err)
 	}
 	open(t, url)
 }
 
-// One that was cut off is taken up where it stood (F105).
-func TestMigrateGoesOn(t *testing.T) {
+// Migrate applies only the migrations that are missing (F105).
+func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	url := fresh(t)
 	exec(t, url, `drop schema perdure cascade`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
@@ -72,7 +72,7 @@ func TestMigrateGoesOn(t *testing.T) {
 	open(t, url)
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestOpenErrorsNameTheirCause(t *testing.T) {
 	tests := []struct {
 		name string
 		url  func(t *testing.T) string
@@ -85,9 +85,9 @@ func TestOpenRefuses(t *testing.T) {
 			exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
 			return url
 		}, perdure.CodeSchema, "version 99"},
-		{"no server there", func(*testing.T) string { return "postgres://u:secret@127.0.0.1:1/d" }, perdure.CodeUnavailable, "not reachable"},
+		{"no server", func(*testing.T) string { return "postgres://u:secret@127.0.0.1:1/d" }, perdure.CodeUnavailable, "not reachable"},
 		{"no such database", func(t *testing.T) string { return pgtest.Start(t) + "&dbname=nowhere" }, perdure.CodeUnavailable, "nowhere"},
-		{"no URL", func(*testing.T) string { return "postgres://u:secret@h:port/d" }, perdure.CodeInvalid, "not the URL"},
+		{"invalid URL", func(*testing.T) string { return "postgres://u:secret@h:port/d" }, perdure.CodeInvalid, "not the URL"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,14 +99,14 @@ func TestOpenRefuses(t *testing.T) {
 				t.Errorf("got %q: %v", perdure.CodeOf(err), err)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("tells the password: %v", err)
+				t.Errorf("the error contains the password: %v", err)
 			}
 		})
 	}
 }
 
-// A newer schema is not migrated back. If it allows this program, both run side by side (F105).
-func TestMigrateNewer(t *testing.T) {
+// A newer schema is not migrated back. If it allows this program, Migrate succeeds without a change (F105).
+func TestMigrateRefusesNewerSchemaUnlessCompatible(t *testing.T) {
 	url := fresh(t)
 	exec(t, url, "update perdure.schema set version = 99, min_writer = 98")
 	if _, _, err := postgres.Migrate(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema {
@@ -119,9 +119,9 @@ func TestMigrateNewer(t *testing.T) {
 	open(t, url)
 }
 
-// A program that has the store open does not write to it any more once a newer one has migrated it and does not allow that
-// (F105).
-func TestNoWritesAfterAMigration(t *testing.T) {
+// A program that has the store open stops writing when a newer program has migrated it to a schema that does not allow
+// this (F105).
+func TestNoWritesAfterAnIncompatibleMigration(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	write := func() error {

@@ -10,9 +10,9 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-// A set whose runs were all ended by another process is found and deleted by the process that wrote it, long before its
-// time; a set with a run in flight stays.
-func TestSetsThatOthersEnd(t *testing.T) {
+// The process that wrote a set of runs finds that another process has ended all of them, and deletes the set long before
+// its time. A set with a run in flight stays.
+func TestRunSetsEndedByAnotherProcessAreDeleted(t *testing.T) {
 	url := pgtest.Start(t)
 	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
 	s.cache.Sets.CheckInterval = 0
@@ -57,18 +57,18 @@ func TestSetsThatOthersEnd(t *testing.T) {
 	change(s, run, 3)
 	change(other, end, 1, 2)
 	if n := count(); n != 2 {
-		t.Errorf("%d sets", n)
+		t.Errorf("%d sets, want 2", n)
 	}
 	for range 3 {
 		time.Sleep(20 * time.Millisecond)
 		change(s, touch, 4)
 	}
 	if runs, sets := s.cache.Sets.Len(); count() != 1 || runs != 1 || sets != 1 {
-		t.Errorf("%d sets, %d runs and %d sets remembered", count(), runs, sets)
+		t.Errorf("%d sets; %d runs and %d sets are cached", count(), runs, sets)
 	}
 	change(s, end, 3)
 	change(s, touch, 4)
 	if runs, sets := s.cache.Sets.Len(); count() != 0 || runs+sets != 0 {
-		t.Errorf("%d sets, %d runs and %d sets remembered", count(), runs, sets)
+		t.Errorf("%d sets; %d runs and %d sets are cached", count(), runs, sets)
 	}
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/perdure/perdure/store/postgres"
 )
 
-// awayStandby is a server whose commits wait for a synchronous standby that does not exist.
-func awayStandby(t *testing.T) string {
+// migratedServer starts a server, and migrates its database. Its commits can be made to wait for a standby that does not
+// exist.
+func migratedServer(t *testing.T) string {
 	t.Helper()
 	server := pgtest.NewServer(t, true)
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
@@ -35,46 +36,46 @@ func requireStandby(t *testing.T, url, name string) {
 	}
 }
 
-const waits = "select exists (select from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure')"
+const commitWaits = "select exists (select from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure')"
 
 // F150: a COMMIT that is given up keeps waiting in the server. It must not be cancelled: a cancelled COMMIT is visible
 // although the standby does not have it.
 func TestGivenUpCommitIsNotCancelled(t *testing.T) {
-	url := awayStandby(t)
+	url := migratedServer(t)
 	s := open(t, url)
 	requireStandby(t, url, "absent")
 	if err := submit(t.Context(), s, job(1, "k")); !errors.Is(err, kernel.ErrUnknown) {
-		t.Errorf("%v", err)
+		t.Errorf("a commit without the standby: %v", err)
 	}
 	time.Sleep(time.Second)
 	if ids, err := s.FindJobs(t.Context(), "k", 2); err != nil || len(ids) != 0 {
 		t.Errorf("the commit is visible: %v, %v", ids, err)
 	}
-	await(t, url, waits)
+	await(t, url, commitWaits)
 }
 
-// F150, F152: a trial write waits for the standby as each commit does. If its caller gives up, it is not cancelled, and
-// its backend counts.
-func TestTrialWriteWaitsForTheStandby(t *testing.T) {
-	url := awayStandby(t)
+// F150, F152: TryWrite waits for the standby as each commit does. If its context ends, the write is not cancelled, and
+// its backend is counted.
+func TestTryWriteWaitsForTheStandby(t *testing.T) {
+	url := migratedServer(t)
 	s := open(t, url)
 	requireStandby(t, url, "absent")
 	for range 4 {
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		if err := s.TryWrite(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("while the standby is away: %v", err)
+			t.Errorf("TryWrite without the standby: %v", err)
 		}
 		cancel()
 	}
 	if s.Accepting() == nil {
-		t.Error("four trial writes were given up, and the store still accepts commits")
+		t.Error("four writes were given up, but the store still accepts commits")
 	}
 	time.Sleep(time.Second)
 	await(t, url, "select count(*) >= 4 from pg_stat_activity where wait_event = 'SyncRep' and application_name = 'perdure'")
 	requireStandby(t, url, "")
 	eventually(t, func() bool { return s.Accepting() == nil })
 	if err := s.TryWrite(t.Context()); err != nil {
-		t.Errorf("with the standby: %v", err)
+		t.Errorf("with the standby again: %v", err)
 	}
 }
 
@@ -99,22 +100,22 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 		"the same key": func(s *postgres.Store, ctx context.Context) error {
 			return s.Update(ctx, func(tx kernel.Tx) error {
 				found, err := tx.JobsByKey([]string{"k"})
-				return errors.Join(err, there(len(found)))
+				return errors.Join(err, visible(len(found)))
 			})
 		},
 		"the same id": func(s *postgres.Store, ctx context.Context) error {
 			return s.Update(ctx, func(tx kernel.Tx) error {
 				found, err := tx.LockJobs(id)
-				return errors.Join(err, there(len(found)))
+				return errors.Join(err, visible(len(found)))
 			})
 		},
 		"rows that are not locked": func(s *postgres.Store, ctx context.Context) error {
 			return s.Update(ctx, func(tx kernel.Tx) error {
 				found, err := tx.Steps([]kernel.StepRef{{Job: n.Job.ID}})
-				return errors.Join(err, there(len(found)))
+				return errors.Join(err, visible(len(found)))
 			})
 		},
-		"a limit that is gone": func(s *postgres.Store, ctx context.Context) error {
+		"a limit that does not exist": func(s *postgres.Store, ctx context.Context) error {
 			return s.Update(ctx, func(tx kernel.Tx) error {
 				_, err := tx.DeleteLimit("agent:gone")
 				return err
@@ -136,7 +137,7 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 			requireStandby(t, server.URL, "absent")
 			failed := make(chan error, 1)
 			go func() { failed <- submit(t.Context(), s, n) }()
-			await(t, server.URL, waits)
+			await(t, server.URL, commitWaits)
 			end(t, server)
 			if err := <-failed; !errors.Is(err, kernel.ErrUnknown) {
 				t.Errorf("the commit whose wait ended early: %v", err)
@@ -154,14 +155,14 @@ func TestAcknowledgementWaitsForTheStandby(t *testing.T) {
 			requireStandby(t, server.URL, "")
 			for range answers {
 				if err := <-done; err != nil {
-					t.Errorf("with the standby: %v", err)
+					t.Errorf("with the standby again: %v", err)
 				}
 			}
 		})
 	}
 }
 
-func there(n int) error {
+func visible(n int) error {
 	if n != 1 {
 		return errors.New("the commit is not visible")
 	}
@@ -171,7 +172,7 @@ func there(n int) error {
 // F150: perdure.submit and SubmitTx with a key that exists make their caller's COMMIT wait, although it has written
 // nothing.
 func TestRepeatedPostWaitsForTheStandby(t *testing.T) {
-	url := awayStandby(t)
+	url := migratedServer(t)
 	definition := `{"type": "t", "steps": {"s": {"agent": "a"}}}`
 	post := `select perdure.submit($1::jsonb, key => 'k')`
 	exec(t, url, post, definition)
@@ -197,8 +198,8 @@ func TestRepeatedPostWaitsForTheStandby(t *testing.T) {
 	}
 }
 
-// F152: while the standby does not answer, a process keeps only a few of the server's backends, gives the reason why it
-// accepts nothing, and resumes by itself.
+// F152: while the standby does not respond, a process uses only a few of the server's backends, and its refusals give
+// the reason. When the standby responds, the process continues by itself.
 func TestWaitingBackendsAreBounded(t *testing.T) {
 	server := pgtest.NewServer(t, true, "max_connections=50")
 	if _, _, err := postgres.Migrate(t.Context(), server.URL); err != nil {
@@ -240,24 +241,25 @@ func TestWaitingBackendsAreBounded(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), "the store's synchronous standby does not answer")
 		})
 		if _, err := s.Now(t.Context()); err != nil {
-			t.Errorf("reading: %v", err)
+			t.Errorf("a read: %v", err)
 		}
 		if err := submit(t.Context(), s, job(5000, "")); perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "synchronous standby") {
-			t.Errorf("refused with: %v", err)
+			t.Errorf("a submission: %v", err)
 		}
 	}
 	first := count()
 	time.Sleep(3 * time.Second)
 	later := count()
-	// Four that were given up and those that were in flight meanwhile (a pool has ten), and a probe.
+	// Each store may have four commits that were given up, those that were in flight meanwhile (its pool has ten
+	// connections), and a probe.
 	if most := len(stores) * (4 + 10 + 1); first > most || later != first {
-		t.Errorf("%d backends wait, then %d; at most %d may", first, later, most)
+		t.Errorf("%d backends wait, later %d; want at most %d, and no more later", first, later, most)
 	}
 	t.Logf("%d backends wait", later)
 	exec(t, server.URL, "select pg_terminate_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
 	time.Sleep(3 * time.Second)
 	if n := count(); n != len(stores) {
-		t.Errorf("%d backends wait; one probe a process may", n)
+		t.Errorf("%d backends wait, want one probe of each process", n)
 	}
 	requireStandby(t, server.URL, "")
 	for _, s := range stores {
@@ -266,10 +268,10 @@ func TestWaitingBackendsAreBounded(t *testing.T) {
 	load.Wait()
 }
 
-// F152: a statement that changes nothing is not answered before the standby either: its answer would count as a sign that
-// those that were given up have ended.
+// F152: a statement that changes no row also waits for the standby. Otherwise its answer would be taken for a sign that
+// the commits that were given up have ended.
 func TestWriteWithoutRowsWaitsForTheStandby(t *testing.T) {
-	url := awayStandby(t)
+	url := migratedServer(t)
 	s := open(t, url)
 	requireStandby(t, url, "absent")
 	done := make(chan error, 1)
@@ -285,11 +287,11 @@ func TestWriteWithoutRowsWaitsForTheStandby(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, is func() bool) {
+func eventually(t *testing.T, condition func() bool) {
 	t.Helper()
-	for start := time.Now(); !is(); time.Sleep(20 * time.Millisecond) {
+	for start := time.Now(); !condition(); time.Sleep(20 * time.Millisecond) {
 		if time.Since(start) > 20*time.Second {
-			t.Fatal("never")
+			t.Fatal("not within 20 s")
 		}
 	}
 }

@@ -18,13 +18,13 @@ func TestContract(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, fresh(t)) })
 }
 
-// The same where each job that can be is in a bundle.
+// The contract holds with every job in a bundle that can be in one.
 func TestContractInBundles(t *testing.T) {
 	racedetector.Skip(t)
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, fresh(t), postgres.WithBundles(1)) })
 }
 
-// All stores give the answers of the simplest one, with bundles and without.
+// The store gives the same answers as the simplest store, with bundles and without.
 func TestDifferential(t *testing.T) {
 	racedetector.Skip(t)
 	for seed := range uint64(4) {
@@ -35,8 +35,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// On a server that does not sync; PERDURE_TEST_POSTGRES names another. No other program may write to its log, and the
-// log has whole pages in it only if full_page_writes is on.
+// The server does not sync; PERDURE_TEST_POSTGRES names another one. No other program may write to its log, and the log
+// has whole pages only if full_page_writes is on.
 func Benchmark(b *testing.B) {
 	var url string
 	storetest.Benchmark(b, func(b *testing.B) kernel.Store {
@@ -56,7 +56,7 @@ func Benchmark(b *testing.B) {
 	})
 }
 
-// fresh is the URL of an empty database with the schema.
+// fresh returns the URL of an empty database with the schema.
 func fresh(t testing.TB) string {
 	t.Helper()
 	url := pgtest.Start(t)

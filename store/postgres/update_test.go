@@ -8,9 +8,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Each row is in one statement, in its order. Large claims have statements of their own, small ones share one, and none has
-// more rows than it may.
-func TestByClaim(t *testing.T) {
+// Each row is in one statement, and the order of rows is kept. A large claim has a statement of its own, small claims
+// share one, and no statement has more than maxRows rows.
+func TestUpdatesAreSplitByClaim(t *testing.T) {
 	for _, tt := range []struct{ claims, want []int }{
 		{[]int{1}, []int{1}},
 		{[]int{1000, 1000, 1000}, []int{1000, 1000, 1000}},
@@ -35,7 +35,7 @@ func TestByClaim(t *testing.T) {
 			sizes = append(sizes, len(part))
 			for _, ch := range part {
 				if ch.step.Now.Index != at {
-					t.Fatalf("claims %v: row %d comes at %d", tt.claims, ch.step.Now.Index, at)
+					t.Fatalf("claims %v: row %d is at position %d", tt.claims, ch.step.Now.Index, at)
 				}
 				at++
 			}

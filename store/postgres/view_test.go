@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// The views say what is wanted, what is so, and who owns it until when.
-func TestViews(t *testing.T) {
+// The views show the current and the desired state, and until when which holder has the run.
+func TestViewsShowStatesAndHolders(t *testing.T) {
 	url := fresh(t)
 	s := open(t, url)
 	n := job(1, "order-1")
@@ -20,7 +20,7 @@ func TestViews(t *testing.T) {
 	mustSubmit(t, s, n)
 	until := time.Now().Add(time.Hour).Truncate(time.Second).UTC()
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		if err := letOut(tx, n.Job.ID, until); err != nil {
+		if err := dispatchUntil(tx, n.Job.ID, until); err != nil {
 			return err
 		}
 		if err := tx.PutLimit(kernel.Limit{Name: "agent:http", Max: 7, PerKey: kernel.Unbounded}); err != nil {
@@ -54,7 +54,7 @@ func TestViews(t *testing.T) {
 }
 
 // The words of the views are those of the program.
-func TestWords(t *testing.T) {
+func TestViewsUseTheWordsOfTheProgram(t *testing.T) {
 	url := fresh(t)
 	for _, tt := range []struct {
 		function string
@@ -69,13 +69,13 @@ func TestWords(t *testing.T) {
 		for i := range tt.n {
 			got := row(t, url, fmt.Sprintf("select coalesce(perdure.%s(%d::smallint), '')", tt.function, i))[0]
 			if got != tt.word(i) {
-				t.Errorf("%s %d is %q, not %q", tt.function, i, got, tt.word(i))
+				t.Errorf("%s(%d) is %q, want %q", tt.function, i, got, tt.word(i))
 			}
 		}
 	}
 }
 
-// row is the only row of a query.
+// row returns the only row of a query.
 func row(t *testing.T, url, sql string) []any {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), url)

@@ -9,45 +9,45 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// What one process commits, another hears of; also after its connection was cut (F069, F100).
-func TestHints(t *testing.T) {
+// A commit of one process wakes the others up, also after they have lost a connection (F069, F100).
+func TestCommitsWakeOtherProcesses(t *testing.T) {
 	url := fresh(t)
 	a, b := open(t, url), open(t, url)
 	ctx, cancel := context.WithCancel(t.Context())
-	signs := b.Wakeups(ctx)
-	heard := func(within time.Duration) bool {
+	wakeups := b.Wakeups(ctx)
+	awake := func(within time.Duration) bool {
 		select {
-		case _, open := <-signs:
+		case _, open := <-wakeups:
 			return open
 		case <-time.After(within):
 			return false
 		}
 	}
-	if !heard(30 * time.Second) {
-		t.Fatal("no sign that it listens")
+	if !awake(30 * time.Second) {
+		t.Fatal("no wake-up when LISTEN has begun")
 	}
 	mustSubmit(t, a, job(1, ""))
-	if !heard(30 * time.Second) {
-		t.Error("no sign of a step that is ready")
+	if !awake(30 * time.Second) {
+		t.Error("no wake-up for a ready step")
 	}
-	if heard(100 * time.Millisecond) {
-		t.Error("a sign of nothing")
+	if awake(100 * time.Millisecond) {
+		t.Error("a wake-up without a cause")
 	}
-	does := func(what string, does func(kernel.Tx) error, told bool) {
+	check := func(what string, change func(kernel.Tx) error, wakes bool) {
 		t.Helper()
-		if err := a.Update(t.Context(), does); err != nil {
+		if err := a.Update(t.Context(), change); err != nil {
 			t.Fatal(err)
 		}
-		if within := map[bool]time.Duration{true: 30 * time.Second, false: 100 * time.Millisecond}[told]; heard(within) != told {
-			t.Errorf("%s: told %v, want %v", what, !told, told)
+		if within := map[bool]time.Duration{true: 30 * time.Second, false: 100 * time.Millisecond}[wakes]; awake(within) != wakes {
+			t.Errorf("%s: wake-up %v, want %v", what, !wakes, wakes)
 		}
 	}
 	limit, id := kernel.AgentLimit("http"), job(1, "").Job.ID
-	does("a limit", func(tx kernel.Tx) error {
+	check("a limit", func(tx kernel.Tx) error {
 		return tx.PutLimit(kernel.Limit{Name: limit, Max: 1, PerKey: kernel.Unbounded})
 	}, true)
-	does("a permit is taken", func(tx kernel.Tx) error { return letOut(tx, id, time.Now().Add(time.Minute)) }, false)
-	does("a permit is freed", func(tx kernel.Tx) error {
+	check("a permit is taken", func(tx kernel.Tx) error { return dispatchUntil(tx, id, time.Now().Add(time.Minute)) }, false)
+	check("a permit is freed", func(tx kernel.Tx) error {
 		steps, err := tx.StepsOf(id)
 		if err != nil {
 			return err
@@ -56,18 +56,18 @@ func TestHints(t *testing.T) {
 		now.Phase, now.LockedBy, now.LockedUntil, now.AvailableAt = perdure.Waiting, "", time.Time{}, time.Now().Add(time.Hour)
 		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Now: &now, Loaded: steps[0]}}})
 	}, true)
-	does("a limit is deleted", func(tx kernel.Tx) error { _, err := tx.DeleteLimit(limit); return err }, true)
+	check("a limit is deleted", func(tx kernel.Tx) error { _, err := tx.DeleteLimit(limit); return err }, true)
 	killOthers(t, url)
-	if !heard(30 * time.Second) {
-		t.Error("does not listen again")
+	if !awake(30 * time.Second) {
+		t.Error("no wake-up when LISTEN has begun again")
 	}
 	mustSubmit(t, a, job(2, ""))
-	if !heard(30 * time.Second) {
-		t.Error("no sign after a lost connection")
+	if !awake(30 * time.Second) {
+		t.Error("no wake-up after a lost connection")
 	}
 	other := a.Wakeups(t.Context())
 	cancel()
-	awaitClosed(t, signs, "after the end of its context")
+	awaitClosed(t, wakeups, "after the end of its context")
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}

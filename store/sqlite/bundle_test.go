@@ -13,23 +13,23 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// alike are jobs of one definition that are submitted at one time.
+// alike returns n similar jobs, from number from on: one definition, submitted at one time.
 func alike(from, n int) (all []kernel.NewJob) {
-	made := time.Date(2026, 11, 26, 9, 0, 0, 7000, time.UTC)
+	created := time.Date(2026, 11, 26, 9, 0, 0, 7000, time.UTC)
 	for i := from; i < from+n; i++ {
 		j := &kernel.Job{ID: perdure.JobID{1, 2, 3, 4, 5, 6, 0x70, 0, 0x80, 14: byte(i >> 8), 15: byte(i)}, Type: "order", Hash: [32]byte{byte(i)}, Shape: kernel.ShapeID{1},
-			Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: 1, Active: 1, CreatedAt: made, UpdatedAt: made}
+			Desired: perdure.Done, Phase: perdure.Waiting, Unsettled: 1, Active: 1, CreatedAt: created, UpdatedAt: created}
 		if i%3 > 0 {
 			j.Input = fmt.Appendf(nil, `{"n" : %d, "text":"ä\u0000 <"}`, i)
 		}
 		s := kernel.InitialStep(j, 0, "only", 0)
-		s.Phase, s.Agent, s.ReadyAt, s.Ageing = perdure.Ready, "http", made, 90*time.Second
+		s.Phase, s.Agent, s.ReadyAt, s.Ageing = perdure.Ready, "http", created, 90*time.Second
 		all = append(all, kernel.NewJob{Job: j, Shape: []byte(`{}`), Steps: []*kernel.Step{&s}})
 	}
 	return all
 }
 
-var errFails = errors.New("it fails")
+var errFails = errors.New("the transaction fails")
 
 func idAlike(n int) perdure.JobID { return alike(n, 1)[0].Job.ID }
 
@@ -40,7 +40,7 @@ func submitAlike(t *testing.T, s *Store, from, n int) {
 	}
 }
 
-// dispatch dispatches the steps of jobs.
+// dispatch dispatches the first steps of these jobs.
 func dispatch(tx kernel.Tx, ids ...perdure.JobID) error {
 	jobs, err := tx.TryLockJobs(ids)
 	if err != nil {
@@ -77,41 +77,42 @@ func number(t *testing.T, s *Store, query string) int {
 	return n
 }
 
-func sound(t *testing.T, s *Store) {
+func checkConsistent(t *testing.T, s *Store) {
 	t.Helper()
 	if faults, err := s.Check(ctx); err != nil || len(faults) > 0 {
-		t.Errorf("%v: %v", err, faults)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 }
 
-// Jobs in bundles have no rows. A job that leaves its bundle gets one, and so do those before it. They are dispatched in their order.
-func TestJobsThatWaitAreInBundles(t *testing.T) {
+// Jobs in bundles have no rows. If a job leaves its bundle, it and the jobs before it in the bundle get rows. Bundled
+// jobs are dispatched in the order of their submission.
+func TestWaitingJobsAreInBundles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	submitAlike(t, s, 0, 600)
-	if look, err := s.Poll(ctx, []string{"http", "smtp"}); err != nil || !slices.Equal(look.Ready, []string{"http"}) {
-		t.Errorf("there is work for %v, %v", look.Ready, err)
+	if answer, err := s.Poll(ctx, []string{"http", "smtp"}); err != nil || !slices.Equal(answer.Ready, []string{"http"}) {
+		t.Errorf("agents with work: %v, %v", answer.Ready, err)
 	}
-	submitAlike(t, s, 700, 5) // too few
+	submitAlike(t, s, 700, 5) // too few for a bundle
 	if n := number(t, s, `SELECT count(*) FROM perdure_bundle`); n != 3 {
 		t.Errorf("%d bundles", n)
 	}
 	dispatchNow(t, s, idAlike(0))
-	dispatchNow(t, s, idAlike(255), idAlike(3)) // the sixth of the second one
+	dispatchNow(t, s, idAlike(255), idAlike(3)) // job 255 is the sixth of the second bundle
 	if n := number(t, s, `SELECT count(*) FROM perdure_step`); n != 5+4+6 {
 		t.Errorf("%d rows", n)
 	}
 	if n := number(t, s, `SELECT count(*) FROM perdure_step WHERE phase = 2`); n != 5+2+5 {
-		t.Errorf("%d rows of jobs that wait", n)
+		t.Errorf("%d rows of waiting jobs", n)
 	}
 	if n, err := s.Backlog(ctx, 1000); err != nil || n != 605 {
-		t.Errorf("a backlog of %d, %v", n, err)
+		t.Errorf("backlog %d, %v", n, err)
 	}
 	if n, err := s.Backlog(ctx, 100); err != nil || n != 100 {
-		t.Errorf("a backlog of %d, %v", n, err)
+		t.Errorf("backlog %d, %v", n, err)
 	}
-	sound(t, s)
-	if err := s.Close(); err != nil { // what is remembered is lost
+	checkConsistent(t, s)
+	if err := s.Close(); err != nil { // so that the cache is lost
 		t.Fatal(err)
 	}
 	s = open(t, path)
@@ -133,19 +134,19 @@ func TestJobsThatWaitAreInBundles(t *testing.T) {
 		}
 	}
 	if !slices.IsSortedFunc(order, perdure.JobID.Compare) || len(order) != 602 {
-		t.Errorf("%d are dispatched, and not in their order: %v", len(order), order)
+		t.Errorf("%d jobs were dispatched; want 602 in their order: %v", len(order), order)
 	}
 	if n := number(t, s, `SELECT count(*) FROM perdure_bundle`); n != 0 {
 		t.Errorf("%d bundles are left", n)
 	}
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE phase = 'running'`); n != 605 {
-		t.Errorf("%d jobs run", n)
+		t.Errorf("%d jobs are running", n)
 	}
-	sound(t, s)
+	checkConsistent(t, s)
 }
 
-// The views, and what screens read, show the same of jobs in bundles as of those with rows.
-func TestBundlesAreRead(t *testing.T) {
+// The views and the methods of Reader return the same for jobs in bundles as for jobs with rows.
+func TestBundledJobsAreReadLikeJobsWithRows(t *testing.T) {
 	shown := func(least int) string {
 		s := open(t, filepath.Join(t.TempDir(), "perdure.db"), WithBundles(least))
 		submitAlike(t, s, 0, 20)
@@ -191,8 +192,8 @@ func TestBundlesAreRead(t *testing.T) {
 		}
 		found, err := s.FindJobs(ctx, "0", 40)
 		fmt.Fprintln(&text, found, err)
-		look, err := s.Poll(ctx, []string{"http", "smtp"})
-		fmt.Fprintln(&text, look.Ready, err)
+		answer, err := s.Poll(ctx, []string{"http", "smtp"})
+		fmt.Fprintln(&text, answer.Ready, err)
 		if err := s.Update(ctx, func(tx kernel.Tx) error {
 			for _, n := range []int{5, 103, 110} {
 				id, found, err := tx.JobByHash("order", [32]byte{byte(n)})
@@ -214,8 +215,9 @@ func TestBundlesAreRead(t *testing.T) {
 	}
 }
 
-// A job that was put into a bundle can be dispatched, or settled, in the same transaction; and what was not committed is forgotten.
-func TestBundleOfTheSameTransaction(t *testing.T) {
+// A job that was put into a bundle can be dispatched in the same transaction. A transaction that fails leaves nothing in
+// the cache.
+func TestNewBundleIsUsedInItsTransaction(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for _, fails := range []bool{true, false} {
 		err := s.Update(ctx, func(tx kernel.Tx) error {
@@ -227,7 +229,7 @@ func TestBundleOfTheSameTransaction(t *testing.T) {
 			}
 			refs, err := tx.Ready("http", 3, nil)
 			if err != nil || len(refs) != 3 || refs[0].Job != idAlike(0) || refs[2].Job != idAlike(2) {
-				t.Errorf("%v, %v", refs, err)
+				t.Errorf("Ready returns %v, %v; want jobs 0 to 2", refs, err)
 			}
 			if err := dispatch(tx, idAlike(0), idAlike(10)); err != nil {
 				return err
@@ -249,24 +251,24 @@ func TestBundleOfTheSameTransaction(t *testing.T) {
 	if n := number(t, s, `SELECT size - taken FROM perdure_bundle`); n != 9 {
 		t.Errorf("%d jobs are in the bundle", n)
 	}
-	// A transaction that fails after jobs have left leaves them where they were.
+	// If a transaction fails after jobs have left a bundle, these jobs stay in the bundle.
 	if err := s.Update(ctx, func(tx kernel.Tx) error {
 		if err := dispatch(tx, idAlike(15)); err != nil {
 			return err
 		}
 		return errFails
 	}); err == nil {
-		t.Fatal("it did not fail")
+		t.Fatal("the transaction was committed")
 	}
 	dispatchNow(t, s, idAlike(12))
 	if n := number(t, s, `SELECT size - taken FROM perdure_bundle`); n != 7 {
 		t.Errorf("%d jobs are in the bundle", n)
 	}
-	sound(t, s)
+	checkConsistent(t, s)
 }
 
-// Check finds bundles that differ from their rows.
-func TestCheckFindsBundles(t *testing.T) {
+// Check reports bundles whose columns do not agree with their jobs, or with the rows of these jobs.
+func TestCheckFindsInconsistentBundles(t *testing.T) {
 	for change, want := range map[string]string{
 		`UPDATE perdure_bundle SET taken = 2`:                        "has left it and has none",
 		`UPDATE perdure_bundle SET taken = 0`:                        "is in a bundle and has a row",
@@ -282,25 +284,25 @@ func TestCheckFindsBundles(t *testing.T) {
 		s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 		submitAlike(t, s, 0, 20)
 		dispatchNow(t, s, idAlike(0))
-		sound(t, s)
+		checkConsistent(t, s)
 		if err := s.Update(ctx, func(t kernel.Tx) error { return t.(*tx).exec(change) }); err != nil {
 			t.Fatal(err)
 		}
 		faults, err := s.Check(ctx)
-		if told := fmt.Sprint(faults, err); !strings.Contains(told, want) {
-			t.Errorf("%s: %s", change, told)
+		if found := fmt.Sprint(faults, err); !strings.Contains(found, want) {
+			t.Errorf("after %s Check returns %s, want %q", change, found, want)
 		}
 	}
 }
 
-// Lists that are shorter than what is in bundles; a limit below zero asks for none.
-func TestListsOfBundles(t *testing.T) {
+// A list returns as many bundled jobs as its limit allows; a limit below zero returns none.
+func TestListLimitsApplyToBundles(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	submitAlike(t, s, 0, 2000)
 	for _, f := range []kernel.JobFilter{{Limit: 1}, {Limit: 300}, {Limit: 300, Ascending: true}, {Limit: -1}} {
 		jobs, err := s.ListJobs(ctx, f)
 		if want := max(f.Limit, 0); err != nil || len(jobs) != want {
-			t.Errorf("%+v: %d jobs, %v", f, len(jobs), err)
+			t.Errorf("%+v: %d jobs, want %d; %v", f, len(jobs), want, err)
 		}
 		for i := range jobs {
 			n := 1999 - i
@@ -314,7 +316,7 @@ func TestListsOfBundles(t *testing.T) {
 	}
 	for max, want := range map[int]int{-1: 0, 0: 0, 2: 2, 300: 300} {
 		if ids, err := s.FindJobs(ctx, "01", max); err != nil || len(ids) != want || want > 0 && ids[want-1] != idAlike(want-1) {
-			t.Errorf("%d: %d, %v", max, len(ids), err)
+			t.Errorf("FindJobs with at most %d: %d jobs, want %d; %v", max, len(ids), want, err)
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// first reads a job's first step as a transaction has it.
+// first returns a job's first step as a transaction reads it.
 func first(t *testing.T, s *Store, job byte) (st *kernel.Step) {
 	t.Helper()
 	err := s.Update(ctx, func(tx kernel.Tx) error {
@@ -31,14 +31,14 @@ func first(t *testing.T, s *Store, job byte) (st *kernel.Step) {
 	return st
 }
 
-// A transaction that was rolled back leaves nothing for the next one to read.
-func TestKnownAfterRollback(t *testing.T) {
+// A transaction that is rolled back leaves none of its changes in the cache.
+func TestRolledBackChangesAreNotCached(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 1, "h")}}); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.rows) != 1 {
-		t.Fatalf("%d rows are known", len(s.rows))
+		t.Fatalf("%d rows are cached", len(s.rows))
 	}
 	oops := errors.New("oops")
 	err := s.Update(ctx, func(tx kernel.Tx) error {
@@ -51,7 +51,7 @@ func TestKnownAfterRollback(t *testing.T) {
 		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{{Loaded: steps[0], Now: &now}}}); err != nil {
 			return err
 		}
-		steps[0].Failures = 9 // the caller's own
+		steps[0].Failures = 9 // in the caller's copy
 		return oops
 	})
 	if !errors.Is(err, oops) {
@@ -62,36 +62,36 @@ func TestKnownAfterRollback(t *testing.T) {
 	}
 	edit(t, s, 1, settle, 0)
 	if first(t, s, 1).Phase != perdure.Settled || first(t, s, 2) != nil {
-		t.Error("the row is not as it was written")
+		t.Error("the row does not have its new phase")
 	}
 }
 
-// Limits and settings of agents are read once. Neither a transaction that changes them and is rolled back, nor a tool
-// that writes to the file, makes later readers read stale ones.
-func TestKnownSettings(t *testing.T) {
+// Limits and settings of agents are cached. Later transactions read no stale ones, neither after a transaction that
+// changes them and is rolled back, nor after another program has written to the file.
+func TestCachedSettingsAreNotStale(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	put := func(name string, max int, then error) {
+	put := func(name string, max int, failure error) {
 		err := s.Update(ctx, func(tx kernel.Tx) error {
 			err := cmp.Or(tx.PutLimit(kernel.Limit{Name: name, Max: max, PerKey: -1}),
 				tx.PutAgent("mail", perdure.AgentSettings{Ageing: perdure.Duration(max) * perdure.Duration(time.Second)}))
 			agents, errs := tx.Agents()
 			if len(agents) != 1 {
-				t.Errorf("agents %v", agents)
+				t.Errorf("agents in the transaction: %v", agents)
 			}
-			return cmp.Or(err, errs, then)
+			return cmp.Or(err, errs, failure)
 		})
-		if !errors.Is(err, then) {
+		if !errors.Is(err, failure) {
 			t.Fatal(err)
 		}
 	}
-	is := func(limit bool, ageing int) {
+	check := func(limit bool, ageing int) {
 		t.Helper()
 		err := s.Update(ctx, func(of kernel.Tx) error {
 			tx := of.(*tx)
 			defined, err := tx.limits()
 			agents, errs := tx.Agents()
 			if defined["job:a"] != limit || agents["mail"].Ageing != perdure.Duration(ageing)*perdure.Duration(time.Second) {
-				t.Errorf("limits %v, agents %v", defined, agents)
+				t.Errorf("limits %v, agents %v; want limit %v, ageing %d s", defined, agents, limit, ageing)
 			}
 			return errors.Join(err, errs)
 		})
@@ -99,15 +99,15 @@ func TestKnownSettings(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	is(false, 0)
+	check(false, 0)
 	put("job:a", 1, errors.New("oops"))
-	is(false, 0)
+	check(false, 0)
 	put("job:a", 2, nil)
-	is(true, 2)
+	check(true, 2)
 	if len(s.limits) != 1 || len(s.agents) != 1 {
-		t.Errorf("known are %v and %v", s.limits, s.agents)
+		t.Errorf("cached are %v and %v", s.limits, s.agents)
 	}
-	is(true, 2)
+	check(true, 2)
 	tool, err := connect(s.path)
 	if err != nil {
 		t.Fatal(err)
@@ -116,21 +116,21 @@ func TestKnownSettings(t *testing.T) {
 	if err := cmp.Or(tool.once(`DELETE FROM perdure_limit`), tool.once(`UPDATE perdure_agent SET ageing = 7000000`)); err != nil {
 		t.Fatal(err)
 	}
-	is(false, 7)
+	check(false, 7)
 }
 
-// What another program writes to the file is seen. What the store itself writes beside makes it forget nothing.
-func TestKnownIsForgotten(t *testing.T) {
+// A write of another program empties the cache. A write of the store's other connection does not.
+func TestCacheIsEmptiedByOtherWriters(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 2, "h")}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := attend(s); err != nil {
+	if err := rollCall(s); err != nil {
 		t.Fatal(err)
 	}
 	first(t, s, 2)
 	if len(s.rows) != 1 {
-		t.Errorf("%d rows are known after a node was noted", len(s.rows))
+		t.Errorf("%d rows are cached after ReportNode", len(s.rows))
 	}
 	tool, err := connect(s.path)
 	if err != nil {
@@ -145,8 +145,8 @@ func TestKnownIsForgotten(t *testing.T) {
 	}
 }
 
-// A reader stops reading when its caller no longer waits, and its connection is as good as new.
-func TestReaderGivesUp(t *testing.T) {
+// A read ends when its context ends, and its connection can be used again.
+func TestCancelledReadsEnd(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for range 2 * readers {
 		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
@@ -161,12 +161,12 @@ func TestReaderGivesUp(t *testing.T) {
 	}
 }
 
-// A job's row is its first step's: without one there is none.
-func TestNoFirstStep(t *testing.T) {
+// A job is stored in the row of its first step. Save refuses a job without one.
+func TestJobWithoutItsFirstStepIsRefused(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	nj := runsOf(1, 2, "h")
 	nj.Steps = nj.Steps[1:]
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{nj}}); err == nil {
-		t.Error("it was taken")
+		t.Error("a job without its first step was stored")
 	}
 }

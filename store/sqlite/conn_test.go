@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A read ends early if its caller no longer waits, or if it panics; the next reader finds the connection as good as new.
-func TestReadersAreBrokenOff(t *testing.T) {
+// A read ends early if its context ends or if it panics. The next read can use the connection.
+func TestConnectionIsUsableAfterInterruptedReads(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	p, err := openPool(1, func() (*conn, error) { return connect(path) })
 	if err != nil {
@@ -30,7 +30,7 @@ func TestReadersAreBrokenOff(t *testing.T) {
 			t.Errorf("after %s: %v", after, err)
 		}
 	}
-	works("the beginning")
+	works("opening the pool")
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		err := p.with(ctx, func(c *conn) error {
@@ -39,20 +39,20 @@ func TestReadersAreBrokenOff(t *testing.T) {
 		})
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("endless: %v", err)
+			t.Errorf("a read whose context ends: %v", err)
 		}
-		works("an end")
+		works("a cancelled read")
 	}
-	gone, cancel := context.WithCancel(t.Context())
+	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.with(gone, func(*conn) error { t.Error("called after its caller was gone"); return nil }); !errors.Is(err, context.Canceled) {
-		t.Errorf("before the beginning: %v", err)
+	if err := p.with(ended, func(*conn) error { t.Error("called although the context had ended"); return nil }); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	if err := p.with(ctx, func(*conn) error { cancel(); return nil }); err != nil { // it was through
+	if err := p.with(ctx, func(*conn) error { cancel(); return nil }); err != nil { // cancelled after the read has ended
 		t.Error(err)
 	}
-	works("an end too late")
+	works("a context that ended after the read")
 	func() {
 		defer func() { _ = recover() }()
 		_ = p.with(t.Context(), func(c *conn) error {

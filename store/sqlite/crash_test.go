@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// crashLoop submits for ever, and says each number once its commit was answered.
+// crashLoop submits jobs until it is killed, and prints the number of each job whose commit was acknowledged.
 func crashLoop(path string) {
 	s, err := Open(path)
 	if err != nil {
@@ -27,9 +27,9 @@ func crashLoop(path string) {
 	}
 }
 
-// Killed at any instant, all that was acknowledged is there, whole, and nothing of the rest is there
-// in part (F005, F007, F116).
-func TestKilled(t *testing.T) {
+// If the process is killed at any instant, every acknowledged job is stored completely, and no other job is stored in
+// part (F005, F007, F116).
+func TestAcknowledgedJobsSurviveKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	for round := range 3 {
 		_ = os.Remove(path)
@@ -66,7 +66,7 @@ func checkKilled(t *testing.T, path string, last int) {
 	}
 	defer s.Close()
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Fatalf("%v, %v", faults, err)
+		t.Fatalf("Check: %v, %v", faults, err)
 	}
 	jobs, err := one(s.write, (*row).int, `SELECT count(*) FROM jobs`)
 	if err != nil || jobs < last || jobs > last+1 {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// op is one thing that a process did to its files, or said.
+// op is an operation on a file or directory, or the acknowledgement of a job.
 type op struct {
 	kind opKind
-	name string // in the directory
-	at   int64  // of a write; the length of a truncation
+	name string // of the file, in the directory
+	at   int64  // offset of a write, or length after a truncation
 	data []byte
-	job  int // that was acknowledged
+	job  int // number of the acknowledged job
 }
 
 type opKind int
@@ -38,19 +38,19 @@ var (
 	textArg    = regexp.MustCompile(`"((?:\\x[0-9a-f]{2})*)"(\.\.\.)?`)
 )
 
-// readTrace turns the output of strace into operations, as far as they concern the files in dir and the marks of the
-// test. A call that it does not know on such a file is an error: the simulated disks would be wrong.
+// readTrace turns the output of strace into operations: those on the files in dir, and the acknowledgements that the
+// process prints. It returns an error for an unknown call on such a file, because the simulated disks would be wrong.
 func readTrace(text, dir string) (ops []op, err error) {
-	begun := map[string]string{}
-	there := map[string]bool{}
+	started := map[string]string{}
+	exists := map[string]bool{}
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := unfinished.FindStringSubmatch(line); m != nil {
-			begun[m[1]] = m[1] + " " + m[2] + "(" + m[3]
+			started[m[1]] = m[1] + " " + m[2] + "(" + m[3]
 			continue
 		}
 		if m := resumed.FindStringSubmatch(line); m != nil {
-			line = begun[m[1]] + m[3]
+			line = started[m[1]] + m[3]
 		}
 		m := callLine.FindStringSubmatch(line)
 		if m == nil || m[4] == "-1" {
@@ -60,11 +60,11 @@ func readTrace(text, dir string) (ops []op, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %.200s", err, line)
 		}
-		if !concerns || o.kind == opCreate && there[o.name] {
+		if !concerns || o.kind == opCreate && exists[o.name] {
 			continue
 		}
 		if o.kind == opCreate || o.kind == opUnlink {
-			there[o.name] = o.kind == opCreate
+			exists[o.name] = o.kind == opCreate
 		}
 		ops = append(ops, o)
 	}
@@ -77,7 +77,7 @@ func readCall(call, args, dir string) (o op, concerns bool, err error) {
 	}
 	fd := fdArg.FindStringSubmatch(args)
 	if fd == nil {
-		return o, false, fmt.Errorf("no file descriptor")
+		return o, false, fmt.Errorf("no file descriptor in the arguments")
 	}
 	path := unhex(fd[2])
 	switch {
@@ -97,7 +97,7 @@ func readCall(call, args, dir string) (o op, concerns bool, err error) {
 	case "pwrite64":
 		data := textArg.FindStringSubmatch(args)
 		if data == nil || data[2] != "" {
-			return o, false, fmt.Errorf("not all of it was recorded")
+			return o, false, fmt.Errorf("the data is truncated: strace needs a larger -s")
 		}
 		o.kind, o.data = opWrite, []byte(unhex(data[1]))
 		o.at, err = strconv.ParseInt(last, 10, 64)
@@ -107,7 +107,7 @@ func readCall(call, args, dir string) (o op, concerns bool, err error) {
 	case "fsync", "fdatasync":
 		o.kind = opSync
 	default:
-		err = fmt.Errorf("readTrace does not know what %s does to a disk; add it", call)
+		err = fmt.Errorf("unknown call %s: add its effect to readCall", call)
 	}
 	return o, true, err
 }
@@ -115,7 +115,7 @@ func readCall(call, args, dir string) (o op, concerns bool, err error) {
 func readName(call, args, dir string) (o op, concerns bool, err error) {
 	name := textArg.FindStringSubmatch(args)
 	if name == nil {
-		return o, false, fmt.Errorf("no name")
+		return o, false, fmt.Errorf("no file name in the arguments")
 	}
 	path := unhex(name[1])
 	if filepath.Dir(path) != dir || !durable(path) || strings.HasPrefix(call, "open") && !strings.Contains(args, "O_CREAT") {
@@ -125,13 +125,14 @@ func readName(call, args, dir string) (o op, concerns bool, err error) {
 	if strings.HasPrefix(call, "open") {
 		o.kind = opCreate
 		if strings.Contains(args, "O_TRUNC") {
-			err = fmt.Errorf("readTrace does not know what O_TRUNC does to a disk; add it")
+			err = fmt.Errorf("open with O_TRUNC: add its effect to readName")
 		}
 	}
 	return o, true, err
 }
 
-// durable leaves out what says nothing after a power cut: the lock, and the index in shared memory.
+// durable reports whether the content of a file matters after a power cut. The lock file and the index in shared memory
+// do not.
 func durable(path string) bool {
 	return !strings.HasSuffix(path, ".lock") && !strings.HasSuffix(path, "-shm")
 }
@@ -141,13 +142,13 @@ func unhex(s string) string {
 	return string(b)
 }
 
-// disk is what has been written and what of it is known to stay.
+// disk is what was written, and the part of it that was synced.
 type disk struct {
 	names       map[string]*inode // as the process sees them
-	synced      map[string]*inode // as they are on the disk for sure
+	synced      map[string]*inode // as they are on the disk for certain
 	renamed     []op              // creations and removals that are not synced
-	made        []*inode          // by those
-	checkpoints int               // writes to the database itself
+	created     []*inode          // the inodes of these creations
+	checkpoints int               // writes to the database file itself
 }
 
 type inode struct {
@@ -155,7 +156,7 @@ type inode struct {
 	pending []op
 }
 
-// fate is what becomes of an operation that was not synced.
+// fate is what a power cut does to an operation that was not synced.
 type fate int
 
 const (
@@ -174,13 +175,13 @@ func (d *disk) apply(o *op) {
 	case opCreate:
 		n := &inode{}
 		d.names[o.name] = n
-		d.renamed, d.made = append(d.renamed, *o), append(d.made, n)
+		d.renamed, d.created = append(d.renamed, *o), append(d.created, n)
 	case opUnlink:
 		delete(d.names, o.name)
-		d.renamed, d.made = append(d.renamed, *o), append(d.made, nil)
+		d.renamed, d.created = append(d.renamed, *o), append(d.created, nil)
 	case opSyncDir:
 		d.synced = d.entries(func() fate { return keptWhole })
-		d.renamed, d.made = nil, nil
+		d.renamed, d.created = nil, nil
 	case opSync:
 		n := d.names[o.name]
 		n.synced = n.content(func() fate { return keptWhole })
@@ -194,7 +195,7 @@ func (d *disk) apply(o *op) {
 	}
 }
 
-// cut is the files as they may be after a power cut; draw decides over what was not synced.
+// cut returns the files as they may be after a power cut; draw decides the fate of each operation that was not synced.
 func (d *disk) cut(draw func() fate) map[string][]byte {
 	files := map[string][]byte{}
 	for name, n := range d.entries(draw) {
@@ -212,7 +213,7 @@ func (d *disk) entries(draw func() fate) map[string]*inode {
 		switch {
 		case draw() == lostWhole:
 		case o.kind == opCreate:
-			names[o.name] = d.made[i]
+			names[o.name] = d.created[i]
 		default:
 			delete(names, o.name)
 		}
@@ -224,14 +225,14 @@ func (n *inode) content(draw func() fate) []byte {
 	data := append([]byte(nil), n.synced...)
 	for i := range n.pending {
 		o := &n.pending[i]
-		how := draw()
+		fate := draw()
 		switch {
-		case how == lostWhole:
+		case fate == lostWhole:
 		case o.kind == opTruncate:
 			data = resize(data, o.at)
-		case how == keptWhole:
+		case fate == keptWhole:
 			data = put(data, o.at, o.data)
-		default: // by sectors of the disk
+		default: // torn: by sectors of the disk
 			for from := int64(0); from < int64(len(o.data)); {
 				to := min(from+sector-(o.at+from)%sector, int64(len(o.data)))
 				if draw() != lostWhole {

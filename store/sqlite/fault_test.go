@@ -20,7 +20,7 @@ import (
 
 var ctx = context.Background()
 
-// big is a submission that needs more pages than a full disk has.
+// big returns a submission that needs more pages than a full disk has.
 func big(n byte) *kernel.Changes {
 	id := perdure.JobID{15: n}
 	return &kernel.Changes{NewJobs: []kernel.NewJob{{
@@ -34,9 +34,9 @@ func save(s *Store, c *kernel.Changes) error {
 	return s.Update(ctx, func(tx kernel.Tx) error { return tx.Save(c) })
 }
 
-// On a full disk, new jobs are refused cleanly, and nothing else; when there is room again the store goes on without
-// being opened again (F010).
-func TestDiskFull(t *testing.T) {
+// If the disk is full, new jobs are refused and nothing else changes. When there is space again, the store accepts jobs
+// without being reopened (F010).
+func TestFullDiskRefusesNewJobs(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, big(1)); err != nil {
 		t.Fatal(err)
@@ -46,7 +46,7 @@ func TestDiskFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	limit("10") // as many as there are
+	limit("10") // as many pages as are in use
 	for range 2 {
 		err := save(s, big(2))
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "no space") {
@@ -54,13 +54,13 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 	if j, _, err := s.Job(ctx, perdure.JobID{15: 1}, 0); err != nil || j == nil {
-		t.Errorf("a read: %v, %v", j, err)
+		t.Errorf("reading job 1: %v, %v", j, err)
 	}
 	if j, _, err := s.Job(ctx, perdure.JobID{15: 2}, 0); err != nil || j != nil {
-		t.Errorf("half a job: %v, %v", j, err)
+		t.Errorf("the refused job is stored: %v, %v", j, err)
 	}
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Errorf("%v, %v", faults, err)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 	limit("1000000")
 	if err := save(s, big(2)); err != nil {
@@ -68,8 +68,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// What is no database, or a damaged one, is refused with a word on what to do (F111).
-func TestDamaged(t *testing.T) {
+// A file that is no database, or a damaged one, is refused with an error that says what to do (F111).
+func TestDamagedFileIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "whole.db")
 	s, err := Open(whole)
@@ -109,7 +109,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-func TestNotOpened(t *testing.T) {
+func TestUnusablePathIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{filepath.Join(dir, "none", "perdure.db"), dir} {
 		if _, err := Open(path); perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -118,8 +118,8 @@ func TestNotOpened(t *testing.T) {
 	}
 }
 
-// After a failed sync nothing is written any more: a second sync that succeeds proves nothing (F110).
-func TestBroken(t *testing.T) {
+// After a failed sync nothing is written any more, because a second sync that succeeds proves nothing (F110).
+func TestNoWritesAfterAFailedSync(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := save(s, big(1)); err != nil {
 		t.Fatal(err)
@@ -129,12 +129,12 @@ func TestBroken(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if j, _, err := s.Job(ctx, perdure.JobID{15: 1}, 0); err != nil || j == nil {
-		t.Errorf("a read: %v, %v", j, err)
+		t.Errorf("reading job 1: %v, %v", j, err)
 	}
 }
 
-// An indeterminate commit, which may be on the disk or not, is distinguished from one that did not happen (F006, F110).
-func TestCommitFailed(t *testing.T) {
+// A commit that failed is distinguished from an indeterminate one, which may be on the disk or not (F006, F110).
+func TestFailedCommitsAreNotIndeterminate(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	for code, want := range map[driver.ResultCode]string{
 		driver.ResultIOErrWrite: "cannot be read or written", driver.ResultFull: "no space is left",
@@ -159,27 +159,27 @@ func TestCommitFailed(t *testing.T) {
 	}
 }
 
-func attend(s *Store) error {
+func rollCall(s *Store) error {
 	_, err := s.ReportNode(ctx, kernel.NodeReport{Node: kernel.Node{ID: "n"}})
 	return err
 }
 
-func TestClosed(t *testing.T) {
+func TestClosedStoreRefusesCalls(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	_, _, read := s.Job(ctx, perdure.JobID{}, 0)
 	_, check := s.Check(ctx)
-	for _, err := range []error{save(s, big(1)), read, check, attend(s)} {
+	for _, err := range []error{save(s, big(1)), read, check, rollCall(s)} {
 		if perdure.CodeOf(err) != perdure.CodeUnavailable {
 			t.Errorf("got %v", err)
 		}
 	}
 }
 
-// A call that is in progress when the store is closed fails with an error that says so, or succeeds.
-func TestClosedMeanwhile(t *testing.T) {
+// A call that is in progress when the store is closed succeeds or fails with CodeUnavailable.
+func TestCallsDuringCloseFailCleanly(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	var wg sync.WaitGroup
 	for range 4 {
@@ -205,8 +205,8 @@ func TestClosedMeanwhile(t *testing.T) {
 	wg.Wait()
 }
 
-// A caller does not wait for its turn longer than it wants to.
-func TestWaitsNoLonger(t *testing.T) {
+// Update returns when its context ends, although another transaction still runs.
+func TestUpdateStopsWaitingWhenItsContextEnds(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	started, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -221,7 +221,7 @@ func TestWaitsNoLonger(t *testing.T) {
 	}
 }
 
-// The write-ahead log is cut back, also after a large transaction (F109).
+// The write-ahead log is truncated, also after a large transaction (F109).
 func TestWALIsBounded(t *testing.T) {
 	racedetector.Skip(t)
 	path := filepath.Join(t.TempDir(), "perdure.db")
@@ -236,12 +236,12 @@ func TestWALIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Size() > walLimit+checkpointPages*4096 {
-		t.Errorf("%d MiB", info.Size()>>20)
+		t.Errorf("the log has %d MiB", info.Size()>>20)
 	}
 }
 
-// TryWrite shows without a submission whether a store accepts submissions again (F010).
-func TestTryWrite(t *testing.T) {
+// TryWrite reports without a submission whether the store accepts writes (F010).
+func TestTryWriteReportsWhetherWritesSucceed(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	if err := s.TryWrite(ctx); err != nil {
 		t.Fatal(err)
@@ -253,13 +253,13 @@ func TestTryWrite(t *testing.T) {
 	}
 	set("1")
 	if err := s.TryWrite(ctx); perdure.CodeOf(err) != perdure.CodeUnavailable {
-		t.Errorf("read-only: %v", err)
+		t.Errorf("on a read-only connection: %v", err)
 	}
 	set("0")
 	if err := s.TryWrite(ctx); err != nil {
 		t.Error(err)
 	}
 	if free, known := freeSpace(t.TempDir()); known && free <= 0 {
-		t.Errorf("%d bytes are free", free)
+		t.Errorf("freeSpace returns %d bytes", free)
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/perdure/perdure"
 )
 
-// TestMain is also the other process of the tests that need one. One opens the store, says so, and
-// stays until it is killed; one writes until it is.
+// TestMain also runs the other processes that some tests need. One opens the store, reports it, and waits until it is
+// killed. One submits jobs until it is killed. One is recorded for TestAcknowledgedJobsSurvivePowerCut.
 func TestMain(m *testing.M) {
 	if path := os.Getenv("PERDURE_TEST_HOLD"); path != "" {
 		if _, err := Open(path); err != nil {
@@ -64,38 +64,38 @@ func hold(t *testing.T, path string) *exec.Cmd {
 		_ = cmd.Wait()
 	})
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "open\n" {
-		t.Fatalf("the other process says %q", line)
+		t.Fatalf("the other process printed %q", line)
 	}
 	return cmd
 }
 
-// A second process is refused, and told who the first one is (F106); when that one is killed, the
-// store is there for the next at once.
-func TestSecondProcess(t *testing.T) {
+// A second process is refused with an error that names the first one (F106). When the first one is killed, another
+// process can open the store at once.
+func TestSecondProcessIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
-	other := hold(t, path)
-	soonest := time.Hour
+	holder := hold(t, path)
+	quickest := time.Hour
 	for range 3 {
 		start := time.Now()
 		_, err := Open(path)
-		if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(other.Process.Pid)) ||
+		if perdure.CodeOf(err) != perdure.CodeInUse || !strings.Contains(err.Error(), "pid "+strconv.Itoa(holder.Process.Pid)) ||
 			!strings.Contains(err.Error(), "since 20") {
 			t.Errorf("got %v", err)
 		}
-		soonest = min(soonest, time.Since(start))
+		quickest = min(quickest, time.Since(start))
 	}
-	if soonest > lockPatience/2 {
-		t.Errorf("refused only after %v", soonest)
+	if quickest > lockPatience/2 {
+		t.Errorf("refused after %v", quickest)
 	}
-	if err := other.Process.Kill(); err != nil { // and not waited for: a zombie still has its pid
+	if err := holder.Process.Kill(); err != nil { // the process is a zombie until Wait, and its pid still exists
 		t.Fatal(err)
 	}
-	_ = other.Wait()
+	_ = holder.Wait()
 	open(t, path)
 }
 
-// Neither a second opener in the same process nor another name of the file gets by.
-func TestSecondOpener(t *testing.T) {
+// A second Open in the same process is refused, also under another name of the file.
+func TestSecondOpenInOneProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perdure.db")
 	s := open(t, path)
@@ -113,8 +113,8 @@ func TestSecondOpener(t *testing.T) {
 	open(t, filepath.Join(dir, "other.db"))
 }
 
-// A lock file that a dead owner has left does not keep other processes out.
-func TestStaleLockFile(t *testing.T) {
+// A lock file that a dead process has left does not prevent Open.
+func TestStaleLockFileIsIgnored(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	if err := os.WriteFile(path+".lock", []byte(`{"pid":1,"host":"elsewhere","since":"2026-01-01T00:00:00Z"}`), 0o600); err != nil {
 		t.Fatal(err)
@@ -141,9 +141,9 @@ func TestParseURL(t *testing.T) {
 			t.Errorf("%q: got %q, %v", text, got, err)
 		}
 	}
-	odd := filepath.Join(t.TempDir(), "odd name?#%20&.db")
-	open(t, odd)
-	if _, err := os.Stat(odd + "-wal"); err != nil {
+	special := filepath.Join(t.TempDir(), "odd name?#%20&.db")
+	open(t, special)
+	if _, err := os.Stat(special + "-wal"); err != nil {
 		t.Error(err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
-// poster is a store with a business in its file.
+// poster is a store whose file a caller shares.
 type poster struct {
 	*Store
 	db *sql.DB
@@ -34,17 +34,17 @@ func newPoster(t *testing.T, opts ...Option) *poster {
 	return &poster{s, db}
 }
 
-func (p *poster) in(submit func(*sql.Tx) (perdure.Submitted, error)) (perdure.Submitted, error) {
+func (p *poster) commit(submit func(*sql.Tx) (perdure.Submitted, error)) (perdure.Submitted, error) {
 	tx, err := p.db.Begin()
 	if err != nil {
 		return perdure.Submitted{}, err
 	}
 	defer tx.Rollback()
-	did, err := submit(tx)
+	submission, err := submit(tx)
 	if err == nil {
 		err = tx.Commit()
 	}
-	return did, err
+	return submission, err
 }
 
 func (p *poster) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) (perdure.Submitted, error) {
@@ -52,21 +52,21 @@ func (p *poster) Post(ctx context.Context, id perdure.JobID, plan *kernel.Plan) 
 	if err != nil {
 		return perdure.Submitted{}, err
 	}
-	return p.in(func(tx *sql.Tx) (perdure.Submitted, error) { return post(ctx, tx, m) })
+	return p.commit(func(tx *sql.Tx) (perdure.Submitted, error) { return post(ctx, tx, m) })
 }
 
 func TestMail(t *testing.T) {
 	storetest.Mail(t, func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error)) {
 		p := newPoster(t)
 		return p, func(plan *kernel.Plan) (perdure.Submitted, error) {
-			return p.in(func(tx *sql.Tx) (perdure.Submitted, error) { return SubmitTx(t.Context(), tx, plan) })
+			return p.commit(func(tx *sql.Tx) (perdure.Submitted, error) { return SubmitTx(t.Context(), tx, plan) })
 		}
 	})
 }
 
-// A submission into a file that Perdure has never opened, without a transaction or without a plan, fails with an error
-// that says what to do.
-func TestSubmitTxMisused(t *testing.T) {
+// SubmitTx returns an error that says what to do if Perdure has never opened the file, or if there is no transaction or
+// no plan.
+func TestMisuseOfSubmitTxIsRefused(t *testing.T) {
 	db, err := sql.Open("sqlite", filepath.Join(t.TempDir(), "shop.db"))
 	if err != nil {
 		t.Fatal(err)
@@ -92,8 +92,8 @@ func TestSubmitTxMisused(t *testing.T) {
 	}
 }
 
-// Mail of a kind that only newer programs know does not stand in front of other mail.
-func TestMailOfAnotherKind(t *testing.T) {
+// Mail of a kind that only newer programs know does not block other mail.
+func TestUnknownMailDoesNotBlockOtherMail(t *testing.T) {
 	p := newPoster(t)
 	plan := &kernel.Plan{Shape: &kernel.Shape{}, Definition: &kernel.Definition{Type: "t"}}
 	ids := []perdure.JobID{{1}, {2}}
@@ -107,6 +107,6 @@ func TestMailOfAnotherKind(t *testing.T) {
 	}
 	mail, err := p.Mail(t.Context(), 1, 1<<20)
 	if err != nil || len(mail) != 1 || mail[0].To != ids[1] {
-		t.Errorf("%+v, %v", mail, err)
+		t.Errorf("waiting mail: %+v, %v; want that of job %v", mail, err, ids[1])
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// theirs makes a file that another program has been at.
-func theirs(t *testing.T, script string) (path string) {
+// foreignFile creates a database file of another program.
+func foreignFile(t *testing.T, script string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "shop.db")
 	c, err := connect(path)
@@ -37,14 +37,14 @@ func namesIn(t *testing.T, s *Store, of string) []string {
 
 var plainNames = []string{"jobs", "steps", "alerts", "history", "limits", "lanes", "agents", "nodes", "roles", "holders", "inbox", "submissions"}
 
-// In a file of our own the documented views have their plain names.
+// In a file that only Perdure uses, the documented views also have their plain names.
 func TestViewsHavePlainNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	views := namesIn(t, s, "view")
 	for _, name := range plainNames {
 		if !slices.Contains(views, name) || !slices.Contains(views, prefix+name) {
-			t.Errorf("%s: there are %v", name, views)
+			t.Errorf("no view %s among %v", name, views)
 		}
 	}
 	for _, of := range []string{"table", "index"} {
@@ -56,16 +56,16 @@ func TestViewsHavePlainNames(t *testing.T) {
 	}
 }
 
-// A file that has tables of another program, with any names of ours without the prefix, is shared: theirs stay theirs,
-// and ours are found under the prefix alone.
-func TestSharedFile(t *testing.T) {
-	path := theirs(t, `
+// A file with tables of another program is shared. The tables of that program stay unchanged, whatever their names, and
+// Perdure's views have only their prefixed names.
+func TestSharedFileKeepsForeignTables(t *testing.T) {
+	path := foreignFile(t, `
 		CREATE TABLE migration (id INTEGER); INSERT INTO migration VALUES (12);
 		CREATE TABLE step (x INTEGER); CREATE TABLE label (x INTEGER); CREATE TABLE "limit" (x INTEGER); CREATE TABLE mail (x INTEGER);
 		CREATE TABLE jobs (name TEXT); INSERT INTO jobs VALUES ('baker');
 		CREATE INDEX step_job ON step (x);
 		CREATE VIEW steps AS SELECT * FROM step;`)
-	for n := range 2 { // and when it is opened again
+	for n := range 2 { // the second time it is opened again
 		s, err := Open(path)
 		if err != nil {
 			t.Fatal(err)
@@ -79,13 +79,13 @@ func TestSharedFile(t *testing.T) {
 			t.Error(err)
 		}
 		if name, err := one(s.write, (*row).text, `SELECT name FROM jobs`); name != "baker" || err != nil {
-			t.Errorf("theirs: %q, %v", name, err)
+			t.Errorf("the other program's row: %q, %v", name, err)
 		}
 		if jobs, err := one(s.write, (*row).int, `SELECT count(*) FROM perdure_jobs JOIN perdure_steps USING (job)`); jobs != n+1 || err != nil {
-			t.Errorf("ours: %d, %v", jobs, err)
+			t.Errorf("%d jobs in Perdure's views, want %d; %v", jobs, n+1, err)
 		}
 		if views := namesIn(t, s, "view"); len(views) != len(plainNames)+1 {
-			t.Errorf("there are %v", views)
+			t.Errorf("views: %v", views)
 		}
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
@@ -93,23 +93,23 @@ func TestSharedFile(t *testing.T) {
 	}
 }
 
-// The guard's table is not taken for that of another program, whether the guard or the store came first.
-func TestGuardFirst(t *testing.T) {
-	s := open(t, theirs(t, `CREATE TABLE perdure_guard (step TEXT PRIMARY KEY)`))
+// The table of package guard does not make a file shared, whether the guard or the store creates it first.
+func TestGuardTableDoesNotMakeAFileShared(t *testing.T) {
+	s := open(t, foreignFile(t, `CREATE TABLE perdure_guard (step TEXT PRIMARY KEY)`))
 	if views := namesIn(t, s, "view"); !slices.Contains(views, "steps") {
-		t.Errorf("there are %v", views)
+		t.Errorf("views: %v", views)
 	}
 }
 
-// The migrations that come after a shared file was made know that it is shared; those of a file of our own leave
-// what was put there since.
-func TestLaterViews(t *testing.T) {
+// Later migrations create only prefixed names in a shared file. In a file that only Perdure uses, they keep tables that
+// were added since.
+func TestLaterMigrationsKeepForeignNames(t *testing.T) {
 	later := migration{name: "later", sql: "CREATE VIEW perdure_later AS SELECT 1 AS x;\nCREATE VIEW perdure_taken AS SELECT 1 AS x;"}
 	for name, c := range map[string]struct {
 		before string
 		want   int
-	}{"shared": {`CREATE TABLE shop (x INTEGER)`, 2}, "ours": {``, 3}} {
-		s := open(t, theirs(t, c.before))
+	}{"shared": {`CREATE TABLE shop (x INTEGER)`, 2}, "only Perdure's": {``, 3}} {
+		s := open(t, foreignFile(t, c.before))
 		if err := s.write.once(`CREATE TABLE Taken (x INTEGER)`); err != nil {
 			t.Fatal(err)
 		}
@@ -123,15 +123,15 @@ func TestLaterViews(t *testing.T) {
 		}
 		views := namesIn(t, s, "view")
 		if got := len(slices.DeleteFunc(views, func(v string) bool { return !strings.HasSuffix(v, "later") && !strings.HasSuffix(v, "taken") })); got != c.want {
-			t.Errorf("%s: %v", name, views)
+			t.Errorf("%s: views %v, want %d of the later migration", name, views, c.want)
 		}
 	}
 }
 
-// What has a name of ours and is not ours, or is from before the names had a prefix, is refused with a word on
-// what it is and what to do, and left as it is.
-func TestForeign(t *testing.T) {
-	for name, c := range map[string]struct{ script, says, hint string }{
+// A file with a table, view or index that has one of Perdure's names but was not made by this version is refused, with
+// an error that says what it is and what to do. The file stays unchanged.
+func TestForeignFileIsRefused(t *testing.T) {
+	for name, c := range map[string]struct{ script, cause, hint string }{
 		"table":     {`CREATE TABLE perdure_step (x INTEGER)`, "has a perdure_step that Perdure did not make", "rename that one"},
 		"case":      {`CREATE TABLE Perdure_Jobs (x INTEGER)`, "has a Perdure_Jobs that", "rename that one"},
 		"view":      {`CREATE VIEW perdure_jobs AS SELECT 1`, "has a perdure_jobs that", "another file"},
@@ -144,13 +144,13 @@ func TestForeign(t *testing.T) {
 			CREATE TABLE step (id INTEGER PRIMARY KEY, job BLOB, locked_until INTEGER, complete_by INTEGER, job_phase INTEGER) STRICT`,
 			"made by an unreleased version", "start with a new file"},
 	} {
-		path := theirs(t, c.script)
+		path := foreignFile(t, c.script)
 		before, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = Open(path)
-		if perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), c.hint) || !strings.Contains(err.Error(), path) {
+		if perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), c.cause) || !strings.Contains(err.Error(), c.hint) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		if after, err := os.ReadFile(path); string(after) != string(before) || err != nil {
@@ -159,8 +159,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// A file that is no database is refused with a message that says so.
-func TestNoDatabase(t *testing.T) {
+// A file that is no database is refused with an error that says so.
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notes.txt")
 	if err := os.WriteFile(path, []byte(strings.Repeat("these are notes\n", 1000)), 0o600); err != nil {
 		t.Fatal(err)

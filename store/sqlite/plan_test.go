@@ -14,20 +14,20 @@ import (
 	"github.com/perdure/perdure/store/storetest"
 )
 
-// scans are the ways of finding rows that look at more than they have to.
+// scans matches parts of a plan that read more rows than necessary.
 var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|mail)|s|j|p)\b`)
 
-// allowed are whole walks along an index that holds only what is meant, ended by a LIMIT.
+// allowed are scans along a whole index that has only relevant rows, or that a LIMIT ends.
 var allowed = []string{
 	"SCAN perdure_out", // by agent, when a limit is defined: as many rows as there were claims
 	"SCAN perdure_alert USING INDEX perdure_alert_open",
-	"SCAN perdure_mail USING INDEX perdure_mail_waiting", // what waits, oldest first
-	"SCAN perdure_alert", // by id, from the newest
+	"SCAN perdure_mail USING INDEX perdure_mail_waiting", // waiting mail, oldest first
+	"SCAN perdure_alert", // by id, newest first
 }
 
-// Every statement that the contract makes the store run finds its rows through an index. They are
-// collected from a store that was put through it, so that none is forgotten here.
-func TestPlans(t *testing.T) {
+// Every statement finds its rows through an index. The statements are collected from a store after random operations, so
+// that none is missing here.
+func TestEveryStatementUsesAnIndex(t *testing.T) {
 	racedetector.Skip(t)
 	s := newPoster(t)
 	storetest.Differential(t, 1, 2500, memory.New(), s)
@@ -51,16 +51,16 @@ func TestPlans(t *testing.T) {
 		s.explain(t, query)
 	}
 	if len(seen) < 40 {
-		t.Errorf("only %d statements were seen", len(seen))
+		t.Errorf("only %d statements were collected", len(seen))
 	}
 	for _, c := range conns[2:] {
 		s.read.free <- c
 	}
 }
 
-// Lists are put together from what is asked for; each filter alone is served by an index, unless it
-// is by a state: that walks from the newest on.
-func TestListPlans(t *testing.T) {
+// A list's statement is built from its filter. Each field of the filter uses an index, except a state: then the list is
+// read from the newest job on.
+func TestListsUseIndexes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	parked := perdure.Parked
 	for want, f := range map[string]kernel.JobFilter{
@@ -89,7 +89,7 @@ func (s *Store) explain(t *testing.T, query string) {
 			ok = ok || strings.HasPrefix(line, a)
 		}
 		if !ok {
-			t.Errorf("%s\n\t%s", query, line)
+			t.Errorf("%s\n\treads too many rows: %s", query, line)
 		}
 	}
 }

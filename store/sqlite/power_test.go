@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	powerJobs    = 40 // of the recorded process
-	powerReopens = 20 // it closes the store and opens it again after so many
-	powerPages   = 24 // its write-ahead log is copied into the file after so many pages, so that this happens often
+	powerJobs    = 40 // submitted by the recorded process
+	powerReopens = 20 // the process reopens the store after so many jobs
+	powerPages   = 24 // the write-ahead log is copied into the file after so many pages, so that this happens often
 
 	envPower   = "PERDURE_TEST_POWER"
 	envRequire = "PERDURE_TEST_REQUIRE_STRACE"
 )
 
-// powerLoop is the process that is recorded: it submits jobs and says each number once its commit was answered. Of two
-// jobs, the second is committed while the commit of the first is synced. Between them it writes hints, which do not wait
-// for the disk.
+// powerLoop is the recorded process. It submits jobs, and prints the number of each job whose commit was acknowledged.
+// Of two jobs, the second is committed while the commit of the first is synced. Before them it calls ReportNode, which
+// does not wait for the disk.
 func powerLoop(path string) error {
 	var s *Store
 	for n := uint32(1); n <= powerJobs; n += 2 {
@@ -53,7 +53,7 @@ func powerLoop(path string) error {
 		}
 		second := make(chan error, 1)
 		if err := s.Update(ctx, func(tx kernel.Tx) error {
-			go func() { second <- saveAndSay(s, n+1) }()
+			go func() { second <- saveAndPrint(s, n+1) }()
 			return tx.Save(numbered(n))
 		}); err != nil {
 			return err
@@ -66,7 +66,7 @@ func powerLoop(path string) error {
 	return nil
 }
 
-func saveAndSay(s *Store, n uint32) error {
+func saveAndPrint(s *Store, n uint32) error {
 	if err := save(s, numbered(n)); err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func saveAndSay(s *Store, n uint32) error {
 	return nil
 }
 
-// numbered is the submission of job n, with three steps.
+// numbered returns the submission of job n, with three steps.
 func numbered(n uint32) *kernel.Changes {
 	j := &kernel.Job{Type: "t", Phase: perdure.Waiting, Unsettled: 3}
 	binary.BigEndian.PutUint32(j.ID[:], n)
@@ -85,11 +85,11 @@ func numbered(n uint32) *kernel.Changes {
 	return &kernel.Changes{NewJobs: []kernel.NewJob{nj}}
 }
 
-// F108, F005, I1: the power goes at any write. What the process wrote is recorded (strace), and every disk is built
-// that may be left of it: what was synced is there; of what came after it any part, in pieces of a sector; names in
-// the directory as well as bytes. On each the store opens, nothing is wrong with it, all that was acknowledged is
-// there, whole, and of the rest at most the two that were under way.
-func TestPowerCut(t *testing.T) {
+// F108, F005, I1: a power cut may happen at any write. The file operations of a process are recorded with strace, and
+// disks are built from them as a power cut may leave them. Synced writes and names are there. Of later ones any part is
+// there, in units of a sector. On each disk the store opens, Check finds nothing, every acknowledged job is stored
+// completely, and of the others at most the two in progress are stored.
+func TestAcknowledgedJobsSurvivePowerCut(t *testing.T) {
 	racedetector.Skip(t)
 	if testing.Short() {
 		t.Skip("takes some seconds")
@@ -113,43 +113,43 @@ func TestPowerCut(t *testing.T) {
 		}
 	}
 	for i, o := range ops {
-		if o.kind == opSync { // the moment before it, when most is at stake
+		if o.kind == opSync { // before a sync most operations are at risk
 			syncs++
-			try(i, "nothing of what was not synced", disk.cut(func() fate { return lostWhole }))
-			try(i, "all of what was not synced", disk.cut(func() fate { return keptWhole }))
+			try(i, "all writes since the last sync lost", disk.cut(func() fate { return lostWhole }))
+			try(i, "all writes kept", disk.cut(func() fate { return keptWhole }))
 			for range powerDraws {
-				try(i, "some of what was not synced", disk.cut(func() fate { return fate(rng.IntN(int(fates))) }))
+				try(i, "some writes since the last sync lost", disk.cut(func() fate { return fate(rng.IntN(int(fates))) }))
 			}
 		}
 		disk.apply(&o)
 		if o.kind == opAck {
 			acked = max(acked, o.job)
-			try(i, "just acknowledged", disk.cut(func() fate { return lostWhole }))
+			try(i, "after an acknowledgement", disk.cut(func() fate { return lostWhole }))
 		}
 		if t.Failed() {
 			return
 		}
 	}
 	if acked != powerJobs || syncs < powerJobs/2 || disk.checkpoints == 0 {
-		t.Errorf("the record is not what was meant: %d jobs, %d syncs, %d writes to the database itself", acked, syncs, disk.checkpoints)
+		t.Errorf("unexpected record: %d jobs, %d syncs, %d writes to the database file", acked, syncs, disk.checkpoints)
 	}
 	t.Logf("%d operations, %d syncs, %d disks", len(ops), syncs, states)
 }
 
-// powerDraws is how many disks are drawn at each sync.
+// powerDraws is the number of disks that are drawn at each sync.
 const powerDraws = 3
 
 func fingerprint(files map[string][]byte, acked int) [sha256.Size]byte {
 	h := sha256.New()
 	for _, name := range []string{"perdure.db", "perdure.db-wal", "perdure.db-journal"} {
-		data, there := files[name]
-		fmt.Fprintln(h, name, there, len(data), acked)
+		data, exists := files[name]
+		fmt.Fprintln(h, name, exists, len(data), acked)
 		h.Write(data)
 	}
 	return [sha256.Size]byte(h.Sum(nil))
 }
 
-// afterPowerCut opens the store on what is left, and looks at it.
+// afterPowerCut opens and checks the store on the files that a power cut has left.
 func afterPowerCut(dir string, files map[string][]byte, acked int) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -160,8 +160,8 @@ func afterPowerCut(dir string, files map[string][]byte, acked int) error {
 			return err
 		}
 	}
-	// What is left of the index in shared memory says nothing.
-	if err := os.WriteFile(filepath.Join(dir, "perdure.db-shm"), []byte(strings.Repeat("what was here before", 1638)), 0o600); err != nil {
+	// SQLite must not trust the index in shared memory.
+	if err := os.WriteFile(filepath.Join(dir, "perdure.db-shm"), []byte(strings.Repeat("from before the cut..", 1638)), 0o600); err != nil {
 		return err
 	}
 	s, err := Open(filepath.Join(dir, "perdure.db"))
@@ -172,7 +172,7 @@ func afterPowerCut(dir string, files map[string][]byte, acked int) error {
 	return errors.Join(err, s.Close())
 }
 
-// whole looks for all jobs that were acknowledged, whole, and for at most two more.
+// whole returns an error unless all acknowledged jobs are stored completely, and at most two others.
 func whole(s *Store, acked int) error {
 	faults, err := s.Check(ctx)
 	if len(faults) > 0 || err != nil {
@@ -180,7 +180,7 @@ func whole(s *Store, acked int) error {
 	}
 	jobs, err := one(s.write, (*row).int, `SELECT count(*) FROM jobs`)
 	if err != nil || jobs < acked || jobs > acked+2 {
-		return errors.Join(fmt.Errorf("%d jobs", jobs), err)
+		return errors.Join(fmt.Errorf("%d jobs, %d acknowledged", jobs, acked), err)
 	}
 	for n := uint32(1); n <= uint32(jobs); n++ {
 		want := numbered(n).NewJobs[0]
@@ -189,7 +189,7 @@ func whole(s *Store, acked int) error {
 			return errors.Join(fmt.Errorf("job %d has %d steps", n, len(steps)), err)
 		}
 	}
-	return save(s, numbered(uint32(jobs)+1)) // and it goes on
+	return save(s, numbered(uint32(jobs)+1)) // the store accepts jobs
 }
 
 // record runs powerLoop under strace.
@@ -207,7 +207,7 @@ func record(t *testing.T, path string) []op {
 		os.Args[0])
 	cmd.Env = append(os.Environ(), envPower+"="+path)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		t.Fatalf("the recorded process: %v: %s", err, out)
 	}
 	text, err := os.ReadFile(trace)
 	if err != nil {

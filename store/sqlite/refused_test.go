@@ -21,7 +21,7 @@ func filesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A file that Open refuses is left alone: unchanged, and without new files beside it.
+// A file that Open refuses stays unchanged, and Open leaves no new files beside it.
 func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 	for name, script := range map[string]string{
 		"foreign table":      `CREATE TABLE perdure_x (a)`,
@@ -32,14 +32,14 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 		"no database":        ``,
 	} {
 		t.Run(name, func(t *testing.T) {
-			path := theirs(t, script)
+			path := foreignFile(t, script)
 			switch name {
 			case "no database":
 				if err := os.WriteFile(path, []byte("type: order\n"+string(make([]byte, 8<<10))), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			case "newer":
-				known, err := allMigrations()
+				migrations, err := allMigrations()
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -47,7 +47,7 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for i, m := range append(slices.Clone(known), migration{name: "later"}) {
+				for i, m := range append(slices.Clone(migrations), migration{name: "later"}) {
 					if err := c.exec(`INSERT INTO perdure_migration VALUES (?, ?, '')`, i+1, m.name); err != nil {
 						t.Fatal(err)
 					}
@@ -74,11 +74,11 @@ func TestRefusedFileLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A file that Open has made itself is removed if Open fails.
-func TestFailedOpenRemovesWhatItMade(t *testing.T) {
+// If Open has created the file and fails, it removes the file.
+func TestFailedOpenRemovesItsFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "perdure.db")
-	if err := os.Mkdir(path+".lock", 0o700); err != nil { // no file can be locked there
+	if err := os.Mkdir(path+".lock", 0o700); err != nil { // a directory cannot be locked as a file
 		t.Fatal(err)
 	}
 	if _, err := Open(path); perdure.CodeOf(err) != perdure.CodeUnavailable {
@@ -89,9 +89,9 @@ func TestFailedOpenRemovesWhatItMade(t *testing.T) {
 	}
 }
 
-// A refused file that has a lock file keeps it.
+// If a refused file has a lock file, Open does not remove it.
 func TestRefusedFileKeepsAnOlderLockFile(t *testing.T) {
-	path := theirs(t, `CREATE TABLE perdure_x (a)`)
+	path := foreignFile(t, `CREATE TABLE perdure_x (a)`)
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -99,6 +99,6 @@ func TestRefusedFileKeepsAnOlderLockFile(t *testing.T) {
 		t.Fatalf("got %v", err)
 	}
 	if names := filesIn(t, filepath.Dir(path)); !slices.Equal(names, []string{"shop.db", "shop.db.lock"}) {
-		t.Errorf("there are %v", names)
+		t.Errorf("files: %v", names)
 	}
 }

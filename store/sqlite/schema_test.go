@@ -9,8 +9,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// A store that a newer program has migrated is refused, and left as it is, unless its schema allows this program (F105).
-func TestNewerSchema(t *testing.T) {
+// A store that a newer program has migrated is refused and stays unchanged, unless its schema allows this program
+// (F105).
+func TestNewerSchemaIsRefusedUnlessCompatible(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	for _, sql := range []string{`INSERT INTO perdure_migration VALUES (99, '0099_later', '')`, `UPDATE perdure_schema SET version = 99`} {
@@ -34,8 +35,8 @@ func TestNewerSchema(t *testing.T) {
 	}
 }
 
-// A migration that is broken off leaves nothing, and is begun again.
-func TestMigrationBrokenOff(t *testing.T) {
+// A migration that fails is rolled back, and can be applied again.
+func TestFailedMigrationIsRolledBack(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	last, err := readSchema(s.write)
 	if err != nil {
@@ -43,10 +44,10 @@ func TestMigrationBrokenOff(t *testing.T) {
 	}
 	m := migration{version: last.Version + 1, name: "bad", sql: `CREATE TABLE more (x INTEGER); CREATE TABLE perdure_step (x INTEGER);`}
 	if err := m.apply(s.write, s.clock.now(), kernel.Schema{Version: m.version}); err == nil {
-		t.Fatal("it was taken")
+		t.Fatal("a migration with an error was applied")
 	}
 	if v, err := readSchema(s.write); v != last || err != nil {
-		t.Errorf("version %+v, %v", v, err)
+		t.Errorf("schema after the failed migration: %+v, %v", v, err)
 	}
 	m.sql = `CREATE TABLE more (x INTEGER)`
 	if err := m.apply(s.write, s.clock.now(), kernel.Schema{Version: m.version}); err != nil {

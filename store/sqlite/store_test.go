@@ -30,7 +30,7 @@ func TestStore(t *testing.T) {
 	storetest.Run(t, func(t *testing.T) kernel.Store { return open(t, filepath.Join(t.TempDir(), "perdure.db")) })
 }
 
-// The same where each job that can be is in a bundle.
+// The contract holds with every job in a bundle that can be in one.
 func TestStoreWithBundles(t *testing.T) {
 	racedetector.Skip(t)
 	storetest.Run(t, func(t *testing.T) kernel.Store {
@@ -57,13 +57,13 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-func TestClock(t *testing.T) {
+func TestTimeNeverRunsBack(t *testing.T) {
 	storetest.Clock(t, func(t *testing.T, wall func() time.Time) kernel.Store {
 		return open(t, filepath.Join(t.TempDir(), "perdure.db"), WithClock(wall))
 	})
 }
 
-func TestReopen(t *testing.T) {
+func TestReopenKeepsEverything(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	storetest.Reopen(t, func(t *testing.T, wall func() time.Time) kernel.Store { return open(t, path, WithClock(wall)) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// slowDisk is a disk whose syncs end when the test says so, as it says.
+// slowDisk is a disk whose syncs end when the test lets them end, with the error of the test.
 type slowDisk struct {
 	begun chan struct{}
 	end   chan error
@@ -44,22 +44,22 @@ func (d *slowDisk) ends(t *testing.T, err error) {
 	select {
 	case d.end <- err:
 	case <-time.After(10 * time.Second):
-		t.Fatal("no sync is under way")
+		t.Fatal("no sync is in progress")
 	}
 }
 
-// soon is what comes from c, within ten seconds.
+// soon returns the next value of c, and fails the test after ten seconds.
 func soon[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(10 * time.Second):
-		t.Fatal("nothing happens")
+		t.Fatal("nothing was received in ten seconds")
 	}
 	return v
 }
 
-func later[T any](f func() T) <-chan T {
+func async[T any](f func() T) <-chan T {
 	c := make(chan T, 1)
 	go func() { c <- f() }()
 	return c
@@ -69,20 +69,21 @@ func notYet[T any](t *testing.T, what string, c <-chan T) {
 	t.Helper()
 	select {
 	case v := <-c:
-		t.Fatalf("%s before it was synced: %v", what, v)
+		t.Fatalf("%s before the sync: %v", what, v)
 	case <-time.After(50 * time.Millisecond):
 	}
 }
 
-// While a commit is synced the next transaction is made, and none is answered before its own sync. One sync serves all
-// that had committed when it began, and no more. A read waits for what it may have seen (F108, I1).
-func TestNextTransactionBesideSync(t *testing.T) {
+// While a commit is synced, the next transaction runs. Each is acknowledged after its own sync, which serves all commits
+// that were made before it began, and no later ones. A read waits for the sync of the commits that it may have seen
+// (F108, I1).
+func TestTransactionsRunDuringASync(t *testing.T) {
 	s, d := openSlow(t)
-	first := later(func() error { return save(s, big(1)) })
+	first := async(func() error { return save(s, big(1)) })
 	soon(t, d.begun)
 	seen := make(chan bool, 2)
 	next := func(n byte) <-chan error {
-		return later(func() error {
+		return async(func() error {
 			return s.Update(context.Background(), func(tx kernel.Tx) error {
 				jobs, err := tx.LockJobs([]perdure.JobID{{15: 1}})
 				if err != nil {
@@ -96,17 +97,17 @@ func TestNextTransactionBesideSync(t *testing.T) {
 	second, third := next(2), next(3)
 	for range 2 {
 		if !soon(t, seen) {
-			t.Error("the transaction after it does not see it")
+			t.Error("the next transaction does not see the commit")
 		}
 	}
-	read := later(func() error {
+	read := async(func() error {
 		j, _, err := s.Job(context.Background(), perdure.JobID{15: 1}, 0)
 		if err == nil && j == nil {
-			err = errors.New("nothing is there")
+			err = errors.New("the job is not stored")
 		}
 		return err
 	})
-	for s.durable.latest() < 4 { // what was there is the first
+	for s.durable.latest() < 4 { // commit 1 was there when the store was opened
 		time.Sleep(time.Millisecond)
 	}
 	notYet(t, "answered", first)
@@ -120,12 +121,12 @@ func TestNextTransactionBesideSync(t *testing.T) {
 	notYet(t, "answered", second)
 	notYet(t, "answered", third)
 	d.ends(t, nil)
-	for _, c := range []<-chan error{second, third, read} { // no third sync
+	for _, c := range []<-chan error{second, third, read} { // without a third sync
 		if err := soon(t, c); err != nil {
 			t.Error(err)
 		}
 	}
-	// What writes nothing, and what is read when all is synced, need no sync.
+	// A transaction that writes nothing, and a read when everything is synced, need no sync.
 	if err := s.Update(context.Background(), func(tx kernel.Tx) error { _, err := tx.LockJobs(nil); return err }); err != nil {
 		t.Error(err)
 	}
@@ -134,19 +135,19 @@ func TestNextTransactionBesideSync(t *testing.T) {
 	}
 }
 
-// After a failed sync, the outcome of every commit that it was for is indeterminate, no reader sees what may be lost,
-// and no second sync is tried (F110).
-func TestSyncFails(t *testing.T) {
+// After a failed sync, each commit that it was to serve is indeterminate, no read returns what may be lost, and no
+// second sync is tried (F110).
+func TestFailedSyncMakesCommitsIndeterminate(t *testing.T) {
 	s, d := openSlow(t)
-	before := later(func() error { return save(s, big(1)) })
+	before := async(func() error { return save(s, big(1)) })
 	soon(t, d.begun)
 	d.ends(t, nil)
 	if err := soon(t, before); err != nil {
 		t.Fatal(err)
 	}
-	first := later(func() error { return save(s, big(2)) })
+	first := async(func() error { return save(s, big(2)) })
 	soon(t, d.begun)
-	second := later(func() error { return save(s, big(3)) })
+	second := async(func() error { return save(s, big(3)) })
 	for s.durable.latest() < 4 {
 		time.Sleep(time.Millisecond)
 	}
@@ -160,16 +161,16 @@ func TestSyncFails(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, _, err := s.Job(context.Background(), perdure.JobID{15: 2}, 0); perdure.CodeOf(err) != perdure.CodeUnavailable {
-		t.Errorf("a read: got %v", err)
+		t.Errorf("reading a job that may be lost: %v", err)
 	}
 }
 
-// A store is closed once what was committed is synced.
-func TestClosedAfterTheSync(t *testing.T) {
+// Close waits for the sync of what was committed.
+func TestCloseWaitsForTheSync(t *testing.T) {
 	s, d := openSlow(t)
-	saved := later(func() error { return save(s, big(1)) })
+	saved := async(func() error { return save(s, big(1)) })
 	soon(t, d.begun)
-	closed := later(s.Close)
+	closed := async(s.Close)
 	notYet(t, "closed", closed)
 	d.ends(t, nil)
 	if err := errors.Join(soon(t, saved), soon(t, closed)); err != nil {
@@ -177,14 +178,14 @@ func TestClosedAfterTheSync(t *testing.T) {
 	}
 }
 
-// A refusal, and the answer about the leader of a role, wait for the sync of the commits that they were decided by. The
-// first answer of a process waits, too, for what an earlier process may have left in the log (F108).
+// A refusal, a read, and the answer about the leader of a role wait for the sync of the commits that they depend on. The
+// first answer of a process also waits for commits that an earlier process may have left in the log (F108).
 func TestAnswersWaitForTheSync(t *testing.T) {
 	for what, ask := range map[string]func(*Store) error{
 		"a refusal": func(s *Store) error {
 			return s.Update(context.Background(), func(kernel.Tx) error { return perdure.Refuse(perdure.CodeNotFound, "there is none") })
 		},
-		"a roll call": attend,
+		"a roll call": rollCall,
 		"a read": func(s *Store) error {
 			_, _, err := s.Job(context.Background(), perdure.JobID{}, 0)
 			return err
@@ -195,7 +196,7 @@ func TestAnswersWaitForTheSync(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			s, d := openSlow(t)
-			answer := later(func() error { return ask(s) })
+			answer := async(func() error { return ask(s) })
 			soon(t, d.begun)
 			notYet(t, what, answer)
 			d.ends(t, nil)

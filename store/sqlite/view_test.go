@@ -15,12 +15,12 @@ import (
 
 var humps = regexp.MustCompile(`([a-z])([A-Z])`)
 
-// snake is a Go field's name as SQL has it.
+// snake returns the SQL name of a Go field.
 func snake(name string) string {
 	return strings.ToLower(humps.ReplaceAllString(name, `${1}_${2}`))
 }
 
-// Each field of a job and of a step is a column of its view.
+// Each field of a job, a step and the other rows is a column of its view.
 func TestViewsShowEveryField(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	other := map[string]string{
@@ -38,14 +38,14 @@ func TestViewsShowEveryField(t *testing.T) {
 				name = as
 			}
 			if name != "" && !slices.Contains(columns, name) {
-				t.Errorf("%s has no %s, but %v", view, name, columns)
+				t.Errorf("view %s has no column %s; it has %v", view, name, columns)
 			}
 		}
 	}
 }
 
-// The documented question: what is wanted, what is so, who owns it until when.
-func TestViewsAreReadable(t *testing.T) {
+// The documented queries work: current and desired state, holder, and the end of the lock.
+func TestViewsAnswerTheDocumentedQueries(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	id := perdure.JobID{0: 1, 15: 0xab}
 	until := time.Date(2026, 3, 1, 12, 0, 0, 5000, time.UTC)

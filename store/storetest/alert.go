@@ -9,11 +9,11 @@ import (
 )
 
 var alertChecks = []check{
-	{"Alert/Raise", alertRaise},
-	{"Alert/CloseOfStep", alertCloseOfStep},
-	{"Alert/CloseOfJob", alertCloseOfJob},
-	{"Alert/CloseBeforeRaise", alertCloseBeforeRaise},
-	{"Alert/CloseByHand", alertCloseByHand},
+	{"Alert/ListedNewestFirst", alertsNewestFirst},
+	{"Alert/CloseOfStepKeepsOthers", closeAlertsOfStep},
+	{"Alert/CloseOfJobIncludesSteps", closeAlertsOfJob},
+	{"Alert/SaveClosesBeforeItRaises", closeAlertsBeforeRaise},
+	{"Alert/ClosedOnlyOnce", closeAlertOnce},
 	{"History", history},
 }
 
@@ -44,7 +44,7 @@ func (s *suite) checkOpenAlerts(what string, want ...string) {
 }
 
 // Alerts get rising ids and are listed newest first.
-func alertRaise(s *suite) {
+func alertsNewestFirst(s *suite) {
 	full := kernel.Alert{Job: id(1), Step: "s0", Kind: perdure.AlertNamed, Name: "duty", Message: "5 failures: \"x\"", RaisedAt: at(time.Second)}
 	s.submit(newJob(1, 1), newJob(2, 1))
 	s.raise(full, alert(2, "", perdure.AlertOverdue))
@@ -54,9 +54,9 @@ func alertRaise(s *suite) {
 		s.Fatalf("got %+v", all)
 	}
 	full.ID = all[2].ID
-	s.equal("the first", all[2], full)
-	s.equal("bounded", s.alerts(kernel.AlertFilter{Limit: 1}), all[:1])
-	s.equal("before", s.alerts(kernel.AlertFilter{Before: all[0].ID, Limit: 1}), all[1:2])
+	s.equal("the first alert", all[2], full)
+	s.equal("with a limit", s.alerts(kernel.AlertFilter{Limit: 1}), all[:1])
+	s.equal("before an id", s.alerts(kernel.AlertFilter{Before: all[0].ID, Limit: 1}), all[1:2])
 	s.equal("of a job", s.alerts(kernel.AlertFilter{Job: id(2)}), all[1:2])
 	s.equal("of no job", s.alerts(kernel.AlertFilter{Job: id(3)}), nil)
 	s.update(func(tx kernel.Tx) {
@@ -71,54 +71,54 @@ func alertRaise(s *suite) {
 }
 
 // Only alerts of the given kinds of the given step are closed.
-func alertCloseOfStep(s *suite) {
+func closeAlertsOfStep(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "s1", perdure.AlertParked),
 		alert(1, "s0", perdure.AlertApproval), alert(2, "s0", perdure.AlertParked), alert(1, "", perdure.AlertParked))
 	before, err := s.store.Now(ctx)
 	s.must(err)
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "anna", Kinds: []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval}}}})
-	s.checkOpenAlerts("these kinds are closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
+	s.checkOpenAlerts("after two kinds of the step were closed", "1/ parked", "2/s0 parked", "1/s1 parked", "1/s0 waiting")
 	closed := 0
 	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.ClosedBy == "anna" && !a.ClosedAt.Before(before) {
 			closed++
 		}
 	}
-	s.equal("closed by anna, by the store's clock", closed, 2)
+	s.equal("alerts closed by anna at the store's time", closed, 2)
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", By: "bert", Kinds: []perdure.AlertKind{perdure.AlertWaiting}}}})
-	s.checkOpenAlerts("and this one", "1/ parked", "2/s0 parked", "1/s1 parked")
+	s.checkOpenAlerts("after a third kind of the step was closed", "1/ parked", "2/s0 parked", "1/s1 parked")
 	for _, a := range s.alerts(kernel.AlertFilter{Job: id(1), Closed: true}) {
 		if a.Kind.Holds() && a.Step == "s0" && a.ClosedBy != "anna" {
-			s.Errorf("closed twice: %+v", a)
+			s.Errorf("an alert was closed a second time: %+v", a)
 		}
 	}
 }
 
 // Without a step, the given kinds are closed for the job and all its steps.
-func alertCloseOfJob(s *suite) {
+func closeAlertsOfJob(s *suite) {
 	s.submit(newJob(1, 2), newJob(2, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "", perdure.AlertUndo),
 		alert(2, "", perdure.AlertUndo), alert(1, "s1", perdure.AlertNamed), alert(1, "", perdure.AlertOverdue))
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Kinds: []perdure.AlertKind{
 		perdure.AlertUndo, perdure.AlertWaiting, perdure.AlertOverdue,
 	}}}})
-	s.checkOpenAlerts("the rest", "1/s1 alert", "2/ undo", "1/s0 parked")
+	s.checkOpenAlerts("after three kinds of the job were closed", "1/s1 alert", "2/ undo", "1/s0 parked")
 	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1)}}})
-	s.checkOpenAlerts("no kinds are none", "1/s1 alert", "2/ undo", "1/s0 parked")
+	s.checkOpenAlerts("without kinds no alert is closed", "1/s1 alert", "2/ undo", "1/s0 parked")
 }
 
-func alertCloseBeforeRaise(s *suite) {
+func closeAlertsBeforeRaise(s *suite) {
 	s.submit(newJob(1, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked))
 	s.save(&kernel.Changes{
 		Alerts:      []kernel.Alert{alert(1, "s0", perdure.AlertApproval)},
 		CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s0", Kinds: []perdure.AlertKind{perdure.AlertParked}}},
 	})
-	s.checkOpenAlerts("what is raised anew stays open", "1/s0 approval")
+	s.checkOpenAlerts("an alert raised by the same Save stays open", "1/s0 approval")
 }
 
-func alertCloseByHand(s *suite) {
+func closeAlertOnce(s *suite) {
 	s.submit(newJob(1, 1))
 	s.raise(alert(1, "", perdure.AlertNamed), alert(1, "", perdure.AlertUndo))
 	a := s.alerts(kernel.AlertFilter{})[1]
@@ -127,9 +127,9 @@ func alertCloseByHand(s *suite) {
 		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // it is closed already, so this changes nothing (F138)
 		s.must(tx.CloseAlert(a.ID+100, "bert", at(time.Hour)))
 	})
-	s.checkOpenAlerts("the other", "1/ undo")
+	s.checkOpenAlerts("other alerts stay open", "1/ undo")
 	a.ClosedBy, a.ClosedAt = "anna", at(time.Minute)
-	s.equal("closed", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
+	s.equal("closed alert", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
 }
 
 // The history of a job is returned in the order in which it was written, page by page. Ids grow in this order.
@@ -146,7 +146,7 @@ func history(s *suite) {
 	s.must(err)
 	for i := range all {
 		if i > 0 && all[i].ID <= all[i-1].ID || all[i].ID <= 0 {
-			s.Errorf("entry %d has the id %d", i, all[i].ID)
+			s.Errorf("entry %d has id %d; ids must grow", i, all[i].ID)
 		}
 		entries[i].ID = all[i].ID
 	}

@@ -13,14 +13,14 @@ var findChecks = []check{
 	{"Find/JobsByKey", findJobsByKey},
 	{"Find/JobByHash", findJobByHash},
 	{"Find/Ready", findReady},
-	{"Find/ReadyAged", findReadyAged},
+	{"Find/ReadyByAgeing", findReadyByAgeing},
 	{"Find/ReadyByPriority", findReadyByPriority},
-	{"Find/ReadyFull", findReadyFull},
-	{"Find/ReadyOfLanes", findReadyOfLanes},
-	{"Find/ReadyOfManyLanes", findReadyOfManyLanes},
-	{"Find/ReadyOfLanesInOneTransaction", findReadyOfLanesInOneTransaction},
-	{"Find/ReadyOfLanesOfOneOrder", findReadyOfLanesOfOneOrder},
-	{"Find/ReadyOfFullLanes", findReadyOfFullLanes},
+	{"Find/ReadySkipsFullType", findReadySkipsFullType},
+	{"Find/ReadySkipsClosedLanes", findReadySkipsClosedLanes},
+	{"Find/ReadyInOrderOverManyLanes", findReadyInOrderOverManyLanes},
+	{"Find/ReadyRepeatedInOneTransaction", findReadyRepeatedInOneTransaction},
+	{"Find/ReadyWithEqualOrderNumbers", findReadyWithEqualOrderNumbers},
+	{"Find/ReadySkipsFullLanes", findReadySkipsFullLanes},
 	{"Find/Due", findDue},
 	{"Find/Expired", findExpired},
 	{"Find/Overdue", findOverdue},
@@ -52,7 +52,7 @@ func findJobByHash(s *suite) {
 		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
 		if newest != id(2) || !ok {
-			s.Errorf("got %v, %v", newest, ok)
+			s.Errorf("JobByHash returns %v, %v", newest, ok)
 		}
 		_, ok, err = tx.JobByHash("order", [32]byte{8})
 		s.must(err)
@@ -64,7 +64,7 @@ func findJobByHash(s *suite) {
 		newest, ok, err := tx.JobByHash("order", [32]byte{7})
 		s.must(err)
 		if newest != id(1) || !ok {
-			s.Errorf("got %v, %v", newest, ok)
+			s.Errorf("JobByHash returns %v, %v", newest, ok)
 		}
 	})
 }
@@ -83,10 +83,10 @@ func findReady(s *suite) {
 	s.changeStep(ref(3, 0), func(st *kernel.Step) { st.Phase = perdure.Parked })
 	s.changeStep(ref(3, 2), waitUntil(at(0)))
 	s.ready("http", "http", 100, nil, refs(1, 0, 1, 2, 2, 2, 3, 1))
-	s.ready("bounded", "http", 2, nil, refs(1, 0, 1, 2))
-	s.ready("none asked for", "http", 0, nil, nil)
+	s.ready("with a limit", "http", 2, nil, refs(1, 0, 1, 2))
+	s.ready("a limit of zero", "http", 0, nil, nil)
 	s.ready("shell", "shell", 100, nil, refs(1, 1))
-	s.ready("no agent", "ftp", 100, nil, nil)
+	s.ready("an agent without steps", "ftp", 100, nil, nil)
 }
 
 func findReadyByPriority(s *suite) {
@@ -95,12 +95,12 @@ func findReadyByPriority(s *suite) {
 		newJob(4, 1, typed("b"), priority(5)), newJob(5, 1, typed("a"), priority(9)), newJob(6, 1, typed("c"), priority(5)),
 	)
 	s.ready("by priority, then age", "http", 100, nil, refs(2, 0, 5, 0, 3, 0, 4, 0, 6, 0, 1, 0, 1, 1))
-	s.ready("bounded", "http", 3, nil, refs(2, 0, 5, 0, 3, 0))
+	s.ready("with a limit", "http", 3, nil, refs(2, 0, 5, 0, 3, 0))
 }
 
 // If the limit of a job type is full, only jobs that hold its permit are returned. The others do not hide steps of other
 // types (F029).
-func findReadyFull(s *suite) {
+func findReadySkipsFullType(s *suite) {
 	var c kernel.Changes
 	for i := range 300 {
 		c.NewJobs = append(c.NewJobs, newJob(i, 2, typed("full"), priority(9)))
@@ -113,9 +113,9 @@ func findReadyFull(s *suite) {
 	for _, name := range []string{"job:full", "job:free", "job:open"} {
 		s.limit(name, 1)
 	}
-	full := []string{"job:full", "job:unheard of"}
+	full := []string{"job:full", "job:unknown"}
 	s.ready("full", "http", 100, full, refs(401, 0, 401, 1, 403, 0, 400, 1, 402, 0))
-	s.ready("bounded", "http", 2, full, refs(401, 0, 401, 1))
+	s.ready("with a limit", "http", 2, full, refs(401, 0, 401, 1))
 	s.ready("not full", "http", 2, []string{"job:open"}, refs(0, 0, 0, 1))
 	s.ready("all full", "http", 100, []string{"job:full", "job:free", "job:open"}, refs(401, 0, 401, 1, 400, 1))
 }
@@ -158,11 +158,11 @@ func (s *suite) openLanes(max int, keys ...string) (agents []string) {
 
 // A closed lane is not searched until it is opened; a step that becomes ready in it does not open it. Steps of other
 // lanes are found in their order, as if there were one lane (I12).
-func findReadyOfLanes(s *suite) {
+func findReadySkipsClosedLanes(s *suite) {
 	s.limit("ads", 9)
 	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(adsNeed("b"), newJob(2, 1)), newJob(3, 1), withNeeds(adsNeed("a"), newJob(4, 1)), withNeeds(adsNeed("c"), newJob(5, 1, priority(9))))
 	s.ready("all", "http", 9, nil, refs(5, 0, 1, 0, 1, 1, 2, 0, 3, 0, 4, 0))
-	s.ready("bounded", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
+	s.ready("with a limit", "http", 3, nil, refs(5, 0, 1, 0, 1, 1))
 	someClosed := func(want bool) {
 		s.Helper()
 		l, err := s.store.Poll(ctx, nil)
@@ -172,30 +172,30 @@ func findReadyOfLanes(s *suite) {
 	someClosed(false)
 	s.closeLane("a")
 	someClosed(true)
-	s.ready("but a", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
+	s.ready("lane a is closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
 	s.submit(withNeeds(adsNeed("a"), newJob(6, 1, priority(9))))
-	s.ready("still closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
+	s.ready("lane a is still closed", "http", 9, nil, refs(5, 0, 2, 0, 3, 0))
 	s.closeLane("b")
 	checkTx(s, "closed for", []kernel.LimitKey{{Name: "ads", Key: "a"}, {Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 9) })
-	checkTx(s, "closed for, bounded", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
-	checkTx(s, "closed for, on from there", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
+	checkTx(s, "closed for, with a limit", []kernel.LimitKey{{Name: "ads", Key: "a"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) { return tx.ClosedFor(kernel.LimitKey{}, 1) })
+	checkTx(s, "closed for, next page", []kernel.LimitKey{{Name: "ads", Key: "b"}}, func(tx kernel.Tx) ([]kernel.LimitKey, error) {
 		return tx.ClosedFor(kernel.LimitKey{Name: "ads", Key: "a"}, 9)
 	})
 	s.equal("opened", s.openLanes(0, "a", "b"), nil)
 	s.equal("opened", s.openLanes(9, "a", "none"), []string{"http"})
 	someClosed(true)
-	s.ready("but b", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
+	s.ready("lane b is closed", "http", 9, nil, refs(5, 0, 6, 0, 1, 0, 1, 1, 3, 0, 4, 0))
 	s.checkConsistent()
 
 	// Steps that leave a closed lane do not open it, and steps that leave an open lane may leave it empty.
 	for _, r := range refs(2, 0, 1, 0, 1, 1, 4, 0, 6, 0) {
 		s.changeStep(r, settle)
 	}
-	s.ready("b and a are empty", "http", 9, nil, refs(5, 0, 3, 0))
+	s.ready("lanes a and b are empty", "http", 9, nil, refs(5, 0, 3, 0))
 	s.submit(withNeeds(adsNeed("b"), newJob(7, 1)), withNeeds(adsNeed("a"), newJob(8, 1)))
-	s.ready("b is closed", "http", 9, nil, refs(5, 0, 3, 0, 8, 0))
+	s.ready("lane b is closed, lane a is open", "http", 9, nil, refs(5, 0, 3, 0, 8, 0))
 	s.changeStep(ref(7, 0), settle)
-	s.equal("opened, and empty", s.openLanes(9, "b"), []string{"http"})
+	s.equal("an empty lane was opened", s.openLanes(9, "b"), []string{"http"})
 	s.checkConsistent()
 	s.submit(withNeeds(adsNeed("b"), newJob(17, 1)))
 	s.closeLane("b")
@@ -208,7 +208,7 @@ func findReadyOfLanes(s *suite) {
 }
 
 // All ready steps are found, in order, whatever the number of lanes and the distribution of steps over them.
-func findReadyOfManyLanes(s *suite) {
+func findReadyInOrderOverManyLanes(s *suite) {
 	var c kernel.Changes
 	var want []kernel.StepRef
 	for i := range 300 {
@@ -240,7 +240,7 @@ func findReadyOfManyLanes(s *suite) {
 // If one transaction searches, dispatches and searches again, it finds all steps, each once and in order: also those
 // that it makes ready in between, at the head of a lane, in its middle and at its end. The next transaction finds what
 // this one left, and new lanes.
-func findReadyOfLanesInOneTransaction(s *suite) {
+func findReadyRepeatedInOneTransaction(s *suite) {
 	lane := func(i int) kernel.Needs { // of every ten steps one has its own lane, and the others share three
 		if i%10 == 9 {
 			return adsNeed(fmt.Sprint("own", i))
@@ -306,7 +306,7 @@ func findReadyOfLanesInOneTransaction(s *suite) {
 // Steps of one job, and of jobs that were submitted in the same millisecond, have the same order number. They are
 // returned in the order of job and index, also if they are in different lanes and the search returns fewer than there
 // are (L5).
-func findReadyOfLanesOfOneOrder(s *suite) {
+func findReadyWithEqualOrderNumbers(s *suite) {
 	same := func(n int) kernel.NewJob {
 		nj := newJob(1, 10, func(j *kernel.Job) { j.ID[15] = byte(n) })
 		for i, st := range nj.Steps {
@@ -353,7 +353,7 @@ func findReadyOfLanesOfOneOrder(s *suite) {
 
 // The lanes of a limit that is full as a whole are not searched, however many there are. If the limit of a type is full,
 // only jobs that hold its permit are found.
-func findReadyOfFullLanes(s *suite) {
+func findReadySkipsFullLanes(s *suite) {
 	s.limit("ads", 1)
 	s.limit("job:order", 1)
 	both := kernel.Needs(`[{"name":"ads","key":"a"},{"name":"mail"}]`)
@@ -361,7 +361,7 @@ func findReadyOfFullLanes(s *suite) {
 		newJob(4, 1, permitted), withNeeds(adsNeed("b"), newJob(5, 1, typed("import"))), newJob(6, 1))
 	s.ready("nothing is full", "http", 9, nil, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
 	s.ready("ads is full", "http", 9, []string{"ads"}, refs(2, 0, 4, 0, 6, 0))
-	s.ready("a limit that is not there", "http", 9, []string{"mail", "none"}, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
+	s.ready("a limit that does not exist", "http", 9, []string{"mail", "none"}, refs(1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6, 0))
 	s.limit("mail", 1)
 	s.ready("mail is full", "http", 9, []string{"mail"}, refs(1, 0, 4, 0, 5, 0, 6, 0))
 	s.ready("the type is full", "http", 9, []string{"job:order"}, refs(2, 0, 3, 0, 4, 0, 5, 0))
@@ -372,7 +372,7 @@ func findReadyOfFullLanes(s *suite) {
 }
 
 // The head start of a priority is the one that the agent had when the step became ready.
-func findReadyAged(s *suite) {
+func findReadyByAgeing(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(time.Hour)}))
 		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)}))
@@ -396,9 +396,9 @@ func findReadyAged(s *suite) {
 		aged(0, newJob(200, 1, typed("a"), priority(1), permitted)), aged(ageing, newJob(6, 1, typed("a"), priority(0), permitted)),
 	)
 	s.ready("a head start of 90 ms", "http", 100, nil, refs(200, 0, 85, 0, 1, 0, 95, 0, 6, 0))
-	s.ready("bounded", "http", 2, nil, refs(200, 0, 85, 0))
+	s.ready("with a limit", "http", 2, nil, refs(200, 0, 85, 0))
 	s.update(func(tx kernel.Tx) { s.must(tx.PutLimit(atMost("job:a", 9))) })
-	s.ready("of a type whose limit is full", "http", 100, []string{"job:a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
+	s.ready("a type whose limit is full", "http", 100, []string{"job:a"}, refs(200, 0, 85, 0, 95, 0, 6, 0))
 	s.checkConsistent()
 }
 

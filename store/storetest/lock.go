@@ -8,12 +8,12 @@ import (
 )
 
 var lockChecks = []check{
-	{"Lock/Jobs", lockJobs},
-	{"Lock/Steps", lockSteps},
+	{"Lock/JobsInOrder", lockJobs},
+	{"Lock/StepsInOrder", lockSteps},
 	{"Lock/Shapes", lockShapes},
-	{"Lock/Limits", lockLimits},
-	{"Lock/LimitsCount", lockLimitsCount},
-	{"Lock/Now", lockNow},
+	{"Lock/LimitsUntilDeleted", lockLimits},
+	{"Lock/LimitsCountHeldPermits", lockLimitsCount},
+	{"Lock/TimeNeverRunsBack", lockNow},
 }
 
 // Jobs are returned in the order of their ids, each once, whatever the order of the request.
@@ -103,7 +103,7 @@ func lockLimitsCount(s *suite) {
 	s.use("job:order", 10, 2, kernel.LimitHolder{Job: id(1), Amount: 1}, kernel.LimitHolder{Job: id(2), Amount: 1})
 	s.use("job:order", 1, 2, kernel.LimitHolder{Job: id(1), Amount: 1})
 	s.use("job:order", 0, 2)
-	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // the limit is not set, and its permits are counted all the same
+	s.use("job:other", 10, 1, kernel.LimitHolder{Job: id(4), Amount: 1}) // permits are counted although the limit is not set
 	s.use("agent:http", 10, 2, kernel.LimitHolder{Job: id(1), Step: "s0", Run: 1, Amount: 1}, kernel.LimitHolder{Job: id(2), Step: "s1", Run: 1, Amount: 1})
 	s.use("agent:unused", 10, 0)
 	s.use("neither", 10, 0)

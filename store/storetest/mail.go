@@ -13,8 +13,8 @@ import (
 // Mail is the contract of a store as a kernel.Mailbox. post writes a submission as the store's SubmitTx does, in a
 // transaction that commits.
 func Mail(t *testing.T, open func(t *testing.T) (kernel.Store, func(*kernel.Plan) (perdure.Submitted, error))) {
-	for name, run := range map[string]func(*mailSuite){"InOrder": mailInOrder, "TakenAndClosed": mailTakenAndClosed, "RolledBack": mailRolledBack,
-		"Forgotten": mailForgotten, "Keys": mailKeys, "Bounded": mailBounded, "Waiting": mailWaiting} {
+	for name, run := range map[string]func(*mailSuite){"InOrder": mailInOrder, "TakenAndClosed": mailTakenAndClosed, "RollbackKeepsMail": mailRolledBack,
+		"OnlyClosedMailIsDeleted": mailForgotten, "KeysOfWaitingMail": mailKeys, "NumberIsBounded": mailBounded, "WaitingMailIsCounted": mailWaiting} {
 		t.Run(name, func(t *testing.T) {
 			store, post := open(t)
 			run(&mailSuite{suite: &suite{T: t, store: store}, post: post})
@@ -35,15 +35,15 @@ func (b *mailSuite) plan(key string, size int) *kernel.Plan {
 
 func (b *mailSuite) put(key string, size int) perdure.JobID {
 	b.Helper()
-	did, err := b.post(b.plan(key, size))
+	submission, err := b.post(b.plan(key, size))
 	b.must(err)
-	if !did.Created {
-		b.Fatalf("%q: %+v", key, did)
+	if !submission.Created {
+		b.Fatalf("%q: %+v", key, submission)
 	}
-	return did.ID
+	return submission.ID
 }
 
-func (b *mailSuite) there(max, bytes int) (ids []perdure.JobID) {
+func (b *mailSuite) waiting(max, bytes int) (ids []perdure.JobID) {
 	b.Helper()
 	mail, err := b.store.Mail(ctx, max, bytes)
 	b.must(err)
@@ -72,40 +72,40 @@ func closedAsJob(of, job perdure.JobID) kernel.ClosedMail {
 	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Job: job}
 }
 
-func closedAsRefused(of perdure.JobID, why []byte) kernel.ClosedMail {
-	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: why}
+func closedAsRefused(of perdure.JobID, reason []byte) kernel.ClosedMail {
+	return kernel.ClosedMail{MailID: kernel.SubmissionOf(of), Refusal: reason}
 }
 
 // Waiting mails are read in the order in which they were sent, up to a number and a size. The first is read whatever its
 // size.
 func mailInOrder(b *mailSuite) {
-	b.equal("nothing", b.there(9, 1), nil)
+	b.equal("an empty mailbox", b.waiting(9, 1), nil)
 	one, two, three := b.put("k", 1000), b.put("", 10), b.put("", 10)
-	b.equal("all", b.there(9, 1<<20), []perdure.JobID{one, two, three})
-	b.equal("two", b.there(2, 1<<20), []perdure.JobID{one, two})
-	b.equal("the first", b.there(9, 10), []perdure.JobID{one})
+	b.equal("all mail", b.waiting(9, 1<<20), []perdure.JobID{one, two, three})
+	b.equal("at most two mails", b.waiting(2, 1<<20), []perdure.JobID{one, two})
+	b.equal("the first mail, which exceeds the size", b.waiting(9, 10), []perdure.JobID{one})
 	mail, err := b.store.Mail(ctx, 1, 1)
 	b.must(err)
 	want, err := kernel.Post(one, b.plan("k", 1000))
 	b.must(err)
-	b.equal("as it came", mail, []kernel.Mail{want})
+	b.equal("mail as it was posted", mail, []kernel.Mail{want})
 }
 
 // A mail that was taken and closed does not wait any more, cannot be taken again, and has its outcome.
 func mailTakenAndClosed(b *mailSuite) {
-	made, refused := b.put("a", 1), b.put("b", 1)
-	open, err := b.store.Submission(ctx, made)
+	applied, refused := b.put("a", 1), b.put("b", 1)
+	open, err := b.store.Submission(ctx, applied)
 	b.must(err)
 	if open == nil || open.PostedAt.IsZero() || !open.ClosedAt.IsZero() || open.Refused() != nil {
 		b.Errorf("%+v", open)
 	}
-	why := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
-	b.close(closedAsJob(made, id(7)), closedAsRefused(refused, why))
-	b.equal("nothing lies there", b.there(9, 1<<20), nil)
-	checkTx(b.suite, "it is gone", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
-		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(made), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: made, ID: "other"}})
+	reason := kernel.RefusalJSON(perdure.Refuse(perdure.CodeInvalid, "a \"reason\""))
+	b.close(closedAsJob(applied, id(7)), closedAsRefused(refused, reason))
+	b.equal("no mail waits", b.waiting(9, 1<<20), nil)
+	checkTx(b.suite, "closed mail cannot be taken", nil, func(tx kernel.Tx) ([]kernel.MailID, error) {
+		return tx.TakeMail([]kernel.MailID{kernel.SubmissionOf(applied), kernel.SubmissionOf(refused), kernel.SubmissionOf(id(9)), {To: applied, ID: "other"}})
 	})
-	taken, err := b.store.Submission(ctx, made)
+	taken, err := b.store.Submission(ctx, applied)
 	b.must(err)
 	if taken.Job != id(7) || taken.ClosedAt.IsZero() || taken.Refused() != nil {
 		b.Errorf("%+v", taken)
@@ -135,7 +135,7 @@ func mailRolledBack(b *mailSuite) {
 	if !errors.Is(err, errOops) {
 		b.Error(err)
 	}
-	b.equal("it lies there", b.there(9, 1), []perdure.JobID{one})
+	b.equal("waiting mail", b.waiting(9, 1), []perdure.JobID{one})
 }
 
 // Only closed mail is deleted; refused mail is kept longer than applied mail.
@@ -149,9 +149,9 @@ func mailForgotten(b *mailSuite) {
 	}{{ago, ago, 9, 0}, {soon, ago, 9, 1}, {soon, ago, 9, 0}, {soon, soon, 0, 0}, {soon, soon, 9, 1}, {soon, soon, 9, 0}} {
 		n, err := b.store.ForgetMail(ctx, c.taken, c.refused, c.max)
 		b.must(err)
-		b.equal("forgotten", n, c.want)
+		b.equal("deleted mails", n, c.want)
 	}
-	b.equal("it lies there", b.there(9, 1), []perdure.JobID{open})
+	b.equal("waiting mail", b.waiting(9, 1), []perdure.JobID{open})
 }
 
 // The key of a waiting submission is found like that of a job. If both exist, the job is returned.
@@ -164,7 +164,7 @@ func mailKeys(b *mailSuite) {
 		})
 		ids, err := b.store.FindJobs(ctx, "k", 2)
 		b.must(err)
-		b.equal("ref", ids, []perdure.JobID{want.ID})
+		b.equal("FindJobs", ids, []perdure.JobID{want.ID})
 	}
 	keyOf(kernel.Keyed{ID: one, Hash: b.plan("k", 1).Hash})
 	b.submit(newJob(3, 1, keyed("k")))
@@ -172,10 +172,10 @@ func mailKeys(b *mailSuite) {
 	b.close(closedAsJob(one, id(3)))
 	keyOf(kernel.Keyed{ID: id(3), Hash: [32]byte{3, 0, 1}})
 	// A closed submission whose job was deleted does not reserve its key.
-	gone := b.put("gone", 1)
-	b.close(closedAsJob(gone, gone))
+	deleted := b.put("gone", 1)
+	b.close(closedAsJob(deleted, deleted))
 	again := b.put("gone", 1)
-	if again == gone {
+	if again == deleted {
 		b.Errorf("%s", again)
 	}
 	// A refused submission does not reserve its key.
@@ -192,23 +192,23 @@ func mailBounded(b *mailSuite) {
 	}
 	full := func() {
 		b.Helper()
-		if did, err := b.post(b.plan("", 1)); perdure.CodeOf(err) != perdure.CodeBacklogFull {
-			b.Errorf("%+v, %v; want %s", did, err, perdure.CodeBacklogFull)
+		if submission, err := b.post(b.plan("", 1)); perdure.CodeOf(err) != perdure.CodeBacklogFull {
+			b.Errorf("%+v, %v; want %s", submission, err, perdure.CodeBacklogFull)
 		}
 	}
 	limit(2)
 	one, two := b.put("k", 1), b.put("", 1)
 	full()
-	if did, err := b.post(b.plan("k", 1)); err != nil || did.Created || did.ID != one {
-		b.Errorf("a key that exists: %+v, %v", did, err)
+	if submission, err := b.post(b.plan("k", 1)); err != nil || submission.Created || submission.ID != one {
+		b.Errorf("a repeated key: %+v, %v", submission, err)
 	}
-	b.equal("nothing came of it", b.there(9, 1<<20), []perdure.JobID{one, two})
+	b.equal("refused mail is not stored", b.waiting(9, 1<<20), []perdure.JobID{one, two})
 	b.close(closedAsJob(one, one))
 	three := b.put("", 1)
 	full()
 	limit(1)
 	full()
-	b.equal("both wait", b.there(9, 1<<20), []perdure.JobID{two, three})
+	b.equal("a lower bound keeps waiting mail", b.waiting(9, 1<<20), []perdure.JobID{two, three})
 	b.close(closedAsJob(two, two))
 	full()
 	b.close(closedAsRefused(three, kernel.RefusalJSON(errOops)))
@@ -220,23 +220,23 @@ func mailBounded(b *mailSuite) {
 
 // Waiting mails are counted, up to the bound, and the oldest has an age. Closed mails are not counted.
 func mailWaiting(b *mailSuite) {
-	waiting := func(want int) time.Duration {
+	count := func(want int) time.Duration {
 		b.Helper()
 		w, err := b.store.MailWaiting(ctx)
 		b.must(err)
-		b.equal("waiting", w.Number, want)
+		b.equal("waiting mails", w.Number, want)
 		return w.Oldest
 	}
-	b.equal("nothing is old", waiting(0), time.Duration(0))
+	b.equal("age without waiting mail", count(0), time.Duration(0))
 	one, two := b.put("", 1), b.put("", 1)
 	time.Sleep(2 * time.Millisecond)
-	if age := waiting(2); age < time.Millisecond || age > time.Minute {
-		b.Errorf("the oldest has waited for %s", age)
+	if age := count(2); age < time.Millisecond || age > time.Minute {
+		b.Errorf("the oldest mail has waited for %s", age)
 	}
 	b.update(func(tx kernel.Tx) { b.must(tx.SetMaxMail(1)) })
-	waiting(1)
+	count(1)
 	b.close(closedAsJob(one, one))
-	waiting(1)
+	count(1)
 	b.close(closedAsJob(two, two))
-	b.equal("nothing is old", waiting(0), time.Duration(0))
+	b.equal("age without waiting mail", count(0), time.Duration(0))
 }

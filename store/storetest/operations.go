@@ -105,17 +105,17 @@ var operations = []operation{
 			c.Payloads = append(c.Payloads, ch)
 		}
 		return saves(func(tx kernel.Tx) (*kernel.Changes, error) {
-			var there kernel.Changes
+			var exists kernel.Changes
 			for _, ch := range c.Payloads {
 				steps, err := tx.Steps([]kernel.StepRef{ch.StepRef})
 				if err != nil {
 					return nil, err
 				}
 				if len(steps) > 0 {
-					there.Payloads = append(there.Payloads, ch)
+					exists.Payloads = append(exists.Payloads, ch)
 				}
 			}
-			return &there, nil
+			return &exists, nil
 		})
 	}},
 	{"raise alerts", func(d *differential) act {
@@ -377,10 +377,10 @@ var operations = []operation{
 	{"ListLimits", func(*differential) act {
 		return reads(func(s kernel.Store) ([]kernel.Limit, error) { return s.ListLimits(ctx) })
 	}},
-	{"Look", func(d *differential) act {
+	{"Poll", func(d *differential) act {
 		agents := []string{d.agent(), d.agent()}
 		return reads(func(s kernel.Store) (kernel.PollAnswer, error) {
-			l, err := exactLook(s, slices.Compact(agents))
+			l, err := exactPoll(s, slices.Compact(agents))
 			l.Now, l.Ready = time.Time{}, append([]string{}, l.Ready...)
 			return l, err
 		})
@@ -391,17 +391,17 @@ var operations = []operation{
 		plan := &kernel.Plan{Shape: &kernel.Shape{}, Hash: [32]byte{byte(d.rnd.IntN(4))},
 			Definition: &kernel.Definition{Type: d.typ(), Key: d.mailKey(), Input: fmt.Appendf(nil, `"%0*d"`, d.rnd.IntN(500), 0)}}
 		return func(store kernel.Store) (any, error) {
-			did, err := store.(Poster).Post(ctx, to, plan)
+			submission, err := store.(Poster).Post(ctx, to, plan)
 			if perdure.CodeOf(err) != "" {
 				return string(perdure.CodeOf(err)), nil
 			}
-			return did, err
+			return submission, err
 		}
 	}},
 	{"close mail", func(d *differential) act {
 		ids := d.mailIDs()
 		job := d.someJob()
-		why := kernel.RefusalJSON(errOops)
+		reason := kernel.RefusalJSON(errOops)
 		fails := d.chance(20)
 		return inTx(func(tx kernel.Tx) ([]kernel.MailID, error) {
 			taken, err := tx.TakeMail(ids)
@@ -411,7 +411,7 @@ var operations = []operation{
 			slices.SortFunc(taken, kernel.MailID.Compare)
 			var closed []kernel.ClosedMail
 			for i, m := range taken {
-				c := kernel.ClosedMail{MailID: m, Refusal: why}
+				c := kernel.ClosedMail{MailID: m, Refusal: reason}
 				if i%3 > 0 {
 					c = kernel.ClosedMail{MailID: m, Job: id(job)}
 				}

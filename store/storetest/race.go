@@ -12,15 +12,15 @@ import (
 )
 
 var raceChecks = []check{
-	{"Race/OneJob", raceOneJob},
-	{"Race/SameKey", raceSameKey},
-	{"Race/CrossedLocks", raceCrossedLocks},
-	{"Race/NowAfterLock", raceNowAfterLock},
-	{"Race/TryLock", raceTryLock},
-	{"Race/LockedClaim", raceLockedClaim},
-	{"Race/GrantedClaim", raceGrantedClaim},
-	{"Race/Limit", raceLimit},
-	{"Race/LimitCountedAfterLock", raceLimitCountedAfterLock},
+	{"Race/NoUpdateIsLost", raceOneJob},
+	{"Race/SameKeyIsOneJob", raceSameKey},
+	{"Race/DeadlockIsRetried", raceDeadlock},
+	{"Race/TimeIsReadAfterLock", raceTimeAfterLock},
+	{"Race/TryLockSkipsLockedRows", raceTryLock},
+	{"Race/RepeatedClaimFindsItsRuns", raceRepeatedClaim},
+	{"Race/GrantedDoesNotLockTheClaim", raceGrantedClaim},
+	{"Race/LimitIsNotExceeded", raceLimit},
+	{"Race/LimitIsCountedAfterLock", raceLimitCountedAfterLock},
 }
 
 // concurrently runs n calls of fn at the same time, and waits for them.
@@ -74,9 +74,9 @@ func raceSameKey(s *suite) {
 	answers := make([]perdure.JobID, n)
 	s.concurrently(n, func(i int) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
-			known, err := tx.JobsByKey([]string{"k"})
-			if err != nil || !known["k"].ID.IsZero() {
-				answers[i] = known["k"].ID
+			byKey, err := tx.JobsByKey([]string{"k"})
+			if err != nil || !byKey["k"].ID.IsZero() {
+				answers[i] = byKey["k"].ID
 				return err
 			}
 			answers[i] = id(i)
@@ -92,7 +92,7 @@ func raceSameKey(s *suite) {
 }
 
 // A deadlock is never returned to the caller (F101).
-func raceCrossedLocks(s *suite) {
+func raceDeadlock(s *suite) {
 	s.submit(newJob(1, 1), newJob(2, 1))
 	s.concurrently(6, func(i int) error {
 		for range 5 {
@@ -119,7 +119,7 @@ func raceCrossedLocks(s *suite) {
 }
 
 // A transaction that waited for a lock reads a later time than the previous holder did (F058).
-func raceNowAfterLock(s *suite) {
+func raceTimeAfterLock(s *suite) {
 	s.submit(newJob(1, 1))
 	held := make(chan struct{})
 	var first time.Time
@@ -177,7 +177,7 @@ func raceTryLock(s *suite) {
 
 // Two transactions search for the same claim. The later one finds the runs that the earlier one grants, or gets
 // ErrLocked; it never finds nothing. A transaction that searches for another claim is not affected (F155).
-func raceLockedClaim(s *suite) {
+func raceRepeatedClaim(s *suite) {
 	s.submit(newJob(1, 1))
 	const locking, same, other = 0, 1, 2
 	held := make(chan struct{})

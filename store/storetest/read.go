@@ -11,13 +11,13 @@ import (
 )
 
 var readChecks = []check{
-	{"Read/ListJobs", listJobs},
-	{"Read/ListJobsLabels", listJobsLabels},
-	{"Read/ListJobsPaging", listJobsPaging},
+	{"Read/ListJobsFilters", listJobs},
+	{"Read/ListJobsByLabels", listJobsByLabels},
+	{"Read/ListJobsByPages", listJobsByPages},
 	{"Read/FindJobs", findJobs},
-	{"Read/Job", jobWithSteps},
+	{"Read/JobWithSteps", jobWithSteps},
 	{"Read/StepsSince", stepsSince},
-	{"Read/Look", look},
+	{"Read/Poll", poll},
 	{"Read/Backlog", backlog},
 }
 
@@ -57,27 +57,27 @@ func listJobs(s *suite) {
 	s.equal("whole rows", jobs, []*kernel.Job{newJob(3, 1, typed("a"), keyed("k")).Job})
 }
 
-func listJobsLabels(s *suite) {
+func listJobsByLabels(s *suite) {
 	s.submit(newJob(1, 1, labelled("customer", "c-77", "zone", "eu")), newJob(2, 1, labelled("customer", "c-77", "zone", "us")),
 		newJob(3, 1, labelled("customer", "c-7")), newJob(4, 1), newJob(5, 1, labelled("empty", "", "a.b\"c", "%")))
 	label := func(kv ...string) kernel.JobFilter {
 		return kernel.JobFilter{Labels: newJob(0, 0, labelled(kv...)).Job.Labels}
 	}
-	s.list("one", label("customer", "c-77"), 2, 1)
-	s.list("two", label("customer", "c-77", "zone", "eu"), 1)
-	s.list("no prefix", label("customer", "c-"))
+	s.list("one label", label("customer", "c-77"), 2, 1)
+	s.list("two labels", label("customer", "c-77", "zone", "eu"), 1)
+	s.list("a prefix of a value does not match", label("customer", "c-"))
 	s.list("an empty value", label("empty", ""), 5)
-	s.list("not an absent one", label("zone", ""))
-	s.list("an odd name", label("a.b\"c", "%"), 5)
-	s.list("none", label(), 5, 4, 3, 2, 1)
+	s.list("an empty value does not match an absent label", label("zone", ""))
+	s.list("a name with special characters", label("a.b\"c", "%"), 5)
+	s.list("no labels", label(), 5, 4, 3, 2, 1)
 	f := label("customer", "c-77")
 	f.Before = id(2)
 	s.list("paged", f, 1)
 	f.Before, f.Type = perdure.JobID{}, "other"
-	s.list("of a type", f)
+	s.list("of another type", f)
 }
 
-func listJobsPaging(s *suite) {
+func listJobsByPages(s *suite) {
 	const n = perdure.DefaultListLimit + 10
 	var c kernel.Changes
 	for i := range n {
@@ -90,9 +90,9 @@ func listJobsPaging(s *suite) {
 	s.list("first page", kernel.JobFilter{Limit: 2}, n-1, n-2)
 	s.list("next page", kernel.JobFilter{Limit: 2, Before: id(n - 2)}, n-3, n-4)
 	s.list("last page", kernel.JobFilter{Limit: 2, Before: id(1)}, 0)
-	s.list("over the end", kernel.JobFilter{Limit: 2, Before: id(0)})
-	s.list("upwards", kernel.JobFilter{Limit: 3, Ascending: true}, 0, 1, 2)
-	s.list("on from there", kernel.JobFilter{Limit: 3, Ascending: true, After: id(2)}, 3, 4, 5)
+	s.list("past the last page", kernel.JobFilter{Limit: 2, Before: id(0)})
+	s.list("first page, ascending", kernel.JobFilter{Limit: 3, Ascending: true}, 0, 1, 2)
+	s.list("next page, ascending", kernel.JobFilter{Limit: 3, Ascending: true, After: id(2)}, 3, 4, 5)
 	s.list("newer", kernel.JobFilter{Limit: 2, After: id(5)}, n-1, n-2)
 	s.list("between", kernel.JobFilter{After: id(5), Before: id(8)}, 7, 6)
 }
@@ -164,10 +164,10 @@ func jobWithSteps(s *suite) {
 }
 
 // PollAnswer.Next is the earliest time at which a step, a run or a job needs an event.
-func look(s *suite) {
+func poll(s *suite) {
 	next := func(what string, want time.Time) {
 		s.Helper()
-		got, err := exactLook(s.store, nil)
+		got, err := exactPoll(s.store, nil)
 		s.must(err)
 		if !got.Next.Equal(want) || got.Now.IsZero() || len(got.Ready) > 0 {
 			s.Errorf("%s: got %+v; want %v", what, got, want)

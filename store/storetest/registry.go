@@ -9,9 +9,9 @@ import (
 )
 
 var registryChecks = []check{
-	{"Registry/Nodes", nodes},
-	{"Registry/Seen", seen},
-	{"Registry/Forget", forget},
+	{"Registry/NodesAreListed", nodes},
+	{"Registry/LastClaimsAreListed", seen},
+	{"Registry/ForgetDeletesOldRows", forget},
 }
 
 // attend calls ReportNode, with the time of the store.
@@ -95,17 +95,17 @@ func forget(s *suite) {
 	seen := func(holder string, ago time.Duration) kernel.LastClaim {
 		return kernel.LastClaim{Agent: "a", Holder: holder, At: now.Add(-ago)}
 	}
-	old, young := seen("old", 25*time.Hour), seen("young", 23*time.Hour)
-	p := kernel.NodeReport{Node: kernel.Node{ID: "n"}, Seen: []kernel.LastClaim{old, young}}
+	old, recent := seen("old", 25*time.Hour), seen("young", 23*time.Hour)
+	p := kernel.NodeReport{Node: kernel.Node{ID: "n"}, Seen: []kernel.LastClaim{old, recent}}
 	s.attend(p)
 	got, err := s.store.LastClaims(ctx)
 	s.must(err)
-	s.equal("without Forget", got, []kernel.LastClaim{old, young})
+	s.equal("without Forget", got, []kernel.LastClaim{old, recent})
 	p.Seen, p.Forget = nil, true
 	s.attend(p)
 	got, err = s.store.LastClaims(ctx)
 	s.must(err)
-	s.equal("forgotten", got, []kernel.LastClaim{young})
+	s.equal("forgotten", got, []kernel.LastClaim{recent})
 	if nodes, err := s.store.Nodes(ctx); err != nil || len(nodes) != 1 {
 		s.Errorf("the calling node was deleted: %v, %v", nodes, err)
 	}

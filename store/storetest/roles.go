@@ -9,12 +9,12 @@ import (
 )
 
 var roleChecks = []check{
-	{"Roles/Save", saveRoles},
-	{"Roles/ReportNode", attendRoles},
-	{"Roles/Hosts", spreadRole},
-	{"Roles/Share", shareRole},
-	{"Roles/Epochs", racingElections},
-	{"Roles/Fence", fencedByEpoch},
+	{"Roles/StaleRoleIsRefused", saveRoles},
+	{"Roles/ReportNodeExtendsPlaces", reportNodeExtendsPlaces},
+	{"Roles/StandbyOnAnotherHost", standbyOnAnotherHost},
+	{"Roles/SharedRoleIsNotChanged", shareRole},
+	{"Roles/EachEpochHasOneLeader", racingElections},
+	{"Roles/FormerLeaderIsRefused", refuseFormerLeader},
 }
 
 // ttl is much longer than a check takes.
@@ -62,17 +62,17 @@ func saveRoles(s *suite) {
 	})
 	s.equal("saved", s.roles(), []kernel.Role{a, {Name: "b"}})
 	checkTx(s, "locked again", []kernel.Role{a}, func(tx kernel.Tx) ([]kernel.Role, error) { return tx.LockRoles([]string{"a"}) })
-	for _, was := range []kernel.Role{
+	for _, loaded := range []kernel.Role{
 		{Name: "a", Epoch: 6, Leader: "n1", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n2", Standby: "n2"},
 		{Name: "a", Epoch: 7, Leader: "n1"},
 		{Name: "unused"},
 	} {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
-			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: was.Name, Epoch: 9}, Loaded: was}})
+			return tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: loaded.Name, Epoch: 9}, Loaded: loaded}})
 		})
 		if !errors.Is(err, kernel.ErrStale) {
-			s.Errorf("saved over %+v: %v", was, err)
+			s.Errorf("saved over %+v: %v", loaded, err)
 		}
 	}
 	failed := errors.New("failed")
@@ -82,7 +82,7 @@ func saveRoles(s *suite) {
 	}); !errors.Is(err, failed) {
 		s.Errorf("got %v", err)
 	}
-	s.equal("not saved", s.roles(), []kernel.Role{a, {Name: "b"}})
+	s.equal("after a rollback", s.roles(), []kernel.Role{a, {Name: "b"}})
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.SaveRoles([]kernel.RoleChange{{Now: kernel.Role{Name: "a", Epoch: 7}, Loaded: a}}))
 	})
@@ -90,7 +90,7 @@ func saveRoles(s *suite) {
 }
 
 // ReportNode extends those places of the node that have not lapsed, and changes nothing else.
-func attendRoles(s *suite) {
+func reportNodeExtendsPlaces(s *suite) {
 	none := s.attend(kernel.NodeReport{Node: kernel.Node{ID: "n1"}, TTL: ttl})
 	if len(none.Roles) != 0 || none.Now.IsZero() {
 		s.Errorf("%+v", none)
@@ -118,7 +118,7 @@ func attendRoles(s *suite) {
 
 // A standby on the leader's host is replaced by a node of another host. The row keeps the hosts. ReportNode does not extend
 // a lost place. If a place is cleared or taken over, so is its host.
-func spreadRole(s *suite) {
+func standbyOnAnotherHost(s *suite) {
 	node := func(id string) kernel.NodeReport { return kernel.NodeReport{Node: kernel.Node{ID: id}, TTL: 2 * ttl} }
 	s.elect("r", enlistOn("n1", "h1", ttl))
 	second := s.elect("r", enlistOn("n2", "h1", ttl))
@@ -127,7 +127,7 @@ func spreadRole(s *suite) {
 		s.Errorf("got %+v", second)
 	}
 	third := s.elect("r", enlistOn("n3", "h2", ttl))
-	s.equal("displaced", s.roles(), []kernel.Role{third})
+	s.equal("a standby on another host", s.roles(), []kernel.Role{third})
 	if third.Standby != "n3" || third.StandbyHost != "h2" || third.Leader != "n1" || third.Epoch != second.Epoch {
 		s.Errorf("got %+v of %+v", third, second)
 	}
@@ -148,7 +148,7 @@ func spreadRole(s *suite) {
 	}
 	last := s.elect("r", func(r kernel.Role, _ time.Time) kernel.Role { return r.Vacate() })
 	s.equal("vacated", s.roles(), []kernel.Role{last})
-	s.equal("vacated, without hosts", last, kernel.Role{Name: "r", Epoch: next.Epoch})
+	s.equal("a vacated role without hosts", last, kernel.Role{Name: "r", Epoch: next.Epoch})
 }
 
 // A role that is shared does not change until the last transaction that shares it has ended.
@@ -213,8 +213,8 @@ func racingElections(s *suite) {
 					return
 				}
 				mu.Lock()
-				if was := leaders[roles[0].Epoch]; was != "" && was != roles[0].Leader {
-					s.Errorf("epoch %d has two leaders: %s and %s", roles[0].Epoch, was, roles[0].Leader)
+				if loaded := leaders[roles[0].Epoch]; loaded != "" && loaded != roles[0].Leader {
+					s.Errorf("epoch %d has two leaders: %s and %s", roles[0].Epoch, loaded, roles[0].Leader)
 				}
 				leaders[roles[0].Epoch] = roles[0].Leader
 				mu.Unlock()
@@ -228,7 +228,7 @@ func racingElections(s *suite) {
 }
 
 // A write of a former leader is refused in the transaction that would have written it (I15, F075).
-func fencedByEpoch(s *suite) {
+func refuseFormerLeader(s *suite) {
 	old := s.elect("r", enlist("n1", ttl))
 	under := func(m kernel.Leadership) error {
 		return s.store.Update(ctx, func(tx kernel.Tx) error {
@@ -246,16 +246,16 @@ func fencedByEpoch(s *suite) {
 			return r.Admit(m, now)
 		})
 	}
-	mandate := kernel.Leadership{Role: "r", Node: "n1", Epoch: old.Epoch}
-	s.must(under(mandate))
+	leadership := kernel.Leadership{Role: "r", Node: "n1", Epoch: old.Epoch}
+	s.must(under(leadership))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, ttl) })
-	if err := under(mandate); !errors.Is(err, kernel.ErrDeposed) {
-		s.Errorf("a former leader gets: %v", err)
+	if err := under(leadership); !errors.Is(err, kernel.ErrDeposed) {
+		s.Errorf("the write of a former leader: %v", err)
 	}
 	s.must(under(kernel.Leadership{Role: "r", Node: "n2", Epoch: old.Epoch + 1}))
 	s.elect("r", func(r kernel.Role, now time.Time) kernel.Role { return r.Vacate().Enlist("n2", "", now, 0) })
 	if err := under(kernel.Leadership{Role: "r", Node: "n2", Epoch: old.Epoch + 2}); !errors.Is(err, kernel.ErrDeposed) {
-		s.Errorf("a leader whose time has ended gets: %v", err)
+		s.Errorf("the write of a leader whose time has ended: %v", err)
 	}
 	limits, err := s.store.ListLimits(ctx)
 	s.must(err)

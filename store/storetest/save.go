@@ -14,23 +14,23 @@ import (
 )
 
 var saveChecks = []check{
-	{"Save/Guards", saveGuards},
-	{"Save/StaleRowRejectsAll", saveStaleRowRejectsAll},
-	{"Save/ErrorIgnoredByCaller", saveErrorIgnoredByCaller},
-	{"Save/Many", saveMany},
-	{"Save/Payloads", savePayloads},
-	{"Save/Times", saveTimes},
-	{"Save/Copies", saveCopies},
-	{"Update/Rollback", updateRollback},
-	{"Update/Panic", updatePanic},
+	{"Save/StaleRowIsRefused", saveStaleRow},
+	{"Save/StaleRowRefusesAll", saveStaleRowRefusesAll},
+	{"Save/IgnoredErrorPreventsCommit", saveIgnoredError},
+	{"Save/ManyJobsAtOnce", saveManyJobs},
+	{"Save/PayloadsAreSetSeparately", savePayloads},
+	{"Save/TimesToTheMicrosecond", saveTimes},
+	{"Save/RowsAreCopied", saveCopies},
+	{"Update/ErrorUndoesEverything", updateError},
+	{"Update/PanicUndoesEverything", updatePanic},
 	{"Update/RetriesStale", updateRetriesStale},
-	{"Update/Cancelled", updateCancelled},
+	{"Update/CancelledStoresNothing", updateCancelled},
 	{"Update/ReadsItsOwnWrites", updateReadsItsOwnWrites},
 	{"Update/AfterLoadingWholeJob", updateAfterLoadingWholeJob},
 }
 
 // A row that differs from the loaded one refuses the change (F072).
-func saveGuards(s *suite) {
+func saveStaleRow(s *suite) {
 	s.submit(newJob(1, 1))
 	steps := map[string]func(*kernel.Step){
 		"run":     func(st *kernel.Step) { st.Run++ },
@@ -40,9 +40,9 @@ func saveGuards(s *suite) {
 		"gone":    func(st *kernel.Step) { st.Index = 7 },
 	}
 	for what, differs := range steps {
-		was := s.steps(1)[0]
-		differs(was)
-		s.refused("step "+what, &kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
+		loaded := s.steps(1)[0]
+		differs(loaded)
+		s.refused("step "+what, &kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, settle)}})
 	}
 	jobs := map[string]func(*kernel.Job){
 		"current":   func(j *kernel.Job) { j.Current = perdure.Unsure },
@@ -54,9 +54,9 @@ func saveGuards(s *suite) {
 		"gone":      func(j *kernel.Job) { j.ID = id(9) },
 	}
 	for what, differs := range jobs {
-		was := s.job(1)
-		differs(was)
-		s.refused("job "+what, &kernel.Changes{Jobs: []kernel.JobChange{editJob(was, settleJob)}})
+		loaded := s.job(1)
+		differs(loaded)
+		s.refused("job "+what, &kernel.Changes{Jobs: []kernel.JobChange{editJob(loaded, settleJob)}})
 	}
 	s.equal("job", s.job(1), newJob(1, 1).Job)
 	s.equal("steps", s.steps(1), newJob(1, 1).Steps)
@@ -71,7 +71,7 @@ func (s *suite) refused(what string, c *kernel.Changes) {
 }
 
 // One stale row refuses everything that the transaction wrote, before it and in the same call.
-func saveStaleRowRejectsAll(s *suite) {
+func saveStaleRowRefusesAll(s *suite) {
 	s.submit(newJob(1, 2))
 	stale := s.steps(1)[1]
 	stale.Run = 5
@@ -123,7 +123,7 @@ func (s *suite) jobIn(tx kernel.Tx, n int) *kernel.Job {
 }
 
 // After Save has returned an error nothing can be committed, even if fn ignores the error.
-func saveErrorIgnoredByCaller(s *suite) {
+func saveIgnoredError(s *suite) {
 	s.submit(newJob(1, 1))
 	stale := s.steps(1)[0]
 	stale.Run = 5
@@ -141,7 +141,7 @@ func saveErrorIgnoredByCaller(s *suite) {
 }
 
 // One Save writes the events of many jobs (group commit).
-func saveMany(s *suite) {
+func saveManyJobs(s *suite) {
 	const n = 1200
 	var c kernel.Changes
 	for i := range n {
@@ -191,11 +191,11 @@ func saveMany(s *suite) {
 func savePayloads(s *suite) {
 	s.submit(newJob(1, 5))
 	big := append(append([]byte(`"`), bytes.Repeat([]byte("x"), perdure.MaxPayloadBytes-2)...), '"')
-	odd := []byte("{ \"b\":1.0,\n\t\"a\" : \"\\u00e4ä\", \"a\":12345678901234567890 }")
+	values := []byte("{ \"b\":1.0,\n\t\"a\" : \"\\u00e4ä\", \"a\":12345678901234567890 }")
 	s.save(&kernel.Changes{Payloads: []kernel.PayloadChange{
 		{StepRef: ref(1, 3), SetInput: true, Input: big, SetOutput: true, Output: []byte("null")},
-		{StepRef: ref(1, 0), SetInput: true, Input: odd, Output: []byte("not set")},
-		{StepRef: ref(1, 1), SetOutput: true, Output: odd},
+		{StepRef: ref(1, 0), SetInput: true, Input: values, Output: []byte("not set")},
+		{StepRef: ref(1, 1), SetOutput: true, Output: values},
 		{StepRef: ref(1, 2), SetInput: true, Input: nil},
 	}})
 	s.save(&kernel.Changes{Payloads: []kernel.PayloadChange{
@@ -203,8 +203,8 @@ func savePayloads(s *suite) {
 		{StepRef: ref(1, 3), SetOutput: true},
 	}})
 	want := []kernel.Payload{
-		{StepRef: ref(1, 0), Input: odd},
-		{StepRef: ref(1, 1), Input: []byte("7"), Output: odd},
+		{StepRef: ref(1, 0), Input: values},
+		{StepRef: ref(1, 1), Input: []byte("7"), Output: values},
 		{StepRef: ref(1, 3), Input: big},
 	}
 	wanted := refs(1, 3, 1, 0, 1, 1, 1, 2, 1, 4, 2, 0, 1, 0)
@@ -215,7 +215,7 @@ func savePayloads(s *suite) {
 		})
 	}
 	checkTx(s, "payloads, the second of which reaches the bound", inOrder[:2:2], func(tx kernel.Tx) ([]kernel.Payload, error) {
-		return tx.Payloads(wanted, len(big)+len(odd))
+		return tx.Payloads(wanted, len(big)+len(values))
 	})
 	sized := func(read ...string) []kernel.SizedPayload { // with the named values read
 		all := make([]kernel.SizedPayload, len(want))
@@ -236,14 +236,14 @@ func savePayloads(s *suite) {
 	}{
 		{perdure.MaxPayloadBytes, 4 << 20, sized("input 0", "input 1", "output 1", "input 3")},
 		{perdure.MaxPayloadBytes - 1, 4 << 20, sized("input 0", "input 1", "output 1")},
-		{len(odd), 4 << 20, sized("input 0", "input 1", "output 1")},
-		{len(odd) - 1, 4 << 20, sized("input 1")},
-		{len(odd), 2*len(odd) + 1, sized("input 0", "input 1", "output 1")},
-		{len(odd), 2 * len(odd), sized("input 0", "input 1")},
-		{len(odd), len(odd) + 1, sized("input 0", "input 1")},
-		{len(odd), len(odd), sized("input 0")},
-		{len(odd), len(odd) - 1, sized()},
-		{len(odd) - 1, 1, sized("input 1")}, // a value that is too large by itself does not count for the total
+		{len(values), 4 << 20, sized("input 0", "input 1", "output 1")},
+		{len(values) - 1, 4 << 20, sized("input 1")},
+		{len(values), 2*len(values) + 1, sized("input 0", "input 1", "output 1")},
+		{len(values), 2 * len(values), sized("input 0", "input 1")},
+		{len(values), len(values) + 1, sized("input 0", "input 1")},
+		{len(values), len(values), sized("input 0")},
+		{len(values), len(values) - 1, sized()},
+		{len(values) - 1, 1, sized("input 1")}, // a value that is too large by itself does not count for the total
 		{perdure.MaxPayloadBytes, 0, sized()},
 		{0, 4 << 20, sized()},
 	} {
@@ -311,7 +311,7 @@ func saveCopies(s *suite) {
 var errOops = errors.New("oops")
 
 // An error of fn undoes everything, and is returned unchanged.
-func updateRollback(s *suite) {
+func updateError(s *suite) {
 	s.submit(newJob(1, 1))
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		s.writeAll(tx)
@@ -369,25 +369,25 @@ func updateRetriesStale(s *suite) {
 	calls := 0
 	s.must(s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
-		was := s.one(ref(1, 0), tx)
+		loaded := s.one(ref(1, 0), tx)
 		if calls == 1 {
-			was.Run = 99
+			loaded.Run = 99
 		}
-		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, settle)}})
 	}))
 	s.equal("calls", calls, 2)
 	calls = 0
-	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("always: %w", kernel.ErrStale) })
+	err := s.store.Update(ctx, func(kernel.Tx) error { calls++; return fmt.Errorf("stale at each attempt: %w", kernel.ErrStale) })
 	if !errors.Is(err, kernel.ErrStale) || calls < 2 {
-		s.Errorf("%v after %d calls", err, calls)
+		s.Errorf("%v after %d attempts", err, calls)
 	}
 }
 
 // If the caller's context ends, before or during the transaction, nothing is stored.
 func updateCancelled(s *suite) {
 	s.submit(newJob(1, 1))
-	gone, cancel := context.WithCancel(ctx)
-	err := s.store.Update(gone, func(tx kernel.Tx) error {
+	ended, cancel := context.WithCancel(ctx)
+	err := s.store.Update(ended, func(tx kernel.Tx) error {
 		s.writeAll(tx)
 		cancel()
 		return nil
@@ -395,11 +395,11 @@ func updateCancelled(s *suite) {
 	if !errors.Is(err, context.Canceled) {
 		s.Errorf("cancelled inside: %v", err)
 	}
-	err = s.store.Update(gone, func(kernel.Tx) error { s.Error("fn was run"); return nil })
+	err = s.store.Update(ended, func(kernel.Tx) error { s.Error("fn was run"); return nil })
 	if !errors.Is(err, context.Canceled) {
 		s.Errorf("cancelled before: %v", err)
 	}
-	if _, _, err := s.store.Job(gone, id(1), 0); !errors.Is(err, context.Canceled) {
+	if _, _, err := s.store.Job(ended, id(1), 0); !errors.Is(err, context.Canceled) {
 		s.Errorf("a read: %v", err)
 	}
 	s.checkUntouched(1, 1)
@@ -415,9 +415,9 @@ func updateReadsItsOwnWrites(s *suite) {
 			Steps:   []kernel.StepChange{editStep(s.one(ref(1, 0), tx), run("h", "", at(time.Minute)))},
 		}))
 		s.equal("step", s.one(ref(1, 0), tx).Phase, perdure.Running)
-		known, err := tx.JobsByKey([]string{"k"})
+		byKey, err := tx.JobsByKey([]string{"k"})
 		s.must(err)
-		s.equal("key", known, map[string]kernel.Keyed{"k": keyedJob(2)})
+		s.equal("key", byKey, map[string]kernel.Keyed{"k": keyedJob(2)})
 		ready, err := tx.Ready("http", 10, nil)
 		s.must(err)
 		s.equal("ready", ready, refs(1, 1, 2, 0))

@@ -15,10 +15,10 @@ import (
 
 // Rows that a store keeps together are changed by several transactions at the same time, and rolled back.
 var sharedChecks = []check{
-	{"InFlight/Rollback", inFlightRollback},
-	{"InFlight/EndTogether", inFlightEndTogether},
-	{"Permits/LimitSetAndDeleted", permitsLimitSetAndDeleted},
-	{"Race/Lanes", raceLanes},
+	{"InFlight/UnchangedByRollback", inFlightRollback},
+	{"InFlight/LastRunsEndConcurrently", inFlightEndConcurrently},
+	{"Permits/CountedWhileLimitsChange", permitsWhileLimitsChange},
+	{"Race/NoStepOfALaneIsLost", raceLanes},
 }
 
 // After a rollback everything is found as before.
@@ -36,14 +36,14 @@ func inFlightRollback(s *suite) {
 			return errOops
 		})
 		s.held("h", "", "", 1, 0)
-		s.ready("as before", "http", 10, nil, refs(1, 1))
+		s.ready("ready after the rollback", "http", 10, nil, refs(1, 1))
 		s.expired(time.Hour, 10, 1, 0)
 		s.next(at(time.Minute))
 	}
 }
 
 // While limits are set and deleted, the count of an existing limit is that of its held permits (I12).
-func permitsLimitSetAndDeleted(s *suite) {
+func permitsWhileLimitsChange(s *suite) {
 	const jobs, rounds = 6, 12
 	var c kernel.Changes
 	for i := range jobs {
@@ -199,23 +199,23 @@ func dispatchFromLanes(tx kernel.Tx, most int) error {
 
 // endRunsOfLanes ends the runs in flight, and opens the lanes that wait for their permits.
 func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
-	out, err := tx.HeldBy("h", "", "", 4)
-	if err != nil || len(out) == 0 {
+	dispatched, err := tx.HeldBy("h", "", "", 4)
+	if err != nil || len(dispatched) == 0 {
 		return 0, err
 	}
 	var of []perdure.JobID
-	for _, r := range out {
+	for _, r := range dispatched {
 		of = append(of, r.Job)
 	}
 	locked, err := tx.TryLockJobs(of)
 	if err != nil {
 		return 0, err
 	}
-	out = out[:0]
+	dispatched = dispatched[:0]
 	for _, j := range locked {
-		out = append(out, kernel.StepRef{Job: j.ID})
+		dispatched = append(dispatched, kernel.StepRef{Job: j.ID})
 	}
-	steps, err := tx.Steps(out)
+	steps, err := tx.Steps(dispatched)
 	if err != nil {
 		return 0, err
 	}
@@ -238,7 +238,7 @@ func endRunsOfLanes(tx kernel.Tx) (ended int, err error) {
 }
 
 // Two transactions may end the last two of the runs that were dispatched together.
-func inFlightEndTogether(s *suite) {
+func inFlightEndConcurrently(s *suite) {
 	for n := range 10 {
 		s.submit(newJob(2*n, 1), newJob(2*n+1, 1))
 		s.changeSteps(run("h", "r", at(time.Minute)), ref(2*n, 0), ref(2*n+1, 0))

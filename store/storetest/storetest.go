@@ -171,16 +171,16 @@ func (s *suite) changeJob(n int, edit func(*kernel.Job)) {
 	})
 }
 
-func editStep(was *kernel.Step, edit func(*kernel.Step)) kernel.StepChange {
-	now := *was
+func editStep(loaded *kernel.Step, edit func(*kernel.Step)) kernel.StepChange {
+	now := *loaded
 	edit(&now)
-	return kernel.StepChange{Now: &now, Loaded: was}
+	return kernel.StepChange{Now: &now, Loaded: loaded}
 }
 
-func editJob(was *kernel.Job, edit func(*kernel.Job)) kernel.JobChange {
-	now := *was
+func editJob(loaded *kernel.Job, edit func(*kernel.Job)) kernel.JobChange {
+	now := *loaded
 	edit(&now)
-	return kernel.JobChange{Now: &now, Loaded: was}
+	return kernel.JobChange{Now: &now, Loaded: loaded}
 }
 
 // run returns an edit that dispatches a step.

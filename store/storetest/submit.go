@@ -13,14 +13,14 @@ import (
 )
 
 var submitChecks = []check{
-	{"Submit/Whole", submitWhole},
-	{"Submit/Shape", submitShape},
-	{"Submit/Input", submitInput},
+	{"Submit/JobShapeAndStepsTogether", submitWhole},
+	{"Submit/ShapeIsShared", submitShape},
+	{"Submit/LargeInputIsStoredApart", submitInput},
 	{"Submit/EveryField", submitEveryField},
-	{"Submit/Large", submitLarge},
-	{"Submit/KeyTaken", submitKeyTaken},
-	{"Submit/KeyTakenWithin", submitKeyTakenWithin},
-	{"Submit/Nothing", submitNothing},
+	{"Submit/LargeJobs", submitLarge},
+	{"Submit/TakenKeyIsRetried", submitKeyTaken},
+	{"Submit/KeyTwiceInATransaction", submitKeyTwice},
+	{"Submit/EmptyTransaction", submitNothing},
 }
 
 // Jobs of one shape share its text; the text that was stored first stays.
@@ -37,7 +37,7 @@ func submitShape(s *suite) {
 		func(tx kernel.Tx) (map[kernel.ShapeID][]byte, error) {
 			return tx.Shapes([]kernel.ShapeID{four.Job.Shape, one.Job.Shape, {0xff}, one.Job.Shape})
 		})
-	s.equal("of the second", s.job(2).Shape, one.Job.Shape)
+	s.equal("shape of the second job", s.job(2).Shape, one.Job.Shape)
 }
 
 // A small input is returned with the row of its job, a large one is stored apart. Neither changes when the row does.
@@ -55,9 +55,9 @@ func submitInput(s *suite) {
 		for i, in := range inputs {
 			n, apart := i+1, len(in) > perdure.MaxInlineInput
 			j := s.job(n)
-			s.equal(fmt.Sprintf("apart %d", n), j.InputStoredApart, apart)
+			s.equal(fmt.Sprintf("input %d is stored apart", n), j.InputStoredApart, apart)
 			if !apart {
-				s.equal(fmt.Sprintf("with the row %d", n), string(j.Input), string(in))
+				s.equal(fmt.Sprintf("input %d in the row", n), string(j.Input), string(in))
 			}
 			for _, max := range []int{perdure.MaxPayloadBytes, len(in)} {
 				got, size, err := s.store.Input(ctx, id(n), max)
@@ -78,7 +78,7 @@ func submitInput(s *suite) {
 		got, err := tx.Inputs(ids(4, 9))
 		s.must(err)
 		s.equal("inputs", len(got), 1)
-		s.equal("the large one", string(got[id(4)]), string(large))
+		s.equal("the large input", string(got[id(4)]), string(large))
 	})
 }
 
@@ -91,7 +91,7 @@ func submitWhole(s *suite) {
 	body, err := s.store.Shape(ctx, want.Job.Shape)
 	s.must(err)
 	s.equal("shape, byte for byte", string(body), string(want.Shape))
-	s.equal("steps of the other", len(s.steps(2)), 1)
+	s.equal("steps of the other job", len(s.steps(2)), 1)
 
 	for steps := range 2 {
 		none, no, err := s.store.Job(ctx, id(3), steps)
@@ -103,9 +103,9 @@ func submitWhole(s *suite) {
 		s.Errorf("a shape that does not exist: %v, %v; want nil and no error", body, err)
 	}
 	if in, size, err := s.store.Input(ctx, id(3), 1000); in != nil || size != 0 || err != nil {
-		s.Errorf("its input: %v of %d bytes, %v; want nil and no error", in, size, err)
+		s.Errorf("input of a job that does not exist: %v of %d bytes, %v; want nil and no error", in, size, err)
 	}
-	s.equal("its steps", s.steps(3), nil)
+	s.equal("steps of a job that does not exist", s.steps(3), nil)
 }
 
 // fullJob and fullStep return rows without a zero field, so that a store that omits a field fails the test.
@@ -214,8 +214,8 @@ func submitKeyTaken(s *suite) {
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		calls++
 		if calls > 1 { // in the second call it looks the key up
-			known, err := tx.JobsByKey([]string{"k"})
-			s.equal("known", known, map[string]kernel.Keyed{"k": keyedJob(1)})
+			byKey, err := tx.JobsByKey([]string{"k"})
+			s.equal("known", byKey, map[string]kernel.Keyed{"k": keyedJob(1)})
 			return err
 		}
 		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(4, 1), newJob(5, 1, keyed("k"))}})
@@ -227,7 +227,7 @@ func submitKeyTaken(s *suite) {
 	}
 }
 
-func submitKeyTakenWithin(s *suite) {
+func submitKeyTwice(s *suite) {
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
 		return tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(1, 1, keyed("k")), newJob(2, 1, keyed("k"))}})
 	})

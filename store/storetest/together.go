@@ -17,19 +17,19 @@ import (
 var togetherChecks = []check{
 	{"Together/Read", togetherRead},
 	{"Together/List", togetherList},
-	{"Together/InOrder", togetherInOrder},
-	{"Together/MiddleJobMoves", togetherMiddleJobMoves},
-	{"Together/StepsThatWait", togetherStepsThatWait},
-	{"Together/DispatchedAtOnce", togetherDispatchedAtOnce},
-	{"Together/TwoSearches", togetherTwoSearches},
+	{"Together/ReadyInOrder", togetherInOrder},
+	{"Together/ChangedJobLeavesOthers", togetherMiddleJob},
+	{"Together/WaitingStepsChange", togetherWaitingSteps},
+	{"Together/DispatchedOnSubmission", togetherDispatchedOnSubmission},
+	{"Together/ConcurrentSearchesShare", togetherTwoSearches},
 	{"Together/Rollback", togetherRollback},
-	{"Together/Locked", togetherLocked},
-	{"Together/Mixed", togetherMixed},
+	{"Together/LockedJobsStay", togetherLocked},
+	{"Together/WithOtherJobs", togetherWithOthers},
 	{"Together/Stale", togetherStale},
 	{"Together/ByHash", togetherByHash},
 }
 
-var errBroken = errors.New("broken off")
+var errInterrupted = errors.New("interrupted")
 
 // similarJobs returns jobs of one definition, each with its own input; every fifth has none.
 func similarJobs(from, n, steps int, edits ...func(*kernel.Job)) (all []kernel.NewJob) {
@@ -135,9 +135,9 @@ func togetherRead(s *suite) {
 	n, err = s.store.Backlog(ctx, 100)
 	s.must(err)
 	s.equal("backlog, bounded", n, 100)
-	look, err := s.store.Poll(ctx, []string{"http", "ftp"})
+	answer, err := s.store.Poll(ctx, []string{"http", "ftp"})
 	s.must(err)
-	s.equal("look", look.Ready, []string{"http"})
+	s.equal("agents with ready steps", answer.Ready, []string{"http"})
 }
 
 func numbers(from, to int) (list []int) {
@@ -243,7 +243,7 @@ func (s *suite) run(tx kernel.Tx, all ...int) {
 }
 
 // If one job of a bundle changes, the others remain ready, each unchanged.
-func togetherMiddleJobMoves(s *suite) {
+func togetherMiddleJob(s *suite) {
 	s.storeDefinition(3)
 	s.submitNow(similarJobs(1, 30, 3)...)
 	s.update(func(tx kernel.Tx) { s.run(tx, 12) })
@@ -265,7 +265,7 @@ func togetherMiddleJobMoves(s *suite) {
 }
 
 // Further steps wait, and are changed like those of other jobs.
-func togetherStepsThatWait(s *suite) {
+func togetherWaitingSteps(s *suite) {
 	s.storeDefinition(3)
 	s.submitNow(similarJobs(1, 20, 3)...)
 	s.update(func(tx kernel.Tx) {
@@ -292,7 +292,7 @@ func togetherStepsThatWait(s *suite) {
 }
 
 // One transaction stores jobs and dispatches some of them, with a Save in between.
-func togetherDispatchedAtOnce(s *suite) {
+func togetherDispatchedOnSubmission(s *suite) {
 	s.storeDefinition(3)
 	s.update(func(tx kernel.Tx) {
 		all := similarJobs(1, 20, 3)
@@ -337,7 +337,7 @@ func togetherTwoSearches(s *suite) {
 		c := &kernel.Changes{}
 		for _, j := range locked {
 			if taken[j.ID] {
-				s.Errorf("%v is taken twice", j.ID)
+				s.Errorf("%v is dispatched twice", j.ID)
 			}
 			taken[j.ID] = true
 			steps, err := tx.Steps([]kernel.StepRef{{Job: j.ID}})
@@ -381,9 +381,9 @@ func togetherRollback(s *suite) {
 	for range 2 {
 		err := s.store.Update(ctx, func(tx kernel.Tx) error {
 			s.run(tx, 1, 2, 9)
-			return errBroken
+			return errInterrupted
 		})
-		s.equal("error", errors.Is(err, errBroken), true)
+		s.equal("error", errors.Is(err, errInterrupted), true)
 	}
 	for _, n := range []int{1, 2, 3, 9, 20} {
 		s.hasJob(n, 3)
@@ -403,7 +403,7 @@ func togetherLocked(s *suite) {
 		s.equal("job", jobs[1], similarJob(7, 1).Job)
 		jobs, err = tx.TryLockJobs(ids(2, 7, 8))
 		s.must(err)
-		s.equal("more", len(jobs), 3)
+		s.equal("jobs of TryLockJobs", len(jobs), 3)
 	})
 	s.hasJob(7, 1)
 	s.ready("all", "http", 3, nil, refs(1, 0, 2, 0, 3, 0))
@@ -412,7 +412,7 @@ func togetherLocked(s *suite) {
 }
 
 // Only some of the jobs of one transaction are similar.
-func togetherMixed(s *suite) {
+func togetherWithOthers(s *suite) {
 	all := similarJobs(1, 20, 1)
 	all[3].Job.Key, all[5].Job.Labels, all[7].Job.CompleteBy = "k", map[string]string{"a": "b"}, at(time.Hour)
 	all[9].Steps[0].Phase, all[9].Job.Phase = perdure.Settled, perdure.Settled
@@ -431,20 +431,20 @@ func togetherMixed(s *suite) {
 		}
 	}
 	s.ready("http", "http", 100, nil, want)
-	look, err := s.store.Poll(ctx, []string{"ftp"})
+	answer, err := s.store.Poll(ctx, []string{"ftp"})
 	s.must(err)
-	s.equal("next", look.Next.Equal(at(time.Hour)), true)
+	s.equal("next", answer.Next.Equal(at(time.Hour)), true)
 	s.equal("job", s.job(8).CompleteBy.Equal(at(time.Hour)), true)
 }
 
 func togetherStale(s *suite) {
 	s.submitNow(similarJobs(1, 20, 1)...)
-	s.refused("a run that never was", &kernel.Changes{Steps: []kernel.StepChange{editStep(func() *kernel.Step {
+	s.refused("a run number that was not given", &kernel.Changes{Steps: []kernel.StepChange{editStep(func() *kernel.Step {
 		st := *similarJob(4, 1).Steps[0]
 		st.Run = 3
 		return &st
 	}(), settle)}})
-	s.refused("a job that was otherwise", &kernel.Changes{Jobs: []kernel.JobChange{editJob(func() *kernel.Job {
+	s.refused("a job that differs from its row", &kernel.Changes{Jobs: []kernel.JobChange{editJob(func() *kernel.Job {
 		j := *similarJob(4, 1).Job
 		j.Running = 1
 		return &j
@@ -471,10 +471,10 @@ func togetherByHash(s *suite) {
 			}
 		})
 	}
-	same("newest", "order", 9)
-	same("of another type", "other", 40)
-	same("of none", "third", 0)
+	same("newest job with the hash", "order", 9)
+	same("job of another type", "other", 40)
+	same("unknown type", "third", 0)
 	s.changeStep(ref(9, 0), settle)
 	s.changeJob(9, settleJob)
-	same("newest that is not settled", "order", 5)
+	same("newest job that is not settled", "order", 5)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// Every field of a job and a step has exactly one column of its kind, but for those that never change.
-func TestEachFieldHasItsColumn(t *testing.T) {
+// Every field of a job and a step has exactly one column of its kind, except fields that never change.
+func TestEachFieldHasOneColumn(t *testing.T) {
 	kinds := map[Kind][]reflect.Kind{Small: {reflect.Uint8}, Flag: {reflect.Bool}, Int: {reflect.Int}, Number: {reflect.Int64},
 		Text: {reflect.String}, Word: {reflect.String}, Time: {reflect.Struct}, Span: {reflect.Int64}}
 	for _, c := range []struct {
@@ -24,8 +24,8 @@ func TestEachFieldHasItsColumn(t *testing.T) {
 		at := map[uintptr]ID{}
 		for id := firstChanging; id < All; id++ {
 			if Columns[id].Job == c.job {
-				if twice, there := at[Columns[id].offset]; there {
-					t.Errorf("%s and %s are the same field", Columns[twice].Name, Columns[id].Name)
+				if other, exists := at[Columns[id].offset]; exists {
+					t.Errorf("%s and %s are the same field", Columns[other].Name, Columns[id].Name)
 				}
 				at[Columns[id].offset] = id
 			}
@@ -36,13 +36,13 @@ func TestEachFieldHasItsColumn(t *testing.T) {
 		}
 		for i := range c.row.NumField() {
 			f := c.row.Field(i)
-			id, there := at[f.Offset]
+			id, exists := at[f.Offset]
 			switch {
 			case fixed[f.Name]:
-			case !there:
+			case !exists:
 				t.Errorf("%s.%s has no column: it would not be stored", c.row.Name(), f.Name)
 			case kinds[Columns[id].Kind][0] != f.Type.Kind():
-				t.Errorf("%s.%s is a %s, and column %s of kind %d", c.row.Name(), f.Name, f.Type, Columns[id].Name, Columns[id].Kind)
+				t.Errorf("%s.%s is a %s, but column %s is of kind %d", c.row.Name(), f.Name, f.Type, Columns[id].Name, Columns[id].Kind)
 			}
 			delete(at, f.Offset)
 		}
@@ -55,8 +55,8 @@ func TestEachFieldHasItsColumn(t *testing.T) {
 	}
 }
 
-// Each difference is noticed, in its column and no other; and a value that is set is the one that is read.
-func TestDiffAndValues(t *testing.T) {
+// A difference is found in the column that has it and in no other, and each value that is set is read back.
+func TestDiffFindsTheChangedColumn(t *testing.T) {
 	for id := firstChanging; id < All; id++ {
 		c := &Columns[id]
 		var a, b struct {
@@ -82,7 +82,7 @@ func TestDiffAndValues(t *testing.T) {
 			t.Errorf("%s: the difference is in %v", c.Name, found)
 		}
 		if c.offset >= max(unsafe.Sizeof(a.j), unsafe.Sizeof(a.s)) {
-			t.Errorf("%s is outside", c.Name)
+			t.Errorf("the offset of %s is outside its struct", c.Name)
 		}
 	}
 	s := SetOf(Job, 64, MaxID)

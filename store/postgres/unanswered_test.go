@@ -16,8 +16,8 @@ import (
 
 const poolSize = 8
 
-// openTwoWays opens a store whose URL names one server twice: behind a proxy, and behind another one, which is used when
-// the first one does not answer.
+// openTwoWays opens a store whose URL names one server twice, each time behind a proxy. The second is used if the first
+// does not answer.
 func openTwoWays(t *testing.T, limits postgres.Limits) (s *postgres.Store, first *rig.Proxy) {
 	t.Helper()
 	server := pgtest.NewServer(t, false)
@@ -62,9 +62,9 @@ func fill(t *testing.T, s *postgres.Store, next func(kernel.Tx) error) (wait fun
 	return all.Wait
 }
 
-// F098, F100, L4: the network to a server fails silently while all connections of the pool wait for its answers. They
-// are given up together, and work goes on at the server that the URL names next.
-func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
+// F098, F100, L4: the network to a server fails silently while all connections of the pool wait for answers. They are
+// given up together, and the store continues with the next server of its URL.
+func TestUnansweredConnectionsAreGivenUpTogether(t *testing.T) {
 	limits := postgres.DefaultLimits
 	limits.Statement = time.Second
 	s, first := openTwoWays(t, limits)
@@ -77,7 +77,7 @@ func TestConnectionsThatGetNoAnswerAreGivenUpTogether(t *testing.T) {
 	eventually(t, func() bool { return first.Stalled.Load() })
 	eventually(t, func() bool { return submit(t.Context(), s, job(1, "")) == nil })
 	if took := time.Since(began); took > 12*time.Second { // 18 s if each is given up by itself
-		t.Errorf("work goes on after %v", took)
+		t.Errorf("the store works again after %v", took)
 	}
 	wait()
 }
@@ -101,6 +101,6 @@ func TestIdleConnectionsAreGivenUpWithACommit(t *testing.T) {
 	}
 	mustSubmit(t, s, job(1000, ""))
 	if took := time.Since(began); took > limits.Statement {
-		t.Errorf("work goes on after %v", took)
+		t.Errorf("the store works again after %v", took)
 	}
 }

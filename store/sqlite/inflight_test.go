@@ -15,7 +15,7 @@ import (
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// runsOf is a job with so many runs in flight.
+// runsOf returns a job with this number of runs in flight.
 func runsOf(n byte, runs int, holder string) kernel.NewJob {
 	j := &kernel.Job{ID: perdure.JobID{15: n}, Type: "t", HasPermit: true, Phase: perdure.Running, Unsettled: runs, Running: runs}
 	nj := kernel.NewJob{Job: j}
@@ -26,7 +26,7 @@ func runsOf(n byte, runs int, holder string) kernel.NewJob {
 	return nj
 }
 
-// edit changes steps of a job, in one Save.
+// edit changes steps of a job in one Save.
 func edit(t *testing.T, s *Store, job byte, change func(*kernel.Step), idxs ...int) {
 	t.Helper()
 	err := s.Update(ctx, func(tx kernel.Tx) error {
@@ -49,8 +49,8 @@ func edit(t *testing.T, s *Store, job byte, change func(*kernel.Step), idxs ...i
 
 func settle(st *kernel.Step) { st.Phase = perdure.Settled }
 
-// outs are the sets: seconds after noon, holder, runs listed.
-func outs(t *testing.T, s *Store) []string {
+// runSets returns the rows for runs that were dispatched together: seconds after noon, holder, number of runs.
+func runSets(t *testing.T, s *Store) []string {
 	t.Helper()
 	got, err := all(s.write, func(r *row) string { return fmt.Sprint(r.num(), " ", r.text(), " ", r.num()) },
 		`SELECT (until_at - ?) / 1000000, locked_by, length(steps) / 8 FROM perdure_out ORDER BY until_at, locked_by`, noon.UnixMicro())
@@ -67,25 +67,25 @@ func want(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Runs that are dispatched together are one row, which a heartbeat does not touch. A due scan corrects the row, and the
-// last run deletes it, also if no cache remembers it.
-func TestSets(t *testing.T) {
+// Runs that are dispatched together are one row, which a heartbeat does not write. A due scan corrects the time of the
+// row, and the end of the last run deletes it, also if the cache has lost it.
+func TestRunSetIsDeletedWithItsLastRun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	if err := save(s, &kernel.Changes{NewJobs: []kernel.NewJob{runsOf(1, 3, "h"), runsOf(2, 2, "h"), runsOf(3, 1, "k")}}); err != nil {
 		t.Fatal(err)
 	}
-	want(t, "dispatched", outs(t, s), "0 h 5", "0 k 1")
+	want(t, "after the dispatch", runSets(t, s), "0 h 5", "0 k 1")
 	later := func(st *kernel.Step) { st.LockedUntil = noon.Add(30 * time.Second) }
 	edit(t, s, 1, later, 0, 1, 2)
 	edit(t, s, 2, later, 0)
-	want(t, "heartbeats", outs(t, s), "0 h 5", "0 k 1")
+	want(t, "after heartbeats", runSets(t, s), "0 h 5", "0 k 1")
 	sweep := func(found int) {
 		t.Helper()
 		err := s.Update(ctx, func(tx kernel.Tx) error {
 			refs, err := tx.Expired(noon.Add(time.Second), 10)
 			if len(refs) != found {
-				t.Errorf("got %v", refs)
+				t.Errorf("expired: %v, want %d runs", refs, found)
 			}
 			return err
 		})
@@ -96,28 +96,28 @@ func TestSets(t *testing.T) {
 	sweep(2)
 	edit(t, s, 2, settle, 1)
 	edit(t, s, 3, settle, 0)
-	want(t, "the last is gone", outs(t, s), "0 h 5")
+	want(t, "the last run of a set has ended", runSets(t, s), "0 h 5")
 	sweep(0)
-	want(t, "put right", outs(t, s), "30 h 5")
-	s.remaining = map[int64]int{} // forgotten
+	want(t, "after a due scan", runSets(t, s), "30 h 5")
+	s.remaining = map[int64]int{} // the cache loses them
 	edit(t, s, 1, settle, 0)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, path)
 	edit(t, s, 1, settle, 1, 2)
-	want(t, "one is left", outs(t, s), "30 h 5")
+	want(t, "one run is left", runSets(t, s), "30 h 5")
 	edit(t, s, 2, func(st *kernel.Step) { st.LockedUntil = noon }, 0)
-	want(t, "sooner", outs(t, s), "0 h 1")
+	want(t, "a lock was shortened", runSets(t, s), "0 h 1")
 	edit(t, s, 2, settle, 0)
-	want(t, "none is left", outs(t, s))
+	want(t, "no run is left", runSets(t, s))
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Errorf("%v, %v", faults, err)
+		t.Errorf("Check: %v, %v", faults, err)
 	}
 }
 
-// Check finds what is missing beside the rows, and what is there too much.
-func TestCheckFinds(t *testing.T) {
+// Check reports each entry of the queue tables that is missing, wrong, or not derived from a step.
+func TestCheckFindsWrongQueueEntries(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	err := s.Update(ctx, func(tx kernel.Tx) error {
 		for _, name := range []string{"agent:a", "job:t", "agent:b"} {
@@ -133,7 +133,7 @@ func TestCheckFinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if faults, err := s.Check(ctx); len(faults) > 0 || err != nil {
-		t.Fatalf("%v, %v", faults, err)
+		t.Fatalf("Check: %v, %v", faults, err)
 	}
 	for sql, want := range map[string]string{
 		`DELETE FROM perdure_out`:                                                                     "is running, and is missing in out",
@@ -168,7 +168,7 @@ func TestCheckFinds(t *testing.T) {
 		faults, err := checkQueues(s.write)
 		rollback(s.write)
 		if err != nil || !strings.Contains(strings.Join(faults, "\n"), want) {
-			t.Errorf("%s\n\tfinds %q, %v; want %q", sql, faults, err, want)
+			t.Errorf("after %s\n\tCheck returns %q, %v; want %q", sql, faults, err, want)
 		}
 	}
 }

@@ -13,22 +13,22 @@ import (
 // A store may keep runs that were dispatched together in one row, and search by that row. It may also store the holders
 // of permits. These checks require that this is not visible.
 var inFlightChecks = []check{
-	{"InFlight/FromSubmission", inFlightFromSubmission},
-	{"InFlight/All", inFlightAll},
-	{"InFlight/Heartbeats", inFlightHeartbeats},
-	{"InFlight/LockShortened", inFlightLockShortened},
+	{"InFlight/DispatchedOnSubmission", inFlightFromSubmission},
+	{"InFlight/JobWithAllStepsInFlight", inFlightAll},
+	{"InFlight/HeartbeatsExtendRuns", inFlightHeartbeats},
+	{"InFlight/ShortenedLockExpires", inFlightLockShortened},
 	{"InFlight/HolderChanges", inFlightHolderChanges},
-	{"InFlight/DispatchedAgain", inFlightDispatchedAgain},
-	{"InFlight/Many", inFlightMany},
-	{"Permits/LimitSetLater", permitsLimitSetLater},
-	{"Permits/LimitDeleted", permitsLimitDeleted},
-	{"Permits/OfKeys", permitsOfKeys},
-	{"Permits/OneTransaction", permitsOneTransaction},
-	{"Permits/Moved", permitsMoved},
-	{"Save/FirstRow", saveFirstRow},
-	{"Save/FirstRowGuards", saveFirstRowGuards},
-	{"Save/Twice", saveTwice},
-	{"Save/NewAndAgain", saveNewAndAgain},
+	{"InFlight/DispatchedAgainIsFoundOnce", inFlightDispatchedAgain},
+	{"InFlight/ManyRunsAtOnce", inFlightMany},
+	{"Permits/CountedWhenLimitIsSetLater", permitsLimitSetLater},
+	{"Permits/CountedWhenLimitIsSetAgain", permitsLimitDeleted},
+	{"Permits/CountedByKey", permitsByKey},
+	{"Permits/LimitSetInTheTransaction", permitsLimitSetInTheTransaction},
+	{"Permits/FollowTheirRows", permitsFollowTheirRows},
+	{"Save/JobAndFirstStepSeparately", saveJobAndFirstStep},
+	{"Save/StaleJobOrFirstStepRefusesBoth", saveStaleJobOrFirstStep},
+	{"Save/SameRowTwice", saveTwice},
+	{"Save/NewRowsAreFoundInTheTransaction", saveNewAndAgain},
 }
 
 // selfChecker is a store that can check its own consistency.
@@ -72,14 +72,14 @@ func (s *suite) held(holder, agent, request string, want ...int) {
 
 func (s *suite) next(want time.Time) {
 	s.Helper()
-	l, err := exactLook(s.store, nil)
+	l, err := exactPoll(s.store, nil)
 	s.must(err)
 	s.equal("next", l.Next, want)
 }
 
-// exactLook repeats Poll and searches for expired runs until Next no longer changes. If a lock was extended or a run has
+// exactPoll repeats Poll and searches for expired runs until Next no longer changes. If a lock was extended or a run has
 // ended, a store may at first return the earlier time of its lock.
-func exactLook(store kernel.Store, agents []string) (kernel.PollAnswer, error) {
+func exactPoll(store kernel.Store, agents []string) (kernel.PollAnswer, error) {
 	for latest := (time.Time{}); ; {
 		l, err := store.Poll(ctx, agents)
 		if err != nil || l.Next.IsZero() || l.Next.Equal(latest) {
@@ -145,7 +145,7 @@ func inFlightFromSubmission(s *suite) {
 func inFlightAll(s *suite) {
 	hash, all := [32]byte{7}, []int{4, 3, 2, 1, 0}
 	running, waiting := perdure.Running, perdure.Waiting
-	out := func(nj kernel.NewJob, n int) kernel.NewJob {
+	dispatched := func(nj kernel.NewJob, n int) kernel.NewJob {
 		nj.Job.Hash, nj.Job.Phase, nj.Job.Running, nj.Job.HasPermit = hash, perdure.Running, n, true
 		for _, st := range nj.Steps[:n] {
 			run("h", "r", at(time.Minute))(st)
@@ -154,8 +154,8 @@ func inFlightAll(s *suite) {
 	}
 	timed := newJob(3, 1)
 	timed.Job.CompleteBy = at(time.Hour)
-	s.submit(out(newJob(0, 1), 1), out(newJob(1, 2), 2), out(newJob(2, 2), 1), out(timed, 1), out(newJob(4, 1), 1))
-	there := func(newest int, run, wait []int) {
+	s.submit(dispatched(newJob(0, 1), 1), dispatched(newJob(1, 2), 2), dispatched(newJob(2, 2), 1), dispatched(timed, 1), dispatched(newJob(4, 1), 1))
+	checkFound := func(newest int, run, wait []int) {
 		s.Helper()
 		s.list("running", kernel.JobFilter{Phase: &running}, run...)
 		s.list("running, a page", kernel.JobFilter{Phase: &running, Before: id(4), Limit: 2, Type: "order"},
@@ -174,16 +174,16 @@ func inFlightAll(s *suite) {
 		})
 		s.checkConsistent()
 	}
-	there(4, all, nil)
+	checkFound(4, all, nil)
 	s.changeSteps(until(2*time.Minute), ref(0, 0), ref(1, 1)) // found once, whatever entries lead to it
-	there(4, all, nil)
+	checkFound(4, all, nil)
 
 	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Waiting, 0 }, waitUntil(at(time.Hour)))
-	there(4, all[1:], []int{4})
+	checkFound(4, all[1:], []int{4})
 	s.changeJobAndStep(4, func(j *kernel.Job) { j.Phase, j.Running = perdure.Running, 1 }, run("h2", "", at(time.Hour)))
-	there(4, all, nil)
+	checkFound(4, all, nil)
 	s.changeJob(3, func(j *kernel.Job) { j.Overdue = true })
-	there(4, all, nil)
+	checkFound(4, all, nil)
 
 	s.limit("job:order", 9)
 	s.used("job:order", 5)
@@ -193,7 +193,7 @@ func inFlightAll(s *suite) {
 	})
 	for n := range 3 {
 		s.changeJobAndStep(4-n, func(j *kernel.Job) { settleJob(j); j.Running, j.HasPermit = 0, false }, settle)
-		there(3-n, all[n+1:], nil)
+		checkFound(3-n, all[n+1:], nil)
 	}
 }
 
@@ -287,7 +287,7 @@ func inFlightDispatchedAgain(s *suite) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))
 		held, err := tx.HeldBy("k", "", "", 9)
 		s.must(err)
-		s.equal("within", held, refs(1, 1))
+		s.equal("in the transaction", held, refs(1, 1))
 	})
 	s.held("h", "", "")
 	s.held("k", "http", "r3", 1, 1)
@@ -380,18 +380,18 @@ func permitsLimitDeleted(s *suite) {
 
 // A transaction that sets a limit counts what it wrote before and after that. A limit that is rolled back leaves
 // nothing.
-func permitsOneTransaction(s *suite) {
+func permitsLimitSetInTheTransaction(s *suite) {
 	s.submit(newJob(1, 4))
-	out := func(tx kernel.Tx, i int) {
+	dispatched := func(tx kernel.Tx, i int) {
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, i), tx), run("h", "r", at(time.Minute)))}}))
 	}
 	both := func(tx kernel.Tx) {
-		out(tx, 0)
+		dispatched(tx, 0)
 		s.must(tx.PutLimit(atMost("agent:http", 5)))
-		out(tx, 1)
+		dispatched(tx, 1)
 		limits, err := tx.LockLimits([]string{"agent:http"})
 		s.must(err)
-		s.equal("within", limits, []kernel.Limit{used(atMost("agent:http", 5), 2)})
+		s.equal("in the transaction", limits, []kernel.Limit{used(atMost("agent:http", 5), 2)})
 	}
 	err := s.store.Update(ctx, func(tx kernel.Tx) error { both(tx); return errOops })
 	s.equal("refused", err == nil, false)
@@ -401,15 +401,15 @@ func permitsOneTransaction(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		_, err := tx.DeleteLimit("agent:http")
 		s.must(err)
-		out(tx, 2)
+		dispatched(tx, 2)
 		s.must(tx.PutLimit(atMost("agent:http", 1)))
-		out(tx, 3)
+		dispatched(tx, 3)
 	})
 	s.used("agent:http", 4)
 }
 
 // A permit follows the row that holds it.
-func permitsMoved(s *suite) {
+func permitsFollowTheirRows(s *suite) {
 	s.limit("agent:http", 5)
 	s.limit("agent:ftp", 5)
 	s.submit(newJob(1, 2))
@@ -423,7 +423,7 @@ func permitsMoved(s *suite) {
 }
 
 // A store may keep a job and its first step in one row. A change of one does not change the other.
-func saveFirstRow(s *suite) {
+func saveJobAndFirstStep(s *suite) {
 	nj := newJob(1, 2, keyed("k"), labelled("a", "b"))
 	nj.Job.Input = []byte(`{"n":1}`)
 	s.submit(nj)
@@ -466,7 +466,7 @@ func saveFirstRow(s *suite) {
 }
 
 // If one of the two is stale, the change of the other is refused too.
-func saveFirstRowGuards(s *suite) {
+func saveStaleJobOrFirstStep(s *suite) {
 	s.submit(newJob(1, 1))
 	job, step := s.job(1), s.steps(1)[0]
 	wrongJob, wrongStep := *job, *step
@@ -489,8 +489,8 @@ func saveNewAndAgain(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.Save(&kernel.Changes{NewJobs: []kernel.NewJob{newJob(2, 3)}}))
 		for i := range 3 {
-			was := s.one(ref(2, i), tx)
-			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}))
+			loaded := s.one(ref(2, i), tx)
+			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, run("h", "r", at(time.Minute)))}}))
 		}
 	})
 	for _, st := range s.steps(2) {
@@ -502,26 +502,26 @@ func saveNewAndAgain(s *suite) {
 func saveTwice(s *suite) {
 	s.submit(newJob(1, 3), newJob(2, 1))
 	s.update(func(tx kernel.Tx) {
-		was := s.one(ref(1, 0), tx)
-		out := editStep(was, run("h", "r", at(time.Minute)))
-		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{out}}))
-		done := editStep(out.Now, settle)
+		loaded := s.one(ref(1, 0), tx)
+		dispatched := editStep(loaded, run("h", "r", at(time.Minute)))
+		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{dispatched}}))
+		done := editStep(dispatched.Now, settle)
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{done}}))
 		s.equal("as saved", s.one(ref(1, 0), tx), done.Now)
 		all, err := tx.StepsOf(id(1))
 		s.must(err)
-		s.equal("all of them", all[0], done.Now)
-		s.equal("all of them", len(all), 3)
+		s.equal("all steps", all[0], done.Now)
+		s.equal("all steps", len(all), 3)
 	})
 	s.equal("kept", s.steps(1)[0].Phase, perdure.Settled)
 	err := s.store.Update(ctx, func(tx kernel.Tx) error {
-		was := s.one(ref(1, 1), tx)
-		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, run("h", "r", at(time.Minute)))}}); err != nil {
+		loaded := s.one(ref(1, 1), tx)
+		if err := tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, run("h", "r", at(time.Minute)))}}); err != nil {
 			return err
 		}
-		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(was, settle)}})
+		return tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(loaded, settle)}})
 	})
-	s.equal("the earlier row is stale", err.Error(), kernel.ErrStale.Error())
+	s.equal("a save based on the earlier row", err.Error(), kernel.ErrStale.Error())
 	if i := slices.IndexFunc(s.steps(1), func(st *kernel.Step) bool { return st.Phase == perdure.Running }); i >= 0 {
 		s.Errorf("step %d is in flight", i)
 	}
@@ -539,7 +539,7 @@ func used(l kernel.Limit, n int) kernel.Limit {
 
 // Permits of named limits are stored whether the limit exists or not, and counted with their amounts, in total and by
 // key (I12).
-func permitsOfKeys(s *suite) {
+func permitsByKey(s *suite) {
 	s.submit(withNeeds(adsNeed("a"), newJob(1, 2)), withNeeds(`[{"name":"ads","key":"a","amount":3},{"name":"mail"}]`, newJob(2, 1)), withNeeds(adsNeed("b"), newJob(3, 1)))
 	s.changeSteps(run("h", "", at(time.Minute)), refs(1, 0, 2, 0, 3, 0)...)
 	count := func(a, b, mail int) {
