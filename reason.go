@@ -35,4 +35,8 @@ const (
 	WhyExpired    ReasonKind = "expired" // the run has expired; the supervisor will act shortly
 	WhyParked     ReasonKind = "parked"
 	WhyDeadline   ReasonKind = "deadline" // the job's deadline has passed
+
+	// WhyQuarantined means that this node does not touch the job until it restarts, because of an internal error or a
+	// damaged row.
+	WhyQuarantined ReasonKind = "quarantined"
 )

@@ -136,3 +136,36 @@ type Act struct {
 	Input  json.RawMessage `json:"input,omitempty"`  // edit, resume of one step
 	NewKey bool            `json:"newKey,omitempty"` // edit, resume of one step: no earlier run had an effect
 }
+
+// Check returns an error with CodeInvalid if the act is unknown, lacks what it needs, or has what it does not use, which
+// would otherwise be ignored. A node and a client check each act.
+func (a *Act) Check() error {
+	switch a.Verb {
+	case VerbUndo, VerbRedo, VerbGiveUp:
+		if a.Step != "" {
+			return Refuse(CodeInvalid, "%s is an act on a job: leave out the step", a.Verb)
+		}
+	case VerbSettle, VerbSkip, VerbEdit:
+		if a.Step == "" {
+			return Refuse(CodeInvalid, "%s is an act on a step: name the step", a.Verb)
+		}
+	case VerbResume:
+	default:
+		return Refuse(CodeInvalid, "unknown act %q: use undo, redo, resume, giveUp, settle, skip or edit", a.Verb)
+	}
+	settles := a.Verb == VerbSettle
+	edits := a.Verb == VerbEdit || a.Verb == VerbResume && a.Step != ""
+	switch {
+	case settles && (a.As == nil || *a.As != Done && *a.As != Undone):
+		return Refuse(CodeInvalid, "settle needs as: done or undone")
+	case !settles && a.As != nil:
+		return Refuse(CodeInvalid, "as is only for settle")
+	case a.Output != nil && !(settles && *a.As == Done):
+		return Refuse(CodeInvalid, "an output can be given only with settle as done")
+	case a.Input != nil && !edits:
+		return Refuse(CodeInvalid, "an input can be given only with edit, or with resume of one step")
+	case a.NewKey && !edits:
+		return Refuse(CodeInvalid, "newKey can be given only with edit, or with resume of one step")
+	}
+	return nil
+}

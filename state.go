@@ -1,6 +1,9 @@
 package perdure
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // State is the current or the desired state of a job or step.
 type State uint8
@@ -59,10 +62,18 @@ var (
 	outcomeNames   = []string{"", "done", "failed", "rejected", "returned", "expired"}
 )
 
-func (s State) String() string     { return stateNames[s] }
-func (p Phase) String() string     { return phaseNames[p] }
-func (d Direction) String() string { return directionNames[d] }
-func (o Outcome) String() string   { return outcomeNames[o] }
+func (s State) String() string     { return nameOf(stateNames, s) }
+func (p Phase) String() string     { return nameOf(phaseNames, p) }
+func (d Direction) String() string { return nameOf(directionNames, d) }
+func (o Outcome) String() string   { return nameOf(outcomeNames, o) }
+
+// nameOf returns the name of a value; for a value that does not exist, its number.
+func nameOf[T ~uint8](names []string, v T) string {
+	if int(v) < len(names) {
+		return names[v]
+	}
+	return strconv.Itoa(int(v))
+}
 
 func (s State) MarshalText() ([]byte, error)     { return []byte(s.String()), nil }
 func (p Phase) MarshalText() ([]byte, error)     { return []byte(p.String()), nil }

@@ -156,6 +156,9 @@ func (c *Client) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.
 
 // Act implements perdure.Jobs.
 func (c *Client) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
+	if err := act.Check(); err != nil {
+		return nil, err
+	}
 	body, err := encode(&act)
 	if err != nil {
 		return nil, err

@@ -243,3 +243,17 @@ func TestAuthor(t *testing.T) {
 	_, err := c.Act(t.Context(), "j", perdure.Act{Verb: perdure.VerbRedo, Author: "a\nb"})
 	code(t, err, perdure.CodeInvalid)
 }
+
+// An act that the server would refuse, or that cannot be written as JSON, is refused here.
+func TestIncompleteActIsRefused(t *testing.T) {
+	c, err := client.New("http://127.0.0.1:1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	none := perdure.State(9)
+	for _, act := range []perdure.Act{{}, {Verb: perdure.VerbSkip}, {Verb: perdure.VerbSettle, Step: "a", As: &none}} {
+		if _, err := c.Act(t.Context(), "k", act); perdure.CodeOf(err) != perdure.CodeInvalid {
+			t.Errorf("%+v: %v", act, err)
+		}
+	}
+}

@@ -18,6 +18,8 @@ type Facts struct {
 	Limits map[string]perdure.LimitView // by name: the limits that exist
 	Keys   map[LimitKey]KeyUse          // for keys of limits with PerKey, as far as they are known
 
+	Quarantined error // why the node that is asked does not touch the job; nil if it does
+
 	InFlight map[string]int // by agent: the runs in flight of agents that have no claim waiting; an agent that is not in it is not counted
 }
 
@@ -35,6 +37,9 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 	switch {
 	case s.Phase == perdure.Settled:
 		return nil
+	case f.Quarantined != nil:
+		return &perdure.Reason{Kind: perdure.WhyQuarantined,
+			Text: "this node does not touch the job until it restarts: " + oneLine(f.Quarantined.Error())}
 	case s.Phase == perdure.Running && f.Now.Before(s.LockedUntil):
 		return &perdure.Reason{Kind: perdure.WhyRunning, Until: s.LockedUntil, Since: s.StartedAt,
 			Text: fmt.Sprintf("run %d by %s, %s left", s.Run, s.LockedBy, span(s.LockedUntil.Sub(f.Now)))}

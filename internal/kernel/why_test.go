@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -120,6 +121,8 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 			"parked after 1 failure, last: it broke; try: resume, settle, or redo the job"},
 		{"a undo; b after a", func(w *world) { w.run("a"); w.undo(); w.claim("a"); w.redo(); w.report("a", failed) }, "a", perdure.WhyParked,
 			"parked after 1 failure, last: it broke; try: resume, settle, or undo the job"},
+		{"a", func(w *world) { w.claim("a"); facts.Quarantined = errors.New("internal error") }, "a", perdure.WhyQuarantined,
+			"this node does not touch the job until it restarts: internal error"},
 		{"within 5s; a", func(w *world) { w.now = w.now.Add(5 * time.Second) }, "a", perdure.WhyDeadline,
 			"the job's completeWithin has passed; the supervisor will act on it"},
 		{"within 5s; a", func(w *world) { w.wait(5 * time.Second) }, "a", perdure.WhyParked,

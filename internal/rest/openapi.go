@@ -201,7 +201,7 @@ func (refusalWord) Schema(huma.Registry) *huma.Schema {
 }
 func (whyWord) Schema(huma.Registry) *huma.Schema {
 	return words(perdure.WhyAfterSteps, perdure.WhyNoAgent, perdure.WhyAgentBusy, perdure.WhyLimit, perdure.WhyBackoff, perdure.WhyNotYet,
-		perdure.WhyHeld, perdure.WhyApproval, perdure.WhyRunning, perdure.WhyExpired, perdure.WhyParked, perdure.WhyDeadline)
+		perdure.WhyHeld, perdure.WhyApproval, perdure.WhyRunning, perdure.WhyExpired, perdure.WhyParked, perdure.WhyDeadline, perdure.WhyQuarantined)
 }
 func (jobIDWord) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^job_[0-9a-f]{32}$"}

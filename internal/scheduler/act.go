@@ -22,6 +22,9 @@ func (s *Scheduler) Act(ctx context.Context, id perdure.JobID, act perdure.Act) 
 // ActOnce is Act. It also reports whether the act found nothing to do, because its result already held. If an earlier
 // try of this call may have been committed, it reports false.
 func (s *Scheduler) ActOnce(ctx context.Context, id perdure.JobID, act perdure.Act) (unneeded bool, err error) {
+	if err := act.Check(); err != nil {
+		return false, err
+	}
 	crashpoint.Here(crashpoint.ActQueue)
 	o := &actOp{id: id, act: act}
 	err = s.do(ctx, o, 1)

@@ -604,12 +604,21 @@ func (s *Scheduler) quarantineJob(id perdure.JobID, why error) {
 	s.quarantined.Store(id, why)
 }
 
+// Quarantined returns why this node does not touch a job until it restarts; nil if it does.
+func (s *Scheduler) Quarantined(id perdure.JobID) error {
+	why, bad := s.quarantined.Load(id)
+	if !bad {
+		return nil
+	}
+	return why.(error)
+}
+
 // checkJob returns why a job is not in the workset; nil if it is.
 func (b *batch) checkJob(id perdure.JobID) error {
 	if b.w.Has(id) {
 		return nil
 	}
-	if why, bad := b.s.quarantined.Load(id); bad {
+	if why := b.s.Quarantined(id); why != nil {
 		return perdure.Refuse(perdure.CodeConflict, "job %s is quarantined on this node until it restarts: %v", id, why)
 	}
 	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)

@@ -123,7 +123,13 @@ func TestPoisonJobsDoNotBlockOthers(t *testing.T) {
 		}
 	}
 	for _, id := range ids { // an operator's act is refused with the reason
-		_ = after.Act(ctx, id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"})
+		err := after.Act(ctx, id, perdure.Act{Verb: perdure.VerbUndo, Author: "me"})
+		if why := after.Quarantined(id); (why == nil) != (err == nil) {
+			t.Errorf("the act returns %v, and views show %v", err, why)
+		}
+	}
+	if after.Quarantined(ids[0]) == nil {
+		t.Error("a job that cannot be read is not shown as quarantined")
 	}
 	c.calls.Store(0)
 	lines, began := c.lines.Load(), time.Now()

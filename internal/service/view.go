@@ -600,7 +600,8 @@ func explain(v *perdure.StepView, why *perdure.Reason) {
 
 // facts reads the data on which the reasons of a job's ready steps depend.
 func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.Step, now time.Time) (*kernel.Facts, error) {
-	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{}}
+	f := &kernel.Facts{Now: now, Seen: map[string]time.Time{}, Limits: map[string]perdure.LimitView{}, Keys: map[kernel.LimitKey]kernel.KeyUse{},
+		Quarantined: svc.Scheduler.Quarantined(j.ID)}
 	needed, keys := map[string]bool{}, map[kernel.LimitKey]bool{}
 	for _, s := range steps {
 		if s.Phase != perdure.Ready {

@@ -67,7 +67,7 @@ class Holder(_Holder, total=False):
 
 
 class _Reason(TypedDict):
-    reason: Literal["afterSteps", "noAgent", "agentBusy", "limit", "backoff", "notYet", "held", "approval", "running", "expired", "parked", "deadline"]
+    reason: Literal["afterSteps", "noAgent", "agentBusy", "limit", "backoff", "notYet", "held", "approval", "running", "expired", "parked", "deadline", "quarantined"]
     text: str
 
 

@@ -280,7 +280,7 @@ export interface RawRun {
 }
 
 export interface Reason {
-  reason: ReasonKind;
+  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
   text: string;
   agent?: string;
   code?: string;
