@@ -132,7 +132,8 @@ type request struct {
 }
 
 // ask sends the request and reads the answer into out, unless that is nil. It repeats a request if the server is too busy,
-// and one that only reads if the server cannot be reached.
+// and one that only reads if the server cannot be reached. It does not repeat a request that has waited for its answer as
+// long as it may.
 func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
 	began := time.Now()
 	for try := 1; ; try++ {
@@ -149,7 +150,7 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 				return status, gone.err
 			}
 			c.onBusy(gone.err, wait)
-		case req.method != http.MethodGet || try >= attempts:
+		case req.method != http.MethodGet || try >= attempts || gone.silent:
 			return status, gone.err
 		}
 		if end, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(end) {
@@ -252,11 +253,12 @@ func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration
 		return err
 	}
 	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %s", c.shown, redact.Text(cause(err).Error()))
-	if errors.Is(err, context.DeadlineExceeded) {
-		e.Message = fmt.Sprintf("%s did not answer within %s", c.shown, limit)
-	}
 	e.Hint = "is a server running there? perdure serve starts one"
-	return &away{err: e}
+	silent := errors.Is(err, context.DeadlineExceeded)
+	if silent {
+		e.Message, e.Hint = fmt.Sprintf("%s did not answer within %s", c.shown, limit), "a process accepts connections there: is the server stopped, overloaded, or cut off from its store?"
+	}
+	return &away{err: e, silent: silent}
 }
 
 // cause removes the method and the URL, which net/http adds to an error and which the message has already.

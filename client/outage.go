@@ -50,6 +50,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 type away struct {
 	err        error
 	retryAfter time.Duration // the least time until the call is repeated
+	silent     bool          // the call has waited for its answer as long as it may
 }
 
 func (a *away) Error() string { return a.err.Error() }
@@ -67,7 +68,7 @@ func awayIn(err error) *away {
 func passing(err error, retryAfter time.Duration) error {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeTooManyRequests, perdure.CodeBacklogFull:
-		return &away{err, retryAfter}
+		return &away{err: err, retryAfter: retryAfter}
 	}
 	return err
 }

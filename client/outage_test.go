@@ -548,3 +548,18 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 		}
 	}
 }
+
+// A read is not repeated if the server accepts it and never answers: the caller has waited long enough.
+func TestSilentServerIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answer: func(_ int, r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}}
+		begin := time.Now()
+		_, err := w.client(t).Job(t.Context(), "k", 0)
+		if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "did not answer within 30s") || len(w.asked) != 1 {
+			t.Errorf("asked %d times in %s: %v", len(w.asked), time.Since(begin), err)
+		}
+	})
+}
