@@ -52,7 +52,7 @@ func (p *problem) err() error {
 // that listens there.
 func (c *Client) stranger(resp *http.Response) error {
 	e := perdure.Refuse(perdure.CodeUnavailable, "%s answered %s, which no Perdure server does", c.shown, resp.Status)
-	e.Hint = "check the URL: a proxy or another program may listen there"
+	e.Hint = "check the URL: a proxy or another program may listen there, or the API may be mounted below a path"
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		e.Hint = fmt.Sprintf("it redirects to %s: use that URL", redact.URL(to))
 	}

@@ -201,7 +201,7 @@ func (n *Node) holder() string { return "@" + n.id }
 func (n *Node) ID() string { return n.id }
 
 // Start makes the node work. If no other process can have the store open, it first takes back the runs of agents that
-// ended with an earlier node.
+// ended with an earlier node. ctx bounds the start, not the work: Stop ends that.
 func (n *Node) Start(ctx context.Context) error {
 	crashpoint.Here(crashpoint.NodeStart)
 	if n.cfg.HostName != "" {

@@ -218,7 +218,11 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, duration time.
 	h.vacate(l.agent)
 	h.queueReport(l, report)
 	if h.log.Enabled(context.Background(), slog.LevelDebug) {
-		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, "outcome", report.Outcome.String(), "took", duration)
+		attrs := []any{"outcome", report.Outcome.String(), "took", duration}
+		if e := report.Error; e != nil {
+			attrs = append(attrs, "code", e.Code, "error", e.Message)
+		}
+		h.logRun(slog.LevelDebug, "run ended", l.agent, l.run, attrs...)
 	}
 }
 

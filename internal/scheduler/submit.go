@@ -176,7 +176,7 @@ func (o *submitOp) findByKey(b *batch, key string) (bool, error) {
 	}
 	if job.Hash != o.plan.Hash {
 		return false, &perdure.Error{Code: perdure.CodeConflict,
-			Message: "key " + key + " belongs to " + job.ID.String() + ", which was submitted with another definition",
+			Message: "key " + key + " belongs to " + job.ID.String() + ", which was submitted with another definition or input",
 			Hint:    "use another key, or submit the same definition"}
 	}
 	o.answer = Submitted{ID: job.ID}

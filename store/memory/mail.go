@@ -59,7 +59,7 @@ func (tx *tx) post(p kernel.Mail) (perdure.Submitted, error) {
 	}
 	switch {
 	case known && has.Hash != p.Hash:
-		return perdure.Submitted{}, perdure.Refuse(perdure.CodeConflict, "key %s belongs to %s, which was submitted with another definition", p.Key, has.ID)
+		return perdure.Submitted{}, perdure.Refuse(perdure.CodeConflict, "key %s belongs to %s, which was submitted with another definition or input", p.Key, has.ID)
 	case known:
 		return perdure.Submitted{ID: has.ID, Key: p.Key}, nil
 	}

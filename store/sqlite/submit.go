@@ -122,7 +122,7 @@ func (w *posting) other(query string) (did perdure.Submitted, err error) {
 	}
 	copy(did.ID[:], id)
 	if string(hash) != string(w.Hash[:]) {
-		e := perdure.Refuse(perdure.CodeConflict, "key %s belongs to %s, which was submitted with another definition", w.Key, did.ID)
+		e := perdure.Refuse(perdure.CodeConflict, "key %s belongs to %s, which was submitted with another definition or input", w.Key, did.ID)
 		e.Hint = "use another key, or submit the same definition"
 		return perdure.Submitted{}, e
 	}

@@ -74,7 +74,7 @@ begin
 				id := has;
 				if has_hash is distinct from p_hash then
 					code := 'conflict';
-					message := 'key ' || p_key || ' belongs to ' || perdure.job_text(has) || ', which was submitted with another definition';
+					message := 'key ' || p_key || ' belongs to ' || perdure.job_text(has) || ', which was submitted with another definition or input';
 				end if;
 				return;
 			end if;
@@ -106,7 +106,7 @@ begin
 			end if;
 			if there.closed_at is null or there.hash is not null and p_hash is not null then
 				code := 'conflict';
-				message := 'key ' || p_key || ' belongs to ' || perdure.job_text(id) || ', which was submitted with another definition';
+				message := 'key ' || p_key || ' belongs to ' || perdure.job_text(id) || ', which was submitted with another definition or input';
 				return;
 			end if;
 		end if;
