@@ -16,11 +16,8 @@ func main() {
 	defer func() { must(0, db.Close()) }()
 	bank := perdure.NewAgent("bank")
 	perdure.Handle(bank, "charge", perdure.Op[int, string]{
-		Do: func(_ context.Context, cents int) (string, error) { return fmt.Sprint("receipt over ", cents), nil },
-		Undo: func(ctx context.Context, _ int, _ string) error { // there is no receipt if the charge was not reported
-			fmt.Println("refund of", perdure.RunOf(ctx).DoKey)
-			return nil
-		},
+		Do:   func(_ context.Context, cents int) (string, error) { return fmt.Sprint("receipt over ", cents), nil },
+		Undo: func(_ context.Context, _ int, receipt string) error { fmt.Println("refund of", receipt); return nil },
 	})
 	n := node.New(db, node.Config{Agents: []*perdure.Agent{bank}})
 	must(0, n.Start(ctx))

@@ -271,7 +271,7 @@ type NodeAnswer struct {
 type PollAnswer struct {
 	Now         time.Time
 	Next        time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
-	Ready       []string  // those of the agents in the call that have a ready step, in order
+	Ready       []string  // those of the agents in the call that have a ready step, in order; an agent whose ready steps are all in closed lanes may be left out
 	LanesClosed bool      // at least one lane is closed
 }
 
