@@ -117,9 +117,9 @@ class Client:
         With a definition, jobs are `{"key"?, "input"?, "priority"?, "labels"?}` of it; without one, definitions.
         If a call fails, it raises, and those before it are stored. With keys, all may be sent again.
         """
-        base = to_json(definition) if definition is not None else b""
+        base = to_json(definition, "/definition") if definition is not None else b""
         results: List[BatchResult] = []
-        items = [(bool(j.get("key")), to_json(j)) for j in jobs]
+        items = [(bool(j.get("key")), to_json(j, f"/jobs/{i}")) for i, j in enumerate(jobs)]
         while items:
             size, n = len(base), 0
             while n < min(len(items), MAX_BATCH):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Generator, Iterator, Mapping, Optional, Tuple
 
 from .errors import Error, Unavailable, refusal
-from .typed import plain
+from .typed import fault, plain
 
 ANSWER_TIMEOUT = 30.0  # how long a server may take beyond what it was asked to wait
 CONNECT_TIMEOUT = 5.0
@@ -22,10 +22,18 @@ MAX_ANSWER = 1 << 30   # bytes; of a stream: of one event
 MAX_RETRY_AFTER = 60.0
 
 
-def to_json(value: Any) -> bytes:
-    """Compact JSON in UTF-8. ValueError for what JSON has not: NaN, infinities, half surrogates, cycles."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
-    return text.encode("utf-8")
+def to_json(value: Any, place: str = "") -> bytes:
+    """Compact JSON in UTF-8. TypeError or ValueError for what has no JSON form (a set; NaN, infinities, half surrogates,
+    cycles), with the place as a JSON Pointer. place: the pointer of the value itself."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
+        return text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as e:
+        found = fault(value)
+        if found is None:
+            raise
+        where, what = place + found[0], found[1]
+        raise (TypeError if isinstance(e, TypeError) else ValueError)(f"{where}: {what}" if where else what) from None
 
 
 def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
