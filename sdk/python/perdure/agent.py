@@ -85,7 +85,8 @@ class Run:
         self.check()
 
     def progress(self, value: Any) -> None:
-        """Sends value, as JSON of at most 4 KiB, with the next heartbeat. It is shown with the step."""
+        """Sends value, as JSON of at most 4 KiB, with the next heartbeat: every third of `heartbeat`. It is shown with the
+        step. What was set after the last heartbeat of a run is not sent; the output has the end result."""
         data = to_json(value)
         if len(data) > MAX_PROGRESS:
             raise ValueError(f"progress of {len(data)} bytes is over {MAX_PROGRESS}")

@@ -331,6 +331,21 @@ class TestReports(unittest.TestCase):
         ):
             self.assertEqual(self.report(error=error), want)
 
+    def test_errors_that_are_made_wrongly(self):
+        self.assertEqual(RetryAfter("1m30s", "m").retry_after, 90)
+        self.assertEqual([Failed("m", retry_after=t).retry_after for t in ("500ms", "1.5s", "1d", 2)], [0.5, 1.5, 86400, 2])
+        self.assertTrue(NoEffect("m", no_effect=True).no_effect)
+        for wrong, kind, words in (
+            (lambda: RetryAfter("busy", 60), TypeError, r"RetryAfter\('busy', 60\): the time comes first, then the message: RetryAfter\(60, \"busy\"\)"),
+            (lambda: RetryAfter("busy", "60"), ValueError, "after: 'busy' is no length of time"),
+            (lambda: Failed("m", retry_after="soon"), ValueError, "retry_after: 'soon' is no length of time"),
+            (lambda: Failed("m", retry_after=None), TypeError, "retry_after: None is no length of time"),
+            (lambda: NoEffect("m", no_effect=False), ValueError, "contradicts itself: raise Failed"),
+            (lambda: Failed("m", code=404), TypeError, 'code: 404 is no text: write code="404"'),
+        ):
+            with self.assertRaisesRegex(kind, words):
+                wrong()
+
     def test_cut_short(self):
         self.assertEqual(self.report(error=Cancelled("stopped"), reason="stopped")["error"]["code"], "stopped")
         cut = self.report(error=Cancelled("draining"), reason="draining")
