@@ -21,20 +21,31 @@ var block = regexp.MustCompile("(?ms)^```(python|ts)\n(?:#|//) (\\w+\\.(?:py|ts)
 
 // otherPrograms are the further programs of the documents in Python, and what the end of their output is after the agent
 // has done the job of submit.py. A module that they import prints nothing.
-var otherPrograms = map[string]string{"hotel": "", "operate": "at most 30 nights\nnotFound\n"}
+var otherPrograms = map[string]string{
+	"hotel":   "",
+	"operate": "at most 30 nights\nnotFound\n",
+	"reasons": "room parked tooLong at most 30 nights\n" +
+		"room parked after 1 failure, last: at most 30 nights; try: resume, skip, settle, or undo the job\nrejected room tooLong: at most 30 nights\n",
+}
 
-// withParkedTrip submits a job that the hotel of the guides rejects, for the operator's program. It returns a function that
-// checks what the program did about it.
+// withParkedTrip submits the job that the operator's program of a guide settles. It returns a function that checks that.
 func withParkedTrip(t *testing.T, server string) (check func()) {
 	t.Helper()
+	return withParkedJob(t, server, "parked-trip")
+}
+
+// withParkedJob submits a job with a key, and waits until it is parked, because the hotel of the guides rejects it. It
+// returns a function that checks that a program has settled it.
+func withParkedJob(t *testing.T, server, key string) (check func()) {
+	t.Helper()
 	resp, err := http.Post(server+"/v1/jobs", "application/yaml", strings.NewReader(
-		"type: trip\nkey: parked-trip\nsteps: {room: {agent: hotel, action: book, with: {guest: Bob, nights: 99}, undo: {}}}"))
+		"type: trip\nkey: "+key+"\nsteps: {room: {agent: hotel, action: book, with: {guest: Bob, nights: 99}, undo: {}}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
 	phase := func(wait string) (any, any) {
-		resp, err := http.Get(server + "/v1/jobs/parked-trip?wait=" + wait)
+		resp, err := http.Get(server + "/v1/jobs/" + key + "?wait=" + wait)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,8 +152,11 @@ func TestDocumentedPrograms(t *testing.T) {
 						run([]string{python(t), "-W", "error", "-m", "unittest", "-v", name})
 					case listed:
 						check := func() {}
-						if name == "operate" {
+						switch name {
+						case "operate":
 							check = withParkedTrip(t, server)
+						case "reasons":
+							_ = withParkedJob(t, server, "trip-18") // as it is in the guide
 						}
 						if out := run(command(name)); !strings.HasSuffix(out, want) || want == "" && out != "" {
 							t.Errorf("%s prints %q, want %q", name, out, want)

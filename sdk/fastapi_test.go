@@ -145,6 +145,9 @@ func TestFastAPI(t *testing.T) {
 			return step["progress"] != nil || step["outcome"] != nil
 		})
 	}
+	if _, answer := first.call("GET", "/letters/long", ""); answer["phase"] != "running" || answer["waitsFor"] == nil || answer["error"] != nil {
+		t.Errorf("what runs: %v", answer)
+	}
 	first.stop()
 	if err := first.wait(); err != nil {
 		t.Errorf("the application ends with %v", err)

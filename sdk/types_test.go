@@ -142,9 +142,10 @@ func pythonTypes(all map[string]*schema, names []string) string {
 			base = "_" + name
 			fmt.Fprintf(&b, "\n\nclass %s(TypedDict):\n", base)
 		}
+		doc := docString(name, s.fields())
 		for i, field := range s.fields() {
 			if i == len(s.Required) {
-				fmt.Fprintf(&b, "\n\nclass %s(%s, total=False):\n", name, base)
+				fmt.Fprintf(&b, "\n\nclass %s(%s, total=False):\n%s", name, base, doc)
 			}
 			fmt.Fprintf(&b, "    %s: %s\n", field, pythonType(s.Properties[field]))
 		}

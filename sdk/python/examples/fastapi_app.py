@@ -16,9 +16,11 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from perdure import Agent, AsyncClient, AsyncRun, Conflict, NotFound, Unavailable
+from perdure import Agent, AsyncClient, AsyncRun, Conflict, NotDrained, NotFound, Unavailable
 
+log = logging.getLogger("letters")
 mail = Agent("mail", slots=8)
+MAX_WAITS = 64  # requests that wait at once; further ones wait for one of these to end
 outbox: Dict[str, str] = {}  # stands for a mail service that recognizes repetitions by their key
 
 
@@ -44,9 +46,14 @@ async def unsend(input: Letter, output: Any, run: AsyncRun) -> None:
 
 @asynccontextmanager
 async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-    async with AsyncClient(author="web") as client, client.host(mail, grace=10):
-        app.state.perdure = client
-        yield
+    """Waits have a client of their own, so that they do not hold up the other calls."""
+    async with AsyncClient(author="web") as client, AsyncClient(calls=MAX_WAITS) as waits:
+        app.state.perdure, app.state.waits = client, waits
+        try:
+            async with client.host(mail, grace=10):
+                yield
+        except NotDrained as e:  # those runs expire, and are done again: what follows here must still be shut down
+            log.warning("the agent did not drain: %s", e)
 
 
 app = FastAPI(title="letters")
@@ -75,13 +82,14 @@ async def write(key: str, letter: Letter) -> Dict[str, Any]:
 async def read(key: str, wait: float = 0) -> Dict[str, Any]:
     client: AsyncClient = app.state.perdure
     try:
-        job = await client.wait(key, timeout=min(wait, 30)) if wait else await client.get(key)
+        job = await app.state.waits.wait(key, timeout=min(wait, 30)) if wait else await client.get(key)
     except (TimeoutError, asyncio.TimeoutError):
         job = await client.get(key)
     except NotFound as e:
         raise HTTPException(404, e.message) from e
     step = job["steps"]["send"]
-    return {"phase": job["phase"], "current": job["current"], "runs": step["run"], "output": step.get("output")}
+    return {"phase": job["phase"], "current": job["current"], "runs": step["run"], "output": step.get("output"),
+            "error": step.get("lastError"), "waitsFor": step["why"]["text"] if "why" in step else None}
 
 
 @app.delete("/letters/{key}", status_code=202)

@@ -85,7 +85,8 @@ class Run:
         self.check()
 
     def progress(self, value: Any) -> None:
-        """Sends value, as JSON of at most 4 KiB, with the next heartbeat. It is shown with the step."""
+        """Sends value, as JSON of at most 4 KiB, with the next heartbeat: every third of `heartbeat`. It is shown with the
+        step. What was set after the last heartbeat of a run is not sent; the output has the end result."""
         data = to_json(value)
         if len(data) > MAX_PROGRESS:
             raise ValueError(f"progress of {len(data)} bytes is over {MAX_PROGRESS}")
@@ -144,9 +145,12 @@ class Agent:
     loop. One agent may have both, and its slots bound the sum.
 
     If the annotation of `input` is a dataclass or a model of pydantic, the input is read into it; one that does not fit is
-    rejected with the code `input`, and the handler is not called. Of an undo, `output` is read in the same way.
+    rejected with the code `input`, and the handler is not called. Of an undo, `output` is read in the same way. Fields of
+    dataclasses may be str, int, float, bool, datetime and date (ISO 8601), Decimal (a number or text), UUID, an Enum (by its
+    value), Literal, Optional, Union (the first type that fits), list, dict, tuple, dataclasses, models of pydantic, and Any;
+    a TypedDict is any object. TypeError for another type when the handler is registered.
 
-    A handler returns a value of JSON, a dataclass, or a model of pydantic, or raises. If a step's definition has `undo` and its action has no
+    A handler returns a value of JSON or of these types, or raises. If a step's definition has `undo` and its action has no
     undo here, the undo run is rejected: give each such action an undo, if only one that does nothing.
     """
 
@@ -191,8 +195,9 @@ class Agent:
             _check_arguments(f, handlers is self._undo)
             if action in handlers:
                 raise ValueError(f"agent {self.name} has two handlers for {action!r}")
+            read = readers(f, handlers is self._undo)
             handlers[action] = f
-            self._readers[f"{'undo' if handlers is self._undo else 'do'} {action}"] = readers(f, handlers is self._undo)
+            self._readers[f"{'undo' if handlers is self._undo else 'do'} {action}"] = read
             return f
 
         return decorate
@@ -289,7 +294,7 @@ def report_of(run: Run, output: Any, error: Optional[BaseException]) -> Dict[str
         try:
             size = len(to_json(output))
         except (TypeError, ValueError, RecursionError) as e:
-            error = Failed(f"output: {e}", code="outputInvalid")
+            error = Failed(str(e), code="outputInvalid")
         else:
             if size <= MAX_OUTPUT:
                 return {**report, "outcome": "done", **({} if output is None else {"output": output})}

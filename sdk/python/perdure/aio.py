@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Callable, Coroutine, Gener
 from .agent import Agent
 from .client import OUTAGE, Client, holder
 from .connection import Stop
+from .errors import Seconds
 from .host import Host
 
 if TYPE_CHECKING:
@@ -61,11 +62,12 @@ class AsyncClient:
     """A Client for async code: the same arguments, and the same methods, to be awaited. What yields is read by
     `async for`. Use it by `async with`, or `await client.close()` at the end.
 
-    calls: how many calls may be under way at once. wait() and follow() are calls for as long as they wait.
+    calls: how many calls may be under way at once. wait() and follow() are calls for as long as they wait: an application
+    with many waits has a second AsyncClient for them, so that they do not hold up its other calls.
     """
 
     def __init__(self, url: str = "", *, author: str = "", headers: Optional[Mapping[str, str]] = None,
-                 patience: float = OUTAGE, calls: int = MAX_CALLS) -> None:
+                 patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
         if calls < 1:
             raise ValueError("calls are at least 1")
         self._client = Client(url, author=author, headers=headers, patience=patience)
@@ -125,18 +127,19 @@ class AsyncClient:
     ready = _call(Client.ready)
     call = _call(Client.call)
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0) -> AsyncHost:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> AsyncHost:
         """An agent host for the time of an `async with`, in the lifespan of a web application, say:
 
             async with client.host(payments, grace=20):
                 ...
 
         Async handlers run on the event loop of the `async with`, where they may use the application's own pools and
-        sessions; plain handlers run on threads. At the end the host drains, for at most `grace` seconds.
+        sessions; plain handlers run on threads. At the end the host drains, for at most `grace`, and the `async with` raises
+        NotDrained if that was too short: catch and log it, so that the rest of the application still shuts down.
         """
         return AsyncHost(self._client, agents, name=name, heartbeat=heartbeat, grace=grace)
 
-    async def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0,
+    async def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
                     stop: Optional[asyncio.Event] = None) -> None:
         """Client.serve for async code: async handlers run on this event loop. It drains, too, when its task is cancelled."""
         stop = stop or asyncio.Event()
@@ -148,7 +151,7 @@ class AsyncClient:
 class AsyncHost:
     """Agents at work from the begin of an `async with` to its end. AsyncClient.host makes it."""
 
-    def __init__(self, client: Client, agents: Any, *, name: str, heartbeat: Optional[float], grace: float) -> None:
+    def __init__(self, client: Client, agents: Any, *, name: str, heartbeat: Optional[Seconds], grace: Seconds) -> None:
         self._make = functools.partial(Host, client._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace)
         self._make()  # refuses wrong arguments where they are given
         self._grace = grace

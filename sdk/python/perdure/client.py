@@ -32,6 +32,7 @@ ATTEMPTS = 3                  # of what may be repeated, where the server is awa
 IDLE_CONNECTIONS = 8
 SILENCE = 50.0                # without a byte of a stream; the server sends one at least every 15 s
 PAGE = 500                    # items in a page, where all pages are read
+KEY_POINTER = "/header/Idempotency-Key"  # where a server finds a fault of the argument `key`
 
 
 class _Unset:
@@ -63,10 +64,10 @@ class Client:
     """
 
     def __init__(self, url: str = "", *, author: str = "",
-                 headers: Optional[Mapping[str, str]] = None, patience: float = OUTAGE) -> None:
+                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE) -> None:
         self._url = url or os.environ.get("PERDURE_SERVER") or "http://127.0.0.1:7420"
         self._headers = {**({"Perdure-Author": _header("author", author)} if author else {}), **(headers or {})}
-        self._patience = patience
+        self._patience = seconds(patience, "patience")
         self._stop: Optional[Stop] = None
         self._pool = _Pool(self._connect)
         self._connect()  # refuses a wrong URL; it does not connect yet
@@ -107,7 +108,13 @@ class Client:
         else:
             safe, media = bool(key), "application/yaml"
             body = definition.encode() if isinstance(definition, str) else bytes(definition)
-        status, job = self._ask("POST", "/v1/jobs", body=body, media=media, headers=headers, safe=safe)
+        try:
+            status, job = self._ask("POST", "/v1/jobs", body=body, media=media, headers=headers, safe=safe)
+        except Invalid as e:
+            if not any(f.get("pointer") == KEY_POINTER for f in e.errors):
+                raise
+            errors = [{**f, "pointer": "key"} if f.get("pointer") == KEY_POINTER else f for f in e.errors]
+            raise Invalid(e.code, e.message.replace(KEY_POINTER, "key"), e.hint, e.status, errors) from None
         return Submitted(job, status == 201)
 
     def submit_all(self, jobs: Iterable[Mapping[str, Any]],
@@ -117,9 +124,9 @@ class Client:
         With a definition, jobs are `{"key"?, "input"?, "priority"?, "labels"?}` of it; without one, definitions.
         If a call fails, it raises, and those before it are stored. With keys, all may be sent again.
         """
-        base = to_json(definition) if definition is not None else b""
+        base = to_json(definition, "/definition") if definition is not None else b""
         results: List[BatchResult] = []
-        items = [(bool(j.get("key")), to_json(j)) for j in jobs]
+        items = [(bool(j.get("key")), to_json(j, f"/jobs/{i}")) for i, j in enumerate(jobs)]
         while items:
             size, n = len(base), 0
             while n < min(len(items), MAX_BATCH):
@@ -147,11 +154,14 @@ class Client:
         """Returns the job's definition. Submitted again, it is the same job."""
         return cast("Dict[str, Any]", self._ask("GET", _job(ref) + "/definition", safe=True)[1])
 
-    def wait(self, ref: str, timeout: Optional[float] = None) -> Job:
+    def wait(self, ref: str, timeout: Optional[Seconds] = None) -> Job:
         """Waits until the job is at rest: settled or parked. Look at `current`: "done", "undone", or "unsure".
-        TimeoutError after `timeout` seconds, which says what it waits for; the job goes on. A server that is away is waited for, a minute."""
-        end = math.inf if timeout is None else time.monotonic() + timeout
+        timeout: seconds, a timedelta, or a text such as "30s". After it, TimeoutError says what the job waits for, or that
+        the server is not available; the job goes on. A server that is away is waited for, a minute."""
+        limit = math.inf if timeout is None else seconds(timeout, "timeout")
+        end = time.monotonic() + limit
         lost: Optional[float] = None  # since when the server is away
+        away: Optional[Unavailable] = None
         retry = clock.Backoff(0.1, 2.0)
         job: Optional[Job] = None
         while True:
@@ -162,16 +172,18 @@ class Client:
                 job = self._wait_once(ref, left)
                 if at_rest(job):
                     return job
-                lost = None
+                lost, away = None, None
                 retry.reset()
             except Unavailable as e:
-                now = time.monotonic()
+                now, away = time.monotonic(), e
                 lost = now if lost is None else lost
                 if _permanent(e) or now - lost > OUTAGE:
                     raise
                 self._sleep(min(retry.draw(e.retry_after), max(0.0, end - now)))
             if time.monotonic() >= end:
-                raise TimeoutError(f"{ref} was not at rest after {timeout} s{_why(job)}")
+                if away is not None:
+                    raise TimeoutError(f"after {limit:g} s it is not known whether {ref} is at rest: the server is not available: {away}") from away
+                raise TimeoutError(f"{ref} was not at rest after {limit:g} s{_why(job)}")
             if time.monotonic() - asked < 0.1:
                 self._sleep(0.1)
 
@@ -346,7 +358,7 @@ class Client:
 
     def put_agent(self, name: str, ageing: Union[str, Seconds], *, author: str = "") -> AgentInfo:
         """Sets how long a head start one level of priority gives: seconds, a timedelta, or a duration like "10m"."""
-        text = ageing if isinstance(ageing, str) else clock.duration(seconds(ageing))
+        text = ageing if isinstance(ageing, str) else clock.duration(seconds(ageing, "ageing"))
         return cast(AgentInfo, self._send("PUT", _named("agents", name), {"ageing": text}, author))
 
     def list_nodes(self) -> List[Node]:
@@ -405,12 +417,12 @@ class Client:
 
     # Agents.
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0) -> Host:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> Host:
         """An agent host inside of a program that does other things too: `with client.host(agent):` starts it, and
-        drains it at the end, for at most `grace` seconds. Or call start() and drain(grace) yourself."""
+        drains it at the end, for at most `grace`. Or call start() and drain(grace) yourself."""
         return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace)
 
-    def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0,
+    def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
               stop: Optional[threading.Event] = None) -> None:
         """Claims runs for the agents, executes them here and reports, until SIGTERM, SIGINT, or `stop` is set. Then it
         drains: what has not started is given back, what runs may finish within the grace. A second signal kills.
@@ -418,7 +430,8 @@ class Client:
         name is the prefix of the holder's name; by default the host's name. A suffix makes it unique.
         heartbeat: in seconds; after the death of this process, its runs are dispatched again so long after its last
         heartbeat. None: after completeWithin.
-        Raises NotDrained if the grace was over before everything was reported.
+        Times are seconds, timedeltas, or texts such as "30s".
+        Raises NotDrained, which names the runs, if the grace was over before everything was reported.
         """
         stop = stop or threading.Event()
         with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Dict, Generator, Iterator, Mapping, Optional, Tuple
 
 from .errors import Error, Unavailable, refusal
-from .typed import plain
+from .typed import fault, plain
 
 ANSWER_TIMEOUT = 30.0  # how long a server may take beyond what it was asked to wait
 CONNECT_TIMEOUT = 5.0
@@ -22,10 +22,18 @@ MAX_ANSWER = 1 << 30   # bytes; of a stream: of one event
 MAX_RETRY_AFTER = 60.0
 
 
-def to_json(value: Any) -> bytes:
-    """Compact JSON in UTF-8. ValueError for what JSON has not: NaN, infinities, half surrogates, cycles."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
-    return text.encode("utf-8")
+def to_json(value: Any, place: str = "") -> bytes:
+    """Compact JSON in UTF-8. TypeError or ValueError for what has no JSON form (a set; NaN, infinities, half surrogates,
+    cycles), with the place as a JSON Pointer. place: the pointer of the value itself."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain)
+        return text.encode("utf-8")
+    except (TypeError, ValueError, RecursionError) as e:
+        found = fault(value)
+        if found is None:
+            raise
+        where, what = place + found[0], found[1]
+        raise (TypeError if isinstance(e, TypeError) else ValueError)(f"{where}: {what}" if where else what) from None
 
 
 def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
@@ -74,7 +82,7 @@ class Stop:
 
 
 class Connection:
-    """One call at a time. interrupt() may come from another thread."""
+    """One call at a time. interrupt() may come from another thread. url: the server, as messages show it."""
 
     _http: Optional[http.client.HTTPConnection] = None
 
@@ -84,7 +92,7 @@ class Connection:
             raise ValueError("not the URL of a server: write http://HOST:PORT, without user, password and query")
         self._https = url.scheme == "https"
         self._host, self._port, self._prefix = url.hostname or "", url.port, url.path.rstrip("/")
-        self._shown = f"{url.scheme}://{url.netloc}{self._prefix}"
+        self.url = f"{url.scheme}://{url.netloc}{self._prefix}"
         self._headers = dict(headers)
         self._used = 0.0
         self._mu = threading.Lock()
@@ -113,7 +121,7 @@ class Connection:
             except (OSError, http.client.HTTPException) as e:
                 self.close()
                 if isinstance(e, (TimeoutError, socket.timeout)) or time.monotonic() >= deadline:
-                    raise Unavailable("unavailable", f"{self._shown} did not answer within {timeout:.3g} s") from e
+                    raise Unavailable("unavailable", f"{self.url} did not answer within {timeout:.3g} s") from e
                 if not (kept and safe):
                     raise self._unreachable(e) from e
                 # The server had closed a kept connection: a fresh one tells.
@@ -185,13 +193,13 @@ class Connection:
             response = conn.getresponse()
             if response.status != 200 or response.getheader("Content-Type", "").split(";")[0].strip() != "text/event-stream":
                 value = self._answer(response, self._read(response, conn.sock, deadline), False)
-                raise Unavailable("unavailable", f"{self._shown} answered {str(value)[:80]} instead of events")
+                raise Unavailable("unavailable", f"{self.url} answered {str(value)[:80]} instead of events")
             yield from _events(response)
         except (OSError, http.client.HTTPException) as e:
             if self._interrupted:
                 raise Interrupted from e
             if isinstance(e, (TimeoutError, socket.timeout)):
-                raise Unavailable("unavailable", f"{self._shown} sent nothing for {silence:.3g} s") from e
+                raise Unavailable("unavailable", f"{self.url} sent nothing for {silence:.3g} s") from e
             raise self._unreachable(e) from e
         finally:
             with self._mu:
@@ -239,11 +247,11 @@ class Connection:
         """For answers that no Perdure server gives: something stands between, or listens in its place."""
         to = response.getheader("Location")
         hint = f"it points to {to}: use that" if to and response.status < 400 else "is this the server's URL?"
-        return Unavailable("unavailable", f"{self._shown} answered {response.status} {response.reason}, which is "
+        return Unavailable("unavailable", f"{self.url} answered {response.status} {response.reason}, which is "
                            "not Perdure's", hint, response.status, retry_after=_retry_after(response))
 
     def _unreachable(self, e: Exception) -> Error:
-        return Unavailable("unavailable", f"{self._shown} cannot be reached: {e or type(e).__name__}",
+        return Unavailable("unavailable", f"{self.url} cannot be reached: {e or type(e).__name__}",
                            "is a server running there? perdure serve starts one")
 
     def interrupt(self) -> None:

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from typing import Any, Dict, List, Optional, Type, Union
+import re
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Type, Union
 
-Seconds = Union[int, float, datetime.timedelta]
+if TYPE_CHECKING:
+    from .agent import Run
+
+Seconds = Union[int, float, datetime.timedelta, str]  # a text as in definitions: "30s", "1m30s", "500ms"
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
+_PART = re.compile(r"(\d+(?:\.\d+)?|\.\d+)(ms|s|m|h|d)")
 
 
-def seconds(d: Seconds) -> float:
-    """A length of time in seconds, whichever way it was said."""
-    return d.total_seconds() if isinstance(d, datetime.timedelta) else float(d)
+def seconds(d: Seconds, name: str = "") -> float:
+    """A length of time in seconds, whichever way it was said. name: of the argument, for the error message."""
+    if isinstance(d, datetime.timedelta):
+        return d.total_seconds()
+    if isinstance(d, str):
+        parts = _PART.findall(d)
+        if parts and "".join(n + unit for n, unit in parts) == d:
+            return sum(float(n) * _UNITS[unit] for n, unit in parts)
+    elif isinstance(d, (int, float)) and not isinstance(d, bool) and d == d:
+        return float(d)
+    kind = ValueError if isinstance(d, (str, float)) else TypeError
+    raise kind((f"{name}: " if name else "") + f'{d!r} is no length of time: give seconds, a timedelta, or a text such as "30s"')
 
 
 class Error(Exception):
@@ -85,8 +101,33 @@ def _told(e: Dict[str, Any]) -> str:
     return (f"{place}: " if place else "") + str(e.get("message", "")) + (f" ({e['hint']})" if e.get("hint") else "")
 
 
+MAX_RUNS_NAMED = 5
+
+
 class NotDrained(Exception):
-    """The grace was over before everything was told: those runs expire, and are done again."""
+    """The grace was over, and handlers had not returned or reports were not answered. Those runs expire, and are done again.
+
+    running: the runs whose handlers did not return. unreported: the runs whose reports were not answered. Both are lists
+    of Run; the message names the first few.
+    """
+
+    def __init__(self, running: Sequence[Run] = (), unreported: Sequence[Run] = ()) -> None:
+        self.running, self.unreported = list(running), list(unreported)
+        parts = []
+        if self.running:
+            parts.append(f"{_count(self.running, 'handler')} did not return: {_named(self.running)}")
+        if self.unreported:
+            parts.append(f"{_count(self.unreported, 'report')} not answered: {_named(self.unreported)}")
+        super().__init__("; ".join(parts) or "the host has not ended")
+
+
+def _count(runs: Sequence[Run], what: str) -> str:
+    return f"{len(runs)} {what}{'' if len(runs) == 1 else 's'}"
+
+
+def _named(runs: Sequence[Run]) -> str:
+    named = [f"agent {r.agent}, action {r.action}, job {r.job}, step {r.step}" for r in runs[:MAX_RUNS_NAMED]]
+    return " / ".join([*named, *([f"{len(runs) - len(named)} more"] if len(runs) > len(named) else [])])
 
 
 class Failed(Exception):
@@ -98,9 +139,11 @@ class Failed(Exception):
     """
 
     def __init__(self, message: str, *, code: str = "", retry_after: Seconds = 0, no_effect: bool = False) -> None:
+        if not isinstance(code, str):
+            raise TypeError(f'code: {code!r} is no text: write code="{code}"')
         super().__init__(message)
         self.code = code
-        self.retry_after = seconds(retry_after)
+        self.retry_after = seconds(retry_after, "retry_after")
         self.no_effect = no_effect
 
 
@@ -109,16 +152,20 @@ class Rejected(Failed):
 
 
 class RetryAfter(Failed):
-    """Failed, and the next attempt should not come before `after` (seconds or timedelta) has passed."""
+    """Failed, and the next attempt should not come before `after` (seconds, timedelta, or a text such as "1m") has passed."""
 
     def __init__(self, after: Seconds, message: str, *, code: str = "", no_effect: bool = False) -> None:
-        super().__init__(message, code=code, retry_after=after, no_effect=no_effect)
+        if not isinstance(message, str):
+            raise TypeError(f'RetryAfter({after!r}, {message!r}): the time comes first, then the message: RetryAfter(60, "busy")')
+        super().__init__(message, code=code, retry_after=seconds(after, "after"), no_effect=no_effect)
 
 
 class NoEffect(Failed):
     """Failed, and nothing was changed."""
 
-    def __init__(self, message: str, *, code: str = "", retry_after: Seconds = 0) -> None:
+    def __init__(self, message: str, *, code: str = "", retry_after: Seconds = 0, no_effect: bool = True) -> None:
+        if not no_effect:
+            raise ValueError("NoEffect with no_effect=False contradicts itself: raise Failed")
         super().__init__(message, code=code, retry_after=retry_after, no_effect=True)
 
 

@@ -20,7 +20,7 @@ from . import clock
 from .agent import Agent, AsyncRun, Run, interrupted, report_of, run_of
 from .clock import Backoff, Instant
 from .connection import Connection, Interrupted, to_json
-from .errors import Error, Failed, Invalid, NoEffect, NotDrained
+from .errors import Error, Failed, Invalid, NoEffect, NotDrained, Rejected, Seconds, seconds
 from .loop import LoopThread, Outcome, outcome
 from .live import Handle, Hosted, Live, Remembered, Term, term_of
 
@@ -46,7 +46,7 @@ class Host:
     """
 
     def __init__(self, connect: Callable[[], Connection], agents: Sequence[Agent], *, holder: str,
-                 heartbeat: Optional[float] = 10.0, grace: float = 30.0, claim_wait: float = 20.0,
+                 heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0, claim_wait: float = 20.0,
                  loop: Optional[asyncio.AbstractEventLoop] = None, now: Callable[[], Instant] = clock.now) -> None:
         if not agents:
             raise ValueError("there is no agent to carry")
@@ -55,9 +55,10 @@ class Host:
         for agent in agents:
             if not agent.actions:
                 raise ValueError(f'agent {agent.name} has no handlers: @agent.do("NAME") makes one of a function')
-        if heartbeat is not None and heartbeat < 0.1:
+        self._heartbeat = None if heartbeat is None else seconds(heartbeat, "heartbeat")
+        if self._heartbeat is not None and self._heartbeat < 0.1:
             raise ValueError("a heartbeat is at least 0.1 s; None: no heartbeats")
-        self._connect, self._holder, self._heartbeat, self._grace = connect, holder, heartbeat, grace
+        self._connect, self._holder, self._grace = connect, holder, seconds(grace, "grace")
         self._loop = loop
         self._own_loop: Optional[LoopThread] = None
         self._claim_wait, self._now = min(claim_wait, 60.0), now
@@ -68,6 +69,7 @@ class Host:
         self._outbox: List[Live] = []
         self._claimers = 0
         self._notes: List[Tuple[int, str, Tuple[object, ...]]] = []
+        self._beat_failed = ""  # the latest error of the heartbeats; empty if they are answered
         self._draining, self._ended = threading.Event(), threading.Event()
         self._look = threading.Event()  # a lock may end sooner than the watcher thinks
 
@@ -78,6 +80,7 @@ class Host:
             self._loop = self._own_loop.loop
         self._claimers = len(self._hosted)
         for hosted in self._hosted:
+            log.info("agent %s: claims runs at %s, slots %d", hosted.agent.name, hosted.claims.url, hosted.agent.slots)
             self._thread(f"claims of {hosted.agent.name}", self._claim_loop, hosted)
         for _ in range(SENDERS):
             self._thread("reports", self._send_loop)
@@ -308,16 +311,31 @@ class Host:
         if error is not None and not isinstance(error, Failed) and not interrupted(live.run, error):
             log.error("handler failed: %s", _about(live.run), exc_info=error)
         try:
-            report = to_json(report_of(live.run, output, error))
+            fields = report_of(live.run, output, error)
+            report = to_json(fields)
         except BaseException as e:  # an exception whose text raises, say
-            report = to_json(report_of(live.run, None, Failed(f"{type(e).__name__} while reporting", code="panic")))
+            fields = report_of(live.run, None, Failed(f"{type(e).__name__} while reporting", code="panic"))
+            report = to_json(fields)
         with self._locked():
             live.running = False
             if live.lost:
                 self._forget(live)
                 return
             self._vacate(live.hosted)
+            self._note_report(live.run, fields, error)
             self._post(live, report)
+
+    def _note_report(self, run: Run, fields: Dict[str, Any], error: Optional[BaseException]) -> None:
+        """Notes a run that did not succeed. Other exceptions than Failed were logged with their traceback."""
+        if fields["outcome"] in ("done", "returned"):
+            return
+        said = (fields["error"].get("code", ""), fields["error"]["message"], _about(run))
+        if error is None:
+            self._note(logging.WARNING, "output refused (%s): %s: %s", *said)
+        elif isinstance(error, Rejected):
+            self._note(logging.WARNING, "run rejected (%s): %s: %s", *said)
+        elif isinstance(error, Failed):
+            self._note(logging.INFO, "run failed (%s): %s: %s", *said)
 
     def _begin(self, live: Live) -> bool:
         """Checks again, when its thread runs, whether the run may start."""
@@ -402,9 +420,13 @@ class Host:
         try:
             answers = self._beat_call(connection, [live.handle for live in lives], progress, timeout)
         except Error as e:
-            if not self._ended.is_set():
-                log.warning("heartbeat failed: %s", e)
+            if not self._ended.is_set() and self._beat_failed != str(e):
+                log.warning("heartbeat failed; retrying (%d runs): %s", len(lives), e)
+            self._beat_failed = str(e)
             return
+        if self._beat_failed:
+            log.info("heartbeats are answered again")
+            self._beat_failed = ""
         with self._locked():
             for live in lives:
                 if live.progress is progress.get(live.handle):
@@ -495,6 +517,8 @@ class Host:
                 _, answer = connection.ask("POST", "/v1/reports", body=self._set("reports", reports),
                                            timeout=REPORT_TIMEOUT, safe=True)
                 self._answered(batch, _list(answer, "results", len(batch)))
+                if failed:
+                    log.info("reports are answered again")
                 return
             except Invalid as e:
                 # One of them spoils the call: alone, only that one is lost.
@@ -528,24 +552,26 @@ class Host:
                     continue  # its time passed while the call was under way
                 accepted = isinstance(result, dict) and result.get("accepted") is True
                 if not accepted:
-                    self._note(logging.WARNING, "report refused: %s: %s", result, _about(live.run))
-                    if isinstance(result, dict) and result.get("reason") == "invalid" and not live.mended:
+                    reason, message = (result.get("reason"), result.get("message")) if isinstance(result, dict) else ("", result)
+                    self._note(logging.WARNING, "report refused (%s): %s: %s", reason, message or "no message", _about(live.run))
+                    if reason == "invalid" and not live.mended:
                         # If the server cannot keep the output, the run must not be left to expire.
                         live.mended = True
-                        error = Failed(f"the output was refused: {result.get('message')}", code="outputInvalid")
+                        error = Failed(f"the output was refused: {message}", code="outputInvalid")
                         self._post(live, to_json(report_of(live.run, None, error)))
                         continue
                 self._forget(live)
 
     # The way out.
 
-    def drain(self, grace: float) -> None:
+    def drain(self, grace: Seconds) -> None:
         """Ends the host in an orderly way: claims no more; gives back what has not started; lets handlers finish until
         the grace is over, less a quarter of it but at most 3 s; then cancels them, and reports what they leave as
         returned, effect unknown, which counts no failure. Heartbeats are last to stop. Raises NotDrained."""
         if self._loop is not None and _running_loop() is self._loop:
             raise RuntimeError("drain() would block the event loop that async handlers need to end: use "
                                "`async with client.host(...)` of an AsyncClient, or call drain() on another thread")
+        grace = seconds(grace, "grace")
         end = time.monotonic() + grace
         tail = min(grace / 4, 3.0)
         with self._locked():
@@ -561,14 +587,15 @@ class Host:
                         live.run.cancel("draining")
                 self._until(end - tail / 3, self._idle)
             self._until(end, lambda: not self._unreported())
-            running, unreported = self._running(), self._unreported()
+            running = [live.run for live in self._live.values() if live.running and not live.lost]
+            unreported = [live.run for live in self._live.values() if live.report is not None]
             self._ended.set()
             self._changed.notify_all()
         self._look.set()
         if self._own_loop is not None:
             self._own_loop.close()
         if running or unreported:
-            raise NotDrained(f"{running} handlers did not return, {unreported} reports were not answered")
+            raise NotDrained(running, unreported)
 
     def _until(self, end: float, condition: Callable[[], bool]) -> bool:
         return self._changed.wait_for(condition, timeout=max(0.0, end - time.monotonic()))
@@ -605,4 +632,4 @@ def _list(answer: Any, name: str, count: Optional[int] = None) -> List[Any]:
 
 
 def _about(run: Run) -> str:
-    return f"agent {run.agent}, job {run.job}, step {run.step}, run {run.number}, {run.direction}"
+    return f"agent {run.agent}, action {run.action}, job {run.job}, step {run.step}, run {run.number}, {run.direction}"

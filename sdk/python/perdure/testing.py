@@ -545,7 +545,7 @@ class _TestClient(Client):
         super().__init__(server.url, author=author)
         self._server = server
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[float] = 10.0, grace: float = 30.0) -> Host:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> Host:
         self._server._fakes.extend(a for a in agents if isinstance(a, Fake))
         return super().host(*agents, name=name, heartbeat=heartbeat, grace=grace)
 

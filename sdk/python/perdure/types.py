@@ -17,6 +17,19 @@ class _Alert(TypedDict):
 
 
 class Alert(_Alert, total=False):
+    """A record that an operator should look at something. docs/errors.md lists the kinds.
+
+    id        number of the alert
+    kind      parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback
+    message   what has happened
+    raisedAt  when it was raised
+    closedAt  when it was closed
+    closedBy  who closed it
+    job       id of the job; missing if it concerns the store
+    name      of a rung {alert: NAME}
+    step      name of the step; missing if it concerns the whole job
+    """
+
     closedAt: str
     closedBy: str
     job: str
@@ -42,6 +55,13 @@ class _RunError(TypedDict):
 
 
 class RunError(_RunError, total=False):
+    """The error of a run. docs/errors.md lists the codes.
+
+    message     text
+    code        by which `retry.notOn` knows it
+    retryAfter  the shortest time to the next run, if the agent gave one
+    """
+
     code: str
     retryAfter: str
 
@@ -100,6 +120,44 @@ class _Step(TypedDict):
 
 
 class Step(_Step, total=False):
+    """A step of a job.
+
+    action       what the step does at its agent
+    agent        the agent that carries it out
+    current      what is recorded: undone, done, or unsure (a run was dispatched, and its outcome is not known)
+    desired      what is wanted: done or undone
+    direction    of the latest run: do or undo
+    failures     failed runs since the retries last started over
+    key          idempotency key of all runs of this turn
+    phase        waiting, ready, running, parked (until an operator acts), or settled
+    run          number of the latest run; 0: none was dispatched
+    turn         counts changes of direction, from 1
+    was          current state before the latest run
+    after        the steps that it waits for
+    availableAt  it is not dispatched before this time
+    completeBy   the deadline of the run in flight
+    endedAt      end of the latest run
+    givenUp      it was unsettled when the job was given up
+    input        of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)
+    inputBytes   size of an input that is left out; Client.step returns it
+    lastError    code and message of the latest failure
+    limits       the limits of which its runs hold permits
+    lockedBy     the holder of the run in flight
+    lockedUntil  end of that holder's lock
+    noUndo       the step is undone, and its definition has no undo, so an effect of its runs remains
+    outcome      of the latest run
+    output       of the latest do run that was done
+    outputBytes  size of an output that is left out; Client.step returns it
+    progress     what the latest heartbeat of the run has shown
+    readyAt      when it was last ready
+    returns      runs that were given back without a failure
+    rung         how far it is on the escalation ladder, from 0
+    skipped      it was skipped
+    startedAt    dispatch of the latest run
+    waits        how often the `wait` rung was used
+    why          why it is not running, or what it waits for: `why["text"]` is a sentence
+    """
+
     after: List[str]
     availableAt: str
     completeBy: str
@@ -138,6 +196,34 @@ class _Job(TypedDict):
 
 
 class Job(_Job, total=False):
+    """A job. Lists have it without steps, definition and alerts.
+
+    current          what is recorded: done, undone, or unsure (also while it runs)
+    desired          what is wanted: done or undone
+    id               of the job
+    phase            waiting, ready, running, parked (until an operator acts), or settled
+    priority         higher ones are dispatched first
+    submittedAt      when it was stored
+    type             of the job
+    unsettled        number of steps that are not settled
+    updatedAt        latest change
+    alerts           open alerts
+    completeBy       deadline of the job
+    definition       submitted again, it is the same job
+    definitionBytes  size of a definition that is left out; Client.definition returns it
+    givenUp          who has given the job up, and why
+    input            of the job
+    inputBytes       size of an input that is left out
+    key              idempotency key of the submission
+    labels           of the definition or submission
+    restarts         how often a restart rung was used
+    settledAt        when it was settled
+    states           the definition's names for done and undone
+    steps            the steps by name, in the order of the definition
+    then             what is wanted after the job is undone, in a restart
+    unchanged        in the answer to an act: there was nothing to do, and nothing was recorded
+    """
+
     alerts: List[Alert]
     completeBy: str
     definition: Any
@@ -172,6 +258,46 @@ class _StepDetail(TypedDict):
 
 
 class StepDetail(_StepDetail, total=False):
+    """A step with its input and output in full.
+
+    action       what the step does at its agent
+    agent        the agent that carries it out
+    current      what is recorded: undone, done, or unsure (a run was dispatched, and its outcome is not known)
+    desired      what is wanted: done or undone
+    direction    of the latest run: do or undo
+    failures     failed runs since the retries last started over
+    job          id of the job
+    key          idempotency key of all runs of this turn
+    name         of the step
+    phase        waiting, ready, running, parked (until an operator acts), or settled
+    run          number of the latest run; 0: none was dispatched
+    turn         counts changes of direction, from 1
+    was          current state before the latest run
+    after        the steps that it waits for
+    availableAt  it is not dispatched before this time
+    completeBy   the deadline of the run in flight
+    endedAt      end of the latest run
+    givenUp      it was unsettled when the job was given up
+    input        of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)
+    inputBytes   size of an input that is left out; Client.step returns it
+    lastError    code and message of the latest failure
+    limits       the limits of which its runs hold permits
+    lockedBy     the holder of the run in flight
+    lockedUntil  end of that holder's lock
+    noUndo       the step is undone, and its definition has no undo, so an effect of its runs remains
+    outcome      of the latest run
+    output       of the latest do run that was done
+    outputBytes  size of an output that is left out; Client.step returns it
+    progress     what the latest heartbeat of the run has shown
+    readyAt      when it was last ready
+    returns      runs that were given back without a failure
+    rung         how far it is on the escalation ladder, from 0
+    skipped      it was skipped
+    startedAt    dispatch of the latest run
+    waits        how often the `wait` rung was used
+    why          why it is not running, or what it waits for: `why["text"]` is a sentence
+    """
+
     after: List[str]
     availableAt: str
     completeBy: str
@@ -231,6 +357,16 @@ class _Entry(TypedDict):
 
 
 class Entry(_Entry, total=False):
+    """A failure or an act in the history of a job. Runs that succeeded are not recorded here.
+
+    at      when it was recorded
+    event   failed, rejected, expired, …, or the act
+    author  of the act; `rest` if the call named none; of a failure: the holder
+    detail  code and message, or the reason of the act
+    run     number of the run
+    step    name of the step
+    """
+
     author: str
     detail: str
     run: int

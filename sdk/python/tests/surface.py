@@ -126,6 +126,8 @@ def all_of_the_client():
 class Exchange:
     """A server that lets out the given runs, each in a claim of its own, and accepts their reports."""
 
+    url = "http://exchange"
+
     def __init__(self, runs):
         self.runs, self.reported, self.mu = list(runs), threading.Semaphore(0), threading.Lock()
 

@@ -171,14 +171,16 @@ class TestAgent(unittest.TestCase):
         good = {"customer": "ada", "lines": [{"sku": "tea", "count": 2}], "rate": 1}
         self.assertEqual(json.loads(to_json(agent.execute(Run(action="x", input=good)))), {"id": "tea"})
         self.assertEqual(seen.pop(), Order("ada", [Line("tea", 2)], 1, None))
-        for change, words in (({"customer": 3}, "input.customer: not a text"), ({"lines": {}}, "input.lines: not a list"),
-                              ({"lines": [{"sku": "tea", "count": True}]}, r"input.lines\[0\].count: not an integer"),
-                              ({"lines": [{"count": 1}]}, r"input.lines\[0\].sku: missing"), ({"rate": "1"}, "input.rate: not a number"),
-                              ({"note": 1}, "input.note: not a text"), ({"custmer": "x"}, "input.custmer: unknown field; Order has customer, lines")):
+        for change, words in (({"customer": 3}, "customer: not a text"), ({"lines": {}}, "lines: not a list"),
+                              ({"lines": [{"sku": "tea", "count": True}]}, r"lines\[0\].count: not an integer"),
+                              ({"lines": [{"count": 1}]}, r"lines\[0\].sku: missing"), ({"rate": "1"}, "rate: not a number"),
+                              ({"note": 1}, "note: not a text"), ({"custmer": "x"}, "custmer: unknown field; Order has customer, lines")):
             with self.assertRaisesRegex(Rejected, words) as caught:
                 agent.execute(Run(action="x", input={**good, **change}))
             self.assertEqual((caught.exception.code, caught.exception.no_effect), ("input", True))
-        with self.assertRaisesRegex(Rejected, "input: not an object"):
+        with self.assertRaisesRegex(Rejected, "^not an object$"):
+            agent.execute(Run(action="x", input=3))
+        with self.assertRaisesRegex(Rejected, "^the step has no `with`; Order needs customer, lines$"):
             agent.execute(Run(action="x", input=None))
         self.assertEqual(seen, [])
         for output, want in (({"id": "tea", "of": "a newer version"}, Receipt("tea")), (None, None)):
@@ -222,7 +224,7 @@ class TestAgent(unittest.TestCase):
             same.__annotations__ = {"input": model}
             agent.do(model.__name__)(functools.partial(same))
             self.assertEqual(json.loads(to_json(agent.execute(Run(action=model.__name__, input={"sku": "tea"})))), want)
-        with self.assertRaisesRegex(Rejected, "input: sku: field required"):
+        with self.assertRaisesRegex(Rejected, "^sku: field required$"):
             agent.execute(Run(action="Model", input={}))
 
     def test_annotations_that_are_not_read(self):
@@ -328,6 +330,21 @@ class TestReports(unittest.TestCase):
             (ValueError("a\x00b\ud800"), {"outcome": "failed", "error": {"message": "a\ufffdb?", "code": "ValueError"}}),
         ):
             self.assertEqual(self.report(error=error), want)
+
+    def test_errors_that_are_made_wrongly(self):
+        self.assertEqual(RetryAfter("1m30s", "m").retry_after, 90)
+        self.assertEqual([Failed("m", retry_after=t).retry_after for t in ("500ms", "1.5s", "1d", 2)], [0.5, 1.5, 86400, 2])
+        self.assertTrue(NoEffect("m", no_effect=True).no_effect)
+        for wrong, kind, words in (
+            (lambda: RetryAfter("busy", 60), TypeError, r"RetryAfter\('busy', 60\): the time comes first, then the message: RetryAfter\(60, \"busy\"\)"),
+            (lambda: RetryAfter("busy", "60"), ValueError, "after: 'busy' is no length of time"),
+            (lambda: Failed("m", retry_after="soon"), ValueError, "retry_after: 'soon' is no length of time"),
+            (lambda: Failed("m", retry_after=None), TypeError, "retry_after: None is no length of time"),
+            (lambda: NoEffect("m", no_effect=False), ValueError, "contradicts itself: raise Failed"),
+            (lambda: Failed("m", code=404), TypeError, 'code: 404 is no text: write code="404"'),
+        ):
+            with self.assertRaisesRegex(kind, words):
+                wrong()
 
     def test_cut_short(self):
         self.assertEqual(self.report(error=Cancelled("stopped"), reason="stopped")["error"]["code"], "stopped")

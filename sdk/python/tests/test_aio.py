@@ -118,7 +118,7 @@ class TestAsyncHost(unittest.TestCase):
                    b'"lockedUntil": "2100-01-01T00:00:00Z", "completeBy": "2100-01-01T00:00:00Z", "remainingMs": 60000}')
             server = Server(self, answer(b'{"runs": [' + run + b']}'), "silence", "silence")
             async with AsyncClient(server.url) as client:
-                with self.assertRaisesRegex(NotDrained, "1 handlers did not return"):
+                with self.assertRaisesRegex(NotDrained, "1 handler did not return: agent"):
                     async with client.host(agent, grace=0.5, heartbeat=None):
                         while not begun.is_set():
                             await asyncio.sleep(0.01)

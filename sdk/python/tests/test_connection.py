@@ -1,11 +1,12 @@
 """One call, over networks as they are: a server that says each answer by the byte."""
 
+import datetime
 import socket
 import threading
 import unittest
 from unittest import mock
 
-from perdure import BacklogFull, Client, Conflict, Error, NotFound, Unavailable
+from perdure import BacklogFull, Client, Conflict, Error, Invalid, NotFound, Unavailable
 from perdure.connection import Connection, to_json
 
 
@@ -108,6 +109,35 @@ class TestConnection(unittest.TestCase):
             with self.assertRaises(Unavailable) as caught:
                 connection.ask("GET", "/", timeout=0.3 if "within" in words else 20)
             self.assertIn(words, str(caught.exception))
+
+    def test_a_wait_says_that_the_server_is_away(self):
+        with Client("http://127.0.0.1:1") as client:
+            for timeout in ("300ms", 0.3, datetime.timedelta(seconds=0.3)):
+                with self.assertRaisesRegex(TimeoutError, "^after 0.3 s it is not known whether j is at rest: the server is not available: "
+                                                          "http://127.0.0.1:1 cannot be reached: .*refused"):
+                    client.wait("j", timeout=timeout)
+            for timeout in ("5", "soon", "", "5 s", float("nan")):
+                with self.assertRaisesRegex(ValueError, '^timeout: .* is no length of time: give seconds, a timedelta, or a text such as "30s"'):
+                    client.wait("j", timeout=timeout)
+            with self.assertRaisesRegex(TypeError, "^timeout: True is no length"):
+                client.wait("j", timeout=True)
+
+    def test_a_wait_that_ends_before_the_job_is_at_rest(self):
+        server = Server(self, answer(b'{"phase":"running"}'))
+        with Client(server.url) as client, self.assertRaisesRegex(TimeoutError, "^j was not at rest after 0 s$"):
+            client.wait("j", timeout=0)
+
+    def test_a_refused_key_is_named_as_the_argument(self):
+        fault = {"pointer": "/header/Idempotency-Key", "message": "not a key", "hint": "use letters"}
+        body = to_json({"title": "T", "status": 400, "detail": "d", "code": "invalid", "errors": [fault]})
+        other = to_json({"title": "T", "status": 422, "detail": "d", "code": "invalid", "errors": [{"pointer": "/type", "message": "m"}]})
+        server = Server(self, answer(body, "400 Bad", "application/problem+json"), answer(other, "422 No", "application/problem+json"))
+        with Client(server.url) as client:
+            with self.assertRaisesRegex(Invalid, r"^key: not a key \(use letters\)$") as caught:
+                client.submit({"type": "t"}, key="a/b")
+            self.assertEqual((caught.exception.errors[0]["pointer"], caught.exception.status), ("key", 400))
+            with self.assertRaisesRegex(Invalid, "^/type: m$"):
+                client.submit({"type": "t"}, key="k")
 
     def test_two_keys_of_one_job_are_refused(self):
         with Client("http://127.0.0.1:9") as client, self.assertRaisesRegex(ValueError, "'a'.*'b': give one"):

@@ -2,11 +2,13 @@
 
 import asyncio
 import logging
+import re
 import threading
 import time
 import unittest
 
-from perdure import Agent, NotDrained, Unavailable
+from perdure import Agent, Failed, NotDrained, Rejected, Unavailable
+from perdure.agent import run_of
 from perdure.clock import Backoff, Instant, millis, now, parse_time
 from perdure.connection import Interrupted
 from perdure.host import Host
@@ -23,7 +25,10 @@ def a_run(number=1, action="x", remaining=20_000):
 
 
 class Exchange:
-    """Answers claims from a list, and accepts everything."""
+    """Answers claims from a list, and accepts everything, unless told otherwise."""
+
+    url = "http://exchange"
+    refuses, unwell = None, False  # the answer to reports; whether heartbeats fail
 
     def __init__(self, *claims):
         self.claims, self.reports, self.calls = list(claims), [], []
@@ -43,7 +48,9 @@ class Exchange:
                     raise Unavailable("unavailable", "away", retry_after=0.01)
                 self.reports += call["reports"]
                 self.reported.set()
-                return 200, {"results": [{"accepted": True} for _ in call["reports"]]}
+                return 200, {"results": [self.refuses or {"accepted": True} for _ in call["reports"]]}
+            elif self.unwell:
+                raise Unavailable("unavailable", "unwell")
             else:
                 return 200, {"runs": [{**r, "stop": False, "remainingMs": 20_000} for r in call["runs"]]}
         if runs is None:
@@ -92,7 +99,9 @@ class TestHost(Hosts):
         exchange.away = True
         host = self.start(exchange, agent)
         self.assertTrue(exchange.reported.wait(60))
-        self.assertRaises(NotDrained, host.drain, 0.3)
+        with self.assertRaisesRegex(NotDrained, "^1 report not answered: agent a, action x, job job_1, step s$") as caught:
+            host.drain("300ms")
+        self.assertEqual(([r.number for r in caught.exception.unreported], caught.exception.running), ([1], []))
 
     def test_drain_of_an_idle_host_is_quick(self):
         agent = Agent("a")
@@ -155,6 +164,85 @@ class TestHost(Hosts):
         a.undo("x")(lambda input, output, run: None)
         for agents, more in (([], {}), ([a, a], {}), ([a], {"heartbeat": 0.01})):
             self.assertRaises(ValueError, Host, Exchange, agents, holder="h", **more)
+
+
+class TestLog(Hosts):
+    """What an operator reads in the log of an agent."""
+
+    def setUp(self):
+        self.records, logger = [], logging.getLogger("perdure")
+
+        class Handler(logging.Handler):
+            def emit(handler, record):
+                self.records.append(record)
+
+        handler = Handler()
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+        self.addCleanup(logger.removeHandler, handler)
+        self.addCleanup(logger.setLevel, logging.NOTSET)
+
+    def logged(self, level, pattern):
+        """Waits for a line of the log."""
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            if any(r.levelno == level and re.search(pattern, r.getMessage()) for r in list(self.records)):
+                return
+            time.sleep(0.01)
+        self.fail(f"no line fits {pattern!r}: {[r.getMessage() for r in self.records]}")
+
+    def run_one(self, handler, **more):
+        agent = Agent("a", slots=4)
+        agent.do("x")(handler)
+        exchange = Exchange([a_run()])
+        for name, value in more.items():
+            setattr(exchange, name, value)
+        host = self.start(exchange, agent, heartbeat=0.15)
+        self.addCleanup(host.drain, 5)
+        return exchange
+
+    def test_the_start(self):
+        self.run_one(lambda input, run: None)
+        self.logged(logging.INFO, "^agent a: claims runs at http://exchange, slots 4$")
+
+    def test_runs_that_do_not_succeed(self):
+        run = "agent a, action x, job job_1, step s, run 1, do$"
+
+        def rejects(input, run):
+            raise Rejected("no room", code="full")
+
+        def fails(input, run):
+            raise Failed("busy", code="busy")
+
+        for handler, level, line in ((rejects, logging.WARNING, r"^run rejected \(full\): no room: " + run),
+                                     (fails, logging.INFO, r"^run failed \(busy\): busy: " + run),
+                                     (lambda input, run: {"a": {1}}, logging.WARNING, r"^output refused \(outputInvalid\): /a: a value of type set .*: " + run),
+                                     (lambda input, run: "x" * (1 << 20), logging.WARNING, r"^output refused \(outputTooLarge\): .*: " + run)):
+            with self.subTest(line):
+                self.run_one(handler)
+                self.logged(level, line)
+
+    def test_a_report_that_is_refused(self):
+        self.run_one(lambda input, run: None, refuses={"accepted": False, "reason": "late", "message": "the lock has expired"})
+        self.logged(logging.WARNING, r"^report refused \(late\): the lock has expired: agent a, action x, job job_1, step s, run 1, do$")
+
+    def test_heartbeats_that_fail_and_work_again(self):
+        over = threading.Event()
+        exchange = self.run_one(lambda input, run: over.wait(60), unwell=True)
+        self.addCleanup(over.set)
+        self.logged(logging.WARNING, "^heartbeat failed; retrying .1 runs.: unwell$")
+        before = exchange.calls.count("/v1/heartbeats")
+        while exchange.calls.count("/v1/heartbeats") < before + 3:
+            time.sleep(0.01)
+        self.assertEqual(sum("heartbeat failed" in r.getMessage() for r in self.records), 1, "the same failure is logged once")
+        exchange.unwell = False
+        self.logged(logging.INFO, "^heartbeats are answered again$")
+
+    def test_reports_that_fail_and_work_again(self):
+        exchange = self.run_one(lambda input, run: None, away=True)
+        self.logged(logging.WARNING, "^report failed; retrying .1 reports.: away$")
+        exchange.away = False
+        self.logged(logging.INFO, "^reports are answered again$")
 
 
 class TestAsyncHandlers(Hosts):
@@ -263,7 +351,11 @@ class TestAsyncHandlers(Hosts):
 
         host = self.start(Exchange([a_run()]), agent)
         self.assertTrue(began.wait(60))
-        self.assertRaisesRegex(NotDrained, "1 handlers did not return", host.drain, 0.5)
+        with self.assertRaisesRegex(NotDrained, "^1 handler did not return: agent a, action x, job job_1, step s$") as caught:
+            host.drain(0.5)
+        self.assertEqual([r.number for r in caught.exception.running], [1])
+        many = NotDrained([run_of("a", a_run(n)) for n in range(7)], [run_of("a", a_run())])
+        self.assertRegex(str(many), "^7 handlers did not return: agent a, .* / 2 more; 1 report not answered: agent a")
 
 
 class TestClock(unittest.TestCase):

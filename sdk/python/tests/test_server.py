@@ -95,6 +95,8 @@ class TestServer(unittest.TestCase):
         self.assertTrue(str(caught.exception).endswith("; and 4 more"), str(caught.exception))
         self.client.submit(self.definition(key=self.name + "c"))
         self.assertRaises(Conflict, self.client.submit, self.definition(6, key=self.name + "c"))
+        with self.assertRaisesRegex(Invalid, "^key: "):
+            self.client.submit(self.definition(), key="a/b")
         self.assertRaises(NotFound, self.client.get, "order/1 %?")
         self.assertRaises(Invalid, self.client.get, "")
 
