@@ -39,7 +39,7 @@ var pythonDocs = map[string]pythonDoc{
 	"Job": {"A job. Lists have it without steps, definition and alerts.", map[string]string{
 		"alerts": "open alerts", "completeBy": "deadline of the job", "current": "what is recorded: done, undone, or unsure (also while it runs)",
 		"definition": "submitted again, it is the same job", "definitionBytes": "size of a definition that is left out; Client.definition returns it",
-		"desired": "what is wanted: done or undone", "givenUp": "who has given the job up, and why", "id": "of the job",
+		"desired": "what is wanted: done or undone", "givenUp": "the operator that has given the job up, and why", "id": "of the job",
 		"input": "of the job", "inputBytes": "size of an input that is left out", "key": "idempotency key of the submission", "labels": "of the definition or submission",
 		"phase": "waiting, ready, running, parked (until an operator acts), or settled", "priority": "higher ones are dispatched first",
 		"restarts": "how often a restart rung was used", "settledAt": "when it was settled", "states": "the definition's names for done and undone",

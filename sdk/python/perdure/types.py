@@ -211,7 +211,7 @@ class Job(_Job, total=False):
     completeBy       deadline of the job
     definition       submitted again, it is the same job
     definitionBytes  size of a definition that is left out; Client.definition returns it
-    givenUp          who has given the job up, and why
+    givenUp          the operator that has given the job up, and why
     input            of the job
     inputBytes       size of an input that is left out
     key              idempotency key of the submission

@@ -147,7 +147,7 @@ class TestServer(unittest.TestCase):
         self.assertEqual(self.client.give_up(ref, "not worth it", author="bo")["givenUp"], {"by": "bo", "reason": "not worth it"})
         self.assertRaises(Invalid, self.client.undo, ref, author="a\nb")
         self.assertRaises(Invalid, self.client.skip, ref, "")
-        self.assertRaises(Conflict, self.client.settle, ref, "charge", "undone", output=1)
+        self.assertRaises(Invalid, self.client.settle, ref, "charge", "undone", output=1)
 
     def test_alerts(self):
         job = self.client.submit({"type": self.name, "onFailure": [{"alert": "ops"}, "park"], "steps": {
