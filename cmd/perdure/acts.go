@@ -67,7 +67,6 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 			}
 		}
 		act.Author = author()
-		begun := time.Now()
 		v, err := t.Act(ctx, ref, act)
 		if err != nil {
 			return err
@@ -80,8 +79,8 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 		default:
 			want = wanted(ctx, t, v)
 		}
-		job := newTracker(v, want, time.Now())
-		job.note, job.since = string(act.Verb), begun
+		job := newTracker(v, want)
+		job.note = verbName(act.Verb)
 		if v.Unchanged {
 			job.note = nothingToDo
 		}
@@ -93,21 +92,29 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 	})
 }
 
+// verbName returns the command of a verb.
+func verbName(verb perdure.Verb) string {
+	if verb == perdure.VerbGiveUp {
+		return "give-up"
+	}
+	return string(verb)
+}
+
 // printAct prints the state of the job after the act.
 func (a *app) printAct(t *tracker, act perdure.Act) error {
 	if a.json() {
 		return a.object(&t.view)
 	}
-	what := string(act.Verb)
+	what := verbName(act.Verb)
 	if act.Step != "" {
 		what += " " + act.Step
 	}
 	a.printf("%s %s: %s, %s\n", plain(t.view.Type), t.name(), stateText(a.st, &t.view), t.progress())
 	if t.view.Unchanged {
-		a.talk("%s: %s", what, nothingToDo)
+		a.talk("%s: %s (%s)", what, nothingToDo, t.title())
 		return nil
 	}
-	a.talk("%s is recorded", what)
+	a.talk("%s: recorded for %s", what, t.title())
 	return nil
 }
 

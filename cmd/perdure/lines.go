@@ -47,10 +47,11 @@ func ended(b, s *perdure.StepView) string {
 }
 
 func errorText(e *perdure.RunError) string {
-	if e.Code != "" && !strings.Contains(e.Message, e.Code) {
-		return plain(e.Code + ": " + e.Message)
+	message := brief(e.Message)
+	if e.Code != "" && !strings.Contains(message, e.Code) {
+		message = e.Code + ": " + message
 	}
-	return plain(e.Message)
+	return plain(message)
 }
 
 func started(s *perdure.StepView) string {
@@ -96,7 +97,7 @@ func (t *tracker) ending(st style, now time.Time) string {
 	who := t.title()
 	counts := t.progress()
 	if v.Phase == perdure.Settled {
-		counts += ", " + t.clock(now)
+		counts = strings.TrimSuffix(counts+", "+t.clock(now), ", ")
 	}
 	switch {
 	case v.GivenUp != nil:
@@ -120,6 +121,9 @@ func because(reason string) string {
 
 // cause returns the error because of which a job was undone, as far as the steps still have it.
 func (t *tracker) cause() string {
+	if t.past.policy {
+		return "; " + fit(t.past.cause, maxCauseShown)
+	}
 	for _, i := range t.order {
 		if s := &t.view.Steps[i]; s.LastError != nil && t.want == perdure.Done {
 			return "; " + plain(s.Name) + ": " + fit(errorText(s.LastError), 200)

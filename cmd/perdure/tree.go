@@ -49,15 +49,17 @@ func (t *tracker) progress() string {
 	return fmt.Sprintf("%d of %s %s", t.settled(), plural(len(t.view.Steps), "step"), plain(t.view.States.Name(t.view.Desired)))
 }
 
+// clock returns the time from the submission of the job until it was settled, or until now, and the time that is left
+// until its deadline.
 func (t *tracker) clock(now time.Time) string {
 	v := &t.view
-	if v.Phase == perdure.Settled && !v.SettledAt.IsZero() {
-		if v.SettledAt.Before(t.since) { // it was settled before it was followed
-			return "since " + v.SettledAt.Local().Format(time.DateTime)
+	if v.Phase == perdure.Settled {
+		if v.SettledAt.IsZero() {
+			return ""
 		}
-		return span(v.SettledAt.Sub(t.since))
+		return "settled " + span(v.SettledAt.Sub(v.SubmittedAt)) + " after submission"
 	}
-	s := span(now.Sub(t.since))
+	s := "submitted " + span(now.Sub(v.SubmittedAt)) + " ago"
 	if !v.CompleteBy.IsZero() {
 		s += ", " + span(v.CompleteBy.Sub(now)) + " left"
 	}
@@ -89,7 +91,7 @@ const spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, width, frame int) string {
 	r := rowOf(&t.view, s, now)
-	if by := t.byHand[s.Name]; by != "" && s.Phase == perdure.Settled {
+	if by := t.past.settler(s); by != "" {
 		r.detail = by
 	}
 	glyph := r.glyph

@@ -37,9 +37,9 @@ func sample() *perdure.JobView {
 }
 
 func TestLinesShowEveryKindOfStep(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	want := []string{
-		"order  order-1042  job_0193a6f0b2c37d4e  unsure → done, running  2 of 6 steps done  12s, 1m left",
+		"order  order-1042  job_0193a6f0b2c37d4e  unsure → done, running  2 of 6 steps done  submitted 12s ago, 1m left",
 		"  ✓ reserve  done      run 1, 1.2s",
 		"  ● charge   running   run 2 by payments@h3, 41s left, 3/10 paging",
 		"  ↻ pack     waiting   again in 3s, after 1 failure, last: 503",
@@ -53,7 +53,7 @@ func TestLinesShowEveryKindOfStep(t *testing.T) {
 }
 
 func TestLinesFitTheTerminal(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	for _, width := range []int{1, 10, 40, 80} {
 		for height := 1; height < 9; height++ {
 			for _, st := range []style{{}, {on: true}} {
@@ -72,7 +72,7 @@ func TestLinesFitTheTerminal(t *testing.T) {
 }
 
 func TestUrgentStepsComeFirst(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	got := strings.Join(job.lines(style{}, noon, 100, 4, -1), "\n")
 	for _, want := range []string{"charge", "mail", "4 more: 2 waiting, 1 done, 1 skipped"} {
 		if !strings.Contains(got, want) {
@@ -91,7 +91,7 @@ func TestManyJobsShareTheScreen(t *testing.T) {
 		if i%3 == 0 {
 			v.Phase, v.Current = perdure.Settled, perdure.Done
 		}
-		jobs = append(jobs, newTracker(v, perdure.Done, noon))
+		jobs = append(jobs, newTracker(v, perdure.Done))
 	}
 	lines := screen(jobs, style{}, noon, 100, 24, 0)
 	if len(lines) > 24 {
@@ -106,7 +106,7 @@ func TestUsersNamesForThePoles(t *testing.T) {
 	v := sample()
 	v.States = &perdure.StateNames{Undone: "free", Done: "booked"}
 	v.Current = perdure.Undone
-	got := strings.Join(newTracker(v, perdure.Done, noon).lines(style{}, noon, 0, 0, -1), "\n")
+	got := strings.Join(newTracker(v, perdure.Done).lines(style{}, noon, 0, 0, -1), "\n")
 	for _, want := range []string{"free → booked", "2 of 6 steps booked", "✓ reserve  booked"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -123,7 +123,7 @@ func TestOrderIsThatOfDependency(t *testing.T) {
 		}
 		v.Steps = append(v.Steps, s)
 	}
-	job := newTracker(v, perdure.Done, noon)
+	job := newTracker(v, perdure.Done)
 	for at, i := range job.order {
 		if i != 1999-at {
 			t.Fatalf("place %d has step %d", at, i)
@@ -134,7 +134,7 @@ func TestOrderIsThatOfDependency(t *testing.T) {
 func name(i int) string { return "s" + strings.Repeat("i", i%7) + time.Duration(i).String() }
 
 func TestTakeMergesPartsAndTellsWhatMoved(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	part := *sample()
 	charge := *part.Steps.Get("charge")
 	charge.Phase, charge.Current, charge.Outcome, charge.Why = perdure.Settled, perdure.Done, perdure.OutcomeDone, nil
