@@ -25,6 +25,7 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow the job to rest and exit by its state (default with --store)")
 	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the act and leave the work to the next node")
 	w.agents.register(cmd, "http,shell", true)
+	onlyWithStore(cmd, "no-wait", "agents", "slots", "shell-env", "allow-private-targets")
 }
 
 // asked reports whether to wait. Through a server, other processes drive the job, so the command waits only if a flag
@@ -55,7 +56,7 @@ func (a *app) withActor(cmd *cobra.Command, w *waitFlags, fn func(context.Contex
 	if err != nil {
 		return reason(ctx, err)
 	}
-	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
+	return errors.Join(reason(ctx, t.hinted(cmd, fn(ctx, t))), t.close())
 }
 
 // act performs an act and, if asked, follows the job until it is settled or parked.

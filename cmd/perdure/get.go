@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	text "github.com/perdure/perdure/internal/plain"
 )
 
 func (a *app) getCmd() *cobra.Command {
@@ -152,7 +153,7 @@ func (a *app) printJob(t *tracker, where string) error {
 	}
 	for i := range v.Alerts {
 		al := &v.Alerts[i]
-		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, plain(string(al.Kind)), alertStep(al), plain(al.Message))
+		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, plain(string(al.Kind)), alertStep(al), plain(alertText(v, al)))
 	}
 	if next := advice(v, where); len(next) > 0 {
 		a.printf("next:\n")
@@ -277,9 +278,14 @@ func indented(text string) string {
 		return "  " + plain(lines[0])
 	}
 	for i, l := range lines {
-		lines[i] = "    " + plain(strings.TrimRight(strings.ReplaceAll(l, "\t", "    "), " \r"))
+		lines[i] = errorLine(l)
 	}
 	return strings.Join(append([]string{""}, lines...), "\n")
+}
+
+// errorLine indents one line of a longer error. It keeps the line's own indentation.
+func errorLine(line string) string {
+	return "    " + plain(strings.TrimRight(strings.ReplaceAll(line, "\t", "    "), " \r\n"))
 }
 
 // holderText describes the run of a running step: its holder, the holder's node if it is known, and since when.
@@ -335,6 +341,21 @@ func (a *app) printDefinition(ctx context.Context, svc perdure.Jobs, job string)
 		return err
 	}
 	return a.object(text)
+}
+
+// alertText returns the message of an alert. Of an error of several lines it has only the first; if the step still has
+// this error, its last line is shown.
+func alertText(v *perdure.JobView, al *perdure.AlertView) string {
+	s := v.Steps.Get(al.Step)
+	before, last, found := strings.Cut(al.Message, ", last: ")
+	if !found || s == nil || s.LastError == nil {
+		return al.Message
+	}
+	first, _, long := strings.Cut(strings.TrimSpace(s.LastError.Message), "\n")
+	if !long || !strings.Contains(last, text.Clip(first, 100)) {
+		return al.Message
+	}
+	return before + ", last: " + errorText(s.LastError)
 }
 
 func alertStep(al *perdure.AlertView) string {

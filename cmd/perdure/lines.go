@@ -150,6 +150,7 @@ func advice(v *perdure.JobView, where string) []string {
 			if parked++; parked > 1 { // repeating the same command for each step would hide the others
 				continue
 			}
+			add("the error of "+name+" in full, and its input", "get %s", step)
 			add("try "+name+" again", "resume %s", step)
 			add("try it again with another input", "resume %s --input '{…}'", step)
 			add("it was done by hand", "settle %s --as done --reason '…'", step)
@@ -158,6 +159,7 @@ func advice(v *perdure.JobView, where string) []string {
 			if parked++; parked > 1 {
 				continue
 			}
+			add("the error of "+name+" in full, and its input", "get %s", step)
 			add("try to undo "+name+" again", "resume %s", step)
 			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
 		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
@@ -174,7 +176,7 @@ func advice(v *perdure.JobView, where string) []string {
 	}
 	width := 0
 	for _, c := range cmds {
-		width = max(width, len(c))
+		width = max(width, columns(c))
 	}
 	for i := range cmds {
 		cmds[i] = pad(cmds[i], width) + "  # " + why[i]

@@ -66,7 +66,7 @@ func (t *tracker) clock(now time.Time) string {
 	return s
 }
 
-// lines returns the header and the steps, in at most height lines (0: all) of at most width runes.
+// lines returns the header and the steps, in at most height lines (0: all) of at most width columns.
 func (t *tracker) lines(st style, now time.Time, width, height int, frame int) []string {
 	out := []string{clip(t.header(st, now), width)}
 	if height == 1 {
@@ -75,7 +75,7 @@ func (t *tracker) lines(st style, now time.Time, width, height int, frame int) [
 	shown, rest := t.choose(height - 1)
 	names := 0
 	for _, i := range shown {
-		names = max(names, utf8.RuneCountInString(t.view.Steps[i].Name))
+		names = max(names, columns(plain(t.view.Steps[i].Name)))
 	}
 	names = min(names, 32)
 	for _, i := range shown {
@@ -104,7 +104,7 @@ func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, widt
 		left = strings.TrimRight(left, " ")
 	}
 	detail := ""
-	if room := width - utf8.RuneCountInString(left) - 2; r.detail != "" && (width == 0 || room > 3) {
+	if room := width - columns(left) - 2; r.detail != "" && (width == 0 || room > 3) {
 		detail = "  " + fit(r.detail, max(room, 0))
 	}
 	return strings.Replace(left, glyph, r.tone(st, glyph), 1) + st.dim(detail)
@@ -143,9 +143,9 @@ func restText(counts []count, n int) string {
 	return fmt.Sprintf("%d more: %s", n, strings.Join(parts, ", "))
 }
 
-// clip cuts a line that may contain colors to width visible runes.
+// clip cuts a line that may contain colors to width columns. The last one is then an ellipsis.
 func clip(s string, width int) string {
-	if width <= 0 {
+	if width <= 0 || visible(s) <= width {
 		return s
 	}
 	var b strings.Builder
@@ -157,14 +157,15 @@ func clip(s string, width int) string {
 			i, colored = i+end+1, true
 			continue
 		}
-		_, size := utf8.DecodeRuneInString(s[i:])
-		if seen++; seen > width {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if seen += columnsOf(r); seen > width-1 {
 			break
 		}
 		b.WriteString(s[i : i+size])
 		i += size
 	}
-	if seen > width && colored {
+	b.WriteString("…")
+	if colored {
 		b.WriteString("\x1b[0m")
 	}
 	return b.String()
