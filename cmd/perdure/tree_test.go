@@ -226,3 +226,46 @@ func TestStateCode(t *testing.T) {
 		}
 	}
 }
+
+func TestRunThatIsToStop(t *testing.T) {
+	s := perdure.StepView{Name: "a", Phase: perdure.Running, Run: 3, Desired: perdure.Undone}
+	if got := rowOf(&perdure.JobView{}, &s, noon).detail; got != "run 3, stop requested" {
+		t.Errorf("a run of a job that is undone: %q", got)
+	}
+	s.Direction = perdure.Undo
+	if got := rowOf(&perdure.JobView{}, &s, noon).detail; got != "run 3" {
+		t.Errorf("the run of the undo: %q", got)
+	}
+}
+
+// The time in the header is that since the submission, also of a job that is being undone, or whose step was settled in
+// another state after the job had settled.
+func TestTimeOfTheHeader(t *testing.T) {
+	v := &perdure.JobView{SubmittedAt: noon.Add(-time.Hour), SettledAt: noon.Add(-time.Minute), Phase: perdure.Settled}
+	for _, test := range []struct {
+		phase perdure.Phase
+		want  string
+	}{{perdure.Settled, "settled 59m after submission"}, {perdure.Waiting, "submitted 1h ago"}, {perdure.Running, "submitted 1h ago"}} {
+		v.Phase, v.Desired = test.phase, perdure.Undone
+		if got := newTracker(v, perdure.Undone).clock(noon); got != test.want {
+			t.Errorf("%s: %q, not %q", test.phase, got, test.want)
+		}
+	}
+}
+
+func TestRowsOfStepsThatWereGivenUpOrSkipped(t *testing.T) {
+	v := &perdure.JobView{}
+	for _, test := range []struct {
+		step         perdure.StepView
+		word, detail string
+	}{
+		{perdure.StepView{GivenUp: true, Current: perdure.Unsure, Desired: perdure.Done, Run: 2, Outcome: perdure.OutcomeExpired}, "given up", "unsure, run 2 expired"},
+		{perdure.StepView{GivenUp: true, Current: perdure.Done, Desired: perdure.Undone}, "given up", "done"},
+		{perdure.StepView{Skipped: true, Desired: perdure.Done}, "skipped", ""},
+		{perdure.StepView{Skipped: true, Desired: perdure.Undone, Run: 2, Direction: perdure.Undo, Outcome: perdure.OutcomeDone}, "undone", "was skipped; run 2"},
+	} {
+		if r := settledRow(v, &test.step); r.word != test.word || r.detail != test.detail {
+			t.Errorf("%+v: %q %q, not %q %q", test.step, r.word, r.detail, test.word, test.detail)
+		}
+	}
+}
