@@ -81,7 +81,7 @@ var layers = []layer{
 		why: "it answers for a protocol.Server, which may be any"},
 	{pkg: "rest", ours: []string{"definition", "internal/rest", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "the REST API of a node in the server of a user's program"},
 	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/descriptors", "internal/kernel", "internal/plain", "internal/redact", "internal/rest", "node", "protocol", "store", "store/sqlite"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/crashpoint", "internal/descriptors", "internal/kernel", "internal/plain", "internal/redact", "internal/rest", "node", "protocol", "store", "store/sqlite"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term", "golang.org/x/text/width"},
 		why: "the command line: flags, output, and a node made of all parts"},
 
 	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "internal/kernel", "internal/runcontext", "node", "protocol", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},

@@ -25,6 +25,7 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow the job to rest and exit by its state (default with --store)")
 	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the act and leave the work to the next node")
 	w.agents.register(cmd, "http,shell", true)
+	onlyWithStore(cmd, "no-wait", "agents", "slots", "shell-env", "allow-private-targets")
 }
 
 // asked reports whether to wait. Through a server, other processes drive the job, so the command waits only if a flag
@@ -55,7 +56,7 @@ func (a *app) withActor(cmd *cobra.Command, w *waitFlags, fn func(context.Contex
 	if err != nil {
 		return reason(ctx, err)
 	}
-	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
+	return errors.Join(reason(ctx, t.hinted(cmd, fn(ctx, t))), t.close())
 }
 
 // act performs an act and, if asked, follows the job until it is settled or parked.
@@ -67,7 +68,6 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 			}
 		}
 		act.Author = author()
-		begun := time.Now()
 		v, err := t.Act(ctx, ref, act)
 		if err != nil {
 			return err
@@ -80,8 +80,8 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 		default:
 			want = wanted(ctx, t, v)
 		}
-		job := newTracker(v, want, time.Now())
-		job.note, job.since = string(act.Verb), begun
+		job := newTracker(v, want)
+		job.note = verbName(act.Verb)
 		if v.Unchanged {
 			job.note = nothingToDo
 		}
@@ -93,21 +93,29 @@ func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) 
 	})
 }
 
+// verbName returns the command of a verb.
+func verbName(verb perdure.Verb) string {
+	if verb == perdure.VerbGiveUp {
+		return "give-up"
+	}
+	return string(verb)
+}
+
 // printAct prints the state of the job after the act.
 func (a *app) printAct(t *tracker, act perdure.Act) error {
 	if a.json() {
 		return a.object(&t.view)
 	}
-	what := string(act.Verb)
+	what := verbName(act.Verb)
 	if act.Step != "" {
 		what += " " + act.Step
 	}
 	a.printf("%s %s: %s, %s\n", plain(t.view.Type), t.name(), stateText(a.st, &t.view), t.progress())
 	if t.view.Unchanged {
-		a.talk("%s: %s", what, nothingToDo)
+		a.talk("%s: %s (%s)", what, nothingToDo, t.title())
 		return nil
 	}
-	a.talk("%s is recorded", what)
+	a.talk("%s: recorded for %s", what, t.title())
 	return nil
 }
 

@@ -80,7 +80,7 @@ func (a *app) printAgent(v *perdure.AgentView) error {
 	if time.Duration(v.Ageing) != perdure.DefaultAgeing {
 		head = fmt.Sprintf("a level of priority is a head start of %s", v.Ageing)
 	}
-	a.printf("%s: %s; %d holders, latest claim %s\n", plain(v.Name), head, v.Holders, latestClaim(v, time.Now()))
+	a.printf("%s: %s; %s, latest claim %s\n", plain(v.Name), head, plural(v.Holders, "holder"), latestClaim(v, time.Now()))
 	return nil
 }
 
@@ -113,6 +113,9 @@ func (a *app) setAgentCmd() *cobra.Command {
 			if !cmd.Flags().Changed("ageing") {
 				return &usageError{msg: "there is nothing to set", hint: "--ageing 10m"}
 			}
+			if d := time.Duration(head); d < perdure.MinAgeing || d > perdure.DefaultAgeing {
+				return usagef("--ageing must be 1s to 3650d")
+			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				v, err := t.PutAgent(ctx, args[0], perdure.AgentSettings{Ageing: perdure.Duration(head)})
 				if err != nil {
@@ -133,7 +136,7 @@ func (a *app) completeAgent(cmd *cobra.Command, args []string, _ string) ([]stri
 		a.ask(cmd, func(ctx context.Context, t *target) error {
 			agents, err := t.ListAgents(ctx)
 			for i := range agents {
-				words = append(words, fmt.Sprintf("%s\t%d holders", plain(agents[i].Name), agents[i].Holders))
+				words = append(words, plain(agents[i].Name)+"\t"+plural(agents[i].Holders, "holder"))
 			}
 			return err
 		})

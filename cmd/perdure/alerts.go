@@ -29,7 +29,8 @@ func (a *app) alertsCmd() *cobra.Command {
 	cmd := flags(&cobra.Command{
 		Use: "alerts", Aliases: []string{"alert"}, Short: "Manage alerts: list, close", Args: noArgs, RunE: list,
 		Long: `Lists open alerts, newest first. The alert of a parked step is closed by the act that moves the step on:
-resume, skip, settle, undo or redo. You can close the others.`,
+resume, skip, settle, undo or redo. You can close the others. These are all jobs that need an operator,
+also those whose other steps still run or wait, and which "perdure list --phase parked" does not list.`,
 		Example: "  perdure alerts\n  perdure alerts --job order-1042 --closed\n  perdure alerts close 12",
 	})
 	cmd.AddCommand(
@@ -77,12 +78,12 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 	return nil
 }
 
-// jobOf returns the job of an alert as text. An alert of the whole store has none.
+// jobOf returns the short id of the job of an alert, which commands accept. An alert of the whole store has none.
 func jobOf(al *perdure.AlertView) string {
 	if al.Job == (perdure.JobID{}) {
 		return "-"
 	}
-	return al.Job.String()
+	return shortID(al.Job)
 }
 
 func (a *app) closeAlertCmd() *cobra.Command {

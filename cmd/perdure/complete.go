@@ -63,28 +63,34 @@ func (a *app) jobRefs(cmd *cobra.Command) []string {
 // completeStep suggests jobs, and after a job those of its steps that are in one of the phases, or all steps if no
 // phase is given.
 func (a *app) completeStep(phases ...string) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0:
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		switch job, _, joined := strings.Cut(toComplete, "/"); {
+		case len(args) == 0 && joined: // JOB/STEP
+			return a.stepNames(cmd, job, job+"/", phases), cobra.ShellCompDirectiveNoFileComp
+		case len(args) == 0:
 			return a.jobRefs(cmd), cobra.ShellCompDirectiveNoFileComp
-		case 1:
-			var words []string
-			a.ask(cmd, func(ctx context.Context, t *target) error {
-				v, err := t.Job(ctx, args[0], 0)
-				if err != nil {
-					return err
-				}
-				for i := range v.Steps {
-					if s := &v.Steps[i]; len(phases) == 0 || slices.Contains(phases, s.Phase.String()) {
-						words = append(words, plain(s.Name)+"\t"+rowOf(v, s, time.Time{}).word)
-					}
-				}
-				return nil
-			})
-			return words, cobra.ShellCompDirectiveNoFileComp
+		case len(args) == 1 && !strings.Contains(args[0], "/"):
+			return a.stepNames(cmd, args[0], "", phases), cobra.ShellCompDirectiveNoFileComp
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// stepNames returns the steps of a job for completion, each after prefix.
+func (a *app) stepNames(cmd *cobra.Command, job, prefix string, phases []string) (words []string) {
+	a.ask(cmd, func(ctx context.Context, t *target) error {
+		v, err := t.Job(ctx, job, 0)
+		if err != nil {
+			return err
+		}
+		for i := range v.Steps {
+			if s := &v.Steps[i]; len(phases) == 0 || slices.Contains(phases, s.Phase.String()) {
+				words = append(words, prefix+plain(s.Name)+"\t"+rowOf(v, s, time.Time{}).word)
+			}
+		}
+		return nil
+	})
+	return words
 }
 
 func (a *app) completeLimit(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {

@@ -59,9 +59,10 @@ func (d stream) moved(_ *tracker, v *perdure.JobView, _ []change) { _ = d.a.obje
 
 // plainLines prints a line for each change of a step.
 type plainLines struct {
-	a    *app
-	many bool
-	late []lateLine
+	a      *app
+	many   bool
+	late   []lateLine
+	causes map[*tracker]string // the undos that were reported
 }
 
 // lateLine is the line of a step that waits for an agent. It is printed only if no agent comes within a moment.
@@ -87,6 +88,7 @@ func (d *plainLines) begin(jobs []*tracker) {
 			continue
 		}
 		d.line(t, fmt.Sprintf("%s%s: %s", stateText(d.a.st, &t.view), note, t.progress()))
+		d.cause(t)
 		for _, i := range t.order {
 			s := &t.view.Steps[i]
 			switch {
@@ -104,6 +106,7 @@ func (d *plainLines) begin(jobs []*tracker) {
 }
 
 func (d *plainLines) moved(t *tracker, _ *perdure.JobView, changes []change) {
+	d.cause(t)
 	for _, c := range changes {
 		if wantsAgent(&c.after) {
 			d.later(t, t.index[c.after.Name])
@@ -112,6 +115,23 @@ func (d *plainLines) moved(t *tracker, _ *perdure.JobView, changes []change) {
 			d.step(t, c.after.Name, what)
 		}
 	}
+}
+
+// cause prints, once, why the definition of the job has undone it. The failed run may have no line, because the undo of
+// its step began in the same transaction.
+func (d *plainLines) cause(t *tracker) {
+	if !t.past.policy || t.past.cause == d.causes[t] {
+		return
+	}
+	if d.causes == nil {
+		d.causes = map[*tracker]string{}
+	}
+	d.causes[t] = t.past.cause
+	if t.past.step == "" {
+		d.line(t, t.past.cause)
+		return
+	}
+	d.step(t, t.past.step, word("failed", t.past.cause))
 }
 
 func (d *plainLines) step(t *tracker, step, what string) {

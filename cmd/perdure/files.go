@@ -117,7 +117,29 @@ func (a *app) load(files []string, input inputFlags) ([]document, error) {
 	if wrong == nil && len(docs) > 1 && input.key != "" {
 		wrong = usagef("--key is for one definition, not %d", len(docs))
 	}
+	if wrong == nil {
+		wrong = uniqueKeys(docs)
+	}
 	return docs, wrong
+}
+
+// uniqueKeys refuses documents with the same key and different definitions: only one of them could be submitted.
+func uniqueKeys(docs []document) error {
+	first := map[string]*document{}
+	for i := range docs {
+		d := &docs[i]
+		key := d.plan.Definition.Key
+		if key == "" {
+			continue
+		}
+		before, known := first[key]
+		if known && before.plan.Hash != d.plan.Hash {
+			return &usageError{msg: fmt.Sprintf("%s: the key %q is also that of %s, whose definition is different", d.name(), key, before.name()),
+				hint: "give each job a key of its own"}
+		}
+		first[key] = d
+	}
+	return nil
 }
 
 // readFile reads a whole file; - is stdin. It refuses a file over the bound of a definition file without reading more.

@@ -56,6 +56,7 @@ func (a *app) bounded(ctx context.Context) (context.Context, func()) {
 type news struct {
 	t     *tracker
 	view  *perdure.JobView // nil: no change
+	past  *past            // nil: not looked up
 	lost  error            // the server does not answer at present
 	ended bool
 	err   error
@@ -68,6 +69,7 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 	in := make(chan news)
 	open := 0
 	for _, t := range jobs {
+		t.past = pastOf(ctx, svc, &t.view)
 		if !t.atRest() {
 			open++
 			go followOne(ctx, svc, t, in)
@@ -83,6 +85,9 @@ func (a *app) follow(ctx context.Context, svc perdure.Jobs, jobs []*tracker, sho
 		case n := <-in:
 			switch {
 			case n.view != nil:
+				if n.past != nil {
+					n.t.past = *n.past
+				}
 				show.moved(n.t, n.view, n.t.take(n.view))
 			case n.lost != nil:
 				show.say(fmt.Sprintf("%v; trying again", n.lost))
@@ -117,17 +122,24 @@ func followOne(ctx context.Context, svc perdure.Jobs, t *tracker, out chan<- new
 			return ctx.Err()
 		}
 	}
-	whole := false     // the latest view was complete
+	whole := false // the latest view was complete
+	desired := t.view.Desired
 	var lost time.Time // since when the server is unreachable; zero: it is reachable
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		err := svc.Follow(ctx, ref, func(v *perdure.JobView) error {
 			lost, pause, whole = time.Time{}, 100*time.Millisecond, len(v.Steps) == steps
-			return send(news{view: v})
+			n := news{view: v}
+			if v.Desired != desired || whole && v.Phase == perdure.Settled {
+				p := pastOf(ctx, svc, v)
+				n.past, desired = &p, v.Desired
+			}
+			return send(n)
 		})
 		if err == nil && !whole { // the last picture needs all outputs and alerts
 			var v *perdure.JobView
 			if v, err = svc.Job(ctx, ref, 0); err == nil {
-				err = send(news{view: v})
+				p := pastOf(ctx, svc, v)
+				err = send(news{view: v, past: &p})
 			}
 		}
 		switch {

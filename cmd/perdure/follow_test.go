@@ -47,7 +47,7 @@ func TestFollowAfterALongQuiet(t *testing.T) {
 					return see(v)
 				}}
 				in := make(chan news)
-				go followOne(t.Context(), svc, newTracker(sample(), perdure.Done, noon), in)
+				go followOne(t.Context(), svc, newTracker(sample(), perdure.Done), in)
 				told := 0
 				for n := range in {
 					if n.lost != nil {

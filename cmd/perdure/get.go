@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	text "github.com/perdure/perdure/internal/plain"
 )
 
 func (a *app) getCmd() *cobra.Command {
@@ -58,9 +59,9 @@ with 6 if it is neither by then.`,
 				if wait > 0 {
 					want = wanted(ctx, t, v)
 				}
-				job := newTracker(v, want, time.Now())
+				job := newTracker(v, want)
 				if !a.json() {
-					job.byHand = settledByHand(ctx, t, v)
+					job.past = pastOf(ctx, t, v)
 				}
 				if err := a.printJob(job, t.where); err != nil || wait == 0 {
 					return err
@@ -121,52 +122,6 @@ func wanted(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) perdure.S
 	}
 }
 
-// maxActPages bounds the pages of a job's history that are read to find out who settled its steps.
-const maxActPages = 5
-
-// settledByHand returns, by step, who settled or skipped it, and why. It reads the history only if a step may have been
-// settled without a run. Acts before the latest undo or redo of the job do not count.
-func settledByHand(ctx context.Context, svc perdure.Jobs, v *perdure.JobView) map[string]string {
-	candidate := map[string]bool{}
-	for i := range v.Steps {
-		s := &v.Steps[i]
-		byRun := s.Run > 0 && s.Outcome == perdure.OutcomeDone && s.Direction.Pole() == s.Current && !s.Skipped
-		candidate[s.Name] = s.Phase == perdure.Settled && !byRun && !s.GivenUp && s.Agent != "sleep"
-	}
-	var by map[string]string
-	q := perdure.HistoryQuery{Job: v.ID.String(), Limit: perdure.MaxListLimit}
-	for page := 0; page < maxActPages && slices.Contains(slices.Collect(maps.Values(candidate)), true); page++ {
-		p, err := svc.History(ctx, q)
-		if err != nil {
-			return by
-		}
-		for _, e := range p.Items {
-			verb := perdure.Verb(e.Event)
-			switch {
-			case verb == perdure.VerbUndo || verb == perdure.VerbRedo:
-				by = nil
-			case candidate[e.Step] && (verb == perdure.VerbSettle || verb == perdure.VerbSkip):
-				if by == nil {
-					by = map[string]string{}
-				}
-				word := "settled"
-				if verb == perdure.VerbSkip {
-					word = "skipped"
-				}
-				_, reason, _ := strings.Cut(": "+e.Detail, ": ")
-				if verb == perdure.VerbSettle { // as done: reason
-					_, reason, _ = strings.Cut(e.Detail, ": ")
-				}
-				by[e.Step] = word + " by " + plain(e.Author) + because(reason)
-			}
-		}
-		if q.Cursor = p.NextCursor; q.Cursor == "" {
-			break
-		}
-	}
-	return by
-}
-
 // printJob prints a job completely: header, steps, alerts, and what to do next.
 func (a *app) printJob(t *tracker, where string) error {
 	if a.json() {
@@ -176,19 +131,29 @@ func (a *app) printJob(t *tracker, where string) error {
 	for _, l := range t.lines(a.st, time.Now(), 0, 0, -1) {
 		a.printf("%s\n", l)
 	}
-	a.printf("  %s\n", a.st.dim("id "+v.ID.String()+", submitted "+v.SubmittedAt.Local().Format(time.DateTime)))
+	times := "id " + v.ID.String() + ", submitted " + v.SubmittedAt.Local().Format(time.DateTime)
+	if v.Phase == perdure.Settled && !v.SettledAt.IsZero() {
+		times += ", settled " + v.SettledAt.Local().Format(time.DateTime)
+	}
+	a.printf("  %s\n", a.st.dim(times))
+	if len(v.Labels) > 0 {
+		a.printf("  %s\n", a.st.dim("labels "+labelText(v.Labels)))
+	}
 	if left := leftOut(v); left != "" {
 		a.printf("  %s\n", a.st.dim(left))
 	}
 	if v.GivenUp != nil {
 		a.printf("  given up by %s%s\n", plain(v.GivenUp.By), because(v.GivenUp.Reason))
 	}
+	if t.past.cause != "" {
+		a.printf("  %s\n", fit(t.past.cause, maxCauseShown))
+	}
 	if v.Desired == perdure.Undone {
 		a.printErrors(v.Steps)
 	}
 	for i := range v.Alerts {
 		al := &v.Alerts[i]
-		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, plain(string(al.Kind)), alertStep(al), plain(al.Message))
+		a.printf("%s #%d %s%s: %s\n", a.st.bad("alert"), al.ID, plain(string(al.Kind)), alertStep(al), plain(alertText(v, al)))
 	}
 	if next := advice(v, where); len(next) > 0 {
 		a.printf("next:\n")
@@ -198,6 +163,9 @@ func (a *app) printJob(t *tracker, where string) error {
 	}
 	return nil
 }
+
+// maxCauseShown bounds the text that says why a job was undone.
+const maxCauseShown = 300
 
 // maxErrorsShown bounds the errors under a job that is undone.
 const maxErrorsShown = 5
@@ -211,6 +179,15 @@ func (a *app) printErrors(steps []perdure.StepView) {
 			shown++
 		}
 	}
+}
+
+// labelText lists labels in the order of their names.
+func labelText(labels map[string]string) string {
+	parts := make([]string, 0, len(labels))
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		parts = append(parts, plain(name+"="+labels[name]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // maxLeftOutNamed bounds the values that a line lists.
@@ -260,14 +237,27 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	if a.json() {
 		return a.object(d)
 	}
-	r := rowOf(&perdure.JobView{}, &d.StepView, time.Now())
+	now := time.Now()
+	one := &perdure.JobView{ID: d.Job, Desired: d.Desired, Steps: perdure.StepViews{d.StepView}}
+	one.Steps[0].Name = d.Name
+	p := pastOf(ctx, svc, one)
+	r := rowOf(one, &one.Steps[0], now)
+	if by := p.settler(&one.Steps[0]); by != "" {
+		r.detail = by
+	}
 	line := r.tone(a.st, r.glyph) + " " + d.Name + "  " + r.word
 	if r.detail != "" {
 		line += "  " + a.st.dim(r.detail)
 	}
 	a.printf("%s\n  %s\n", line, a.st.dim("job "+d.Job.String()+", key "+d.Key))
+	if d.Phase == perdure.Running {
+		a.printf("  %s\n", holderText(&d.StepView, holdersNode(ctx, svc, d.LockedBy), now))
+	}
+	if p.cause != "" {
+		a.printf("  %s\n", fit(p.cause, maxCauseShown))
+	}
 	if e := d.LastError; e != nil {
-		a.printf("  last error  %s\n", plain(strings.TrimPrefix(e.Code+": "+e.Message, ": ")))
+		a.printf("  last error%s\n", indented(strings.TrimPrefix(e.Code+": "+e.Message, ": ")))
 	}
 	for _, l := range d.Limits {
 		a.printf("  limit   %s\n", plain(limitText(l)))
@@ -279,6 +269,57 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 		a.printf("  output  %s\n", plain(string(d.Output)))
 	}
 	return nil
+}
+
+// indented returns a text of several lines, such as a traceback, on lines of its own below their heading.
+func indented(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if len(lines) == 1 {
+		return "  " + plain(lines[0])
+	}
+	for i, l := range lines {
+		lines[i] = errorLine(l)
+	}
+	return strings.Join(append([]string{""}, lines...), "\n")
+}
+
+// errorLine indents one line of a longer error. It keeps the line's own indentation.
+func errorLine(line string) string {
+	return "    " + plain(strings.TrimRight(strings.ReplaceAll(line, "\t", "    "), " \r\n"))
+}
+
+// holderText describes the run of a running step: its holder, the holder's node if it is known, and since when.
+func holderText(s *perdure.StepView, node string, now time.Time) string {
+	text := "held by " + plain(s.LockedBy)
+	if node != "" {
+		text += " (" + plain(node) + ")"
+	}
+	if !s.StartedAt.IsZero() {
+		text += " since " + s.StartedAt.Local().Format(time.DateTime) + ", " + span(now.Sub(s.StartedAt))
+	}
+	if !s.LockedUntil.IsZero() {
+		text += "; the lock ends in " + span(s.LockedUntil.Sub(now))
+	}
+	return text
+}
+
+// holdersNode returns host and process of a holder that is one of a node's own agents; empty if there is none.
+func holdersNode(ctx context.Context, svc perdure.Jobs, holder string) string {
+	id, ok := strings.CutPrefix(holder, "@")
+	all, lists := svc.(perdure.Operations)
+	if !ok || !lists {
+		return ""
+	}
+	nodes, err := all.ListNodes(ctx)
+	if err != nil {
+		return ""
+	}
+	for i := range nodes {
+		if n := &nodes[i]; n.ID == id {
+			return fmt.Sprintf("node on %s, process %d", n.Host, n.PID)
+		}
+	}
+	return ""
 }
 
 // limitText describes the permits that a step's runs hold: ads-api for key acme, 2 permits.
@@ -300,6 +341,21 @@ func (a *app) printDefinition(ctx context.Context, svc perdure.Jobs, job string)
 		return err
 	}
 	return a.object(text)
+}
+
+// alertText returns the message of an alert. Of an error of several lines it has only the first; if the step still has
+// this error, its last line is shown.
+func alertText(v *perdure.JobView, al *perdure.AlertView) string {
+	s := v.Steps.Get(al.Step)
+	before, last, found := strings.Cut(al.Message, ", last: ")
+	if !found || s == nil || s.LastError == nil {
+		return al.Message
+	}
+	first, _, long := strings.Cut(strings.TrimSpace(s.LastError.Message), "\n")
+	if !long || !strings.Contains(last, text.Clip(first, 100)) {
+		return al.Message
+	}
+	return before + ", last: " + errorText(s.LastError)
 }
 
 func alertStep(al *perdure.AlertView) string {

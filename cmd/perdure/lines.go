@@ -47,10 +47,11 @@ func ended(b, s *perdure.StepView) string {
 }
 
 func errorText(e *perdure.RunError) string {
-	if e.Code != "" && !strings.Contains(e.Message, e.Code) {
-		return plain(e.Code + ": " + e.Message)
+	message := brief(e.Message)
+	if e.Code != "" && !strings.Contains(message, e.Code) {
+		message = e.Code + ": " + message
 	}
-	return plain(e.Message)
+	return plain(message)
 }
 
 func started(s *perdure.StepView) string {
@@ -96,7 +97,7 @@ func (t *tracker) ending(st style, now time.Time) string {
 	who := t.title()
 	counts := t.progress()
 	if v.Phase == perdure.Settled {
-		counts += ", " + t.clock(now)
+		counts = strings.TrimSuffix(counts+", "+t.clock(now), ", ")
 	}
 	switch {
 	case v.GivenUp != nil:
@@ -120,6 +121,9 @@ func because(reason string) string {
 
 // cause returns the error because of which a job was undone, as far as the steps still have it.
 func (t *tracker) cause() string {
+	if t.past.policy {
+		return "; " + fit(t.past.cause, maxCauseShown)
+	}
 	for _, i := range t.order {
 		if s := &t.view.Steps[i]; s.LastError != nil && t.want == perdure.Done {
 			return "; " + plain(s.Name) + ": " + fit(errorText(s.LastError), 200)
@@ -146,6 +150,7 @@ func advice(v *perdure.JobView, where string) []string {
 			if parked++; parked > 1 { // repeating the same command for each step would hide the others
 				continue
 			}
+			add("the error of "+name+" in full, and its input", "get %s", step)
 			add("try "+name+" again", "resume %s", step)
 			add("try it again with another input", "resume %s --input '{…}'", step)
 			add("it was done by hand", "settle %s --as done --reason '…'", step)
@@ -154,6 +159,7 @@ func advice(v *perdure.JobView, where string) []string {
 			if parked++; parked > 1 {
 				continue
 			}
+			add("the error of "+name+" in full, and its input", "get %s", step)
 			add("try to undo "+name+" again", "resume %s", step)
 			add("it was undone by hand", "settle %s --as undone --reason '…'", step)
 		case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
@@ -170,7 +176,7 @@ func advice(v *perdure.JobView, where string) []string {
 	}
 	width := 0
 	for _, c := range cmds {
-		width = max(width, len(c))
+		width = max(width, columns(c))
 	}
 	for i := range cmds {
 		cmds[i] = pad(cmds[i], width) + "  # " + why[i]

@@ -26,7 +26,11 @@ func (a *app) listCmd() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List jobs, newest first",
 		Long: `Lists jobs, newest first, one page at a time. If there are more, the cursor of the next page is printed
-on stderr. --all lists all pages.`,
+on stderr. --all lists all pages.
+
+A job is in phase parked if an operator is needed before anything else of it can continue. While other
+steps of the job run or wait for a time, it is in phase running or waiting: "perdure alerts" lists all
+steps that need an operator.`,
 		Example: `  perdure list --phase parked
   perdure list --type order --label customer=c-77 --limit 10
   perdure ls --all -o json | jq -r .id`,
@@ -103,7 +107,7 @@ func unknownPhase(word string, words []string) error {
 	u := &usageError{msg: fmt.Sprintf("--phase %q: must be one of %s", word, strings.Join(words, ", "))}
 	switch word {
 	case "failed", "failing", "error", "stuck", "alert":
-		u.hint = "a job has no phase for failures: --phase parked lists jobs that need an operator, --desired undone those that are being or were undone"
+		u.hint = "a job has no phase for failures: \"perdure alerts\" lists all that need an operator, --phase parked those that can do nothing else, --desired undone those that are being or were undone"
 	case "done", "succeeded", "completed", "finished":
 		u.hint = "that is a state: --current done"
 	case "undone", "cancelled", "canceled":
@@ -123,7 +127,11 @@ func unknownPhase(word string, words []string) error {
 func parseState(flag, word string) (s perdure.State, err error) {
 	err = s.UnmarshalText([]byte(word))
 	if err != nil || s == perdure.Unsure && flag != "current" {
-		return s, usagef("--%s must be done or undone", flag)
+		words := "done or undone"
+		if flag == "current" {
+			words = "done, undone or unsure"
+		}
+		return s, usagef("--%s must be %s", flag, words)
 	}
 	return s, nil
 }

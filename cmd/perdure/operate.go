@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,9 @@ func (a *app) history(ctx context.Context, t *target, q perdure.HistoryQuery, al
 				}
 				continue
 			}
-			tb.row(e.At.Local().Format(time.DateTime), orDash(plain(e.Step)), orDash(number(e.Run)), plain(e.Event), orDash(plain(e.Author)), plain(e.Detail))
+			first, rest, _ := strings.Cut(strings.TrimSpace(e.Detail), "\n")
+			tb.row(e.At.Local().Format(time.DateTime), orDash(plain(e.Step)), orDash(number(e.Run)), plain(e.Event), orDash(plain(e.Author)), plain(first))
+			tb.below(rest)
 		}
 		if !a.json() {
 			tb.print(a.out)

@@ -128,6 +128,8 @@ func (a *app) tree() *cobra.Command {
 
 	a.wrap(root)
 	documentEnv(root)
+	wrapHelp(root)
+	root.SetUsageTemplate(helpTemplate(root.UsageTemplate()))
 	defineHelp(root)
 	a.customizeHelp(root)
 	return root

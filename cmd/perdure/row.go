@@ -55,6 +55,9 @@ func settledRow(v *perdure.JobView, s *perdure.StepView) row {
 		r.glyph, r.tone, r.detail = "·", style.dim, "no undo in its definition: nothing was undone"
 	case s.GivenUp:
 		r.glyph, r.word, r.tone = "×", "given up", style.bad
+		r.detail = strings.TrimSuffix(plain(v.States.Name(s.Current))+", "+ranFor(s), ", ")
+	case s.Skipped && s.Desired == perdure.Undone && s.Run > 0 && s.Direction == perdure.Undo:
+		r.glyph, r.tone, r.detail = "↺", style.warn, "was skipped; "+ranFor(s)
 	case s.Skipped:
 		r.glyph, r.word, r.tone = "–", "skipped", style.dim
 	case s.Current == perdure.Undone && s.Run > 0:
@@ -71,6 +74,9 @@ func runningRow(s *perdure.StepView, now time.Time) row {
 	r := row{"●", "running", fmt.Sprintf("run %d", s.Run), style.busy, rankRunning}
 	if s.Direction == perdure.Undo {
 		r.glyph, r.word = "◐", "undoing"
+	}
+	if s.Direction.Pole() != s.Desired {
+		r.detail += ", stop requested"
 	}
 	r.detail += holder(s)
 	if s.Why != nil && s.Why.Kind == perdure.WhyExpired {
@@ -109,6 +115,14 @@ func whyText(s *perdure.StepView, now time.Time) string {
 	if w.Kind == perdure.WhyApproval {
 		return approvalText(s)
 	}
+	if s.LastError != nil && strings.Contains(strings.TrimSpace(s.LastError.Message), "\n") {
+		if before, after, found := strings.Cut(w.Text, ", last: "); found { // there, only the first line of the error
+			_, try, _ := strings.Cut(after, "; try: ")
+			short := *w
+			short.Text = strings.TrimSuffix(before+", last: "+errorText(s.LastError)+"; try: "+try, "; try: ")
+			w = &short
+		}
+	}
 	if !w.Until.IsZero() && !now.IsZero() {
 		switch w.Kind {
 		case perdure.WhyBackoff:
@@ -145,6 +159,10 @@ func ranFor(s *perdure.StepView) string {
 		return ""
 	}
 	d := fmt.Sprintf("run %d", s.Run)
+	switch s.Outcome {
+	case perdure.OutcomeFailed, perdure.OutcomeRejected, perdure.OutcomeExpired:
+		d += " " + s.Outcome.String()
+	}
 	if !s.EndedAt.IsZero() && !s.StartedAt.IsZero() {
 		d += ", " + span(s.EndedAt.Sub(s.StartedAt))
 	}

@@ -131,7 +131,7 @@ func (a *app) submitAll(ctx context.Context, docs []document,
 			continue
 		}
 		seen[v.ID] = true
-		t := newTracker(v, perdure.Done, time.Now())
+		t := newTracker(v, perdure.Done)
 		t.note = note
 		jobs = append(jobs, t)
 	}

@@ -70,7 +70,7 @@ it. The agents sleep and approval are always available.`,
 	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, without renewing it")
 	f.Var(&o.hostName, "host-name", "`NAME` of the host: leader and standby of a role run on different hosts where possible (default: the operating system's)")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above this number of unsettled jobs")
-	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this number waits for a node (or 10,000, if that is less)")
+	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this `NUMBER` of them waits for a node; on PostgreSQL, numbers above 10,000 count as 10,000")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
 	o.log.register(cmd)

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 
@@ -80,17 +79,16 @@ func (s style) busy(t string) string { return s.sgr("36", t) }
 func (s style) dim(t string) string  { return s.sgr("2", t) }
 func (s style) bold(t string) string { return s.sgr("1", t) }
 
-// fit cuts s to width runes; width 0 means no bound.
+// fit cuts s to width columns; width 0 means no bound.
 func fit(s string, width int) string {
-	if width <= 0 || utf8.RuneCountInString(s) <= width {
+	if width <= 0 || columns(s) <= width {
 		return s
 	}
-	r := []rune(s)
-	return string(r[:max(width-1, 0)]) + "…"
+	return clip(s, width)
 }
 
 func pad(s string, width int) string {
-	if n := width - utf8.RuneCountInString(s); n > 0 {
+	if n := width - columns(s); n > 0 {
 		return s + strings.Repeat(" ", n)
 	}
 	return s

@@ -5,7 +5,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
@@ -14,8 +13,9 @@ import (
 type table struct {
 	st   style
 	rows [][]string
-	top  bool // the first row is a heading
-	fit  int  // columns of the terminal; 0: the output is not a terminal, and nothing is shortened
+	more map[int]string // text below a row: further lines of an error
+	top  bool           // the first row is a heading
+	fit  int            // columns of the terminal; 0: the output is not a terminal, and nothing is shortened
 }
 
 // Columns of tables are shortened to leastColumn characters at most. Ids and names by which commands find something are
@@ -50,7 +50,7 @@ func (t *table) shorten(widths []int) {
 		widths[i] = width
 		for _, r := range t.rows {
 			if i < len(r) && visible(r[i]) > width {
-				r[i] = clip(r[i], width-1) + "…"
+				r[i] = clip(r[i], width)
 			}
 		}
 	}
@@ -58,6 +58,17 @@ func (t *table) shorten(widths []int) {
 
 func (t *table) head(cells ...string) { t.top = true; t.row(cells...) }
 func (t *table) row(cells ...string)  { t.rows = append(t.rows, cells) }
+
+// below adds lines below the latest row.
+func (t *table) below(lines string) {
+	if lines == "" {
+		return
+	}
+	if t.more == nil {
+		t.more = map[int]string{}
+	}
+	t.more[len(t.rows)-1] = lines
+}
 
 func (t *table) print(w io.Writer) {
 	var widths []int
@@ -83,19 +94,11 @@ func (t *table) print(w io.Writer) {
 			line = t.st.dim(line)
 		}
 		fmt.Fprintln(w, t.st.safe(line))
+		for l := range strings.Lines(t.more[n]) {
+			fmt.Fprintln(w, errorLine(l))
+		}
 	}
 }
 
-// visible counts the visible runes of s.
-func visible(s string) int {
-	n := utf8.RuneCountInString(s)
-	for rest := s; ; {
-		_, after, ok := strings.Cut(rest, "\x1b[")
-		if !ok {
-			return n
-		}
-		code, tail, _ := strings.Cut(after, "m")
-		n -= len(code) + 3
-		rest = tail
-	}
-}
+// visible returns the columns of s without its colors.
+func visible(s string) int { return columns(sgr.ReplaceAllString(s, "")) }

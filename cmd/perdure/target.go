@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,7 +149,22 @@ func (a *app) withTarget(cmd *cobra.Command, fn func(context.Context, *target) e
 	if err != nil {
 		return err
 	}
-	return errors.Join(reason(ctx, fn(ctx, t)), t.close())
+	return errors.Join(reason(ctx, t.hinted(cmd, fn(ctx, t))), t.close())
+}
+
+// hinted adds to the error of a default server that cannot be reached that there is a store to open instead.
+func (t *target) hinted(cmd *cobra.Command, err error) error {
+	var refusal *perdure.Error
+	if server, _ := given(cmd, "server"); server || !t.far() || !takes(cmd, "store") || perdure.CodeOf(err) != perdure.CodeUnavailable || !errors.As(err, &refusal) {
+		return err
+	}
+	file := strings.TrimPrefix(defaultStore, "sqlite:")
+	if info, serr := os.Stat(file); serr != nil || !info.Mode().IsRegular() {
+		return err
+	}
+	more := *refusal
+	more.Hint = strings.TrimPrefix(more.Hint+"; or use "+file+" of this directory: --store "+defaultStore, "; or ")
+	return &more
 }
 
 // reason returns why the context has ended, if that is the cause of err.

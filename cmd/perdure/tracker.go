@@ -11,23 +11,19 @@ import (
 
 // tracker keeps the complete view of a job while changes of parts of it arrive.
 type tracker struct {
-	view  perdure.JobView
-	want  perdure.State // the requested state
-	since time.Time     // the start of the work that is followed
-	note  string        // why the job is followed: submitted, continued, undo, …
+	view perdure.JobView
+	want perdure.State // the requested state
+	note string        // why the job is followed: submitted, continued, undo, …
 
-	byHand map[string]string // by step: who settled or skipped it, as far as that was looked up
+	past past // as far as it was looked up
 
 	order []int          // steps in order of their dependencies, as indexes into view.Steps
 	index map[string]int // step name → index
 }
 
 // newTracker begins with a complete view.
-func newTracker(v *perdure.JobView, want perdure.State, now time.Time) *tracker {
-	t := &tracker{want: want, since: v.SubmittedAt}
-	if v.Desired == perdure.Undone || !v.SettledAt.IsZero() {
-		t.since = now // the job may be old: only its present direction is followed
-	}
+func newTracker(v *perdure.JobView, want perdure.State) *tracker {
+	t := &tracker{want: want}
 	t.whole(v)
 	return t
 }

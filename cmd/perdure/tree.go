@@ -49,22 +49,24 @@ func (t *tracker) progress() string {
 	return fmt.Sprintf("%d of %s %s", t.settled(), plural(len(t.view.Steps), "step"), plain(t.view.States.Name(t.view.Desired)))
 }
 
+// clock returns the time from the submission of the job until it was settled, or until now, and the time that is left
+// until its deadline.
 func (t *tracker) clock(now time.Time) string {
 	v := &t.view
-	if v.Phase == perdure.Settled && !v.SettledAt.IsZero() {
-		if v.SettledAt.Before(t.since) { // it was settled before it was followed
-			return "since " + v.SettledAt.Local().Format(time.DateTime)
+	if v.Phase == perdure.Settled {
+		if v.SettledAt.IsZero() {
+			return ""
 		}
-		return span(v.SettledAt.Sub(t.since))
+		return "settled " + span(v.SettledAt.Sub(v.SubmittedAt)) + " after submission"
 	}
-	s := span(now.Sub(t.since))
+	s := "submitted " + span(now.Sub(v.SubmittedAt)) + " ago"
 	if !v.CompleteBy.IsZero() {
 		s += ", " + span(v.CompleteBy.Sub(now)) + " left"
 	}
 	return s
 }
 
-// lines returns the header and the steps, in at most height lines (0: all) of at most width runes.
+// lines returns the header and the steps, in at most height lines (0: all) of at most width columns.
 func (t *tracker) lines(st style, now time.Time, width, height int, frame int) []string {
 	out := []string{clip(t.header(st, now), width)}
 	if height == 1 {
@@ -73,7 +75,7 @@ func (t *tracker) lines(st style, now time.Time, width, height int, frame int) [
 	shown, rest := t.choose(height - 1)
 	names := 0
 	for _, i := range shown {
-		names = max(names, utf8.RuneCountInString(t.view.Steps[i].Name))
+		names = max(names, columns(plain(t.view.Steps[i].Name)))
 	}
 	names = min(names, 32)
 	for _, i := range shown {
@@ -89,7 +91,7 @@ const spinner = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, width, frame int) string {
 	r := rowOf(&t.view, s, now)
-	if by := t.byHand[s.Name]; by != "" && s.Phase == perdure.Settled {
+	if by := t.past.settler(s); by != "" {
 		r.detail = by
 	}
 	glyph := r.glyph
@@ -102,7 +104,7 @@ func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, widt
 		left = strings.TrimRight(left, " ")
 	}
 	detail := ""
-	if room := width - utf8.RuneCountInString(left) - 2; r.detail != "" && (width == 0 || room > 3) {
+	if room := width - columns(left) - 2; r.detail != "" && (width == 0 || room > 3) {
 		detail = "  " + fit(r.detail, max(room, 0))
 	}
 	return strings.Replace(left, glyph, r.tone(st, glyph), 1) + st.dim(detail)
@@ -141,9 +143,9 @@ func restText(counts []count, n int) string {
 	return fmt.Sprintf("%d more: %s", n, strings.Join(parts, ", "))
 }
 
-// clip cuts a line that may contain colors to width visible runes.
+// clip cuts a line that may contain colors to width columns. The last one is then an ellipsis.
 func clip(s string, width int) string {
-	if width <= 0 {
+	if width <= 0 || visible(s) <= width {
 		return s
 	}
 	var b strings.Builder
@@ -155,14 +157,15 @@ func clip(s string, width int) string {
 			i, colored = i+end+1, true
 			continue
 		}
-		_, size := utf8.DecodeRuneInString(s[i:])
-		if seen++; seen > width {
+		r, size := utf8.DecodeRuneInString(s[i:])
+		if seen += columnsOf(r); seen > width-1 {
 			break
 		}
 		b.WriteString(s[i : i+size])
 		i += size
 	}
-	if seen > width && colored {
+	b.WriteString("…")
+	if colored {
 		b.WriteString("\x1b[0m")
 	}
 	return b.String()

@@ -37,9 +37,9 @@ func sample() *perdure.JobView {
 }
 
 func TestLinesShowEveryKindOfStep(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	want := []string{
-		"order  order-1042  job_0193a6f0b2c37d4e  unsure → done, running  2 of 6 steps done  12s, 1m left",
+		"order  order-1042  job_0193a6f0b2c37d4e  unsure → done, running  2 of 6 steps done  submitted 12s ago, 1m left",
 		"  ✓ reserve  done      run 1, 1.2s",
 		"  ● charge   running   run 2 by payments@h3, 41s left, 3/10 paging",
 		"  ↻ pack     waiting   again in 3s, after 1 failure, last: 503",
@@ -53,7 +53,7 @@ func TestLinesShowEveryKindOfStep(t *testing.T) {
 }
 
 func TestLinesFitTheTerminal(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	for _, width := range []int{1, 10, 40, 80} {
 		for height := 1; height < 9; height++ {
 			for _, st := range []style{{}, {on: true}} {
@@ -72,7 +72,7 @@ func TestLinesFitTheTerminal(t *testing.T) {
 }
 
 func TestUrgentStepsComeFirst(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	got := strings.Join(job.lines(style{}, noon, 100, 4, -1), "\n")
 	for _, want := range []string{"charge", "mail", "4 more: 2 waiting, 1 done, 1 skipped"} {
 		if !strings.Contains(got, want) {
@@ -91,7 +91,7 @@ func TestManyJobsShareTheScreen(t *testing.T) {
 		if i%3 == 0 {
 			v.Phase, v.Current = perdure.Settled, perdure.Done
 		}
-		jobs = append(jobs, newTracker(v, perdure.Done, noon))
+		jobs = append(jobs, newTracker(v, perdure.Done))
 	}
 	lines := screen(jobs, style{}, noon, 100, 24, 0)
 	if len(lines) > 24 {
@@ -106,7 +106,7 @@ func TestUsersNamesForThePoles(t *testing.T) {
 	v := sample()
 	v.States = &perdure.StateNames{Undone: "free", Done: "booked"}
 	v.Current = perdure.Undone
-	got := strings.Join(newTracker(v, perdure.Done, noon).lines(style{}, noon, 0, 0, -1), "\n")
+	got := strings.Join(newTracker(v, perdure.Done).lines(style{}, noon, 0, 0, -1), "\n")
 	for _, want := range []string{"free → booked", "2 of 6 steps booked", "✓ reserve  booked"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in\n%s", want, got)
@@ -123,7 +123,7 @@ func TestOrderIsThatOfDependency(t *testing.T) {
 		}
 		v.Steps = append(v.Steps, s)
 	}
-	job := newTracker(v, perdure.Done, noon)
+	job := newTracker(v, perdure.Done)
 	for at, i := range job.order {
 		if i != 1999-at {
 			t.Fatalf("place %d has step %d", at, i)
@@ -134,7 +134,7 @@ func TestOrderIsThatOfDependency(t *testing.T) {
 func name(i int) string { return "s" + strings.Repeat("i", i%7) + time.Duration(i).String() }
 
 func TestTakeMergesPartsAndTellsWhatMoved(t *testing.T) {
-	job := newTracker(sample(), perdure.Done, noon)
+	job := newTracker(sample(), perdure.Done)
 	part := *sample()
 	charge := *part.Steps.Get("charge")
 	charge.Phase, charge.Current, charge.Outcome, charge.Why = perdure.Settled, perdure.Done, perdure.OutcomeDone, nil
@@ -223,6 +223,49 @@ func TestStateCode(t *testing.T) {
 	} {
 		if got := stateCode(c.v, c.want); got != c.code {
 			t.Errorf("%v %v wanted %v: %d, not %d", c.v.Phase, c.v.Current, c.want, got, c.code)
+		}
+	}
+}
+
+func TestRunThatIsToStop(t *testing.T) {
+	s := perdure.StepView{Name: "a", Phase: perdure.Running, Run: 3, Desired: perdure.Undone}
+	if got := rowOf(&perdure.JobView{}, &s, noon).detail; got != "run 3, stop requested" {
+		t.Errorf("a run of a job that is undone: %q", got)
+	}
+	s.Direction = perdure.Undo
+	if got := rowOf(&perdure.JobView{}, &s, noon).detail; got != "run 3" {
+		t.Errorf("the run of the undo: %q", got)
+	}
+}
+
+// The time in the header is that since the submission, also of a job that is being undone, or whose step was settled in
+// another state after the job had settled.
+func TestTimeOfTheHeader(t *testing.T) {
+	v := &perdure.JobView{SubmittedAt: noon.Add(-time.Hour), SettledAt: noon.Add(-time.Minute), Phase: perdure.Settled}
+	for _, test := range []struct {
+		phase perdure.Phase
+		want  string
+	}{{perdure.Settled, "settled 59m after submission"}, {perdure.Waiting, "submitted 1h ago"}, {perdure.Running, "submitted 1h ago"}} {
+		v.Phase, v.Desired = test.phase, perdure.Undone
+		if got := newTracker(v, perdure.Undone).clock(noon); got != test.want {
+			t.Errorf("%s: %q, not %q", test.phase, got, test.want)
+		}
+	}
+}
+
+func TestRowsOfStepsThatWereGivenUpOrSkipped(t *testing.T) {
+	v := &perdure.JobView{}
+	for _, test := range []struct {
+		step         perdure.StepView
+		word, detail string
+	}{
+		{perdure.StepView{GivenUp: true, Current: perdure.Unsure, Desired: perdure.Done, Run: 2, Outcome: perdure.OutcomeExpired}, "given up", "unsure, run 2 expired"},
+		{perdure.StepView{GivenUp: true, Current: perdure.Done, Desired: perdure.Undone}, "given up", "done"},
+		{perdure.StepView{Skipped: true, Desired: perdure.Done}, "skipped", ""},
+		{perdure.StepView{Skipped: true, Desired: perdure.Undone, Run: 2, Direction: perdure.Undo, Outcome: perdure.OutcomeDone}, "undone", "was skipped; run 2"},
+	} {
+		if r := settledRow(v, &test.step); r.word != test.word || r.detail != test.detail {
+			t.Errorf("%+v: %q %q, not %q %q", test.step, r.word, r.detail, test.word, test.detail)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -34,7 +33,7 @@ With --store an embedded node processes the jobs meanwhile, as with run.`,
 					if err != nil {
 						return err
 					}
-					jobs = append(jobs, newTracker(v, wanted(ctx, t, v), time.Now()))
+					jobs = append(jobs, newTracker(v, wanted(ctx, t, v)))
 				}
 				if a.json() {
 					return a.stream(ctx, t, jobs)
@@ -46,6 +45,7 @@ With --store an embedded node processes the jobs meanwhile, as with run.`,
 	}
 	uses(cmd, "server", "store", "output", "timeout")
 	agents.register(cmd, "http,shell", true)
+	onlyWithStore(cmd, "agents", "slots", "shell-env", "allow-private-targets")
 	return cmd
 }
 
