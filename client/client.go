@@ -252,13 +252,14 @@ func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration
 	if perdure.CodeOf(err) != "" {
 		return err
 	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		e := perdure.Refuse(perdure.CodeUnavailable, "%s did not answer within %s", c.shown, limit)
+		e.Hint = "a process accepts connections there: is the server stopped, overloaded, or cut off from its store?"
+		return &away{err: e, silent: true}
+	}
 	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %s", c.shown, redact.Text(cause(err).Error()))
 	e.Hint = "is a server running there? perdure serve starts one"
-	silent := errors.Is(err, context.DeadlineExceeded)
-	if silent {
-		e.Message, e.Hint = fmt.Sprintf("%s did not answer within %s", c.shown, limit), "a process accepts connections there: is the server stopped, overloaded, or cut off from its store?"
-	}
-	return &away{err: e, silent: silent}
+	return &away{err: e}
 }
 
 // cause removes the method and the URL, which net/http adds to an error and which the message has already.

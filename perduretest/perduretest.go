@@ -101,30 +101,22 @@ func (w *World) checkFakes(ctx context.Context) {
 		return
 	}
 	known := map[string]bool{}
-	for q := (perdure.JobQuery{Limit: perdure.MaxListLimit}); ; {
-		page, err := w.node.ListJobs(ctx, q)
+	for job, err := range perdure.All(ctx, w.node, perdure.JobQuery{Limit: perdure.MaxListLimit}) {
+		if err == nil {
+			job, err = w.node.Job(ctx, job.ID.String(), 0)
+		}
 		if err != nil {
 			w.Error(err)
 			return
 		}
-		for i := range page.Items {
-			v, err := w.node.Job(ctx, page.Items[i].ID.String(), 0)
-			if err != nil {
-				w.Error(err)
-				return
-			}
-			for _, s := range v.Steps {
-				known[s.Name] = true
-			}
-		}
-		if q.Cursor = page.NextCursor; q.Cursor == "" {
-			break
+		for i := range job.Steps {
+			known[job.Steps[i].Name] = true
 		}
 	}
+	if len(known) == 0 {
+		return // the test submits no job
+	}
 	for _, f := range w.fakes {
-		if len(known) == 0 {
-			break // the test submits no job
-		}
 		for _, step := range f.unknown(known) {
 			w.Errorf("perduretest: fake %s: no job has a step %q; the steps are %s", f.name, step, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 		}

@@ -267,11 +267,12 @@ type NodeAnswer struct {
 	Roles []Role
 }
 
-// PollAnswer is the answer to a node that polls for work.
+// PollAnswer is the answer to a node that polls for work. An agent whose ready steps are all in closed lanes may be left
+// out of Ready.
 type PollAnswer struct {
 	Now         time.Time
 	Next        time.Time // a time not later than the next at which a step is due, a run expires or a job is overdue; zero: never
-	Ready       []string  // those of the agents in the call that have a ready step, in order; an agent whose ready steps are all in closed lanes may be left out
+	Ready       []string  // those of the agents in the call that have a ready step, in order
 	LanesClosed bool      // at least one lane is closed
 }
 

@@ -24,7 +24,7 @@ type Cache struct {
 
 // New returns an empty cache.
 func New() Cache {
-	return Cache{Sets: NewSets(), Marks: Marks{Quick: quickSearch, Interval: fullInterval}}
+	return Cache{Sets: newSets(), Marks: Marks{Quick: quickSearch, Interval: fullInterval}}
 }
 
 // Tx is one transaction's part of the cache. It is not safe for concurrent use.

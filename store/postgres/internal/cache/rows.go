@@ -11,9 +11,9 @@ import (
 
 // Rows keeps the rows of jobs as this process has last written them.
 //
-// The rows of a job are written under the lock of its first row, and never without writing the first row (see package postgres). So
-// the transaction that last wrote the first row, its xmin, is the version of all of them: the cached rows of a job are
-// valid if the first row, once it is locked, still has the xmin that is cached with it.
+// The store writes the rows of a job under the lock of its first row, and never without writing the first row. So the
+// transaction that last wrote the first row, its xmin, is the version of all of them: the cached rows of a job are valid
+// if the first row, once it is locked, still has the xmin that is cached with it.
 //
 // A transaction takes the rows of a job out of the cache, and returns them when it is committed. If it is not, these
 // rows are no longer cached; they are never wrong.

@@ -37,7 +37,7 @@ const (
 	setCheckInterval = 30 * time.Second
 )
 
-func NewSets() *Sets {
+func newSets() *Sets {
 	return &Sets{CheckInterval: setCheckInterval, byRun: map[kernel.StepRef]*RunSet{}, byID: map[int64]*RunSet{}}
 }
 
