@@ -29,7 +29,10 @@ func (s *Scheduler) ActOnce(ctx context.Context, id perdure.JobID, act perdure.A
 	o := &actOp{id: id, act: act}
 	err = s.do(ctx, o, 1)
 	crashpoint.Here(crashpoint.ActDone)
-	return o.unneeded && !o.indeterminate, err
+	if err != nil {
+		return false, err // a caller that has given up must not read o: the writer may be at work on it
+	}
+	return o.unneeded && !o.indeterminate, nil
 }
 
 type actOp struct {
