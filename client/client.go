@@ -129,6 +129,7 @@ type request struct {
 	key       string        // of a submission whose definition has no key
 	wait      time.Duration // for how long the server is asked to wait
 	ofAgent   bool          // the agent host repeats its calls itself
+	seeOther  bool          // an answer 303 has a body that is read
 }
 
 // ask sends the request and reads the answer into out, unless that is nil. It repeats a request if the server is too busy,
@@ -172,7 +173,7 @@ func (c *Client) once(ctx context.Context, req *request, out any) (status int, e
 		return 0, c.unreachable(ctx, err, limit)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode >= 300 {
+	if resp.StatusCode >= 300 && !(req.seeOther && resp.StatusCode == http.StatusSeeOther) {
 		return resp.StatusCode, c.refused(resp)
 	}
 	if out == nil || resp.StatusCode == http.StatusNoContent {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 // Submit implements perdure.Jobs. If it fails with perdure.CodeUnavailable, the job may have been stored. If the
@@ -80,6 +81,22 @@ func (c *Client) Definition(ctx context.Context, ref string) (json.RawMessage, e
 	var definition json.RawMessage
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/definition"}, &definition)
 	return definition, err
+}
+
+// Graph implements operate.Service.
+func (c *Client) Graph(ctx context.Context, ref string) (*operate.Graph, error) {
+	var at struct{ Hash string }
+	if _, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/graph", seeOther: true}, &at); err != nil {
+		return nil, err
+	}
+	return c.ShapeGraph(ctx, at.Hash)
+}
+
+// ShapeGraph implements operate.Service.
+func (c *Client) ShapeGraph(ctx context.Context, hash string) (*operate.Graph, error) {
+	g := new(operate.Graph)
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/shapes/" + segment(hash) + "/graph"}, g)
+	return g, err
 }
 
 // Step implements perdure.Jobs.

@@ -70,6 +70,14 @@ func TestRoundTrip(t *testing.T) {
 			text, err := s.Definition(ctx, ref)
 			return all{text}, err
 		}, all{ref}, all{resttest.Definition()}},
+		{"Graph", func(ctx context.Context, s protocol.Server) (all, error) {
+			g, err := s.Graph(ctx, ref) // the server leads to the drawing of the definition
+			return all{g}, err
+		}, all{ref, resttest.Graph().Hash}, all{resttest.Graph()}},
+		{"ShapeGraph", func(ctx context.Context, s protocol.Server) (all, error) {
+			g, err := s.ShapeGraph(ctx, resttest.Graph().Hash)
+			return all{g}, err
+		}, all{resttest.Graph().Hash}, all{resttest.Graph()}},
 		{"Step", func(ctx context.Context, s protocol.Server) (all, error) {
 			step, err := s.Step(ctx, ref, "charge")
 			return all{step}, err

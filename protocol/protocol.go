@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
 )
 
 // Exchange is everything that an agent host needs from a scheduler, in the same process or remote.
@@ -26,9 +27,10 @@ type Exchange interface {
 	Heartbeat(ctx context.Context, holder string, beats []Heartbeat) ([]HeartbeatResult, error)
 }
 
-// Server is everything that a node offers: to programs and operators, and to agent hosts.
+// Server is everything that a node offers: to programs and operators, to consoles, and to agent hosts.
 type Server interface {
 	perdure.Service
+	operate.Service
 	Exchange
 }
 

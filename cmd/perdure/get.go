@@ -245,7 +245,7 @@ func (a *app) printStep(ctx context.Context, svc perdure.Jobs, job, step string)
 	if by := p.settler(&one.Steps[0]); by != "" {
 		r.detail = by
 	}
-	line := r.tone(a.st, r.glyph) + " " + d.Name + "  " + r.word
+	line := a.st.toned(r.tone, r.glyph) + " " + d.Name + "  " + r.word
 	if r.detail != "" {
 		line += "  " + a.st.dim(r.detail)
 	}

@@ -5,6 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/perdure/perdure/internal/columns"
 )
 
 // helpWidth is the width of help in columns.
@@ -74,7 +76,7 @@ func wrapText(text string, width int) string {
 			continue
 		}
 		for _, word := range strings.Fields(l) {
-			if line != "" && columns(line)+1+columns(word) > width {
+			if line != "" && columns.Of(line)+1+columns.Of(word) > width {
 				flush()
 			}
 			line = strings.TrimPrefix(line+" "+word, " ")

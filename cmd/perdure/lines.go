@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/columns"
 )
 
 // happened describes a change of a step in words; "" if it is not worth a line.
@@ -176,7 +177,7 @@ func advice(v *perdure.JobView, where string) []string {
 	}
 	width := 0
 	for _, c := range cmds {
-		width = max(width, columns(c))
+		width = max(width, columns.Of(c))
 	}
 	for i := range cmds {
 		cmds[i] = pad(cmds[i], width) + "  # " + why[i]

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/graph"
 )
 
 // A step as a line of text, which the live tree, plain lines and `get` share.
@@ -14,7 +15,7 @@ import (
 // row is one step as text. Its rank is its urgency: rows that need attention come first.
 type row struct {
 	glyph, word, detail string
-	tone                func(style, string) string
+	tone                graph.Tone
 	rank                int
 }
 
@@ -32,46 +33,46 @@ func rowOf(v *perdure.JobView, s *perdure.StepView, now time.Time) row {
 	case perdure.Settled:
 		return settledRow(v, s)
 	case perdure.Parked:
-		return row{"■", "parked", whyText(s, now), style.bad, rankParked}
+		return row{"■", "parked", whyText(s, now), graph.Bad, rankParked}
 	case perdure.Running:
 		return runningRow(s, now)
 	case perdure.Ready:
-		return row{"◌", "ready", toward(s) + whyText(s, now), style.busy, rankReady}
+		return row{"◌", "ready", toward(s) + whyText(s, now), graph.Busy, rankReady}
 	}
-	r := row{"○", "waiting", toward(s) + whyText(s, now), style.dim, rankWaiting}
+	r := row{"○", "waiting", toward(s) + whyText(s, now), graph.Calm, rankWaiting}
 	switch {
 	case s.Failures > 0 && s.Why != nil && s.Why.Kind == perdure.WhyBackoff:
-		r.glyph, r.tone, r.rank = "↻", style.warn, rankFailing
+		r.glyph, r.tone, r.rank = "↻", graph.Warn, rankFailing
 	case s.Why != nil && s.Why.Kind == perdure.WhyApproval:
-		r.glyph, r.tone, r.rank = "?", style.warn, rankParked
+		r.glyph, r.tone, r.rank = "?", graph.Warn, rankParked
 	}
 	return r
 }
 
 func settledRow(v *perdure.JobView, s *perdure.StepView) row {
-	r := row{"✓", plain(v.States.Name(s.Current)), ranFor(s), style.good, rankSettled}
+	r := row{"✓", plain(v.States.Name(s.Current)), ranFor(s), graph.Good, rankSettled}
 	switch {
 	case s.NoUndo:
-		r.glyph, r.tone, r.detail = "·", style.dim, "no undo in its definition: nothing was undone"
+		r.glyph, r.tone, r.detail = "·", graph.Calm, "no undo in its definition: nothing was undone"
 	case s.GivenUp:
-		r.glyph, r.word, r.tone = "×", "given up", style.bad
+		r.glyph, r.word, r.tone = "×", "given up", graph.Bad
 		r.detail = strings.TrimSuffix(plain(v.States.Name(s.Current))+", "+ranFor(s), ", ")
 	case s.Skipped && s.Desired == perdure.Undone && s.Run > 0 && s.Direction == perdure.Undo:
-		r.glyph, r.tone, r.detail = "↺", style.warn, "was skipped; "+ranFor(s)
+		r.glyph, r.tone, r.detail = "↺", graph.Warn, "was skipped; "+ranFor(s)
 	case s.Skipped:
-		r.glyph, r.word, r.tone = "–", "skipped", style.dim
+		r.glyph, r.word, r.tone = "–", "skipped", graph.Calm
 	case s.Current == perdure.Undone && s.Run > 0:
-		r.glyph, r.tone = "↺", style.warn
+		r.glyph, r.tone = "↺", graph.Warn
 	case s.Current == perdure.Undone:
-		r.glyph, r.tone = "·", style.dim
+		r.glyph, r.tone = "·", graph.Calm
 	case s.Current == perdure.Unsure:
-		r.glyph, r.tone = "?", style.bad
+		r.glyph, r.tone = "?", graph.Bad
 	}
 	return r
 }
 
 func runningRow(s *perdure.StepView, now time.Time) row {
-	r := row{"●", "running", fmt.Sprintf("run %d", s.Run), style.busy, rankRunning}
+	r := row{"●", "running", fmt.Sprintf("run %d", s.Run), graph.Busy, rankRunning}
 	if s.Direction == perdure.Undo {
 		r.glyph, r.word = "◐", "undoing"
 	}

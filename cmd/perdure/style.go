@@ -13,6 +13,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/columns"
+	"github.com/perdure/perdure/internal/graph"
 )
 
 // printer writes results. It keeps its first error and does not report it: the reader of a broken pipe is gone.
@@ -79,16 +81,31 @@ func (s style) busy(t string) string { return s.sgr("36", t) }
 func (s style) dim(t string) string  { return s.sgr("2", t) }
 func (s style) bold(t string) string { return s.sgr("1", t) }
 
+// toned colors the sign of a state.
+func (s style) toned(tone graph.Tone, text string) string {
+	switch tone {
+	case graph.Busy:
+		return s.busy(text)
+	case graph.Good:
+		return s.good(text)
+	case graph.Warn:
+		return s.warn(text)
+	case graph.Bad:
+		return s.bad(text)
+	}
+	return s.dim(text)
+}
+
 // fit cuts s to width columns; width 0 means no bound.
 func fit(s string, width int) string {
-	if width <= 0 || columns(s) <= width {
+	if width <= 0 || columns.Of(s) <= width {
 		return s
 	}
 	return clip(s, width)
 }
 
 func pad(s string, width int) string {
-	if n := width - columns(s); n > 0 {
+	if n := width - columns.Of(s); n > 0 {
 		return s + strings.Repeat(" ", n)
 	}
 	return s

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/perdure/perdure/internal/columns"
 )
 
 // table aligns columns. Colors do not count as width.
@@ -101,4 +103,4 @@ func (t *table) print(w io.Writer) {
 }
 
 // visible returns the columns of s without its colors.
-func visible(s string) int { return columns(sgr.ReplaceAllString(s, "")) }
+func visible(s string) int { return columns.Of(sgr.ReplaceAllString(s, "")) }

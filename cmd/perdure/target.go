@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -31,9 +32,15 @@ type engine interface {
 	Metrics() http.Handler
 }
 
+// service is everything that a node offers to programs, operators and consoles.
+type service interface {
+	perdure.Service
+	operate.Service
+}
+
 // target is the server or the store that a command works on.
 type target struct {
-	perdure.Service
+	service
 	node  engine // of a store; nil for a server
 	where string // flags that make another command use the same target
 	place string // as it is shown
@@ -93,7 +100,7 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	if err != nil {
 		return nil, err
 	}
-	t := &target{Service: svc, place: redact.URL(a.server)}
+	t := &target{service: svc, place: redact.URL(a.server)}
 	if serverFlag {
 		t.where = " --server " + quoted(redact.URL(a.server))
 	}
@@ -114,7 +121,7 @@ func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 		return nil, err
 	}
 	n := newNode(store, nodeOptions{agents: use.agents, log: a.logger("error", "text")})
-	t := &target{Service: n, node: n, place: redact.URL(a.store), store: store}
+	t := &target{service: n, node: n, place: redact.URL(a.store), store: store}
 	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {
 		t.where = " --store " + quoted(redact.URL(a.store))
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/columns"
 )
 
 // A job as lines of text, by pure functions: the live tree and `get` show the same.
@@ -75,7 +76,7 @@ func (t *tracker) lines(st style, now time.Time, width, height int, frame int) [
 	shown, rest := t.choose(height - 1)
 	names := 0
 	for _, i := range shown {
-		names = max(names, columns(plain(t.view.Steps[i].Name)))
+		names = max(names, columns.Of(plain(t.view.Steps[i].Name)))
 	}
 	names = min(names, 32)
 	for _, i := range shown {
@@ -104,10 +105,10 @@ func (t *tracker) line(st style, s *perdure.StepView, now time.Time, names, widt
 		left = strings.TrimRight(left, " ")
 	}
 	detail := ""
-	if room := width - columns(left) - 2; r.detail != "" && (width == 0 || room > 3) {
+	if room := width - columns.Of(left) - 2; r.detail != "" && (width == 0 || room > 3) {
 		detail = "  " + fit(r.detail, max(room, 0))
 	}
-	return strings.Replace(left, glyph, r.tone(st, glyph), 1) + st.dim(detail)
+	return strings.Replace(left, glyph, st.toned(r.tone, glyph), 1) + st.dim(detail)
 }
 
 // choose selects the steps that fit into n lines: all in order, or the most urgent unsettled ones and a line that counts
@@ -158,7 +159,7 @@ func clip(s string, width int) string {
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(s[i:])
-		if seen += columnsOf(r); seen > width-1 {
+		if seen += columns.OfRune(r); seen > width-1 {
 			break
 		}
 		b.WriteString(s[i : i+size])

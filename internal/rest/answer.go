@@ -20,6 +20,8 @@ type answer struct {
 	http.ResponseWriter
 	status int
 	held   *transfer // nil: the answer is at most freeAnswer long
+
+	cacheable bool // the answer to this request will always be the same
 }
 
 const (
@@ -191,6 +193,9 @@ func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte)
 	h.Set("Content-Length", itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
+	if a, ok := w.(*answer); ok && a.cacheable && status == http.StatusOK {
+		h.Set("Cache-Control", "private, max-age=31536000, immutable")
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }

@@ -17,6 +17,10 @@ const (
 "run":1,"direction":"do","was":"undone","turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","failures":0,"outcome":"done",
 "input":{"amount":4200},"output":{"id":"ch-9"},"startedAt":"2026-01-02T15:04:06Z","endedAt":"2026-01-02T15:04:07Z"}`
 
+	graphExample = `{"hash":"9f2c6b0e4d1a8c7730b5e2f1a4d6c8e9","width":448,"height":92,"nodeWidth":168,"nodeHeight":44,
+"nodes":[{"name":"reserve","x":24,"y":24,"agent":"stock","undo":true},{"name":"charge","x":256,"y":24,"agent":"payments","undo":true}],
+"edges":[{"from":0,"to":1,"points":[192,46,256,46]}]}`
+
 	batchExample = `{"definition":{"type":"order","onFailure":"undo",
 "steps":{"charge":{"agent":"payments","with":{"amount":"${input.amount}"},"undo":{},"completeWithin":"30s"}}},
 "jobs":[{"key":"order-1042","input":{"amount":4200}},{"key":"order-1043","input":{"amount":1250},"priority":9},{"key":"order-1044","input":{}}]}`

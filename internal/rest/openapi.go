@@ -108,6 +108,7 @@ var pathDocs = map[string]param{
 	"id":              {doc: "The job: its id, its key, the start of an id, or @latest", example: "order-1042"},
 	"operations/id":   {doc: "The alert's number", example: "12"},
 	"name":            {doc: "The step", example: "charge"},
+	"hash":            {doc: "The hash of a definition, as a drawing has it", example: "9f2c6b0e4d1a8c7730b5e2f1a4d6c8e9"},
 	"agent":           {doc: "The agent", example: "payments"},
 	"operations/name": {doc: "job:TYPE or agent:NAME", example: "agent:payments"},
 }

@@ -29,13 +29,13 @@ func newPlans(c kernel.Compiler) *plans {
 }
 
 // compile compiles a stored definition. If that fails, only the jobs with this definition are affected (F077).
-func (p *plans) compile(job *kernel.Job, text []byte) (*kernel.Shape, error) {
+func (p *plans) compile(id kernel.ShapeID, text []byte) (*kernel.Shape, error) {
 	s, err := p.compiler.Compile(text)
-	if err == nil && s.ID != job.Shape {
+	if err == nil && s.ID != id {
 		err = errWrongText
 	}
 	if err != nil {
-		return nil, perdure.Refuse(perdure.CodeUnavailable, "the stored definition of %s cannot be read: %v", job.ID, err)
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "the stored definition %x cannot be read: %v", id, err)
 	}
 	p.shapes.Put(s.ID, s)
 	return s, nil
@@ -45,14 +45,22 @@ var errWrongText = perdure.Refuse(perdure.CodeUnavailable, "the text does not ma
 
 // Shape returns the compiled definition of a job, from the cache or the store.
 func (s *Scheduler) Shape(ctx context.Context, j *kernel.Job) (*kernel.Shape, error) {
-	if shape, ok := s.plans.shapes.Get(j.Shape); ok {
+	return s.ShapeByID(ctx, j.Shape)
+}
+
+// ShapeByID returns a compiled definition, from the cache or the store.
+func (s *Scheduler) ShapeByID(ctx context.Context, id kernel.ShapeID) (*kernel.Shape, error) {
+	if shape, ok := s.plans.shapes.Get(id); ok {
 		return shape, nil
 	}
-	text, err := s.cfg.Store.Shape(ctx, j.Shape)
+	text, err := s.cfg.Store.Shape(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	return s.plans.compile(j, text)
+	if text == nil {
+		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no definition with the hash %x", id)
+	}
+	return s.plans.compile(id, text)
 }
 
 // Plan returns the plan of a job, with its input.
@@ -76,7 +84,7 @@ func (b *batch) plan(j *kernel.Job, p *parts) *kernel.Plan {
 	shape := p.shapes[j.Shape]
 	if shape == nil {
 		var err error
-		if shape, err = b.s.plans.compile(j, p.texts[j.Shape]); err != nil {
+		if shape, err = b.s.plans.compile(j.Shape, p.texts[j.Shape]); err != nil {
 			return b.quarantineUnreadable(j, err)
 		}
 		p.shapes[j.Shape] = shape

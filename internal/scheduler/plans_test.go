@@ -7,7 +7,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
-	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/racedetector"
 )
 
@@ -24,7 +23,7 @@ func TestMemoryOfDefinitionsIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		shape, err := p.compile(&kernel.Job{Shape: plans[0].ID}, plans[0].Text)
+		shape, err := p.compile(plans[0].ID, plans[0].Text)
 		if err != nil {
 			t.Fatal(err)
 		}

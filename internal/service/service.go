@@ -10,6 +10,7 @@
 //	jobs.go        one job: wait for it, act on it, its history; and lists of jobs
 //	view.go        views of a job and its steps
 //	follow.go      a job as it changes
+//	graph.go       drawings of definitions
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
@@ -75,6 +76,7 @@ type Config struct {
 type Service struct {
 	Config
 	recent *recent
+	graphs *graphs
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -90,7 +92,7 @@ func New(cfg Config) *Service {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	return &Service{Config: cfg, recent: newRecent()}
+	return &Service{Config: cfg, recent: newRecent(), graphs: newGraphs()}
 }
 
 // ended returns the reason why the node has ended; nil while it has not. After the end, the caller of the node may have

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -27,6 +28,8 @@ type Service struct {
 	OnGetLimit    func(ctx context.Context, name string) (*perdure.LimitView, error)
 	OnPutLimit    func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
 	OnDeleteLimit func(ctx context.Context, name string) error
+	OnGraph       func(ctx context.Context, ref string) (*operate.Graph, error)
+	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -56,6 +59,14 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
 	return s.OnDefinition(ctx, ref)
+}
+
+func (s *Service) Graph(ctx context.Context, ref string) (*operate.Graph, error) {
+	return s.OnGraph(ctx, ref)
+}
+
+func (s *Service) ShapeGraph(ctx context.Context, hash string) (*operate.Graph, error) {
+	return s.OnShapeGraph(ctx, hash)
 }
 
 func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {

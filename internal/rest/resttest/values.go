@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -60,6 +61,13 @@ func Step() *perdure.StepDetail {
 	return &perdure.StepDetail{Job: ID, Name: "reserve", StepView: Job().Steps[0]}
 }
 
+// Graph is a drawing of which every field has a value.
+func Graph() *operate.Graph {
+	return &operate.Graph{Hash: "9f2c6b0e4d1a8c7730b5e2f1a4d6c8e9", Width: 448, Height: 92, NodeWidth: 168, NodeHeight: 44,
+		Nodes: []operate.GraphNode{{Name: "<reserve>", X: 24, Y: 24, Agent: "stock", Action: "hold", Undo: true}, {Name: "charge", X: 256, Y: 24, Agent: "payments"}},
+		Edges: []operate.GraphEdge{{From: 0, To: 1, Points: []int{192, 46, 256, 46}}}, EdgesLeftOut: 1}
+}
+
 // Submitted is what becomes of the job that comes as number i of several: the first is made, the second was
 // there, the third is refused.
 func Submitted(i int) perdure.Submitted {
@@ -91,7 +99,9 @@ func Full() *Service {
 		return &perdure.LimitView{Name: name, LimitSettings: settings, Used: 1, Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3}}}, nil
 	}
 	return &Service{
-		OnSubmit: func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
+		OnSubmit:     func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
+		OnGraph:      func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
+		OnShapeGraph: func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
 		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 			out := make([]perdure.Submitted, len(jobs))
 			for i := range out {

@@ -125,6 +125,36 @@ export interface FieldError {
   line?: number;
 }
 
+export interface Graph {
+  edges: GraphEdge[];
+  hash: string;
+  height: number;
+  nodeHeight: number;
+  nodeWidth: number;
+  nodes: GraphNode[];
+  width: number;
+  edgesLeftOut?: number;
+}
+
+export interface GraphEdge {
+  from: number;
+  points: number[];
+  to: number;
+}
+
+export interface GraphNode {
+  agent: string;
+  name: string;
+  x: number;
+  y: number;
+  action?: string;
+  undo?: boolean;
+}
+
+export interface GraphPlace {
+  hash: string;
+}
+
 export interface Heartbeat {
   job: string;
   run: number;

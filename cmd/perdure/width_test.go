@@ -7,11 +7,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/columns"
 )
 
 func TestColumnsOfWideAndCombiningCharacters(t *testing.T) {
 	for text, want := range map[string]int{"": 0, "abc": 3, "é": 1, "e\u0301": 1, "注文": 4, "한글": 4, "🚚x": 3, "Ω…→": 3, "ｱ": 1} {
-		if got := columns(text); got != want {
+		if got := columns.Of(text); got != want {
 			t.Errorf("%q: %d columns, not %d", text, got, want)
 		}
 	}
@@ -45,8 +46,8 @@ func TestTablesWithWideCharactersAreAligned(t *testing.T) {
 	tb.print(&b)
 	for l := range strings.Lines(b.String()) {
 		before, _, found := strings.Cut(l, "done")
-		if found && columns(before) != len("order-1042")+2 {
-			t.Errorf("the column begins at %d in %q", columns(before), l)
+		if found && columns.Of(before) != len("order-1042")+2 {
+			t.Errorf("the column begins at %d in %q", columns.Of(before), l)
 		}
 	}
 }
@@ -54,7 +55,7 @@ func TestTablesWithWideCharactersAreAligned(t *testing.T) {
 func TestHeaderIsCutWithAnEllipsis(t *testing.T) {
 	v := sample()
 	lines := newTracker(v, perdure.Done).lines(style{}, noon, 40, 0, -1)
-	if got := lines[0]; columns(got) != 40 || !strings.HasSuffix(got, "…") {
+	if got := lines[0]; columns.Of(got) != 40 || !strings.HasSuffix(got, "…") {
 		t.Errorf("%q", got)
 	}
 }
@@ -66,8 +67,8 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 	var visit func(*cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		for l := range strings.Lines(cmd.Long + "\n" + localFlags(cmd)) {
-			if l = strings.TrimSuffix(l, "\n"); columns(l) > helpWidth {
-				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), columns(l), l)
+			if l = strings.TrimSuffix(l, "\n"); columns.Of(l) > helpWidth {
+				t.Errorf("%s: %d columns: %s", cmd.CommandPath(), columns.Of(l), l)
 			}
 		}
 		for _, c := range cmd.Commands() {

@@ -1,0 +1,74 @@
+package graph
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure/operate"
+)
+
+// hostile is a drawing whose texts mean something in each of the languages.
+func hostile() *operate.Graph {
+	return &operate.Graph{Width: 448, Height: 92, NodeWidth: NodeWidth, NodeHeight: NodeHeight,
+		Nodes: []operate.GraphNode{
+			{Name: `<script>alert("1")</script>`, X: 24, Y: 24, Agent: `a"]; x`, Action: "do & dare"},
+			{Name: strings.Repeat("数", 100), X: 256, Y: 24, Agent: "שלום"},
+		},
+		Edges: []operate.GraphEdge{{From: 0, To: 1, Points: []int{192, 46, 256, 46}}}}
+}
+
+func TestSVGHoldsNamesAsText(t *testing.T) {
+	marks := func(string) Mark { return Mark{Sign: "✓", Word: "done <b>", Tone: Good} }
+	for _, mark := range []func(string) Mark{nil, marks} {
+		picture := SVG(hostile(), `a "title" <x>`, mark)
+		dec, elements, texts := xml.NewDecoder(strings.NewReader(string(picture))), map[string]int{}, ""
+		for {
+			token, err := dec.Token()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatalf("%v in %s", err, picture)
+			}
+			switch x := token.(type) {
+			case xml.StartElement:
+				elements[x.Name.Local]++
+			case xml.CharData:
+				texts += string(x)
+			}
+		}
+		if elements["script"] > 0 || elements["b"] > 0 || elements["g"] != 2 {
+			t.Errorf("elements %v", elements)
+		}
+		if want := `<script>alert("1")</script>`; !strings.Contains(texts, want) {
+			t.Errorf("%q is not in the texts: %s", want, texts)
+		}
+		if long := strings.Repeat("数", 9); !strings.Contains(texts, long+"…") || strings.Contains(string(picture), ">"+long+"数…") {
+			t.Errorf("the long name is not shortened: %s", texts)
+		}
+	}
+}
+
+func TestDOTAndMermaidHoldNamesAsText(t *testing.T) {
+	dot := string(DOT(hostile(), `x"y\`))
+	for _, want := range []string{`digraph "x\"y\\" {`, `"<script>alert(\"1\")</script>" -> "数`} {
+		if !strings.Contains(dot, want) {
+			t.Errorf("no %s in %s", want, dot)
+		}
+	}
+	mermaid := string(Mermaid(hostile()))
+	for _, want := range []string{"flowchart LR\n", `s0["#60;script#62;alert#40;#34;1#34;#41;#60;#47;script#62;"]`, "s0 --> s1\n"} {
+		if !strings.Contains(mermaid, want) {
+			t.Errorf("no %s in %s", want, mermaid)
+		}
+	}
+}
+
+func TestPathCurvesBetweenColumns(t *testing.T) {
+	if got, want := Path([]int{10, 5, 30, 9, 60, 9, 90, 1}), "M10 5C20 5 20 9 30 9H60C75 9 75 1 90 1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
