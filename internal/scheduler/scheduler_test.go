@@ -198,6 +198,20 @@ func TestClaimRepeatedWhileItWaitsIsServedOnce(t *testing.T) {
 func TestClaimRepeatedOnGridReturnsTheSameRuns(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*harness{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 3})}
+	polling := time.NewTicker(100 * time.Millisecond) // as nodes do: a search may find all steps locked by another node
+	stop := make(chan struct{})
+	defer func() { polling.Stop(); close(stop) }()
+	go func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-polling.C:
+				nodes[0].WakeReady(t.Context())
+				nodes[1].WakeReady(t.Context())
+			}
+		}
+	}()
 	for i := range 20 {
 		for range 6 {
 			nodes[0].submit(one)
