@@ -308,7 +308,7 @@ func (w *world) finish(ctx context.Context, within time.Duration) {
 	for time.Since(began) < within {
 		wait(ctx, within/200)
 		open := 0
-		jobs, err := w.store.ListJobs(ctx, kernel.JobFilter{Limit: 500})
+		jobs, _, err := w.store.ListJobs(ctx, kernel.JobFilter{Limit: 500})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -330,7 +330,7 @@ func (w *world) finish(ctx context.Context, within time.Duration) {
 }
 
 func (w *world) check(ctx context.Context) {
-	jobs, err := w.store.ListJobs(ctx, kernel.JobFilter{Limit: 500})
+	jobs, _, err := w.store.ListJobs(ctx, kernel.JobFilter{Limit: 500})
 	if err != nil {
 		w.t.Fatal(err)
 	}

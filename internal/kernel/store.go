@@ -189,8 +189,15 @@ type Reader interface {
 	// FindJobs returns the jobs that ref may stand for: a key, or the beginning of an id with or without "job_". At most
 	// max are returned, the job with the key first.
 	FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error)
-	// ListJobs returns the jobs that match the filter, in its order. Inputs that are stored apart are not read.
-	ListJobs(context.Context, JobFilter) ([]*Job, error)
+	// ListJobs returns the jobs that match the filter, in its order. Inputs that are stored apart are not read. If the
+	// search stopped at the filter's bound before it had found enough, stopped is the last job that it has read, and no
+	// job before it is missing in the result; else stopped is zero.
+	ListJobs(context.Context, JobFilter) (jobs []*Job, stopped perdure.JobID, err error)
+	// CountJobs counts the jobs that match the filter, up to its Limit. stopped is as in ListJobs.
+	CountJobs(context.Context, JobFilter) (n int, stopped perdure.JobID, err error)
+	// SearchJobs returns jobs whose key begins with a text, and jobs that have a label with this value: at most max of
+	// each, newest first. Only the first MaxLabelNames names of labels are searched.
+	SearchJobs(ctx context.Context, text string, max int) ([]perdure.JobID, error)
 	// StepsOf returns the job's steps in order. If since is given, only steps written at that time or later are
 	// returned.
 	StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*Step, error)
@@ -302,20 +309,6 @@ type LastClaim struct {
 	Agent  string    `json:"agent"`
 	Holder string    `json:"holder"`
 	At     time.Time `json:"at"`
-}
-
-// JobFilter selects jobs for a list, newest first.
-type JobFilter struct {
-	Phase     *perdure.Phase
-	Type      string
-	Current   *perdure.State
-	Desired   *perdure.State
-	Key       string
-	Labels    map[string]string
-	Before    perdure.JobID // only jobs older than this one; zero: from the newest
-	After     perdure.JobID // only jobs newer than this one; for walks over all jobs, with Ascending
-	Ascending bool
-	Limit     int // 0: DefaultListLimit
 }
 
 // AlertFilter selects alerts, newest first.

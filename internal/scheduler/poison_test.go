@@ -218,7 +218,7 @@ func TestSubmissionAfterIndeterminateCommitMakesOneJob(t *testing.T) {
 			if err != nil || !submitted.Created {
 				t.Fatalf("%+v, %v", submitted, err)
 			}
-			jobs, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
+			jobs, _, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
 			if err != nil || len(jobs) != 1 || jobs[0].ID != submitted.ID {
 				t.Errorf("committed: %v: %d jobs, %v", done, len(jobs), err)
 			}

@@ -118,7 +118,7 @@ func TestSameKeyIsTheSameJob(t *testing.T) {
 		if _, err := d.Submit(t.Context(), plan(t, "key: k\npriority: 1\n"+one)); perdure.CodeOf(err) != perdure.CodeConflict {
 			t.Fatalf("another body: %v", err)
 		}
-		jobs, _ := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
+		jobs, _, _ := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 10})
 		if len(jobs) != 1 {
 			t.Fatalf("%d jobs", len(jobs))
 		}

@@ -32,7 +32,7 @@ func (svc *Service) Check(ctx context.Context, report func(kernel.Finding)) erro
 	}
 	var after perdure.JobID
 	for {
-		jobs, err := svc.Store.ListJobs(ctx, kernel.JobFilter{After: after, Ascending: true, Limit: checkPage})
+		jobs, _, err := svc.Store.ListJobs(ctx, kernel.JobFilter{After: after, Ascending: true, Limit: checkPage})
 		if err != nil {
 			return Unreachable(err)
 		}

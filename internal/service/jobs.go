@@ -105,7 +105,7 @@ func (svc *Service) idOf(ctx context.Context, ref string) (perdure.JobID, error)
 // resolve looks up the job that ref names in the store, and returns its id.
 func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, err error) {
 	if ref == "@latest" {
-		jobs, err := svc.Store.ListJobs(ctx, kernel.JobFilter{Limit: 1})
+		jobs, _, err := svc.Store.ListJobs(ctx, kernel.JobFilter{Limit: 1})
 		if err != nil {
 			return id, Unreachable(err)
 		}
@@ -128,7 +128,10 @@ func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, 
 
 // ListJobs implements perdure.Jobs.
 func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
-	f := kernel.JobFilter{Phase: q.Phase, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
+	f := kernel.JobFilter{ Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
+	if q.Phase != nil {
+		f.Phases = []perdure.Phase{*q.Phase}
+	}
 	if q.Cursor != "" {
 		raw, err := hex.DecodeString(q.Cursor)
 		if err != nil || len(raw) != len(f.Before) {
@@ -141,7 +144,7 @@ func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.
 		return nil, err
 	}
 	f.Limit = limit + 1
-	jobs, err := svc.Store.ListJobs(ctx, f)
+	jobs, _, err := svc.Store.ListJobs(ctx, f)
 	if err != nil {
 		return nil, Unreachable(err)
 	}

@@ -173,7 +173,7 @@ func (w *world) checkReportIsStored(rep *protocol.Report) {
 
 // known returns all jobs.
 func (w *world) known() []*kernel.Job {
-	jobs, err := w.inner.ListJobs(context.Background(), kernel.JobFilter{Limit: perdure.MaxListLimit})
+	jobs, _, err := w.inner.ListJobs(context.Background(), kernel.JobFilter{Limit: perdure.MaxListLimit})
 	w.must(err)
 	return jobs
 }

@@ -73,35 +73,67 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	})
 }
 
-func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, error) {
-	return view(ctx, s, func() []*kernel.Job {
-		ids := slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare)
-		if !f.Ascending {
-			slices.Reverse(ids)
-		}
-		var jobs []*kernel.Job
-		for _, id := range ids {
-			if j := s.jobs[id]; matches(j, f) && len(jobs) < cmp.Or(f.Limit, perdure.DefaultListLimit) {
-				jobs = append(jobs, jobRow(j))
-			}
-		}
+func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, stopped perdure.JobID, err error) {
+	jobs, err = view(ctx, s, func() (jobs []*kernel.Job) {
+		jobs, stopped = s.matching(&f)
 		return jobs
 	})
+	return jobs, stopped, err
 }
 
-func matches(j *kernel.Job, f kernel.JobFilter) bool {
-	for name, value := range f.Labels {
-		if have, ok := j.Labels[name]; !ok || have != value {
-			return false
+func (s *Store) CountJobs(ctx context.Context, f kernel.JobFilter) (n int, stopped perdure.JobID, err error) {
+	n, err = view(ctx, s, func() int {
+		var jobs []*kernel.Job
+		jobs, stopped = s.matching(&f)
+		return len(jobs)
+	})
+	return n, stopped, err
+}
+
+// matching returns the jobs that match a filter.
+func (s *Store) matching(f *kernel.JobFilter) (jobs []*kernel.Job, stopped perdure.JobID) {
+	ids := slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare)
+	ids = slices.DeleteFunc(ids, func(id perdure.JobID) bool {
+		return !f.Before.IsZero() && id.Compare(f.Before) >= 0 || !f.After.IsZero() && id.Compare(f.After) <= 0
+	})
+	if !f.Ascending {
+		slices.Reverse(ids)
+	}
+	for read, id := range ids {
+		if len(jobs) == cmp.Or(f.Limit, perdure.DefaultListLimit) {
+			break
+		}
+		if f.MaxRead > 0 && read == f.MaxRead {
+			return jobs, ids[read-1]
+		}
+		var alerts []kernel.Alert
+		for _, a := range s.alerts {
+			if a.Job == id {
+				alerts = append(alerts, a)
+			}
+		}
+		if j := s.jobs[id]; f.Matches(j, s.stepsOf(id), alerts) {
+			jobs = append(jobs, jobRow(j))
 		}
 	}
-	return (f.Phase == nil || j.Phase == *f.Phase) &&
-		(f.Current == nil || j.Current == *f.Current) &&
-		(f.Desired == nil || j.Desired == *f.Desired) &&
-		(f.Type == "" || j.Type == f.Type) &&
-		(f.Key == "" || j.Key == f.Key) &&
-		(f.Before.IsZero() || j.ID.Compare(f.Before) < 0) &&
-		(f.After.IsZero() || j.ID.Compare(f.After) > 0)
+	return jobs, stopped
+}
+
+func (s *Store) SearchJobs(ctx context.Context, text string, max int) ([]perdure.JobID, error) {
+	return view(ctx, s, func() []perdure.JobID {
+		var byKey, byLabel []perdure.JobID
+		for _, id := range slices.SortedFunc(maps.Keys(s.jobs), func(a, b perdure.JobID) int { return b.Compare(a) }) {
+			j := s.jobs[id]
+			if j.Key != "" && strings.HasPrefix(j.Key, text) {
+				byKey = append(byKey, id)
+			}
+			if slices.Contains(slices.Collect(maps.Values(j.Labels)), text) {
+				byLabel = append(byLabel, id)
+			}
+		}
+		slices.SortFunc(byKey, func(a, b perdure.JobID) int { return strings.Compare(s.jobs[a].Key, s.jobs[b].Key) })
+		return kernel.NewestFirst(append(firstN(max, byKey), firstN(max, byLabel)...))
+	})
 }
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {

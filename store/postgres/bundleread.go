@@ -22,14 +22,15 @@ const (
 		where b.first >= $2 and b.first <= $1 and b.last >= $1 and u.n > b.taken`
 
 	// These find the next bundles before an id, and from an id on, by their first jobs.
-	bundlesBelowSQL = `select first from perdure.bundle where first < $1 and ($2 = '' or type = $2) order by first desc limit $3`
-	bundlesAboveSQL = `select first from perdure.bundle where first >= $1 and ($2 = '' or type = $2) order by first limit $3`
+	bundleFilter    = `($2 = '' or type = $2) and ($3 = '' or agent = $3) and ($4 = '' or name = $4)`
+	bundlesBelowSQL = `select first from perdure.bundle where first < $1 and ` + bundleFilter + ` order by first desc limit $5`
+	bundlesAboveSQL = `select first from perdure.bundle where first >= $1 and ` + bundleFilter + ` order by first limit $5`
 
 	// bundledFromSQL reads the jobs of bundles whose first jobs are in a range.
 	bundledFromSQL = `select b.agent, b.type, b.name, b.priority, b.ageing, b.shape, b.steps, b.created_at, array[u.job],
 			substr(b.hashes, 32 * u.n::int - 31, 32), array[u.input]
 		from perdure.bundle b cross join lateral unnest(b.jobs, b.inputs) with ordinality as u (job, input, n)
-		where b.first >= $1 and b.first < $2 and ($3 = '' or b.type = $3) and u.n > b.taken and u.job > $4 and u.job < $5`
+		where b.first >= $5 and b.first < $6 and ` + bundleFilter + ` and u.n > b.taken and u.job > $7 and u.job < $1`
 
 	// withHashSQL finds the bundles of a type whose hashes contain these bytes.
 	withHashSQL = `select first, taken from perdure.bundle where type = $1 and position($2 in hashes) > 0`
@@ -85,18 +86,18 @@ func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) 
 	if l.Ascending {
 		sql = bundlesAboveSQL
 	}
-	return query(l.ctx, l.store, pgwire.New(sql).UUID(bound).Text(l.Type).Int(max), scanID)
+	return query(l.ctx, l.store, pgwire.New(sql).UUID(bound).Text(l.Type).Text(l.Agent).Text(l.Step).Int(max), scanID)
 }
 
 func (l *listing) Jobs(in bundle.Range, max int) ([]*kernel.Job, error) {
-	order := " order by u.job desc limit $6"
+	order := " order by u.job desc limit $8"
 	if l.Ascending {
-		order = " order by u.job limit $6"
+		order = " order by u.job limit $8"
 	}
 	var found bundledJobs
 	err := l.store.send(l.ctx, func() []*pgwire.Statement {
 		found = bundledJobs{}
-		return []*pgwire.Statement{pgwire.New(bundledFromSQL + order).UUID(in.Low).UUID(in.High).Text(l.Type).UUID(in.After).UUID(in.Before).Int(max).Each(found.scan)}
+		return []*pgwire.Statement{pgwire.New(bundledFromSQL + order).UUID(in.Before).Text(l.Type).Text(l.Agent).Text(l.Step).UUID(in.Low).UUID(in.High).UUID(in.After).Int(max).Each(found.scan)}
 	})
 	jobs := make([]*kernel.Job, len(found.rows))
 	for i, row := range found.rows {
@@ -127,4 +128,25 @@ func (tx *tx) hashInBundles(typ string, hash [32]byte) (id perdure.JobID, found 
 		}
 	}
 	return id, found, err
+}
+
+// countBundledSQL counts jobs in bundles that are between two ids. Bundles that are so as a whole are not read.
+const countBundledSQL = `select coalesce(sum(case when first > $5 and last < $1 then size - taken else
+		(select count(*) from unnest(jobs) with ordinality as u (job, n) where u.n > taken and u.job > $5 and u.job < $1) end), 0)::bigint
+	from perdure.bundle where last > $5 and first < $1 and ` + bundleFilter
+
+// countBundled counts the jobs of a list that are in bundles.
+func (s *Store) countBundled(ctx context.Context, f kernel.JobFilter) (int, error) {
+	if !bundle.May(f) {
+		return 0, nil
+	}
+	before := f.Before
+	if before.IsZero() {
+		before = bundle.Highest
+	}
+	found, err := query(ctx, s, pgwire.New(countBundledSQL).UUID(before).Text(f.Type).Text(f.Agent).Text(f.Step).UUID(f.After), (*pgwire.Reader).Int64)
+	if err != nil {
+		return 0, err
+	}
+	return int(found[0]), nil
 }

@@ -112,6 +112,11 @@ var checkSQL = [...]struct{ stored, page string }{
 		`select job, 0, look_at from perdure.open where job = any($1)`,
 		`select job, 0, look_at from perdure.open where job > ($1::uuid[])[1] order by job limit %d`,
 	},
+	check.Exception: {
+		`select e.job, 0, e.kind from unnest($1::uuid[], $2::int[], $3::smallint[]) as u (job, idx, kind)
+			join perdure.exception e on e.kind = u.kind and e.job = u.job`,
+		`select job, 0, kind from perdure.exception where (kind, job) > (($3::smallint[])[1], ($1::uuid[])[1]) order by kind, job limit %d`,
+	},
 	check.Ready: {
 		`select r.job, r.idx, r.agent, r.lane, r.ord from unnest($1::uuid[], $2::int[], $3::text[], $4::bigint[], $5::bigint[]) as u (job, idx, agent, lane, ord)
 			join perdure.ready r on r.agent = u.agent collate "C" and r.lane = u.lane and r.ord = u.ord and r.job = u.job and r.idx = u.idx`,
@@ -155,6 +160,8 @@ func byKey(st *pgwire.Statement, t check.Table, entries []check.Entry) *pgwire.S
 	cells(pgwire.UUID, func(c *pgwire.Cells, e *check.Entry) { c.UUID(e.Job) })
 	cells(pgwire.Int4, func(c *pgwire.Cells, e *check.Entry) { c.Int4(e.Index) })
 	switch t {
+	case check.Exception:
+		cells(pgwire.Int2, func(c *pgwire.Cells, e *check.Entry) { c.Int2(int(e.Kind)) })
 	case check.Ready:
 		cells(pgwire.Text, func(c *pgwire.Cells, e *check.Entry) { c.Text(e.Ready.Agent) })
 		cells(pgwire.Int8, func(c *pgwire.Cells, e *check.Entry) { c.Int8(int64(e.Ready.Lane)) })
@@ -178,6 +185,8 @@ func scanEntry(t check.Table) func(*pgwire.Reader) check.Entry {
 		switch t {
 		case check.Open, check.Due:
 			e.At = r.Time()
+		case check.Exception:
+			e.Kind = kernel.Exception(r.Int())
 		case check.Ready:
 			e.Ready = kernel.ReadyKey{Ready: true, Agent: r.Text(), Lane: kernel.LaneID(r.Int64()), Order: r.Int64()}
 		case check.Lane:

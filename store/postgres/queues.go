@@ -18,6 +18,8 @@ type queueChanges struct {
 
 	newOpen                []openEntry // for new jobs
 	putOpen, delOpen       []openEntry // put: inserted, or updated if there is an entry
+	putException           []exceptionEntry
+	delException           []exceptionEntry
 	newReady               []cache.ReadyEntry
 	putReady, delReady     []cache.ReadyEntry
 	putDue, delDue         []dueEntry
@@ -30,6 +32,11 @@ type queueChanges struct {
 type openEntry struct {
 	job      perdure.JobID
 	deadline time.Time
+}
+
+type exceptionEntry struct {
+	kind kernel.Exception
+	job  perdure.JobID
 }
 
 type inFlightEntry struct {
@@ -70,12 +77,36 @@ func (d *queueChanges) jobChanged(was, now *kernel.Job) {
 	case wasOpen && !open:
 		d.delOpen = append(d.delOpen, openEntry{job: now.ID})
 	}
+	d.exceptionsChanged(was, now)
 	if had := was != nil && was.HasPermit; had != now.HasPermit {
 		held := kernel.Permits{Type: now.Type}
 		if now.HasPermit {
 			d.permitsChanged(kernel.StepRef{Job: now.ID}, kernel.Permits{}, held)
 		} else {
 			d.permitsChanged(kernel.StepRef{Job: now.ID}, held, kernel.Permits{})
+		}
+	}
+}
+
+// exceptionsChanged adds what a change of a job's row changes in table exception.
+func (d *queueChanges) exceptionsChanged(was, now *kernel.Job) {
+	var before kernel.Exceptions
+	if was != nil {
+		before = kernel.ExceptionsOf(was)
+	}
+	after := kernel.ExceptionsOf(now)
+	if before == after {
+		return
+	}
+	had, has := before.List(), after.List()
+	for _, kind := range had {
+		if !slices.Contains(has, kind) {
+			d.delException = append(d.delException, exceptionEntry{kind, now.ID})
+		}
+	}
+	for _, kind := range has {
+		if !slices.Contains(had, kind) {
+			d.putException = append(d.putException, exceptionEntry{kind, now.ID})
 		}
 	}
 }
@@ -171,6 +202,9 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 	if len(d.delOpen) > 0 {
 		list = append(list, openGrid(d.delOpen, false).Remove("open"))
 	}
+	if len(d.delException) > 0 {
+		list = append(list, exceptionGrid(d.delException).Remove("exception"))
+	}
 	list = append(list, d.deleteReady()...)
 	if len(d.delDue) > 0 {
 		list = append(list, dueGrid(d.delDue).Remove("due"))
@@ -179,6 +213,9 @@ func (d *queueChanges) statements() (list []*pgwire.Statement) {
 		list = append(list, permitGrid(d.delPermits, false).Remove("permit"))
 	}
 	const there = " on conflict do nothing"
+	if len(d.putException) > 0 {
+		list = append(list, exceptionGrid(d.putException).Insert("exception", there))
+	}
 	if len(d.newOpen) > 0 {
 		list = append(list, openGrid(d.newOpen, true).Insert("open", ""))
 	}
@@ -245,6 +282,17 @@ func openGrid(rows []openEntry, whole bool) *pgwire.Grid {
 		if whole {
 			g.At(1).Time(r.deadline)
 		}
+	}
+	return g
+}
+
+func exceptionGrid(rows []exceptionEntry) *pgwire.Grid {
+	g := pgwire.NewGrid(pgwire.Int2.Named("kind"), pgwire.UUID.Named("job"))
+	g.KeyedBy("kind")
+	for _, r := range rows {
+		g.Row()
+		g.At(0).Int2(int(r.kind))
+		g.At(1).UUID(r.job)
 	}
 	return g
 }

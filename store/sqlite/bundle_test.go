@@ -168,9 +168,9 @@ func TestBundledJobsAreReadLikeJobsWithRows(t *testing.T) {
 			fmt.Fprintln(&text, v, len(rows), strings.Join(rows, "\n"))
 		}
 		waiting, undone := perdure.Waiting, perdure.Undone
-		for _, f := range []kernel.JobFilter{{}, {Limit: 7}, {Ascending: true, Limit: 30}, {Type: "order", Phase: &waiting}, {Type: "other"}, {Current: &undone, After: idAlike(10), Before: idAlike(110)},
+		for _, f := range []kernel.JobFilter{{}, {Limit: 7}, {Ascending: true, Limit: 30}, {Type: "order", Phases: []perdure.Phase{waiting}}, {Type: "other"}, {Current: &undone, After: idAlike(10), Before: idAlike(110)},
 			{Ascending: true, After: idAlike(10), Limit: 15}, {Key: "k"}} {
-			jobs, err := s.ListJobs(ctx, f)
+			jobs, _, err := s.ListJobs(ctx, f)
 			fmt.Fprintln(&text, err, len(jobs))
 			for _, j := range jobs {
 				fmt.Fprintf(&text, "%+v\n", *j)
@@ -300,7 +300,7 @@ func TestListLimitsApplyToBundles(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
 	submitAlike(t, s, 0, 2000)
 	for _, f := range []kernel.JobFilter{{Limit: 1}, {Limit: 300}, {Limit: 300, Ascending: true}, {Limit: -1}} {
-		jobs, err := s.ListJobs(ctx, f)
+		jobs, _, err := s.ListJobs(ctx, f)
 		if want := max(f.Limit, 0); err != nil || len(jobs) != want {
 			t.Errorf("%+v: %d jobs, want %d; %v", f, len(jobs), want, err)
 		}

@@ -32,11 +32,11 @@ type listing struct {
 }
 
 func (l *listing) Firsts(bound perdure.JobID, max int) ([]perdure.JobID, error) {
-	query := `SELECT first FROM perdure_bundle WHERE first < ?1 AND (?2 = '' OR type = ?2) ORDER BY first DESC `
+	query := `SELECT first FROM perdure_bundle WHERE first < ?1 AND (?2 = '' OR type = ?2) AND (?3 = '' OR agent = ?3) AND (?4 = '' OR name = ?4) ORDER BY first DESC `
 	if l.Ascending {
-		query = `SELECT first FROM perdure_bundle WHERE first >= ?1 AND (?2 = '' OR type = ?2) ORDER BY first `
+		query = `SELECT first FROM perdure_bundle WHERE first >= ?1 AND (?2 = '' OR type = ?2) AND (?3 = '' OR agent = ?3) AND (?4 = '' OR name = ?4) ORDER BY first `
 	}
-	return all(l.c, (*row).id, query+limitTo, bound[:], l.Type, atMost(max))
+	return all(l.c, (*row).id, query+limitTo, bound[:], l.Type, l.Agent, l.Step, atMost(max))
 }
 
 // Jobs reads the bundles one after the other, until the next one cannot contain a job of the list.
@@ -45,8 +45,8 @@ func (l *listing) Jobs(in bundle.Range, max int) (jobs []*kernel.Job, err error)
 	if l.Ascending {
 		inOrder, order = func(a, b *kernel.Job) int { return a.ID.Compare(b.ID) }, ``
 	}
-	firsts, err := all(l.c, (*row).id, `SELECT first FROM perdure_bundle WHERE first >= ?1 AND first < ?2 AND (?3 = '' OR type = ?3) ORDER BY first `+order,
-		in.Low[:], in.High[:], l.Type)
+	firsts, err := all(l.c, (*row).id, `SELECT first FROM perdure_bundle WHERE first >= ?1 AND first < ?2 AND (?3 = '' OR type = ?3)
+		AND (?4 = '' OR agent = ?4) AND (?5 = '' OR name = ?5) ORDER BY first `+order, in.Low[:], in.High[:], l.Type, l.Agent, l.Step)
 	for _, first := range firsts {
 		if err != nil || len(jobs) >= max && l.past(first, jobs[max-1].ID) {
 			break
@@ -73,4 +73,19 @@ func (l *listing) past(first, last perdure.JobID) bool {
 		return first.Compare(last) > 0
 	}
 	return bundle.High(first).Compare(last) < 0
+}
+
+// countBundled counts the jobs of a list that are in bundles.
+func countBundled(c *conn, f kernel.JobFilter) (int, error) {
+	if !bundle.May(f) {
+		return 0, nil
+	}
+	after, before := f.After, f.Before
+	if before.IsZero() {
+		before = bundle.Highest
+	}
+	return one(c, (*row).int, `SELECT coalesce(sum(CASE WHEN first > ?1 AND last < ?2 THEN size - taken ELSE
+			(SELECT count(*) FROM perdure_place n WHERE n.i >= taken AND n.i < size AND substr(jobs, 16 * n.i + 1, 16) > ?1 AND substr(jobs, 16 * n.i + 1, 16) < ?2) END), 0)
+		FROM perdure_bundle WHERE last > ?1 AND first < ?2 AND (?3 = '' OR type = ?3) AND (?4 = '' OR agent = ?4) AND (?5 = '' OR name = ?5)`,
+		after[:], before[:], f.Type, f.Agent, f.Step)
 }

@@ -64,6 +64,9 @@ func (c checking) rows(where string, args ...any) ([]check.Row, error) {
 			row.Job = nil
 		}
 		lane, order, due, open, deadline := kernel.LaneID(r.num()), r.nullNum(), r.time(), r.flag(), r.time()
+		for _, kind := range (kernel.Exceptions{Parked: r.flag(), Undoing: r.flag(), NotDone: r.flag()}).List() {
+			row.Entries = append(row.Entries, check.Entry{Table: check.Exception, StepRef: ref, Kind: kind})
+		}
 		if order != nil {
 			row.Entries = append(row.Entries, check.Entry{Table: check.Ready, StepRef: ref, Ready: kernel.ReadyKey{Ready: true, Agent: k.step.Agent, Lane: lane, Order: *order}})
 		}
@@ -74,7 +77,7 @@ func (c checking) rows(where string, args ...any) ([]check.Row, error) {
 			row.Entries = append(row.Entries, check.Entry{Table: check.Open, StepRef: ref, At: deadline})
 		}
 		return row
-	}, `SELECT `+bothSelect+`, lane, ready, due_at, open, look_at FROM perdure_step `+where, args...)
+	}, `SELECT `+bothSelect+`, lane, ready, due_at, open, look_at, parked, undoing, not_done FROM perdure_step `+where, args...)
 }
 
 func (checking) Open(j *kernel.Job) (time.Time, bool) {

@@ -23,9 +23,12 @@ const (
 	colDueAt
 	colOpen
 	colDeadline
+	colParked
+	colUndoing
+	colNotDone
 )
 
-var ownNames = [...]string{"out", "lane", "ready", "due_at", "open", "look_at"}
+var ownNames = [...]string{"out", "lane", "ready", "due_at", "open", "look_at", "parked", "undoing", "not_done"}
 
 func nameOf(id rows.ID) string {
 	if id >= rows.All {
@@ -124,6 +127,10 @@ func diffJobs(a, b *kernel.Job) rows.Set {
 	set := rows.DiffJobs(a, b)
 	set.Add(colOpen, (a.Phase != perdure.Settled) != (b.Phase != perdure.Settled))
 	set.Add(colDeadline, !a.OverdueAt().Equal(b.OverdueAt()))
+	now, was := kernel.ExceptionsOf(a), kernel.ExceptionsOf(b)
+	set.Add(colParked, now.Parked != was.Parked)
+	set.Add(colUndoing, now.Undoing != was.Undoing)
+	set.Add(colNotDone, now.NotDone != was.NotDone)
 	return set
 }
 
@@ -187,6 +194,12 @@ func (k *storedRow) bindOwn(s *driver.Stmt, at int, id rows.ID) error {
 		bindFlag(s, at, j.Phase != perdure.Settled)
 	case colDeadline:
 		bindTime(s, at, j.OverdueAt())
+	case colParked:
+		bindFlag(s, at, kernel.ExceptionsOf(j).Parked)
+	case colUndoing:
+		bindFlag(s, at, kernel.ExceptionsOf(j).Undoing)
+	case colNotDone:
+		bindFlag(s, at, kernel.ExceptionsOf(j).NotDone)
 	}
 	return nil
 }

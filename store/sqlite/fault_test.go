@@ -185,7 +185,7 @@ func TestCallsDuringCloseFailCleanly(t *testing.T) {
 	for range 4 {
 		wg.Go(func() {
 			for n := range byte(200) {
-				_, read := s.ListJobs(ctx, kernel.JobFilter{})
+				_, _, read := s.ListJobs(ctx, kernel.JobFilter{})
 				_, _, job := s.Job(ctx, perdure.JobID{15: n}, 0)
 				write := s.Update(ctx, func(tx kernel.Tx) error {
 					return tx.PutLimit(kernel.Limit{Name: "agent:a", Max: int(n), PerKey: kernel.Unbounded})

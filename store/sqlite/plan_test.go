@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/racedetector"
+	"github.com/perdure/perdure/store/internal/rows"
 	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/storetest"
 )
@@ -58,24 +58,28 @@ func TestEveryStatementUsesAnIndex(t *testing.T) {
 	}
 }
 
-// A list's statement is built from its filter. Each field of the filter uses an index, except a state: then the list is
-// read from the newest job on.
+// The statement of a list is built from its filter. It reads one of the sources by its index.
 func TestListsUseIndexes(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
-	parked := perdure.Parked
-	for want, f := range map[string]kernel.JobFilter{
-		"SCAN j USING INDEX perdure_step_job":              {},
-		"USING INDEX perdure_step_type":                    {Type: "order"},
-		"USING INDEX perdure_step_key":                     {Key: "k"},
-		"USING INDEX perdure_step_open":                    {Phase: &parked},
-		"perdure_label USING PRIMARY KEY (name=? AND valu": {Labels: map[string]string{"a": "b", "c": "d"}},
-		"j USING INDEX perdure_step_job (job>?)":           {After: perdure.JobID{1}, Ascending: true},
-		"j USING INDEX perdure_step_job (job<?)":           {Before: perdure.JobID{1}},
-	} {
-		query, _ := listJobs(f)
-		plan := s.plan(t, query)
-		if !strings.Contains(plan, want) || strings.Contains(plan, "TEMP B-TREE") {
-			t.Errorf("%s\n%swant %s", query, plan, want)
+	indexes := map[kernel.Source]string{kernel.AllJobs: "j USING INDEX perdure_step_job", kernel.JobOfKey: "j USING INDEX perdure_step_key", kernel.JobsOfType: "j USING INDEX perdure_step_type",
+		kernel.JobsOfLabel: "l USING PRIMARY KEY (name=? AND value=?", kernel.JobsOfAlert: "perdure_alert USING INDEX perdure_alert_kind (kind=?",
+		kernel.JobsInFlight: "e VIRTUAL TABLE", kernel.JobsIdle: "j USING INDEX perdure_step_open"}
+	for name, f := range storetest.Filters() {
+		for _, src := range kernel.SourcesOf(&f) {
+			want := indexes[src]
+			if x := src.Exception(); x > 0 {
+				want = "j USING INDEX perdure_step_" + nameOf(colParked+rows.ID(x-kernel.ExceptionParked))
+			}
+			q, err := openSource(s.write, &f, src, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query, _ := q.text(jobSelect, 50)
+			// The jobs with alerts or runs in flight are few, and are sorted.
+			sorts := src == kernel.JobsOfAlert || src == kernel.JobsInFlight
+			if plan := s.plan(t, query); !strings.Contains(plan, want) || !sorts && strings.Contains(plan, "TEMP B-TREE") || strings.Contains(plan, "SCAN x") || strings.Contains(plan, "SCAN y") {
+				t.Errorf("list by %s: %s\n%swant %s", name, query, plan, want)
+			}
 		}
 	}
 }

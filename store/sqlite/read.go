@@ -1,6 +1,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -203,7 +204,7 @@ func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payloa
 }
 
 func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Alert, error) {
-	q := filter{from: "perdure_alert"}
+	q := source{from: "perdure_alert", id: "id"}
 	if !f.Job.IsZero() {
 		q.and(`job = ?`, f.Job[:])
 	}
@@ -213,7 +214,7 @@ func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Aler
 	if f.Before != 0 {
 		q.and(`id < ?`, f.Before)
 	}
-	query, args := q.query(alertColumns, `id DESC`, f.Limit)
+	query, args := q.text(alertColumns, cmp.Or(f.Limit, perdure.DefaultListLimit))
 	return view(ctx, s, readAlert, query, args...)
 }
 

@@ -91,6 +91,7 @@ func (k *storedRow) columnsOfNew() rows.Set {
 		return set
 	}
 	set = set.Or(diffJobs(j, &noJob)).Or(rows.SetOf(rows.Hash, rows.Shape))
+	set.Add(colNotDone, kernel.ExceptionsOf(j).NotDone) // as noJob would be, if it were a job
 	set.Add(rows.CreatedAt, !j.CreatedAt.IsZero())
 	set.Add(rows.Input, j.Input != nil)
 	set.Add(rows.Apart, j.InputStoredApart)

@@ -249,7 +249,7 @@ func keepUnsettled(j *kernel.Job) {
 
 // scrambleJob sets a job to any state.
 func (d *differential) scrambleJob(j *kernel.Job) {
-	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), perdure.Phase(d.rnd.IntN(5))
+	j.Current, j.Desired, j.Phase = perdure.State(d.rnd.IntN(3)), perdure.State(d.rnd.IntN(2)), d.pickPhase()
 	j.Alerted = d.chance(30)
 	j.RestartPending, j.Restarts, j.HasPermit, j.Overdue = d.chance(20), d.rnd.IntN(3), d.chance(40), d.chance(30)
 	j.HasPermit = j.HasPermit && j.Phase != perdure.Settled // settled jobs hold no permit: stores may search only unsettled jobs for holders
@@ -257,6 +257,11 @@ func (d *differential) scrambleJob(j *kernel.Job) {
 	j.Unsettled, j.Active = d.rnd.IntN(5), d.rnd.IntN(5)
 	j.CompleteBy, j.ParkedAt, j.UpdatedAt, j.SettledAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.time(), d.maybeTime(d.time())
 	j.GivenUpBy, j.GivenUpReason = d.pick("", "anna"), d.pick("", "so")
+}
+
+// pickPhase returns a phase of a job without runs in flight.
+func (d *differential) pickPhase() perdure.Phase {
+	return []perdure.Phase{perdure.Settled, perdure.Waiting, perdure.Parked}[d.rnd.IntN(3)]
 }
 
 // scrambleStep sets a step to any state, also those that the rules never produce.

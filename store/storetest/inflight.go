@@ -157,10 +157,10 @@ func inFlightAll(s *suite) {
 	s.submit(dispatched(newJob(0, 1), 1), dispatched(newJob(1, 2), 2), dispatched(newJob(2, 2), 1), dispatched(timed, 1), dispatched(newJob(4, 1), 1))
 	checkFound := func(newest int, run, wait []int) {
 		s.Helper()
-		s.list("running", kernel.JobFilter{Phase: &running}, run...)
-		s.list("running, a page", kernel.JobFilter{Phase: &running, Before: id(4), Limit: 2, Type: "order"},
+		s.list("running", kernel.JobFilter{Phases: []perdure.Phase{running}}, run...)
+		s.list("running, a page", kernel.JobFilter{Phases: []perdure.Phase{running}, Before: id(4), Limit: 2, Type: "order"},
 			slices.DeleteFunc(slices.Clone(run), func(n int) bool { return n == 4 })[:min(2, len(run))]...)
-		s.list("waiting", kernel.JobFilter{Phase: &waiting}, wait...)
+		s.list("waiting", kernel.JobFilter{Phases: []perdure.Phase{waiting}}, wait...)
 		n, err := s.store.Backlog(ctx, 100)
 		s.must(err)
 		s.equal("backlog", n, len(run)+len(wait))

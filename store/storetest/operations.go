@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -310,7 +312,29 @@ var operations = []operation{
 	}},
 	{"ListJobs", func(d *differential) act {
 		f := d.filter()
-		return reads(func(s kernel.Store) ([]*kernel.Job, error) { return s.ListJobs(ctx, f) })
+		return reads(func(s kernel.Store) ([]*kernel.Job, error) {
+			jobs, _, err := s.ListJobs(ctx, f)
+			return jobs, err
+		})
+	}},
+	{"CountJobs", func(d *differential) act {
+		f := d.filter()
+		return reads(func(s kernel.Store) ([]any, error) { // with the filter, for the message of a difference
+			n, _, err := s.CountJobs(ctx, f)
+			return []any{f, n}, err
+		})
+	}},
+	{"a list that is read in parts", func(d *differential) act {
+		f := d.filter()
+		f.Limit, f.MaxRead = 1+d.rnd.IntN(3), 1+d.rnd.IntN(4)
+		return reads(func(s kernel.Store) ([]perdure.JobID, error) { return walk(s, f) })
+	}},
+	{"SearchJobs", func(d *differential) act {
+		text, most := d.pick("key-", "eu", fmt.Sprintf("key-%d", d.someJob()), "1", "none"), 1+d.max()
+		if text == "key-" {
+			most = 1000 // else the stores may choose others
+		}
+		return reads(func(s kernel.Store) ([]perdure.JobID, error) { return s.SearchJobs(ctx, text, most) })
 	}},
 	{"Job", func(d *differential) act {
 		n, most := d.someJob(), d.max()
@@ -559,12 +583,53 @@ func withoutTimes(roles []kernel.Role) []kernel.Role {
 	return roles
 }
 
+// walk reads all pages of a list, of which each reads a few jobs only.
+func walk(s kernel.Store, f kernel.JobFilter) (ids []perdure.JobID, err error) {
+	for pages := 0; ; pages++ {
+		jobs, stopped, err := s.ListJobs(ctx, f)
+		if err != nil || pages > 10_000 {
+			return ids, cmp.Or(err, errEndless)
+		}
+		for _, j := range jobs {
+			ids = append(ids, j.ID)
+		}
+		last := stopped
+		switch {
+		case len(jobs) == f.Limit:
+			last = jobs[len(jobs)-1].ID
+		case stopped.IsZero():
+			return ids, nil
+		}
+		if f.Ascending {
+			f.After = last
+		} else {
+			f.Before = last
+		}
+	}
+}
+
+var errEndless = errors.New("the list does not end")
+
 // filter returns a filter for lists, with random fields set.
 func (d *differential) filter() kernel.JobFilter {
 	f := kernel.JobFilter{Limit: d.rnd.IntN(6), Ascending: d.chance(30)}
 	if d.chance(20) {
-		p := perdure.Phase(d.rnd.IntN(5))
-		f.Phase = &p
+		f.Phases = []perdure.Phase{perdure.Phase(d.rnd.IntN(5))}
+	}
+	if d.chance(10) {
+		f.Phases = []perdure.Phase{perdure.Parked, perdure.Running, perdure.Waiting, perdure.Settled}[d.rnd.IntN(3):]
+	}
+	if d.chance(10) {
+		f.Agent = d.agent()
+	}
+	if d.chance(5) {
+		f.Step = fmt.Sprintf("s%d", d.rnd.IntN(3))
+	}
+	if d.chance(5) {
+		f.ErrorCode = d.pick("503", "none")
+	}
+	if d.chance(10) {
+		f.Alert = perdure.AlertKind(d.pick("parked", "waiting", "alert", "overdue"))
 	}
 	if d.chance(20) {
 		s := perdure.State(d.rnd.IntN(3))

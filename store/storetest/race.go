@@ -86,7 +86,7 @@ func raceSameKey(s *suite) {
 	for _, a := range answers {
 		s.equal("answer", a, answers[0])
 	}
-	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
+	jobs, _, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
 	s.equal("jobs", len(jobs), 1)
 }

@@ -23,7 +23,7 @@ var readChecks = []check{
 
 func (s *suite) list(what string, f kernel.JobFilter, want ...int) {
 	s.Helper()
-	jobs, err := s.store.ListJobs(ctx, f)
+	jobs, _, err := s.store.ListJobs(ctx, f)
 	s.must(err)
 	var got []perdure.JobID
 	for _, j := range jobs {
@@ -42,17 +42,17 @@ func listJobs(s *suite) {
 	s.list("all", kernel.JobFilter{}, 5, 4, 3, 2, 1)
 	s.list("type", kernel.JobFilter{Type: "a"}, 5, 4, 3, 1)
 	s.list("key", kernel.JobFilter{Key: "k"}, 3)
-	s.list("phase", kernel.JobFilter{Phase: &waiting}, 4, 3, 2, 1)
-	s.list("phase settled", kernel.JobFilter{Phase: &settled}, 5)
-	s.list("phase parked", kernel.JobFilter{Phase: &parked})
+	s.list("phase", kernel.JobFilter{Phases: []perdure.Phase{waiting}}, 4, 3, 2, 1)
+	s.list("phase settled", kernel.JobFilter{Phases: []perdure.Phase{settled}}, 5)
+	s.list("phase parked", kernel.JobFilter{Phases: []perdure.Phase{parked}})
 	s.list("desired", kernel.JobFilter{Desired: &undone}, 4)
 	s.list("current", kernel.JobFilter{Current: &undone}, 3, 2, 1)
 	s.list("current done", kernel.JobFilter{Current: &done}, 5)
 	s.list("all at once", kernel.JobFilter{
-		Type: "a", Phase: &waiting, Current: &unsure, Desired: &undone, After: id(3), Before: id(5), Limit: 7,
+		Type: "a", Phases: []perdure.Phase{waiting}, Current: &unsure, Desired: &undone, After: id(3), Before: id(5), Limit: 7,
 	}, 4)
 	s.list("none", kernel.JobFilter{Type: "b", Key: "k"})
-	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{Key: "k"})
+	jobs, _, err := s.store.ListJobs(ctx, kernel.JobFilter{Key: "k"})
 	s.must(err)
 	s.equal("whole rows", jobs, []*kernel.Job{newJob(3, 1, typed("a"), keyed("k")).Job})
 }
@@ -84,7 +84,7 @@ func listJobsByPages(s *suite) {
 		c.NewJobs = append(c.NewJobs, newJob(i, 1))
 	}
 	s.save(&c)
-	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
+	jobs, _, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
 	s.equal("without a limit", len(jobs), perdure.DefaultListLimit)
 	s.list("first page", kernel.JobFilter{Limit: 2}, n-1, n-2)

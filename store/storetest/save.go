@@ -98,7 +98,7 @@ func (s *suite) checkUntouched(n, steps int) {
 	s.Helper()
 	s.equal("job", s.job(n), newJob(n, steps).Job)
 	s.equal("steps", s.steps(n), newJob(n, steps).Steps)
-	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{})
+	jobs, _, err := s.store.ListJobs(ctx, kernel.JobFilter{})
 	s.must(err)
 	s.equal("jobs", len(jobs), 1)
 	payloads, err := s.store.Payloads(ctx, id(n), 1<<20, 1<<20)

@@ -157,7 +157,7 @@ func togetherList(s *suite) {
 	asc := kernel.JobFilter{Ascending: true}
 	list := func(what string, f kernel.JobFilter, want []int) {
 		s.Helper()
-		jobs, err := s.store.ListJobs(ctx, f)
+		jobs, _, err := s.store.ListJobs(ctx, f)
 		s.must(err)
 		got := make([]perdure.JobID, len(jobs))
 		for i, j := range jobs {
@@ -176,11 +176,11 @@ func togetherList(s *suite) {
 	list("before 2005", kernel.JobFilter{Limit: 8, Before: id(2005)}, []int{2004, 2003, 2002, 2001, 2000, 30, 20, 19})
 	list("between", kernel.JobFilter{Limit: 100, Before: id(2005), After: id(15)}, append([]int{2004, 2003, 2002, 2001, 2000, 30}, down(numbers(16, 20))...))
 	waiting, done, undone := perdure.Waiting, perdure.Done, perdure.Undone
-	list("that wait", kernel.JobFilter{Phase: &waiting, Type: "order", Ascending: true, Limit: 100}, append(append(numbers(1, 4), numbers(6, 20)...), 30))
+	list("that wait", kernel.JobFilter{Phases: []perdure.Phase{waiting}, Type: "order", Ascending: true, Limit: 100}, append(append(numbers(1, 4), numbers(6, 20)...), 30))
 	list("of a type", kernel.JobFilter{Type: "other", Ascending: true, Limit: 2, After: id(2300)}, []int{2301, 2302})
 	list("done", kernel.JobFilter{Current: &done, Limit: 100}, []int{5})
 	list("to be undone", kernel.JobFilter{Desired: &undone, Limit: 100}, nil)
-	jobs, err := s.store.ListJobs(ctx, kernel.JobFilter{Limit: 1000})
+	jobs, _, err := s.store.ListJobs(ctx, kernel.JobFilter{Limit: 1000})
 	s.must(err)
 	s.equal("all", len(jobs), 622)
 	for i, j := range jobs {

@@ -68,7 +68,8 @@ func High(id perdure.JobID) (high perdure.JobID) {
 
 // May reports whether a list may have jobs in bundles.
 func May(f kernel.JobFilter) bool {
-	return f.Key == "" && len(f.Labels) == 0 && (f.Phase == nil || *f.Phase == perdure.Waiting) &&
+	return f.Key == "" && len(f.Labels) == 0 && f.ErrorCode == "" && f.Alert == "" &&
+		(len(f.Phases) == 0 || slices.Contains(f.Phases, perdure.Waiting)) &&
 		(f.Current == nil || *f.Current == perdure.Undone) && (f.Desired == nil || *f.Desired == perdure.Done)
 }
 

@@ -8,8 +8,8 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// highest is the highest id.
-var highest = perdure.JobID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+// Highest is the highest id.
+var Highest = perdure.JobID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
 // Range is a range of bundles, whose first jobs have ids from Low on and below High, and of the jobs in them between
 // After and Before.
@@ -38,9 +38,9 @@ func List(f kernel.JobFilter, r Reader) (jobs []*kernel.Job, err error) {
 		return nil, nil
 	}
 	if before.IsZero() {
-		before = highest
+		before = Highest
 	}
-	from, to := Low(f.After), highest
+	from, to := Low(f.After), Highest
 	if !f.Ascending && !f.Before.IsZero() {
 		to = High(f.Before)
 	}
@@ -84,7 +84,7 @@ func Merge(bundled, withRows []*kernel.Job, ascending bool, limit int) []*kernel
 	return all[:min(len(all), max(limit, 0))]
 }
 
-// Before and After return the adjacent ids. The lowest id has none before it and the highest none after it: these are
+// Before and After return the adjacent ids. The lowest id has none before it and the Highest none after it: these are
 // returned unchanged.
 func Before(id perdure.JobID) perdure.JobID { return next(id, 0x00, 0xff, 0xff) }
 func After(id perdure.JobID) perdure.JobID  { return next(id, 0xff, 0x00, 1) }
@@ -100,4 +100,38 @@ func next(id perdure.JobID, end, begin, add byte) perdure.JobID {
 		n[i] = begin
 	}
 	return id
+}
+
+// A search for a list may stop at a job before it has found enough: jobs after it in the order of the list are not read.
+// A zero id stands for a search that did not stop.
+
+// First returns the one of two jobs that comes first in the order of a list.
+func First(a, b perdure.JobID, ascending bool) perdure.JobID {
+	switch {
+	case a.IsZero() || !b.IsZero() && (a.Compare(b) < 0) != ascending:
+		return b
+	}
+	return a
+}
+
+// UpTo leaves out the jobs after the one at which the search has stopped.
+func UpTo(jobs []*kernel.Job, stopped perdure.JobID, ascending bool) []*kernel.Job {
+	for i, j := range jobs {
+		if order := j.ID.Compare(stopped); !stopped.IsZero() && (ascending && order > 0 || !ascending && order < 0) {
+			return jobs[:i]
+		}
+	}
+	return jobs
+}
+
+// Until returns a filter without the jobs after the one at which the search has stopped.
+func Until(f kernel.JobFilter, stopped perdure.JobID) kernel.JobFilter {
+	switch {
+	case stopped.IsZero():
+	case f.Ascending:
+		f.Before = After(stopped)
+	default:
+		f.After = Before(stopped)
+	}
+	return f
 }

@@ -28,17 +28,18 @@ const (
 type Table uint8
 
 const (
-	Open     Table = iota // jobs that are not settled, with their deadlines
-	Ready                 // ready steps
-	Lane                  // lanes of ready steps that need limits, each with the place of its first step
-	Due                   // steps that wait for a time
-	InFlight              // runs in flight
-	Permit                // permits that are held
+	Open      Table = iota // jobs that are not settled, with their deadlines
+	Exception              // jobs that operators look for
+	Ready                  // ready steps
+	Lane                   // lanes of ready steps that need limits, each with the place of its first step
+	Due                    // steps that wait for a time
+	InFlight               // runs in flight
+	Permit                 // permits that are held
 	tables
 )
 
 func (t Table) String() string {
-	return [...]string{"open", "ready", "lane", "due", "out", "permit"}[t]
+	return [...]string{"open", "exception", "ready", "lane", "due", "out", "permit"}[t]
 }
 
 // Entry is one entry of a queue table. Which of the values it has depends on the table.
@@ -46,6 +47,7 @@ type Entry struct {
 	Table Table
 	kernel.StepRef
 	At    time.Time // Open: when the deadline passes, or zero; Due
+	Kind  kernel.Exception
 	Ready kernel.ReadyKey
 	Lane  kernel.Lane
 	Run   kernel.InFlightKey
@@ -136,6 +138,9 @@ func wanted(src Source, r *Row, limits map[string]bool) (want []Entry) {
 		if at, ok := src.Open(r.Job); ok {
 			want = append(want, Entry{Table: Open, StepRef: ref, At: at})
 		}
+		for _, kind := range kernel.ExceptionsOf(r.Job).List() {
+			want = append(want, Entry{Table: Exception, StepRef: ref, Kind: kind})
+		}
 	}
 	places := kernel.PlacesOf(&r.Step)
 	if places.Ready.Ready {
@@ -160,7 +165,7 @@ func wanted(src Source, r *Row, limits map[string]bool) (want []Entry) {
 
 // equals reports whether an entry has the values that are wanted.
 func (e *Entry) equals(want *Entry) bool {
-	return e.Table == want.Table && e.StepRef == want.StepRef && e.At.Equal(want.At) && e.Ready == want.Ready && e.Lane == want.Lane &&
+	return e.Table == want.Table && e.StepRef == want.StepRef && e.At.Equal(want.At) && e.Kind == want.Kind && e.Ready == want.Ready && e.Lane == want.Lane &&
 		e.Run.Covers(want.Run) && e.Need == want.Need
 }
 
@@ -181,10 +186,11 @@ func (e Entry) suffices(want *Entry) bool {
 type key struct {
 	Table
 	kernel.StepRef
+	kernel.Exception
 	kernel.Need
 }
 
-func (e *Entry) key() key { return key{e.Table, e.StepRef, e.Need} }
+func (e *Entry) key() key { return key{e.Table, e.StepRef, e.Kind, e.Need} }
 
 // rows looks for the entries of each row.
 func (c *checking) rows() func(Source) (bool, error) {
@@ -240,6 +246,8 @@ func (e *Entry) reason() string {
 	switch e.Table {
 	case Open:
 		return "is not settled"
+	case Exception:
+		return "is " + e.Kind.String()
 	case Due:
 		return "waits for a time"
 	case InFlight:

@@ -119,6 +119,7 @@ type Cells []byte
 
 func (c *Cells) UUID(v [16]byte)    { *c = AppendUUID(*c, v) }
 func (c *Cells) RowID(v RowID)      { *c = cellTID(*c, v) }
+func (c *Cells) Int2(v int)         { *c = AppendInt2(*c, v) }
 func (c *Cells) Int4(v int)         { *c = AppendInt4(*c, v) }
 func (c *Cells) Int8(v int64)       { *c = AppendInt8(*c, v) }
 func (c *Cells) Text(v string)      { *c = AppendText(*c, v) }
