@@ -86,15 +86,32 @@ type Submitted struct {
 }
 
 // JobQuery selects jobs, newest first. A field that is nil or empty selects all.
+//
+// A search that finds little reads at most MaxListRead jobs in one call. Then the page has fewer than Limit jobs, or none,
+// and NextCursor and ScannedBackTo: the next page goes on from there.
 type JobQuery struct {
-	Phase   *Phase
+	Phases  []Phase // any of these
 	Type    string
 	Current *State
 	Desired *State
 	Key     string
-	Labels  map[string]string
-	Limit   int    // 0: DefaultListLimit
-	Cursor  string // NextCursor of the previous page
+	Labels  map[string]string // all of these
+	Since   time.Time         // submitted at this time or later
+	Until   time.Time         // submitted before this time
+	// Agent, Step, Reason and Error select jobs by an open step that waits for no other step: its agent, its name, why it
+	// is not running, and the error code of its latest failure.
+	Agent  string
+	Step   string
+	Reason ReasonKind
+	Error  string
+	Alert  AlertKind // with an open alert of this kind
+	Search string    // the beginning of an id or key, or the value of a label
+
+	OldestFirst bool
+	WithCount   bool // also count the jobs
+	WithSummary bool // also summarize the steps of each job; at most MaxSummaries jobs
+	Limit       int  // 0: DefaultListLimit
+	Cursor      string
 }
 
 // AlertQuery selects alerts, newest first.

@@ -39,6 +39,7 @@ type JobView struct {
 	DefinitionBytes int             `json:"definitionBytes,omitempty"` // of a definition that is left out
 	Alerts          []AlertView     `json:"alerts,omitempty"`          // open alerts; missing in lists
 	Steps           StepViews       `json:"steps,omitempty"`           // missing in lists; complete, except in an event that says otherwise
+	Summary         *JobSummary     `json:"summary,omitempty"`         // only in lists that ask for it
 	Unchanged       bool            `json:"unchanged,omitempty"`       // only in the answer to an act: there was nothing to do, and nothing was recorded
 }
 
@@ -248,4 +249,25 @@ type HolderView struct {
 type Page[T any] struct {
 	Items      []T    `json:"items"`
 	NextCursor string `json:"nextCursor,omitempty"`
+	// ScannedBackTo is set if the search ended before it had found enough: NextCursor goes on with jobs submitted before
+	// this time or, with the oldest first, after it.
+	ScannedBackTo time.Time `json:"scannedBackTo,omitzero"`
+	Count         *Count    `json:"count,omitempty"` // if it was asked for: of all pages
+}
+
+// Count is the number of jobs that match a query.
+type Count struct {
+	N      int  `json:"n"`
+	Capped bool `json:"capped,omitempty"` // there may be more than N
+}
+
+// JobSummary says how far the steps of a job are. Step is the open step that an operator would look at first, with the
+// reason why it is not running. Both are missing, and Parked is 0, if the job is settled or has very many steps.
+type JobSummary struct {
+	Steps   int     `json:"steps"`
+	Settled int     `json:"settled"`
+	Running int     `json:"running"`
+	Parked  int     `json:"parked"`
+	Step    string  `json:"step,omitempty"`
+	Why     *Reason `json:"why,omitempty"`
 }

@@ -124,8 +124,8 @@ func jobPath(ref string) string { return "/v1/jobs/" + segment(ref) }
 // ListJobs implements perdure.Jobs.
 func (c *Client) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
 	query := url.Values{}
-	if q.Phase != nil {
-		query.Set("phase", q.Phase.String())
+	for _, p := range q.Phases {
+		query.Add("phase", p.String())
 	}
 	if q.Current != nil {
 		query.Set("current", q.Current.String())
@@ -133,15 +133,34 @@ func (c *Client) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Pag
 	if q.Desired != nil {
 		query.Set("desired", q.Desired.String())
 	}
-	set(query, "type", q.Type)
-	set(query, "key", q.Key)
+	for name, value := range map[string]string{"type": q.Type, "key": q.Key, "agent": q.Agent, "step": q.Step, "reason": string(q.Reason),
+		"error": q.Error, "alert": string(q.Alert), "q": q.Search, "since": timeText(q.Since), "until": timeText(q.Until)} {
+		set(query, name, value)
+	}
 	for k, v := range q.Labels {
 		query.Add("label", k+"="+v)
+	}
+	if q.OldestFirst {
+		query.Set("order", "oldest")
+	}
+	if q.WithCount {
+		query.Set("count", "true")
+	}
+	if q.WithSummary {
+		query.Set("with", "summary")
 	}
 	setPage(query, q.Limit, q.Cursor)
 	page := new(perdure.Page[perdure.JobView])
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/jobs", query: query}, page)
 	return page, err
+}
+
+// timeText returns a time for a query; "" for the zero time.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
 }
 
 func set(query url.Values, name, value string) {

@@ -20,7 +20,8 @@ import (
 func TestRoundTrip(t *testing.T) {
 	phase, unsure, done := perdure.Parked, perdure.Unsure, perdure.Done
 	const ref = "a?b#c %&é"
-	query := perdure.JobQuery{Phase: &phase, Type: "order", Current: &unsure, Desired: &done, Key: "k",
+	query := perdure.JobQuery{Phases: []perdure.Phase{phase, perdure.Running}, Since: resttest.At, Until: resttest.At.Add(time.Hour), Agent: "payments", Step: "charge", Reason: perdure.WhyLimit, Error: "card&declined", Alert: perdure.AlertParked,
+		Search: "order-", OldestFirst: true, WithCount: true, WithSummary: true, Type: "order", Current: &unsure, Desired: &done, Key: "k",
 		Labels: map[string]string{"a": "b=&c", "d": ""}, Limit: 7, Cursor: "c/+="}
 	history := perdure.HistoryQuery{Job: ref, Limit: 7, Cursor: "y"}
 	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Limit: 3, Cursor: "x"}

@@ -327,7 +327,7 @@ func (d *Demo) giveUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	for _, phase := range []perdure.Phase{perdure.Waiting, perdure.Running} {
-		page, err := d.node.ListJobs(ctx, perdure.JobQuery{Phase: &phase, Limit: 20})
+		page, err := d.node.ListJobs(ctx, perdure.JobQuery{Phases: []perdure.Phase{phase}, Limit: 20})
 		if err != nil {
 			d.screen.line("the node does not answer: %v", err)
 			break

@@ -1,7 +1,10 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 )
@@ -211,4 +214,31 @@ func (s Source) Covers(f *JobFilter) bool {
 func NewestFirst(ids []perdure.JobID) []perdure.JobID {
 	slices.SortFunc(ids, func(a, b perdure.JobID) int { return b.Compare(a) })
 	return slices.Compact(ids)
+}
+
+// IDRange returns the first and the last id that begin with a text, with or without "job_". ok is false if none can.
+func IDRange(text string) (low, high perdure.JobID, ok bool) {
+	digits := strings.TrimPrefix(text, "job_")
+	rest := 2*len(low) - len(digits)
+	if digits == "" || rest < 0 {
+		return low, high, false
+	}
+	low, err := perdure.ParseJobID("job_" + digits + strings.Repeat("0", rest))
+	if err != nil {
+		return low, high, false
+	}
+	high, err = perdure.ParseJobID("job_" + digits + strings.Repeat("f", rest))
+	return low, high, err == nil
+}
+
+// IDAt returns an id that is lower than those of all jobs submitted at a time or later, to the millisecond, and higher
+// than those of all jobs submitted earlier: ids begin with the time (UUIDv7).
+func IDAt(t time.Time) (id perdure.JobID) {
+	binary.BigEndian.PutUint64(id[:], uint64(max(t.UnixMilli(), 0))<<16)
+	return id
+}
+
+// TimeOf returns when a job was submitted, to the millisecond, from its id.
+func TimeOf(id perdure.JobID) time.Time {
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(id[:]) >> 16)).UTC()
 }

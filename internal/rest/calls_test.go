@@ -116,11 +116,15 @@ func TestListQueryIsRead(t *testing.T) {
 	for query, want := range map[string]perdure.JobQuery{
 		"":         {},
 		"?cursor=": {},
+		"?phase=parked&phase=running&phase=parked&agent=bank&step=charge&reason=noAgent&error=declined&alert=waiting&q=order-&order=oldest&count=true&with=summary&since=2026-01-02T15:04:05Z&until=2026-01-03T15:04:05%2B01:00": {
+			Phases: []perdure.Phase{phase, perdure.Running}, Agent: "bank", Step: "charge", Reason: perdure.WhyNoAgent, Error: "declined", Alert: perdure.AlertWaiting, Search: "order-",
+			OldestFirst: true, WithCount: true, WithSummary: true, Since: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Until: time.Date(2026, 1, 3, 14, 4, 5, 0, time.UTC)},
 		"?phase=parked&current=unsure&desired=undone&type=a%20b&key=k%C3%A9y&label=a=b=c&label=d=&limit=500&cursor=xyz": {
-			Phase: &phase, Current: &current, Desired: &desired, Type: "a b", Key: "kéy",
+			Phases: []perdure.Phase{phase}, Current: &current, Desired: &desired, Type: "a b", Key: "kéy",
 			Labels: map[string]string{"a": "b=c", "d": ""}, Limit: 500, Cursor: "xyz"},
 	} {
 		w := exchange(handler(svc), "GET /v1/jobs"+query, "")
+		got.Until = got.Until.UTC()
 		if !reflect.DeepEqual(got, want) || strings.TrimSpace(w.Body.String()) != `{"items":[],"nextCursor":"n"}` {
 			t.Errorf("%s: %+v\n%s", query, got, w.Body)
 		}

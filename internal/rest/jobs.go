@@ -27,14 +27,25 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs", id: "listJobs", tag: "jobs", do: (*call).listJobs,
-			summary: "List jobs", doc: "Newest first, without steps.",
+			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 20,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there.",
 			params: append([]param{
-				{name: "phase", doc: "waiting, running, parked or settled", example: "parked"},
+				{name: "phase", doc: "waiting, running, parked or settled; several: any of them", example: "parked", repeated: true},
 				{name: "type", doc: "The job's type", example: "order"},
 				{name: "current", doc: "undone, done or unsure", example: "unsure"},
 				{name: "desired", doc: "undone or done", example: "done"},
 				{name: "key", doc: "The job's key", example: "order-1042"},
 				{name: "label", doc: "A label as NAME=VALUE; several must all hold", example: "customer=c-77", repeated: true},
+				{name: "since", doc: "Submitted at this time or later; or this long ago at most", example: "2026-01-02T15:04:05Z"},
+				{name: "until", doc: "Submitted before this time; or longer ago", example: "24h"},
+				{name: "agent", doc: "The agent of an open step that waits for no other step", example: "payments"},
+				{name: "step", doc: "The name of such a step", example: "charge"},
+				{name: "reason", doc: "Why such a step is not running", example: "noAgent"},
+				{name: "error", doc: "The error code of the latest failure of such a step", example: "card_declined"},
+				{name: "alert", doc: "The kind of an open alert", example: "parked"},
+				{name: "q", doc: "The beginning of an id or key, or the value of a label", example: "order-10"},
+				{name: "order", doc: "oldest: the oldest first", example: "oldest"},
+				{name: "count", doc: "true: count the jobs of all pages, up to 10,000", example: "true"},
+				{name: "with", doc: "summary: how far the steps of each job are, for at most 50 jobs", example: "summary"},
 			}, pageParams...),
 			results: []result{{status: http.StatusOK, doc: "A page of jobs", of: page, example: pageExample}},
 		},
@@ -120,14 +131,26 @@ func (c *call) stored(status int, job *perdure.JobView) error {
 func (c *call) listJobs() error {
 	q := reader{query: c.query}
 	query := perdure.JobQuery{
-		Phase:   one[perdure.Phase](&q, "phase", "waiting", "running", "parked", "settled"),
+		Phases:  many[perdure.Phase](&q, "phase", "waiting", "running", "parked", "settled"),
 		Type:    q.name("type", perdure.MaxNameLength),
 		Current: one[perdure.State](&q, "current", "undone", "done", "unsure"),
 		Desired: one[perdure.State](&q, "desired", "undone", "done"),
 		Key:     q.name("key", perdure.MaxKeyLength),
 		Labels:  q.labels(),
-		Limit:   q.limit(),
-		Cursor:  q.cursor(),
+		Since:   q.time("since"),
+		Until:   q.time("until"),
+		Agent:   q.name("agent", perdure.MaxNameLength),
+		Step:    q.name("step", perdure.MaxNameLength),
+		Reason:  perdure.ReasonKind(q.word("reason", whyWords()...)),
+		Error:   q.name("error", perdure.MaxCodeLength),
+		Alert:   perdure.AlertKind(q.word("alert", alertWords()...)),
+		Search:  q.name("q", perdure.MaxKeyLength),
+
+		OldestFirst: q.word("order", "newest", "oldest") == "oldest",
+		WithCount:   q.flag("count"),
+		WithSummary: q.word("with", "summary") != "",
+		Limit:       q.limit(),
+		Cursor:      q.cursor(),
 	}
 	if q.err != nil {
 		return q.err
@@ -136,7 +159,9 @@ func (c *call) listJobs() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[perdure.JobView]{Items: make([]perdure.JobView, len(page.Items)), NextCursor: page.NextCursor}
+	out := *page
+	out.ScannedBackTo = page.ScannedBackTo.UTC()
+	out.Items = make([]perdure.JobView, len(page.Items))
 	for i := range page.Items {
 		out.Items[i] = *utcJob(&page.Items[i])
 	}

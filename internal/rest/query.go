@@ -92,6 +92,50 @@ func one[T any, P interface {
 	return v
 }
 
+// many reads a parameter that may be repeated, with the values of one.
+func many[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](q *reader, name string, words ...string) (list []T) {
+	values := q.query[name]
+	for i, s := range values {
+		v := new(T)
+		if !slices.Contains(words, s) || P(v).UnmarshalText([]byte(s)) != nil {
+			q.refuse(name, "must be one of "+strings.Join(words, ", "))
+			return nil
+		}
+		if !slices.Contains(values[:i], s) {
+			list = append(list, *v)
+		}
+	}
+	return list
+}
+
+// word reads a value that is one of words.
+func (q *reader) word(name string, words ...string) string {
+	s, given := q.value(name, perdure.MaxNameLength)
+	if given && !slices.Contains(words, s) {
+		q.refuse(name, "must be one of "+strings.Join(words, ", "))
+	}
+	return s
+}
+
+// time reads a time, or a duration before now.
+func (q *reader) time(name string) time.Time {
+	s, given := q.value(name, 40)
+	if !given {
+		return time.Time{}
+	}
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t
+	}
+	ago, err := perdure.ParseDuration(s)
+	if err != nil {
+		q.refuse(name, "must be a time, such as 2026-01-02T15:04:05Z, or a duration before now, such as 24h")
+	}
+	return time.Now().Add(-ago)
+}
+
 func (q *reader) limit() int {
 	s, given := q.value("limit", 20)
 	if !given {

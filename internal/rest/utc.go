@@ -17,6 +17,11 @@ func utcJob(j *perdure.JobView) *perdure.JobView {
 	if len(j.Alerts) > 0 {
 		out.Alerts = utcAlerts(j.Alerts)
 	}
+	if j.Summary != nil && j.Summary.Why != nil {
+		summary := *j.Summary
+		summary.Why = utcReason(summary.Why)
+		out.Summary = &summary
+	}
 	out.Steps = slices.Clone(j.Steps)
 	for i := range out.Steps {
 		utcStepView(&out.Steps[i])
@@ -27,10 +32,14 @@ func utcJob(j *perdure.JobView) *perdure.JobView {
 func utcStepView(s *perdure.StepView) {
 	utc(&s.LockedUntil, &s.CompleteBy, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt)
 	if s.Why != nil {
-		why := *s.Why
-		utc(&why.Until, &why.Since)
-		s.Why = &why
+		s.Why = utcReason(s.Why)
 	}
+}
+
+func utcReason(r *perdure.Reason) *perdure.Reason {
+	out := *r
+	utc(&out.Until, &out.Since)
+	return &out
 }
 
 func utcStep(d *perdure.StepDetail) *perdure.StepDetail {

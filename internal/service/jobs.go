@@ -2,7 +2,6 @@ package service
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"strconv"
 	"time"
@@ -124,40 +123,6 @@ func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, 
 		return id, perdure.Refuse(perdure.CodeConflict, "%q is the start of more than one job's id: %s, %s, …", ref, ids[0], ids[1])
 	}
 	return ids[0], nil
-}
-
-// ListJobs implements perdure.Jobs.
-func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
-	f := kernel.JobFilter{ Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels}
-	if q.Phase != nil {
-		f.Phases = []perdure.Phase{*q.Phase}
-	}
-	if q.Cursor != "" {
-		raw, err := hex.DecodeString(q.Cursor)
-		if err != nil || len(raw) != len(f.Before) {
-			return nil, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
-		}
-		copy(f.Before[:], raw)
-	}
-	limit := pageSize(q.Limit)
-	if err := admission.Ask(ctx, limit*jobRoom); err != nil {
-		return nil, err
-	}
-	f.Limit = limit + 1
-	jobs, _, err := svc.Store.ListJobs(ctx, f)
-	if err != nil {
-		return nil, Unreachable(err)
-	}
-	page := &perdure.Page[perdure.JobView]{Items: []perdure.JobView{}}
-	for i, j := range jobs {
-		if i == limit {
-			last := jobs[i-1].ID
-			page.NextCursor = hex.EncodeToString(last[:])
-			break
-		}
-		page.Items = append(page.Items, jobView(j))
-	}
-	return page, nil
 }
 
 // position returns the id of the row at which a page ends, from a cursor; 0 without a cursor.

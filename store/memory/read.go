@@ -75,7 +75,8 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 
 func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, stopped perdure.JobID, err error) {
 	jobs, err = view(ctx, s, func() (jobs []*kernel.Job) {
-		jobs, stopped = s.matching(&f)
+		bounded := slices.ContainsFunc(kernel.SourcesOf(&f), func(src kernel.Source) bool { return !src.Covers(&f) })
+		jobs, stopped = s.matching(&f, bounded)
 		return jobs
 	})
 	return jobs, stopped, err
@@ -84,14 +85,15 @@ func (s *Store) ListJobs(ctx context.Context, f kernel.JobFilter) (jobs []*kerne
 func (s *Store) CountJobs(ctx context.Context, f kernel.JobFilter) (n int, stopped perdure.JobID, err error) {
 	n, err = view(ctx, s, func() int {
 		var jobs []*kernel.Job
-		jobs, stopped = s.matching(&f)
+		bounded := slices.ContainsFunc(kernel.SourcesOf(&f), func(src kernel.Source) bool { return src == kernel.AllJobs || !src.Covers(&f) })
+		jobs, stopped = s.matching(&f, bounded)
 		return len(jobs)
 	})
 	return n, stopped, err
 }
 
-// matching returns the jobs that match a filter.
-func (s *Store) matching(f *kernel.JobFilter) (jobs []*kernel.Job, stopped perdure.JobID) {
+// matching returns the jobs that match a filter. If the search is bounded, it reads at most f.MaxRead jobs.
+func (s *Store) matching(f *kernel.JobFilter, bounded bool) (jobs []*kernel.Job, stopped perdure.JobID) {
 	ids := slices.SortedFunc(maps.Keys(s.jobs), perdure.JobID.Compare)
 	ids = slices.DeleteFunc(ids, func(id perdure.JobID) bool {
 		return !f.Before.IsZero() && id.Compare(f.Before) >= 0 || !f.After.IsZero() && id.Compare(f.After) <= 0
@@ -103,7 +105,7 @@ func (s *Store) matching(f *kernel.JobFilter) (jobs []*kernel.Job, stopped perdu
 		if len(jobs) == cmp.Or(f.Limit, perdure.DefaultListLimit) {
 			break
 		}
-		if f.MaxRead > 0 && read == f.MaxRead {
+		if bounded && f.MaxRead > 0 && read == f.MaxRead {
 			return jobs, ids[read-1]
 		}
 		var alerts []kernel.Alert

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -121,7 +120,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	if err != nil {
 		return nil, err
 	}
-	if low, high, ok := idRange(strings.TrimPrefix(ref, "job_")); ok {
+	if low, high, ok := kernel.IDRange(ref); ok {
 		bundled, err := s.listBundled(ctx, kernel.JobFilter{After: bundle.Before(low), Before: bundle.After(high), Ascending: true, Limit: max})
 		if err != nil {
 			return nil, err
@@ -143,20 +142,6 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 		}
 	}
 	return ids[:min(len(ids), max)], nil
-}
-
-// idRange returns the range of ids that start with these digits.
-func idRange(digits string) (low, high perdure.JobID, ok bool) {
-	if digits == "" || len(digits) > 32 {
-		return low, high, false
-	}
-	rest := 32 - len(digits)
-	low, err := perdure.ParseJobID("job_" + digits + strings.Repeat("0", rest))
-	if err != nil {
-		return low, high, false
-	}
-	high, err = perdure.ParseJobID("job_" + digits + strings.Repeat("f", rest))
-	return low, high, err == nil
 }
 
 // stepsSinceSQL reads steps that were updated since, and the first row, from which implicit steps follow.

@@ -3,10 +3,8 @@ package sqlite
 import (
 	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -118,7 +116,7 @@ func (s *Store) FindJobs(ctx context.Context, ref string, max int) ([]perdure.Jo
 	if err != nil {
 		return nil, err
 	}
-	if from, to, ok := idsFrom(ref); ok {
+	if from, to, ok := kernel.IDRange(ref); ok {
 		started, err := s.startingAt(ctx, from, to, max)
 		if err != nil {
 			return nil, err
@@ -150,17 +148,6 @@ func (s *Store) startingAt(ctx context.Context, from, to perdure.JobID, max int)
 		return err
 	})
 	return unique(ids, perdure.JobID.Compare), err
-}
-
-// idsFrom returns the first and the last id that start with ref.
-func idsFrom(ref string) (from, to perdure.JobID, ok bool) {
-	digits := strings.TrimPrefix(ref, "job_")
-	if digits == "" || len(digits) > 32 || strings.ToLower(digits) != digits {
-		return from, to, false
-	}
-	_, err1 := hex.Decode(from[:], []byte(digits+strings.Repeat("0", 32-len(digits))))
-	_, err2 := hex.Decode(to[:], []byte(digits+strings.Repeat("f", 32-len(digits))))
-	return from, to, err1 == nil && err2 == nil
 }
 
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) (steps []*kernel.Step, err error) {

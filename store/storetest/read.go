@@ -14,6 +14,11 @@ var readChecks = []check{
 	{"Read/ListJobsFilters", listJobs},
 	{"Read/ListJobsByLabels", listJobsByLabels},
 	{"Read/ListJobsByPages", listJobsByPages},
+	{"Read/ListJobsByState", listJobsByState},
+	{"Read/ListJobsBySteps", listJobsBySteps},
+	{"Read/ListJobsByAlerts", listJobsByAlerts},
+	{"Read/ListJobsInParts", listJobsInParts},
+	{"Read/SearchJobs", searchJobs},
 	{"Read/FindJobs", findJobs},
 	{"Read/JobWithSteps", jobWithSteps},
 	{"Read/StepsSince", stepsSince},
@@ -30,6 +35,148 @@ func (s *suite) list(what string, f kernel.JobFilter, want ...int) {
 		got = append(got, j.ID)
 	}
 	s.equal(what, got, ids(want...))
+	n, _, err := s.store.CountJobs(ctx, f)
+	s.must(err)
+	s.equal(what+", counted", n, len(want))
+}
+
+// Jobs are found by their state, among those that are done, and leave a list when their state changes.
+func listJobsByState(s *suite) {
+	state := func(phase perdure.Phase, current, desired perdure.State) func(*kernel.Job) {
+		return func(j *kernel.Job) { j.Phase, j.Current, j.Desired = phase, current, desired }
+	}
+	s.submit(newJob(1, 1, state(perdure.Settled, perdure.Done, perdure.Done)), newJob(2, 1, state(perdure.Parked, perdure.Unsure, perdure.Done)),
+		newJob(3, 1, state(perdure.Waiting, perdure.Undone, perdure.Done)), newJob(4, 1, state(perdure.Parked, perdure.Unsure, perdure.Undone)),
+		newJob(5, 1, state(perdure.Waiting, perdure.Done, perdure.Undone)), newJob(6, 1, state(perdure.Settled, perdure.Undone, perdure.Undone)),
+		newJob(7, 1, state(perdure.Settled, perdure.Unsure, perdure.Done)), newJob(8, 1, state(perdure.Settled, perdure.Done, perdure.Undone)))
+	settled, waiting, parked := []perdure.Phase{perdure.Settled}, []perdure.Phase{perdure.Waiting}, []perdure.Phase{perdure.Parked}
+	undone, done, unsure := perdure.Undone, perdure.Done, perdure.Unsure
+	s.list("parked", kernel.JobFilter{Phases: parked}, 4, 2)
+	s.list("parked or waiting", kernel.JobFilter{Phases: append(parked, waiting...)}, 5, 4, 3, 2)
+	s.list("parked, to be undone", kernel.JobFilter{Phases: parked, Desired: &undone}, 4)
+	s.list("to be undone", kernel.JobFilter{Desired: &undone}, 8, 6, 5, 4)
+	s.list("to be undone, open", kernel.JobFilter{Desired: &undone, Phases: append(parked, waiting...)}, 5, 4)
+	s.list("settled, to be undone", kernel.JobFilter{Desired: &undone, Phases: settled}, 8, 6)
+	s.list("settled, not done", kernel.JobFilter{Current: &undone, Phases: settled}, 6)
+	s.list("settled, unsure", kernel.JobFilter{Current: &unsure, Phases: settled}, 7)
+	s.list("settled, done", kernel.JobFilter{Current: &done, Phases: settled}, 8, 1)
+	s.list("unsure", kernel.JobFilter{Current: &unsure}, 7, 4, 2)
+	s.list("settled or parked", kernel.JobFilter{Phases: append(settled, parked...)}, 8, 7, 6, 4, 2, 1)
+	s.list("parked, oldest first", kernel.JobFilter{Phases: parked, Ascending: true}, 2, 4)
+	s.list("parked, before", kernel.JobFilter{Phases: parked, Before: id(4)}, 2)
+	s.list("parked, of a type", kernel.JobFilter{Phases: parked, Type: "another"})
+	for n, to := range map[int]func(*kernel.Job){2: state(perdure.Waiting, perdure.Unsure, perdure.Done), 4: state(perdure.Settled, perdure.Undone, perdure.Undone), 7: state(perdure.Waiting, perdure.Unsure, perdure.Undone)} {
+		s.changeJob(n, to)
+	}
+	s.list("parked, afterwards", kernel.JobFilter{Phases: parked})
+	s.list("to be undone, afterwards", kernel.JobFilter{Desired: &undone}, 8, 7, 6, 5, 4)
+	s.list("settled, not done, afterwards", kernel.JobFilter{Current: &undone, Phases: settled}, 6, 4)
+}
+
+// Jobs are found by an open step that waits for no other step.
+func listJobsBySteps(s *suite) {
+	front := func(phase perdure.Phase, agent, code string) func(*kernel.Step) {
+		return func(st *kernel.Step) { st.Phase, st.Agent, st.ErrorCode, st.Desired = phase, agent, code, perdure.Done }
+	}
+	jobs := []kernel.NewJob{newJob(1, 2), newJob(2, 2), newJob(3, 1), newJob(4, 1, settleJob)}
+	front(perdure.Waiting, "bank", "503")(jobs[0].Steps[0])
+	front(perdure.Ready, "mail", "")(jobs[0].Steps[1])
+	front(perdure.Parked, "bank", "declined")(jobs[1].Steps[0])
+	front(perdure.Waiting, "bank", "503")(jobs[1].Steps[1])
+	jobs[1].Steps[1].Blockers = 1
+	front(perdure.Settled, "bank", "503")(jobs[2].Steps[0])
+	front(perdure.Ready, "bank", "503")(jobs[3].Steps[0])
+	s.submit(jobs...)
+	s.list("agent", kernel.JobFilter{Agent: "bank"}, 2, 1)
+	s.list("another agent", kernel.JobFilter{Agent: "mail"}, 1)
+	s.list("step", kernel.JobFilter{Step: "s1"}, 1)
+	s.list("error", kernel.JobFilter{ErrorCode: "503"}, 1)
+	s.list("error of an agent", kernel.JobFilter{Agent: "bank", ErrorCode: "declined"}, 2)
+	s.list("error of another agent", kernel.JobFilter{Agent: "mail", ErrorCode: "503"})
+	s.list("settled", kernel.JobFilter{Agent: "bank", Phases: []perdure.Phase{perdure.Settled}})
+}
+
+// Jobs are found by the kind of an open alert.
+func listJobsByAlerts(s *suite) {
+	s.submit(newJob(1, 1), newJob(2, 1), newJob(3, 1))
+	alert := func(job int, kind perdure.AlertKind) kernel.Alert {
+		return kernel.Alert{Job: id(job), Kind: kind, RaisedAt: at(0)}
+	}
+	for n := 1; n <= 3; n++ {
+		s.changeJob(n, func(j *kernel.Job) { j.Alerted = true })
+	}
+	s.save(&kernel.Changes{Alerts: []kernel.Alert{alert(1, perdure.AlertWaiting), alert(2, perdure.AlertWaiting), alert(2, perdure.AlertWaiting), alert(3, perdure.AlertNamed)}})
+	s.list("waiting", kernel.JobFilter{Alert: perdure.AlertWaiting}, 2, 1)
+	s.list("waiting, oldest first", kernel.JobFilter{Alert: perdure.AlertWaiting, Ascending: true, After: id(1)}, 2)
+	s.list("overdue", kernel.JobFilter{Alert: perdure.AlertOverdue})
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(2), Kinds: []perdure.AlertKind{perdure.AlertWaiting}, By: "anna"}}})
+	s.list("waiting, afterwards", kernel.JobFilter{Alert: perdure.AlertWaiting}, 1)
+}
+
+// A search that reads its bound stops, says where, and continues there.
+func listJobsInParts(s *suite) {
+	const n = 30
+	for i := range n {
+		typ := "common"
+		if i%10 == 3 {
+			typ = "rare"
+		}
+		s.submit(newJob(i, 1+i%3, typed(typ), keyed(fmt.Sprint("k", i))))
+	}
+	waiting := []perdure.Phase{perdure.Waiting}
+	f := kernel.JobFilter{Phases: waiting, Type: "rare", MaxRead: 5}
+	jobs, stopped, err := s.store.ListJobs(ctx, f)
+	s.must(err)
+	if len(jobs) != 0 || stopped != id(n-5) {
+		s.Errorf("%d jobs, stopped at %s, not at %s", len(jobs), stopped, id(n-5))
+	}
+	count, stopped, err := s.store.CountJobs(ctx, f)
+	s.must(err)
+	if count != 0 || stopped != id(n-5) {
+		s.Errorf("%d counted, stopped at %s, not at %s", count, stopped, id(n-5))
+	}
+	for name, f := range map[string]kernel.JobFilter{
+		"newest first": {Phases: waiting, Type: "rare", MaxRead: 5}, "oldest first": {Phases: waiting, Type: "rare", MaxRead: 5, Ascending: true},
+		"by label": {Labels: map[string]string{"zone": "eu"}, Type: "rare", MaxRead: 4}, "unsettled": {Step: "s0", Type: "rare", MaxRead: 7},
+	} {
+		f.Limit = 2
+		got, err := walk(s.store, f)
+		s.must(err)
+		f.MaxRead, f.Limit = 0, n
+		all, stopped, err := s.store.ListJobs(ctx, f)
+		s.must(err)
+		var want []perdure.JobID
+		for _, j := range all {
+			want = append(want, j.ID)
+		}
+		s.equal(name, got, want)
+		s.equal(name+", to its end", stopped, perdure.JobID{})
+	}
+	// A page that is full is complete, whatever was read.
+	jobs, _, err = s.store.ListJobs(ctx, kernel.JobFilter{MaxRead: 5, Limit: 10})
+	s.must(err)
+	s.equal("a page of all jobs", len(jobs), 10)
+}
+
+// Jobs are searched by the beginning of their key, and by a label's value.
+func searchJobs(s *suite) {
+	s.submit(newJob(1, 1, keyed("order-1")), newJob(2, 1, keyed("order-2"), labelled("zone", "eu")), newJob(3, 1, keyed("refund-2"), labelled("customer", "order-1")),
+		newJob(4, 1, labelled("zone", "eu", "other", "eu")), newJob(5, 1, keyed("注文-1")))
+	search := func(text string, want ...int) {
+		s.Helper()
+		got, err := s.store.SearchJobs(ctx, text, 10)
+		s.must(err)
+		s.equal(text, got, ids(want...))
+	}
+	search("order-", 2, 1)
+	search("order-1", 3, 1)
+	search("eu", 4, 2)
+	search("注", 5)
+	search("e")
+	search("order-3")
+	got, err := s.store.SearchJobs(ctx, "eu", 1)
+	s.must(err)
+	s.equal("one of two", got, ids(4))
 }
 
 // Jobs are listed newest first, and every field of the filter restricts the list.

@@ -1,0 +1,330 @@
+package service
+
+import (
+	"context"
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// Bounds of lists of jobs.
+const (
+	// maxReasonsRead bounds the jobs of which a list by a reason reads the steps, in one call.
+	maxReasonsRead = 500
+	reasonPage     = 100
+	// maxExplained and maxExplainedSteps bound the open steps and all steps of a job for which a list reads why they are
+	// not running.
+	maxExplained      = 200
+	maxExplainedSteps = 2000
+)
+
+// ListJobs implements perdure.Jobs.
+func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+	limit := pageSize(q.Limit)
+	if q.WithSummary {
+		limit = min(limit, perdure.MaxSummaries)
+	}
+	f, err := filterOf(&q)
+	if err != nil {
+		return nil, err
+	}
+	if err := admission.Ask(ctx, limit*jobRoom); err != nil {
+		return nil, err
+	}
+	l := &listing{svc: svc, query: &q, steps: map[perdure.JobID][]*kernel.Step{}}
+	page := &perdure.Page[perdure.JobView]{Items: []perdure.JobView{}}
+	if q.WithCount {
+		if page.Count, err = l.count(ctx, f); err != nil {
+			return nil, err
+		}
+	}
+	if q.Cursor != "" {
+		if err := setCursor(&f, q.Cursor); err != nil {
+			return nil, err
+		}
+	}
+	jobs, stopped, err := l.read(ctx, f, limit+1)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) > limit {
+		jobs = jobs[:limit]
+		page.NextCursor = cursorAt(jobs[limit-1].ID)
+	} else if !stopped.IsZero() {
+		page.NextCursor, page.ScannedBackTo = cursorAt(stopped), kernel.TimeOf(stopped)
+	}
+	for _, j := range jobs {
+		v := jobView(j)
+		if q.WithSummary {
+			if v.Summary, err = l.summary(ctx, j); err != nil {
+				return nil, err
+			}
+		}
+		page.Items = append(page.Items, v)
+	}
+	return page, nil
+}
+
+// filterOf returns what the store compares of a query.
+func filterOf(q *perdure.JobQuery) (kernel.JobFilter, error) {
+	f := kernel.JobFilter{Phases: q.Phases, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels,
+		Agent: q.Agent, Step: q.Step, ErrorCode: q.Error, Alert: q.Alert, Ascending: q.OldestFirst, MaxRead: perdure.MaxListRead}
+	if !q.Since.IsZero() {
+		f.After = kernel.IDAt(q.Since)
+	}
+	if !q.Until.IsZero() {
+		if f.Before = kernel.IDAt(q.Until); f.Before.IsZero() {
+			f.Before[len(f.Before)-1] = 1 // before all jobs
+		}
+	}
+	if q.Reason != "" && !slices.Contains(reasonOrder, q.Reason) {
+		return f, perdure.Refuse(perdure.CodeInvalid, "unknown reason %q", q.Reason)
+	}
+	return f, nil
+}
+
+func cursorAt(id perdure.JobID) string { return hex.EncodeToString(id[:]) }
+
+// setCursor makes a list go on after a page.
+func setCursor(f *kernel.JobFilter, cursor string) error {
+	var at perdure.JobID
+	if n, err := hex.Decode(at[:], []byte(cursor)); len(cursor) != 2*len(at) || err != nil || n != len(at) {
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+	}
+	switch {
+	case f.Ascending && at.Compare(f.After) > 0:
+		f.After = at
+	case !f.Ascending && (f.Before.IsZero() || at.Compare(f.Before) < 0):
+		f.Before = at
+	}
+	return nil
+}
+
+// listing is a list of jobs that is being read.
+type listing struct {
+	svc   *Service
+	query *perdure.JobQuery
+	steps map[perdure.JobID][]*kernel.Step // that were read
+	now   time.Time                        // by the store's clock; zero: not read yet
+}
+
+// read returns at most max jobs. stopped is as in kernel.Reader.ListJobs.
+func (l *listing) read(ctx context.Context, f kernel.JobFilter, max int) (jobs []*kernel.Job, stopped perdure.JobID, err error) {
+	f.Limit = max
+	switch {
+	case l.query.Search != "":
+		jobs, err = l.search(ctx, f)
+	case l.query.Reason != "":
+		return l.byReason(ctx, f)
+	default:
+		jobs, stopped, err = l.svc.Store.ListJobs(ctx, f)
+	}
+	if err != nil {
+		err = Unreachable(err)
+	}
+	return jobs, stopped, err
+}
+
+// count counts the jobs of all pages.
+func (l *listing) count(ctx context.Context, f kernel.JobFilter) (*perdure.Count, error) {
+	if l.query.Search != "" || l.query.Reason != "" {
+		jobs, stopped, err := l.read(ctx, f, perdure.MaxListCount)
+		return &perdure.Count{N: len(jobs), Capped: !stopped.IsZero()}, err
+	}
+	f.Limit = perdure.MaxListCount
+	n, stopped, err := l.svc.Store.CountJobs(ctx, f)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	return &perdure.Count{N: n, Capped: n == perdure.MaxListCount || !stopped.IsZero()}, nil
+}
+
+// search returns the jobs that a text may stand for, as far as they match.
+func (l *listing) search(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, err error) {
+	ids, err := l.svc.Store.SearchJobs(ctx, l.query.Search, perdure.MaxSearched)
+	if err != nil {
+		return nil, err
+	}
+	if low, high, ok := kernel.IDRange(l.query.Search); ok {
+		found, err := l.svc.Store.FindJobs(ctx, l.query.Search, perdure.MaxSearched)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range found {
+			if id.Compare(low) >= 0 && id.Compare(high) <= 0 {
+				ids = append(ids, id)
+			}
+		}
+	}
+	ids = kernel.NewestFirst(ids)
+	if f.Ascending {
+		slices.Reverse(ids)
+	}
+	for _, id := range ids {
+		if len(jobs) == f.Limit {
+			break
+		}
+		if !f.After.IsZero() && id.Compare(f.After) <= 0 || !f.Before.IsZero() && id.Compare(f.Before) >= 0 {
+			continue
+		}
+		j, matches, err := l.matches(ctx, &f, id)
+		if err != nil {
+			return nil, err
+		}
+		if matches {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}
+
+// matches reads a job, and compares it with the filter and the reason of the query.
+func (l *listing) matches(ctx context.Context, f *kernel.JobFilter, id perdure.JobID) (*kernel.Job, bool, error) {
+	j, _, err := l.svc.Store.Job(ctx, id, 0)
+	if j == nil || err != nil {
+		return nil, false, err
+	}
+	var steps []*kernel.Step
+	if f.OfSteps() {
+		if steps, err = l.stepsOf(ctx, j); err != nil {
+			return nil, false, err
+		}
+	}
+	var alerts []kernel.Alert
+	if f.Alert != "" {
+		if alerts, err = l.svc.Store.Alerts(ctx, kernel.AlertFilter{Job: id, Limit: perdure.MaxListLimit}); err != nil {
+			return nil, false, err
+		}
+	}
+	if !f.Matches(j, steps, alerts) {
+		return nil, false, nil
+	}
+	if l.query.Reason != "" {
+		has, err := l.hasReason(ctx, j)
+		return j, has, err
+	}
+	return j, true, nil
+}
+
+// byReason reads jobs, and the reasons of their steps, until there are enough with the reason of the query.
+func (l *listing) byReason(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, stopped perdure.JobID, err error) {
+	want := f.Limit
+	if len(f.Phases) == 0 {
+		f.Phases = []perdure.Phase{perdure.Waiting, perdure.Running, perdure.Parked} // a settled job has no open step
+	}
+	f.Limit = reasonPage
+	for read := 0; ; {
+		page, end, err := l.svc.Store.ListJobs(ctx, f)
+		if err != nil {
+			return nil, stopped, Unreachable(err)
+		}
+		for _, j := range page {
+			has, err := l.hasReason(ctx, j)
+			if err != nil {
+				return nil, stopped, err
+			}
+			if has {
+				jobs = append(jobs, j)
+			}
+			if len(jobs) == want {
+				return jobs, stopped, nil
+			}
+		}
+		if read += len(page); len(page) < reasonPage || read >= maxReasonsRead {
+			if len(page) == reasonPage {
+				end = page[len(page)-1].ID
+			}
+			return jobs, end, nil
+		}
+		if last := page[len(page)-1].ID; f.Ascending {
+			f.After = last
+		} else {
+			f.Before = last
+		}
+	}
+}
+
+func (l *listing) hasReason(ctx context.Context, j *kernel.Job) (bool, error) {
+	reasons, err := l.reasons(ctx, j)
+	return slices.ContainsFunc(reasons, func(s stepReason) bool { return s.why.Kind == l.query.Reason }), err
+}
+
+func (l *listing) stepsOf(ctx context.Context, j *kernel.Job) ([]*kernel.Step, error) {
+	if steps, known := l.steps[j.ID]; known {
+		return steps, nil
+	}
+	_, steps, err := l.svc.Store.Job(ctx, j.ID, maxExplainedSteps)
+	l.steps[j.ID] = steps
+	return steps, err
+}
+
+type stepReason struct {
+	step string
+	why  *perdure.Reason
+}
+
+// reasons returns why the open steps of a job are not running. It returns none if there are very many.
+func (l *listing) reasons(ctx context.Context, j *kernel.Job) (reasons []stepReason, err error) {
+	if j.Phase == perdure.Settled || j.Unsettled > maxExplained {
+		return nil, nil
+	}
+	shape, err := l.svc.Scheduler.Shape(ctx, j)
+	if err != nil || len(shape.Steps) > maxExplainedSteps {
+		return nil, err
+	}
+	steps, err := l.stepsOf(ctx, j)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	if l.now.IsZero() {
+		if l.now, err = l.svc.Store.Now(ctx); err != nil {
+			return nil, Unreachable(err)
+		}
+	}
+	f := &kernel.Facts{Now: l.now}
+	if err := l.svc.recent.fill(ctx, l.svc, f); err != nil {
+		return nil, err
+	}
+	f.Quarantined = l.svc.Scheduler.Quarantined(j.ID)
+	plan := &kernel.Plan{Shape: shape, Definition: shape.Common, Hash: j.Hash}
+	open := func(i int) bool { return i < len(steps) && steps[i].Phase != perdure.Settled }
+	for _, s := range steps {
+		if why := kernel.Why(j, s, plan, open, f); why != nil {
+			reasons = append(reasons, stepReason{s.Name, why})
+		}
+	}
+	return reasons, nil
+}
+
+// reasonOrder are all reasons, in the order in which an operator looks at them.
+var reasonOrder = []perdure.ReasonKind{perdure.WhyQuarantined, perdure.WhyParked, perdure.WhyApproval, perdure.WhyDeadline, perdure.WhyExpired, perdure.WhyBackoff,
+	perdure.WhyNoAgent, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning, perdure.WhyNotYet, perdure.WhyAfterSteps}
+
+// summary says how far the steps of a job are.
+func (l *listing) summary(ctx context.Context, j *kernel.Job) (*perdure.JobSummary, error) {
+	shape, err := l.svc.Scheduler.Shape(ctx, j)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	s := &perdure.JobSummary{Steps: len(shape.Steps), Settled: len(shape.Steps) - j.Unsettled, Running: j.Running}
+	reasons, err := l.reasons(ctx, j)
+	for _, r := range reasons {
+		if r.why.Kind == perdure.WhyParked {
+			s.Parked++
+		}
+	}
+	if err != nil || len(reasons) == 0 {
+		return s, err
+	}
+	first := slices.MinFunc(reasons, func(a, b stepReason) int {
+		return slices.Index(reasonOrder, a.why.Kind) - slices.Index(reasonOrder, b.why.Kind)
+	})
+	why := *first.why
+	why.Holders = nil
+	s.Step, s.Why = first.step, &why
+	return s, nil
+}
