@@ -22,8 +22,10 @@ import (
 
 // tsUnused is what the server has and the package for TypeScript does not use, and why.
 var tsUnused = map[string]string{
-	"GET /metrics":      "it is text for Prometheus",
-	"GET /openapi.json": "it is for generators of clients",
+	"GET /metrics":                             "it is text for Prometheus",
+	"GET /openapi.json":                        "it is for generators of clients",
+	"GET /v1/jobs query count":                 "a listing has no place for it; call() sends it",
+	"GET /v1/jobs query with":                  "it is for consoles; call() sends it",
 	"POST /v1/reports body ReportsBody.claim":  "an agent's reports and claims are calls of their own",
 	"POST /v1/reports body NextBody.agent":     "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.heartbeat": "as ReportsBody.claim",

@@ -183,6 +183,18 @@ class Step(_Step, total=False):
     why: Reason
 
 
+class _JobSummary(TypedDict):
+    parked: int
+    running: int
+    settled: int
+    steps: int
+
+
+class JobSummary(_JobSummary, total=False):
+    step: str
+    why: Reason
+
+
 class _Job(TypedDict):
     current: Literal["undone", "done", "unsure"]
     desired: Literal["undone", "done", "unsure"]
@@ -220,6 +232,7 @@ class Job(_Job, total=False):
     settledAt        when it was settled
     states           the definition's names for done and undone
     steps            the steps by name, in the order of the definition
+    summary          in lists that ask for it: how far the steps are, and why an open one is not running
     then             what is wanted after the job is undone, in a restart
     unchanged        in the answer to an act: there was nothing to do, and nothing was recorded
     """
@@ -237,6 +250,7 @@ class Job(_Job, total=False):
     settledAt: str
     states: StateNames
     steps: Dict[str, Step]
+    summary: JobSummary
     then: Literal["undone", "done", "unsure"]
     unchanged: bool
 
@@ -373,12 +387,22 @@ class Entry(_Entry, total=False):
     step: str
 
 
+class _Count(TypedDict):
+    n: int
+
+
+class Count(_Count, total=False):
+    capped: bool
+
+
 class _PageJob(TypedDict):
     items: List[Job]
 
 
 class PageJob(_PageJob, total=False):
+    count: Count
     nextCursor: str
+    scannedBackTo: str
 
 
 class _PageEntry(TypedDict):
@@ -386,7 +410,9 @@ class _PageEntry(TypedDict):
 
 
 class PageEntry(_PageEntry, total=False):
+    count: Count
     nextCursor: str
+    scannedBackTo: str
 
 
 class _PageAlert(TypedDict):
@@ -394,7 +420,9 @@ class _PageAlert(TypedDict):
 
 
 class PageAlert(_PageAlert, total=False):
+    count: Count
     nextCursor: str
+    scannedBackTo: str
 
 
 class _KeyLimit(TypedDict):

@@ -89,9 +89,11 @@ def all_of_the_client():
     call("definition", "j")
     call("wait", "j", timeout=5)
     call("follow", "j")
-    filters = {"phase": "parked", "type": "t", "current": "done", "desired": "done", "key": "k", "labels": {"a": "b"}}
+    filters = {"phase": "parked", "type": "t", "current": "done", "desired": "done", "key": "k", "labels": {"a": "b"},
+               "agent": "a", "step": "s", "reason": "limit", "error": "503", "alert": "parked", "q": "order-",
+               "since": "24h", "until": "1h", "oldest": True}
     call("list", **filters)
-    call("list_jobs", **filters, limit=10, cursor="c")
+    call("list_jobs", **filters, count=True, summary=True, limit=10, cursor="c")
     call("history", "j")
     call("list_history", "j", limit=10, cursor="c")
     for act in ("undo", "redo", "resume", "give_up"):

@@ -13,7 +13,7 @@ import { Listing, type Page } from "./listing.ts";
 import { type Ask, Transport, answerMs, listIn } from "./transport.ts";
 import type { JobDefinition } from "./definition.ts";
 import type { AgentInfo, AgentSettings, Alert, BatchAnswer, BatchResult, EditOptions, Entry, Job, JobValues, Limit, LimitSettings, ListAgent, ListLimit, ListNode,
-  Node, PageAlert, PageEntry, PageJob, Phase, ReasonBody, SettleOptions, State, StepDetail } from "./types.ts";
+  Node, PageAlert, PageEntry, PageJob, Phase, Reason, ReasonBody, SettleOptions, State, StepDetail } from "./types.ts";
 
 const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
@@ -33,6 +33,24 @@ export interface ListFilter {
   key?: string | undefined;
   /** All of them must hold. */
   labels?: Record<string, string> | undefined;
+  /** The agent of an open step that waits for no other step; so are step, reason and error. */
+  agent?: string | undefined;
+  /** The name of such a step. */
+  step?: string | undefined;
+  /** Why such a step is not running. */
+  reason?: Reason["reason"] | undefined;
+  /** The code of the latest error of such a step. */
+  error?: string | undefined;
+  /** The kind of an open alert. */
+  alert?: string | undefined;
+  /** The beginning of an id or key, or the value of a label. */
+  q?: string | undefined;
+  /** Submitted at this time or later: "2026-01-02T15:04:05Z", or "24h" before now. */
+  since?: string | undefined;
+  /** Submitted before this time. */
+  until?: string | undefined;
+  /** The newest come first, if this is left out. */
+  order?: "oldest" | undefined;
 }
 
 /** What `listAlerts` selects alerts by. */

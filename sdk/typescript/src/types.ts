@@ -99,6 +99,11 @@ export interface ClaimBody {
   wait?: string;
 }
 
+export interface Count {
+  n: number;
+  capped?: boolean;
+}
+
 export interface EditOptions {
   /** Replaces the step's input; the key stays the same */
   input?: unknown;
@@ -204,8 +209,18 @@ export interface Job {
   settledAt?: string;
   states?: StateNames;
   steps?: Record<string, Step>;
+  summary?: JobSummary;
   then?: State;
   unchanged?: boolean;
+}
+
+export interface JobSummary {
+  parked: number;
+  running: number;
+  settled: number;
+  steps: number;
+  step?: string;
+  why?: Reason;
 }
 
 export interface JobValues {
@@ -278,17 +293,23 @@ export interface Node {
 
 export interface PageAlert {
   items: Alert[];
+  count?: Count;
   nextCursor?: string;
+  scannedBackTo?: string;
 }
 
 export interface PageEntry {
   items: Entry[];
+  count?: Count;
   nextCursor?: string;
+  scannedBackTo?: string;
 }
 
 export interface PageJob {
   items: Job[];
+  count?: Count;
   nextCursor?: string;
+  scannedBackTo?: string;
 }
 
 export interface RawRun {
