@@ -103,7 +103,7 @@ func comparableView(v *perdure.JobView) *perdure.JobView {
 	for i := range out.Steps {
 		s := &out.Steps[i]
 		s.Input, s.InputBytes, s.Output, s.OutputBytes = nil, 0, nil, 0
-		s.ReadyAt, s.StartedAt, s.EndedAt = time.Time{}, time.Time{}, time.Time{}
+		s.ReadyAt, s.StartedAt, s.EndedAt, s.AvailableAt = time.Time{}, time.Time{}, time.Time{}, time.Time{}
 		if s.Why != nil {
 			s.Why = &perdure.Reason{Kind: s.Why.Kind, Steps: s.Why.Steps}
 		}
@@ -127,7 +127,8 @@ func TestPreviewOfAnActStoresNothing(t *testing.T) {
 				WaitFor: []consoles.StepWait{{Step: "pack"}}, WithoutUndo: []string{"notify"}}},
 			{act: perdure.Act{Verb: perdure.VerbUndo}, want: consoles.Effects{Dispatch: []string{"charge"}, Settle: []string{"pack", "nap", "mail"}, WithoutUndo: []string{"notify"}}},
 			{before: perdure.VerbUndo, act: perdure.Act{Verb: perdure.VerbUndo}}, // nothing to do
-			{before: perdure.VerbUndo, act: perdure.Act{Verb: perdure.VerbRedo}, want: consoles.Effects{Dispatch: nil, Settle: []string{"reserve"}}},
+			{before: perdure.VerbUndo, act: perdure.Act{Verb: perdure.VerbRedo}, want: consoles.Effects{Dispatch: []string{"charge", "pack"}, Settle: []string{"reserve", "notify"}, // the undo has not come to them
+				WaitFor: []consoles.StepWait{{Step: "nap"}}}},
 			{act: perdure.Act{Verb: perdure.VerbResume}, want: consoles.Effects{Dispatch: []string{"charge"}}},
 			{act: perdure.Act{Verb: perdure.VerbResume, Step: "charge", Input: json.RawMessage(`{"amount":1}`), NewKey: true}, want: consoles.Effects{Dispatch: []string{"charge"}}},
 			{running: true, act: perdure.Act{Verb: perdure.VerbSettle, Step: "charge", As: &done, Output: json.RawMessage(`7`)}, want: consoles.Effects{Settle: []string{"charge"}}},

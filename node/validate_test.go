@@ -21,7 +21,7 @@ key: order-1
 completeWithin: 1m
 onFailure: undo
 steps:
-  notify: {agent: a, limits: [ads-api]}
+  notify: {agent: a, limits: [{name: ads-api}]}
   charge: {agent: payments, after: [notify], undo: {}, completeWithin: 2m, limits: [{name: few, amount: 2}]}
 `
 

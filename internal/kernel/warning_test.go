@@ -44,7 +44,7 @@ func TestWarnings(t *testing.T) {
 		"rules need none":  {"", "  x: {agent: sleep, with: {for: 1s}}\n  y: {agent: approval}", ""},
 		"unknown agent":    {"", "  x: {agent: a}\n  y: {agent: aa}\n  w: {agent: aa}", "noAgent y agent aa, which 2 steps need, has claimed no runs here; known agents: a, busy, gone, z (did you mean a?)"},
 		"agent of an undo": {"", "  x: {agent: a, undo: {agent: refunds}}", "noAgent x agent refunds, which 1 step needs"},
-		"agent that went":  {"", "  x: {agent: gone}", "noAgent x agent gone, which 1 step needs, has claimed no runs for 1h0m"},
+		"agent that went":  {"", "  x: {agent: gone}", "noAgent x agent gone, which 1 step needs, has claimed no runs for 1h"},
 		"busy agent":       {"", "  x: {agent: busy}", ""},
 		"no undo before a step whose failure undoes": {"onFailure: undo", "  x: {agent: a}\n  y: {agent: a, after: [x], undo: {}}",
 			"noUndo x a failure of step y, which comes later, undoes the job"},
@@ -59,12 +59,12 @@ func TestWarnings(t *testing.T) {
 			"deadline  completeWithin of the job is 9m, and the steps of its longest path may take 10m with one run each"},
 		"deadline that suffices": {"completeWithin: 10m", "  x: {agent: a, completeWithin: 5m}\n  y: {agent: a, after: [x]}\n  w: {agent: a}", ""},
 		"deadline and sleep":     {"completeWithin: 1h", "  x: {agent: sleep, with: {for: 2h}}", "deadline  2h"},
-		"limit not set":          {"", "  x: {agent: a, limits: [other]}\n  y: {agent: a, limits: [other]}", "limitNotSet x limit other, which 2 steps need, is not set and bounds nothing"},
+		"limit not set":          {"", "  x: {agent: a, limits: [{name: other}]}\n  y: {agent: a, limits: [{name: other}]}", "limitNotSet x limit other, which 2 steps need, is not set and bounds nothing"},
 		"limit too small":        {"", "  x: {agent: a, limits: [{name: few, amount: 2}]}\n  y: {agent: a, limits: [{name: few, amount: 3}]}", "limitTooSmall y limit few is too small: 1 step needs more"},
 		"sum of its keys":        {"", "  x: {agent: a, limits: [{name: few, key: k, amount: 1}, {name: few, key: l, amount: 2}]}", "limitTooSmall x"},
 		"limit of a key":         {"", "  x: {agent: a, limits: [{name: keyed, key: k, amount: 2}]}", "limitTooSmall x"},
 		"limit of no key":        {"", "  x: {agent: a, limits: [{name: keyed, amount: 2}]}", ""},
-		"limit of 0":             {"", "  x: {agent: a, limits: [stopped]}", ""},
+		"limit of 0":             {"", "  x: {agent: a, limits: [{name: stopped}]}", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := kernel.Foresee(planOf(t, test.steps, test.job), facts(), true)
@@ -119,7 +119,7 @@ func TestLongestPath(t *testing.T) {
 func TestWarningsAreBounded(t *testing.T) {
 	var steps strings.Builder
 	for i := range kernel.MaxWarnings + 7 {
-		fmt.Fprintf(&steps, "  s%d: {agent: a, limits: [l%d, l]}\n", i, i)
+		fmt.Fprintf(&steps, "  s%d: {agent: a, limits: [{name: l%d}, {name: l}]}\n", i, i)
 	}
 	o := kernel.Foresee(planOf(t, steps.String(), ""), facts(), true)
 	if len(o.Warnings) != kernel.MaxWarnings || o.LeftOut != 8 || len(o.Limits) != kernel.MaxWarnings+8 {
