@@ -24,7 +24,8 @@ no server and no store.
 With --server or --store it also prints warnings, on stderr, and the exit code stays 0: of agents that no
 process runs, limits that are not set or too small, a job's deadline that is shorter than its longest
 path, steps without an undo before a step that may cause the job to be undone, and a key that belongs to
-another job. -o json prints the plan: steps, longest path, limits and warnings. Nothing is stored.`,
+another job. -o json prints them as part of the plan, with the steps, the longest path and the limits.
+Nothing is stored.`,
 		Example: `  perdure validate order.yaml
   perdure validate order.yaml --server http://localhost:7420
   perdure validate order.yaml --server http://localhost:7420 -o json
@@ -77,6 +78,7 @@ func (a *app) foresee(ctx context.Context, t *target, docs []document) error {
 			if err := a.object(&out); err != nil {
 				return err
 			}
+			continue
 		}
 		for _, w := range v.Plan.Warnings {
 			place := d.name()

@@ -129,7 +129,7 @@ func (o *Outlook) warnOfDeadline(p *Plan) {
 	if within == 0 || within >= o.PathTime {
 		return
 	}
-	o.warn(WarnDeadline, "", "completeWithin of the job is %s, and the steps of its longest path may take %s with one run each: give the job more time, or the steps less (without completeWithin, a run has %s)",
+	o.warn(WarnDeadline, "", "completeWithin of the job is %s, and the steps of its longest path may take %s with one run each: give the job more time, or its steps less (without completeWithin, a run has %s)",
 		p.Definition.CompleteWithin, perdure.Duration(o.PathTime), perdure.Duration(perdure.DefaultCompleteWithin))
 }
 
