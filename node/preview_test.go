@@ -246,23 +246,31 @@ func TestPreviewTakesBackNoRuns(t *testing.T) {
 	job := halfDone(t, n, "k", false)
 	claimed(t, n, "k-b", "@dead")
 	before := rowsOf(t, store, job.ID)
-	act := perdure.Act{Verb: perdure.VerbSettle, Step: "pack", As: new(perdure.Done), Author: "op"}
-	p, err := n.Preview(t.Context(), "k", act)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(before, rowsOf(t, store, job.ID)); diff != "" {
-		t.Errorf("the preview changed the store: %s", diff)
-	}
-	if len(p.Effects.Settle) != 1 || len(p.Effects.WaitFor) != 0 {
-		t.Errorf("effects: %+v", p.Effects)
-	}
-	v, err := n.Act(t.Context(), "k", act)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(comparableView(v), comparableView(p.Job)); diff != "" {
-		t.Errorf("the act (-) is not as previewed (+): %s", diff)
+	for _, act := range []perdure.Act{
+		{Verb: perdure.VerbSkip, Step: "nap", Author: "op"},
+		{Verb: perdure.VerbSettle, Step: "pack", As: new(perdure.Done), Author: "op"}, // refused while the run is valid
+	} {
+		p, err := n.Preview(t.Context(), "k", act)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, rowsOf(t, store, job.ID)); diff != "" {
+			t.Errorf("the preview changed the store: %s", diff)
+		}
+		// That a run is taken back is no effect of the act.
+		if got := p.Effects.Settle; len(got) != 1 || got[0] != act.Step || len(p.Effects.WaitFor)+len(p.Effects.Dispatch) != 0 {
+			t.Errorf("effects of %s %s: %+v", act.Verb, act.Step, p.Effects)
+		}
+		if act.Step == "nap" {
+			continue
+		}
+		v, err := n.Act(t.Context(), "k", act)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(comparableView(v), comparableView(p.Job)); diff != "" {
+			t.Errorf("the act (-) is not as previewed (+): %s", diff)
+		}
 	}
 }
 
