@@ -40,7 +40,7 @@ var layers = []layer{
 	{pkg: "internal/env", why: "the time, randomness and goroutines of a node's components, which a simulation replaces"},
 
 	{pkg: "", ours: []string{"internal/plain", "internal/runcontext"}, why: "a user's program needs the standard library and no more"},
-	{pkg: "operate", why: "what a console needs of a node; other programs need it rarely"},
+	{pkg: "operate", ours: []string{""}, why: "what a console needs of a node; other programs need it rarely"},
 	{pkg: "protocol", ours: []string{"", "internal/plain", "operate"}, why: "an agent host of one's own needs the standard library and no more"},
 	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
 	{pkg: "internal/graph", ours: []string{"internal/columns", "internal/kernel", "operate"}, why: "drawings of definitions; it is pure"},
@@ -99,7 +99,7 @@ var layers = []layer{
 	{pkg: "internal/ledger", tests: true, why: "a service on which steps act, by which tests judge from outside"},
 	{pkg: "internal/rest/resttest", tests: true, ours: []string{"", "operate", "protocol"}, why: "a protocol.Server with known answers"},
 	{pkg: "store/storetest", tests: true, ours: []string{"", "internal/kernel"}, modules: []string{"github.com/google/go-cmp"}, why: "the contract of the stores"},
-	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/hook", "internal/kernel", "internal/scheduler", "internal/supervisor", "node", "protocol"}, why: "it plays nodes and agent hosts against each other, on the store that it is given"},
+	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/hook", "internal/kernel", "internal/scheduler", "internal/supervisor", "node", "operate", "protocol"}, why: "it plays nodes and agent hosts against each other, on the store that it is given"},
 	{pkg: "cmd/perdure-sim", tests: true, ours: []string{"internal/faultystore", "internal/kernel", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the simulation as a program, for campaigns"},
 	{pkg: "e2e/rig", tests: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and load, for tests that judge a grid from outside"},
 	{pkg: "internal/pictures", tests: true, ours: []string{"", "definition", "internal/kernel", "protocol"}, why: "a program that draws docs/pictures from the code and the rules"},

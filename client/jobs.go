@@ -192,10 +192,22 @@ func (c *Client) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.
 
 // Act implements perdure.Jobs.
 func (c *Client) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
+	req, err := actRequest(ref, &act)
+	if err != nil {
+		return nil, err
+	}
+	job := new(perdure.JobView)
+	if _, err := c.ask(ctx, req, job); err != nil {
+		return nil, err
+	}
+	return job, nil
+}
+
+func actRequest(ref string, act *perdure.Act) (*request, error) {
 	if err := act.Check(); err != nil {
 		return nil, err
 	}
-	body, err := encode(&act)
+	body, err := encode(act)
 	if err != nil {
 		return nil, err
 	}
@@ -203,9 +215,37 @@ func (c *Client) Act(ctx context.Context, ref string, act perdure.Act) (*perdure
 	if act.Step != "" {
 		path = stepPath(ref, act.Step)
 	}
-	job := new(perdure.JobView)
-	if _, err := c.ask(ctx, &request{method: http.MethodPost, path: path + "/" + segment(string(act.Verb)), body: body, author: act.Author}, job); err != nil {
+	return &request{method: http.MethodPost, path: path + "/" + segment(string(act.Verb)), body: body, author: act.Author}, nil
+}
+
+// Preview implements operate.Service.
+func (c *Client) Preview(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error) {
+	req, err := actRequest(ref, &act)
+	if err != nil {
 		return nil, err
 	}
-	return job, nil
+	req.query = url.Values{"dryRun": {"true"}}
+	var p struct {
+		Job     *perdure.JobView `json:"job"`
+		Effects *operate.Effects `json:"effects"`
+	}
+	if _, err := c.ask(ctx, req, &p); err != nil {
+		return nil, err
+	}
+	if p.Job == nil || p.Effects == nil {
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "%s did not answer with a preview: it may have performed the act", c.shown)
+	}
+	return &operate.Preview{Job: p.Job, Effects: *p.Effects}, nil
+}
+
+// Validate implements operate.Service.
+func (c *Client) Validate(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error) {
+	if body == nil {
+		body = []byte{}
+	}
+	v := new(operate.Validation)
+	if _, err := c.ask(ctx, &request{method: http.MethodPost, path: "/v1/validate", body: body, mediaType: mediaType}, v); err != nil {
+		return nil, err
+	}
+	return v, nil
 }

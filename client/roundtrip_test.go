@@ -3,7 +3,10 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,6 +114,18 @@ func TestRoundTrip(t *testing.T) {
 			job, err := s.Act(ctx, ref, flip)
 			return all{job}, err
 		}, all{ref, flip}, all{job}},
+		{"Preview of an act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
+			p, err := s.Preview(ctx, ref, act)
+			return all{p}, err
+		}, all{ref, act}, all{resttest.Preview()}},
+		{"Preview of an act on a job", func(ctx context.Context, s protocol.Server) (all, error) {
+			p, err := s.Preview(ctx, ref, flip)
+			return all{p}, err
+		}, all{ref, flip}, all{resttest.Preview()}},
+		{"Validate", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.Validate(ctx, []byte(" a: <b>\r\n"), "application/yaml")
+			return all{v}, err
+		}, all{" a: <b>\r\n", "application/yaml"}, all{resttest.Validation()}},
 		{"ListAlerts", func(ctx context.Context, s protocol.Server) (all, error) {
 			page, err := s.ListAlerts(ctx, alerts)
 			return all{page}, err
@@ -264,5 +279,22 @@ func TestIncompleteActIsRefused(t *testing.T) {
 		if _, err := c.Act(t.Context(), "k", act); perdure.CodeOf(err) != perdure.CodeInvalid {
 			t.Errorf("%+v: %v", act, err)
 		}
+		if _, err := c.Preview(t.Context(), "k", act); perdure.CodeOf(err) != perdure.CodeInvalid {
+			t.Errorf("preview of %+v: %v", act, err)
+		}
+	}
+}
+
+// A server, or a proxy before it, that performs the act and answers with the job is noticed.
+func TestAnswerThatIsNoPreviewIsRefused(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"id":"job_0190a6b7c8d97e0f8123456789abcdef"}`))
+	}))
+	defer server.Close()
+	c := connect(t, server.URL, client.Patience(0))
+	_, err := c.Preview(t.Context(), "k", perdure.Act{Verb: perdure.VerbUndo, Author: "op"})
+	if code(t, err, perdure.CodeUnavailable); !strings.Contains(err.Error(), "it may have performed the act") {
+		t.Error(err)
 	}
 }

@@ -22,15 +22,26 @@ import (
 
 // tsUnused is what the server has and the package for TypeScript does not use, and why.
 var tsUnused = map[string]string{
-	"GET /metrics":                             "it is text for Prometheus",
-	"GET /openapi.json":                        "it is for generators of clients",
-	"GET /v1/jobs query count":                 "a listing has no place for it; call() sends it",
-	"GET /v1/jobs query with":                  "it is for consoles; call() sends it",
-	"POST /v1/reports body ReportsBody.claim":  "an agent's reports and claims are calls of their own",
-	"POST /v1/reports body NextBody.agent":     "as ReportsBody.claim",
-	"POST /v1/reports body NextBody.heartbeat": "as ReportsBody.claim",
-	"POST /v1/reports body NextBody.max":       "as ReportsBody.claim",
-	"POST /v1/reports body NextBody.requestId": "as ReportsBody.claim",
+	"GET /metrics":                                        "it is text for Prometheus",
+	"GET /v1/jobs query count":                            "a listing has no place for it; call() sends it",
+	"GET /v1/jobs query with":                             "it is for consoles; call() sends it",
+	"GET /openapi.json":                                   "it is for generators of clients",
+	"GET /v1/jobs/{id}/graph":                             "it is a drawing, for consoles",
+	"GET /v1/shapes/{hash}/graph":                         "it is a drawing, for consoles",
+	"POST /v1/validate":                                   "it is for consoles and the command line",
+	"POST /v1/jobs/{id}/undo query dryRun":                "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/redo query dryRun":                "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/resume query dryRun":              "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/giveUp query dryRun":              "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/steps/{name}/resume query dryRun": "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/steps/{name}/settle query dryRun": "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/steps/{name}/skip query dryRun":   "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/steps/{name}/edit query dryRun":   "it is for consoles and the command line; call() sends it",
+	"POST /v1/reports body ReportsBody.claim":             "an agent's reports and claims are calls of their own",
+	"POST /v1/reports body NextBody.agent":                "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.heartbeat":            "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.max":                  "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.requestId":            "as ReportsBody.claim",
 }
 
 // tsOperation is what the OpenAPI document says of a call.

@@ -18,7 +18,12 @@ const drainGrace = 3 * time.Second
 // waitFlags say whether a command that changes a job also waits for its end.
 type waitFlags struct {
 	wait, noWait bool
+	dryRun       bool // print what the act would do, and do nothing
 	agents       agentFlags
+}
+
+func (w *waitFlags) registerDryRun(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&w.dryRun, "dry-run", false, "print what the act would do to the job as it is now, and change nothing")
 }
 
 func (w *waitFlags) register(cmd *cobra.Command) {
@@ -36,6 +41,8 @@ func (w *waitFlags) asked(t *target) bool { return w.wait || !t.far() && !w.noWa
 func (w *waitFlags) settle(cmd *cobra.Command) error {
 	bounded := cmd.Flags().Changed("timeout")
 	switch {
+	case w.dryRun && (w.wait || w.noWait):
+		return usagef("--dry-run performs nothing to wait for: leave out --wait and --no-wait")
 	case w.wait && w.noWait:
 		return usagef("--wait and --no-wait exclude each other")
 	case bounded && w.noWait:
@@ -62,6 +69,9 @@ func (a *app) withActor(cmd *cobra.Command, w *waitFlags, fn func(context.Contex
 // act performs an act and, if asked, follows the job until it is settled or parked.
 func (a *app) act(cmd *cobra.Command, w waitFlags, ref string, act perdure.Act) error {
 	return a.withActor(cmd, &w, func(ctx context.Context, t *target) error {
+		if w.dryRun {
+			return a.preview(ctx, t, ref, act)
+		}
 		if w.asked(t) && act.Verb != perdure.VerbGiveUp {
 			if err := t.start(ctx); err != nil {
 				return err
@@ -101,15 +111,20 @@ func verbName(verb perdure.Verb) string {
 	return string(verb)
 }
 
+// actName returns an act as a command has it: its verb and its step.
+func actName(act *perdure.Act) string {
+	if act.Step == "" {
+		return verbName(act.Verb)
+	}
+	return verbName(act.Verb) + " " + act.Step
+}
+
 // printAct prints the state of the job after the act.
 func (a *app) printAct(t *tracker, act perdure.Act) error {
 	if a.json() {
 		return a.object(&t.view)
 	}
-	what := verbName(act.Verb)
-	if act.Step != "" {
-		what += " " + act.Step
-	}
+	what := actName(&act)
 	a.printf("%s %s: %s, %s\n", plain(t.view.Type), t.name(), stateText(a.st, &t.view), t.progress())
 	if t.view.Unchanged {
 		a.talk("%s: %s (%s)", what, nothingToDo, t.title())
@@ -192,6 +207,7 @@ func (a *app) jobVerb(verb perdure.Verb, cmd *cobra.Command) *cobra.Command {
 	} else {
 		w.register(cmd)
 	}
+	w.registerDryRun(cmd)
 	cmd.Args = argsOf(1, 1, "one JOB")
 	cmd.ValidArgsFunction = a.completeJob
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

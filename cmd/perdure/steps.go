@@ -177,6 +177,7 @@ func (o *stepFlags) register(cmd *cobra.Command) {
 	uses(cmd, "server", "store", "output", "timeout")
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the job's history")
 	o.waitFlags.register(cmd)
+	o.registerDryRun(cmd)
 }
 
 func (o *stepFlags) registerInput(cmd *cobra.Command) {

@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/operate"
 )
 
 func (a *app) validateCmd() *cobra.Command {
@@ -22,10 +21,14 @@ func (a *app) validateCmd() *cobra.Command {
 it, on stderr, with exit code 2. If there are none it prints nothing and exits 0. - is stdin. It needs
 no server and no store.
 
-With --server or --store it also warns of limits that steps name and that are not set there (such a
-limit bounds nothing) or too small for a step. Warnings are on stderr, and the exit code is 0.`,
+With --server or --store it also prints warnings, on stderr, and the exit code stays 0: of agents that no
+process runs, limits that are not set or too small, a job's deadline that is shorter than its longest
+path, steps without an undo before a step that may cause the job to be undone, and a key that belongs to
+another job. -o json prints them as part of the plan, with the steps, the longest path and the limits.
+Nothing is stored.`,
 		Example: `  perdure validate order.yaml
   perdure validate order.yaml --server http://localhost:7420
+  perdure validate order.yaml --server http://localhost:7420 -o json
   generate | perdure validate -`,
 		Args: argsOf(1, -1, "one or more files"),
 		RunE: func(cmd *cobra.Command, files []string) error {
@@ -36,69 +39,84 @@ limit bounds nothing) or too small for a step. Warnings are on stderr, and the e
 			server, _ := given(cmd, "server")
 			store, _ := given(cmd, "store")
 			if !server && !store {
+				if cmd.Flags().Changed("output") && a.json() {
+					return &usageError{msg: "-o json prints a plan, which needs a server or a store", hint: "add --server URL or --store URL"}
+				}
 				return nil
 			}
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.warnOfLimits(ctx, t, docs) })
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.foresee(ctx, t, docs) })
 		},
 		ValidArgsFunction: completeFiles,
 	}
-	uses(cmd, "server", "store")
+	uses(cmd, "server", "store", "output")
 	input.register(cmd)
 	return cmd
 }
 
-// warnOfLimits warns about limits that steps name and that are not defined, or that are too small for a step.
-func (a *app) warnOfLimits(ctx context.Context, svc perdure.Operations, docs []document) error {
-	needed := map[string][]string{} // steps by limit
-	for _, d := range docs {
-		for _, s := range d.plan.Definition.Steps {
-			for _, l := range s.Limits {
-				if name := d.name() + ", step " + s.Name; !slices.Contains(needed[l.Name], name) {
-					needed[l.Name] = append(needed[l.Name], name)
-				}
+// plannedFile is a definition in a file, and what a job of it would do.
+type plannedFile struct {
+	File     string               `json:"file"`
+	Document int                  `json:"document,omitempty"` // its number in the file, if the file has several
+	Plan     operate.Plan         `json:"plan"`
+	Existing *operate.ExistingJob `json:"existing,omitempty"`
+}
+
+// foresee prints the plan of each document, or the warnings of all.
+func (a *app) foresee(ctx context.Context, t *target, docs []document) error {
+	var warnings placedTexts
+	for i := range docs {
+		d := &docs[i]
+		v, err := t.Validate(ctx, definition.Canonical(d.plan), mediaJSON)
+		if err != nil {
+			return err
+		}
+		if a.json() {
+			out := plannedFile{File: d.file, Plan: v.Plan, Existing: v.Existing}
+			if d.of > 1 {
+				out.Document = d.nth
 			}
+			if err := a.object(&out); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, w := range v.Plan.Warnings {
+			place := d.name()
+			if w.Step != "" {
+				place += ", step " + w.Step
+			}
+			warnings.add(w.Text, place)
+		}
+		if n := v.Plan.WarningsLeftOut; n > 0 {
+			warnings.add(plural(n, "more warning"), d.name())
+		}
+		if v.Existing != nil && !v.Existing.Same {
+			warnings.add("the key belongs to "+v.Existing.Job.String()+", which has another definition or input: a submission is refused", d.name())
 		}
 	}
-	if len(needed) == 0 {
-		return nil
-	}
-	limits, err := svc.ListLimits(ctx)
-	if err != nil {
-		return err
-	}
-	for _, l := range limits {
-		if _, named := needed[l.Name]; named {
-			a.warnOfAmounts(l, docs)
-		}
-		delete(needed, l.Name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(needed)) {
-		fmt.Fprintf(a.err, "perdure: warning: limit %s is not set, and bounds nothing (%s)\n  hint: perdure limits set %s MAX\n", plain(name), plain(someOf(needed[name])), plain(name))
+	for _, w := range warnings {
+		fmt.Fprintf(a.err, "perdure: warning: %s (%s)\n", plain(w.text), plain(someOf(w.places)))
 	}
 	return nil
 }
 
-// warnOfAmounts warns about steps that need more permits than a limit has.
-func (a *app) warnOfAmounts(l perdure.LimitView, docs []document) {
-	var large []string
-	for _, d := range docs {
-		for _, s := range d.plan.Definition.Steps {
-			all, ofKey := 0, 0
-			for _, use := range s.Limits {
-				if amount := max(use.Amount, 1); use.Name == l.Name {
-					if all += amount; use.Key != "" {
-						ofKey = max(ofKey, amount)
-					}
-				}
-			}
-			if l.Max != nil && all > *l.Max && *l.Max > 0 || l.PerKey != nil && ofKey > l.PerKey.Max && l.PerKey.Max > 0 {
-				large = append(large, fmt.Sprintf("%s, step %s", d.name(), s.Name))
-			}
+// placedTexts are texts in the order in which they came, each with its places.
+type placedTexts []struct {
+	text   string
+	places []string
+}
+
+func (p *placedTexts) add(text, place string) {
+	for i := range *p {
+		if (*p)[i].text == text {
+			(*p)[i].places = append((*p)[i].places, place)
+			return
 		}
 	}
-	if len(large) > 0 {
-		fmt.Fprintf(a.err, "perdure: warning: limit %s is too small for what these need of it: they would wait until it is raised (%s)\n", plain(l.Name), plain(someOf(large)))
-	}
+	*p = append(*p, struct {
+		text   string
+		places []string
+	}{text, []string{place}})
 }
 
 // someOf lists the first of some steps.

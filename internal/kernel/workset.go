@@ -170,6 +170,9 @@ func (w *Workset) HasStep(ref StepRef) bool {
 	return w.Step(ref) != nil
 }
 
+// HasWhole reports whether all steps of a job were added.
+func (w *Workset) HasWhole(id perdure.JobID) bool { return w.entry(id).whole }
+
 // WasReady reports whether an added step was ready when it was loaded or, later, when Changes last returned it.
 func (w *Workset) WasReady(ref StepRef) bool {
 	before := w.entry(ref.Job).steps.at(ref.Index).loaded

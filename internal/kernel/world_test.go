@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,8 @@ type world struct {
 	runs         map[string]*perdure.Run
 	values       []stepValues // what its agents and its operator have seen; see checkValues
 	epoch        int          // see noteSkips
+
+	withoutPreviews bool // acts are not compared with their previews
 }
 
 type transcript struct{ strings.Builder }
@@ -309,6 +312,11 @@ func (w *world) actAs(a perdure.Act) (c *Changes, err error) {
 	if i >= 0 {
 		s = w.steps[i]
 	}
+	var preview Effects
+	var refusal error
+	if !w.withoutPreviews {
+		preview, refusal = w.preview(i, a)
+	}
 	c = w.event(func(ws *Workset) {
 		if NeedsWholeJob(&a) {
 			ws.AddWhole(w.job.ID, w.load(w.all()...))
@@ -317,10 +325,23 @@ func (w *world) actAs(a perdure.Act) (c *Changes, err error) {
 		}
 		err = ws.Act(w.job.ID, i, &a)
 	})
+	if got := EffectsOf(c, w.plan.Shape); !w.withoutPreviews && (err == nil && !reflect.DeepEqual(got, preview) || (err == nil) != (refusal == nil)) {
+		w.t.Fatalf("%s %s has the effects %+v (%v), and its preview %+v (%v)", a.Verb, a.Step, got, err, preview, refusal)
+	}
 	if err == nil && !c.Empty() && i >= 0 {
 		w.noteAct(s, &a)
 	}
 	return c, err
+}
+
+// preview returns the effects that an act would have, and writes nothing.
+func (w *world) preview(i int, a perdure.Act) (Effects, error) {
+	ws, j := NewWorkset(w.now, LatestWait), *w.job
+	ws.AddJob(&j, w.plan)
+	ws.AddWhole(j.ID, w.load(w.all()...))
+	err := ws.Act(j.ID, i, &a)
+	w.settleMissing(ws)
+	return EffectsOf(ws.FinalChanges(), w.plan.Shape), err
 }
 
 // nextTime returns the earliest time at which the passing of time changes something.

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
 )
 
 // verb is a call that performs an operator's act.
@@ -55,14 +56,20 @@ var verbs = []verb{
 	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives the step another input.", example: inputExample},
 }
 
+var dryRunParam = []param{{name: "dryRun", doc: "true: apply the rules, store nothing, and answer what the act would do to the job as it is now", example: "true"}}
+
 func (a *api) actRoutes() []route {
 	routes := make([]route, len(verbs))
 	for i, v := range verbs {
 		rt := route{
 			method: http.MethodPost, path: "/v1/jobs/{id}/" + string(v.Verb), id: string(v.Verb) + "Job", tag: "acts",
 			summary: v.summary, doc: v.doc + " An act whose result already holds changes and records nothing, and its answer has `unchanged`.", headers: authorParam,
-			body:    &media{of: v.of, optional: v.Verb != perdure.VerbSettle, example: v.example},
-			results: []result{{status: http.StatusOK, doc: "The job after the act", of: reflect.TypeFor[perdure.JobView](), example: jobExample}},
+			params: dryRunParam,
+			body:   &media{of: v.of, optional: v.Verb != perdure.VerbSettle, example: v.example},
+			results: []result{
+				{status: http.StatusOK, doc: "The job after the act; with dryRun, a preview", of: reflect.TypeFor[perdure.JobView](), example: jobExample},
+				{status: http.StatusOK, doc: "The job after the act; with dryRun, a preview", of: reflect.TypeFor[operate.Preview](), example: previewExample},
+			},
 			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge,
 				http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 			do: func(c *call) error { return c.act(&v) },
@@ -76,6 +83,11 @@ func (a *api) actRoutes() []route {
 }
 
 func (c *call) act(v *verb) error {
+	q := reader{query: c.query}
+	dryRun := q.flag("dryRun")
+	if q.err != nil {
+		return q.err
+	}
 	ref, err := c.path("id")
 	if err != nil {
 		return err
@@ -96,6 +108,9 @@ func (c *call) act(v *verb) error {
 	v.read(doc, &act)
 	if err := doc.err(); err != nil {
 		return err
+	}
+	if dryRun {
+		return c.preview(ref, act)
 	}
 	crashpoint.Here(crashpoint.RestAct)
 	job, err := c.Service.Act(c.ctx(), ref, act)

@@ -21,6 +21,18 @@ const (
 "nodes":[{"name":"reserve","x":24,"y":24,"agent":"stock","undo":true},{"name":"charge","x":256,"y":24,"agent":"payments","undo":true}],
 "edges":[{"from":0,"to":1,"points":[192,46,256,46]}]}`
 
+	previewExample = `{"job":{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
+"current":"unsure","desired":"undone","phase":"running","unsettled":1,
+"submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:08Z","inputBytes":15,
+"steps":{"charge":{"agent":"payments","action":"charge","current":"unsure","desired":"undone","phase":"running","run":1,"direction":"do","was":"undone",
+"turn":1,"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1","lockedBy":"payments@h3","lockedUntil":"2026-01-02T15:04:36Z","completeBy":"2026-01-02T15:04:36Z","failures":0,
+"why":{"reason":"running","text":"run 1 by payments@h3, 28s left","until":"2026-01-02T15:04:36Z","since":"2026-01-02T15:04:06Z"}}}},
+"effects":{"dispatch":[],"settle":[],"park":[],"waitFor":[{"step":"charge","until":"2026-01-02T15:04:36Z"}],"withoutUndo":[]}}`
+
+	validationExample = `{"plan":{"steps":2,"longestPath":{"steps":2,"time":"5m30s"},"limits":[{"name":"ads-api","steps":1,"amount":1,"max":50}],
+"warnings":[{"kind":"noAgent","step":"charge","text":"agent payments, which 1 step needs, has claimed no runs for 12m0s"}]},
+"graph":` + graphExample + `,"existing":{"job":"job_0190a6b7c8d97e0f8123456789abcdef","same":true}}`
+
 	batchExample = `{"definition":{"type":"order","onFailure":"undo",
 "steps":{"charge":{"agent":"payments","with":{"amount":"${input.amount}"},"undo":{},"completeWithin":"30s"}}},
 "jobs":[{"key":"order-1042","input":{"amount":4200}},{"key":"order-1043","input":{"amount":1250},"priority":9},{"key":"order-1044","input":{}}]}`

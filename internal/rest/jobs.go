@@ -80,24 +80,31 @@ func (a *api) jobRoutes() []route {
 	}
 }
 
-func (c *call) submit() error {
+// readDefinition reads a body that is a definition, in JSON or YAML.
+func (c *call) readDefinition() (body []byte, mediaType string, err error) {
 	if err := c.encoded(); err != nil {
-		return err
+		return nil, "", err
 	}
-	mediaType := c.mediaType()
-	if mediaType == "" {
-		return c.wrongMedia(mediaJSON, mediaYAML)
+	if mediaType = c.mediaType(); mediaType == "" {
+		return nil, "", c.wrongMedia(mediaJSON, mediaYAML)
 	}
+	if body, err = c.read(perdure.MaxDefinitionBytes); err != nil {
+		return nil, "", err
+	}
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil, "", perdure.Refuse(perdure.CodeMalformed, "the body is empty; a definition is expected")
+	}
+	return body, mediaType, nil
+}
+
+func (c *call) submit() error {
 	key, err := c.submissionKey()
 	if err != nil {
 		return err
 	}
-	body, err := c.read(perdure.MaxDefinitionBytes)
+	body, mediaType, err := c.readDefinition()
 	if err != nil {
 		return err
-	}
-	if len(bytes.TrimSpace(body)) == 0 {
-		return perdure.Refuse(perdure.CodeMalformed, "the body is empty; a definition is expected")
 	}
 	crashpoint.Here(crashpoint.RestSubmit)
 	job, created, err := c.Service.SubmitWithKey(c.ctx(), body, mediaType, key)

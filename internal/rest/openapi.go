@@ -66,6 +66,12 @@ func (rt *route) operation(schemas huma.Registry) *huma.Operation {
 		r := &huma.Response{Description: res.doc}
 		if res.of != nil {
 			r.Content = content(schemas, res.types, res.of, res.example)
+			if other := op.Responses[strconv.Itoa(res.status)]; other != nil { // the same status has answers of several types
+				for mediaType, m := range r.Content {
+					m.Schema = &huma.Schema{AnyOf: []*huma.Schema{other.Content[mediaType].Schema, m.Schema}}
+					m.Example = other.Content[mediaType].Example
+				}
+			}
 		}
 		for name, says := range res.headers {
 			r.Headers = map[string]*huma.Header{name: {Description: says, Schema: &huma.Schema{Type: huma.TypeString}}}

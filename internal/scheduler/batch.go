@@ -38,6 +38,8 @@ type batch struct {
 	now   time.Time               // by the store's clock
 	keys  map[string]kernel.Keyed // keys of this batch's submissions, and of jobs found in the store
 
+	random func() float64 // for jitter; see kernel.NewWorkset
+
 	submitted  []*submitOp      // submissions that created a job whose row is not written yet
 	reportRefs []kernel.StepRef // the steps that the current report reads; kept to save an allocation
 
@@ -227,7 +229,7 @@ type ruleFailure struct {
 func (p *ruleFailure) Error() string { return p.err.Error() }
 
 func (s *Scheduler) newBatch(tx kernel.Tx) *batch {
-	return &batch{s: s, tx: tx, began: s.env.Now()}
+	return &batch{s: s, tx: tx, began: s.env.Now(), random: s.env.Float64}
 }
 
 // run carries out one try:
@@ -381,7 +383,7 @@ func (b *batch) lock(requests []*request) error {
 	if err != nil {
 		return err
 	}
-	b.now, b.w = now, kernel.NewWorkset(now, b.s.env.Float64)
+	b.now, b.w = now, kernel.NewWorkset(now, b.random)
 	b.w.SetFence(fence)
 	settings, err := b.tx.Agents()
 	if err != nil {
@@ -535,6 +537,9 @@ func (b *batch) complete() error {
 }
 
 func (b *batch) loadWhole(id perdure.JobID) error {
+	if b.w.HasWhole(id) {
+		return nil
+	}
 	steps, err := b.tx.StepsOf(id)
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@
 // The files, in the order of this flow:
 //
 //	submit, report, act, claim, sweep, mail   the operations
+//	preview                                   what an act would do
 //	scheduler                                 the requests and the writers
 //	batch                                     one transaction, and its retries
 //	render, plans, repeat                     what is done beside transactions: renderings, definitions, repeated claims
@@ -99,6 +100,7 @@ type Scheduler struct {
 
 	renderers *renderers
 	unclaimed unclaimed
+	previews  env.Lock // held by the preview in progress
 
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
@@ -149,7 +151,7 @@ func New(cfg Config) *Scheduler {
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
 		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
-		renderers: newRenderers(cfg.Env)}
+		renderers: newRenderers(cfg.Env), previews: env.NewLock()}
 }
 
 // Run carries out requests until ctx ends. Then it refuses the queued ones and returns.

@@ -58,6 +58,11 @@ func (svc *Service) ShapeGraph(ctx context.Context, hash string) (*operate.Graph
 }
 
 func (svc *Service) graphOf(ctx context.Context, id kernel.ShapeID) (*operate.Graph, error) {
+	return svc.drawn(ctx, id, func() (*kernel.Shape, error) { return svc.Scheduler.ShapeByID(ctx, id) })
+}
+
+// drawn returns the drawing of a shape. If it is not kept, shape returns what is to be drawn.
+func (svc *Service) drawn(ctx context.Context, id kernel.ShapeID, shape func() (*kernel.Shape, error)) (*operate.Graph, error) {
 	g, ok := svc.graphs.made.Get(id)
 	if !ok {
 		if !svc.graphs.lock.Acquire(ctx, svc.Env) {
@@ -65,11 +70,11 @@ func (svc *Service) graphOf(ctx context.Context, id kernel.ShapeID) (*operate.Gr
 		}
 		defer svc.graphs.lock.Release()
 		if g, ok = svc.graphs.made.Get(id); !ok {
-			shape, err := svc.Scheduler.ShapeByID(ctx, id)
+			it, err := shape()
 			if err != nil {
 				return nil, Unreachable(err)
 			}
-			g = graph.Of(shape)
+			g = graph.Of(it)
 			svc.graphs.made.Put(id, g)
 		}
 	}

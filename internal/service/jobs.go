@@ -176,10 +176,17 @@ func (svc *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdu
 	})
 }
 
+func checkReason(act *perdure.Act) error {
+	if len(act.Reason) > perdure.MaxReasonBytes {
+		return perdure.Refuse(perdure.CodeTooLarge, "the reason is over %d bytes", perdure.MaxReasonBytes)
+	}
+	return nil
+}
+
 // Act implements perdure.Jobs.
 func (svc *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
-	if len(act.Reason) > perdure.MaxReasonBytes {
-		return nil, perdure.Refuse(perdure.CodeTooLarge, "the reason is over %d bytes", perdure.MaxReasonBytes)
+	if err := checkReason(&act); err != nil {
+		return nil, err
 	}
 	if err := svc.TakeOver(ctx); err != nil {
 		return nil, err

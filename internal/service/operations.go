@@ -255,12 +255,17 @@ func (svc *Service) ListNodes(ctx context.Context) ([]perdure.NodeView, error) {
 	views := make([]perdure.NodeView, len(nodes))
 	for i, of := range nodes {
 		views[i] = nodeView(of, roles, now)
-		views[i].State = of.StateAt(now, svc.RoleTTL)
-		if !svc.Shared && of.ID != svc.Node { // no other process has the store open
-			views[i].State = perdure.NodeDead
-		}
+		views[i].State = svc.stateOf(&of, now)
 	}
 	return views, nil
+}
+
+// stateOf returns whether a node is alive.
+func (svc *Service) stateOf(n *kernel.Node, now time.Time) perdure.NodeState {
+	if !svc.Shared && n.ID != svc.Node { // no other process has the store open
+		return perdure.NodeDead
+	}
+	return n.StateAt(now, svc.RoleTTL)
 }
 
 func nodeView(n kernel.Node, roles []kernel.Role, now time.Time) perdure.NodeView {

@@ -17,18 +17,11 @@ func (svc *Service) Submit(ctx context.Context, body []byte, mediaType string) (
 
 // SubmitWithKey implements perdure.Jobs.
 func (svc *Service) SubmitWithKey(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error) {
-	format := definition.YAML
-	if mediaType == "application/json" {
-		format = definition.JSON
-	}
-	plans, err := svc.Compiler.Parse(body, format, definition.Options{DefaultKey: key, Stop: ctx.Err})
+	plan, err := svc.compile(ctx, body, mediaType, key)
 	if err != nil {
 		return nil, false, err
 	}
-	if len(plans) != 1 {
-		return nil, false, perdure.Refuse(perdure.CodeMalformed, "one definition per call, not %d", len(plans))
-	}
-	return svc.SubmitPlan(ctx, plans[0])
+	return svc.SubmitPlan(ctx, plan)
 }
 
 // SubmitPlan submits a definition that was compiled before.

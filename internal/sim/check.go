@@ -52,6 +52,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	}
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {
+		w.book.commits[id] += max(1, verbsOf(t.saved, id))
 		w.checkJob(id, t.now)
 	}
 	if admitted {
@@ -265,6 +266,19 @@ func (w *world) checkEnd(ch *kernel.StepChange, c *kernel.Changes, name string, 
 // acted reports whether an operator has acted on the job in the same transaction.
 func acted(c *kernel.Changes, id perdure.JobID) bool {
 	return slices.ContainsFunc(c.History, func(e kernel.Entry) bool { return e.Job == id && e.Author == operator })
+}
+
+// verbsOf counts the different acts of operators on a job in one transaction.
+func verbsOf(saved []*kernel.Changes, id perdure.JobID) int {
+	verbs := map[string]bool{}
+	for _, c := range saved {
+		for _, e := range c.History {
+			if e.Job == id && e.Author == operator {
+				verbs[e.Event] = true
+			}
+		}
+	}
+	return len(verbs)
 }
 
 // restarted reports whether a job may have changed direction twice in one transaction.

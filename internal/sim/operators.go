@@ -154,7 +154,9 @@ func (w *world) perform(d plannedAct) {
 func (w *world) act(id perdure.JobID, a perdure.Act) {
 	a.Author = operator
 	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		p := w.preview(ctx, n, id, a)
 		view, err := n.real.Act(ctx, id.String(), a)
+		w.checkPreview(p, a, err)
 		if err == nil && view.ID != id {
 			w.wrong("I1", "an act on %s was answered with %s", id, view.ID)
 		}

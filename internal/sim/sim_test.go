@@ -242,3 +242,15 @@ func TestFailureIsShrunk(t *testing.T) {
 		return
 	}
 }
+
+// Operators preview half of their acts, and an act does what its preview has shown, if nothing else happens to the job
+// in between. The schedules must have many such acts.
+func TestActsAreAsPreviewed(t *testing.T) {
+	compared := 0
+	for i := range uint64(40) {
+		compared += play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short()}).Hits["previewed"]
+	}
+	if compared < 20 {
+		t.Errorf("%d acts were compared with their previews", compared)
+	}
+}

@@ -30,6 +30,8 @@ type Service struct {
 	OnDeleteLimit func(ctx context.Context, name string) error
 	OnGraph       func(ctx context.Context, ref string) (*operate.Graph, error)
 	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
+	OnPreview     func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
+	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -67,6 +69,14 @@ func (s *Service) Graph(ctx context.Context, ref string) (*operate.Graph, error)
 
 func (s *Service) ShapeGraph(ctx context.Context, hash string) (*operate.Graph, error) {
 	return s.OnShapeGraph(ctx, hash)
+}
+
+func (s *Service) Preview(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error) {
+	return s.OnPreview(ctx, ref, act)
+}
+
+func (s *Service) Validate(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error) {
+	return s.OnValidate(ctx, body, mediaType)
 }
 
 func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {

@@ -68,6 +68,23 @@ func Graph() *operate.Graph {
 		Edges: []operate.GraphEdge{{From: 0, To: 1, Points: []int{192, 46, 256, 46}}}, EdgesLeftOut: 1}
 }
 
+// Preview is a preview of which every field has a value.
+func Preview() *operate.Preview {
+	job := Job()
+	job.Unchanged = true
+	return &operate.Preview{Job: job, Effects: operate.Effects{Dispatch: []string{"<ship>"}, Settle: []string{"mail"}, Park: []string{"print"},
+		WaitFor: []operate.StepWait{{Step: "charge", Until: At}, {Step: "ask"}}, WithoutUndo: []string{"notify"},
+		LeftOut: &operate.EffectCounts{Dispatch: 1, Settle: 2, Park: 3, WaitFor: 4, WithoutUndo: 5}}}
+}
+
+// Validation is a validation of which every field has a value.
+func Validation() *operate.Validation {
+	return &operate.Validation{Graph: Graph(), Existing: &operate.ExistingJob{Job: ID, Same: true},
+		Plan: operate.Plan{Steps: 2, LongestPath: operate.LongestPath{Steps: 2, Time: perdure.Duration(90 * time.Second)},
+			Limits:        []operate.PlanLimit{{Name: "ads-api", Steps: 1, Amount: 2, Max: new(3), PerKey: &perdure.KeyLimit{Max: 1}}},
+			LimitsLeftOut: 1, Warnings: []operate.Warning{{Kind: "noUndo", Step: "charge", Text: "a <sentence>"}}, WarningsLeftOut: 2}}
+}
+
 // Submitted is what becomes of the job that comes as number i of several: the first is made, the second was
 // there, the third is refused.
 func Submitted(i int) perdure.Submitted {
@@ -102,6 +119,8 @@ func Full() *Service {
 		OnSubmit:     func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
 		OnGraph:      func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
 		OnShapeGraph: func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
+		OnPreview:    func(context.Context, string, perdure.Act) (*operate.Preview, error) { return Preview(), nil },
+		OnValidate:   func(context.Context, []byte, string) (*operate.Validation, error) { return Validation(), nil },
 		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 			out := make([]perdure.Submitted, len(jobs))
 			for i := range out {

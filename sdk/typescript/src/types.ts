@@ -113,6 +113,23 @@ export interface EditOptions {
   reason?: string;
 }
 
+export interface EffectCounts {
+  dispatch?: number;
+  park?: number;
+  settle?: number;
+  waitFor?: number;
+  withoutUndo?: number;
+}
+
+export interface Effects {
+  dispatch: string[];
+  park: string[];
+  settle: string[];
+  waitFor: StepWait[];
+  withoutUndo: string[];
+  leftOut?: EffectCounts;
+}
+
 export interface Entry {
   at: string;
   event: string;
@@ -120,6 +137,11 @@ export interface Entry {
   detail?: string;
   run?: number;
   step?: string;
+}
+
+export interface ExistingJob {
+  job: string;
+  same: boolean;
 }
 
 export interface FieldError {
@@ -261,6 +283,12 @@ export interface ListNode {
   items: Node[];
 }
 
+export interface LongestPath {
+  steps: number;
+  /** Go's syntax, and d for days */
+  time: string;
+}
+
 export interface Mark {
   by: string;
   reason?: string;
@@ -310,6 +338,28 @@ export interface PageJob {
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
+}
+
+export interface Plan {
+  limits: PlanLimit[];
+  longestPath: LongestPath;
+  steps: number;
+  warnings: Warning[];
+  limitsLeftOut?: number;
+  warningsLeftOut?: number;
+}
+
+export interface PlanLimit {
+  amount: number;
+  name: string;
+  steps: number;
+  max?: number;
+  perKey?: KeyLimit;
+}
+
+export interface Preview {
+  effects: Effects;
+  job: Job;
 }
 
 export interface RawRun {
@@ -488,4 +538,21 @@ export interface StepLimit {
   name: string;
   amount?: number;
   key?: string;
+}
+
+export interface StepWait {
+  step: string;
+  until?: string;
+}
+
+export interface Validation {
+  graph: Graph;
+  plan: Plan;
+  existing?: ExistingJob;
+}
+
+export interface Warning {
+  kind: string;
+  text: string;
+  step?: string;
 }

@@ -1,0 +1,284 @@
+package kernel
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+)
+
+// WarningKind is the kind of a warning about a definition. Its values are stable.
+type WarningKind string
+
+const (
+	WarnNoAgent       WarningKind = "noAgent"       // no process claims the runs of the step's agent
+	WarnNoUndo        WarningKind = "noUndo"        // the step has no undo, and a later step may cause the job to be undone
+	WarnDeadline      WarningKind = "deadline"      // the job's deadline is shorter than its longest path
+	WarnLimitNotSet   WarningKind = "limitNotSet"   // the step names a limit that is not set
+	WarnLimitTooSmall WarningKind = "limitTooSmall" // the step needs more permits than a limit has
+)
+
+// Warning is something in a valid definition that its author may not intend.
+type Warning struct {
+	Kind WarningKind
+	Step string // the first step that it is about; empty: the job
+	Text string // a sentence
+}
+
+// Outlook is what can be told of a definition before it is submitted.
+type Outlook struct {
+	PathSteps int           // the largest number of steps that follow each other
+	PathTime  time.Duration // the largest sum, along a path, of the times that the steps may take with one run each
+	Limits    []NamedLimit  // the limits that steps name, in the order of their first steps
+	Warnings  []Warning     // at most MaxWarnings
+	LeftOut   int           // further warnings
+}
+
+// MaxWarnings bounds the warnings about one definition.
+const MaxWarnings = 100
+
+// NamedLimit is a limit that steps of a definition name.
+type NamedLimit struct {
+	Name   string
+	Steps  int // the number of steps that name it
+	Amount int // the most permits that one step needs of it
+	first  string
+}
+
+// Foresee returns the outlook of a plan. f has the limits that exist, when agents last claimed runs, and the runs in
+// flight of agents that have not claimed for NotSeenFor. If anyAgents is false, no agent is expected to claim runs now,
+// and there are no warnings about agents.
+func Foresee(p *Plan, f *Facts, anyAgents bool) Outlook {
+	order := p.topological()
+	o := Outlook{Limits: namedLimits(p)}
+	o.PathSteps, o.PathTime = p.longestPath(order)
+	if anyAgents {
+		o.warnOfAgents(p, f)
+	}
+	o.warnOfDeadline(p)
+	o.warnOfLimits(p, f)
+	o.warnOfUndo(p, order) // the last, because there may be one for each step
+	return o
+}
+
+func (o *Outlook) warn(kind WarningKind, step, format string, args ...any) {
+	if len(o.Warnings) == MaxWarnings {
+		o.LeftOut++
+		return
+	}
+	o.Warnings = append(o.Warnings, Warning{kind, step, fmt.Sprintf(format, args...)})
+}
+
+// topological returns the steps in an order in which each comes after all steps that it waits for.
+func (s *Shape) topological() []int {
+	waits := make([]int, len(s.Steps))
+	order := make([]int, 0, len(s.Steps))
+	for i := range s.Steps {
+		if waits[i] = len(s.Steps[i].After); waits[i] == 0 {
+			order = append(order, i)
+		}
+	}
+	for n := 0; n < len(order); n++ {
+		for _, next := range s.Steps[order[n]].Before {
+			if waits[next]--; waits[next] == 0 {
+				order = append(order, next)
+			}
+		}
+	}
+	return order
+}
+
+// longestPath returns the number of steps of the longest path, and the time that the slowest path may take.
+func (s *Shape) longestPath(order []int) (steps int, slowest time.Duration) {
+	counts, times := make([]int, len(s.Steps)), make([]time.Duration, len(s.Steps))
+	for _, i := range order {
+		counts[i]++
+		times[i] += s.Steps[i].longest()
+		steps, slowest = max(steps, counts[i]), max(slowest, times[i])
+		for _, next := range s.Steps[i].Before {
+			counts[next], times[next] = max(counts[next], counts[i]), max(times[next], times[i])
+		}
+	}
+	return steps, slowest
+}
+
+// longest returns how long the step may take with one run: its deadline or, of a sleep, its length. It is 0 if that is
+// not known: for a sleep whose length is computed, or has an end instead, and an approval without a deadline.
+func (p *PlanStep) longest() time.Duration {
+	switch p.Form {
+	case BySleep:
+		var with struct {
+			For string `json:"for"`
+		}
+		_ = json.Unmarshal(p.With, &with)
+		d, err := perdure.ParseDuration(with.For)
+		if err != nil {
+			return 0
+		}
+		return d
+	case ByApproval:
+		return time.Duration(p.CompleteWithin)
+	}
+	return p.completeWithin(perdure.Do)
+}
+
+func (o *Outlook) warnOfDeadline(p *Plan) {
+	within := time.Duration(p.Definition.CompleteWithin)
+	if within == 0 || within >= o.PathTime {
+		return
+	}
+	o.warn(WarnDeadline, "", "completeWithin of the job is %s, and the steps of its longest path may take %s with one run each: give the job more time, or its steps less (without completeWithin, a run has %s)",
+		p.Definition.CompleteWithin, perdure.Duration(o.PathTime), perdure.Duration(perdure.DefaultCompleteWithin))
+}
+
+// failureUndoesJob reports whether the job may be undone because of step i, without another decision: its ladder says
+// so, or it is an approval, which is rejected by undoing the job.
+func (p *Plan) failureUndoesJob(i int) bool {
+	l := p.ladder(i)
+	return p.Steps[i].Form == ByApproval || ladderHas(l, RungUndo) || ladderHas(l, RungRestart)
+}
+
+// warnOfUndo warns of steps without an undo before a step that may cause the job to be undone. Steps whose failure only
+// parks the job give no warning: then an operator decides.
+func (o *Outlook) warnOfUndo(p *Plan, order []int) {
+	later := make([]int, len(p.Steps)) // by step: the first step after it that may cause an undo; -1: none
+	for n := len(order) - 1; n >= 0; n-- {
+		i := order[n]
+		later[i] = -1
+		for _, next := range p.Steps[i].Before {
+			cause := later[next]
+			if p.failureUndoesJob(next) {
+				cause = next
+			}
+			if cause >= 0 && (later[i] < 0 || cause < later[i]) {
+				later[i] = cause
+			}
+		}
+	}
+	for i := range p.Steps {
+		ps := &p.Steps[i]
+		if ps.Form != ByAgent || ps.Undo != nil || later[i] < 0 {
+			continue
+		}
+		cause := &p.Steps[later[i]]
+		how := "a failure of step " + cause.Name
+		if cause.Form == ByApproval {
+			how = "the rejection of step " + cause.Name
+		}
+		o.warn(WarnNoUndo, ps.Name, "the step has no undo, and %s, which comes later, undoes the job: then its effect remains", how)
+	}
+}
+
+// AgentUse is an agent that carries out steps of a definition, do or undo.
+type AgentUse struct {
+	Agent string
+	Steps int
+	first string // the first of these steps
+}
+
+// Agents returns the agents of a definition in the order of their first steps.
+func (s *Shape) Agents() (uses []AgentUse) {
+	at := map[string]int{}
+	add := func(agent, step string) {
+		n, known := at[agent]
+		if !known {
+			n, at[agent] = len(uses), len(uses)
+			uses = append(uses, AgentUse{Agent: agent, first: step})
+		}
+		uses[n].Steps++
+	}
+	for i := range s.Steps {
+		ps := &s.Steps[i]
+		if ps.Form != ByAgent {
+			continue
+		}
+		do, _ := ps.agentOf(perdure.Do)
+		add(do, ps.Name)
+		if undo, _ := ps.agentOf(perdure.Undo); undo != do {
+			add(undo, ps.Name)
+		}
+	}
+	return uses
+}
+
+func (o *Outlook) warnOfAgents(p *Plan, f *Facts) {
+	for _, use := range p.Agents() {
+		seen, known := f.Seen[use.Agent]
+		idle := f.Now.Sub(seen)
+		switch {
+		case !known:
+			o.warn(WarnNoAgent, use.first, "agent %s, which %s, has claimed no runs here%s", use.Agent, needs(use.Steps), otherAgents(use.Agent, f))
+		case idle > perdure.NotSeenFor && f.InFlight[use.Agent] == 0:
+			o.warn(WarnNoAgent, use.first, "agent %s, which %s, has claimed no runs for %s", use.Agent, needs(use.Steps), span(idle))
+		}
+	}
+}
+
+func needs(steps int) string {
+	if steps == 1 {
+		return "1 step needs"
+	}
+	return fmt.Sprintf("%d steps need", steps)
+}
+
+// namedLimits returns the limits that steps name.
+func namedLimits(p *Plan) (limits []NamedLimit) {
+	at := map[string]int{}
+	for i := range p.Steps {
+		var ofStep []string
+		for _, use := range p.Steps[i].StepDefinition.Limits {
+			if !slices.Contains(ofStep, use.Name) {
+				ofStep = append(ofStep, use.Name)
+			}
+		}
+		for _, name := range ofStep {
+			n, known := at[name]
+			if !known {
+				n, at[name] = len(limits), len(limits)
+				limits = append(limits, NamedLimit{Name: name, first: p.Steps[i].Name})
+			}
+			all, _ := p.Steps[i].permitsOf(name)
+			limits[n].Steps++
+			limits[n].Amount = max(limits[n].Amount, all)
+		}
+	}
+	return limits
+}
+
+// permitsOf returns how many permits of a limit a step needs in total, and the most that it needs with one key.
+func (p *PlanStep) permitsOf(limit string) (all, ofKey int) {
+	for _, use := range p.StepDefinition.Limits {
+		if use.Name == limit {
+			amount := max(use.Amount, 1)
+			all += amount
+			if use.Key != "" {
+				ofKey = max(ofKey, amount)
+			}
+		}
+	}
+	return all, ofKey
+}
+
+func (o *Outlook) warnOfLimits(p *Plan, f *Facts) {
+	for _, named := range o.Limits {
+		l, set := f.Limits[named.Name]
+		if !set {
+			o.warn(WarnLimitNotSet, named.first, "limit %s, which %s, is not set and bounds nothing: perdure limits set %s MAX", named.Name, needs(named.Steps), named.Name)
+			continue
+		}
+		first, large := "", 0
+		for i := range p.Steps {
+			all, ofKey := p.Steps[i].permitsOf(named.Name)
+			if l.Max != nil && all > *l.Max && *l.Max > 0 || l.PerKey != nil && ofKey > l.PerKey.Max && l.PerKey.Max > 0 {
+				if large++; large == 1 {
+					first = p.Steps[i].Name
+				}
+			}
+		}
+		if large > 0 {
+			o.warn(WarnLimitTooSmall, first, "limit %s is too small: %s more permits than it has, and will wait until it is raised", named.Name, needs(large))
+		}
+	}
+}
