@@ -42,7 +42,7 @@ func rowsOf(t *testing.T, store kernel.Store, id perdure.JobID) string {
 	add(alerts, err)
 	history, err := store.History(ctx, id, 0, 100)
 	add(history, err)
-	jobs, err := store.ListJobs(ctx, kernel.JobFilter{Limit: 100})
+	jobs, _, err := store.ListJobs(ctx, kernel.JobFilter{Limit: 100})
 	add(jobs, err)
 	agents, err := store.ReadyAgents(ctx, 100)
 	add(agents, err)
@@ -201,7 +201,7 @@ func TestPreviewOfAJobThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// A preview dispatches nothing and notifies nobody: neither a claim that waits for the step, nor a follower of the job.
+// A preview dispatches nothing and wakes neither a claim that waits for the step, nor a follower of the job.
 func TestPreviewWakesNothing(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	halfDone(t, n, "k", false)

@@ -71,7 +71,7 @@ func TestValidate(t *testing.T) {
 		if want := (consoles.LongestPath{Steps: 2, Time: perdure.Duration(7 * time.Minute)}); v.Plan.Steps != 2 || v.Plan.LongestPath != want || v.Existing != nil {
 			t.Errorf("%+v", v)
 		}
-		if jobs, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 1}); err != nil || len(jobs) > 0 {
+		if jobs, _, err := store.ListJobs(t.Context(), kernel.JobFilter{Limit: 1}); err != nil || len(jobs) > 0 {
 			t.Error("a validation made a job", jobs, err)
 		}
 		if _, err := n.ShapeGraph(t.Context(), v.Graph.Hash+"x"); perdure.CodeOf(err) != perdure.CodeNotFound {

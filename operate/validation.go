@@ -2,7 +2,7 @@ package operate
 
 import "github.com/perdure/perdure"
 
-// Validation is what can be told of a valid definition before it is submitted.
+// Validation is what is known of a valid definition before it is submitted.
 type Validation struct {
 	Plan     Plan         `json:"plan"`
 	Graph    *Graph       `json:"graph"`
