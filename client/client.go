@@ -108,6 +108,7 @@ func transport() *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}).DialContext
 	t.TLSHandshakeTimeout = connectTimeout
+	t.DisableCompression = true // between programs, compressing costs more than it saves
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = idleConns, idleConns
 	return t
 }

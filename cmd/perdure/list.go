@@ -247,6 +247,8 @@ func (a *app) list(ctx context.Context, t *target, q perdure.JobQuery, all bool)
 					return err
 				}
 			}
+		} else if first && len(page.Items) == 0 {
+			a.talk("no job matches")
 		} else {
 			a.printList(page.Items, first)
 		}

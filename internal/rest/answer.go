@@ -2,9 +2,11 @@ package rest
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +24,7 @@ type answer struct {
 	held   *transfer // nil: the answer is at most freeAnswer long
 
 	cacheable bool // the answer to this request will always be the same
+	gzip      bool // the caller reads compressed answers
 }
 
 const (
@@ -187,17 +190,60 @@ func sizeOfJob(job *perdure.JobView) int {
 }
 
 // writeBody sends a whole answer. A write error affects only the client, and is ignored.
-func writeBody(w http.ResponseWriter, status int, mediaType string, body []byte) {
+func writeBody(w *answer, status int, mediaType string, body []byte) {
 	h := w.Header()
+	if len(body) > maxPlain {
+		h.Add("Vary", "Accept-Encoding")
+		if w.gzip {
+			body = compressed(body)
+			h.Set("Content-Encoding", "gzip")
+		}
+	}
 	h.Set("Content-Type", mediaType)
 	h.Set("Content-Length", itoa(len(body)))
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
-	if a, ok := w.(*answer); ok && a.cacheable && status == http.StatusOK {
+	if w.cacheable && status == http.StatusOK {
 		h.Set("Cache-Control", "private, max-age=31536000, immutable")
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+// maxPlain is the size of an answer up to which it is not compressed.
+const maxPlain = 1 << 10
+
+var compressors = sync.Pool{New: func() any {
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
+	return z
+}}
+
+// compressed returns a body in the format of gzip.
+func compressed(body []byte) []byte {
+	var b bytes.Buffer
+	z := compressors.Get().(*gzip.Writer)
+	z.Reset(&b)
+	_, _ = z.Write(body) // a bytes.Buffer returns no error
+	_ = z.Close()
+	compressors.Put(z)
+	return b.Bytes()
+}
+
+// readsGzip reports whether answers to a request may be compressed. Only reads are: agents call with POST, often, and
+// their answers are small.
+func readsGzip(r *http.Request) bool {
+	if r.Method != http.MethodGet {
+		return false
+	}
+	for _, header := range r.Header.Values("Accept-Encoding") {
+		for part := range strings.SplitSeq(header, ",") {
+			name, params, _ := strings.Cut(part, ";")
+			if strings.TrimSpace(name) == "gzip" && strings.Trim(strings.TrimSpace(params), ".0") != "q=" {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // callBound bounds the calls that wait.

@@ -109,7 +109,7 @@ func New(cfg Config) http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	w := &answer{ResponseWriter: rw}
+	w := &answer{ResponseWriter: rw, gzip: readsGzip(r)}
 	begin := time.Now()
 	defer func() {
 		if p := recover(); p != nil {
