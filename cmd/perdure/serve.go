@@ -173,7 +173,7 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	polls, endPolls := context.WithCancel(context.Background())
 	defer endPolls()
 	connections := o.connections()
-	server := newServer(n, polls, o.hosts.hosts, connections, log)
+	server := newServer(n, polls, o.hosts, connections, log)
 	listener = rest.Bound(listener, server, connections, log)
 	crashpoint.Here(crashpoint.ServeListen)
 	failed := make(chan error, 1)
