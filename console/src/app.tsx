@@ -8,7 +8,7 @@ import { link, type Page } from "./router.ts";
 import { nextTheme, theme } from "./theme.ts";
 import { clock, span } from "./time.ts";
 import type { PageAlert } from "./types.ts";
-import { Icon, now, useTitle } from "./widgets.tsx";
+import { Icon, now, showCurrent, useTitle } from "./widgets.tsx";
 import { Agents } from "./pages/agents.tsx";
 import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
 import { JobPage } from "./pages/job.tsx";
@@ -94,6 +94,8 @@ function Header() {
   const current = place.value.page === "job" ? "jobs" : place.value.page;
   const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?limit=${mostAlertsCounted + 1}`), 10_000);
   const n = alerts.data?.items.length ?? 0;
+  const bar = useRef<HTMLElement>(null);
+  useEffect(() => showCurrent(bar.current), [current]);
   const themeName = { system: "as the system has it", light: "light", dark: "dark" }[theme.value];
   return (
     <header class="top">
@@ -101,7 +103,7 @@ function Header() {
         <Icon name="mark" />
         Perdure
       </a>
-      <nav aria-label="Pages">
+      <nav aria-label="Pages" ref={bar}>
         <ul>
           {entries.map(([page, href, title]) => (
             <li key={page}>

@@ -149,7 +149,7 @@ export function GraphView({ graph, marks, chosen, start, choose }: GraphProps) {
   return (
     <div
       ref={frame}
-      class={`graph${dragged.value ? " dragged" : ""}`}
+      class={`graph ${graph.height <= 170 ? "low" : graph.height <= 320 ? "middling" : ""}${dragged.value ? " dragged" : ""}`}
       tabIndex={0}
       role="group"
       aria-label={`Graph of ${graph.nodes.length} steps. Arrow keys follow its edges. The tab Steps has the same as a table.`}

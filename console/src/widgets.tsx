@@ -168,3 +168,11 @@ export function sizeText(bytes: number): string {
   if (bytes < 1 << 20) return `${Math.round(bytes / (1 << 10))} KiB`;
   return `${(bytes / (1 << 20)).toFixed(1)} MiB`;
 }
+
+/** Scrolls a bar of links, which may be wider than the window, so that the current one is visible. */
+export function showCurrent(bar: HTMLElement | null): void {
+  const current = bar?.querySelector<HTMLElement>("[aria-current]");
+  if (!bar || !current) return;
+  const left = current.offsetLeft - bar.offsetLeft;
+  if (left < bar.scrollLeft || left + current.offsetWidth > bar.scrollLeft + bar.clientWidth) bar.scrollLeft = left - bar.clientWidth / 4;
+}

@@ -6,6 +6,9 @@ import type { AgentInfo, ListAgent, ListNode } from "../types.ts";
 import { unknownMark, type Mark } from "../state.ts";
 import { Ago, AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
+/** Ten years, the default: a higher priority always comes first. */
+const noAgeing = "87600h";
+
 export function agentMark(agent: AgentInfo): Mark {
   if (agent.holders > 0) return { ...unknownMark("claims"), sign: "●", tone: "good" };
   return { ...unknownMark("no claims"), sign: "■", tone: "warn", detail: "No process has claimed runs of this agent in the last 90 seconds: its steps wait." };
@@ -44,9 +47,9 @@ export function Agents() {
                 <tr>
                   <th>Agent</th>
                   <th class="w-state">State</th>
-                  <th class="w-num num">Processes</th>
+                  <th class="w-num num c2">Processes</th>
                   <th class="w-num num c2">Gone</th>
-                  <th class="w-num num c2">Slots in nodes</th>
+                  <th class="w-num num c2">Slots</th>
                   <th class="w-time c2">Ageing</th>
                   <th class="w-time">Last claim</th>
                 </tr>
@@ -56,14 +59,15 @@ export function Agents() {
                   <tr key={agent.name}>
                     <td>
                       <bdi title={agent.name}>{agent.name}</bdi>
+                      <div class="under">{agent.holders === 1 ? "1 process" : `${agent.holders} processes`}</div>
                     </td>
                     <td>
                       <State mark={agentMark(agent)} />
                     </td>
-                    <td class="num">{agent.holders}</td>
+                    <td class="num c2">{agent.holders}</td>
                     <td class="num c2">{agent.gone || <span class="muted">–</span>}</td>
                     <td class="num c2">{slots(agent.name) ?? <span class="muted">–</span>}</td>
-                    <td class="c2">{agent.ageing}</td>
+                    <td class="c2">{agent.ageing === noAgeing ? <span class="muted">–</span> : agent.ageing}</td>
                     <td>
                       <Ago at={agent.seenAt} />
                     </td>
@@ -75,7 +79,7 @@ export function Agents() {
           {agents.data.items.length > 0 && (
             <div class="below">
               <span class="muted small">
-                “Processes” have claimed runs in the last 90 s, “gone” earlier in the last day. The agents sleep and approval need no process. <a href={link.nodes()}>Nodes</a> lists the agents inside nodes.
+                “Processes” have claimed runs in the last 90 s, “gone” earlier in the last day. “Slots” are those of agents inside <a href={link.nodes()}>nodes</a>. The agents sleep and approval need no process.
               </span>
               <AsOf at={agents.at} />
             </div>

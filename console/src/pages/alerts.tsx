@@ -25,7 +25,8 @@ export function Alerts() {
         <h1>Alerts</h1>
         <div class="end">
           <label>
-            <input type="checkbox" data-filter="" checked={closed} onChange={(event) => setQuery({ closed: event.currentTarget.checked ? "true" : undefined })} /> closed ones too
+            <input type="checkbox" data-filter="" checked={closed} onChange={(event) => setQuery({ closed: event.currentTarget.checked ? "true" : undefined })} />
+            closed ones too
           </label>
         </div>
       </div>
@@ -128,8 +129,8 @@ function AlertTable({ alerts }: { alerts: Alert[] }) {
                 <bdi>{alert.message}</bdi>
               </div>
             </td>
-            <td class="c2 text">
-              <bdi class="said">{alert.message}</bdi>
+            <td class="c2 text" title={alert.message}>
+              <bdi class="said clamp">{alert.message}</bdi>
               {alert.closedAt && (
                 <div class="muted small">
                   closed <Ago at={alert.closedAt} /> by <bdi>{alert.closedBy}</bdi>

@@ -14,7 +14,7 @@ import { jobMark, stateName, stepMark, urgency, whyText, type Mark } from "../st
 import { span } from "../time.ts";
 import type { Entry, Graph, Job, PageEntry, Step, StepDetail } from "../types.ts";
 import { readingOrder } from "../view.ts";
-import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
 
 const tabs = ["graph", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
@@ -77,13 +77,16 @@ function Known({ job, steps, problem, live, again }: { job: Job; steps: Readonly
     useMemo(() => ({ "[": () => handlers.current["["](), "]": () => handlers.current["]"](), ".": () => handlers.current["."](), Escape: () => handlers.current.Escape() }), []),
   );
 
+  const bar = useRef<HTMLElement>(null);
+  useEffect(() => showCurrent(bar.current), [tab]);
+
   const step = chosen === undefined ? undefined : steps.get(chosen);
   return (
     <>
       <Head job={job} live={live} />
       {problem && <ProblemNote problem={problem} again={again} />}
       <Attention job={job} steps={steps} marks={marks} />
-      <nav class="tabs" aria-label="Parts of the job">
+      <nav class="tabs" aria-label="Parts of the job" ref={bar}>
         {tabs.map((name) => (
           <a key={name} href={link.job(place.value.job, { tab: name === "graph" ? undefined : name, step: asked || undefined })} aria-current={name === tab ? "page" : undefined}>
             {titles[name]}
@@ -160,7 +163,7 @@ function Head({ job, live }: { job: Job; live: boolean }) {
             settled <b><Ago at={job.settledAt} /></b> (took {span(Date.parse(job.settledAt) - Date.parse(job.submittedAt))})
           </span>
         )}
-        <span>
+        <span class="id">
           <code>{job.id}</code> <Copy text={job.id} what="the id" />
         </span>
         {labels.map(([name, value]) => (
@@ -201,8 +204,8 @@ function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<string,
           <p key={name}>
             <a href={link.job(place.value.job, { tab: place.value.query.get("tab") ?? undefined, step: name })}>
               <bdi>{name}</bdi>
-            </a>{" "}
-            {step.phase === "parked" ? "is parked" : "waits for approval"}: <bdi class="said">{whyText(step, now.value) || "no reason is recorded"}</bdi>
+            </a>
+            : <bdi class="said">{whyText(step, now.value) || step.phase}</bdi>
           </p>
         ))}
         {waiting.length > mostAttention && <p>{waiting.length - mostAttention} more steps need an operator.</p>}
@@ -387,7 +390,7 @@ function StepPanel({ job, name, step, mark, close }: { job: Job; name: string; s
           </Pair>
           <Pair name="agent">
             <bdi>{step.agent}</bdi>
-            {step.action !== step.agent && (
+            {step.action !== name && (
               <span class="muted">
                 , action <bdi>{step.action}</bdi>
               </span>

@@ -2,8 +2,9 @@
 import { callUrl } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
+import { unknownMark } from "../state.ts";
 import type { Limit, ListLimit } from "../types.ts";
-import { AsOf, ProblemNote, useTitle, Waiting } from "../widgets.tsx";
+import { AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 const mostHolders = 8;
 
@@ -73,7 +74,12 @@ function LimitRow({ limit }: { limit: Limit }) {
           <>
             <span>
               {limit.used} of {limit.max}
-              {full && <span class="state warn"> {limit.max === 0 ? "■ paused" : "■ full"}</span>}
+              {full && (
+                <>
+                  {" "}
+                  <State mark={{ ...unknownMark(limit.max === 0 ? "paused" : "full"), sign: "■", tone: "warn" }} />
+                </>
+              )}
             </span>
             {limit.max > 0 && <meter min={0} max={limit.max} value={limit.used} aria-label={`Used permits of ${limit.name}`} />}
           </>

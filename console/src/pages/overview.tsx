@@ -26,6 +26,7 @@ export function Overview() {
       </div>
       {problem && <ProblemNote problem={problem} />}
       <div class="cards data">
+        <div class="stack">
         <section class="box">
           <header>
             <h2>Needs an operator</h2>
@@ -61,38 +62,6 @@ export function Overview() {
                   <a href={link.alerts()}>{groups.length - mostLines} more</a>
                 </li>
               )}
-            </ul>
-          )}
-        </section>
-        <section class="box">
-          <header>
-            <h2>Latest jobs</h2>
-            <a class="end" href={link.jobs()}>
-              All jobs
-            </a>
-          </header>
-          {!jobs.data ? (
-            !jobs.problem && <Waiting />
-          ) : jobs.data.items.length === 0 ? (
-            <p class="fine">
-              There are no jobs yet. <a href={link.submit()}>Submit one</a>, or see <a href={link.jobs()}>how to begin</a>.
-            </p>
-          ) : (
-            <ul class="lines">
-              {jobs.data.items.map((job) => (
-                <li key={job.id}>
-                  <State mark={jobMark(job)} />
-                  <span class="what">
-                    <a data-row href={link.job(job.id)} title={job.id}>
-                      <bdi>{job.key ?? job.id}</bdi>
-                    </a>{" "}
-                    <bdi class="muted">{job.type}</bdi>
-                  </span>
-                  <span class="muted small">
-                    <Ago at={job.submittedAt} />
-                  </span>
-                </li>
-              ))}
             </ul>
           )}
         </section>
@@ -158,6 +127,39 @@ export function Overview() {
                   <a href={link.nodes()}>{nodes.data.items.length - mostLines} more</a>
                 </li>
               )}
+            </ul>
+          )}
+        </section>
+        </div>
+        <section class="box">
+          <header>
+            <h2>Latest jobs</h2>
+            <a class="end" href={link.jobs()}>
+              All jobs
+            </a>
+          </header>
+          {!jobs.data ? (
+            !jobs.problem && <Waiting />
+          ) : jobs.data.items.length === 0 ? (
+            <p class="fine">
+              There are no jobs yet. <a href={link.submit()}>Submit one</a>, or see <a href={link.jobs()}>how to begin</a>.
+            </p>
+          ) : (
+            <ul class="lines">
+              {jobs.data.items.map((job) => (
+                <li key={job.id}>
+                  <State mark={jobMark(job)} />
+                  <span class="what">
+                    <a data-row href={link.job(job.id)} title={job.id}>
+                      <bdi>{job.key ?? job.id}</bdi>
+                    </a>{" "}
+                    <bdi class="muted">{job.type}</bdi>
+                  </span>
+                  <span class="muted small">
+                    <Ago at={job.submittedAt} />
+                  </span>
+                </li>
+              ))}
             </ul>
           )}
         </section>
