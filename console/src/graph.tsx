@@ -146,6 +146,7 @@ export function GraphView({ graph, marks, chosen, start, choose }: GraphProps) {
   const chosenAt = indexOf(chosen);
   const lines = far ? places.lines : places.lines.filter((line) => overlaps(line.bounds, part));
   const zoomText = useComputed(() => `${Math.round(view.value.k * 100)} %`);
+  const zoomLabel = useComputed(() => `${zoomText.value}: show the actual size`);
   return (
     <div
       ref={frame}
@@ -180,7 +181,7 @@ export function GraphView({ graph, marks, chosen, start, choose }: GraphProps) {
         <button type="button" class="bare" aria-label="Zoom out" title="Zoom out (-)" onClick={() => toMiddle(1 / buttonZoom)}>
           <Icon name="minus" />
         </button>
-        <button type="button" class="bare" aria-label="Actual size" title="Actual size" onClick={() => toMiddle(1 / view.value.k)}>
+        <button type="button" class="bare" aria-label={zoomLabel} title="Actual size" onClick={() => toMiddle(1 / view.value.k)}>
           {zoomText}
         </button>
         <button type="button" class="bare" aria-label="Zoom in" title="Zoom in (+)" onClick={() => toMiddle(buttonZoom)}>

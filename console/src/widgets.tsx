@@ -93,7 +93,7 @@ export function ProblemNote({ problem, again }: { problem: Problem; again?: () =
             <bdi>{problem.hint}</bdi>
           </p>
         )}
-        {problem.faults.length > 0 && (
+        {(problem.faults.length > 1 || problem.faults.some((fault) => !problem.message.includes(fault.message))) && (
           <ul>
             {problem.faults.slice(0, mostFaults).map((fault) => (
               <li>

@@ -7,7 +7,7 @@ import { useJob } from "../follow.ts";
 import { GraphView } from "../graph.tsx";
 import { showJson, type Json } from "../json.ts";
 import { useKeys } from "../keys.ts";
-import { useLoad } from "../load.ts";
+import { useLoad, type Loaded } from "../load.ts";
 import { place, setQuery } from "../place.ts";
 import { link } from "../router.ts";
 import { jobMark, stateName, stepMark, urgency, whyText, type Mark } from "../state.ts";
@@ -21,6 +21,7 @@ type Tab = (typeof tabs)[number];
 
 export function JobPage({ id }: { id: string }) {
   const { job, steps, problem, live, again } = useJob(id);
+  const drawing = useLoad<Graph>(callUrl(["v1", "jobs", id, "graph"]), 0);
   useTitle(job ? (job.key ?? `${job.type} ${job.id}`) : "Job");
   if (!job) {
     return problem ? (
@@ -43,16 +44,24 @@ export function JobPage({ id }: { id: string }) {
       </div>
     );
   }
-  return <Known job={job} steps={steps} problem={problem} live={live} again={again} />;
+  return <Known job={job} steps={steps} drawing={drawing} problem={problem} live={live} again={again} />;
 }
 
-function Known({ job, steps, problem, live, again }: { job: Job; steps: ReadonlyMap<string, Step>; problem: Problem | undefined; live: boolean; again: () => void }) {
+interface KnownProps {
+  job: Job;
+  steps: ReadonlyMap<string, Step>;
+  drawing: Loaded<Graph> & { again: () => void };
+  problem: Problem | undefined;
+  live: boolean;
+  again: () => void;
+}
+
+function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   const { query } = place.value;
   const tab = tabs.find((name) => name === query.get("tab")) ?? "graph";
   const asked = query.get("step") ?? "";
   const chosen = steps.has(asked) ? asked : undefined;
   const choose = (step: string | undefined) => setQuery({ step });
-  const drawing = useLoad<Graph>(callUrl(["v1", "jobs", job.id, "graph"]), 0);
   const time = now.value;
   const marks = useMemo(() => new Map([...steps].map(([name, step]) => [name, stepMark(job, step, time)])), [steps, time]);
   const order = useMemo(() => (drawing.data ? readingOrder(drawing.data).map((i) => drawing.data!.nodes[i]!.name) : [...steps.keys()]), [drawing.data, steps.size]);
@@ -458,9 +467,9 @@ function StepPanel({ job, name, step, mark, close }: { job: Job; name: string; s
             <code><bdi>{step.key}</bdi></code> <Copy text={step.key} what="the key" />
           </Pair>
         </dl>
-        <Value title="Input" value={(full ?? step).input} bytes={full ? 0 : step.inputBytes} load={load} />
-        <Value title="Output" value={(full ?? step).output} bytes={full ? 0 : step.outputBytes} load={load} />
-        {step.progress !== undefined && <Value title="Progress" value={step.progress} />}
+        <Value under title="Input" value={(full ?? step).input} bytes={full ? 0 : step.inputBytes} load={load} />
+        <Value under title="Output" value={(full ?? step).output} bytes={full ? 0 : step.outputBytes} load={load} />
+        {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
         {problem.value && <ProblemNote problem={problem.value} />}
         {!full && (
           <div>
@@ -487,12 +496,12 @@ function Pair({ name, children }: { name: string; children: ComponentChildren })
 const longestValue = 200_000;
 
 /** A value of a job or step. Large ones are not in the job's view; load gets them. */
-function Value({ title, value, bytes, load }: { title: string; value: unknown; bytes?: number | undefined; load?: () => void }) {
+function Value({ title, value, bytes, load, under = false }: { title: string; value: unknown; bytes?: number | undefined; load?: () => void; under?: boolean }) {
   const text = useMemo(() => (value === undefined ? "" : showJson(value as Json)), [value]);
   return (
     <section>
       <div class="value-head">
-        <h3>{title}</h3>
+        {under ? <h3>{title}</h3> : <h2>{title}</h2>}
         {text && <Copy text={text} what={title.toLowerCase()} />}
       </div>
       {text ? (
