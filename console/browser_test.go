@@ -259,7 +259,7 @@ steps:
 	wide.WriteString("type: wide\nkey: wide-1000\nsteps:\n")
 	for layer := range 25 {
 		for i := range 40 {
-			fmt.Fprintf(&wide, "  s_%d_%d: {agent: nobody", layer, i)
+			fmt.Fprintf(&wide, "  s_%d_%d: {agent: absent", layer, i)
 			if layer > 0 {
 				fmt.Fprintf(&wide, ", after: [s_%d_%d, s_%d_%d]", layer-1, i, layer-1, (i+1)%40)
 			}

@@ -42,7 +42,7 @@ var files = sync.OnceValue(func() *site {
 // if the server, or a proxy in front of it, adds a prefix. The REST API must be in the directory above: for /perdure/ui/
 // it is /perdure/v1/. The handler may be mounted with or without http.StripPrefix. It panics if base is not such a path.
 //
-// The API decides what a caller may do. The files of the console are the same for everybody.
+// The API decides what a caller may do. The files of the console are the same for every caller.
 func Handler(base string) http.Handler {
 	return files().handler(base)
 }

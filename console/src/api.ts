@@ -49,7 +49,7 @@ export interface Reach {
 /** Whether the server can be reached. */
 export const reach = signal<Reach>({ answeredAt: Date.now() });
 
-/** Counts how often the server came back; whoever shows its data loads it again. */
+/** Counts how often the server came back. Every page then loads its data again. */
 export const returned = signal(0);
 
 const firstPause = 1000;

@@ -1,4 +1,4 @@
-// A job as it is now: from its stream while it moves, and asked for again from time to time while it is settled or
+// A job as it is now: from its stream while it moves, and loaded again from time to time while it is settled or
 // parked, because an operator may move it again.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -20,9 +20,9 @@ export interface Followed {
 /** Events come as fast as the job moves; the page is drawn at most so often, in milliseconds. */
 const drawEvery = 200;
 
-/** How long a job at rest is not asked for. Large jobs are large answers. */
-const restEvery = 5_000;
-const restEveryLarge = 60_000;
+/** Time between two loads of a job that is settled or parked. A large job is a large answer. */
+const idleEvery = 5_000;
+const idleEveryLarge = 60_000;
 const largeJob = 500; // steps
 
 const pauseAfterProblem = 5_000;
@@ -93,7 +93,7 @@ export function useJob(id: string): Followed & { again: () => void } {
             whole(await call<Job>(callUrl(["v1", "jobs", id]), { signal: stop.signal }));
             draw({ live: false });
             if (job!.phase !== "settled" && job!.phase !== "parked") break;
-            await pause(steps.size > largeJob ? restEveryLarge : restEvery, stop.signal);
+            await pause(steps.size > largeJob ? idleEveryLarge : idleEvery, stop.signal);
           }
         } catch (error) {
           if (stop.signal.aborted) return;

@@ -1,5 +1,5 @@
 // Small parts that all pages use. Text of users is always a child of <bdi>: it is never read as HTML, and text that runs
-// from right to left does not turn its surroundings round.
+// from right to left does not change the direction of its surroundings.
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
