@@ -3,6 +3,7 @@ package rest
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -66,6 +67,25 @@ func TestConsolePathFollowsThePublicURL(t *testing.T) {
 	} {
 		if got := ConsolePath(url); got != want {
 			t.Errorf("%q: %q, want %q", url, got, want)
+		}
+	}
+}
+
+// A proxy may serve the API below a path that it removes: the redirect to a drawing leads to the right place there.
+func TestRedirectToADrawingIsRelative(t *testing.T) {
+	w := httptest.NewRecorder()
+	New(Config{Service: resttest.Full()}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://localhost/v1/jobs/order-1042/graph", nil))
+	for _, prefix := range []string{"", "/perdure", "/a/b"} {
+		asked, err := url.Parse("https://ops.example" + prefix + "/v1/jobs/order-1042/graph")
+		if err != nil {
+			t.Fatal(err)
+		}
+		to, err := asked.Parse(w.Header().Get("Location"))
+		if err != nil || w.Code != http.StatusSeeOther {
+			t.Fatalf("%d, Location %q: %v", w.Code, w.Header().Get("Location"), err)
+		}
+		if want := "https://ops.example" + prefix + "/v1/shapes/" + resttest.Graph().Hash + "/graph"; to.String() != want {
+			t.Errorf("%s leads to %s", asked, to)
 		}
 	}
 }
