@@ -12,6 +12,8 @@ import { Icon } from "./widgets.tsx";
 const manyNodes = 300;
 /** How far a pointer may move in a click, in pixels. */
 const clickSlack = 4;
+/** How much more than the window is drawn on each side, in windows. */
+const windowsAround = 0.5;
 const buttonZoom = 1.3;
 const keyStep = 80;
 
@@ -64,7 +66,7 @@ export function GraphView({ graph, marks, chosen, start, choose }: GraphProps) {
     const far = v.k < readableZoom && graph.nodes.length >= manyNodes;
     const before = drawn.peek();
     if (far !== before.far || (!far && !contains(before.part, visiblePart(v, width, height)))) {
-      drawn.value = { far, part: visiblePart(v, width, height, 0.75) };
+      drawn.value = { far, part: visiblePart(v, width, height, windowsAround) };
     }
   });
 
@@ -144,7 +146,14 @@ export function GraphView({ graph, marks, chosen, start, choose }: GraphProps) {
 
   const { part, far } = drawn.value;
   const chosenAt = indexOf(chosen);
-  const lines = far ? places.lines : places.lines.filter((line) => overlaps(line.bounds, part));
+  // All edges are one path: a thousand small elements would take longer than all else.
+  const paths = useMemo(() => {
+    const lines = far ? places.lines : places.lines.filter((line) => overlaps(line.bounds, part));
+    const nodes = far ? [] : graph.nodes.filter((n) => overlaps(part, { x0: n.x, y0: n.y, x1: n.x + graph.nodeWidth, y1: n.y + graph.nodeHeight }));
+    const lit = lines.filter((line) => line.edge.from === chosenAt || line.edge.to === chosenAt);
+    const join = (list: typeof lines, of: "path" | "head") => list.map((line) => line[of]).join("");
+    return { nodes, edges: join(lines, "path"), heads: far ? "" : join(lines, "head"), lit: join(lit, "path") };
+  }, [places, part, far, chosenAt]);
   const zoomText = useComputed(() => `${Math.round(view.value.k * 100)} %`);
   const zoomLabel = useComputed(() => `${zoomText.value}: show the actual size`);
   return (
@@ -162,17 +171,10 @@ export function GraphView({ graph, marks, chosen, start, choose }: GraphProps) {
     >
       <svg aria-hidden="true" focusable="false">
         <g ref={layer} transform={`translate(${view.peek().x} ${view.peek().y}) scale(${view.peek().k})`}>
-          {far ? (
-            <path class="edge" d={lines.map((line) => line.path).join("")} />
-          ) : (
-            lines.map((line) => (
-              <>
-                <path class={`edge${line.edge.from === chosenAt || line.edge.to === chosenAt ? " lit" : ""}`} d={line.path} />
-                <path class="tip" d={line.head} />
-              </>
-            ))
-          )}
-          {far ? <FarNodes graph={graph} marks={marks} /> : graph.nodes.map((n) => (overlaps(part, { x0: n.x, y0: n.y, x1: n.x + graph.nodeWidth, y1: n.y + graph.nodeHeight }) ? <NodeBox key={n.name} node={n} graph={graph} mark={marks.get(n.name)} chosen={n.name === chosen} /> : null))}
+          <path class="edge" d={paths.edges} />
+          <path class="tip" d={paths.heads} />
+          <path class="edge lit" d={paths.lit} />
+          {far ? <FarNodes graph={graph} marks={marks} /> : paths.nodes.map((n) => <NodeBox key={n.name} node={n} graph={graph} mark={marks.get(n.name)} chosen={n.name === chosen} />)}
           {far && graph.nodes[chosenAt] && <rect class="far-chosen" x={graph.nodes[chosenAt].x} y={graph.nodes[chosenAt].y} width={graph.nodeWidth} height={graph.nodeHeight} />}
         </g>
       </svg>
@@ -216,13 +218,16 @@ function NodeBox({ node, graph, mark, chosen }: { node: GraphNode; graph: Graph;
 }
 
 function FarNodes({ graph, marks }: { graph: Graph; marks: ReadonlyMap<string, Mark> }) {
-  const paths = new Map<Tone, string[]>();
-  for (const n of graph.nodes) {
-    const tone = marks.get(n.name)?.tone ?? "calm";
-    const list = paths.get(tone) ?? [];
-    list.push(`M${n.x} ${n.y}h${graph.nodeWidth}v${graph.nodeHeight}h${-graph.nodeWidth}z`);
-    paths.set(tone, list);
-  }
+  const paths = useMemo(() => {
+    const paths = new Map<Tone, string[]>();
+    for (const n of graph.nodes) {
+      const tone = marks.get(n.name)?.tone ?? "calm";
+      const list = paths.get(tone) ?? [];
+      list.push(`M${n.x} ${n.y}h${graph.nodeWidth}v${graph.nodeHeight}h${-graph.nodeWidth}z`);
+      paths.set(tone, list);
+    }
+    return paths;
+  }, [graph, marks]);
   return (
     <>
       {[...paths].map(([tone, list]) => (

@@ -11,7 +11,7 @@ import { useLoad, type Loaded } from "../load.ts";
 import { place, setQuery } from "../place.ts";
 import { link } from "../router.ts";
 import { jobMark, stateName, stepMark, urgency, whyText, type Mark } from "../state.ts";
-import { span } from "../time.ts";
+import { serverNow, span } from "../time.ts";
 import type { Entry, Graph, Job, PageEntry, Step, StepDetail } from "../types.ts";
 import { readingOrder } from "../view.ts";
 import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
@@ -62,8 +62,8 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   const asked = query.get("step") ?? "";
   const chosen = steps.has(asked) ? asked : undefined;
   const choose = (step: string | undefined) => setQuery({ step });
-  const time = now.value;
-  const marks = useMemo(() => new Map([...steps].map(([name, step]) => [name, stepMark(job, step, time)])), [steps, time]);
+  // The details of these marks count down only when the job moves; rows and the panel make marks of their own.
+  const marks = useMemo(() => new Map([...steps].map(([name, step]) => [name, stepMark(job, step, serverNow())])), [steps]);
   const order = useMemo(() => (drawing.data ? readingOrder(drawing.data).map((i) => drawing.data!.nodes[i]!.name) : [...steps.keys()]), [drawing.data, steps.size]);
   const urgent = useMemo(() => {
     let best: string | undefined;
@@ -117,12 +117,12 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
                 <Waiting />
               </div>
             ))}
-          {tab === "steps" && <Steps steps={steps} order={order} marks={marks} chosen={chosen} />}
+          {tab === "steps" && <Steps job={job} steps={steps} order={order} chosen={chosen} />}
           {tab === "data" && <Data job={job} steps={steps} order={order} />}
           {tab === "history" && <History job={job} />}
           {tab === "definition" && <Definition job={job} />}
         </div>
-        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} mark={marks.get(chosen!) ?? nothing} close={() => choose(undefined)} />}
+        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} close={() => choose(undefined)} />}
       </div>
     </>
   );
@@ -239,7 +239,7 @@ const manyRows = 300;
 const rowHeight = 37;
 const rowsAround = 20;
 
-function Steps({ steps, order, marks, chosen }: { steps: ReadonlyMap<string, Step>; order: string[]; marks: ReadonlyMap<string, Mark>; chosen: string | undefined }) {
+function Steps({ job, steps, order, chosen }: { job: Job; steps: ReadonlyMap<string, Step>; order: string[]; chosen: string | undefined }) {
   const hide = place.value.query.get("open") === "true";
   const text = (place.value.query.get("find") ?? "").toLowerCase();
   const shown = order.filter((name) => {
@@ -295,7 +295,7 @@ function Steps({ steps, order, marks, chosen }: { steps: ReadonlyMap<string, Ste
           <tbody ref={body}>
             {from > 0 && <Gap rows={from} />}
             {shown.slice(from, to).map((name) => (
-              <StepRow key={name} name={name} step={steps.get(name)!} mark={marks.get(name) ?? nothing} chosen={name === chosen} />
+              <StepRow key={name} job={job} name={name} step={steps.get(name)!} chosen={name === chosen} />
             ))}
             {to < shown.length && <Gap rows={shown.length - to} />}
           </tbody>
@@ -316,7 +316,8 @@ function Gap({ rows }: { rows: number }) {
   );
 }
 
-function StepRow({ name, step, mark, chosen }: { name: string; step: Step; mark: Mark; chosen: boolean }) {
+function StepRow({ job, name, step, chosen }: { job: Job; name: string; step: Step; chosen: boolean }) {
+  const mark = stepMark(job, step, now.value);
   return (
     <tr class={chosen ? "chosen" : ""}>
       <td>
@@ -351,7 +352,8 @@ function StepRow({ name, step, mark, chosen }: { name: string; step: Step; mark:
   );
 }
 
-function StepPanel({ job, name, step, mark, close }: { job: Job; name: string; step: Step; mark: Mark; close: () => void }) {
+function StepPanel({ job, name, step, close }: { job: Job; name: string; step: Step; close: () => void }) {
+  const mark = stepMark(job, step, now.value);
   const detail = useSignal<StepDetail | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
   const load = async () => {
