@@ -69,6 +69,9 @@ func TestScripts(t *testing.T) {
 		t.Skip("starts Node")
 	}
 	nodeJS := tools(t)
+	if _, err := os.ReadFile("../cmd/perdure/testdata/rows.json"); err != nil { // state.test.ts reads it, too
+		t.Fatal(err)
+	}
 	run(t, nodeJS, "build.mjs", "tests")
 	tests, err := filepath.Glob("build/*.test.mjs")
 	if err != nil || len(tests) == 0 {

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { alertMark, jobMark, progressText, stepMark, whyText } from "../src/state.ts";
 import type { Job, Step } from "../src/types.ts";
@@ -34,6 +35,18 @@ test("steps have the signs of the command line", () => {
   for (const [fields, wanted, tone] of cases) {
     const mark = stepMark({}, step(fields), now);
     assert.deepEqual([`${mark.sign} ${mark.word}`, mark.tone], [wanted, tone], JSON.stringify(fields));
+  }
+});
+
+// cmd/perdure writes the file from its own rules (TestRowsAreThoseOfTheConsole).
+test("steps in all states are shown as the command line shows them", () => {
+  const rows: { step: Step; sign: string; word: string; tone: string }[] = JSON.parse(readFileSync("../cmd/perdure/testdata/rows.json", "utf8"));
+  assert.ok(rows.length > 100);
+  for (const row of rows) {
+    const mark = stepMark({}, row.step, now);
+    // The console has room for the word that tells an approval from other waiting steps.
+    const word = row.sign === "?" && row.word === "waiting" ? "approval" : row.word;
+    assert.deepEqual([mark.sign, mark.word, mark.tone], [row.sign, word, row.tone || "calm"], JSON.stringify(row.step));
   }
 });
 
