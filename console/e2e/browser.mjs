@@ -11,6 +11,9 @@ export const empty = process.env.EMPTY_CONSOLE_URL;
 export const narrow = { width: 360, height: 740 };
 export const wide = { width: 1400, height: 900 };
 
+/** How long a test waits for something, in milliseconds: the machine may be busy with other tests. */
+const patience = 60_000;
+
 let browser;
 
 export async function launch() {
@@ -25,6 +28,7 @@ after(() => browser?.close());
 /** Opens a page of a console, waits until its data is there, and fails the test if the browser reports an error. */
 export async function open(t, path, { base = full, size = wide, dark = false } = {}) {
   const context = await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce" });
+  context.setDefaultTimeout(patience);
   const page = await context.newPage();
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
