@@ -2,7 +2,11 @@ package console
 
 import (
 	"bytes"
+	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -54,5 +58,25 @@ func TestBuiltPageHasNothingInline(t *testing.T) {
 		if !strings.Contains(name, "-") {
 			t.Errorf("the name of %s has no hash, and it is cached for a year", name)
 		}
+	}
+}
+
+// The sources use nothing that reads text as HTML or as a program, and no inline style, which the policy forbids.
+func TestSourcesReadNoTextAsHTML(t *testing.T) {
+	forbidden := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacentHTML|dangerouslySetInnerHTML|document\.write|\beval\(|new Function\(|\bstyle=|javascript:`)
+	sources := 0
+	err := filepath.WalkDir("src", func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		sources++
+		text, err := os.ReadFile(file)
+		if bad := forbidden.Find(text); bad != nil {
+			t.Errorf("%s contains %s", file, bad)
+		}
+		return err
+	})
+	if err != nil || sources < 20 {
+		t.Fatalf("%d sources: %v", sources, err)
 	}
 }

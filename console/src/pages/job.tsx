@@ -136,7 +136,7 @@ function Head({ job, live }: { job: Job; live: boolean }) {
   return (
     <div class="stack data">
       <div class="title">
-        <h1>
+        <h1 class="clamp" title={job.key ?? job.type}>
           <bdi>{job.key ?? job.type}</bdi>
         </h1>
         <State mark={jobMark(job)} pill />
@@ -177,10 +177,9 @@ function Head({ job, live }: { job: Job; live: boolean }) {
         </span>
         {labels.map(([name, value]) => (
           <a class="chip" key={name} href={link.jobs({ label: `${name}=${value}` })} title="Jobs with this label">
-            <bdi>
-              {name}={value}
-            </bdi>
-            <span aria-hidden="true">&nbsp;&nbsp;</span>
+            <span class="cut">
+              <bdi>{name}</bdi>=<bdi>{value}</bdi>
+            </span>
           </a>
         ))}
       </div>
