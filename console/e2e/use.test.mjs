@@ -18,6 +18,7 @@ test("from the list to a parked job, its graph and its step", async (t) => {
   await charge.click();
   const panel = page.getByRole("complementary", { name: "Step charge" });
   await panel.getByText("card_declined").first().waitFor();
+  await panel.getByText(/^perdure resume job_\w+ charge --server http/).waitFor();
   assert.equal(new URL(page.url()).searchParams.get("step"), "charge");
   await page.goBack();
   await page.getByRole("link", { name: "order-1042" }).waitFor();

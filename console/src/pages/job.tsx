@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { call, callUrl, Problem } from "../api.ts";
+import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { useJob } from "../follow.ts";
 import { GraphView } from "../graph.tsx";
 import { showJson, type Json } from "../json.ts";
@@ -384,6 +384,7 @@ function StepPanel({ job, name, step, close }: { job: Job; name: string; step: S
             </p>
           )}
         </div>
+        <Commands job={job} name={name} step={step} />
         {step.lastError && (
           <div>
             <h3>
@@ -482,6 +483,41 @@ function StepPanel({ job, name, step, close }: { job: Job; name: string; step: S
       </div>
     </aside>
   );
+}
+
+/** The commands that an operator can choose from, while the console has no acts of its own. */
+function Commands({ job, name, step }: { job: Job; name: string; step: Step }) {
+  const server = ` --server ${shellWord(serverAddress)}`;
+  const commands =
+    step.why?.reason === "approval"
+      ? [`perdure settle ${job.id} ${name} --as done${server}`, `perdure undo ${job.id}${server}`]
+      : step.phase !== "parked"
+        ? []
+        : [
+            `perdure resume ${job.id} ${name}${server}`,
+            `perdure settle ${job.id} ${name} --as ${step.desired}${server}`,
+            step.desired === "done" ? `perdure skip ${job.id} ${name}${server}` : "",
+            step.desired === "done" ? `perdure undo ${job.id}${server}` : `perdure redo ${job.id}${server}`,
+          ];
+  if (commands.length === 0) return null;
+  return (
+    <div>
+      <h3>Commands for an operator</h3>
+      <ul class="commands">
+        {commands.filter(Boolean).map((command) => (
+          <li key={command}>
+            <code>{command}</code>
+            <Copy text={command} what={`the command ${command.split(" ")[1]}`} />
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+/** A word of a shell's command line. */
+function shellWord(text: string): string {
+  return /^[\w:/.@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
 function Pair({ name, children }: { name: string; children: ComponentChildren }) {
