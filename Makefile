@@ -5,17 +5,29 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo test test-short sim sim-campaign without mutants crashes chaos failover soak faults lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-build: ## the static binary, bin/perdure
+build: console-if-npm ## the static binary, bin/perdure, with the console if npm is installed
 	$(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/perdure ./cmd/perdure
+
+# Node older than 20 cannot build it: scripts/setup installs one in .cache/node.
+console: ## the web console, console/dist, which the next build of the binary contains (needs npm)
+	scripts/console
+
+.PHONY: console-if-npm
+console-if-npm:
+	@scripts/console --optional
 
 demo: build ## 200 orders through the shop, killed in the middle, audited from the ledgers
 	$(GO) build -trimpath -o bin/shop ./examples/shop
 	bin/shop demo --perdure bin/perdure
+
+demo-console: build ## the demo, with its node and console left up until Ctrl-C
+	$(GO) build -trimpath -o bin/shop ./examples/shop
+	bin/shop demo --perdure bin/perdure --stay
 
 # One that fails is run once more when the others are over, and the summary tells of both: on a machine that
 # stands still for seconds it may be the clock's fault. A data race is final.
@@ -69,6 +81,7 @@ WITHOUT_RACE_IN = \
 space := $(subst ,, )
 test: ## everything, on SQLite and PostgreSQL, with the race detector; installs what it needs
 	scripts/setup
+	scripts/console
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
@@ -151,4 +164,5 @@ fmt: ## gofmt
 	gofmt -w $$(git ls-files '*.go')
 
 clean: ## what the other targets left
-	rm -rf bin
+	rm -rf bin console/build
+	find console/dist -mindepth 1 ! -name missing.html -delete

@@ -23,6 +23,8 @@
 // Then "perdure list --server http://127.0.0.1:8080/perdure" shows the jobs of the program. The example of Handler is this
 // code in full.
 //
+// Package console adds the web console beside the API: mux.Handle("/perdure/ui/", console.Handler("/perdure/ui/")).
+//
 // The API has no authentication: whoever reaches the handler can read every job and act on it. Mount it where only
 // operators and agents reach it. Handler bounds the bodies, answers and waiting calls that it holds in memory; the number
 // of connections is up to your server.

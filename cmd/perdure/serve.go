@@ -41,9 +41,10 @@ func (a *app) serveCmd() *cobra.Command {
 	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(kernel.DefaultRoleTTL)}
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run a node: REST API, scheduler, supervisor, built-in agents",
-		Long: `Serves the REST API on --listen, and processes the jobs in --store: it dispatches steps, applies reports,
-and expires runs that are not reported. On PostgreSQL any number of nodes can share a store.
+		Short: "Run a node: REST API, console, scheduler, supervisor, built-in agents",
+		Long: `Serves the REST API and the web console (at /ui/) on --listen, and processes the jobs in --store: it
+dispatches steps, applies reports, and expires runs that are not reported. On PostgreSQL any number of
+nodes can share a store.
 
 SIGTERM or SIGINT drains: /readyz turns 503, long polls end, runs of the agents end or are returned, and
 the process exits 0 within --grace. A second signal ends it at once. In both cases nothing that was
@@ -173,7 +174,7 @@ func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *se
 	polls, endPolls := context.WithCancel(context.Background())
 	defer endPolls()
 	connections := o.connections()
-	server := newServer(n, polls, o.hosts.hosts, connections, log)
+	server := newServer(n, polls, o.hosts, connections, log)
 	listener = rest.Bound(listener, server, connections, log)
 	crashpoint.Here(crashpoint.ServeListen)
 	failed := make(chan error, 1)

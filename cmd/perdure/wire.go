@@ -102,10 +102,10 @@ func makeAgents(f agentFlags) []*perdure.Agent {
 	return agents
 }
 
-// newServer serves the REST API of a node. Long polls end when polls ends.
-func newServer(n engine, polls context.Context, hosts rest.Hosts, connections int, log *slog.Logger) *http.Server {
+// newServer serves the REST API of a node, and the console. Long polls end when polls ends.
+func newServer(n engine, polls context.Context, hosts hostFlags, connections int, log *slog.Logger) *http.Server {
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
-		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts, Connections: connections}
+		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: connections, Console: rest.ConsolePath(hosts.public)}
 	if own, ok := n.(*node.Node); ok {
 		cfg.Registry = own.Registry()
 	}

@@ -31,13 +31,16 @@ type Demo struct {
 	Timeout time.Duration
 	Calm    bool
 	NoKills bool
+	Stay    bool // after the audit, leave the processes running until the context ends
 	// Agent is the command line of another payment agent than this program's. It is called with --server and --payment.
 	Agent string
 
-	keeper *Keeper
-	node   perdure.Service
-	front  string
-	screen *screen
+	keeper    *Keeper
+	processes map[string][]string
+	console   string
+	node      perdure.Service
+	front     string
+	screen    *screen
 }
 
 func demoCommand(f *flag.FlagSet) func(context.Context) error {
@@ -50,6 +53,7 @@ func demoCommand(f *flag.FlagSet) func(context.Context) error {
 	f.DurationVar(&d.Timeout, "timeout", 110*time.Second, "give up after this long")
 	f.BoolVar(&d.Calm, "calm", false, "services behave")
 	f.BoolVar(&d.NoKills, "no-kills", false, "nothing is killed")
+	f.BoolVar(&d.Stay, "stay", false, "after the audit, start everything again, and leave it running until Ctrl-C")
 	f.StringVar(&d.Agent, "payment-agent", "", "the `command` of a payment agent in another language, as \"python3 payments.py\"; it is given --server and --payment (default: the one in Go)")
 	return d.Run
 }
@@ -74,7 +78,28 @@ func (d *Demo) Run(ctx context.Context) error {
 		return err
 	}
 	d.keeper.Stop(10 * time.Second)
-	return d.judge(ctx)
+	if err := d.judge(ctx); err != nil || !d.Stay {
+		return err
+	}
+	return d.stay(ctx)
+}
+
+// stay starts every process again, and leaves them running until ctx ends. The services work, so that orders can be
+// undone and done again in the console.
+func (d *Demo) stay(ctx context.Context) error {
+	d.keeper = NewKeeper(filepath.Join(d.Dir, "logs"), 400*time.Millisecond)
+	defer d.keeper.Stop(10 * time.Second)
+	for name, argv := range d.processes {
+		if err := d.keeper.Keep(name, argv...); err != nil {
+			return err
+		}
+	}
+	if err := d.answers(ctx, strings.TrimPrefix(strings.TrimSuffix(d.console, "/ui/"), "http://")); err != nil {
+		return err
+	}
+	fmt.Printf("The shop is open again, with its console at %s. Press Ctrl-C to end it.\n", d.console)
+	<-ctx.Done()
+	return nil
 }
 
 // prepare makes the directory, and records the orders that customers are going to place.
@@ -136,7 +161,8 @@ func (d *Demo) open(ctx context.Context) error {
 		agent = strings.Fields(d.Agent)
 	}
 	store := "sqlite:" + filepath.Join(d.Dir, "perdure.db")
-	processes := map[string][]string{
+	d.console = "http://" + node + "/ui/"
+	d.processes = map[string][]string{
 		nodeName:      {d.Perdure, "serve", "--store", store, "--listen", node, "--agents", "http", "--slots", "http=32", "--allow-private-targets"},
 		"orders":      {self, "orders", "--dir", d.Dir, "--listen", front},
 		stock.Name:    service(stock.Name, stockAt),
@@ -145,7 +171,7 @@ func (d *Demo) open(ctx context.Context) error {
 		agentName:     append(agent, "--server", "http://"+node, "--payment", "http://"+paymentAt),
 		"submit":      {self, "submit", "--dir", d.Dir, "--server", "http://" + node, "--stock", "http://" + stockAt, "--shipping", "http://" + shippingAt},
 	}
-	for name, argv := range processes {
+	for name, argv := range d.processes {
 		if err := d.keeper.Keep(name, argv...); err != nil {
 			return err
 		}
@@ -155,7 +181,8 @@ func (d *Demo) open(ctx context.Context) error {
 			return err
 		}
 	}
-	d.screen.line("ask the node what you like while this goes on: --server http://%s", node)
+	d.screen.line("the console of the node: %s", d.console)
+	d.screen.line("the command line: bin/perdure list --server http://%s", node)
 	return nil
 }
 

@@ -46,7 +46,8 @@ func (c *call) graph() error {
 	if err != nil {
 		return err
 	}
-	c.w.Header().Set("Location", c.prefix()+"/v1/shapes/"+g.Hash+"/graph")
+	// Relative to /v1/jobs/ID/graph, so that it is right below any prefix that a proxy removes from paths.
+	c.w.Header().Set("Location", "../../shapes/"+g.Hash+"/graph")
 	return c.json(http.StatusSeeOther, graphPlace{g.Hash})
 }
 

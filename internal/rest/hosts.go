@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 
@@ -65,6 +66,16 @@ func ParseHosts(publicURL string, allowed []string) (Hosts, error) {
 
 // Any reports whether the check is disabled.
 func (h Hosts) Any() bool { return h.any }
+
+// ConsolePath is the path of the console as browsers see it: /ui/ below the path of --public-url, which ParseHosts has
+// accepted.
+func ConsolePath(publicURL string) string {
+	u, err := url.Parse(publicURL)
+	if err != nil {
+		return "/ui/"
+	}
+	return strings.TrimRight(path.Clean("/"+u.EscapedPath()), "/") + "/ui/"
+}
 
 // hostOfURL reads --public-url. Its messages do not repeat the URL, which may hold a password.
 func hostOfURL(text string) (string, error) {

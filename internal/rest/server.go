@@ -7,6 +7,7 @@
 //   - ServeHTTP recovers from panics, counts and logs the request, and refuses requests for unknown hosts, requests that a
 //     page of another site makes a browser send, and paths that are not canonical (server.go, hosts.go).
 //   - The router finds the call. One table of routes feeds the router and the OpenAPI document (route.go, openapi.go).
+//   - Paths below /ui/ are the console's, if it is configured (console.go).
 //   - The call reads the path, the query and the body, asks the service, and writes the answer (call.go, and a file for
 //     each group of calls).
 //
@@ -45,6 +46,8 @@ type Config struct {
 	Version   string
 	Shutdown  context.Context // when it ends, long polls and streams end with a regular answer; nil: it never ends
 	Hosts     Hosts           // the allowed host names; the zero value allows those that need no configuration
+
+	Console string // the path of the console as browsers see it, such as /ui/, which is served below /ui/; "": there is none
 
 	Connections int // the server's bound on connections, of which three quarters may wait in long polls and streams; 0: descriptors.Connections
 }
@@ -104,6 +107,9 @@ func New(cfg Config) http.Handler {
 	routes := a.routes()
 	a.openapi = describe(routes, cfg.Version)
 	a.mount(routes)
+	if a.Console != "" {
+		a.mountConsole()
+	}
 	return a
 }
 

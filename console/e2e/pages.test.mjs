@@ -1,0 +1,99 @@
+// Every page loads under the policy of its headers, shows its data as text, and has no violation that axe finds.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { api, empty, full, loaded, narrow, open, wide } from "./browser.mjs";
+
+const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+
+const pages = {
+  overview: "", jobs: "jobs", "no match": "jobs?type=none&phase=parked", hostile: "jobs?type=hostile", job: "jobs/order-1042", step: "jobs/order-1042?step=charge",
+  steps: "jobs/order-1042?tab=steps&step=charge", data: "jobs/order-1042?tab=data", history: "jobs/order-1001?tab=history", definition: "jobs/order-1042?tab=definition",
+  undone: "jobs/order-1001", running: "jobs/order-1003?step=ship", approval: "jobs/expense-12", large: "jobs/wide-1000", "large table": "jobs/wide-1000?tab=steps", "no job": "jobs/none",
+  alerts: "alerts", "closed alerts": "alerts?closed=true", agents: "agents", limits: "limits", nodes: "nodes", submit: "submit", unknown: "nothing",
+};
+
+const everything = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] };
+const colours = { runOnly: { type: "rule", values: ["color-contrast", "link-in-text-block"] } };
+
+async function violations(page, rules = everything) {
+  // The policy forbids script elements, so the library is evaluated.
+  await page.evaluate(axe);
+  const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), rules);
+  assert.ok(passes.length > (rules === everything ? 10 : 0), "axe has checked the page");
+  return violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`);
+}
+
+for (const [name, path] of Object.entries(pages)) {
+  test(`page ${name}: axe finds nothing, in light and dark, at 360 and 1400 pixels`, async (t) => {
+    const expected = name === "no job" ? [/404/] : [];
+    for (const size of [narrow, wide]) {
+      const page = await open(t, path, { size });
+      page.expectedErrors.push(...expected);
+      assert.deepEqual(await violations(page), [], `${name}, ${size.width}, light`);
+      await page.emulateMedia({ colorScheme: "dark" }); // the rest is the same
+      assert.deepEqual(await violations(page, colours), [], `${name}, ${size.width}, dark`);
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.equal(overflow, 0, `${name} is wider than ${size.width} pixels`);
+    }
+  });
+}
+
+test("pages without data say how to begin", async (t) => {
+  const texts = { "": "There are no jobs yet", jobs: "perdure submit", alerts: "There are no open alerts", limits: "There are no limits", agents: "carrier", nodes: "test-1" };
+  for (const [path, text] of Object.entries(texts)) {
+    for (const size of [narrow, wide]) {
+      const page = await open(t, path, { base: empty, size });
+      await page.getByText(text).first().waitFor();
+      assert.deepEqual(await violations(page), [], `${path}, ${size.width}`);
+    }
+  }
+});
+
+test("the shortcuts dialog is accessible, and Esc closes it", async (t) => {
+  const page = await open(t, "");
+  await page.keyboard.press("?");
+  await page.getByRole("dialog").waitFor();
+  assert.deepEqual(await violations(page), []);
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
+});
+
+test("hostile names and values are shown as text", async (t) => {
+  const html = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>";
+  const { items } = await api("jobs?type=hostile");
+  for (const job of items) {
+    for (const path of ["", "?tab=steps", "?tab=data", "?tab=history", "?tab=definition", `?step=${Object.keys((await api(`jobs/${job.id}`)).steps)[0]}`]) {
+      const page = await open(t, `jobs/${job.id}${path}`);
+      assert.doesNotMatch(await page.title(), /^broken/);
+      assert.equal(await page.locator("main img, main script").count(), 0);
+      const wider = await page.evaluate(() => document.documentElement.scrollWidth > document.documentElement.clientWidth);
+      assert.ok(!wider, `jobs/${job.id}${path} is wider than the window`);
+    }
+  }
+  const page = await open(t, "alerts");
+  await page.locator("td.text", { hasText: html }).waitFor();
+  await page.goto(full + `jobs/${items.find((job) => job.key.startsWith("<img")).id}?tab=data`);
+  await loaded(page);
+  await page.getByText(html).first().waitFor();
+  assert.equal(await page.title(), `${html.slice(0, 45)} · Perdure`);
+});
+
+test("integers above 2^53 and decimals are shown exactly", async (t) => {
+  const page = await open(t, "jobs/order-1042?tab=data");
+  const text = await page.locator("main pre").allInnerTexts();
+  assert.match(text[0], /"id": 12345678901234567890/);
+  assert.match(text[0], /"amount": 10\.50/);
+  assert.match(text[1], /"units": 12345678901234567890/);
+});
+
+test("a page of the console has the headers of security, and nothing of another origin", async (t) => {
+  const requests = [];
+  const page = await open(t, "");
+  page.on("request", (request) => requests.push(request.url()));
+  const response = await page.reload();
+  await loaded(page);
+  assert.match(response.headers()["content-security-policy"], /^default-src 'none'/);
+  assert.ok(requests.length > 3);
+  for (const url of requests) assert.ok(url.startsWith(new URL("../", full).href) || url.startsWith("data:"), url);
+});

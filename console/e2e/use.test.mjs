@@ -1,0 +1,284 @@
+// The console in use: from the list to a job and its graph, a job that moves, filters, keys, a server that is gone.
+import assert from "node:assert/strict";
+import http from "node:http";
+import { test } from "node:test";
+import { api, empty, full, loaded, narrow, open } from "./browser.mjs";
+
+const submit = (definition) => api("jobs", definition);
+
+test("from the list to a parked job, its graph and its step", async (t) => {
+  const page = await open(t, "jobs?phase=parked");
+  await page.getByRole("link", { name: "order-1042" }).click();
+  await page.getByRole("heading", { name: "order-1042" }).waitFor();
+  await page.getByText("51 insufficient funds").first().waitFor();
+  const charge = page.locator("g.node[data-step=charge]");
+  assert.match(await charge.textContent(), /charge.*■ parked/);
+  assert.match(await charge.getAttribute("class"), /\bbad\b/);
+  assert.match(await page.locator("g.node[data-step=reserve]").textContent(), /✓ done/);
+  await charge.click();
+  const panel = page.getByRole("complementary", { name: "Step charge" });
+  await panel.getByText("card_declined").first().waitFor();
+  await panel.getByText(/^perdure resume job_\w+ charge --server http/).waitFor();
+  assert.equal(new URL(page.url()).searchParams.get("step"), "charge");
+  await page.goBack();
+  await page.getByRole("link", { name: "order-1042" }).waitFor();
+});
+
+test("the URL is the state of the page", async (t) => {
+  const page = await open(t, "jobs/order-1042?tab=steps&step=charge&open=true&find=char");
+  await page.getByRole("complementary", { name: "Step charge" }).waitFor();
+  assert.equal(await page.locator("tbody tr").count(), 1);
+  await page.getByLabel("Find steps by name or agent").fill("");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 3);
+  await page.getByLabel("hide settled").uncheck();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 5);
+  assert.equal(new URL(page.url()).search, "?tab=steps&step=charge");
+});
+
+test("a job is followed while it moves, also after it was parked", async (t) => {
+  const job = await submit({ type: "live", steps: { first: { agent: "approval" }, second: { agent: "stock", after: ["first"] }, third: { agent: "approval", after: ["second"] } } });
+  const page = await open(t, `jobs/${job.id}`);
+  await page.getByText("live", { exact: true }).or(page.locator(".state.bad", { hasText: "parked" })).first().waitFor();
+  await page.locator("g.node.warn[data-step=first]").waitFor();
+  await api(`jobs/${job.id}/steps/first/settle`, { as: "done" });
+  await page.locator("g.node.good[data-step=second]").waitFor();
+  await page.locator("g.node.warn[data-step=third]").waitFor();
+  await api(`jobs/${job.id}/steps/third/settle`, { as: "done" });
+  await page.locator("h1 + .state.good").waitFor();
+});
+
+test("a moving job is shown soon, over one stream", async (t) => {
+  const steps = { wait: { agent: "sleep", with: { for: "3s" } }, done: { agent: "stock", after: ["wait"] }, hold: { agent: "sleep", with: { for: "1h" }, after: ["done"] } };
+  const job = await submit({ type: "live", steps });
+  const page = await open(t, `jobs/${job.id}`);
+  const streams = [];
+  page.on("request", (request) => request.url().endsWith("/events") && streams.push(request.url()));
+  await page.getByText("live", { exact: true }).waitFor();
+  let settled;
+  do settled = (await api(`jobs/${job.id}`)).steps.done.endedAt;
+  while (!settled && (await new Promise((next) => setTimeout(next, 20)), true));
+  const accepted = Date.now();
+  await page.locator("g.node.good[data-step=done]").waitFor();
+  const took = Date.now() - accepted;
+  t.diagnostic(`shown ${took} ms after the API showed it`);
+  assert.ok(took < 5000, `it took ${took} ms`); // a second, if the machine has nothing else to do
+  assert.deepEqual(streams, [], "no second stream was opened");
+});
+
+test("the stream is closed while the tab is hidden", async (t) => {
+  const job = await submit({ type: "live", steps: { hold: { agent: "sleep", with: { for: "1h" } } } });
+  const page = await open(t, `jobs/${job.id}`);
+  await page.getByText("live", { exact: true }).waitFor();
+  const ended = page.waitForEvent("requestfailed", (request) => request.url().endsWith("/events"));
+  const hide = (hidden) =>
+    page.evaluate((hidden) => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, hidden);
+  await hide(true);
+  await ended;
+  const opened = page.waitForRequest((request) => request.url().endsWith("/events"));
+  await hide(false);
+  await opened;
+});
+
+test("the list counts newer jobs, and does not move", async (t) => {
+  const page = await open(t, "jobs?type=newer");
+  await page.getByText("No job matches").waitFor();
+  const first = await submit({ type: "newer", key: "newer-1", steps: { hold: { agent: "sleep", with: { for: "1h" } } } });
+  await page.getByRole("link", { name: "newer-1" }).waitFor();
+  await submit({ type: "newer", key: "newer-2", steps: { hold: { agent: "sleep", with: { for: "1h" } } } });
+  await page.getByRole("button", { name: "Show 1 newer job" }).waitFor();
+  assert.equal(await page.locator("tbody tr").count(), 1);
+  await api(`jobs/${first.id}/undo`, {});
+  await page.locator("tbody tr", { hasText: "newer-1" }).getByText("undone", { exact: true }).waitFor();
+  await page.getByRole("button", { name: "Show 1 newer job" }).click();
+  assert.deepEqual(await page.locator("tbody a[data-row]").allInnerTexts(), ["newer-2", "newer-1"]);
+});
+
+test("pages of the list follow each other without a gap", async (t) => {
+  const page = await open(t, "jobs?type=nightly");
+  assert.equal(await page.locator("tbody tr").count(), 50);
+  await page.getByRole("button", { name: "More" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 60);
+  const keys = await page.locator("tbody a[data-row]").allInnerTexts();
+  assert.deepEqual(keys, Array.from({ length: 60 }, (_, i) => `nightly-${String(59 - i).padStart(2, "0")}`));
+});
+
+test("filters are in the URL, and a filter without matches can be removed", async (t) => {
+  const page = await open(t, "jobs");
+  await page.getByRole("combobox", { name: "Phase" }).selectOption("parked");
+  await page.getByRole("textbox", { name: "Type" }).fill("order");
+  await page.getByRole("textbox", { name: "Label" }).fill("region=eu");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  assert.deepEqual(Object.fromEntries(new URL(page.url()).searchParams), { phase: "parked", type: "order", label: "region=eu" });
+  await page.getByRole("button", { name: "Remove the filter phase: parked" }).click();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 5);
+  await page.getByRole("textbox", { name: "Type" }).fill("none");
+  await page.keyboard.press("Enter");
+  await page.getByText("No job matches").waitFor();
+  await page.getByRole("button", { name: "Remove all filters" }).click();
+  await page.getByRole("link", { name: "wide-1000" }).waitFor();
+});
+
+test("a refused filter is a message with its code", async (t) => {
+  const page = await open(t, "jobs?label=nonsense");
+  page.expectedErrors.push(/400/);
+  await page.getByRole("alert").getByText("label must be NAME=VALUE").waitFor();
+  await page.getByRole("alert").getByText("code invalid").waitFor();
+});
+
+test("the keyboard leads through lists, jobs and steps", async (t) => {
+  const page = await open(t, "");
+  await page.keyboard.press("g");
+  await page.keyboard.press("j");
+  await page.waitForURL("**/ui/jobs");
+  await loaded(page);
+  await page.keyboard.press("/");
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("name")), "phase");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("k");
+  const row = await page.evaluate(() => document.activeElement.textContent);
+  assert.equal(row, await page.locator("tbody a[data-row]").first().textContent());
+  await page.goto(full + "jobs/order-1042");
+  await loaded(page);
+  const chosen = () => new URL(page.url()).searchParams.get("step");
+  await page.keyboard.press("]");
+  assert.equal(chosen(), "reserve");
+  await page.getByRole("group", { name: /^Graph of 5 steps/ }).focus();
+  await page.keyboard.press("ArrowRight");
+  assert.ok(["charge", "invoice"].includes(chosen()), chosen());
+  await page.keyboard.press("ArrowRight");
+  assert.equal(chosen(), "ship");
+  await page.keyboard.press("[");
+  await page.keyboard.press("Escape");
+  assert.equal(chosen(), null);
+  await page.keyboard.press("g");
+  await page.keyboard.press("a");
+  await page.waitForURL("**/ui/alerts");
+});
+
+test("the graph opens at the step that needs attention, and can be moved and zoomed", async (t) => {
+  const page = await open(t, "jobs/order-1042", { size: narrow });
+  const box = await page.locator(".graph").boundingBox();
+  const charge = await page.locator("g.node[data-step=charge] rect").boundingBox();
+  assert.ok(charge.x > box.x && charge.x + charge.width < box.x + box.width, "the parked step is visible");
+  const transform = () => page.locator(".graph > svg > g").getAttribute("transform");
+  const start = await transform();
+  await page.mouse.move(box.x + 30, box.y + 30);
+  await page.mouse.down();
+  await page.mouse.move(box.x + 90, box.y + 60, { steps: 4 });
+  await page.mouse.up();
+  const moved = await transform();
+  assert.notEqual(moved, start);
+  assert.equal(new URL(page.url()).search, "", "a drag chooses no step");
+  await page.mouse.wheel(0, -300);
+  await page.waitForFunction((before) => document.querySelector(".graph > svg > g").getAttribute("transform") !== before, moved);
+  await page.keyboard.press("f");
+  await page.waitForFunction(() => document.querySelectorAll("g.node").length === 5);
+  const steps = await page.locator("g.node rect").evaluateAll((rects) => rects.map((r) => r.getBoundingClientRect().toJSON()));
+  for (const step of steps) assert.ok(step.left >= box.x && step.right <= box.x + box.width, "fit shows all steps");
+});
+
+test("a graph of 1,000 steps is drawn in part, and quickly", async (t) => {
+  const page = await open(t, "jobs");
+  await page.evaluate(() => {
+    globalThis.longest = 0;
+    new PerformanceObserver((list) => list.getEntries().forEach((e) => (globalThis.longest = Math.max(globalThis.longest, e.duration)))).observe({ type: "longtask" });
+  });
+  const begin = Date.now();
+  await page.getByRole("link", { name: "wide-1000" }).click();
+  await page.locator("g.node").first().waitFor();
+  const took = Date.now() - begin;
+  const drawn = await page.locator("g.node").count();
+  assert.ok(drawn < 400, `${drawn} steps are in the page`);
+  await page.keyboard.press("f");
+  await page.locator("path.far").first().waitFor();
+  assert.equal(await page.locator("g.node").count(), 0);
+  const box = await page.locator(".graph").boundingBox();
+  await page.evaluate(() => (globalThis.longest = 0));
+  await page.mouse.move(box.x + 200, box.y + 200);
+  await page.mouse.down();
+  for (let i = 0; i < 30; i++) await page.mouse.move(box.x + 200 + 10 * i, box.y + 200 + 5 * i);
+  await page.mouse.up();
+  t.diagnostic(`graph of 1,000 steps visible after ${took} ms; longest task while it was moved: ${await page.evaluate(() => globalThis.longest)} ms`);
+  assert.ok(took < 10_000, `the graph was visible after ${took} ms`); // half a second, if the machine has nothing else to do
+});
+
+test("a table of 1,000 steps has the rows near the window", async (t) => {
+  const page = await open(t, "jobs/wide-1000?tab=steps");
+  await page.getByText("1000 of 1000 steps").waitFor();
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length < 400);
+  const last = () => page.locator("tbody tr:not(.gap)").last().innerText();
+  const before = await last();
+  await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight));
+  await page.waitForFunction((text) => [...document.querySelectorAll("tbody tr:not(.gap)")].at(-1).innerText !== text, before);
+  assert.ok((await page.locator("tbody tr").count()) < 400);
+});
+
+test("a definition with a fault is refused with its place, and a valid one becomes a job", async (t) => {
+  const page = await open(t, "submit");
+  page.expectedErrors.push(/422/);
+  await page.getByRole("textbox").fill("type: hello\nsteps:\n  a: {agent: sleep, with: {for: 1h}, after: [b]}\n");
+  await page.getByRole("button", { name: "Submit" }).click();
+  await page.getByRole("alert").getByText("line 3, column 46: there is no step").waitFor();
+  await page.getByRole("textbox").fill("type: hello\nkey: submitted-here\nsteps:\n  a: {agent: sleep, with: {for: 1h}}\n");
+  await page.getByRole("button", { name: "Submit" }).click();
+  await page.getByRole("heading", { name: "submitted-here" }).waitFor();
+});
+
+test("the choice of colours is kept", async (t) => {
+  const page = await open(t, "");
+  const back = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await back();
+  await page.getByRole("button", { name: /^Colours/ }).click();
+  await page.getByRole("button", { name: "Colours: light" }).click();
+  assert.notEqual(await back(), light);
+  await page.reload();
+  await page.getByRole("button", { name: "Colours: dark" }).waitFor();
+  assert.notEqual(await back(), light);
+});
+
+// A proxy between the browser and the node, which can be stopped.
+async function proxy(t) {
+  const target = new URL(empty);
+  let down = false;
+  const server = http.createServer((request, response) => {
+    if (down) return request.socket.destroy();
+    const forward = http.request({ host: target.hostname, port: target.port, path: request.url, method: request.method, headers: request.headers }, (answer) => {
+      response.writeHead(answer.statusCode, answer.headers);
+      answer.pipe(response);
+    });
+    forward.on("error", () => response.destroy());
+    request.pipe(forward);
+  });
+  await new Promise((listening) => server.listen(0, "127.0.0.1", listening));
+  t.after(() => {
+    server.closeAllConnections();
+    server.close();
+  });
+  return {
+    url: `http://127.0.0.1:${server.address().port}${target.pathname}`,
+    stop: (now) => {
+      down = now;
+      if (now) server.closeAllConnections();
+    },
+  };
+}
+
+test("while the server is gone the data stays, and comes back by itself", async (t) => {
+  const between = await proxy(t);
+  const page = await open(t, "nodes", { base: between.url });
+  page.expectedErrors.push(/Failed to load resource/);
+  await page.getByText("test-1").waitFor();
+  between.stop(true);
+  await page.getByText(/^No response since/).waitFor();
+  await page.getByText("test-1").waitFor();
+  await page.locator("main.stale").waitFor();
+  between.stop(false);
+  await page.getByText(/^No response since/).waitFor({ state: "hidden" });
+  assert.equal(await page.locator("main.stale").count(), 0);
+});

@@ -1,0 +1,193 @@
+// The frame around every page: header, banner, help.
+import { useEffect, useRef } from "preact/hooks";
+import { attemptNow, callUrl, reach } from "./api.ts";
+import { helpOpen, shortcuts } from "./keys.ts";
+import { useLoad } from "./load.ts";
+import { place } from "./place.ts";
+import { link, type Page } from "./router.ts";
+import { nextTheme, theme } from "./theme.ts";
+import { clock, span } from "./time.ts";
+import type { PageAlert } from "./types.ts";
+import { Icon, now, showCurrent, useTitle } from "./widgets.tsx";
+import { Agents } from "./pages/agents.tsx";
+import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
+import { JobPage } from "./pages/job.tsx";
+import { Jobs } from "./pages/jobs.tsx";
+import { Limits } from "./pages/limits.tsx";
+import { Nodes } from "./pages/nodes.tsx";
+import { Overview } from "./pages/overview.tsx";
+import { Submit } from "./pages/submit.tsx";
+
+export function App() {
+  const { page, job } = place.value;
+  return (
+    <>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
+        Skip to the page
+      </a>
+      <Header />
+      <Banner />
+      <main id="main" tabIndex={-1} class={reach.value.nextAttemptAt ? "stale" : ""} key={page + job}>
+        <Content />
+      </main>
+      <Help />
+    </>
+  );
+}
+
+function Content() {
+  const { page, job } = place.value;
+  switch (page) {
+    case "overview":
+      return <Overview />;
+    case "jobs":
+      return <Jobs />;
+    case "job":
+      return <JobPage id={job} />;
+    case "alerts":
+      return <Alerts />;
+    case "agents":
+      return <Agents />;
+    case "limits":
+      return <Limits />;
+    case "nodes":
+      return <Nodes />;
+    case "submit":
+      return <Submit />;
+  }
+  return <NoPage />;
+}
+
+function NoPage() {
+  useTitle("No such page");
+  return (
+    <div class="box empty">
+      <h1>There is no such page</h1>
+      <p class="muted">
+        The address has no page of this console: <code>{place.value.path}</code>
+      </p>
+      <a class="button" href={link.overview()}>
+        Overview
+      </a>
+    </div>
+  );
+}
+
+const entries: [page: Page, href: string, title: string][] = [
+  ["overview", link.overview(), "Overview"],
+  ["jobs", link.jobs(), "Jobs"],
+  ["alerts", link.alerts(), "Alerts"],
+  ["agents", link.agents(), "Agents"],
+  ["limits", link.limits(), "Limits"],
+  ["nodes", link.nodes(), "Nodes"],
+  ["submit", link.submit(), "Submit"],
+];
+
+function Header() {
+  const current = place.value.page === "job" ? "jobs" : place.value.page;
+  const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?limit=${mostAlertsCounted + 1}`), 10_000);
+  const n = alerts.data?.items.length ?? 0;
+  const bar = useRef<HTMLElement>(null);
+  useEffect(() => showCurrent(bar.current), [current]);
+  const themeName = { system: "as the system has it", light: "light", dark: "dark" }[theme.value];
+  return (
+    <header class="top">
+      <a class="brand" href={link.overview()}>
+        <Icon name="mark" />
+        Perdure
+      </a>
+      <nav aria-label="Pages" ref={bar}>
+        <ul>
+          {entries.map(([page, href, title]) => (
+            <li key={page}>
+              <a href={href} aria-current={page === current ? "page" : undefined}>
+                {title}
+                {page === "alerts" && n > 0 && (
+                  <span class="count">
+                    {n > mostAlertsCounted ? `${mostAlertsCounted}+` : n}
+                    <span class="hidden"> open</span>
+                  </span>
+                )}
+              </a>
+            </li>
+          ))}
+        </ul>
+      </nav>
+      <div class="tools">
+        <button type="button" class="bare" title={`Colours: ${themeName}`} aria-label={`Colours: ${themeName}`} onClick={nextTheme}>
+          <Icon name={theme.value} />
+        </button>
+        <button type="button" class="bare" title="Keyboard shortcuts (?)" aria-label="Keyboard shortcuts" onClick={() => (helpOpen.value = true)}>
+          <Icon name="help" />
+        </button>
+      </div>
+    </header>
+  );
+}
+
+function Banner() {
+  const { answeredAt, nextAttemptAt } = reach.value;
+  if (!nextAttemptAt) return null;
+  void now.value; // counts down
+  const left = nextAttemptAt - Date.now();
+  return (
+    <div class="banner" role="status">
+      <Icon name="warn" />
+      <span>
+        No response since {clock(answeredAt)}. The page shows what was known then.
+        <span aria-hidden="true"> {left > 0 ? `Next attempt in ${span(left + 999)}.` : "Trying …"}</span>
+      </span>
+      <button type="button" onClick={() => attemptNow()}>
+        Try now
+      </button>
+    </div>
+  );
+}
+
+function Help() {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const open = helpOpen.value;
+  useEffect(() => {
+    if (open && !dialog.current?.open) dialog.current?.showModal();
+    if (!open) dialog.current?.close();
+  }, [open]);
+  return (
+    <dialog
+      ref={dialog}
+      aria-labelledby="help-title"
+      onClose={() => (helpOpen.value = false)}
+      onClick={(event) => {
+        if (event.target === dialog.current) helpOpen.value = false; // the backdrop
+      }}
+    >
+      <header>
+        <h2 id="help-title">Keyboard shortcuts</h2>
+        <button type="button" class="bare" aria-label="Close" onClick={() => (helpOpen.value = false)}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <dl class="keys">
+        {shortcuts.map(([keys, what]) => (
+          <>
+            <dt>
+              {keys.map((key, i) => (
+                <>
+                  {i > 0 && " "}
+                  <kbd>{key}</kbd>
+                </>
+              ))}
+            </dt>
+            <dd>{what}</dd>
+          </>
+        ))}
+      </dl>
+    </dialog>
+  );
+}

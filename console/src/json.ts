@@ -1,0 +1,155 @@
+// JSON without loss: integers that a JavaScript number cannot hold become a bigint, other numbers keep their text, and
+// objects keep the order of their fields. Values of jobs are shown as they were stored.
+
+/** A number whose text is not the one that JavaScript would write, such as 1.0 or 1e400. */
+export class ExactNumber {
+  constructor(readonly text: string) {}
+  toString(): string {
+    return this.text;
+  }
+  toJSON(): string {
+    return this.text;
+  }
+}
+
+export type Json = null | boolean | number | bigint | string | ExactNumber | Json[] | { [name: string]: Json };
+
+/** How deep arrays and objects may be nested. The server's bound is lower. */
+export const maxDepth = 1000;
+
+// JavaScript moves names such as "10" to the front of an object: the order of such an object is kept here.
+const order = new WeakMap<object, string[]>();
+
+/** The names of an object's fields, in the order of the text. */
+export function namesOf(object: object): string[] {
+  return order.get(object) ?? Object.keys(object);
+}
+
+/** Reads a JSON text. Objects have no prototype, so that a field may have any name. */
+export function parseJson(text: string): Json {
+  let at = 0;
+
+  function fail(what: string): never {
+    throw new SyntaxError(`${what} at character ${at} of the JSON text`);
+  }
+  function space(): void {
+    for (; at < text.length; at++) {
+      const c = text.charCodeAt(at);
+      if (c !== 0x20 && c !== 0x0a && c !== 0x0d && c !== 0x09) return;
+    }
+  }
+  function string(): string {
+    const begin = at++;
+    for (; ; at++) {
+      const c = text.charCodeAt(at);
+      if (c === 0x22) break;
+      if (c === 0x5c) at++;
+      else if (!(c >= 0x20)) fail("a string does not end"); // also NaN at the end of the text
+    }
+    at++;
+    const raw = text.slice(begin, at);
+    return raw.includes("\\") ? (JSON.parse(raw) as string) : raw.slice(1, -1);
+  }
+  function number(): Json {
+    numberPattern.lastIndex = at;
+    const found = numberPattern.exec(text);
+    if (!found) fail("a value is missing");
+    at = numberPattern.lastIndex;
+    const n = Number(found[0]);
+    if (String(n) === found[0] && (Number.isSafeInteger(n) || found[1] !== undefined || found[2] !== undefined)) return n;
+    if (found[1] === undefined && found[2] === undefined && found[0] !== "-0") return BigInt(found[0]);
+    return new ExactNumber(found[0]);
+  }
+  function word<T extends Json>(name: string, value: T): T {
+    if (!text.startsWith(name, at)) fail("a value is missing");
+    at += name.length;
+    return value;
+  }
+  function value(depth: number): Json {
+    if (depth > maxDepth) fail(`more than ${maxDepth} levels`);
+    space();
+    switch (text[at]) {
+      case "{":
+        return object(depth);
+      case "[":
+        return array(depth);
+      case '"':
+        return string();
+      case "t":
+        return word("true", true);
+      case "f":
+        return word("false", false);
+      case "n":
+        return word("null", null);
+    }
+    return number();
+  }
+  function array(depth: number): Json[] {
+    const items: Json[] = [];
+    at++;
+    space();
+    if (text[at] === "]") {
+      at++;
+      return items;
+    }
+    for (;;) {
+      items.push(value(depth + 1));
+      space();
+      const c = text[at++];
+      if (c === "]") return items;
+      if (c !== ",") fail("a comma or ] is missing");
+    }
+  }
+  function object(depth: number): { [name: string]: Json } {
+    const fields = Object.create(null) as { [name: string]: Json };
+    const names: string[] = [];
+    let moved = false;
+    at++;
+    space();
+    if (text[at] === "}") {
+      at++;
+      return fields;
+    }
+    for (;;) {
+      space();
+      if (text[at] !== '"') fail("a field's name is missing");
+      const name = string();
+      space();
+      if (text[at++] !== ":") fail("a colon is missing");
+      if (!(name in fields)) names.push(name);
+      moved ||= indexPattern.test(name);
+      fields[name] = value(depth + 1);
+      space();
+      const c = text[at++];
+      if (c === "}") break;
+      if (c !== ",") fail("a comma or } is missing");
+    }
+    if (moved) order.set(fields, names);
+    return fields;
+  }
+
+  const result = value(0);
+  space();
+  if (at < text.length) fail("the text continues after its value");
+  return result;
+}
+
+const numberPattern = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
+const indexPattern = /^(?:0|[1-9]\d*)$/;
+
+/** Writes a value on several lines. Arrays and objects that are short stay on one line. */
+export function showJson(value: Json, indent = ""): string {
+  if (value === null || typeof value !== "object" || value instanceof ExactNumber) {
+    return typeof value === "string" ? JSON.stringify(value) : String(value);
+  }
+  const inner = indent + "  ";
+  const [open, close] = Array.isArray(value) ? "[]" : "{}";
+  const parts = Array.isArray(value)
+    ? value.map((item) => showJson(item, inner))
+    : namesOf(value).map((name) => `${JSON.stringify(name)}: ${showJson(value[name]!, inner)}`);
+  const line = open + parts.join(", ") + close;
+  if (line.length + indent.length <= maxLine && !line.includes("\n")) return line;
+  return `${open}\n${parts.map((part) => inner + part).join(",\n")}\n${indent}${close}`;
+}
+
+const maxLine = 72;

@@ -1,0 +1,114 @@
+// Keyboard shortcuts. No single key executes an act.
+import { signal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { go } from "./place.ts";
+import { link } from "./router.ts";
+
+/** Whether the list of shortcuts is open. */
+export const helpOpen = signal(false);
+
+/** The shortcuts, for the help dialog. */
+export const shortcuts: [keys: string[], what: string][] = [
+  [["/"], "filter"],
+  [["j", "k"], "next and previous row"],
+  [["Enter"], "open the row"],
+  [["g", "o"], "overview"],
+  [["g", "j"], "jobs"],
+  [["g", "a"], "alerts"],
+  [["g", "e"], "agents"],
+  [["g", "l"], "limits"],
+  [["g", "n"], "nodes"],
+  [["g", "s"], "submit"],
+  [["[", "]"], "job: previous and next step, in the order of the graph"],
+  [["←", "→", "↑", "↓"], "graph: follow edges, or move the graph if no step is chosen"],
+  [["+", "-"], "graph: zoom"],
+  [["f"], "graph: fit into the window"],
+  [["."], "job: copy the id"],
+  [["Esc"], "close"],
+  [["?"], "this list"],
+];
+
+const pages: Record<string, string> = {
+  o: link.overview(), j: link.jobs(), a: link.alerts(), e: link.agents(), l: link.limits(), n: link.nodes(), s: link.submit(),
+};
+
+type Handler = () => void;
+let ofPage: Record<string, Handler>[] = [];
+
+/** Keys of a page or a part of it, while it is shown. */
+export function useKeys(handlers: Record<string, Handler>): void {
+  useEffect(() => {
+    ofPage = [...ofPage, handlers];
+    return () => {
+      ofPage = ofPage.filter((h) => h !== handlers);
+    };
+  });
+}
+
+/** How long the second key of a pair may take. */
+const pairTime = 1500;
+
+export function startKeys(): void {
+  let prefixAt = -Infinity;
+  addEventListener("keydown", (event) => {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    const { key } = event;
+    const target = event.target instanceof HTMLElement ? event.target : document.body;
+    if (target.matches("input, select, textarea, [contenteditable]")) {
+      if (key === "Escape") target.blur();
+      return;
+    }
+    if (helpOpen.value) return; // the dialog has its own keys
+    const paired = performance.now() - prefixAt < pairTime;
+    prefixAt = -Infinity;
+    const page = pages[key];
+    if (paired && page !== undefined) {
+      event.preventDefault();
+      go(page);
+      return;
+    }
+    const handler = ofPage.findLast((handlers) => handlers[key])?.[key];
+    if (handler) {
+      event.preventDefault();
+      handler();
+      return;
+    }
+    switch (key) {
+      case "g":
+        prefixAt = performance.now();
+        break;
+      case "?":
+        helpOpen.value = true;
+        break;
+      case "/":
+        focusFilter();
+        break;
+      case "j":
+      case "k":
+        moveRow(key === "j" ? 1 : -1);
+        break;
+      default:
+        return;
+    }
+    event.preventDefault();
+  });
+}
+
+/** Moves the focus to the filter of the page; a page without one leads to that of the jobs. */
+function focusFilter(): void {
+  const filter = () => document.querySelector<HTMLElement>("[data-filter]");
+  if (filter()) filter()!.focus();
+  else {
+    go(link.jobs());
+    requestAnimationFrame(() => requestAnimationFrame(() => filter()?.focus()));
+  }
+}
+
+function moveRow(by: number): void {
+  const rows = [...document.querySelectorAll<HTMLElement>("a[data-row]")];
+  if (rows.length === 0) return;
+  const at = rows.indexOf(document.activeElement as HTMLElement);
+  const next = at < 0 ? (by > 0 ? 0 : rows.length - 1) : Math.min(Math.max(at + by, 0), rows.length - 1);
+  rows[next]!.focus();
+  rows[next]!.scrollIntoView({ block: "nearest" });
+}

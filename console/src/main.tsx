@@ -1,0 +1,11 @@
+// The console: pages for operators, over the REST API of the node that serves it. It begins here. place.ts has the URL,
+// api.ts the calls, load.ts data that is loaded repeatedly, events.ts the stream of a job, state.ts how states are
+// shown, and pages/ the pages.
+import { render } from "preact";
+import { App } from "./app.tsx";
+import { startKeys } from "./keys.ts";
+import { startPlace } from "./place.ts";
+
+startPlace();
+startKeys();
+render(<App />, document.getElementById("app")!);

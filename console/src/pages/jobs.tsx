@@ -1,0 +1,305 @@
+// The list of jobs: filters, pages by cursor, and the first page loaded again while it is visible. Rows stay where they
+// are: newer jobs are counted, and shown when the user asks for them.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { useLoad } from "../load.ts";
+import { place, setQuery } from "../place.ts";
+import { link, queryText } from "../router.ts";
+import { jobMark, stateName } from "../state.ts";
+import type { Job, PageJob } from "../types.ts";
+import { Ago, AsOf, Copy, Icon, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+
+/** The most rows that the page keeps. */
+const mostRows = 1000;
+const pageSize = 50;
+const loadEvery = 3000;
+
+/** The filters of the API: name, title, and the words that it takes. */
+const choices: [name: string, title: string, words: string[]][] = [
+  ["phase", "Phase", ["waiting", "running", "parked", "settled"]],
+  ["current", "Current", ["undone", "done", "unsure"]],
+  ["desired", "Desired", ["undone", "done"]],
+];
+const texts: [name: string, title: string, hint: string][] = [
+  ["type", "Type", "order"],
+  ["key", "Key", "order-1042"],
+];
+const filterNames = [...choices, ...texts].map(([name]) => name);
+
+interface Filter {
+  name: string;
+  value: string;
+}
+
+function activeFilters(query: URLSearchParams): Filter[] {
+  const one = filterNames.flatMap((name) => (query.get(name) ? [{ name, value: query.get(name)! }] : []));
+  return [...one, ...query.getAll("label").map((value) => ({ name: "label", value }))];
+}
+
+export function Jobs() {
+  useTitle("Jobs");
+  const filters = activeFilters(place.value.query);
+  const query = { ...Object.fromEntries(filters.filter((f) => f.name !== "label").map((f) => [f.name, f.value])), label: filters.filter((f) => f.name === "label").map((f) => f.value) };
+  return (
+    <>
+      <div class="title">
+        <h1>Jobs</h1>
+      </div>
+      <Filters />
+      <List key={queryText(query)} query={query} filters={filters} />
+    </>
+  );
+}
+
+function Filters() {
+  const { query } = place.value;
+  return (
+    <form
+      class="filters"
+      aria-label="Filters"
+      onSubmit={(event) => {
+        event.preventDefault();
+        const form = event.currentTarget as HTMLFormElement;
+        const change: Record<string, string | string[]> = {};
+        for (const [name] of texts) change[name] = (form.elements.namedItem(name) as HTMLInputElement).value.trim();
+        const label = form.elements.namedItem("label") as HTMLInputElement;
+        if (label.value.trim()) change.label = [...query.getAll("label"), label.value.trim()];
+        label.value = "";
+        setQuery(change);
+      }}
+    >
+      {choices.map(([name, title, words], i) => (
+        <label key={name}>
+          {title}
+          <select name={name} value={query.get(name) ?? ""} data-filter={i === 0 ? "" : undefined} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>
+            <option value="">any</option>
+            {words.map((word) => (
+              <option key={word} value={word}>
+                {word}
+              </option>
+            ))}
+          </select>
+        </label>
+      ))}
+      {texts.map(([name, title, hint]) => (
+        <label key={name}>
+          {title}
+          <input name={name} value={query.get(name) ?? ""} placeholder={hint} autocomplete="off" spellcheck={false} onChange={(event) => setQuery({ [name]: event.currentTarget.value.trim() })} />
+        </label>
+      ))}
+      <label>
+        Label
+        <input name="label" placeholder="customer=c-77" autocomplete="off" spellcheck={false} />
+      </label>
+      <button type="submit">Apply</button>
+    </form>
+  );
+}
+
+function Chips({ filters }: { filters: Filter[] }) {
+  return (
+    <div class="chips">
+      {filters.map((f) => (
+        <span class="chip" key={f.name + f.value}>
+          <bdi title={f.value}>
+            {f.name}: {f.value}
+          </bdi>
+          <button type="button" class="bare" aria-label={`Remove the filter ${f.name}: ${f.value}`} onClick={() => removeFilter(f)}>
+            <Icon name="close" />
+          </button>
+        </span>
+      ))}
+    </div>
+  );
+}
+
+function removeFilter(f: Filter): void {
+  setQuery({ [f.name]: f.name === "label" ? place.value.query.getAll("label").filter((value) => value !== f.value) : undefined });
+}
+
+function List({ query, filters }: { query: Record<string, string | string[]>; filters: Filter[] }) {
+  const url = callUrl(["v1", "jobs"], queryText({ ...query, limit: String(pageSize) }));
+  const first = useLoad<PageJob>(url, loadEvery);
+  const rows = useSignal<Job[]>(first.data?.items ?? []);
+  const cursor = useSignal<string | undefined>(first.data?.nextCursor);
+  const newer = useSignal<Job[]>([]);
+  const left = useSignal<ReadonlySet<string>>(new Set()); // rows that no longer match
+  const loading = useSignal(false);
+  const problem = useSignal<Problem | undefined>(undefined);
+
+  useEffect(() => {
+    const page = first.data;
+    if (!page) return;
+    if (rows.peek().length === 0) {
+      rows.value = page.items;
+      cursor.value = page.nextCursor;
+      return;
+    }
+    const fresh = new Map(page.items.map((job) => [job.id, job]));
+    const known = new Set(rows.peek().map((job) => job.id));
+    // A row that is newer than the end of the page, and not on it, no longer matches. Ids are ordered by time.
+    const end = page.nextCursor === undefined ? "" : (page.items.at(-1)?.id ?? "");
+    const gone = new Set(left.peek());
+    for (const job of rows.peek()) {
+      if (fresh.has(job.id)) gone.delete(job.id);
+      else if (job.id > end) gone.add(job.id);
+    }
+    rows.value = rows.peek().map((job) => fresh.get(job.id) ?? job);
+    left.value = gone;
+    newer.value = page.items.filter((job) => !known.has(job.id));
+  }, [first.data]);
+
+  const startAgain = () => {
+    rows.value = first.data?.items ?? [];
+    cursor.value = first.data?.nextCursor;
+    newer.value = [];
+    left.value = new Set();
+    window.scrollTo(0, 0);
+  };
+  const more = async () => {
+    loading.value = true;
+    problem.value = undefined;
+    try {
+      const page = await call<PageJob>(callUrl(["v1", "jobs"], queryText({ ...query, limit: String(pageSize), cursor: cursor.peek() })));
+      const known = new Set(rows.peek().map((job) => job.id));
+      rows.value = [...rows.peek(), ...page.items.filter((job) => !known.has(job.id))];
+      cursor.value = page.nextCursor;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
+    } finally {
+      loading.value = false;
+    }
+  };
+
+  const jobs = rows.value;
+  const refused = first.problem && <ProblemNote problem={first.problem} again={first.again} />;
+  if (!first.data && jobs.length === 0) {
+    return (
+      <>
+        {filters.length > 0 && <Chips filters={filters} />}
+        {refused ?? (
+          <div class="box">
+            <Waiting />
+          </div>
+        )}
+      </>
+    );
+  }
+  if (jobs.length === 0 && !cursor.value) return filters.length > 0 ? <NoMatch filters={filters} /> : <NoJobs />;
+  return (
+    <>
+      {filters.length > 0 && <Chips filters={filters} />}
+      {refused}
+      <div class="box data">
+        {newer.value.length > 0 && (
+          <div class="steps-filter">
+            <button type="button" onClick={startAgain}>
+              Show {newer.value.length === pageSize ? `${pageSize} or more newer jobs` : plural(newer.value.length, "newer job")}
+            </button>
+          </div>
+        )}
+        <table>
+          <thead>
+            <tr>
+              <th class="w-state">State</th>
+              <th>Job</th>
+              <th class="w-name c2">Type</th>
+              <th class="w-name c3">Current → desired</th>
+              <th class="w-num num c3">Unsettled</th>
+              <th class="w-time c2">Deadline</th>
+              <th class="w-time">Submitted</th>
+              <th class="w-time c3">Changed</th>
+            </tr>
+          </thead>
+          <tbody>
+            {jobs.map((job) => (
+              <JobRow key={job.id} job={job} gone={left.value.has(job.id)} />
+            ))}
+          </tbody>
+        </table>
+        <div class="below">
+          {cursor.value && jobs.length < mostRows && (
+            <button type="button" onClick={more} disabled={loading.value}>
+              {loading.value ? "Loading …" : "More"}
+            </button>
+          )}
+          <span class="muted small">
+            {plural(jobs.length, "job")}
+            {cursor.value ? (jobs.length < mostRows ? ", and more that are older" : ". The page shows no more: narrow the filters.") : ""}
+          </span>
+          <AsOf at={first.at} />
+          {problem.value && <ProblemNote problem={problem.value} />}
+        </div>
+      </div>
+    </>
+  );
+}
+
+function JobRow({ job, gone }: { job: Job; gone: boolean }) {
+  const name = job.key ?? job.id;
+  return (
+    <tr>
+      <td>{gone ? <span class="muted">no longer matches</span> : <State mark={jobMark(job)} />}</td>
+      <td>
+        <a data-row href={link.job(job.id)} title={job.key ? `${job.key} (${job.id})` : job.id}>
+          <bdi>{name}</bdi>
+        </a>
+        <div class="under">
+          <bdi>{job.type}</bdi>
+        </div>
+      </td>
+      <td class="c2" title={job.type}>
+        <bdi>{job.type}</bdi>
+      </td>
+      <td class="c3 muted">
+        <bdi>{stateName(job, job.current)}</bdi> → <bdi>{stateName(job, job.desired)}</bdi>
+      </td>
+      <td class="num c3">{job.unsettled || <span class="muted">–</span>}</td>
+      <td class="c2">
+        <Ago at={job.phase === "settled" ? undefined : job.completeBy} />
+      </td>
+      <td>
+        <Ago at={job.submittedAt} />
+      </td>
+      <td class="c3">
+        <Ago at={job.updatedAt} />
+      </td>
+    </tr>
+  );
+}
+
+function NoMatch({ filters }: { filters: Filter[] }) {
+  return (
+    <div class="box empty">
+      <h2>No job matches</h2>
+      <p class="muted">Remove a filter to see more jobs.</p>
+      <Chips filters={filters} />
+      {filters.length > 1 && (
+        <button type="button" onClick={() => setQuery(Object.fromEntries(filters.map((f) => [f.name, undefined])))}>
+          Remove all filters
+        </button>
+      )}
+    </div>
+  );
+}
+
+function NoJobs() {
+  const commands = `echo '{"type": "hello", "steps": {"wait": {"agent": "sleep", "with": {"for": "30s"}}}}' > hello.json
+perdure submit hello.json --server ${serverAddress}
+perdure watch @latest --server ${serverAddress}`;
+  return (
+    <div class="box empty">
+      <h2>There are no jobs yet</h2>
+      <p class="muted">These commands submit a first job, which waits for half a minute, and follow it:</p>
+      <pre>{commands}</pre>
+      <div class="buttons">
+        <Copy text={commands} what="the commands" />
+        <a class="button" href={link.submit()}>
+          Submit a job here
+        </a>
+      </div>
+    </div>
+  );
+}

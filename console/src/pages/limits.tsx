@@ -1,0 +1,114 @@
+// Limits: how many permits exist, and which jobs or runs hold them.
+import { callUrl } from "../api.ts";
+import { useLoad } from "../load.ts";
+import { link } from "../router.ts";
+import { unknownMark } from "../state.ts";
+import type { Limit, ListLimit } from "../types.ts";
+import { AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+
+const mostHolders = 8;
+
+export function Limits() {
+  useTitle("Limits");
+  const limits = useLoad<ListLimit>(callUrl(["v1", "limits"]), 5000);
+  return (
+    <>
+      <div class="title">
+        <h1>Limits</h1>
+      </div>
+      {limits.problem && <ProblemNote problem={limits.problem} again={limits.again} />}
+      {!limits.data ? (
+        !limits.problem && (
+          <div class="box">
+            <Waiting />
+          </div>
+        )
+      ) : (
+        <div class="box data">
+          {limits.data.items.length === 0 ? (
+            <div class="empty">
+              <h2>There are no limits</h2>
+              <p class="muted">A limit bounds how many jobs of a type, runs of an agent, or runs of steps that name it, may be in progress at once.</p>
+              <pre>perdure limits set agent:payments 10</pre>
+            </div>
+          ) : (
+            <table>
+              <thead>
+                <tr>
+                  <th>Limit</th>
+                  <th class="w-name">Used</th>
+                  <th class="w-num num c2">Each key</th>
+                  <th class="w-wide c2">Holders</th>
+                </tr>
+              </thead>
+              <tbody>
+                {limits.data.items.map((limit) => (
+                  <LimitRow key={limit.name} limit={limit} />
+                ))}
+              </tbody>
+            </table>
+          )}
+          {limits.data.items.length > 0 && (
+            <div class="below">
+              <AsOf at={limits.at} />
+              <span class="muted small">A limit with a maximum of 0 pauses what it bounds.</span>
+            </div>
+          )}
+        </div>
+      )}
+    </>
+  );
+}
+
+function LimitRow({ limit }: { limit: Limit }) {
+  const full = limit.max !== undefined && limit.used >= limit.max;
+  return (
+    <tr>
+      <td>
+        <bdi title={limit.name}>{limit.name}</bdi>
+      </td>
+      <td class="text">
+        {limit.max === undefined ? (
+          <span>{limit.used}</span>
+        ) : (
+          <>
+            <span>
+              {limit.used} of {limit.max}
+              {full && (
+                <>
+                  {" "}
+                  <State mark={{ ...unknownMark(limit.max === 0 ? "paused" : "full"), sign: "■", tone: "warn" }} />
+                </>
+              )}
+            </span>
+            {limit.max > 0 && <meter min={0} max={limit.max} value={limit.used} aria-label={`Used permits of ${limit.name}`} />}
+          </>
+        )}
+      </td>
+      <td class="num c2">{limit.perKey?.max ?? <span class="muted">–</span>}</td>
+      <td class="c2 text">
+        {limit.holders.slice(0, mostHolders).map((holder, i) => (
+          <>
+            {i > 0 && ", "}
+            <a href={link.job(holder.job, { step: holder.step })}>
+              <bdi>{holder.step ?? shortId(holder.job)}</bdi>
+            </a>
+            {holder.key && (
+              <span class="muted">
+                {" "}
+                (<bdi>{holder.key}</bdi>)
+              </span>
+            )}
+          </>
+        ))}
+        {limit.holders.length > mostHolders && <span class="muted"> and more</span>}
+        {limit.holders.length === 0 && <span class="muted">–</span>}
+      </td>
+    </tr>
+  );
+}
+
+/** The end of an id: its beginning is the time, which neighbours share. */
+function shortId(id: string): string {
+  return `…${id.slice(-8)}`;
+}

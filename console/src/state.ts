@@ -1,0 +1,166 @@
+// States as they are shown: always a sign, a word and a colour. The signs are those of the command line
+// (docs/cli.md, "Signs"), the colours those of drawings (internal/graph). cmd/perdure/row.go has the same rules.
+import type { Job, Step } from "./types.ts";
+import { span } from "./time.ts";
+
+export type Tone = "calm" | "busy" | "good" | "warn" | "bad";
+
+export interface Mark {
+  sign: string;
+  word: string;
+  tone: Tone;
+  /** What else there is to say. */
+  detail: string;
+}
+
+/** The user's name of a state. */
+export function stateName(job: Pick<Job, "states">, state: string): string {
+  if (state === "done") return job.states?.done || state;
+  if (state === "undone") return job.states?.undone || state;
+  return state;
+}
+
+/** The state of a step. now is the server's time, in milliseconds. */
+export function stepMark(job: Pick<Job, "states">, step: Step, now: number): Mark {
+  switch (step.phase) {
+    case "settled":
+      return settledMark(job, step);
+    case "parked":
+      return { sign: "■", word: "parked", tone: "bad", detail: whyText(step, now) };
+    case "running":
+      return runningMark(step, now);
+    case "ready":
+      return { sign: "◌", word: "ready", tone: "busy", detail: toward(step) + whyText(step, now) };
+    case "waiting": {
+      const mark: Mark = { sign: "○", word: "waiting", tone: "calm", detail: toward(step) + whyText(step, now) };
+      if (step.failures > 0 && step.why?.reason === "backoff") return { ...mark, sign: "↻", tone: "warn" };
+      if (step.why?.reason === "approval") return { ...mark, sign: "?", tone: "warn", word: "approval" };
+      return mark;
+    }
+  }
+  return unknownMark(step.phase);
+}
+
+/** A word of a newer server. */
+export function unknownMark(word: string): Mark {
+  return { sign: "◇", word, tone: "calm", detail: "" };
+}
+
+function settledMark(job: Pick<Job, "states">, step: Step): Mark {
+  const mark: Mark = { sign: "✓", word: stateName(job, step.current), tone: "good", detail: ranFor(step) };
+  if (step.noUndo) return { ...mark, sign: "·", tone: "calm", detail: "no undo in its definition: nothing was undone" };
+  if (step.givenUp) {
+    return { sign: "×", word: "given up", tone: "bad", detail: [mark.word, mark.detail].filter(Boolean).join(", ") };
+  }
+  if (step.skipped && step.desired === "undone" && step.run > 0 && step.direction === "undo") {
+    return { ...mark, sign: "↺", tone: "warn", detail: `was skipped; ${mark.detail}` };
+  }
+  if (step.skipped) return { ...mark, sign: "–", word: "skipped", tone: "calm" };
+  if (step.current === "done") return mark;
+  if (step.current === "undone") return step.run > 0 ? { ...mark, sign: "↺", tone: "warn" } : { ...mark, sign: "·", tone: "calm" };
+  if (step.current === "unsure") return { ...mark, sign: "?", tone: "bad" };
+  return { ...unknownMark(step.current), detail: mark.detail };
+}
+
+function runningMark(step: Step, now: number): Mark {
+  const mark: Mark = { sign: "●", word: "running", tone: "busy", detail: `run ${step.run}` };
+  if (step.direction === "undo") Object.assign(mark, { sign: "◐", word: "undoing" });
+  if ((step.direction === "undo" ? "undone" : "done") !== step.desired) mark.detail += ", stop requested";
+  if (step.lockedBy && !step.lockedBy.startsWith("@")) mark.detail += ` by ${step.lockedBy}`;
+  if (step.why?.reason === "expired") mark.detail = step.why.text;
+  else if (step.completeBy) mark.detail += `, ${span(Date.parse(step.completeBy) - now)} left`;
+  const progress = progressText(step.progress);
+  if (progress) mark.detail += `, ${progress}`;
+  return mark;
+}
+
+function toward(step: Step): string {
+  return step.desired === "undone" && step.current !== "undone" ? "to be undone: " : "";
+}
+
+/** Why a step is not running, with the time that is left now. */
+export function whyText(step: Step, now: number): string {
+  const why = step.why;
+  if (!why) return "";
+  if (why.reason === "approval") return approvalText(step) || why.text;
+  if (why.until) {
+    const left = span(Date.parse(why.until) - now);
+    const comma = why.text.indexOf(", ");
+    if (why.reason === "backoff" && comma >= 0) return `again in ${left}, ${why.text.slice(comma + 2)}`;
+    if (why.reason === "notYet") return `sleeps for another ${left}`;
+  }
+  return why.text;
+}
+
+function approvalText(step: Step): string {
+  const asks = fieldsOf(step.input);
+  const role = typeof asks.role === "string" && asks.role ? ` by ${asks.role}` : "";
+  const message = typeof asks.message === "string" && asks.message ? `: ${asks.message}` : "";
+  return role || message ? step.why!.text.split(": ")[0] + role + message : "";
+}
+
+/** The latest run of a step that has ended, in words. */
+export function ranFor(step: Step): string {
+  if (step.run === 0) return "";
+  let text = `run ${step.run}`;
+  if (step.outcome === "failed" || step.outcome === "rejected" || step.outcome === "expired") text += ` ${step.outcome}`;
+  if (step.endedAt && step.startedAt) text += `, ${span(Date.parse(step.endedAt) - Date.parse(step.startedAt))}`;
+  return text;
+}
+
+/** Progress in the form {done, total, message}, each of which is optional; other forms are not shown. */
+export function progressText(progress: unknown): string {
+  const { done, total, message } = fieldsOf(progress);
+  const numeral = (value: unknown) => typeof value === "number" || typeof value === "bigint";
+  const parts: string[] = [];
+  if (numeral(done)) parts.push(numeral(total) ? `${done}/${total}` : `${done}`);
+  if (typeof message === "string" && message) parts.push(message);
+  return parts.join(" ");
+}
+
+function fieldsOf(value: unknown): { [name: string]: unknown } {
+  return typeof value === "object" && value !== null ? (value as { [name: string]: unknown }) : {};
+}
+
+/** The state of a job as a whole. */
+export function jobMark(job: Job): Mark {
+  const mark = (sign: string, word: string, tone: Tone): Mark => ({ sign, word, tone, detail: "" });
+  switch (job.phase) {
+    case "parked":
+      return mark("■", "parked", "bad");
+    case "running":
+      return job.desired === "undone" ? mark("◐", "undoing", "busy") : mark("●", "running", "busy");
+    case "waiting":
+      return mark("○", "waiting", "calm");
+    case "settled":
+      if (job.givenUp) return mark("×", "given up", "bad");
+      if (job.current === "done") return mark("✓", stateName(job, "done"), "good");
+      if (job.current === "undone") return mark("↺", stateName(job, "undone"), "warn");
+      if (job.current === "unsure") return mark("?", "unsure", "bad");
+      return unknownMark(job.current);
+  }
+  return unknownMark(job.phase);
+}
+
+/** Which step of a job an operator looks for first: parked, unsure or given up, then failing, then running. */
+export function urgency(mark: Mark): number {
+  return mark.tone === "bad" ? 0 : mark.sign === "↻" || mark.sign === "?" ? 1 : mark.word === "running" || mark.word === "undoing" ? 2 : mark.word === "ready" ? 3 : 9;
+}
+
+const alertSigns: Record<string, Mark> = {
+  parked: { sign: "■", word: "parked", tone: "bad", detail: "A step has failed, and nothing more is tried until an operator acts." },
+  approval: { sign: "?", word: "approval", tone: "warn", detail: "A step waits for an operator's approval." },
+  undo: { sign: "↺", word: "undo", tone: "warn", detail: "The job is undone because a step failed." },
+  restart: { sign: "↺", word: "restart", tone: "warn", detail: "The job is undone, and then starts again, because a step failed." },
+  waiting: { sign: "↻", word: "waiting", tone: "warn", detail: "A step has failed often, and is tried again later." },
+  alert: { sign: "!", word: "alert", tone: "warn", detail: "The definition asks for an alert after these failures." },
+  overdue: { sign: "!", word: "overdue", tone: "bad", detail: "The job's deadline has passed." },
+  refused: { sign: "×", word: "refused", tone: "bad", detail: "A submission in a caller's own transaction was refused." },
+  clock: { sign: "!", word: "clock", tone: "bad", detail: "The clock of the database server was set." },
+  setback: { sign: "!", word: "setback", tone: "bad", detail: "The store may have lost commits." },
+};
+
+/** What an alert is about. */
+export function alertMark(kind: string): Mark {
+  return alertSigns[kind] ?? unknownMark(kind);
+}

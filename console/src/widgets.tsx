@@ -1,0 +1,178 @@
+// Small parts that all pages use. Text of users is always a child of <bdi>: it is never read as HTML, and text that runs
+// from right to left does not change the direction of its surroundings.
+import { signal, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useEffect } from "preact/hooks";
+import { Problem, reach } from "./api.ts";
+import { visible } from "./load.ts";
+import type { Mark } from "./state.ts";
+import { absolute, clock, relative, serverNow } from "./time.ts";
+
+/** The server's time, once a second. */
+export const now = signal(serverNow());
+setInterval(() => {
+  if (visible.peek()) now.value = serverNow();
+}, 1000);
+
+/** A symbol of the sprite in index.html. */
+export function Icon({ name }: { name: string }) {
+  return (
+    <svg class="icon" aria-hidden="true" focusable="false">
+      <use href={`#i-${name}`} />
+    </svg>
+  );
+}
+
+/** A state: sign, word and colour. */
+export function State({ mark, pill, children }: { mark: Mark; pill?: boolean; children?: ComponentChildren }) {
+  return (
+    <span class={`state ${mark.tone}${pill ? " pill" : ""}`} title={mark.detail || undefined}>
+      <span class="sign" aria-hidden="true">
+        {mark.sign}
+      </span>
+      <bdi>{mark.word}</bdi>
+      {children}
+    </span>
+  );
+}
+
+/** A time: relative, with the absolute time as a tooltip. */
+export function Ago({ at }: { at: string | undefined }) {
+  if (!at) return <span class="muted">–</span>;
+  return (
+    <time dateTime={at} title={absolute(at)} class="nowrap">
+      {relative(at, now.value)}
+    </time>
+  );
+}
+
+/** A button that copies a text. */
+export function Copy({ text, what }: { text: string; what: string }) {
+  const copied = useSignal(false);
+  useEffect(() => {
+    if (!copied.value) return;
+    const timer = setTimeout(() => (copied.value = false), 1500);
+    return () => clearTimeout(timer);
+  }, [copied.value]);
+  return (
+    <button type="button" class="bare" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={async () => (copied.value = await copyText(text))}>
+      {copied.value ? <span role="status">copied</span> : <Icon name="copy" />}
+    </button>
+  );
+}
+
+/** Copies a text. Pages of plain HTTP on another host than localhost have no clipboard API. */
+export async function copyText(text: string): Promise<boolean> {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.className = "hidden";
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy");
+    area.remove();
+    return done;
+  }
+}
+
+/** Why a call was refused, and how to mend it. */
+export function ProblemNote({ problem, again }: { problem: Problem; again?: () => void }) {
+  if (problem.code === "unreachable" && reach.value.nextAttemptAt) return null; // the banner says it
+  return (
+    <div class="note bad" role="alert">
+      <Icon name="warn" />
+      <div class="body">
+        <p class="said">
+          <bdi>{problem.message}</bdi>
+        </p>
+        {problem.hint && (
+          <p class="muted">
+            <bdi>{problem.hint}</bdi>
+          </p>
+        )}
+        {(problem.faults.length > 1 || problem.faults.some((fault) => !problem.message.includes(fault.message))) && (
+          <ul>
+            {problem.faults.slice(0, mostFaults).map((fault) => (
+              <li>
+                <code>
+                  <bdi>{fault.line ? `line ${fault.line}` + (fault.column ? `:${fault.column}` : "") : fault.pointer || "/"}</bdi>
+                </code>{" "}
+                <bdi>{fault.message}</bdi>
+                {fault.hint && (
+                  <span class="muted">
+                    {" "}
+                    <bdi>({fault.hint})</bdi>
+                  </span>
+                )}
+              </li>
+            ))}
+            {problem.faults.length > mostFaults && <li class="muted">{problem.faults.length - mostFaults} more</li>}
+          </ul>
+        )}
+        <p class="muted small">
+          code <code>{problem.code}</code>
+        </p>
+      </div>
+      {again && (
+        <button type="button" onClick={again}>
+          Try again
+        </button>
+      )}
+    </div>
+  );
+}
+
+const mostFaults = 20;
+
+/** Rows that stand for data which has not arrived; invisible for the first 150 ms. */
+export function Waiting() {
+  return (
+    <div class="waiting" role="status">
+      <span class="hidden">Loading</span>
+      <span />
+      <span />
+      <span />
+      <span />
+      <span />
+    </div>
+  );
+}
+
+/** How old the data is, if that matters. */
+export function AsOf({ at }: { at: number }) {
+  void now.value;
+  const age = at ? Date.now() - at : 0;
+  return age > staleAfter ? <span class="muted small">as of {clock(at)}</span> : null;
+}
+
+const staleAfter = 15_000;
+
+/** Sets the title of the tab. */
+export function useTitle(title: string): void {
+  useEffect(() => {
+    document.title = title ? `${title} · Perdure` : "Perdure";
+  }, [title]);
+}
+
+/** "1 job", "12 jobs". */
+export function plural(n: number | bigint, noun: string): string {
+  return `${n} ${noun}${n == 1 ? "" : "s"}`;
+}
+
+/** A size, for values that are not shown. */
+export function sizeText(bytes: number): string {
+  if (bytes < 1 << 10) return plural(bytes, "byte");
+  if (bytes < 1 << 20) return `${Math.round(bytes / (1 << 10))} KiB`;
+  return `${(bytes / (1 << 20)).toFixed(1)} MiB`;
+}
+
+/** Scrolls a bar of links, which may be wider than the window, so that the current one is visible. */
+export function showCurrent(bar: HTMLElement | null): void {
+  const current = bar?.querySelector<HTMLElement>("[aria-current]");
+  if (!bar || !current) return;
+  const left = current.offsetLeft - bar.offsetLeft;
+  if (left < bar.scrollLeft || left + current.offsetWidth > bar.scrollLeft + bar.clientWidth) bar.scrollLeft = left - bar.clientWidth / 4;
+}
