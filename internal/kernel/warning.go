@@ -27,7 +27,7 @@ type Warning struct {
 	Text string // a sentence
 }
 
-// Outlook is what can be told of a definition before it is submitted.
+// Outlook is what a job of a definition would do, with warnings.
 type Outlook struct {
 	PathSteps int           // the largest number of steps that follow each other
 	PathTime  time.Duration // the largest sum, along a path, of the times that the steps may take with one run each
