@@ -376,10 +376,12 @@ func TestBadInputIsRefusedWithItsPlace(t *testing.T) {
 			if strings.HasPrefix(c.text, "{") {
 				contentType = "application/json"
 			}
-			answers = append(answers, c.refused(t, url+"/v1/jobs", contentType, messages[files[i]]))
+			for _, path := range []string{"/v1/jobs", "/v1/validate"} {
+				answers = append(answers, c.refused(t, url+path, contentType, messages[files[i]]))
+			}
 		}
 		if len(slices.Compact(answers)) > 1 {
-			t.Errorf("%s: the stores differ: %s", c.name, answers)
+			t.Errorf("%s: the stores differ, or a submission and a validation: %s", c.name, answers)
 		}
 	}
 	for _, c := range badCalls {
@@ -443,6 +445,15 @@ var badCalls = []badCall{
 	{"POST", "/v1/alerts/7/close", ``, 404},
 	{"POST", "/v1/jobs?x=1", `{}`, 400},
 	{"POST", "/v1/jobs/x/undo", ``, 404},
+	{"POST", "/v1/jobs/x/undo?dryRun=true", ``, 404},
+	{"POST", "/v1/jobs/x/undo?dryRun=maybe", ``, 400},
+	{"POST", "/v1/jobs/x/undo?dryRun=true&dryRun=true", ``, 400},
+	{"POST", "/v1/jobs/x/steps/a/skip?dryrun=true", ``, 400},
+	{"GET", "/v1/validate", ``, 405},
+	{"POST", "/v1/validate?dryRun=true", `{}`, 400},
+	{"POST", "/v1/validate", ``, 400},
+	{"POST", "/v1/validate", `[]`, 422},
+	{"POST", "/v1/validate", `{`, 400},
 	{"POST", "/v1/jobs/x/steps/a/settle", `{"as":"done"}`, 404},
 	{"PUT", "/v1/limits/all:http", `{"max":1}`, 400}, {"PUT", "/v1/limits/agent:http", `{"perKey":{"max":1}}`, 422}, {"PUT", "/v1/limits/http", `{}`, 422},
 	{"PUT", "/v1/limits/agent:", `{"max":1}`, 400},
@@ -517,6 +528,10 @@ func badActs(t *testing.T, url string) {
 		{"POST", "/v1/jobs", `{"type":"u","key":"k","steps":{"a":{"agent":"bad"}}}`, 409},
 		{"POST", "/v1/jobs/JOB/resume", ``, 409},
 		{"POST", "/v1/jobs/JOB/giveUp", ``, 409},
+		{"POST", "/v1/jobs/JOB/giveUp?dryRun=true", ``, 409},
+		{"POST", "/v1/jobs/JOB/steps/a/skip?dryRun=true", ``, 409},
+		{"POST", "/v1/jobs/JOB/steps/b/skip?dryRun=true", ``, 404},
+		{"POST", "/v1/jobs/JOB/steps/a/settle?dryRun=true", `{"as":"unsure"}`, 422},
 		{"POST", "/v1/jobs/JOB/explode", ``, 404},
 		{"POST", "/v1/jobs/JOB/undo", `{"reason":5}`, 422},
 		{"POST", "/v1/jobs/JOB/undo", `{"raison":"x"}`, 422},

@@ -201,7 +201,7 @@ func TestPreviewOfAJobThatDoesNotExist(t *testing.T) {
 	}
 }
 
-// A preview dispatches nothing and wakes neither a claim that waits for the step, nor a follower of the job.
+// A preview dispatches nothing and notifies no caller: neither a claim that waits for the step, nor a follower of the job.
 func TestPreviewWakesNothing(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	halfDone(t, n, "k", false)

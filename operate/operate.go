@@ -1,5 +1,5 @@
 // Package operate is what a console needs of a node, in addition to perdure.Service: drawings of jobs, previews of acts,
-// and what is known of a definition before it is submitted. A node implements Service, and so does a client of a node.
+// and what a job of a definition would do. A node implements Service, and so does a client of a node.
 package operate
 
 import (

@@ -2,7 +2,7 @@ package operate
 
 import "github.com/perdure/perdure"
 
-// Validation is what is known of a valid definition before it is submitted.
+// Validation is the answer to a valid definition: what a job of it would do.
 type Validation struct {
 	Plan     Plan         `json:"plan"`
 	Graph    *Graph       `json:"graph"`

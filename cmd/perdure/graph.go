@@ -21,7 +21,7 @@ func (a *app) graphCmd() *cobra.Command {
 		Short: "Draw the steps of a job or of a definition",
 		Long: `Draws the steps of a job with their states, or those of the definition in FILE (- is stdin).
 
-  -o svg      a picture that needs nothing else; it adapts to light and dark pages
+  -o svg      a picture, for light and dark pages
   -o dot      for Graphviz
   -o mermaid  for Markdown pages
   -o json     boxes and lines, in pixels

@@ -94,29 +94,26 @@ func (a *app) foresee(ctx context.Context, t *target, docs []document) error {
 			warnings.add("the key belongs to "+v.Existing.Job.String()+", which has another definition or input: a submission is refused", d.name())
 		}
 	}
-	for _, w := range warnings {
-		fmt.Fprintf(a.err, "perdure: warning: %s (%s)\n", plain(w.text), plain(someOf(w.places)))
+	for _, text := range warnings.texts {
+		fmt.Fprintf(a.err, "perdure: warning: %s (%s)\n", plain(text), plain(someOf(warnings.places[text])))
 	}
 	return nil
 }
 
-// placedTexts are texts in the order in which they came, each with its places.
-type placedTexts []struct {
-	text   string
-	places []string
+// placedTexts are texts with their places, in the order in which they came.
+type placedTexts struct {
+	texts  []string
+	places map[string][]string // by text
 }
 
 func (p *placedTexts) add(text, place string) {
-	for i := range *p {
-		if (*p)[i].text == text {
-			(*p)[i].places = append((*p)[i].places, place)
-			return
-		}
+	if p.places == nil {
+		p.places = map[string][]string{}
 	}
-	*p = append(*p, struct {
-		text   string
-		places []string
-	}{text, []string{place}})
+	if p.places[text] == nil {
+		p.texts = append(p.texts, text)
+	}
+	p.places[text] = append(p.places[text], place)
 }
 
 // someOf lists the first of some steps.

@@ -40,6 +40,8 @@
 //	role.go      elections: which node leads a role
 //	places.go    the queue tables by which stores find steps
 //	why.go       what a step waits for, in a sentence
+//	effects.go   what an act does to the steps of a job, for a preview
+//	warning.go   what in a definition its author may not intend
 //	cell.go      which store an id belongs to
 //	invariant.go what always holds of the rows of one job
 //

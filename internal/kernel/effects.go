@@ -11,7 +11,7 @@ import (
 // the definition.
 type Effects struct {
 	Dispatch []string // steps that become ready, or are ready for the other direction: an agent may claim them
-	Settle   []string // steps that are settled without a run, or whose state changes
+	Settle   []string // steps that are settled without a run, or whose state changes although they are settled
 	Park     []string // steps that the act has changed and that are parked: they wait for an operator
 	WaitFor  []StepWait
 	// WithoutUndo has the steps that may have had an effect, are to be undone now, and have no undo: their effect

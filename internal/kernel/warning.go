@@ -27,7 +27,7 @@ type Warning struct {
 	Text string // a sentence
 }
 
-// Outlook is what is known of a definition before it is submitted.
+// Outlook is what a job of a definition would do, with warnings.
 type Outlook struct {
 	PathSteps int           // the largest number of steps that follow each other
 	PathTime  time.Duration // the largest sum, along a path, of the times that the steps may take with one run each
@@ -63,9 +63,17 @@ func Foresee(p *Plan, f *Facts, anyAgents bool) Outlook {
 	return o
 }
 
+// full counts a warning for which there is no room.
+func (o *Outlook) full() bool {
+	if len(o.Warnings) < MaxWarnings {
+		return false
+	}
+	o.LeftOut++
+	return true
+}
+
 func (o *Outlook) warn(kind WarningKind, step, format string, args ...any) {
-	if len(o.Warnings) == MaxWarnings {
-		o.LeftOut++
+	if o.full() {
 		return
 	}
 	o.Warnings = append(o.Warnings, Warning{kind, step, fmt.Sprintf(format, args...)})
@@ -208,6 +216,7 @@ func (o *Outlook) warnOfAgents(p *Plan, f *Facts) {
 		seen, known := f.Seen[use.Agent]
 		idle := f.Now.Sub(seen)
 		switch {
+		case !known && o.full(): // before the known agents are compared with this one
 		case !known:
 			o.warn(WarnNoAgent, use.first, "agent %s, which %s, has claimed no runs here%s", use.Agent, needs(use.Steps), otherAgents(use.Agent, f))
 		case idle > perdure.NotSeenFor && f.InFlight[use.Agent] == 0:
@@ -262,23 +271,33 @@ func (p *PlanStep) permitsOf(limit string) (all, ofKey int) {
 }
 
 func (o *Outlook) warnOfLimits(p *Plan, f *Facts) {
-	for _, named := range o.Limits {
-		l, set := f.Limits[named.Name]
-		if !set {
-			o.warn(WarnLimitNotSet, named.first, "limit %s, which %s, is not set and bounds nothing: perdure limits set %s MAX", named.Name, needs(named.Steps), named.Name)
-			continue
-		}
-		first, large := "", 0
-		for i := range p.Steps {
-			all, ofKey := p.Steps[i].permitsOf(named.Name)
+	type excess struct {
+		first string
+		steps int
+	}
+	large := map[string]*excess{} // by limit: the steps that need more than it has
+	for i := range p.Steps {
+		var ofStep []string
+		for _, use := range p.Steps[i].StepDefinition.Limits {
+			l, set := f.Limits[use.Name]
+			if !set || slices.Contains(ofStep, use.Name) {
+				continue
+			}
+			ofStep = append(ofStep, use.Name)
+			all, ofKey := p.Steps[i].permitsOf(use.Name)
 			if l.Max != nil && all > *l.Max && *l.Max > 0 || l.PerKey != nil && ofKey > l.PerKey.Max && l.PerKey.Max > 0 {
-				if large++; large == 1 {
-					first = p.Steps[i].Name
+				if large[use.Name] == nil {
+					large[use.Name] = &excess{first: p.Steps[i].Name}
 				}
+				large[use.Name].steps++
 			}
 		}
-		if large > 0 {
-			o.warn(WarnLimitTooSmall, first, "limit %s is too small: %s more permits than it has, and will wait until it is raised", named.Name, needs(large))
+	}
+	for _, named := range o.Limits {
+		if _, set := f.Limits[named.Name]; !set {
+			o.warn(WarnLimitNotSet, named.first, "limit %s, which %s, is not set and bounds nothing: perdure limits set %s MAX", named.Name, needs(named.Steps), named.Name)
+		} else if x := large[named.Name]; x != nil {
+			o.warn(WarnLimitTooSmall, x.first, "limit %s is too small: %s more permits than it has, and will wait until it is raised", named.Name, needs(x.steps))
 		}
 	}
 }

@@ -84,7 +84,7 @@ func TestWarnings(t *testing.T) {
 }
 
 func TestWithoutNodesNoAgentIsMissed(t *testing.T) {
-	plan := planOf(t, "  x: {agent: idle}", "")
+	plan := planOf(t, "  x: {agent: absent}", "")
 	if o := kernel.Foresee(plan, facts(), false); len(o.Warnings) != 0 {
 		t.Errorf("%+v", o.Warnings)
 	}

@@ -12,7 +12,7 @@
 //	follow.go      a job as it changes
 //	graph.go       drawings of definitions
 //	preview.go     what an act would do to a job
-//	validate.go    what is known of a definition before it is submitted
+//	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
