@@ -8,7 +8,7 @@ export interface Loaded<T> {
   data?: T;
   /** Why the latest attempt failed. The data, if there is any, is that of an earlier one. */
   problem?: Problem;
-  /** When the data arrived, by this computer's clock; 0: the latest attempt has failed, or there was none. */
+  /** When the data arrived, by this computer's clock; 0: there is none. */
   at: number;
 }
 
@@ -55,7 +55,7 @@ export function useLoad<T>(url: string, every: number): Loaded<T> & { again: () 
         if (leave.signal.aborted) return;
         if (!(error instanceof Problem)) throw error;
         const before = latest.peek();
-        latest.value = { url, loaded: { ...(before.url === url ? before.loaded : kept.get(url) as Loaded<T> | undefined), at: 0, problem: error } };
+        latest.value = { url, loaded: { ...(before.url === url ? before.loaded : ((kept.get(url) as Loaded<T> | undefined) ?? nothing)), problem: error } };
         if (error.code === "unreachable") return; // the next attempt begins when it is back
       }
       if (every > 0) timer = setTimeout(load, every);
