@@ -15,17 +15,56 @@ const mostRows = 1000;
 const pageSize = 50;
 const loadEvery = 3000;
 
-/** The filters of the API: name, title, and the words that it takes. */
-const choices: [name: string, title: string, words: string[]][] = [
-  ["phase", "Phase", ["waiting", "running", "parked", "settled"]],
-  ["current", "Current", ["undone", "done", "unsure"]],
-  ["desired", "Desired", ["undone", "done"]],
-];
-const texts: [name: string, title: string, hint: string][] = [
+/** A filter of the API: its name, its title, and the words that it takes or an example of a text. */
+type Field = [name: string, title: string, words: [word: string, title: string][] | string];
+
+const same = (words: string[]): [string, string][] => words.map((word) => [word, word]);
+
+/** The filters that are always shown, and those that "More filters" shows. */
+const fields: Field[] = [
+  ["q", "Search", "id, key, value of a label"],
+  ["phase", "Phase", same(["waiting", "running", "parked", "settled"])],
   ["type", "Type", "order"],
-  ["key", "Key", "order-1042"],
+  [
+    "reason",
+    "Why it waits",
+    [
+      ["parked", "parked"],
+      ["approval", "approval"],
+      ["noAgent", "no agent"],
+      ["agentBusy", "agent busy"],
+      ["limit", "limit is full"],
+      ["backoff", "next attempt"],
+      ["notYet", "sleeps"],
+      ["afterSteps", "other steps"],
+      ["held", "earlier run"],
+      ["expired", "run expired"],
+      ["deadline", "deadline passed"],
+      ["quarantined", "quarantined"],
+      ["running", "it runs"],
+    ],
+  ],
+  [
+    "since",
+    "Submitted",
+    [
+      ["1h", "in the last hour"],
+      ["24h", "in the last day"],
+      ["7d", "in the last week"],
+    ],
+  ],
 ];
-const filterNames = [...choices, ...texts].map(([name]) => name);
+const moreFields: Field[] = [
+  ["error", "Error code", "card_declined"],
+  ["step", "Open step", "charge"],
+  ["agent", "Agent of it", "payments"],
+  ["current", "Current", same(["undone", "done", "unsure"])],
+  ["desired", "Desired", same(["undone", "done"])],
+  ["key", "Key", "order-1042"],
+  ["alert", "Alert", same(["parked", "approval", "undo", "restart", "waiting", "alert", "overdue"])],
+  ["order", "Order", [["oldest", "oldest first"]]],
+];
+const filterNames = [...fields, ...moreFields, ["until"]].map(([name]) => name as string);
 
 interface Filter {
   name: string;
@@ -62,38 +101,54 @@ function Filters() {
         event.preventDefault();
         const form = event.currentTarget as HTMLFormElement;
         const change: Record<string, string | string[]> = {};
-        for (const [name] of texts) change[name] = (form.elements.namedItem(name) as HTMLInputElement).value.trim();
+        for (const [name, , words] of [...fields, ...moreFields]) {
+          if (typeof words === "string") change[name] = (form.elements.namedItem(name) as HTMLInputElement).value.trim();
+        }
         const label = form.elements.namedItem("label") as HTMLInputElement;
         if (label.value.trim()) change.label = [...query.getAll("label"), label.value.trim()];
         label.value = "";
         setQuery(change);
       }}
     >
-      {choices.map(([name, title, words], i) => (
-        <label key={name}>
-          {title}
-          <select name={name} value={query.get(name) ?? ""} data-filter={i === 0 ? "" : undefined} onChange={(event) => setQuery({ [name]: event.currentTarget.value })}>
-            <option value="">any</option>
-            {words.map((word) => (
-              <option key={word} value={word}>
-                {word}
-              </option>
-            ))}
-          </select>
-        </label>
+      {fields.map((field, i) => (
+        <FilterField key={field[0]} field={field} first={i === 0} />
       ))}
-      {texts.map(([name, title, hint]) => (
-        <label key={name}>
-          {title}
-          <input name={name} value={query.get(name) ?? ""} placeholder={hint} autocomplete="off" spellcheck={false} onChange={(event) => setQuery({ [name]: event.currentTarget.value.trim() })} />
-        </label>
-      ))}
-      <label>
-        Label
-        <input name="label" placeholder="customer=c-77" autocomplete="off" spellcheck={false} />
-      </label>
       <button type="submit">Apply</button>
+      <details class="more" open={moreFields.some(([name]) => query.get(name))}>
+        <summary>More filters</summary>
+        <div class="filters">
+          {moreFields.map((field) => (
+            <FilterField key={field[0]} field={field} />
+          ))}
+          <label>
+            Label
+            <input name="label" placeholder="customer=c-77" autocomplete="off" spellcheck={false} />
+          </label>
+        </div>
+      </details>
     </form>
+  );
+}
+
+function FilterField({ field: [name, title, words], first }: { field: Field; first?: boolean }) {
+  const value = place.value.query.get(name) ?? "";
+  const set = (event: { currentTarget: { value: string } }) => setQuery({ [name]: event.currentTarget.value.trim() });
+  return (
+    <label>
+      {title}
+      {typeof words === "string" ? (
+        <input name={name} value={value} placeholder={words} autocomplete="off" spellcheck={false} data-filter={first ? "" : undefined} onChange={set} />
+      ) : (
+        <select name={name} value={value} onChange={set}>
+          <option value="">{name === "order" ? "newest first" : "any"}</option>
+          {words.map(([word, text]) => (
+            <option key={word} value={word}>
+              {text}
+            </option>
+          ))}
+        </select>
+      )}
+    </label>
   );
 }
 
@@ -119,10 +174,11 @@ function removeFilter(f: Filter): void {
 }
 
 function List({ query, filters }: { query: Record<string, string | string[]>; filters: Filter[] }) {
-  const url = callUrl(["v1", "jobs"], queryText({ ...query, limit: String(pageSize) }));
+  const url = callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", count: "true", limit: String(pageSize) }));
   const first = useLoad<PageJob>(url, loadEvery);
   const rows = useSignal<Job[]>(first.data?.items ?? []);
   const cursor = useSignal<string | undefined>(first.data?.nextCursor);
+  const scannedTo = useSignal<string | undefined>(first.data?.scannedBackTo);
   const newer = useSignal<Job[]>([]);
   const left = useSignal<ReadonlySet<string>>(new Set()); // rows that no longer match
   const loading = useSignal(false);
@@ -134,25 +190,28 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
     if (rows.peek().length === 0) {
       rows.value = page.items;
       cursor.value = page.nextCursor;
+      scannedTo.value = page.scannedBackTo;
       return;
     }
     const fresh = new Map(page.items.map((job) => [job.id, job]));
     const known = new Set(rows.peek().map((job) => job.id));
-    // A row that is newer than the end of the page, and not on it, no longer matches. Ids are ordered by time.
-    const end = page.nextCursor === undefined ? "" : (page.items.at(-1)?.id ?? "");
+    // A row that comes before the end of the page, and is not on it, no longer matches. Ids are ordered by time.
+    const end = page.nextCursor === undefined ? undefined : page.items.at(-1)?.id;
+    const oldest = query.order === "oldest";
     const gone = new Set(left.peek());
     for (const job of rows.peek()) {
       if (fresh.has(job.id)) gone.delete(job.id);
-      else if (job.id > end) gone.add(job.id);
+      else if (end === undefined || (oldest ? job.id < end : job.id > end)) gone.add(job.id);
     }
     rows.value = rows.peek().map((job) => fresh.get(job.id) ?? job);
     left.value = gone;
-    newer.value = page.items.filter((job) => !known.has(job.id));
+    newer.value = oldest ? [] : page.items.filter((job) => !known.has(job.id));
   }, [first.data]);
 
   const startAgain = () => {
     rows.value = first.data?.items ?? [];
     cursor.value = first.data?.nextCursor;
+    scannedTo.value = first.data?.scannedBackTo;
     newer.value = [];
     left.value = new Set();
     window.scrollTo(0, 0);
@@ -161,10 +220,11 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
     loading.value = true;
     problem.value = undefined;
     try {
-      const page = await call<PageJob>(callUrl(["v1", "jobs"], queryText({ ...query, limit: String(pageSize), cursor: cursor.peek() })));
+      const page = await call<PageJob>(callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", limit: String(pageSize), cursor: cursor.peek() })));
       const known = new Set(rows.peek().map((job) => job.id));
       rows.value = [...rows.peek(), ...page.items.filter((job) => !known.has(job.id))];
       cursor.value = page.nextCursor;
+      scannedTo.value = page.scannedBackTo;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       problem.value = error;
@@ -207,10 +267,9 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
               <th>Job</th>
               <th class="w-name c2">Type</th>
               <th class="w-name c3">Current → desired</th>
-              <th class="w-num num c3">Unsettled</th>
-              <th class="w-time c2">Deadline</th>
+              <th class="w-num num c3">Steps</th>
+              <th class="w-why c2">Why</th>
               <th class="w-time">Submitted</th>
-              <th class="w-time c3">Changed</th>
             </tr>
           </thead>
           <tbody>
@@ -222,12 +281,17 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
         <div class="below">
           {cursor.value && jobs.length < mostRows && (
             <button type="button" onClick={more} disabled={loading.value}>
-              {loading.value ? "Loading …" : "More"}
+              {loading.value ? "Loading …" : scannedTo.value ? "Continue the search" : "More"}
             </button>
           )}
           <span class="muted small">
-            {plural(jobs.length, "job")}
-            {cursor.value ? (jobs.length < mostRows ? ", and more that are older" : ". The page shows no more: narrow the filters.") : ""}
+            {countText(jobs.length, first.data)}
+            {jobs.length < mostRows ? "" : ". The page shows no more: narrow the filters."}
+            {scannedTo.value && (
+              <>
+                . Searched as far as <Ago at={scannedTo.value} />
+              </>
+            )}
           </span>
           <AsOf at={first.at} />
           {problem.value && <ProblemNote problem={problem.value} />}
@@ -237,8 +301,16 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
   );
 }
 
+/** How many jobs are shown, and of how many. */
+function countText(shown: number, page: PageJob | undefined): string {
+  const count = page?.count;
+  if (!count || count.n <= shown) return plural(shown, "job");
+  return `${shown} of ${count.n.toLocaleString("en")}${count.capped ? " or more" : ""} jobs`;
+}
+
 function JobRow({ job, gone }: { job: Job; gone: boolean }) {
   const name = job.key ?? job.id;
+  const steps = job.summary;
   return (
     <tr>
       <td>{gone ? <span class="muted">no longer matches</span> : <State mark={jobMark(job)} />}</td>
@@ -256,15 +328,16 @@ function JobRow({ job, gone }: { job: Job; gone: boolean }) {
       <td class="c3 muted">
         <bdi>{stateName(job, job.current)}</bdi> → <bdi>{stateName(job, job.desired)}</bdi>
       </td>
-      <td class="num c3">{job.unsettled || <span class="muted">–</span>}</td>
-      <td class="c2">
-        <Ago at={job.phase === "settled" ? undefined : job.completeBy} />
+      <td class="num c3" title={`${plural(job.unsettled, "step")} unsettled`}>{steps ? `${steps.settled}/${steps.steps}` : "–"}</td>
+      <td class="c2" title={steps?.why ? `${steps.step}: ${steps.why.text}` : undefined}>
+        {steps?.why && (
+          <>
+            <bdi>{steps.step}</bdi>: <bdi class="muted">{steps.why.text}</bdi>
+          </>
+        )}
       </td>
       <td>
         <Ago at={job.submittedAt} />
-      </td>
-      <td class="c3">
-        <Ago at={job.updatedAt} />
       </td>
     </tr>
   );
