@@ -92,7 +92,7 @@ var ofActors = []mutant{
 	{name: "a submission with an indeterminate commit is repeated", file: "internal/scheduler/submit.go", old: "	if b.w.Has(o.id) {\n		return nil\n	}",
 		new: "	if b.w.Has(o.id) {\n		o.id = b.s.cfg.NewID()\n	}", pkg: "internal/scheduler", run: "AfterIndeterminateCommit"},
 	{name: "a report of an indeterminate commit is called stale", file: "internal/kernel/report.go",
-		old: "repeated.Reason == protocol.RefusedStale && lost.Accepted", new: "false", pkg: "internal/faultystore"},
+		old: "repeated.Reason == protocol.RefusedStale && lost.Accepted", new: "false", run: "ReportAfterIndeterminateCommit"},
 	{name: "a failed request is answered as successful", file: "internal/scheduler/batch.go", old: "			r.answer(unavailable(err))", new: "			r.answer(nil)", pkg: "internal/faultystore"},
 	{name: "the same key with another body is the same job", file: "internal/scheduler/submit.go", old: "if job.Hash != o.plan.Hash {", new: "if false {", run: "SameKey"},
 	{name: "a claim is not repeated", file: "internal/dispatch/repeat.go", old: "		if g.hasNoRuns || !g.Repeated {\n			continue\n		}", new: "		if true {\n			continue\n		}", pkg: "internal/scheduler", run: "ClaimRepeated"},
