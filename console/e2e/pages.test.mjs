@@ -97,3 +97,20 @@ test("a page of the console has the headers of security, and nothing of another 
   assert.ok(requests.length > 3);
   for (const url of requests) assert.ok(url.startsWith(new URL("../", full).href) || url.startsWith("data:"), url);
 });
+
+test("the dialog of an act is accessible, in light and dark, at 360 and 1400 pixels", async (t) => {
+  for (const size of [narrow, wide]) {
+    const page = await open(t, "jobs/order-1042?step=charge", { size });
+    for (const act of ["Settle", "Resume"]) {
+      await page.getByRole("complementary", { name: "Step charge" }).getByRole("button", { name: `${act} …` }).click();
+      await page.getByRole("dialog").getByText("The job would be").waitFor();
+      assert.deepEqual(await violations(page), [], `${act}, ${size.width}, light`);
+      await page.emulateMedia({ colorScheme: "dark" });
+      assert.deepEqual(await violations(page, colours), [], `${act}, ${size.width}, dark`);
+      await page.emulateMedia({ colorScheme: "light" });
+      const overflow = await page.evaluate(() => document.querySelector("dialog[open]").scrollWidth - document.querySelector("dialog[open]").clientWidth);
+      assert.equal(overflow, 0, `${act} is wider than its dialog at ${size.width} pixels`);
+      await page.keyboard.press("Escape");
+    }
+  }
+});

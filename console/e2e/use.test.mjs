@@ -109,6 +109,7 @@ test("filters are in the URL, and a filter without matches can be removed", asyn
   const page = await open(t, "jobs");
   await page.getByRole("combobox", { name: "Phase" }).selectOption("parked");
   await page.getByRole("textbox", { name: "Type" }).fill("order");
+  await page.getByText("More filters").click();
   await page.getByRole("textbox", { name: "Label" }).fill("region=eu");
   await page.getByRole("button", { name: "Apply" }).click();
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
@@ -120,6 +121,97 @@ test("filters are in the URL, and a filter without matches can be removed", asyn
   await page.getByText("No job matches").waitFor();
   await page.getByRole("button", { name: "Remove all filters" }).click();
   await page.getByRole("link", { name: "wide-1000" }).waitFor();
+});
+
+test("the list says why jobs wait, how many match, and finds a job by its key", async (t) => {
+  const page = await open(t, "jobs?reason=parked&error=card_declined");
+  const row = page.locator("tbody tr", { hasText: "order-1042" });
+  await row.getByText("51 insufficient funds").waitFor();
+  await page.getByRole("textbox", { name: "Search" }).fill("nightly-1");
+  await page.getByRole("combobox", { name: "Why it waits" }).selectOption("");
+  await page.getByRole("textbox", { name: "Error code" }).fill("");
+  await page.keyboard.press("Enter");
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 10);
+  assert.deepEqual(Object.fromEntries(new URL(page.url()).searchParams), { q: "nightly-1" });
+  await page.goto(full + "jobs?type=nightly&order=oldest");
+  await page.getByText("50 of 60 jobs").waitFor();
+  assert.equal(await page.locator("tbody a[data-row]").first().innerText(), "nightly-00");
+});
+
+const parks = (key) => ({ type: "repair", key, steps: { charge: { agent: "payments", with: { fail: "51 insufficient funds" }, onFailure: ["park"], undo: {} }, ship: { agent: "stock", after: ["charge"] } } });
+
+/** Submits a job whose step charge is parked, and opens the job at this step. */
+async function parked(t, key) {
+  await submit(parks(key));
+  const page = await open(t, `jobs/${key}?step=charge`);
+  await page.locator("g.node.bad[data-step=charge]").waitFor();
+  return page;
+}
+
+const done = (page) => page.locator("h1 + .state.good").waitFor();
+
+test("an operator edits and resumes a parked step, with a preview", async (t) => {
+  const page = await parked(t, "repair-1");
+  const panel = page.getByRole("complementary", { name: "Step charge" });
+  await panel.getByRole("button", { name: "Resume …" }).click();
+  const dialog = page.getByRole("dialog", { name: "Resume charge of repair-1" });
+  await dialog.getByText("can run at once").waitFor();
+  await dialog.getByLabel("Another input, as JSON (optional)").fill('{"fail": ');
+  page.expectedErrors.push(/4\d\d/);
+  await dialog.getByRole("alert").waitFor();
+  assert.ok(await dialog.getByRole("button", { name: "Resume", exact: true }).isDisabled());
+  await dialog.getByLabel("Another input, as JSON (optional)").fill('{"fail": ""}');
+  await dialog.getByText("can run at once").waitFor();
+  await dialog.getByLabel("Reason (optional)").fill("another card");
+  await dialog.getByLabel("Your name, for the history").fill("Zoë 注");
+  await dialog.getByText(/^perdure resume job_\w+ charge --input '{"fail": ""}' --reason 'another card' --server http/).waitFor();
+  await dialog.getByRole("button", { name: "Resume", exact: true }).click();
+  await done(page);
+  assert.equal(await page.getByRole("dialog").count(), 0);
+  const history = await api("jobs/repair-1/history");
+  const act = history.items.find((entry) => entry.event === "resume");
+  assert.equal(act.author, "Zoë 注");
+  assert.match(act.detail, /another card/);
+});
+
+test("an operator settles and skips parked steps, and undoes and redoes a job", async (t) => {
+  const page = await parked(t, "repair-2");
+  const panel = page.getByRole("complementary", { name: "Step charge" });
+  await panel.getByRole("button", { name: "Settle …" }).click();
+  const settle = page.getByRole("dialog", { name: "Settle charge of repair-2" });
+  await settle.getByText("settled at once").waitFor();
+  await settle.getByRole("button", { name: "Settle", exact: true }).click(); // without a reason: the browser asks for one
+  assert.ok(await settle.isVisible());
+  await settle.getByLabel("Output, as JSON (optional)").fill('"ch_1"');
+  await settle.getByLabel("Reason", { exact: true }).fill("seen at the bank");
+  await settle.getByRole("button", { name: "Settle", exact: true }).click();
+  await done(page);
+  await page.getByRole("button", { name: "Undo …" }).click();
+  await page.getByRole("dialog").getByText("keep their effect").waitFor(); // ship has no undo
+  await page.getByRole("dialog").getByRole("button", { name: "Undo", exact: true }).click();
+  await page.locator("h1 + .state.warn").waitFor();
+  await page.getByRole("button", { name: "Redo …" }).click();
+  await page.getByRole("dialog").getByRole("button", { name: "Redo", exact: true }).click();
+  await page.locator("g.node.bad[data-step=charge]").waitFor();
+  await panel.getByRole("button", { name: "Skip …" }).click();
+  await page.getByRole("dialog").getByLabel("Reason", { exact: true }).fill("paid in cash");
+  await page.getByRole("dialog").getByRole("button", { name: "Skip", exact: true }).click();
+  await done(page);
+  assert.deepEqual((await api("jobs/repair-2/history")).items.filter((entry) => ["settle", "undo", "redo", "skip"].includes(entry.event)).map((entry) => entry.event), ["settle", "undo", "redo", "skip"]);
+});
+
+test("an act that the rules refuse is refused in the dialog, with their message", async (t) => {
+  const page = await parked(t, "repair-3");
+  await page.getByRole("complementary", { name: "Step charge" }).getByRole("button", { name: "Skip …" }).click();
+  const dialog = page.getByRole("dialog", { name: "Skip charge of repair-3" });
+  await dialog.getByText("settled at once").waitFor();
+  await api("jobs/repair-3/giveUp", { reason: "by another operator" });
+  page.expectedErrors.push(/409/);
+  await dialog.getByLabel("Reason", { exact: true }).fill("too late");
+  await dialog.getByRole("button", { name: "Skip", exact: true }).click();
+  await dialog.getByRole("alert").waitFor();
+  await page.keyboard.press("Escape");
+  await page.waitForFunction(() => !document.querySelector("dialog[open]"));
 });
 
 test("a refused filter is a message with its code", async (t) => {
@@ -136,7 +228,7 @@ test("the keyboard leads through lists, jobs and steps", async (t) => {
   await page.waitForURL("**/ui/jobs");
   await loaded(page);
   await page.keyboard.press("/");
-  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("name")), "phase");
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("name")), "q");
   await page.keyboard.press("Escape");
   await page.keyboard.press("j");
   await page.keyboard.press("j");

@@ -1,5 +1,6 @@
 // The frame around every page: header, banner, help.
 import { useEffect, useRef } from "preact/hooks";
+import { ActDialog } from "./act.tsx";
 import { attemptNow, callUrl, reach } from "./api.ts";
 import { helpOpen, shortcuts } from "./keys.ts";
 import { useLoad } from "./load.ts";
@@ -38,6 +39,7 @@ export function App() {
         <Content />
       </main>
       <Help />
+      <ActDialog />
     </>
   );
 }

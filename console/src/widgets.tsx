@@ -176,3 +176,8 @@ export function showCurrent(bar: HTMLElement | null): void {
   const left = current.offsetLeft - bar.offsetLeft;
   if (left < bar.scrollLeft || left + current.offsetWidth > bar.scrollLeft + bar.clientWidth) bar.scrollLeft = left - bar.clientWidth / 4;
 }
+
+/** A text as one word of a shell. */
+export function shellWord(text: string): string {
+  return /^[\w:/.@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}

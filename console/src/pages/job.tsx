@@ -3,6 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { ActButtons } from "../act.tsx";
 import { useJob } from "../follow.ts";
 import { GraphView } from "../graph.tsx";
 import { showJson, type Json } from "../json.ts";
@@ -14,7 +15,7 @@ import { jobMark, stateName, stepMark, urgency, whyText, type Mark } from "../st
 import { serverNow, span } from "../time.ts";
 import type { Entry, Graph, Job, PageEntry, Step, StepDetail } from "../types.ts";
 import { readingOrder } from "../view.ts";
-import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, shellWord, showCurrent, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
 
 const tabs = ["graph", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
@@ -92,7 +93,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   const step = chosen === undefined ? undefined : steps.get(chosen);
   return (
     <>
-      <Head job={job} live={live} />
+      <Head job={job} live={live} again={again} />
       {problem && <ProblemNote problem={problem} again={again} />}
       <Attention job={job} steps={steps} marks={marks} />
       <nav class="tabs" aria-label="Parts of the job" ref={bar}>
@@ -122,7 +123,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
           {tab === "history" && <History job={job} />}
           {tab === "definition" && <Definition job={job} />}
         </div>
-        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} close={() => choose(undefined)} />}
+        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} close={() => choose(undefined)} again={again} />}
       </div>
     </>
   );
@@ -131,7 +132,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
 const titles: Record<Tab, string> = { graph: "Graph", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
 const nothing: Mark = { sign: "", word: "", tone: "calm", detail: "" };
 
-function Head({ job, live }: { job: Job; live: boolean }) {
+function Head({ job, live, again }: { job: Job; live: boolean; again: () => void }) {
   const labels = Object.entries(job.labels ?? {});
   return (
     <div class="stack data">
@@ -140,6 +141,7 @@ function Head({ job, live }: { job: Job; live: boolean }) {
           <bdi>{job.key ?? job.type}</bdi>
         </h1>
         <State mark={jobMark(job)} pill />
+        <ActButtons job={job} done={again} />
         <div class="end muted small">{live ? <span class="state busy"><span class="live-dot" aria-hidden="true">●</span> live</span> : null}</div>
       </div>
       <div class="facts">
@@ -351,7 +353,7 @@ function StepRow({ job, name, step, chosen }: { job: Job; name: string; step: St
   );
 }
 
-function StepPanel({ job, name, step, close }: { job: Job; name: string; step: Step; close: () => void }) {
+function StepPanel({ job, name, step, close, again }: { job: Job; name: string; step: Step; close: () => void; again: () => void }) {
   const mark = stepMark(job, step, now.value);
   const detail = useSignal<StepDetail | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
@@ -384,6 +386,7 @@ function StepPanel({ job, name, step, close }: { job: Job; name: string; step: S
             </p>
           )}
         </div>
+        <ActButtons job={job} name={name} step={step} done={again} />
         <Commands job={job} name={name} step={step} />
         {step.lastError && (
           <div>
@@ -516,10 +519,6 @@ function Commands({ job, name, step }: { job: Job; name: string; step: Step }) {
 }
 
 /** A word of a shell's command line. */
-function shellWord(text: string): string {
-  return /^[\w:/.@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
-}
-
 function Pair({ name, children }: { name: string; children: ComponentChildren }) {
   return (
     <>
