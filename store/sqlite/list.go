@@ -57,11 +57,11 @@ func (s *Store) CountJobs(ctx context.Context, f kernel.JobFilter) (n int, stopp
 		for _, r := range sources {
 			r.until(stopped)
 			query, args := r.text(`1`, limit)
-			found, err := one(c, (*row).int, `SELECT count(*) FROM (`+query+`)`, args...)
+			found, err := transient(c, (*row).int, `SELECT count(*) FROM (`+query+`)`, args...)
 			if err != nil {
 				return err
 			}
-			n += found
+			n += found[0]
 		}
 		bundled, err := countBundled(c, bundle.Until(f, stopped))
 		n = min(n+bundled, limit)
@@ -113,7 +113,7 @@ func openSource(c *conn, f *kernel.JobFilter, src kernel.Source, bounded bool) (
 	}
 	if bounded && f.MaxRead > 0 {
 		query, args := q.text(q.id, 1)
-		found, err := all(c, (*row).id, query+` OFFSET ?`, append(args, f.MaxRead-1)...)
+		found, err := transient(c, (*row).id, query+` OFFSET ?`, append(args, f.MaxRead-1)...)
 		if err != nil {
 			return nil, err
 		}
