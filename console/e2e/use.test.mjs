@@ -127,9 +127,9 @@ test("the list says why jobs wait, how many match, and finds a job by its key", 
   const page = await open(t, "jobs?reason=parked&error=card_declined");
   const row = page.locator("tbody tr", { hasText: "order-1042" });
   await row.getByText("51 insufficient funds").waitFor();
-  await page.getByRole("textbox", { name: "Search" }).fill("nightly-1");
   await page.getByRole("combobox", { name: "Why it waits" }).selectOption("");
   await page.getByRole("textbox", { name: "Error code" }).fill("");
+  await page.getByRole("textbox", { name: "Search" }).fill("nightly-1");
   await page.keyboard.press("Enter");
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 10);
   assert.deepEqual(Object.fromEntries(new URL(page.url()).searchParams), { q: "nightly-1" });

@@ -84,6 +84,7 @@ const authorKey = "perdure.author";
 function Dialog({ act }: { act: Act }) {
   const { job, verb, name, step } = act;
   const dialog = useRef<HTMLDialogElement>(null);
+  const cancel = useRef<HTMLButtonElement>(null);
   const reason = useSignal("");
   const author = useSignal(localStorage.getItem(authorKey) ?? "");
   const as = useSignal<"done" | "undone">(step?.desired === "undone" ? "undone" : "done");
@@ -139,6 +140,8 @@ function Dialog({ act }: { act: Act }) {
       if (!(error instanceof Problem)) throw error;
       problem.value =
         error.code === "unreachable" ? new Problem(0, "noAnswer", error.message, "The act may have been recorded nevertheless: look at the job's history before you repeat it.") : error;
+      preview.value = undefined;
+      cancel.current?.focus(); // the button that was pressed is disabled now
     } finally {
       sending.value = false;
       act.done();
@@ -202,7 +205,7 @@ function Dialog({ act }: { act: Act }) {
           <button type="submit" class="main" disabled={sending.value || !preview.value}>
             {sending.value ? "Sending …" : titles[verb]}
           </button>
-          <button type="button" onClick={close}>
+          <button type="button" ref={cancel} onClick={close}>
             Cancel
           </button>
         </div>

@@ -52,13 +52,13 @@ export function startKeys(): void {
   let prefixAt = -Infinity;
   addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+    if (document.querySelector("dialog[open]")) return; // its keys are its own
     const { key } = event;
     const target = event.target instanceof HTMLElement ? event.target : document.body;
     if (target.matches("input, select, textarea, [contenteditable]")) {
       if (key === "Escape") target.blur();
       return;
     }
-    if (helpOpen.value) return; // the dialog has its own keys
     const paired = performance.now() - prefixAt < pairTime;
     prefixAt = -Infinity;
     const page = pages[key];
