@@ -175,6 +175,7 @@ var ofActors = []mutant{
 	{name: "a bounded list skips jobs that it has not read", file: "store/postgres/list.go", old: "			stopped = bundle.First(stopped, end, f.Ascending)\n		}\n		jobs = bundle.Merge", new: "		}\n		jobs = bundle.Merge", run: "(Contract|Store)$/Read/ListJobsInParts"},
 	{name: "a step that waits for others is in front", file: "internal/kernel/list.go", old: "s.Phase != perdure.Settled && s.Blockers == 0", new: "s.Phase != perdure.Settled", pkg: "store/memory", run: "Store/Read/ListJobsBySteps"},
 	{name: "a list of unsure jobs leaves out those that are settled", file: "internal/kernel/list.go", old: "		case p == perdure.Settled:\n			sources = append(sources, jobsNotDone)\n", new: "		case p == perdure.Settled:\n", pkg: "store/sqlite", run: "Store/Read/ListJobsByState"},
+	{name: "a preview begins after the node has stopped", file: "internal/scheduler/preview.go", old: "	if s.ended {", new: "	if false {", run: "NoPreviewBegins"},
 	{name: "a bundle with an indeterminate commit is not waited for", file: "store/postgres/indeterminate.go", old: "	if len(running) > 0 {\n", new: "	if false {\n", run: "OfIndeterminateCommit"},
 	{name: "a bundle with an indeterminate commit is forgotten", file: "store/postgres/tx.go", old: "			tx.store.indeterminate.add(tx.cache.Rows.Server, xid)\n", new: "", run: "IsRemembered"},
 	{name: "a second transaction never begins beside one that waits", file: "internal/dispatch/queue.go", old: "	return passed >= parallelAfter\n", new: "	return false\n"},

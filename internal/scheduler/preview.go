@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -38,6 +39,9 @@ func (s *Scheduler) Preview(ctx context.Context, id perdure.JobID, act perdure.A
 		return nil, ctx.Err()
 	}
 	defer s.previews.Release()
+	if s.ended {
+		return nil, dispatch.ErrDraining
+	}
 	var p *Preview
 	err := s.update(ctx, func(tx kernel.Tx) (err error) {
 		b := s.newBatch(tx)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
@@ -149,4 +150,29 @@ func TestPreviewsBesideOtherRequests(t *testing.T) {
 			t.Errorf("%d entries of the history, %v", len(entries), err)
 		}
 	})
+}
+
+// F013: Run ends after the last preview, and no preview begins after it: the store may be closed then.
+func TestNoPreviewBeginsAfterTheEnd(t *testing.T) {
+	store := memory.New()
+	s := scheduler.New(scheduler.Config{Store: store, Compiler: &definition.Compiler{}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { s.Run(ctx); close(ended) }()
+	submitted, err := s.Submit(ctx, plan(t, "type: t\nsteps:\n  s: {agent: a}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	preview := func() error {
+		_, err := s.Preview(t.Context(), submitted.ID, perdure.Act{Verb: perdure.VerbUndo, Author: "op"}, noneDead)
+		return err
+	}
+	if err := preview(); err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	<-ended
+	if err := preview(); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("after the end: %v", err)
+	}
 }

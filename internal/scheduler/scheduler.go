@@ -101,6 +101,7 @@ type Scheduler struct {
 	renderers *renderers
 	unclaimed unclaimed
 	previews  env.Lock // held by the preview in progress
+	ended     bool     // Run has returned; guarded by previews
 
 	failing      atomic.Bool // the latest transaction failed
 	refusal      refusal
@@ -165,6 +166,11 @@ func (s *Scheduler) Run(ctx context.Context) {
 	s.queue.Close()
 	s.renderers.close()
 	wait()
+	// Previews have transactions of their own. The store may be closed when Run has returned, so none begins after it (F013).
+	if s.previews.Acquire(context.WithoutCancel(ctx), s.env) {
+		s.ended = true
+		s.previews.Release()
+	}
 }
 
 func (s *Scheduler) write(ctx context.Context) {
