@@ -18,8 +18,8 @@ type JobFilter struct {
 	Key     string
 	Labels  map[string]string // all of them
 
-	// Agent, Step and ErrorCode select unsettled jobs with a step in front (Step.InFront) that has all of these values. ErrorCode is
-	// that of the step's latest failure.
+	// Agent, Step and ErrorCode select unsettled jobs with a step in front (Step.InFront) that has all of these values.
+	// ErrorCode is that of the step's latest failure.
 	Agent     string
 	Step      string
 	ErrorCode string
@@ -30,7 +30,7 @@ type JobFilter struct {
 	After     perdure.JobID // only jobs newer than this one; zero: to the oldest
 	Ascending bool          // oldest first
 	Limit     int           // 0: DefaultListLimit
-	// MaxRead bounds the jobs that are read from the source of the list (SourceOf); 0: no bound.
+	// MaxRead bounds the entries that are read from each source of the list (SourcesOf); 0: no bound.
 	MaxRead int
 }
 
@@ -82,10 +82,10 @@ func (x Exception) String() string {
 	return [...]string{"", "parked", "being undone", "not done"}[x]
 }
 
-// Exceptions are the reasons for which a job is listed: none, or up to two.
+// Exceptions are the reasons for which a job is listed in table exception: at most two.
 type Exceptions struct{ Parked, Undoing, NotDone bool }
 
-// ExceptionsOf returns the reasons for which a job is listed.
+// ExceptionsOf returns the reasons for which a job is listed in table exception.
 func ExceptionsOf(j *Job) Exceptions {
 	settled := j.Phase == perdure.Settled
 	return Exceptions{
@@ -95,7 +95,7 @@ func ExceptionsOf(j *Job) Exceptions {
 	}
 }
 
-// List returns them in order.
+// List returns the reasons that hold, in order.
 func (e Exceptions) List() (list []Exception) {
 	for _, x := range []struct {
 		holds bool
@@ -119,7 +119,7 @@ const (
 	JobsOfAlert         // the jobs with an open alert of the kind
 	JobsInFlight        // the jobs with a run in flight
 	JobsIdle            // the unsettled jobs without a run in flight
-	JobsExcepted        // and the following: the jobs with an exception (Source.Exception)
+	JobsExcepted        // not a source: the sources after it are the jobs with one exception each (Source.Exception)
 	jobsParked   = JobsExcepted + Source(ExceptionParked)
 	jobsUndoing  = JobsExcepted + Source(ExceptionUndoing)
 	jobsNotDone  = JobsExcepted + Source(ExceptionNotDone)

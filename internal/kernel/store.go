@@ -190,8 +190,8 @@ type Reader interface {
 	// max are returned, the job with the key first.
 	FindJobs(ctx context.Context, ref string, max int) ([]perdure.JobID, error)
 	// ListJobs returns the jobs that match the filter, in its order. Inputs that are stored apart are not read. If the
-	// search stopped at the filter's bound before it had found enough, stopped is the last job that it has read, and no
-	// job before it is missing in the result; else stopped is zero.
+	// search reached the filter's MaxRead before it had found enough, stopped is the last job that it has read: the result
+	// has all jobs that match, up to this one. Otherwise stopped is zero.
 	ListJobs(context.Context, JobFilter) (jobs []*Job, stopped perdure.JobID, err error)
 	// CountJobs counts the jobs that match the filter, up to its Limit. stopped is as in ListJobs.
 	CountJobs(context.Context, JobFilter) (n int, stopped perdure.JobID, err error)

@@ -125,6 +125,8 @@ func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, 
 	return ids[0], nil
 }
 
+var errCursor = &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+
 // position returns the id of the row at which a page ends, from a cursor; 0 without a cursor.
 func position(cursor string) (int64, error) {
 	if cursor == "" {
@@ -132,7 +134,7 @@ func position(cursor string) (int64, error) {
 	}
 	id, err := strconv.ParseInt(cursor, 36, 64)
 	if err != nil || id <= 0 {
-		return 0, &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+		return 0, errCursor
 	}
 	return id, nil
 }

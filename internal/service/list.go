@@ -93,7 +93,7 @@ func cursorAt(id perdure.JobID) string { return hex.EncodeToString(id[:]) }
 func setCursor(f *kernel.JobFilter, cursor string) error {
 	var at perdure.JobID
 	if n, err := hex.Decode(at[:], []byte(cursor)); len(cursor) != 2*len(at) || err != nil || n != len(at) {
-		return &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+		return errCursor
 	}
 	switch {
 	case f.Ascending && at.Compare(f.After) > 0:

@@ -7,7 +7,8 @@
 // its read is reliable.
 //
 //	submit.go      submissions
-//	jobs.go        one job: wait for it, act on it, its history; and lists of jobs
+//	jobs.go        one job: wait for it, act on it, its history
+//	list.go        lists of jobs: filters, counts, search, summaries
 //	view.go        views of a job and its steps
 //	follow.go      a job as it changes
 //	graph.go       drawings of definitions
