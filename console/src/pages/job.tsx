@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { ActButtons } from "../act.tsx";
 import { useJob } from "../follow.ts";
-import { GraphView } from "../graph.tsx";
+import { JobGraph } from "../graph.tsx";
 import { showJson, type Json } from "../json.ts";
 import { useKeys } from "../keys.ts";
 import { useLoad, type Loaded } from "../load.ts";
@@ -62,7 +62,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   const tab = tabs.find((name) => name === query.get("tab")) ?? "graph";
   const asked = query.get("step") ?? "";
   const chosen = steps.has(asked) ? asked : undefined;
-  const choose = (step: string | undefined) => setQuery({ step });
+  const choose = (step: string | undefined) => setQuery({ step, stack: undefined });
   // The details of these marks count down only when the job moves; rows and the panel make marks of their own.
   const marks = useMemo(() => new Map([...steps].map(([name, step]) => [name, stepMark(job, step, serverNow())])), [steps]);
   const order = useMemo(() => (drawing.data ? readingOrder(drawing.data).map((i) => drawing.data!.nodes[i]!.name) : [...steps.keys()]), [drawing.data, steps.size]);
@@ -108,9 +108,16 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
         <div>
           {tab === "graph" &&
             (drawing.data ? (
-              <div class="box">
-                <GraphView graph={drawing.data} marks={marks} chosen={chosen} start={urgent} choose={choose} />
-              </div>
+              <JobGraph
+                graph={drawing.data}
+                marks={marks}
+                settled={(name) => steps.get(name)?.phase === "settled"}
+                chosen={chosen}
+                start={urgent}
+                choose={choose}
+                title={job.key ?? `${job.type} ${job.id}`}
+                state={`${job.type}, ${jobMark(job).word}`}
+              />
             ) : drawing.problem ? (
               <ProblemNote problem={drawing.problem} again={drawing.again} />
             ) : (
