@@ -18,7 +18,6 @@ test("from the list to a parked job, its graph and its step", async (t) => {
   await charge.click();
   const panel = page.getByRole("complementary", { name: "Step charge" });
   await panel.getByText("card_declined").first().waitFor();
-  await panel.getByText(/^perdure resume job_\w+ charge --server http/).waitFor();
   assert.equal(new URL(page.url()).searchParams.get("step"), "charge");
   await page.goBack();
   await page.getByRole("link", { name: "order-1042" }).waitFor();
@@ -266,7 +265,7 @@ test("the graph opens at the step that needs attention, and can be moved and zoo
   await page.mouse.up();
   const moved = await transform();
   assert.notEqual(moved, start);
-  assert.equal(new URL(page.url()).search, "", "a drag chooses no step");
+  assert.equal(new URL(page.url()).searchParams.get("step"), null, "a drag chooses no step");
   await page.mouse.wheel(0, -300);
   await page.waitForFunction((before) => document.querySelector(".graph > svg > g").getAttribute("transform") !== before, moved);
   await page.keyboard.press("f");
@@ -288,7 +287,7 @@ test("a graph of 1,000 steps is drawn in part, and quickly", async (t) => {
   const drawn = await page.locator("g.node").count();
   assert.ok(drawn < 400, `${drawn} steps are in the page`);
   await page.keyboard.press("f");
-  await page.locator("path.far").first().waitFor();
+  await page.locator(".graph > canvas").waitFor();
   assert.equal(await page.locator("g.node").count(), 0);
   const box = await page.locator(".graph").boundingBox();
   await page.evaluate(() => (globalThis.longest = 0));

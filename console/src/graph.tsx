@@ -112,8 +112,9 @@ export function JobGraph({ graph, marks, settled, chosen, start, choose, title, 
             <input type="checkbox" checked={unfolded === ""} onChange={(event) => setQuery({ unfold: event.currentTarget.checked ? undefined : "*", stack: undefined })} /> fold equal steps
           </label>
         )}
-        <span class="end" />
-        <PictureMenu make={make} name={`${title}-graph`} />
+        <div class="end">
+          <PictureMenu make={make} name={`${title}-graph`} />
+        </div>
       </div>
       {shown.nodes.length === 0 ? (
         <div class="empty">

@@ -66,14 +66,14 @@ export function PictureMenu({ make, name }: { make: () => Picture | undefined; n
   ];
   return (
     <>
-      <Menu title={<><Icon name="download" /> Picture</>} label="Picture of the graph">
+      <span class="muted small" role="status">{said.value}</span>
+      <Menu title={<><Icon name="download" /> Picture</>} label="Picture of the graph" right>
         {items.map(([text, what]) => (
           <button type="button" key={text} onClick={act(what)}>
             {text}
           </button>
         ))}
       </Menu>
-      <span class="muted small" role="status">{said.value}</span>
     </>
   );
 }

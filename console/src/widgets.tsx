@@ -86,7 +86,7 @@ export function Ago({ at }: { at: string | undefined }) {
 }
 
 /** A button that copies a text. */
-export function Copy({ text, what }: { text: string; what: string }) {
+export function Copy({ text, what, label }: { text: string; what: string; label?: string }) {
   const copied = useSignal(false);
   useEffect(() => {
     if (!copied.value) return;
@@ -96,6 +96,7 @@ export function Copy({ text, what }: { text: string; what: string }) {
   return (
     <button type="button" class="bare" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={async () => (copied.value = await copyText(text))}>
       {copied.value ? <span role="status">copied</span> : <Icon name="copy" />}
+      {label}
     </button>
   );
 }

@@ -8,6 +8,7 @@ import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
 import type { Job, PageJob } from "../types.ts";
+import { Views } from "../views.tsx";
 import { Ago, AsOf, Copy, Icon, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** The most rows that the page keeps. */
@@ -84,6 +85,9 @@ export function Jobs() {
     <>
       <div class="title">
         <h1>Jobs</h1>
+        <div class="end">
+          <Views />
+        </div>
       </div>
       <Filters />
       <List key={queryText(query)} query={query} filters={filters} />
