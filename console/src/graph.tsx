@@ -23,6 +23,11 @@ const manyEdges = 400;
 const clickSlack = 4;
 /** How much more than the window is drawn on each side, in windows. */
 const windowsAround = 0.5;
+/** The height of a frame that fills the window, at least, and what is below it, in pixels. */
+const lowestFrame = 360;
+const frameMargin = 24;
+/** Narrower windows have a frame of a fixed part of their height (style.css). */
+const narrowWidth = 640;
 const buttonZoom = 1.3;
 const keyStep = 80;
 /** How long after a movement the view is written into the URL, in milliseconds. */
@@ -160,6 +165,11 @@ export interface GraphProps {
   children?: ComponentChildren;
 }
 
+/** The class of a frame that need not fill the window. */
+function frameClass(graph: Shown): string {
+  return graph.height <= 170 ? "low" : graph.height <= 320 ? "middling" : "";
+}
+
 export function GraphView({ shown: graph, steps, marks, chosen, start, startName, choose, lit, at, moved }: GraphProps) {
   const frame = useRef<HTMLDivElement>(null);
   const layer = useRef<SVGGElement>(null);
@@ -176,6 +186,10 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
   useLayoutEffect(() => {
     const element = frame.current!;
     const measure = () => {
+      // A large graph ends where the window ends, so that its tools are visible.
+      const top = element.getBoundingClientRect().top + scrollY;
+      const fills = innerWidth > narrowWidth && !element.classList.contains("low") && !element.classList.contains("middling");
+      element.style.height = fills ? `${Math.max(lowestFrame, innerHeight - top - frameMargin)}px` : "";
       const { clientWidth: width, clientHeight: height } = element;
       const first = size.peek().width === 0;
       size.value = { width, height };
@@ -184,8 +198,12 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
-    return () => observer.disconnect();
-  }, []);
+    addEventListener("resize", measure);
+    return () => {
+      observer.disconnect();
+      removeEventListener("resize", measure);
+    };
+  }, [frameClass(graph)]);
   // Another drawing, because steps were folded or hidden, opens again.
   const before = useRef(graph);
   useLayoutEffect(() => {
@@ -332,7 +350,7 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
   return (
     <div
       ref={frame}
-      class={`graph ${graph.height <= 170 ? "low" : graph.height <= 320 ? "middling" : ""}${dragged.value ? " dragged" : ""}`}
+      class={`graph ${frameClass(graph)}${dragged.value ? " dragged" : ""}`}
       tabIndex={0}
       role="group"
       aria-label={`Graph of ${plural(steps, "step")}. Arrow keys follow its edges. The tab Steps has the same as a table.`}

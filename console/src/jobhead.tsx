@@ -142,6 +142,8 @@ const mostAttention = 5;
 /** Something that an operator has to know, as a sentence about a step. */
 interface Trouble {
   name: string;
+  /** How many other steps have the same trouble. */
+  others?: number;
   bad: boolean;
   text: string;
   /** The step's last error in full, if the sentence has only its code. */
@@ -170,21 +172,23 @@ export function troubleOf(name: string, step: Step, time: number): Trouble | und
 
 /** What an operator has to know before all else. */
 export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<string, Step>; marks: ReadonlyMap<string, Mark> }) {
-  const troubles: Trouble[] = [];
-  let more = 0;
+  const found = new Map<string, Trouble>();
   const time = now.value;
-  // Parked steps come first; of many steps only some are looked at in full.
-  for (const bad of [true, false]) {
-    for (const [name, step] of steps) {
-      if ((marks.get(name)?.tone === "bad" && step.phase === "parked") !== bad) continue;
-      if (!bad && step.why?.reason !== "approval" && step.why?.reason !== "backoff" && step.why?.reason !== "noAgent") continue;
-      if (troubles.length >= mostAttention) more++;
-      else {
-        const trouble = troubleOf(name, step, time);
-        if (trouble) troubles.push(trouble);
-      }
+  for (const [name, step] of steps) {
+    const reason = step.why?.reason;
+    if (step.phase !== "parked" && reason !== "approval" && reason !== "backoff" && reason !== "noAgent") continue;
+    // Steps with the same trouble are one sentence, about the first of them.
+    const key = step.phase === "parked" || reason === "backoff" ? `${step.phase} ${step.lastError?.code ?? name}` : reason === "noAgent" ? `noAgent ${step.agent}` : name;
+    const before = found.get(key);
+    if (before) before.others = (before.others ?? 0) + 1;
+    else {
+      const trouble = troubleOf(name, step, time);
+      if (trouble) found.set(key, trouble);
     }
   }
+  const all = [...found.values()].sort((a, b) => Number(b.bad) - Number(a.bad));
+  const troubles = all.slice(0, mostAttention);
+  const more = all.slice(mostAttention).reduce((n, trouble) => n + 1 + (trouble.others ?? 0), 0);
   const alerts = (job.alerts ?? []).filter((alert) => alert.kind !== "parked" && alert.kind !== "approval");
   if (troubles.length === 0 && alerts.length === 0 && !job.givenUp) return null;
   const bad = job.givenUp || troubles.some((trouble) => trouble.bad);
@@ -207,6 +211,11 @@ export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<
             <a href={link.job(place.value.job, { tab: place.value.query.get("tab") ?? undefined, step: trouble.name })}>
               <bdi>{trouble.name}</bdi>
             </a>{" "}
+            {trouble.others ? (
+              <>
+                and <a href={link.job(place.value.job, { tab: "steps", state: marks.get(trouble.name)?.word })}>{plural(trouble.others, "more step")}</a>:{" "}
+              </>
+            ) : null}
             <bdi class="said">{trouble.text}</bdi>
             {(i + 1 === troubles.length || troubles[i + 1]!.remedy !== trouble.remedy) && <> {trouble.remedy}</>}
             {trouble.said && (
