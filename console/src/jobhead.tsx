@@ -4,13 +4,20 @@ import { callUrl, reach, serverAddress } from "./api.ts";
 import { place } from "./place.ts";
 import { save } from "./picturemenu.tsx";
 import { link } from "./router.ts";
-import { jobMark, stateName, whyText, type Mark } from "./state.ts";
+import { alertMark, jobMark, stateName, whyText, type Mark } from "./state.ts";
 import { span } from "./time.ts";
 import type { Job, Step } from "./types.ts";
+import { shorten } from "./view.ts";
 import { Ago, Copy, copyText, Icon, Menu, now, plural, shellWord, State } from "./widgets.tsx";
 
-export function Head({ job, live, again }: { job: Job; live: boolean; again: () => void }) {
-  const verbs = actsOn(job);
+/** Columns of a step's name in a button. */
+const longestStepName = 24;
+
+export function Head({ job, steps, live, again }: { job: Job; steps: ReadonlyMap<string, Step>; live: boolean; again: () => void }) {
+  // A job that is parked because a step waits for an approval has nothing to resume.
+  const approvals = job.phase === "settled" ? [] : [...steps].filter(([, step]) => step.why?.reason === "approval");
+  const parked = approvals.length === 0 || [...steps.values()].some((step) => step.phase === "parked" && step.why?.reason !== "approval");
+  const verbs = actsOn(job).filter((verb) => verb !== "resume" || parked);
   const unreachable = reach.value.nextAttemptAt !== undefined;
   const open = (verb: Verb) => (openAct.value = { job, verb, done: again });
   const url = callUrl(["v1", "jobs", job.id]);
@@ -38,10 +45,15 @@ export function Head({ job, live, again }: { job: Job; live: boolean; again: () 
         </span>
       )}
       <div class="buttons end">
+        {approvals.length === 1 && (
+          <button type="button" class="main" disabled={unreachable} onClick={() => (openAct.value = { job, verb: "settle", name: approvals[0]![0], step: approvals[0]![1], done: again })}>
+            Settle <bdi>{shorten(approvals[0]![0], longestStepName)}</bdi> …
+          </button>
+        )}
         {verbs
           .filter((verb) => verb !== "giveUp")
           .map((verb, i) => (
-            <button type="button" key={verb} class={i === 0 && job.phase === "parked" ? "main" : ""} disabled={unreachable} onClick={() => open(verb)}>
+            <button type="button" key={verb} class={i === 0 && job.phase === "parked" && parked ? "main" : ""} disabled={unreachable} onClick={() => open(verb)}>
               {titles[verb]} …
             </button>
           ))}
@@ -152,6 +164,11 @@ interface Trouble {
   remedy: string;
 }
 
+/** A text that ends as a sentence does. */
+function sentence(text: string): string {
+  return /[.!?…]$/.test(text) ? text : `${text}.`;
+}
+
 /** What is wrong with a step, and what can be done. */
 export function troubleOf(name: string, step: Step, time: number): Trouble | undefined {
   const code = step.lastError?.code;
@@ -162,7 +179,7 @@ export function troubleOf(name: string, step: Step, time: number): Trouble | und
     if (!code) return { name, bad: true, text: `is parked: ${whyText(step, time).replace(/; try: .*$/s, "").replace(/^parked /, "") || "nothing more is tried"}.`, remedy };
     return { name, bad: true, text: `is parked: ${code} after ${failures}.`, said: step.lastError?.message, remedy };
   }
-  if (reason === "approval") return { name, bad: false, text: `waits for ${whyText(step, time).replace(/^waits for /, "")}.`, remedy: "Settle it as done to approve it, or undo the job to reject it." };
+  if (reason === "approval") return { name, bad: false, text: sentence(`waits for ${whyText(step, time).replace(/^waits for /, "").replace(/: settle it as done, or undo the job$/, "")}`), remedy: "Settle it as done to approve it, or undo the job to reject it." };
   if (reason === "backoff" && step.failures > 0) {
     return { name, bad: false, text: `has failed: ${code ? `${code}, ` : ""}${failures}; ${whyText(step, time).split(", ")[0]}.`, said: step.lastError?.message, remedy: "Resume it to try again now." };
   }
@@ -232,13 +249,16 @@ export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<
         )}
         {alerts.slice(0, mostAttention).map((alert) => (
           <p key={String(alert.id)}>
-            Alert {alert.kind}
+            <State mark={{ ...alertMark(alert.kind), detail: "" }} />{" "}
             {alert.step && (
               <>
-                , <bdi>{alert.step}</bdi>
+                <a href={link.job(place.value.job, { tab: place.value.query.get("tab") ?? undefined, step: alert.step })}>
+                  <bdi>{alert.step}</bdi>
+                </a>
+                :{" "}
               </>
             )}
-            : <bdi class="said">{alert.message}</bdi>
+            <bdi class="said">{alert.message}</bdi>
           </p>
         ))}
         {alerts.length > mostAttention && <p>{plural(alerts.length - mostAttention, "more alert")}</p>}

@@ -102,7 +102,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   }, [drawing.data, stackName]);
   return (
     <>
-      <Head job={job} live={live} again={again} />
+      <Head job={job} steps={steps} live={live} again={again} />
       <Facts job={job} />
       {problem && <ProblemNote problem={problem} again={again} />}
       <Attention job={job} steps={steps} marks={marks} />
