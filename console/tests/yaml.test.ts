@@ -4,7 +4,7 @@ import { parseJson } from "../src/json.ts";
 import { toYaml } from "../src/yaml.ts";
 
 test("a definition is written as people write it", () => {
-  const text = `{"type":"order","input":{"amount":10.50,"id":12345678901234567890},"steps":{"a b":{"agent":"http","with":{"url":"http://x/?a=1","note":"yes","list":[1,true,null,"#"],"for":"1h30m"}},"2":{"agent":"sleep","after":["a b"],"with":{}}}}`;
+  const text = `{"type":"order","input":{"amount":10.50,"id":12345678901234567890},"steps":{"a b":{"agent":"http","with":{"url":"http://x/?a=1","note":"yes","list":[1,true,null,"#"]}},"2":{"agent":"sleep","after":["a b"],"with":{"for":"1h30m"}}}}`;
   assert.equal(
     toYaml(parseJson(text)),
     `type: order
@@ -12,8 +12,8 @@ input:
   amount: 10.50
   id: 12345678901234567890
 steps:
-  a b: {agent: http, with: {url: "http://x/?a=1", note: "yes", list: [1, true, null, "#"], for: 1h30m}}
-  "2": {agent: sleep, after: [a b], with: {}}
+  a b: {agent: http, with: {url: "http://x/?a=1", note: "yes", list: [1, true, null, "#"]}}
+  "2": {agent: sleep, after: [a b], with: {for: 1h30m}}
 `,
   );
 });
