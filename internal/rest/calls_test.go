@@ -87,7 +87,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	svc.OnListNodes = func(context.Context) ([]perdure.NodeView, error) { return nil, nil }
 	svc.OnClaim = func(context.Context, protocol.Claim) ([]perdure.Run, error) { return nil, nil }
 	for call, want := range map[string]string{
-		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`,
+		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`, "GET /v1/jobs/j/runs": `{"items":[]}`,
 		"GET /v1/limits": `{"items":[]}`, "GET /v1/nodes": `{"items":[]}`,
 		"GET /v1/limits/job:a": `{"name":"job:a","max":0,"used":0,"holders":[]}`,
 	} {
