@@ -191,10 +191,10 @@ func (c *Client) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.
 }
 
 // Runs implements operate.Service.
-func (c *Client) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunView], error) {
+func (c *Client) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
 	query := url.Values{}
 	setPage(query, q.Limit, q.Cursor)
-	page := new(perdure.Page[operate.RunView])
+	page := new(perdure.Page[operate.RunRecord])
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(q.Job) + "/runs", query: query}, page)
 	return page, err
 }

@@ -110,7 +110,7 @@ func TestRoundTrip(t *testing.T) {
 		{"Runs", func(ctx context.Context, s protocol.Server) (all, error) {
 			page, err := s.Runs(ctx, operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"})
 			return all{page}, err
-		}, all{operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"}}, all{&perdure.Page[operate.RunView]{Items: resttest.Runs(), NextCursor: "next"}}},
+		}, all{operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"}}, all{&perdure.Page[operate.RunRecord]{Items: resttest.Runs(), NextCursor: "next"}}},
 		{"Act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Act(ctx, ref, act)
 			return all{job}, err

@@ -11,7 +11,7 @@ import (
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
-	"github.com/perdure/perdure/operate"
+	console "github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -32,9 +32,9 @@ func claimAndReport(t *testing.T, n *node.Node, outcome perdure.Outcome) {
 	}
 }
 
-func allRuns(t *testing.T, n *node.Node, limit int) (runs []operate.RunView) {
+func allRuns(t *testing.T, n *node.Node, limit int) (runs []console.RunRecord) {
 	t.Helper()
-	q := operate.RunsQuery{Job: "k", Limit: limit}
+	q := console.RunsQuery{Job: "k", Limit: limit}
 	for {
 		page, err := n.Runs(t.Context(), q)
 		if err != nil || limit > 0 && len(page.Items) > limit {
@@ -71,7 +71,7 @@ func TestRunsOfAJobAreListed(t *testing.T) {
 		if _, err := n.Claim(t.Context(), protocol.Claim{Agent: "ours", Holder: "h2", Max: 1, Wait: 10 * time.Second, RequestID: "last"}); err != nil {
 			t.Fatal(err)
 		}
-		text := func(r operate.RunView) string {
+		text := func(r console.RunRecord) string {
 			return fmt.Sprintf("%s %d turn %d %s %s %s %s", r.Step, r.Run, r.Turn, r.Direction, r.Holder, r.Outcome, r.Error)
 		}
 		want := []string{"a 1 turn 1 do  done ", "b 1 turn 1 do h failed busy: try later", "b 2 turn 1 do  done ", "b 3 turn 2 undo  done ", "a 2 turn 2 undo  done ", "a 3 turn 3 do h2  "}
@@ -102,14 +102,14 @@ func TestRunsRefuseBadCursors(t *testing.T) {
 		submit(t, n, "type: t\nkey: k\nsteps:\n  a: {agent: nobody}\n")
 		for _, text := range []string{"-1", "1 2", "1 0 a", "-1 1 a", "x 1 a", "1 1 ", "1 1 \xff", "1 1 a\x00", "99999999999999999999 1 a"} {
 			cursor := base64.RawURLEncoding.EncodeToString([]byte(text))
-			if _, err := n.Runs(t.Context(), operate.RunsQuery{Job: "k", Cursor: cursor}); perdure.CodeOf(err) != perdure.CodeInvalid {
+			if _, err := n.Runs(t.Context(), console.RunsQuery{Job: "k", Cursor: cursor}); perdure.CodeOf(err) != perdure.CodeInvalid {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
-		if _, err := n.Runs(t.Context(), operate.RunsQuery{Job: "k", Cursor: "é"}); perdure.CodeOf(err) != perdure.CodeInvalid {
+		if _, err := n.Runs(t.Context(), console.RunsQuery{Job: "k", Cursor: "é"}); perdure.CodeOf(err) != perdure.CodeInvalid {
 			t.Error(err)
 		}
-		if _, err := n.Runs(context.Background(), operate.RunsQuery{Job: "other"}); perdure.CodeOf(err) != perdure.CodeNotFound {
+		if _, err := n.Runs(context.Background(), console.RunsQuery{Job: "other"}); perdure.CodeOf(err) != perdure.CodeNotFound {
 			t.Error(err)
 		}
 	})

@@ -19,7 +19,7 @@ type Service interface {
 	Preview(ctx context.Context, ref string, act perdure.Act) (*Preview, error)
 	// Runs returns the recorded runs of a job in the order of their starts: those that have ended, and those in flight.
 	// A run that starts between two calls is on the last page.
-	Runs(context.Context, RunsQuery) (*perdure.Page[RunView], error)
+	Runs(context.Context, RunsQuery) (*perdure.Page[RunRecord], error)
 	// Validate checks a definition (mediaType application/json or application/yaml), and stores nothing. If its
 	// submission would be refused because the definition is invalid, Validate returns the same error.
 	Validate(ctx context.Context, body []byte, mediaType string) (*Validation, error)

@@ -13,10 +13,10 @@ type RunsQuery struct {
 	Cursor string // NextCursor of the previous page
 }
 
-// RunView is a run as it is recorded. A value that was not recorded is missing: the holder of a run that is done, the
+// RunRecord is a run as it is recorded. A value that was not recorded is missing: the holder of a run that is done, the
 // time at which a step became ready for an earlier run that is done, and turn, direction and start of a run that ended
 // under a version without them.
-type RunView struct {
+type RunRecord struct {
 	Step      string             `json:"step"`
 	Run       int64              `json:"run"`
 	Turn      int                `json:"turn,omitempty"`

@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -76,6 +77,9 @@ func TestEmptyListsAreLists(t *testing.T) {
 	}
 	svc.OnListAlerts = func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
 		return new(perdure.Page[perdure.AlertView]), nil
+	}
+	svc.OnRuns = func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+		return &perdure.Page[operate.RunRecord]{}, nil
 	}
 	svc.OnHistory = func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 		return new(perdure.Page[perdure.EntryView]), nil

@@ -14,7 +14,7 @@ func (a *api) runRoutes() []route {
 		summary: "Get a job's recorded runs",
 		doc:     "Every run that was dispatched, in the order of their starts: those that have ended, and those in flight. A value that was not recorded is missing: the holder of a run that is done, the time at which a step became ready for an earlier run that is done, and turn, direction and start of a run that ended under an older version.",
 		params:  pageParams,
-		results: []result{{status: http.StatusOK, doc: "A page of runs, in the order of their starts", of: reflect.TypeFor[perdure.Page[operate.RunView]](), example: runsOfJobExample}}, problems: []int{http.StatusNotFound},
+		results: []result{{status: http.StatusOK, doc: "A page of runs, in the order of their starts", of: reflect.TypeFor[perdure.Page[operate.RunRecord]](), example: runsOfJobExample}}, problems: []int{http.StatusNotFound},
 	}}
 }
 
@@ -32,7 +32,7 @@ func (c *call) runs() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.RunView]{Items: make([]operate.RunView, len(page.Items)), NextCursor: page.NextCursor}
+	out := perdure.Page[operate.RunRecord]{Items: make([]operate.RunRecord, len(page.Items)), NextCursor: page.NextCursor}
 	for i, r := range page.Items {
 		utc(&r.ReadyAt, &r.StartedAt, &r.EndedAt)
 		out.Items[i] = r

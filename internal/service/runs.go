@@ -22,13 +22,13 @@ import (
 // The history has the runs that have ended, except for the latest run of a step that has succeeded. That one, and the
 // runs in flight, are in the rows of the steps. The rows are read first: a run that ends meanwhile is then found twice,
 // and not missed.
-func (svc *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunView], error) {
+func (svc *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
 	after, err := runPlace(q.Cursor)
 	if err != nil {
 		return nil, err
 	}
 	limit := pageSize(q.Limit)
-	return onceMade(ctx, svc, q.Job, 0, func(ctx context.Context, id perdure.JobID) (*perdure.Page[operate.RunView], error) {
+	return onceMade(ctx, svc, q.Job, 0, func(ctx context.Context, id perdure.JobID) (*perdure.Page[operate.RunRecord], error) {
 		p, err := svc.look(ctx, id)
 		if err != nil {
 			return nil, Unreachable(err)
@@ -51,11 +51,11 @@ func (svc *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Pag
 // placedRun is a run, with its place in the order of starts.
 type placedRun struct {
 	kernel.RunPlace
-	operate.RunView
+	operate.RunRecord
 }
 
 // runsPage merges the runs of the rows and those of the history. Of a run that is in both, the entry is newer.
-func runsPage(steps []*kernel.Step, entries []kernel.Entry, after kernel.RunPlace, limit int) *perdure.Page[operate.RunView] {
+func runsPage(steps []*kernel.Step, entries []kernel.Entry, after kernel.RunPlace, limit int) *perdure.Page[operate.RunRecord] {
 	runs := make([]placedRun, 0, len(entries))
 	for i := range entries {
 		runs = append(runs, placedRun{entries[i].Place(), runOfEntry(&entries[i])})
@@ -68,19 +68,19 @@ func runsPage(steps []*kernel.Step, entries []kernel.Entry, after kernel.RunPlac
 	}
 	slices.SortStableFunc(runs, func(a, b placedRun) int { return a.RunPlace.Compare(b.RunPlace) })
 	runs = slices.CompactFunc(runs, func(a, b placedRun) bool { return a.RunPlace.Compare(b.RunPlace) == 0 })
-	page := &perdure.Page[operate.RunView]{Items: make([]operate.RunView, 0, min(len(runs), limit))}
+	page := &perdure.Page[operate.RunRecord]{Items: make([]operate.RunRecord, 0, min(len(runs), limit))}
 	for i := range runs {
 		if i == limit {
 			page.NextCursor = runCursor(runs[i-1].RunPlace)
 			break
 		}
-		page.Items = append(page.Items, runs[i].RunView)
+		page.Items = append(page.Items, runs[i].RunRecord)
 	}
 	return page
 }
 
-func runOfEntry(e *kernel.Entry) operate.RunView {
-	v := operate.RunView{Step: e.Step, Run: e.Run, Turn: e.Turn, Holder: e.Author, ReadyAt: e.ReadyAt, StartedAt: e.StartedAt, EndedAt: e.At, Error: e.Detail}
+func runOfEntry(e *kernel.Entry) operate.RunRecord {
+	v := operate.RunRecord{Step: e.Step, Run: e.Run, Turn: e.Turn, Holder: e.Author, ReadyAt: e.ReadyAt, StartedAt: e.StartedAt, EndedAt: e.At, Error: e.Detail}
 	if e.Turn > 0 {
 		v.Direction = new(e.Direction)
 	}
@@ -88,8 +88,8 @@ func runOfEntry(e *kernel.Entry) operate.RunView {
 	return v
 }
 
-func runOfRow(s *kernel.Step) operate.RunView {
-	return operate.RunView{Step: s.Name, Run: s.Run, Turn: s.Turn, Direction: new(s.Direction), Holder: s.LockedBy,
+func runOfRow(s *kernel.Step) operate.RunRecord {
+	return operate.RunRecord{Step: s.Name, Run: s.Run, Turn: s.Turn, Direction: new(s.Direction), Holder: s.LockedBy,
 		ReadyAt: s.RunReadyAt(), StartedAt: s.StartedAt, EndedAt: s.EndedAt, Outcome: s.Outcome}
 }
 

@@ -21,7 +21,7 @@ type Service struct {
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
 	OnHistory     func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
-	OnRuns        func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunView], error)
+	OnRuns        func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
 	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
 	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
 	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
@@ -92,7 +92,7 @@ func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobV
 	return s.OnFollow(ctx, ref, see)
 }
 
-func (s *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunView], error) {
+func (s *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
 	return s.OnRuns(ctx, q)
 }
 

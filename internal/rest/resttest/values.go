@@ -146,8 +146,8 @@ func Full() *Service {
 		OnHistory: func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 			return &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}, nil
 		},
-		OnRuns: func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunView], error) {
-			return &perdure.Page[operate.RunView]{Items: Runs(), NextCursor: "next"}, nil
+		OnRuns: func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+			return &perdure.Page[operate.RunRecord]{Items: Runs(), NextCursor: "next"}, nil
 		},
 		OnAct: func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return job() },
 		OnListAlerts: func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
@@ -214,8 +214,8 @@ func Agent(name string) perdure.AgentView {
 }
 
 // Runs are a run with every value, and one with none that may be missing.
-func Runs() []operate.RunView {
-	return []operate.RunView{
+func Runs() []operate.RunRecord {
+	return []operate.RunRecord{
 		{Step: "charge", Run: 3, Turn: 2, Direction: new(perdure.Undo), Holder: "h", ReadyAt: At, StartedAt: At, EndedAt: At, Outcome: perdure.OutcomeFailed, Error: "503: <no>"},
 		{Step: "charge", Run: 4},
 	}
