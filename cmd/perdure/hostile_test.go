@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
 )
 
 // tricks are characters that change what a terminal shows, or that it does not show at all: an escape sequence, DEL, an
