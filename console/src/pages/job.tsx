@@ -13,11 +13,12 @@ import { place, setQuery } from "../place.ts";
 import { link } from "../router.ts";
 import { jobMark, stateName, stepMark, urgency, whyText, type Mark } from "../state.ts";
 import { serverNow, span } from "../time.ts";
+import { StepRuns, Timeline } from "../timeline.tsx";
 import type { Entry, Graph, Job, PageEntry, Step, StepDetail } from "../types.ts";
 import { readingOrder } from "../view.ts";
 import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, shellWord, showCurrent, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
 
-const tabs = ["graph", "steps", "data", "history", "definition"] as const;
+const tabs = ["graph", "timeline", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
 
 export function JobPage({ id }: { id: string }) {
@@ -118,18 +119,19 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
                 <Waiting />
               </div>
             ))}
+          {tab === "timeline" && <Timeline job={job} steps={steps} order={order} chosen={chosen} choose={choose} />}
           {tab === "steps" && <Steps job={job} steps={steps} order={order} chosen={chosen} />}
           {tab === "data" && <Data job={job} steps={steps} order={order} />}
           {tab === "history" && <History job={job} />}
           {tab === "definition" && <Definition job={job} />}
         </div>
-        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} close={() => choose(undefined)} again={again} />}
+        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} steps={steps} close={() => choose(undefined)} again={again} />}
       </div>
     </>
   );
 }
 
-const titles: Record<Tab, string> = { graph: "Graph", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
+const titles: Record<Tab, string> = { graph: "Graph", timeline: "Timeline", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
 const nothing: Mark = { sign: "", word: "", tone: "calm", detail: "" };
 
 function Head({ job, live, again }: { job: Job; live: boolean; again: () => void }) {
@@ -353,7 +355,7 @@ function StepRow({ job, name, step, chosen }: { job: Job; name: string; step: St
   );
 }
 
-function StepPanel({ job, name, step, close, again }: { job: Job; name: string; step: Step; close: () => void; again: () => void }) {
+function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: string; step: Step; steps: ReadonlyMap<string, Step>; close: () => void; again: () => void }) {
   const mark = stepMark(job, step, now.value);
   const detail = useSignal<StepDetail | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
@@ -398,6 +400,7 @@ function StepPanel({ job, name, step, close, again }: { job: Job; name: string; 
             </pre>
           </div>
         )}
+        {step.run > 0 && <StepRuns job={job} name={name} steps={steps} />}
         <dl class="pairs">
           <Pair name="state">
             <bdi>{stateName(job, step.current)}</bdi> → <bdi>{stateName(job, step.desired)}</bdi>, {step.phase}
