@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 type listFlags struct {
@@ -103,8 +104,8 @@ func (o *filterFlags) register(cmd *cobra.Command) {
 
 var (
 	phaseWords  = []string{"waiting", "running", "parked", "settled"}
-	reasonWords = []string{"afterSteps", "noAgent", "agentBusy", "limit", "backoff", "notYet", "held", "approval", "running", "expired", "parked", "deadline", "quarantined"}
-	alertWords  = []string{"parked", "approval", "undo", "restart", "waiting", "alert", "overdue"}
+	reasonWords = operate.Texts(operate.Reasons())
+	alertWords  = operate.Texts(operate.AlertKinds())
 )
 
 func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/jsontext"
+	"github.com/perdure/perdure/internal/negotiate"
 )
 
 // answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not
@@ -231,20 +231,7 @@ func compressed(body []byte) []byte {
 
 // readsGzip reports whether answers to a request may be compressed. Only reads are: agents call with POST, often, and
 // their answers are small.
-func readsGzip(r *http.Request) bool {
-	if r.Method != http.MethodGet {
-		return false
-	}
-	for _, header := range r.Header.Values("Accept-Encoding") {
-		for part := range strings.SplitSeq(header, ",") {
-			name, params, _ := strings.Cut(part, ";")
-			if strings.TrimSpace(name) == "gzip" && strings.Trim(strings.TrimSpace(params), ".0") != "q=" {
-				return true
-			}
-		}
-	}
-	return false
-}
+func readsGzip(r *http.Request) bool { return r.Method == http.MethodGet && negotiate.Gzip(r.Header) }
 
 // callBound bounds the calls that wait.
 type callBound struct {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/operate"
 )
 
 func (a *api) jobRoutes() []route {
@@ -148,9 +149,9 @@ func (c *call) listJobs() error {
 		Until:   q.time("until"),
 		Agent:   q.name("agent", perdure.MaxNameLength),
 		Step:    q.name("step", perdure.MaxNameLength),
-		Reason:  perdure.ReasonKind(q.word("reason", whyWords()...)),
+		Reason:  perdure.ReasonKind(q.word("reason", operate.Texts(operate.Reasons())...)),
 		Error:   q.name("error", perdure.MaxCodeLength),
-		Alert:   perdure.AlertKind(q.word("alert", alertWords()...)),
+		Alert:   perdure.AlertKind(q.word("alert", operate.Texts(operate.AlertKinds())...)),
 		Search:  q.name("q", perdure.MaxKeyLength),
 
 		OldestFirst: q.word("order", "newest", "oldest") == "oldest",

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // Bounds of lists of jobs.
@@ -301,8 +302,7 @@ func (l *listing) reasons(ctx context.Context, j *kernel.Job) (reasons []stepRea
 }
 
 // reasonOrder are all reasons, in the order in which an operator looks at them.
-var reasonOrder = []perdure.ReasonKind{perdure.WhyQuarantined, perdure.WhyParked, perdure.WhyApproval, perdure.WhyDeadline, perdure.WhyExpired, perdure.WhyBackoff,
-	perdure.WhyNoAgent, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning, perdure.WhyNotYet, perdure.WhyAfterSteps}
+var reasonOrder = operate.Reasons()
 
 // summary says how far the steps of a job are.
 func (l *listing) summary(ctx context.Context, j *kernel.Job) (*perdure.JobSummary, error) {
