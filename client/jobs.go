@@ -123,6 +123,14 @@ func jobPath(ref string) string { return "/v1/jobs/" + segment(ref) }
 
 // ListJobs implements perdure.Jobs.
 func (c *Client) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+	page := new(perdure.Page[perdure.JobView])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobsPath, query: jobsQuery(&q)}, page)
+	return page, err
+}
+
+const jobsPath = "/v1/jobs"
+
+func jobsQuery(q *perdure.JobQuery) url.Values {
 	query := url.Values{}
 	for _, p := range q.Phases {
 		query.Add("phase", p.String())
@@ -150,9 +158,7 @@ func (c *Client) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Pag
 		query.Set("with", "summary")
 	}
 	setPage(query, q.Limit, q.Cursor)
-	page := new(perdure.Page[perdure.JobView])
-	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/jobs", query: query}, page)
-	return page, err
+	return query
 }
 
 // timeText returns a time for a query; "" for the zero time.

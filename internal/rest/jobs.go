@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/negotiate"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -28,7 +29,7 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs", id: "listJobs", tag: "jobs", do: (*call).listJobs,
-			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 20,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there.",
+			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 20,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there. " + liveDoc,
 			params: append([]param{
 				{name: "phase", doc: "waiting, running, parked or settled; several: any of them", example: "parked", repeated: true},
 				{name: "type", doc: "The job's type", example: "order"},
@@ -48,7 +49,10 @@ func (a *api) jobRoutes() []route {
 				{name: "count", doc: "true: count the jobs of all pages, up to 10,000", example: "true"},
 				{name: "with", doc: "summary: how far the steps of each job are, for at most 50 jobs", example: "summary"},
 			}, pageParams...),
-			results: []result{{status: http.StatusOK, doc: "A page of jobs", of: page, example: pageExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "A page of jobs", of: page, example: pageExample},
+				{status: http.StatusOK, types: []string{mediaEvents}, of: reflect.TypeFor[string]()},
+			},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
@@ -138,11 +142,36 @@ func (c *call) stored(status int, job *perdure.JobView) error {
 
 func (c *call) listJobs() error {
 	q := reader{query: c.query}
-	query := perdure.JobQuery{
-		Phases:  many[perdure.Phase](&q, "phase", "waiting", "running", "parked", "settled"),
+	query := readJobQuery(&q)
+	if q.err != nil {
+		return q.err
+	}
+	if negotiate.Names(c.r.Header, mediaEvents) {
+		return c.liveJobs(query)
+	}
+	page, err := c.Service.ListJobs(c.ctx(), query)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcJobs(page))
+}
+
+func utcJobs(page *perdure.Page[perdure.JobView]) *perdure.Page[perdure.JobView] {
+	out := *page
+	out.ScannedBackTo = page.ScannedBackTo.UTC()
+	out.Items = make([]perdure.JobView, len(page.Items))
+	for i := range page.Items {
+		out.Items[i] = *utcJob(&page.Items[i])
+	}
+	return &out
+}
+
+func readJobQuery(q *reader) perdure.JobQuery {
+	return perdure.JobQuery{
+		Phases:  many[perdure.Phase](q, "phase", "waiting", "running", "parked", "settled"),
 		Type:    q.name("type", perdure.MaxNameLength),
-		Current: one[perdure.State](&q, "current", "undone", "done", "unsure"),
-		Desired: one[perdure.State](&q, "desired", "undone", "done"),
+		Current: one[perdure.State](q, "current", "undone", "done", "unsure"),
+		Desired: one[perdure.State](q, "desired", "undone", "done"),
 		Key:     q.name("key", perdure.MaxKeyLength),
 		Labels:  q.labels(),
 		Since:   q.time("since"),
@@ -160,20 +189,6 @@ func (c *call) listJobs() error {
 		Limit:       q.limit(),
 		Cursor:      q.cursor(),
 	}
-	if q.err != nil {
-		return q.err
-	}
-	page, err := c.Service.ListJobs(c.ctx(), query)
-	if err != nil {
-		return err
-	}
-	out := *page
-	out.ScannedBackTo = page.ScannedBackTo.UTC()
-	out.Items = make([]perdure.JobView, len(page.Items))
-	for i := range page.Items {
-		out.Items[i] = *utcJob(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
 }
 
 func (c *call) job() error {

@@ -69,8 +69,14 @@ func (rt *route) operation(schemas huma.Registry) *huma.Operation {
 			r.Content = content(schemas, res.types, res.of, res.example)
 			if other := op.Responses[strconv.Itoa(res.status)]; other != nil { // the same status has answers of several types
 				for mediaType, m := range r.Content {
-					m.Schema = &huma.Schema{AnyOf: []*huma.Schema{other.Content[mediaType].Schema, m.Schema}}
-					m.Example = other.Content[mediaType].Example
+					if of := other.Content[mediaType]; of != nil {
+						m.Schema, m.Example = &huma.Schema{AnyOf: []*huma.Schema{of.Schema, m.Schema}}, of.Example
+					}
+				}
+				for mediaType, m := range other.Content {
+					if r.Content[mediaType] == nil {
+						r.Content[mediaType], r.Description = m, other.Description
+					}
 				}
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/negotiate"
 )
 
 type limitBody struct {
@@ -50,12 +51,15 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/alerts", id: "listAlerts", tag: "operations", do: (*call).listAlerts,
-			summary: "List alerts", doc: "Newest first.",
+			summary: "List alerts", doc: "Newest first. " + liveDoc,
 			params: append([]param{
 				{name: "job", doc: "Of this job: an id, a key, the start of an id, or @latest", example: "order-1042"},
 				{name: "closed", doc: "true: closed ones too", example: "true"},
 			}, pageParams...),
-			results: []result{{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample},
+				{status: http.StatusOK, types: []string{mediaEvents}, of: reflect.TypeFor[string]()},
+			},
 		},
 		{
 			method: http.MethodPost, path: "/v1/alerts/{id}/close", id: "closeAlert", tag: "operations", do: (*call).closeAlert,
@@ -229,11 +233,18 @@ func (c *call) listAlerts() error {
 	if q.err != nil {
 		return q.err
 	}
+	if negotiate.Names(c.r.Header, mediaEvents) {
+		return c.liveAlerts(query)
+	}
 	page, err := c.Service.ListAlerts(c.ctx(), query)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor})
+	return c.json(http.StatusOK, utcAlertPage(page))
+}
+
+func utcAlertPage(page *perdure.Page[perdure.AlertView]) *perdure.Page[perdure.AlertView] {
+	return &perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor}
 }
 
 func (c *call) closeAlert() error {

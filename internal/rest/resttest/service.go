@@ -32,6 +32,8 @@ type Service struct {
 	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
 	OnPreview     func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
 	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnFollowJobs  func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -77,6 +79,14 @@ func (s *Service) Preview(ctx context.Context, ref string, act perdure.Act) (*op
 
 func (s *Service) Validate(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error) {
 	return s.OnValidate(ctx, body, mediaType)
+}
+
+func (s *Service) FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*operate.JobsChange) error) error {
+	return s.OnFollowJobs(ctx, q, see)
+}
+
+func (s *Service) FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*operate.AlertsChange) error) error {
+	return s.OnFollowAlert(ctx, q, see)
 }
 
 func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
