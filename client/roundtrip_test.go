@@ -119,6 +119,10 @@ func TestRoundTrip(t *testing.T) {
 			job, err := s.Act(ctx, ref, flip)
 			return all{job}, err
 		}, all{ref, flip}, all{job}},
+		{"JobPart", func(ctx context.Context, s protocol.Server) (all, error) {
+			j, err := s.JobPart(ctx, ref, 0, operate.OpenSteps)
+			return all{j}, err
+		}, all{ref, time.Duration(0), operate.OpenSteps}, all{job}},
 		{"FollowJobs", func(ctx context.Context, s protocol.Server) (out all, _ error) {
 			changes := resttest.JobsChanges()
 			err := s.FollowJobs(ctx, live, func(c *operate.JobsChange) error {

@@ -50,3 +50,16 @@ func weights(headers []string) map[string]float64 {
 	}
 	return found
 }
+
+// Matches reports whether If-None-Match names an ETag, or any. Weak and strong tags are compared alike.
+func Matches(headers []string, tag string) bool {
+	for _, header := range headers {
+		for part := range strings.SplitSeq(header, ",") {
+			part = strings.TrimSpace(part)
+			if part == "*" || part != "" && strings.TrimPrefix(part, "W/") == strings.TrimPrefix(tag, "W/") {
+				return true
+			}
+		}
+	}
+	return false
+}

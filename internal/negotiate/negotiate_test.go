@@ -47,3 +47,13 @@ func TestNames(t *testing.T) {
 		}
 	}
 }
+
+func TestMatches(t *testing.T) {
+	for header, want := range map[string]bool{
+		``: false, `W/"a"`: true, `"a"`: true, `"b", W/"a"`: true, `"b"`: false, `*`: true, `a`: false, `,`: false, `"A"`: false,
+	} {
+		if got := Matches([]string{header}, `W/"a"`); got != want {
+			t.Errorf("%s: %v, want %v", header, got, want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"reflect"
 	"time"
@@ -57,8 +58,16 @@ func (a *api) jobRoutes() []route {
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
 			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; `inputBytes`, `outputBytes` and `definitionBytes` are their sizes.",
-			params:  []param{{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"}},
-			results: []result{{status: http.StatusOK, doc: "The job", of: job, example: jobExample}}, problems: []int{http.StatusNotFound},
+			params: []param{
+				{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"},
+				{name: "steps", doc: "Which steps: none, open (those that are not settled) or all; all if nothing is said", example: "open"},
+			},
+			headers: []param{{name: "If-None-Match", doc: "The ETag of an earlier answer to the same request: if the answer would be the same, it is 304, without a body", example: tagExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "The job", of: job, example: jobExample, headers: map[string]string{"ETag": "Stands for this answer"}},
+				{status: http.StatusNotModified, doc: "The answer is that of the ETag"},
+			},
+			problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/definition", id: "getDefinition", tag: "jobs", do: (*call).definition,
@@ -194,6 +203,7 @@ func readJobQuery(q *reader) perdure.JobQuery {
 func (c *call) job() error {
 	q := reader{query: c.query}
 	wait := q.wait(perdure.MaxJobWait)
+	part := operate.Steps(q.word("steps", operate.Texts([]operate.Steps{operate.NoSteps, operate.OpenSteps, operate.AllSteps})...))
 	if q.err != nil {
 		return q.err
 	}
@@ -201,27 +211,34 @@ func (c *call) job() error {
 	if err != nil {
 		return err
 	}
-	job, err := c.waitForJob(ref, wait)
+	read := func(ctx context.Context, wait time.Duration) (*perdure.JobView, error) {
+		if part == "" {
+			return c.Service.Job(ctx, ref, wait)
+		}
+		return c.Service.JobPart(ctx, ref, wait, part)
+	}
+	job, err := c.waitForJob(wait, read)
 	if err != nil {
 		return err
 	}
+	c.w.tagged = true
 	return c.json(http.StatusOK, utcJob(job))
 }
 
 // waitForJob returns a job when it is at rest, after wait, or when the node shuts down.
-func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, error) {
+func (c *call) waitForJob(wait time.Duration, read func(context.Context, time.Duration) (*perdure.JobView, error)) (*perdure.JobView, error) {
 	if wait > 0 && !c.shuttingDown() {
 		ctx, cancel, err := c.longPoll(wait)
 		if err != nil {
 			return nil, err
 		}
 		defer cancel()
-		job, err := c.Service.Job(ctx, ref, wait)
+		job, err := read(ctx, wait)
 		if err == nil || c.gone() || !c.shuttingDown() {
 			return job, err
 		}
 	}
-	return c.Service.Job(c.ctx(), ref, 0)
+	return read(c.ctx(), 0)
 }
 
 func (c *call) definition() error {

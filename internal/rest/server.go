@@ -116,7 +116,7 @@ func New(cfg Config) http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	w := &answer{ResponseWriter: rw, gzip: readsGzip(r)}
+	w := &answer{ResponseWriter: rw, gzip: readsGzip(r), known: r.Header.Values("If-None-Match")}
 	begin := time.Now()
 	defer func() {
 		if p := recover(); p != nil {

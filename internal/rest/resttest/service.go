@@ -16,6 +16,7 @@ type Service struct {
 	OnSubmit      func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
 	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart     func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
 	OnDefinition  func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnStep        func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
@@ -59,6 +60,10 @@ func (s *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []js
 
 func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
 	return s.OnJob(ctx, ref, wait)
+}
+
+func (s *Service) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
+	return s.OnJobPart(ctx, ref, wait, steps)
 }
 
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {

@@ -155,6 +155,7 @@ func Full() *Service {
 			return out, nil
 		},
 		OnJob:        func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnJobPart:    func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
 		OnDefinition: func(context.Context, string) (json.RawMessage, error) { return Definition(), nil },
 		OnStep:       func(context.Context, string, string) (*perdure.StepDetail, error) { return Step(), nil },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
