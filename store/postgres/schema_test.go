@@ -61,8 +61,8 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
-		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
+	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind; alter table perdure.alert drop column type cascade, drop column job_key cascade, drop column code cascade, drop column attempts cascade; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
+		drop view perdure.jobs, perdure.steps, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {
@@ -80,13 +80,16 @@ func TestMigrationListsOldJobs(t *testing.T) {
 	url := fresh(t)
 	storetest.JobsInEachState(t, open(t, url))
 	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind;
+		alter table perdure.alert drop column type cascade, drop column job_key cascade, drop column code cascade, drop column attempts cascade;
 		delete from perdure.migration where version > 3; update perdure.schema set version = 3, min_reader = 3, min_writer = 3`)
 	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != 3 || to != postgres.Schema {
 		t.Fatalf("from %d to %d: %v", from, to, err)
 	}
 	reference := memory.New()
 	storetest.JobsInEachState(t, reference)
-	storetest.SameLists(t, open(t, url), reference)
+	migrated := open(t, url)
+	storetest.SameLists(t, migrated, reference)
+	storetest.AlertsHaveTheTypesOfTheirJobs(t, migrated)
 }
 
 func TestOpenErrorsNameTheirCause(t *testing.T) {
