@@ -21,7 +21,9 @@ const alertsPath = "/v1/alerts"
 
 func alertsQuery(q *perdure.AlertQuery) url.Values {
 	query := url.Values{}
-	set(query, "job", q.Job)
+	for name, value := range map[string]string{"job": q.Job, "kind": string(q.Kind), "type": q.Type, "step": q.Step, "code": q.Code} {
+		set(query, name, value)
+	}
 	if q.Closed {
 		query.Set("closed", "true")
 	}

@@ -32,7 +32,7 @@ func TestRoundTrip(t *testing.T) {
 	live := query
 	live.Cursor = ""
 	history := perdure.HistoryQuery{Job: ref, Limit: 7, Cursor: "y"}
-	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Limit: 3, Cursor: "x"}
+	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Kind: perdure.AlertClock, Type: "ord&er", Step: "charge", Code: "card=declined", Limit: 3, Cursor: "x"}
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
 	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}

@@ -106,6 +106,8 @@ var (
 	phaseWords  = []string{"waiting", "running", "parked", "settled"}
 	reasonWords = operate.Texts(operate.Reasons())
 	alertWords  = operate.Texts(operate.AlertKinds())
+
+	allAlertWords = operate.Texts(append(operate.AlertKinds(), operate.StoreAlertKinds()...)) // also of alerts that belong to no job
 )
 
 func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {
@@ -134,12 +136,8 @@ func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 		flag, word string
 		words      []string
 	}{{"reason", o.reason, reasonWords}, {"alert", o.alert, alertWords}} {
-		if w.word != "" && !slices.Contains(w.words, w.word) {
-			u := &usageError{msg: fmt.Sprintf("--%s %q: must be one of %s", w.flag, w.word, strings.Join(w.words, ", "))}
-			if near := nearest(w.word, w.words); near != "" {
-				u.hint = "did you mean " + near + "?"
-			}
-			return q, u
+		if err := knownWord(w.flag, w.word, w.words); err != nil {
+			return q, err
 		}
 	}
 	for _, s := range []struct {
@@ -175,6 +173,18 @@ func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 		q.Labels[name] = value
 	}
 	return q, nil
+}
+
+// knownWord refuses the value of a flag that is given and not one of words.
+func knownWord(flag, word string, words []string) error {
+	if word == "" || slices.Contains(words, word) {
+		return nil
+	}
+	u := &usageError{msg: fmt.Sprintf("--%s %q: must be one of %s", flag, word, strings.Join(words, ", "))}
+	if near := nearest(word, words); near != "" {
+		u.hint = "did you mean " + near + "?"
+	}
+	return u
 }
 
 // timeOrAgo reads a time, a date, or a duration before now. An empty word is the zero time.

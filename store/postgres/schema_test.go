@@ -61,7 +61,7 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind; alter table perdure.alert drop column type cascade, drop column job_key cascade, drop column code cascade, drop column attempts cascade; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
+	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind, perdure.alert_open_step, perdure.alert_open_kind; alter table perdure.alert drop column type cascade, drop column job_key cascade, drop column code cascade, drop column attempts cascade; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
 		drop view perdure.jobs, perdure.steps, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
@@ -79,7 +79,7 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 func TestMigrationListsOldJobs(t *testing.T) {
 	url := fresh(t)
 	storetest.JobsInEachState(t, open(t, url))
-	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind;
+	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind, perdure.alert_open_step, perdure.alert_open_kind;
 		alter table perdure.alert drop column type cascade, drop column job_key cascade, drop column code cascade, drop column attempts cascade;
 		delete from perdure.migration where version > 3; update perdure.schema set version = 3, min_reader = 3, min_writer = 3`)
 	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != 3 || to != postgres.Schema {

@@ -100,7 +100,7 @@ func Submitted(i int) perdure.Submitted {
 
 // Alert is an alert of which every field has a value.
 func Alert() perdure.AlertView {
-	return perdure.AlertView{ID: 12, Job: ID, Step: "charge", Kind: perdure.AlertParked, Name: "ops", Message: "parked", RaisedAt: At, ClosedAt: At, ClosedBy: "anna"}
+	return perdure.AlertView{ID: 12, Job: ID, Type: "order", JobKey: "order-1042", Step: "charge", Kind: perdure.AlertParked, Code: "card_declined", Attempts: 5, Name: "ops", Message: "parked", RaisedAt: At, ClosedAt: At, ClosedBy: "anna"}
 }
 
 // JobsChanges are a change of each kind of a list of jobs.
