@@ -1,12 +1,13 @@
 // Alerts, newest first, in groups by type, step and error code.
 import { useSignal } from "@preact/signals";
 import { call, callUrl, Problem } from "../api.ts";
+import { grouped } from "../groups.ts";
 import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { alertMark } from "../state.ts";
 import type { Alert, PageAlert } from "../types.ts";
-import { Ago, AsOf, Icon, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** How many alerts the header and the overview count; more are shown as this number and a plus sign. */
 export const mostAlertsCounted = 99;
@@ -85,19 +86,12 @@ function List({ query, closed, filtered }: { query: string; closed: boolean; fil
       )
     );
   }
-  const newer = first.newer > 0 && (
-    <div class="steps-filter">
-      <button type="button" onClick={startAgain}>
-        Show {first.capped ? `${first.newer} or more newer alerts` : plural(first.newer, "newer alert")}
-      </button>
-    </div>
-  );
   return (
     <>
       {refused}
-      {alerts.length > 1 && <Groups alerts={alerts.filter((a) => !first.gone.has(String(a.id)))} more={!!last?.nextCursor} />}
+      {alerts.length > 0 && !closed && <Groups alerts={alerts} gone={first.gone} more={!!last?.nextCursor} />}
       <div class="box data">
-        {newer}
+        {alerts.length > 0 && <Newer list={first} noun="alert" show={startAgain} />}
         {alerts.length === 0 ? (
           <div class="empty">
             <h2>{filtered ? "No alert matches" : closed ? "There are no alerts" : "There are no open alerts"}</h2>
@@ -126,36 +120,7 @@ function List({ query, closed, filtered }: { query: string; closed: boolean; fil
   );
 }
 
-/** The alerts with the same type, kind, step and code. */
-interface Group {
-  kind: string;
-  type?: string;
-  step?: string;
-  code?: string;
-  count: number;
-  oldest: string;
-  /** The most failures of a step when its alert was raised. */
-  attempts: number;
-}
-
-/** Returns open alerts in groups, the largest first. Groups of one size are in the order of their oldest alerts. */
-export function grouped(alerts: readonly Alert[]): Group[] {
-  const groups = new Map<string, Group>();
-  for (const { kind, type, step, code, raisedAt, attempts = 0, closedAt } of alerts) {
-    if (closedAt) continue;
-    const key = JSON.stringify([kind, type, step, code]);
-    const g = groups.get(key);
-    if (!g) groups.set(key, { kind, count: 1, oldest: raisedAt, attempts, ...(type && { type }), ...(step && { step }), ...(code && { code }) });
-    else {
-      g.count++;
-      g.attempts = Math.max(g.attempts, attempts);
-      if (raisedAt < g.oldest) g.oldest = raisedAt;
-    }
-  }
-  return [...groups.values()].sort((a, b) => b.count - a.count || (a.oldest < b.oldest ? -1 : 1));
-}
-
-function Groups({ alerts, more }: { alerts: Alert[]; more: boolean }) {
+function Groups({ alerts, gone, more }: { alerts: Alert[]; gone: ReadonlySet<string>; more: boolean }) {
   return (
     <div class="box data">
       <table aria-label="Groups of alerts">
@@ -171,7 +136,7 @@ function Groups({ alerts, more }: { alerts: Alert[]; more: boolean }) {
           </tr>
         </thead>
         <tbody>
-          {grouped(alerts).map((g) => (
+          {grouped(alerts, gone).map((g) => (
             <tr key={JSON.stringify([g.kind, g.type, g.step, g.code])}>
               <td>
                 <State mark={alertMark(g.kind)} />

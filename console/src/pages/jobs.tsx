@@ -7,7 +7,7 @@ import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
 import type { Job, PageJob } from "../types.ts";
-import { Ago, AsOf, Copy, Icon, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Copy, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** The most rows that the page keeps. */
 const mostRows = 1000;
@@ -222,13 +222,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
       {filters.length > 0 && <Chips filters={filters} />}
       {refused}
       <div class="box data">
-        {first.newer > 0 && (
-          <div class="steps-filter">
-            <button type="button" onClick={startAgain}>
-              Show {first.capped ? `${first.newer} or more newer jobs` : plural(first.newer, "newer job")}
-            </button>
-          </div>
-        )}
+        <Newer list={first} noun="job" show={startAgain} />
         <table>
           <thead>
             <tr>
