@@ -149,9 +149,13 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 // AlertView is an alert as it is shown.
 type AlertView struct {
 	ID       int64     `json:"id"`
-	Job      JobID     `json:"job,omitzero"` // zero: the alert concerns the whole store
+	Job      JobID     `json:"job,omitzero"`     // zero: the alert concerns the whole store
+	Type     string    `json:"type,omitempty"`   // the job's
+	JobKey   string    `json:"jobKey,omitempty"` // the job's
 	Step     string    `json:"step,omitempty"`
 	Kind     AlertKind `json:"kind"`
+	Code     string    `json:"code,omitempty"`     // error code of the step's latest failure, when the alert was raised
+	Attempts int       `json:"attempts,omitempty"` // failures of the step then
 	Name     string    `json:"name,omitempty"`
 	Message  string    `json:"message"`
 	RaisedAt time.Time `json:"raisedAt"`

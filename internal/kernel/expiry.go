@@ -84,12 +84,12 @@ func (w *Workset) ExpireJob(id perdure.JobID) bool {
 		if undoes {
 			j.RestartPending = false // a restart is not redone after the deadline
 		}
-		w.raiseAlert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
+		w.raiseAlert(e, nil, perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
 	case undoes:
-		w.raiseAlert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
+		w.raiseAlert(e, nil, perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
 		w.enqueueFlip(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 	default:
-		w.raiseAlert(e, "", perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
+		w.raiseAlert(e, nil, perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
 		w.enqueue(e, taskParkActive, 0)
 	}
 	w.finishEvent(e)

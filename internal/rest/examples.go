@@ -74,9 +74,9 @@ const (
 	agentExample  = `{"name":"payments","ageing":"10m","holders":2,"seenAt":"2026-03-01T12:00:00Z"}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
 
-	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"waiting","message":"charge waits for 1h after 5 failures",
+	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"waiting","code":"503","attempts":5,"message":"charge waits for 1h after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z","closedAt":"2026-01-02T15:24:06Z","closedBy":"anna"}`
-	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"parked","message":"charge is parked after 5 failures",
+	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"parked","code":"card_declined","attempts":5,"message":"charge is parked after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z"}]}`
 
 	nodesExample = `{"items":[{"id":"n1","state":"alive","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],

@@ -123,7 +123,8 @@ var operations = []operation{
 	{"raise alerts", func(d *differential) act {
 		var c kernel.Changes
 		for _, k := range d.alertKinds() {
-			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
+			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time(),
+				Type: d.pick("", "order"), JobKey: d.pick("", "k"), Code: d.pick("", "503"), Attempts: len(c.Alerts)})
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},

@@ -31,11 +31,15 @@ export interface Alert {
   kind: string;
   message: string;
   raisedAt: string;
+  attempts?: number;
   closedAt?: string;
   closedBy?: string;
+  code?: string;
   job?: string;
+  jobKey?: string;
   name?: string;
   step?: string;
+  type?: string;
 }
 
 export interface BatchAnswer {
@@ -388,7 +392,7 @@ export interface RawRun {
 }
 
 export interface Reason {
-  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   text: string;
   agent?: string;
   code?: string;
