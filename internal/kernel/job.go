@@ -161,6 +161,8 @@ type Alert struct {
 	Step     string // empty: the alert is about the job
 	Kind     perdure.AlertKind
 	Name     string // the name that an alert rung gives
+	Type     string // the job's; empty: the alert is about no job, or was raised before types were recorded
+	Code     string // error code of the step's latest failure at that time
 	Message  string
 	RaisedAt time.Time
 	ClosedAt time.Time

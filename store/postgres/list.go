@@ -15,11 +15,11 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"
+const alertFields = "id, job, step, kind, name, type, code, message, raised_at, closed_at, closed_by"
 
 func scanAlert(r *pgwire.Reader) kernel.Alert {
 	return kernel.Alert{ID: r.Int64(), Job: r.UUID(), Step: r.Text(), Kind: perdure.AlertKind(r.Text()), Name: r.Text(),
-		Message: r.Text(), RaisedAt: r.Time(), ClosedAt: r.Time(), ClosedBy: r.Text()}
+		Type: r.Text(), Code: r.Text(), Message: r.Text(), RaisedAt: r.Time(), ClosedAt: r.Time(), ClosedBy: r.Text()}
 }
 
 // list is a query that is being composed.

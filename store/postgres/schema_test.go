@@ -59,9 +59,10 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
+	exec(t, url, `drop table perdure.stats, perdure.series; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
 		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
+		alter table perdure.alert drop column type, drop column code;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {
 		t.Errorf("an older schema: %v", err)
