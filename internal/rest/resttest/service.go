@@ -32,6 +32,7 @@ type Service struct {
 	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
 	OnPreview     func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
 	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnStats       func(context.Context) (*operate.Stats, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -122,6 +123,8 @@ func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.Li
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
 }
+
+func (s *Service) Stats(ctx context.Context) (*operate.Stats, error) { return s.OnStats(ctx) }
 
 func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
 	return s.OnListAgents(ctx)
