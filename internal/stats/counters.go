@@ -17,7 +17,7 @@ import (
 
 const (
 	// flushEvery is how often a node stores what it has counted, if it has counted anything.
-	flushEvery   = 10 * time.Second
+	flushEvery   = 5 * time.Second
 	flushTimeout = 5 * time.Second
 	lastTimeout  = time.Second // for the last time, when the node stops
 
