@@ -34,8 +34,8 @@ type Stats struct {
 	Series         Series        `json:"series"`
 }
 
-// Number is a count that may be incomplete.
-type Number struct {
+// Tally is a count that may be incomplete.
+type Tally struct {
 	N         int  `json:"n"`
 	Capped    bool `json:"capped,omitempty"`    // there are more
 	Estimated bool `json:"estimated,omitempty"` // it may be far off
@@ -43,10 +43,10 @@ type Number struct {
 
 // JobStats are the numbers of jobs by phase.
 type JobStats struct {
-	Waiting Number `json:"waiting"`
-	Running Number `json:"running"`
-	Parked  Number `json:"parked"`
-	Settled Number `json:"settled"`
+	Waiting Tally `json:"waiting"`
+	Running Tally `json:"running"`
+	Parked  Tally `json:"parked"`
+	Settled Tally `json:"settled"`
 }
 
 // TypeStats are the unsettled jobs of a type.

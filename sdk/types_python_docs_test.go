@@ -55,6 +55,7 @@ var pythonDocs = map[string]pythonDoc{
 		"id": "number of the alert", "kind": "parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback", "message": "what has happened",
 		"raisedAt": "when it was raised", "closedAt": "when it was closed", "closedBy": "who closed it", "job": "id of the job; missing if it concerns the store",
 		"step": "name of the step; missing if it concerns the whole job", "name": "of a rung {alert: NAME}",
+		"type": "type of the job", "code": "error code of the latest failure of the step when the alert was raised",
 	}},
 	"RunError": {"The error of a run. docs/errors.md lists the codes.", map[string]string{
 		"code": "by which `retry.notOn` knows it", "message": "text", "retryAfter": "the shortest time to the next run, if the agent gave one",

@@ -54,7 +54,7 @@ func (a *app) printAgents(agents []perdure.AgentView, now time.Time) error {
 			continue
 		}
 		tb.row(plain(v.Name), ageing(v), strconv.Itoa(v.Holders), strconv.Itoa(v.Gone), latestClaim(v, now),
-			strconv.Itoa(v.Running), orDash(number(int64(v.Slots))), short(operate.Number{N: v.Ready, Capped: v.ReadyCapped}), oldestReady(v, now),
+			strconv.Itoa(v.Running), orDash(number(int64(v.Slots))), short(operate.Tally{N: v.Ready, Capped: v.ReadyCapped}), oldestReady(v, now),
 			orDash(errorsText(&operate.AgentStats{Errors: v.Errors, Refused: v.Refused})))
 	}
 	if !a.json() {
@@ -97,7 +97,7 @@ func (a *app) printAgent(v *perdure.AgentView) error {
 	if v.AsOf.IsZero() {
 		return nil
 	}
-	ready := short(operate.Number{N: v.Ready, Capped: v.ReadyCapped}) + " ready"
+	ready := short(operate.Tally{N: v.Ready, Capped: v.ReadyCapped}) + " ready"
 	if !v.OldestReady.IsZero() {
 		ready += ", oldest " + oldestReady(v, now)
 	}

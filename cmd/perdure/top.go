@@ -252,7 +252,7 @@ func (o *overview) reasonSection(st style, now time.Time) section {
 		case perdure.WhyLimit:
 			text = st.warn(text)
 		}
-		tb.add(right(short(operate.Number{N: r.Steps, Capped: r.Capped})), text)
+		tb.add(right(short(operate.Tally{N: r.Steps, Capped: r.Capped})), text)
 	}
 	if s.rows = tb.lines(); len(s.rows) == 0 {
 		s.rows = []string{"  no step waits"}
@@ -309,7 +309,7 @@ func (o *overview) hourSection(st style) section {
 		for _, n := range l.values {
 			sum += n
 		}
-		tb.add(l.name, l.style(sparkline(l.values, sparks)), right(short(operate.Number{N: sum})))
+		tb.add(l.name, l.style(sparkline(l.values, sparks)), right(short(operate.Tally{N: sum})))
 	}
 	return section{title: "LAST HOUR", rows: tb.lines()}
 }
@@ -356,7 +356,7 @@ func (o *overview) agentSection(st style, now time.Time) section {
 		}
 		ready := ""
 		if v.Ready > 0 {
-			ready = short(operate.Number{N: v.Ready, Capped: v.ReadyCapped}) + " ready"
+			ready = short(operate.Tally{N: v.Ready, Capped: v.ReadyCapped}) + " ready"
 			if !v.OldestReady.IsZero() {
 				ready += ", oldest " + span(max(now.Sub(v.OldestReady), 0))
 			}
@@ -403,7 +403,7 @@ func (o *overview) typeSection(st style, now time.Time) section {
 		var list []string
 		count := func(n int, word string, color func(string) string) {
 			if n > 0 {
-				list = append(list, color(short(operate.Number{N: n, Capped: o.TypesCapped})+" "+word))
+				list = append(list, color(short(operate.Tally{N: n, Capped: o.TypesCapped})+" "+word))
 			}
 		}
 		same := func(text string) string { return text }
@@ -487,7 +487,7 @@ func (r *rows) lines() (lines []string) {
 }
 
 // short formats a count: 912, 48.1k, 1.2M. A + marks a lower bound, and a ~ an estimate.
-func short(n operate.Number) string {
+func short(n operate.Tally) string {
 	text := strconv.Itoa(n.N)
 	for _, unit := range []struct {
 		size float64

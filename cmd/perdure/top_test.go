@@ -13,7 +13,7 @@ import (
 // busyOverview is an overview with many rows in each section.
 func busyOverview() *overview {
 	s := &operate.Stats{AsOf: noon.Add(-2 * time.Second),
-		Jobs: operate.JobStats{Waiting: operate.Number{N: 50_120, Capped: true}, Running: operate.Number{N: 212}, Parked: operate.Number{N: 41}, Settled: operate.Number{N: 1_200_000, Estimated: true}},
+		Jobs: operate.JobStats{Waiting: operate.Tally{N: 50_120, Capped: true}, Running: operate.Tally{N: 212}, Parked: operate.Tally{N: 41}, Settled: operate.Tally{N: 1_200_000, Estimated: true}},
 		Reasons: []operate.ReasonStats{
 			{Reason: perdure.WhyNoAgent, Name: "mail", Steps: 812, LastClaim: noon.Add(-12 * time.Minute)}, {Reason: perdure.WhyNoAgent, Name: "fax", Steps: 1},
 			{Reason: perdure.WhyLimit, Name: "agent:ads", Steps: 96, Used: 10, Max: new(10)}, {Reason: perdure.WhyLimit, Name: "ads", Steps: 3, Used: 4, Max: new(10), PerKey: new(2)},
@@ -101,7 +101,7 @@ func TestSparklines(t *testing.T) {
 
 func TestShortNumbers(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 912: "912", 9999: "9999", 10_000: "10k", 48_123: "48.1k", 999_999: "999.9k", 1_200_000: "1.2M", 3_000_000_000: "3G"} {
-		if got := short(operate.Number{N: n}); got != want {
+		if got := short(operate.Tally{N: n}); got != want {
 			t.Errorf("%d: %q, not %q", n, got, want)
 		}
 	}

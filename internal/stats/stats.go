@@ -252,7 +252,7 @@ func (f *facts) jobs(s *operate.Stats) {
 		}
 	}
 	s.Jobs.Waiting.Capped, s.Jobs.Running.Capped, s.Jobs.Parked.Capped = c.JobsCapped, c.JobsCapped, c.JobsCapped
-	s.Jobs.Settled = operate.Number{N: c.Settled, Estimated: c.SettledEstimated}
+	s.Jobs.Settled = operate.Tally{N: c.Settled, Estimated: c.SettledEstimated}
 	s.Types = make([]operate.TypeStats, 0, len(types))
 	for _, t := range types {
 		s.Types = append(s.Types, *t)

@@ -215,7 +215,7 @@ func Agent(name string) perdure.AgentView {
 // Stats has a value in each field.
 func Stats() *operate.Stats {
 	return &operate.Stats{AsOf: At,
-		Jobs:        operate.JobStats{Waiting: operate.Number{N: 4, Capped: true}, Running: operate.Number{N: 3}, Parked: operate.Number{N: 2}, Settled: operate.Number{N: 1, Estimated: true}},
+		Jobs:        operate.JobStats{Waiting: operate.Tally{N: 4, Capped: true}, Running: operate.Tally{N: 3}, Parked: operate.Tally{N: 2}, Settled: operate.Tally{N: 1, Estimated: true}},
 		Types:       []operate.TypeStats{{Type: "order", Waiting: 4, Running: 3, Parked: 2, Undoing: 1, OldestWaiting: At}},
 		TypesCapped: true, TypesLeftOut: 1,
 		Reasons: []operate.ReasonStats{{Reason: perdure.WhyNoAgent, Name: "mail", Steps: 3, Capped: true, Oldest: At, LastClaim: At},

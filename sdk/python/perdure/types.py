@@ -25,16 +25,20 @@ class Alert(_Alert, total=False):
     raisedAt  when it was raised
     closedAt  when it was closed
     closedBy  who closed it
+    code      error code of the latest failure of the step when the alert was raised
     job       id of the job; missing if it concerns the store
     name      of a rung {alert: NAME}
     step      name of the step; missing if it concerns the whole job
+    type      type of the job
     """
 
     closedAt: str
     closedBy: str
+    code: str
     job: str
     name: str
     step: str
+    type: str
 
 
 class _Mark(TypedDict):
@@ -451,8 +455,17 @@ class _AgentInfo(TypedDict):
 
 
 class AgentInfo(_AgentInfo, total=False):
+    asOf: str
+    errors: Dict[str, int]
     gone: int
+    nodes: int
+    oldestReady: str
+    ready: int
+    readyCapped: bool
+    refused: int
+    running: int
     seenAt: str
+    slots: int
 
 
 class _Role(TypedDict):
