@@ -194,6 +194,10 @@ func TestRoundTrip(t *testing.T) {
 			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)})
 			return all{agent}, err
 		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}}, all{agent}},
+		{"Stats", func(ctx context.Context, s protocol.Server) (all, error) {
+			stats, err := s.Stats(ctx)
+			return all{stats}, err
+		}, nil, all{resttest.Stats()}},
 		{"ListNodes", func(ctx context.Context, s protocol.Server) (all, error) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err

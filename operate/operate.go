@@ -1,6 +1,6 @@
-// Package operate is what a console needs of a node, in addition to perdure.Service: drawings of jobs, their recorded
-// runs, previews of acts, what a job of a definition would do, and lists as they change. A node implements Service, and so
-// does a client of a node.
+// Package operate is what a console needs of a node, in addition to perdure.Service: the numbers of an overview, drawings
+// of jobs, their recorded runs, previews of acts, what a job of a definition would do, and lists as they change. A node
+// implements Service, and so does a client of a node.
 package operate
 
 import (
@@ -12,6 +12,8 @@ import (
 
 // Service is what a node offers to consoles.
 type Service interface {
+	// Stats returns the numbers of an overview. It reads what was computed last, and counts nothing.
+	Stats(context.Context) (*Stats, error)
 	// Graph returns a drawing of a job's steps. ref names the job, as in perdure.Service.
 	Graph(ctx context.Context, ref string) (*Graph, error)
 	// ShapeGraph returns a drawing by its Hash, which every job with the same steps has.

@@ -23,6 +23,7 @@ type Store interface {
 	Reader
 	Registry
 	Mailbox
+	Statistics
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -81,6 +82,8 @@ type Tx interface {
 	CloseMail([]ClosedMail) error
 	// SetMaxMail sets how many mails may wait.
 	SetMaxMail(max int) error
+	// SaveStats stores the statistics that Stats returns, in place of the earlier ones.
+	SaveStats(text json.RawMessage) error
 }
 
 // RoleChange is the role to write (Now) and the role as it was loaded (Loaded).

@@ -477,9 +477,11 @@ func (w *Workset) NewlyReady() []StepRef {
 
 // RunEnd describes the end of a run.
 type RunEnd struct {
+	Type      string // of the job
 	Agent     string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome
+	Code      string // error code of a failure
 	Duration  time.Duration
 }
 

@@ -36,6 +36,7 @@ type Service struct {
 	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
 	OnFollowJobs  func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
 	OnFollowAlert func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats       func(context.Context) (*operate.Stats, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -142,6 +143,8 @@ func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.Li
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
 }
+
+func (s *Service) Stats(ctx context.Context) (*operate.Stats, error) { return s.OnStats(ctx) }
 
 func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
 	return s.OnListAgents(ctx)

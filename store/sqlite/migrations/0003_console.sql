@@ -66,3 +66,20 @@ CREATE VIEW perdure_alerts AS SELECT
 	nullif(closed_by, '') AS closed_by, job AS job_id,
 	nullif(type, '') AS type, nullif(job_key, '') AS job_key, nullif(code, '') AS code, attempts
 FROM perdure_alert;
+
+-- The statistics that the leader of the role supervisor computes, in JSON.
+CREATE TABLE perdure_stats (
+	one  INTEGER PRIMARY KEY CHECK (one = 1),
+	text TEXT NOT NULL
+) STRICT;
+
+-- How often something has happened in a minute, as each node has counted it.
+CREATE TABLE perdure_series (
+	minute  INTEGER NOT NULL,             -- its beginning
+	node    TEXT    NOT NULL,
+	scope   INTEGER NOT NULL,             -- 1: name is a type of jobs, 2: name is an agent
+	name    TEXT    NOT NULL,
+	outcome TEXT    NOT NULL,
+	n       INTEGER NOT NULL,
+	PRIMARY KEY (minute, scope, name, outcome, node)
+) STRICT, WITHOUT ROWID;
