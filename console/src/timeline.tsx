@@ -185,7 +185,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
           </button>
           <CopyPicture picture={picture} />
           <button type="button" title="Save as a picture (SVG)" onClick={() => save(`${job.key ?? job.id}-timeline.svg`, picture())}>
-            <Icon name="download" /> SVG
+            <Icon name="download" /> Save SVG
           </button>
         </span>
       </div>
@@ -217,6 +217,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
                   <g key={piece.from} class="fold">
                     <title>{`nothing ran for ${span(piece.to - piece.from)}`}</title>
                     <rect x={piece.x} y={first * height} width={piece.width} height={(last - first) * height} />
+                    <path d={`M${piece.x} ${first * height}v${(last - first) * height}M${piece.x + piece.width} ${first * height}v${(last - first) * height}`} />
                   </g>
                 ))}
               </g>
@@ -247,7 +248,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
           </li>
         ))}
         {undo && <li class="muted">undo runs have an arrow, and are below do runs</li>}
-        {scale.pieces.some((p) => p.folded) && <li class="muted">striped: idle time, folded</li>}
+        {scale.pieces.some((p) => p.folded) && <li class="muted">grey, between dashed lines: idle time, folded</li>}
       </ul>
     </>
   );
@@ -278,6 +279,7 @@ function RowView({ row, scale, y, height, width, names, undo, at, chosen }: RowP
   return (
     <g class={`timeline-row${chosen ? " chosen" : ""}`} transform={`translate(0 ${y})`} data-step={row.step}>
       <rect class="back" width={width} height={height} />
+      <line class="between" x2={width} y1={height - 0.5} y2={height - 0.5} />
       <text class="name" x="12" y={height / 2 + 4}>
         <title>{row.step}</title>
         {shorten(row.step, Math.floor((names - 16) / 7.2))}
@@ -293,7 +295,7 @@ function Shapes({ shapes }: { shapes: readonly Shape[] }) {
   return (
     <>
       {shapes.map((s, i) => (
-        <g key={i} class={`span ${s.kind}`}>
+        <g key={i} class={`span ${s.kind}${s.undo ? " undo" : ""}`}>
           {s.title && <title>{s.title}</title>}
           {s.bar && <rect x={s.x} y={s.y} width={s.width} height={s.height} rx={s.rx} />}
           {s.line && <path class="stroke" d={s.line} />}
@@ -373,7 +375,7 @@ function CopyPicture({ picture }: { picture: () => string }) {
   }, [copied.value]);
   return (
     <button type="button" title="Copy as a picture (SVG)" onClick={async () => (copied.value = await copyText(picture()))}>
-      {copied.value ? <span role="status">copied</span> : <><Icon name="copy" /> SVG</>}
+      {copied.value ? <span role="status">copied</span> : <><Icon name="copy" /> Copy SVG</>}
     </button>
   );
 }
