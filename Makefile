@@ -25,7 +25,7 @@ demo: build ## 200 orders through the shop, killed in the middle, audited from t
 	$(GO) build -trimpath -o bin/shop ./examples/shop
 	bin/shop demo --perdure bin/perdure
 
-demo-console: build ## the demo, with its node and console left up until Ctrl-C
+demo-console: build ## the demo, and then a console with parked, undone and running jobs, until Ctrl-C
 	$(GO) build -trimpath -o bin/shop ./examples/shop
 	bin/shop demo --perdure bin/perdure --stay
 

@@ -106,6 +106,7 @@ export async function call<T>(url: string, init: RequestInit = {}): Promise<T> {
   }
   answered(response);
   if (!response.ok) throw problemOf(response.status, text);
+  if (response.status === 204) return undefined as T;
   try {
     return parseJson(text) as T;
   } catch {

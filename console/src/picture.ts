@@ -1,167 +1,77 @@
-// The shapes of a timeline's rows, and the timeline as an SVG that can be saved. Pure.
-import { endOf, foldWidth, words, type Kind, type Row, type Scale, type Span, type Tick } from "./spans.ts";
-import { absolute, span } from "./time.ts";
-import { shorten } from "./view.ts";
+// A picture of a drawing, to be pasted into a chat or an incident report: an SVG with its own colours and legend. Text of
+// users is escaped. Pure: picturemenu.tsx copies and saves it.
+import type { Shown } from "./fold.ts";
+import type { Mark, Tone } from "./state.ts";
+import { arrowHead, curve, shorten } from "./view.ts";
 
-/** A part of a row as it is drawn: a bar, a line or a sign. A sign is a shape that says the same as the colour. */
-export interface Shape {
-  kind: Kind | "deadline";
-  x: number;
-  y: number;
+/** Columns of text that fit into a box, as in internal/graph. */
+export const nameColumns = 19;
+export const wordColumns = 22;
+
+/** A picture of more boxes is not made: nobody could read it. */
+export const mostPictureBoxes = 2000;
+
+export interface Picture {
+  svg: string;
   width: number;
   height: number;
-  rx: number;
-  undo: boolean;
-  bar: boolean;
-  line?: string;
-  sign?: string;
-  title: string;
 }
 
-const barHeight = 12;
-const lane = 16;
-const leastBar = 3;
-
-/** The height of each row. Rows of a job with undo runs have two lanes. */
-export const rowHeights = (undo: boolean): number => (undo ? 2 * lane + 8 : 28);
-
-const laneTop = (part: Pick<Span, "undo">, undo: boolean): number => (undo ? (part.undo ? 4 + lane : 4) + 2 : 8);
-
-/** The shapes of a row, in the order in which they are drawn. undo: rows have two lanes. */
-export function shapesOf(row: Row, scale: Scale, undo: boolean, now: number): Shape[] {
-  const shapes: Shape[] = [];
-  for (const part of row.spans) {
-    if (part.to < scale.from || part.from > scale.to) continue;
-    const x0 = scale.x(part.from), y = laneTop(part, undo);
-    const width = Math.max(scale.x(part.to) - x0, part.run ? leastBar : 0);
-    if (width === 0) continue;
-    shapes.push(shapeOf(part, Math.round(x0 * 10) / 10, y, Math.round(width * 10) / 10, titleOf(row.step, part, now)));
-  }
-  if (row.deadline !== undefined && row.deadline >= scale.from && row.deadline <= scale.to) {
-    const x = Math.round(scale.x(row.deadline) * 10) / 10;
-    shapes.push({ kind: "deadline", x, y: 2, width: 0, height: 0, rx: 0, undo: false, bar: false, line: `M${x} 3v${rowHeights(undo) - 6}`, sign: `M${x} 3h6l-2 3 2 3h-6z`, title: `${row.step}: deadline ${absolute(iso(row.deadline))}` });
-  }
-  return shapes;
-}
-
-function shapeOf(part: Span, x: number, y: number, width: number, title: string): Shape {
-  const shape: Shape = { kind: part.kind, x, y, width, height: barHeight, rx: 2, undo: part.undo, bar: false, title };
-  const middle = y + barHeight / 2, end = x + width;
-  // An arrow to the left marks an undo run.
-  const arrow = part.run && part.undo ? `M${x + 1} ${middle}l6 -4v8z` : "";
-  const room = width >= 12 ? end - 7 : end + 6; // a sign that does not fit is behind the bar
-  switch (part.kind) {
-    case "done":
-    case "other":
-      return { ...shape, bar: true, ...(arrow && width >= 10 && { sign: arrow }) };
-    case "running":
-      return { ...shape, bar: true, sign: `${arrow}M${end} ${y}l6 6l-6 6z` };
-    case "failed":
-      return { ...shape, bar: true, sign: `${arrow}M${room - 3} ${middle - 3}l6 6m0 -6l-6 6` };
-    case "expired":
-      return { ...shape, bar: true, sign: `${arrow}M${room - 3} ${middle - 4}h6l-6 8h6z` };
-    case "returned":
-      return { ...shape, bar: true, sign: `${arrow}M${room + 3} ${middle}h-6m3 -3l-3 3l3 3` };
-    case "ready":
-      return { ...shape, line: `M${x} ${middle}h${width}` };
-    case "wait":
-    case "backoff":
-      return { ...shape, line: wave(x, middle, width) };
-    case "parked":
-      return { ...shape, line: `M${x} ${middle}h${width}`, sign: `M${x} ${middle - 4}h8v8h-8z` };
-    case "lock":
-      return { ...shape, line: `M${x} ${middle}h${width}m0 -4v8` };
-  }
-}
-
-/** A wave that ends where it has to. */
-function wave(x: number, y: number, width: number): string {
-  let path = `M${x} ${y}`;
-  const count = Math.floor(width / 6);
-  for (let i = 0; i < Math.min(count, mostWaves); i++) path += `q1.5 -4 3 0t3 0`;
-  const rest = width - 6 * Math.min(count, mostWaves);
-  return rest > 0 ? `${path}h${Math.round(rest * 10) / 10}` : path;
-}
-const mostWaves = 400;
-
-const iso = (t: number): string => new Date(Math.round(t)).toISOString();
-
-/** What a part is, in words, for its tooltip. */
-export function titleOf(step: string, part: Span, now: number): string {
-  const { run } = part;
-  const times = `${absolute(iso(part.from))}${part.to > part.from ? `, ${span(part.to - part.from)}` : ""}`;
-  if (!run) return `${step}: ${words[part.kind]}\n${times}`;
-  const lines = [`${step}, run ${run.run}${run.direction ? `, ${run.direction}` : ""}${run.turn ? `, turn ${run.turn}` : ""}: ${run.endedAt === undefined ? "running" : (run.outcome ?? "ended")}`];
-  lines.push(run.startedAt ? `${absolute(run.startedAt)}, ${run.endedAt === undefined ? "for " : ""}${span(endOf(run, now) - Date.parse(run.startedAt))}` : `ended ${absolute(run.endedAt ?? "")}; the start is not known`);
-  if (run.holder) lines.push(`by ${run.holder}`);
-  if (run.error) lines.push(run.error.slice(0, 300));
-  return lines.join("\n");
-}
-
-// Colours of a saved picture: those of the page in light.
-const colours: Record<Shape["kind"], [fill: string, stroke: string]> = {
-  done: ["#1b7a43", "#1b7a43"], failed: ["#fdebea", "#c2302a"], expired: ["#fdebea", "#c2302a"], returned: ["#fdf3dc", "#96640a"], running: ["#1d66c9", "#1d66c9"],
-  other: ["#dde2e9", "#566070"], ready: ["none", "#1d66c9"], wait: ["none", "#96640a"], backoff: ["none", "#96640a"], parked: ["#c2302a", "#c2302a"], lock: ["none", "#1d66c9"],
-  deadline: ["#c2302a", "#c2302a"],
+const paint: Record<Tone, [back: string, line: string, text: string]> = {
+  calm: ["#ffffff", "#8a94a3", "#566070"],
+  busy: ["#e8f1fd", "#1d66c9", "#1d59ad"],
+  good: ["#e7f5ec", "#1b7a43", "#166538"],
+  warn: ["#fdf3dc", "#96640a", "#7d5206"],
+  bad: ["#fdebea", "#c2302a", "#ac241e"],
 };
-const dashes: Partial<Record<Shape["kind"], string>> = { ready: "2 3", expired: "3 2", returned: "3 2", lock: "4 2" };
+const font = 'font-family="system-ui, -apple-system, Segoe UI, Roboto, Noto Sans, Arial, sans-serif"';
+const space = 24;
+const titleHeight = 44;
+const legendRow = 22;
 
-/** The longest picture that is saved, in rows. */
-export const mostSaved = 300;
-
-const escape = (text: string): string => text.replace(/[&<>"]/g, (c) => `&#${c.charCodeAt(0)};`).replace(/[\u0000-\u0008\u000b-\u001f\ufffe\uffff]/g, "\ufffd");
-
-function drawn(s: Shape): string {
-  const [full, stroke] = colours[s.kind];
-  const fill = s.undo && s.kind === "done" ? "#e7f5ec" : full;
-  const dash = dashes[s.kind] ? ` stroke-dasharray="${dashes[s.kind]}"` : "";
-  const bar = s.bar ? `<rect x="${s.x}" y="${s.y}" width="${s.width}" height="${s.height}" rx="${s.rx}" fill="${fill}" stroke="${stroke}"${dash}/>` : "";
-  const line = s.line ? `<path d="${s.line}" fill="none" stroke="${stroke}" stroke-width="${s.kind === "parked" ? 2 : 1.4}"${dash}/>` : "";
-  const solid = s.kind !== "failed" && s.kind !== "returned" && s.kind !== "expired";
-  const sign = s.sign ? `<path d="${s.sign}" fill="${solid ? stroke : "none"}" stroke="${stroke}" stroke-width="1.4"/>` : "";
-  return `<g><title>${escape(s.title)}</title>${bar}${line}${sign}</g>`;
+/** A text in XML. Characters that XML does not allow become a replacement character. */
+export function escapeXml(text: string): string {
+  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd").replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 }
 
-export interface Saved {
-  title: string;
-  state: string;
-  date: string;
-  ticks: readonly Tick[];
-  width: number;
-  names: number;
-}
-
-/** The timeline as an SVG that needs nothing else: a title, the rows, and a legend. Rows without a part of it are left out. */
-export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state, date, ticks, width, names }: Saved): string {
-  const shown = rows.filter((row) => row.spans.some((part) => part.to >= scale.from && part.from <= scale.to)).slice(0, mostSaved);
-  const undo = shown.some((row) => row.spans.some((part) => part.undo));
-  const height = rowHeights(undo), top = 62, bottom = top + shown.length * height;
-  const used = (Object.keys(words) as Kind[]).filter((kind) => shown.some((row) => row.spans.some((part) => part.kind === kind)));
-  const left = rows.length - shown.length;
-  const out: string[] = [];
-  out.push(`<rect width="100%" height="100%" fill="#fff"/>`);
-  out.push(`<text x="12" y="22" font-size="15" font-weight="600">${escape(shorten(title, Math.floor((width - 24) / 8.5)))}</text>`);
-  out.push(`<text x="12" y="40" fill="#566070">${escape(`${state}; ${date}, ${span(scale.to - scale.from)}${left > 0 ? `; ${left} more steps have no run in this time` : ""}`)}</text>`);
-  for (const tick of ticks) {
-    const x = names + tick.x;
-    out.push(`<path d="M${x} ${top}V${bottom}" stroke="#dde2e9"/><text x="${x}" y="${top - 6}" fill="#566070" font-size="11">${tick.label}</text>`);
-  }
-  for (const piece of scale.pieces.filter((p) => p.folded)) {
-    out.push(`<rect x="${names + piece.x}" y="${top}" width="${piece.width}" height="${bottom - top}" fill="#eef1f5"/>`);
-    out.push(`<text x="${names + piece.x + foldWidth / 2}" y="${bottom + 12}" fill="#566070" font-size="10" text-anchor="middle">${span(piece.to - piece.from)}</text>`);
-  }
-  shown.forEach((row, i) => {
-    const y = top + i * height;
-    out.push(`<g transform="translate(0 ${y})"><path d="M0 ${height}H${width}" stroke="#eef1f5"/><text x="12" y="${height / 2 + 4}">${escape(shorten(row.step, Math.floor((names - 16) / 7.2)))}</text><g transform="translate(${names} 0)">${shapesOf(row, scale, undo, scale.to).map(drawn).join("")}</g></g>`);
+/** The drawing as a picture, in light colours. legend names each state that occurs. */
+export function picture(shown: Shown, marks: readonly Mark[], title: string, state: string, legend: readonly { mark: Mark; n: number }[]): Picture {
+  const entries = legend.map(({ mark, n }) => ({ mark, text: `${mark.sign} ${mark.word}${n > 1 ? ` ${n}` : ""}` }));
+  const entryWidth = 130;
+  const width = Math.max(shown.width, 2 * space + Math.min(entries.length, 3) * entryWidth, 420);
+  const inRow = Math.max(1, Math.floor((width - 2 * space) / entryWidth));
+  const legendTop = titleHeight + shown.height;
+  const height = legendTop + Math.ceil(entries.length / inRow) * legendRow + space;
+  const parts = [
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" ${font} font-size="13" role="img">`,
+    `<title>${escapeXml(`${title}, ${state}`)}</title>`,
+    `<rect width="${width}" height="${height}" fill="#f7f8fa"/>`,
+    `<text x="${space}" y="28" font-size="15" font-weight="600" fill="#1c2430">${escapeXml(shorten(title, Math.floor((width - 2 * space) / 9) - Math.min(40, state.length)))} <tspan font-size="13" font-weight="400" fill="#566070">${escapeXml(shorten(state, 40))}</tspan></text>`,
+    `<g transform="translate(0 ${titleHeight})">`,
+    `<path d="${shown.edges.map((e) => curve(e.points)).join("")}" fill="none" stroke="#8a94a3" stroke-width="1.4"/>`,
+    `<path d="${shown.edges.map((e) => arrowHead(e.points)).join("")}" fill="#8a94a3"/>`,
+  ];
+  shown.nodes.forEach((n, i) => {
+    const mark = marks[i]!;
+    const [back, line, text] = paint[mark.tone];
+    const box = (by: number) => `<rect x="${by}" y="${by}" width="${shown.nodeWidth}" height="${shown.nodeHeight}" rx="6" fill="${back}" stroke="${line}" stroke-width="1.2"/>`;
+    parts.push(
+      `<g transform="translate(${n.x} ${n.y})">${n.members ? box(6) + box(3) : ""}${box(0)}`,
+      `<text x="12" y="19" font-weight="600" fill="#1c2430">${escapeXml(shorten(boxName(n), nameColumns))}</text>`,
+      `<text x="12" y="35" font-size="12" fill="${text}">${escapeXml(shorten(`${mark.sign} ${mark.word}`.trim(), wordColumns))}</text></g>`,
+    );
   });
-  let x = 12, y = bottom + 34;
-  for (const kind of used) {
-    const wide = 44 + 7 * words[kind].length;
-    if (x + wide > width) [x, y] = [12, y + 18];
-    const part: Span = { kind, from: 0, to: 1, undo: false, ...(words[kind] && { run: { step: "", run: 0 } }) };
-    out.push(`<g transform="translate(${x} ${y - 10})">${drawn({ ...shapeOf(part, 2, 0, 24, words[kind]) })}</g><text x="${x + 34}" y="${y}" fill="#566070">${words[kind]}</text>`);
-    x += wide;
-  }
-  if (undo) out.push(`<text x="12" y="${(y += 18)}" fill="#566070">undo runs have an arrow, and are below do runs</text>`);
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${y + 14}" viewBox="0 0 ${width} ${y + 14}" font-family="system-ui, sans-serif" font-size="12" fill="#1c2430">${out.join("")}</svg>`;
+  parts.push("</g>");
+  entries.forEach(({ mark, text }, i) => {
+    const [back, line, ink] = paint[mark.tone];
+    const x = space + (i % inRow) * entryWidth, y = legendTop + Math.floor(i / inRow) * legendRow;
+    parts.push(`<rect x="${x}" y="${y}" width="14" height="14" rx="3" fill="${back}" stroke="${line}"/><text x="${x + 20}" y="${y + 11}" font-size="12" fill="${ink}">${escapeXml(shorten(text, 16))}</text>`);
+  });
+  parts.push("</svg>");
+  return { svg: parts.join("\n"), width, height };
+}
+
+/** What stands in a box: the step's name, or how many steps a stack has. */
+export function boxName(box: { name: string; agent: string; action?: string; members?: readonly number[] }): string {
+  return box.members ? `${box.members.length} × ${box.action ?? box.agent}` : box.name;
 }

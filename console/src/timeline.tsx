@@ -4,13 +4,14 @@ import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { useKeys } from "./keys.ts";
 import { place, setQuery } from "./place.ts";
-import { rowHeights, savedTimeline, shapesOf, type Shape } from "./picture.ts";
+import { rowHeights, savedTimeline, shapesOf, type Shape } from "./timelinepicture.ts";
+import { PictureMenu } from "./picturemenu.tsx";
 import { useRuns } from "./runs.ts";
 import { endOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale } from "./spans.ts";
 import { absolute, serverNow, span } from "./time.ts";
 import type { Job, RunRecord, Step } from "./types.ts";
 import { shorten } from "./view.ts";
-import { copyText, Icon, now, plural, ProblemNote, Waiting } from "./widgets.tsx";
+import { Icon, now, plural, ProblemNote, Waiting } from "./widgets.tsx";
 
 /** How much more than the window is drawn, in rows. */
 const rowsAround = 20;
@@ -183,10 +184,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
           <button type="button" disabled={!part} title="Show the whole time (f)" onClick={() => zoomTo(undefined)}>
             Whole time
           </button>
-          <CopyPicture picture={picture} />
-          <button type="button" title="Save as a picture (SVG)" onClick={() => save(`${job.key ?? job.id}-timeline.svg`, picture())}>
-            <Icon name="download" /> Save SVG
-          </button>
+          <PictureMenu make={picture} name={`${job.key ?? job.id}-timeline`} label="Picture of the timeline" />
         </span>
       </div>
       <div
@@ -364,28 +362,6 @@ const longestError = 300;
 function toneOf(run: RunRecord): string {
   if (run.endedAt === undefined) return "busy";
   return run.outcome === "done" ? "good" : run.outcome === "returned" ? "warn" : "bad";
-}
-
-function CopyPicture({ picture }: { picture: () => string }) {
-  const copied = useSignal(false);
-  useEffect(() => {
-    if (!copied.value) return;
-    const timer = setTimeout(() => (copied.value = false), 1500);
-    return () => clearTimeout(timer);
-  }, [copied.value]);
-  return (
-    <button type="button" title="Copy as a picture (SVG)" onClick={async () => (copied.value = await copyText(picture()))}>
-      {copied.value ? <span role="status">copied</span> : <><Icon name="copy" /> Copy SVG</>}
-    </button>
-  );
-}
-
-function save(name: string, text: string): void {
-  const a = document.createElement("a");
-  a.href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-  a.download = name.replace(/[^\w.-]+/g, "_");
-  a.click();
-  setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
 }
 
 /** The runs of one step, latest first, for its panel. */
