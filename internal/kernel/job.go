@@ -187,7 +187,7 @@ type Entry struct {
 	Author string    // holder of the run, operator, or "policy"; empty: a run that is done
 	Detail string    // cause, code and message, or reason
 
-	// The run that has ended, if the entry IsRun. Entries of programs before 0.2 lack these values: their turn is 0.
+	// The run that has ended, if the entry IsRun. Entries of older programs lack these values: their turn is 0.
 	Turn      int
 	Direction perdure.Direction
 	ReadyAt   time.Time // when the step became ready for this run; zero: not known
