@@ -76,7 +76,7 @@ test("alerts are live and in groups, which lead to their alerts and jobs", async
   await group.getByText("card_declined").waitFor();
   await group.getByRole("link", { name: "Show 1 alert of this group" }).click();
   await page.getByRole("button", { name: "Remove the filter code: card_declined" }).waitFor();
-  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
+  await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 2);
   await page.goBack();
   await group.getByRole("link", { name: "jobs" }).click();
   await page.getByRole("link", { name: "order-1042" }).waitFor();
