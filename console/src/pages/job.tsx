@@ -244,11 +244,14 @@ function Steps({ job, steps, marks, order, stack, chosen }: StepsProps) {
   );
 }
 
-/** Stands for rows that are not near the window. An SVG has a height without a style. */
+/**
+ * Stands for rows that are not near the window. An SVG has a height without a style. It spans the two columns that are
+ * always visible: more would take width from them.
+ */
 function Gap({ height }: { height: number }) {
   return (
     <tr class="gap" aria-hidden="true">
-      <td colSpan={6}>
+      <td colSpan={2}>
         <svg width="1" height={height} />
       </td>
     </tr>
