@@ -30,7 +30,7 @@ export function save(name: string, content: Blob): void {
 }
 
 /** A menu that copies or saves a picture. make returns undefined if the drawing has too many boxes. */
-export function PictureMenu({ make, name }: { make: () => Picture | undefined; name: string }) {
+export function PictureMenu({ make, name, label = "Picture of the graph" }: { make: () => Picture | undefined; name: string; label?: string }) {
   const said = useSignal("");
   const act = (what: (made: Picture) => Promise<string>) => async () => {
     const made = make();
@@ -67,7 +67,7 @@ export function PictureMenu({ make, name }: { make: () => Picture | undefined; n
   return (
     <>
       <span class="muted small" role="status">{said.value}</span>
-      <Menu title={<><Icon name="download" /> Picture</>} label="Picture of the graph" right>
+      <Menu title={<><Icon name="download" /> Picture</>} label={label} right>
         {items.map(([text, what]) => (
           <button type="button" key={text} onClick={act(what)}>
             {text}
