@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -106,6 +107,10 @@ func TestRoundTrip(t *testing.T) {
 			page, err := s.History(ctx, history)
 			return all{page}, err
 		}, all{history}, all{&perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}}},
+		{"Runs", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.Runs(ctx, operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"})
+			return all{page}, err
+		}, all{operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"}}, all{&perdure.Page[operate.RunRecord]{Items: resttest.Runs(), NextCursor: "next"}}},
 		{"Act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Act(ctx, ref, act)
 			return all{job}, err

@@ -48,6 +48,9 @@ const (
 	historyExample = `{"items":[{"step":"charge","run":1,"at":"2026-01-02T15:04:06Z","event":"failed","author":"payments@h3","detail":"503: try later"},
 {"at":"2026-01-02T15:14:06Z","event":"undo","author":"anna","detail":"ordered twice"}]}`
 
+	runsOfJobExample = `{"items":[{"step":"charge","run":1,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:05Z","startedAt":"2026-01-02T15:04:05Z","endedAt":"2026-01-02T15:04:06Z","outcome":"failed","error":"503: try later"},
+{"step":"charge","run":2,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:09Z","startedAt":"2026-01-02T15:04:10Z"}]}`
+
 	reasonExample = `{"reason":"ordered twice"}`
 	inputExample  = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
 	settleExample = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`

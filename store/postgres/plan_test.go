@@ -106,6 +106,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"jobs in bundles", bundledFromSQL + " order by u.job limit $8", []string{"bundle_pkey"}},
 		{"bundles with a hash", withHashSQL, nil},
 		{"History", historySQL, []string{"entry_job"}},
+		{"Runs", runsSQL, []string{"entry_run"}},
 		{"job holders", jobHoldersSQL, []string{"permit_pkey", "open_pkey", "step_pkey"}},
 		{"run holders", runHoldersSQL, []string{"permit_pkey", "step_pkey"}},
 		{"payloads of a job", readPayloadsSQL, []string{"payload_pkey"}},

@@ -15,12 +15,13 @@ import { place, setQuery } from "../place.ts";
 import { link } from "../router.ts";
 import { jobMark, stateName, stepMark, urgency, type Mark } from "../state.ts";
 import { serverNow, span } from "../time.ts";
+import { StepRuns, Timeline } from "../timeline.tsx";
 import type { Graph, Job, Step, StepDetail } from "../types.ts";
 import { Value } from "../values.tsx";
 import { readingOrder } from "../view.ts";
 import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, State, useTitle, Waiting } from "../widgets.tsx";
 
-const tabs = ["graph", "steps", "data", "history", "definition"] as const;
+const tabs = ["graph", "timeline", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
 
 export function JobPage({ id }: { id: string }) {
@@ -135,19 +136,20 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
                 <Waiting />
               </div>
             ))}
+          {tab === "timeline" && <Timeline job={job} steps={steps} order={order} chosen={chosen} choose={choose} />}
           {tab === "steps" && <Steps job={job} steps={steps} marks={marks} order={stack ?? order} stack={stack} chosen={chosen} />}
           {tab === "data" && <Data job={job} steps={steps} order={order} />}
           {tab === "history" && <History job={job} />}
           {tab === "definition" && <Definition job={job} />}
         </div>
-        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} close={() => choose(undefined)} again={again} />}
+        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} steps={steps} close={() => choose(undefined)} again={again} />}
         {!step && stack && tab === "graph" && <StackPanel stack={stack} steps={steps} marks={marks} />}
       </div>
     </>
   );
 }
 
-const titles: Record<Tab, string> = { graph: "Graph", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
+const titles: Record<Tab, string> = { graph: "Graph", timeline: "Timeline", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
 const nothing: Mark = { sign: "", word: "", tone: "calm", detail: "" };
 
 /** Tables of more steps than this show only the rows near the window. */
@@ -354,7 +356,7 @@ function StackPanel({ stack, steps, marks }: { stack: string[]; steps: ReadonlyM
   );
 }
 
-function StepPanel({ job, name, step, close, again }: { job: Job; name: string; step: Step; close: () => void; again: () => void }) {
+function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: string; step: Step; steps: ReadonlyMap<string, Step>; close: () => void; again: () => void }) {
   const mark = stepMark(job, step, now.value);
   const detail = useSignal<StepDetail | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
@@ -398,6 +400,7 @@ function StepPanel({ job, name, step, close, again }: { job: Job; name: string; 
             </pre>
           </div>
         )}
+        {step.run > 0 && <StepRuns job={job} name={name} steps={steps} />}
         <dl class="pairs">
           <Pair name="state">
             <bdi>{stateName(job, step.current)}</bdi> → <bdi>{stateName(job, step.desired)}</bdi>, {step.phase}

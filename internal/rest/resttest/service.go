@@ -21,6 +21,7 @@ type Service struct {
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
 	OnHistory     func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns        func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
 	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
 	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
 	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
@@ -89,6 +90,10 @@ func (s *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Pa
 
 func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
 	return s.OnFollow(ctx, ref, see)
+}
+
+func (s *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+	return s.OnRuns(ctx, q)
 }
 
 func (s *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {

@@ -146,6 +146,9 @@ func Full() *Service {
 		OnHistory: func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 			return &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}, nil
 		},
+		OnRuns: func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+			return &perdure.Page[operate.RunRecord]{Items: Runs(), NextCursor: "next"}, nil
+		},
 		OnAct: func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return job() },
 		OnListAlerts: func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
 			return &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{Alert()}, NextCursor: "next"}, nil
@@ -208,4 +211,12 @@ func Nodes() []perdure.NodeView {
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
 	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At}
+}
+
+// Runs are a run with every value, and one with none that may be missing.
+func Runs() []operate.RunRecord {
+	return []operate.RunRecord{
+		{Step: "charge", Run: 3, Turn: 2, Direction: new(perdure.Undo), Holder: "h", ReadyAt: At, StartedAt: At, EndedAt: At, Outcome: perdure.OutcomeFailed, Error: "503: <no>"},
+		{Step: "charge", Run: 4},
+	}
 }

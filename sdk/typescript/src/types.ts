@@ -340,6 +340,13 @@ export interface PageJob {
   scannedBackTo?: string;
 }
 
+export interface PageRunRecord {
+  items: RunRecord[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface Plan {
   limits: PlanLimit[];
   longestPath: LongestPath;
@@ -442,6 +449,19 @@ export interface RunError {
   code?: string;
   /** Go's syntax, and d for days */
   retryAfter?: string;
+}
+
+export interface RunRecord {
+  run: number;
+  step: string;
+  direction?: Direction;
+  endedAt?: string;
+  error?: string;
+  holder?: string;
+  outcome?: Outcome;
+  readyAt?: string;
+  startedAt?: string;
+  turn?: number;
 }
 
 export interface SettleOptions {

@@ -18,3 +18,22 @@ where s.idx = 0 and case k.kind
 	else s.job_phase = 0 and (s.job_current <> 1 or s.job_desired <> 1) end;
 
 create index alert_kind on perdure.alert (kind, job) where closed_at is null and kind <> '';
+
+-- Recorded runs
+
+-- The run that an entry records. turn is null for other entries, and for those of older programs.
+alter table perdure.entry
+	add turn       int,
+	add direction  smallint,
+	add ready_at   timestamptz,
+	add started_at timestamptz;
+
+-- The recorded runs of a job in the order of their starts. If the start is not known, the end has its place.
+create index entry_run on perdure.entry (job, (coalesce(started_at, at)), step, run, id)
+	where run > 0 and event in ('done', 'failed', 'rejected', 'returned', 'expired');
+
+create or replace view perdure.history as
+select id, perdure.job_text(job) as job, nullif(step, '') as step, nullif(run, 0) as run, at, event,
+	nullif(author, '') as author, nullif(detail, '') as detail, job as job_id,
+	turn, case when turn is not null then perdure.direction(direction) end as direction, ready_at, started_at
+from perdure.entry;
