@@ -208,3 +208,15 @@ test("a large value is a tree that folds, with exact numbers", async (t) => {
   await tree.getByText('"tea-0"').waitFor();
   assert.deepEqual(await violations(page), []);
 });
+
+test("a part of the console that cannot be loaded says so", async (t) => {
+  const page = await open(t, "jobs");
+  page.expectedErrors.push(/ERR_FAILED|404/);
+  await page.route("**/assets/submit-*.js", (route) => route.abort());
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  await page.getByRole("alert").getByText("A part of the console could not be loaded").waitFor();
+  await page.unroute("**/assets/submit-*.js");
+  await page.getByRole("button", { name: "Load the page again" }).click();
+  await page.getByRole("textbox").waitFor();
+});
