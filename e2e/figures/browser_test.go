@@ -1,0 +1,5 @@
+package figures
+
+import "testing"
+
+func measureBrowser(t *testing.T, g *grid, r *report) {}

@@ -1,0 +1,5 @@
+//go:build !race
+
+package figures
+
+const defaultJobs = 20_000
