@@ -166,6 +166,9 @@ func measureServer(t *testing.T, g *grid, r *report) {
 				t.Fatalf("%s: %d %s", q.path, status, body)
 			}
 			each[i] = append(each[i], d)
+			if d > time.Second {
+				t.Logf("%s: GET %s took %s", g.kind, q.path, d)
+			}
 			reads.calls++
 		}
 	}
