@@ -31,6 +31,7 @@ type grid struct {
 	base string // address of the API
 
 	finished atomic.Int64 // jobs of which the last run was carried out
+	ticks    atomic.Int64 // runs of agent ticker
 }
 
 func newGrid(t *testing.T, url string) *grid {
@@ -121,8 +122,11 @@ func (g *grid) agents() []*perdure.Agent {
 	carrier := perdure.NewAgent("carrier")
 	carrier.Slots = 1000
 	carrier.HandleAny(func(ctx context.Context, _ *perdure.Run) (json.RawMessage, error) {
-		<-ctx.Done() // until the node stops
-		return nil, perdure.Returned(ctx.Err())
+		select { // until the end of the test
+		case <-ctx.Done():
+		case <-g.t.Context().Done():
+		}
+		return nil, perdure.Returned(errors.New("the test is over"))
 	})
 	// One run after the other, each of ten milliseconds: a hundred changes a second.
 	ticker := perdure.NewAgent("ticker")
@@ -134,6 +138,7 @@ func (g *grid) agents() []*perdure.Agent {
 		}
 		next = next.Add(10 * time.Millisecond)
 		time.Sleep(time.Until(next))
+		g.ticks.Add(1)
 		return nil, nil
 	})
 	return []*perdure.Agent{agent, carrier, ticker}
@@ -227,7 +232,7 @@ func (g *grid) load(rate int) (stop func() (submitted int)) {
 	return func() int { cancel(); return <-done }
 }
 
-// control is for the program that drives the browser: POST /load/start?rate=1000 and POST /load/stop.
+// control is for the program that drives the browser: POST /load/start?rate=1000, POST /load/stop, and /load/ticks.
 func (g *grid) control(w http.ResponseWriter, r *http.Request) {
 	var rate int
 	switch {
@@ -242,7 +247,11 @@ func (g *grid) control(w http.ResponseWriter, r *http.Request) {
 	case strings.HasSuffix(r.URL.Path, "/stop"):
 		if stop := running.Swap(nil); stop != nil {
 			fmt.Fprint(w, stop.stop())
+			return
 		}
+		fmt.Fprint(w, 0)
+	case strings.HasSuffix(r.URL.Path, "/ticks"):
+		fmt.Fprintf(w, `{"ticks": %d}`, g.ticks.Load())
 	default:
 		http.NotFound(w, r)
 	}
