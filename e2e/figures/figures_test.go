@@ -23,10 +23,11 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/racedetector"
 )
 
 var (
-	jobs        = flag.Int("jobs", 0, "jobs of the large store; 0: 20,000, or 4,000 with the race detector")
+	jobs        = flag.Int("jobs", 0, "jobs of the large store")
 	rounds      = flag.Int("rounds", 0, "how often each call is made, and each page opened; 0: 5 from a million jobs on, otherwise 1")
 	tab         = flag.Duration("tab", 0, "for how long a tab is open at 100 changes a second; 0: a minute from a million jobs on, otherwise 3s")
 	out         = flag.String("out", "", "the directory for figures.json and figures.md; empty: none is written")
@@ -42,9 +43,6 @@ func full() bool { return *jobs >= fullSize }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if *jobs == 0 {
-		*jobs = defaultJobs
-	}
 	if *rounds == 0 {
 		*rounds = 1
 		if full() {
@@ -65,6 +63,7 @@ func TestConsoleFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills two stores and drives a browser")
 	}
+	racedetector.Skip(t) // the times would be those of the race detector
 	r := &report{jobs: *jobs}
 	t.Cleanup(func() { r.write(t, *out) })
 	if *at != "" {

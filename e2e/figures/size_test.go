@@ -1,5 +1,0 @@
-//go:build !race
-
-package figures
-
-const defaultJobs = 20_000
