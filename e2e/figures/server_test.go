@@ -170,7 +170,7 @@ func measureServer(t *testing.T, g *grid, r *report) {
 					absent[q.path] = true
 					continue
 				}
-				t.Fatalf("%s: %d %s", q.path, status, body)
+				t.Errorf("%s: %d after %s: %s", q.path, status, d, body) // also a call that the store did not answer in time
 			}
 			each[i] = append(each[i], d)
 			reads.calls++
