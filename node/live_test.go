@@ -219,7 +219,7 @@ func TestEqualListsShareOneReading(t *testing.T) {
 		submitKey(t, n, "k")
 		settle(time.Minute)
 		if read := store.jobs.Load(); read != 0 {
-			t.Fatalf("%d lists were read that nobody follows", read)
+			t.Fatalf("%d lists without a follower were read", read)
 		}
 		var screens []*screen
 		for range 20 {
