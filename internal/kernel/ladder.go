@@ -63,7 +63,9 @@ func (w *Workset) recordRun(e *entry, r *row, f failure, author string) {
 
 func (w *Workset) setError(r *row, f failure) { r.ErrorCode, r.LastError = f.code, f.message }
 
-func (f *failure) text() string { return errorText(&perdure.RunError{Code: f.code, Message: f.message}) }
+func (f *failure) text() string {
+	return errorText(&perdure.RunError{Code: f.code, Message: f.message})
+}
 
 // mustReverse reports whether the direction of the latest run is no longer wanted.
 func (s *Step) mustReverse() bool { return s.nextDirection() != s.Direction }
