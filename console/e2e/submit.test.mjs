@@ -96,7 +96,7 @@ test("a job is the beginning of a similar one, without its key and with exact nu
   await page.getByRole("link", { name: "Submit a similar job" }).click();
   await page.getByRole("textbox").waitFor();
   const text = await page.getByRole("textbox").inputValue();
-  assert.match(text, /^# From "job_\w+", without its key/);
+  assert.match(text, /^# From "order-1042", without its key/);
   assert.match(text, / {2}id: 12345678901234567890\n/);
   assert.match(text, / {2}amount: 10\.50\n/);
   assert.doesNotMatch(text, /\nkey:/);
@@ -207,4 +207,16 @@ test("a large value is a tree that folds, with exact numbers", async (t) => {
   await tree.locator("summary").nth(2).click();
   await tree.getByText('"tea-0"').waitFor();
   assert.deepEqual(await violations(page), []);
+});
+
+test("a part of the console that cannot be loaded says so", async (t) => {
+  const page = await open(t, "jobs");
+  page.expectedErrors.push(/ERR_FAILED|404/);
+  await page.route("**/assets/submit-*.js", (route) => route.abort());
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  await page.getByRole("alert").getByText("A part of the console could not be loaded").waitFor();
+  await page.unroute("**/assets/submit-*.js");
+  await page.getByRole("button", { name: "Load the page again" }).click();
+  await page.getByRole("textbox").waitFor();
 });

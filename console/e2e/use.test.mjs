@@ -375,6 +375,50 @@ test("while the server is gone the data stays, and comes back by itself", async 
   assert.equal(await page.locator("main.stale").count(), 0);
 });
 
+test("each number of the overview leads to the list that it counts", async (t) => {
+  const page = await open(t, "");
+  const parked = page.getByRole("link", { name: /alert.*: parked, order charge card_declined/ });
+  await parked.waitFor();
+  const n = Number(await parked.textContent());
+  assert.ok(n >= 1);
+  await parked.click();
+  await loaded(page);
+  assert.match(page.url(), /jobs\?alert=parked&type=order&step=charge&error=card_declined/);
+  await page.waitForFunction((n) => document.querySelectorAll("main tbody a[data-row]").length === n, n);
+
+  await page.goto(full);
+  const noAgent = page.getByRole("link", { name: /steps?: no agent absent has claimed runs/ });
+  await noAgent.waitFor();
+  assert.equal(await noAgent.textContent(), "40", "the first layer of wide-1000");
+  await noAgent.click();
+  await page.getByText("wide-1000").first().waitFor();
+
+  await page.goto(full);
+  await page.getByRole("img", { name: "submitted, by the minute" }).waitFor();
+  await page.getByRole("link", { name: /submitted in the last hour/ }).waitFor(); // a number above 0
+});
+
+test("the overview says how old its numbers are, and how to begin on an empty store", async (t) => {
+  const page = await open(t, "");
+  assert.equal(await page.getByText(/as of .* ago/).count(), 0);
+  await page.route("**/v1/stats", async (route) => {
+    const response = await route.fetch();
+    const stats = await response.json();
+    await route.fulfill({ response, json: { ...stats, asOf: new Date(Date.parse(stats.asOf) - 60_000).toISOString(), typesCapped: true } });
+  });
+  await page.getByText(/as of 1 min ago/).waitFor();
+  const begin = await open(t, "", { base: empty });
+  await begin.getByText("perdure submit hello.json").waitFor();
+  await begin.getByRole("link", { name: "Submit a job here" }).waitFor();
+});
+
+test("agents show what is ready, what runs, and the errors of the last hour", async (t) => {
+  const page = await open(t, "agents");
+  const row = (name) => page.getByRole("row").filter({ hasText: name });
+  await row("payments").getByText(/card_declined \d+/).waitFor();
+  await row("absent").getByRole("link", { name: "40 ready steps of absent" }).waitFor();
+});
+
 test("the timeline shows the runs of an undone job, zooms, and follows a job that moves", async (t) => {
   const page = await open(t, "jobs/order-1001?tab=timeline");
   const charge = page.locator("g.timeline-row[data-step=charge]");

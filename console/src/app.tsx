@@ -4,6 +4,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { ActDialog } from "./act.tsx";
 import { attemptNow, callUrl, reach } from "./api.ts";
 import { helpOpen, shortcuts } from "./keys.ts";
+import { lazy } from "./lazy.tsx";
 import { LimitDialog } from "./limitdialog.tsx";
 import { useLoad } from "./load.ts";
 import { place } from "./place.ts";
@@ -19,7 +20,8 @@ import { Jobs } from "./pages/jobs.tsx";
 import { Limits } from "./pages/limits.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
-import { Submit } from "./pages/submit.tsx";
+
+const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
 export function App() {
   const { page, job } = place.value;

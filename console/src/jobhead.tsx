@@ -63,7 +63,7 @@ export function Head({ job, steps, live, again }: { job: Job; steps: ReadonlyMap
               Give up …
             </button>
           )}
-          <a href={link.submit(job.id)}>Submit a similar job …</a>
+          <a href={link.submit(job.key ?? job.id)}>Submit a similar job …</a>
           <button type="button" onClick={() => copyText(job.id)}>
             Copy the id
           </button>
@@ -157,6 +157,9 @@ interface Trouble {
   /** How many other steps have the same trouble. */
   others?: number;
   bad: boolean;
+  /** What the step does, and what several steps do. */
+  does: string;
+  do: string;
   text: string;
   /** The step's last error in full, if the sentence has only its code. */
   said?: string | undefined;
@@ -176,14 +179,14 @@ export function troubleOf(name: string, step: Step, time: number): Trouble | und
   const reason = step.why?.reason;
   if (step.phase === "parked") {
     const remedy = step.desired === "done" ? "Resume it, settle it, skip it, or undo the job." : "Resume it, settle it, or redo the job.";
-    if (!code) return { name, bad: true, text: `is parked: ${whyText(step, time).replace(/; try: .*$/s, "").replace(/^parked /, "") || "nothing more is tried"}.`, remedy };
-    return { name, bad: true, text: `is parked: ${code} after ${failures}.`, said: step.lastError?.message, remedy };
+    if (!code) return { name, bad: true, does: "is parked", do: "are parked", text: `: ${whyText(step, time).replace(/; try: .*$/s, "").replace(/^parked /, "") || "nothing more is tried"}.`, remedy };
+    return { name, bad: true, does: "is parked", do: "are parked", text: `: ${code} after ${failures}.`, said: step.lastError?.message, remedy };
   }
-  if (reason === "approval") return { name, bad: false, text: sentence(`waits for ${whyText(step, time).replace(/^waits for /, "").replace(/: settle it as done, or undo the job$/, "")}`), remedy: "Settle it as done to approve it, or undo the job to reject it." };
+  if (reason === "approval") return { name, bad: false, does: "waits", do: "wait", text: sentence(` for ${whyText(step, time).replace(/^waits for /, "").replace(/: settle it as done, or undo the job$/, "")}`), remedy: "Settle it as done to approve it, or undo the job to reject it." };
   if (reason === "backoff" && step.failures > 0) {
-    return { name, bad: false, text: `has failed: ${code ? `${code}, ` : ""}${failures}; ${whyText(step, time).split(", ")[0]}.`, said: step.lastError?.message, remedy: "Resume it to try again now." };
+    return { name, bad: false, does: "has failed", do: "have failed", text: `: ${code ? `${code}, ` : ""}${failures}; ${whyText(step, time).split(", ")[0]}.`, said: step.lastError?.message, remedy: "Resume it to try again now." };
   }
-  if (reason === "noAgent") return { name, bad: false, text: `waits: no process claims runs of the agent ${step.agent}.`, remedy: `Start a process of this agent.` };
+  if (reason === "noAgent") return { name, bad: false, does: "waits", do: "wait", text: `: no process claims runs of the agent ${step.agent}.`, remedy: `Start a process of this agent.` };
   return undefined;
 }
 
@@ -230,9 +233,11 @@ export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<
             </a>{" "}
             {trouble.others ? (
               <>
-                and <a href={link.job(place.value.job, { tab: "steps", state: marks.get(trouble.name)?.word })}>{plural(trouble.others, "more step")}</a>:{" "}
+                and <a href={link.job(place.value.job, { tab: "steps", state: marks.get(trouble.name)?.word })}>{plural(trouble.others, "more step")}</a> {trouble.do}
               </>
-            ) : null}
+            ) : (
+              trouble.does
+            )}
             <bdi class="said">{trouble.text}</bdi>
             {(i + 1 === troubles.length || troubles[i + 1]!.remedy !== trouble.remedy) && <> {trouble.remedy}</>}
             {trouble.said && (

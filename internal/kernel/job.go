@@ -159,8 +159,12 @@ type SizedPayload struct {
 type Alert struct {
 	ID       int64
 	Job      perdure.JobID
+	Type     string // the job's
+	JobKey   string // the job's
 	Step     string // empty: the alert is about the job
 	Kind     perdure.AlertKind
+	Code     string // error code of the step's latest failure, when the alert was raised
+	Attempts int    // failures of the step then
 	Name     string // the name that an alert rung gives
 	Message  string
 	RaisedAt time.Time

@@ -10,16 +10,19 @@ import { countMarks, siblings } from "../fold.ts";
 import { History } from "../history.tsx";
 import { Attention, Facts, Head } from "../jobhead.tsx";
 import { useKeys } from "../keys.ts";
+import { lazy } from "../lazy.tsx";
 import { useLoad, type Loaded } from "../load.ts";
 import { place, setQuery } from "../place.ts";
 import { link } from "../router.ts";
 import { jobMark, stateName, stepMark, urgency, type Mark } from "../state.ts";
 import { serverNow, span } from "../time.ts";
-import { StepRuns, Timeline } from "../timeline.tsx";
 import type { Graph, Job, Step, StepDetail } from "../types.ts";
 import { Value } from "../values.tsx";
 import { readingOrder } from "../view.ts";
 import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, State, useTitle, Waiting } from "../widgets.tsx";
+
+const Timeline = lazy(() => import("../timeline.tsx").then((part) => part.Timeline));
+const StepRuns = lazy(() => import("../timeline.tsx").then((part) => part.StepRuns));
 
 const tabs = ["graph", "timeline", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
@@ -246,11 +249,14 @@ function Steps({ job, steps, marks, order, stack, chosen }: StepsProps) {
   );
 }
 
-/** Stands for rows that are not near the window. An SVG has a height without a style. */
+/**
+ * Stands for rows that are not near the window. An SVG has a height without a style. It spans the two columns that are
+ * always visible: more would take width from them.
+ */
 function Gap({ height }: { height: number }) {
   return (
     <tr class="gap" aria-hidden="true">
-      <td colSpan={6}>
+      <td colSpan={2}>
         <svg width="1" height={height} />
       </td>
     </tr>

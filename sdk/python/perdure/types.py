@@ -23,18 +23,26 @@ class Alert(_Alert, total=False):
     kind      parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback
     message   what has happened
     raisedAt  when it was raised
+    attempts  
     closedAt  when it was closed
     closedBy  who closed it
+    code      
     job       id of the job; missing if it concerns the store
+    jobKey    
     name      of a rung {alert: NAME}
     step      name of the step; missing if it concerns the whole job
+    type      
     """
 
+    attempts: int
     closedAt: str
     closedBy: str
+    code: str
     job: str
+    jobKey: str
     name: str
     step: str
+    type: str
 
 
 class _Mark(TypedDict):
@@ -87,7 +95,7 @@ class Holder(_Holder, total=False):
 
 
 class _Reason(TypedDict):
-    reason: Literal["afterSteps", "noAgent", "agentBusy", "limit", "backoff", "notYet", "held", "approval", "running", "expired", "parked", "deadline", "quarantined"]
+    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "held", "limit", "agentBusy", "running", "notYet", "afterSteps"]
     text: str
 
 
@@ -451,8 +459,17 @@ class _AgentInfo(TypedDict):
 
 
 class AgentInfo(_AgentInfo, total=False):
+    asOf: str
+    errors: Dict[str, int]
     gone: int
+    nodes: int
+    oldestReady: str
+    ready: int
+    readyCapped: bool
+    refused: int
+    running: int
     seenAt: str
+    slots: int
 
 
 class _Role(TypedDict):
