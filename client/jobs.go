@@ -205,6 +205,15 @@ func (c *Client) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.
 	return page, err
 }
 
+// Runs implements operate.Service.
+func (c *Client) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+	query := url.Values{}
+	setPage(query, q.Limit, q.Cursor)
+	page := new(perdure.Page[operate.RunRecord])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(q.Job) + "/runs", query: query}, page)
+	return page, err
+}
+
 // Act implements perdure.Jobs.
 func (c *Client) Act(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error) {
 	req, err := actRequest(ref, &act)

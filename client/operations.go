@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 // ListAlerts implements perdure.Operations.
@@ -76,6 +77,15 @@ func (c *Client) limit(ctx context.Context, req *request) (*perdure.LimitView, e
 		return nil, err
 	}
 	return limit, nil
+}
+
+// Stats implements operate.Service.
+func (c *Client) Stats(ctx context.Context) (*operate.Stats, error) {
+	s := new(operate.Stats)
+	if _, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/stats"}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // ListNodes implements perdure.Operations.

@@ -111,6 +111,10 @@ func TestRoundTrip(t *testing.T) {
 			page, err := s.History(ctx, history)
 			return all{page}, err
 		}, all{history}, all{&perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}}},
+		{"Runs", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.Runs(ctx, operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"})
+			return all{page}, err
+		}, all{operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"}}, all{&perdure.Page[operate.RunRecord]{Items: resttest.Runs(), NextCursor: "next"}}},
 		{"Act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Act(ctx, ref, act)
 			return all{job}, err
@@ -190,6 +194,10 @@ func TestRoundTrip(t *testing.T) {
 			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)})
 			return all{agent}, err
 		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}}, all{agent}},
+		{"Stats", func(ctx context.Context, s protocol.Server) (all, error) {
+			stats, err := s.Stats(ctx)
+			return all{stats}, err
+		}, nil, all{resttest.Stats()}},
 		{"ListNodes", func(ctx context.Context, s protocol.Server) (all, error) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err

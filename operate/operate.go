@@ -1,5 +1,6 @@
-// Package operate is what a console needs of a node, in addition to perdure.Service: drawings of jobs, previews of acts,
-// what a job of a definition would do, and lists as they change. A node implements Service, and so does a client of a node.
+// Package operate is what a console needs of a node, in addition to perdure.Service: the numbers of an overview, drawings
+// of jobs, their recorded runs, previews of acts, what a job of a definition would do, and lists as they change. A node
+// implements Service, and so does a client of a node.
 package operate
 
 import (
@@ -11,6 +12,8 @@ import (
 
 // Service is what a node offers to consoles.
 type Service interface {
+	// Stats returns the numbers of an overview. It reads what was computed last, and counts nothing.
+	Stats(context.Context) (*Stats, error)
 	// Graph returns a drawing of a job's steps. ref names the job, as in perdure.Service.
 	Graph(ctx context.Context, ref string) (*Graph, error)
 	// ShapeGraph returns a drawing by its Hash, which every job with the same steps has.
@@ -18,6 +21,9 @@ type Service interface {
 	// Preview applies the rules of an act to a job, and stores nothing. If the act would be refused, Preview returns the
 	// same error. The job may change before the act is performed: then the act may do something else.
 	Preview(ctx context.Context, ref string, act perdure.Act) (*Preview, error)
+	// Runs returns the recorded runs of a job in the order of their starts: those that have ended, and those in flight.
+	// A run that starts between two calls is on the last page.
+	Runs(context.Context, RunsQuery) (*perdure.Page[RunRecord], error)
 	// Validate checks a definition (mediaType application/json or application/yaml), and stores nothing. If its
 	// submission would be refused because the definition is invalid, Validate returns the same error.
 	Validate(ctx context.Context, body []byte, mediaType string) (*Validation, error)

@@ -60,8 +60,8 @@ var pythonDocs = map[string]pythonDoc{
 	"RunError": {"The error of a run. docs/errors.md lists the codes.", map[string]string{
 		"code": "by which `retry.notOn` knows it", "message": "text", "retryAfter": "the shortest time to the next run, if the agent gave one",
 	}},
-	"Entry": {"A failure or an act in the history of a job. Runs that succeeded are not recorded here.", map[string]string{
-		"at": "when it was recorded", "event": "failed, rejected, expired, …, or the act", "author": "of the act; `rest` if the call named none; of a failure: the holder",
+	"Entry": {"An act, or the end of a run, in the history of a job. A run that succeeded is recorded when its step is dispatched again.", map[string]string{
+		"at": "when it was recorded; of a run, its end", "event": "done, failed, rejected, expired, …, or the act", "author": "of the act; `rest` if the call named none; of a failure: the holder",
 		"detail": "code and message, or the reason of the act", "run": "number of the run", "step": "name of the step",
 	}},
 }

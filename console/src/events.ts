@@ -13,16 +13,21 @@ export const maxEvent = 64 << 20;
 
 /** Splits the text of a stream into events, however it is cut into pieces. Comments are skipped. */
 export class EventReader {
-  #rest = "";
+  #rest: string[] = []; // pieces of a line that is not complete: joining them each time would read a large event often
+  #restLength = 0;
   #name = "";
   #data: string[] = [];
 
   /** Takes a piece, and returns the events that are complete. */
   take(piece: string): ServerEvent[] {
     const events: ServerEvent[] = [];
-    const lines = (this.#rest + piece).split("\n");
-    this.#rest = lines.pop()!;
-    if (this.#rest.length > maxEvent) throw new Problem(0, "tooLarge", "An event of the stream is too large to be shown.");
+    this.#rest.push(piece);
+    this.#restLength += piece.length;
+    if (this.#restLength > maxEvent) throw new Problem(0, "tooLarge", "An event of the stream is too large to be shown.");
+    if (!piece.includes("\n")) return events;
+    const lines = this.#rest.join("").split("\n");
+    this.#rest = [lines.pop()!];
+    this.#restLength = this.#rest[0]!.length;
     for (const raw of lines) {
       const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
       if (line === "") {

@@ -58,7 +58,7 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
 	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
 	until, holder := r.LockedUntil, r.LockedBy
-	w.endRun(r, perdure.OutcomeExpired)
+	w.endRun(r, perdure.OutcomeExpired, f.code)
 	if cause == CauseLost {
 		f.message = "its holder died"
 	}

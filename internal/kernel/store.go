@@ -23,6 +23,7 @@ type Store interface {
 	Reader
 	Registry
 	Mailbox
+	Statistics
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -81,6 +82,8 @@ type Tx interface {
 	CloseMail([]ClosedMail) error
 	// SetMaxMail sets how many mails may wait.
 	SetMaxMail(max int) error
+	// SaveStats stores the statistics that Stats returns, in place of the earlier ones.
+	SaveStats(text json.RawMessage) error
 }
 
 // RoleChange is the role to write (Now) and the role as it was loaded (Loaded).
@@ -212,6 +215,9 @@ type Reader interface {
 	// History returns at most max entries of a job in the order in which they were written, beginning after the entry
 	// with the id after (0: from the first).
 	History(ctx context.Context, job perdure.JobID, after int64, max int) ([]Entry, error)
+	// Runs returns at most max entries of a job that record the end of a run (Entry.IsRun), in the order of their places,
+	// beginning after a place (zero: from the first).
+	Runs(ctx context.Context, job perdure.JobID, after RunPlace, max int) ([]Entry, error)
 	// LimitUse returns the sum of the amounts of the permits of a limit, or of one of its keys, and at most max of their
 	// holders. Both are empty if no permit is held.
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)

@@ -87,7 +87,7 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "getHistory", tag: "jobs", do: (*call).history,
-			summary: "Get a job's history", doc: "Failures, expiries, and acts of operators and policies.",
+			summary: "Get a job's history", doc: "Failures, expiries, and acts of operators and policies. A run that has succeeded is recorded when its step is dispatched again, with the time of its end.",
 			params:  pageParams,
 			results: []result{{status: http.StatusOK, doc: "A page of entries, oldest first", of: reflect.TypeFor[perdure.Page[perdure.EntryView]](), example: historyExample}}, problems: []int{http.StatusNotFound},
 		},

@@ -210,6 +210,16 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 			agent(by[0]).Holders++
 		}
 	}
+	stats, err := svc.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range stats.Agents {
+		s := &stats.Agents[i]
+		v := agent(s.Agent)
+		v.AsOf, v.Nodes, v.Slots, v.Running, v.Ready, v.ReadyCapped = stats.AsOf, s.Nodes, s.Slots, s.Running, s.Ready, s.ReadyCapped
+		v.OldestReady, v.Refused, v.Errors = s.OldestReady, s.Refused, s.Errors
+	}
 	if err := admission.Ask(ctx, len(views)*entryRoom); err != nil {
 		return nil, err
 	}
@@ -231,7 +241,7 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 			return &all[i], nil
 		}
 	}
-	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings, and has not claimed runs in the last day", name)}
+	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings and no ready steps, and has not claimed runs in the last day", name)}
 }
 
 // PutAgent implements perdure.Operations.

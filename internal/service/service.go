@@ -16,6 +16,7 @@
 //	preview.go     what an act would do to a job
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
+//	stats.go       the numbers of an overview
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
 //	check.go       whether the rows in the store agree with each other
@@ -47,6 +48,7 @@ type Store interface {
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Submission(context.Context, perdure.JobID) (*kernel.Submission, error)
 	Update(context.Context, func(kernel.Tx) error) error
+	Stats(context.Context) (json.RawMessage, error)
 }
 
 // Compiler compiles definitions to plans, as definition.Compiler does.

@@ -195,6 +195,18 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max
 	})
 }
 
+func (s *Store) Runs(ctx context.Context, job perdure.JobID, after kernel.RunPlace, max int) ([]kernel.Entry, error) {
+	return view(ctx, s, func() (runs []kernel.Entry) {
+		for _, e := range s.history[job] {
+			if e.IsRun() && e.Place().Compare(after) > 0 {
+				runs = append(runs, e)
+			}
+		}
+		slices.SortStableFunc(runs, func(a, b kernel.Entry) int { return a.Place().Compare(b.Place()) })
+		return firstN(max, runs)
+	})
+}
+
 func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (used int, holders []kernel.LimitHolder, err error) {
 	holders, err = view(ctx, s, func() (all []kernel.LimitHolder) {
 		used, all = s.limitUse(limit)

@@ -263,7 +263,8 @@ func (w *writing) history(all []kernel.Entry) {
 		return
 	}
 	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Int8.Named("run"), pgwire.Time.Named("at"),
-		pgwire.Text.Named("event"), pgwire.Text.Named("author"), pgwire.Text.Named("detail")).Classes(1)
+		pgwire.Text.Named("event"), pgwire.Text.Named("author"), pgwire.Text.Named("detail"),
+		pgwire.Int4.Named("turn"), pgwire.Int2.Named("direction"), pgwire.Time.Named("ready_at"), pgwire.Time.Named("started_at")).Classes(1)
 	for _, e := range all {
 		g.Row()
 		g.At(0).UUID(e.Job)
@@ -273,6 +274,15 @@ func (w *writing) history(all []kernel.Entry) {
 		g.At(4).Text(e.Event)
 		g.At(5).Text(e.Author)
 		g.At(6).Text(e.Detail)
+		if e.Turn > 0 {
+			g.At(7).Int4(e.Turn)
+			g.At(8).Int2(int(e.Direction))
+		} else {
+			g.At(7).Null()
+			g.At(8).Null()
+		}
+		g.At(9).Time(e.ReadyAt)
+		g.At(10).Time(e.StartedAt)
 	}
 	w.add(g.Insert("entry", "").Exact(g.Len()))
 }

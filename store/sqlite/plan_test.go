@@ -24,6 +24,7 @@ var allowed = []string{
 	"SCAN perdure_alert USING INDEX perdure_alert_open",
 	"SCAN perdure_mail USING INDEX perdure_mail_waiting", // waiting mail, oldest first
 	"SCAN perdure_alert", // by id, newest first
+	"SCAN perdure_step USING COVERING INDEX perdure_step_type", // a bounded count of jobs
 }
 
 // Every statement finds its rows through an index. The statements are collected from a store after random operations, so

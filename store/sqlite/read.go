@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -225,8 +226,22 @@ func alertsQuery(f kernel.AlertFilter) (query string, args []any) {
 }
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
-	return view(ctx, s, readEntry, `
-		SELECT id, job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
+	return view(ctx, s, readEntry, `SELECT `+entryColumns+` FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
+}
+
+// runsSQL uses the index perdure_entry_run, whose condition and terms it repeats.
+const runsSQL = `SELECT ` + entryColumns + ` FROM perdure_entry
+	WHERE job = ? AND run > 0 AND event IN ('done', 'failed', 'rejected', 'returned', 'expired')
+		AND (coalesce(started_at, at), step, run) > (?, ?, ?)
+	ORDER BY coalesce(started_at, at), step, run, id LIMIT ?`
+
+// Runs reads the entries of runs in the order of their starts.
+func (s *Store) Runs(ctx context.Context, job perdure.JobID, after kernel.RunPlace, max int) ([]kernel.Entry, error) {
+	from := int64(math.MinInt64)
+	if !after.StartedAt.IsZero() {
+		from = after.StartedAt.UnixMicro()
+	}
+	return view(ctx, s, readEntry, runsSQL, job[:], from, after.Step, after.Run, atMost(max))
 }
 
 // LimitUse reads stored permits. For other limits, it reads the rows that would hold a permit.

@@ -139,9 +139,12 @@ func readAlert(r *row) kernel.Alert {
 	}
 }
 
+const entryColumns = `id, job, step, run, at, event, author, detail, turn, direction, ready_at, started_at`
+
 func readEntry(r *row) kernel.Entry {
 	return kernel.Entry{
 		ID: r.num(), Job: r.id(), Step: r.text(), Run: r.num(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text(),
+		Turn: r.int(), Direction: perdure.Direction(r.num()), ReadyAt: r.time(), StartedAt: r.time(),
 	}
 }
 
@@ -170,6 +173,13 @@ func bind(s *driver.Stmt, args []any) {
 }
 
 // micros returns a time as it is stored; NULL for the zero time.
+func orNull(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
 func micros(t time.Time) any {
 	if t.IsZero() {
 		return nil

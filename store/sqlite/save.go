@@ -50,8 +50,8 @@ func (tx *tx) save(c *kernel.Changes) error {
 		}
 	}
 	for _, e := range c.History {
-		if err := tx.exec(`INSERT INTO perdure_entry (job, step, run, at, event, author, detail) VALUES (?,?,?,?,?,?,?)`,
-			e.Job[:], e.Step, e.Run, micros(e.At), e.Event, e.Author, e.Detail); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_entry (job, step, run, at, event, author, detail, turn, direction, ready_at, started_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
+			e.Job[:], e.Step, e.Run, micros(e.At), e.Event, e.Author, e.Detail, orNull(int64(e.Turn)), orNull(int64(e.Direction)), micros(e.ReadyAt), micros(e.StartedAt)); err != nil {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ var alertChecks = []check{
 	{"Alert/SaveClosesBeforeItRaises", closeAlertsBeforeRaise},
 	{"Alert/ClosedOnlyOnce", closeAlertOnce},
 	{"History", history},
+	{"Runs", runs},
 }
 
 func (s *suite) alerts(f kernel.AlertFilter) []kernel.Alert {
@@ -179,6 +180,38 @@ func closeAlertOnce(s *suite) {
 	s.checkOpenAlerts("other alerts stay open", "1/ undo")
 	a.ClosedBy, a.ClosedAt = "anna", at(time.Minute)
 	s.equal("closed alert", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
+}
+
+// The runs of a job are returned in the order of their starts, page by page, without its other entries. A run of an
+// older program, whose start is not known, has the place of its end.
+func runs(s *suite) {
+	s.submit(newJob(1, 1), newJob(2, 1))
+	run := func(step string, n int64, started, ended time.Duration, event string) kernel.Entry {
+		return kernel.Entry{Job: id(1), Step: step, Run: n, At: at(ended), Event: event, Author: "h", Turn: 2, Direction: perdure.Undo, ReadyAt: at(0), StartedAt: at(started)}
+	}
+	first, second, third := run("b", 1, time.Second, 9*time.Second, "done"), run("a", 7, 2*time.Second, 3*time.Second, "failed"), run("b", 2, 2*time.Second, 3*time.Second, "returned")
+	old := kernel.Entry{Job: id(1), Step: "a", Run: 6, At: at(5 * time.Second), Event: "expired", Author: "h"}
+	last := run("a", 8, 6*time.Second, 7*time.Second, "rejected")
+	last.ReadyAt = time.Time{}
+	s.save(&kernel.Changes{History: []kernel.Entry{last, third, {Job: id(1), Step: "a", Run: 7, At: at(0), Event: "resume", Author: "anna"}, old}})
+	s.save(&kernel.Changes{History: []kernel.Entry{
+		{Job: id(1), Step: "a", At: at(0), Event: "rejected", Author: "policy"}, second, {Job: id(2), Step: "a", Run: 1, At: at(0), Event: "failed", StartedAt: at(0)}, first,
+	}})
+	all, err := s.store.Runs(ctx, id(1), kernel.RunPlace{}, 10)
+	s.must(err)
+	entries := []kernel.Entry{first, second, third, old, last}
+	for i := range min(len(all), len(entries)) {
+		entries[i].ID = all[i].ID
+	}
+	s.equal("all", all, entries)
+	for i, e := range entries {
+		got, err := s.store.Runs(ctx, id(1), e.Place(), 2)
+		s.must(err)
+		s.equal(fmt.Sprintf("two after run %d of step %s", e.Run, e.Step), got, entries[i+1:min(i+3, len(entries))])
+	}
+	none, err := s.store.Runs(ctx, id(1), kernel.RunPlace{}, 0)
+	s.must(err)
+	s.equal("none", none, entries[:0])
 }
 
 // The history of a job is returned in the order in which it was written, page by page. Ids grow in this order.

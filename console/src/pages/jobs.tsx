@@ -7,6 +7,7 @@ import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
 import type { Job, PageJob } from "../types.ts";
+import { Views } from "../views.tsx";
 import { Ago, AsOf, Copy, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** The most rows that the page keeps. */
@@ -82,6 +83,9 @@ export function Jobs() {
     <>
       <div class="title">
         <h1>Jobs</h1>
+        <div class="end">
+          <Views />
+        </div>
       </div>
       <Filters />
       <List key={queryText(query)} query={query} filters={filters} />
@@ -229,7 +233,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
               <th class="w-state">State</th>
               <th>Job</th>
               <th class="w-name c2">Type</th>
-              <th class="w-name c3">Current → desired</th>
+              <th class="w-name c4">Current → desired</th>
               <th class="w-num num c3">Steps</th>
               <th class="w-why c2">Why</th>
               <th class="w-time">Submitted</th>
@@ -288,7 +292,7 @@ function JobRow({ job, gone }: { job: Job; gone: boolean }) {
       <td class="c2" title={job.type}>
         <bdi>{job.type}</bdi>
       </td>
-      <td class="c3 muted">
+      <td class="c4 muted">
         <bdi>{stateName(job, job.current)}</bdi> → <bdi>{stateName(job, job.desired)}</bdi>
       </td>
       <td class="num c3" title={`${plural(job.unsettled, "step")} unsettled`}>{steps ? `${steps.settled}/${steps.steps}` : "–"}</td>

@@ -22,6 +22,7 @@ type Service struct {
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
 	OnHistory     func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns        func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
 	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
 	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
 	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
@@ -35,6 +36,7 @@ type Service struct {
 	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
 	OnFollowJobs  func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
 	OnFollowAlert func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats       func(context.Context) (*operate.Stats, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -106,6 +108,10 @@ func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobV
 	return s.OnFollow(ctx, ref, see)
 }
 
+func (s *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+	return s.OnRuns(ctx, q)
+}
+
 func (s *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 	return s.OnHistory(ctx, q)
 }
@@ -137,6 +143,8 @@ func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.Li
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
 }
+
+func (s *Service) Stats(ctx context.Context) (*operate.Stats, error) { return s.OnStats(ctx) }
 
 func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
 	return s.OnListAgents(ctx)

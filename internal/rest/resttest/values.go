@@ -179,6 +179,9 @@ func Full() *Service {
 		OnHistory: func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 			return &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}, nil
 		},
+		OnRuns: func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+			return &perdure.Page[operate.RunRecord]{Items: Runs(), NextCursor: "next"}, nil
+		},
 		OnAct: func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return job() },
 		OnListAlerts: func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
 			return &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{Alert()}, NextCursor: "next"}, nil
@@ -199,6 +202,7 @@ func Full() *Service {
 			return limit(name, settings)
 		},
 		OnDeleteLimit: func(context.Context, string) error { return nil },
+		OnStats:       func(context.Context) (*operate.Stats, error) { return Stats(), nil },
 		OnListAgents: func(context.Context) ([]perdure.AgentView, error) {
 			return []perdure.AgentView{Agent("http")}, nil
 		},
@@ -240,5 +244,30 @@ func Nodes() []perdure.NodeView {
 
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
-	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At}
+	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
+		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1}}
+}
+
+// Stats has a value in each field.
+func Stats() *operate.Stats {
+	return &operate.Stats{AsOf: At,
+		Jobs:        operate.JobStats{Waiting: operate.Tally{N: 4, Capped: true}, Running: operate.Tally{N: 3}, Parked: operate.Tally{N: 2}, Settled: operate.Tally{N: 1, Estimated: true}},
+		Types:       []operate.TypeStats{{Type: "order", Waiting: 4, Running: 3, Parked: 2, Undoing: 1, OldestWaiting: At}},
+		TypesCapped: true, TypesLeftOut: 1,
+		Reasons: []operate.ReasonStats{{Reason: perdure.WhyNoAgent, Name: "mail", Steps: 3, Capped: true, Oldest: At, LastClaim: At},
+			{Reason: perdure.WhyLimit, Name: "ads", Steps: 2, Used: 5, Max: new(5), PerKey: new(1)}, {Reason: perdure.WhyBackoff, Steps: 1, Next: At}},
+		ReasonsLeftOut: 1,
+		Alerts:         []operate.AlertStats{{Kind: perdure.AlertParked, Type: "order", Step: "charge", Code: "503", N: 2, Oldest: At}},
+		AlertsCapped:   true, AlertsLeftOut: 1,
+		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, Refused: 2, Errors: map[string]int{"503": 5}}},
+		AgentsLeftOut: 1,
+		Series:        operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
+}
+
+// Runs are a run with every value, and one with none that may be missing.
+func Runs() []operate.RunRecord {
+	return []operate.RunRecord{
+		{Step: "charge", Run: 3, Turn: 2, Direction: new(perdure.Undo), Holder: "h", ReadyAt: At, StartedAt: At, EndedAt: At, Outcome: perdure.OutcomeFailed, Error: "503: <no>"},
+		{Step: "charge", Run: 4},
+	}
 }

@@ -459,8 +459,17 @@ class _AgentInfo(TypedDict):
 
 
 class AgentInfo(_AgentInfo, total=False):
+    asOf: str
+    errors: Dict[str, int]
     gone: int
+    nodes: int
+    oldestReady: str
+    ready: int
+    readyCapped: bool
+    refused: int
+    running: int
     seenAt: str
+    slots: int
 
 
 class _Role(TypedDict):

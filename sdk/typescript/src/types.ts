@@ -17,13 +17,36 @@ export interface AgentInfo {
   ageing: string;
   holders: number;
   name: string;
+  asOf?: string;
+  errors?: Record<string, number>;
   gone?: number;
+  nodes?: number;
+  oldestReady?: string;
+  ready?: number;
+  readyCapped?: boolean;
+  refused?: number;
+  running?: number;
   seenAt?: string;
+  slots?: number;
 }
 
 export interface AgentSettings {
   /** The head start of one level of priority: 1s to 10 years, which is the default */
   ageing: string;
+}
+
+export interface AgentStats {
+  agent: string;
+  holders: number;
+  nodes: number;
+  ready: number;
+  running: number;
+  slots: number;
+  errors?: Record<string, number>;
+  lastClaim?: string;
+  oldestReady?: string;
+  readyCapped?: boolean;
+  refused?: number;
 }
 
 export interface Alert {
@@ -240,6 +263,13 @@ export interface Job {
   unchanged?: boolean;
 }
 
+export interface JobStats {
+  parked: Tally;
+  running: Tally;
+  settled: Tally;
+  waiting: Tally;
+}
+
 export interface JobSummary {
   parked: number;
   running: number;
@@ -344,6 +374,13 @@ export interface PageJob {
   scannedBackTo?: string;
 }
 
+export interface PageRunRecord {
+  items: RunRecord[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface Plan {
   limits: PlanLimit[];
   longestPath: LongestPath;
@@ -405,6 +442,19 @@ export interface ReasonBody {
   reason?: string;
 }
 
+export interface ReasonStats {
+  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  steps: number;
+  capped?: boolean;
+  lastClaim?: string;
+  max?: number;
+  name?: string;
+  next?: string;
+  oldest?: string;
+  perKeyMax?: number;
+  used?: number;
+}
+
 export interface Report {
   job: string;
   outcome: Outcome;
@@ -448,6 +498,19 @@ export interface RunError {
   retryAfter?: string;
 }
 
+export interface RunRecord {
+  run: number;
+  step: string;
+  direction?: Direction;
+  endedAt?: string;
+  error?: string;
+  holder?: string;
+  outcome?: Outcome;
+  readyAt?: string;
+  startedAt?: string;
+  turn?: number;
+}
+
 export interface SettleOptions {
   /** The state that the step has */
   as: "done" | "undone";
@@ -460,6 +523,22 @@ export interface SettleOptions {
 export interface StateNames {
   done?: string;
   undone?: string;
+}
+
+export interface Stats {
+  agents: AgentStats[];
+  alerts: AlertStats[];
+  jobs: JobStats;
+  reasons: ReasonStats[];
+  series: Series;
+  types: TypeStats[];
+  agentsLeftOut?: number;
+  alertsCapped?: boolean;
+  alertsLeftOut?: number;
+  asOf?: string;
+  reasonsLeftOut?: number;
+  typesCapped?: boolean;
+  typesLeftOut?: number;
 }
 
 export interface Step {
@@ -547,6 +626,21 @@ export interface StepLimit {
 export interface StepWait {
   step: string;
   until?: string;
+}
+
+export interface Tally {
+  n: number;
+  capped?: boolean;
+  estimated?: boolean;
+}
+
+export interface TypeStats {
+  parked: number;
+  running: number;
+  type: string;
+  undoing: number;
+  waiting: number;
+  oldestWaiting?: string;
 }
 
 export interface Validation {
