@@ -126,7 +126,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"POST /v1/jobs/j/undo?reason=x", "", 400, invalid, "/query/reason", nil},
 		{"GET /v1/alerts?closed=maybe", "", 400, invalid, "/query/closed", nil},
 		{"GET /v1/alerts?job=", "", 400, invalid, "/query/job", nil},
-		{"GET /v1/alerts?kind=parked", "", 400, invalid, "/query/kind", nil},
+		{"GET /v1/alerts?colour=red", "", 400, invalid, "/query/colour", nil},
 		{"GET /v1/limits?limit=3", "", 400, invalid, "/query/limit", nil},
 		{"GET /v1/nodes?a=b", "", 400, invalid, "/query/a", nil},
 

@@ -2,6 +2,7 @@ package scheduler_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -146,8 +147,9 @@ func TestPreviewsBesideOtherRequests(t *testing.T) {
 			t.Errorf("%s, %s", j.Phase, j.Current)
 		}
 		entries, err := store.History(t.Context(), id, 0, 100)
-		if err != nil || len(entries) != 3 {
-			t.Errorf("%d entries of the history, %v", len(entries), err)
+		acts := slices.DeleteFunc(entries, func(e kernel.Entry) bool { return e.IsRun() })
+		if err != nil || len(acts) != 3 {
+			t.Errorf("%d acts in the history, %v", len(acts), err)
 		}
 	})
 }
