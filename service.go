@@ -115,10 +115,14 @@ type JobQuery struct {
 	Cursor      string
 }
 
-// AlertQuery selects alerts, newest first.
+// AlertQuery selects alerts, newest first. A field that is empty selects all.
 type AlertQuery struct {
 	Job    string // a ref; empty: all jobs
 	Closed bool   // include closed ones
+	Kind   AlertKind
+	Type   string // of the job
+	Step   string
+	Code   string // error code of the step's latest failure
 	Limit  int
 	Cursor string
 }

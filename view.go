@@ -149,12 +149,14 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 // AlertView is an alert as it is shown.
 type AlertView struct {
 	ID       int64     `json:"id"`
-	Job      JobID     `json:"job,omitzero"` // zero: the alert concerns the whole store
+	Job      JobID     `json:"job,omitzero"`     // zero: the alert concerns the whole store
+	Type     string    `json:"type,omitempty"`   // the job's
+	JobKey   string    `json:"jobKey,omitempty"` // the job's
 	Step     string    `json:"step,omitempty"`
 	Kind     AlertKind `json:"kind"`
+	Code     string    `json:"code,omitempty"`     // error code of the step's latest failure, when the alert was raised
+	Attempts int       `json:"attempts,omitempty"` // failures of the step then
 	Name     string    `json:"name,omitempty"`
-	Type     string    `json:"type,omitempty"` // the job's
-	Code     string    `json:"code,omitempty"` // error code of the step's latest failure when the alert was raised
 	Message  string    `json:"message"`
 	RaisedAt time.Time `json:"raisedAt"`
 	ClosedAt time.Time `json:"closedAt,omitzero"`

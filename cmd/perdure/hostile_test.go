@@ -115,6 +115,12 @@ func tricked() *resttest.Service {
 			trick(page)
 			return page, err
 		},
+		OnRuns: func(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+			page, err := full.OnRuns(ctx, q)
+			trick(page)
+			page.NextCursor = ""
+			return page, err
+		},
 		OnAct: func(_ context.Context, _ string, act perdure.Act) (*perdure.JobView, error) {
 			if act.Verb == perdure.VerbGiveUp {
 				return nil, refusal()
@@ -174,7 +180,7 @@ func TestTricksReachNoTerminal(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"}, {"top"}, {"agents"},
+		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"history", "j", "--runs"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"}, {"top"}, {"agents"},
 		{"undo", "j"}, {"give-up", "j", "--reason", "x"}, {"resume", "j"}, {"submit", good}, {"submit", bad}, {"validate", bad}, {"watch", "j"},
 		{"get", tricks}, {"get", "a", tricks}, {"limits", "set", tricks, "1"}, {tricks}, {"serve", "--agents", tricks}, {"get", "j", "--" + tricks},
 		{"submit", tricks}, {"list", "--cursor", tricks}, {"__complete", "get", ""}, {"__complete", "resume", "j", ""}, {"__complete", "limits", "rm", ""}, {"__complete", "alerts", "close", ""},

@@ -34,7 +34,7 @@ func failureOf(rep *protocol.Report) failure {
 // fail counts a failure of the run that has just ended, and lets the retry policy and the ladder decide what follows. A
 // failure in a direction that is no longer wanted is recorded, but not counted: the step changes direction at once.
 func (w *Workset) fail(e *entry, r *row, f failure, author string) {
-	w.record(e, r, r.Run, f, author)
+	w.recordRun(e, r, f, author)
 	r.Returns = 0
 	if r.mustReverse() {
 		r.resetLadder()
@@ -49,15 +49,22 @@ func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 // rejected run without effect, and uses no run number.
 func (w *Workset) failExpression(e *entry, r *row, err error) {
 	f := failure{event: "rejected", code: "expression", message: plain.Clip(err.Error(), perdure.MaxReasonBytes), final: true}
-	w.record(e, r, 0, f, policyAuthor)
+	w.setError(r, f)
+	w.addHistory(e, r.Name, 0, f.event, policyAuthor, f.text())
 	r.Failures++
 	w.retryOrEscalate(e, r, f)
 }
 
-// record stores a failure on the step and in the job's history.
-func (w *Workset) record(e *entry, r *row, run int64, f failure, author string) {
-	r.ErrorCode, r.LastError = f.code, f.message
-	w.addHistory(e, r.Name, run, f.event, author, errorText(&perdure.RunError{Code: f.code, Message: f.message}))
+// recordRun stores the failure of the run that has just ended on the step and in the job's history.
+func (w *Workset) recordRun(e *entry, r *row, f failure, author string) {
+	w.setError(r, f)
+	w.addRun(e, r, f.event, author, f.text())
+}
+
+func (w *Workset) setError(r *row, f failure) { r.ErrorCode, r.LastError = f.code, f.message }
+
+func (f *failure) text() string {
+	return errorText(&perdure.RunError{Code: f.code, Message: f.message})
 }
 
 // mustReverse reports whether the direction of the latest run is no longer wanted.
@@ -123,7 +130,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 			}
 		case RungSkip:
 			if !undoing {
-				w.skip(r)
+				w.skip(e, r)
 				w.addHistory(e, r.Name, r.Run, "skip", policyAuthor, w.failureText(r))
 				w.advanceAfterRun(e, r)
 				return

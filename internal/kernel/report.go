@@ -123,7 +123,7 @@ func (w *Workset) returnRun(e *entry, r *row, holder string, rep *protocol.Repor
 	if rep.Effect != protocol.EffectUnknown {
 		r.Current = r.CurrentBeforeRun
 	}
-	w.addHistory(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
+	w.addRun(e, r, "returned", holder, errorText(rep.Error))
 	if r.mustReverse() {
 		r.resetLadder()
 		w.advanceAfterRun(e, r)

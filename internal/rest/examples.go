@@ -48,6 +48,9 @@ const (
 	historyExample = `{"items":[{"step":"charge","run":1,"at":"2026-01-02T15:04:06Z","event":"failed","author":"payments@h3","detail":"503: try later"},
 {"at":"2026-01-02T15:14:06Z","event":"undo","author":"anna","detail":"ordered twice"}]}`
 
+	runsOfJobExample = `{"items":[{"step":"charge","run":1,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:05Z","startedAt":"2026-01-02T15:04:05Z","endedAt":"2026-01-02T15:04:06Z","outcome":"failed","error":"503: try later"},
+{"step":"charge","run":2,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:09Z","startedAt":"2026-01-02T15:04:10Z"}]}`
+
 	reasonExample = `{"reason":"ordered twice"}`
 	inputExample  = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
 	settleExample = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`
@@ -72,9 +75,9 @@ const (
 "running":20,"ready":912,"oldestReady":"2026-03-01T11:59:21Z","refused":1,"errors":{"card_declined":38}}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
 
-	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"waiting","message":"charge waits for 1h after 5 failures",
+	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"waiting","code":"503","attempts":5,"message":"charge waits for 1h after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z","closedAt":"2026-01-02T15:24:06Z","closedBy":"anna"}`
-	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"parked","message":"charge is parked after 5 failures",
+	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"parked","code":"card_declined","attempts":5,"message":"charge is parked after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z"}]}`
 
 	nodesExample = `{"items":[{"id":"n1","state":"alive","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],

@@ -8,6 +8,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/negotiate"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -57,12 +58,19 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/alerts", id: "listAlerts", tag: "operations", do: (*call).listAlerts,
-			summary: "List alerts", doc: "Newest first.",
+			summary: "List alerts", doc: "Newest first. " + liveDoc,
 			params: append([]param{
 				{name: "job", doc: "Of this job: an id, a key, the start of an id, or @latest", example: "order-1042"},
 				{name: "closed", doc: "true: closed ones too", example: "true"},
+				{name: "kind", doc: "Of this kind", example: "parked"},
+				{name: "type", doc: "Of jobs of this type", example: "order"},
+				{name: "step", doc: "Of a step with this name", example: "charge"},
+				{name: "code", doc: "With this error code", example: "card_declined"},
 			}, pageParams...),
-			results: []result{{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample},
+				{status: http.StatusOK, types: []string{mediaEvents}, of: reflect.TypeFor[string]()},
+			},
 		},
 		{
 			method: http.MethodPost, path: "/v1/alerts/{id}/close", id: "closeAlert", tag: "operations", do: (*call).closeAlert,
@@ -269,16 +277,26 @@ func shownLimit(l *perdure.LimitView) perdure.LimitView {
 func (c *call) listAlerts() error {
 	q := reader{query: c.query}
 	query := perdure.AlertQuery{
-		Job: q.name("job", perdure.MaxKeyLength), Closed: q.flag("closed"), Limit: q.limit(), Cursor: q.cursor(),
+		Job: q.name("job", perdure.MaxKeyLength), Closed: q.flag("closed"),
+		Kind: perdure.AlertKind(q.word("kind", operate.Texts(append(operate.AlertKinds(), operate.StoreAlertKinds()...))...)),
+		Type: q.name("type", perdure.MaxNameLength), Step: q.name("step", perdure.MaxNameLength), Code: q.name("code", perdure.MaxCodeLength),
+		Limit: q.limit(), Cursor: q.cursor(),
 	}
 	if q.err != nil {
 		return q.err
+	}
+	if negotiate.Names(c.r.Header, mediaEvents) {
+		return c.liveAlerts(query)
 	}
 	page, err := c.Service.ListAlerts(c.ctx(), query)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor})
+	return c.json(http.StatusOK, utcAlertPage(page))
+}
+
+func utcAlertPage(page *perdure.Page[perdure.AlertView]) *perdure.Page[perdure.AlertView] {
+	return &perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor}
 }
 
 func (c *call) closeAlert() error {

@@ -32,6 +32,7 @@ const (
 // observe collects the events of the changes.
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
+	b.wrote = true
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
 	for _, l := range b.w.EndedRuns() {
 		b.events = append(b.events, txEvent{kind: eventReported, run: l})

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // openAlertsShown bounds the alerts that a job's view carries.
@@ -27,14 +28,20 @@ func (svc *Service) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure
 	return views, nil
 }
 
+// alertKinds are all kinds of alerts.
+var alertKinds = append(operate.AlertKinds(), operate.StoreAlertKinds()...)
+
 func alertView(a kernel.Alert) perdure.AlertView {
-	return perdure.AlertView{ID: a.ID, Job: a.Job, Step: a.Step, Kind: a.Kind, Name: a.Name, Type: a.Type, Code: a.Code, Message: a.Message,
+	return perdure.AlertView{ID: a.ID, Job: a.Job, Type: a.Type, JobKey: a.JobKey, Step: a.Step, Kind: a.Kind, Code: a.Code, Attempts: a.Attempts, Name: a.Name, Message: a.Message,
 		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
 }
 
 // ListAlerts implements perdure.Operations.
 func (svc *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
-	f := kernel.AlertFilter{Closed: q.Closed}
+	if q.Kind != "" && !slices.Contains(alertKinds, q.Kind) {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "unknown kind of alerts %q", q.Kind)
+	}
+	f := kernel.AlertFilter{Closed: q.Closed, Kind: q.Kind, Type: q.Type, Step: q.Step, Code: q.Code}
 	if q.Job != "" {
 		id, err := svc.resolve(ctx, q.Job)
 		if err != nil {

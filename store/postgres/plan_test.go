@@ -117,6 +117,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"jobs in bundles", bundledFromSQL + " order by u.job limit $8", []string{"bundle_pkey"}},
 		{"bundles with a hash", withHashSQL, nil},
 		{"History", historySQL, []string{"entry_job"}},
+		{"Runs", runsSQL, []string{"entry_run"}},
 		{"job holders", jobHoldersSQL, []string{"permit_pkey", "open_pkey", "step_pkey"}},
 		{"run holders", runHoldersSQL, []string{"permit_pkey", "step_pkey"}},
 		{"payloads of a job", readPayloadsSQL, []string{"payload_pkey"}},
@@ -125,6 +126,10 @@ func checkPlans(t *testing.T, rows int) {
 		{"keys from", keysFromSQL, []string{"step_key"}},
 		{"labels with a value", withValueSQL, []string{"label_pkey"}},
 		{"open alerts", alerts(kernel.AlertFilter{}), []string{"alert_open"}},
+		{"open alerts by code and step", alerts(kernel.AlertFilter{Code: "c", Step: "s", Before: 7}), []string{"alert_open_code"}},
+		{"open alerts by step and type", alerts(kernel.AlertFilter{Step: "s", Type: "t", Before: 7}), []string{"alert_open_step"}},
+		{"open alerts by type", alerts(kernel.AlertFilter{Type: "t", Kind: "parked", After: 7}), []string{"alert_open_type"}},
+		{"open alerts by kind", alerts(kernel.AlertFilter{Kind: "parked"}), []string{"alert_open_kind", "alert_kind"}},
 		{"a job's alerts", alerts(kernel.AlertFilter{Job: perdure.JobID{1}, Closed: true}), []string{"alert_job"}},
 	}
 	indexes := map[kernel.Source][]string{kernel.JobOfKey: {"step_key"}, kernel.JobsOfType: {"step_type"}, kernel.JobsOfLabel: {"label_pkey", "step_pkey"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/internal/rows"
@@ -109,4 +110,22 @@ func (s *Store) plan(t *testing.T, query string) string {
 		t.Fatal(fmt.Errorf("%s: %w", query, err))
 	}
 	return strings.Join(lines, "")
+}
+
+// A list of open alerts reads the index of the first value that it is given.
+func TestListsOfAlertsUseIndexes(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	for want, f := range map[string]kernel.AlertFilter{
+		"perdure_alert_open ":        {Before: 7},
+		"perdure_alert_open_code (c": {Code: "c", Step: "s", Type: "t", Kind: "parked", Before: 7},
+		"perdure_alert_open_step (s": {Step: "s", Type: "t", After: 7},
+		"perdure_alert_open_type (t": {Type: "t", Kind: "parked"},
+		"perdure_alert_open_kind (k": {Kind: "parked"},
+		"perdure_alert_job (j":       {Job: perdure.JobID{1}, Step: "s", Code: "c"},
+	} {
+		query, _ := alertsQuery(f)
+		if plan := s.plan(t, query); !strings.Contains(plan+" ", strings.TrimSpace(want)) || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%+v: %s\n%swant %s", f, query, plan, want)
+		}
+	}
 }

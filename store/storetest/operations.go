@@ -123,7 +123,8 @@ var operations = []operation{
 	{"raise alerts", func(d *differential) act {
 		var c kernel.Changes
 		for _, k := range d.alertKinds() {
-			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
+			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time(),
+				Type: d.pick("", "order"), JobKey: d.pick("", "k"), Code: d.pick("", "503"), Attempts: len(c.Alerts)})
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
@@ -156,7 +157,11 @@ var operations = []operation{
 	{"write history", func(d *differential) act {
 		var c kernel.Changes
 		for range 1 + d.rnd.IntN(3) {
-			c.History = append(c.History, kernel.Entry{Job: id(d.someJob()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
+			e := kernel.Entry{Job: id(d.someJob()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo", "done"), Author: "anna", Detail: d.pick("", "x")}
+			if d.chance(70) { // otherwise as an older program wrote it
+				e.Turn, e.Direction, e.ReadyAt, e.StartedAt = 1+d.rnd.IntN(2), perdure.Direction(d.rnd.IntN(2)), d.maybeTime(d.time()), d.time()
+			}
+			c.History = append(c.History, e)
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
@@ -385,6 +390,17 @@ var operations = []operation{
 				after = earlier[len(earlier)-1].ID
 			}
 			entries, err := s.History(ctx, id(n), after, most)
+			for i := range entries {
+				entries[i].ID = 0 // assigned by each store
+			}
+			return entries, err
+		})
+	}},
+	{"Runs", func(d *differential) act {
+		n, most := d.someJob(), d.max()
+		after := kernel.RunPlace{StartedAt: d.maybeTime(d.time()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3))}
+		return reads(func(s kernel.Store) ([]kernel.Entry, error) {
+			entries, err := s.Runs(ctx, id(n), after, most)
 			for i := range entries {
 				entries[i].ID = 0 // assigned by each store
 			}

@@ -16,11 +16,13 @@ type Service struct {
 	OnSubmit      func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
 	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart     func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
 	OnDefinition  func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnStep        func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
 	OnHistory     func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns        func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
 	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
 	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
 	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
@@ -32,6 +34,8 @@ type Service struct {
 	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
 	OnPreview     func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
 	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnFollowJobs  func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
 	OnStats       func(context.Context) (*operate.Stats, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
@@ -60,6 +64,10 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 	return s.OnJob(ctx, ref, wait)
 }
 
+func (s *Service) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
+	return s.OnJobPart(ctx, ref, wait, steps)
+}
+
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
 	return s.OnDefinition(ctx, ref)
 }
@@ -80,6 +88,14 @@ func (s *Service) Validate(ctx context.Context, body []byte, mediaType string) (
 	return s.OnValidate(ctx, body, mediaType)
 }
 
+func (s *Service) FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*operate.JobsChange) error) error {
+	return s.OnFollowJobs(ctx, q, see)
+}
+
+func (s *Service) FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*operate.AlertsChange) error) error {
+	return s.OnFollowAlert(ctx, q, see)
+}
+
 func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
 	return s.OnStep(ctx, ref, step)
 }
@@ -90,6 +106,10 @@ func (s *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Pa
 
 func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
 	return s.OnFollow(ctx, ref, see)
+}
+
+func (s *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+	return s.OnRuns(ctx, q)
 }
 
 func (s *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {

@@ -54,10 +54,12 @@ export interface Alert {
   kind: string;
   message: string;
   raisedAt: string;
+  attempts?: number;
   closedAt?: string;
   closedBy?: string;
   code?: string;
   job?: string;
+  jobKey?: string;
   name?: string;
   step?: string;
   type?: string;
@@ -381,6 +383,13 @@ export interface PageJob {
   scannedBackTo?: string;
 }
 
+export interface PageRunRecord {
+  items: RunRecord[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface Plan {
   limits: PlanLimit[];
   longestPath: LongestPath;
@@ -422,7 +431,7 @@ export interface RawRun {
 }
 
 export interface Reason {
-  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   text: string;
   agent?: string;
   code?: string;
@@ -443,7 +452,7 @@ export interface ReasonBody {
 }
 
 export interface ReasonStats {
-  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   steps: number;
   capped?: boolean;
   lastClaim?: string;
@@ -496,6 +505,19 @@ export interface RunError {
   code?: string;
   /** Go's syntax, and d for days */
   retryAfter?: string;
+}
+
+export interface RunRecord {
+  run: number;
+  step: string;
+  direction?: Direction;
+  endedAt?: string;
+  error?: string;
+  holder?: string;
+  outcome?: Outcome;
+  readyAt?: string;
+  startedAt?: string;
+  turn?: number;
 }
 
 export interface Series {
