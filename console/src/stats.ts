@@ -48,10 +48,16 @@ export function reasonText(r: ReasonStats, now: number): string {
   return `${r.reason} ${name}`.trim();
 }
 
-/** The list of jobs with steps that wait for a reason. */
+/**
+ * The list of jobs with steps that wait for a reason. Where an agent or a type says as much as the reason, they are the
+ * filter: that list is faster, and has jobs with very many steps, too.
+ */
 export function reasonLink(r: ReasonStats): string {
-  const ofAgent = r.reason === "noAgent" || r.reason === "agentBusy";
-  return link.jobs({ reason: r.reason, agent: ofAgent ? r.name : undefined });
+  if (r.reason === "noAgent" || r.reason === "agentBusy") return link.jobs({ agent: r.name });
+  const [kind, of] = r.reason === "limit" ? (r.name ?? "").split(":") : [];
+  if (of && kind === "agent") return link.jobs({ agent: of });
+  if (of && kind === "job") return link.jobs({ phase: "waiting", type: of });
+  return link.jobs({ reason: r.reason });
 }
 
 /** The list of jobs with alerts of a group; that of alerts, if they are about no job. */

@@ -27,7 +27,9 @@ test("a reason is a sentence, and leads to its jobs", () => {
   assert.equal(r({ reason: "limit", name: "ads", max: 0 }), "stopped by limit ads = 0");
   assert.equal(r({ reason: "backoff", name: "", next: "2026-01-02T15:04:15Z" }), "wait for a retry, next in 9 s");
   assert.equal(r({ reason: "later", name: "x" }), "later x");
-  assert.equal(reasonLink({ reason: "noAgent", name: "mail", steps: 1 } as never), "jobs?reason=noAgent&agent=mail");
+  assert.equal(reasonLink({ reason: "noAgent", name: "mail", steps: 1 } as never), "jobs?agent=mail");
+  assert.equal(reasonLink({ reason: "limit", name: "agent:ads", steps: 1 } as never), "jobs?agent=ads");
+  assert.equal(reasonLink({ reason: "limit", name: "job:order", steps: 1 } as never), "jobs?phase=waiting&type=order");
   assert.equal(reasonLink({ reason: "limit", name: "ads", steps: 1 } as never), "jobs?reason=limit");
 });
 
