@@ -23,15 +23,15 @@ class Alert(_Alert, total=False):
     kind      parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback
     message   what has happened
     raisedAt  when it was raised
-    attempts  
+    attempts  failures of the step then
     closedAt  when it was closed
     closedBy  who closed it
-    code      
+    code      error code of the step when the alert was raised
     job       id of the job; missing if it concerns the store
-    jobKey    
+    jobKey    key of the job
     name      of a rung {alert: NAME}
     step      name of the step; missing if it concerns the whole job
-    type      
+    type      type of the job
     """
 
     attempts: int
