@@ -219,7 +219,7 @@ func TestEqualListsShareOneReading(t *testing.T) {
 		submitKey(t, n, "k")
 		settle(time.Minute)
 		if read := store.jobs.Load(); read != 0 {
-			t.Fatalf("%d lists were read that nobody follows", read)
+			t.Fatalf("%d lists without a follower were read", read)
 		}
 		var screens []*screen
 		for range 20 {
@@ -304,7 +304,7 @@ func TestSlowFollowerGetsTheLatestRows(t *testing.T) {
 	})
 }
 
-// While the store does not answer, the followers are told once, and it is read rarely. Afterwards they get a page.
+// While the store does not answer, the followers get one problem, and it is read rarely. Afterwards they get a page.
 func TestListsOutliveAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &lists{Store: memory.New()}

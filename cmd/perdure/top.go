@@ -39,7 +39,7 @@ func (a *app) topCmd() *cobra.Command {
 		SuggestFor: []string{"stats", "status", "overview", "dashboard"},
 		Short:      "Show what needs an operator, and why steps wait",
 		Long: `Shows the overview of a grid: alerts that need an operator, why steps wait, the last hour, agents, types
-and nodes. On a terminal it is drawn anew every two seconds until Ctrl-C; elsewhere, with --once, and
+and nodes. On a terminal it is redrawn every two seconds until Ctrl-C; elsewhere, with --once, and
 with -o json it is printed once.
 
 A node computes the numbers every five seconds, and stores them: this command only reads them. A number

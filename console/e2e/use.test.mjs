@@ -457,7 +457,7 @@ test("the timeline shows the runs of an undone job, zooms, and follows a job tha
   await panel.locator(".runs li").first().waitFor();
   assert.match(await panel.locator(".runs").innerText(), /run 2 undo[\s\S]*run 1 do[\s\S]*rejected/);
   await page.getByText("The same as a table").click();
-  assert.ok((await page.locator("details .runs li").count()) >= 5);
+  assert.ok((await page.locator("details .runs li").count()) >= 4); // invoice may not have begun
 });
 
 test("the timeline of a moving job grows", async (t) => {

@@ -113,7 +113,7 @@ export async function callTagged<T>(url: string, tag: string | undefined, init: 
   answered(response);
   if (tag && response.status === 304) return undefined;
   if (!response.ok) throw problemOf(response.status, text);
-  if (response.status === 204) return undefined as T;
+  if (response.status === 204) return { value: undefined as T };
   try {
     const next = response.headers.get("ETag");
     return { value: parseJson(text) as T, ...(next && { tag: next }) };

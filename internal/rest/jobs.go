@@ -60,7 +60,7 @@ func (a *api) jobRoutes() []route {
 			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; `inputBytes`, `outputBytes` and `definitionBytes` are their sizes.",
 			params: []param{
 				{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"},
-				{name: "steps", doc: "Which steps: none, open (those that are not settled) or all; all if nothing is said", example: "open"},
+				{name: "steps", doc: "Which steps: none, open (those that are not settled) or all; default: all", example: "open"},
 			},
 			headers: []param{{name: "If-None-Match", doc: "The ETag of an earlier answer to the same request: if the answer would be the same, it is 304, without a body", example: tagExample}},
 			results: []result{

@@ -13,7 +13,7 @@ const noAgeing = "87600h";
 
 export function agentMark(agent: AgentInfo): Mark {
   if (agent.holders > 0) return { ...unknownMark("claims"), sign: "●", tone: "good" };
-  return { ...unknownMark("no claims"), sign: "■", tone: "warn", detail: "No process has claimed runs of this agent in the last 90 seconds: its steps wait." };
+  return { ...unknownMark("no claims"), sign: "■", tone: agent.ready ? "bad" : "warn", detail: "No process has claimed runs of this agent in the last 90 seconds: its steps wait." };
 }
 
 /** The failed runs of the last hour by error code, and the refused reports. */

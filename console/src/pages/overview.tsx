@@ -42,12 +42,14 @@ export function Overview() {
           {s && <Agents stats={s} />}
         </Section>
         <Section title="Types" waits={!s && !stats.problem}>{s && <Types stats={s} />}</Section>
-        <Section title="Nodes" all={["All nodes", link.nodes()]} waits={!nodes.data && !nodes.problem}>
-          {nodes.data && <Nodes nodes={nodes.data} />}
-        </Section>
-        <Section title="Latest jobs" all={["All jobs", link.jobs()]} waits={!jobs.data && !jobs.problem}>
-          {jobs.data && <Latest jobs={jobs.data} />}
-        </Section>
+        <div class="stack">
+          <Section title="Nodes" all={["All nodes", link.nodes()]} waits={!nodes.data && !nodes.problem}>
+            {nodes.data && <Nodes nodes={nodes.data} />}
+          </Section>
+          <Section title="Latest jobs" all={["All jobs", link.jobs()]} waits={!jobs.data && !jobs.problem}>
+            {jobs.data && <Latest jobs={jobs.data} />}
+          </Section>
+        </div>
       </div>
     </>
   );
@@ -130,7 +132,7 @@ function More({ n, to, what }: { n: number; to?: string; what: string }) {
 function Alerts({ stats }: { stats: Stats }) {
   if (stats.alerts.length === 0) return <p class="fine">Nothing: there are no open alerts.</p>;
   return (
-    <ul class="lines">
+    <ul class="lines wrap">
       {stats.alerts.slice(0, mostLines).map((alert) => (
         <li key={`${alert.kind} ${alert.type} ${alert.step} ${alert.code}`}>
           <State mark={alertMark(alert.kind)} />
@@ -164,7 +166,7 @@ function reasonMark(reason: ReasonStats): Mark {
 function Reasons({ stats }: { stats: Stats }) {
   if (stats.reasons.length === 0) return <p class="fine">No step waits.</p>;
   return (
-    <ul class="lines">
+    <ul class="lines wrap">
       {stats.reasons.slice(0, mostLines).map((reason) => {
         const text = reasonText(reason, now.value);
         return (
@@ -192,7 +194,7 @@ const sparkHeight = 24;
 function Spark({ values, tone, what }: { values: readonly number[]; tone: string; what: string }) {
   const width = sparkBars * (barWidth + 1);
   return (
-    <svg class={`spark ${tone}`} viewBox={`0 0 ${width} ${sparkHeight}`} width={width} height={sparkHeight} role="img" aria-label={`${what}, by the minute`}>
+    <svg class={`spark tone ${tone}`} viewBox={`0 0 ${width} ${sparkHeight}`} preserveAspectRatio="none" role="img" aria-label={`${what}, by the minute`}>
       {bars(values, sparkBars).map((height, i) => {
         const tall = height === 0 ? 1 : Math.max(2, Math.round(height * sparkHeight));
         return <rect key={i} class={height === 0 ? "none" : ""} x={i * (barWidth + 1)} y={sparkHeight - tall} width={barWidth} height={tall} />;
@@ -235,7 +237,7 @@ function Agents({ stats }: { stats: Stats }) {
   if (stats.agents.length === 0) return <p class="fine">No agent has claimed a run in the last day.</p>;
   const agents = [...stats.agents].sort((a, b) => needs(a) - needs(b));
   return (
-    <ul class="lines">
+    <ul class="lines wrap">
       {agents.slice(0, mostLines).map((agent) => {
         const claims = agent.holders > 0;
         const mark: Mark = claims ? { ...unknownMark("claims"), sign: "●", tone: "good" } : { ...unknownMark("no claims"), sign: "■", tone: agent.ready > 0 ? "bad" : "warn" };
@@ -266,7 +268,7 @@ function Agents({ stats }: { stats: Stats }) {
 }
 
 function Types({ stats }: { stats: Stats }) {
-  if (stats.types.length === 0) return <p class="fine">All jobs are settled.</p>;
+  if (stats.types.length === 0) return <p class="fine">There are no open jobs.</p>;
   const types = [...stats.types].sort((a, b) => b.parked - a.parked || b.waiting + b.running - a.waiting - a.running);
   const count = (n: number, type: string, query: Record<string, string>, what: string) => <Count n={{ n, capped: stats.typesCapped }} to={link.jobs({ type, ...query })} what={`jobs of type ${type} ${what}`} />;
   return (

@@ -379,10 +379,10 @@ class _Entry(TypedDict):
 
 
 class Entry(_Entry, total=False):
-    """A failure or an act in the history of a job. Runs that succeeded are not recorded here.
+    """An act, or the end of a run, in the history of a job. A run that succeeded is recorded when its step is dispatched again.
 
-    at      when it was recorded
-    event   failed, rejected, expired, …, or the act
+    at      when it was recorded; of a run, its end
+    event   done, failed, rejected, expired, …, or the act
     author  of the act; `rest` if the call named none; of a failure: the holder
     detail  code and message, or the reason of the act
     run     number of the run

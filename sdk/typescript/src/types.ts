@@ -65,6 +65,15 @@ export interface Alert {
   type?: string;
 }
 
+export interface AlertStats {
+  kind: string;
+  n: number;
+  code?: string;
+  oldest?: string;
+  step?: string;
+  type?: string;
+}
+
 export interface BatchAnswer {
   /** One for each job, in the same order */
   results: BatchResult[];
@@ -443,7 +452,7 @@ export interface ReasonBody {
 }
 
 export interface ReasonStats {
-  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   steps: number;
   capped?: boolean;
   lastClaim?: string;
@@ -509,6 +518,17 @@ export interface RunRecord {
   readyAt?: string;
   startedAt?: string;
   turn?: number;
+}
+
+export interface Series {
+  done: number[];
+  /** Go's syntax, and d for days */
+  every: string;
+  failed: number[];
+  parked: number[];
+  submitted: number[];
+  undone: number[];
+  from?: string;
 }
 
 export interface SettleOptions {
