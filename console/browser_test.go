@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	if err != nil || len(tests) == 0 {
 		t.Fatalf("no tests in e2e: %v", err)
 	}
+	tests = slices.DeleteFunc(tests, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "scenario.") }) // scenario_test.go
 	full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
 	cmd := exec.CommandContext(t.Context(), nodeJS, append([]string{"--test", "--test-reporter=spec", "--test-concurrency=1"}, tests...)...)
 	cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)

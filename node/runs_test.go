@@ -99,7 +99,7 @@ func TestRunsOfAJobAreListed(t *testing.T) {
 func TestRunsRefuseBadCursors(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
-		submit(t, n, "type: t\nkey: k\nsteps:\n  a: {agent: nobody}\n")
+		submit(t, n, "type: t\nkey: k\nsteps:\n  a: {agent: absent}\n")
 		for _, text := range []string{"-1", "1 2", "1 0 a", "-1 1 a", "x 1 a", "1 1 ", "1 1 \xff", "1 1 a\x00", "99999999999999999999 1 a"} {
 			cursor := base64.RawURLEncoding.EncodeToString([]byte(text))
 			if _, err := n.Runs(t.Context(), console.RunsQuery{Job: "k", Cursor: cursor}); perdure.CodeOf(err) != perdure.CodeInvalid {

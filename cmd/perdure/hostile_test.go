@@ -142,6 +142,17 @@ func tricked() *resttest.Service {
 			trick(l)
 			return l, err
 		},
+		OnListAgents: func(ctx context.Context) ([]perdure.AgentView, error) {
+			list, err := full.OnListAgents(ctx)
+			trick(list)
+			return list, err
+		},
+		OnStats: func(ctx context.Context) (*operate.Stats, error) {
+			s, err := full.OnStats(ctx)
+			trick(s)
+			s.Agents[0].Errors = map[string]int{tricks: 1}
+			return s, err
+		},
 		OnListNodes: func(ctx context.Context) ([]perdure.NodeView, error) {
 			list, err := full.OnListNodes(ctx)
 			trick(list)
@@ -169,7 +180,7 @@ func TestTricksReachNoTerminal(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"history", "j", "--runs"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"},
+		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"history", "j", "--runs"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"}, {"top"}, {"agents"},
 		{"undo", "j"}, {"give-up", "j", "--reason", "x"}, {"resume", "j"}, {"submit", good}, {"submit", bad}, {"validate", bad}, {"watch", "j"},
 		{"get", tricks}, {"get", "a", tricks}, {"limits", "set", tricks, "1"}, {tricks}, {"serve", "--agents", tricks}, {"get", "j", "--" + tricks},
 		{"submit", tricks}, {"list", "--cursor", tricks}, {"__complete", "get", ""}, {"__complete", "resume", "j", ""}, {"__complete", "limits", "rm", ""}, {"__complete", "alerts", "close", ""},

@@ -21,6 +21,7 @@ func (a *app) historyCmd() *cobra.Command {
 		SuggestFor: []string{"log", "logs", "events", "audit"},
 		Short:      "Show failures, expiries and acts in a job's history",
 		Long: `Prints a job's history, oldest first: failures, expired runs, and the acts of operators and policies.
+A run that has succeeded is listed when its step was dispatched again, with the time of its end.
 
 With --runs it prints every recorded run instead, in the order of their starts: also the runs that succeeded,
 and those in flight. A run that is done has no holder, because none is kept.

@@ -1,4 +1,4 @@
-// The stream of a job's events (GET /v1/jobs/{id}/events). A tab has at most one: browsers allow six connections to one
+// Streams of events: of a job (GET /v1/jobs/{id}/events), and of lists (live.ts). A tab has at most one: browsers allow six connections to one
 // server. It is closed while the tab is hidden.
 import { answered, callUrl, Problem, problemOf, unreachable } from "./api.ts";
 import { parseJson, type Json } from "./json.ts";
@@ -56,7 +56,12 @@ let current: AbortController | undefined;
  * the server has ended the stream after its last event, and false if it should be opened again. It throws a Problem if
  * the server refuses it.
  */
-export async function readEvents(job: string, stop: AbortSignal, take: (name: string, data: Json) => void): Promise<boolean> {
+export function readEvents(job: string, stop: AbortSignal, take: (name: string, data: Json) => void): Promise<boolean> {
+  return readStream(callUrl(["v1", "jobs", job, "events"]), stop, take);
+}
+
+/** readEvents for the stream of any URL. That of a list has no last event. */
+export async function readStream(url: string, stop: AbortSignal, take: (name: string, data: Json) => void): Promise<boolean> {
   current?.abort();
   const own = new AbortController();
   current = own;
@@ -70,7 +75,7 @@ export async function readEvents(job: string, stop: AbortSignal, take: (name: st
   };
   try {
     alive();
-    const response = await fetch(callUrl(["v1", "jobs", job, "events"]), { signal: own.signal, headers: { Accept: "text/event-stream" } });
+    const response = await fetch(url, { signal: own.signal, headers: { Accept: "text/event-stream" } });
     answered(response);
     if (!response.ok || !response.body) throw problemOf(response.status, await response.text());
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

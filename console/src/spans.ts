@@ -141,6 +141,8 @@ export interface Scale {
 
 export const foldWidth = 34;
 const mostFolds = 12;
+/** Shorter times are not folded, in milliseconds. */
+const leastFold = 1000;
 /** Idle time is folded if it is longer than this part of the time in which runs are in flight. */
 const foldFrom = 0.25;
 
@@ -177,7 +179,7 @@ export function scaleOf(rows: readonly Row[], from: number, to: number, width: n
   const room = Math.min(mostFolds, Math.floor((0.5 * width) / foldWidth));
   for (const [a, b] of gaps) {
     const shown = ((b - a) * (width - folds.length * foldWidth)) / rest;
-    if (folds.length >= room || busy.length === 0 || b - a <= foldFrom * busyTime || shown < 2 * foldWidth) break;
+    if (folds.length >= room || b - a < leastFold || busy.length === 0 || b - a <= foldFrom * busyTime || shown < 2 * foldWidth) break;
     folds.push([a, b]);
     rest -= b - a;
   }
@@ -237,6 +239,9 @@ export function wholeTime(rows: readonly Row[], begin: number, now: number, open
 
 const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 10800e3, 21600e3, 43200e3, 86400e3, 172800e3, 604800e3];
 
+/** About the width of a label, in pixels: none begins so near to the end. */
+const labelRoom = 56;
+
 export interface Tick {
   t: number;
   x: number;
@@ -246,6 +251,8 @@ export interface Tick {
 /** Round times along the scale, at least so many pixels apart. zone is the offset of the local time from UTC, in minutes. */
 export function ticksOf(scale: Scale, apart: number, zone: number): Tick[] {
   const ticks: Tick[] = [];
+  const last = scale.pieces.at(-1);
+  const end = last ? last.x + last.width : 0;
   let free = 0, day = "";
   for (const p of scale.pieces) {
     if (p.folded || p.width < apart / 2) continue;
@@ -253,7 +260,7 @@ export function ticksOf(scale: Scale, apart: number, zone: number): Tick[] {
     const shift = zone * 60e3;
     for (let t = Math.ceil((p.from + shift) / step) * step - shift; t <= p.to; t += step) {
       const x = scale.x(t);
-      if (x < free) continue;
+      if (x < free || x + labelRoom > end) continue;
       const local = new Date(t + shift).toISOString();
       const clock = step < 1000 ? local.slice(11, 23) : step < 60e3 ? local.slice(11, 19) : local.slice(11, 16);
       const newDay = day !== "" && day !== local.slice(0, 10);

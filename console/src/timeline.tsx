@@ -5,12 +5,13 @@ import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { useKeys } from "./keys.ts";
 import { place, setQuery } from "./place.ts";
 import { rowHeights, savedTimeline, shapesOf, type Shape } from "./timelinepicture.ts";
+import { PictureMenu } from "./picturemenu.tsx";
 import { useRuns } from "./runs.ts";
 import { endOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale } from "./spans.ts";
 import { absolute, serverNow, span } from "./time.ts";
 import type { Job, RunRecord, Step } from "./types.ts";
 import { shorten } from "./view.ts";
-import { copyText, Icon, now, plural, ProblemNote, Waiting } from "./widgets.tsx";
+import { Icon, now, plural, ProblemNote, Waiting } from "./widgets.tsx";
 
 /** How much more than the window is drawn, in rows. */
 const rowsAround = 20;
@@ -183,10 +184,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
           <button type="button" disabled={!part} title="Show the whole time (f)" onClick={() => zoomTo(undefined)}>
             Whole time
           </button>
-          <CopyPicture picture={picture} />
-          <button type="button" title="Save as a picture (SVG)" onClick={() => save(`${job.key ?? job.id}-timeline.svg`, picture())}>
-            <Icon name="download" /> SVG
-          </button>
+          <PictureMenu make={picture} name={`${job.key ?? job.id}-timeline`} label="Picture of the timeline" />
         </span>
       </div>
       <div
@@ -217,6 +215,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
                   <g key={piece.from} class="fold">
                     <title>{`nothing ran for ${span(piece.to - piece.from)}`}</title>
                     <rect x={piece.x} y={first * height} width={piece.width} height={(last - first) * height} />
+                    <path d={`M${piece.x} ${first * height}v${(last - first) * height}M${piece.x + piece.width} ${first * height}v${(last - first) * height}`} />
                   </g>
                 ))}
               </g>
@@ -247,7 +246,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
           </li>
         ))}
         {undo && <li class="muted">undo runs have an arrow, and are below do runs</li>}
-        {scale.pieces.some((p) => p.folded) && <li class="muted">striped: idle time, folded</li>}
+        {scale.pieces.some((p) => p.folded) && <li class="muted">grey, between dashed lines: idle time, folded</li>}
       </ul>
     </>
   );
@@ -278,6 +277,7 @@ function RowView({ row, scale, y, height, width, names, undo, at, chosen }: RowP
   return (
     <g class={`timeline-row${chosen ? " chosen" : ""}`} transform={`translate(0 ${y})`} data-step={row.step}>
       <rect class="back" width={width} height={height} />
+      <line class="between" x2={width} y1={height - 0.5} y2={height - 0.5} />
       <text class="name" x="12" y={height / 2 + 4}>
         <title>{row.step}</title>
         {shorten(row.step, Math.floor((names - 16) / 7.2))}
@@ -293,7 +293,7 @@ function Shapes({ shapes }: { shapes: readonly Shape[] }) {
   return (
     <>
       {shapes.map((s, i) => (
-        <g key={i} class={`span ${s.kind}`}>
+        <g key={i} class={`span ${s.kind}${s.undo ? " undo" : ""}`}>
           {s.title && <title>{s.title}</title>}
           {s.bar && <rect x={s.x} y={s.y} width={s.width} height={s.height} rx={s.rx} />}
           {s.line && <path class="stroke" d={s.line} />}
@@ -362,28 +362,6 @@ const longestError = 300;
 function toneOf(run: RunRecord): string {
   if (run.endedAt === undefined) return "busy";
   return run.outcome === "done" ? "good" : run.outcome === "returned" ? "warn" : "bad";
-}
-
-function CopyPicture({ picture }: { picture: () => string }) {
-  const copied = useSignal(false);
-  useEffect(() => {
-    if (!copied.value) return;
-    const timer = setTimeout(() => (copied.value = false), 1500);
-    return () => clearTimeout(timer);
-  }, [copied.value]);
-  return (
-    <button type="button" title="Copy as a picture (SVG)" onClick={async () => (copied.value = await copyText(picture()))}>
-      {copied.value ? <span role="status">copied</span> : <><Icon name="copy" /> SVG</>}
-    </button>
-  );
-}
-
-function save(name: string, text: string): void {
-  const a = document.createElement("a");
-  a.href = URL.createObjectURL(new Blob([text], { type: "image/svg+xml" }));
-  a.download = name.replace(/[^\w.-]+/g, "_");
-  a.click();
-  setTimeout(() => URL.revokeObjectURL(a.href), 10_000);
 }
 
 /** The runs of one step, latest first, for its panel. */

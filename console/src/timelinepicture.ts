@@ -1,5 +1,5 @@
 // The shapes of a timeline's rows, and the timeline as an SVG that can be saved. Pure.
-import { escapeXml } from "./picture.ts";
+import { escapeXml, type Picture } from "./picture.ts";
 import { endOf, foldWidth, words, type Kind, type Row, type Scale, type Span, type Tick } from "./spans.ts";
 import { absolute, span } from "./time.ts";
 import { shorten } from "./view.ts";
@@ -12,6 +12,7 @@ export interface Shape {
   width: number;
   height: number;
   rx: number;
+  undo: boolean;
   bar: boolean;
   line?: string;
   sign?: string;
@@ -39,13 +40,13 @@ export function shapesOf(row: Row, scale: Scale, undo: boolean, now: number): Sh
   }
   if (row.deadline !== undefined && row.deadline >= scale.from && row.deadline <= scale.to) {
     const x = Math.round(scale.x(row.deadline) * 10) / 10;
-    shapes.push({ kind: "deadline", x, y: 2, width: 0, height: 0, rx: 0, bar: false, line: `M${x} 3v${rowHeights(undo) - 6}`, sign: `M${x} 3h6l-2 3 2 3h-6z`, title: `${row.step}: deadline ${absolute(iso(row.deadline))}` });
+    shapes.push({ kind: "deadline", x, y: 2, width: 0, height: 0, rx: 0, undo: false, bar: false, line: `M${x} 3v${rowHeights(undo) - 6}`, sign: `M${x} 3h6l-2 3 2 3h-6z`, title: `${row.step}: deadline ${absolute(iso(row.deadline))}` });
   }
   return shapes;
 }
 
 function shapeOf(part: Span, x: number, y: number, width: number, title: string): Shape {
-  const shape: Shape = { kind: part.kind, x, y, width, height: barHeight, rx: 2, bar: false, title };
+  const shape: Shape = { kind: part.kind, x, y, width, height: barHeight, rx: 2, undo: part.undo, bar: false, title };
   const middle = y + barHeight / 2, end = x + width;
   // An arrow to the left marks an undo run.
   const arrow = part.run && part.undo ? `M${x + 1} ${middle}l6 -4v8z` : "";
@@ -105,19 +106,18 @@ const colours: Record<Shape["kind"], [fill: string, stroke: string]> = {
   deadline: ["#c2302a", "#c2302a"],
 };
 const dashes: Partial<Record<Shape["kind"], string>> = { ready: "2 3", expired: "3 2", returned: "3 2", lock: "4 2" };
-/** Signs on a dark bar are white. */
-const lightSigns: ReadonlySet<Shape["kind"]> = new Set<Shape["kind"]>(["done"]);
 
 /** The longest picture that is saved, in rows. */
 export const mostSaved = 300;
 
 function drawn(s: Shape): string {
-  const [fill, stroke] = colours[s.kind];
+  const [full, stroke] = colours[s.kind];
+  const fill = s.undo && s.kind === "done" ? "#e7f5ec" : full;
   const dash = dashes[s.kind] ? ` stroke-dasharray="${dashes[s.kind]}"` : "";
   const bar = s.bar ? `<rect x="${s.x}" y="${s.y}" width="${s.width}" height="${s.height}" rx="${s.rx}" fill="${fill}" stroke="${stroke}"${dash}/>` : "";
   const line = s.line ? `<path d="${s.line}" fill="none" stroke="${stroke}" stroke-width="${s.kind === "parked" ? 2 : 1.4}"${dash}/>` : "";
   const solid = s.kind !== "failed" && s.kind !== "returned" && s.kind !== "expired";
-  const sign = s.sign ? `<path d="${s.sign}" fill="${solid ? (lightSigns.has(s.kind) ? "#fff" : fill) : "none"}" stroke="${lightSigns.has(s.kind) ? "#fff" : stroke}" stroke-width="1.4"/>` : "";
+  const sign = s.sign ? `<path d="${s.sign}" fill="${solid ? stroke : "none"}" stroke="${stroke}" stroke-width="1.4"/>` : "";
   return `<g><title>${escapeXml(s.title)}</title>${bar}${line}${sign}</g>`;
 }
 
@@ -131,7 +131,7 @@ export interface Saved {
 }
 
 /** The timeline as an SVG that needs nothing else: a title, the rows, and a legend. Rows without a part of it are left out. */
-export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state, date, ticks, width, names }: Saved): string {
+export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state, date, ticks, width, names }: Saved): Picture {
   const shown = rows.filter((row) => row.spans.some((part) => part.to >= scale.from && part.from <= scale.to)).slice(0, mostSaved);
   const undo = shown.some((row) => row.spans.some((part) => part.undo));
   const height = rowHeights(undo), top = 62, bottom = top + shown.length * height;
@@ -162,5 +162,6 @@ export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state
     x += wide;
   }
   if (undo) out.push(`<text x="12" y="${(y += 18)}" fill="#566070">undo runs have an arrow, and are below do runs</text>`);
-  return `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${y + 14}" viewBox="0 0 ${width} ${y + 14}" font-family="system-ui, sans-serif" font-size="12" fill="#1c2430">${out.join("")}</svg>`;
+  const whole = y + 14;
+  return { width, height: whole, svg: `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${whole}" viewBox="0 0 ${width} ${whole}" font-family="system-ui, sans-serif" font-size="12" fill="#1c2430">${out.join("")}</svg>` };
 }

@@ -190,6 +190,21 @@ export function AsOf({ at }: { at: number }) {
 
 const staleAfter = 15_000;
 
+/** Announces rows that are newer than those shown. It always takes the same space, so that no row moves. */
+export function Newer({ list, noun, show }: { list: { newer: number; capped: boolean }; noun: string; show: () => void }) {
+  return (
+    <div class="announce" role="status">
+      {list.newer > 0 ? (
+        <button type="button" onClick={show}>
+          Show {list.capped ? `${list.newer} or more newer ${noun}s` : plural(list.newer, `newer ${noun}`)}
+        </button>
+      ) : (
+        <span class="muted small">no newer {noun}s</span>
+      )}
+    </div>
+  );
+}
+
 /** Sets the title of the tab. */
 export function useTitle(title: string): void {
   useEffect(() => {

@@ -130,7 +130,7 @@ test("a saved picture has every row with a run, its texts escaped, and no part o
   const rows: Row[] = [{ ...rowWith([0, 10], [90, 100]), step: hostile }, { step: "none", spans: [] }];
   rows[0]!.spans.push({ kind: "failed", from: begin, to: begin + second, undo: true, run: run(3, 0, 1, { outcome: "failed", direction: "undo", error: hostile }) });
   const scale = scaleOf(rows, begin, begin + 100 * second, 600);
-  const text = savedTimeline(rows, scale, { title: hostile, state: "done → done, settled", date: "2026-03-01", ticks: ticksOf(scale, 90, 0), width: 800, names: 184 });
+  const { svg: text } = savedTimeline(rows, scale, { title: hostile, state: "done → done, settled", date: "2026-03-01", ticks: ticksOf(scale, 90, 0), width: 800, names: 184 });
   assert.ok(text.startsWith("<svg xmlns=") && text.endsWith("</svg>"));
   assert.ok(!text.includes("<script") && !text.includes("\u0001") && text.includes("&#60;script"));
   assert.ok(!text.includes("class=") && !text.includes("NaN") && text.includes("1 more steps have no run"));

@@ -159,8 +159,12 @@ type SizedPayload struct {
 type Alert struct {
 	ID       int64
 	Job      perdure.JobID
+	Type     string // the job's
+	JobKey   string // the job's
 	Step     string // empty: the alert is about the job
 	Kind     perdure.AlertKind
+	Code     string // error code of the step's latest failure, when the alert was raised
+	Attempts int    // failures of the step then
 	Name     string // the name that an alert rung gives
 	Message  string
 	RaisedAt time.Time
@@ -183,7 +187,7 @@ type Entry struct {
 	Author string    // holder of the run, operator, or "policy"; empty: a run that is done
 	Detail string    // cause, code and message, or reason
 
-	// The run that has ended, if the entry IsRun. Entries of programs before 0.2 lack these values: their turn is 0.
+	// The run that has ended, if the entry IsRun. Entries of older programs lack these values: their turn is 0.
 	Turn      int
 	Direction perdure.Direction
 	ReadyAt   time.Time // when the step became ready for this run; zero: not known

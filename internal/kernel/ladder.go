@@ -63,7 +63,9 @@ func (w *Workset) recordRun(e *entry, r *row, f failure, author string) {
 
 func (w *Workset) setError(r *row, f failure) { r.ErrorCode, r.LastError = f.code, f.message }
 
-func (f *failure) text() string { return errorText(&perdure.RunError{Code: f.code, Message: f.message}) }
+func (f *failure) text() string {
+	return errorText(&perdure.RunError{Code: f.code, Message: f.message})
+}
 
 // mustReverse reports whether the direction of the latest run is no longer wanted.
 func (s *Step) mustReverse() bool { return s.nextDirection() != s.Direction }
@@ -101,7 +103,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 		rung := ladder[r.Rung]
 		switch rung.Kind {
 		case RungAlert:
-			w.raiseAlert(e, r.Name, perdure.AlertNamed, rung.Name, w.failureText(r))
+			w.raiseAlert(e, r, perdure.AlertNamed, rung.Name, w.failureText(r))
 			continue
 		case RungWait:
 			if pointless || r.Waits >= max(rung.Times, 1) {
@@ -112,7 +114,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 			return
 		case RungUndo:
 			if !undoing {
-				w.raiseAlert(e, r.Name, perdure.AlertUndo, "", "the job is undone: "+w.failureText(r))
+				w.raiseAlert(e, r, perdure.AlertUndo, "", "the job is undone: "+w.failureText(r))
 				w.undoJob(e, r, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 				return
 			}
@@ -122,7 +124,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 			}
 			if !undoing {
 				e.job.Restarts++
-				w.raiseAlert(e, r.Name, perdure.AlertRestart, "", fmt.Sprintf("the job is undone and done again (%d of %d): %s", e.job.Restarts, rung.Times, w.failureText(r)))
+				w.raiseAlert(e, r, perdure.AlertRestart, "", fmt.Sprintf("the job is undone and done again (%d of %d): %s", e.job.Restarts, rung.Times, w.failureText(r)))
 				w.undoJob(e, r, flip{to: perdure.Undone, kind: flipRestartUndo, by: policyAuthor})
 				return
 			}
@@ -143,7 +145,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 // alert the first time only.
 func (w *Workset) waitOnRung(e *entry, r *row, rung Rung) {
 	if r.Waits == 0 {
-		w.raiseAlert(e, r.Name, perdure.AlertWaiting, "", fmt.Sprintf("waits %s before it tries again: %s", rung.For, w.failureText(r)))
+		w.raiseAlert(e, r, perdure.AlertWaiting, "", fmt.Sprintf("waits %s before it tries again: %s", rung.For, w.failureText(r)))
 	}
 	r.Waits++
 	r.Failures = 0
@@ -160,7 +162,7 @@ func (w *Workset) undoJob(e *entry, r *row, f flip) {
 // park stops a step until an operator acts. Pass no message if an alert of the job gives the reason.
 func (w *Workset) park(e *entry, r *row, message string) {
 	if message != "" {
-		w.raiseAlert(e, r.Name, perdure.AlertParked, "", message)
+		w.raiseAlert(e, r, perdure.AlertParked, "", message)
 	}
 	w.setPhase(e, r, perdure.Parked, time.Time{})
 }

@@ -247,7 +247,7 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 		if ps.CompleteWithin > 0 {
 			until = w.now.Add(time.Duration(ps.CompleteWithin))
 		}
-		w.raiseAlert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
+		w.raiseAlert(e, r, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
 		w.setPhase(e, r, perdure.Waiting, until)
 	case r.AvailableAt.IsZero(): // called again while it waits: nothing changes
 		w.setPhase(e, r, perdure.Waiting, until)

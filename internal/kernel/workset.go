@@ -419,10 +419,15 @@ func phaseOf(j *Job) perdure.Phase {
 	return perdure.Waiting
 }
 
-func (w *Workset) raiseAlert(e *entry, step string, kind perdure.AlertKind, name, message string) {
+// raiseAlert raises an alert of a step, or of the job if r is nil.
+func (w *Workset) raiseAlert(e *entry, r *row, kind perdure.AlertKind, name, message string) {
 	e.job.Alerted, e.dirty = true, true
-	w.changes.Alerts = append(w.changes.Alerts, Alert{Job: e.job.ID, Step: step, Kind: kind, Name: name,
-		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now})
+	a := Alert{Job: e.job.ID, Type: e.job.Type, JobKey: e.job.Key, Kind: kind, Name: name,
+		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now}
+	if r != nil {
+		a.Step, a.Code, a.Attempts = r.Name, r.ErrorCode, r.Failures
+	}
+	w.changes.Alerts = append(w.changes.Alerts, a)
 }
 
 func (w *Workset) closeAlerts(e *entry, step, author string, kinds ...perdure.AlertKind) {
@@ -472,9 +477,11 @@ func (w *Workset) NewlyReady() []StepRef {
 
 // RunEnd describes the end of a run.
 type RunEnd struct {
+	Type      string // of the job
 	Agent     string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome
+	Code      string // error code of a failure
 	Duration  time.Duration
 }
 

@@ -96,11 +96,11 @@ func notAllowed(allowed []string) func(*call) error {
 
 // pageParams are the parameters of every list with pages.
 var pageParams = []param{
-	{name: "limit", doc: "How many at most, 1 to 500; 50 if nothing is said", example: "50"},
+	{name: "limit", doc: "How many at most, 1 to 500; default: 50", example: "50"},
 	{name: "cursor", doc: "nextCursor of the page before"},
 }
 
-var authorParam = []param{{name: authorHeader, doc: "Who acts, for the history; \"rest\" if nothing is said", example: "anna"}}
+var authorParam = []param{{name: authorHeader, doc: "Who acts, for the history; default: \"rest\"", example: "anna"}}
 
 // list is a list that has no pages.
 type list[T any] struct {

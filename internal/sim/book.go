@@ -25,12 +25,12 @@ type book struct {
 	without          map[passing]bool
 	held             map[string][]kernel.LimitHolder // by limit
 	limits           map[string]kernel.Limit
-	posted           map[perdure.JobID]*posting  // submissions in committed transactions
-	sent             map[[32]byte]int            // submissions that arrived at a node, by hash
-	made             map[[32]byte]int            // jobs
-	lastDone         map[perdure.JobID]time.Time // when a step of it was done last
-	commits          map[perdure.JobID]int       // transactions that have changed it; one with several acts counts several times
-	poison           map[string]bool             // steps that kill their host, by name and type
+	posted           map[perdure.JobID]*posting   // submissions in committed transactions
+	sent             map[[32]byte]int             // submissions that arrived at a node, by hash
+	made             map[[32]byte]int             // jobs
+	lastDone         map[perdure.JobID]time.Time  // when a step of it was done last
+	commits          map[perdure.JobID]int        // transactions that have changed it; one with several acts counts several times
+	poison           map[string]bool              // steps that kill their host, by name and type
 	dispatched       map[perdure.JobID][]dispatch // all runs
 	values           map[jobStep]*values
 	expected         map[handle]*expectedInput

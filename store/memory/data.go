@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -32,6 +33,8 @@ type data struct {
 	nodes       map[string]kernel.Node
 	roles       map[string]kernel.Role
 	seen        map[seenBy]time.Time
+	stats       json.RawMessage
+	series      map[seriesKey]int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -61,6 +64,7 @@ func newData() data {
 		nodes:       map[string]kernel.Node{},
 		roles:       map[string]kernel.Role{},
 		seen:        map[seenBy]time.Time{},
+		series:      map[seriesKey]int64{},
 	}
 }
 

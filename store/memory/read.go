@@ -180,7 +180,7 @@ func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Aler
 		var alerts []kernel.Alert
 		for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.alerts))) {
 			a := s.alerts[id]
-			if (f.Job.IsZero() || a.Job == f.Job) && (f.Closed || a.ClosedAt.IsZero()) && (f.Before == 0 || id < f.Before) {
+			if f.Matches(&a) {
 				alerts = append(alerts, a)
 			}
 		}

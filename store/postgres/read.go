@@ -47,7 +47,6 @@ const (
 			and (coalesce(started_at, at), step, run) > ($2, $3, $4)
 		order by coalesce(started_at, at), step, run, id limit $5`
 
-
 	// jobHoldersSQL and the next select the holders of a limit. If the limit is not defined and no permits are stored,
 	// they select what would hold it.
 	jobHoldersSQL = `with held as (

@@ -130,11 +130,11 @@ func readLimit(r *row) kernel.Limit {
 	return kernel.Limit{Name: r.text(), Max: r.int(), PerKey: r.int()}
 }
 
-const alertColumns = `id, job, step, kind, name, message, raised_at, closed_at, closed_by`
+const alertColumns = `id, job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by`
 
 func readAlert(r *row) kernel.Alert {
 	return kernel.Alert{
-		ID: r.num(), Job: r.id(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(), Message: r.text(),
+		ID: r.num(), Job: r.id(), Type: r.text(), JobKey: r.text(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Code: r.text(), Attempts: r.int(), Name: r.text(), Message: r.text(),
 		RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text(),
 	}
 }

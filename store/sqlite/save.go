@@ -44,8 +44,8 @@ func (tx *tx) save(c *kernel.Changes) error {
 		}
 	}
 	for _, a := range c.Alerts {
-		if err := tx.exec(`INSERT INTO perdure_alert (job, step, kind, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?)`,
-			a.Job[:], a.Step, string(a.Kind), a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_alert (job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)`,
+			a.Job[:], a.Type, a.JobKey, a.Step, string(a.Kind), a.Code, a.Attempts, a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
 			return err
 		}
 	}

@@ -56,3 +56,21 @@ func SameLists(t *testing.T, store, reference kernel.Store) {
 	}
 	s.equal("runs", got, want)
 }
+
+// AlertsHaveTheTypesOfTheirJobs fails unless each alert of a job has the job's type and key.
+func AlertsHaveTheTypesOfTheirJobs(t *testing.T, s kernel.Store) {
+	t.Helper()
+	alerts, err := s.Alerts(t.Context(), kernel.AlertFilter{})
+	if err != nil || len(alerts) == 0 {
+		t.Fatalf("%d alerts, %v", len(alerts), err)
+	}
+	for _, a := range alerts {
+		j, _, err := s.Job(t.Context(), a.Job, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Type != j.Type || a.JobKey != j.Key {
+			t.Errorf("an alert of job %s, type %q, key %q, has type %q and key %q", a.Job, j.Type, j.Key, a.Type, a.JobKey)
+		}
+	}
+}

@@ -16,6 +16,7 @@ type Service struct {
 	OnSubmit      func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
 	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart     func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
 	OnDefinition  func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnStep        func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
@@ -33,6 +34,9 @@ type Service struct {
 	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
 	OnPreview     func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
 	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnFollowJobs  func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats       func(context.Context) (*operate.Stats, error)
 	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -60,6 +64,10 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 	return s.OnJob(ctx, ref, wait)
 }
 
+func (s *Service) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
+	return s.OnJobPart(ctx, ref, wait, steps)
+}
+
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
 	return s.OnDefinition(ctx, ref)
 }
@@ -78,6 +86,14 @@ func (s *Service) Preview(ctx context.Context, ref string, act perdure.Act) (*op
 
 func (s *Service) Validate(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error) {
 	return s.OnValidate(ctx, body, mediaType)
+}
+
+func (s *Service) FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*operate.JobsChange) error) error {
+	return s.OnFollowJobs(ctx, q, see)
+}
+
+func (s *Service) FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*operate.AlertsChange) error) error {
+	return s.OnFollowAlert(ctx, q, see)
 }
 
 func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {
@@ -127,6 +143,8 @@ func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.Li
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
 }
+
+func (s *Service) Stats(ctx context.Context) (*operate.Stats, error) { return s.OnStats(ctx) }
 
 func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
 	return s.OnListAgents(ctx)
