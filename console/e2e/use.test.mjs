@@ -365,10 +365,10 @@ test("while the server is gone the data stays, and comes back by itself", async 
   const between = await proxy(t);
   const page = await open(t, "nodes", { base: between.url });
   page.expectedErrors.push(/Failed to load resource/);
-  await page.getByText("test-1").waitFor();
+  await page.getByText("test-1").first().waitFor();
   between.stop(true);
   await page.getByText(/^No response since/).waitFor();
-  await page.getByText("test-1").waitFor();
+  await page.getByText("test-1").first().waitFor();
   await page.locator("main.stale").waitFor();
   between.stop(false);
   await page.getByText(/^No response since/).waitFor({ state: "hidden" });
