@@ -32,6 +32,7 @@ var (
 	tab         = flag.Duration("tab", 0, "for how long a tab is open at 100 changes a second; 0: a minute from a million jobs on, otherwise 3s")
 	out         = flag.String("out", "", "the directory for figures.json and figures.md; empty: none is written")
 	only        = flag.String("only", "", "measure only this part: server, consoles or browser")
+	callsOnly   = flag.String("calls", "", "measure only calls of the API whose group matches this regular expression")
 	browserOnly = flag.String("browser", "", "measure only these parts in the browser: sizes, pages, graphs, reports, tab")
 	at          = flag.String("at", "", "a store to measure instead of new ones, postgres://… or sqlite:FILE; it is filled if it is empty, and stays")
 )

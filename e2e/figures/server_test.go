@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"syscall"
@@ -147,7 +148,11 @@ func (g *grid) find(query string) *perdure.JobView {
 }
 
 func measureServer(t *testing.T, g *grid, r *report) {
-	queries := g.queries()
+	wanted, err := regexp.Compile(*callsOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queries := slices.DeleteFunc(g.queries(), func(q query) bool { return !wanted.MatchString(q.group) })
 	took := map[string][]time.Duration{} // by group
 	worst := map[string]time.Duration{}  // by group: the largest median of one call
 	slowest := map[string]string{}       // by group: the path of that call
