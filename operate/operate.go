@@ -1,5 +1,5 @@
 // Package operate is what a console needs of a node, in addition to perdure.Service: drawings of jobs, previews of acts,
-// and what a job of a definition would do. A node implements Service, and so does a client of a node.
+// acts on many jobs, and what a job of a definition would do. A node implements Service, and so does a client of a node.
 package operate
 
 import (
@@ -20,4 +20,5 @@ type Service interface {
 	// Validate checks a definition (mediaType application/json or application/yaml), and stores nothing. If its
 	// submission would be refused because the definition is invalid, Validate returns the same error.
 	Validate(ctx context.Context, body []byte, mediaType string) (*Validation, error)
+	Bulk
 }

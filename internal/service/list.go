@@ -35,7 +35,7 @@ func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.
 	if err := admission.Ask(ctx, limit*jobRoom); err != nil {
 		return nil, err
 	}
-	l := &listing{svc: svc, query: &q, steps: map[perdure.JobID][]*kernel.Step{}}
+	l := svc.newListing(&q)
 	page := &perdure.Page[perdure.JobView]{Items: []perdure.JobView{}}
 	if q.WithCount {
 		if page.Count, err = l.count(ctx, f); err != nil {
