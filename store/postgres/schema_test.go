@@ -12,7 +12,9 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/store/memory"
 	"github.com/perdure/perdure/store/postgres"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 // exec runs SQL on a connection of its own.
@@ -59,7 +61,7 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
+	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
 		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
@@ -70,6 +72,21 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 		t.Errorf("from %d to %d: %v", from, to, err)
 	}
 	open(t, url)
+}
+
+// Jobs that an older program has stored are in the lists of exceptions after the migration, and their alerts are found by
+// kind.
+func TestMigrationListsOldJobs(t *testing.T) {
+	url := fresh(t)
+	storetest.JobsInEachState(t, open(t, url))
+	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind;
+		delete from perdure.migration where version > 3; update perdure.schema set version = 3, min_reader = 3, min_writer = 3`)
+	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != 3 || to != postgres.Schema {
+		t.Fatalf("from %d to %d: %v", from, to, err)
+	}
+	reference := memory.New()
+	storetest.JobsInEachState(t, reference)
+	storetest.SameLists(t, open(t, url), reference)
 }
 
 func TestOpenErrorsNameTheirCause(t *testing.T) {

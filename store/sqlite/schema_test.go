@@ -7,6 +7,8 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/memory"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 // A store that a newer program has migrated is refused and stays unchanged, unless its schema allows this program
@@ -53,4 +55,25 @@ func TestFailedMigrationIsRolledBack(t *testing.T) {
 	if err := m.apply(s.write, s.clock.now(), kernel.Schema{Version: m.version}); err != nil {
 		t.Error(err)
 	}
+}
+
+// Jobs that an older program has stored are in the lists of exceptions after the migration, and their alerts are found by
+// kind.
+func TestMigrationListsOldJobs(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "perdure.db")
+	s := open(t, path)
+	storetest.JobsInEachState(t, s)
+	for _, sql := range []string{`DROP INDEX perdure_step_parked`, `DROP INDEX perdure_step_undoing`, `DROP INDEX perdure_step_not_done`, `DROP INDEX perdure_alert_kind`,
+		`ALTER TABLE perdure_step DROP COLUMN parked`, `ALTER TABLE perdure_step DROP COLUMN undoing`, `ALTER TABLE perdure_step DROP COLUMN not_done`,
+		`DELETE FROM perdure_migration WHERE version > 2`, `UPDATE perdure_schema SET version = 2, min_reader = 2, min_writer = 2`} {
+		if err := s.write.once(sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	reference := memory.New()
+	storetest.JobsInEachState(t, reference)
+	storetest.SameLists(t, open(t, path), reference)
 }

@@ -124,14 +124,6 @@ create table perdure.open (
 
 create index open_look on perdure.open (look_at, job) where look_at is not null;
 
--- exception: the few jobs that operators look for, among many. kind is 1 if the job is parked, 2 if it is to be undone and is
--- not settled, and 3 if it has settled otherwise than done and wanted done. A job may be listed twice, and most never are.
-create table perdure.exception (
-	kind smallint not null,
-	job  uuid not null,
-	primary key (kind, job)
-) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
-
 -- ready: the steps that are ready to be claimed, by lane and order.
 create table perdure.ready (
 	agent text collate "C" not null,
@@ -321,7 +313,6 @@ create table perdure.alert (
 
 create index alert_job on perdure.alert (job, id);
 create index alert_open on perdure.alert (id) where closed_at is null and id > 0;
-create index alert_kind on perdure.alert (kind, job) where closed_at is null and kind <> '';
 
 create table perdure.entry (
 	id     bigint generated always as identity primary key,

@@ -87,10 +87,7 @@ CREATE TABLE perdure_step (
 	ready           INTEGER,                   -- of a ready step: its order
 	due_at          INTEGER,                   -- of a step that waits for a time: available_at
 	open            INTEGER,                   -- 1: the job is not settled
-	look_at         INTEGER,                   -- its deadline, until that is acted upon, or while the job is not parked
-	parked          INTEGER,                   -- 1: the job is parked
-	undoing         INTEGER,                   -- 1: it is to be undone, and is not settled
-	not_done        INTEGER                    -- 1: it has settled otherwise than done and wanted done
+	look_at         INTEGER                    -- its deadline, until that is acted upon, or while the job is not parked
 ) STRICT;
 
 CREATE UNIQUE INDEX perdure_step_job ON perdure_step (job, idx);
@@ -103,10 +100,6 @@ CREATE INDEX perdure_step_ready ON perdure_step (agent, lane, ready, job, idx) W
 CREATE INDEX perdure_step_due   ON perdure_step (due_at, job, idx)             WHERE due_at IS NOT NULL;
 CREATE INDEX perdure_step_open  ON perdure_step (open, job)                    WHERE open IS NOT NULL;
 CREATE INDEX perdure_step_look  ON perdure_step (look_at, job)                 WHERE look_at IS NOT NULL;
--- The few jobs that operators look for, among many.
-CREATE INDEX perdure_step_parked   ON perdure_step (job) WHERE parked   IS NOT NULL;
-CREATE INDEX perdure_step_undoing  ON perdure_step (job) WHERE undoing  IS NOT NULL;
-CREATE INDEX perdure_step_not_done ON perdure_step (job) WHERE not_done IS NOT NULL;
 
 -- Jobs of one step that were submitted together and have not changed since, one row for all of them. They have no rows in
 -- perdure_step: the step of each is ready. The jobs before "taken" have left the bundle, and have rows. The ids are in order, and the
@@ -215,7 +208,6 @@ CREATE TABLE perdure_alert (
 
 CREATE INDEX perdure_alert_job ON perdure_alert (job, id);
 CREATE INDEX perdure_alert_open ON perdure_alert (id) WHERE closed_at IS NULL;
-CREATE INDEX perdure_alert_kind ON perdure_alert (kind, job) WHERE closed_at IS NULL;
 
 -- Failures and other events that deviate from success, and acts, with their authors.
 CREATE TABLE perdure_entry (
