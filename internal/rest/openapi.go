@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -164,6 +165,7 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[perdure.Outcome]():        reflect.TypeFor[outcomeWord](),
 		reflect.TypeFor[protocol.RefusalReason](): reflect.TypeFor[refusalWord](),
 		reflect.TypeFor[perdure.ReasonKind]():     reflect.TypeFor[whyWord](),
+		reflect.TypeFor[operate.BulkState]():      reflect.TypeFor[bulkState](),
 		reflect.TypeFor[perdure.JobID]():          reflect.TypeFor[jobIDWord](),
 		reflect.TypeFor[perdure.Duration]():       reflect.TypeFor[durationWord](),
 		reflect.TypeFor[perdure.StepViews]():      reflect.TypeFor[map[string]perdure.StepView](),
