@@ -409,3 +409,29 @@ func TestStoppedBulkActIsResumed(t *testing.T) {
 		}
 	})
 }
+
+// The search for the jobs of a bulk act ends below the bound that its start has set, however many jobs are submitted
+// afterwards, so that it ends.
+func TestBulkPageEndsAtTheBound(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		n := node.New(store, node.Config{})
+		t.Cleanup(func() { n.Stop(context.Background()) })
+		before := submitMany(t, n, "order", 3)
+		v := startBulk(t, n, bulkRequest("order"))
+		time.Sleep(3 * time.Millisecond)
+		submitMany(t, n, "order", 3)
+		act, err := store.BulkAct(t.Context(), v.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page, err := n.FindBulk(t.Context(), act, 500)
+		if err != nil || !page.Last || !cmp.Equal(page.Jobs, before) || page.End != before[2] {
+			t.Errorf("%+v, %v", page, err)
+		}
+		act.Cursor = before[0]
+		page, err = n.FindBulk(t.Context(), act, 1)
+		if err != nil || page.Last || len(page.Jobs) != 1 || page.Jobs[0] != before[1] || page.End != before[1] {
+			t.Errorf("%+v, %v", page, err)
+		}
+	})
+}

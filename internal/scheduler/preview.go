@@ -35,17 +35,13 @@ func (s *Scheduler) Preview(ctx context.Context, id perdure.JobID, act perdure.A
 	if err := act.Check(); err != nil {
 		return nil, err
 	}
-	if !s.previews.Acquire(ctx, s.env) {
-		return nil, ctx.Err()
+	if err := s.beginPreview(ctx); err != nil {
+		return nil, err
 	}
 	defer s.previews.Release()
-	if s.ended {
-		return nil, dispatch.ErrDraining
-	}
 	var p *Preview
 	err := s.update(ctx, func(tx kernel.Tx) (err error) {
-		b := s.newBatch(tx)
-		b.random = kernel.LatestWait
+		b := s.previewBatch(tx)
 		if p, err = b.preview(&actOp{id: id, act: act}, dead); err == nil {
 			err = errPreviewed
 		}
@@ -59,6 +55,25 @@ func (s *Scheduler) Preview(ctx context.Context, id perdure.JobID, act perdure.A
 		return nil, perdure.Refuse(perdure.CodeConflict, "the rules fail on job %s, so that the act would quarantine it: %v", id, failure.err)
 	}
 	return nil, err
+}
+
+// beginPreview waits for the preview in progress, and refuses another one after the node has stopped.
+func (s *Scheduler) beginPreview(ctx context.Context) error {
+	if !s.previews.Acquire(ctx, s.env) {
+		return ctx.Err()
+	}
+	if s.ended {
+		s.previews.Release()
+		return dispatch.ErrDraining
+	}
+	return nil
+}
+
+// previewBatch returns a batch that is not saved. In it, a step waits for the latest time that is possible.
+func (s *Scheduler) previewBatch(tx kernel.Tx) *batch {
+	b := s.newBatch(tx)
+	b.random = kernel.LatestWait
+	return b
 }
 
 // preview applies an act, without saving anything.
@@ -94,72 +109,4 @@ func (b *batch) preview(o *actOp, dead func(holder string) bool) (*Preview, erro
 		p.Steps = append(p.Steps, b.w.Step(kernel.StepRef{Job: o.id, Index: i}))
 	}
 	return p, nil
-}
-
-// Tried is what an act would do to one job of many.
-type Tried struct {
-	Job       perdure.JobID
-	Code      perdure.Code // of the refusal; empty: it would not be refused
-	Unchanged bool         // it would find nothing to do
-}
-
-// PreviewAll is Preview for many jobs, which tells only whether the act would be refused. It uses several transactions, of
-// the size of those of bulk acts, and another preview may come between two of them.
-func (s *Scheduler) PreviewAll(ctx context.Context, ids []perdure.JobID, act perdure.Act, dead func(holder string) bool) (tried []Tried, err error) {
-	if err := act.Check(); err != nil {
-		return nil, err
-	}
-	for len(ids) > 0 && err == nil {
-		var some []Tried
-		some, err = s.previewSome(ctx, ids[:min(len(ids), maxBulkJobs)], act, dead)
-		tried, ids = append(tried, some...), ids[len(some):]
-	}
-	return tried, err
-}
-
-// previewSome tries the act on the first of the jobs, as many as fit into one transaction.
-func (s *Scheduler) previewSome(ctx context.Context, ids []perdure.JobID, act perdure.Act, dead func(holder string) bool) (tried []Tried, err error) {
-	if !s.previews.Acquire(ctx, s.env) {
-		return nil, ctx.Err()
-	}
-	defer s.previews.Release()
-	if s.ended {
-		return nil, dispatch.ErrDraining
-	}
-	one := func(b *batch, id perdure.JobID) (Tried, error) {
-		o := &actOp{id: id, act: act}
-		_, err := b.preview(o, dead)
-		var failure *ruleFailure
-		switch {
-		case errors.As(err, &failure):
-			return Tried{Job: id, Code: perdure.CodeConflict}, nil
-		case err != nil && perdure.CodeOf(err) == "":
-			return Tried{}, err
-		}
-		return Tried{Job: id, Code: perdure.CodeOf(err), Unchanged: err == nil && o.unneeded}, nil
-	}
-	err = s.update(ctx, func(tx kernel.Tx) error {
-		tried = tried[:0]
-		steps := 0
-		for _, id := range ids {
-			b := s.newBatch(tx)
-			b.random = kernel.LatestWait
-			t, err := one(b, id)
-			if err != nil {
-				return err
-			}
-			tried = append(tried, t)
-			if b.w.Has(id) {
-				steps += len(b.w.Plan(id).Steps)
-			}
-			if steps >= maxBulkSteps {
-				break
-			}
-		}
-		return errPreviewed
-	})
-	if errors.Is(err, errPreviewed) {
-		return tried, nil
-	}
-	return nil, err
 }
