@@ -54,9 +54,9 @@ const (
 
 	bulkBodyExample = `{"act":"resume","filter":{"type":"order","error":"card_declined","since":"1h"},"reason":"the bank is back"}`
 	bulkExample     = `{"id":"bulk_0190a6b7c8d97e0f8123456789abcdef","act":"resume","filter":{"type":"order","since":"2026-01-02T14:04:05Z","error":"card_declined"},
-"author":"anna","reason":"the bank is back","state":"running","expected":{"n":1312,"capped":false},"matched":650,"done":641,"unchanged":0,"refused":9,
+"author":"anna","reason":"the bank is back","state":"running","expected":{"n":1312},"matched":650,"done":641,"unchanged":0,"refused":9,
 "startedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:10Z","rate":130,"expectedEnd":"2026-01-02T15:04:15Z"}`
-	bulkPreviewExample = `{"count":{"n":1312,"capped":false},"samples":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
+	bulkPreviewExample = `{"count":{"n":1312},"samples":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"unsure","desired":"done","phase":"parked","unsettled":1,"submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:07Z"}],
 "refused":{"conflict":3},"unchanged":0}`
 	bulkRefusalsExample = `{"items":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","code":"conflict","message":"no step of this job is parked or waits for a retry"}]}`
