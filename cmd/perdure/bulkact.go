@@ -26,6 +26,7 @@ type bulkFlags struct {
 
 func (o *bulkFlags) register(cmd *cobra.Command) {
 	o.filterFlags.register(cmd, "why")
+	cmd.Flags().StringVar(&o.search, "search", "", "only jobs with this `TEXT`: the beginning of an id or key, or the value of a label")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "several jobs: do not ask for confirmation; required without a terminal")
 }
 

@@ -22,7 +22,7 @@ export interface Act {
 /** The act whose dialog is open. */
 export const openAct = signal<Act | undefined>(undefined);
 
-const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume: "Resume", giveUp: "Give up", settle: "Settle", skip: "Skip", edit: "Edit" };
+export const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume: "Resume", giveUp: "Give up", settle: "Settle", skip: "Skip", edit: "Edit" };
 const needReason: Verb[] = ["settle", "skip", "giveUp"];
 
 /** What each act does, for a person who has not read the manual. */
@@ -282,6 +282,6 @@ function Command({ act: { job, verb, name }, as, reason, value, newKey }: { act:
 }
 
 /** A text as the value of a header: its bytes in UTF-8, which fetch takes as characters. */
-function headerText(text: string): string {
+export function headerText(text: string): string {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }

@@ -1,6 +1,7 @@
 // The frame around every page: header, banner, help.
 import { useEffect, useRef } from "preact/hooks";
 import { ActDialog } from "./act.tsx";
+import { BulkPages } from "./bulk.tsx";
 import { attemptNow, callUrl, reach } from "./api.ts";
 import { helpOpen, shortcuts } from "./keys.ts";
 import { useLoad } from "./load.ts";
@@ -55,6 +56,8 @@ function Content() {
       return <JobPage id={job} />;
     case "alerts":
       return <Alerts />;
+    case "bulk":
+      return <BulkPages />;
     case "agents":
       return <Agents />;
     case "limits":
@@ -86,6 +89,7 @@ const entries: [page: Page, href: string, title: string][] = [
   ["overview", link.overview(), "Overview"],
   ["jobs", link.jobs(), "Jobs"],
   ["alerts", link.alerts(), "Alerts"],
+  ["bulk", link.bulk(), "Bulk acts"],
   ["agents", link.agents(), "Agents"],
   ["limits", link.limits(), "Limits"],
   ["nodes", link.nodes(), "Nodes"],

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { BulkBar, SelectAll, SelectRow } from "../bulk.tsx";
 import { useLoad } from "../load.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
@@ -252,6 +253,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
     <>
       {filters.length > 0 && <Chips filters={filters} />}
       {refused}
+      <BulkBar jobs={jobs} query={query} count={first.data?.count} done={first.again} />
       <div class="box data">
         {newer.value.length > 0 && (
           <div class="steps-filter">
@@ -263,6 +265,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
         <table>
           <thead>
             <tr>
+              <SelectAll jobs={jobs} />
               <th class="w-state">State</th>
               <th>Job</th>
               <th class="w-name c2">Type</th>
@@ -313,9 +316,10 @@ function JobRow({ job, gone }: { job: Job; gone: boolean }) {
   const steps = job.summary;
   return (
     <tr>
+      <SelectRow job={job} />
       <td>{gone ? <span class="muted">no longer matches</span> : <State mark={jobMark(job)} />}</td>
       <td>
-        <a data-row href={link.job(job.id)} title={job.key ? `${job.key} (${job.id})` : job.id}>
+        <a data-row data-job={job.id} href={link.job(job.id)} title={job.key ? `${job.key} (${job.id})` : job.id}>
           <bdi>{name}</bdi>
         </a>
         <div class="under">
