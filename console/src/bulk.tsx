@@ -7,7 +7,7 @@ import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
 import { useKeys } from "./keys.ts";
 import { useLoad } from "./load.ts";
 import { go, place } from "./place.ts";
-import { link, queryText, type Query } from "./router.ts";
+import { link, type Query } from "./router.ts";
 import { jobMark, unknownMark, type Mark } from "./state.ts";
 import type { Bulk, BulkPreview, Count, Job, PageBulk, PageBulkRefusal } from "./types.ts";
 import { Ago, AsOf, Copy, Icon, plural, ProblemNote, shellWord, State, useTitle, Waiting } from "./widgets.tsx";
