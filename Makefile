@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak faults lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak test-console faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,7 +25,7 @@ demo: build ## 200 orders through the shop, killed in the middle, audited from t
 	$(GO) build -trimpath -o bin/shop ./examples/shop
 	bin/shop demo --perdure bin/perdure
 
-demo-console: build ## the demo, with its node and console left up until Ctrl-C
+demo-console: build ## the demo, and then a console with parked, undone and running jobs, until Ctrl-C
 	$(GO) build -trimpath -o bin/shop ./examples/shop
 	bin/shop demo --perdure bin/perdure --stay
 
@@ -45,6 +45,7 @@ WITHOUT_RACE = \
 	TestCallThatEvaluatesTooMuchRefusesTheRest \
 	TestCheapInputsDoNotWaitForCostlyOnes \
 	TestCompilingIsBounded \
+	TestConsoleFigures \
 	TestContractInBundles \
 	TestContractThroughPgBouncer \
 	TestCostlyConditionsArePostponed \
@@ -73,6 +74,7 @@ WITHOUT_RACE = \
 WITHOUT_RACE_IN = \
 	./definition \
 	./definition/internal/text \
+	./e2e/figures \
 	./internal/kernel \
 	./internal/scheduler \
 	./node \
@@ -138,6 +140,14 @@ soak: ## steady load on both stores, for FOR=20m: what grows?
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e -run Soak -soak $(FOR)
 
+JOBS ?= 1000000
+test-console: ## the figures of the console, each with its goal: JOBS=1000000 on both stores, and Chromium (half an hour)
+	scripts/setup
+	scripts/console
+	PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 \
+		$(GO) test -count=1 -timeout 0 -v ./e2e/figures -jobs $(JOBS) -tab $(TAB) -out $(CURDIR)/bin/test-console
+
+TAB ?= 1h
 faults: ## the rows of the fault matrix (docs/reliability.md) with their tests; one row: make faults ROW=F042
 	@$(GO) test -c -o bin/docs.test ./docs
 	@cd docs && ../bin/docs.test -row '$(or $(ROW),all)'

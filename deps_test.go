@@ -37,6 +37,7 @@ var layers = []layer{
 	{pkg: "internal/descriptors", why: "one formula divides the file descriptors between callers, runs and the store"},
 	{pkg: "internal/admission", why: "a server bounds what a service reads for an answer; neither imports the other"},
 	{pkg: "internal/columns", modules: []string{"golang.org/x/text/width"}, why: "how wide a text is, on terminals and in drawings"},
+	{pkg: "internal/negotiate", why: "how a caller of HTTP chooses the form of an answer, for the API and the console"},
 	{pkg: "internal/env", why: "the time, randomness and goroutines of a node's components, which a simulation replaces"},
 
 	{pkg: "", ours: []string{"internal/plain", "internal/runcontext"}, why: "a user's program needs the standard library and no more"},
@@ -66,6 +67,7 @@ var layers = []layer{
 	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/dispatch", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "operate", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
 	{pkg: "internal/supervisor", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "it decides nothing: it calls the scheduler through an interface of its own"},
 
+	{pkg: "internal/stats", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "the numbers of the overview: it counts in the store and in memory, and decides nothing"},
 	{pkg: "internal/courier", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel"}, why: "as supervisor"},
 	{pkg: "internal/bulk", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel", "internal/scheduler", "operate"}, why: "as supervisor: the service finds the jobs, and the scheduler acts on them"},
 
@@ -79,10 +81,10 @@ var layers = []layer{
 	{pkg: "internal/watch", ours: []string{"internal/env", "internal/kernel", "internal/scheduler"}, why: "what a node observes and logs"},
 	{pkg: "internal/metrics", ours: []string{"", "internal/agenthost", "internal/kernel", "internal/scheduler", "internal/supervisor", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "what a node counts"},
 	{pkg: "internal/hook", ours: []string{"", "internal/agenthost", "internal/election", "internal/env", "internal/kernel", "internal/scheduler", "internal/service", "internal/supervisor"}, why: "how a simulation reaches into a node"},
-	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/bulk", "internal/courier", "internal/crashpoint", "internal/election", "internal/env", "internal/hook", "internal/kernel", "internal/metrics", "internal/scheduler", "internal/service", "internal/speed", "internal/supervisor", "internal/watch"}, modules: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
+	{pkg: "node", ours: []string{"", "definition", "internal/agenthost", "internal/bulk", "internal/courier", "internal/crashpoint", "internal/election", "internal/env", "internal/hook", "internal/kernel", "internal/metrics", "internal/scheduler", "internal/service", "internal/speed", "internal/stats", "internal/supervisor", "internal/watch"}, modules: []string{"github.com/google/uuid", "github.com/prometheus/client_golang"},
 		why: "it connects the components. The store is handed in, so that an embedded node does not link both drivers"},
-	{pkg: "console", why: "files for a browser, which calls the REST API; it knows nothing of a node"},
-	{pkg: "internal/rest", ours: []string{"", "console", "internal/admission", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/jsontext", "internal/kernel", "internal/plain", "operate", "protocol"}, modules: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
+	{pkg: "console", ours: []string{"internal/negotiate"}, why: "files for a browser, which calls the REST API; it knows nothing of a node"},
+	{pkg: "internal/rest", ours: []string{"", "console", "internal/admission", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/jsontext", "internal/kernel", "internal/negotiate", "internal/plain", "operate", "protocol"}, modules: []string{"github.com/danielgtaylor/huma/v2", "github.com/prometheus/client_golang"},
 		why: "it answers for a protocol.Server, which may be any"},
 	{pkg: "rest", ours: []string{"definition", "internal/rest", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "the REST API of a node in the server of a user's program"},
 	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},

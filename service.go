@@ -50,7 +50,8 @@ type Operations interface {
 	PutLimit(ctx context.Context, name string, settings LimitSettings) (*LimitView, error)
 	DeleteLimit(ctx context.Context, name string) error
 	ListNodes(context.Context) ([]NodeView, error)
-	// ListAgents returns the agents that have settings, or whose processes have claimed runs in the last day.
+	// ListAgents returns the agents that have settings, whose processes have claimed runs in the last day, or that had
+	// ready steps when the statistics were computed.
 	ListAgents(context.Context) ([]AgentView, error)
 	GetAgent(ctx context.Context, name string) (*AgentView, error)
 	PutAgent(ctx context.Context, name string, settings AgentSettings) (*AgentView, error)
@@ -114,10 +115,14 @@ type JobQuery struct {
 	Cursor      string
 }
 
-// AlertQuery selects alerts, newest first.
+// AlertQuery selects alerts, newest first. A field that is empty selects all.
 type AlertQuery struct {
 	Job    string // a ref; empty: all jobs
 	Closed bool   // include closed ones
+	Kind   AlertKind
+	Type   string // of the job
+	Step   string
+	Code   string // error code of the step's latest failure
 	Limit  int
 	Cursor string
 }

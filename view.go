@@ -149,9 +149,13 @@ func (v *StepViews) UnmarshalJSON(data []byte) error {
 // AlertView is an alert as it is shown.
 type AlertView struct {
 	ID       int64     `json:"id"`
-	Job      JobID     `json:"job,omitzero"` // zero: the alert concerns the whole store
+	Job      JobID     `json:"job,omitzero"`     // zero: the alert concerns the whole store
+	Type     string    `json:"type,omitempty"`   // the job's
+	JobKey   string    `json:"jobKey,omitempty"` // the job's
 	Step     string    `json:"step,omitempty"`
 	Kind     AlertKind `json:"kind"`
+	Code     string    `json:"code,omitempty"`     // error code of the step's latest failure, when the alert was raised
+	Attempts int       `json:"attempts,omitempty"` // failures of the step then
 	Name     string    `json:"name,omitempty"`
 	Message  string    `json:"message"`
 	RaisedAt time.Time `json:"raisedAt"`
@@ -209,6 +213,20 @@ type AgentView struct {
 	Holders int       `json:"holders"`         // processes that have claimed its runs within NotSeenFor
 	Gone    int       `json:"gone,omitempty"`  // processes that have claimed its runs in the last day, but not within NotSeenFor
 	SeenAt  time.Time `json:"seenAt,omitzero"` // time of the latest claim
+
+	// The following are of the statistics, which are a few seconds old (AsOf). They are missing if these were never
+	// computed, or if the agent was not among the agents with the most ready steps.
+	AsOf        time.Time `json:"asOf,omitzero"`
+	Nodes       int       `json:"nodes,omitempty"` // live nodes that carry out its runs
+	Slots       int       `json:"slots,omitempty"` // of these nodes
+	Running     int       `json:"running,omitempty"`
+	Ready       int       `json:"ready,omitempty"`
+	ReadyCapped bool      `json:"readyCapped,omitempty"` // there are more
+	OldestReady time.Time `json:"oldestReady,omitzero"`  // when about the oldest of the ready steps became ready
+	// Refused counts the reports of the last hour that were refused, and Errors the failed runs by error code ("": those
+	// without a code, and of rare codes).
+	Refused int            `json:"refused,omitempty"`
+	Errors  map[string]int `json:"errors,omitempty"`
 }
 
 // RoleView is a role that a node leads, or of which it is the standby. The epoch is that of the leader.

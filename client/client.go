@@ -131,6 +131,7 @@ type request struct {
 	wait      time.Duration // for how long the server is asked to wait
 	ofAgent   bool          // the agent host repeats its calls itself
 	seeOther  bool          // an answer 303 has a body that is read
+	events    bool          // the answer is a stream of events
 	// repeatable marks a call that changes something, and can be repeated: carried out twice, it is the same.
 	repeatable bool
 }
@@ -224,6 +225,9 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 	}
 	if req.body != nil {
 		r.Header.Set("Content-Type", orElse(req.mediaType, "application/json"))
+	}
+	if req.events {
+		r.Header.Set("Accept", "text/event-stream")
 	}
 	if author := orElse(req.author, c.author); author != "" {
 		if strings.ContainsFunc(author, func(r rune) bool { return r < ' ' || r == 0x7f }) {

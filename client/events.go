@@ -21,9 +21,11 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 	var lost outage
 	rests := false
 	for {
-		err := c.stream(ctx, ref, func(job *perdure.JobView) error {
-			lost, rests = outage{}, job.AtRest()
-			return see(job)
+		err := c.stream(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/events"}, func(name string, data []byte) (bool, error) {
+			return deliver(name, data, func(job *perdure.JobView) error {
+				lost, rests = outage{}, job.AtRest()
+				return see(job)
+			})
 		})
 		gone := awayIn(err)
 		switch {
@@ -42,8 +44,9 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 	}
 }
 
-// stream follows a job over one stream. If the stream breaks before its last event, the error is *away.
-func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
+// stream reads one stream. handle reports whether an event was the last one. If the stream breaks before that, the error
+// is *away.
+func (c *Client) stream(ctx context.Context, req *request, handle func(name string, data []byte) (last bool, err error)) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(silentTimeout, func() { cancel(context.DeadlineExceeded) })
@@ -52,7 +55,7 @@ func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobVi
 		return c.unreachable(ctx, cmp.Or(context.Cause(reading), err), silentTimeout)
 	}
 
-	resp, err := c.send(reading, &request{method: http.MethodGet, path: jobPath(ref) + "/events"})
+	resp, err := c.send(reading, req)
 	if err != nil {
 		return broken(err)
 	}
@@ -72,7 +75,7 @@ func (c *Client) stream(ctx context.Context, ref string, see func(*perdure.JobVi
 		default:
 			return broken(fmt.Errorf("the stream ended early: %w", err))
 		}
-		if rest, err := deliver(name, data, see); rest || err != nil {
+		if last, err := handle(name, data); last || err != nil {
 			return err
 		}
 	}

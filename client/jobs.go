@@ -40,9 +40,14 @@ func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key 
 // Job implements perdure.Jobs. A server waits for at most five minutes, and less if it shuts down: Job asks again until
 // wait is over. A server that cannot be reached is asked again for a while (see Patience).
 func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
+	return c.JobPart(ctx, ref, wait, operate.AllSteps)
+}
+
+// JobPart implements operate.Service, as Job does.
+func (c *Client) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
 	if wait <= 0 {
 		job := new(perdure.JobView)
-		if _, err := c.ask(ctx, jobRequest(ref, 0), job); err != nil {
+		if _, err := c.ask(ctx, jobRequest(ref, 0, steps), job); err != nil {
 			return nil, err
 		}
 		return job, nil
@@ -55,7 +60,7 @@ func (c *Client) Job(ctx context.Context, ref string, wait time.Duration) (*perd
 			left = 0 // do not wait: a proxy may have cut off the last wait, and would cut off the next
 		}
 		job := new(perdure.JobView)
-		_, err := c.once(ctx, jobRequest(ref, left), job)
+		_, err := c.once(ctx, jobRequest(ref, left, steps), job)
 		gone, over, again := awayIn(err), !time.Now().Before(end), firstPause-time.Since(asked)
 		switch {
 		case gone != nil && over:
@@ -111,10 +116,14 @@ func (c *Client) Step(ctx context.Context, ref, step string) (*perdure.StepDetai
 
 func stepPath(ref, step string) string { return jobPath(ref) + "/steps/" + segment(step) }
 
-func jobRequest(ref string, wait time.Duration) *request {
-	req := &request{method: http.MethodGet, path: jobPath(ref)}
+func jobRequest(ref string, wait time.Duration, steps operate.Steps) *request {
+	req := &request{method: http.MethodGet, path: jobPath(ref), query: url.Values{}}
 	if wait > 0 {
-		req.wait, req.query = wait, url.Values{"wait": {wait.String()}}
+		req.wait = wait
+		req.query.Set("wait", wait.String())
+	}
+	if steps != operate.AllSteps {
+		req.query.Set("steps", string(steps))
 	}
 	return req
 }
@@ -123,6 +132,14 @@ func jobPath(ref string) string { return "/v1/jobs/" + segment(ref) }
 
 // ListJobs implements perdure.Jobs.
 func (c *Client) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
+	page := new(perdure.Page[perdure.JobView])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobsPath, query: jobsQuery(&q)}, page)
+	return page, err
+}
+
+const jobsPath = "/v1/jobs"
+
+func jobsQuery(q *perdure.JobQuery) url.Values {
 	query := url.Values{}
 	for _, p := range q.Phases {
 		query.Add("phase", p.String())
@@ -150,9 +167,7 @@ func (c *Client) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Pag
 		query.Set("with", "summary")
 	}
 	setPage(query, q.Limit, q.Cursor)
-	page := new(perdure.Page[perdure.JobView])
-	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/jobs", query: query}, page)
-	return page, err
+	return query
 }
 
 // timeText returns a time for a query; "" for the zero time.
@@ -187,6 +202,15 @@ func (c *Client) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.
 	setPage(query, q.Limit, q.Cursor)
 	page := new(perdure.Page[perdure.EntryView])
 	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(q.Job) + "/history", query: query}, page)
+	return page, err
+}
+
+// Runs implements operate.Service.
+func (c *Client) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+	query := url.Values{}
+	setPage(query, q.Limit, q.Cursor)
+	page := new(perdure.Page[operate.RunRecord])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: jobPath(q.Job) + "/runs", query: query}, page)
 	return page, err
 }
 

@@ -8,19 +8,28 @@ import (
 	"strconv"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 // ListAlerts implements perdure.Operations.
 func (c *Client) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
+	page := new(perdure.Page[perdure.AlertView])
+	_, err := c.ask(ctx, &request{method: http.MethodGet, path: alertsPath, query: alertsQuery(&q)}, page)
+	return page, err
+}
+
+const alertsPath = "/v1/alerts"
+
+func alertsQuery(q *perdure.AlertQuery) url.Values {
 	query := url.Values{}
-	set(query, "job", q.Job)
+	for name, value := range map[string]string{"job": q.Job, "kind": string(q.Kind), "type": q.Type, "step": q.Step, "code": q.Code} {
+		set(query, name, value)
+	}
 	if q.Closed {
 		query.Set("closed", "true")
 	}
 	setPage(query, q.Limit, q.Cursor)
-	page := new(perdure.Page[perdure.AlertView])
-	_, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/alerts", query: query}, page)
-	return page, err
+	return query
 }
 
 // CloseAlert implements perdure.Operations.
@@ -68,6 +77,15 @@ func (c *Client) limit(ctx context.Context, req *request) (*perdure.LimitView, e
 		return nil, err
 	}
 	return limit, nil
+}
+
+// Stats implements operate.Service.
+func (c *Client) Stats(ctx context.Context) (*operate.Stats, error) {
+	s := new(operate.Stats)
+	if _, err := c.ask(ctx, &request{method: http.MethodGet, path: "/v1/stats"}, s); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // ListNodes implements perdure.Operations.

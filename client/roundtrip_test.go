@@ -3,6 +3,8 @@ package client_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -27,8 +29,10 @@ func TestRoundTrip(t *testing.T) {
 	query := perdure.JobQuery{Phases: []perdure.Phase{phase, perdure.Running}, Since: resttest.At, Until: resttest.At.Add(time.Hour), Agent: "payments", Step: "charge", Reason: perdure.WhyLimit, Error: "card&declined", Alert: perdure.AlertParked,
 		Search: "order-", OldestFirst: true, WithCount: true, WithSummary: true, Type: "order", Current: &unsure, Desired: &done, Key: "k",
 		Labels: map[string]string{"a": "b=&c", "d": ""}, Limit: 7, Cursor: "c/+="}
+	live := query
+	live.Cursor = ""
 	history := perdure.HistoryQuery{Job: ref, Limit: 7, Cursor: "y"}
-	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Limit: 3, Cursor: "x"}
+	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Kind: perdure.AlertClock, Type: "ord&er", Step: "charge", Code: "card=declined", Limit: 3, Cursor: "x"}
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	bulk := operate.BulkRequest{Act: perdure.VerbSettle, Step: "charge", As: &done, Output: act.Output, Filter: resttest.Bulk().Filter, Reason: "seen <it>", Key: "<k>", Author: "Zoë"}
 	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
@@ -109,6 +113,10 @@ func TestRoundTrip(t *testing.T) {
 			page, err := s.History(ctx, history)
 			return all{page}, err
 		}, all{history}, all{&perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: resttest.At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}}},
+		{"Runs", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.Runs(ctx, operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"})
+			return all{page}, err
+		}, all{operate.RunsQuery{Job: ref, Limit: 7, Cursor: "c/ d"}}, all{&perdure.Page[operate.RunRecord]{Items: resttest.Runs(), NextCursor: "next"}}},
 		{"Act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
 			job, err := s.Act(ctx, ref, act)
 			return all{job}, err
@@ -117,6 +125,30 @@ func TestRoundTrip(t *testing.T) {
 			job, err := s.Act(ctx, ref, flip)
 			return all{job}, err
 		}, all{ref, flip}, all{job}},
+		{"JobPart", func(ctx context.Context, s protocol.Server) (all, error) {
+			j, err := s.JobPart(ctx, ref, 0, operate.OpenSteps)
+			return all{j}, err
+		}, all{ref, time.Duration(0), operate.OpenSteps}, all{job}},
+		{"FollowJobs", func(ctx context.Context, s protocol.Server) (out all, _ error) {
+			changes := resttest.JobsChanges()
+			err := s.FollowJobs(ctx, live, func(c *operate.JobsChange) error {
+				if out = append(out, c); len(out) == len(changes) {
+					return errEnough
+				}
+				return nil
+			})
+			return out, unless(err)
+		}, all{live}, anyOf(resttest.JobsChanges())},
+		{"FollowAlerts", func(ctx context.Context, s protocol.Server) (out all, _ error) {
+			changes := resttest.AlertsChanges()
+			err := s.FollowAlerts(ctx, alerts, func(c *operate.AlertsChange) error {
+				if out = append(out, c); len(out) == len(changes) {
+					return errEnough
+				}
+				return nil
+			})
+			return out, unless(err)
+		}, all{alerts}, anyOf(resttest.AlertsChanges())},
 		{"Preview of an act on a step", func(ctx context.Context, s protocol.Server) (all, error) {
 			p, err := s.Preview(ctx, ref, act)
 			return all{p}, err
@@ -196,6 +228,10 @@ func TestRoundTrip(t *testing.T) {
 			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)})
 			return all{agent}, err
 		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}}, all{agent}},
+		{"Stats", func(ctx context.Context, s protocol.Server) (all, error) {
+			stats, err := s.Stats(ctx)
+			return all{stats}, err
+		}, nil, all{resttest.Stats()}},
 		{"ListNodes", func(ctx context.Context, s protocol.Server) (all, error) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err
@@ -248,7 +284,7 @@ func noting(seen *[]any) *resttest.Service {
 				switch arg := a.Interface().(type) {
 				case []byte:
 					*seen = append(*seen, string(arg))
-				case func(*perdure.JobView) error:
+				case func(*perdure.JobView) error, func(*operate.JobsChange) error, func(*operate.AlertsChange) error:
 				default:
 					*seen = append(*seen, arg)
 				}
@@ -257,6 +293,23 @@ func noting(seen *[]any) *resttest.Service {
 		}))
 	}
 	return svc
+}
+
+var errEnough = errors.New("enough")
+
+// unless returns nil if a call ended because its function has seen enough.
+func unless(err error) error {
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return fmt.Errorf("ended by itself: %w", err)
+}
+
+func anyOf[T any](list []T) (out []any) {
+	for _, v := range list {
+		out = append(out, v)
+	}
+	return out
 }
 
 // A refusal is the same error far as near.
@@ -277,8 +330,12 @@ func TestErrorsComeBack(t *testing.T) {
 		if diff := cmp.Diff(error(want), err); diff != "" {
 			t.Errorf("%s: %s", want.Code, diff)
 		}
+		svc.OnFollowJobs = func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error { return want }
 		if err := c.Follow(t.Context(), "j", nil); perdure.CodeOf(err) != want.Code {
 			t.Errorf("Follow: %v", err)
+		}
+		if err := c.FollowJobs(t.Context(), perdure.JobQuery{}, nil); perdure.CodeOf(err) != want.Code {
+			t.Errorf("FollowJobs: %v", err)
 		}
 	}
 }

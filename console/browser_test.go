@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +29,7 @@ var serveAt = flag.String("serve", "", "serve the node of the tests in a browser
 // The tests in e2e/ drive Chromium against two nodes, one with jobs and one without.
 func TestConsoleInABrowser(t *testing.T) {
 	if *serveAt != "" {
-		t.Log("serving " + startNode(t, *serveAt, true) + " and " + startNode(t, "127.0.0.1:0", false))
+		t.Log("serving " + startNode(t, *serveAt, fill) + " and " + startNode(t, "127.0.0.1:0", nil))
 		select {}
 	}
 	if testing.Short() {
@@ -42,7 +43,8 @@ func TestConsoleInABrowser(t *testing.T) {
 	if err != nil || len(tests) == 0 {
 		t.Fatalf("no tests in e2e: %v", err)
 	}
-	full, empty := startNode(t, "127.0.0.1:0", true), startNode(t, "127.0.0.1:0", false)
+	tests = slices.DeleteFunc(tests, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "scenario.") }) // scenario_test.go
+	full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
 	cmd := exec.CommandContext(t.Context(), nodeJS, append([]string{"--test", "--test-reporter=spec", "--test-concurrency=1"}, tests...)...)
 	cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
 	out, err := cmd.CombinedOutput()
@@ -144,7 +146,7 @@ func missing(t *testing.T, required, what string) {
 
 // startNode starts a node on a store of its own, with its API and its console below a path, and returns the console's
 // address.
-func startNode(t *testing.T, address string, withJobs bool) (url string) {
+func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node)) (url string) {
 	t.Helper()
 	store, err := sqlite.Open(filepath.Join(t.TempDir(), "console.db"))
 	if err != nil {
@@ -176,7 +178,7 @@ func startNode(t *testing.T, address string, withJobs bool) (url string) {
 			t.Error(err)
 		}
 	})
-	if withJobs {
+	if fill != nil {
 		fill(t, n)
 	}
 	return "http://" + listener.Addr().String() + "/perdure/ui/"
@@ -195,6 +197,8 @@ func agents() []*perdure.Agent {
 	perdure.Handle(payments, "charge", perdure.Op[order, string]{
 		Do: func(_ context.Context, in order) (string, error) {
 			switch {
+			case strings.HasPrefix(in.Fail, "declined:"):
+				return "", perdure.Failed(errors.New(strings.TrimPrefix(in.Fail, "declined:")), "card_declined")
 			case strings.HasPrefix(in.Fail, "again:"):
 				return "", errors.New(strings.TrimPrefix(in.Fail, "again:"))
 			case in.Fail != "":
@@ -270,6 +274,20 @@ steps:
 		}
 	}
 	submit(wide.String())
+	// 98 equal steps, of which one is parked: the graph shows them as a stack.
+	var print strings.Builder
+	print.WriteString("type: print\nkey: print-2027\nsteps:\n  split: {agent: stock}\n")
+	var pages []string
+	for i := range 98 {
+		pages = append(pages, fmt.Sprintf("page_%03d", i+1))
+		fail := ""
+		if i == 16 {
+			fail = "no toner"
+		}
+		fmt.Fprintf(&print, "  %s: {agent: payments, action: charge, after: [split], with: {fail: '%s'}}\n", pages[i], fail)
+	}
+	fmt.Fprintf(&print, "  bind: {agent: stock, after: [%s]}\n  ship: {agent: carrier, after: [bind], with: {}}\n", strings.Join(pages, ", "))
+	submit(print.String())
 	for name, most := range map[string]int{"agent:payments": 20, "agent:reports": 0, "job:order": 2000} {
 		if _, err := n.PutLimit(t.Context(), name, perdure.LimitSettings{Max: &most}); err != nil {
 			t.Fatal(err)
@@ -287,6 +305,7 @@ steps:
 		"import-7":   func(j *perdure.JobView) bool { return j.Phase == perdure.Settled },
 		"expense-12": func(j *perdure.JobView) bool { return len(j.Alerts) == 1 },
 		longKey:      func(j *perdure.JobView) bool { return j.Phase == perdure.Parked },
+		"print-2027": func(j *perdure.JobView) bool { return j.Phase == perdure.Parked },
 	} {
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			job, err := n.Job(t.Context(), ref, 0)

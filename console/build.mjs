@@ -1,5 +1,6 @@
 // Compiles the console into dist/, which the Go package embeds, or with the argument "tests" its unit tests into build/.
-// Names in dist/assets/ contain a hash of the content, so that browsers may keep the files.
+// Names in dist/assets/ contain a hash of the content, so that browsers may keep the files. A part that is imported with
+// import() becomes a script of its own.
 import { build } from "esbuild";
 import { mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
@@ -22,8 +23,8 @@ async function buildConsole() {
     if (name !== "missing.html") rmSync(join("dist", name), { recursive: true });
   }
   const { metafile } = await build({
-    ...common, entryPoints: ["src/main.tsx", "src/style.css"], outdir: "dist/assets", entryNames: "[name]-[hash]",
-    platform: "browser", format: "esm", minify: true, metafile: true,
+    ...common, entryPoints: ["src/main.tsx", "src/style.css"], outdir: "dist/assets", entryNames: "[name]-[hash]", chunkNames: "[name]-[hash]",
+    platform: "browser", format: "esm", splitting: true, minify: true, metafile: true,
   });
   const built = Object.entries(metafile.outputs);
   const nameOf = (entry) => {
@@ -36,7 +37,18 @@ async function buildConsole() {
     if (page.split(`"${place}"`).length !== 2) throw new Error(`src/index.html must name "${place}" once`);
     page = page.replace(`"${place}"`, `"${nameOf(entry)}"`);
   }
-  writeFileSync("dist/index.html", page);
+  // The browser loads the scripts that the first one needs at the same time.
+  const needed = new Set();
+  const add = (file) => {
+    for (const { path, kind } of metafile.outputs[file].imports) {
+      if (kind !== "import-statement" || needed.has(path)) continue;
+      needed.add(path);
+      add(path);
+    }
+  };
+  add(built.find(([, output]) => output.entryPoint === "src/main.tsx")[0]);
+  const preloads = [...needed].map((file) => `<link rel="modulepreload" href="assets/${basename(file)}">\n`).join("");
+  writeFileSync("dist/index.html", page.replace("</head>", `${preloads}</head>`));
 }
 
 await (process.argv[2] === "tests" ? buildTests() : buildConsole());

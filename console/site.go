@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"html"
 	"io/fs"
-	"mime"
 	"net/http"
 	"path"
 	"strconv"
 	"strings"
+
+	"github.com/perdure/perdure/internal/negotiate"
 )
 
 // site is the console as it is served.
@@ -145,7 +146,7 @@ func (s *site) serveAsset(w http.ResponseWriter, r *http.Request, name string) {
 	body := a.plain
 	if a.gzipped != nil {
 		w.Header().Set("Vary", "Accept-Encoding")
-		if acceptsGzip(r) {
+		if negotiate.Gzip(r.Header) {
 			w.Header().Set("Content-Encoding", "gzip")
 			body = a.gzipped
 		}
@@ -162,26 +163,4 @@ func send(w http.ResponseWriter, r *http.Request, mediaType, caching string, bod
 	if r.Method != http.MethodHead {
 		_, _ = w.Write(body) // an error means that the browser has gone
 	}
-}
-
-// acceptsGzip reports whether the browser names gzip, or any coding, with a weight above 0.
-func acceptsGzip(r *http.Request) bool {
-	accepted := false
-	for _, header := range r.Header.Values("Accept-Encoding") {
-		for part := range strings.SplitSeq(header, ",") {
-			coding, params, err := mime.ParseMediaType(part)
-			if err != nil {
-				continue
-			}
-			weight, err := strconv.ParseFloat(params["q"], 64)
-			refused := err == nil && weight == 0
-			switch coding {
-			case "gzip":
-				return !refused // it precedes *
-			case "*":
-				accepted = !refused
-			}
-		}
-	}
-	return accepted
 }

@@ -4,10 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/courier"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/metrics"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/stats"
 	"github.com/perdure/perdure/internal/watch"
 )
 
@@ -25,6 +29,7 @@ func (n *Node) components() []component {
 		{name: "supervisor", run: n.supervisor.Run},
 		{name: "supervisor", role: kernel.RoleSupervisor, run: n.supervisor.Lead},
 		{name: "horizon", role: kernel.RoleSupervisor, run: n.horizon()},
+		{name: "statistics", role: kernel.RoleSupervisor, run: n.statistics().Lead},
 		{name: "courier", run: n.courier.Run},
 		{name: "courier", role: kernel.RoleCourier, run: n.courier.Lead},
 		{name: "bulk", role: kernel.RoleCourier, run: n.bulk.Lead},
@@ -71,6 +76,32 @@ func (n *Node) horizon() func(context.Context) {
 	h := &watch.Horizon{Oldest: store.OldestTransaction, Bound: n.cfg.OldTransaction, Metric: n.metrics.OldestTransaction, Log: n.log, Env: n.env}
 	return h.Run
 }
+
+func (n *Node) statistics() *stats.Leader {
+	return stats.NewLeader(stats.Config{Store: n.store, Claims: n.scheduler.AllSeen, RoleTTL: n.cfg.RoleTTL, Deposed: n.deposed, Log: n.log, Env: n.env})
+}
+
+// meter counts each event for Prometheus, and for the overview.
+type meter struct {
+	*metrics.Metrics
+	counters *stats.Counters
+}
+
+var _ scheduler.Meter = meter{}
+
+func (m meter) Submitted(typ string) {
+	m.Metrics.Submitted(typ)
+	m.counters.Submitted(typ)
+}
+
+func (m meter) Settled(typ string, as perdure.State, duration time.Duration) {
+	m.Metrics.Settled(typ, as, duration)
+	m.counters.Settled(typ, as)
+}
+
+func (m meter) Parked(typ string)                 { m.counters.Parked(typ) }
+func (m meter) RunFailed(typ, agent, code string) { m.counters.Failed(typ, agent, code) }
+func (m meter) RefusedOf(agent string)            { m.counters.Refused(agent) }
 
 func (n *Node) listener() func(context.Context) {
 	if n.shared == nil {

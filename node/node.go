@@ -48,6 +48,7 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/service"
 	"github.com/perdure/perdure/internal/speed"
+	"github.com/perdure/perdure/internal/stats"
 	"github.com/perdure/perdure/internal/supervisor"
 	"github.com/perdure/perdure/internal/watch"
 )
@@ -100,6 +101,7 @@ type Node struct {
 	store    Store
 	shared   kernel.SharedStore // the same store; nil if no other process can have it open
 	metrics  *metrics.Metrics
+	counters *stats.Counters
 	since    time.Time
 	cell     atomic.Int64 // of the store; see kernel.WithCell
 	roll     roll
@@ -148,6 +150,7 @@ func New(store Store, cfg Config) *Node {
 	n.shared, _ = store.(kernel.SharedStore)
 	n.life, n.end = context.WithCancelCause(context.Background())
 	n.watching, n.unwatch = context.WithCancel(n.life)
+	n.counters = stats.NewCounters(stats.CountersConfig{Store: store, Node: n.id, StoreTime: n.storeTime, Log: n.log, Env: n.env})
 	n.scheduler = scheduler.New(n.schedulerConfig(compiler, newID))
 	n.supervisor = supervisor.New(n.supervisorConfig())
 	n.Service = service.New(service.Config{Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
@@ -169,7 +172,7 @@ func New(store Store, cfg Config) *Node {
 }
 
 func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.JobID) scheduler.Config {
-	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: n.metrics, OnBroken: n.fail,
+	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: meter{n.metrics, n.counters}, OnBroken: n.fail,
 		OnWait:  func(at time.Time) { n.supervisor.Sooner(at) },
 		Writers: cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
 		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
@@ -234,6 +237,7 @@ func (n *Node) Start(ctx context.Context) error {
 		n.log.Warn("optimisations are switched off", "by", speed.Variable, "off", off)
 	}
 	n.run(n.watching, n.components()...)
+	n.run(n.life, component{name: "counters", run: n.counters.Run}) // it counts what the agents report until they have ended
 	if n.host != nil {
 		n.run(n.life, component{name: "agents", run: n.runAgents})
 	}

@@ -39,6 +39,9 @@ func (r *roll) time(at time.Time) (now time.Time, known bool) {
 	return r.now.Add(at.Sub(r.at)), !r.at.IsZero()
 }
 
+// storeTime returns an estimate of the store's time now.
+func (n *Node) storeTime() (now time.Time, known bool) { return n.roll.time(n.env.Now()) }
+
 // forget reports whether it is time to forget.
 func (r *roll) forget(at time.Time) bool {
 	r.mu.Lock()

@@ -299,7 +299,7 @@ func onlyRun(t *testing.T, n *node.Node, outcome perdure.Outcome, output string)
 	return &runs[0]
 }
 
-func operate(t *testing.T, n *node.Node, a perdure.Act) {
+func operateOn(t *testing.T, n *node.Node, a perdure.Act) {
 	t.Helper()
 	a.Author = "op"
 	if _, err := n.Act(t.Context(), "k", a); err != nil {
@@ -320,14 +320,14 @@ steps:
 `)
 	onlyRun(t, n, perdure.OutcomeDone, "")
 	onlyRun(t, n, perdure.OutcomeDone, `{"id":7}`)
-	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
+	operateOn(t, n, perdure.Act{Verb: perdure.VerbUndo})
 	handed := string(onlyRun(t, n, perdure.OutcomeDone, "").Input)
 	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != handed || handed != `{"id":7}` {
 		t.Fatalf("it shows %s, and was handed %s", got, handed)
 	}
-	operate(t, n, perdure.Act{Verb: perdure.VerbRedo})
-	operate(t, n, perdure.Act{Verb: perdure.VerbSkip, Step: "b"})
-	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
+	operateOn(t, n, perdure.Act{Verb: perdure.VerbRedo})
+	operateOn(t, n, perdure.Act{Verb: perdure.VerbSkip, Step: "b"})
+	operateOn(t, n, perdure.Act{Verb: perdure.VerbUndo})
 	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != "" && got != handed {
 		t.Errorf("in the job it shows %s, and was handed %s", got, handed)
 	}
@@ -348,8 +348,8 @@ steps:
   b: {agent: x, after: [a], with: "${steps.a.output}", undo: {}}
 `)
 	onlyRun(t, n, perdure.OutcomeDone, `"a-1"`)
-	operate(t, n, perdure.Act{Verb: perdure.VerbSettle, Step: "b", As: new(perdure.Done)})
-	operate(t, n, perdure.Act{Verb: perdure.VerbUndo})
+	operateOn(t, n, perdure.Act{Verb: perdure.VerbSettle, Step: "b", As: new(perdure.Done)})
+	operateOn(t, n, perdure.Act{Verb: perdure.VerbUndo})
 	time.Sleep(2 * time.Millisecond) // an output with the same timestamp may be a later one
 	handed := string(onlyRun(t, n, perdure.OutcomeRejected, "").Input)
 	if got := string(rest(t, n, "k").Steps.Get("b").Input); got != handed || handed != `"a-1"` {

@@ -32,6 +32,8 @@ func init() {
 			"GET /openapi.json":                              "the document itself; call() reads it",
 			"GET /v1/jobs/{id}/graph":                        "a drawing, for consoles; call() gets it",
 			"GET /v1/shapes/{hash}/graph":                    "the same",
+			"GET /v1/stats":                                  "for consoles and the command line; call() gets it",
+			"GET /v1/jobs/{id}/runs":                         "for consoles and the command line; call() gets it",
 			"POST /v1/bulk":                                  "for consoles and the command line; call() sends it",
 			"GET /v1/bulk":                                   "for consoles and the command line; call() sends it",
 			"GET /v1/bulk/{id}":                              "for consoles and the command line; call() sends it",

@@ -52,6 +52,7 @@ var pythonDocs = map[string]pythonDoc{
 	"Step":       {"A step of a job.", stepFields},
 	"StepDetail": {"A step with its input and output in full.", stepFields},
 	"Alert": {"A record that an operator should look at something. docs/errors.md lists the kinds.", map[string]string{
+		"type": "type of the job", "jobKey": "key of the job", "code": "error code of the step when the alert was raised", "attempts": "failures of the step then",
 		"id": "number of the alert", "kind": "parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback", "message": "what has happened",
 		"raisedAt": "when it was raised", "closedAt": "when it was closed", "closedBy": "who closed it", "job": "id of the job; missing if it concerns the store",
 		"step": "name of the step; missing if it concerns the whole job", "name": "of a rung {alert: NAME}",
@@ -59,8 +60,8 @@ var pythonDocs = map[string]pythonDoc{
 	"RunError": {"The error of a run. docs/errors.md lists the codes.", map[string]string{
 		"code": "by which `retry.notOn` knows it", "message": "text", "retryAfter": "the shortest time to the next run, if the agent gave one",
 	}},
-	"Entry": {"A failure or an act in the history of a job. Runs that succeeded are not recorded here.", map[string]string{
-		"at": "when it was recorded", "event": "failed, rejected, expired, …, or the act", "author": "of the act; `rest` if the call named none; of a failure: the holder",
+	"Entry": {"An act, or the end of a run, in the history of a job. A run that succeeded is recorded when its step is dispatched again.", map[string]string{
+		"at": "when it was recorded; of a run, its end", "event": "done, failed, rejected, expired, …, or the act", "author": "of the act; `rest` if the call named none; of a failure: the holder",
 		"detail": "code and message, or the reason of the act", "run": "number of the run", "step": "name of the step",
 	}},
 }

@@ -28,6 +28,8 @@ var tsUnused = map[string]string{
 	"GET /openapi.json":                                   "it is for generators of clients",
 	"GET /v1/jobs/{id}/graph":                             "it is a drawing, for consoles",
 	"GET /v1/shapes/{hash}/graph":                         "it is a drawing, for consoles",
+	"GET /v1/stats":                                       "it is for consoles and the command line",
+	"GET /v1/jobs/{id}/runs":                              "it is for consoles and the command line",
 	"POST /v1/bulk":                                       "it is for consoles and the command line",
 	"GET /v1/bulk":                                        "it is for consoles and the command line",
 	"GET /v1/bulk/{id}":                                   "it is for consoles and the command line",

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 func (a *app) agentsCmd() *cobra.Command {
@@ -17,7 +18,9 @@ func (a *app) agentsCmd() *cobra.Command {
 		Long: `Lists the agents that have settings, or have claimed runs in the last day: their ageing, the number of
 holders that have claimed their runs within the last 90 seconds, the number of those that have claimed
 earlier that day and are gone (or so busy that they have not claimed since), and the time of the latest
-claim.
+claim. Of the statistics, which a node computes every five seconds, it lists the runs in flight, the slots
+inside nodes, the ready steps with the age of about the oldest, and of the last hour the failed runs by
+error code and the refused reports.
 
 Ageing is the head start that one level of priority gives. With 10m, a job of priority 9 is dispatched
 before all jobs of priority 0 that were submitted in the 90 minutes before it, and no job waits behind
@@ -41,7 +44,7 @@ always first.`,
 
 func (a *app) printAgents(agents []perdure.AgentView, now time.Time) error {
 	tb := a.newTable()
-	tb.head("AGENT", "AGEING", "HOLDERS", "GONE", "LATEST CLAIM")
+	tb.head("AGENT", "AGEING", "HOLDERS", "GONE", "LATEST CLAIM", "RUNNING", "SLOTS", "READY", "OLDEST", "LAST HOUR")
 	for i := range agents {
 		v := &agents[i]
 		if a.json() {
@@ -50,7 +53,9 @@ func (a *app) printAgents(agents []perdure.AgentView, now time.Time) error {
 			}
 			continue
 		}
-		tb.row(plain(v.Name), ageing(v), strconv.Itoa(v.Holders), strconv.Itoa(v.Gone), latestClaim(v, now))
+		tb.row(plain(v.Name), ageing(v), strconv.Itoa(v.Holders), strconv.Itoa(v.Gone), latestClaim(v, now),
+			strconv.Itoa(v.Running), orDash(number(int64(v.Slots))), short(operate.Tally{N: v.Ready, Capped: v.ReadyCapped}), oldestReady(v, now),
+			orDash(errorsText(&operate.AgentStats{Errors: v.Errors, Refused: v.Refused})))
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -63,6 +68,13 @@ func ageing(v *perdure.AgentView) string {
 		return "-"
 	}
 	return v.Ageing.String()
+}
+
+func oldestReady(v *perdure.AgentView, now time.Time) string {
+	if v.OldestReady.IsZero() {
+		return "-"
+	}
+	return span(max(now.Sub(v.OldestReady), 0))
 }
 
 func latestClaim(v *perdure.AgentView, now time.Time) string {
@@ -80,7 +92,19 @@ func (a *app) printAgent(v *perdure.AgentView) error {
 	if time.Duration(v.Ageing) != perdure.DefaultAgeing {
 		head = fmt.Sprintf("a level of priority is a head start of %s", v.Ageing)
 	}
-	a.printf("%s: %s; %s, latest claim %s\n", plain(v.Name), head, plural(v.Holders, "holder"), latestClaim(v, time.Now()))
+	now := time.Now()
+	a.printf("%s: %s; %s, latest claim %s\n", plain(v.Name), head, plural(v.Holders, "holder"), latestClaim(v, now))
+	if v.AsOf.IsZero() {
+		return nil
+	}
+	ready := short(operate.Tally{N: v.Ready, Capped: v.ReadyCapped}) + " ready"
+	if !v.OldestReady.IsZero() {
+		ready += ", oldest " + oldestReady(v, now)
+	}
+	a.printf("%d running, %s in %s; %s; as of %s ago\n", v.Running, plural(v.Slots, "slot"), plural(v.Nodes, "node"), ready, span(max(now.Sub(v.AsOf), 0)))
+	if text := errorsText(&operate.AgentStats{Errors: v.Errors, Refused: v.Refused}); text != "" {
+		a.printf("last hour: %s\n", text)
+	}
 	return nil
 }
 

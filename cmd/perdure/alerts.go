@@ -21,6 +21,11 @@ func (a *app) alertsCmd() *cobra.Command {
 		uses(cmd, "server", "store", "output")
 		cmd.Flags().StringVar(&q.Job, "job", "", "only alerts of this `JOB`")
 		cmd.Flags().BoolVar(&q.Closed, "closed", false, "include closed alerts")
+		cmd.Flags().StringVar((*string)(&q.Kind), "kind", "", "only alerts of this `KIND`")
+		cmd.Flags().StringVar(&q.Type, "type", "", "only alerts of jobs of this `TYPE`")
+		cmd.Flags().StringVar(&q.Step, "step", "", "only alerts of steps with this `NAME`")
+		cmd.Flags().StringVar(&q.Code, "code", "", "only alerts with this error `CODE`")
+		_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(allAlertWords, cobra.ShellCompDirectiveNoFileComp))
 		cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("alerts per page, at most %d", perdure.MaxListLimit))
 		cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 		_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
@@ -31,7 +36,7 @@ func (a *app) alertsCmd() *cobra.Command {
 		Long: `Lists open alerts, newest first. The alert of a parked step is closed by the act that moves the step on:
 resume, skip, settle, undo or redo. You can close the others. These are all jobs that need an operator,
 also those whose other steps still run or wait, and which "perdure list --phase parked" does not list.`,
-		Example: "  perdure alerts\n  perdure alerts --job order-1042 --closed\n  perdure alerts close 12",
+		Example: "  perdure alerts\n  perdure alerts --job order-1042 --closed\n  perdure alerts --type order --step charge --code card_declined\n  perdure alerts close 12",
 	})
 	cmd.AddCommand(
 		flags(&cobra.Command{
@@ -46,12 +51,15 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 	if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
 		return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
 	}
+	if err := knownWord("kind", string(q.Kind), allAlertWords); err != nil {
+		return err
+	}
 	page, err := t.ListAlerts(ctx, q)
 	if err != nil {
 		return err
 	}
 	tb := a.newTable()
-	tb.head("ID", "KIND", "JOB", "STEP", "SINCE", "MESSAGE")
+	tb.head("ID", "KIND", "JOB", "TYPE", "STEP", "CODE", "SINCE", "MESSAGE")
 	for i := range page.Items {
 		al := &page.Items[i]
 		if a.json() {
@@ -67,7 +75,7 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 		if al.Name != "" {
 			message = plain(al.Name) + ": " + message
 		}
-		tb.row(strconv.FormatInt(al.ID, 10), plain(string(al.Kind)), jobOf(al), orDash(plain(al.Step)), al.RaisedAt.Local().Format(time.DateTime), message)
+		tb.row(strconv.FormatInt(al.ID, 10), plain(string(al.Kind)), jobOf(al), orDash(plain(al.Type)), orDash(plain(al.Step)), orDash(plain(al.Code)), al.RaisedAt.Local().Format(time.DateTime), message)
 	}
 	if !a.json() {
 		tb.print(a.out)

@@ -203,12 +203,17 @@ func restoreTerminal() {
 
 func (d *live) begin(jobs []*tracker) {
 	d.jobs = jobs
+	d.takeTerminal()
+	d.draw()
+}
+
+// takeTerminal hides the cursor until restoreTerminal is called.
+func (d *live) takeTerminal() {
 	tty := d.a.tty
 	cursor.Lock()
 	cursor.restore = func() { fmt.Fprint(tty, showCursor) }
 	cursor.Unlock()
 	fmt.Fprint(d.a.out, hideCursor)
-	d.draw()
 }
 
 func (d *live) moved(*tracker, *perdure.JobView, []change) { d.dirty = true }

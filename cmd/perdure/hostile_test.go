@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
 )
 
 // tricks are characters that change what a terminal shows, or that it does not show at all: an escape sequence, DEL, an
@@ -114,6 +115,12 @@ func tricked() *resttest.Service {
 			trick(page)
 			return page, err
 		},
+		OnRuns: func(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+			page, err := full.OnRuns(ctx, q)
+			trick(page)
+			page.NextCursor = ""
+			return page, err
+		},
 		OnAct: func(_ context.Context, _ string, act perdure.Act) (*perdure.JobView, error) {
 			if act.Verb == perdure.VerbGiveUp {
 				return nil, refusal()
@@ -134,6 +141,17 @@ func tricked() *resttest.Service {
 			l, err := full.OnPutLimit(ctx, name, settings)
 			trick(l)
 			return l, err
+		},
+		OnListAgents: func(ctx context.Context) ([]perdure.AgentView, error) {
+			list, err := full.OnListAgents(ctx)
+			trick(list)
+			return list, err
+		},
+		OnStats: func(ctx context.Context) (*operate.Stats, error) {
+			s, err := full.OnStats(ctx)
+			trick(s)
+			s.Agents[0].Errors = map[string]int{tricks: 1}
+			return s, err
 		},
 		OnListNodes: func(ctx context.Context) ([]perdure.NodeView, error) {
 			list, err := full.OnListNodes(ctx)
@@ -162,7 +180,7 @@ func TestTricksReachNoTerminal(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{
-		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"},
+		{"get", "j"}, {"get", "refused"}, {"list"}, {"history", "j"}, {"history", "j", "--runs"}, {"alerts"}, {"limits"}, {"limits", "set", "agent:a", "1"}, {"nodes"}, {"top"}, {"agents"},
 		{"undo", "j"}, {"give-up", "j", "--reason", "x"}, {"resume", "j"}, {"submit", good}, {"submit", bad}, {"validate", bad}, {"watch", "j"},
 		{"get", tricks}, {"get", "a", tricks}, {"limits", "set", tricks, "1"}, {tricks}, {"serve", "--agents", tricks}, {"get", "j", "--" + tricks},
 		{"submit", tricks}, {"list", "--cursor", tricks}, {"__complete", "get", ""}, {"__complete", "resume", "j", ""}, {"__complete", "limits", "rm", ""}, {"__complete", "alerts", "close", ""},

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 type listFlags struct {
@@ -106,8 +107,10 @@ func (o *filterFlags) register(cmd *cobra.Command, reason string) {
 
 var (
 	phaseWords  = []string{"waiting", "running", "parked", "settled"}
-	reasonWords = []string{"afterSteps", "noAgent", "agentBusy", "limit", "backoff", "notYet", "held", "approval", "running", "expired", "parked", "deadline", "quarantined"}
-	alertWords  = []string{"parked", "approval", "undo", "restart", "waiting", "alert", "overdue"}
+	reasonWords = operate.Texts(operate.Reasons())
+	alertWords  = operate.Texts(operate.AlertKinds())
+
+	allAlertWords = operate.Texts(append(operate.AlertKinds(), operate.StoreAlertKinds()...)) // also of alerts that belong to no job
 )
 
 func (o *listFlags) query(now time.Time) (perdure.JobQuery, error) {
@@ -136,12 +139,8 @@ func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 		flag, word string
 		words      []string
 	}{{o.reasonFlag, o.reason, reasonWords}, {"alert", o.alert, alertWords}} {
-		if w.word != "" && !slices.Contains(w.words, w.word) {
-			u := &usageError{msg: fmt.Sprintf("--%s %q: must be one of %s", w.flag, w.word, strings.Join(w.words, ", "))}
-			if near := nearest(w.word, w.words); near != "" {
-				u.hint = "did you mean " + near + "?"
-			}
-			return q, u
+		if err := knownWord(w.flag, w.word, w.words); err != nil {
+			return q, err
 		}
 	}
 	for _, s := range []struct {
@@ -177,6 +176,18 @@ func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 		q.Labels[name] = value
 	}
 	return q, nil
+}
+
+// knownWord refuses the value of a flag that is given and not one of words.
+func knownWord(flag, word string, words []string) error {
+	if word == "" || slices.Contains(words, word) {
+		return nil
+	}
+	u := &usageError{msg: fmt.Sprintf("--%s %q: must be one of %s", flag, word, strings.Join(words, ", "))}
+	if near := nearest(word, words); near != "" {
+		u.hint = "did you mean " + near + "?"
+	}
+	return u
 }
 
 // timeOrAgo reads a time, a date, or a duration before now. An empty word is the zero time.

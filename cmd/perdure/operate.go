@@ -10,21 +10,29 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 func (a *app) historyCmd() *cobra.Command {
 	var q perdure.HistoryQuery
+	var runs bool
 	cmd := &cobra.Command{
 		Use:        "history JOB",
 		SuggestFor: []string{"log", "logs", "events", "audit"},
 		Short:      "Show failures, expiries and acts in a job's history",
 		Long: `Prints a job's history, oldest first: failures, expired runs, and the acts of operators and policies.
+A run that has succeeded is listed when its step was dispatched again, with the time of its end.
+
+With --runs it prints every recorded run instead, in the order of their starts: also the runs that succeeded,
+and those in flight. A run that is done has no holder, because none is kept.
 
 Without --limit all entries are printed. With it one page is printed, and the cursor of the next page on
 stderr.`,
 		Example: `  perdure history order-1042
   perdure history order-1042 --limit 100
-  perdure history order-1042 -o json | jq -r .event`,
+  perdure history order-1042 --runs
+  perdure history order-1042 -o json | jq -r .event
+  perdure history order-1042 --runs -o json | jq -r 'select(.outcome == "expired") | .holder'`,
 		Args:              argsOf(1, 1, "one JOB"),
 		ValidArgsFunction: a.completeJob,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -35,11 +43,17 @@ stderr.`,
 				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
 			}
 			q.Job = args[0]
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.history(ctx, t, q, all) })
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				if runs {
+					return a.runs(ctx, t, operate.RunsQuery{Job: q.Job, Limit: q.Limit, Cursor: q.Cursor}, all)
+				}
+				return a.history(ctx, t, q, all)
+			})
 		},
 	}
 	uses(cmd, "server", "store", "output")
-	cmd.Flags().IntVar(&q.Limit, "limit", 0, fmt.Sprintf("print one page with this many entries, at most %d (default: all pages)", perdure.MaxListLimit))
+	cmd.Flags().BoolVar(&runs, "runs", false, "print the recorded runs")
+	cmd.Flags().IntVar(&q.Limit, "limit", 0, fmt.Sprintf("print one page with this many lines, at most %d (default: all pages)", perdure.MaxListLimit))
 	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 	return cmd
 }

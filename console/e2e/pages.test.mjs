@@ -8,8 +8,8 @@ const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.m
 
 const pages = {
   overview: "", jobs: "jobs", "no match": "jobs?type=none&phase=parked", hostile: "jobs?type=hostile", job: "jobs/order-1042", step: "jobs/order-1042?step=charge",
-  steps: "jobs/order-1042?tab=steps&step=charge", data: "jobs/order-1042?tab=data", history: "jobs/order-1001?tab=history", definition: "jobs/order-1042?tab=definition",
-  undone: "jobs/order-1001", running: "jobs/order-1003?step=ship", approval: "jobs/expense-12", large: "jobs/wide-1000", "large table": "jobs/wide-1000?tab=steps", "no job": "jobs/none",
+  steps: "jobs/order-1042?tab=steps&step=charge", data: "jobs/order-1042?tab=data", history: "jobs/order-1001?tab=history", timeline: "jobs/order-1001?tab=timeline&step=charge", "running timeline": "jobs/order-1003?tab=timeline", "timeline without runs": "jobs/wide-1000?tab=timeline", definition: "jobs/order-1042?tab=definition",
+  undone: "jobs/order-1001", running: "jobs/order-1003?step=ship", approval: "jobs/expense-12", large: "jobs/wide-1000", "large table": "jobs/wide-1000?tab=steps", stack: "jobs/print-2027?stack=page_001", "stack as table": "jobs/print-2027?tab=steps&stack=page_001&state=done", similar: "submit?from=order-1042", "no job": "jobs/none",
   alerts: "alerts", "closed alerts": "alerts?closed=true", agents: "agents", limits: "limits", nodes: "nodes", submit: "submit", unknown: "nothing",
 };
 
@@ -63,7 +63,7 @@ test("hostile names and values are shown as text", async (t) => {
   const html = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>";
   const { items } = await api("jobs?type=hostile");
   for (const job of items) {
-    for (const path of ["", "?tab=steps", "?tab=data", "?tab=history", "?tab=definition", `?step=${Object.keys((await api(`jobs/${job.id}`)).steps)[0]}`]) {
+    for (const path of ["", "?tab=steps", "?tab=data", "?tab=history", "?tab=timeline", "?tab=definition", `?step=${Object.keys((await api(`jobs/${job.id}`)).steps)[0]}`]) {
       const page = await open(t, `jobs/${job.id}${path}`);
       assert.doesNotMatch(await page.title(), /^broken/);
       assert.equal(await page.locator("main img, main script").count(), 0);

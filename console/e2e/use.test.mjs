@@ -1,5 +1,6 @@
 // The console in use: from the list to a job and its graph, a job that moves, filters, keys, a server that is gone.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import http from "node:http";
 import { test } from "node:test";
 import { api, empty, full, loaded, narrow, open } from "./browser.mjs";
@@ -18,7 +19,6 @@ test("from the list to a parked job, its graph and its step", async (t) => {
   await charge.click();
   const panel = page.getByRole("complementary", { name: "Step charge" });
   await panel.getByText("card_declined").first().waitFor();
-  await panel.getByText(/^perdure resume job_\w+ charge --server http/).waitFor();
   assert.equal(new URL(page.url()).searchParams.get("step"), "charge");
   await page.goBack();
   await page.getByRole("link", { name: "order-1042" }).waitFor();
@@ -266,7 +266,7 @@ test("the graph opens at the step that needs attention, and can be moved and zoo
   await page.mouse.up();
   const moved = await transform();
   assert.notEqual(moved, start);
-  assert.equal(new URL(page.url()).search, "", "a drag chooses no step");
+  assert.equal(new URL(page.url()).searchParams.get("step"), null, "a drag chooses no step");
   await page.mouse.wheel(0, -300);
   await page.waitForFunction((before) => document.querySelector(".graph > svg > g").getAttribute("transform") !== before, moved);
   await page.keyboard.press("f");
@@ -288,7 +288,7 @@ test("a graph of 1,000 steps is drawn in part, and quickly", async (t) => {
   const drawn = await page.locator("g.node").count();
   assert.ok(drawn < 400, `${drawn} steps are in the page`);
   await page.keyboard.press("f");
-  await page.locator("path.far").first().waitFor();
+  await page.locator(".graph > canvas").waitFor();
   assert.equal(await page.locator("g.node").count(), 0);
   const box = await page.locator(".graph").boundingBox();
   await page.evaluate(() => (globalThis.longest = 0));
@@ -374,3 +374,150 @@ test("while the server is gone the data stays, and comes back by itself", async 
   await page.getByText(/^No response since/).waitFor({ state: "hidden" });
   assert.equal(await page.locator("main.stale").count(), 0);
 });
+
+test("each number of the overview leads to the list that it counts", async (t) => {
+  const page = await open(t, "");
+  const parked = page.getByRole("link", { name: /alert.*: parked, order charge card_declined/ });
+  await parked.waitFor();
+  const n = Number(await parked.textContent());
+  assert.ok(n >= 1);
+  await parked.click();
+  await loaded(page);
+  assert.match(page.url(), /jobs\?alert=parked&type=order&step=charge&error=card_declined/);
+  await page.waitForFunction((n) => document.querySelectorAll("main tbody a[data-row]").length === n, n);
+
+  await page.goto(full);
+  const noAgent = page.getByRole("link", { name: /steps?: no agent absent has claimed runs/ });
+  await noAgent.waitFor();
+  assert.equal(await noAgent.textContent(), "40", "the first layer of wide-1000");
+  await noAgent.click();
+  await page.getByText("wide-1000").first().waitFor();
+
+  await page.goto(full);
+  await page.getByRole("img", { name: "submitted, by the minute" }).waitFor();
+  await page.getByRole("link", { name: /submitted in the last hour/ }).waitFor(); // a number above 0
+});
+
+test("the overview says how old its numbers are, and how to begin on an empty store", async (t) => {
+  const page = await open(t, "");
+  assert.equal(await page.getByText(/as of .* ago/).count(), 0);
+  await page.route("**/v1/stats", async (route) => {
+    const response = await route.fetch();
+    const stats = await response.json();
+    await route.fulfill({ response, json: { ...stats, asOf: new Date(Date.parse(stats.asOf) - 60_000).toISOString(), typesCapped: true } });
+  });
+  await page.getByText(/as of 1 min ago/).waitFor();
+  const begin = await open(t, "", { base: empty });
+  await begin.getByText("perdure submit hello.json").waitFor();
+  await begin.getByRole("link", { name: "Submit a job here" }).waitFor();
+});
+
+test("agents show what is ready, what runs, and the errors of the last hour", async (t) => {
+  const page = await open(t, "agents");
+  const row = (name) => page.getByRole("row").filter({ hasText: name });
+  await row("payments").getByText(/card_declined \d+/).waitFor();
+  await row("absent").getByRole("link", { name: "40 ready steps of absent" }).waitFor();
+});
+
+test("the timeline shows the runs of an undone job, zooms, and follows a job that moves", async (t) => {
+  const page = await open(t, "jobs/order-1001?tab=timeline");
+  const charge = page.locator("g.timeline-row[data-step=charge]");
+  await charge.locator("g.span.failed").waitFor();
+  assert.match(await charge.locator("g.span.failed title").textContent(), /^charge, run 1, do, turn 1: rejected\n[\s\S]*\nby [\s\S]*card_declined: the bank says no/);
+  const reserve = page.locator("g.timeline-row[data-step=reserve]");
+  assert.equal(await reserve.locator("g.span.done").count(), 2, "the do run is still there after the undo");
+  assert.equal(await reserve.locator("g.span.done.undo").count(), 1);
+
+  // Dragging selects a part of the time, which is in the URL; the whole time comes back with a button and with a key.
+  const box = await page.locator("svg.timeline-rows").boundingBox();
+  const drag = async () => {
+    await page.mouse.move(box.x + 300, box.y + 10);
+    await page.mouse.down();
+    await page.mouse.move(box.x + 500, box.y + 20, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForURL(/from=.*to=/);
+  };
+  await drag();
+  await page.getByRole("button", { name: "Whole time" }).click();
+  await page.waitForURL((url) => !url.search.includes("from="));
+  await drag();
+  await page.keyboard.press("f");
+  await page.waitForURL((url) => !url.search.includes("from="));
+  await page.keyboard.press("+");
+  await page.waitForURL(/from=/);
+  await page.getByRole("group", { name: /^Timeline of order-1001/ }).focus();
+  const before = page.url();
+  await page.keyboard.press("ArrowRight");
+  await page.waitForURL((url) => url.href !== before);
+  await page.keyboard.press("f");
+
+  // A click on a row chooses its step, whose panel has its runs.
+  await charge.locator("rect.back").click({ position: { x: 20, y: 10 } });
+  const panel = page.getByRole("complementary", { name: "Step charge" });
+  await panel.locator(".runs li").first().waitFor();
+  assert.match(await panel.locator(".runs").innerText(), /run 2 undo[\s\S]*run 1 do[\s\S]*rejected/);
+  await page.getByText("The same as a table").click();
+  assert.ok((await page.locator("details .runs li").count()) >= 4); // invoice may not have begun
+});
+
+test("the timeline of a moving job grows", async (t) => {
+  const job = await submit({ type: "live", steps: { first: { agent: "stock" }, ask: { agent: "approval", after: ["first"] }, second: { agent: "carrier", after: ["ask"] } } });
+  const page = await open(t, `jobs/${job.id}?tab=timeline`);
+  await page.locator("g.timeline-row[data-step=first] g.span.done").waitFor();
+  assert.equal(await page.locator("g.timeline-row[data-step=second] g.span").count(), 0);
+  await api(`jobs/${job.id}/steps/ask/settle`, { as: "done" });
+  await page.locator("g.timeline-row[data-step=second] g.span.running").waitFor();
+  await page.locator("g.timeline-row[data-step=second] g.span.lock").waitFor({ state: "attached" });
+});
+
+test("the timeline can be copied and saved as a picture", async (t) => {
+  const page = await open(t, "jobs/order-1001?tab=timeline");
+  const choose = async (item) => {
+    await page.getByLabel("Picture of the timeline").click();
+    await page.getByRole("button", { name: item }).click();
+  };
+  const [download] = await Promise.all([page.waitForEvent("download"), choose("Save as SVG")]);
+  assert.equal(download.suggestedFilename(), "order-1001-timeline.svg");
+  const text = readFileSync(await download.path(), "utf8");
+  assert.match(text, /^<svg xmlns="http:\/\/www\.w3\.org\/2000\/svg"/);
+  assert.match(text, /Timeline of order-1001/);
+  assert.match(text, />reserve<\/text>/);
+  const found = await page.evaluate((text) => new DOMParser().parseFromString(text, "image/svg+xml").querySelectorAll("parsererror, script").length, text);
+  assert.equal(found, 0, "it is a valid picture");
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  await choose("Copy as SVG");
+  await page.waitForFunction(async () => (await navigator.clipboard.readText()).startsWith("<svg "));
+});
+
+test("the timeline of 1,000 steps has only the rows near the window", async (t) => {
+  const steps = {};
+  for (let layer = 0; layer < 25; layer++) {
+    for (let i = 0; i < 40; i++) steps[`s_${layer}_${i}`] = { agent: "stock", ...(layer > 0 && { after: [`s_${layer - 1}_${i}`] }) };
+  }
+  const job = await submit({ type: "runs", steps });
+  await page1000(t, job.id);
+});
+
+async function page1000(t, id) {
+  const until = Date.now() + 120_000;
+  for (let phase = ""; phase !== "settled"; phase = (await api(`jobs/${id}?wait=30s`)).phase) assert.ok(Date.now() < until, `the job is ${phase}`);
+  const page = await open(t, `jobs/${id}?tab=timeline`);
+  await page.locator("g.timeline-row[data-step=s_0_0] g.span.done").waitFor();
+  assert.ok((await page.locator("g.timeline-row").count()) < 150);
+  await page.evaluate(() => scrollTo(0, document.body.scrollHeight));
+  await page.locator("g.timeline-row[data-step=s_24_39] g.span.done").waitFor();
+  assert.ok((await page.locator("g.timeline-row").count()) < 150);
+  assert.equal(await page.locator("g.timeline-row[data-step=s_0_0]").count(), 0);
+  const slowest = await page.evaluate(async () => {
+    let longest = 0;
+    for (let i = 0, before = performance.now(); i < 60; i++) {
+      scrollBy(0, -300);
+      await new Promise(requestAnimationFrame);
+      longest = Math.max(longest, performance.now() - before);
+      before = performance.now();
+    }
+    return longest;
+  });
+  t.diagnostic(`slowest frame while scrolling: ${Math.round(slowest)} ms`);
+  assert.ok(slowest < 1000, `a frame took ${slowest} ms`); // 50 ms, if the machine has nothing else to do
+}

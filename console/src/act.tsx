@@ -108,6 +108,11 @@ function Dialog({ act }: { act: Act }) {
   const send = <T,>(query: string): Promise<T> =>
     call<T>(callUrl(path, query), { method: "POST", headers: { "Content-Type": "application/json", ...(author.value.trim() ? { "Perdure-Author": headerText(author.value.trim()) } : {}) }, body: body() });
 
+  const curl = () => {
+    const name = author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";
+    return `curl -fsS -X POST ${shellWord(callUrl(path))} -H 'Content-Type: application/json'${name} -d ${shellWord(body())}`;
+  };
+
   useEffect(() => {
     dialog.current?.showModal();
   }, []);
@@ -200,7 +205,7 @@ function Dialog({ act }: { act: Act }) {
           <h3>What would happen now</h3>
           {problem.value ? <ProblemNote problem={problem.value} /> : preview.value ? <Effects preview={preview.value} /> : <p class="muted">…</p>}
         </section>
-        <Command act={act} as={as.value} reason={reason.value} value={hasValue ? value.value.trim() : ""} newKey={newKey.value} />
+        <Command act={act} as={as.value} reason={reason.value} value={hasValue ? value.value.trim() : ""} newKey={newKey.value} curl={curl()} />
         <div class="buttons">
           <button type="submit" class="main" disabled={sending.value || !preview.value}>
             {sending.value ? "Sending …" : titles[verb]}
@@ -265,7 +270,7 @@ function Effects({ preview: { job, effects } }: { preview: Preview }) {
 }
 
 /** The act as a command. */
-function Command({ act: { job, verb, name }, as, reason, value, newKey }: { act: Act; as: string; reason: string; value: string; newKey: boolean }) {
+function Command({ act: { job, verb, name }, as, reason, value, newKey, curl }: { act: Act; as: string; reason: string; value: string; newKey: boolean; curl: string }) {
   const words = ["perdure", verb === "giveUp" ? "give-up" : verb, job.id, ...(name ? [name] : [])];
   if (verb === "settle") words.push("--as", as);
   if (value) words.push(verb === "settle" ? "--output" : "--input", shellWord(value));
@@ -277,6 +282,7 @@ function Command({ act: { job, verb, name }, as, reason, value, newKey }: { act:
     <div class="commands">
       <code>{command}</code>
       <Copy text={command} what="the command" />
+      <Copy text={curl} what="as curl" label="curl" />
     </div>
   );
 }

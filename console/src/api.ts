@@ -94,6 +94,12 @@ export let attemptNow: () => void = () => undefined;
 
 /** Calls the API, and reads a JSON answer. Throws a Problem. */
 export async function call<T>(url: string, init: RequestInit = {}): Promise<T> {
+  return (await callTagged<T>(url, undefined, init))!.value;
+}
+
+/** call for an answer with an ETag. It returns undefined if the answer is still the one that had the tag. */
+export async function callTagged<T>(url: string, tag: string | undefined, init: RequestInit): Promise<{ value: T; tag?: string } | undefined> {
+  if (tag) init = { ...init, headers: { "If-None-Match": tag } };
   const timeout = AbortSignal.timeout(callTimeout);
   let response: Response, text: string;
   try {
@@ -105,9 +111,12 @@ export async function call<T>(url: string, init: RequestInit = {}): Promise<T> {
     throw new Problem(0, "unreachable", timeout.aborted ? `The server did not answer within ${callTimeout / 1000} s.` : "The server cannot be reached.");
   }
   answered(response);
+  if (tag && response.status === 304) return undefined;
   if (!response.ok) throw problemOf(response.status, text);
+  if (response.status === 204) return { value: undefined as T };
   try {
-    return parseJson(text) as T;
+    const next = response.headers.get("ETag");
+    return { value: parseJson(text) as T, ...(next && { tag: next }) };
   } catch {
     throw new Problem(response.status, "malformed", "The server sent an answer that is not JSON.", "Does a proxy in front of it answer in its place?");
   }

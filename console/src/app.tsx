@@ -1,9 +1,12 @@
 // The frame around every page: header, banner, help.
+import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ActDialog } from "./act.tsx";
 import { BulkPages } from "./bulk.tsx";
 import { attemptNow, callUrl, reach } from "./api.ts";
 import { helpOpen, shortcuts } from "./keys.ts";
+import { lazy } from "./lazy.tsx";
+import { LimitDialog } from "./limitdialog.tsx";
 import { useLoad } from "./load.ts";
 import { place } from "./place.ts";
 import { link, type Page } from "./router.ts";
@@ -18,7 +21,8 @@ import { Jobs } from "./pages/jobs.tsx";
 import { Limits } from "./pages/limits.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
-import { Submit } from "./pages/submit.tsx";
+
+const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
 export function App() {
   const { page, job } = place.value;
@@ -41,6 +45,7 @@ export function App() {
       </main>
       <Help />
       <ActDialog />
+      <LimitDialog />
     </>
   );
 }
@@ -179,21 +184,29 @@ function Help() {
           <Icon name="close" />
         </button>
       </header>
-      <dl class="keys">
-        {shortcuts.map(([keys, what]) => (
-          <>
-            <dt>
-              {keys.map((key, i) => (
-                <>
-                  {i > 0 && " "}
-                  <kbd>{key}</kbd>
-                </>
+      <div class="keys">
+        {shortcuts.map(([where, list]) => (
+          <section key={where}>
+            <h3>{where}</h3>
+            <dl>
+              {list.map(([keys, what]) => (
+                <Fragment key={what}>
+                  <dt>
+                    {keys.map((key, i) => (
+                      <Fragment key={key}>
+                        {i > 0 && " "}
+                        <kbd>{key}</kbd>
+                      </Fragment>
+                    ))}
+                  </dt>
+                  <dd>{what}</dd>
+                </Fragment>
               ))}
-            </dt>
-            <dd>{what}</dd>
-          </>
+            </dl>
+          </section>
         ))}
-      </dl>
+        <p class="muted small">No key carries out an act: acts open a dialog first.</p>
+      </div>
     </dialog>
   );
 }

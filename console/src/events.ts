@@ -1,4 +1,4 @@
-// The stream of a job's events (GET /v1/jobs/{id}/events). A tab has at most one: browsers allow six connections to one
+// Streams of events: of a job (GET /v1/jobs/{id}/events), and of lists (live.ts). A tab has at most one: browsers allow six connections to one
 // server. It is closed while the tab is hidden.
 import { answered, callUrl, Problem, problemOf, unreachable } from "./api.ts";
 import { parseJson, type Json } from "./json.ts";
@@ -13,16 +13,21 @@ export const maxEvent = 64 << 20;
 
 /** Splits the text of a stream into events, however it is cut into pieces. Comments are skipped. */
 export class EventReader {
-  #rest = "";
+  #rest: string[] = []; // pieces of a line that is not complete: joining them each time would read a large event often
+  #restLength = 0;
   #name = "";
   #data: string[] = [];
 
   /** Takes a piece, and returns the events that are complete. */
   take(piece: string): ServerEvent[] {
     const events: ServerEvent[] = [];
-    const lines = (this.#rest + piece).split("\n");
-    this.#rest = lines.pop()!;
-    if (this.#rest.length > maxEvent) throw new Problem(0, "tooLarge", "An event of the stream is too large to be shown.");
+    this.#rest.push(piece);
+    this.#restLength += piece.length;
+    if (this.#restLength > maxEvent) throw new Problem(0, "tooLarge", "An event of the stream is too large to be shown.");
+    if (!piece.includes("\n")) return events;
+    const lines = this.#rest.join("").split("\n");
+    this.#rest = [lines.pop()!];
+    this.#restLength = this.#rest[0]!.length;
     for (const raw of lines) {
       const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
       if (line === "") {
@@ -51,7 +56,12 @@ let current: AbortController | undefined;
  * the server has ended the stream after its last event, and false if it should be opened again. It throws a Problem if
  * the server refuses it.
  */
-export async function readEvents(job: string, stop: AbortSignal, take: (name: string, data: Json) => void): Promise<boolean> {
+export function readEvents(job: string, stop: AbortSignal, take: (name: string, data: Json) => void): Promise<boolean> {
+  return readStream(callUrl(["v1", "jobs", job, "events"]), stop, take);
+}
+
+/** readEvents for the stream of any URL. That of a list has no last event. */
+export async function readStream(url: string, stop: AbortSignal, take: (name: string, data: Json) => void): Promise<boolean> {
   current?.abort();
   const own = new AbortController();
   current = own;
@@ -65,7 +75,7 @@ export async function readEvents(job: string, stop: AbortSignal, take: (name: st
   };
   try {
     alive();
-    const response = await fetch(callUrl(["v1", "jobs", job, "events"]), { signal: own.signal, headers: { Accept: "text/event-stream" } });
+    const response = await fetch(url, { signal: own.signal, headers: { Accept: "text/event-stream" } });
     answered(response);
     if (!response.ok || !response.body) throw problemOf(response.status, await response.text());
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

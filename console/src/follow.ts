@@ -2,7 +2,7 @@
 // parked, because an operator may move it again.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { call, callUrl, Problem, reach, returned } from "./api.ts";
+import { callTagged, callUrl, Problem, reach, returned } from "./api.ts";
 import { readEvents } from "./events.ts";
 import { visible } from "./load.ts";
 import type { Job, Step } from "./types.ts";
@@ -89,8 +89,10 @@ export function useJob(id: string): Followed & { again: () => void } {
             continue;
           }
           // It is settled or parked. The whole view has inputs and outputs of the last runs.
-          for (;;) {
-            whole(await call<Job>(callUrl(["v1", "jobs", id]), { signal: stop.signal }));
+          for (let tag: string | undefined; ; ) {
+            const answer = await callTagged<Job>(callUrl(["v1", "jobs", id]), tag, { signal: stop.signal });
+            if (answer) whole(answer.value);
+            if (answer) tag = answer.tag;
             draw({ live: false });
             if (job!.phase !== "settled" && job!.phase !== "parked") break;
             await pause(steps.size > largeJob ? idleEveryLarge : idleEvery, stop.signal);

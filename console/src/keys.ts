@@ -7,29 +7,45 @@ import { link } from "./router.ts";
 /** Whether the list of shortcuts is open. */
 export const helpOpen = signal(false);
 
-/** The shortcuts, for the help dialog. */
-export const shortcuts: [keys: string[], what: string][] = [
-  [["/"], "filter"],
-  [["j", "k"], "next and previous row"],
-  [["Enter"], "open the row"],
-  [["x"], "jobs: select the row"],
-  [["Shift", "x"], "jobs: select the rows from the last one to this"],
-  [["a"], "jobs: act on the selected ones"],
-  [["g", "o"], "overview"],
-  [["g", "j"], "jobs"],
-  [["g", "a"], "alerts"],
-  [["g", "b"], "bulk acts"],
-  [["g", "e"], "agents"],
-  [["g", "l"], "limits"],
-  [["g", "n"], "nodes"],
-  [["g", "s"], "submit"],
-  [["[", "]"], "job: previous and next step, in the order of the graph"],
-  [["←", "→", "↑", "↓"], "graph: follow edges, or move the graph if no step is chosen"],
-  [["+", "-"], "graph: zoom"],
-  [["f"], "graph: fit into the window"],
-  [["."], "job: copy the id"],
-  [["Esc"], "close"],
-  [["?"], "this list"],
+/** The shortcuts, for the help dialog, by where they work. */
+export const shortcuts: [where: string, keys: [keys: string[], what: string][]][] = [
+  [
+    "Everywhere",
+    [
+      [["/"], "filter, or find a step"],
+      [["g", "o"], "overview"],
+      [["g", "j"], "jobs"],
+      [["g", "a"], "alerts"],
+      [["g", "b"], "bulk acts"],
+      [["g", "e"], "agents"],
+      [["g", "l"], "limits"],
+      [["g", "n"], "nodes"],
+      [["g", "s"], "submit"],
+      [["Esc"], "close, leave a field"],
+      [["?"], "this list"],
+    ],
+  ],
+  [
+    "Lists",
+    [
+      [["j", "k"], "next and previous row"],
+      [["Enter"], "open the row"],
+      [["x"], "jobs: select the row"],
+      [["Shift", "x"], "jobs: select the rows from the last one to this"],
+      [["a"], "jobs: act on the selected ones"],
+    ],
+  ],
+  [
+    "A job",
+    [
+      [["a"], "go to the actions"],
+      [["[", "]"], "previous and next step, in the order of the graph"],
+      [["←", "→", "↑", "↓"], "follow edges; move the graph if no step is chosen, or with Shift; move the timeline"],
+      [["+", "-"], "zoom the graph or the timeline"],
+      [["f"], "fit the graph into the window; show the whole time"],
+      [["."], "copy the id"],
+    ],
+  ],
 ];
 
 const pages: Record<string, string> = {

@@ -61,5 +61,5 @@ export const link = {
   agents: () => "agents",
   limits: () => "limits",
   nodes: () => "nodes",
-  submit: () => "submit",
+  submit: (from?: string) => `submit${queryText({ from })}`,
 };

@@ -43,6 +43,19 @@ export function opening(graph: Graph, node: number, width: number, height: numbe
   return whole.k >= 0.75 ? whole : centre(graph, node, width, height, 1);
 }
 
+/** A view as the URL has it: the point of the drawing in the middle of the window, and the zoom in per cent. */
+export function viewText(view: View, width: number, height: number): string {
+  return [(width / 2 - view.x) / view.k, (height / 2 - view.y) / view.k, view.k * 100].map(Math.round).join(",");
+}
+
+/** Reads what viewText has written; undefined if it is nothing of the kind. */
+export function viewOf(text: string | undefined, width: number, height: number): View | undefined {
+  const found = /^(-?\d{1,9}),(-?\d{1,9}),(\d{1,4})$/.exec(text ?? "");
+  if (!found || width === 0) return undefined;
+  const k = clamp(Number(found[3]) / 100, minZoom, maxZoom);
+  return { k, x: width / 2 - Number(found[1]) * k, y: height / 2 - Number(found[2]) * k };
+}
+
 /** Zooms by a factor. The point (px, py) of the window stays where it is. */
 export function zoom(view: View, factor: number, px: number, py: number): View {
   const k = clamp(view.k * factor, minZoom, maxZoom);

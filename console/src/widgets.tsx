@@ -2,7 +2,7 @@
 // from right to left does not change the direction of its surroundings.
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { Problem, reach } from "./api.ts";
 import { visible } from "./load.ts";
 import type { Mark } from "./state.ts";
@@ -36,6 +36,45 @@ export function State({ mark, pill, children }: { mark: Mark; pill?: boolean; ch
   );
 }
 
+/** A button that opens a list of buttons or links. Esc, a choice, and a press elsewhere close it. */
+export function Menu({ title, label, right, children }: { title: ComponentChildren; label: string; right?: boolean; children: ComponentChildren }) {
+  const menu = useRef<HTMLDetailsElement>(null);
+  useEffect(() => {
+    const close = (event: Event) => {
+      if (menu.current?.open && !menu.current.contains(event.target as Node)) menu.current.open = false;
+    };
+    addEventListener("pointerdown", close);
+    return () => removeEventListener("pointerdown", close);
+  }, []);
+  const close = (focus: boolean) => {
+    menu.current!.open = false;
+    if (focus) menu.current!.querySelector("summary")!.focus();
+  };
+  return (
+    <details
+      class={`menu${right ? " right" : ""}`}
+      ref={menu}
+      onKeyDown={(event) => {
+        const items = [...event.currentTarget.querySelectorAll<HTMLElement>(".menu-items :is(a, button:not(:disabled))")];
+        const at = items.indexOf(document.activeElement as HTMLElement);
+        if (event.key === "Escape" && menu.current!.open) close(true);
+        else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+          menu.current!.open = true;
+          const by = event.key === "ArrowDown" ? 1 : -1;
+          items[at < 0 ? (by > 0 ? 0 : items.length - 1) : (at + by + items.length) % items.length]?.focus();
+        } else return;
+        event.preventDefault();
+        event.stopPropagation();
+      }}
+    >
+      <summary class="button" aria-label={label}>{title} ▾</summary>
+      <div class="menu-items" onClick={(event) => (event.target as Element).closest("a, button:not([data-stay])") && close(false)}>
+        {children}
+      </div>
+    </details>
+  );
+}
+
 /** A time: relative, with the absolute time as a tooltip. */
 export function Ago({ at }: { at: string | undefined }) {
   if (!at) return <span class="muted">–</span>;
@@ -47,7 +86,7 @@ export function Ago({ at }: { at: string | undefined }) {
 }
 
 /** A button that copies a text. */
-export function Copy({ text, what }: { text: string; what: string }) {
+export function Copy({ text, what, label }: { text: string; what: string; label?: string }) {
   const copied = useSignal(false);
   useEffect(() => {
     if (!copied.value) return;
@@ -57,6 +96,7 @@ export function Copy({ text, what }: { text: string; what: string }) {
   return (
     <button type="button" class="bare" title={`Copy ${what}`} aria-label={`Copy ${what}`} onClick={async () => (copied.value = await copyText(text))}>
       {copied.value ? <span role="status">copied</span> : <Icon name="copy" />}
+      {label}
     </button>
   );
 }
@@ -149,6 +189,21 @@ export function AsOf({ at }: { at: number }) {
 }
 
 const staleAfter = 15_000;
+
+/** Announces rows that are newer than those shown. It always takes the same space, so that no row moves. */
+export function Newer({ list, noun, show }: { list: { newer: number; capped: boolean }; noun: string; show: () => void }) {
+  return (
+    <div class="announce" role="status">
+      {list.newer > 0 ? (
+        <button type="button" onClick={show}>
+          Show {list.capped ? `${list.newer} or more newer ${noun}s` : plural(list.newer, `newer ${noun}`)}
+        </button>
+      ) : (
+        <span class="muted small">no newer {noun}s</span>
+      )}
+    </div>
+  );
+}
 
 /** Sets the title of the tab. */
 export function useTitle(title: string): void {

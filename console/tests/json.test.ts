@@ -36,6 +36,16 @@ test("invalid texts are refused", () => {
   assert.throws(() => parseJson("[".repeat(maxDepth + 2) + "]".repeat(maxDepth + 2)), /levels/);
 });
 
+test("large texts are read as small ones are", () => {
+  const filler = `"filler": [${Array.from({ length: 10_000 }, (_, i) => `{"at": "2026-11-27T18:11:27.679419Z", "n": ${i}, "m": -1}`).join(", ")}]`;
+  for (const value of ["10.50", "[1, 1e400]", "12345678901234567890", "-0", "[-0]", '{"2": 1, "1": 2}', "7", '"a: 12.5, b"', '{"a": 9007199254740993}', "1E5", "0.1"]) {
+    const read = parseJson(`{"value": ${value}, ${filler}}`) as { [name: string]: Json };
+    assert.equal(showJson(read.value!), showJson(parseJson(value)), value);
+    assert.equal((read.filler as Json[]).length, 10_000);
+  }
+  assert.throws(() => parseJson(`{"value": 01, ${filler}}`), SyntaxError);
+});
+
 test("random values are shown as texts that read the same", () => {
   let seed = 1;
   const random = (n: number) => (seed = (seed * 48271) % 2147483647) % n;

@@ -78,14 +78,18 @@ func (d *Demo) Run(ctx context.Context) error {
 		return err
 	}
 	d.keeper.Stop(10 * time.Second)
-	if err := d.judge(ctx); err != nil || !d.Stay {
+	if err := d.judge(ctx); err != nil {
 		return err
+	}
+	if !d.Stay {
+		fmt.Println("make demo-console does the same, and then keeps the console running, with more jobs to look at.")
+		return nil
 	}
 	return d.stay(ctx)
 }
 
 // stay starts every process again, and leaves them running until ctx ends. The services work, so that orders can be
-// undone and done again in the console.
+// undone and done again in the console, which also shows the jobs of the showcase.
 func (d *Demo) stay(ctx context.Context) error {
 	d.keeper = NewKeeper(filepath.Join(d.Dir, "logs"), 400*time.Millisecond)
 	defer d.keeper.Stop(10 * time.Second)
@@ -97,9 +101,20 @@ func (d *Demo) stay(ctx context.Context) error {
 	if err := d.answers(ctx, strings.TrimPrefix(strings.TrimSuffix(d.console, "/ui/"), "http://")); err != nil {
 		return err
 	}
-	fmt.Printf("The shop is open again, with its console at %s. Press Ctrl-C to end it.\n", d.console)
-	<-ctx.Done()
-	return nil
+	node, err := client.New(strings.TrimSuffix(d.console, "/ui/"))
+	if err != nil {
+		return err
+	}
+	fmt.Printf(`The shop is open again, until you press Ctrl-C. Its console:
+  %s
+Some jobs to look at:
+  %[1]sjobs/order-1042?step=charge   parked: card_declined after 5 failures
+  %[1]sjobs/order-1046               being undone
+  %[1]sjobs/order-1041               running
+  %[1]sjobs/refund-77                waits for an approval
+  %[1]sjobs/catalogue-2027           1,000 steps, one of which has failed
+`, d.console)
+	return showcase(ctx, node, d.Seed)
 }
 
 // prepare makes the directory, and records the orders that customers are going to place.

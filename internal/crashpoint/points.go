@@ -93,6 +93,12 @@ const (
 	CourierForgot  Point = "courier.forgot"
 )
 
+// Statistics: before the leader counts, and after it has stored the result.
+const (
+	StatsCompute Point = "stats.compute"
+	StatsSaved   Point = "stats.saved"
+)
+
 // The agent host: around each call to its exchange and each handler, and at its end.
 const (
 	AgentClaim             Point = "agent.claim"
@@ -173,6 +179,7 @@ var All = slices.Concat(
 	[]Point{SupervisorScan, SupervisorScanned, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
 	[]Point{BulkRead, BulkHasRead, BulkQueue, BulkDone, BulkForget, BulkForgot},
 	[]Point{CourierRead, CourierHasRead, CourierApplied, CourierForget, CourierForgot},
+	[]Point{StatsCompute, StatsSaved},
 	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentHeartbeat, AgentHeartbeatAnswered,
 		AgentGiveBack, AgentDrain, AgentCutShort, AgentDrained, AgentRetrieve, AgentRetrieved},
 	[]Point{ClientSend, ClientReceived},

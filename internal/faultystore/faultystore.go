@@ -225,6 +225,33 @@ func (s *Store) Roles(ctx context.Context) (roles []kernel.Role, err error) {
 	return roles, err
 }
 
+func (s *Store) Census(ctx context.Context, max int) (c *kernel.Census, err error) {
+	if err = s.readFault(ctx); err == nil {
+		c, err = s.Store.Census(ctx, max)
+	}
+	return c, err
+}
+
+func (s *Store) PutSeries(ctx context.Context, node string, counts []kernel.SeriesCount) error {
+	f, duration := s.draw(false)
+	if err := s.Sleep(ctx, duration); err != nil {
+		return err
+	}
+	switch f {
+	case Before, LostUndone:
+		return errBefore
+	case Transient:
+		return errTransient
+	case Cancelled:
+		return context.DeadlineExceeded
+	}
+	err := s.Store.PutSeries(ctx, node, counts)
+	if f == LostDone && err == nil {
+		return errTransient
+	}
+	return err
+}
+
 func (s *Store) BulkActs(ctx context.Context, f kernel.BulkFilter) (acts []*kernel.BulkAct, err error) {
 	if err = s.readFault(ctx); err == nil {
 		acts, err = s.Store.BulkActs(ctx, f)

@@ -231,6 +231,8 @@ func (w *Workset) pastDeadline(j *Job) bool {
 
 // dispatch gives the step a new run number and locks it for its holder.
 func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Claim) {
+	w.keepRun(e, r)
+	r.turnOfRun = 0
 	if d != r.Direction {
 		r.Turn++
 		if d == perdure.Do {

@@ -58,7 +58,7 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
 	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
 	until, holder := r.LockedUntil, r.LockedBy
-	w.endRun(r, perdure.OutcomeExpired)
+	w.endRun(r, perdure.OutcomeExpired, f.code)
 	if cause == CauseLost {
 		f.message = "its holder died"
 	}
@@ -84,12 +84,12 @@ func (w *Workset) ExpireJob(id perdure.JobID) bool {
 		if undoes {
 			j.RestartPending = false // a restart is not redone after the deadline
 		}
-		w.raiseAlert(e, "", perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
+		w.raiseAlert(e, nil, perdure.AlertOverdue, "", "the job's completeWithin passed while it is being undone")
 	case undoes:
-		w.raiseAlert(e, "", perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
+		w.raiseAlert(e, nil, perdure.AlertUndo, "", "the job is undone: its completeWithin has passed")
 		w.enqueueFlip(e, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 	default:
-		w.raiseAlert(e, "", perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
+		w.raiseAlert(e, nil, perdure.AlertParked, "", "the job's completeWithin has passed; resume gives it that long again")
 		w.enqueue(e, taskParkActive, 0)
 	}
 	w.finishEvent(e)

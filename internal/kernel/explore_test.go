@@ -545,7 +545,7 @@ func (k *walk) try(from *explored, id int32, h eventKind, ev event) int32 {
 
 // visit returns the number of a state. A new state is checked and queued.
 func (k *walk) visit(x *explored, parent int32, by event) int32 {
-	x.history, x.runs = nil, nil
+	x.history, x.dispatched, x.runs = nil, nil, nil
 	x.checkCurrent()
 	sum := maphash.Bytes(k.seed, k.encode(x))
 	if id, ok := k.known[sum]; ok {

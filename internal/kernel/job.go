@@ -3,6 +3,7 @@ package kernel
 import (
 	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"time"
 
@@ -158,8 +159,12 @@ type SizedPayload struct {
 type Alert struct {
 	ID       int64
 	Job      perdure.JobID
+	Type     string // the job's
+	JobKey   string // the job's
 	Step     string // empty: the alert is about the job
 	Kind     perdure.AlertKind
+	Code     string // error code of the step's latest failure, when the alert was raised
+	Attempts int    // failures of the step then
 	Name     string // the name that an alert rung gives
 	Message  string
 	RaisedAt time.Time
@@ -169,16 +174,65 @@ type Alert struct {
 
 var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue}
 
-// Entry is one line of a job's history. It records failures, returned runs and acts; a run that succeeds has no entry.
+// Entry is one line of a job's history. It records acts, and the ends of runs. A run that has succeeded has no entry
+// while it is the latest run of its step, because the step's row has its times. Its entry is written when the row is
+// about to lose them: usually when the step is dispatched again.
 type Entry struct {
 	ID     int64 // assigned by the store, and grows with each entry of a job; 0: not written yet
 	Job    perdure.JobID
 	Step   string // empty: the entry is about the job
 	Run    int64
-	At     time.Time
-	Event  string // failed, rejected, returned, expired; undo, redo, resume, …
-	Author string // holder of the run, operator, or "policy"
-	Detail string // cause, code and message, or reason
+	At     time.Time // of an entry that IsRun: the end of the run
+	Event  string    // done, failed, rejected, returned, expired; undo, redo, resume, …
+	Author string    // holder of the run, operator, or "policy"; empty: a run that is done
+	Detail string    // cause, code and message, or reason
+
+	// The run that has ended, if the entry IsRun. Entries of older programs lack these values: their turn is 0.
+	Turn      int
+	Direction perdure.Direction
+	ReadyAt   time.Time // when the step became ready for this run; zero: not known
+	StartedAt time.Time
+}
+
+// RunEvents are the events of entries that record the end of a run.
+var RunEvents = []string{"done", "failed", "rejected", "returned", "expired"}
+
+// IsRun reports whether the entry records the end of a run.
+func (e *Entry) IsRun() bool { return e.Run > 0 && slices.Contains(RunEvents, e.Event) }
+
+// RunPlace is the place of a recorded run in the order of starts.
+type RunPlace struct {
+	StartedAt time.Time // if the start is not known, the end
+	Step      string
+	Run       int64
+}
+
+// Place returns the place of a run that an entry records.
+func (e *Entry) Place() RunPlace {
+	p := RunPlace{StartedAt: e.StartedAt, Step: e.Step, Run: e.Run}
+	if p.StartedAt.IsZero() {
+		p.StartedAt = e.At
+	}
+	return p
+}
+
+// Compare orders by start, then by step and run.
+func (p RunPlace) Compare(o RunPlace) int {
+	return cmp.Or(p.StartedAt.Compare(o.StartedAt), cmp.Compare(p.Step, o.Step), cmp.Compare(p.Run, o.Run))
+}
+
+// RowHasRun reports whether the step's row is the only record of its latest run: the run is in flight, or it has
+// succeeded and the history has no entry of it.
+func (s *Step) RowHasRun() bool {
+	return s.Run > 0 && (s.Phase == perdure.Running || s.Outcome == perdure.OutcomeDone && !s.StartedAt.IsZero())
+}
+
+// RunReadyAt returns when the step became ready for its latest run; zero if it has become ready again since.
+func (s *Step) RunReadyAt() time.Time {
+	if s.ReadyAt.After(s.StartedAt) {
+		return time.Time{}
+	}
+	return s.ReadyAt
 }
 
 // directionTo returns the direction of a run that leads to state s.

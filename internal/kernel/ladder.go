@@ -34,7 +34,7 @@ func failureOf(rep *protocol.Report) failure {
 // fail counts a failure of the run that has just ended, and lets the retry policy and the ladder decide what follows. A
 // failure in a direction that is no longer wanted is recorded, but not counted: the step changes direction at once.
 func (w *Workset) fail(e *entry, r *row, f failure, author string) {
-	w.record(e, r, r.Run, f, author)
+	w.recordRun(e, r, f, author)
 	r.Returns = 0
 	if r.mustReverse() {
 		r.resetLadder()
@@ -49,15 +49,22 @@ func (w *Workset) fail(e *entry, r *row, f failure, author string) {
 // rejected run without effect, and uses no run number.
 func (w *Workset) failExpression(e *entry, r *row, err error) {
 	f := failure{event: "rejected", code: "expression", message: plain.Clip(err.Error(), perdure.MaxReasonBytes), final: true}
-	w.record(e, r, 0, f, policyAuthor)
+	w.setError(r, f)
+	w.addHistory(e, r.Name, 0, f.event, policyAuthor, f.text())
 	r.Failures++
 	w.retryOrEscalate(e, r, f)
 }
 
-// record stores a failure on the step and in the job's history.
-func (w *Workset) record(e *entry, r *row, run int64, f failure, author string) {
-	r.ErrorCode, r.LastError = f.code, f.message
-	w.addHistory(e, r.Name, run, f.event, author, errorText(&perdure.RunError{Code: f.code, Message: f.message}))
+// recordRun stores the failure of the run that has just ended on the step and in the job's history.
+func (w *Workset) recordRun(e *entry, r *row, f failure, author string) {
+	w.setError(r, f)
+	w.addRun(e, r, f.event, author, f.text())
+}
+
+func (w *Workset) setError(r *row, f failure) { r.ErrorCode, r.LastError = f.code, f.message }
+
+func (f *failure) text() string {
+	return errorText(&perdure.RunError{Code: f.code, Message: f.message})
 }
 
 // mustReverse reports whether the direction of the latest run is no longer wanted.
@@ -96,7 +103,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 		rung := ladder[r.Rung]
 		switch rung.Kind {
 		case RungAlert:
-			w.raiseAlert(e, r.Name, perdure.AlertNamed, rung.Name, w.failureText(r))
+			w.raiseAlert(e, r, perdure.AlertNamed, rung.Name, w.failureText(r))
 			continue
 		case RungWait:
 			if pointless || r.Waits >= max(rung.Times, 1) {
@@ -107,7 +114,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 			return
 		case RungUndo:
 			if !undoing {
-				w.raiseAlert(e, r.Name, perdure.AlertUndo, "", "the job is undone: "+w.failureText(r))
+				w.raiseAlert(e, r, perdure.AlertUndo, "", "the job is undone: "+w.failureText(r))
 				w.undoJob(e, r, flip{to: perdure.Undone, kind: flipByPolicy, by: policyAuthor})
 				return
 			}
@@ -117,13 +124,13 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 			}
 			if !undoing {
 				e.job.Restarts++
-				w.raiseAlert(e, r.Name, perdure.AlertRestart, "", fmt.Sprintf("the job is undone and done again (%d of %d): %s", e.job.Restarts, rung.Times, w.failureText(r)))
+				w.raiseAlert(e, r, perdure.AlertRestart, "", fmt.Sprintf("the job is undone and done again (%d of %d): %s", e.job.Restarts, rung.Times, w.failureText(r)))
 				w.undoJob(e, r, flip{to: perdure.Undone, kind: flipRestartUndo, by: policyAuthor})
 				return
 			}
 		case RungSkip:
 			if !undoing {
-				w.skip(r)
+				w.skip(e, r)
 				w.addHistory(e, r.Name, r.Run, "skip", policyAuthor, w.failureText(r))
 				w.advanceAfterRun(e, r)
 				return
@@ -138,7 +145,7 @@ func (w *Workset) escalate(e *entry, r *row, pointless bool) {
 // alert the first time only.
 func (w *Workset) waitOnRung(e *entry, r *row, rung Rung) {
 	if r.Waits == 0 {
-		w.raiseAlert(e, r.Name, perdure.AlertWaiting, "", fmt.Sprintf("waits %s before it tries again: %s", rung.For, w.failureText(r)))
+		w.raiseAlert(e, r, perdure.AlertWaiting, "", fmt.Sprintf("waits %s before it tries again: %s", rung.For, w.failureText(r)))
 	}
 	r.Waits++
 	r.Failures = 0
@@ -155,7 +162,7 @@ func (w *Workset) undoJob(e *entry, r *row, f flip) {
 // park stops a step until an operator acts. Pass no message if an alert of the job gives the reason.
 func (w *Workset) park(e *entry, r *row, message string) {
 	if message != "" {
-		w.raiseAlert(e, r.Name, perdure.AlertParked, "", message)
+		w.raiseAlert(e, r, perdure.AlertParked, "", message)
 	}
 	w.setPhase(e, r, perdure.Parked, time.Time{})
 }

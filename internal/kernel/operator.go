@@ -99,7 +99,7 @@ func (w *Workset) runIsValidError(r *row) error {
 func (w *Workset) endExpiredRun(e *entry, r *row) {
 	if r.Phase == perdure.Running {
 		f, holder := w.expireRun(r, CauseTime)
-		w.record(e, r, r.Run, f, holder)
+		w.recordRun(e, r, f, holder)
 	}
 }
 
@@ -220,7 +220,8 @@ func (w *Workset) operatorSettle(e *entry, r *row, a *perdure.Act) error {
 	}
 	w.endExpiredRun(e, r)
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSettle), a.Author, "as "+a.As.String()+reasonText(a.Reason))
-	r.clearUndoStart()
+	w.keepRun(e, r) // the act sets EndedAt
+	w.clearUndoStart(e, r)
 	r.Current, r.EndedAt = *a.As, w.now
 	if a.Output != nil {
 		w.setOutput(r, meaningful(a.Output))
@@ -251,7 +252,7 @@ func (w *Workset) operatorSkip(e *entry, r *row, a *perdure.Act) error {
 	}
 	w.endExpiredRun(e, r)
 	w.addHistory(e, r.Name, r.Run, string(perdure.VerbSkip), a.Author, a.Reason)
-	w.skip(r)
+	w.skip(e, r)
 	w.reconsider(e, r, a.Author)
 	return nil
 }
@@ -311,6 +312,8 @@ func (w *Workset) edit(e *entry, r *row, a *perdure.Act) error {
 	if a.NewKey {
 		changes = append(changes, "new key "+r.path(int64(r.Turn)+1))
 		if r.Direction != perdure.Undo { // after an undo, the next run begins a turn and has a new key in any case
+			w.keepRun(e, r)
+			r.turnOfRun = r.Turn // the run, if it is in flight, has expired, and is recorded after the edit
 			r.Turn++
 		}
 		r.Current, r.dirty = perdure.Undone, true

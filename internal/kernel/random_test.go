@@ -96,6 +96,7 @@ func (x *explored) randomEvent(t *rapid.T) {
 	x.checkSettledUnchanged(&before, name)
 	x.checkCurrent()
 	x.checkReasons()
+	x.checkRecords()
 	for _, f := range CheckJob(x.job, x.plan, x.steps, x.alerts, x.now) {
 		t.Fatalf("after %s %d: %s: step %q: %s", name, step, f.Rule, f.Step, f.Message)
 	}

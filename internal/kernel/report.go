@@ -30,7 +30,7 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 	} else if repeated {
 		return protocol.ReportResult{Accepted: true}
 	}
-	w.endRun(r, rep.Outcome)
+	w.endRun(r, rep.Outcome, failureOf(rep).code)
 	switch rep.Outcome {
 	case perdure.OutcomeDone:
 		r.Current = r.Direction.Pole()
@@ -95,8 +95,8 @@ func (w *Workset) checkRun(r *row, holder string, run int64, outcome perdure.Out
 
 // endRun ends a run and its lock. If an earlier holder died before its lock ended, the step keeps the end of that lock
 // (kept in AvailableAt while the step runs), because that run may still act.
-func (w *Workset) endRun(r *row, o perdure.Outcome) {
-	w.runEnds = append(w.runEnds, RunEnd{Agent: r.Agent, Direction: r.Direction, Outcome: o, Duration: w.now.Sub(r.StartedAt)})
+func (w *Workset) endRun(r *row, o perdure.Outcome, code string) {
+	w.runEnds = append(w.runEnds, RunEnd{Type: r.Type, Agent: r.Agent, Direction: r.Direction, Outcome: o, Code: code, Duration: w.now.Sub(r.StartedAt)})
 	for _, n := range r.Needs.List() {
 		w.releasedKeys = append(w.releasedKeys, n.LimitKey)
 	}
@@ -123,7 +123,7 @@ func (w *Workset) returnRun(e *entry, r *row, holder string, rep *protocol.Repor
 	if rep.Effect != protocol.EffectUnknown {
 		r.Current = r.CurrentBeforeRun
 	}
-	w.addHistory(e, r.Name, r.Run, "returned", holder, errorText(rep.Error))
+	w.addRun(e, r, "returned", holder, errorText(rep.Error))
 	if r.mustReverse() {
 		r.resetLadder()
 		w.advanceAfterRun(e, r)

@@ -23,6 +23,7 @@ type Store interface {
 	Reader
 	Registry
 	Mailbox
+	Statistics
 	BulkReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
@@ -83,6 +84,8 @@ type Tx interface {
 	CloseMail([]ClosedMail) error
 	// SetMaxMail sets how many mails may wait.
 	SetMaxMail(max int) error
+	// SaveStats stores the statistics that Stats returns, in place of the earlier ones.
+	SaveStats(text json.RawMessage) error
 }
 
 // RoleChange is the role to write (Now) and the role as it was loaded (Loaded).
@@ -214,6 +217,9 @@ type Reader interface {
 	// History returns at most max entries of a job in the order in which they were written, beginning after the entry
 	// with the id after (0: from the first).
 	History(ctx context.Context, job perdure.JobID, after int64, max int) ([]Entry, error)
+	// Runs returns at most max entries of a job that record the end of a run (Entry.IsRun), in the order of their places,
+	// beginning after a place (zero: from the first).
+	Runs(ctx context.Context, job perdure.JobID, after RunPlace, max int) ([]Entry, error)
 	// LimitUse returns the sum of the amounts of the permits of a limit, or of one of its keys, and at most max of their
 	// holders. Both are empty if no permit is held.
 	LimitUse(ctx context.Context, limit LimitKey, max int) (used int, holders []LimitHolder, err error)
@@ -313,12 +319,24 @@ type LastClaim struct {
 	At     time.Time `json:"at"`
 }
 
-// AlertFilter selects alerts, newest first.
+// AlertFilter selects alerts, newest first. A field that is empty selects all.
 type AlertFilter struct {
 	Job    perdure.JobID // zero: of all jobs
 	Closed bool          // include closed alerts
-	Before int64         // only ids below; 0: from the newest
-	Limit  int           // 0: DefaultListLimit
+	Kind   perdure.AlertKind
+	Type   string // of the job
+	Step   string
+	Code   string
+	After  int64 // only ids above; 0: to the oldest
+	Before int64 // only ids below; 0: from the newest
+	Limit  int   // 0: DefaultListLimit
+}
+
+// Matches reports whether an alert matches the filter, apart from Limit.
+func (f *AlertFilter) Matches(a *Alert) bool {
+	return (f.Job.IsZero() || a.Job == f.Job) && (f.Closed || a.ClosedAt.IsZero()) &&
+		(f.Kind == "" || a.Kind == f.Kind) && (f.Type == "" || a.Type == f.Type) && (f.Step == "" || a.Step == f.Step) && (f.Code == "" || a.Code == f.Code) &&
+		a.ID > f.After && (f.Before == 0 || a.ID < f.Before)
 }
 
 // Errors that stores return.

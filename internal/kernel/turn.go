@@ -64,7 +64,7 @@ func (w *Workset) advanceDo(e *entry, r *row) {
 			return
 		}
 		if !yes {
-			w.skip(r)
+			w.skip(e, r)
 			w.settle(e, r)
 			return
 		}
@@ -81,8 +81,8 @@ func (w *Workset) advanceDo(e *entry, r *row) {
 
 // skip marks a step whose desired state is done as skipped. It has no output then, even if it had one in an earlier
 // turn.
-func (w *Workset) skip(r *row) {
-	r.clearUndoStart()
+func (w *Workset) skip(e *entry, r *row) {
+	w.clearUndoStart(e, r)
 	r.Skipped = true
 	w.setOutput(r, nil)
 }
@@ -90,8 +90,9 @@ func (w *Workset) skip(r *row) {
 // clearUndoStart is called before a step is settled or skipped without a run. If the latest run was an undo that has
 // ended, its start time is cleared: it does not belong to the new state of the step. Without it, a view does not render
 // the input of that run again, because the step's output may be replaced now.
-func (r *row) clearUndoStart() {
+func (w *Workset) clearUndoStart(e *entry, r *row) {
 	if r.Run > 0 && r.Direction == perdure.Undo && r.nextDirection() == perdure.Do {
+		w.keepRun(e, r)
 		r.StartedAt = time.Time{}
 	}
 }
@@ -246,7 +247,7 @@ func (w *Workset) awaitApproval(e *entry, r *row, ps *PlanStep) {
 		if ps.CompleteWithin > 0 {
 			until = w.now.Add(time.Duration(ps.CompleteWithin))
 		}
-		w.raiseAlert(e, r.Name, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
+		w.raiseAlert(e, r, perdure.AlertApproval, "", fmt.Sprintf("step %s waits for approval: settle it as done, or undo the job", r.Name))
 		w.setPhase(e, r, perdure.Waiting, until)
 	case r.AvailableAt.IsZero(): // called again while it waits: nothing changes
 		w.setPhase(e, r, perdure.Waiting, until)

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"slices"
@@ -81,6 +82,7 @@ type row struct {
 	values values
 
 	readsTooMuch bool // set by ReadsTooMuch
+	turnOfRun    int  // turn of the run that this event ends, if an edit has begun another turn; otherwise 0
 
 	newlyReady      bool      // made ready since it was loaded, and not dispatched since
 	previousReadyAt time.Time // ReadyAt before newlyReady was set
@@ -417,10 +419,15 @@ func phaseOf(j *Job) perdure.Phase {
 	return perdure.Waiting
 }
 
-func (w *Workset) raiseAlert(e *entry, step string, kind perdure.AlertKind, name, message string) {
+// raiseAlert raises an alert of a step, or of the job if r is nil.
+func (w *Workset) raiseAlert(e *entry, r *row, kind perdure.AlertKind, name, message string) {
 	e.job.Alerted, e.dirty = true, true
-	w.changes.Alerts = append(w.changes.Alerts, Alert{Job: e.job.ID, Step: step, Kind: kind, Name: name,
-		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now})
+	a := Alert{Job: e.job.ID, Type: e.job.Type, JobKey: e.job.Key, Kind: kind, Name: name,
+		Message: plain.Clip(message, perdure.MaxReasonBytes), RaisedAt: w.now}
+	if r != nil {
+		a.Step, a.Code, a.Attempts = r.Name, r.ErrorCode, r.Failures
+	}
+	w.changes.Alerts = append(w.changes.Alerts, a)
 }
 
 func (w *Workset) closeAlerts(e *entry, step, author string, kinds ...perdure.AlertKind) {
@@ -442,6 +449,25 @@ func (w *Workset) addHistory(e *entry, step string, run int64, event, author, de
 		Event: event, Author: author, Detail: plain.Clip(detail, perdure.MaxReasonBytes)})
 }
 
+// addRun adds the latest run of a step, which has ended, to the history.
+func (w *Workset) addRun(e *entry, r *row, event, holder, detail string) {
+	w.addHistory(e, r.Name, r.Run, event, holder, detail)
+	h := &w.changes.History[len(w.changes.History)-1]
+	h.At, h.Turn, h.Direction, h.ReadyAt, h.StartedAt = r.EndedAt, cmp.Or(r.turnOfRun, r.Turn), r.Direction, r.RunReadyAt(), r.StartedAt
+}
+
+// keepRun is called before the step's row loses its latest run, or a part of it: before the next dispatch, and before an
+// act that sets the end or the turn of the step. If the run has succeeded, the history has no entry of it yet, and
+// keepRun adds one. Then the start of the run is cleared, so that it is not added twice. The holder of a run that has
+// succeeded is not kept.
+func (w *Workset) keepRun(e *entry, r *row) {
+	if r.Phase == perdure.Running || !r.RowHasRun() {
+		return
+	}
+	w.addRun(e, r, perdure.OutcomeDone.String(), "", "")
+	r.StartedAt, r.dirty = time.Time{}, true
+}
+
 // NewlyReady returns the steps that were made ready since the last call and are still ready.
 func (w *Workset) NewlyReady() []StepRef {
 	refs := slices.DeleteFunc(w.newlyReady, func(ref StepRef) bool { return w.Step(ref).Phase != perdure.Ready })
@@ -451,9 +477,11 @@ func (w *Workset) NewlyReady() []StepRef {
 
 // RunEnd describes the end of a run.
 type RunEnd struct {
+	Type      string // of the job
 	Agent     string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome
+	Code      string // error code of a failure
 	Duration  time.Duration
 }
 

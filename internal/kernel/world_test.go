@@ -26,6 +26,7 @@ type world struct {
 	alerts       []Alert // open alerts
 	closed       []Alert // alerts that were closed since the last line of the transcript
 	history      []Entry
+	dispatched   []dispatchedRun // all runs, see checkRecords
 	now          time.Time
 	limits       *Admission
 	loadOnDemand bool        // load only what the rules request
@@ -145,6 +146,9 @@ func (w *world) write(c *Changes) {
 		if ch.Loaded.Run != w.steps[ch.Now.Index].Run || ch.Loaded.Phase != w.steps[ch.Now.Index].Phase {
 			w.t.Fatalf("step %s was not loaded as %s run %d", ch.Loaded.Name, ch.Loaded.Phase, ch.Loaded.Run)
 		}
+		if ch.Now.Run != ch.Loaded.Run {
+			w.dispatched = append(slices.Clip(w.dispatched), dispatchedRun{ch.Now.Index, ch.Now.Run, ch.Now.Turn, ch.Now.Direction, w.now})
+		}
 		w.steps[ch.Now.Index] = ch.Now
 	}
 	if len(c.Payloads) > 0 {
@@ -170,6 +174,50 @@ func (w *world) write(c *Changes) {
 	w.alerts = append(slices.Clip(w.alerts), c.Alerts...)
 	w.history = append(slices.Clip(w.history), c.History...)
 	w.noteSkips(c)
+}
+
+// dispatchedRun is a run as it was dispatched.
+type dispatchedRun struct {
+	step      int
+	run       int64
+	turn      int
+	direction perdure.Direction
+	at        time.Time
+}
+
+// checkRecords checks that each run that was ever dispatched has one record, with its start, direction and turn: in the
+// step's row or in the history, and not in both.
+func (w *world) checkRecords() {
+	type handle struct {
+		step string
+		run  int64
+	}
+	type recordedRun struct {
+		turn      int
+		direction perdure.Direction
+		at        time.Time
+	}
+	records := map[handle][]recordedRun{}
+	for _, h := range w.history {
+		if h.IsRun() {
+			records[handle{h.Step, h.Run}] = append(records[handle{h.Step, h.Run}], recordedRun{h.Turn, h.Direction, h.StartedAt})
+		}
+	}
+	for _, s := range w.steps {
+		if s.RowHasRun() {
+			records[handle{s.Name, s.Run}] = append(records[handle{s.Name, s.Run}], recordedRun{s.Turn, s.Direction, s.StartedAt})
+		}
+	}
+	for _, d := range w.dispatched {
+		at := handle{w.steps[d.step].Name, d.run}
+		if got := records[at]; len(got) != 1 || got[0] != (recordedRun{d.turn, d.direction, d.at}) {
+			w.t.Fatalf("run %d of step %s was dispatched as %+v, and is recorded as %+v", d.run, at.step, d, got)
+		}
+		delete(records, at)
+	}
+	if len(records) > 0 {
+		w.t.Fatalf("runs are recorded that were not dispatched: %+v", records)
+	}
 }
 
 // compare checks that the rows in the workset are the stored ones: nothing was changed that Changes did not return.

@@ -21,7 +21,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// Metrics are the metrics of one node. They implement scheduler.Meter.
+// Metrics are the metrics of one node. They count most of the events of a scheduler.Meter.
 type Metrics struct {
 	Registry   *prometheus.Registry
 	types      *labels

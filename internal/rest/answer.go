@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"net/http"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/jsontext"
+	"github.com/perdure/perdure/internal/negotiate"
 )
 
 // answer writes an answer to its caller. It records the status, and closes the connection of a caller that does not
@@ -25,6 +27,9 @@ type answer struct {
 
 	cacheable bool // the answer to this request will always be the same
 	gzip      bool // the caller reads compressed answers
+	tagged    bool // the answer has an ETag
+
+	known []string // the caller's If-None-Match
 }
 
 const (
@@ -192,6 +197,15 @@ func sizeOfJob(job *perdure.JobView) int {
 // writeBody sends a whole answer. A write error affects only the client, and is ignored.
 func writeBody(w *answer, status int, mediaType string, body []byte) {
 	h := w.Header()
+	if w.tagged && status == http.StatusOK {
+		tag := tagOf(body)
+		h.Set("ETag", tag)
+		if negotiate.Matches(w.known, tag) {
+			h.Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusNotModified)
+			return
+		}
+	}
 	if len(body) > maxPlain {
 		h.Add("Vary", "Accept-Encoding")
 		if w.gzip {
@@ -208,6 +222,16 @@ func writeBody(w *answer, status int, mediaType string, body []byte) {
 	}
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+// tagExample is an ETag.
+const tagExample = `W/"p3eGZ0JpAVUYbDyL1lWBjw"`
+
+// tagOf returns the ETag of an answer: a hash of it, so that it is right whatever the answer depends on. It is a weak one,
+// because compressed answers have it, too.
+func tagOf(body []byte) string {
+	sum := sha256.Sum256(body)
+	return `W/"` + base64.RawURLEncoding.EncodeToString(sum[:16]) + `"`
 }
 
 // maxPlain is the size of an answer up to which it is not compressed.
@@ -231,20 +255,7 @@ func compressed(body []byte) []byte {
 
 // readsGzip reports whether answers to a request may be compressed. Only reads are: agents call with POST, often, and
 // their answers are small.
-func readsGzip(r *http.Request) bool {
-	if r.Method != http.MethodGet {
-		return false
-	}
-	for _, header := range r.Header.Values("Accept-Encoding") {
-		for part := range strings.SplitSeq(header, ",") {
-			name, params, _ := strings.Cut(part, ";")
-			if strings.TrimSpace(name) == "gzip" && strings.Trim(strings.TrimSpace(params), ".0") != "q=" {
-				return true
-			}
-		}
-	}
-	return false
-}
+func readsGzip(r *http.Request) bool { return r.Method == http.MethodGet && negotiate.Gzip(r.Header) }
 
 // callBound bounds the calls that wait.
 type callBound struct {

@@ -260,11 +260,11 @@ func (v value) bulkFilter() *operate.BulkFilter {
 		case "step":
 			f.Step = field.name(perdure.MaxNameLength)
 		case "reason":
-			f.Reason = perdure.ReasonKind(field.word(whyWords()))
+			f.Reason = perdure.ReasonKind(field.word(operate.Texts(operate.Reasons())))
 		case "error":
 			f.Error = field.name(perdure.MaxCodeLength)
 		case "alert":
-			f.Alert = perdure.AlertKind(field.word(alertWords()))
+			f.Alert = perdure.AlertKind(field.word(operate.Texts(operate.AlertKinds())))
 		case "q":
 			f.Q = field.name(perdure.MaxKeyLength)
 		default:
@@ -356,7 +356,7 @@ func (v value) timeOrAgo() time.Time {
 
 func (c *call) listBulk() error {
 	q := reader{query: c.query}
-	query := operate.BulkQuery{State: operate.BulkState(q.word("state", texts(operate.BulkStates...)...)), Limit: q.limit(), Cursor: q.cursor()}
+	query := operate.BulkQuery{State: operate.BulkState(q.word("state", operate.Texts(operate.BulkStates)...)), Limit: q.limit(), Cursor: q.cursor()}
 	if q.err != nil {
 		return q.err
 	}

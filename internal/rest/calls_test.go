@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -77,6 +78,9 @@ func TestEmptyListsAreLists(t *testing.T) {
 	svc.OnListAlerts = func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
 		return new(perdure.Page[perdure.AlertView]), nil
 	}
+	svc.OnRuns = func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+		return &perdure.Page[operate.RunRecord]{}, nil
+	}
 	svc.OnHistory = func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 		return new(perdure.Page[perdure.EntryView]), nil
 	}
@@ -87,7 +91,7 @@ func TestEmptyListsAreLists(t *testing.T) {
 	svc.OnListNodes = func(context.Context) ([]perdure.NodeView, error) { return nil, nil }
 	svc.OnClaim = func(context.Context, protocol.Claim) ([]perdure.Run, error) { return nil, nil }
 	for call, want := range map[string]string{
-		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`,
+		"GET /v1/jobs": `{"items":[]}`, "GET /v1/alerts": `{"items":[]}`, "GET /v1/jobs/j/history": `{"items":[]}`, "GET /v1/jobs/j/runs": `{"items":[]}`,
 		"GET /v1/limits": `{"items":[]}`, "GET /v1/nodes": `{"items":[]}`,
 		"GET /v1/limits/job:a": `{"name":"job:a","max":0,"used":0,"holders":[]}`,
 	} {

@@ -32,6 +32,25 @@ func (c *call) events() error {
 		return err
 	}
 	defer release()
+	return c.stream(func(ctx context.Context, s *stream) error {
+		var last perdure.JobView
+		err := c.Service.Follow(ctx, ref, func(job *perdure.JobView) error {
+			last = *job
+			last.Definition, last.DefinitionBytes = nil, 0
+			if last.Steps, last.Alerts = nil, nil; !job.AtRest() {
+				last.Input = nil
+			}
+			return s.event(ctx, "job", utcJob(job))
+		})
+		if err == nil && (last.Phase == perdure.Settled || last.Phase == perdure.Parked) {
+			return s.send("rest", utcJob(&last))
+		}
+		return err
+	})
+}
+
+// stream answers with the events that run sends, until it returns, the client disconnects, or the node shuts down.
+func (c *call) stream(run func(context.Context, *stream) error) error {
 	ctx, cancel, err := c.longPoll(0)
 	if err != nil {
 		return err
@@ -40,28 +59,14 @@ func (c *call) events() error {
 	ctx = admission.With(ctx, admission.Gate{Admit: s.admit, Room: s.outbound.room})
 	defer s.idle.Wait() // nothing writes once the call has returned
 	defer cancel()
-	var last perdure.JobView
-	err = c.Service.Follow(ctx, ref, func(job *perdure.JobView) error {
-		last = *job
-		last.Definition, last.DefinitionBytes = nil, 0
-		if last.Steps, last.Alerts = nil, nil; !job.AtRest() {
-			last.Input = nil
-		}
-		s.keepAlive.Do(func() { s.start(ctx) })
-		return s.send("job", utcJob(job))
-	})
+	err = run(ctx, s)
 	switch {
 	case ctxEnded(err) && (c.gone() || c.shuttingDown()), s.isBroken():
 		return nil
-	case err != nil && !s.begun:
-		return err
-	case err != nil:
+	case err != nil && s.begun:
 		_ = s.send("problem", problemOf(c.r, err))
-		return err // the caller logs it if necessary; the answer has begun
-	case last.Phase == perdure.Settled || last.Phase == perdure.Parked:
-		return s.send("rest", utcJob(&last))
 	}
-	return nil
+	return err // the caller logs it if necessary; the answer may have begun
 }
 
 func ctxEnded(err error) bool {
@@ -115,6 +120,12 @@ func (s *stream) start(ctx context.Context) {
 			}
 		}
 	})
+}
+
+// event sends an event. The first one is preceded by the headers.
+func (s *stream) event(ctx context.Context, name string, data any) error {
+	s.keepAlive.Do(func() { s.start(ctx) })
+	return s.send(name, data)
 }
 
 func (s *stream) send(event string, data any) error {

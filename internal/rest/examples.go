@@ -48,6 +48,9 @@ const (
 	historyExample = `{"items":[{"step":"charge","run":1,"at":"2026-01-02T15:04:06Z","event":"failed","author":"payments@h3","detail":"503: try later"},
 {"at":"2026-01-02T15:14:06Z","event":"undo","author":"anna","detail":"ordered twice"}]}`
 
+	runsOfJobExample = `{"items":[{"step":"charge","run":1,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:05Z","startedAt":"2026-01-02T15:04:05Z","endedAt":"2026-01-02T15:04:06Z","outcome":"failed","error":"503: try later"},
+{"step":"charge","run":2,"turn":1,"direction":"do","holder":"payments@h3","readyAt":"2026-01-02T15:04:09Z","startedAt":"2026-01-02T15:04:10Z"}]}`
+
 	reasonExample = `{"reason":"ordered twice"}`
 	inputExample  = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
 	settleExample = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`
@@ -77,17 +80,27 @@ const (
 	maxExample    = `{"max":50,"perKey":{"max":2}}`
 	limitExample  = `{"name":"ads-api","max":50,"perKey":{"max":2},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`
 	ageingExample = `{"ageing":"10m"}`
-	agentExample  = `{"name":"payments","ageing":"10m","holders":2,"seenAt":"2026-03-01T12:00:00Z"}`
+	agentExample  = `{"name":"payments","ageing":"10m","holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,
+"running":20,"ready":912,"oldestReady":"2026-03-01T11:59:21Z","refused":1,"errors":{"card_declined":38}}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
 
-	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"waiting","message":"charge waits for 1h after 5 failures",
+	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"waiting","code":"503","attempts":5,"message":"charge waits for 1h after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z","closedAt":"2026-01-02T15:24:06Z","closedBy":"anna"}`
-	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","kind":"parked","message":"charge is parked after 5 failures",
+	alertsExample = `{"items":[{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"parked","code":"card_declined","attempts":5,"message":"charge is parked after 5 failures",
 "raisedAt":"2026-01-02T15:04:06Z"}]}`
 
 	nodesExample = `{"items":[{"id":"n1","state":"alive","host":"h3","pid":4711,"version":"0.1.0","listen":"127.0.0.1:7420","agents":["http","shell"],
 "slots":{"http":16,"shell":4},"leads":[{"role":"supervisor","epoch":3,"until":"2026-01-02T15:04:16Z"}],"standsBy":[],
 "since":"2026-01-02T15:00:00Z","seenAt":"2026-01-02T15:04:06Z"}]}`
+
+	statsExample = `{"asOf":"2026-01-02T15:04:06Z",
+"jobs":{"waiting":{"n":50120},"running":{"n":212},"parked":{"n":41},"settled":{"n":1000000,"estimated":true}},
+"types":[{"type":"order","waiting":50000,"running":200,"parked":40,"undoing":3,"oldestWaiting":"2026-01-02T14:42:00Z"}],
+"reasons":[{"reason":"noAgent","name":"mail","steps":812,"oldest":"2026-01-02T14:52:00Z","lastClaim":"2026-01-02T14:52:00Z"},
+{"reason":"limit","name":"agent:ads-api","steps":96,"used":10,"max":10}],
+"alerts":[{"kind":"parked","type":"order","step":"charge","code":"card_declined","n":38,"oldest":"2026-01-02T13:02:11Z"}],
+"agents":[{"agent":"payments","ready":912,"oldestReady":"2026-01-02T15:03:25Z","running":20,"nodes":2,"slots":20,"holders":2,"lastClaim":"2026-01-02T15:04:05Z","errors":{"card_declined":38}}],
+"series":{"every":"1m","from":"2026-01-02T15:03:00Z","submitted":[812,90],"done":[790,88],"undone":[4,0],"parked":[1,0],"failed":[22,2]}}`
 
 	healthExample = `{"status":"ok","version":"0.1.0"}`
 )

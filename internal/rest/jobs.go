@@ -2,12 +2,15 @@ package rest
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"reflect"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/negotiate"
+	"github.com/perdure/perdure/operate"
 )
 
 func (a *api) jobRoutes() []route {
@@ -27,7 +30,7 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs", id: "listJobs", tag: "jobs", do: (*call).listJobs,
-			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 20,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there.",
+			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 20,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there. " + liveDoc,
 			params: append([]param{
 				{name: "phase", doc: "waiting, running, parked or settled; several: any of them", example: "parked", repeated: true},
 				{name: "type", doc: "The job's type", example: "order"},
@@ -47,13 +50,24 @@ func (a *api) jobRoutes() []route {
 				{name: "count", doc: "true: count the jobs of all pages, up to 10,000", example: "true"},
 				{name: "with", doc: "summary: how far the steps of each job are, for at most 50 jobs", example: "summary"},
 			}, pageParams...),
-			results: []result{{status: http.StatusOK, doc: "A page of jobs", of: page, example: pageExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "A page of jobs", of: page, example: pageExample},
+				{status: http.StatusOK, types: []string{mediaEvents}, of: reflect.TypeFor[string]()},
+			},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
 			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; `inputBytes`, `outputBytes` and `definitionBytes` are their sizes.",
-			params:  []param{{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"}},
-			results: []result{{status: http.StatusOK, doc: "The job", of: job, example: jobExample}}, problems: []int{http.StatusNotFound},
+			params: []param{
+				{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"},
+				{name: "steps", doc: "Which steps: none, open (those that are not settled) or all; default: all", example: "open"},
+			},
+			headers: []param{{name: "If-None-Match", doc: "The ETag of an earlier answer to the same request: if the answer would be the same, it is 304, without a body", example: tagExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "The job", of: job, example: jobExample, headers: map[string]string{"ETag": "Stands for this answer"}},
+				{status: http.StatusNotModified, doc: "The answer is that of the ETag"},
+			},
+			problems: []int{http.StatusNotFound},
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/definition", id: "getDefinition", tag: "jobs", do: (*call).definition,
@@ -73,7 +87,7 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs/{id}/history", id: "getHistory", tag: "jobs", do: (*call).history,
-			summary: "Get a job's history", doc: "Failures, expiries, and acts of operators and policies.",
+			summary: "Get a job's history", doc: "Failures, expiries, and acts of operators and policies. A run that has succeeded is recorded when its step is dispatched again, with the time of its end.",
 			params:  pageParams,
 			results: []result{{status: http.StatusOK, doc: "A page of entries, oldest first", of: reflect.TypeFor[perdure.Page[perdure.EntryView]](), example: historyExample}}, problems: []int{http.StatusNotFound},
 		},
@@ -137,20 +151,45 @@ func (c *call) stored(status int, job *perdure.JobView) error {
 
 func (c *call) listJobs() error {
 	q := reader{query: c.query}
-	query := perdure.JobQuery{
-		Phases:  many[perdure.Phase](&q, "phase", "waiting", "running", "parked", "settled"),
+	query := readJobQuery(&q)
+	if q.err != nil {
+		return q.err
+	}
+	if negotiate.Names(c.r.Header, mediaEvents) {
+		return c.liveJobs(query)
+	}
+	page, err := c.Service.ListJobs(c.ctx(), query)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcJobs(page))
+}
+
+func utcJobs(page *perdure.Page[perdure.JobView]) *perdure.Page[perdure.JobView] {
+	out := *page
+	out.ScannedBackTo = page.ScannedBackTo.UTC()
+	out.Items = make([]perdure.JobView, len(page.Items))
+	for i := range page.Items {
+		out.Items[i] = *utcJob(&page.Items[i])
+	}
+	return &out
+}
+
+func readJobQuery(q *reader) perdure.JobQuery {
+	return perdure.JobQuery{
+		Phases:  many[perdure.Phase](q, "phase", "waiting", "running", "parked", "settled"),
 		Type:    q.name("type", perdure.MaxNameLength),
-		Current: one[perdure.State](&q, "current", "undone", "done", "unsure"),
-		Desired: one[perdure.State](&q, "desired", "undone", "done"),
+		Current: one[perdure.State](q, "current", "undone", "done", "unsure"),
+		Desired: one[perdure.State](q, "desired", "undone", "done"),
 		Key:     q.name("key", perdure.MaxKeyLength),
 		Labels:  q.labels(),
 		Since:   q.time("since"),
 		Until:   q.time("until"),
 		Agent:   q.name("agent", perdure.MaxNameLength),
 		Step:    q.name("step", perdure.MaxNameLength),
-		Reason:  perdure.ReasonKind(q.word("reason", whyWords()...)),
+		Reason:  perdure.ReasonKind(q.word("reason", operate.Texts(operate.Reasons())...)),
 		Error:   q.name("error", perdure.MaxCodeLength),
-		Alert:   perdure.AlertKind(q.word("alert", alertWords()...)),
+		Alert:   perdure.AlertKind(q.word("alert", operate.Texts(operate.AlertKinds())...)),
 		Search:  q.name("q", perdure.MaxKeyLength),
 
 		OldestFirst: q.word("order", "newest", "oldest") == "oldest",
@@ -159,25 +198,12 @@ func (c *call) listJobs() error {
 		Limit:       q.limit(),
 		Cursor:      q.cursor(),
 	}
-	if q.err != nil {
-		return q.err
-	}
-	page, err := c.Service.ListJobs(c.ctx(), query)
-	if err != nil {
-		return err
-	}
-	out := *page
-	out.ScannedBackTo = page.ScannedBackTo.UTC()
-	out.Items = make([]perdure.JobView, len(page.Items))
-	for i := range page.Items {
-		out.Items[i] = *utcJob(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
 }
 
 func (c *call) job() error {
 	q := reader{query: c.query}
 	wait := q.wait(perdure.MaxJobWait)
+	part := operate.Steps(q.word("steps", operate.Texts([]operate.Steps{operate.NoSteps, operate.OpenSteps, operate.AllSteps})...))
 	if q.err != nil {
 		return q.err
 	}
@@ -185,27 +211,34 @@ func (c *call) job() error {
 	if err != nil {
 		return err
 	}
-	job, err := c.waitForJob(ref, wait)
+	read := func(ctx context.Context, wait time.Duration) (*perdure.JobView, error) {
+		if part == "" {
+			return c.Service.Job(ctx, ref, wait)
+		}
+		return c.Service.JobPart(ctx, ref, wait, part)
+	}
+	job, err := c.waitForJob(wait, read)
 	if err != nil {
 		return err
 	}
+	c.w.tagged = true
 	return c.json(http.StatusOK, utcJob(job))
 }
 
 // waitForJob returns a job when it is at rest, after wait, or when the node shuts down.
-func (c *call) waitForJob(ref string, wait time.Duration) (*perdure.JobView, error) {
+func (c *call) waitForJob(wait time.Duration, read func(context.Context, time.Duration) (*perdure.JobView, error)) (*perdure.JobView, error) {
 	if wait > 0 && !c.shuttingDown() {
 		ctx, cancel, err := c.longPoll(wait)
 		if err != nil {
 			return nil, err
 		}
 		defer cancel()
-		job, err := c.Service.Job(ctx, ref, wait)
+		job, err := read(ctx, wait)
 		if err == nil || c.gone() || !c.shuttingDown() {
 			return job, err
 		}
 	}
-	return c.Service.Job(c.ctx(), ref, 0)
+	return read(c.ctx(), 0)
 }
 
 func (c *call) definition() error {

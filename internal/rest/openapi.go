@@ -69,8 +69,14 @@ func (rt *route) operation(schemas huma.Registry) *huma.Operation {
 			r.Content = content(schemas, res.types, res.of, res.example)
 			if other := op.Responses[strconv.Itoa(res.status)]; other != nil { // the same status has answers of several types
 				for mediaType, m := range r.Content {
-					m.Schema = &huma.Schema{AnyOf: []*huma.Schema{other.Content[mediaType].Schema, m.Schema}}
-					m.Example = other.Content[mediaType].Example
+					if of := other.Content[mediaType]; of != nil {
+						m.Schema, m.Example = &huma.Schema{AnyOf: []*huma.Schema{of.Schema, m.Schema}}, of.Example
+					}
+				}
+				for mediaType, m := range other.Content {
+					if r.Content[mediaType] == nil {
+						r.Content[mediaType], r.Description = m, other.Description
+					}
 				}
 			}
 		}
@@ -209,26 +215,7 @@ func (outcomeWord) Schema(huma.Registry) *huma.Schema {
 func (refusalWord) Schema(huma.Registry) *huma.Schema {
 	return words(protocol.RefusedLate, protocol.RefusedStale, protocol.RefusedConflict, protocol.RefusedUnknown, protocol.RefusedInvalid, protocol.RefusedForbidden)
 }
-func (whyWord) Schema(huma.Registry) *huma.Schema { return words(whyWords()...) }
-
-// whyWords are all reasons why a step is not running.
-func whyWords() []string {
-	return texts(perdure.WhyAfterSteps, perdure.WhyNoAgent, perdure.WhyAgentBusy, perdure.WhyLimit, perdure.WhyBackoff, perdure.WhyNotYet,
-		perdure.WhyHeld, perdure.WhyApproval, perdure.WhyRunning, perdure.WhyExpired, perdure.WhyParked, perdure.WhyDeadline, perdure.WhyQuarantined)
-}
-
-// alertWords are the kinds of alerts of jobs.
-func alertWords() []string {
-	return texts(perdure.AlertParked, perdure.AlertApproval, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertWaiting, perdure.AlertNamed, perdure.AlertOverdue)
-}
-
-func texts[T ~string](list ...T) []string {
-	out := make([]string, len(list))
-	for i, w := range list {
-		out[i] = string(w)
-	}
-	return out
-}
+func (whyWord) Schema(huma.Registry) *huma.Schema { return words(operate.Reasons()...) }
 
 func (jobIDWord) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Pattern: "^job_[0-9a-f]{32}$"}

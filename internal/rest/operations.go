@@ -8,6 +8,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/negotiate"
+	"github.com/perdure/perdure/operate"
 )
 
 type limitBody struct {
@@ -27,6 +29,12 @@ func (a *api) operationRoutes() []route {
 	limit, alert := reflect.TypeFor[perdure.LimitView](), reflect.TypeFor[perdure.AlertView]()
 	const name, agent = "/v1/limits/{name}", "/v1/agents/{agent}"
 	return []route{
+		{
+			method: http.MethodGet, path: "/v1/stats", id: "getStats", tag: "operations", do: (*call).getStats,
+			summary: "Get the numbers of an overview",
+			doc:     "They are computed every few seconds, at the time asOf: the call counts nothing, and is as fast on a full store as on an empty one. Each count reads a bounded number of rows. A count that has reached its bound is marked as capped.",
+			results: []result{{status: http.StatusOK, doc: "The statistics", of: reflect.TypeFor[operate.Stats](), example: statsExample}},
+		},
 		{
 			method: http.MethodGet, path: "/v1/limits", id: "listLimits", tag: "operations", do: (*call).listLimits,
 			summary: "List limits", results: []result{{status: http.StatusOK, doc: "All limits", of: reflect.TypeFor[list[perdure.LimitView]](), example: limitsExample}},
@@ -50,12 +58,19 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/alerts", id: "listAlerts", tag: "operations", do: (*call).listAlerts,
-			summary: "List alerts", doc: "Newest first.",
+			summary: "List alerts", doc: "Newest first. " + liveDoc,
 			params: append([]param{
 				{name: "job", doc: "Of this job: an id, a key, the start of an id, or @latest", example: "order-1042"},
 				{name: "closed", doc: "true: closed ones too", example: "true"},
+				{name: "kind", doc: "Of this kind", example: "parked"},
+				{name: "type", doc: "Of jobs of this type", example: "order"},
+				{name: "step", doc: "Of a step with this name", example: "charge"},
+				{name: "code", doc: "With this error code", example: "card_declined"},
 			}, pageParams...),
-			results: []result{{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample}},
+			results: []result{
+				{status: http.StatusOK, doc: "A page of alerts", of: reflect.TypeFor[perdure.Page[perdure.AlertView]](), example: alertsExample},
+				{status: http.StatusOK, types: []string{mediaEvents}, of: reflect.TypeFor[string]()},
+			},
 		},
 		{
 			method: http.MethodPost, path: "/v1/alerts/{id}/close", id: "closeAlert", tag: "operations", do: (*call).closeAlert,
@@ -66,12 +81,12 @@ func (a *api) operationRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/agents", id: "listAgents", tag: "operations", do: (*call).listAgents,
-			summary: "List agents", doc: "Those that have settings, or have claimed runs in the last day.",
+			summary: "List agents", doc: "Those that have settings, have claimed runs in the last day, or had ready steps when the statistics were computed (asOf).",
 			results: []result{{status: http.StatusOK, doc: "All agents", of: reflect.TypeFor[list[perdure.AgentView]](), example: `{"items":[` + agentExample + `]}`}},
 		},
 		{
 			method: http.MethodGet, path: agent, id: "getAgent", tag: "operations", do: (*call).getAgent,
-			summary: "Get an agent", doc: "Its settings, and the holders that claim its runs.",
+			summary: "Get an agent", doc: "Its settings, the holders that claim its runs, and its numbers of the statistics.",
 			results: []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}}, problems: []int{http.StatusNotFound},
 		},
 		{
@@ -88,6 +103,44 @@ func (a *api) operationRoutes() []route {
 			results: []result{{status: http.StatusOK, doc: "The processes of the grid", of: reflect.TypeFor[list[perdure.NodeView]](), example: nodesExample}},
 		},
 	}
+}
+
+func (c *call) getStats() error {
+	s, err := c.Service.Stats(c.ctx())
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, utcStats(s))
+}
+
+func utcStats(s *operate.Stats) *operate.Stats {
+	out := *s
+	utc(&out.AsOf)
+	utc(&out.Series.From)
+	out.Types, out.Reasons, out.Alerts, out.Agents = make([]operate.TypeStats, len(s.Types)), make([]operate.ReasonStats, len(s.Reasons)), make([]operate.AlertStats, len(s.Alerts)), make([]operate.AgentStats, len(s.Agents))
+	for i, t := range s.Types {
+		utc(&t.OldestWaiting)
+		out.Types[i] = t
+	}
+	for i, r := range s.Reasons {
+		utc(&r.Oldest)
+		utc(&r.LastClaim)
+		utc(&r.Next)
+		out.Reasons[i] = r
+	}
+	for i, a := range s.Alerts {
+		utc(&a.Oldest)
+		out.Alerts[i] = a
+	}
+	for i, a := range s.Agents {
+		utc(&a.OldestReady)
+		utc(&a.LastClaim)
+		out.Agents[i] = a
+	}
+	for _, list := range []*[]int{&out.Series.Submitted, &out.Series.Done, &out.Series.Undone, &out.Series.Parked, &out.Series.Failed} {
+		*list = listOf(*list)
+	}
+	return &out
 }
 
 func (c *call) listLimits() error {
@@ -224,16 +277,26 @@ func shownLimit(l *perdure.LimitView) perdure.LimitView {
 func (c *call) listAlerts() error {
 	q := reader{query: c.query}
 	query := perdure.AlertQuery{
-		Job: q.name("job", perdure.MaxKeyLength), Closed: q.flag("closed"), Limit: q.limit(), Cursor: q.cursor(),
+		Job: q.name("job", perdure.MaxKeyLength), Closed: q.flag("closed"),
+		Kind: perdure.AlertKind(q.word("kind", operate.Texts(append(operate.AlertKinds(), operate.StoreAlertKinds()...))...)),
+		Type: q.name("type", perdure.MaxNameLength), Step: q.name("step", perdure.MaxNameLength), Code: q.name("code", perdure.MaxCodeLength),
+		Limit: q.limit(), Cursor: q.cursor(),
 	}
 	if q.err != nil {
 		return q.err
+	}
+	if negotiate.Names(c.r.Header, mediaEvents) {
+		return c.liveAlerts(query)
 	}
 	page, err := c.Service.ListAlerts(c.ctx(), query)
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor})
+	return c.json(http.StatusOK, utcAlertPage(page))
+}
+
+func utcAlertPage(page *perdure.Page[perdure.AlertView]) *perdure.Page[perdure.AlertView] {
+	return &perdure.Page[perdure.AlertView]{Items: utcAlerts(page.Items), NextCursor: page.NextCursor}
 }
 
 func (c *call) closeAlert() error {
@@ -343,8 +406,8 @@ func readSettings(doc *document) (settings perdure.AgentSettings) {
 
 func utcAgent(a *perdure.AgentView) perdure.AgentView {
 	shown := *a
-	if !a.SeenAt.IsZero() {
-		shown.SeenAt = a.SeenAt.UTC()
-	}
+	utc(&shown.SeenAt)
+	utc(&shown.AsOf)
+	utc(&shown.OldestReady)
 	return shown
 }

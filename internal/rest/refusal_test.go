@@ -97,6 +97,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"GET /v1/jobs?limit=501", "", 400, invalid, "/query/limit", nil},
 		{"GET /v1/jobs/j/history?limit=501", "", 400, invalid, "/query/limit", nil},
 		{"GET /v1/jobs/j/history?offset=1", "", 400, invalid, "/query/offset", nil},
+		{"GET /v1/jobs/j/runs?limit=501", "", 400, invalid, "/query/limit", nil},
+		{"GET /v1/jobs/j/runs?step=a", "", 400, invalid, "/query/step", nil},
 		{"GET /v1/jobs?limit=-1", "", 400, invalid, "/query/limit", nil},
 		{"GET /v1/jobs?limit=ten", "", 400, invalid, "/query/limit", nil},
 		{"GET /v1/jobs?limit=99999999999999999999", "", 400, invalid, "/query/limit", nil},

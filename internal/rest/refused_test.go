@@ -39,6 +39,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		{"POST /v1/batches/submit", `{"jobs":[{},{},{}]}`, `"msg":"jobs of a batch refused","jobs":2,"of":3}`},
 		{"POST /v1/reports", `{"holder":"h","reports":[` + report + "," + report + "," + report + `]}`, `"msg":"reports refused","holder":"h","refused":2,"of":3,"reason":"late","error":"too late"}`},
 		{"GET /v1/jobs/j/history", "", ""},
+		{"GET /v1/jobs/j/runs", "", ""},
 		{"POST /v1/agents/a/claim", `{}`, ""},
 		{"POST /v1/nothing", "", ""},
 	} {

@@ -44,7 +44,7 @@ type result struct {
 
 // routes are all calls, in the order of the documentation.
 func (a *api) routes() []route {
-	return slices.Concat(a.jobRoutes(), a.graphRoutes(), a.validateRoutes(), a.batchRoutes(), a.actRoutes(), a.bulkRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
+	return slices.Concat(a.jobRoutes(), a.runRoutes(), a.graphRoutes(), a.validateRoutes(), a.batchRoutes(), a.actRoutes(), a.bulkRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
 }
 
 // mount adds the calls to the router, and a problem as the answer to every other path and method.
@@ -96,11 +96,11 @@ func notAllowed(allowed []string) func(*call) error {
 
 // pageParams are the parameters of every list with pages.
 var pageParams = []param{
-	{name: "limit", doc: "How many at most, 1 to 500; 50 if nothing is said", example: "50"},
+	{name: "limit", doc: "How many at most, 1 to 500; default: 50", example: "50"},
 	{name: "cursor", doc: "nextCursor of the page before"},
 }
 
-var authorParam = []param{{name: authorHeader, doc: "Who acts, for the history; \"rest\" if nothing is said", example: "anna"}}
+var authorParam = []param{{name: authorHeader, doc: "Who acts, for the history; default: \"rest\"", example: "anna"}}
 
 // list is a list that has no pages.
 type list[T any] struct {

@@ -87,7 +87,8 @@ type api struct {
 	inbound  *flow     // bodies of requests
 	outbound *flow     // answers
 	waits    callBound // long polls and streams
-	streams  callBound
+	streams  callBound // of single jobs
+	lists    callBound // streams of lists
 }
 
 // New returns the handler. It panics if the table of routes is inconsistent, which no configuration can cause.
@@ -103,7 +104,7 @@ func New(cfg Config) http.Handler {
 	}
 	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry),
 		inbound: newFlow(maxRequestBytes), outbound: newFlow(maxAnswerBytes),
-		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}}
+		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}, lists: callBound{max: maxListStreams}}
 	routes := a.routes()
 	a.openapi = describe(routes, cfg.Version)
 	a.mount(routes)
@@ -115,7 +116,7 @@ func New(cfg Config) http.Handler {
 
 // ServeHTTP implements http.Handler.
 func (a *api) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
-	w := &answer{ResponseWriter: rw, gzip: readsGzip(r)}
+	w := &answer{ResponseWriter: rw, gzip: readsGzip(r), known: r.Header.Values("If-None-Match")}
 	begin := time.Now()
 	defer func() {
 		if p := recover(); p != nil {

@@ -140,6 +140,9 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, author string) (*k
 		alert.ClosedAt, alert.ClosedBy = now, author
 		return tx.CloseAlert(id, author, now)
 	})
+	if err == nil {
+		s.hub.notify(nil)
+	}
 	return alert, err
 }
 

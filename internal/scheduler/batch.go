@@ -55,6 +55,7 @@ type batch struct {
 	woken        []string              // agents with steps that became ready and were not dispatched
 	freed        bool                  // runs have ended or jobs have settled: limits may have room
 	movedJobs    []perdure.JobID       // jobs that have changed; some are listed more than once
+	wrote        bool                  // jobs or alerts have changed
 	earliestWait time.Time             // the earliest time for which a step waits now
 	events       []txEvent
 
@@ -601,7 +602,9 @@ func (s *Scheduler) answer(b *batch, requests []*request, results []error, err e
 
 // notifyMoved notifies the followers of changed jobs, and calls OnWait with the earliest time for which a step waits.
 func (s *Scheduler) notifyMoved(b *batch) {
-	s.hub.notify(b.movedJobs)
+	if b.wrote {
+		s.hub.notify(b.movedJobs)
+	}
 	if !b.earliestWait.IsZero() {
 		s.cfg.OnWait(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))
 	}

@@ -11,14 +11,18 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// hub notifies followers of a job when the job has changed. The notification has no content: a follower reads the job
-// again.
+// hub notifies followers of a job when the job has changed, and followers of all jobs when any job or alert has. The
+// notification has no content: a follower reads the store again.
 type hub struct {
 	mu        sync.Mutex
 	followers map[perdure.JobID]map[chan struct{}]bool
+	ofAll     map[chan struct{}]bool
+	commits   uint64 // that have changed jobs or alerts
 }
 
-func newHub() *hub { return &hub{followers: map[perdure.JobID]map[chan struct{}]bool{}} }
+func newHub() *hub {
+	return &hub{followers: map[perdure.JobID]map[chan struct{}]bool{}, ofAll: map[chan struct{}]bool{}}
+}
 
 // Follow returns a channel that holds a token if the job has changed since the previous token was taken.
 func (s *Scheduler) Follow(id perdure.JobID) (changed <-chan struct{}, stop func()) {
@@ -39,29 +43,61 @@ func (s *Scheduler) Follow(id perdure.JobID) (changed <-chan struct{}, stop func
 	}
 }
 
-// Followers returns the number of followers of all jobs.
+// FollowAll returns a channel that holds a token if this node has changed a job or an alert since the previous token was
+// taken.
+func (s *Scheduler) FollowAll() (changed <-chan struct{}, stop func()) {
+	h, ch := s.hub, make(chan struct{}, 1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ofAll[ch] = true
+	return ch, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		delete(h.ofAll, ch)
+	}
+}
+
+// Commits returns a number that grows with each change of a job or an alert by this node. A read of the store that begins
+// afterwards sees the change.
+func (s *Scheduler) Commits() uint64 {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.hub.commits
+}
+
+// Followers returns the number of followers: of single jobs, and of all jobs.
 func (s *Scheduler) Followers() (n int) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
+	n = len(s.hub.ofAll)
 	for _, chs := range s.hub.followers {
 		n += len(chs)
 	}
 	return n
 }
 
+// notify notifies the followers of these jobs, and the followers of all jobs.
 func (h *hub) notify(changed []perdure.JobID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.commits++
+	for ch := range h.ofAll {
+		signal(ch)
+	}
 	if len(h.followers) == 0 {
 		return
 	}
 	for _, id := range changed {
 		for ch := range h.followers[id] {
-			select {
-			case ch <- struct{}{}:
-			default: // the previous token has not been taken
-			}
+			signal(ch)
 		}
+	}
+}
+
+func signal(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default: // the previous token has not been taken
 	}
 }
 

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"slices"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -11,12 +10,11 @@ import (
 // txEvent is an event of a transaction, to be counted after the commit.
 type txEvent struct {
 	kind      eventKind
-	job       *kernel.Job // for eventSubmitted, eventSettled and eventReopened
-	agent     string      // for eventDispatched and eventReported
-	role      string      // for eventDeposed
+	job       *kernel.Job // for eventSubmitted, eventSettled, eventReopened and eventParked
+	agent     string      // for eventDispatched
 	direction perdure.Direction
-	outcome   perdure.Outcome
-	duration  time.Duration
+	role      string // for eventDeposed
+	run       kernel.RunEnd
 }
 
 type eventKind uint8
@@ -28,14 +26,16 @@ const (
 	eventDispatched
 	eventReported
 	eventDeposed
+	eventParked
 )
 
 // observe collects the events of the changes.
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
+	b.wrote = true
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
 	for _, l := range b.w.EndedRuns() {
-		b.events = append(b.events, txEvent{kind: eventReported, agent: l.Agent, direction: l.Direction, outcome: l.Outcome, duration: l.Duration})
+		b.events = append(b.events, txEvent{kind: eventReported, run: l})
 	}
 	for i := range c.NewJobs {
 		b.observeNew(c, &c.NewJobs[i])
@@ -76,6 +76,9 @@ func (b *batch) observeJob(c *kernel.JobChange) {
 		b.events = append(b.events, txEvent{kind: eventSettled, job: now})
 	case now.Phase != perdure.Settled && before.Phase == perdure.Settled:
 		b.events = append(b.events, txEvent{kind: eventReopened, job: now})
+	}
+	if now.Phase == perdure.Parked && before.Phase != perdure.Parked {
+		b.events = append(b.events, txEvent{kind: eventParked, job: now})
 	}
 }
 
@@ -125,7 +128,13 @@ func (b *batch) publish() {
 		case eventDispatched:
 			m.Dispatched(n.agent, n.direction)
 		case eventReported:
-			m.Reported(n.agent, n.direction, n.outcome.String(), n.duration)
+			r := &n.run
+			m.Reported(r.Agent, r.Direction, r.Outcome.String(), r.Duration)
+			if r.Outcome == perdure.OutcomeFailed || r.Outcome == perdure.OutcomeRejected || r.Outcome == perdure.OutcomeExpired {
+				m.RunFailed(r.Type, r.Agent, r.Code)
+			}
+		case eventParked:
+			m.Parked(n.job.Type)
 		}
 	}
 }

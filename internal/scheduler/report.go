@@ -37,6 +37,9 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 			s.meter.Refused(op.results[i].Reason)
 		}
 	}
+	for _, agent := range op.refusedAgents {
+		s.meter.RefusedOf(agent)
+	}
 	return op.results, runs, nil
 }
 
@@ -74,6 +77,8 @@ type reportOp struct {
 	reports []protocol.Report
 	results []protocol.ReportResult
 
+	refusedAgents []string // the agent of each refused report on a step that exists
+
 	indeterminateResults []protocol.ReportResult // results of the latest try whose commit was indeterminate
 	tryTimes             []time.Time             // the store's time at each try
 }
@@ -107,14 +112,18 @@ func (b *batch) ref(id perdure.JobID, step string) (kernel.StepRef, bool) {
 }
 
 func (o *reportOp) apply(b *batch) error {
-	o.results = make([]protocol.ReportResult, len(o.reports))
+	o.results, o.refusedAgents = make([]protocol.ReportResult, len(o.reports)), nil
 	for i := range o.reports {
 		var err error
 		if o.results[i], err = o.reportOne(b, &o.reports[i]); err != nil {
 			return err
 		}
-		if ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step); ok && o.indeterminateResults != nil {
+		ref, ok := b.ref(o.reports[i].Job, o.reports[i].Step)
+		if ok && o.indeterminateResults != nil {
 			o.results[i] = kernel.OutcomeAfterIndeterminateCommit(b.w.Step(ref), &o.reports[i], o.tryTimes, o.indeterminateResults[i], o.results[i])
+		}
+		if ok && !o.results[i].Accepted {
+			o.refusedAgents = append(o.refusedAgents, b.w.Plan(ref.Job).Steps[ref.Index].Agent)
 		}
 	}
 	o.tryTimes = append(o.tryTimes, b.w.Now())

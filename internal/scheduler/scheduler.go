@@ -278,9 +278,12 @@ type Meter interface {
 	Submitted(typ string)
 	Dispatched(agent string, d perdure.Direction)
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
+	RunFailed(typ, agent, code string) // a run of a job of this type has failed, was rejected, or has expired; called after Reported
 	Refused(reason protocol.RefusalReason)
-	Deposed(role string) // a request of a former leader was refused
+	RefusedOf(agent string) // a report on a run of this agent was refused; called after Refused
+	Deposed(role string)    // a request of a former leader was refused
 	Settled(typ string, as perdure.State, took time.Duration)
+	Parked(typ string)
 	Committed(requests int, took time.Duration)
 	RenderedOutside(agent string) // a rendering was evaluated outside of a transaction: an input for the agent, or a condition if agent is empty
 }
@@ -291,8 +294,11 @@ type NoMeter struct{}
 func (NoMeter) Submitted(string)                                          {}
 func (NoMeter) Dispatched(string, perdure.Direction)                      {}
 func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
+func (NoMeter) RunFailed(string, string, string)                          {}
 func (NoMeter) Refused(protocol.RefusalReason)                            {}
+func (NoMeter) RefusedOf(string)                                          {}
 func (NoMeter) Deposed(string)                                            {}
 func (NoMeter) Settled(string, perdure.State, time.Duration)              {}
+func (NoMeter) Parked(string)                                             {}
 func (NoMeter) Committed(int, time.Duration)                              {}
 func (NoMeter) RenderedOutside(string)                                    {}

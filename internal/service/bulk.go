@@ -95,10 +95,6 @@ func (svc *Service) searchedIDs(ctx context.Context, filter *operate.BulkFilter)
 	return ids, err
 }
 
-func (svc *Service) newListing(q *perdure.JobQuery) *listing {
-	return &listing{svc: svc, query: q, steps: map[perdure.JobID][]*kernel.Step{}}
-}
-
 // count counts the jobs, up to perdure.MaxListCount.
 func (svc *Service) countBulk(ctx context.Context, jobs *bulkJobs) (*perdure.Count, error) {
 	if jobs.filter == nil {

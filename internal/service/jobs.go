@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // If other nodes may change a job, a call that waits for the job reads it after followFirst, then after twice as long,
@@ -21,17 +22,27 @@ const (
 
 // Job implements perdure.Jobs.
 func (svc *Service) Job(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error) {
+	return svc.JobPart(ctx, ref, wait, operate.AllSteps)
+}
+
+// JobPart implements operate.Service.
+func (svc *Service) JobPart(ctx context.Context, ref string, wait time.Duration, part operate.Steps) (*perdure.JobView, error) {
+	switch part {
+	case operate.AllSteps, operate.OpenSteps, operate.NoSteps:
+	default:
+		return nil, perdure.Refuse(perdure.CodeInvalid, "unknown part of the steps %q: use all, open or none", part)
+	}
 	return onceMade(ctx, svc, ref, min(wait, perdure.MaxJobWait), func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
-		return svc.waitFor(ctx, id, wait)
+		return svc.waitFor(ctx, id, wait, part)
 	})
 }
 
 // waitFor returns the job when it is settled or parked, or as it is after wait. If the node stops meanwhile, it returns
 // the job as it is then. If the node has stopped before, it returns an error: otherwise a caller that waits in a loop
 // (perdure.Wait) would never notice.
-func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Duration) (*perdure.JobView, error) {
+func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Duration, part operate.Steps) (*perdure.JobView, error) {
 	if wait <= 0 {
-		return svc.view(ctx, id)
+		return svc.part(ctx, id, part)
 	}
 	stopped := svc.Life.Err() != nil
 	waiting, cancel := env.WithTimeout(svc.Env, ctx, min(wait, perdure.MaxJobWait))
@@ -48,12 +59,13 @@ func (svc *Service) waitFor(ctx context.Context, id perdure.JobID, wait time.Dur
 	answering, done := env.WithTimeout(svc.Env, context.WithoutCancel(ctx), answerTime)
 	defer done()
 	if job == nil {
-		return svc.view(answering, id)
+		return svc.part(answering, id, part)
 	}
 	p, err := svc.picture(answering, job, steps)
 	if err != nil {
 		return nil, Unreachable(err)
 	}
+	p.part = part
 	return p.whole(answering)
 }
 

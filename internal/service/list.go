@@ -9,6 +9,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/lru"
+	"github.com/perdure/perdure/operate"
 )
 
 // Bounds of lists of jobs.
@@ -24,49 +26,70 @@ const (
 
 // ListJobs implements perdure.Jobs.
 func (svc *Service) ListJobs(ctx context.Context, q perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
-	limit := pageSize(q.Limit)
+	page, _, err := svc.newListing(&q).page(ctx)
+	return page, err
+}
+
+func (svc *Service) newListing(q *perdure.JobQuery) *listing {
+	return &listing{svc: svc, query: q, steps: map[perdure.JobID][]*kernel.Step{}}
+}
+
+// pageSizeOf returns how many jobs a page has.
+func pageSizeOf(q *perdure.JobQuery) int {
 	if q.WithSummary {
-		limit = min(limit, perdure.MaxSummaries)
+		return min(pageSize(q.Limit), perdure.MaxSummaries)
 	}
-	f, err := filterOf(&q)
+	return pageSize(q.Limit)
+}
+
+// page reads a page. end is the last job that the page has considered; zero if it has considered all.
+func (l *listing) page(ctx context.Context) (page *perdure.Page[perdure.JobView], end perdure.JobID, err error) {
+	q, limit := l.query, pageSizeOf(l.query)
+	f, err := filterOf(q)
 	if err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	if err := admission.Ask(ctx, limit*jobRoom); err != nil {
-		return nil, err
+		return nil, end, err
 	}
-	l := svc.newListing(&q)
-	page := &perdure.Page[perdure.JobView]{Items: []perdure.JobView{}}
+	page = &perdure.Page[perdure.JobView]{}
 	if q.WithCount {
 		if page.Count, err = l.count(ctx, f); err != nil {
-			return nil, err
+			return nil, end, err
 		}
 	}
 	if q.Cursor != "" {
 		if err := setCursor(&f, q.Cursor); err != nil {
-			return nil, err
+			return nil, end, err
 		}
 	}
 	jobs, stopped, err := l.read(ctx, f, limit+1)
 	if err != nil {
-		return nil, err
+		return nil, end, err
 	}
 	if len(jobs) > limit {
 		jobs = jobs[:limit]
-		page.NextCursor = cursorAt(jobs[limit-1].ID)
+		end = jobs[limit-1].ID
+		page.NextCursor = cursorAt(end)
 	} else if !stopped.IsZero() {
+		end = stopped
 		page.NextCursor, page.ScannedBackTo = cursorAt(stopped), kernel.TimeOf(stopped)
 	}
-	for _, j := range jobs {
-		v := jobView(j)
-		if q.WithSummary {
-			if v.Summary, err = l.summary(ctx, j); err != nil {
+	page.Items, err = l.views(ctx, jobs)
+	return page, end, err
+}
+
+func (l *listing) views(ctx context.Context, jobs []*kernel.Job) (views []perdure.JobView, err error) {
+	views = make([]perdure.JobView, len(jobs))
+	for i, j := range jobs {
+		views[i] = jobView(j)
+		if l.query.WithSummary {
+			if views[i].Summary, err = l.summary(ctx, j); err != nil {
 				return nil, err
 			}
 		}
-		page.Items = append(page.Items, v)
 	}
-	return page, nil
+	return views, nil
 }
 
 // filterOf returns what the store compares of a query.
@@ -110,6 +133,7 @@ type listing struct {
 	query *perdure.JobQuery
 	steps map[perdure.JobID][]*kernel.Step // that were read
 	now   time.Time                        // by the store's clock; zero: not read yet
+	live  bool                             // the list is read again and again: summaries may be up to summaryFor old
 }
 
 // read returns at most max jobs. stopped is as in kernel.Reader.ListJobs.
@@ -131,16 +155,21 @@ func (l *listing) read(ctx context.Context, f kernel.JobFilter, max int) (jobs [
 
 // count counts the jobs of all pages.
 func (l *listing) count(ctx context.Context, f kernel.JobFilter) (*perdure.Count, error) {
+	return l.countTo(ctx, f, perdure.MaxListCount)
+}
+
+// countTo counts the jobs that a filter selects, up to max.
+func (l *listing) countTo(ctx context.Context, f kernel.JobFilter, max int) (*perdure.Count, error) {
 	if l.query.Search != "" || l.query.Reason != "" {
-		jobs, stopped, err := l.read(ctx, f, perdure.MaxListCount)
-		return &perdure.Count{N: len(jobs), Capped: !stopped.IsZero()}, err
+		jobs, stopped, err := l.read(ctx, f, max)
+		return &perdure.Count{N: len(jobs), Capped: !stopped.IsZero() || len(jobs) == max}, err
 	}
-	f.Limit = perdure.MaxListCount
+	f.Limit = max
 	n, stopped, err := l.svc.Store.CountJobs(ctx, f)
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	return &perdure.Count{N: n, Capped: n == perdure.MaxListCount || !stopped.IsZero()}, nil
+	return &perdure.Count{N: n, Capped: n == max || !stopped.IsZero()}, nil
 }
 
 // search returns the jobs that a text may stand for, as far as they match.
@@ -301,11 +330,48 @@ func (l *listing) reasons(ctx context.Context, j *kernel.Job) (reasons []stepRea
 }
 
 // reasonOrder are all reasons, in the order in which an operator looks at them.
-var reasonOrder = []perdure.ReasonKind{perdure.WhyQuarantined, perdure.WhyParked, perdure.WhyApproval, perdure.WhyDeadline, perdure.WhyExpired, perdure.WhyBackoff,
-	perdure.WhyNoAgent, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning, perdure.WhyNotYet, perdure.WhyAfterSteps}
+var reasonOrder = operate.Reasons()
+
+// recentSummary is a summary that was read for a list that is followed.
+type recentSummary struct {
+	updatedAt time.Time // of the job
+	readAt    time.Time // by Env.Now
+	summary   *perdure.JobSummary
+}
+
+// Bounds of the summaries that are kept for lists that are followed.
+const (
+	summaryFor      = 5 * time.Second // a reason may change although the job does not, such as the time that a run has left
+	maxSummaryBytes = 8 << 20
+	summaryRoom     = 400 // of a summary without its texts
+)
+
+func newSummaries() *lru.Cache[perdure.JobID, recentSummary] {
+	return lru.New[perdure.JobID](maxSummaryBytes, func(r recentSummary) int {
+		if r.summary.Why == nil {
+			return summaryRoom
+		}
+		return summaryRoom + len(r.summary.Step) + len(r.summary.Why.Text)
+	})
+}
 
 // summary says how far the steps of a job are.
 func (l *listing) summary(ctx context.Context, j *kernel.Job) (*perdure.JobSummary, error) {
+	if !l.live {
+		return l.readSummary(ctx, j)
+	}
+	now := l.svc.Env.Now()
+	if r, ok := l.svc.summaries.Get(j.ID); ok && r.updatedAt.Equal(j.UpdatedAt) && now.Sub(r.readAt) < summaryFor {
+		return r.summary, nil
+	}
+	s, err := l.readSummary(ctx, j)
+	if err == nil {
+		l.svc.summaries.Put(j.ID, recentSummary{j.UpdatedAt, now, s})
+	}
+	return s, err
+}
+
+func (l *listing) readSummary(ctx context.Context, j *kernel.Job) (*perdure.JobSummary, error) {
 	shape, err := l.svc.Scheduler.Shape(ctx, j)
 	if err != nil {
 		return nil, Unreachable(err)

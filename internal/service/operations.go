@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // openAlertsShown bounds the alerts that a job's view carries.
@@ -27,14 +28,20 @@ func (svc *Service) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure
 	return views, nil
 }
 
+// alertKinds are all kinds of alerts.
+var alertKinds = append(operate.AlertKinds(), operate.StoreAlertKinds()...)
+
 func alertView(a kernel.Alert) perdure.AlertView {
-	return perdure.AlertView{ID: a.ID, Job: a.Job, Step: a.Step, Kind: a.Kind, Name: a.Name, Message: a.Message,
+	return perdure.AlertView{ID: a.ID, Job: a.Job, Type: a.Type, JobKey: a.JobKey, Step: a.Step, Kind: a.Kind, Code: a.Code, Attempts: a.Attempts, Name: a.Name, Message: a.Message,
 		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
 }
 
 // ListAlerts implements perdure.Operations.
 func (svc *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
-	f := kernel.AlertFilter{Closed: q.Closed}
+	if q.Kind != "" && !slices.Contains(alertKinds, q.Kind) {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "unknown kind of alerts %q", q.Kind)
+	}
+	f := kernel.AlertFilter{Closed: q.Closed, Kind: q.Kind, Type: q.Type, Step: q.Step, Code: q.Code}
 	if q.Job != "" {
 		id, err := svc.resolve(ctx, q.Job)
 		if err != nil {
@@ -203,6 +210,16 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 			agent(by[0]).Holders++
 		}
 	}
+	stats, err := svc.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range stats.Agents {
+		s := &stats.Agents[i]
+		v := agent(s.Agent)
+		v.AsOf, v.Nodes, v.Slots, v.Running, v.Ready, v.ReadyCapped = stats.AsOf, s.Nodes, s.Slots, s.Running, s.Ready, s.ReadyCapped
+		v.OldestReady, v.Refused, v.Errors = s.OldestReady, s.Refused, s.Errors
+	}
 	if err := admission.Ask(ctx, len(views)*entryRoom); err != nil {
 		return nil, err
 	}
@@ -224,7 +241,7 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 			return &all[i], nil
 		}
 	}
-	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings, and has not claimed runs in the last day", name)}
+	return nil, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("agent %q has no settings and no ready steps, and has not claimed runs in the last day", name)}
 }
 
 // PutAgent implements perdure.Operations.

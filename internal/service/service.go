@@ -11,11 +11,13 @@
 //	list.go        lists of jobs: filters, counts, search, summaries
 //	view.go        views of a job and its steps
 //	follow.go      a job as it changes
+//	live.go        lists as they change
 //	graph.go       drawings of definitions
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
+//	stats.go       the numbers of an overview
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
 //	check.go       whether the rows in the store agree with each other
@@ -34,6 +36,7 @@ import (
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/lru"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
 )
@@ -47,6 +50,7 @@ type Store interface {
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Submission(context.Context, perdure.JobID) (*kernel.Submission, error)
 	Update(context.Context, func(kernel.Tx) error) error
+	Stats(context.Context) (json.RawMessage, error)
 }
 
 // Compiler compiles definitions to plans, as definition.Compiler does.
@@ -84,6 +88,11 @@ type Service struct {
 	Config
 	recent *recent
 	graphs *graphs
+
+	summaries *lru.Cache[perdure.JobID, recentSummary]
+	liveBytes *liveBytes
+	liveJobs  *liveLists[perdure.JobView, perdure.JobID]
+	liveAlert *liveLists[perdure.AlertView, int64]
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -99,7 +108,9 @@ func New(cfg Config) *Service {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	return &Service{Config: cfg, recent: newRecent(), graphs: newGraphs()}
+	svc := &Service{Config: cfg, recent: newRecent(), graphs: newGraphs(), summaries: newSummaries(), liveBytes: &liveBytes{}}
+	svc.liveJobs, svc.liveAlert = newLiveLists[perdure.JobView, perdure.JobID](svc), newLiveLists[perdure.AlertView, int64](svc)
+	return svc
 }
 
 // ended returns the reason why the node has ended; nil while it has not. After the end, the caller of the node may have

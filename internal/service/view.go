@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/operate"
 )
 
 // viewWork bounds the work for rendering, in one view, the inputs of steps that are not stored: as much as one input may
@@ -48,10 +49,16 @@ func newsRoom(steps []*kernel.Step) int {
 
 // view returns a job with all of its steps.
 func (svc *Service) view(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {
+	return svc.part(ctx, id, operate.AllSteps)
+}
+
+// part returns a job with some of its steps.
+func (svc *Service) part(ctx context.Context, id perdure.JobID, part operate.Steps) (*perdure.JobView, error) {
 	p, err := svc.look(ctx, id)
 	if err != nil {
 		return nil, Unreachable(err)
 	}
+	p.part = part
 	return p.whole(ctx)
 }
 
@@ -153,6 +160,7 @@ type picture struct {
 	svc    *Service
 	shape  *kernel.Shape
 	id     perdure.JobID
+	part   operate.Steps  // which steps the view of the whole job has
 	job    *kernel.Job    // as it was just read; nil after it was shown
 	few    []*kernel.Step // the steps that were read with it
 	open   []bool         // by index: the steps that are not settled
@@ -182,12 +190,16 @@ func (svc *Service) picture(ctx context.Context, j *kernel.Job, few []*kernel.St
 	if err != nil {
 		return nil, err
 	}
-	return &picture{svc: svc, shape: shape, id: j.ID, job: j, few: few, open: make([]bool, len(shape.Steps)), drawn: make([]time.Time, len(shape.Steps))}, nil
+	return &picture{svc: svc, shape: shape, id: j.ID, part: operate.AllSteps, job: j, few: few, open: make([]bool, len(shape.Steps)), drawn: make([]time.Time, len(shape.Steps))}, nil
 }
 
 // whole returns the view of the whole job.
 func (p *picture) whole(ctx context.Context) (*perdure.JobView, error) {
-	if err := admission.Ask(ctx, p.room()); err != nil {
+	room := p.room()
+	if p.part == operate.NoSteps {
+		room = jobRoom + valueRoom
+	}
+	if err := admission.Ask(ctx, room); err != nil {
 		return nil, err
 	}
 	return p.draw(ctx, time.Time{})
@@ -216,6 +228,9 @@ func (p *picture) reread(ctx context.Context, since time.Time) (*kernel.Job, []*
 		if j == nil {
 			return nil, nil, noJob(p.id)
 		}
+	}
+	if since.IsZero() && p.part == operate.NoSteps {
+		return j, nil, nil
 	}
 	if len(steps) == len(p.shape.Steps) {
 		return j, steps, nil
@@ -261,8 +276,12 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 		p.open[s.Index] = s.Phase != perdure.Settled
 		p.drawn[s.Index] = s.UpdatedAt
 	}
-	if v.Steps, err = p.steps(ctx, j, steps, now); err == nil && whole {
-		err = p.values(ctx, &v, j, steps)
+	drawn := steps
+	if whole && p.part == operate.OpenSteps {
+		drawn = slices.DeleteFunc(slices.Clone(steps), func(s *kernel.Step) bool { return !p.open[s.Index] })
+	}
+	if v.Steps, err = p.steps(ctx, j, drawn, now); err == nil && whole {
+		err = p.values(ctx, &v, j, steps, drawn)
 	}
 	return &v, err
 }
@@ -356,8 +375,8 @@ func escaped(text string) int {
 }
 
 // values adds the JSON values of a job, within the bounds of a view: its input and definition, and the inputs and
-// outputs of all of its steps.
-func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job, steps []*kernel.Step) error {
+// outputs of the steps that it shows. steps are all of them.
+func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job, steps, shows []*kernel.Step) error {
 	kept := kernel.KeptValues{Job: j, Steps: steps, Shape: p.shape, Budget: &kernel.Budget{Work: viewWork, Stop: ctx.Err}}
 	inputBytes, err := p.svc.readInput(ctx, &kept, perdure.MaxShownValue)
 	if err != nil {
@@ -371,7 +390,7 @@ func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job,
 		}
 		v.Definition, v.DefinitionBytes = definition.Canonical(plan), 0
 	}
-	if slices.ContainsFunc(steps, func(s *kernel.Step) bool { return s.HasOutput || s.OwnInput }) {
+	if len(shows) > 0 && slices.ContainsFunc(steps, func(s *kernel.Step) bool { return s.HasOutput || s.OwnInput }) {
 		payloads, err := p.svc.Store.Payloads(ctx, p.id, perdure.MaxShownValue, perdure.MaxShownValues)
 		if err != nil {
 			return Unreachable(err)
@@ -382,7 +401,7 @@ func (p *picture) values(ctx context.Context, v *perdure.JobView, j *kernel.Job,
 		}
 	}
 	if complete(steps, p.shape) {
-		showValues(v.Steps, &kept)
+		showValues(v.Steps, shows, &kept)
 	}
 	return nil
 }
@@ -398,7 +417,7 @@ func complete(steps []*kernel.Step, shape *kernel.Shape) bool {
 }
 
 // showValues fills in the inputs and outputs of steps that fit.
-func showValues(views perdure.StepViews, kept *kernel.KeptValues) {
+func showValues(views perdure.StepViews, steps []*kernel.Step, kept *kernel.KeptValues) {
 	sum := 0
 	fit := func(value json.RawMessage, size int) (json.RawMessage, int) {
 		if sum+len(value) > perdure.MaxShownValues {
@@ -408,10 +427,10 @@ func showValues(views perdure.StepViews, kept *kernel.KeptValues) {
 		sum += len(value)
 		return value, size
 	}
-	for i := range views {
-		in, size := kept.InputOf(i)
+	for i, s := range steps {
+		in, size := kept.InputOf(s.Index)
 		views[i].Input, views[i].InputBytes = fit(in, max(size, len(in)))
-		out := kept.Payloads[i]
+		out := kept.Payloads[s.Index]
 		views[i].Output, views[i].OutputBytes = fit(out.Output, out.OutputBytes)
 	}
 }

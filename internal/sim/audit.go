@@ -154,6 +154,7 @@ func (w *world) audit() {
 			w.wrong("I1", "%s is not what was submitted", j.ID)
 			continue
 		}
+		w.auditRuns(j.ID)
 		if j.Phase == perdure.Settled && !j.GivenUp() {
 			steps := w.steps(j.ID)
 			w.ledger.audit(j, plan, steps)

@@ -157,8 +157,12 @@ func (w *world) act(id perdure.JobID, a perdure.Act) {
 	a.Author = operator
 	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 		p := w.preview(ctx, n, id, a)
+		w.actsBegun[id]++
 		view, err := n.real.Act(ctx, id.String(), a)
 		w.checkPreview(p, a, err)
+		if code := perdure.CodeOf(err); err == nil || code == perdure.CodeConflict || code == perdure.CodeInvalid {
+			w.actsAnswered[id]++ // without an answer, it may still be carried out
+		}
 		if err == nil && view.ID != id {
 			w.wrong("I1", "an act on %s was answered with %s", id, view.ID)
 		}

@@ -16,16 +16,18 @@ type previewed struct {
 	steps   []*kernel.Step
 	at      time.Time
 	commits int // to the job
+	acts    int // that operators have begun on the job
 	view    *operate.Preview
 	refusal error
 }
 
-// preview previews an act at a node. It returns nil if the job changes meanwhile, or the node does not answer.
+// preview previews an act at a node. It returns nil if the job changes meanwhile, if another act may be under way, or if
+// the node does not answer.
 func (w *world) preview(ctx context.Context, n *node, id perdure.JobID, a perdure.Act) *previewed {
-	if w.own.IntN(2) == 0 {
+	if w.own.IntN(2) == 0 || w.actsBegun[id] != w.actsAnswered[id] {
 		return nil
 	}
-	p := &previewed{job: w.job(id), steps: w.steps(id), at: w.storeNow(), commits: w.book.commits[id]}
+	p := &previewed{job: w.job(id), steps: w.steps(id), at: w.storeNow(), commits: w.book.commits[id], acts: w.actsBegun[id]}
 	p.view, p.refusal = n.real.Preview(ctx, id.String(), a)
 	code := perdure.CodeOf(p.refusal)
 	if p.job == nil || w.book.commits[id] != p.commits || p.refusal != nil && code != perdure.CodeConflict && code != perdure.CodeInvalid {
@@ -35,10 +37,10 @@ func (w *world) preview(ctx context.Context, n *node, id perdure.JobID, a perdur
 }
 
 // checkPreview checks that an act has done what its preview has shown, if nothing else has happened to the job in
-// between: no other transaction, no end of a run, and no time that the rules wait for. The transaction of the act may
+// between: no other transaction, no other act in the same transaction, no end of a run, and no time that the rules wait for. The transaction of the act may
 // have dispatched steps that the act has made ready.
 func (w *world) checkPreview(p *previewed, a perdure.Act, refusal error) {
-	if p == nil || w.timePassed(p) {
+	if p == nil || w.actsBegun[p.job.ID] > p.acts+1 || w.timePassed(p) {
 		return
 	}
 	steps, commits := w.steps(p.job.ID), w.book.commits[p.job.ID]-p.commits

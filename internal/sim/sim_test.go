@@ -3,6 +3,7 @@ package sim_test
 import (
 	"context"
 	"flag"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,6 +137,24 @@ func (tx mute) Save(c *kernel.Changes) error {
 	return tx.Tx.Save(c)
 }
 
+// careless writes no entry of a run that has succeeded.
+type careless struct{ kernel.Tx }
+
+func (tx careless) Save(c *kernel.Changes) error {
+	c.History = slices.DeleteFunc(c.History, func(e kernel.Entry) bool { return e.Event == "done" })
+	return tx.Tx.Save(c)
+}
+
+// undated writes entries of runs without the start.
+type undated struct{ kernel.Tx }
+
+func (tx undated) Save(c *kernel.Changes) error {
+	for i := range c.History {
+		c.History[i].StartedAt = time.Time{}
+	}
+	return tx.Tx.Save(c)
+}
+
 // blank is a store that returns no outputs.
 type blank struct{ kernel.Tx }
 
@@ -194,6 +213,8 @@ func TestFaultsAreFound(t *testing.T) {
 		{"mail is applied and not closed", "", func(tx kernel.Tx) kernel.Tx { return uncollected{tx} }},
 		{"refused mail counts as applied", "F164", func(tx kernel.Tx) kernel.Tx { return lenient{tx} }},
 		{"no history", "I", func(tx kernel.Tx) kernel.Tx { return mute{tx} }},
+		{"no entries of runs that succeeded", "I17", func(tx kernel.Tx) kernel.Tx { return careless{tx} }},
+		{"entries of runs without their start", "I17", func(tx kernel.Tx) kernel.Tx { return undated{tx} }},
 	} {
 		t.Run(f.name, func(t *testing.T) {
 			c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {

@@ -266,6 +266,7 @@ func (w *world) keepValues(c *kernel.Changes, early map[jobStep]bool) {
 	}
 	for i := range changed {
 		if dispatched(&changed[i]) {
+			w.noteDispatch(changed[i].Now)
 			w.recordExpected(changed[i].Now, early)
 		}
 	}

@@ -46,6 +46,8 @@ type world struct {
 	lines           func(string)        // nil: the transcript is not read
 	drafts          map[[32]byte]*draft // what clients submit, by hash
 	resumed         map[perdure.JobID]int
+	actsBegun       map[perdure.JobID]int // calls of operators
+	actsAnswered    map[perdure.JobID]int // those of them that are known to have been carried out, or refused
 	commits         int
 	checked         int
 	lastSeen        time.Time

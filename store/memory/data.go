@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -33,6 +34,8 @@ type data struct {
 	nodes       map[string]kernel.Node
 	roles       map[string]kernel.Role
 	seen        map[seenBy]time.Time
+	stats       json.RawMessage
+	series      map[seriesKey]int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -63,6 +66,7 @@ func newData() data {
 		nodes:       map[string]kernel.Node{},
 		roles:       map[string]kernel.Role{},
 		seen:        map[seenBy]time.Time{},
+		series:      map[seriesKey]int64{},
 	}
 }
 

@@ -180,7 +180,7 @@ func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Aler
 		var alerts []kernel.Alert
 		for _, id := range slices.Backward(slices.Sorted(maps.Keys(s.alerts))) {
 			a := s.alerts[id]
-			if (f.Job.IsZero() || a.Job == f.Job) && (f.Closed || a.ClosedAt.IsZero()) && (f.Before == 0 || id < f.Before) {
+			if f.Matches(&a) {
 				alerts = append(alerts, a)
 			}
 		}
@@ -192,6 +192,18 @@ func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max
 	return view(ctx, s, func() []kernel.Entry {
 		all := s.history[job]
 		return slices.Clone(firstN(max, all[min(int64(len(all)), after):]))
+	})
+}
+
+func (s *Store) Runs(ctx context.Context, job perdure.JobID, after kernel.RunPlace, max int) ([]kernel.Entry, error) {
+	return view(ctx, s, func() (runs []kernel.Entry) {
+		for _, e := range s.history[job] {
+			if e.IsRun() && e.Place().Compare(after) > 0 {
+				runs = append(runs, e)
+			}
+		}
+		slices.SortStableFunc(runs, func(a, b kernel.Entry) int { return a.Place().Compare(b.Place()) })
+		return firstN(max, runs)
 	})
 }
 

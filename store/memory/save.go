@@ -46,7 +46,8 @@ func (tx *tx) save(c *kernel.Changes) error {
 		tx.raise(a)
 	}
 	for _, e := range c.History {
-		e.At, e.ID = storedTime(e.At), int64(len(tx.history[e.Job]))+1
+		e.At, e.ReadyAt, e.StartedAt = storedTime(e.At), storedTime(e.ReadyAt), storedTime(e.StartedAt)
+		e.ID = int64(len(tx.history[e.Job])) + 1
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)

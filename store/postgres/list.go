@@ -15,10 +15,10 @@ import (
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 )
 
-const alertFields = "id, job, step, kind, name, message, raised_at, closed_at, closed_by"
+const alertFields = "id, job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by"
 
 func scanAlert(r *pgwire.Reader) kernel.Alert {
-	return kernel.Alert{ID: r.Int64(), Job: r.UUID(), Step: r.Text(), Kind: perdure.AlertKind(r.Text()), Name: r.Text(),
+	return kernel.Alert{ID: r.Int64(), Job: r.UUID(), Type: r.Text(), JobKey: r.Text(), Step: r.Text(), Kind: perdure.AlertKind(r.Text()), Code: r.Text(), Attempts: r.Int(), Name: r.Text(),
 		Message: r.Text(), RaisedAt: r.Time(), ClosedAt: r.Time(), ClosedBy: r.Text()}
 }
 
@@ -242,8 +242,28 @@ func listAlerts(f kernel.AlertFilter) *pgwire.Statement {
 		l.UUID(f.Job)
 		l.and("job = ?")
 	}
+	// The open alerts with one value are found by its index, which has the condition that the value is not empty.
+	indexed := f.Closed || !f.Job.IsZero()
+	for _, c := range []struct{ column, value string }{{"code", f.Code}, {"step", f.Step}, {"type", f.Type}, {"kind", string(f.Kind)}} {
+		if c.value == "" {
+			continue
+		}
+		l.Text(c.value)
+		l.and(c.column + " = ?")
+		if !indexed {
+			l.and("closed_at is null and " + c.column + " <> ''")
+			indexed = true
+		}
+	}
 	if !f.Closed {
-		l.and("closed_at is null and id > 0")
+		l.and("closed_at is null")
+		if !indexed {
+			l.and("id > 0")
+		}
+	}
+	if f.After != 0 {
+		l.Int64(f.After)
+		l.and("id > ?")
 	}
 	if f.Before != 0 {
 		l.Int64(f.Before)

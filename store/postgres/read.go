@@ -38,7 +38,14 @@ const (
 		select job, idx, case when ins <= $2 and upto - out_sum <= $3 then input end, case when outs <= $2 and upto <= $3 then output end, ins, outs
 		from sums order by idx`
 	readPayloadSQL = `select job, idx, input, output from perdure.payload where job = $1 and idx = $2 and (input is not null or output is not null)`
-	historySQL     = "select id, job, step, run, at, event, author, detail from perdure.entry where job = $1 and id > $2 order by id limit $3"
+	entryColumns   = "id, job, step, run, at, event, author, detail, turn, direction, ready_at, started_at"
+	historySQL     = "select " + entryColumns + " from perdure.entry where job = $1 and id > $2 order by id limit $3"
+
+	// runsSQL uses the index entry_run, whose condition and terms it repeats.
+	runsSQL = "select " + entryColumns + ` from perdure.entry
+		where job = $1 and run > 0 and event in ('done', 'failed', 'rejected', 'returned', 'expired')
+			and (coalesce(started_at, at), step, run) > ($2, $3, $4)
+		order by coalesce(started_at, at), step, run, id limit $5`
 
 	// jobHoldersSQL and the next select the holders of a limit. If the limit is not defined and no permits are stored,
 	// they select what would hold it.
@@ -178,9 +185,21 @@ func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payloa
 }
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
-	return query(ctx, s, pgwire.New(historySQL).UUID(job).Int64(after).Int(max), func(r *pgwire.Reader) kernel.Entry {
-		return kernel.Entry{ID: r.Int64(), Job: r.UUID(), Step: r.Text(), Run: r.Int64(), At: r.Time(), Event: r.Text(), Author: r.Text(), Detail: r.Text()}
-	})
+	return query(ctx, s, pgwire.New(historySQL).UUID(job).Int64(after).Int(max), readEntry)
+}
+
+// Runs reads the entries of runs in the order of their starts.
+func (s *Store) Runs(ctx context.Context, job perdure.JobID, after kernel.RunPlace, max int) ([]kernel.Entry, error) {
+	from := after.StartedAt
+	if from.IsZero() {
+		from = time.Unix(0, 0) // no run has started before
+	}
+	return query(ctx, s, pgwire.New(runsSQL).UUID(job).Time(from).Text(after.Step).Int64(after.Run).Int(max), readEntry)
+}
+
+func readEntry(r *pgwire.Reader) kernel.Entry {
+	return kernel.Entry{ID: r.Int64(), Job: r.UUID(), Step: r.Text(), Run: r.Int64(), At: r.Time(), Event: r.Text(), Author: r.Text(), Detail: r.Text(),
+		Turn: int(r.Int64()), Direction: perdure.Direction(r.Int64()), ReadyAt: r.Time(), StartedAt: r.Time()}
 }
 
 func (s *Store) LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (used int, holders []kernel.LimitHolder, err error) {

@@ -238,7 +238,8 @@ func (w *writing) alerts(all []kernel.Alert) {
 		return
 	}
 	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Text.Named("kind"), pgwire.Text.Named("name"), pgwire.Text.Named("message"),
-		pgwire.Time.Named("raised_at"), pgwire.Time.Named("closed_at"), pgwire.Text.Named("closed_by")).Classes(1)
+		pgwire.Time.Named("raised_at"), pgwire.Time.Named("closed_at"), pgwire.Text.Named("closed_by"),
+		pgwire.Text.Named("type"), pgwire.Text.Named("job_key"), pgwire.Text.Named("code"), pgwire.Int4.Named("attempts")).Classes(1)
 	for _, a := range all {
 		g.Row()
 		g.At(0).UUID(a.Job)
@@ -249,6 +250,10 @@ func (w *writing) alerts(all []kernel.Alert) {
 		g.At(5).Time(a.RaisedAt)
 		g.At(6).Time(a.ClosedAt)
 		g.At(7).Text(a.ClosedBy)
+		g.At(8).Text(a.Type)
+		g.At(9).Text(a.JobKey)
+		g.At(10).Text(a.Code)
+		g.At(11).Int4(a.Attempts)
 	}
 	w.add(g.Insert("alert", "").Exact(g.Len()))
 }
@@ -258,7 +263,8 @@ func (w *writing) history(all []kernel.Entry) {
 		return
 	}
 	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Int8.Named("run"), pgwire.Time.Named("at"),
-		pgwire.Text.Named("event"), pgwire.Text.Named("author"), pgwire.Text.Named("detail")).Classes(1)
+		pgwire.Text.Named("event"), pgwire.Text.Named("author"), pgwire.Text.Named("detail"),
+		pgwire.Int4.Named("turn"), pgwire.Int2.Named("direction"), pgwire.Time.Named("ready_at"), pgwire.Time.Named("started_at")).Classes(1)
 	for _, e := range all {
 		g.Row()
 		g.At(0).UUID(e.Job)
@@ -268,6 +274,15 @@ func (w *writing) history(all []kernel.Entry) {
 		g.At(4).Text(e.Event)
 		g.At(5).Text(e.Author)
 		g.At(6).Text(e.Detail)
+		if e.Turn > 0 {
+			g.At(7).Int4(e.Turn)
+			g.At(8).Int2(int(e.Direction))
+		} else {
+			g.At(7).Null()
+			g.At(8).Null()
+		}
+		g.At(9).Time(e.ReadyAt)
+		g.At(10).Time(e.StartedAt)
 	}
 	w.add(g.Insert("entry", "").Exact(g.Len()))
 }

@@ -51,6 +51,12 @@ func TestConcurrentMigrationsSucceed(t *testing.T) {
 	open(t, url)
 }
 
+// takeBackConsole takes back migration 4.
+const takeBackConsole = `drop table perdure.exception, perdure.stats, perdure.series; drop index perdure.alert_kind;
+	drop view perdure.alerts; drop index perdure.alert_open_step, perdure.alert_open_kind;
+	alter table perdure.alert drop type, drop job_key, drop code, drop attempts;
+	drop view perdure.history; drop index perdure.entry_run; alter table perdure.entry drop turn, drop direction, drop ready_at, drop started_at;`
+
 // Migrate applies only the migrations that are missing (F105).
 func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	url := fresh(t)
@@ -61,8 +67,8 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind; drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
-		drop view perdure.jobs, perdure.steps, perdure.alerts, perdure.history, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
+	exec(t, url, takeBackConsole+`drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
+		drop view perdure.jobs, perdure.steps, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {
@@ -79,14 +85,16 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 func TestMigrationListsOldJobs(t *testing.T) {
 	url := fresh(t)
 	storetest.JobsInEachState(t, open(t, url))
-	exec(t, url, `drop table perdure.exception; drop index perdure.alert_kind;
+	exec(t, url, takeBackConsole+`
 		delete from perdure.migration where version > 3; update perdure.schema set version = 3, min_reader = 3, min_writer = 3`)
 	if from, to, err := postgres.Migrate(t.Context(), url); err != nil || from != 3 || to != postgres.Schema {
 		t.Fatalf("from %d to %d: %v", from, to, err)
 	}
 	reference := memory.New()
 	storetest.JobsInEachState(t, reference)
-	storetest.SameLists(t, open(t, url), reference)
+	migrated := open(t, url)
+	storetest.SameLists(t, migrated, reference)
+	storetest.AlertsHaveTheTypesOfTheirJobs(t, migrated)
 }
 
 func TestOpenErrorsNameTheirCause(t *testing.T) {

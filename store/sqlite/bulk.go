@@ -28,7 +28,9 @@ func readBulkAct(r *row) *kernel.BulkAct {
 		Done: r.int(), Unchanged: r.int(), Refused: r.int(), StartedAt: r.time(), UpdatedAt: r.time(), EndedAt: r.time(), ResumedAt: r.time(), MatchedBefore: r.int()}
 }
 
-func (tx *tx) LockBulkAct(id string) (*kernel.BulkAct, error) { return one(tx.c, readBulkAct, bulkSQL, id) }
+func (tx *tx) LockBulkAct(id string) (*kernel.BulkAct, error) {
+	return one(tx.c, readBulkAct, bulkSQL, id)
+}
 
 func (tx *tx) BulkActByKey(key string) (*kernel.BulkAct, error) {
 	return one(tx.c, readBulkAct, bulkByKeySQL, key)

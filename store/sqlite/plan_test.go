@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/store/internal/rows"
@@ -23,6 +24,7 @@ var allowed = []string{
 	"SCAN perdure_alert USING INDEX perdure_alert_open",
 	"SCAN perdure_mail USING INDEX perdure_mail_waiting", // waiting mail, oldest first
 	"SCAN perdure_alert", // by id, newest first
+	"SCAN perdure_step USING COVERING INDEX perdure_step_type", // a bounded count of jobs
 }
 
 // Every statement finds its rows through an index. The statements are collected from a store after random operations, so
@@ -108,4 +110,22 @@ func (s *Store) plan(t *testing.T, query string) string {
 		t.Fatal(fmt.Errorf("%s: %w", query, err))
 	}
 	return strings.Join(lines, "")
+}
+
+// A list of open alerts reads the index of the first value that it is given.
+func TestListsOfAlertsUseIndexes(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	for want, f := range map[string]kernel.AlertFilter{
+		"perdure_alert_open ":        {Before: 7},
+		"perdure_alert_open_code (c": {Code: "c", Step: "s", Type: "t", Kind: "parked", Before: 7},
+		"perdure_alert_open_step (s": {Step: "s", Type: "t", After: 7},
+		"perdure_alert_open_type (t": {Type: "t", Kind: "parked"},
+		"perdure_alert_open_kind (k": {Kind: "parked"},
+		"perdure_alert_job (j":       {Job: perdure.JobID{1}, Step: "s", Code: "c"},
+	} {
+		query, _ := alertsQuery(f)
+		if plan := s.plan(t, query); !strings.Contains(plan+" ", strings.TrimSpace(want)) || strings.Contains(plan, "TEMP B-TREE") {
+			t.Errorf("%+v: %s\n%swant %s", f, query, plan, want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 	"time"
 
@@ -191,6 +192,12 @@ func (s *Store) Payload(ctx context.Context, ref kernel.StepRef) (*kernel.Payloa
 }
 
 func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Alert, error) {
+	query, args := alertsQuery(f)
+	return view(ctx, s, readAlert, query, args...)
+}
+
+// alertsQuery selects alerts. A + hides a column from the planner, so that the first value that is given chooses the index.
+func alertsQuery(f kernel.AlertFilter) (query string, args []any) {
 	q := source{from: "perdure_alert", id: "id"}
 	if !f.Job.IsZero() {
 		q.and(`job = ?`, f.Job[:])
@@ -198,16 +205,43 @@ func (s *Store) Alerts(ctx context.Context, f kernel.AlertFilter) ([]kernel.Aler
 	if !f.Closed {
 		q.and(`closed_at IS NULL`)
 	}
+	indexed := f.Closed || !f.Job.IsZero()
+	for _, c := range []struct{ column, value string }{{`code`, f.Code}, {`step`, f.Step}, {`type`, f.Type}, {`kind`, string(f.Kind)}} {
+		switch {
+		case c.value == "":
+		case indexed:
+			q.and(`+`+c.column+` = ?`, c.value)
+		default:
+			q.and(c.column+` = ?`, c.value)
+			indexed = true
+		}
+	}
+	if f.After != 0 {
+		q.and(`id > ?`, f.After)
+	}
 	if f.Before != 0 {
 		q.and(`id < ?`, f.Before)
 	}
-	query, args := q.text(alertColumns, cmp.Or(f.Limit, perdure.DefaultListLimit))
-	return view(ctx, s, readAlert, query, args...)
+	return q.text(alertColumns, cmp.Or(f.Limit, perdure.DefaultListLimit))
 }
 
 func (s *Store) History(ctx context.Context, job perdure.JobID, after int64, max int) ([]kernel.Entry, error) {
-	return view(ctx, s, readEntry, `
-		SELECT id, job, step, run, at, event, author, detail FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
+	return view(ctx, s, readEntry, `SELECT `+entryColumns+` FROM perdure_entry WHERE job = ? AND id > ? ORDER BY id LIMIT ?`, job[:], after, atMost(max))
+}
+
+// runsSQL uses the index perdure_entry_run, whose condition and terms it repeats.
+const runsSQL = `SELECT ` + entryColumns + ` FROM perdure_entry
+	WHERE job = ? AND run > 0 AND event IN ('done', 'failed', 'rejected', 'returned', 'expired')
+		AND (coalesce(started_at, at), step, run) > (?, ?, ?)
+	ORDER BY coalesce(started_at, at), step, run, id LIMIT ?`
+
+// Runs reads the entries of runs in the order of their starts.
+func (s *Store) Runs(ctx context.Context, job perdure.JobID, after kernel.RunPlace, max int) ([]kernel.Entry, error) {
+	from := int64(math.MinInt64)
+	if !after.StartedAt.IsZero() {
+		from = after.StartedAt.UnixMicro()
+	}
+	return view(ctx, s, readEntry, runsSQL, job[:], from, after.Step, after.Run, atMost(max))
 }
 
 // LimitUse reads stored permits. For other limits, it reads the rows that would hold a permit.

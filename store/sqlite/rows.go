@@ -130,18 +130,21 @@ func readLimit(r *row) kernel.Limit {
 	return kernel.Limit{Name: r.text(), Max: r.int(), PerKey: r.int()}
 }
 
-const alertColumns = `id, job, step, kind, name, message, raised_at, closed_at, closed_by`
+const alertColumns = `id, job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by`
 
 func readAlert(r *row) kernel.Alert {
 	return kernel.Alert{
-		ID: r.num(), Job: r.id(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Name: r.text(), Message: r.text(),
+		ID: r.num(), Job: r.id(), Type: r.text(), JobKey: r.text(), Step: r.text(), Kind: perdure.AlertKind(r.text()), Code: r.text(), Attempts: r.int(), Name: r.text(), Message: r.text(),
 		RaisedAt: r.time(), ClosedAt: r.time(), ClosedBy: r.text(),
 	}
 }
 
+const entryColumns = `id, job, step, run, at, event, author, detail, turn, direction, ready_at, started_at`
+
 func readEntry(r *row) kernel.Entry {
 	return kernel.Entry{
 		ID: r.num(), Job: r.id(), Step: r.text(), Run: r.num(), At: r.time(), Event: r.text(), Author: r.text(), Detail: r.text(),
+		Turn: r.int(), Direction: perdure.Direction(r.num()), ReadyAt: r.time(), StartedAt: r.time(),
 	}
 }
 
@@ -170,6 +173,13 @@ func bind(s *driver.Stmt, args []any) {
 }
 
 // micros returns a time as it is stored; NULL for the zero time.
+func orNull(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
 func micros(t time.Time) any {
 	if t.IsZero() {
 		return nil

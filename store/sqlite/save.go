@@ -44,14 +44,14 @@ func (tx *tx) save(c *kernel.Changes) error {
 		}
 	}
 	for _, a := range c.Alerts {
-		if err := tx.exec(`INSERT INTO perdure_alert (job, step, kind, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?)`,
-			a.Job[:], a.Step, string(a.Kind), a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_alert (job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)`,
+			a.Job[:], a.Type, a.JobKey, a.Step, string(a.Kind), a.Code, a.Attempts, a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
 			return err
 		}
 	}
 	for _, e := range c.History {
-		if err := tx.exec(`INSERT INTO perdure_entry (job, step, run, at, event, author, detail) VALUES (?,?,?,?,?,?,?)`,
-			e.Job[:], e.Step, e.Run, micros(e.At), e.Event, e.Author, e.Detail); err != nil {
+		if err := tx.exec(`INSERT INTO perdure_entry (job, step, run, at, event, author, detail, turn, direction, ready_at, started_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
+			e.Job[:], e.Step, e.Run, micros(e.At), e.Event, e.Author, e.Detail, orNull(int64(e.Turn)), orNull(int64(e.Direction)), micros(e.ReadyAt), micros(e.StartedAt)); err != nil {
 			return err
 		}
 	}

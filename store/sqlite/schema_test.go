@@ -64,7 +64,13 @@ func TestMigrationListsOldJobs(t *testing.T) {
 	s := open(t, path)
 	storetest.JobsInEachState(t, s)
 	for _, sql := range []string{`DROP INDEX perdure_step_parked`, `DROP INDEX perdure_step_undoing`, `DROP INDEX perdure_step_not_done`, `DROP INDEX perdure_alert_kind`,
+		`DROP INDEX perdure_alert_open_code`, `DROP INDEX perdure_alert_open_step`, `DROP INDEX perdure_alert_open_type`, `DROP INDEX perdure_alert_open_kind`,
+		`DROP VIEW perdure_alerts`, `DROP TABLE perdure_stats`, `DROP TABLE perdure_series`,
+		`ALTER TABLE perdure_alert DROP COLUMN type`, `ALTER TABLE perdure_alert DROP COLUMN job_key`, `ALTER TABLE perdure_alert DROP COLUMN code`, `ALTER TABLE perdure_alert DROP COLUMN attempts`,
+		`CREATE VIEW perdure_alerts AS SELECT id FROM perdure_alert`,
 		`ALTER TABLE perdure_step DROP COLUMN parked`, `ALTER TABLE perdure_step DROP COLUMN undoing`, `ALTER TABLE perdure_step DROP COLUMN not_done`,
+		`DROP VIEW perdure_history`, `CREATE VIEW perdure_history AS SELECT id FROM perdure_entry`, `DROP INDEX perdure_entry_run`, `ALTER TABLE perdure_entry DROP COLUMN turn`, `ALTER TABLE perdure_entry DROP COLUMN direction`,
+		`ALTER TABLE perdure_entry DROP COLUMN ready_at`, `ALTER TABLE perdure_entry DROP COLUMN started_at`,
 		`DELETE FROM perdure_migration WHERE version > 2`, `UPDATE perdure_schema SET version = 2, min_reader = 2, min_writer = 2`} {
 		if err := s.write.once(sql); err != nil {
 			t.Fatalf("%s: %v", sql, err)
@@ -75,5 +81,7 @@ func TestMigrationListsOldJobs(t *testing.T) {
 	}
 	reference := memory.New()
 	storetest.JobsInEachState(t, reference)
-	storetest.SameLists(t, open(t, path), reference)
+	migrated := open(t, path)
+	storetest.SameLists(t, migrated, reference)
+	storetest.AlertsHaveTheTypesOfTheirJobs(t, migrated)
 }

@@ -10,11 +10,13 @@ import (
 
 var alertChecks = []check{
 	{"Alert/ListedNewestFirst", alertsNewestFirst},
+	{"Alert/FoundByTheirValues", alertsByValue},
 	{"Alert/CloseOfStepKeepsOthers", closeAlertsOfStep},
 	{"Alert/CloseOfJobIncludesSteps", closeAlertsOfJob},
 	{"Alert/SaveClosesBeforeItRaises", closeAlertsBeforeRaise},
 	{"Alert/ClosedOnlyOnce", closeAlertOnce},
 	{"History", history},
+	{"Runs", runs},
 }
 
 func (s *suite) alerts(f kernel.AlertFilter) []kernel.Alert {
@@ -45,7 +47,7 @@ func (s *suite) checkOpenAlerts(what string, want ...string) {
 
 // Alerts get rising ids and are listed newest first.
 func alertsNewestFirst(s *suite) {
-	full := kernel.Alert{Job: id(1), Step: "s0", Kind: perdure.AlertNamed, Name: "duty", Message: "5 failures: \"x\"", RaisedAt: at(time.Second)}
+	full := kernel.Alert{Job: id(1), Type: "order", JobKey: "k-1", Step: "s0", Kind: perdure.AlertNamed, Code: "503", Attempts: 5, Name: "duty", Message: "5 failures: \"x\"", RaisedAt: at(time.Second)}
 	s.submit(newJob(1, 1), newJob(2, 1))
 	s.raise(full, alert(2, "", perdure.AlertOverdue))
 	s.raise(alert(1, "s0", perdure.AlertParked))
@@ -68,6 +70,54 @@ func alertsNewestFirst(s *suite) {
 			s.Errorf("an alert that does not exist: %v, %v; want nil and no error", a, err)
 		}
 	})
+}
+
+// Alerts are found by each of their values, and by several of them, in pages.
+func alertsByValue(s *suite) {
+	var all []kernel.Alert
+	jobs := make([]kernel.NewJob, 6)
+	for i := range jobs {
+		jobs[i] = newJob(i+1, 1)
+	}
+	s.submit(jobs...)
+	for i := range 48 {
+		all = append(all, kernel.Alert{Job: id(i%6 + 1), Type: []string{"", "order", "trip"}[i%3], JobKey: fmt.Sprint("k-", i%6), Step: []string{"", "s0"}[i/3%2],
+			Kind: []perdure.AlertKind{perdure.AlertParked, perdure.AlertNamed}[i/6%2], Code: []string{"", "503"}[i/12%2], Attempts: i, RaisedAt: at(0)})
+	}
+	s.raise(all...)
+	s.update(func(tx kernel.Tx) {
+		for i, a := range s.alerts(kernel.AlertFilter{Limit: 100}) {
+			if i%2 == 0 {
+				s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
+			}
+		}
+	})
+	stored := s.alerts(kernel.AlertFilter{Closed: true, Limit: 100})
+	s.equal("number of alerts", len(stored), len(all))
+	for i := range 128 {
+		pick := func(bit int, f func()) {
+			if i>>bit&1 == 1 {
+				f()
+			}
+		}
+		f := kernel.AlertFilter{Limit: 100}
+		pick(0, func() { f.Closed = true })
+		pick(1, func() { f.Job = id(2) })
+		pick(2, func() { f.Type = "order" })
+		pick(3, func() { f.Step = "s0" })
+		pick(4, func() { f.Code = "503" })
+		pick(5, func() { f.Kind = perdure.AlertNamed })
+		pick(6, func() { f.After, f.Before = stored[40].ID, stored[3].ID })
+		var want []kernel.Alert
+		for _, a := range stored {
+			if f.Matches(&a) {
+				want = append(want, a)
+			}
+		}
+		s.equal(fmt.Sprintf("%+v", f), s.alerts(f), want)
+		f.Limit = 2
+		s.equal(fmt.Sprintf("%+v", f), s.alerts(f), want[:min(len(want), 2)])
+	}
 }
 
 // Only alerts of the given kinds of the given step are closed.
@@ -130,6 +180,38 @@ func closeAlertOnce(s *suite) {
 	s.checkOpenAlerts("other alerts stay open", "1/ undo")
 	a.ClosedBy, a.ClosedAt = "anna", at(time.Minute)
 	s.equal("closed alert", s.alerts(kernel.AlertFilter{Closed: true})[1], a)
+}
+
+// The runs of a job are returned in the order of their starts, page by page, without its other entries. A run of an
+// older program, whose start is not known, has the place of its end.
+func runs(s *suite) {
+	s.submit(newJob(1, 1), newJob(2, 1))
+	run := func(step string, n int64, started, ended time.Duration, event string) kernel.Entry {
+		return kernel.Entry{Job: id(1), Step: step, Run: n, At: at(ended), Event: event, Author: "h", Turn: 2, Direction: perdure.Undo, ReadyAt: at(0), StartedAt: at(started)}
+	}
+	first, second, third := run("b", 1, time.Second, 9*time.Second, "done"), run("a", 7, 2*time.Second, 3*time.Second, "failed"), run("b", 2, 2*time.Second, 3*time.Second, "returned")
+	old := kernel.Entry{Job: id(1), Step: "a", Run: 6, At: at(5 * time.Second), Event: "expired", Author: "h"}
+	last := run("a", 8, 6*time.Second, 7*time.Second, "rejected")
+	last.ReadyAt = time.Time{}
+	s.save(&kernel.Changes{History: []kernel.Entry{last, third, {Job: id(1), Step: "a", Run: 7, At: at(0), Event: "resume", Author: "anna"}, old}})
+	s.save(&kernel.Changes{History: []kernel.Entry{
+		{Job: id(1), Step: "a", At: at(0), Event: "rejected", Author: "policy"}, second, {Job: id(2), Step: "a", Run: 1, At: at(0), Event: "failed", StartedAt: at(0)}, first,
+	}})
+	all, err := s.store.Runs(ctx, id(1), kernel.RunPlace{}, 10)
+	s.must(err)
+	entries := []kernel.Entry{first, second, third, old, last}
+	for i := range min(len(all), len(entries)) {
+		entries[i].ID = all[i].ID
+	}
+	s.equal("all", all, entries)
+	for i, e := range entries {
+		got, err := s.store.Runs(ctx, id(1), e.Place(), 2)
+		s.must(err)
+		s.equal(fmt.Sprintf("two after run %d of step %s", e.Run, e.Step), got, entries[i+1:min(i+3, len(entries))])
+	}
+	none, err := s.store.Runs(ctx, id(1), kernel.RunPlace{}, 0)
+	s.must(err)
+	s.equal("none", none, entries[:0])
 }
 
 // The history of a job is returned in the order in which it was written, page by page. Ids grow in this order.

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -21,10 +22,15 @@ func JobsInEachState(t *testing.T, store kernel.Store) {
 	}
 	s := &suite{T: t, store: store}
 	s.submit(jobs...)
+	s.save(&kernel.Changes{History: []kernel.Entry{
+		{Job: id(1), Step: "s0", Run: 2, At: at(2 * time.Second), Event: "failed", Author: "h", Detail: "503"},
+		{Job: id(1), Step: "s0", Run: 1, At: at(time.Second), Event: "expired", Author: "h"},
+	}})
 	s.raise(alert(1, "s0", perdure.AlertParked), alert(2, "s0", perdure.AlertWaiting))
 }
 
-// SameLists fails if a store with the jobs of JobsInEachState lists other jobs for a filter than the reference, which has them too.
+// SameLists fails if a store with the jobs of JobsInEachState lists other jobs for a filter, or other runs, than the
+// reference, which has them too.
 func SameLists(t *testing.T, store, reference kernel.Store) {
 	t.Helper()
 	s := &suite{T: t}
@@ -39,5 +45,32 @@ func SameLists(t *testing.T, store, reference kernel.Store) {
 			t.Fatal(err)
 		}
 		s.equal(name, got, want)
+	}
+	got, err := store.Runs(ctx, id(1), kernel.RunPlace{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := reference.Runs(ctx, id(1), kernel.RunPlace{}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.equal("runs", got, want)
+}
+
+// AlertsHaveTheTypesOfTheirJobs fails unless each alert of a job has the job's type and key.
+func AlertsHaveTheTypesOfTheirJobs(t *testing.T, s kernel.Store) {
+	t.Helper()
+	alerts, err := s.Alerts(t.Context(), kernel.AlertFilter{})
+	if err != nil || len(alerts) == 0 {
+		t.Fatalf("%d alerts, %v", len(alerts), err)
+	}
+	for _, a := range alerts {
+		j, _, err := s.Job(t.Context(), a.Job, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.Type != j.Type || a.JobKey != j.Key {
+			t.Errorf("an alert of job %s, type %q, key %q, has type %q and key %q", a.Job, j.Type, j.Key, a.Type, a.JobKey)
+		}
 	}
 }

@@ -124,7 +124,8 @@ var operations = []operation{
 	{"raise alerts", func(d *differential) act {
 		var c kernel.Changes
 		for _, k := range d.alertKinds() {
-			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time()})
+			c.Alerts = append(c.Alerts, kernel.Alert{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kind: k, Name: d.pick("", "duty"), Message: "m", RaisedAt: d.time(),
+				Type: d.pick("", "order"), JobKey: d.pick("", "k"), Code: d.pick("", "503"), Attempts: len(c.Alerts)})
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
@@ -157,7 +158,11 @@ var operations = []operation{
 	{"write history", func(d *differential) act {
 		var c kernel.Changes
 		for range 1 + d.rnd.IntN(3) {
-			c.History = append(c.History, kernel.Entry{Job: id(d.someJob()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo"), Author: "anna", Detail: d.pick("", "x")})
+			e := kernel.Entry{Job: id(d.someJob()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3)), At: d.time(), Event: d.pick("failed", "undo", "done"), Author: "anna", Detail: d.pick("", "x")}
+			if d.chance(70) { // otherwise as an older program wrote it
+				e.Turn, e.Direction, e.ReadyAt, e.StartedAt = 1+d.rnd.IntN(2), perdure.Direction(d.rnd.IntN(2)), d.maybeTime(d.time()), d.time()
+			}
+			c.History = append(c.History, e)
 		}
 		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
 	}},
@@ -392,6 +397,17 @@ var operations = []operation{
 			return entries, err
 		})
 	}},
+	{"Runs", func(d *differential) act {
+		n, most := d.someJob(), d.max()
+		after := kernel.RunPlace{StartedAt: d.maybeTime(d.time()), Step: d.pick("", "s0"), Run: int64(d.rnd.IntN(3))}
+		return reads(func(s kernel.Store) ([]kernel.Entry, error) {
+			entries, err := s.Runs(ctx, id(n), after, most)
+			for i := range entries {
+				entries[i].ID = 0 // assigned by each store
+			}
+			return entries, err
+		})
+	}},
 	{"LimitUse", func(d *differential) act {
 		name, most := d.limit(), d.max()
 		return reads(func(s kernel.Store) (string, error) {
@@ -533,6 +549,47 @@ var operations = []operation{
 			}
 			return len(closed), tx.CloseMail(closed)
 		})
+	}},
+	{"Census", func(*differential) act {
+		return reads(func(s kernel.Store) (*kernel.Census, error) {
+			c, err := s.Census(ctx, 1<<30)
+			if c != nil {
+				c.Now = time.Time{}
+				for i := range c.Ready { // an estimate
+					c.Ready[i].Oldest = time.Time{}
+				}
+				sortCensus(c)
+			}
+			return c, err
+		})
+	}},
+	{"SaveStats", func(d *differential) act {
+		text := fmt.Sprintf(`{"n": %d}`, d.rnd.IntN(5))
+		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.SaveStats(json.RawMessage(text)) })
+	}},
+	{"Stats", func(*differential) act {
+		return reads(func(s kernel.Store) (string, error) {
+			b, err := s.Stats(ctx)
+			return string(b), err
+		})
+	}},
+	{"PutSeries", func(d *differential) act {
+		node, at := d.pick("n1", "n2"), time.Duration(d.rnd.IntN(5))*time.Minute
+		var counts []kernel.SeriesCount
+		for i, name := range []string{"order", "import", "a"} {
+			if d.chance(70) {
+				counts = append(counts, kernel.SeriesCount{Minute: minuteOf(at), Scope: kernel.SeriesScope(1 + i%2), Name: name, Outcome: d.pick("done", "failed"), N: int64(d.rnd.IntN(9))})
+			}
+		}
+		return func(s kernel.Store) (any, error) { return len(counts), s.PutSeries(ctx, node, counts) }
+	}},
+	{"Series", func(d *differential) act {
+		most, since := d.max(), minuteOf(time.Duration(d.rnd.IntN(5))*time.Minute)
+		return reads(func(s kernel.Store) ([]kernel.SeriesCount, error) { return s.Series(ctx, since, most) })
+	}},
+	{"ForgetSeries", func(d *differential) act {
+		before := minuteOf(time.Duration(d.rnd.IntN(4)) * time.Minute)
+		return reads(func(s kernel.Store) (int, error) { return s.ForgetSeries(ctx, before, 1000) })
 	}},
 	{"SetMaxMail", func(d *differential) act {
 		most := []int{1, 5, 1000, 1_000_000}[d.rnd.IntN(4)]

@@ -2,26 +2,32 @@
 import { callUrl } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
-import type { AgentInfo, ListAgent, ListNode } from "../types.ts";
+import { exactly, short } from "../stats.ts";
+import { span } from "../time.ts";
+import type { AgentInfo, ListAgent } from "../types.ts";
 import { unknownMark, type Mark } from "../state.ts";
-import { Ago, AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** Ten years, the default: a higher priority always comes first. */
 const noAgeing = "87600h";
 
 export function agentMark(agent: AgentInfo): Mark {
   if (agent.holders > 0) return { ...unknownMark("claims"), sign: "●", tone: "good" };
-  return { ...unknownMark("no claims"), sign: "■", tone: "warn", detail: "No process has claimed runs of this agent in the last 90 seconds: its steps wait." };
+  return { ...unknownMark("no claims"), sign: "■", tone: agent.ready ? "bad" : "warn", detail: "No process has claimed runs of this agent in the last 90 seconds: its steps wait." };
+}
+
+/** The failed runs of the last hour by error code, and the refused reports. */
+function Failures({ agent }: { agent: AgentInfo }) {
+  const codes = Object.entries(agent.errors ?? {}).sort(([, a], [, b]) => b - a);
+  const parts = codes.map(([code, n]) => `${code || "other errors"} ${n}`);
+  if (agent.refused) parts.push(`refused ${agent.refused}`);
+  if (parts.length === 0) return <span class="muted">–</span>;
+  return <bdi title={parts.join(", ")}>{parts.join(", ")}</bdi>;
 }
 
 export function Agents() {
   useTitle("Agents");
   const agents = useLoad<ListAgent>(callUrl(["v1", "agents"]), 5000);
-  const nodes = useLoad<ListNode>(callUrl(["v1", "nodes"]), 5000);
-  const slots = (name: string) => {
-    const counts = nodes.data?.items.filter((node) => node.state === "alive").flatMap((node) => node.slots[name] ?? []) ?? [];
-    return counts.length > 0 ? counts.reduce((sum, n) => sum + n, 0) : undefined;
-  };
   return (
     <>
       <div class="title">
@@ -47,11 +53,14 @@ export function Agents() {
                 <tr>
                   <th>Agent</th>
                   <th class="w-state">State</th>
-                  <th class="w-num num c2">Processes</th>
-                  <th class="w-num num c2">Gone</th>
+                  <th class="w-num num">Ready</th>
+                  <th class="w-num num c2">Oldest</th>
+                  <th class="w-num num c2">Running</th>
                   <th class="w-num num c2">Slots</th>
+                  <th class="w-num num c2">Processes</th>
+                  <th class="c2">Last hour</th>
                   <th class="w-time c2">Ageing</th>
-                  <th class="w-time">Last claim</th>
+                  <th class="w-time c2">Last claim</th>
                 </tr>
               </thead>
               <tbody>
@@ -59,16 +68,36 @@ export function Agents() {
                   <tr key={agent.name}>
                     <td>
                       <bdi title={agent.name}>{agent.name}</bdi>
-                      <div class="under">{agent.holders === 1 ? "1 process" : `${agent.holders} processes`}</div>
+                      <div class="under">
+                        {agent.holders === 1 ? "1 process" : `${agent.holders} processes`}, {agent.running ?? 0} running
+                      </div>
                     </td>
                     <td>
                       <State mark={agentMark(agent)} />
                     </td>
-                    <td class="num c2">{agent.holders}</td>
-                    <td class="num c2">{agent.gone || <span class="muted">–</span>}</td>
-                    <td class="num c2">{slots(agent.name) ?? <span class="muted">–</span>}</td>
+                    <td class="num">
+                      {agent.ready ? (
+                        <a href={link.jobs({ agent: agent.name })} title={exactly({ n: agent.ready, capped: agent.readyCapped })} aria-label={`${plural(agent.ready, "ready step")} of ${agent.name}`}>
+                          {short({ n: agent.ready, capped: agent.readyCapped })}
+                        </a>
+                      ) : (
+                        <span class="muted">–</span>
+                      )}
+                    </td>
+                    <td class="num c2">{agent.oldestReady ? span(now.value - Date.parse(agent.oldestReady)) : <span class="muted">–</span>}</td>
+                    <td class="num c2">{agent.running || <span class="muted">–</span>}</td>
+                    <td class="num c2" title={agent.nodes ? `in ${plural(agent.nodes, "node")}` : undefined}>
+                      {agent.slots || <span class="muted">–</span>}
+                    </td>
+                    <td class="num c2" title={agent.gone ? `${agent.gone} more have claimed earlier in the last day` : undefined}>
+                      {agent.holders}
+                      {agent.gone ? <span class="muted"> (−{agent.gone})</span> : null}
+                    </td>
+                    <td class="c2">
+                      <Failures agent={agent} />
+                    </td>
                     <td class="c2">{agent.ageing === noAgeing ? <span class="muted">–</span> : agent.ageing}</td>
-                    <td>
+                    <td class="c2">
                       <Ago at={agent.seenAt} />
                     </td>
                   </tr>
@@ -79,7 +108,8 @@ export function Agents() {
           {agents.data.items.length > 0 && (
             <div class="below">
               <span class="muted small">
-                “Processes” have claimed runs in the last 90 s, “gone” earlier in the last day. “Slots” are those of agents inside <a href={link.nodes()}>nodes</a>. The agents sleep and approval need no process.
+                “Processes” have claimed runs in the last 90 s; in brackets are those that have claimed earlier in the last day. “Slots” are those of agents inside <a href={link.nodes()}>nodes</a>. “Last hour” has failed runs by error code, and refused
+                reports. The agents sleep and approval need no process.
               </span>
               <AsOf at={agents.at} />
             </div>

@@ -1,24 +1,27 @@
-// Open alerts, newest first.
+// Alerts, newest first, in groups by type, step and error code.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { call, callUrl, Problem } from "../api.ts";
-import { useLoad } from "../load.ts";
+import { grouped } from "../groups.ts";
+import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { alertMark } from "../state.ts";
 import type { Alert, PageAlert } from "../types.ts";
-import { Ago, AsOf, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** How many alerts the header and the overview count; more are shown as this number and a plus sign. */
 export const mostAlertsCounted = 99;
 
 const pageSize = 100;
 const mostRows = 1000;
-const loadEvery = 5000;
+const filterNames = ["kind", "type", "step", "code", "job"] as const;
 
 export function Alerts() {
   useTitle("Alerts");
-  const closed = place.value.query.get("closed") === "true";
+  const { query } = place.value;
+  const closed = query.get("closed") === "true";
+  const filters = filterNames.flatMap((name) => (query.get(name) ? [{ name, value: query.get(name)! }] : []));
+  const wanted = queryText({ ...Object.fromEntries(filters.map((f) => [f.name, f.value])), closed: closed ? "true" : undefined, limit: String(pageSize) });
   return (
     <>
       <div class="title">
@@ -30,66 +33,85 @@ export function Alerts() {
           </label>
         </div>
       </div>
-      <List key={String(closed)} closed={closed} />
+      {filters.length > 0 && (
+        <div class="chips">
+          {filters.map((f) => (
+            <span class="chip" key={f.name}>
+              <bdi title={f.value}>
+                {f.name}: {f.value}
+              </bdi>
+              <button type="button" class="bare" aria-label={`Remove the filter ${f.name}: ${f.value}`} onClick={() => setQuery({ [f.name]: undefined })}>
+                <Icon name="close" />
+              </button>
+            </span>
+          ))}
+        </div>
+      )}
+      <List key={wanted} query={wanted} closed={closed} filtered={filters.length > 0} />
     </>
   );
 }
 
-function List({ closed }: { closed: boolean }) {
-  const query = { closed: closed ? "true" : undefined, limit: String(pageSize) };
-  const first = useLoad<PageAlert>(callUrl(["v1", "alerts"], queryText(query)), loadEvery);
-  const older = useSignal<Alert[]>([]);
-  const cursor = useSignal<string | undefined>(undefined);
+function List({ query, closed, filtered }: { query: string; closed: boolean; filtered: boolean }) {
+  const first = useLiveList<Alert, PageAlert>(callUrl(["v1", "alerts"], query));
+  const older = useSignal<Alert[]>([]); // of further pages
+  const next = useSignal<PageAlert | undefined>(undefined); // the last of these pages
   const problem = useSignal<Problem | undefined>(undefined);
-  useEffect(() => {
-    if (older.peek().length === 0) cursor.value = first.data?.nextCursor;
-  }, [first.data]);
+  const last = next.value ?? first.shown;
+  const startAgain = () => {
+    older.value = [];
+    next.value = undefined;
+    first.again();
+  };
+  const alerts = [...first.rows, ...older.value];
   const more = async () => {
     problem.value = undefined;
     try {
-      const page = await call<PageAlert>(callUrl(["v1", "alerts"], queryText({ ...query, cursor: cursor.peek() })));
-      older.value = [...older.peek(), ...page.items];
-      cursor.value = page.nextCursor;
+      const page = await call<PageAlert>(callUrl(["v1", "alerts"], `${query}&cursor=${encodeURIComponent(last?.nextCursor ?? "")}`));
+      const known = new Set(alerts.map((a) => a.id));
+      older.value = [...older.peek(), ...page.items.filter((a) => !known.has(a.id))];
+      next.value = page;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       problem.value = error;
     }
   };
-  if (!first.data) {
-    return first.problem ? (
-      <ProblemNote problem={first.problem} again={first.again} />
-    ) : (
-      <div class="box">
-        <Waiting />
-      </div>
+  const refused = first.problem && <ProblemNote problem={first.problem} again={startAgain} />;
+  if (!first.shown) {
+    return (
+      refused ?? (
+        <div class="box">
+          <Waiting />
+        </div>
+      )
     );
   }
-  const seen = new Set<unknown>();
-  const alerts = [...first.data.items, ...older.value].filter((a) => !seen.has(a.id) && seen.add(a.id));
   return (
     <>
-      {first.problem && <ProblemNote problem={first.problem} again={first.again} />}
+      {refused}
+      {alerts.length > 0 && !closed && <Groups alerts={alerts} gone={first.gone} more={!!last?.nextCursor} />}
       <div class="box data">
+        {alerts.length > 0 && <Newer list={first} noun="alert" show={startAgain} />}
         {alerts.length === 0 ? (
           <div class="empty">
-            <h2>{closed ? "There are no alerts" : "There are no open alerts"}</h2>
+            <h2>{filtered ? "No alert matches" : closed ? "There are no alerts" : "There are no open alerts"}</h2>
             <p class="muted">An alert is raised when a step needs an operator, or when the rules of a definition ask for one.</p>
           </div>
         ) : (
-          <AlertTable alerts={alerts} />
+          <AlertTable alerts={alerts} gone={first.gone} />
         )}
         {alerts.length > 0 && (
           <div class="below">
-            {cursor.value && alerts.length < mostRows && (
+            {last?.nextCursor && alerts.length < mostRows && (
               <button type="button" onClick={more}>
                 More
               </button>
             )}
             <span class="muted small">
               {plural(alerts.length, "alert")}
-              {cursor.value ? ", and more that are older" : ""}
+              {last?.nextCursor ? ", and more that are older" : ""}
             </span>
-            <AsOf at={first.at} />
+            {first.live ? <span class="muted small">live</span> : <AsOf at={first.at} />}
             {problem.value && <ProblemNote problem={problem.value} />}
           </div>
         )}
@@ -98,7 +120,57 @@ function List({ closed }: { closed: boolean }) {
   );
 }
 
-function AlertTable({ alerts }: { alerts: Alert[] }) {
+function Groups({ alerts, gone, more }: { alerts: Alert[]; gone: ReadonlySet<string>; more: boolean }) {
+  return (
+    <div class="box data">
+      <table aria-label="Groups of alerts">
+        <thead>
+          <tr>
+            <th class="w-state">Alert</th>
+            <th>Type / step</th>
+            <th class="w-name">Error code</th>
+            <th class="w-num num">Alerts</th>
+            <th class="w-num num c3">Attempts</th>
+            <th class="w-time c2">Oldest</th>
+            <th class="w-num c2">Jobs</th>
+          </tr>
+        </thead>
+        <tbody>
+          {grouped(alerts, gone).map((g) => (
+            <tr key={JSON.stringify([g.kind, g.type, g.step, g.code])}>
+              <td>
+                <State mark={alertMark(g.kind)} />
+              </td>
+              <td>
+                <bdi>{g.type ?? "the store"}</bdi>
+                {g.step && (
+                  <>
+                    {" / "}
+                    <bdi>{g.step}</bdi>
+                  </>
+                )}
+              </td>
+              <td>{g.code ? <bdi>{g.code}</bdi> : "–"}</td>
+              <td class="num">
+                <a href={link.alerts({ kind: g.kind, type: g.type, step: g.step, code: g.code })} aria-label={`Show ${plural(g.count, "alert")} of this group`}>
+                  {g.count}
+                  {more ? "+" : ""}
+                </a>
+              </td>
+              <td class="num c3">{g.attempts || "–"}</td>
+              <td class="c2">
+                <Ago at={g.oldest} />
+              </td>
+              <td class="c2">{g.type && <a href={link.jobs({ type: g.type, step: g.step, error: g.code, alert: g.kind })}>jobs</a>}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<string> }) {
   return (
     <table>
       <thead>
@@ -115,7 +187,7 @@ function AlertTable({ alerts }: { alerts: Alert[] }) {
           <tr key={String(alert.id)}>
             <td>
               <State mark={alertMark(alert.kind)} />
-              {alert.closedAt && <div class="muted small">closed</div>}
+              {(alert.closedAt || gone.has(String(alert.id))) && <div class="muted small">{alert.closedAt ? "closed" : "no longer open"}</div>}
             </td>
             <td>
               {alert.job ? (
@@ -137,8 +209,13 @@ function AlertTable({ alerts }: { alerts: Alert[] }) {
                 </div>
               )}
             </td>
-            <td class="c3 mono" title={alert.job}>
-              {alert.job ?? "–"}
+            <td class="c3" title={alert.job}>
+              {alert.job ? <bdi>{alert.jobKey ?? alert.job}</bdi> : "–"}
+              {alert.type && (
+                <div class="muted small">
+                  <bdi>{alert.type}</bdi>
+                </div>
+              )}
             </td>
             <td>
               <Ago at={alert.raisedAt} />

@@ -2,22 +2,29 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { call, callUrl, Problem } from "../api.ts";
 import { ActButtons } from "../act.tsx";
 import { useJob } from "../follow.ts";
-import { GraphView } from "../graph.tsx";
-import { showJson, type Json } from "../json.ts";
+import { JobGraph } from "../graph.tsx";
+import { countMarks, siblings } from "../fold.ts";
+import { History } from "../history.tsx";
+import { Attention, Facts, Head } from "../jobhead.tsx";
 import { useKeys } from "../keys.ts";
+import { lazy } from "../lazy.tsx";
 import { useLoad, type Loaded } from "../load.ts";
 import { place, setQuery } from "../place.ts";
 import { link } from "../router.ts";
-import { jobMark, stateName, stepMark, urgency, whyText, type Mark } from "../state.ts";
+import { jobMark, stateName, stepMark, urgency, type Mark } from "../state.ts";
 import { serverNow, span } from "../time.ts";
-import type { Entry, Graph, Job, PageEntry, Step, StepDetail } from "../types.ts";
+import type { Graph, Job, Step, StepDetail } from "../types.ts";
+import { Value } from "../values.tsx";
 import { readingOrder } from "../view.ts";
-import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, shellWord, showCurrent, sizeText, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, State, useTitle, Waiting } from "../widgets.tsx";
 
-const tabs = ["graph", "steps", "data", "history", "definition"] as const;
+const Timeline = lazy(() => import("../timeline.tsx").then((part) => part.Timeline));
+const StepRuns = lazy(() => import("../timeline.tsx").then((part) => part.StepRuns));
+
+const tabs = ["graph", "timeline", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
 
 export function JobPage({ id }: { id: string }) {
@@ -62,7 +69,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   const tab = tabs.find((name) => name === query.get("tab")) ?? "graph";
   const asked = query.get("step") ?? "";
   const chosen = steps.has(asked) ? asked : undefined;
-  const choose = (step: string | undefined) => setQuery({ step });
+  const choose = (step: string | undefined) => setQuery({ step, stack: undefined });
   // The details of these marks count down only when the job moves; rows and the panel make marks of their own.
   const marks = useMemo(() => new Map([...steps].map(([name, step]) => [name, stepMark(job, step, serverNow())])), [steps]);
   const order = useMemo(() => (drawing.data ? readingOrder(drawing.data).map((i) => drawing.data!.nodes[i]!.name) : [...steps.keys()]), [drawing.data, steps.size]);
@@ -81,19 +88,26 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
     const next = order[Math.min(Math.max(at + by, 0), order.length - 1)];
     if (next !== undefined) choose(next);
   };
-  const handlers = useRef({ "[": () => {}, "]": () => {}, ".": () => {}, Escape: () => {} });
-  Object.assign(handlers.current, { "[": () => besides(-1), "]": () => besides(1), ".": () => void copyText(job.id), Escape: () => choose(undefined) });
+  const handlers = useRef({ "[": () => {}, "]": () => {}, ".": () => {}, a: () => {}, Escape: () => {} });
+  Object.assign(handlers.current, { "[": () => besides(-1), "]": () => besides(1), ".": () => void copyText(job.id), a: () => document.querySelector<HTMLElement>(".job-head .buttons :is(button, summary)")?.focus(), Escape: () => choose(undefined) });
   useKeys(
-    useMemo(() => ({ "[": () => handlers.current["["](), "]": () => handlers.current["]"](), ".": () => handlers.current["."](), Escape: () => handlers.current.Escape() }), []),
+    useMemo(() => ({ "[": () => handlers.current["["](), "]": () => handlers.current["]"](), ".": () => handlers.current["."](), a: () => handlers.current.a(), Escape: () => handlers.current.Escape() }), []),
   );
 
   const bar = useRef<HTMLElement>(null);
   useEffect(() => showCurrent(bar.current), [tab]);
 
   const step = chosen === undefined ? undefined : steps.get(chosen);
+  const stackName = query.get("stack");
+  const stack = useMemo(() => {
+    if (!stackName || !drawing.data) return undefined;
+    const names = siblings(drawing.data).map((group) => group.map((i) => drawing.data!.nodes[i]!.name));
+    return names.find((group) => group[0] === stackName);
+  }, [drawing.data, stackName]);
   return (
     <>
-      <Head job={job} live={live} again={again} />
+      <Head job={job} steps={steps} live={live} again={again} />
+      <Facts job={job} />
       {problem && <ProblemNote problem={problem} again={again} />}
       <Attention job={job} steps={steps} marks={marks} />
       <nav class="tabs" aria-label="Parts of the job" ref={bar}>
@@ -108,9 +122,16 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
         <div>
           {tab === "graph" &&
             (drawing.data ? (
-              <div class="box">
-                <GraphView graph={drawing.data} marks={marks} chosen={chosen} start={urgent} choose={choose} />
-              </div>
+              <JobGraph
+                graph={drawing.data}
+                marks={marks}
+                settled={(name) => steps.get(name)?.phase === "settled"}
+                chosen={chosen}
+                start={urgent}
+                choose={choose}
+                title={job.key ?? `${job.type} ${job.id}`}
+                state={`${job.type}, ${jobMark(job).word}`}
+              />
             ) : drawing.problem ? (
               <ProblemNote problem={drawing.problem} again={drawing.again} />
             ) : (
@@ -118,144 +139,55 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
                 <Waiting />
               </div>
             ))}
-          {tab === "steps" && <Steps job={job} steps={steps} order={order} chosen={chosen} />}
+          {tab === "timeline" && <Timeline job={job} steps={steps} order={order} chosen={chosen} choose={choose} />}
+          {tab === "steps" && <Steps job={job} steps={steps} marks={marks} order={stack ?? order} stack={stack} chosen={chosen} />}
           {tab === "data" && <Data job={job} steps={steps} order={order} />}
           {tab === "history" && <History job={job} />}
           {tab === "definition" && <Definition job={job} />}
         </div>
-        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} close={() => choose(undefined)} again={again} />}
+        {step && <StepPanel key={chosen} job={job} name={chosen!} step={step} steps={steps} close={() => choose(undefined)} again={again} />}
+        {!step && stack && tab === "graph" && <StackPanel stack={stack} steps={steps} marks={marks} />}
       </div>
     </>
   );
 }
 
-const titles: Record<Tab, string> = { graph: "Graph", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
+const titles: Record<Tab, string> = { graph: "Graph", timeline: "Timeline", steps: "Steps", data: "Input and output", history: "History", definition: "Definition" };
 const nothing: Mark = { sign: "", word: "", tone: "calm", detail: "" };
-
-function Head({ job, live, again }: { job: Job; live: boolean; again: () => void }) {
-  const labels = Object.entries(job.labels ?? {});
-  return (
-    <div class="stack data">
-      <div class="title">
-        <h1 class="clamp" title={job.key ?? job.type}>
-          <bdi>{job.key ?? job.type}</bdi>
-        </h1>
-        <State mark={jobMark(job)} pill />
-        <ActButtons job={job} done={again} />
-        <div class="end muted small">{live ? <span class="state busy"><span class="live-dot" aria-hidden="true">●</span> live</span> : null}</div>
-      </div>
-      <div class="facts">
-        {job.key && (
-          <span>
-            type <b><bdi>{job.type}</bdi></b>
-          </span>
-        )}
-        <span>
-          <b><bdi>{stateName(job, job.current)}</bdi></b> → <b><bdi>{stateName(job, job.desired)}</bdi></b>
-          {job.then && <> → <b><bdi>{stateName(job, job.then)}</bdi></b></>}
-        </span>
-        {job.unsettled > 0 && <span>{plural(job.unsettled, "step")} unsettled</span>}
-        {job.priority !== 0 && (
-          <span>
-            priority <b>{job.priority}</b>
-          </span>
-        )}
-        {!!job.restarts && <span>{plural(job.restarts, "restart")}</span>}
-        {job.completeBy && job.phase !== "settled" && (
-          <span>
-            deadline <b><Ago at={job.completeBy} /></b>
-          </span>
-        )}
-        <span>
-          submitted <b><Ago at={job.submittedAt} /></b>
-        </span>
-        {job.settledAt && job.phase === "settled" && (
-          <span>
-            settled <b><Ago at={job.settledAt} /></b> (took {span(Date.parse(job.settledAt) - Date.parse(job.submittedAt))})
-          </span>
-        )}
-        <span class="id">
-          <code>{job.id}</code> <Copy text={job.id} what="the id" />
-        </span>
-        {labels.map(([name, value]) => (
-          <a class="chip" key={name} href={link.jobs({ label: `${name}=${value}` })} title="Jobs with this label">
-            <span class="cut">
-              <bdi>{name}</bdi>=<bdi>{value}</bdi>
-            </span>
-          </a>
-        ))}
-      </div>
-    </div>
-  );
-}
-
-const mostAttention = 5;
-
-/** What an operator has to know before all else. */
-function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<string, Step>; marks: ReadonlyMap<string, Mark> }) {
-  const waiting = [...steps].filter(([name, step]) => step.phase === "parked" || marks.get(name)?.word === "approval");
-  const alerts = (job.alerts ?? []).filter((alert) => alert.kind !== "parked" && alert.kind !== "approval");
-  if (waiting.length === 0 && alerts.length === 0 && !job.givenUp) return null;
-  return (
-    <div class={`note ${waiting.some(([, step]) => step.phase === "parked") || job.givenUp ? "bad" : "warn"}`}>
-      <Icon name="warn" />
-      <div class="body">
-        {job.givenUp && (
-          <p>
-            Given up by <bdi>{job.givenUp.by}</bdi>
-            {job.givenUp.reason && (
-              <>
-                : <bdi>{job.givenUp.reason}</bdi>
-              </>
-            )}
-          </p>
-        )}
-        {waiting.slice(0, mostAttention).map(([name, step]) => (
-          <p key={name}>
-            <a href={link.job(place.value.job, { tab: place.value.query.get("tab") ?? undefined, step: name })}>
-              <bdi>{name}</bdi>
-            </a>
-            : <bdi class="said">{whyText(step, now.value) || step.phase}</bdi>
-          </p>
-        ))}
-        {waiting.length > mostAttention && <p>{waiting.length - mostAttention} more steps need an operator.</p>}
-        {alerts.slice(0, mostAttention).map((alert) => (
-          <p key={String(alert.id)}>
-            Alert {alert.kind}
-            {alert.step && (
-              <>
-                , <bdi>{alert.step}</bdi>
-              </>
-            )}
-            : <bdi class="said">{alert.message}</bdi>
-          </p>
-        ))}
-      </div>
-    </div>
-  );
-}
 
 /** Tables of more steps than this show only the rows near the window. */
 const manyRows = 300;
-const rowHeight = 37;
 const rowsAround = 20;
+/** The height of a row of the table before it can be measured, in pixels. */
+const usualRow = 37;
 
-function Steps({ job, steps, order, chosen }: { job: Job; steps: ReadonlyMap<string, Step>; order: string[]; chosen: string | undefined }) {
+interface StepsProps {
+  job: Job;
+  steps: ReadonlyMap<string, Step>;
+  marks: ReadonlyMap<string, Mark>;
+  order: string[];
+  stack: string[] | undefined;
+  chosen: string | undefined;
+}
+
+function Steps({ job, steps, marks, order, stack, chosen }: StepsProps) {
   const hide = place.value.query.get("open") === "true";
   const text = (place.value.query.get("find") ?? "").toLowerCase();
+  const state = place.value.query.get("state");
   const shown = order.filter((name) => {
     const step = steps.get(name);
-    return step && !(hide && step.phase === "settled") && (!text || name.toLowerCase().includes(text) || step.agent.toLowerCase().includes(text));
+    return step && (!state || marks.get(name)?.word === state) && !(hide && step.phase === "settled") && (!text || name.toLowerCase().includes(text) || step.agent.toLowerCase().includes(text));
   });
   const body = useRef<HTMLTableSectionElement>(null);
-  const part = useSignal({ from: 0, to: manyRows });
+  const part = useSignal({ from: 0, to: manyRows, rowHeight: usualRow });
   useEffect(() => {
     if (shown.length <= manyRows) return;
     const scrolled = () => {
       const top = body.current?.getBoundingClientRect().top ?? 0;
+      const rowHeight = body.current?.querySelector("tr:not(.gap)")?.getBoundingClientRect().height || usualRow;
       const from = Math.max(0, Math.floor(-top / rowHeight) - rowsAround);
       const to = Math.ceil((-top + innerHeight) / rowHeight) + rowsAround;
-      if (Math.abs(from - part.peek().from) > rowsAround / 2 || Math.abs(to - part.peek().to) > rowsAround / 2) part.value = { from, to };
+      if (rowHeight !== part.peek().rowHeight || Math.abs(from - part.peek().from) > rowsAround / 2 || Math.abs(to - part.peek().to) > rowsAround / 2) part.value = { from, to, rowHeight };
     };
     scrolled();
     addEventListener("scroll", scrolled, { passive: true });
@@ -273,8 +205,19 @@ function Steps({ job, steps, order, chosen }: { job: Job; steps: ReadonlyMap<str
         <label>
           <input type="checkbox" checked={hide} onChange={(event) => setQuery({ open: event.currentTarget.checked ? "true" : undefined })} /> hide settled
         </label>
+        {(["state", "stack"] as const).map(
+          (name) =>
+            place.value.query.get(name) && (
+              <span class="chip" key={name}>
+                <bdi>{name === "stack" ? `equal to ${place.value.query.get(name)}` : place.value.query.get(name)}</bdi>
+                <button type="button" class="bare" aria-label={`Remove the filter ${name}`} onClick={() => setQuery({ [name]: undefined })}>
+                  <Icon name="close" />
+                </button>
+              </span>
+            ),
+        )}
         <span class="muted small">
-          {shown.length} of {plural(steps.size, "step")}
+          {shown.length} of {plural(stack?.length ?? steps.size, "step")}
         </span>
       </div>
       {shown.length === 0 ? (
@@ -294,11 +237,11 @@ function Steps({ job, steps, order, chosen }: { job: Job; steps: ReadonlyMap<str
             </tr>
           </thead>
           <tbody ref={body}>
-            {from > 0 && <Gap rows={from} />}
+            {from > 0 && <Gap height={from * part.value.rowHeight} />}
             {shown.slice(from, to).map((name) => (
               <StepRow key={name} job={job} name={name} step={steps.get(name)!} chosen={name === chosen} />
             ))}
-            {to < shown.length && <Gap rows={shown.length - to} />}
+            {to < shown.length && <Gap height={(shown.length - to) * part.value.rowHeight} />}
           </tbody>
         </table>
       )}
@@ -306,12 +249,15 @@ function Steps({ job, steps, order, chosen }: { job: Job; steps: ReadonlyMap<str
   );
 }
 
-/** Stands for rows that are not near the window. An SVG has a height without a style. */
-function Gap({ rows }: { rows: number }) {
+/**
+ * Stands for rows that are not near the window. An SVG has a height without a style. It spans the two columns that are
+ * always visible: more would take width from them.
+ */
+function Gap({ height }: { height: number }) {
   return (
     <tr class="gap" aria-hidden="true">
-      <td colSpan={6}>
-        <svg width="1" height={rows * rowHeight} />
+      <td colSpan={2}>
+        <svg width="1" height={height} />
       </td>
     </tr>
   );
@@ -353,7 +299,67 @@ function StepRow({ job, name, step, chosen }: { job: Job; name: string; step: St
   );
 }
 
-function StepPanel({ job, name, step, close, again }: { job: Job; name: string; step: Step; close: () => void; again: () => void }) {
+const mostListed = 12;
+
+/** A stack of equal steps: how many are in each state, and the most urgent ones. */
+function StackPanel({ stack, steps, marks }: { stack: string[]; steps: ReadonlyMap<string, Step>; marks: ReadonlyMap<string, Mark> }) {
+  const first = steps.get(stack[0]!)!;
+  const counts = countMarks(stack.map((name) => marks.get(name) ?? nothing));
+  const urgent = stack.map((name) => ({ name, mark: marks.get(name) ?? nothing })).sort((a, b) => urgency(a.mark) - urgency(b.mark));
+  const query = Object.fromEntries(place.value.query);
+  return (
+    <aside class="box panel" aria-label={`${stack.length} equal steps`}>
+      <header>
+        <h2>{stack.length} equal steps</h2>
+        <button type="button" class="bare end" aria-label="Close" title="Close (Esc)" onClick={() => setQuery({ stack: undefined })}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <div class="inner">
+        <p class="muted">
+          agent <bdi>{first.agent}</bdi>
+          {first.action !== stack[0] && (
+            <>
+              , action <bdi>{first.action}</bdi>
+            </>
+          )}
+          , with the same steps before and after them
+        </p>
+        <ul class="lines plain">
+          {counts.map(({ mark, n }) => (
+            <li key={mark.sign + mark.word}>
+              <State mark={{ ...mark, detail: "" }} />
+              <a class="num" href={link.job(place.value.job, { tab: "steps", stack: stack[0], state: mark.word })}>
+                {n}
+              </a>
+            </li>
+          ))}
+        </ul>
+        <div class="buttons">
+          <button type="button" onClick={() => setQuery({ unfold: [...place.value.query.getAll("unfold"), stack[0]!], stack: undefined })}>
+            Unfold
+          </button>
+          <a class="button" href={link.job(place.value.job, { tab: "steps", stack: stack[0] })}>
+            As a table
+          </a>
+        </div>
+        <ul class="plain-list">
+          {urgent.slice(0, mostListed).map(({ name, mark }) => (
+            <li key={name}>
+              <State mark={mark} />{" "}
+              <a href={link.job(place.value.job, { ...query, stack: undefined, step: name })}>
+                <bdi>{name}</bdi>
+              </a>
+            </li>
+          ))}
+          {stack.length > mostListed && <li class="muted">and {stack.length - mostListed} more</li>}
+        </ul>
+      </div>
+    </aside>
+  );
+}
+
+function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: string; step: Step; steps: ReadonlyMap<string, Step>; close: () => void; again: () => void }) {
   const mark = stepMark(job, step, now.value);
   const detail = useSignal<StepDetail | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
@@ -382,12 +388,11 @@ function StepPanel({ job, name, step, close, again }: { job: Job; name: string; 
           <State mark={mark} pill />
           {mark.detail && (
             <p class="said muted">
-              <bdi>{mark.detail}</bdi>
+              <bdi>{mark.detail.replace(/; try: .*$/s, "")}</bdi>
             </p>
           )}
         </div>
         <ActButtons job={job} name={name} step={step} done={again} />
-        <Commands job={job} name={name} step={step} />
         {step.lastError && (
           <div>
             <h3>
@@ -398,6 +403,7 @@ function StepPanel({ job, name, step, close, again }: { job: Job; name: string; 
             </pre>
           </div>
         )}
+        {step.run > 0 && <StepRuns job={job} name={name} steps={steps} />}
         <dl class="pairs">
           <Pair name="state">
             <bdi>{stateName(job, step.current)}</bdi> → <bdi>{stateName(job, step.desired)}</bdi>, {step.phase}
@@ -488,78 +494,12 @@ function StepPanel({ job, name, step, close, again }: { job: Job; name: string; 
   );
 }
 
-/** The commands that an operator can choose from, while the console has no acts of its own. */
-function Commands({ job, name, step }: { job: Job; name: string; step: Step }) {
-  const server = ` --server ${shellWord(serverAddress)}`;
-  const commands =
-    step.why?.reason === "approval"
-      ? [`perdure settle ${job.id} ${name} --as done${server}`, `perdure undo ${job.id}${server}`]
-      : step.phase !== "parked"
-        ? []
-        : [
-            `perdure resume ${job.id} ${name}${server}`,
-            `perdure settle ${job.id} ${name} --as ${step.desired}${server}`,
-            step.desired === "done" ? `perdure skip ${job.id} ${name}${server}` : "",
-            step.desired === "done" ? `perdure undo ${job.id}${server}` : `perdure redo ${job.id}${server}`,
-          ];
-  if (commands.length === 0) return null;
-  return (
-    <div>
-      <h3>Commands for an operator</h3>
-      <ul class="commands">
-        {commands.filter(Boolean).map((command) => (
-          <li key={command}>
-            <code>{command}</code>
-            <Copy text={command} what={`the command ${command.split(" ")[1]}`} />
-          </li>
-        ))}
-      </ul>
-    </div>
-  );
-}
-
-/** A word of a shell's command line. */
 function Pair({ name, children }: { name: string; children: ComponentChildren }) {
   return (
     <>
       <dt>{name}</dt>
       <dd>{children}</dd>
     </>
-  );
-}
-
-/** The longest text of a value in the page, in characters; the rest is in the download. */
-const longestValue = 200_000;
-
-/** A value of a job or step. Large ones are not in the job's view; load gets them. */
-function Value({ title, value, bytes, load, under = false }: { title: string; value: unknown; bytes?: number | undefined; load?: () => void; under?: boolean }) {
-  const text = useMemo(() => (value === undefined ? "" : showJson(value as Json)), [value]);
-  return (
-    <section>
-      <div class="value-head">
-        {under ? <h3>{title}</h3> : <h2>{title}</h2>}
-        {text && <Copy text={text} what={title.toLowerCase()} />}
-      </div>
-      {text ? (
-        <>
-          <pre class="value" tabIndex={0} role="region" aria-label={title}>
-            <bdi>{text.slice(0, longestValue)}</bdi>
-          </pre>
-          {text.length > longestValue && <p class="muted small">The first {sizeText(longestValue)} of {sizeText(text.length)}. The button copies all of it.</p>}
-        </>
-      ) : bytes ? (
-        <p class="muted">
-          {sizeText(bytes)}, not loaded.{" "}
-          {load && (
-            <button type="button" onClick={load}>
-              Load
-            </button>
-          )}
-        </p>
-      ) : (
-        <p class="muted">none</p>
-      )}
-    </section>
   );
 }
 
@@ -577,95 +517,6 @@ function Data({ job, steps, order }: { job: Job; steps: ReadonlyMap<string, Step
         {withOutput.length > mostValues && <p class="muted">{withOutput.length - mostValues} more steps have outputs: choose one in the tab Steps.</p>}
         {withOutput.length === 0 && <p class="muted">No step has an output.</p>}
       </div>
-    </div>
-  );
-}
-
-const historyPage = 200;
-const mostHistory = 2000;
-
-function History({ job }: { job: Job }) {
-  const first = useLoad<PageEntry>(callUrl(["v1", "jobs", job.id, "history"], `?limit=${historyPage}`), 5000);
-  const older = useSignal<Entry[]>([]);
-  const cursor = useSignal<string | undefined>(undefined);
-  const problem = useSignal<Problem | undefined>(undefined);
-  useEffect(() => {
-    if (older.peek().length === 0) cursor.value = first.data?.nextCursor;
-  }, [first.data]);
-  const more = async () => {
-    problem.value = undefined;
-    try {
-      const page = await call<PageEntry>(callUrl(["v1", "jobs", job.id, "history"], `?limit=${historyPage}&cursor=${encodeURIComponent(cursor.peek() ?? "")}`));
-      older.value = [...older.peek(), ...page.items];
-      cursor.value = page.nextCursor;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    }
-  };
-  if (!first.data) return first.problem ? <ProblemNote problem={first.problem} again={first.again} /> : <div class="box"><Waiting /></div>;
-  const entries = [...first.data.items, ...older.value];
-  if (entries.length === 0) {
-    return (
-      <div class="box empty">
-        <h2>Nothing has been recorded</h2>
-        <p class="muted">The history has failures and acts. A step that succeeds at once leaves no entry.</p>
-      </div>
-    );
-  }
-  return (
-    <div class="box">
-      <table>
-        <thead>
-          <tr>
-            <th class="w-time">Time</th>
-            <th class="w-state">Event</th>
-            <th class="w-name c2">Step</th>
-            <th>Detail</th>
-            <th class="w-name c3">Author</th>
-          </tr>
-        </thead>
-        <tbody>
-          {entries.map((entry, i) => (
-            <tr key={i}>
-              <td>
-                <Ago at={entry.at} />
-              </td>
-              <td class="text">
-                <bdi>{entry.event}</bdi>
-              </td>
-              <td class="c2 text">
-                {entry.step ? (
-                  <a href={link.job(place.value.job, { tab: "history", step: entry.step })}>
-                    <bdi>{entry.step}</bdi>
-                  </a>
-                ) : (
-                  <span class="muted">–</span>
-                )}
-                {!!entry.run && <span class="muted small"> run {entry.run}</span>}
-              </td>
-              <td class="text">
-                <bdi class="said">{entry.detail ?? ""}</bdi>
-              </td>
-              <td class="c3 text">
-                <bdi>{entry.author ?? ""}</bdi>
-              </td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {(cursor.value || problem.value) && (
-        <div class="below">
-          {cursor.value && entries.length < mostHistory ? (
-            <button type="button" onClick={more}>
-              More
-            </button>
-          ) : (
-            <span class="muted small">The page shows no more entries.</span>
-          )}
-          {problem.value && <ProblemNote problem={problem.value} />}
-        </div>
-      )}
     </div>
   );
 }

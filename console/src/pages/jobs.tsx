@@ -1,20 +1,19 @@
-// The list of jobs: filters, pages by cursor, and the first page loaded again while it is visible. Rows stay where they
-// are: newer jobs are counted, and shown when the user asks for them.
+// The list of jobs: filters, pages by cursor, and the first page as it changes (live.ts). Rows stay where they are: newer
+// jobs are counted, and shown when the user asks for them.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { BulkBar, SelectAll, SelectRow } from "../bulk.tsx";
-import { useLoad } from "../load.ts";
+import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
 import type { Job, PageJob } from "../types.ts";
-import { Ago, AsOf, Copy, Icon, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Views } from "../views.tsx";
+import { Ago, AsOf, Copy, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** The most rows that the page keeps. */
 const mostRows = 1000;
 const pageSize = 50;
-const loadEvery = 3000;
 
 /** A filter of the API: its name, its title, and the words that it takes or an example of a text. */
 type Field = [name: string, title: string, words: [word: string, title: string][] | string];
@@ -85,6 +84,9 @@ export function Jobs() {
     <>
       <div class="title">
         <h1>Jobs</h1>
+        <div class="end">
+          <Views />
+        </div>
       </div>
       <Filters />
       <List key={queryText(query)} query={query} filters={filters} />
@@ -176,56 +178,28 @@ function removeFilter(f: Filter): void {
 
 function List({ query, filters }: { query: Record<string, string | string[]>; filters: Filter[] }) {
   const url = callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", count: "true", limit: String(pageSize) }));
-  const first = useLoad<PageJob>(url, loadEvery);
-  const rows = useSignal<Job[]>(first.data?.items ?? []);
-  const cursor = useSignal<string | undefined>(first.data?.nextCursor);
-  const scannedTo = useSignal<string | undefined>(first.data?.scannedBackTo);
-  const newer = useSignal<Job[]>([]);
-  const left = useSignal<ReadonlySet<string>>(new Set()); // rows that no longer match
+  const first = useLiveList<Job, PageJob>(url);
+  const older = useSignal<Job[]>([]); // of further pages
+  const next = useSignal<PageJob | undefined>(undefined); // the last of these pages
   const loading = useSignal(false);
   const problem = useSignal<Problem | undefined>(undefined);
-
-  useEffect(() => {
-    const page = first.data;
-    if (!page) return;
-    if (rows.peek().length === 0) {
-      rows.value = page.items;
-      cursor.value = page.nextCursor;
-      scannedTo.value = page.scannedBackTo;
-      return;
-    }
-    const fresh = new Map(page.items.map((job) => [job.id, job]));
-    const known = new Set(rows.peek().map((job) => job.id));
-    // A row that comes before the end of the page, and is not on it, no longer matches. Ids are ordered by time.
-    const end = page.nextCursor === undefined ? undefined : page.items.at(-1)?.id;
-    const oldest = query.order === "oldest";
-    const gone = new Set(left.peek());
-    for (const job of rows.peek()) {
-      if (fresh.has(job.id)) gone.delete(job.id);
-      else if (end === undefined || (oldest ? job.id < end : job.id > end)) gone.add(job.id);
-    }
-    rows.value = rows.peek().map((job) => fresh.get(job.id) ?? job);
-    left.value = gone;
-    newer.value = oldest ? [] : page.items.filter((job) => !known.has(job.id));
-  }, [first.data]);
+  const last = next.value ?? first.shown;
+  const jobs = older.value.length > 0 ? [...first.rows, ...older.value] : first.rows;
 
   const startAgain = () => {
-    rows.value = first.data?.items ?? [];
-    cursor.value = first.data?.nextCursor;
-    scannedTo.value = first.data?.scannedBackTo;
-    newer.value = [];
-    left.value = new Set();
+    older.value = [];
+    next.value = undefined;
+    first.again();
     window.scrollTo(0, 0);
   };
   const more = async () => {
     loading.value = true;
     problem.value = undefined;
     try {
-      const page = await call<PageJob>(callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", limit: String(pageSize), cursor: cursor.peek() })));
-      const known = new Set(rows.peek().map((job) => job.id));
-      rows.value = [...rows.peek(), ...page.items.filter((job) => !known.has(job.id))];
-      cursor.value = page.nextCursor;
-      scannedTo.value = page.scannedBackTo;
+      const page = await call<PageJob>(callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", limit: String(pageSize), cursor: last?.nextCursor })));
+      const known = new Set(jobs.map((job) => job.id));
+      older.value = [...older.peek(), ...page.items.filter((job) => !known.has(job.id))];
+      next.value = page;
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       problem.value = error;
@@ -234,9 +208,8 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
     }
   };
 
-  const jobs = rows.value;
-  const refused = first.problem && <ProblemNote problem={first.problem} again={first.again} />;
-  if (!first.data && jobs.length === 0) {
+  const refused = first.problem && <ProblemNote problem={first.problem} again={startAgain} />;
+  if (!first.shown) {
     return (
       <>
         {filters.length > 0 && <Chips filters={filters} />}
@@ -248,20 +221,14 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
       </>
     );
   }
-  if (jobs.length === 0 && !cursor.value) return filters.length > 0 ? <NoMatch filters={filters} /> : <NoJobs />;
+  if (jobs.length === 0 && !last?.nextCursor) return filters.length > 0 ? <NoMatch filters={filters} /> : <NoJobs />;
   return (
     <>
       {filters.length > 0 && <Chips filters={filters} />}
       {refused}
-      <BulkBar jobs={jobs} query={query} count={first.data?.count} done={first.again} />
+      <BulkBar jobs={jobs} query={query} count={first.latest?.count} done={first.again} />
       <div class="box data">
-        {newer.value.length > 0 && (
-          <div class="steps-filter">
-            <button type="button" onClick={startAgain}>
-              Show {newer.value.length === pageSize ? `${pageSize} or more newer jobs` : plural(newer.value.length, "newer job")}
-            </button>
-          </div>
-        )}
+        <Newer list={first} noun="job" show={startAgain} />
         <table>
           <thead>
             <tr>
@@ -269,7 +236,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
               <th class="w-state">State</th>
               <th>Job</th>
               <th class="w-name c2">Type</th>
-              <th class="w-name c3">Current → desired</th>
+              <th class="w-name c4">Current → desired</th>
               <th class="w-num num c3">Steps</th>
               <th class="w-why c2">Why</th>
               <th class="w-time">Submitted</th>
@@ -277,26 +244,26 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
           </thead>
           <tbody>
             {jobs.map((job) => (
-              <JobRow key={job.id} job={job} gone={left.value.has(job.id)} />
+              <JobRow key={job.id} job={job} gone={first.gone.has(job.id)} />
             ))}
           </tbody>
         </table>
         <div class="below">
-          {cursor.value && jobs.length < mostRows && (
+          {last?.nextCursor && jobs.length < mostRows && (
             <button type="button" onClick={more} disabled={loading.value}>
-              {loading.value ? "Loading …" : scannedTo.value ? "Continue the search" : "More"}
+              {loading.value ? "Loading …" : last.scannedBackTo ? "Continue the search" : "More"}
             </button>
           )}
           <span class="muted small">
-            {countText(jobs.length, first.data)}
+            {countText(jobs.length, first.latest)}
             {jobs.length < mostRows ? "" : ". The page shows no more: narrow the filters."}
-            {scannedTo.value && (
+            {last?.scannedBackTo && (
               <>
-                . Searched as far as <Ago at={scannedTo.value} />
+                . Searched as far as <Ago at={last.scannedBackTo} />
               </>
             )}
           </span>
-          <AsOf at={first.at} />
+          {first.live ? <span class="muted small">live</span> : <AsOf at={first.at} />}
           {problem.value && <ProblemNote problem={problem.value} />}
         </div>
       </div>
@@ -329,7 +296,7 @@ function JobRow({ job, gone }: { job: Job; gone: boolean }) {
       <td class="c2" title={job.type}>
         <bdi>{job.type}</bdi>
       </td>
-      <td class="c3 muted">
+      <td class="c4 muted">
         <bdi>{stateName(job, job.current)}</bdi> → <bdi>{stateName(job, job.desired)}</bdi>
       </td>
       <td class="num c3" title={`${plural(job.unsettled, "step")} unsettled`}>{steps ? `${steps.settled}/${steps.steps}` : "–"}</td>

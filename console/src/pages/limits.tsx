@@ -1,5 +1,6 @@
 // Limits: how many permits exist, and which jobs or runs hold them.
 import { callUrl } from "../api.ts";
+import { LimitButton } from "../limitdialog.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { unknownMark } from "../state.ts";
@@ -15,6 +16,9 @@ export function Limits() {
     <>
       <div class="title">
         <h1>Limits</h1>
+        <div class="end">
+          <LimitButton name="" text="New limit …" done={limits.again} />
+        </div>
       </div>
       {limits.problem && <ProblemNote problem={limits.problem} again={limits.again} />}
       {!limits.data ? (
@@ -39,11 +43,14 @@ export function Limits() {
                   <th class="w-name">Used</th>
                   <th class="w-num num c2">Each key</th>
                   <th class="w-wide c2">Holders</th>
+                  <th class="w-act">
+                    <span class="hidden">Actions</span>
+                  </th>
                 </tr>
               </thead>
               <tbody>
                 {limits.data.items.map((limit) => (
-                  <LimitRow key={limit.name} limit={limit} />
+                  <LimitRow key={limit.name} limit={limit} done={limits.again} />
                 ))}
               </tbody>
             </table>
@@ -51,7 +58,9 @@ export function Limits() {
           {limits.data.items.length > 0 && (
             <div class="below">
               <AsOf at={limits.at} />
-              <span class="muted small">A limit with a maximum of 0 pauses what it bounds.</span>
+              <span class="muted small">
+                A limit with a maximum of 0 pauses what it bounds. See the <a href={link.jobs({ reason: "limit" })}>jobs that wait for a limit</a>.
+              </span>
             </div>
           )}
         </div>
@@ -60,7 +69,7 @@ export function Limits() {
   );
 }
 
-function LimitRow({ limit }: { limit: Limit }) {
+function LimitRow({ limit, done }: { limit: Limit; done: () => void }) {
   const full = limit.max !== undefined && limit.used >= limit.max;
   return (
     <tr>
@@ -103,6 +112,9 @@ function LimitRow({ limit }: { limit: Limit }) {
         ))}
         {limit.holders.length > mostHolders && <span class="muted"> and more</span>}
         {limit.holders.length === 0 && <span class="muted">–</span>}
+      </td>
+      <td class="act">
+        <LimitButton name={limit.name} limit={limit} done={done} />
       </td>
     </tr>
   );

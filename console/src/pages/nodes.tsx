@@ -3,7 +3,7 @@ import { callUrl } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { unknownMark, type Mark } from "../state.ts";
 import type { ListNode, Node } from "../types.ts";
-import { Ago, AsOf, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Icon, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 export function nodeMark(node: Node): Mark {
   if (node.state === "alive") return { ...unknownMark("alive"), sign: "●", tone: "good" };
@@ -29,6 +29,8 @@ export function Nodes() {
           </div>
         )
       ) : (
+        <>
+        <Roles nodes={nodes.data.items} />
         <div class="box data">
           <table>
             <thead>
@@ -49,9 +51,50 @@ export function Nodes() {
             </tbody>
           </table>
           <div class="below">
-            <span class="muted small">{nodes.data.items.length === 0 ? "No node has reported yet." : "A role has one leader and, if there are several nodes, a standby. Its epoch grows with each new leader."}</span>
+            <span class="muted small">{nodes.data.items.length === 0 ? "No node has reported yet." : "A node that has not reported in time is dead. It is listed for a day."}</span>
             <AsOf at={nodes.at} />
           </div>
+        </div>
+        </>
+      )}
+    </>
+  );
+}
+
+/** The roles of the grid, each with its leader and its standbys, and the versions if they differ. */
+function Roles({ nodes }: { nodes: Node[] }) {
+  const alive = nodes.filter((node) => node.state === "alive");
+  const names = [...new Set(alive.flatMap((node) => [...node.leads, ...node.standsBy].map((role) => role.role)))].sort();
+  const versions = [...new Set(alive.map((node) => node.version))];
+  return (
+    <>
+      {versions.length > 1 && (
+        <div class="note warn">
+          <Icon name="warn" />
+          <div class="body">
+            <p>
+              The nodes have {versions.length} versions: <bdi>{versions.join(", ")}</bdi>. This is right during an upgrade only.
+            </p>
+          </div>
+        </div>
+      )}
+      {names.length > 0 && (
+        <div class="roles data">
+          {names.map((name) => {
+            const leader = alive.find((node) => node.leads.some((role) => role.role === name));
+            const standbys = alive.filter((node) => node.standsBy.some((role) => role.role === name));
+            const epoch = leader?.leads.find((role) => role.role === name)?.epoch;
+            return (
+              <section class="box role" key={name} aria-label={`Role ${name}`}>
+                <h2>
+                  <bdi>{name}</bdi>
+                  {epoch !== undefined && <span class="muted small"> epoch {epoch}</span>}
+                </h2>
+                {leader ? <State mark={{ ...unknownMark(leader.host), sign: "●", tone: "good" }} /> : <State mark={{ ...unknownMark("no leader"), sign: "■", tone: "bad", detail: "No node has this role. A standby takes it within seconds." }} />}
+                <p class="muted small">{standbys.length > 0 ? <>standby: <bdi>{standbys.map((node) => node.host).join(", ")}</bdi></> : "no standby: another node would be one"}</p>
+              </section>
+            );
+          })}
         </div>
       )}
     </>

@@ -1,187 +1,348 @@
-// The overview: what needs an operator, what runs, and whether agents and nodes are there. Everything is a link.
-import { callUrl } from "../api.ts";
+// The overview: what needs an operator, why steps wait, and what has happened in the last hour. A node computes the
+// numbers every few seconds, and this page reads them. Each of them is a link to what it counts.
+import { callUrl, serverAddress } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
-import { alertMark, jobMark } from "../state.ts";
-import type { Alert, ListAgent, ListNode, PageAlert, PageJob } from "../types.ts";
-import { mostAlertsCounted } from "./alerts.tsx";
-import { Ago, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
-import { agentMark } from "./agents.tsx";
+import { alertMark, jobMark, unknownMark, type Mark } from "../state.ts";
+import { alertLink, bars, type Count as CountOf, exactly, reasonLink, reasonText, short, staleAfter, total } from "../stats.ts";
+import { span } from "../time.ts";
+import type { AgentStats, ListNode, PageJob, ReasonStats, Series, Stats } from "../types.ts";
+import { Ago, Copy, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 import { nodeMark } from "./nodes.tsx";
+import type { ComponentChildren } from "preact";
 
 const mostLines = 8;
 
 export function Overview() {
   useTitle("");
-  const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?limit=${mostAlertsCounted + 1}`), 5000);
+  const stats = useLoad<Stats>(callUrl(["v1", "stats"]), 3000);
   const jobs = useLoad<PageJob>(callUrl(["v1", "jobs"], `?limit=${mostLines}`), 5000);
-  const agents = useLoad<ListAgent>(callUrl(["v1", "agents"]), 5000);
   const nodes = useLoad<ListNode>(callUrl(["v1", "nodes"]), 5000);
-  const problem = alerts.problem ?? jobs.problem ?? agents.problem ?? nodes.problem;
-  const groups = alerts.data && groupAlerts(alerts.data.items);
+  const problem = stats.problem ?? jobs.problem ?? nodes.problem;
+  const s = stats.data;
+  const empty = jobs.data?.items.length === 0;
   return (
     <>
       <div class="title">
         <h1>Overview</h1>
+        {s && <Totals stats={s} />}
+        {s && <StatsAge stats={s} />}
       </div>
       {problem && <ProblemNote problem={problem} />}
+      {empty && <FirstJob />}
       <div class="cards data">
+        <Section title="Needs an operator" all={["All alerts", link.alerts()]} waits={!s && !stats.problem}>
+          {s && <Alerts stats={s} />}
+        </Section>
+        <Section title="Why steps wait" all={["All jobs that wait", link.jobs({ phase: "waiting" })]} waits={!s && !stats.problem}>
+          {s && <Reasons stats={s} />}
+        </Section>
+        <Section title="Last hour" waits={!s && !stats.problem}>{s && <Hour series={s.series} />}</Section>
+        <Section title="Agents" all={["All agents", link.agents()]} waits={!s && !stats.problem}>
+          {s && <Agents stats={s} />}
+        </Section>
+        <Section title="Types" waits={!s && !stats.problem}>{s && <Types stats={s} />}</Section>
         <div class="stack">
-        <section class="box">
-          <header>
-            <h2>Needs an operator</h2>
-            <a class="end" href={link.alerts()}>
-              All alerts
-            </a>
-          </header>
-          {!groups ? (
-            !alerts.problem && <Waiting />
-          ) : groups.length === 0 ? (
-            <p class="fine">Nothing: there are no open alerts.</p>
-          ) : (
-            <ul class="lines">
-              {groups.slice(0, mostLines).map((group) => (
-                <li key={group.key}>
-                  <State mark={alertMark(group.newest.kind)} />
-                  <span class="what">
-                    <a href={group.n === 1 && group.newest.job ? link.job(group.newest.job, { step: group.newest.step }) : link.alerts()}>
-                      <bdi>{group.newest.step || (group.newest.job ? "job" : "store")}</bdi>
-                    </a>{" "}
-                    <bdi class="muted" title={group.newest.message}>
-                      {group.newest.message}
-                    </bdi>
-                  </span>
-                  {group.n > 1 && <span class="count">{group.n}</span>}
-                  <span class="muted small">
-                    <Ago at={group.newest.raisedAt} />
-                  </span>
-                </li>
-              ))}
-              {groups.length > mostLines && (
-                <li>
-                  <a href={link.alerts()}>{groups.length - mostLines} more</a>
-                </li>
-              )}
-            </ul>
-          )}
-        </section>
-        <section class="box">
-          <header>
-            <h2>Agents</h2>
-            <a class="end" href={link.agents()}>
-              All agents
-            </a>
-          </header>
-          {!agents.data ? (
-            !agents.problem && <Waiting />
-          ) : agents.data.items.length === 0 ? (
-            <p class="fine">No agent has claimed a run in the last day.</p>
-          ) : (
-            <ul class="lines">
-              {[...agents.data.items]
-                .sort((a, b) => Number(a.holders > 0) - Number(b.holders > 0))
-                .slice(0, mostLines)
-                .map((agent) => (
-                  <li key={agent.name}>
-                    <State mark={agentMark(agent)} />
-                    <span class="what">
-                      <bdi>{agent.name}</bdi> <span class="muted">{agent.holders === 1 ? "1 process" : agent.holders > 1 ? `${agent.holders} processes` : ""}</span>
-                    </span>
-                    <span class="muted small">
-                      <Ago at={agent.seenAt} />
-                    </span>
-                  </li>
-                ))}
-              {agents.data.items.length > mostLines && (
-                <li>
-                  <a href={link.agents()}>{agents.data.items.length - mostLines} more</a>
-                </li>
-              )}
-            </ul>
-          )}
-        </section>
-        <section class="box">
-          <header>
-            <h2>Nodes</h2>
-            <a class="end" href={link.nodes()}>
-              All nodes
-            </a>
-          </header>
-          {!nodes.data ? (
-            !nodes.problem && <Waiting />
-          ) : (
-            <ul class="lines">
-              {nodes.data.items.slice(0, mostLines).map((node) => (
-                <li key={node.id}>
-                  <State mark={nodeMark(node)} />
-                  <span class="what">
-                    <bdi>{node.host}</bdi> <span class="muted">{node.leads.map((role) => role.role).join(", ")}</span>
-                  </span>
-                  <span class="muted small">
-                    <Ago at={node.seenAt} />
-                  </span>
-                </li>
-              ))}
-              {nodes.data.items.length > mostLines && (
-                <li>
-                  <a href={link.nodes()}>{nodes.data.items.length - mostLines} more</a>
-                </li>
-              )}
-            </ul>
-          )}
-        </section>
+          <Section title="Nodes" all={["All nodes", link.nodes()]} waits={!nodes.data && !nodes.problem}>
+            {nodes.data && <Nodes nodes={nodes.data} />}
+          </Section>
+          <Section title="Latest jobs" all={["All jobs", link.jobs()]} waits={!jobs.data && !jobs.problem}>
+            {jobs.data && <Latest jobs={jobs.data} />}
+          </Section>
         </div>
-        <section class="box">
-          <header>
-            <h2>Latest jobs</h2>
-            <a class="end" href={link.jobs()}>
-              All jobs
-            </a>
-          </header>
-          {!jobs.data ? (
-            !jobs.problem && <Waiting />
-          ) : jobs.data.items.length === 0 ? (
-            <p class="fine">
-              There are no jobs yet. <a href={link.submit()}>Submit one</a>, or see <a href={link.jobs()}>how to begin</a>.
-            </p>
-          ) : (
-            <ul class="lines">
-              {jobs.data.items.map((job) => (
-                <li key={job.id}>
-                  <State mark={jobMark(job)} />
-                  <span class="what">
-                    <a data-row href={link.job(job.id)} title={job.id}>
-                      <bdi>{job.key ?? job.id}</bdi>
-                    </a>{" "}
-                    <bdi class="muted">{job.type}</bdi>
-                  </span>
-                  <span class="muted small">
-                    <Ago at={job.submittedAt} />
-                  </span>
-                </li>
-              ))}
-            </ul>
-          )}
-        </section>
       </div>
     </>
   );
 }
 
-interface AlertGroup {
-  key: string;
-  n: number;
-  newest: Alert;
+function Section({ title, all, waits, children }: { title: string; all?: [text: string, to: string]; waits: boolean; children: ComponentChildren }) {
+  return (
+    <section class="box">
+      <header>
+        <h2>{title}</h2>
+        {all && (
+          <a class="end" href={all[1]}>
+            {all[0]}
+          </a>
+        )}
+      </header>
+      {waits ? <Waiting /> : children}
+    </section>
+  );
 }
 
-/** Alerts of the same kind and step are one line. They come newest first. */
-function groupAlerts(alerts: Alert[]): AlertGroup[] {
-  const groups = new Map<string, AlertGroup>();
-  for (const alert of alerts) {
-    const key = `${alert.kind}/${alert.step ?? ""}`;
-    const group = groups.get(key);
-    if (group) group.n++;
-    else groups.set(key, { key, n: 1, newest: alert });
-  }
-  return [...groups.values()];
+/** A count that leads to what it counts. Nothing leads nowhere. */
+function Count({ n, to, what }: { n: CountOf; to: string; what: string }) {
+  if (n.n === 0) return <span class="muted">0</span>;
+  return (
+    <a href={to} title={exactly(n)} aria-label={`${short(n)} ${what}`}>
+      {short(n)}
+    </a>
+  );
+}
+
+function Totals({ stats }: { stats: Stats }) {
+  const { waiting, running, parked, settled } = stats.jobs;
+  const of = (n: CountOf, phase: string) => (
+    <span key={phase}>
+      <Count n={n} to={link.jobs({ phase })} what={`jobs ${phase}`} /> {phase}
+    </span>
+  );
+  return (
+    <p class="totals" aria-label="Jobs by phase">
+      {of(waiting, "waiting")} {of(running, "running")} {of(parked, "parked")} {of(settled, "settled")}
+    </p>
+  );
+}
+
+/** How old the statistics are, if that matters. */
+function StatsAge({ stats }: { stats: Stats }) {
+  if (!stats.asOf) return <span class="end muted small">not computed yet</span>;
+  const age = now.value - Date.parse(stats.asOf);
+  if (age <= staleAfter) return null;
+  return <span class="end state warn small">as of {span(age)} ago</span>;
+}
+
+/** How to begin, on an empty store. */
+function FirstJob() {
+  const commands = `echo '{"type": "hello", "steps": {"wait": {"agent": "sleep", "with": {"for": "30s"}}}}' > hello.json
+perdure submit hello.json --server ${serverAddress}
+perdure watch @latest --server ${serverAddress}`;
+  return (
+    <div class="box empty">
+      <h2>There are no jobs yet</h2>
+      <p class="muted">These commands submit a first job, which waits for half a minute, and follow it:</p>
+      <pre>{commands}</pre>
+      <div class="buttons">
+        <Copy text={commands} what="the commands" />
+        <a class="button" href={link.submit()}>
+          Submit a job here
+        </a>
+      </div>
+    </div>
+  );
+}
+
+function More({ n, to, what }: { n: number; to?: string; what: string }) {
+  if (n <= 0) return null;
+  const text = `${n} more ${what}`;
+  return <li>{to ? <a href={to}>{text}</a> : <span class="muted">{text}</span>}</li>;
+}
+
+function Alerts({ stats }: { stats: Stats }) {
+  if (stats.alerts.length === 0) return <p class="fine">Nothing: there are no open alerts.</p>;
+  return (
+    <ul class="lines wrap">
+      {stats.alerts.slice(0, mostLines).map((alert) => (
+        <li key={`${alert.kind} ${alert.type} ${alert.step} ${alert.code}`}>
+          <State mark={alertMark(alert.kind)} />
+          <span class="what">
+            <bdi>
+              {alert.type ?? "store"}
+              {alert.step && ` / ${alert.step}`}
+            </bdi>
+            <bdi class="muted">{alert.code}</bdi>
+          </span>
+          <span class="muted small">
+            <Ago at={alert.oldest} />
+          </span>
+          <a class="amount" href={alertLink(alert)} aria-label={`${plural(alert.n, "alert")}: ${alert.kind}, ${alert.type ?? "store"} ${alert.step ?? ""} ${alert.code ?? ""}`}>
+            {short({ n: alert.n, capped: stats.alertsCapped })}
+          </a>
+        </li>
+      ))}
+      <More n={stats.alerts.length - mostLines + (stats.alertsLeftOut ?? 0)} to={link.alerts()} what="groups of alerts" />
+    </ul>
+  );
+}
+
+function reasonMark(reason: ReasonStats): Mark {
+  const tones: Record<string, Mark["tone"]> = { noAgent: "bad", limit: "warn", agentBusy: "busy" };
+  const words: Record<string, string> = { noAgent: "no agent", limit: "limit", agentBusy: "agent busy", backoff: "retry", notYet: "time", afterSteps: "steps" };
+  const signs: Record<string, string> = { noAgent: "■", limit: "◆", agentBusy: "●" };
+  return { ...unknownMark(words[reason.reason] ?? reason.reason), sign: signs[reason.reason] ?? "◌", tone: tones[reason.reason] ?? "calm" };
+}
+
+function Reasons({ stats }: { stats: Stats }) {
+  if (stats.reasons.length === 0) return <p class="fine">No step waits.</p>;
+  return (
+    <ul class="lines wrap">
+      {stats.reasons.slice(0, mostLines).map((reason) => {
+        const text = reasonText(reason, now.value);
+        return (
+          <li key={`${reason.reason} ${reason.name}`}>
+            <State mark={reasonMark(reason)} />
+            <span class="what">
+              <bdi title={text}>{text}</bdi>
+            </span>
+            <a class="amount" href={reasonLink(reason)} title={exactly({ n: reason.steps, capped: reason.capped })} aria-label={`${plural(reason.steps, "step")}: ${text}`}>
+              {short({ n: reason.steps, capped: reason.capped })}
+            </a>
+          </li>
+        );
+      })}
+      <More n={stats.reasons.length - mostLines + (stats.reasonsLeftOut ?? 0)} to={link.jobs({ phase: "waiting" })} what="reasons" />
+    </ul>
+  );
+}
+
+const sparkBars = 30;
+const barWidth = 5;
+const sparkHeight = 24;
+
+/** Bars, one for every few minutes. The last one is not over yet. */
+function Spark({ values, tone, what }: { values: readonly number[]; tone: string; what: string }) {
+  const width = sparkBars * (barWidth + 1);
+  return (
+    <svg class={`spark tone ${tone}`} viewBox={`0 0 ${width} ${sparkHeight}`} preserveAspectRatio="none" role="img" aria-label={`${what}, by the minute`}>
+      {bars(values, sparkBars).map((height, i) => {
+        const tall = height === 0 ? 1 : Math.max(2, Math.round(height * sparkHeight));
+        return <rect key={i} class={height === 0 ? "none" : ""} x={i * (barWidth + 1)} y={sparkHeight - tall} width={barWidth} height={tall} />;
+      })}
+    </svg>
+  );
+}
+
+function Hour({ series }: { series: Series }) {
+  const lines: [name: string, values: readonly number[], tone: string, to: string][] = [
+    ["submitted", series.submitted, "busy", link.jobs({ since: "1h" })],
+    ["done", series.done, "good", link.jobs({ phase: "settled", current: "done", since: "1h" })],
+    ["undone", series.undone, "warn", link.jobs({ phase: "settled", current: "undone" })],
+    ["parked", series.parked, "bad", link.jobs({ phase: "parked" })],
+    ["failed runs", series.failed, "bad", link.agents()],
+  ];
+  return (
+    <ul class="lines hour">
+      {lines.map(([name, values, tone, to]) => (
+        <li key={name}>
+          <span class="name">{name}</span>
+          <Spark values={values} tone={tone} what={name} />
+          <span class="amount">
+            <Count n={{ n: total(values) }} to={to} what={`${name} in the last hour`} />
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** An agent that cannot take the work that is ready comes first. */
+function needs(agent: AgentStats): number {
+  if (agent.ready > 0 && agent.holders === 0) return 0;
+  if (agent.ready > 0) return 1;
+  return agent.holders === 0 ? 3 : 2;
+}
+
+function Agents({ stats }: { stats: Stats }) {
+  if (stats.agents.length === 0) return <p class="fine">No agent has claimed a run in the last day.</p>;
+  const agents = [...stats.agents].sort((a, b) => needs(a) - needs(b));
+  return (
+    <ul class="lines wrap">
+      {agents.slice(0, mostLines).map((agent) => {
+        const claims = agent.holders > 0;
+        const mark: Mark = claims ? { ...unknownMark("claims"), sign: "●", tone: "good" } : { ...unknownMark("no claims"), sign: "■", tone: agent.ready > 0 ? "bad" : "warn" };
+        const running = agent.slots > 0 ? `${agent.running} running, ${agent.slots} slots` : `${agent.running} running`;
+        return (
+          <li key={agent.agent}>
+            <State mark={mark} />
+            <span class="what">
+              <bdi>{agent.agent}</bdi>
+              <span class="muted" title={running}>
+                {running}
+              </span>
+            </span>
+            {agent.ready > 0 && (
+              <>
+                <span class="muted small nowrap">{agent.oldestReady && `oldest ${span(now.value - Date.parse(agent.oldestReady))}`}</span>
+                <a class="amount" href={link.jobs({ agent: agent.agent })} aria-label={`${plural(agent.ready, "ready step")} of ${agent.agent}`}>
+                  {short({ n: agent.ready, capped: agent.readyCapped })} ready
+                </a>
+              </>
+            )}
+          </li>
+        );
+      })}
+      <More n={agents.length - mostLines + (stats.agentsLeftOut ?? 0)} to={link.agents()} what="agents" />
+    </ul>
+  );
+}
+
+function Types({ stats }: { stats: Stats }) {
+  if (stats.types.length === 0) return <p class="fine">There are no open jobs.</p>;
+  const types = [...stats.types].sort((a, b) => b.parked - a.parked || b.waiting + b.running - a.waiting - a.running);
+  const count = (n: number, type: string, query: Record<string, string>, what: string) => <Count n={{ n, capped: stats.typesCapped }} to={link.jobs({ type, ...query })} what={`jobs of type ${type} ${what}`} />;
+  return (
+    <>
+      <table class="types">
+        <thead>
+          <tr>
+            <th>Type</th>
+            <th class="num">Waiting</th>
+            <th class="num">Running</th>
+            <th class="num">Parked</th>
+            <th class="num c2">Undoing</th>
+            <th class="num c2">Oldest</th>
+          </tr>
+        </thead>
+        <tbody>
+          {types.slice(0, mostLines).map((of) => (
+            <tr key={of.type}>
+              <td>
+                <bdi title={of.type}>{of.type}</bdi>
+              </td>
+              <td class="num">{count(of.waiting, of.type, { phase: "waiting" }, "waiting")}</td>
+              <td class="num">{count(of.running, of.type, { phase: "running" }, "running")}</td>
+              <td class="num">{count(of.parked, of.type, { phase: "parked" }, "parked")}</td>
+              <td class="num c2">{count(of.undoing, of.type, { desired: "undone" }, "being undone")}</td>
+              <td class="num c2 muted">{of.oldestWaiting ? span(now.value - Date.parse(of.oldestWaiting)) : "–"}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <ul class="lines">
+        <More n={types.length - mostLines + (stats.typesLeftOut ?? 0)} what="types" />
+      </ul>
+    </>
+  );
+}
+
+function Nodes({ nodes }: { nodes: ListNode }) {
+  return (
+    <ul class="lines">
+      {nodes.items.slice(0, mostLines).map((node) => (
+        <li key={node.id}>
+          <State mark={nodeMark(node)} />
+          <span class="what">
+            <bdi>{node.host}</bdi> <span class="muted">{node.leads.map((role) => `${role.role} (epoch ${role.epoch})`).join(", ")}</span>
+          </span>
+          <span class="muted small">
+            <Ago at={node.seenAt} />
+          </span>
+        </li>
+      ))}
+      <More n={nodes.items.length - mostLines} to={link.nodes()} what="nodes" />
+    </ul>
+  );
+}
+
+function Latest({ jobs }: { jobs: PageJob }) {
+  if (jobs.items.length === 0) return <p class="fine">None yet.</p>;
+  return (
+    <ul class="lines">
+      {jobs.items.map((job) => (
+        <li key={job.id}>
+          <State mark={jobMark(job)} />
+          <span class="what">
+            <a data-row href={link.job(job.id)} title={job.id}>
+              <bdi>{job.key ?? job.id}</bdi>
+            </a>{" "}
+            <bdi class="muted">{job.type}</bdi>
+          </span>
+          <span class="muted small">
+            <Ago at={job.submittedAt} />
+          </span>
+        </li>
+      ))}
+    </ul>
+  );
 }

@@ -16,11 +16,13 @@ type Service struct {
 	OnSubmit       func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
 	OnSubmitAll    func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
 	OnJob          func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart      func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
 	OnDefinition   func(ctx context.Context, ref string) (json.RawMessage, error)
 	OnStep         func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
 	OnListJobs     func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
 	OnFollow       func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
 	OnHistory      func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns         func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
 	OnAct          func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
 	OnListAlerts   func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
 	OnCloseAlert   func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
@@ -32,13 +34,9 @@ type Service struct {
 	OnShapeGraph   func(ctx context.Context, hash string) (*operate.Graph, error)
 	OnPreview      func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
 	OnValidate     func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
-	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
-	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
-	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
-	OnGetBulk      func(ctx context.Context, id string) (*operate.BulkView, error)
-	OnBulkRefusals func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
-	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
-	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnFollowJobs   func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert  func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats        func(context.Context) (*operate.Stats, error)
 	OnListAgents   func(context.Context) ([]perdure.AgentView, error)
 	OnGetAgent     func(ctx context.Context, name string) (*perdure.AgentView, error)
 	OnPutAgent     func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
@@ -46,6 +44,13 @@ type Service struct {
 	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
 	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
 	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
+	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
+	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
+	OnGetBulk      func(ctx context.Context, id string) (*operate.BulkView, error)
+	OnBulkRefusals func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
+	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -66,6 +71,10 @@ func (s *Service) Job(ctx context.Context, ref string, wait time.Duration) (*per
 	return s.OnJob(ctx, ref, wait)
 }
 
+func (s *Service) JobPart(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error) {
+	return s.OnJobPart(ctx, ref, wait, steps)
+}
+
 func (s *Service) Definition(ctx context.Context, ref string) (json.RawMessage, error) {
 	return s.OnDefinition(ctx, ref)
 }
@@ -84,6 +93,14 @@ func (s *Service) Preview(ctx context.Context, ref string, act perdure.Act) (*op
 
 func (s *Service) Validate(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error) {
 	return s.OnValidate(ctx, body, mediaType)
+}
+
+func (s *Service) FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*operate.JobsChange) error) error {
+	return s.OnFollowJobs(ctx, q, see)
+}
+
+func (s *Service) FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*operate.AlertsChange) error) error {
+	return s.OnFollowAlert(ctx, q, see)
 }
 
 func (s *Service) PreviewBulk(ctx context.Context, r operate.BulkRequest) (*operate.BulkPreview, error) {
@@ -126,6 +143,10 @@ func (s *Service) Follow(ctx context.Context, ref string, see func(*perdure.JobV
 	return s.OnFollow(ctx, ref, see)
 }
 
+func (s *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+	return s.OnRuns(ctx, q)
+}
+
 func (s *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 	return s.OnHistory(ctx, q)
 }
@@ -157,6 +178,8 @@ func (s *Service) PutLimit(ctx context.Context, name string, settings perdure.Li
 func (s *Service) DeleteLimit(ctx context.Context, name string) error {
 	return s.OnDeleteLimit(ctx, name)
 }
+
+func (s *Service) Stats(ctx context.Context) (*operate.Stats, error) { return s.OnStats(ctx) }
 
 func (s *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error) {
 	return s.OnListAgents(ctx)

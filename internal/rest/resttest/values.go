@@ -124,7 +124,33 @@ func Submitted(i int) perdure.Submitted {
 
 // Alert is an alert of which every field has a value.
 func Alert() perdure.AlertView {
-	return perdure.AlertView{ID: 12, Job: ID, Step: "charge", Kind: perdure.AlertParked, Name: "ops", Message: "parked", RaisedAt: At, ClosedAt: At, ClosedBy: "anna"}
+	return perdure.AlertView{ID: 12, Job: ID, Type: "order", JobKey: "order-1042", Step: "charge", Kind: perdure.AlertParked, Code: "card_declined", Attempts: 5, Name: "ops", Message: "parked", RaisedAt: At, ClosedAt: At, ClosedBy: "anna"}
+}
+
+// JobsChanges are a change of each kind of a list of jobs.
+func JobsChanges() []*operate.JobsChange {
+	return []*operate.JobsChange{
+		{Page: &perdure.Page[perdure.JobView]{Items: []perdure.JobView{*Job()}, NextCursor: "next", ScannedBackTo: At, Count: &perdure.Count{N: 3, Capped: true}}},
+		{Changed: []perdure.JobView{*Job(), *Job()}}, {Gone: []perdure.JobID{ID}}, {Newer: &operate.Newer{N: 100, Capped: true}},
+		{Problem: &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store is away", Hint: "wait"}}, {Newer: &operate.Newer{}},
+	}
+}
+
+// AlertsChanges are a change of each kind of a list of alerts.
+func AlertsChanges() []*operate.AlertsChange {
+	return []*operate.AlertsChange{
+		{Page: &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{Alert()}, NextCursor: "next"}},
+		{Changed: []perdure.AlertView{Alert()}}, {Gone: []int64{12, 9007199254740993}}, {Newer: &operate.Newer{N: 1}},
+	}
+}
+
+func each[T any](changes []T, see func(T) error) error {
+	for _, c := range changes {
+		if err := see(c); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Run is a run of which every field has a value.
@@ -164,6 +190,7 @@ func Full() *Service {
 			return out, nil
 		},
 		OnJob:        func(context.Context, string, time.Duration) (*perdure.JobView, error) { return job() },
+		OnJobPart:    func(context.Context, string, time.Duration, operate.Steps) (*perdure.JobView, error) { return job() },
 		OnDefinition: func(context.Context, string) (json.RawMessage, error) { return Definition(), nil },
 		OnStep:       func(context.Context, string, string) (*perdure.StepDetail, error) { return Step(), nil },
 		OnListJobs: func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error) {
@@ -178,8 +205,17 @@ func Full() *Service {
 			last.Phase, last.Steps = perdure.Settled, v.Steps[1:]
 			return see(&last)
 		},
+		OnFollowJobs: func(_ context.Context, _ perdure.JobQuery, see func(*operate.JobsChange) error) error {
+			return each(JobsChanges(), see)
+		},
+		OnFollowAlert: func(_ context.Context, _ perdure.AlertQuery, see func(*operate.AlertsChange) error) error {
+			return each(AlertsChanges(), see)
+		},
 		OnHistory: func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
 			return &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{{Step: "charge", Run: 1, At: At, Event: "failed", Author: "h", Detail: "503"}}, NextCursor: "next"}, nil
+		},
+		OnRuns: func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error) {
+			return &perdure.Page[operate.RunRecord]{Items: Runs(), NextCursor: "next"}, nil
 		},
 		OnAct: func(context.Context, string, perdure.Act) (*perdure.JobView, error) { return job() },
 		OnListAlerts: func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error) {
@@ -201,6 +237,7 @@ func Full() *Service {
 			return limit(name, settings)
 		},
 		OnDeleteLimit: func(context.Context, string) error { return nil },
+		OnStats:       func(context.Context) (*operate.Stats, error) { return Stats(), nil },
 		OnListAgents: func(context.Context) ([]perdure.AgentView, error) {
 			return []perdure.AgentView{Agent("http")}, nil
 		},
@@ -242,5 +279,30 @@ func Nodes() []perdure.NodeView {
 
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
-	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At}
+	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
+		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1}}
+}
+
+// Stats has a value in each field.
+func Stats() *operate.Stats {
+	return &operate.Stats{AsOf: At,
+		Jobs:        operate.JobStats{Waiting: operate.Tally{N: 4, Capped: true}, Running: operate.Tally{N: 3}, Parked: operate.Tally{N: 2}, Settled: operate.Tally{N: 1, Estimated: true}},
+		Types:       []operate.TypeStats{{Type: "order", Waiting: 4, Running: 3, Parked: 2, Undoing: 1, OldestWaiting: At}},
+		TypesCapped: true, TypesLeftOut: 1,
+		Reasons: []operate.ReasonStats{{Reason: perdure.WhyNoAgent, Name: "mail", Steps: 3, Capped: true, Oldest: At, LastClaim: At},
+			{Reason: perdure.WhyLimit, Name: "ads", Steps: 2, Used: 5, Max: new(5), PerKey: new(1)}, {Reason: perdure.WhyBackoff, Steps: 1, Next: At}},
+		ReasonsLeftOut: 1,
+		Alerts:         []operate.AlertStats{{Kind: perdure.AlertParked, Type: "order", Step: "charge", Code: "503", N: 2, Oldest: At}},
+		AlertsCapped:   true, AlertsLeftOut: 1,
+		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, Refused: 2, Errors: map[string]int{"503": 5}}},
+		AgentsLeftOut: 1,
+		Series:        operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
+}
+
+// Runs are a run with every value, and one with none that may be missing.
+func Runs() []operate.RunRecord {
+	return []operate.RunRecord{
+		{Step: "charge", Run: 3, Turn: 2, Direction: new(perdure.Undo), Holder: "h", ReadyAt: At, StartedAt: At, EndedAt: At, Outcome: perdure.OutcomeFailed, Error: "503: <no>"},
+		{Step: "charge", Run: 4},
+	}
 }

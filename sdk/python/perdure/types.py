@@ -23,18 +23,26 @@ class Alert(_Alert, total=False):
     kind      parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback
     message   what has happened
     raisedAt  when it was raised
+    attempts  failures of the step then
     closedAt  when it was closed
     closedBy  who closed it
+    code      error code of the step when the alert was raised
     job       id of the job; missing if it concerns the store
+    jobKey    key of the job
     name      of a rung {alert: NAME}
     step      name of the step; missing if it concerns the whole job
+    type      type of the job
     """
 
+    attempts: int
     closedAt: str
     closedBy: str
+    code: str
     job: str
+    jobKey: str
     name: str
     step: str
+    type: str
 
 
 class _Mark(TypedDict):
@@ -87,7 +95,7 @@ class Holder(_Holder, total=False):
 
 
 class _Reason(TypedDict):
-    reason: Literal["afterSteps", "noAgent", "agentBusy", "limit", "backoff", "notYet", "held", "approval", "running", "expired", "parked", "deadline", "quarantined"]
+    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "held", "limit", "agentBusy", "running", "notYet", "afterSteps"]
     text: str
 
 
@@ -371,10 +379,10 @@ class _Entry(TypedDict):
 
 
 class Entry(_Entry, total=False):
-    """A failure or an act in the history of a job. Runs that succeeded are not recorded here.
+    """An act, or the end of a run, in the history of a job. A run that succeeded is recorded when its step is dispatched again.
 
-    at      when it was recorded
-    event   failed, rejected, expired, …, or the act
+    at      when it was recorded; of a run, its end
+    event   done, failed, rejected, expired, …, or the act
     author  of the act; `rest` if the call named none; of a failure: the holder
     detail  code and message, or the reason of the act
     run     number of the run
@@ -451,8 +459,17 @@ class _AgentInfo(TypedDict):
 
 
 class AgentInfo(_AgentInfo, total=False):
+    asOf: str
+    errors: Dict[str, int]
     gone: int
+    nodes: int
+    oldestReady: str
+    ready: int
+    readyCapped: bool
+    refused: int
+    running: int
     seenAt: str
+    slots: int
 
 
 class _Role(TypedDict):

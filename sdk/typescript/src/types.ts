@@ -17,8 +17,17 @@ export interface AgentInfo {
   ageing: string;
   holders: number;
   name: string;
+  asOf?: string;
+  errors?: Record<string, number>;
   gone?: number;
+  nodes?: number;
+  oldestReady?: string;
+  ready?: number;
+  readyCapped?: boolean;
+  refused?: number;
+  running?: number;
   seenAt?: string;
+  slots?: number;
 }
 
 export interface AgentSettings {
@@ -26,16 +35,43 @@ export interface AgentSettings {
   ageing: string;
 }
 
+export interface AgentStats {
+  agent: string;
+  holders: number;
+  nodes: number;
+  ready: number;
+  running: number;
+  slots: number;
+  errors?: Record<string, number>;
+  lastClaim?: string;
+  oldestReady?: string;
+  readyCapped?: boolean;
+  refused?: number;
+}
+
 export interface Alert {
   id: number;
   kind: string;
   message: string;
   raisedAt: string;
+  attempts?: number;
   closedAt?: string;
   closedBy?: string;
+  code?: string;
   job?: string;
+  jobKey?: string;
   name?: string;
   step?: string;
+  type?: string;
+}
+
+export interface AlertStats {
+  kind: string;
+  n: number;
+  code?: string;
+  oldest?: string;
+  step?: string;
+  type?: string;
 }
 
 export interface BatchAnswer {
@@ -337,6 +373,13 @@ export interface Job {
   unchanged?: boolean;
 }
 
+export interface JobStats {
+  parked: Tally;
+  running: Tally;
+  settled: Tally;
+  waiting: Tally;
+}
+
 export interface JobSummary {
   parked: number;
   running: number;
@@ -455,6 +498,13 @@ export interface PageJob {
   scannedBackTo?: string;
 }
 
+export interface PageRunRecord {
+  items: RunRecord[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface Plan {
   limits: PlanLimit[];
   longestPath: LongestPath;
@@ -496,7 +546,7 @@ export interface RawRun {
 }
 
 export interface Reason {
-  reason: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   text: string;
   agent?: string;
   code?: string;
@@ -514,6 +564,19 @@ export interface Reason {
 export interface ReasonBody {
   /** For the history */
   reason?: string;
+}
+
+export interface ReasonStats {
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  steps: number;
+  capped?: boolean;
+  lastClaim?: string;
+  max?: number;
+  name?: string;
+  next?: string;
+  oldest?: string;
+  perKeyMax?: number;
+  used?: number;
 }
 
 export interface Report {
@@ -559,6 +622,30 @@ export interface RunError {
   retryAfter?: string;
 }
 
+export interface RunRecord {
+  run: number;
+  step: string;
+  direction?: Direction;
+  endedAt?: string;
+  error?: string;
+  holder?: string;
+  outcome?: Outcome;
+  readyAt?: string;
+  startedAt?: string;
+  turn?: number;
+}
+
+export interface Series {
+  done: number[];
+  /** Go's syntax, and d for days */
+  every: string;
+  failed: number[];
+  parked: number[];
+  submitted: number[];
+  undone: number[];
+  from?: string;
+}
+
 export interface SettleOptions {
   /** The state that the step has */
   as: "done" | "undone";
@@ -571,6 +658,22 @@ export interface SettleOptions {
 export interface StateNames {
   done?: string;
   undone?: string;
+}
+
+export interface Stats {
+  agents: AgentStats[];
+  alerts: AlertStats[];
+  jobs: JobStats;
+  reasons: ReasonStats[];
+  series: Series;
+  types: TypeStats[];
+  agentsLeftOut?: number;
+  alertsCapped?: boolean;
+  alertsLeftOut?: number;
+  asOf?: string;
+  reasonsLeftOut?: number;
+  typesCapped?: boolean;
+  typesLeftOut?: number;
 }
 
 export interface Step {
@@ -658,6 +761,21 @@ export interface StepLimit {
 export interface StepWait {
   step: string;
   until?: string;
+}
+
+export interface Tally {
+  n: number;
+  capped?: boolean;
+  estimated?: boolean;
+}
+
+export interface TypeStats {
+  parked: number;
+  running: number;
+  type: string;
+  undoing: number;
+  waiting: number;
+  oldestWaiting?: string;
 }
 
 export interface Validation {

@@ -117,6 +117,7 @@ func AppendTimeOrNull(b []byte, t time.Time) []byte {
 // Cells are consecutive cells.
 type Cells []byte
 
+func (c *Cells) Null()              { *c = AppendNull(*c) }
 func (c *Cells) UUID(v [16]byte)    { *c = AppendUUID(*c, v) }
 func (c *Cells) RowID(v RowID)      { *c = cellTID(*c, v) }
 func (c *Cells) Int2(v int)         { *c = AppendInt2(*c, v) }

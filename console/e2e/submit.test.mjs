@@ -1,0 +1,222 @@
+// The Submit page: the editor, the checks while the text is written, the draft, and a job as the beginning of another.
+// Also the other forms: limits and saved views.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { api, loaded, narrow, open, wide } from "./browser.mjs";
+
+const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+
+async function violations(page) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] }));
+  return violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`);
+}
+
+const two = "type: draft\nsteps:\n  first: {agent: stock}\n  second: {agent: nobody, after: [first], limits: [{name: seats}]}\n";
+
+test("the plan, the warnings and the graph follow the text", async (t) => {
+  const page = await open(t, "submit");
+  await page.getByRole("textbox").fill(two);
+  const plan = page.getByRole("status", { name: "Plan" });
+  await plan.getByText("2 steps").waitFor();
+  await plan.getByText("seats").first().waitFor();
+  await page.locator("g.node.warn[data-step=second]").waitFor();
+  await plan.getByRole("button", { name: "second" }).first().click();
+  assert.match(await page.evaluate(() => document.activeElement.value.slice(document.activeElement.selectionStart, document.activeElement.selectionEnd)), /^ {2}second: /);
+  assert.deepEqual(await violations(page), []);
+  await page.getByRole("textbox").fill(two.replace("type: draft", "type: draft\nkey: order-1042"));
+  await plan.getByText("belongs to another definition or input").waitFor();
+});
+
+test("a fault is marked at its line 300 ms after the last key, and the graph of the valid text stays", async (t) => {
+  for (const size of [narrow, wide]) {
+    const page = await open(t, "submit", { size });
+    page.expectedErrors.push(/4(00|22)/);
+    await page.getByRole("textbox").fill(two);
+    await page.locator("g.node[data-step=second]").waitFor();
+    const calls = [];
+    page.on("request", (request) => request.url().endsWith("/validate") && calls.push(Date.now()));
+    await page.getByRole("textbox").focus();
+    await page.keyboard.press("Control+End");
+    await page.keyboard.type("  third: {agent: stock, after: [nothing]}", { delay: 20 });
+    const typed = Date.now();
+    await page.getByRole("button", { name: "line 5, column" }).waitFor();
+    assert.equal(calls.length, 1, "the text is checked once, after the last key");
+    assert.ok(calls[0] - typed > 200, `the check began ${calls[0] - typed} ms after the last key`);
+    assert.equal(await page.locator(".editor-marks rect.bad").getAttribute("y"), "90", "line 5");
+    await page.locator(".outdated g.node[data-step=second]").waitFor();
+    assert.deepEqual(await violations(page), []);
+    await page.keyboard.press("Home");
+    await page.getByRole("button", { name: "line 5, column" }).click();
+    assert.ok((await page.evaluate(() => document.activeElement.selectionStart)) > two.length + 20);
+    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.equal(wider, 0);
+  }
+});
+
+test("Tab and Enter indent, undo works, and Esc leaves the editor", async (t) => {
+  const page = await open(t, "submit");
+  page.expectedErrors.push(/4(00|22)/);
+  const text = page.getByRole("textbox");
+  await text.fill("");
+  await page.keyboard.type("steps:\na:\nb");
+  assert.equal(await text.inputValue(), "steps:\n  a:\n    b");
+  await page.keyboard.press("Control+a");
+  await page.keyboard.press("Tab");
+  assert.equal(await text.inputValue(), "  steps:\n    a:\n      b");
+  await page.keyboard.press("Shift+Tab");
+  await page.keyboard.press("Shift+Tab");
+  assert.equal(await text.inputValue(), "steps:\na:\n  b");
+  await page.keyboard.press("Control+z");
+  assert.equal(await text.inputValue(), "steps:\n  a:\n    b");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Tab");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Submit");
+});
+
+test("the draft survives a reload, and is gone after the submission", async (t) => {
+  const page = await open(t, "submit");
+  await page.getByRole("textbox").fill("type: draft\nkey: kept-draft\nsteps:\n  hold: {agent: sleep, with: {for: 1h}}\n");
+  await page.locator("g.node[data-step=hold]").waitFor();
+  await page.reload();
+  await loaded(page);
+  assert.match(await page.getByRole("textbox").inputValue(), /key: kept-draft/);
+  await page.getByRole("button", { name: "Submit" }).click();
+  await page.getByRole("heading", { name: "kept-draft" }).waitFor();
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  await page.getByRole("textbox").waitFor();
+  assert.match(await page.getByRole("textbox").inputValue(), /^type: hello/);
+});
+
+test("a job is the beginning of a similar one, without its key and with exact numbers", async (t) => {
+  const page = await open(t, "jobs/order-1042");
+  await page.getByLabel("More actions").click();
+  await page.getByRole("link", { name: "Submit a similar job" }).click();
+  await page.getByRole("textbox").waitFor();
+  const text = await page.getByRole("textbox").inputValue();
+  assert.match(text, /^# From "order-1042", without its key/);
+  assert.match(text, / {2}id: 12345678901234567890\n/);
+  assert.match(text, / {2}amount: 10\.50\n/);
+  assert.doesNotMatch(text, /\nkey:/);
+  await page.getByRole("status", { name: "Plan" }).getByText("valid").waitFor();
+  await page.getByRole("button", { name: "Submit" }).click();
+  await page.waitForURL(/jobs\/job_/);
+});
+
+test("every job of these tests is valid as YAML again", async (t) => {
+  const page = await open(t, "submit");
+  for (const key of ["expense-12", "import-7", (await api("jobs?type=hostile")).items[1].id]) {
+    await page.goto(new URL(`submit?from=${encodeURIComponent(key)}`, page.url()).href);
+    await loaded(page);
+    await page.getByRole("status", { name: "Plan" }).getByText("valid").waitFor();
+  }
+});
+
+test("an operator sets and removes a limit in a dialog", async (t) => {
+  for (const size of [narrow, wide]) {
+    const page = await open(t, "limits", { size });
+    await page.getByRole("button", { name: "New limit" }).click();
+    const fresh = page.getByRole("dialog", { name: "A new limit" });
+    await fresh.getByLabel(/^Name/).fill(`seats-${size.width}`);
+    await fresh.getByLabel(/^At most/).fill("many");
+    assert.ok(await fresh.getByRole("button", { name: "Set the limit" }).isDisabled());
+    await fresh.getByLabel(/^At most/).fill("7");
+    await fresh.getByLabel(/^For each key/).fill("2");
+    await fresh.getByText(`perdure limits set seats-${size.width} 7 --per-key 2 --server http`).waitFor();
+    assert.deepEqual(await violations(page), []);
+    await fresh.getByRole("button", { name: "Set the limit" }).click();
+    const row = page.locator("tbody tr", { hasText: `seats-${size.width}` });
+    await row.getByText("0 of 7").waitFor();
+    await row.getByRole("button").click();
+    const dialog = page.getByRole("dialog", { name: `Limit seats-${size.width}` });
+    await dialog.getByLabel(/^At most/).fill("0");
+    await dialog.getByRole("button", { name: "Set the limit" }).click();
+    await row.getByText("paused").waitFor();
+    await row.getByRole("button").click();
+    await dialog.getByRole("button", { name: "Remove the limit" }).click();
+    await row.waitFor({ state: "detached" });
+    page.expectedErrors.push(/4\d\d/);
+    await page.getByRole("button", { name: "New limit" }).click();
+    await fresh.getByLabel(/^Name/).fill("agent:");
+    await fresh.getByLabel(/^At most/).fill("1");
+    await fresh.getByRole("button", { name: "Set the limit" }).click();
+    await fresh.getByRole("alert").waitFor();
+    await page.keyboard.press("Escape");
+    await page.waitForFunction(() => !document.querySelector("dialog[open]"));
+  }
+});
+
+test("filters are saved as a view in this browser", async (t) => {
+  for (const size of [narrow, wide]) {
+    const page = await open(t, "jobs?phase=parked&type=order", { size });
+    const views = page.getByLabel("Saved views");
+    await views.click();
+    await page.getByLabel("Name of the view").fill("Stuck <b>orders</b>");
+    await page.getByRole("button", { name: "Save" }).click();
+    assert.deepEqual(await violations(page), []);
+    const box = await page.locator(".menu-items:visible").boundingBox();
+    assert.ok(box.x >= 0 && box.x + box.width <= size.width, "the menu is in the window");
+    await page.goto(new URL("jobs", page.url()).href);
+    await loaded(page);
+    await views.click();
+    await page.getByRole("link", { name: "Stuck <b>orders</b>" }).click();
+    await page.waitForURL(/phase=parked&type=order/);
+    await views.click();
+    await page.getByRole("button", { name: "Remove the view Stuck <b>orders</b>" }).click();
+    await page.getByText("Save filters that you need often").waitFor();
+  }
+});
+
+test("the menu of a job copies its id, a command and curl, and saves it as JSON", async (t) => {
+  const page = await open(t, "jobs/order-1042");
+  await page.context().grantPermissions(["clipboard-read", "clipboard-write"]);
+  const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
+  const choose = async (name) => {
+    await page.getByLabel("More actions").click();
+    await page.getByRole("button", { name }).click();
+  };
+  await choose("Copy as command");
+  assert.match(await clipboard(), /^perdure get job_\w+ --server http:\/\/127/);
+  await choose("Copy as curl");
+  assert.match(await clipboard(), /^curl -fsS http:\/\/127\S+\/v1\/jobs\/job_\w+$/);
+  await page.keyboard.press(".");
+  await page.waitForFunction(async () => /^job_\w+$/.test(await navigator.clipboard.readText()));
+  const saved = page.waitForEvent("download");
+  await choose("Download as JSON");
+  const file = await (await saved).path();
+  assert.match(readFileSync(file, "utf8"), /12345678901234567890/);
+  await page.keyboard.press("a");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Resume …");
+});
+
+test("a large value is a tree that folds, with exact numbers", async (t) => {
+  const input = JSON.stringify({ lines: Array.from({ length: 300 }, (_, i) => ({ sku: `tea-${i}`, units: i })), big: "@" }).replace('"@"', "12345678901234567890");
+  const response = await fetch(new URL("../v1/jobs", process.env.CONSOLE_URL), {
+    method: "POST", headers: { "Content-Type": "application/json" },
+    body: `{"type": "tree", "key": "large-value", "input": ${input}, "steps": {"hold": {"agent": "sleep", "with": {"for": "1h"}}}}`,
+  });
+  assert.ok(response.ok, await response.text());
+  const page = await open(t, "jobs/large-value?tab=data");
+  const tree = page.getByRole("region", { name: "Input of the job" });
+  await tree.getByText("12345678901234567890").waitFor();
+  assert.equal(await tree.getByText('"tea-0"').count(), 0, "the list is folded");
+  await tree.getByText("300 items").click();
+  await tree.getByText("3 more items").or(tree.getByText("200 more items")).waitFor();
+  await tree.locator("summary").nth(2).click();
+  await tree.getByText('"tea-0"').waitFor();
+  assert.deepEqual(await violations(page), []);
+});
+
+test("a part of the console that cannot be loaded says so", async (t) => {
+  const page = await open(t, "jobs");
+  page.expectedErrors.push(/ERR_FAILED|404/);
+  await page.route("**/assets/submit-*.js", (route) => route.abort());
+  await page.keyboard.press("g");
+  await page.keyboard.press("s");
+  await page.getByRole("alert").getByText("A part of the console could not be loaded").waitFor();
+  await page.unroute("**/assets/submit-*.js");
+  await page.getByRole("button", { name: "Load the page again" }).click();
+  await page.getByRole("textbox").waitFor();
+});

@@ -1,0 +1,154 @@
+// The history of a job: failures and acts, the oldest first.
+import { useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { call, callUrl, Problem } from "./api.ts";
+import { useLoad } from "./load.ts";
+import { place } from "./place.ts";
+import { link } from "./router.ts";
+import { unknownMark, type Mark } from "./state.ts";
+import type { Entry, Job, PageEntry } from "./types.ts";
+import { Ago, ProblemNote, State, Waiting } from "./widgets.tsx";
+
+const historyPage = 200;
+const mostHistory = 2000;
+
+/** Events with a sign and colour of their own; others are shown by their name. */
+const events: Record<string, Partial<Mark>> = {
+  failed: { sign: "↻", tone: "warn" },
+  rejected: { sign: "×", tone: "bad" },
+  expired: { sign: "⌛", tone: "warn" },
+  returned: { sign: "↩", tone: "calm" },
+  park: { sign: "■", word: "parked", tone: "bad" },
+  parked: { sign: "■", tone: "bad" },
+  undo: { sign: "↺", tone: "warn" },
+  restart: { sign: "↺", tone: "warn" },
+  redo: { sign: "↻", tone: "busy" },
+  resume: { sign: "▸", tone: "busy" },
+  settle: { sign: "✓", word: "settled", tone: "good" },
+  skip: { sign: "–", word: "skipped", tone: "calm" },
+  edit: { sign: "✎", word: "edited", tone: "calm" },
+  giveUp: { sign: "×", word: "given up", tone: "bad" },
+};
+
+export function eventMark(event: string): Mark {
+  return { ...unknownMark(event), sign: "·", ...(Object.hasOwn(events, event) ? events[event] : {}) };
+}
+
+/** A process that reports runs is its holder; the rules of the definition act as "policy". */
+function authorText(author: string | undefined): string {
+  if (!author) return "";
+  return author === "policy" ? "definition" : author.replace(/^@/, "");
+}
+
+export function History({ job }: { job: Job }) {
+  const first = useLoad<PageEntry>(callUrl(["v1", "jobs", job.id, "history"], `?limit=${historyPage}`), 5000);
+  const older = useSignal<Entry[]>([]);
+  const cursor = useSignal<string | undefined>(undefined);
+  const problem = useSignal<Problem | undefined>(undefined);
+  useEffect(() => {
+    if (older.peek().length === 0) cursor.value = first.data?.nextCursor;
+  }, [first.data]);
+  const more = async () => {
+    problem.value = undefined;
+    try {
+      const page = await call<PageEntry>(callUrl(["v1", "jobs", job.id, "history"], `?limit=${historyPage}&cursor=${encodeURIComponent(cursor.peek() ?? "")}`));
+      older.value = [...older.peek(), ...page.items];
+      cursor.value = page.nextCursor;
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
+    }
+  };
+  if (!first.data) {
+    return first.problem ? (
+      <ProblemNote problem={first.problem} again={first.again} />
+    ) : (
+      <div class="box">
+        <Waiting />
+      </div>
+    );
+  }
+  const entries = [...first.data.items, ...older.value];
+  if (entries.length === 0) {
+    return (
+      <div class="box empty">
+        <h2>Nothing has been recorded</h2>
+        <p class="muted">The history has failures and acts. A step that succeeds at once leaves no entry.</p>
+      </div>
+    );
+  }
+  return (
+    <div class="box">
+      <table>
+        <thead>
+          <tr>
+            <th class="w-time">Time</th>
+            <th class="w-state">Event</th>
+            <th class="w-name c2">Step</th>
+            <th>Detail</th>
+            <th class="w-name c3">By</th>
+          </tr>
+        </thead>
+        <tbody>
+          {entries.map((entry, i) => (
+            <tr key={i}>
+              <td>
+                <Ago at={entry.at} />
+              </td>
+              <td>
+                <State mark={eventMark(entry.event)} />
+              </td>
+              <td class="c2 text">
+                <StepOf entry={entry} />
+              </td>
+              <td class="text">
+                <div class="under">
+                  <StepOf entry={entry} />
+                </div>
+                <Detail text={entry.detail ?? ""} />
+              </td>
+              <td class="c3" title={authorText(entry.author)}>
+                <bdi class="muted">{authorText(entry.author)}</bdi>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {(cursor.value || problem.value) && (
+        <div class="below">
+          {cursor.value && entries.length < mostHistory ? (
+            <button type="button" onClick={more}>
+              More
+            </button>
+          ) : (
+            <span class="muted small">The page shows no more entries. The command perdure history has all.</span>
+          )}
+          {problem.value && <ProblemNote problem={problem.value} />}
+        </div>
+      )}
+    </div>
+  );
+}
+
+function StepOf({ entry }: { entry: Entry }) {
+  if (!entry.step) return <span class="muted">the job</span>;
+  return (
+    <>
+      <a href={link.job(place.value.job, { tab: "history", step: entry.step })}>
+        <bdi>{entry.step}</bdi>
+      </a>
+      {!!entry.run && <span class="muted small"> run {entry.run}</span>}
+    </>
+  );
+}
+
+/** A detail that begins with an error code shows it as one. */
+function Detail({ text }: { text: string }) {
+  const code = /^([A-Za-z][\w.-]{0,60}): /.exec(text)?.[1];
+  if (!code) return <bdi class="said">{text}</bdi>;
+  return (
+    <bdi class="said">
+      <code>{code}</code>: {text.slice(code.length + 2)}
+    </bdi>
+  );
+}

@@ -1,0 +1,168 @@
+// The dialog that sets or removes a limit. The limit agent:NAME bounds the runs of an agent; 0 pauses it.
+import { signal, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
+import type { Limit } from "./types.ts";
+import { Copy, Icon, plural, ProblemNote, shellWord } from "./widgets.tsx";
+
+export interface LimitForm {
+  /** The limit's name; empty: the operator writes one. */
+  name: string;
+  /** The limit as it is now; missing: it is not set, or not known. */
+  limit?: Limit | undefined;
+  done?: () => void; // called after a change
+}
+
+/** The limit whose dialog is open. */
+export const openLimit = signal<LimitForm | undefined>(undefined);
+
+/** A button that opens the dialog of a limit, such as agent:payments. */
+export function LimitButton({ name, limit, done, text = "Set …" }: LimitForm & { text?: string }) {
+  return (
+    <button type="button" disabled={reach.value.nextAttemptAt !== undefined} aria-label={name ? `${text.replace(/ …$/, "")} the limit ${name}` : undefined} onClick={() => (openLimit.value = { name, limit, ...(done && { done }) })}>
+      {text}
+    </button>
+  );
+}
+
+export function LimitDialog() {
+  const form = openLimit.value;
+  return form ? <Dialog key={form.name} form={form} /> : null;
+}
+
+/** What a limit of this name bounds. */
+export function limitMeaning(name: string): string {
+  if (name.startsWith("agent:")) return `At most so many runs of the agent ${name.slice(6)} are in progress at once. 0 pauses the agent.`;
+  if (name.startsWith("job:")) return `At most so many jobs of the type ${name.slice(4)} are in progress at once. 0 starts no more of them.`;
+  return "At most so many permits are held at once by steps that name this limit. 0 pauses these steps.";
+}
+
+const whole = /^\d{1,9}$/;
+
+function Dialog({ form }: { form: LimitForm }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const cancel = useRef<HTMLButtonElement>(null);
+  const name = useSignal(form.name);
+  const max = useSignal(form.limit?.max === undefined ? "" : String(form.limit.max));
+  const perKey = useSignal(form.limit?.perKey === undefined ? "" : String(form.limit.perKey.max));
+  const current = useSignal(form.limit);
+  const problem = useSignal<Problem | undefined>(undefined);
+  const sending = useSignal(false);
+  const own = !/^(agent|job):/.test(name.value);
+  useEffect(() => {
+    dialog.current?.showModal();
+    if (form.limit || !form.name) return;
+    // A page that does not list limits gives none.
+    const leave = new AbortController();
+    call<{ items: Limit[] }>(callUrl(["v1", "limits"]), { signal: leave.signal }).then(
+      ({ items }) => {
+        const found = items.find((limit) => limit.name === form.name);
+        if (!found) return;
+        current.value = found;
+        if (!max.peek()) max.value = found.max === undefined ? "" : String(found.max);
+        if (!perKey.peek()) perKey.value = found.perKey === undefined ? "" : String(found.perKey.max);
+      },
+      () => undefined, // the dialog works without
+    );
+    return () => leave.abort();
+  }, []);
+  const close = () => (openLimit.value = undefined);
+  const valid = name.value.trim() !== "" && (max.value === "" || whole.test(max.value)) && (!own || perKey.value === "" || whole.test(perKey.value)) && (max.value !== "" || (own && perKey.value !== ""));
+  const send = async (init: RequestInit) => {
+    if (sending.value) return;
+    sending.value = true;
+    problem.value = undefined;
+    try {
+      await call<unknown>(callUrl(["v1", "limits", name.value.trim()]), init);
+      close();
+      form.done?.();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
+      cancel.current?.focus();
+    } finally {
+      sending.value = false;
+    }
+  };
+  const body = () => `{${[max.value && `"max": ${Number(max.value)}`, own && perKey.value && `"perKey": {"max": ${Number(perKey.value)}}`].filter(Boolean).join(", ")}}`;
+  const server = ` --server ${shellWord(serverAddress)}`;
+  const command = `perdure limits set ${shellWord(name.value.trim() || "NAME")}${max.value ? ` ${max.value}` : ""}${own && perKey.value ? ` --per-key ${perKey.value}` : ""}${server}`;
+  const used = current.value?.used;
+  return (
+    <dialog class="act" ref={dialog} aria-labelledby="limit-title" onClose={close}>
+      <header>
+        <h2 id="limit-title" class="clamp">
+          <bdi>{form.name ? `Limit ${form.name}` : "A new limit"}</bdi>
+        </h2>
+        <button type="button" class="bare" aria-label="Close" onClick={close}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <form
+        class="stack inner"
+        onSubmit={(event) => {
+          event.preventDefault();
+          if (valid) void send({ method: "PUT", headers: { "Content-Type": "application/json" }, body: body() });
+        }}
+      >
+        {!form.name && (
+          <label class="stack">
+            <span class="muted">Name: agent:NAME, job:TYPE, or one that steps name</span>
+            <input required maxLength={200} autocomplete="off" spellcheck={false} value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />
+          </label>
+        )}
+        <p class="muted">
+          <bdi>{limitMeaning(name.value)}</bdi>
+        </p>
+        <div class="split even">
+          <label class="stack">
+            <span class="muted">{own ? "At most (empty: no bound on all)" : "At most"}</span>
+            <input inputMode="numeric" pattern="[0-9]{1,9}" autocomplete="off" value={max.value} onInput={(event) => (max.value = event.currentTarget.value.trim())} />
+          </label>
+          {own && (
+            <label class="stack">
+              <span class="muted">For each key (empty: no bound)</span>
+              <input inputMode="numeric" pattern="[0-9]{1,9}" autocomplete="off" value={perKey.value} onInput={(event) => (perKey.value = event.currentTarget.value.trim())} />
+            </label>
+          )}
+        </div>
+        <section aria-live="polite">
+          <h3>What would happen now</h3>
+          {problem.value ? (
+            <ProblemNote problem={problem.value} />
+          ) : !valid ? (
+            <p class="muted">Enter a whole number.</p>
+          ) : (
+            <p>
+              {used === undefined ? "The limit is set." : effect(used, max.value === "" ? undefined : Number(max.value))} It takes effect at once on all nodes.
+            </p>
+          )}
+        </section>
+        <div class="commands">
+          <code>{command}</code>
+          <Copy text={command} what="the command" />
+        </div>
+        <div class="buttons">
+          <button type="submit" class="main" disabled={sending.value || !valid}>
+            {sending.value ? "Sending …" : "Set the limit"}
+          </button>
+          {current.value && (
+            <button type="button" disabled={sending.value} onClick={() => void send({ method: "DELETE" })}>
+              Remove the limit
+            </button>
+          )}
+          <button type="button" ref={cancel} onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+/** What a maximum means for the permits that are held now. */
+function effect(used: number, max: number | undefined): string {
+  if (max === undefined) return `${plural(used, "permit")} held now; all of them together are not bounded.`;
+  if (used > max) return `${plural(used, "permit")} held now: nothing more begins until fewer than ${max || 1} are held${max === 0 ? " and the limit is raised" : ""}. What runs continues.`;
+  return `${plural(used, "permit")} held now, ${max - used} free.`;
+}
