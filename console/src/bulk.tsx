@@ -32,7 +32,7 @@ function setSelected(ids: string[], on: boolean): void {
 }
 
 /** The box that selects all rows that are shown. */
-export function SelectAll({ jobs }: { jobs: Job[] }) {
+export function SelectAll({ jobs }: { jobs: readonly Job[] }) {
   const all = jobs.length > 0 && jobs.every((job) => selected.value.has(job.id));
   return (
     <th class="w-select">
@@ -71,7 +71,7 @@ interface Draft {
 const openBulk = signal<Draft | undefined>(undefined);
 
 /** What can be done with the selected jobs. It is above the list while a job is selected. */
-export function BulkBar({ jobs, query, count, done }: { jobs: Job[]; query: Query; count: Count | undefined; done: () => void }) {
+export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; query: Query; count: Count | undefined; done: () => void }) {
   const bar = useRef<HTMLDivElement>(null);
   useEffect(() => () => void (selected.value = new Set()), []);
   const focused = () => (document.activeElement as HTMLElement | null)?.dataset.job ?? "";

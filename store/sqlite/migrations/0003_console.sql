@@ -82,6 +82,7 @@ CREATE TABLE perdure_series (
 	outcome TEXT    NOT NULL,
 	n       INTEGER NOT NULL,
 	PRIMARY KEY (minute, scope, name, outcome, node)
+) STRICT, WITHOUT ROWID;
 
 -- Bulk acts: one act on many jobs, those that match a filter or those that were listed. The role courier goes through the
 -- jobs in the order of their ids.
