@@ -178,7 +178,7 @@ export interface BulkFilter {
   label?: Record<string, string>;
   phase?: Phase[];
   q?: string;
-  reason?: "afterSteps" | "noAgent" | "agentBusy" | "limit" | "backoff" | "notYet" | "held" | "approval" | "running" | "expired" | "parked" | "deadline" | "quarantined";
+  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   since?: string;
   step?: string;
   type?: string;
