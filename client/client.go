@@ -132,10 +132,12 @@ type request struct {
 	ofAgent   bool          // the agent host repeats its calls itself
 	seeOther  bool          // an answer 303 has a body that is read
 	events    bool          // the answer is a stream of events
+	// repeatable marks a call that changes something, and can be repeated: carried out twice, it is the same.
+	repeatable bool
 }
 
 // ask sends the request and reads the answer into out, unless that is nil. It repeats a request if the server is too busy,
-// and one that only reads if the server cannot be reached. It does not repeat a request that has waited for its answer as
+// and one that only reads, or is repeatable, if the server cannot be reached. It does not repeat a request that has waited for its answer as
 // long as it may.
 func (c *Client) ask(ctx context.Context, req *request, out any) (status int, err error) {
 	began := time.Now()
@@ -153,7 +155,7 @@ func (c *Client) ask(ctx context.Context, req *request, out any) (status int, er
 				return status, gone.err
 			}
 			c.onBusy(gone.err, wait)
-		case req.method != http.MethodGet || try >= attempts || gone.silent:
+		case req.method != http.MethodGet && !req.repeatable || try >= attempts || gone.silent:
 			return status, gone.err
 		}
 		if end, ok := ctx.Deadline(); ok && time.Now().Add(wait).After(end) {

@@ -34,6 +34,8 @@ func TestRoundTrip(t *testing.T) {
 	history := perdure.HistoryQuery{Job: ref, Limit: 7, Cursor: "y"}
 	alerts := perdure.AlertQuery{Job: "@latest", Closed: true, Kind: perdure.AlertClock, Type: "ord&er", Step: "charge", Code: "card=declined", Limit: 3, Cursor: "x"}
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
+	bulk := operate.BulkRequest{Act: perdure.VerbSettle, Step: "charge", As: &done, Output: act.Output, Filter: resttest.Bulk().Filter, Reason: "seen <it>", Key: "<k>", Author: "Zoë"}
+	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
 	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
 	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
@@ -155,6 +157,38 @@ func TestRoundTrip(t *testing.T) {
 			p, err := s.Preview(ctx, ref, flip)
 			return all{p}, err
 		}, all{ref, flip}, all{resttest.Preview()}},
+		{"PreviewBulk", func(ctx context.Context, s protocol.Server) (all, error) {
+			p, err := s.PreviewBulk(ctx, bulk)
+			return all{p}, err
+		}, all{bulk}, all{resttest.BulkPreview()}},
+		{"StartBulk with a filter", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.StartBulk(ctx, bulk)
+			return all{v}, err
+		}, all{bulk}, all{resttest.Bulk()}},
+		{"StartBulk with ids", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.StartBulk(ctx, bulkIDs)
+			return all{v}, err
+		}, all{bulkIDs}, all{resttest.Bulk()}},
+		{"ListBulks", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.ListBulks(ctx, operate.BulkQuery{State: operate.BulkRunning, Limit: 7, Cursor: "c/+="})
+			return all{page}, err
+		}, all{operate.BulkQuery{State: operate.BulkRunning, Limit: 7, Cursor: "c/+="}}, all{&perdure.Page[operate.BulkView]{Items: []operate.BulkView{*resttest.Bulk()}, NextCursor: "next"}}},
+		{"GetBulk", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.GetBulk(ctx, ref)
+			return all{v}, err
+		}, all{ref}, all{resttest.Bulk()}},
+		{"BulkRefusals", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.BulkRefusals(ctx, operate.BulkRefusalQuery{ID: ref, Limit: 7, Cursor: "y"})
+			return all{page}, err
+		}, all{operate.BulkRefusalQuery{ID: ref, Limit: 7, Cursor: "y"}}, all{resttest.BulkRefusals()}},
+		{"StopBulk", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.StopBulk(ctx, ref, "Zoë")
+			return all{v}, err
+		}, all{ref, "Zoë"}, all{resttest.Bulk()}},
+		{"ResumeBulk", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ResumeBulk(ctx, ref, "anna")
+			return all{v}, err
+		}, all{ref, "anna"}, all{resttest.Bulk()}},
 		{"Validate", func(ctx context.Context, s protocol.Server) (all, error) {
 			v, err := s.Validate(ctx, []byte(" a: <b>\r\n"), "application/yaml")
 			return all{v}, err

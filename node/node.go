@@ -37,6 +37,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/bulk"
 	"github.com/perdure/perdure/internal/courier"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/election"
@@ -109,6 +110,7 @@ type Node struct {
 	scheduler  *scheduler.Scheduler
 	supervisor *supervisor.Supervisor
 	courier    *courier.Courier
+	bulk       *bulk.Worker
 	elector    *election.Elector
 	host       *agenthost.Host // nil: no agents here
 
@@ -152,9 +154,10 @@ func New(store Store, cfg Config) *Node {
 	n.scheduler = scheduler.New(n.schedulerConfig(compiler, newID))
 	n.supervisor = supervisor.New(n.supervisorConfig())
 	n.Service = service.New(service.Config{Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
-		WakeCourier: n.Wake, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env})
+		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env})
 	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
+	n.bulk = bulk.New(bulk.Config{Store: store, Scheduler: n.scheduler, Find: n.FindBulk, Log: n.log, Env: n.env})
 	if len(cfg.Agents) > 0 {
 		n.host = n.newHost()
 		n.metrics.WatchAgents(n.host)

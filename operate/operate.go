@@ -1,5 +1,5 @@
 // Package operate is what a console needs of a node, in addition to perdure.Service: the numbers of an overview, drawings
-// of jobs, their recorded runs, previews of acts, what a job of a definition would do, and lists as they change. A node
+// of jobs, their recorded runs, previews of acts, acts on many jobs, what a job of a definition would do, and lists as they change. A node
 // implements Service, and so does a client of a node.
 package operate
 
@@ -34,6 +34,7 @@ type Service interface {
 	FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*JobsChange) error) error
 	// FollowAlerts is FollowJobs for a list of alerts.
 	FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*AlertsChange) error) error
+	Bulk
 }
 
 // Steps says which steps the view of a job has.

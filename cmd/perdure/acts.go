@@ -162,7 +162,7 @@ func stepArgs(args []string) (job, step string, err error) {
 
 func (a *app) undoCmd() *cobra.Command {
 	return a.jobVerb(perdure.VerbUndo, &cobra.Command{
-		Use:        "undo JOB",
+		Use:        "undo JOB…",
 		SuggestFor: []string{"rollback", "revert", "compensate"},
 		Short:      "Undo all that a job did",
 		Long: `Changes the desired state of the job to undone. Every step that was done, or may have been, is then
@@ -170,30 +170,33 @@ undone, in reverse order. This is possible at any time: while the job runs, or a
 done. Runs in flight are stopped, and what they did is undone as well.`,
 		Example: `  perdure undo order-1042 --reason 'customer called'
   perdure undo order-1042 --wait --timeout 5m
-  perdure undo @latest --store sqlite:perdure.db`,
+  perdure undo @latest --store sqlite:perdure.db
+  perdure undo --type order --since 1h --reason 'wrong price list' --dry-run`,
 	})
 }
 
 func (a *app) redoCmd() *cobra.Command {
 	return a.jobVerb(perdure.VerbRedo, &cobra.Command{
-		Use:        "redo JOB",
+		Use:        "redo JOB…",
 		SuggestFor: []string{"rerun", "replay", "restart"},
 		Short:      "Do a job again that was undone",
 		Long:       `Changes the desired state of the job to done. An undo that has begun ends first.`,
 		Example: `  perdure redo order-1042
-  perdure redo order-1042 --wait`,
+  perdure redo order-1042 --wait
+  perdure redo --type order --desired undone --reason 'prices are right' --yes`,
 	})
 }
 
 func (a *app) giveUpCmd() *cobra.Command {
 	return a.jobVerb(perdure.VerbGiveUp, &cobra.Command{
-		Use:        "give-up JOB",
+		Use:        "give-up JOB…",
 		Aliases:    []string{"giveup"},
 		SuggestFor: []string{"abandon", "terminate"},
 		Short:      "Close a job in its current state, neither done nor undone",
 		Long: `Closes the job in the current state of its steps, and records your name. The act is refused while a run
 is valid. Only undo or redo opens the job again.`,
-		Example: `  perdure give-up order-1042 --reason 'settled by phone, ticket 881'`,
+		Example: `  perdure give-up order-1042 --reason 'settled by phone, ticket 881'
+  perdure give-up order-1042 order-1077 --reason 'settled by phone, ticket 881'`,
 	})
 }
 
@@ -201,21 +204,37 @@ is valid. Only undo or redo opens the job again.`,
 func (a *app) jobVerb(verb perdure.Verb, cmd *cobra.Command) *cobra.Command {
 	var why string
 	var w waitFlags
-	cmd.Long += "\n\n" + waitHelp
-	if verb == perdure.VerbGiveUp {
-		cmd.Long = strings.TrimSuffix(cmd.Long, "\n\n"+waitHelp)
-	} else {
+	var o bulkFlags
+	if verb != perdure.VerbGiveUp {
+		cmd.Long += "\n\n" + waitHelp
 		w.register(cmd)
 	}
+	cmd.Long += "\n\n" + bulkHelp
 	w.registerDryRun(cmd)
-	cmd.Args = argsOf(1, 1, "one JOB")
+	cmd.Args = argsOf(0, -1, "a JOB, several JOBs, or filter flags")
 	cmd.ValidArgsFunction = a.completeJob
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.act(cmd, w, args[0], perdure.Act{Verb: verb, Reason: why})
+		act := perdure.Act{Verb: verb, Reason: why}
+		many, err := o.selects(args)
+		switch {
+		case err != nil:
+			return err
+		case many:
+			return a.actOnMany(cmd, &w, &o, act, args)
+		case len(args) == 0:
+			return noJobs(cmd)
+		}
+		return a.act(cmd, w, args[0], act)
 	}
+	o.register(cmd)
 	cmd.Flags().StringVar(&why, "reason", "", "reason, for the job's history")
 	usesForAct(cmd, verb)
 	return cmd
+}
+
+// noJobs refuses an act without a job: an empty filter would select all.
+func noJobs(cmd *cobra.Command) error {
+	return &usageError{msg: fmt.Sprintf("%q needs a JOB, or a filter flag such as --type", cmd.CommandPath()), hint: cmd.UseLine()}
 }
 
 func usesForAct(cmd *cobra.Command, verb perdure.Verb) {

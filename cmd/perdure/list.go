@@ -27,6 +27,7 @@ type filterFlags struct {
 	agent, step, reason, error, alert, search string
 	since, until                              string
 	oldest                                    bool
+	reasonFlag                                string
 }
 
 func (a *app) listCmd() *cobra.Command {
@@ -71,8 +72,9 @@ steps that need an operator.`,
 		ValidArgsFunction: a.completeJob,
 	}
 	uses(cmd, "server", "store", "output")
-	o.register(cmd)
+	o.register(cmd, "reason")
 	f := cmd.Flags()
+	f.BoolVar(&o.oldest, "oldest", false, "list the oldest jobs first")
 	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d; with WHY %d", perdure.MaxListLimit, perdure.MaxSummaries))
 	f.StringVar(&o.cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 	f.BoolVar(&o.all, "all", false, "list all pages")
@@ -81,7 +83,8 @@ steps that need an operator.`,
 	return cmd
 }
 
-func (o *filterFlags) register(cmd *cobra.Command) {
+// register adds the flags. reason is the name of the filter by the reason why a step is not running.
+func (o *filterFlags) register(cmd *cobra.Command, reason string) {
 	f := cmd.Flags()
 	f.StringArrayVar(&o.phases, "phase", nil, "only jobs in this `PHASE`: waiting, running, parked, settled (repeatable)")
 	f.StringVar(&o.typ, "type", "", "only jobs of this `TYPE`")
@@ -93,11 +96,11 @@ func (o *filterFlags) register(cmd *cobra.Command) {
 	f.StringVar(&o.until, "until", "", "only jobs submitted before this `TIME`")
 	f.StringVar(&o.agent, "agent", "", "only jobs with an open step of this `AGENT`")
 	f.StringVar(&o.step, "step", "", "only jobs of which this `STEP` is open")
-	f.StringVar(&o.reason, "reason", "", "only jobs with a step that is not running for this `REASON`")
+	o.reasonFlag = reason
+	f.StringVar(&o.reason, reason, "", "only jobs with a step that is not running for this `REASON`")
 	f.StringVar(&o.error, "error", "", "only jobs with a step whose latest failure has this `CODE`")
 	f.StringVar(&o.alert, "alert", "", "only jobs with an open alert of this `KIND`")
-	f.BoolVar(&o.oldest, "oldest", false, "list the oldest jobs first")
-	for name, words := range map[string][]string{"phase": phaseWords, "current": {"undone", "done", "unsure"}, "desired": {"undone", "done"}, "reason": reasonWords, "alert": alertWords} {
+	for name, words := range map[string][]string{"phase": phaseWords, "current": {"undone", "done", "unsure"}, "desired": {"undone", "done"}, reason: reasonWords, "alert": alertWords} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
 }
@@ -135,7 +138,7 @@ func (o *filterFlags) query(now time.Time) (perdure.JobQuery, error) {
 	for _, w := range []struct {
 		flag, word string
 		words      []string
-	}{{"reason", o.reason, reasonWords}, {"alert", o.alert, alertWords}} {
+	}{{o.reasonFlag, o.reason, reasonWords}, {"alert", o.alert, alertWords}} {
 		if err := knownWord(w.flag, w.word, w.words); err != nil {
 			return q, err
 		}

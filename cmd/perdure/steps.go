@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 
@@ -14,7 +15,7 @@ import (
 func (a *app) resumeCmd() *cobra.Command {
 	var o stepFlags
 	cmd := &cobra.Command{
-		Use:        "resume JOB [STEP]",
+		Use:        "resume JOB… [STEP]",
 		SuggestFor: []string{"retry", "unpark", "continue"},
 		Short:      "Try steps again that are parked or wait for a retry",
 		Long: `Tries the steps of a job that are parked or wait for a retry, or the named step, again now, in the
@@ -25,11 +26,23 @@ that is a conflict (exit 8).
 ` + waitHelp,
 		Example: `  perdure resume order-1042
   perdure resume order-1042 charge --input '{"amount": 4100}' --wait
-  perdure resume order-1042/charge`,
-		Args:              argsOf(1, 2, "a JOB, and perhaps a STEP"),
+  perdure resume order-1042/charge
+  perdure resume --type order --error card_declined --since 1h --reason 'the bank is back'
+  perdure resume order-1042 order-1077 --reason 'the bank is back' --yes`,
+		Args:              argsOf(0, -1, "a JOB, and perhaps a STEP; or several JOBs, or filter flags"),
 		ValidArgsFunction: a.completeStep("parked", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			act := perdure.Act{Verb: perdure.VerbResume, Reason: o.reason, NewKey: o.newKey}
+			many, err := a.manyJobs(cmd, &o, args)
+			switch {
+			case err != nil:
+				return err
+			case many:
+				act.Step = o.bulkFlags.step
+				return a.stepsOfMany(cmd, &o, act, args)
+			case len(args) == 0:
+				return noJobs(cmd)
+			}
 			job := args[0]
 			if j, s, err := stepArgs(args); err == nil {
 				job, act.Step = j, s
@@ -63,10 +76,10 @@ is not the desired one, the step continues from it.
 		Example: `  perdure settle order-1042 approve --as done --reason 'ok by anna'
   perdure settle order-1042 charge --as done --output '{"id": "ch_77"}' --reason 'done by hand'
   perdure settle order-1042/charge --as undone --reason 'refunded, ticket 881'`,
-		Args:              argsOf(1, 2, "JOB STEP, or JOB/STEP"),
+		Args:              argsOf(0, -1, "JOB STEP, or JOB/STEP; or --step with JOBs or filter flags"),
 		ValidArgsFunction: a.completeStep("parked", "waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, step, err := stepArgs(args)
+			job, step, many, err := o.target(cmd, args)
 			if err != nil {
 				return err
 			}
@@ -82,6 +95,9 @@ is not the desired one, the step continues from it.
 				if act.Output, err = a.jsonArg("output", out.value); err != nil {
 					return err
 				}
+			}
+			if many {
+				return a.stepsOfMany(cmd, &o, act, args)
 			}
 			return a.actOnStep(cmd, &o, job, act)
 		},
@@ -122,15 +138,20 @@ func (a *app) skipCmd() *cobra.Command {
 others if the job is undone. During an undo, a skip is refused: settle the step instead.
 
 ` + waitHelp,
-		Example:           `  perdure skip order-1042 mail --reason 'customer has no address'`,
-		Args:              argsOf(1, 2, "JOB STEP, or JOB/STEP"),
+		Example: `  perdure skip order-1042 mail --reason 'customer has no address'
+  perdure skip --type order --step mail --error no_address --reason 'ticket 881'`,
+		Args:              argsOf(0, -1, "JOB STEP, or JOB/STEP; or --step with JOBs or filter flags"),
 		ValidArgsFunction: a.completeStep("parked", "waiting", "ready"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, step, err := stepArgs(args)
+			job, step, many, err := o.target(cmd, args)
 			if err != nil {
 				return err
 			}
-			return a.actOnStep(cmd, &o, job, perdure.Act{Verb: perdure.VerbSkip, Step: step, Reason: o.reason})
+			act := perdure.Act{Verb: perdure.VerbSkip, Step: step, Reason: o.reason}
+			if many {
+				return a.stepsOfMany(cmd, &o, act, args)
+			}
+			return a.actOnStep(cmd, &o, job, act)
 		},
 	}
 	o.register(cmd)
@@ -148,17 +169,21 @@ the same unless --new-key is set. A parked step stays parked; "resume --input" a
 ` + waitHelp,
 		Example: `  perdure edit order-1042 charge --input '{"amount": 4100}' --reason 'typo'
   perdure edit order-1042/charge --input @charge.json --new-key`,
-		Args:              argsOf(1, 2, "JOB STEP, or JOB/STEP"),
+		Args:              argsOf(0, -1, "JOB STEP, or JOB/STEP; or --step with JOBs or filter flags"),
 		ValidArgsFunction: a.completeStep("parked", "waiting", "ready"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			job, step, err := stepArgs(args)
+			job, step, many, err := o.target(cmd, args)
 			if err != nil {
 				return err
 			}
 			if o.input == "" && !o.newKey {
 				return &usageError{msg: "edit needs --input or --new-key", hint: "--input JSON, @FILE or -"}
 			}
-			return a.actOnStep(cmd, &o, job, perdure.Act{Verb: perdure.VerbEdit, Step: step, Reason: o.reason, NewKey: o.newKey})
+			act := perdure.Act{Verb: perdure.VerbEdit, Step: step, Reason: o.reason, NewKey: o.newKey}
+			if many {
+				return a.stepsOfMany(cmd, &o, act, args)
+			}
+			return a.actOnStep(cmd, &o, job, act)
 		},
 	}
 	o.register(cmd)
@@ -168,6 +193,7 @@ the same unless --new-key is set. A parked step stays parked; "resume --input" a
 
 type stepFlags struct {
 	waitFlags
+	bulkFlags
 	reason string
 	input  string
 	newKey bool
@@ -178,6 +204,72 @@ func (o *stepFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.reason, "reason", "", "reason, for the job's history")
 	o.waitFlags.register(cmd)
 	o.registerDryRun(cmd)
+	o.bulkFlags.register(cmd)
+	cmd.Long += "\n\n" + bulkHelp + "\n--step names the step of each job, and selects jobs of which it is open."
+}
+
+// target returns what the arguments name: a job and a step; or many jobs, of which --step names the step.
+func (o *stepFlags) target(cmd *cobra.Command, args []string) (job, step string, many bool, err error) {
+	if o.bulkFlags.step == "" {
+		if many, err = o.selects(nil); many && err == nil {
+			err = &usageError{msg: fmt.Sprintf("%q of many jobs needs --step", cmd.CommandPath()), hint: "--step names the step of each job"}
+		}
+		if err != nil {
+			return "", "", false, err
+		}
+		if len(args) == 0 || len(args) > 2 {
+			return "", "", false, &usageError{msg: fmt.Sprintf("%q takes JOB STEP, or JOB/STEP; or --step with JOBs or filter flags", cmd.CommandPath()), hint: cmd.UseLine()}
+		}
+		job, step, err = stepArgs(args)
+		return job, step, false, err
+	}
+	return "", o.bulkFlags.step, true, nil
+}
+
+// stepsOfMany performs an act on a step of many jobs. With jobs as arguments, --step only names the step.
+func (a *app) stepsOfMany(cmd *cobra.Command, o *stepFlags, act perdure.Act, jobs []string) (err error) {
+	if len(jobs) > 0 {
+		o.bulkFlags.step = ""
+	}
+	if _, err := o.selects(jobs); err != nil {
+		return err
+	}
+	if o.input != "" {
+		if act.Input, err = a.jsonArg("input", o.input); err != nil {
+			return err
+		}
+	}
+	return a.actOnMany(cmd, &o.waitFlags, &o.bulkFlags, act, jobs)
+}
+
+// manyJobs reports whether the arguments of resume, or its flags, name many jobs. Of two arguments, the second is a step
+// if the first job has one of this name.
+func (a *app) manyJobs(cmd *cobra.Command, o *stepFlags, args []string) (many bool, err error) {
+	if o.bulkFlags.step != "" {
+		return true, nil
+	}
+	if many, err = o.selects(nil); many || err != nil {
+		if many && len(args) > 0 {
+			_, err = o.selects(args)
+		}
+		return many, err
+	}
+	if len(args) != 2 || o.input != "" || o.newKey {
+		return len(args) > 2, nil
+	}
+	err = a.withTarget(cmd, func(ctx context.Context, t *target) error {
+		v, err := t.Job(ctx, args[0], 0)
+		if err != nil || v.Steps.Get(args[1]) != nil {
+			return err
+		}
+		_, err = t.Job(ctx, args[1], 0)
+		many = err == nil
+		if perdure.CodeOf(err) == perdure.CodeNotFound {
+			return nil // the act says that there is no such step
+		}
+		return err
+	})
+	return many, err
 }
 
 func (o *stepFlags) registerInput(cmd *cobra.Command) {

@@ -288,6 +288,6 @@ function Command({ act: { job, verb, name }, as, reason, value, newKey, curl }: 
 }
 
 /** A text as the value of a header: its bytes in UTF-8, which fetch takes as characters. */
-function headerText(text: string): string {
+export function headerText(text: string): string {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }

@@ -2,6 +2,7 @@
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ActDialog } from "./act.tsx";
+import { BulkPages } from "./bulk.tsx";
 import { attemptNow, callUrl, reach } from "./api.ts";
 import { helpOpen, shortcuts } from "./keys.ts";
 import { lazy } from "./lazy.tsx";
@@ -60,6 +61,8 @@ function Content() {
       return <JobPage id={job} />;
     case "alerts":
       return <Alerts />;
+    case "bulk":
+      return <BulkPages />;
     case "agents":
       return <Agents />;
     case "limits":
@@ -91,6 +94,7 @@ const entries: [page: Page, href: string, title: string][] = [
   ["overview", link.overview(), "Overview"],
   ["jobs", link.jobs(), "Jobs"],
   ["alerts", link.alerts(), "Alerts"],
+  ["bulk", link.bulk(), "Bulk acts"],
   ["agents", link.agents(), "Agents"],
   ["limits", link.limits(), "Limits"],
   ["nodes", link.nodes(), "Nodes"],

@@ -16,6 +16,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "o"], "overview"],
       [["g", "j"], "jobs"],
       [["g", "a"], "alerts"],
+      [["g", "b"], "bulk acts"],
       [["g", "e"], "agents"],
       [["g", "l"], "limits"],
       [["g", "n"], "nodes"],
@@ -29,6 +30,9 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
     [
       [["j", "k"], "next and previous row"],
       [["Enter"], "open the row"],
+      [["x"], "jobs: select the row"],
+      [["Shift", "x"], "jobs: select the rows from the last one to this"],
+      [["a"], "jobs: act on the selected ones"],
     ],
   ],
   [
@@ -45,7 +49,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
 ];
 
 const pages: Record<string, string> = {
-  o: link.overview(), j: link.jobs(), a: link.alerts(), e: link.agents(), l: link.limits(), n: link.nodes(), s: link.submit(),
+  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), n: link.nodes(), s: link.submit(),
 };
 
 type Handler = () => void;

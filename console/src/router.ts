@@ -1,19 +1,19 @@
 // The URL holds the whole state of a page: its path below the base, and a query. This file reads and writes such URLs;
 // place.ts keeps the one of this tab.
 
-export type Page = "overview" | "jobs" | "job" | "alerts" | "agents" | "limits" | "nodes" | "submit" | "unknown";
+export type Page = "overview" | "jobs" | "job" | "alerts" | "bulk" | "agents" | "limits" | "nodes" | "submit" | "unknown";
 
 /** A page and its state. */
 export interface Place {
   page: Page;
-  /** The job's id or key, if the page is "job". */
+  /** The job's id or key, if the page is "job"; the id of a bulk act, if the page is "bulk" and shows one. */
   job: string;
   /** The path below the base, without a slash at its beginning. */
   path: string;
   query: URLSearchParams;
 }
 
-const lists: Page[] = ["jobs", "alerts", "agents", "limits", "nodes", "submit"];
+const lists: Page[] = ["jobs", "alerts", "bulk", "agents", "limits", "nodes", "submit"];
 
 /** Reads the URL of a page. base is the path of the console, with a slash at its end. */
 export function placeOf(url: URL, base: string): Place {
@@ -21,9 +21,9 @@ export function placeOf(url: URL, base: string): Place {
   const place: Place = { page: "unknown", job: "", path, query: url.searchParams };
   const [first = "", second, ...more] = path.replace(/\/$/, "").split("/");
   if (first === "" && second === undefined) place.page = "overview";
-  else if (first === "jobs" && second !== undefined && more.length === 0) {
+  else if ((first === "jobs" || first === "bulk") && second !== undefined && more.length === 0) {
     const job = decoded(second);
-    if (job !== undefined) Object.assign(place, { page: "job", job });
+    if (job !== undefined) Object.assign(place, { page: first === "jobs" ? "job" : "bulk", job });
   } else if (second === undefined) place.page = lists.find((name) => name === first) ?? "unknown";
   return place;
 }
@@ -57,6 +57,7 @@ export const link = {
   jobs: (query: Query = {}) => `jobs${queryText(query)}`,
   job: (job: string, query: Query = {}) => `jobs/${encodeURIComponent(job)}${queryText(query)}`,
   alerts: (query: Query = {}) => `alerts${queryText(query)}`,
+  bulk: (id = "") => (id ? `bulk/${encodeURIComponent(id)}` : "bulk"),
   agents: () => "agents",
   limits: () => "limits",
   nodes: () => "nodes",

@@ -31,6 +31,8 @@ const (
 	RestHeartbeatAnswer Point = "rest.heartbeat.answer"
 	RestAct             Point = "rest.act"
 	RestActAnswer       Point = "rest.act.answer"
+	RestBulk            Point = "rest.bulk"
+	RestBulkAnswer      Point = "rest.bulk.answer"
 	RestLimit           Point = "rest.limit"
 	RestLimitAnswer     Point = "rest.limit.answer"
 )
@@ -69,6 +71,17 @@ const (
 	SupervisorDue     Point = "supervisor.due"
 	SupervisorOverdue Point = "supervisor.overdue"
 	SupervisorSwept   Point = "supervisor.swept"
+)
+
+// Bulk acts: before and after the search for jobs, before a step is queued and after it is answered, and around the
+// deletion of old bulk acts.
+const (
+	BulkRead    Point = "bulk.read"
+	BulkHasRead Point = "bulk.hasRead"
+	BulkQueue   Point = "bulk.queue"
+	BulkDone    Point = "bulk.done"
+	BulkForget  Point = "bulk.forget"
+	BulkForgot  Point = "bulk.forgot"
 )
 
 // Courier: before and after its search, after a page of mail was applied, and around the deletion of old mail.
@@ -159,11 +172,12 @@ const (
 // All are all points. A test compares them with the constants, and with their uses.
 var All = slices.Concat(
 	[]Point{RestSubmit, RestSubmitAnswer, RestBatch, RestBatchAnswer, RestClaim, RestClaimAnswer, RestReport, RestReportAnswer,
-		RestHeartbeat, RestHeartbeatAnswer, RestAct, RestActAnswer, RestLimit, RestLimitAnswer},
+		RestHeartbeat, RestHeartbeatAnswer, RestAct, RestActAnswer, RestBulk, RestBulkAnswer, RestLimit, RestLimitAnswer},
 	[]Point{SubmitQueue, SubmitDone, ClaimQueue, ClaimDone, ReportQueue, ReportDone, HeartbeatQueue, HeartbeatDone,
 		ActQueue, ActDone, SweepQueue, SweepDone, UpdateBegin, UpdateDone},
 	[]Point{BatchTaken, BatchLocked, BatchApplied, BatchDispatched, BatchSaved, BatchCommitted, BatchAnswered},
 	[]Point{SupervisorScan, SupervisorScanned, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
+	[]Point{BulkRead, BulkHasRead, BulkQueue, BulkDone, BulkForget, BulkForgot},
 	[]Point{CourierRead, CourierHasRead, CourierApplied, CourierForget, CourierForgot},
 	[]Point{StatsCompute, StatsSaved},
 	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentHeartbeat, AgentHeartbeatAnswered,

@@ -251,3 +251,24 @@ func (s *Store) PutSeries(ctx context.Context, node string, counts []kernel.Seri
 	}
 	return err
 }
+
+func (s *Store) BulkActs(ctx context.Context, f kernel.BulkFilter) (acts []*kernel.BulkAct, err error) {
+	if err = s.readFault(ctx); err == nil {
+		acts, err = s.Store.BulkActs(ctx, f)
+	}
+	return acts, err
+}
+
+func (s *Store) ListedJobs(ctx context.Context, id string, after perdure.JobID, max int) (ids []perdure.JobID, err error) {
+	if err = s.readFault(ctx); err == nil {
+		ids, err = s.Store.ListedJobs(ctx, id, after, max)
+	}
+	return ids, err
+}
+
+func (s *Store) ForgetBulkActs(ctx context.Context, before time.Time, max int) (n int, err error) {
+	if err = s.readFault(ctx); err == nil {
+		n, err = s.Store.ForgetBulkActs(ctx, before, max)
+	}
+	return n, err
+}

@@ -24,6 +24,7 @@ type Store interface {
 	Registry
 	Mailbox
 	Statistics
+	BulkReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -51,6 +52,7 @@ type SharedStore interface {
 type Tx interface {
 	Locker
 	Finder
+	BulkTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.

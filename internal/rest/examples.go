@@ -55,6 +55,15 @@ const (
 	inputExample  = `{"reason":"wrong card","input":{"amount":4200,"card":"c-2"}}`
 	settleExample = `{"reason":"seen on the bank's page","as":"done","output":{"id":"ch-9"}}`
 
+	bulkBodyExample = `{"act":"resume","filter":{"type":"order","error":"card_declined","since":"1h"},"reason":"the bank is back"}`
+	bulkExample     = `{"id":"bulk_0190a6b7c8d97e0f8123456789abcdef","act":"resume","filter":{"type":"order","since":"2026-01-02T14:04:05Z","error":"card_declined"},
+"author":"anna","reason":"the bank is back","state":"running","expected":{"n":1312},"matched":650,"done":641,"unchanged":0,"refused":9,
+"startedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:10Z","rate":130,"expectedEnd":"2026-01-02T15:04:15Z"}`
+	bulkPreviewExample = `{"count":{"n":1312},"samples":[{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
+"current":"unsure","desired":"done","phase":"parked","unsettled":1,"submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:07Z"}],
+"refused":{"conflict":3},"unchanged":0}`
+	bulkRefusalsExample = `{"items":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","code":"conflict","message":"no step of this job is parked or waits for a retry"}]}`
+
 	claimExample = `{"holder":"payments@h3","max":8,"wait":"20s","heartbeat":"15s","requestId":"h3-000042"}`
 	runsExample  = `{"runs":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","action":"charge","run":1,"direction":"do",
 "input":{"amount":4200},"key":"job_0190a6b7c8d97e0f8123456789abcdef/charge/1",

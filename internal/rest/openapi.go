@@ -171,6 +171,8 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[perdure.Outcome]():        reflect.TypeFor[outcomeWord](),
 		reflect.TypeFor[protocol.RefusalReason](): reflect.TypeFor[refusalWord](),
 		reflect.TypeFor[perdure.ReasonKind]():     reflect.TypeFor[whyWord](),
+		reflect.TypeFor[[]perdure.Phase]():        reflect.TypeFor[[]phaseWord](), // not bytes in base 64
+		reflect.TypeFor[operate.BulkState]():      reflect.TypeFor[bulkState](),
 		reflect.TypeFor[perdure.JobID]():          reflect.TypeFor[jobIDWord](),
 		reflect.TypeFor[perdure.Duration]():       reflect.TypeFor[durationWord](),
 		reflect.TypeFor[perdure.StepViews]():      reflect.TypeFor[map[string]perdure.StepView](),

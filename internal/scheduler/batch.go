@@ -46,6 +46,7 @@ type batch struct {
 	mail     map[kernel.MailID]bool // mail that this transaction has locked and not delivered yet
 	closed   []kernel.ClosedMail
 	refusals []kernel.Alert
+	bulk     []savedBulk // bulk acts that this transaction has moved on
 
 	budget    *kernel.Budget // for rendering, in the present part of the transaction
 	postponed []postponed    // renderings for which the budget was too small
@@ -554,6 +555,9 @@ func (b *batch) Save() error { return b.write(b.w.Changes()) }
 
 func (b *batch) write(c *kernel.Changes) error {
 	if err := b.closeMail(); err != nil {
+		return err
+	}
+	if err := b.saveBulk(); err != nil {
 		return err
 	}
 	c.Alerts = append(c.Alerts, b.refusals...)

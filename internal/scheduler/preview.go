@@ -35,17 +35,13 @@ func (s *Scheduler) Preview(ctx context.Context, id perdure.JobID, act perdure.A
 	if err := act.Check(); err != nil {
 		return nil, err
 	}
-	if !s.previews.Acquire(ctx, s.env) {
-		return nil, ctx.Err()
+	if err := s.beginPreview(ctx); err != nil {
+		return nil, err
 	}
 	defer s.previews.Release()
-	if s.ended {
-		return nil, dispatch.ErrDraining
-	}
 	var p *Preview
 	err := s.update(ctx, func(tx kernel.Tx) (err error) {
-		b := s.newBatch(tx)
-		b.random = kernel.LatestWait
+		b := s.previewBatch(tx)
 		if p, err = b.preview(&actOp{id: id, act: act}, dead); err == nil {
 			err = errPreviewed
 		}
@@ -59,6 +55,25 @@ func (s *Scheduler) Preview(ctx context.Context, id perdure.JobID, act perdure.A
 		return nil, perdure.Refuse(perdure.CodeConflict, "the rules fail on job %s, so that the act would quarantine it: %v", id, failure.err)
 	}
 	return nil, err
+}
+
+// beginPreview waits for the preview in progress, and refuses another one after the node has stopped.
+func (s *Scheduler) beginPreview(ctx context.Context) error {
+	if !s.previews.Acquire(ctx, s.env) {
+		return ctx.Err()
+	}
+	if s.ended {
+		s.previews.Release()
+		return dispatch.ErrDraining
+	}
+	return nil
+}
+
+// previewBatch returns a batch that is not saved. In it, a step waits for the latest time that is possible.
+func (s *Scheduler) previewBatch(tx kernel.Tx) *batch {
+	b := s.newBatch(tx)
+	b.random = kernel.LatestWait
+	return b
 }
 
 // preview applies an act, without saving anything.

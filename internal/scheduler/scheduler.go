@@ -14,6 +14,7 @@
 // The files, in the order of this flow:
 //
 //	submit, report, act, claim, sweep, mail   the operations
+//	bulk                                      acts on many jobs
 //	preview                                   what an act would do
 //	scheduler                                 the requests and the writers
 //	batch                                     one transaction, and its retries
@@ -193,6 +194,9 @@ func (s *Scheduler) write(ctx context.Context) {
 
 // WaitingAgents returns the agents with waiting claims.
 func (s *Scheduler) WaitingAgents() []string { return s.queue.WaitingAgents() }
+
+// NewID returns an id that is higher than those that this node has returned before.
+func (s *Scheduler) NewID() perdure.JobID { return s.cfg.NewID() }
 
 // Wake wakes the claims of these agents: steps may have become ready.
 func (s *Scheduler) Wake(agents []string) { s.queue.Wake(agents) }

@@ -14,6 +14,7 @@
 //	live.go        lists as they change
 //	graph.go       drawings of definitions
 //	preview.go     what an act would do to a job
+//	bulk.go        acts on many jobs
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	stats.go       the numbers of an overview
@@ -43,6 +44,7 @@ import (
 // Store is the part of a store that a service uses. The package comment lists what a service writes to it.
 type Store interface {
 	kernel.Reader
+	kernel.BulkReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
@@ -71,9 +73,11 @@ type Config struct {
 	TakeOver func(context.Context) error
 	// WakeCourier makes the courier read mail.
 	WakeCourier func()
-	Node        string        // the id of the node
-	RoleTTL     time.Duration // for how long a node keeps its roles after its latest roll call
-	Shared      bool          // several processes may have the store open at the same time
+	// WakeBulk makes the worker of bulk acts look for them.
+	WakeBulk func()
+	Node     string        // the id of the node
+	RoleTTL  time.Duration // for how long a node keeps its roles after its latest roll call
+	Shared   bool          // several processes may have the store open at the same time
 
 	Log *slog.Logger // nil: nothing is logged
 	Env env.Env      // nil: env.Real

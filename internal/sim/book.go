@@ -37,6 +37,7 @@ type book struct {
 	inputs           map[string]keyedInput     // by key: the latest input that was dispatched under it
 	epoch            map[perdure.JobID]int     // how often an operator has set values of a job, or the job has changed direction: after that a key may come with another input
 	operatorValues   map[string]*operatorValue // values that operators set, by the reason of the act
+	bulk             map[string]*bulkBook      // bulk acts, by key
 }
 
 // submitted is a job as it was submitted.
@@ -79,7 +80,7 @@ func newBook(w *world) book {
 	return book{w: w, jobs: map[perdure.JobID]*submitted{}, keys: map[string]perdure.JobID{}, alive: map[string]bool{},
 		reportedOutcomes: map[handle][]perdure.Outcome{}, keyOf: map[string]keyed{}, runs: map[handle]string{}, begun: map[begin]bool{},
 		held: map[string][]kernel.LimitHolder{}, limits: map[string]kernel.Limit{}, poison: map[string]bool{}, lastDone: map[perdure.JobID]time.Time{}, commits: map[perdure.JobID]int{}, sent: map[[32]byte]int{}, posted: map[perdure.JobID]*posting{}, claims: map[string][]given{}, without: map[passing]bool{}, made: map[[32]byte]int{},
-		dispatched: map[perdure.JobID][]dispatch{}, values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}}
+		dispatched: map[perdure.JobID][]dispatch{}, values: map[jobStep]*values{}, expected: map[handle]*expectedInput{}, inputs: map[string]keyedInput{}, epoch: map[perdure.JobID]int{}, operatorValues: map[string]*operatorValue{}, bulk: map[string]*bulkBook{}}
 }
 
 // granted checks that a repeated claim gets the runs that were granted to it before, while they are valid (F019).

@@ -50,6 +50,9 @@ func (w *world) committed(n *node, t *watchedTx) {
 	for i := range t.closed {
 		w.mailClosed(n, &t.closed[i])
 	}
+	for i := range t.bulk {
+		w.bulkCommitted(t, &t.bulk[i])
+	}
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {
 		w.book.commits[id] += max(1, verbsOf(t.saved, id))

@@ -354,6 +354,7 @@ type watchedTx struct {
 	shares  []share
 	roles   []kernel.RoleChange
 	closed  []kernel.ClosedMail
+	bulk    []savedBulk
 }
 
 func (t *watchedTx) Now() (time.Time, error) {

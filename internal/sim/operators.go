@@ -140,6 +140,8 @@ func (w *world) perform(d plannedAct) {
 		_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
 			return true, n.real.DeleteLimit(ctx, limit)
 		})
+	case "bulk":
+		w.startBulk(j, d.pick)
 	case "lie":
 		w.sendFalseReport(j.ID, s, d.pick)
 	case "lie heartbeat":

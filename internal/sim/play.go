@@ -175,7 +175,7 @@ func (w *world) runToRest() {
 			w.checkPromptness()
 		}
 		w.checkRolesAreHeld()
-		if quiet += interval; w.resumeParked()+w.waitingSubmissions() > 0 {
+		if quiet += interval; w.resumeParked()+w.waitingSubmissions()+w.openBulk() > 0 {
 			quiet = 0
 		}
 		if quiet >= calm && w.now > lateWork {

@@ -275,3 +275,15 @@ func TestActsAreAsPreviewed(t *testing.T) {
 		t.Errorf("%d acts were compared with their previews", compared)
 	}
 }
+
+// Operators start bulk acts, stop and resume them. Each acts on each of its jobs once, in order, and its counts are those
+// of its acts (bulkCommitted). All of them end. The schedules must have many.
+func TestBulkActsEnd(t *testing.T) {
+	ended := 0
+	for i := range uint64(40) {
+		ended += play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short()}).Hits["bulk done"]
+	}
+	if ended < 20 {
+		t.Errorf("%d bulk acts have ended", ended)
+	}
+}

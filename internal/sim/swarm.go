@@ -66,7 +66,7 @@ var (
 	faultKinds = []string{"kill node", "kill node before", "kill node inside", "kill node after", "kill host", "kill host", "drain host", "stop node",
 		"freeze node", "suspend node", "freeze node after", "freeze host", "suspend host", "cut node off store", "store away", "cut host off nodes",
 		"cut host off resource", "clock forward", "clock back", "host clock", "node clock"}
-	actKinds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body"}
+	actKinds = []string{"undo", "undo", "redo", "resume", "settle", "skip", "edit", "give up", "limit", "limit", "unlimit", "lie", "lie", "lie heartbeat", "other body", "bulk", "bulk"}
 )
 
 // limitNames are the limits that may be defined. Steps name the last two, of which the first bounds only single keys.

@@ -28,6 +28,7 @@ type data struct {
 	mail        map[kernel.MailID]mail
 	lastMail    int64
 	maxMail     int
+	bulk        map[string]bulkAct
 	fence       int64
 	cell        int
 	nodes       map[string]kernel.Node
@@ -61,6 +62,7 @@ func newData() data {
 		agents:      map[string]perdure.AgentSettings{},
 		mail:        map[kernel.MailID]mail{},
 		maxMail:     kernel.DefaultMaxMail,
+		bulk:        map[string]bulkAct{},
 		nodes:       map[string]kernel.Node{},
 		roles:       map[string]kernel.Role{},
 		seen:        map[seenBy]time.Time{},

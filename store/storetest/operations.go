@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // operation is a kind of operation of Differential. make draws its random values, once for all stores.
@@ -444,6 +445,70 @@ var operations = []operation{
 			return submission, err
 		}
 	}},
+	{"add a bulk act", func(d *differential) act {
+		n := d.rnd.IntN(60) // some ids and keys are taken
+		b := newBulk(n, func(b *kernel.BulkAct) {
+			b.Key = d.pick("", fmt.Sprintf("bulk-%d", d.rnd.IntN(40)))
+			b.State = d.bulkState()
+		})
+		listed := ids(n, n+1, n+2)
+		return func(store kernel.Store) (any, error) {
+			return true, store.Update(ctx, func(tx kernel.Tx) error { return tx.AddBulkAct(b, listed) })
+		}
+	}},
+	{"move a bulk act on", func(d *differential) act {
+		n, job, refused := d.rnd.IntN(60), id(d.someJob()), d.rnd.IntN(3)
+		state, at := d.bulkState(), d.time()
+		fails := d.chance(20)
+		return inTx(func(tx kernel.Tx) (*kernel.BulkAct, error) {
+			b, err := tx.LockBulkAct(bulkID(n))
+			if err != nil || b == nil {
+				return nil, err
+			}
+			var refusals []kernel.BulkRefusal
+			for range refused {
+				b.Refused++
+				refusals = append(refusals, kernel.BulkRefusal{Number: b.Refused, Job: job, Code: perdure.CodeConflict, Message: "no"})
+			}
+			b.Cursor, b.Done, b.Unchanged, b.State, b.UpdatedAt = job, b.Done+1, b.Unchanged+2, state, at
+			if err := tx.SaveBulkAct(b, refusals); err != nil {
+				return nil, err
+			}
+			if fails {
+				return nil, errOops
+			}
+			return b, nil
+		})
+	}},
+	{"read bulk acts", func(d *differential) act {
+		f := kernel.BulkFilter{Limit: d.rnd.IntN(6)}
+		if d.chance(50) {
+			f.State = d.bulkState()
+		}
+		if d.chance(50) {
+			f.Before = bulkID(d.rnd.IntN(60))
+		}
+		one, key, max, after := bulkID(d.rnd.IntN(60)), fmt.Sprintf("bulk-%d", d.rnd.IntN(40)), d.max(), d.rnd.IntN(3)
+		return func(store kernel.Store) (any, error) {
+			var all bulkRead
+			var err [6]error
+			all.List, err[0] = store.BulkActs(ctx, f)
+			all.One, err[1] = store.BulkAct(ctx, one)
+			all.Listed, err[2] = store.ListedJobs(ctx, one, id(after), max)
+			all.Refusals, err[3] = store.BulkRefusals(ctx, one, after, max)
+			err[4] = store.Update(ctx, func(tx kernel.Tx) (err error) {
+				if all.ByKey, err = tx.BulkActByKey(key); err == nil {
+					all.Running, err = tx.RunningBulkActs()
+				}
+				return err
+			})
+			return all, errors.Join(err[:]...)
+		}
+	}},
+	{"forget bulk acts", func(d *differential) act {
+		before, max := d.time(), d.rnd.IntN(3)
+		return reads(func(store kernel.Store) (int, error) { return store.ForgetBulkActs(ctx, before, max) })
+	}},
 	{"close mail", func(d *differential) act {
 		ids := d.mailIDs()
 		job := d.someJob()
@@ -715,6 +780,19 @@ func (d *differential) filter() kernel.JobFilter {
 		f.After = id(d.someJob())
 	}
 	return f
+}
+
+// bulkRead is everything that is read of bulk acts.
+type bulkRead struct {
+	List       []*kernel.BulkAct
+	One, ByKey *kernel.BulkAct
+	Listed     []perdure.JobID
+	Refusals   []kernel.BulkRefusal
+	Running    int
+}
+
+func (d *differential) bulkState() operate.BulkState {
+	return operate.BulkStates[d.rnd.IntN(len(operate.BulkStates))]
 }
 
 // mailKey returns a key for a submission: none, one of its own kind, or that of a job.

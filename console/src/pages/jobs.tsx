@@ -2,6 +2,7 @@
 // jobs are counted, and shown when the user asks for them.
 import { useSignal } from "@preact/signals";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { BulkBar, SelectAll, SelectRow } from "../bulk.tsx";
 import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
@@ -225,11 +226,13 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
     <>
       {filters.length > 0 && <Chips filters={filters} />}
       {refused}
+      <BulkBar jobs={jobs} query={query} count={first.latest?.count} done={first.again} />
       <div class="box data">
         <Newer list={first} noun="job" show={startAgain} />
         <table>
           <thead>
             <tr>
+              <SelectAll jobs={jobs} />
               <th class="w-state">State</th>
               <th>Job</th>
               <th class="w-name c2">Type</th>
@@ -280,9 +283,10 @@ function JobRow({ job, gone }: { job: Job; gone: boolean }) {
   const steps = job.summary;
   return (
     <tr>
+      <SelectRow job={job} />
       <td>{gone ? <span class="muted">no longer matches</span> : <State mark={jobMark(job)} />}</td>
       <td>
-        <a data-row href={link.job(job.id)} title={job.key ? `${job.key} (${job.id})` : job.id}>
+        <a data-row data-job={job.id} href={link.job(job.id)} title={job.key ? `${job.key} (${job.id})` : job.id}>
           <bdi>{name}</bdi>
         </a>
         <div class="under">

@@ -13,37 +13,44 @@ import (
 
 // Service implements each method by a function. A call of a method whose function is nil is a mistake of the test.
 type Service struct {
-	OnSubmit      func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
-	OnSubmitAll   func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
-	OnJob         func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
-	OnJobPart     func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
-	OnDefinition  func(ctx context.Context, ref string) (json.RawMessage, error)
-	OnStep        func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
-	OnListJobs    func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
-	OnFollow      func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
-	OnHistory     func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
-	OnRuns        func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
-	OnAct         func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
-	OnListAlerts  func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
-	OnCloseAlert  func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
-	OnListLimits  func(context.Context) ([]perdure.LimitView, error)
-	OnGetLimit    func(ctx context.Context, name string) (*perdure.LimitView, error)
-	OnPutLimit    func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
-	OnDeleteLimit func(ctx context.Context, name string) error
-	OnGraph       func(ctx context.Context, ref string) (*operate.Graph, error)
-	OnShapeGraph  func(ctx context.Context, hash string) (*operate.Graph, error)
-	OnPreview     func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
-	OnValidate    func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
-	OnFollowJobs  func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
-	OnFollowAlert func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
-	OnStats       func(context.Context) (*operate.Stats, error)
-	OnListAgents  func(context.Context) ([]perdure.AgentView, error)
-	OnGetAgent    func(ctx context.Context, name string) (*perdure.AgentView, error)
-	OnPutAgent    func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
-	OnListNodes   func(context.Context) ([]perdure.NodeView, error)
-	OnClaim       func(context.Context, protocol.Claim) ([]perdure.Run, error)
-	OnReport      func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
-	OnHeartbeat   func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnSubmit       func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
+	OnSubmitAll    func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
+	OnJob          func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart      func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
+	OnDefinition   func(ctx context.Context, ref string) (json.RawMessage, error)
+	OnStep         func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
+	OnListJobs     func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
+	OnFollow       func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
+	OnHistory      func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns         func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
+	OnAct          func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
+	OnListAlerts   func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
+	OnCloseAlert   func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
+	OnListLimits   func(context.Context) ([]perdure.LimitView, error)
+	OnGetLimit     func(ctx context.Context, name string) (*perdure.LimitView, error)
+	OnPutLimit     func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
+	OnDeleteLimit  func(ctx context.Context, name string) error
+	OnGraph        func(ctx context.Context, ref string) (*operate.Graph, error)
+	OnShapeGraph   func(ctx context.Context, hash string) (*operate.Graph, error)
+	OnPreview      func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
+	OnValidate     func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnFollowJobs   func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert  func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats        func(context.Context) (*operate.Stats, error)
+	OnListAgents   func(context.Context) ([]perdure.AgentView, error)
+	OnGetAgent     func(ctx context.Context, name string) (*perdure.AgentView, error)
+	OnPutAgent     func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
+	OnListNodes    func(context.Context) ([]perdure.NodeView, error)
+	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
+	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
+	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
+	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
+	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
+	OnGetBulk      func(ctx context.Context, id string) (*operate.BulkView, error)
+	OnBulkRefusals func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
+	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -94,6 +101,34 @@ func (s *Service) FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*
 
 func (s *Service) FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*operate.AlertsChange) error) error {
 	return s.OnFollowAlert(ctx, q, see)
+}
+
+func (s *Service) PreviewBulk(ctx context.Context, r operate.BulkRequest) (*operate.BulkPreview, error) {
+	return s.OnPreviewBulk(ctx, r)
+}
+
+func (s *Service) StartBulk(ctx context.Context, r operate.BulkRequest) (*operate.BulkView, error) {
+	return s.OnStartBulk(ctx, r)
+}
+
+func (s *Service) ListBulks(ctx context.Context, q operate.BulkQuery) (*perdure.Page[operate.BulkView], error) {
+	return s.OnListBulks(ctx, q)
+}
+
+func (s *Service) GetBulk(ctx context.Context, id string) (*operate.BulkView, error) {
+	return s.OnGetBulk(ctx, id)
+}
+
+func (s *Service) BulkRefusals(ctx context.Context, q operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error) {
+	return s.OnBulkRefusals(ctx, q)
+}
+
+func (s *Service) StopBulk(ctx context.Context, id, author string) (*operate.BulkView, error) {
+	return s.OnStopBulk(ctx, id, author)
+}
+
+func (s *Service) ResumeBulk(ctx context.Context, id, author string) (*operate.BulkView, error) {
+	return s.OnResumeBulk(ctx, id, author)
 }
 
 func (s *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDetail, error) {

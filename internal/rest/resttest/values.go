@@ -85,6 +85,30 @@ func Validation() *operate.Validation {
 			LimitsLeftOut: 1, Warnings: []operate.Warning{{Kind: "noUndo", Step: "charge", Text: "a <sentence>"}}, WarningsLeftOut: 2}}
 }
 
+// BulkID is a bulk act that Full knows.
+const BulkID = "bulk_0190a6b7c8d97e0f8123456789abcdef"
+
+// Bulk is a bulk act of which every field has a value.
+func Bulk() *operate.BulkView {
+	unsure, done := perdure.Unsure, perdure.Done
+	return &operate.BulkView{ID: BulkID, Key: "<k>", Act: perdure.VerbSettle, Step: "charge", As: &done, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`),
+		Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true,
+		Filter: &operate.BulkFilter{Phase: []perdure.Phase{perdure.Parked}, Type: "order", Current: &unsure, Desired: &done, Key: "k", Label: map[string]string{"a": "b=&c"},
+			Since: At, Until: At, Agent: "payments", Step: "charge", Reason: perdure.WhyParked, Error: "card&declined", Alert: perdure.AlertParked, Q: "order-"},
+		Jobs: 3, Author: "Zoë", Reason: "seen <it>", State: operate.BulkStopped, StoppedBy: "anna", Expected: perdure.Count{N: 10, Capped: true},
+		Matched: 6, Done: 1, Unchanged: 2, Refused: 3, StartedAt: At, UpdatedAt: At, EndedAt: At, Rate: 12.5, ExpectedEnd: At}
+}
+
+// BulkPreview is a preview of a bulk act of which every field has a value.
+func BulkPreview() *operate.BulkPreview {
+	return &operate.BulkPreview{Count: perdure.Count{N: 10, Capped: true}, Samples: []perdure.JobView{*Job()}, Refused: map[perdure.Code]int{perdure.CodeConflict: 3}, Unchanged: 2}
+}
+
+// BulkRefusals is a page of refusals of a bulk act.
+func BulkRefusals() *perdure.Page[operate.BulkRefusal] {
+	return &perdure.Page[operate.BulkRefusal]{Items: []operate.BulkRefusal{{Job: ID, Code: perdure.CodeConflict, Message: "not <now>"}}, NextCursor: "next"}
+}
+
 // Submitted is what becomes of the job that comes as number i of several: the first is made, the second was
 // there, the third is refused.
 func Submitted(i int) perdure.Submitted {
@@ -142,11 +166,22 @@ func Full() *Service {
 		return &perdure.LimitView{Name: name, LimitSettings: settings, Used: 1, Holders: []perdure.HolderView{{Job: ID, Step: "charge", Run: 3}}}, nil
 	}
 	return &Service{
-		OnSubmit:     func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
-		OnGraph:      func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
-		OnShapeGraph: func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
-		OnPreview:    func(context.Context, string, perdure.Act) (*operate.Preview, error) { return Preview(), nil },
-		OnValidate:   func(context.Context, []byte, string) (*operate.Validation, error) { return Validation(), nil },
+		OnSubmit:      func(context.Context, []byte, string, string) (*perdure.JobView, bool, error) { return Job(), true, nil },
+		OnGraph:       func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
+		OnShapeGraph:  func(context.Context, string) (*operate.Graph, error) { return Graph(), nil },
+		OnPreview:     func(context.Context, string, perdure.Act) (*operate.Preview, error) { return Preview(), nil },
+		OnValidate:    func(context.Context, []byte, string) (*operate.Validation, error) { return Validation(), nil },
+		OnPreviewBulk: func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error) { return BulkPreview(), nil },
+		OnStartBulk:   func(context.Context, operate.BulkRequest) (*operate.BulkView, error) { return Bulk(), nil },
+		OnListBulks: func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error) {
+			return &perdure.Page[operate.BulkView]{Items: []operate.BulkView{*Bulk()}, NextCursor: "next"}, nil
+		},
+		OnGetBulk: func(context.Context, string) (*operate.BulkView, error) { return Bulk(), nil },
+		OnBulkRefusals: func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error) {
+			return BulkRefusals(), nil
+		},
+		OnStopBulk:   func(context.Context, string, string) (*operate.BulkView, error) { return Bulk(), nil },
+		OnResumeBulk: func(context.Context, string, string) (*operate.BulkView, error) { return Bulk(), nil },
 		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 			out := make([]perdure.Submitted, len(jobs))
 			for i := range out {

@@ -118,6 +118,107 @@ export interface BeatsBody {
   runs: Heartbeat[];
 }
 
+export interface Bulk {
+  act: string;
+  author: string;
+  done: number;
+  expected: Count;
+  id: string;
+  matched: number;
+  reason: string;
+  refused: number;
+  startedAt: string;
+  state: "running" | "done" | "stopped";
+  unchanged: number;
+  updatedAt: string;
+  as?: State;
+  endedAt?: string;
+  expectedEnd?: string;
+  filter?: BulkFilter;
+  input?: unknown;
+  jobs?: number;
+  key?: string;
+  newKey?: boolean;
+  output?: unknown;
+  rate?: number;
+  step?: string;
+  stoppedBy?: string;
+}
+
+export interface BulkBody {
+  /** What is done to each job */
+  act: "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
+  /** For the history of each job */
+  reason: string;
+  /** settle: the state that the step has */
+  as?: "done" | "undone";
+  /** Selects the jobs. At least one field; either filter or ids is given */
+  filter?: BulkFilterBody;
+  /** The jobs, each as an id, a key or the start of an id */
+  ids?: string[];
+  /** edit, resume of one step: replaces the step's input */
+  input?: unknown;
+  /** Makes a repeated call safe: the same key is the same bulk act */
+  key?: string;
+  /** edit, resume of one step: no earlier run had an effect */
+  newKey?: boolean;
+  /** settle as done: stored as the output of the step */
+  output?: unknown;
+  /** The step of each job: for settle, skip and edit, and for the resume of one step */
+  step?: string;
+}
+
+export interface BulkFilter {
+  agent?: string;
+  alert?: string;
+  current?: State;
+  desired?: State;
+  error?: string;
+  key?: string;
+  label?: Record<string, string>;
+  phase?: Phase[];
+  q?: string;
+  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  since?: string;
+  step?: string;
+  type?: string;
+  until?: string;
+}
+
+export interface BulkFilterBody {
+  agent?: string;
+  alert?: string;
+  current?: State;
+  desired?: "undone" | "done";
+  error?: string;
+  key?: string;
+  /** All of these */
+  label?: Record<string, string>;
+  /** One phase, or a list: any of them */
+  phase?: "waiting" | "running" | "parked" | "settled" | ("waiting" | "running" | "parked" | "settled")[];
+  q?: string;
+  reason?: string;
+  /** Submitted at this time or later; or this long ago at most */
+  since?: string;
+  step?: string;
+  type?: string;
+  /** Submitted before this time; or longer ago */
+  until?: string;
+}
+
+export interface BulkPreview {
+  count: Count;
+  refused: Record<string, number>;
+  samples: Job[];
+  unchanged: number;
+}
+
+export interface BulkRefusal {
+  code: string;
+  job: string;
+  message: string;
+}
+
 export interface ClaimAnswer {
   runs: RawRun[];
 }
@@ -364,6 +465,20 @@ export interface Node {
 
 export interface PageAlert {
   items: Alert[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
+export interface PageBulk {
+  items: Bulk[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
+export interface PageBulkRefusal {
+  items: BulkRefusal[];
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;

@@ -80,3 +80,40 @@ create table perdure.series (
 	n       bigint not null,
 	primary key (minute, scope, name, outcome, node)
 ) with (fillfactor = 80);
+
+-- Bulk acts: one act on many jobs, those that match a filter or those that were listed. The role courier goes through the
+-- jobs in the order of their ids.
+create table perdure.bulk (
+	id             text collate "C" primary key,  -- bulk_ and 32 hexadecimal digits; they grow with time
+	key            text collate "C" unique,       -- makes a repeated start safe
+	request        text not null,                 -- the act and the filter, in JSON
+	author         text not null,
+	reason         text not null,
+	listed_count   int not null,
+	listed         bytea not null,                -- the ids of the jobs that were listed, 16 bytes each, in order; empty if there is a filter
+	below          uuid not null,                 -- jobs with this id and later ones were submitted after the start
+	expected       int not null,                  -- how many jobs there were at the start
+	capped         boolean not null,              -- there may have been more
+	state          text not null check (state in ('running', 'done', 'stopped')),
+	stopped_by     text not null,
+	cursor         uuid not null,                 -- all jobs up to this one were met
+	done           int not null,
+	unchanged      int not null,
+	refused        int not null,
+	started_at     timestamptz not null,
+	updated_at     timestamptz not null,
+	ended_at       timestamptz,
+	resumed_at     timestamptz not null,          -- when it began to run, and how many jobs it had met then
+	matched_before int not null
+);
+create index bulk_running on perdure.bulk (id) where state = 'running';
+
+-- The first jobs on which a bulk act was refused.
+create table perdure.bulk_refusal (
+	bulk    text collate "C" not null references perdure.bulk on delete cascade,
+	number  int not null,                         -- from 1, in the order in which the jobs were met
+	job     uuid not null,
+	code    text not null,
+	message text not null,
+	primary key (bulk, number)
+);

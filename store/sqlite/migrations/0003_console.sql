@@ -83,3 +83,42 @@ CREATE TABLE perdure_series (
 	n       INTEGER NOT NULL,
 	PRIMARY KEY (minute, scope, name, outcome, node)
 ) STRICT, WITHOUT ROWID;
+
+-- Bulk acts: one act on many jobs, those that match a filter or those that were listed. The role courier goes through the
+-- jobs in the order of their ids.
+CREATE TABLE perdure_bulk (
+	id             TEXT PRIMARY KEY,  -- bulk_ and 32 hexadecimal digits; they grow with time
+	key            TEXT,              -- makes a repeated start safe
+	request        TEXT NOT NULL,     -- the act and the filter, in JSON
+	author         TEXT NOT NULL,
+	reason         TEXT NOT NULL,
+	listed_count   INTEGER NOT NULL,
+	listed         BLOB NOT NULL,     -- the ids of the jobs that were listed, 16 bytes each, in order; empty if there is a filter
+	below          BLOB NOT NULL,     -- jobs with this id and later ones were submitted after the start
+	expected       INTEGER NOT NULL,  -- how many jobs there were at the start
+	capped         INTEGER NOT NULL,  -- 1: there may have been more
+	state          TEXT NOT NULL,     -- running, done, stopped
+	stopped_by     TEXT NOT NULL,
+	cursor         BLOB NOT NULL,     -- all jobs up to this one were met
+	done           INTEGER NOT NULL,
+	unchanged      INTEGER NOT NULL,
+	refused        INTEGER NOT NULL,
+	started_at     INTEGER NOT NULL,
+	updated_at     INTEGER NOT NULL,
+	ended_at       INTEGER,
+	resumed_at     INTEGER NOT NULL,  -- when it began to run, and how many jobs it had met then
+	matched_before INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE UNIQUE INDEX perdure_bulk_key ON perdure_bulk (key) WHERE key IS NOT NULL;
+CREATE INDEX perdure_bulk_running ON perdure_bulk (id) WHERE state = 'running';
+
+-- The first jobs on which a bulk act was refused.
+CREATE TABLE perdure_bulk_refusal (
+	bulk    TEXT NOT NULL,
+	number  INTEGER NOT NULL,  -- from 1, in the order in which the jobs were met
+	job     BLOB NOT NULL,
+	code    TEXT NOT NULL,
+	message TEXT NOT NULL,
+	PRIMARY KEY (bulk, number)
+) STRICT, WITHOUT ROWID;

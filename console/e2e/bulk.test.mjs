@@ -1,0 +1,132 @@
+// Bulk acts: jobs are selected in the list, a dialog shows what the act would meet, and a page shows how far it is.
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+import { api, empty, narrow, open, wide } from "./browser.mjs";
+
+const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
+const medium = { width: 768, height: 900 };
+
+async function noViolations(page, name) {
+  await page.evaluate(axe);
+  const violations = await page.evaluate(async () => {
+    const found = await globalThis.axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
+    return found.violations.map((v) => `${v.id}: ${v.nodes.map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`);
+  });
+  assert.deepEqual(violations, [], name);
+}
+
+/** Looks at a page at three widths, in light and dark. SHOTS is a directory for the pictures. */
+async function look(page, name) {
+  for (const size of [narrow, medium, wide]) {
+    await page.setViewportSize(size);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await noViolations(page, `${name}, ${size.width}, ${colorScheme}`);
+      if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/${name}-${size.width}-${colorScheme}.png` });
+    }
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.equal(overflow, 0, `${name} is wider than ${size.width} pixels`);
+  }
+  await page.setViewportSize(wide);
+}
+
+/** Submits jobs of a type that wait for an agent that no process has. */
+async function jobs(type, n) {
+  const { results } = await api("batches/submit", {
+    definition: { type, labels: { lot: type }, steps: { s: { agent: "nobody-at-all" } } },
+    jobs: Array.from({ length: n }, (_, i) => ({ key: `${type}-${i}` })),
+  });
+  return results.map((one) => one.id);
+}
+
+const settled = async (id) => {
+  for (;;) {
+    const bulk = await api(`bulk/${id}`);
+    if (bulk.state !== "running") return bulk;
+    await new Promise((wake) => setTimeout(wake, 200));
+  }
+};
+
+test("all jobs that match a filter are undone, with a preview, a reason and the same command", async (t) => {
+  await jobs("lot-a", 60);
+  const page = await open(t, "jobs?type=lot-a&label=lot%3Dlot-a");
+  await page.getByLabel("Select lot-a-59").check();
+  await page.getByText("1 job selected").waitFor();
+  await page.getByRole("button", { name: "Select all 60 jobs that match" }).click();
+  await page.getByText("All 60 jobs that match").waitFor();
+  await look(page, "bulk-selection");
+  await page.getByRole("region", { name: "Selected jobs" }).getByRole("button", { name: "Undo …" }).click();
+  const dialog = page.getByRole("dialog", { name: "Undo many jobs" });
+  await dialog.getByText("60 jobs", { exact: true }).waitFor();
+  assert.equal(await dialog.locator(".samples li").count(), 11);
+  await dialog.getByText("and 50 more").waitFor();
+  await dialog.getByLabel("Reason, for the history of each job").fill("wrong lot");
+  await dialog.getByLabel("Your name, for the history").fill("Zoë 注");
+  await dialog.getByText(/^perdure undo --type lot-a --label 'lot=lot-a' --reason 'wrong lot' --server http|^perdure undo --type lot-a --label lot=lot-a --reason 'wrong lot' --server http/).waitFor();
+  await look(page, "bulk-dialog");
+  await dialog.getByRole("button", { name: "Undo 60 jobs" }).click();
+  await page.getByRole("heading", { name: "Undo many jobs" }).waitFor();
+  const id = new URL(page.url()).pathname.split("/").at(-1);
+  const bulk = await settled(id);
+  assert.deepEqual([bulk.done, bulk.unchanged, bulk.refused, bulk.author, bulk.reason], [60, 0, 0, "Zoë 注", "wrong lot"]);
+  await page.locator(".title .state.good").waitFor();
+  await page.getByText("60 of 60 jobs").waitFor();
+  await look(page, "bulk-done");
+  await page.getByRole("link", { name: "those that match the filter now" }).click();
+  await page.getByRole("link", { name: "lot-a-59" }).waitFor();
+  assert.equal(new URL(page.url()).searchParams.get("label"), "lot=lot-a");
+});
+
+test("jobs are selected with the keyboard, and refusals are listed", async (t) => {
+  await jobs("lot-b", 4);
+  const page = await open(t, "jobs?type=lot-b");
+  await page.keyboard.press("j");
+  await page.keyboard.press("x");
+  await page.getByText("1 job selected").waitFor();
+  await page.keyboard.press("j");
+  await page.keyboard.press("j");
+  await page.keyboard.press("Shift+X");
+  await page.getByText("3 jobs selected").waitFor();
+  await page.keyboard.press("x");
+  await page.getByText("2 jobs selected").waitFor();
+  await page.keyboard.press("a");
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), "Resume …");
+  await page.keyboard.press("Enter");
+  const dialog = page.getByRole("dialog", { name: "Resume many jobs" });
+  await dialog.getByText("The rules would refuse it on 2 jobs of the first 2").waitFor();
+  await dialog.getByLabel("Reason, for the history of each job").fill("try");
+  await dialog.getByRole("button", { name: "Resume 2 jobs" }).click();
+  await page.getByText("no step of this job is parked or waits for a retry").first().waitFor();
+  assert.equal(await page.locator("#refusals tbody tr").count(), 2);
+  await look(page, "bulk-refused");
+  await page.goto(new URL("../bulk", page.url()).href);
+  await page.getByRole("heading", { name: "Bulk acts" }).waitFor();
+  assert.ok((await page.locator("a[data-row]").count()) >= 1);
+  await look(page, "bulk-list");
+});
+
+test("a bulk act is stopped and resumed on its page", async (t) => {
+  await jobs("lot-c", 900);
+  const { id } = await api("bulk", { act: "undo", filter: { type: "lot-c" }, reason: "stop me" });
+  const page = await open(t, `bulk/${id}`);
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.getByRole("button", { name: "Resume" }).waitFor();
+  const stopped = await api(`bulk/${id}`);
+  assert.equal(stopped.state, "stopped");
+  assert.ok(stopped.matched < 900);
+  await look(page, "bulk-stopped");
+  await page.getByRole("button", { name: "Resume" }).click();
+  assert.equal((await settled(id)).done, 900);
+  await page.locator(".title .state.good").waitFor();
+});
+
+test("without bulk acts the page says how to begin", async (t) => {
+  const page = await open(t, "bulk", { base: empty });
+  await page.getByText("There are no bulk acts").waitFor();
+  await look(page, "bulk-empty");
+  const missing = await open(t, "bulk");
+  missing.expectedErrors.push(/404/);
+  await missing.goto(missing.url().replace(/bulk$/, "bulk/bulk_1"));
+  await missing.getByText("there is no bulk act bulk_1").waitFor();
+});

@@ -1,0 +1,539 @@
+// Bulk acts: the selection in the list of jobs, the dialog that starts a bulk act, and the pages that show them. A node
+// carries a bulk act out; the page only shows how far it is.
+import { signal, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { headerText, titles, type Verb } from "./act.tsx";
+import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
+import { useKeys } from "./keys.ts";
+import { useLoad } from "./load.ts";
+import { go, place } from "./place.ts";
+import { link, type Query } from "./router.ts";
+import { jobMark, unknownMark, type Mark } from "./state.ts";
+import type { Bulk, BulkPreview, Count, Job, PageBulk, PageBulkRefusal } from "./types.ts";
+import { Ago, AsOf, Copy, Icon, plural, ProblemNote, shellWord, State, useTitle, Waiting } from "./widgets.tsx";
+
+/** The jobs that are selected in the list, by id. */
+export const selected = signal<ReadonlySet<string>>(new Set());
+/** The job that was selected last: where a range begins. */
+let anchor = "";
+
+/** The most jobs that one bulk act lists. */
+const mostListed = 10_000;
+
+const bulkVerbs: Verb[] = ["resume", "undo", "redo", "giveUp"];
+
+function setSelected(ids: string[], on: boolean): void {
+  const next = new Set(selected.peek());
+  for (const id of ids) {
+    if (on) next.add(id);
+    else next.delete(id);
+  }
+  selected.value = next;
+}
+
+/** The box that selects all rows that are shown. */
+export function SelectAll({ jobs }: { jobs: readonly Job[] }) {
+  const all = jobs.length > 0 && jobs.every((job) => selected.value.has(job.id));
+  return (
+    <th class="w-select">
+      <input type="checkbox" aria-label="Select all jobs that are shown" checked={all} onChange={(event) => setSelected(jobs.map((job) => job.id), event.currentTarget.checked)} />
+    </th>
+  );
+}
+
+/** The box that selects a row. */
+export function SelectRow({ job }: { job: Job }) {
+  return (
+    <td class="w-select">
+      <input
+        type="checkbox"
+        aria-label={`Select ${job.key ?? job.id}`}
+        checked={selected.value.has(job.id)}
+        onChange={(event) => {
+          anchor = job.id;
+          setSelected([job.id], event.currentTarget.checked);
+        }}
+      />
+    </td>
+  );
+}
+
+/** What a bulk act is asked to do, before its dialog has filled in the rest. */
+interface Draft {
+  verb: Verb;
+  /** The jobs; undefined: those that match the filter. */
+  ids?: string[];
+  filter: Query;
+  done: () => void;
+}
+
+/** The bulk act whose dialog is open. */
+const openBulk = signal<Draft | undefined>(undefined);
+
+/** What can be done with the selected jobs. It is above the list while a job is selected. */
+export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; query: Query; count: Count | undefined; done: () => void }) {
+  const bar = useRef<HTMLDivElement>(null);
+  useEffect(() => () => void (selected.value = new Set()), []);
+  const focused = () => (document.activeElement as HTMLElement | null)?.dataset.job ?? "";
+  useKeys({
+    x: () => {
+      const id = focused();
+      if (!id) return;
+      setSelected([id], !selected.peek().has(id));
+      anchor = id;
+    },
+    X: () => {
+      const ids = jobs.map((job) => job.id);
+      const [from, to] = [ids.indexOf(anchor), ids.indexOf(focused())].sort((a, b) => a - b) as [number, number];
+      if (from >= 0) setSelected(ids.slice(from, to + 1), true);
+    },
+    a: () => bar.current?.querySelector<HTMLElement>("button")?.focus(),
+  });
+  const ids = [...selected.value];
+  const all = useSignal(false);
+  useEffect(() => {
+    if (ids.length === 0) all.value = false;
+  }, [ids.length]);
+  if (ids.length === 0) return <BulkDialog />;
+  const { order: _, ...filter } = query;
+  const filtered = Object.values(filter).some((value) => (Array.isArray(value) ? value.length > 0 : value));
+  const n = all.value ? countWords(count) : plural(ids.length, "job");
+  return (
+    <>
+      <div class="bulk-bar" role="region" aria-label="Selected jobs" ref={bar}>
+        <div class="buttons">
+          {bulkVerbs.map((verb) => (
+            <button
+              type="button"
+              key={verb}
+              disabled={reach.value.nextAttemptAt !== undefined || ids.length > mostListed}
+              onClick={() => (openBulk.value = { verb, filter, done, ...(all.value ? {} : { ids }) })}
+            >
+              {titles[verb]} …
+            </button>
+          ))}
+        </div>
+        <span role="status">{all.value ? `All ${n} that match` : `${n} selected`}</span>
+        {!all.value && filtered && count && count.n > ids.length && (
+          <button type="button" class="bare" onClick={() => (all.value = true)}>
+            Select all {countWords(count)} that match
+          </button>
+        )}
+        <button type="button" class="bare" onClick={() => (selected.value = new Set())}>
+          Clear the selection
+        </button>
+      </div>
+      <BulkDialog />
+    </>
+  );
+}
+
+function countWords(count: Count | undefined): string {
+  if (!count) return "jobs";
+  return `${count.n.toLocaleString("en")}${count.capped ? " or more" : ""} ${count.n === 1 ? "job" : "jobs"}`;
+}
+
+/** The filter of the API that selects what a query of the list selects. */
+function bulkFilter(query: Query): Record<string, unknown> {
+  const filter: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(query)) {
+    if (name === "label" && Array.isArray(value)) {
+      if (value.length > 0) filter.label = Object.fromEntries(value.map((one) => [one.slice(0, one.indexOf("=")), one.slice(one.indexOf("=") + 1)]));
+    } else if (value) filter[name] = value;
+  }
+  return filter;
+}
+
+function BulkDialog() {
+  const draft = openBulk.value;
+  return draft ? <Dialog key={draft.verb} draft={draft} /> : null;
+}
+
+const authorKey = "perdure.author";
+
+function Dialog({ draft }: { draft: Draft }) {
+  const { verb, ids, filter } = draft;
+  const dialog = useRef<HTMLDialogElement>(null);
+  const reason = useSignal("");
+  const author = useSignal(localStorage.getItem(authorKey) ?? "");
+  const preview = useSignal<BulkPreview | undefined>(undefined);
+  const problem = useSignal<Problem | undefined>(undefined);
+  const sending = useSignal(false);
+  // The key makes a repeated start the same bulk act, if the answer to the first one is lost.
+  const key = useSignal(Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join(""));
+
+  const send = <T,>(query: string, body: Record<string, unknown>): Promise<T> =>
+    call<T>(callUrl(["v1", "bulk"], query), {
+      method: "POST",
+      headers: { "Content-Type": "application/json", ...(author.value.trim() ? { "Perdure-Author": headerText(author.value.trim()) } : {}) },
+      body: JSON.stringify({ act: verb, ...(ids ? { ids } : { filter: bulkFilter(filter) }), ...body }),
+    });
+  useEffect(() => {
+    dialog.current?.showModal();
+    send<BulkPreview>("?dryRun=true", { reason: "preview" }).then(
+      (answer) => (preview.value = answer),
+      (error: unknown) => (problem.value = error instanceof Problem ? error : new Problem(0, "unknown", String(error))),
+    );
+  }, []);
+
+  const close = () => (openBulk.value = undefined);
+  const start = async () => {
+    if (sending.value) return;
+    sending.value = true;
+    try {
+      localStorage.setItem(authorKey, author.value.trim());
+      const bulk = await send<Bulk>("", { reason: reason.value, key: key.value });
+      close();
+      selected.value = new Set();
+      draft.done();
+      go(link.bulk(bulk.id));
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
+    } finally {
+      sending.value = false;
+    }
+  };
+  const refused = Object.entries(preview.value?.refused ?? {});
+  return (
+    <dialog class="act" ref={dialog} aria-labelledby="bulk-title" onClose={close}>
+      <header>
+        <h2 id="bulk-title">{titles[verb]} many jobs</h2>
+        <button type="button" class="bare" aria-label="Close" onClick={close}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <form
+        class="stack inner"
+        onSubmit={(event) => {
+          event.preventDefault();
+          void start();
+        }}
+      >
+        <p class="muted">A node performs the act on each job in turn. You can stop it at any time; what is done by then remains.</p>
+        <section aria-live="polite" class="stack">
+          <h3>Which jobs</h3>
+          {problem.value && <ProblemNote problem={problem.value} />}
+          {!preview.value && !problem.value && <p class="muted">…</p>}
+          {preview.value && (
+            <>
+              <p>
+                <strong>{countWords(preview.value.count)}</strong>
+                {preview.value.unchanged > 0 && `, of which ${preview.value.unchanged} would stay as they are`}
+              </p>
+              <ul class="samples">
+                {preview.value.samples.map((job) => (
+                  <li key={job.id}>
+                    <State mark={jobMark(job)} /> <bdi>{job.key ?? job.id}</bdi>
+                  </li>
+                ))}
+                {preview.value.count.n > preview.value.samples.length && <li class="muted">and {(preview.value.count.n - preview.value.samples.length).toLocaleString("en")} more</li>}
+              </ul>
+              {refused.map(([code, n]) => (
+                <p key={code}>
+                  The rules would refuse it on {plural(n, "job")} of the first {Math.min(preview.value!.count.n, 1000).toLocaleString("en")}: <code>{code}</code>
+                </p>
+              ))}
+            </>
+          )}
+        </section>
+        <div class="split">
+          <label class="stack">
+            <span class="muted">Reason, for the history of each job</span>
+            <input required maxLength={1000} value={reason.value} onInput={(event) => (reason.value = event.currentTarget.value)} />
+          </label>
+          <label class="stack">
+            <span class="muted">Your name, for the history</span>
+            <input maxLength={100} autocomplete="username" value={author.value} onInput={(event) => (author.value = event.currentTarget.value)} />
+          </label>
+        </div>
+        <Command draft={draft} reason={reason.value} />
+        <div class="buttons">
+          <button type="submit" class="main" disabled={sending.value || !preview.value || preview.value.count.n === 0}>
+            {sending.value ? "Sending …" : `${titles[verb]} ${preview.value ? countWords(preview.value.count) : ""}`}
+          </button>
+          <button type="button" onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+/** The flags of the command line for filters with another name. */
+const flags: Record<string, string> = { reason: "why", q: "search" };
+const mostNamed = 20;
+
+/** The bulk act as a command. */
+function Command({ draft: { verb, ids, filter }, reason }: { draft: Draft; reason: string }) {
+  const words = ["perdure", verb === "giveUp" ? "give-up" : verb];
+  if (ids && ids.length > mostNamed) return <p class="muted small">As a command: perdure {words[1]} with the names of {plural(ids.length, "job")}, or with filter flags.</p>;
+  if (ids) words.push(...ids);
+  else
+    for (const [name, value] of Object.entries(filter)) {
+      for (const one of Array.isArray(value) ? value : [value]) {
+        if (one) words.push(`--${flags[name] ?? name}`, shellWord(one));
+      }
+    }
+  words.push("--reason", shellWord(reason || "…"), "--server", shellWord(serverAddress));
+  const command = words.join(" ");
+  return (
+    <div class="commands">
+      <code>{command}</code>
+      <Copy text={command} what="the command" />
+    </div>
+  );
+}
+
+const stateMarks: Record<string, Mark> = {
+  running: { ...unknownMark("running"), sign: "▶", tone: "busy" },
+  done: { ...unknownMark("done"), sign: "✓", tone: "good" },
+  stopped: { ...unknownMark("stopped"), sign: "■", tone: "warn" },
+};
+
+function bulkMark(bulk: Bulk): Mark {
+  return stateMarks[bulk.state] ?? unknownMark(bulk.state);
+}
+
+function actName(bulk: Bulk): string {
+  return `${titles[bulk.act as Verb] ?? bulk.act}${bulk.step ? ` ${bulk.step}` : ""}`;
+}
+
+/** The list of bulk acts, or one of them. */
+export function BulkPages() {
+  const { job: id } = place.value;
+  return id ? <BulkPage id={id} /> : <BulkList />;
+}
+
+function BulkList() {
+  useTitle("Bulk acts");
+  const list = useLoad<PageBulk>(callUrl(["v1", "bulk"]), 3000);
+  return (
+    <>
+      <div class="title">
+        <h1>Bulk acts</h1>
+      </div>
+      {list.problem && <ProblemNote problem={list.problem} again={list.again} />}
+      {!list.data ? (
+        !list.problem && (
+          <div class="box">
+            <Waiting />
+          </div>
+        )
+      ) : list.data.items.length === 0 ? (
+        <div class="box empty">
+          <h2>There are no bulk acts</h2>
+          <p class="muted">Select jobs in the list, or use filter flags of a command, to act on many jobs at once:</p>
+          <pre>perdure resume --type order --error card_declined --reason 'the bank is back' --server {serverAddress}</pre>
+          <a class="button" href={link.jobs()}>
+            Jobs
+          </a>
+        </div>
+      ) : (
+        <div class="box data">
+          <table>
+            <thead>
+              <tr>
+                <th class="w-state">State</th>
+                <th>Act</th>
+                <th class="w-name c3">By</th>
+                <th class="w-why c2">Reason</th>
+                <th class="w-num num">Jobs</th>
+                <th class="w-num num c2">Refused</th>
+                <th class="w-time">Started</th>
+              </tr>
+            </thead>
+            <tbody>
+              {list.data.items.map((bulk) => (
+                <tr key={bulk.id}>
+                  <td>
+                    <State mark={bulkMark(bulk)} />
+                  </td>
+                  <td>
+                    <a data-row href={link.bulk(bulk.id)} title={bulk.id}>
+                      <bdi>{actName(bulk)}</bdi>
+                    </a>
+                  </td>
+                  <td class="c3">
+                    <bdi>{bulk.author}</bdi>
+                  </td>
+                  <td class="c2" title={bulk.reason}>
+                    <bdi>{bulk.reason}</bdi>
+                  </td>
+                  <td class="num">{bulk.matched.toLocaleString("en")}</td>
+                  <td class="num c2">{bulk.refused.toLocaleString("en")}</td>
+                  <td>
+                    <Ago at={bulk.startedAt} />
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+          <div class="below">
+            <AsOf at={list.at} />
+            <span class="muted small">A bulk act is kept for 90 days after its end.</span>
+          </div>
+        </div>
+      )}
+    </>
+  );
+}
+
+/** The query of the list of jobs that shows what a filter selects. */
+function listQuery(bulk: Bulk): Query {
+  const query: Query = {};
+  for (const [name, value] of Object.entries(bulk.filter ?? {})) {
+    if (name === "label") query.label = Object.entries(value as Record<string, string>).map(([k, v]) => `${k}=${v}`);
+    else query[name] = Array.isArray(value) ? (value as string[]) : String(value);
+  }
+  return query;
+}
+
+function BulkPage({ id }: { id: string }) {
+  const page = useLoad<Bulk>(callUrl(["v1", "bulk", id]), 1000);
+  const refusals = useLoad<PageBulkRefusal>(page.data && page.data.refused > 0 ? callUrl(["v1", "bulk", id, "refusals"], "?limit=100") : "", page.data?.state === "running" ? 3000 : 0);
+  const problem = useSignal<Problem | undefined>(undefined);
+  useTitle(page.data ? `${actName(page.data)} many jobs` : "Bulk act");
+  const change = async (verb: "stop" | "resume") => {
+    try {
+      problem.value = undefined;
+      const author = localStorage.getItem(authorKey) ?? "";
+      await call<Bulk>(callUrl(["v1", "bulk", id, verb]), { method: "POST", headers: author ? { "Perdure-Author": headerText(author) } : {} });
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
+    } finally {
+      page.again();
+    }
+  };
+  const bulk = page.data;
+  if (!bulk) {
+    return (
+      <>
+        <div class="title">
+          <h1>Bulk act</h1>
+        </div>
+        {page.problem ? (
+          <ProblemNote problem={page.problem} again={page.again} />
+        ) : (
+          <div class="box">
+            <Waiting />
+          </div>
+        )}
+      </>
+    );
+  }
+  const expected = Math.max(bulk.expected.n, bulk.matched, 1);
+  const n = (x: number) => x.toLocaleString("en");
+  const counts: [title: string, count: number, href?: string][] = [
+    ["performed", bulk.done],
+    ["unchanged", bulk.unchanged],
+    ["refused", bulk.refused, "#refusals"],
+  ];
+  return (
+    <>
+      <div class="title">
+        <h1>
+          <bdi>{actName(bulk)}</bdi> many jobs
+        </h1>
+        <State mark={bulkMark(bulk)} pill />
+        <div class="buttons">
+          {bulk.state === "running" && (
+            <button type="button" disabled={reach.value.nextAttemptAt !== undefined} onClick={() => void change("stop")}>
+              Stop
+            </button>
+          )}
+          {bulk.state === "stopped" && (
+            <button type="button" class="main" disabled={reach.value.nextAttemptAt !== undefined} onClick={() => void change("resume")}>
+              Resume
+            </button>
+          )}
+        </div>
+      </div>
+      {(problem.value ?? page.problem) && <ProblemNote problem={(problem.value ?? page.problem)!} />}
+      <div class="box inner stack">
+        <progress max={expected} value={bulk.matched} aria-label="Jobs that were met" />
+        <p>
+          {n(bulk.matched)} of {n(expected)}
+          {bulk.expected.capped && bulk.state !== "done" ? " or more" : ""} jobs
+          {bulk.rate ? `, ${n(Math.round(bulk.rate))} in a second` : ""}
+          {bulk.expectedEnd && (
+            <>
+              , expected end <Ago at={bulk.expectedEnd} />
+            </>
+          )}
+        </p>
+        <dl class="pairs">
+          {counts.map(([title, count, href]) => [
+            <dt key={title}>{title}</dt>,
+            <dd key={`${title} n`}>{href && count > 0 ? <a href={href}>{n(count)}</a> : n(count)}</dd>,
+          ])}
+          <dt>jobs</dt>
+          <dd>{bulk.filter ? <a href={link.jobs(listQuery(bulk))}>those that match the filter now</a> : `${n(bulk.jobs ?? 0)} that were listed`}</dd>
+          <dt>by</dt>
+          <dd>
+            <bdi>{bulk.author}</bdi>, <Ago at={bulk.startedAt} />
+          </dd>
+          <dt>reason</dt>
+          <dd class="said">
+            <bdi>{bulk.reason}</bdi>
+          </dd>
+          {bulk.stoppedBy && [
+            <dt key="s">stopped by</dt>,
+            <dd key="sb">
+              <bdi>{bulk.stoppedBy}</bdi>
+            </dd>,
+          ]}
+          {bulk.endedAt && [
+            <dt key="e">ended</dt>,
+            <dd key="ea">
+              <Ago at={bulk.endedAt} />
+            </dd>,
+          ]}
+          <dt>id</dt>
+          <dd>
+            <code>{bulk.id}</code> <Copy text={bulk.id} what="the id" />
+          </dd>
+        </dl>
+      </div>
+      {bulk.refused > 0 && (
+        <div class="box data" id="refusals">
+          <table>
+            <thead>
+              <tr>
+                <th>Refused</th>
+                <th class="w-name c2">Code</th>
+                <th class="w-wide">Reason</th>
+              </tr>
+            </thead>
+            <tbody>
+              {(refusals.data?.items ?? []).map((refusal) => (
+                <tr key={refusal.job}>
+                  <td>
+                    <a data-row href={link.job(refusal.job)}>
+                      <bdi>{refusal.job}</bdi>
+                    </a>
+                  </td>
+                  <td class="c2">
+                    <code>{refusal.code}</code>
+                  </td>
+                  <td class="text">
+                    <bdi>{refusal.message}</bdi>
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+          <div class="below">
+            <span class="muted small">
+              {refusals.data ? `${n(refusals.data.items.length)} of ${n(bulk.refused)}. ` : ""}
+              The first 1,000 are kept: <code>perdure bulk show {bulk.id} --refusals</code>
+            </span>
+          </div>
+        </div>
+      )}
+      <AsOf at={page.at} />
+    </>
+  );
+}

@@ -1,0 +1,216 @@
+// Package bulk carries out bulk acts: acts on many jobs, by a filter or by a list of ids (kernel.BulkAct).
+//
+// The worker runs on the node that leads the role courier. For each running bulk act in turn it reads a page of jobs, and
+// has the scheduler perform the act on the first of them in one transaction, which also moves the cursor of the bulk act.
+// So a node that dies leaves a bulk act between two transactions, and the next leader goes on from there.
+//
+// The worker decides nothing: the service finds the jobs, and the scheduler applies the rules. It keeps the rows that it
+// has read only until the next transaction, and leaves most of the writers' time to claims and reports (share).
+package bulk
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/operate"
+)
+
+// Store keeps the bulk acts.
+type Store interface {
+	BulkActs(context.Context, kernel.BulkFilter) ([]*kernel.BulkAct, error)
+	ForgetBulkActs(ctx context.Context, before time.Time, max int) (int, error)
+	Now(context.Context) (time.Time, error)
+}
+
+// Scheduler performs a bulk act on the first jobs of a page.
+type Scheduler interface {
+	BulkStep(context.Context, *kernel.BulkAct, scheduler.BulkPage) (scheduler.BulkDone, error)
+}
+
+// Config configures a worker.
+type Config struct {
+	Store     Store
+	Scheduler Scheduler
+	// Find returns the jobs that follow the cursor of a bulk act: at most max, in the order of their ids.
+	Find func(ctx context.Context, act *kernel.BulkAct, max int) (scheduler.BulkPage, error)
+	Poll time.Duration // the time between two searches for bulk acts without a wake-up; 0: DefaultPoll
+	Log  *slog.Logger
+	Env  env.Env // nil: env.Real
+}
+
+const (
+	// DefaultPoll is the time between two searches for bulk acts without a wake-up: those that were started on other nodes.
+	DefaultPoll = 5 * time.Second
+	// PageSize is how many jobs are found at once.
+	PageSize = 500
+
+	retry = time.Second // the pause after an error
+
+	// A worker uses at most one part in share of one writer's time: after each transaction it pauses for share-1 times as
+	// long as the writer worked on it, within these bounds.
+	share    = 10
+	minPause = time.Millisecond
+	maxPause = 10 * time.Second
+
+	forgetEvery  = time.Minute
+	forgetAtOnce = 100
+)
+
+// Worker carries out bulk acts.
+type Worker struct {
+	cfg     Config
+	wakeups chan struct{}
+
+	// Only the goroutine of Lead uses these; a new leadership begins with none:
+	pages    map[string]*page
+	forgotAt time.Time // when old bulk acts were last deleted; zero: not yet
+}
+
+// page is what is left of the jobs that were found for a bulk act.
+type page struct {
+	scheduler.BulkPage
+	from *kernel.BulkAct // the row that they follow
+}
+
+// New returns a worker.
+func New(cfg Config) *Worker {
+	if cfg.Poll <= 0 {
+		cfg.Poll = DefaultPoll
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Env == nil {
+		cfg.Env = env.Real{}
+	}
+	return &Worker{cfg: cfg, wakeups: make(chan struct{}, 1)}
+}
+
+// Wake makes the worker look for bulk acts soon. It never blocks.
+func (w *Worker) Wake() {
+	select {
+	case w.wakeups <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+// Lead carries out bulk acts until ctx ends. ctx carries the leadership of the role courier.
+func (w *Worker) Lead(ctx context.Context) {
+	w.pages, w.forgotAt = map[string]*page{}, time.Time{}
+	failed := false
+	for ctx.Err() == nil {
+		worked, pause, err := w.round(ctx)
+		switch {
+		case errors.Is(err, kernel.ErrDeposed):
+			w.cfg.Env.Wait(ctx, retry, nil) // the election ends ctx soon
+			continue
+		case err != nil:
+			if !failed && ctx.Err() == nil {
+				w.cfg.Log.Warn("bulk acts failed; retrying", "error", err)
+			}
+			clear(w.pages)
+			pause = retry
+		case failed:
+			w.cfg.Log.Info("bulk acts work again")
+		}
+		failed = err != nil
+		if worked || failed {
+			w.cfg.Env.Wait(ctx, pause, nil)
+			continue
+		}
+		w.cfg.Env.Wait(ctx, w.cfg.Poll, w.wakeups)
+	}
+}
+
+// round moves on each running bulk act by one transaction. worked reports that there were some; pause is how long the
+// writers are then left to others.
+func (w *Worker) round(ctx context.Context) (worked bool, pause time.Duration, err error) {
+	if err := w.forget(ctx); err != nil {
+		return false, 0, err
+	}
+	acts, err := w.cfg.Store.BulkActs(ctx, kernel.BulkFilter{State: operate.BulkRunning, Limit: operate.MaxBulkRunning})
+	if err != nil {
+		return false, 0, err
+	}
+	pages := map[string]*page{}
+	for _, act := range acts { // forget the pages of those that were stopped
+		if p := w.pages[act.ID]; p != nil && p.from.Cursor == act.Cursor {
+			pages[act.ID] = p
+		}
+	}
+	w.pages = pages
+	var took time.Duration
+	for _, act := range acts {
+		d, err := w.step(ctx, act)
+		if err != nil {
+			return true, 0, err
+		}
+		took += d
+	}
+	return len(acts) > 0, min(max((share-1)*took, minPause), maxPause), nil
+}
+
+// step performs a bulk act on its next jobs, and returns how long a writer worked on that.
+func (w *Worker) step(ctx context.Context, act *kernel.BulkAct) (time.Duration, error) {
+	p := w.pages[act.ID]
+	if p == nil {
+		crashpoint.Here(crashpoint.BulkRead)
+		found, err := w.cfg.Find(ctx, act, PageSize)
+		if err != nil {
+			return 0, err
+		}
+		crashpoint.Here(crashpoint.BulkHasRead)
+		p = &page{BulkPage: found}
+	}
+	delete(w.pages, act.ID)
+	done, err := w.cfg.Scheduler.BulkStep(ctx, act, p.BulkPage)
+	if err != nil || done.Act == nil {
+		return done.Took, err
+	}
+	if rest := p.after(done.Act); rest != nil {
+		w.pages[act.ID] = rest
+	}
+	if done.Act.State == operate.BulkDone {
+		w.cfg.Log.Info("bulk act done", "bulk", act.ID, "done", done.Act.Done, "unchanged", done.Act.Unchanged, "refused", done.Act.Refused)
+	}
+	return done.Took, nil
+}
+
+// after returns what is left of the page behind the cursor; nil if nothing is.
+func (p *page) after(act *kernel.BulkAct) *page {
+	n := 0
+	for n < len(p.Jobs) && p.Jobs[n].Compare(act.Cursor) <= 0 {
+		n++
+	}
+	if n == len(p.Jobs) {
+		return nil
+	}
+	rest := &page{BulkPage: p.BulkPage, from: act}
+	rest.Jobs = p.Jobs[n:]
+	return rest
+}
+
+// forget deletes old bulk acts, at most once in forgetEvery, a bounded number at a time.
+func (w *Worker) forget(ctx context.Context) error {
+	at := w.cfg.Env.Now()
+	if !w.forgotAt.IsZero() && at.Sub(w.forgotAt) < forgetEvery {
+		return nil
+	}
+	crashpoint.Here(crashpoint.BulkForget)
+	defer crashpoint.Here(crashpoint.BulkForgot)
+	now, err := w.cfg.Store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	deleted, err := w.cfg.Store.ForgetBulkActs(ctx, now.Add(-operate.BulkKept), forgetAtOnce)
+	if err == nil && deleted < forgetAtOnce {
+		w.forgotAt = at
+	}
+	return err
+}
