@@ -85,8 +85,9 @@ func alertsByValue(s *suite) {
 			Kind: []perdure.AlertKind{perdure.AlertParked, perdure.AlertNamed}[i/6%2], Code: []string{"", "503"}[i/12%2], Attempts: i, RaisedAt: at(0)})
 	}
 	s.raise(all...)
+	open := s.alerts(kernel.AlertFilter{Limit: 100})
 	s.update(func(tx kernel.Tx) {
-		for i, a := range s.alerts(kernel.AlertFilter{Limit: 100}) {
+		for i, a := range open {
 			if i%2 == 0 {
 				s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
 			}
