@@ -28,7 +28,7 @@ func submitMany(t *testing.T, n *node.Node, typ string, count int) (ids []perdur
 		for i := range values {
 			values[i] = json.RawMessage(`{}`)
 		}
-		results, err := n.SubmitAll(t.Context(), json.RawMessage(`{"type":"`+typ+`","steps":{"s":{"agent":"nobody"}}}`), values)
+		results, err := n.SubmitAll(t.Context(), json.RawMessage(`{"type":"`+typ+`","steps":{"s":{"agent":"absent"}}}`), values)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +164,7 @@ func TestBulkActKeepsItsRefusals(t *testing.T) {
 		}
 		for i := range all[1:] {
 			if all[i].Job.Compare(all[i+1].Job) >= 0 {
-				t.Fatalf("refusals %d and %d are out of order", i, i+1)
+				t.Fatalf("refusals %d and %d are not in order", i, i+1)
 			}
 		}
 	})
@@ -175,7 +175,7 @@ func TestBulkActOnListedJobs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
 		ids := submitMany(t, n, "order", 4)
-		keyed := submit(t, n, "type: order\nkey: k-1\nsteps:\n  s: {agent: nobody}\n")
+		keyed := submit(t, n, "type: order\nkey: k-1\nsteps:\n  s: {agent: absent}\n")
 		missing := ids[0]
 		missing[15] ^= 0xff
 		r := consoles.BulkRequest{Act: perdure.VerbUndo, IDs: []string{ids[2].String(), "k-1", ids[0].String(), ids[2].String(), missing.String()}, Author: "anna", Reason: "x"}
@@ -265,7 +265,7 @@ func TestEleventhBulkActIsRefused(t *testing.T) {
 func TestBulkActIsCheckedBeforeItIsStored(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	for i := range perdure.MaxSearched {
-		submit(t, n, fmt.Sprintf("type: t\nkey: order-%d\nsteps:\n  s: {agent: nobody}\n", i))
+		submit(t, n, fmt.Sprintf("type: t\nkey: order-%d\nsteps:\n  s: {agent: absent}\n", i))
 	}
 	for name, c := range map[string]struct {
 		edit func(*consoles.BulkRequest)
@@ -303,7 +303,7 @@ func TestBulkActIsCheckedBeforeItIsStored(t *testing.T) {
 func TestBulkActBySearchAndByReason(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := start(t, store, node.Config{})
-		a := submit(t, n, "type: order\nkey: order-1\nsteps:\n  s: {agent: nobody}\n").ID
+		a := submit(t, n, "type: order\nkey: order-1\nsteps:\n  s: {agent: absent}\n").ID
 		b := submit(t, n, "type: order\nkey: invoice-1\nsteps:\n  s: {agent: sleep, with: {for: 1h}}\n").ID
 		r := bulkRequest("order")
 		r.Filter.Q = "order-"

@@ -115,7 +115,7 @@ func (a *app) actOnMany(cmd *cobra.Command, w *waitFlags, o *bulkFlags, act perd
 	})
 }
 
-// canAsk reports whether a person can be asked.
+// canAsk reports whether an operator can be asked.
 func (a *app) canAsk() bool {
 	in, ok := a.in.(*os.File)
 	return ok && term.IsTerminal(int(in.Fd())) && a.errIsTerminal()

@@ -17,7 +17,6 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -30,7 +29,7 @@ type Store interface {
 
 // Scheduler performs a bulk act on the first jobs of a page.
 type Scheduler interface {
-	BulkStep(context.Context, *kernel.BulkAct, scheduler.BulkPage) (scheduler.BulkDone, error)
+	BulkStep(context.Context, *kernel.BulkAct, kernel.BulkPage) (kernel.BulkResult, error)
 }
 
 // Config configures a worker.
@@ -38,7 +37,7 @@ type Config struct {
 	Store     Store
 	Scheduler Scheduler
 	// Find returns the jobs that follow the cursor of a bulk act: at most max, in the order of their ids.
-	Find func(ctx context.Context, act *kernel.BulkAct, max int) (scheduler.BulkPage, error)
+	Find func(ctx context.Context, act *kernel.BulkAct, max int) (kernel.BulkPage, error)
 	Poll time.Duration // the time between two searches for bulk acts without a wake-up; 0: DefaultPoll
 	Log  *slog.Logger
 	Env  env.Env // nil: env.Real
@@ -74,7 +73,7 @@ type Worker struct {
 
 // page is what is left of the jobs that were found for a bulk act.
 type page struct {
-	scheduler.BulkPage
+	kernel.BulkPage
 	from *kernel.BulkAct // the row that they follow
 }
 

@@ -103,6 +103,21 @@ type BulkTx interface {
 	SaveBulkAct(*BulkAct, []BulkRefusal) error
 }
 
+// BulkPage is a part of the jobs of a bulk act, in the order of their ids.
+type BulkPage struct {
+	Jobs []perdure.JobID
+	End  perdure.JobID // the page has all jobs up to this one
+	Last bool          // there are no jobs after it
+	// Filter is compared again with each job when it is locked; nil: the jobs were listed. Alerts are not compared again.
+	Filter *JobFilter
+}
+
+// BulkResult is what one transaction of a bulk act did.
+type BulkResult struct {
+	Act  *BulkAct // the row after the transaction; nil if it did nothing, because the row has changed meanwhile
+	Took time.Duration   // how long a writer worked on it
+}
+
 // BulkReader reads bulk acts.
 type BulkReader interface {
 	// BulkAct returns a bulk act; nil if there is none.

@@ -17,28 +17,13 @@ const (
 	maxBulkSteps = 2000 // of all its jobs, except that one job is always allowed
 )
 
-// BulkPage is a part of the jobs of a bulk act, in the order of their ids.
-type BulkPage struct {
-	Jobs []perdure.JobID
-	End  perdure.JobID // the page has all jobs up to this one
-	Last bool          // there are no jobs after it
-	// Filter is compared again with each job when it is locked; nil: the jobs were listed. Alerts are not compared again.
-	Filter *kernel.JobFilter
-}
-
-// BulkDone is what one transaction of a bulk act did.
-type BulkDone struct {
-	Act  *kernel.BulkAct // the row after the transaction; nil if it did nothing, because the row has changed meanwhile
-	Took time.Duration   // how long a writer worked on it
-}
-
 // BulkStep performs a bulk act on the first jobs of a page, in one transaction, and moves its cursor behind them. act is
 // the row for which the page was read: if another transaction has stopped it or moved its cursor since, nothing is done.
 // If the context has a leadership (kernel.LeadershipOf) that is no longer valid, the error is kernel.ErrDeposed.
-func (s *Scheduler) BulkStep(ctx context.Context, act *kernel.BulkAct, page BulkPage) (BulkDone, error) {
+func (s *Scheduler) BulkStep(ctx context.Context, act *kernel.BulkAct, page kernel.BulkPage) (kernel.BulkResult, error) {
 	request, err := act.Decode()
 	if err != nil {
-		return BulkDone{}, err
+		return kernel.BulkResult{}, err
 	}
 	o := &bulkOp{s: s, id: act.ID, from: act.Cursor, page: page, act: request.PerJob()}
 	if len(page.Jobs) > maxBulkJobs {
@@ -50,17 +35,17 @@ func (s *Scheduler) BulkStep(ctx context.Context, act *kernel.BulkAct, page Bulk
 	}
 	crashpoint.Here(crashpoint.BulkQueue)
 	if err := s.do(ctx, o, 1+len(o.page.Jobs)); err != nil {
-		return BulkDone{}, err // the step may still be carried out
+		return kernel.BulkResult{}, err // the step may still be carried out
 	}
 	crashpoint.Here(crashpoint.BulkDone)
-	return BulkDone{Act: o.row, Took: o.took}, nil
+	return kernel.BulkResult{Act: o.row, Took: o.took}, nil
 }
 
 type bulkOp struct {
 	s          *Scheduler
 	id         string
 	from       perdure.JobID // the cursor for which the page was read
-	page       BulkPage
+	page       kernel.BulkPage
 	act        perdure.Act
 	leadership *kernel.Leadership // nil if it needs none
 

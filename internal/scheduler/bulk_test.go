@@ -34,13 +34,13 @@ func (d *harness) startBulk(n int) *kernel.BulkAct {
 }
 
 // bulkPage is the last page of a bulk act.
-func bulkPage(ids ...perdure.JobID) scheduler.BulkPage {
+func bulkPage(ids ...perdure.JobID) kernel.BulkPage {
 	slices.SortFunc(ids, perdure.JobID.Compare)
-	return scheduler.BulkPage{Jobs: ids, End: ids[len(ids)-1], Last: true, Filter: &kernel.JobFilter{Type: "t"}}
+	return kernel.BulkPage{Jobs: ids, End: ids[len(ids)-1], Last: true, Filter: &kernel.JobFilter{Type: "t"}}
 }
 
 // step makes one step of a bulk act, and returns its row.
-func (d *harness) step(ctx context.Context, act *kernel.BulkAct, page scheduler.BulkPage) *kernel.BulkAct {
+func (d *harness) step(ctx context.Context, act *kernel.BulkAct, page kernel.BulkPage) *kernel.BulkAct {
 	d.t.Helper()
 	if _, err := d.BulkStep(ctx, act, page); err != nil {
 		d.t.Fatal(err)
@@ -72,7 +72,7 @@ func (d *harness) undos(id perdure.JobID) (n int) {
 	return n
 }
 
-// elect makes a node the leader of a role, whoever led it before.
+// elect makes a node the leader of a role, also if another one leads it.
 func elect(t *testing.T, store kernel.Store, role, node string) context.Context {
 	t.Helper()
 	var m kernel.Leadership

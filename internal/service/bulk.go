@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -56,8 +56,8 @@ func (svc *Service) listedIDs(ctx context.Context, refs []string) ([]perdure.Job
 	for i, ref := range refs {
 		id, err := svc.idOf(ctx, ref)
 		if err != nil {
-			e, ok := err.(*perdure.Error)
-			if !ok || e.Code == perdure.CodeUnavailable {
+			e := (*perdure.Error)(nil)
+			if !errors.As(err, &e) || e.Code == perdure.CodeUnavailable {
 				return nil, err
 			}
 			refused := *e
@@ -109,7 +109,7 @@ func (svc *Service) countBulk(ctx context.Context, jobs *bulkJobs) (*perdure.Cou
 }
 
 // page returns the jobs after a cursor, in the order of their ids, below a bound (zero: without).
-func (svc *Service) bulkPage(ctx context.Context, filter *operate.BulkFilter, after, below perdure.JobID, max int) (page scheduler.BulkPage, err error) {
+func (svc *Service) bulkPage(ctx context.Context, filter *operate.BulkFilter, after, below perdure.JobID, max int) (page kernel.BulkPage, err error) {
 	q := filter.Query()
 	f, err := filterOf(&q)
 	if err != nil {
@@ -127,7 +127,7 @@ func (svc *Service) bulkPage(ctx context.Context, filter *operate.BulkFilter, af
 	if err != nil {
 		return page, err
 	}
-	page = scheduler.BulkPage{End: after, Filter: &compared}
+	page = kernel.BulkPage{End: after, Filter: &compared}
 	for _, j := range jobs {
 		page.Jobs = append(page.Jobs, j.ID)
 	}
@@ -146,7 +146,7 @@ func (svc *Service) bulkPage(ctx context.Context, filter *operate.BulkFilter, af
 }
 
 // FindBulk returns the jobs that follow the cursor of a bulk act, for the worker (internal/bulk).
-func (svc *Service) FindBulk(ctx context.Context, act *kernel.BulkAct, max int) (page scheduler.BulkPage, err error) {
+func (svc *Service) FindBulk(ctx context.Context, act *kernel.BulkAct, max int) (page kernel.BulkPage, err error) {
 	request, err := act.Decode()
 	if err != nil {
 		return page, err
@@ -155,7 +155,7 @@ func (svc *Service) FindBulk(ctx context.Context, act *kernel.BulkAct, max int) 
 		return svc.bulkPage(ctx, request.Filter, act.Cursor, act.Below, max)
 	}
 	ids, err := svc.Store.ListedJobs(ctx, act.ID, act.Cursor, max)
-	page = scheduler.BulkPage{Jobs: ids, End: act.Cursor, Last: len(ids) < max}
+	page = kernel.BulkPage{Jobs: ids, End: act.Cursor, Last: len(ids) < max}
 	if len(ids) > 0 {
 		page.End = ids[len(ids)-1]
 	}

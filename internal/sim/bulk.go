@@ -99,7 +99,7 @@ func (w *world) pauseBulk(id string) {
 func (w *world) bulkCommitted(t *watchedTx, saved *savedBulk) {
 	b := w.book.bulk[saved.now.Key]
 	if b == nil {
-		w.wrong("bulk", "%s was stored, and nobody has asked for it", saved.now.ID)
+		w.wrong("bulk", "%s was stored, and no operator has asked for it", saved.now.ID)
 		return
 	}
 	before, now := b.row, saved.now
