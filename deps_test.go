@@ -69,7 +69,7 @@ var layers = []layer{
 
 	{pkg: "internal/stats", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "the numbers of the overview: it counts in the store and in memory, and decides nothing"},
 	{pkg: "internal/courier", ours: []string{"", "internal/crashpoint", "internal/env", "internal/kernel"}, why: "as supervisor"},
-	{pkg: "internal/bulk", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel", "internal/scheduler", "operate"}, why: "as supervisor: the service finds the jobs, and the scheduler acts on them"},
+	{pkg: "internal/bulk", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "as supervisor: the service finds the jobs, and the scheduler acts on them"},
 
 	{pkg: "agents/internal/with", why: "how the two agents read their inputs"},
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},

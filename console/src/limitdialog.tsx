@@ -19,7 +19,7 @@ export const openLimit = signal<LimitForm | undefined>(undefined);
 /** A button that opens the dialog of a limit, such as agent:payments. */
 export function LimitButton({ name, limit, done, text = "Set …" }: LimitForm & { text?: string }) {
   return (
-    <button type="button" disabled={reach.value.nextAttemptAt !== undefined} aria-label={name ? `${text.replace(/ …$/, "")} the limit ${name}` : undefined} onClick={() => (openLimit.value = { name, limit, ...(done && { done }) })}>
+    <button type="button" disabled={reach.value.nextAttemptAt !== undefined} aria-label={name ? `${text === "Set …" ? "Set" : `${text.replace(/ …$/, "")}: set`} the limit ${name}` : undefined} onClick={() => (openLimit.value = { name, limit, ...(done && { done }) })}>
       {text}
     </button>
   );

@@ -1,10 +1,11 @@
 // The agents that have settings, or have claimed runs in the last day.
 import { callUrl } from "../api.ts";
+import { LimitButton } from "../limitdialog.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { exactly, short } from "../stats.ts";
 import { span } from "../time.ts";
-import type { AgentInfo, ListAgent } from "../types.ts";
+import type { AgentInfo, ListAgent, ListLimit } from "../types.ts";
 import { unknownMark, type Mark } from "../state.ts";
 import { Ago, AsOf, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
@@ -28,6 +29,8 @@ function Failures({ agent }: { agent: AgentInfo }) {
 export function Agents() {
   useTitle("Agents");
   const agents = useLoad<ListAgent>(callUrl(["v1", "agents"]), 5000);
+  const limits = useLoad<ListLimit>(callUrl(["v1", "limits"]), 5000);
+  const limitOf = (agent: string) => limits.data?.items.find((limit) => limit.name === `agent:${agent}`);
   return (
     <>
       <div class="title">
@@ -61,6 +64,7 @@ export function Agents() {
                   <th class="c2">Last hour</th>
                   <th class="w-time c2">Ageing</th>
                   <th class="w-time c2">Last claim</th>
+                  <th class="w-act">Limit</th>
                 </tr>
               </thead>
               <tbody>
@@ -99,6 +103,9 @@ export function Agents() {
                     <td class="c2">{agent.ageing === noAgeing ? <span class="muted">–</span> : agent.ageing}</td>
                     <td class="c2">
                       <Ago at={agent.seenAt} />
+                    </td>
+                    <td class="act">
+                      <LimitButton name={`agent:${agent.name}`} limit={limitOf(agent.name)} text={`${limitOf(agent.name)?.max ?? "none"} …`} done={limits.again} />
                     </td>
                   </tr>
                 ))}
