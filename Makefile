@@ -46,6 +46,7 @@ WITHOUT_RACE = \
 	TestCheapInputsDoNotWaitForCostlyOnes \
 	TestCompilingIsBounded \
 	TestConsoleFigures \
+	TestConsoleInABrowser \
 	TestContractInBundles \
 	TestContractThroughPgBouncer \
 	TestCostlyConditionsArePostponed \
@@ -61,6 +62,7 @@ WITHOUT_RACE = \
 	TestNumberOfExpressionsIsBounded \
 	TestPropertyRandomJobsKeepInvariants \
 	TestReadingTakesLinearTime \
+	TestScenariosInABrowser \
 	TestSearchSkipsAFullLane \
 	TestShapeSizesAreTrue \
 	TestSizesAreBounded \
@@ -72,6 +74,7 @@ WITHOUT_RACE = \
 	TestWideJoinsAreCompiledQuickly \
 	TestYAMLBombsAreRefused
 WITHOUT_RACE_IN = \
+	./console \
 	./definition \
 	./definition/internal/text \
 	./e2e/figures \
@@ -87,8 +90,8 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
-	$(MAKE) sim SIM=10000
-	$(MAKE) without ONLY=all PLAYS=500
+	$(MAKE) sim SIM=6000
+	$(MAKE) without ONLY=all PLAYS=300
 
 SIM ?= 20000
 sim: ## SIM=20000 schedules of a simulated grid, each from a seed, and a part of them on SQLite and PostgreSQL (minutes)

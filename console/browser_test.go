@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/console"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/rest"
 	"github.com/perdure/perdure/store/sqlite"
@@ -35,6 +36,7 @@ func TestConsoleInABrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("drives a browser")
 	}
+	racedetector.Skip(t) // the browser takes the time
 	nodeJS, chromium := tools(t), lookChromium(t)
 	if !console.Built() {
 		missing(t, "PERDURE_TEST_REQUIRE_CHROMIUM", "the console is not built: run `make console`")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure/console"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/rest"
 	"github.com/perdure/perdure/store"
@@ -25,6 +26,7 @@ func TestScenariosInABrowser(t *testing.T) {
 	if testing.Short() {
 		t.Skip("drives a browser")
 	}
+	racedetector.Skip(t) // the browser takes the time
 	nodeJS, chromium := tools(t), lookChromium(t)
 	if !console.Built() {
 		missing(t, "PERDURE_TEST_REQUIRE_CHROMIUM", "the console is not built: run `make console`")
