@@ -105,7 +105,7 @@ export function Agents() {
                       <Ago at={agent.seenAt} />
                     </td>
                     <td class="act">
-                      <LimitButton name={`agent:${agent.name}`} limit={limitOf(agent.name)} text={`${limitOf(agent.name)?.max ?? "none"} …`} done={limits.again} />
+                      <LimitButton name={`agent:${agent.name}`} limit={limitOf(agent.name)} text={limitOf(agent.name)?.max === undefined ? "Set …" : `${limitOf(agent.name)!.max} …`} done={limits.again} />
                     </td>
                   </tr>
                 ))}
