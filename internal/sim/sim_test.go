@@ -228,11 +228,12 @@ func TestFaultsAreFound(t *testing.T) {
 				if len(res.Violations) == 0 {
 					continue
 				}
-				if !strings.HasPrefix(res.Violations[0], f.rule) {
-					t.Errorf("seed %d found %s", seed, res.Violations[0])
-				}
 				t.Logf("seed %d: %s", seed, res.Violations[0])
-				return
+				if strings.HasPrefix(res.Violations[0], f.rule) {
+					return
+				}
+				// A schedule ends with its first violation, which may be a consequence: inputs without outputs cannot be
+				// evaluated, for example, so that others are dispatched before them.
 			}
 			t.Errorf("not found in 60 schedules")
 		})
