@@ -27,13 +27,14 @@ import (
 	"github.com/perdure/perdure/client"
 	definitions "github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/ledger"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/store/postgres"
 	"github.com/perdure/perdure/store/sqlite"
 )
 
 // playNode kills the node. Before that, its jobs make the node do all that it can: run steps, let them fail and run
-// again, expire runs, wait for heartbeats, pass a job's deadline, park, undo and resume. At last the node is asked to
-// drain while it holds a run that does not end.
+// again, expire runs, wait for heartbeats, pass a job's deadline, park, undo and resume, and undo and redo in bulk. At
+// last the node is asked to drain while it holds a run that does not end.
 func (s *stage) playNode() error {
 	addr, err := freePort()
 	if err != nil {
@@ -73,13 +74,101 @@ func (s *stage) playNode() error {
 		})
 	}, func() error {
 		return errors.Join(s.awaitRest(c, "flaky", root.Done), s.awaitRest(c, "late", root.Undone), s.awaitRest(c, "far", root.Done), s.awaitRest(c, "posted", root.Done))
-	})
+	}, func() error { return s.playBulk(c) })
 	if err != nil {
 		return err
 	}
 	s.jobs = []expected{{"plain", false, []string{"a", "b"}}, {"flaky", true, []string{"a", "b"}}, {"late", false, []string{"a"}},
+		{"many-1", true, []string{"a"}}, {"many-2", false, []string{"a"}}, {"many-3", true, []string{"a"}}, {"many-later", true, []string{"a"}},
 		{"stubborn", true, []string{"a"}}, {"far", true, []string{"a"}}, {"posted", true, []string{"a"}}}
 	return s.drained(node, c)
+}
+
+// playBulk undoes all jobs of a type by a filter, and then redoes two of them, which it lists. A job of this type that is
+// submitted after the start of the first bulk act is not undone.
+func (s *stage) playBulk(c *client.Client) error {
+	many := []string{"many-1", "many-2", "many-3"}
+	for _, key := range many {
+		if err := s.submit(c, s.chain(key, "a").with("type", "many")); err != nil {
+			return err
+		}
+	}
+	for _, key := range many {
+		if err := s.awaitRest(c, key, root.Done); err != nil {
+			return err
+		}
+	}
+	undo := operate.BulkRequest{Act: root.VerbUndo, Filter: &operate.BulkFilter{Type: "many"}, Reason: "undo many", Key: "undo-many"}
+	if err := s.startBulk(c, undo, many...); err != nil {
+		return err
+	}
+	if err := s.submit(c, s.chain("many-later", "a").with("type", "many")); err != nil {
+		return err
+	}
+	for _, key := range many {
+		if err := s.awaitRest(c, key, root.Undone); err != nil {
+			return err
+		}
+	}
+	some := []string{"many-3", "many-1"}
+	redo := operate.BulkRequest{Act: root.VerbRedo, IDs: some, Reason: "redo some", Key: "redo-some"}
+	return errors.Join(s.startBulk(c, redo, some...), s.awaitRest(c, "many-1", root.Done), s.awaitRest(c, "many-3", root.Done))
+}
+
+// startBulk starts a bulk act that must act on these jobs, and on no others.
+func (s *stage) startBulk(c *client.Client, r operate.BulkRequest, jobs ...string) error {
+	return s.untilAnswered(func() error {
+		v, err := c.StartBulk(s.ctx, r)
+		if err == nil {
+			s.bulks = append(s.bulks, expectedBulk{v.ID, r, jobs})
+		}
+		return err
+	})
+}
+
+// judgeBulk waits until a bulk act is done, and compares its counts and the histories of all jobs with the jobs on which
+// it must have acted.
+func (s *stage) judgeBulk(c *client.Client, b expectedBulk) (faults []string, err error) {
+	var v *operate.BulkView
+	if err := s.untilAnswered(func() error {
+		if v, err = c.GetBulk(s.ctx, b.id); err == nil && v.State == operate.BulkRunning {
+			return root.Refuse(root.CodeUnavailable, "not yet")
+		}
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("bulk act %s: %w: %+v", b.Reason, err, v)
+	}
+	if v.State != operate.BulkDone || v.Done != len(b.jobs) || v.Matched != v.Done {
+		faults = append(faults, fmt.Sprintf("bulk act %s: %s with %d matched, %d done, %d unchanged, %d refused; it has %d jobs",
+			b.Reason, v.State, v.Matched, v.Done, v.Unchanged, v.Refused, len(b.jobs)))
+	}
+	for _, j := range s.jobs {
+		want := 0
+		if slices.Contains(b.jobs, j.key) {
+			want = 1
+		}
+		var page *root.Page[root.EntryView]
+		if err := s.untilAnswered(func() (err error) {
+			page, err = c.History(s.ctx, root.HistoryQuery{Job: j.key, Limit: root.MaxListLimit})
+			return err
+		}); err != nil {
+			return nil, err
+		}
+		if n := entriesOfBulk(page.Items, &b.BulkRequest); n != want || page.NextCursor != "" {
+			faults = append(faults, fmt.Sprintf("bulk act %s: job %s has %d entries of it, want %d", b.Reason, j.key, n, want))
+		}
+	}
+	return faults, nil
+}
+
+// entriesOfBulk counts the entries of a bulk act in a job's history.
+func entriesOfBulk(history []root.EntryView, r *operate.BulkRequest) (n int) {
+	for _, e := range history {
+		if e.Event == string(r.Act) && e.Detail == r.Reason {
+			n++
+		}
+	}
+	return n
 }
 
 // playAgent kills a process with agents, far from the node.
@@ -207,6 +296,13 @@ func (s *stage) judge() error {
 			return err
 		}
 		faults = append(faults, s.ledger.Audit(j.key, j.done, j.steps...)...)
+	}
+	for _, b := range s.bulks {
+		found, err := s.judgeBulk(c, b)
+		if err != nil {
+			return err
+		}
+		faults = append(faults, found...)
 	}
 	faults = append(faults, s.ledger.Faults()...)
 	if len(faults) > 0 {

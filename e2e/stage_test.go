@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/ledger"
+	"github.com/perdure/perdure/operate"
 )
 
 // stage is the environment of a play: a store, a ledger, and processes of which one is killed.
@@ -33,6 +34,7 @@ type stage struct {
 	ledger *ledger.Ledger
 	served *httptest.Server
 	jobs   []expected
+	bulks  []expectedBulk
 	ends   []func()
 
 	mu     sync.Mutex
@@ -45,6 +47,13 @@ type expected struct {
 	key   string
 	done  bool
 	steps []string
+}
+
+// expectedBulk is a bulk act that must be done, and the keys of the jobs on which it must have acted.
+type expectedBulk struct {
+	id string
+	operate.BulkRequest
+	jobs []string
 }
 
 func newStage(ctx context.Context, armed, store, dir string, k crash) *stage {
