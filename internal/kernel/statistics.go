@@ -148,9 +148,13 @@ func (c *Census) AddJobs(g *JobGroup) {
 		c.Jobs = append(c.Jobs, *g)
 		return
 	}
-	o := &c.Jobs[i]
-	o.Jobs, o.Blocked, o.Active = o.Jobs+g.Jobs, o.Blocked+g.Blocked, o.Active+g.Active
-	o.Oldest = earlier(o.Oldest, g.Oldest)
+	c.Jobs[i].Add(g)
+}
+
+// Add adds the jobs of a group that is alike.
+func (g *JobGroup) Add(o *JobGroup) {
+	g.Jobs, g.Blocked, g.Active = g.Jobs+o.Jobs, g.Blocked+o.Blocked, g.Active+o.Active
+	g.Oldest = earlier(g.Oldest, o.Oldest)
 }
 
 // AddReady adds ready steps to those of the same agent, or to the list.

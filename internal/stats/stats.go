@@ -51,12 +51,17 @@ type Config struct {
 
 const (
 	computeEvery   = 5 * time.Second
-	computeTimeout = 10 * time.Second
+	computeTimeout = 2 * time.Second
 	// A computation may take one part in timeShare of the time.
 	timeShare = 50
 
-	// MaxRows bounds the rows that are read for each of the counts.
-	MaxRows = 20_000
+	// MaxRows bounds the rows that are read for each of the counts. Most of the time of a census goes into looking up the
+	// first rows of open jobs one by one.
+	MaxRows = 5_000
+	// If a census fails or takes longer than slowCensus, the next one reads half as many rows, but not fewer than minRows.
+	// If it takes less than a quarter of slowCensus, the next one reads twice as many.
+	slowCensus = 100 * time.Millisecond
+	minRows    = 500
 	// maxSeriesRows bounds the rows of the series that are read: those of 60 minutes with 20 types and 20 agents.
 	maxSeriesRows = 20_000
 	// maxLimits bounds the limits whose permits are counted.
@@ -72,10 +77,11 @@ const (
 type Leader struct {
 	cfg      Config
 	forgotAt time.Time // when old counts were last deleted
+	rows     int       // that the next census reads for each of the counts
 }
 
 // NewLeader returns a leader.
-func NewLeader(cfg Config) *Leader { return &Leader{cfg: cfg} }
+func NewLeader(cfg Config) *Leader { return &Leader{cfg: cfg, rows: MaxRows} }
 
 // Lead computes until ctx, which carries the leadership, ends.
 func (l *Leader) Lead(ctx context.Context) {
@@ -148,7 +154,7 @@ func (l *Leader) forget(ctx context.Context, now time.Time) error {
 
 // compute reads the store and composes the statistics.
 func (l *Leader) compute(ctx context.Context) (*operate.Stats, error) {
-	c, err := l.cfg.Store.Census(ctx, MaxRows)
+	c, err := l.census(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -170,6 +176,24 @@ func (l *Leader) compute(ctx context.Context) (*operate.Stats, error) {
 		return nil, err
 	}
 	return f.stats(counts, from, l.cfg.RoleTTL), nil
+}
+
+// census counts, and chooses how many rows the next census reads. A busy machine or a cold cache can make each row slow,
+// and a count that always ran into its timeout would never give a number.
+func (l *Leader) census(ctx context.Context) (*kernel.Census, error) {
+	begin, rows := l.cfg.Env.Now(), l.rows
+	c, err := l.cfg.Store.Census(ctx, rows)
+	took := l.cfg.Env.Now().Sub(begin)
+	switch {
+	case err != nil || took > slowCensus:
+		l.rows = max(rows/2, minRows)
+	case took < slowCensus/4:
+		l.rows = min(2*rows, MaxRows)
+	}
+	if l.rows < rows && rows == MaxRows {
+		l.cfg.Log.Info("counting for the statistics is slow; the next counts read fewer rows", "took", took, "rows", rows)
+	}
+	return c, err
 }
 
 // limits returns the limits that may hold back what is ready, with the permits that are held.

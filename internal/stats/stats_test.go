@@ -360,3 +360,53 @@ func TestListsAreBounded(t *testing.T) {
 		t.Errorf("%v", kept)
 	}
 }
+
+// slowStore is a store whose census takes some time, and keeps how many rows each was to read.
+type slowStore struct {
+	Store
+	at   *time.Time
+	took time.Duration
+	err  error
+	rows []int
+}
+
+func (s *slowStore) Census(ctx context.Context, max int) (*kernel.Census, error) {
+	s.rows = append(s.rows, max)
+	*s.at = s.at.Add(s.took)
+	if s.err != nil {
+		return nil, s.err
+	}
+	return s.Store.Census(ctx, max)
+}
+
+type slowEnv struct {
+	env.Real
+	at *time.Time
+}
+
+func (e slowEnv) Now() time.Time { return *e.at }
+
+// While counting is slow or fails, fewer rows are counted, and all again after that (F157).
+func TestSlowCensusReadsFewerRows(t *testing.T) {
+	now := time.Now().Add(time.Hour) // the clock of this test stands still between counts, and no timeout passes
+	store := &slowStore{Store: memory.New(), at: &now}
+	l := newLeader(store)
+	l.cfg.Env = slowEnv{at: &now}
+	rounds := func(n int, took time.Duration, err error, want ...int) {
+		t.Helper()
+		store.rows, store.took, store.err = nil, took, err
+		for range n {
+			if got := l.round(t.Context()); !errors.Is(got, err) {
+				t.Fatal(got)
+			}
+		}
+		if !slices.Equal(store.rows, want) {
+			t.Errorf("rows %d, want %d", store.rows, want)
+		}
+	}
+	rounds(6, time.Second, nil, MaxRows, MaxRows/2, MaxRows/4, MaxRows/8, minRows, minRows)
+	rounds(2, slowCensus/2, nil, minRows, minRows)
+	rounds(5, time.Millisecond, nil, minRows, 2*minRows, 4*minRows, 8*minRows, MaxRows)
+	rounds(2, time.Millisecond, errors.New("canceling statement due to statement timeout"), MaxRows, MaxRows/2)
+	rounds(2, slowCensus/2, nil, MaxRows/4, MaxRows/4)
+}

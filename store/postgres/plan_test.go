@@ -306,3 +306,73 @@ func genericPlan(ctx context.Context, t *testing.T, conn *pgx.Conn, settings, sq
 	}
 	return strings.Join(lines, "\n")
 }
+
+// Each statement of a census stops after its bound, however many rows there are: with many jobs, ready steps, due steps
+// and runs it reads some pages for each row that it may read.
+func TestCensusReadsNoMoreThanItsBound(t *testing.T) {
+	const most = 50
+	ctx := t.Context()
+	conn, settings := planner(t)
+	fill(t, conn, 5000)
+	for name, sql := range map[string]string{"bundles": countBundlesSQL, "jobs": countOpenSQL, "jobs with rows": countFirstsSQL, "ready steps": countReadySQL,
+		"closed lanes": countClosedSQL, "due steps": countDueSQL, "runs": countRunsSQL, "alerts": countAlertsSQL} {
+		args := fmt.Sprint(most)
+		if strings.Contains(sql, "$2") {
+			args += ", " + fmt.Sprint(most)
+		}
+		tx, err := conn.Begin(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var plan []struct {
+			Plan struct {
+				Hit  int `json:"Shared Hit Blocks"`
+				Read int `json:"Shared Read Blocks"`
+			}
+		}
+		for _, s := range []string{settings, "prepare census as " + sql} {
+			if _, err := tx.Exec(ctx, s); err != nil {
+				t.Fatalf("%s: %v", s, err)
+			}
+		}
+		if err := tx.QueryRow(ctx, "explain (analyze, buffers, format json) execute census("+args+")").Scan(&plan); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		// For jobs that are out and for those that are open: three pages of an index and one of the table.
+		if pages := plan[0].Plan.Hit + plan[0].Plan.Read; pages > 2*5*most {
+			t.Errorf("%s: %d pages for %d rows", name, pages, most)
+		}
+		if _, err := tx.Exec(ctx, "deallocate census"); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Rollback(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// If more jobs are open than a census reads, the others are not taken for settled ones.
+func TestOpenJobsAboveTheBoundAreNotSettled(t *testing.T) {
+	url := pgtest.Start(t)
+	if _, _, err := Migrate(t.Context(), url); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(context.Background())
+	fill(t, conn, 1000)
+	s, err := Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	c, err := s.Census(t.Context(), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !c.JobsCapped || !c.SettledEstimated || c.Settled != 0 {
+		t.Errorf("capped %v, estimated %v, %d settled", c.JobsCapped, c.SettledEstimated, c.Settled)
+	}
+}

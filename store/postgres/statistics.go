@@ -30,10 +30,10 @@ const (
 		group by 1, 2`
 
 	// countFirstsSQL counts the jobs that have rows. If the statistics of the index of jobs say that there are many, their
-	// number is that estimate.
+	// number is that estimate. The second number is an estimate of the open jobs.
 	countFirstsSQL = `select case when i.reltuples >= $1 then i.reltuples::bigint
-			else (select count(*) from (select from perdure.step where shape is not null order by type, job limit $1) j) end
-		from pg_class i where i.oid = 'perdure.step_type'::regclass`
+			else (select count(*) from (select from perdure.step where shape is not null order by type, job limit $1) j) end, o.reltuples::bigint
+		from pg_class i cross join pg_class o where i.oid = 'perdure.step_type'::regclass and o.oid = 'perdure.open'::regclass`
 
 	countReadySQL = `with recursive r (agent, n) as (
 			(select agent, 1 from perdure.ready order by agent limit 1)
@@ -86,11 +86,11 @@ const (
 )
 
 // Census counts in one round trip.
-func (s *Store) Census(ctx context.Context, max int) (c *kernel.Census, err error) {
-	var firsts, rows int
+func (s *Store) Census(ctx context.Context, most int) (c *kernel.Census, err error) {
+	var firsts, rows, open int
 	err = s.send(ctx, func() []*pgwire.Statement {
 		c = &kernel.Census{}
-		firsts, rows = 0, 0
+		firsts, rows, open = 0, 0, 0
 		due, runs, alerts := 0, 0, 0
 		each := func(st *pgwire.Statement, read func(*pgwire.Reader)) *pgwire.Statement {
 			return st.Each(func(r *pgwire.Reader) error { read(r); return nil })
@@ -98,49 +98,53 @@ func (s *Store) Census(ctx context.Context, max int) (c *kernel.Census, err erro
 		return []*pgwire.Statement{
 			each(pgwire.New(censusNowSQL), func(r *pgwire.Reader) { c.Now = r.Time() }),
 			// Bundles come first: a job that leaves its bundle in between has a row by then, and is counted twice rather than not at all.
-			each(pgwire.New(countBundlesSQL).Int(max), func(r *pgwire.Reader) {
+			each(pgwire.New(countBundlesSQL).Int(most), func(r *pgwire.Reader) {
 				g := kernel.JobGroup{Type: r.Text(), Agent: r.Text(), Phase: perdure.Waiting, Jobs: int(r.Int64()), Blocked: int(r.Int64()), Oldest: r.Time()}
 				g.Active = g.Jobs
 				c.AddJobs(&g)
 				c.AddReady(kernel.ReadyGroup{Agent: g.Agent, Steps: g.Jobs, Oldest: g.Oldest})
 			}),
-			each(pgwire.New(countOpenSQL).Int(max), func(r *pgwire.Reader) {
+			each(pgwire.New(countOpenSQL).Int(most), func(r *pgwire.Reader) {
 				g := kernel.JobGroup{Type: r.Text(), Phase: perdure.Phase(r.Int()), Undoing: r.Bool(), Permit: r.Bool(), Agent: r.Text(),
 					Jobs: int(r.Int64()), Blocked: int(r.Int64()), Active: int(r.Int64()), Oldest: r.Time()}
 				rows += g.Jobs
 				c.AddJobs(&g)
 			}),
-			each(pgwire.New(countFirstsSQL).Int(max), func(r *pgwire.Reader) { firsts = int(r.Int64()) }),
-			each(pgwire.New(countReadySQL).Int(max).Int(kernel.MaxCensusAgents), func(r *pgwire.Reader) {
+			each(pgwire.New(countFirstsSQL).Int(most), func(r *pgwire.Reader) { firsts, open = int(r.Int64()), int(r.Int64()) }),
+			each(pgwire.New(countReadySQL).Int(most).Int(kernel.MaxCensusAgents), func(r *pgwire.Reader) {
 				c.AddReady(kernel.ReadyGroup{Agent: r.Text(), Steps: int(r.Int64()), Capped: r.Bool(), Oldest: r.Time()})
 			}),
-			each(pgwire.New(countClosedSQL).Int(max).Int(kernel.MaxCensusLanes), func(r *pgwire.Reader) {
+			each(pgwire.New(countClosedSQL).Int(most).Int(kernel.MaxCensusLanes), func(r *pgwire.Reader) {
 				c.Closed = append(c.Closed, kernel.ClosedGroup{Agent: r.Text(), Limit: r.Text(), Steps: int(r.Int64())})
 				c.ClosedCapped = r.Bool() || c.ClosedCapped
 			}),
-			each(pgwire.New(countDueSQL).Int(max), func(r *pgwire.Reader) {
+			each(pgwire.New(countDueSQL).Int(most), func(r *pgwire.Reader) {
 				g := kernel.DueGroup{Retry: r.Bool(), Steps: int(r.Int64()), Next: r.Time()}
 				due += g.Steps
-				c.Due, c.DueCapped = append(c.Due, g), due >= max
+				c.Due, c.DueCapped = append(c.Due, g), due >= most
 			}),
-			each(pgwire.New(countRunsSQL).Int(max), func(r *pgwire.Reader) {
+			each(pgwire.New(countRunsSQL).Int(most), func(r *pgwire.Reader) {
 				g := kernel.RunGroup{Agent: r.Text(), Runs: int(r.Int64())}
 				runs += g.Runs
-				c.Runs, c.RunsCapped = append(c.Runs, g), runs >= max
+				c.Runs, c.RunsCapped = append(c.Runs, g), runs >= most
 			}),
-			each(pgwire.New(countAlertsSQL).Int(max), func(r *pgwire.Reader) {
+			each(pgwire.New(countAlertsSQL).Int(most), func(r *pgwire.Reader) {
 				g := kernel.AlertGroup{Kind: perdure.AlertKind(r.Text()), Code: r.Text(), Type: r.Text(), Step: r.Text(), N: int(r.Int64()), Oldest: r.Time()}
 				alerts += g.N
-				c.Alerts, c.AlertsCapped = append(c.Alerts, g), alerts >= max
+				c.Alerts, c.AlertsCapped = append(c.Alerts, g), alerts >= most
 			}),
 		}
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.JobsCapped, c.SettledEstimated = rows >= max, firsts >= max
-	if firsts > rows {
-		c.Settled = firsts - rows
+	c.JobsCapped, c.SettledEstimated = rows >= most, firsts >= most
+	unsettled := rows
+	if c.JobsCapped { // not all of them were read
+		unsettled = max(rows, open)
+	}
+	if firsts > unsettled {
+		c.Settled = firsts - unsettled
 	}
 	return c, nil
 }

@@ -129,3 +129,18 @@ func TestListsOfAlertsUseIndexes(t *testing.T) {
 		}
 	}
 }
+
+// A census reads open jobs in the order of their index, and looks up each row once. It sorts nothing: a sort of the rows
+// took four times as long as reading them.
+func TestCensusDoesNotSortOpenJobs(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	plan := s.plan(t, openJobsSQL)
+	for _, want := range []string{"SEARCH perdure_step USING COVERING INDEX perdure_step_open (open=?)", "SEARCH s USING INTEGER PRIMARY KEY (rowid=?)"} {
+		if !strings.Contains(plan, want) {
+			t.Errorf("%s\nwant %s", plan, want)
+		}
+	}
+	if strings.Contains(plan, "TEMP B-TREE") {
+		t.Errorf("sorts:\n%s", plan)
+	}
+}

@@ -18,10 +18,11 @@ const (
 	firstReadySQL  = `SELECT ready_at FROM perdure_step WHERE job = ? AND +agent = ? AND +ready IS NOT NULL ORDER BY idx LIMIT 1`
 	closedLanesSQL = `SELECT agent, lane, closed_name FROM perdure_lane WHERE closed_name IS NOT NULL ORDER BY closed_name, closed_key, ord, agent, lane LIMIT ? + 0`
 	countLaneSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL LIMIT ? + 0)`
-	countOpenSQL   = `SELECT type, coalesce(job_phase, 0), coalesce(job_desired, 0) = 0, coalesce(permit, 0) <> 0,
-			CASE WHEN phase = 2 AND coalesce(permit, 0) = 0 THEN agent END, count(*),
-			sum(coalesce(unsettled, 0) - coalesce(running, 0) - coalesce(active, 0)), sum(coalesce(active, 0)), min(created_at)
-		FROM (SELECT id AS at FROM perdure_step WHERE open = 1 ORDER BY job LIMIT ? + 0) o CROSS JOIN perdure_step s ON s.id = o.at GROUP BY 1, 2, 3, 4, 5`
+	// openJobsSQL does not group: SQLite would sort the rows for that, which takes longer than reading them.
+	openJobsSQL = `SELECT type, job_phase, coalesce(job_desired, 0) = 0, coalesce(permit, 0) <> 0,
+			CASE WHEN phase = 2 AND coalesce(permit, 0) = 0 THEN agent END,
+			coalesce(unsettled, 0) - coalesce(running, 0) - coalesce(active, 0), active, created_at
+		FROM (SELECT id AS at FROM perdure_step WHERE open = 1 ORDER BY job LIMIT ? + 0) o CROSS JOIN perdure_step s ON s.id = o.at`
 	countBundlesSQL = `SELECT type, agent, sum(size - taken), min(created_at)
 		FROM (SELECT type, agent, size, taken, created_at FROM perdure_bundle ORDER BY first LIMIT ? + 0) GROUP BY 1, 2`
 	countDueSQL = `SELECT coalesce(failures, 0) > 0 OR coalesce(returns, 0) > 0 OR coalesce(waits, 0) > 0 OR coalesce(last_error, '') <> '', count(*), min(o.due)
@@ -30,7 +31,7 @@ const (
 	countAlertsSQL = `SELECT kind, code, type, step, count(*), min(raised_at)
 		FROM (SELECT kind, code, type, step, raised_at FROM perdure_alert WHERE closed_at IS NULL ORDER BY id DESC LIMIT ? + 0) GROUP BY 1, 2, 3, 4`
 	countFirstsSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_step INDEXED BY perdure_step_type WHERE idx = 0 LIMIT ? + 0)`
-	sampleSQL      = `SELECT idx FROM perdure_step WHERE id >= ? ORDER BY id LIMIT 1`
+	sampleSQL      = `SELECT idx = 0 AND open IS NULL FROM perdure_step WHERE id >= ? ORDER BY id LIMIT 1`
 )
 
 // Census counts with statements that each end after some rows. They see different commits if others are made meanwhile.
@@ -63,14 +64,23 @@ func countJobs(db *conn, c *kernel.Census, max int) error {
 		return err
 	}
 	rows := 0
+	groups := map[kernel.JobGroup]*kernel.JobGroup{} // by a group that counts nothing
 	err = eachRow(db, func(r *row) {
-		g := kernel.JobGroup{Type: r.text(), Phase: perdure.Phase(r.int()), Undoing: r.flag(), Permit: r.flag(), Agent: r.text(),
-			Jobs: r.int(), Blocked: r.int(), Active: r.int(), Oldest: r.time()}
-		rows += g.Jobs
-		c.AddJobs(&g)
-	}, countOpenSQL, atMost(max))
+		key := kernel.JobGroup{Type: r.word(), Phase: perdure.Phase(r.int()), Undoing: r.flag(), Permit: r.flag(), Agent: r.word()}
+		one := key
+		one.Jobs, one.Blocked, one.Active, one.Oldest = 1, r.int(), r.int(), r.time()
+		rows++
+		if g := groups[key]; g != nil {
+			g.Add(&one)
+		} else {
+			groups[key] = &one
+		}
+	}, openJobsSQL, atMost(max))
 	if err != nil {
 		return err
+	}
+	for _, g := range groups {
+		c.AddJobs(g)
 	}
 	c.JobsCapped = rows == max
 	return countSettled(db, c, rows, max)
@@ -80,7 +90,7 @@ func countJobs(db *conn, c *kernel.Census, max int) error {
 const samples = 200
 
 // countSettled counts the jobs that have rows, without the unsettled ones. If there are many rows, it estimates the
-// number of jobs from the share of first rows (idx 0) among some of all rows. The places of these follow from the golden
+// number from the share of first rows (idx 0) of settled jobs among some of all rows. The places of these follow from the golden
 // ratio: rows of jobs with equally many steps repeat at equal distances, and so would equal distances between the samples.
 func countSettled(db *conn, c *kernel.Census, unsettled, max int) error {
 	last, err := one(db, (*row).num, `SELECT coalesce(max(id), 0) FROM perdure_step`)
@@ -92,21 +102,18 @@ func countSettled(db *conn, c *kernel.Census, unsettled, max int) error {
 		c.Settled = firsts - unsettled
 		return err
 	}
-	firsts := 0
+	met := 0
 	for i := range samples {
 		_, place := math.Modf(float64(i+1) * (math.Phi - 1))
-		idx, err := all(db, (*row).int, sampleSQL, 1+int64(place*float64(last)))
+		settled, err := all(db, (*row).flag, sampleSQL, 1+int64(place*float64(last)))
 		if err != nil {
 			return err
 		}
-		if len(idx) > 0 && idx[0] == 0 {
-			firsts++
+		if len(settled) > 0 && settled[0] {
+			met++
 		}
 	}
-	c.SettledEstimated = true
-	if n := int(float64(last) * float64(firsts) / samples); n > unsettled {
-		c.Settled = n - unsettled
-	}
+	c.Settled, c.SettledEstimated = int(float64(last)*float64(met)/samples), true
 	return nil
 }
 

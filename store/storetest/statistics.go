@@ -174,6 +174,9 @@ func censusIsBounded(s *suite) {
 	s.equal("jobs", c.Jobs, []kernel.JobGroup{{Type: "order", Phase: perdure.Waiting, Agent: "http", Jobs: 5, Active: 10, Oldest: at(0)}})
 	s.equal("ready", c.Ready, []kernel.ReadyGroup{{Agent: "http", Steps: 5, Capped: true, Oldest: at(0)}})
 	s.equal("due", c.Due, []kernel.DueGroup{{Steps: 5, Next: at(0)}})
+	if c.Settled != 0 {
+		s.Errorf("%d settled jobs; none is settled, and more are open than were counted", c.Settled)
+	}
 	s.equal("the newest alerts", c.Alerts, []kernel.AlertGroup{{Kind: perdure.AlertNamed, N: 5, Oldest: at(7 * time.Second)}})
 	if c = s.census(13); c.JobsCapped || c.DueCapped || c.AlertsCapped || c.Ready[0].Capped || c.Ready[0].Steps != 12 {
 		s.Errorf("a bound that is not reached: %+v", c)
