@@ -53,7 +53,7 @@ test("two tabs are live, each over one stream, which is closed while a tab is hi
   const streams = [];
   a.on("request", (request) => isStream(request) && streams.push(request.url()));
   await api("jobs/tabs-1/undo", {});
-  for (const page of [a, b]) await row(page, "tabs-1").getByText("undone", { exact: true }).waitFor();
+  for (const page of [a, b]) await row(page, "tabs-1").getByText("undone", { exact: true }).first().waitFor();
   assert.deepEqual(streams, [], "no second stream was opened");
   const ended = a.waitForEvent("requestfailed", isStream);
   const hide = (hidden) =>
