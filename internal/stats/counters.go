@@ -146,9 +146,7 @@ func (c *Counters) flush(ctx context.Context, timeout time.Duration) error {
 	}
 	c.mu.Lock()
 	fresh := c.current
-	if len(fresh) > 0 {
-		c.current = counts{}
-	}
+	c.current = counts{}
 	c.mu.Unlock()
 	minute := now.UTC().Truncate(time.Minute)
 	changed := c.pending[minute] == nil && len(c.pending) > 0
