@@ -6,8 +6,8 @@ import { api, narrow, open, wide } from "./browser.mjs";
 
 test("a sentence says what is wrong with a job, and what can be done", async (t) => {
   const sentences = {
-    "order-1042": "charge is parked: card_declined after 1 failure. Resume it, settle it, skip it, or undo the job.",
-    "order-1002": /charge has failed: 1 failure; again in \d h.*\. Resume it to try again now\./,
+    "order-1042": "charge is parked: card_declined after 1 failure. Resume it, edit its input, settle it, skip it, or undo the job.",
+    "order-1002": /charge has failed: 1 failure; again in [^.]*\. Resume it to try again now\./,
     "order-1004": "mail waits: no process claims runs of the agent mail. Start a process of this agent.",
     "expense-12": "sign waits for approval by finance: Hotel in Lisbon, 412.00. Settle it as done to approve it, or undo the job to reject it.",
     "wide-1000": "s_0_0 and 39 more steps wait: no process claims runs of the agent absent.",

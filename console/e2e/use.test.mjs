@@ -156,11 +156,11 @@ test("an operator edits and resumes a parked step, with a preview", async (t) =>
   await panel.getByRole("button", { name: "Resume …" }).click();
   const dialog = page.getByRole("dialog", { name: "Resume charge of repair-1" });
   await dialog.getByText("can run at once").waitFor();
-  await dialog.getByLabel("Another input, as JSON (optional)").fill('{"fail": ');
+  await dialog.getByLabel("Another input, as JSON (empty: as it is now)").fill('{"fail": ');
   page.expectedErrors.push(/4\d\d/);
   await dialog.getByRole("alert").waitFor();
   assert.ok(await dialog.getByRole("button", { name: "Resume", exact: true }).isDisabled());
-  await dialog.getByLabel("Another input, as JSON (optional)").fill('{"fail": ""}');
+  await dialog.getByLabel("Another input, as JSON (empty: as it is now)").fill('{"fail": ""}');
   await dialog.getByText("can run at once").waitFor();
   await dialog.getByLabel("Reason (optional)").fill("another card");
   await dialog.getByLabel("Your name, for the history").fill("Zoë 注");
@@ -454,7 +454,7 @@ test("the timeline shows the runs of an undone job, zooms, and follows a job tha
   // A click on a row chooses its step, whose panel has its runs.
   await charge.locator("rect.back").click({ position: { x: 20, y: 10 } });
   const panel = page.getByRole("complementary", { name: "Step charge" });
-  await panel.locator(".runs li").first().waitFor();
+  await panel.locator(".runs li").filter({ hasText: "rejected" }).waitFor();
   assert.match(await panel.locator(".runs").innerText(), /run 2 undo[\s\S]*run 1 do[\s\S]*rejected/);
   await page.getByText("The same as a table").click();
   assert.ok((await page.locator("details .runs li").count()) >= 4); // invoice may not have begun

@@ -26,14 +26,14 @@ export const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume
 const needReason: Verb[] = ["settle", "skip", "giveUp"];
 
 /** What each act does, for a person who has not read the manual. */
-const meanings: Record<Verb, string> = {
+export const meanings: Record<Verb, string> = {
   undo: "The job is to be undone: every step that may have had an effect is undone, the last one first.",
   redo: "The job is to be done again.",
   resume: "What is parked, or waits for its next attempt, is tried again now.",
   giveUp: "The job is settled as it is now. Nothing more is done or undone, unless you undo or redo it.",
   settle: "You record what you have found out about the step. No agent is called.",
   skip: "The job goes on without the step. Its output is null.",
-  edit: "The step gets another input. A parked step stays parked.",
+  edit: "The step gets another input. A parked step stays parked: resume it afterwards.",
 };
 
 /** The acts that make sense for a job, the most likely ones first. The rules decide whether they are allowed. */
@@ -182,7 +182,7 @@ function Dialog({ act }: { act: Act }) {
         )}
         {hasValue && (
           <label class="stack">
-            <span class="muted">{verb === "settle" ? "Output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (optional)"}</span>
+            <span class="muted">{verb === "settle" ? "Output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (empty: as it is now)"}</span>
             <textarea rows={5} spellcheck={false} autocomplete="off" wrap="off" value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
           </label>
         )}

@@ -2,7 +2,7 @@
 // carries a bulk act out; the page only shows how far it is.
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { headerText, titles, type Verb } from "./act.tsx";
+import { headerText, meanings, titles, type Verb } from "./act.tsx";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
 import { useKeys } from "./keys.ts";
 import { useLoad } from "./load.ts";
@@ -210,6 +210,7 @@ function Dialog({ draft }: { draft: Draft }) {
           void start();
         }}
       >
+        <p class="muted">{meanings[verb]}</p>
         <p class="muted">A node performs the act on each job in turn. You can stop it at any time; what is done by then remains.</p>
         <section aria-live="polite" class="stack">
           <h3>Which jobs</h3>
@@ -469,6 +470,8 @@ function BulkPage({ id }: { id: string }) {
             <dt key={title}>{title}</dt>,
             <dd key={`${title} n`}>{href && count > 0 ? <a href={href}>{n(count)}</a> : n(count)}</dd>,
           ])}
+          <dt>meaning</dt>
+          <dd class="muted">“Performed”: the act is recorded. What becomes of each job after it is on the page of the job.</dd>
           <dt>jobs</dt>
           <dd>{bulk.filter ? <a href={link.jobs(listQuery(bulk))}>those that match the filter now</a> : `${n(bulk.jobs ?? 0)} that were listed`}</dd>
           <dt>by</dt>

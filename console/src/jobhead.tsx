@@ -178,7 +178,7 @@ export function troubleOf(name: string, step: Step, time: number): Trouble | und
   const failures = plural(step.failures, "failure");
   const reason = step.why?.reason;
   if (step.phase === "parked") {
-    const remedy = step.desired === "done" ? "Resume it, settle it, skip it, or undo the job." : "Resume it, settle it, or redo the job.";
+    const remedy = step.desired === "done" ? "Resume it, edit its input, settle it, skip it, or undo the job." : "Resume it, settle it, or redo the job.";
     if (!code) return { name, bad: true, does: "is parked", do: "are parked", text: `: ${whyText(step, time).replace(/; try: .*$/s, "").replace(/^parked /, "") || "nothing more is tried"}.`, remedy };
     return { name, bad: true, does: "is parked", do: "are parked", text: `: ${code} after ${failures}.`, said: step.lastError?.message, remedy };
   }
