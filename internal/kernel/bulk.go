@@ -114,8 +114,8 @@ type BulkPage struct {
 
 // BulkResult is what one transaction of a bulk act did.
 type BulkResult struct {
-	Act  *BulkAct // the row after the transaction; nil if it did nothing, because the row has changed meanwhile
-	Took time.Duration   // how long a writer worked on it
+	Act  *BulkAct      // the row after the transaction; nil if it did nothing, because the row has changed meanwhile
+	Took time.Duration // how long a writer worked on it
 }
 
 // BulkReader reads bulk acts.
