@@ -338,7 +338,7 @@ func TestCensusReadsNoMoreThanItsBound(t *testing.T) {
 		if err := tx.QueryRow(ctx, "explain (analyze, buffers, format json) execute census("+args+")").Scan(&plan); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		// For jobs that are out and for those that are open: three pages of an index and one of the table.
+		// For jobs in flight and for those that are open: three pages of an index and one of the table.
 		if pages := plan[0].Plan.Hit + plan[0].Plan.Read; pages > 2*5*most {
 			t.Errorf("%s: %d pages for %d rows", name, pages, most)
 		}
