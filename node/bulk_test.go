@@ -60,7 +60,7 @@ func startBulk(t *testing.T, n *node.Node, r consoles.BulkRequest) *consoles.Bul
 func ended(t *testing.T, n *node.Node, id string) *consoles.BulkView {
 	t.Helper()
 	var v *consoles.BulkView
-	if !within(60*time.Second, func() (ok bool) {
+	if !within(3*time.Minute, func() (ok bool) {
 		var err error
 		if v, err = n.GetBulk(t.Context(), id); err != nil {
 			t.Fatal(err)
