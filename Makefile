@@ -89,7 +89,7 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	scripts/console
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --packages=./... -- -race -timeout 30m
-	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
+	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -timeout 30m -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
 	$(MAKE) sim SIM=6000
 	$(MAKE) without ONLY=all PLAYS=300
 
