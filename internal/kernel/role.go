@@ -149,6 +149,20 @@ type Leadership struct {
 	Epoch int64
 }
 
+// Admit returns ErrDeposed if the leadership is no longer valid. Otherwise it stays valid until the end of the
+// transaction.
+func (m Leadership) Admit(tx Locker) error {
+	role, err := tx.ShareRole(m.Role)
+	if err != nil {
+		return err
+	}
+	now, err := tx.Now()
+	if err != nil {
+		return err
+	}
+	return role.Admit(m, now)
+}
+
 type leadershipKey struct{}
 
 // WithLeadership returns a context with a leadership: the store commits writes with it only if m is still valid.

@@ -94,7 +94,7 @@ func (s *Scheduler) SweepLanes(ctx context.Context) error {
 			return nil
 		}
 		if leads {
-			if err := admit(tx, m); err != nil {
+			if err := m.Admit(tx); err != nil {
 				return err
 			}
 		}
@@ -188,23 +188,11 @@ func (b *batch) admit(m *kernel.Leadership) error {
 	if m == nil {
 		return nil
 	}
-	err := admit(b.tx, *m)
+	err := m.Admit(b.tx)
 	if errors.Is(err, kernel.ErrDeposed) {
 		b.events = append(b.events, txEvent{kind: eventDeposed, role: m.Role})
 	}
 	return err
-}
-
-func admit(tx kernel.Tx, m kernel.Leadership) error {
-	role, err := tx.ShareRole(m.Role)
-	if err != nil {
-		return err
-	}
-	now, err := tx.Now()
-	if err != nil {
-		return err
-	}
-	return role.Admit(m, now)
 }
 
 func (o *dueScan) act(b *batch, refs []kernel.StepRef) error {

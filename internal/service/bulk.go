@@ -24,7 +24,7 @@ type bulkJobs struct {
 	listed []perdure.JobID // in order, each once
 }
 
-// bulkJobs checks a request and finds out which jobs it has. A filter with a text is turned into the jobs that the
+// bulkJobs checks a request, and finds the jobs that it has. A filter with a text is turned into the jobs that the
 // search finds now: it finds a bounded number, so that its result may not change while a bulk act goes through it.
 func (svc *Service) bulkJobs(ctx context.Context, r *operate.BulkRequest) (jobs bulkJobs, err error) {
 	if err := r.Check(); err != nil {
@@ -95,7 +95,7 @@ func (svc *Service) searchedIDs(ctx context.Context, filter *operate.BulkFilter)
 	return ids, err
 }
 
-// count counts the jobs, up to perdure.MaxListCount.
+// countBulk counts the jobs, up to perdure.MaxListCount.
 func (svc *Service) countBulk(ctx context.Context, jobs *bulkJobs) (*perdure.Count, error) {
 	if jobs.filter == nil {
 		return &perdure.Count{N: len(jobs.listed)}, nil
@@ -108,7 +108,7 @@ func (svc *Service) countBulk(ctx context.Context, jobs *bulkJobs) (*perdure.Cou
 	return svc.newListing(&q).count(ctx, f)
 }
 
-// page returns the jobs after a cursor, in the order of their ids, below a bound (zero: without).
+// bulkPage returns the jobs after a cursor, in the order of their ids, below a bound (zero: without).
 func (svc *Service) bulkPage(ctx context.Context, filter *operate.BulkFilter, after, below perdure.JobID, max int) (page kernel.BulkPage, err error) {
 	q := filter.Query()
 	f, err := filterOf(&q)
@@ -251,7 +251,7 @@ func (svc *Service) StartBulk(ctx context.Context, r operate.BulkRequest) (*oper
 		return nil, Unreachable(err)
 	}
 	if len(newest) > 0 { // its node's clock may be ahead of the store's
-		row.Below = afterID(newest[0].ID)
+		row.Below = nextID(newest[0].ID)
 	}
 	started, err := svc.Scheduler.StartBulk(ctx, row, jobs.listed)
 	if err != nil {
@@ -267,16 +267,6 @@ func (svc *Service) StartBulk(ctx context.Context, r operate.BulkRequest) (*oper
 func (svc *Service) newBulkID() string {
 	id := svc.Scheduler.NewID()
 	return "bulk_" + hex.EncodeToString(id[:])
-}
-
-// afterID returns the id that follows an id.
-func afterID(id perdure.JobID) perdure.JobID {
-	for i := len(id) - 1; i >= 0; i-- {
-		if id[i]++; id[i] != 0 {
-			break
-		}
-	}
-	return id
 }
 
 // bulkView returns a bulk act as callers see it.

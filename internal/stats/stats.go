@@ -123,15 +123,7 @@ func (l *Leader) save(ctx context.Context, s *operate.Stats) error {
 	}
 	return l.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		if m, leads := kernel.LeadershipOf(ctx); leads {
-			role, err := tx.ShareRole(m.Role)
-			if err != nil {
-				return err
-			}
-			now, err := tx.Now()
-			if err != nil {
-				return err
-			}
-			if err := role.Admit(m, now); err != nil {
+			if err := m.Admit(tx); err != nil {
 				return err
 			}
 		}

@@ -1,15 +1,16 @@
 // The list of jobs: filters, pages by cursor, and the first page as it changes (live.ts). Rows stay where they are: newer
 // jobs are counted, and shown when the user asks for them.
 import { useSignal } from "@preact/signals";
-import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { call, callUrl, Problem } from "../api.ts";
 import { BulkBar, SelectAll, SelectRow } from "../bulk.tsx";
+import { FirstJob } from "../firstjob.tsx";
 import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
 import type { Job, PageJob } from "../types.ts";
 import { Views } from "../views.tsx";
-import { Ago, AsOf, Copy, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** The most rows that the page keeps. */
 const mostRows = 1000;
@@ -221,7 +222,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
       </>
     );
   }
-  if (jobs.length === 0 && !last?.nextCursor) return filters.length > 0 ? <NoMatch filters={filters} /> : <NoJobs />;
+  if (jobs.length === 0 && !last?.nextCursor) return filters.length > 0 ? <NoMatch filters={filters} /> : <FirstJob />;
   return (
     <>
       {filters.length > 0 && <Chips filters={filters} />}
@@ -325,25 +326,6 @@ function NoMatch({ filters }: { filters: Filter[] }) {
           Remove all filters
         </button>
       )}
-    </div>
-  );
-}
-
-function NoJobs() {
-  const commands = `echo '{"type": "hello", "steps": {"wait": {"agent": "sleep", "with": {"for": "30s"}}}}' > hello.json
-perdure submit hello.json --server ${serverAddress}
-perdure watch @latest --server ${serverAddress}`;
-  return (
-    <div class="box empty">
-      <h2>There are no jobs yet</h2>
-      <p class="muted">These commands submit a first job, which waits for half a minute, and follow it:</p>
-      <pre>{commands}</pre>
-      <div class="buttons">
-        <Copy text={commands} what="the commands" />
-        <a class="button" href={link.submit()}>
-          Submit a job here
-        </a>
-      </div>
     </div>
   );
 }

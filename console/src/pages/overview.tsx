@@ -1,13 +1,14 @@
 // The overview: what needs an operator, why steps wait, and what has happened in the last hour. A node computes the
 // numbers every few seconds, and this page reads them. Each of them is a link to what it counts.
-import { callUrl, serverAddress } from "../api.ts";
+import { callUrl } from "../api.ts";
+import { FirstJob } from "../firstjob.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { alertMark, jobMark, unknownMark, type Mark } from "../state.ts";
 import { alertLink, bars, type Count as CountOf, exactly, reasonLink, reasonText, short, staleAfter, total } from "../stats.ts";
 import { span } from "../time.ts";
 import type { AgentStats, ListNode, PageJob, ReasonStats, Series, Stats } from "../types.ts";
-import { Ago, Copy, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 import { nodeMark } from "./nodes.tsx";
 import type { ComponentChildren } from "preact";
 
@@ -101,26 +102,6 @@ function StatsAge({ stats }: { stats: Stats }) {
   const age = now.value - Date.parse(stats.asOf);
   if (age <= staleAfter) return null;
   return <span class="end state warn small">as of {span(age)} ago</span>;
-}
-
-/** How to begin, on an empty store. */
-function FirstJob() {
-  const commands = `echo '{"type": "hello", "steps": {"wait": {"agent": "sleep", "with": {"for": "30s"}}}}' > hello.json
-perdure submit hello.json --server ${serverAddress}
-perdure watch @latest --server ${serverAddress}`;
-  return (
-    <div class="box empty">
-      <h2>There are no jobs yet</h2>
-      <p class="muted">These commands submit a first job, which waits for half a minute, and follow it:</p>
-      <pre>{commands}</pre>
-      <div class="buttons">
-        <Copy text={commands} what="the commands" />
-        <a class="button" href={link.submit()}>
-          Submit a job here
-        </a>
-      </div>
-    </div>
-  );
 }
 
 function More({ n, to, what }: { n: number; to?: string; what: string }) {
