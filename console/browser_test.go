@@ -27,7 +27,7 @@ import (
 
 var serveAt = flag.String("serve", "", "serve the node of the tests in a browser at this address until the test is stopped, instead of testing")
 
-// The tests in e2e/ drive Chromium against two nodes, one with jobs and one without.
+// The tests in e2e/ drive Chromium against two nodes of their own for each file, one with jobs and one without.
 func TestConsoleInABrowser(t *testing.T) {
 	if *serveAt != "" {
 		t.Log("serving " + startNode(t, *serveAt, fill) + " and " + startNode(t, "127.0.0.1:0", nil))
@@ -46,17 +46,21 @@ func TestConsoleInABrowser(t *testing.T) {
 		t.Fatalf("no tests in e2e: %v", err)
 	}
 	tests = slices.DeleteFunc(tests, func(name string) bool { return strings.HasPrefix(filepath.Base(name), "scenario.") }) // scenario_test.go
-	full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
-	cmd := exec.CommandContext(t.Context(), nodeJS, append([]string{"--test", "--test-reporter=spec", "--test-concurrency=1"}, tests...)...)
-	cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	for _, file := range tests {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".test.mjs"), func(t *testing.T) {
+			full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
+			cmd := exec.CommandContext(t.Context(), nodeJS, "--test", "--test-reporter=spec", file)
+			cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			if !strings.Contains(string(out), "pass ") || strings.Contains(string(out), "pass 0\n") {
+				t.Fatalf("no test ran:\n%s", out)
+			}
+			t.Logf("%s", out)
+		})
 	}
-	if !strings.Contains(string(out), "pass ") || strings.Contains(string(out), "pass 0\n") {
-		t.Fatalf("no test ran:\n%s", out)
-	}
-	t.Logf("%s", out)
 }
 
 // TestTypes checks the types of all sources, which esbuild does not.

@@ -6,6 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { Problem, reach } from "./api.ts";
 import { visible } from "./load.ts";
 import type { Mark } from "./state.ts";
+import { exactly, short, type Count as CountOf } from "./stats.ts";
 import { absolute, clock, relative, serverNow } from "./time.ts";
 
 /** The server's time, once a second. */
@@ -214,7 +215,23 @@ export function useTitle(title: string): void {
 
 /** "1 job", "12 jobs". */
 export function plural(n: number | bigint, noun: string): string {
-  return `${n} ${noun}${n == 1 ? "" : "s"}`;
+  return `${n} ${nouns(n, noun)}`;
+}
+
+/** "job" for one, else "jobs". */
+export function nouns(n: number | bigint, noun: string): string {
+  return n == 1 ? noun : `${noun}s`;
+}
+
+/** A count that leads to what it counts; zero leads nowhere. what says what it counts: its name begins with the visible text. */
+export function Count({ n, to, what, children, ...rest }: { n: CountOf; to: string; what: string; class?: string; children?: ComponentChildren }) {
+  if (n.n === 0) return <span class="muted">0</span>;
+  return (
+    <a href={to} title={exactly(n)} aria-label={`${short(n)} ${what}`} {...rest}>
+      {short(n)}
+      {children}
+    </a>
+  );
 }
 
 /** A size, for values that are not shown. */

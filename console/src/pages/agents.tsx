@@ -3,11 +3,10 @@ import { callUrl } from "../api.ts";
 import { LimitButton } from "../limitdialog.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
-import { exactly, short } from "../stats.ts";
 import { span } from "../time.ts";
 import type { AgentInfo, ListAgent, ListLimit } from "../types.ts";
 import { unknownMark, type Mark } from "../state.ts";
-import { Ago, AsOf, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Count, nouns, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** Ten years, the default: a higher priority always comes first. */
 const noAgeing = "87600h";
@@ -81,9 +80,7 @@ export function Agents() {
                     </td>
                     <td class="num">
                       {agent.ready ? (
-                        <a href={link.jobs({ agent: agent.name })} title={exactly({ n: agent.ready, capped: agent.readyCapped })} aria-label={`${plural(agent.ready, "ready step")} of ${agent.name}`}>
-                          {short({ n: agent.ready, capped: agent.readyCapped })}
-                        </a>
+                        <Count n={{ n: agent.ready, capped: agent.readyCapped }} to={link.jobs({ agent: agent.name })} what={`ready ${nouns(agent.ready, "step")} of ${agent.name}`} />
                       ) : (
                         <span class="muted">–</span>
                       )}

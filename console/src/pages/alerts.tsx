@@ -7,7 +7,7 @@ import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { alertMark } from "../state.ts";
 import type { Alert, PageAlert } from "../types.ts";
-import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Count, Icon, Newer, nouns, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** How many alerts the header and the overview count; more are shown as this number and a plus sign. */
 export const mostAlertsCounted = 99;
@@ -152,10 +152,7 @@ function Groups({ alerts, gone, more }: { alerts: Alert[]; gone: ReadonlySet<str
               </td>
               <td>{g.code ? <bdi>{g.code}</bdi> : "–"}</td>
               <td class="num">
-                <a href={link.alerts({ kind: g.kind, type: g.type, step: g.step, code: g.code })} aria-label={`Show ${plural(g.count, "alert")} of this group`}>
-                  {g.count}
-                  {more ? "+" : ""}
-                </a>
+                <Count n={{ n: g.count, capped: more }} to={link.alerts({ kind: g.kind, type: g.type, step: g.step, code: g.code })} what={`${nouns(g.count, "alert")} of this group`} />
               </td>
               <td class="num c3">{g.attempts || "–"}</td>
               <td class="c2">

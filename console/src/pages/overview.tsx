@@ -5,10 +5,10 @@ import { FirstJob } from "../firstjob.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { alertMark, jobMark, unknownMark, type Mark } from "../state.ts";
-import { alertLink, bars, type Count as CountOf, exactly, reasonLink, reasonText, short, staleAfter, total } from "../stats.ts";
+import { alertLink, bars, type Count as CountOf, reasonLink, reasonText, staleAfter, total } from "../stats.ts";
 import { span } from "../time.ts";
 import type { AgentStats, ListNode, PageJob, ReasonStats, Series, Stats } from "../types.ts";
-import { Ago, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, Count, nouns, now, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 import { nodeMark } from "./nodes.tsx";
 import type { ComponentChildren } from "preact";
 
@@ -72,21 +72,11 @@ function Section({ title, all, waits, children }: { title: string; all?: [text: 
   );
 }
 
-/** A count that leads to what it counts. Nothing leads nowhere. */
-function Count({ n, to, what }: { n: CountOf; to: string; what: string }) {
-  if (n.n === 0) return <span class="muted">0</span>;
-  return (
-    <a href={to} title={exactly(n)} aria-label={`${short(n)} ${what}`}>
-      {short(n)}
-    </a>
-  );
-}
-
 function Totals({ stats }: { stats: Stats }) {
   const { waiting, running, parked, settled } = stats.jobs;
   const of = (n: CountOf, phase: string) => (
     <span key={phase}>
-      <Count n={n} to={link.jobs({ phase })} what={`jobs ${phase}`} /> {phase}
+      <Count n={n} to={link.jobs({ phase })} what={`${nouns(n.n, "job")} ${phase}`} /> {phase}
     </span>
   );
   return (
@@ -127,9 +117,7 @@ function Alerts({ stats }: { stats: Stats }) {
           <span class="muted small">
             <Ago at={alert.oldest} />
           </span>
-          <a class="amount" href={alertLink(alert)} aria-label={`${plural(alert.n, "alert")}: ${alert.kind}, ${alert.type ?? "store"} ${alert.step ?? ""} ${alert.code ?? ""}`}>
-            {short({ n: alert.n, capped: stats.alertsCapped })}
-          </a>
+          <Count class="amount" n={{ n: alert.n, capped: stats.alertsCapped }} to={alertLink(alert)} what={`${nouns(alert.n, "alert")}: ${alert.kind}, ${alert.type ?? "store"} ${alert.step ?? ""} ${alert.code ?? ""}`} />
         </li>
       ))}
       <More n={stats.alerts.length - mostLines + (stats.alertsLeftOut ?? 0)} to={link.alerts()} what="groups of alerts" />
@@ -156,9 +144,7 @@ function Reasons({ stats }: { stats: Stats }) {
             <span class="what">
               <bdi title={text}>{text}</bdi>
             </span>
-            <a class="amount" href={reasonLink(reason)} title={exactly({ n: reason.steps, capped: reason.capped })} aria-label={`${plural(reason.steps, "step")}: ${text}`}>
-              {short({ n: reason.steps, capped: reason.capped })}
-            </a>
+            <Count class="amount" n={{ n: reason.steps, capped: reason.capped }} to={reasonLink(reason)} what={`${nouns(reason.steps, "step")}: ${text}`} />
           </li>
         );
       })}
@@ -235,9 +221,9 @@ function Agents({ stats }: { stats: Stats }) {
             {agent.ready > 0 && (
               <>
                 <span class="muted small nowrap">{agent.oldestReady && `oldest ${span(now.value - Date.parse(agent.oldestReady))}`}</span>
-                <a class="amount" href={link.jobs({ agent: agent.agent })} aria-label={`${plural(agent.ready, "ready step")} of ${agent.agent}`}>
-                  {short({ n: agent.ready, capped: agent.readyCapped })} ready
-                </a>
+                <Count class="amount" n={{ n: agent.ready, capped: agent.readyCapped }} to={link.jobs({ agent: agent.agent })} what={`ready ${nouns(agent.ready, "step")} of ${agent.agent}`}>
+                  {" ready"}
+                </Count>
               </>
             )}
           </li>
@@ -251,7 +237,7 @@ function Agents({ stats }: { stats: Stats }) {
 function Types({ stats }: { stats: Stats }) {
   if (stats.types.length === 0) return <p class="fine">There are no open jobs.</p>;
   const types = [...stats.types].sort((a, b) => b.parked - a.parked || b.waiting + b.running - a.waiting - a.running);
-  const count = (n: number, type: string, query: Record<string, string>, what: string) => <Count n={{ n, capped: stats.typesCapped }} to={link.jobs({ type, ...query })} what={`jobs of type ${type} ${what}`} />;
+  const count = (n: number, type: string, query: Record<string, string>, what: string) => <Count n={{ n, capped: stats.typesCapped }} to={link.jobs({ type, ...query })} what={`${nouns(n, "job")} of type ${type} ${what}`} />;
   return (
     <>
       <table class="types">
