@@ -27,7 +27,7 @@ import (
 )
 
 var (
-	jobs        = flag.Int("jobs", 0, "jobs of the large store")
+	jobs        = flag.Int("jobs", 20_000, "jobs of the large store")
 	rounds      = flag.Int("rounds", 0, "how often each call is made, and each page opened; 0: 5 from a million jobs on, otherwise 1")
 	tab         = flag.Duration("tab", 0, "for how long a tab is open at 100 changes a second; 0: a minute from a million jobs on, otherwise 3s")
 	out         = flag.String("out", "", "the directory for figures.json and figures.md; empty: none is written")
