@@ -61,21 +61,24 @@ func (a *app) printPreview(p *operate.Preview) {
 		tb.row("  waits", plain(text))
 	}
 	row("no undo, effect remains", e.WithoutUndo, left.WithoutUndo)
-	if n := waitingForSteps(p.Job); n > 0 {
-		tb.row("  after these", plural(n, "step"))
-	}
+	later := waitingForSteps(p.Job)
+	named := min(len(later), maxLaterShown)
+	row("after these", later[:named], len(later)-named)
 	tb.print(a.out)
 }
 
 // maxWaitsShown bounds the lines of a preview about steps that wait.
 const maxWaitsShown = 10
 
-// waitingForSteps counts the steps that wait for other steps.
-func waitingForSteps(v *perdure.JobView) (n int) {
+// maxLaterShown bounds the steps that a preview names as those that come after others.
+const maxLaterShown = 20
+
+// waitingForSteps returns the steps that wait for other steps.
+func waitingForSteps(v *perdure.JobView) (names []string) {
 	for i := range v.Steps {
 		if why := v.Steps[i].Why; why != nil && why.Kind == perdure.WhyAfterSteps {
-			n++
+			names = append(names, v.Steps[i].Name)
 		}
 	}
-	return n
+	return names
 }

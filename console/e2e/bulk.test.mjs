@@ -106,6 +106,27 @@ test("jobs are selected with the keyboard, and refusals are listed", async (t) =
   await look(page, "bulk-list");
 });
 
+test("a step of many jobs is settled, with the step that they all wait for", async (t) => {
+  await jobs("lot-d", 3);
+  const page = await open(t, "jobs?type=lot-d");
+  await page.getByLabel("Select all jobs that are shown").check();
+  await page.getByLabel("Act on a step of each job").click();
+  await page.getByRole("button", { name: "Skip …" }).click();
+  const dialog = page.getByRole("dialog", { name: "Skip a step of many jobs" });
+  assert.equal(await dialog.getByLabel("Step of each job").inputValue(), "s");
+  await dialog.getByLabel("Step of each job").fill("none");
+  await dialog.getByText("The rules would refuse it on 3 jobs of the first 3").waitFor();
+  await dialog.getByLabel("Step of each job").fill("s");
+  await dialog.getByText("The rules would refuse it").waitFor({ state: "detached" });
+  await dialog.getByLabel("Reason, for the history of each job").fill("it was not needed");
+  await dialog.getByText(/^perdure skip job_\w+ job_\w+ job_\w+ --step s --reason 'it was not needed' --server http/).waitFor();
+  await look(page, "bulk-step");
+  await dialog.getByRole("button", { name: "Skip 3 jobs" }).click();
+  await page.getByRole("heading", { name: "Skip s of many jobs" }).waitFor();
+  const bulk = await settled(new URL(page.url()).pathname.split("/").at(-1));
+  assert.deepEqual([bulk.act, bulk.step, bulk.done, bulk.refused], ["skip", "s", 3, 0]);
+});
+
 test("a bulk act is stopped and resumed on its page", async (t) => {
   await jobs("lot-c", 900);
   const { id } = await api("bulk", { act: "undo", filter: { type: "lot-c" }, reason: "stop me" });

@@ -1,4 +1,4 @@
-// The head of a job's page: the sentence that says what is wrong, the actions, and keys. Also the list of shortcuts, the
+// The head of a job's page: the sentence that says what is wrong, the actions, and keys. Also the help, the
 // roles of nodes, and the focus.
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -82,7 +82,7 @@ test("every control that Tab reaches shows the focus, in the order of the page",
 test("the list of shortcuts has every key", async (t) => {
   const page = await open(t, "jobs/order-1042");
   await page.keyboard.press("?");
-  const dialog = page.getByRole("dialog", { name: "Keyboard shortcuts" });
+  const dialog = page.getByRole("dialog", { name: "Help" });
   await dialog.waitFor();
   const keys = new Set(await dialog.locator("kbd").allInnerTexts());
   for (const key of ["/", "j", "k", "Enter", "a", "g", "o", "e", "l", "n", "s", "[", "]", "←", "→", "↑", "↓", "f", "+", "-", ".", "Esc", "?"]) assert.ok(keys.has(key), key);

@@ -54,7 +54,7 @@ test("pages without data say how to begin", async (t) => {
   }
 });
 
-test("the shortcuts dialog is accessible, and Esc closes it", async (t) => {
+test("the help is accessible, and Esc closes it", async (t) => {
   const page = await open(t, "");
   await page.keyboard.press("?");
   await page.getByRole("dialog").waitFor();

@@ -114,7 +114,7 @@ test("filters are in the URL, and a filter without matches can be removed", asyn
   await page.getByRole("button", { name: "Apply" }).click();
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 1);
   assert.deepEqual(Object.fromEntries(new URL(page.url()).searchParams), { phase: "parked", type: "order", label: "region=eu" });
-  await page.getByRole("button", { name: "Remove the filter phase: parked" }).click();
+  await page.getByRole("button", { name: "Remove the filter Phase: parked" }).click();
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 5);
   await page.getByRole("textbox", { name: "Type" }).fill("none");
   await page.keyboard.press("Enter");
@@ -122,6 +122,47 @@ test("filters are in the URL, and a filter without matches can be removed", asyn
   await page.getByRole("button", { name: "Remove all filters" }).click();
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length > 20);
   assert.equal(new URL(page.url()).search, "");
+});
+
+test("jobs are filtered by the time of their submission", async (t) => {
+  const page = await open(t, "jobs?type=order");
+  await page.getByText("More filters").click();
+  await page.getByLabel("Submitted from").fill("2020-01-02T03:04");
+  await page.getByRole("button", { name: "Remove the filter Submitted from: 2020-01-02 03:04" }).waitFor();
+  const since = new URL(page.url()).searchParams.get("since");
+  assert.equal(new Date(since).getTime(), await page.evaluate(() => new Date("2020-01-02T03:04").getTime()), "the time is that of this computer");
+  await page.getByRole("link", { name: "order-1042" }).waitFor();
+  await page.getByLabel("Submitted before").fill("2020-01-02T03:05");
+  await page.getByText("No job matches").waitFor();
+});
+
+test("times are relative, local or UTC, and the choice is kept", async (t) => {
+  const page = await open(t, "jobs?key=order-1042");
+  const time = page.locator("tbody time");
+  assert.match(await time.textContent(), / ago$/);
+  await page.getByRole("button", { name: "Times: relative" }).click();
+  assert.match(await time.textContent(), /^(\d\d-\d\d \d\d:\d\d|\d\d:\d\d:\d\d)$/);
+  await page.getByRole("button", { name: "Times: local" }).click();
+  assert.match(await time.textContent(), /\dZ$/);
+  await page.reload();
+  await loaded(page);
+  assert.match(await time.textContent(), /\dZ$/);
+});
+
+test("the history is narrowed to failures and to a step, and has the newest first", async (t) => {
+  const page = await open(t, "jobs/order-1001?tab=history");
+  const rows = page.locator("main tbody tr");
+  const all = await rows.allInnerTexts();
+  assert.ok(all.length >= 4);
+  await page.getByLabel("newest first").check();
+  await page.waitForFunction((first) => document.querySelector("main tbody tr").innerText !== first, all[0]);
+  assert.deepEqual(await rows.allInnerTexts(), all.toReversed());
+  await page.getByLabel("Kind of entries").selectOption("failures");
+  await page.getByText("1 of", { exact: false }).waitFor();
+  assert.equal(await rows.count(), 1);
+  await page.getByLabel("Step").selectOption("reserve");
+  await page.getByText("No entry matches.").waitFor();
+  assert.match(page.url(), /newest=true&only=failures&of=reserve$/);
 });
 
 test("the list says why jobs wait, how many match, and finds a job by its key", async (t) => {
@@ -169,6 +210,7 @@ test("an operator edits and resumes a parked step, with a preview", async (t) =>
   await dialog.getByRole("button", { name: "Resume", exact: true }).click();
   await done(page);
   assert.equal(await page.getByRole("dialog").count(), 0);
+  await page.getByText(/^Resume charge of repair-1: recorded\. The job is \w+\.$/).waitFor();
   const history = await api("jobs/repair-1/history");
   const act = history.items.find((entry) => entry.event === "resume");
   assert.equal(act.author, "Zoë 注");

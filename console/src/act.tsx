@@ -4,10 +4,10 @@ import { signal, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
-import { showJson, type Json } from "./json.ts";
+import { author, authorHeaders, CommandLine, fieldFlags, fieldMembers, FormDialog, inputText, keepAuthor, ReasonFields, StepFieldInputs, type StepFields } from "./form.tsx";
 import { jobMark, stateName } from "./state.ts";
 import type { Job, Preview, Step } from "./types.ts";
-import { Ago, Copy, Icon, plural, ProblemNote, shellWord, State } from "./widgets.tsx";
+import { Ago, plural, ProblemNote, said, shellWord, State } from "./widgets.tsx";
 
 export type Verb = "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
 
@@ -24,6 +24,9 @@ export const openAct = signal<Act | undefined>(undefined);
 
 export const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume: "Resume", giveUp: "Give up", settle: "Settle", skip: "Skip", edit: "Edit" };
 const needReason: Verb[] = ["settle", "skip", "giveUp"];
+
+/** The command of an act. */
+export const commandOf = (verb: Verb): string => (verb === "giveUp" ? "give-up" : verb);
 
 /** What each act does, for a person who has not read the manual. */
 export const meanings: Record<Verb, string> = {
@@ -79,43 +82,29 @@ export function ActDialog() {
   return act ? <Dialog key={`${act.job.id}/${act.name ?? ""}/${act.verb}`} act={act} /> : null;
 }
 
-const authorKey = "perdure.author";
-
 function Dialog({ act }: { act: Act }) {
   const { job, verb, name, step } = act;
-  const dialog = useRef<HTMLDialogElement>(null);
   const cancel = useRef<HTMLButtonElement>(null);
   const reason = useSignal("");
-  const author = useSignal(localStorage.getItem(authorKey) ?? "");
-  const as = useSignal<"done" | "undone">(step?.desired === "undone" ? "undone" : "done");
-  const value = useSignal(verb === "edit" && step?.input !== undefined ? showJson(step.input as Json) : "");
-  const newKey = useSignal(false);
+  const fields: StepFields = { as: useSignal<"done" | "undone">(step?.desired === "undone" ? "undone" : "done"), value: useSignal(verb === "edit" ? inputText(step?.input) : ""), newKey: useSignal(false) };
   const preview = useSignal<Preview | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
   const sending = useSignal(false);
-  const hasValue = verb === "edit" || (verb === "settle" && as.value === "done") || (verb === "resume" && step !== undefined);
-  const title = `${titles[verb]} ${name ? `${name} of ` : ""}${job.key ?? job.id}`;
+  const ofStep = step !== undefined;
 
   const path = ["v1", "jobs", job.id, ...(name ? ["steps", name] : []), verb];
-  // Values of users are sent as they are written: reading them as numbers would round large ones.
-  const body = (): string => {
-    const fields = [`"reason": ${JSON.stringify(reason.value)}`];
-    if (verb === "settle") fields.push(`"as": "${as.value}"`);
-    if (hasValue && value.value.trim()) fields.push(`"${verb === "settle" ? "output" : "input"}": ${value.value}`);
-    if (newKey.value) fields.push(`"newKey": true`);
-    return `{${fields.join(", ")}}`;
-  };
-  const send = <T,>(query: string): Promise<T> =>
-    call<T>(callUrl(path, query), { method: "POST", headers: { "Content-Type": "application/json", ...(author.value.trim() ? { "Perdure-Author": headerText(author.value.trim()) } : {}) }, body: body() });
-
+  const body = (): string => `{${[`"reason": ${JSON.stringify(reason.value)}`, ...fieldMembers(verb, ofStep, fields)].join(", ")}}`;
+  const send = <T,>(query: string): Promise<T> => call<T>(callUrl(path, query), { method: "POST", headers: { "Content-Type": "application/json", ...authorHeaders() }, body: body() });
   const curl = () => {
     const name = author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";
     return `curl -fsS -X POST ${shellWord(callUrl(path))} -H 'Content-Type: application/json'${name} -d ${shellWord(body())}`;
   };
+  const command = () => {
+    const words = ["perdure", commandOf(verb), job.id, ...(name ? [name] : []), ...fieldFlags(verb, ofStep, fields)];
+    if (reason.value) words.push("--reason", reason.value);
+    return [...words, "--server", serverAddress].map(shellWord).join(" ");
+  };
 
-  useEffect(() => {
-    dialog.current?.showModal();
-  }, []);
   // The preview follows what is entered.
   useEffect(() => {
     const timer = setTimeout(() => {
@@ -131,15 +120,15 @@ function Dialog({ act }: { act: Act }) {
       );
     }, preview.peek() || problem.peek() ? 300 : 0);
     return () => clearTimeout(timer);
-  }, [as.value, value.value, newKey.value]);
+  }, [fields.as.value, fields.value.value, fields.newKey.value]);
 
   const close = () => (openAct.value = undefined);
   const carryOut = async () => {
     if (sending.value) return;
     sending.value = true;
     try {
-      localStorage.setItem(authorKey, author.value.trim());
-      await send<Job>("");
+      keepAuthor();
+      said.value = outcome(act, await send<Job>(""));
       close();
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
@@ -152,80 +141,41 @@ function Dialog({ act }: { act: Act }) {
       act.done();
     }
   };
+  const needed = needReason.includes(verb);
   return (
-    <dialog class="act" ref={dialog} aria-labelledby="act-title" onClose={close}>
-      <header>
-        <h2 id="act-title" class="clamp">
-          <bdi>{title}</bdi>
-        </h2>
-        <button type="button" class="bare" aria-label="Close" onClick={close}>
-          <Icon name="close" />
-        </button>
-      </header>
-      <form
-        class="stack inner"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void carryOut();
-        }}
-      >
-        <p class="muted">{meanings[verb]}</p>
-        {verb === "settle" && (
-          <fieldset class="choices">
-            <legend>The step is</legend>
-            {(["done", "undone"] as const).map((state) => (
-              <label key={state}>
-                <input type="radio" name="as" checked={as.value === state} onChange={() => (as.value = state)} /> <bdi>{stateName(job, state)}</bdi>
-              </label>
-            ))}
-          </fieldset>
-        )}
-        {hasValue && (
-          <label class="stack">
-            <span class="muted">{verb === "settle" ? "Output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (empty: as it is now)"}</span>
-            <textarea rows={5} spellcheck={false} autocomplete="off" wrap="off" value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
-          </label>
-        )}
-        {(verb === "edit" || (verb === "resume" && step)) && (
-          <label>
-            <input type="checkbox" checked={newKey.value} onChange={(event) => (newKey.value = event.currentTarget.checked)} /> Under a new key: no earlier run has had an effect
-          </label>
-        )}
-        <div class="split">
-          <label class="stack">
-            <span class="muted">Reason{needReason.includes(verb) ? "" : " (optional)"}</span>
-            <input required={needReason.includes(verb)} maxLength={1000} value={reason.value} onInput={(event) => (reason.value = event.currentTarget.value)} />
-          </label>
-          <label class="stack">
-            <span class="muted">Your name, for the history</span>
-            <input maxLength={100} autocomplete="username" value={author.value} onInput={(event) => (author.value = event.currentTarget.value)} />
-          </label>
-        </div>
-        <section aria-live="polite">
-          <h3>What would happen now</h3>
-          {problem.value ? <ProblemNote problem={problem.value} /> : preview.value ? <Effects preview={preview.value} /> : <p class="muted">…</p>}
-        </section>
-        <Command act={act} as={as.value} reason={reason.value} value={hasValue ? value.value.trim() : ""} newKey={newKey.value} curl={curl()} />
-        <div class="buttons">
-          <button type="submit" class="main" disabled={sending.value || !preview.value}>
-            {sending.value ? "Sending …" : titles[verb]}
-          </button>
-          <button type="button" ref={cancel} onClick={close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </dialog>
+    <FormDialog title={`${titles[verb]} ${name ? `${name} of ` : ""}${job.key ?? job.id}`} send={titles[verb]} ready={preview.value !== undefined} sending={sending.value} submit={carryOut} close={close} cancel={cancel}>
+      <p class="muted">{meanings[verb]}</p>
+      <StepFieldInputs verb={verb} ofStep={ofStep} fields={fields} job={job} />
+      <ReasonFields reason={reason} required={needed} title={needed ? "Reason" : "Reason (optional)"} />
+      <section aria-live="polite">
+        <h3>What would happen now</h3>
+        {problem.value ? <ProblemNote problem={problem.value} /> : preview.value ? <Effects preview={preview.value} /> : <p class="muted">…</p>}
+      </section>
+      <CommandLine command={command()} curl={curl()} />
+    </FormDialog>
   );
 }
 
+/** What an act has done, as a sentence. */
+function outcome({ job, verb, name }: Act, now: Job): string {
+  const of = name ? `${name} of ${job.key ?? job.id}` : (job.key ?? job.id);
+  if (now.unchanged) return `${titles[verb]} ${of}: nothing has changed, it held already.`;
+  if (verb === "edit") return `The input of ${of} is changed. If the step is parked, resume it now.`;
+  return `${titles[verb]} ${of}: recorded. The job is ${jobMark(now).word}.`;
+}
+
+/** The most steps that a preview names as those that come later. */
+const mostLater = 20;
+
 function Effects({ preview: { job, effects } }: { preview: Preview }) {
   if (job.unchanged) return <p>Nothing: this holds already.</p>;
+  const later = Object.entries(job.steps ?? {}).flatMap(([name, step]) => (step.why?.reason === "afterSteps" ? [name] : []));
   const lists: [text: string, steps: string[], more: number | undefined][] = [
     ["can run at once", effects.dispatch, effects.leftOut?.dispatch],
     ["settled at once", effects.settle, effects.leftOut?.settle],
     ["parked", effects.park, effects.leftOut?.park],
     ["keep their effect: no undo", effects.withoutUndo, effects.leftOut?.withoutUndo],
+    ["after these", later.slice(0, mostLater), Math.max(0, later.length - mostLater)],
   ];
   return (
     <div class="stack">
@@ -267,27 +217,4 @@ function Effects({ preview: { job, effects } }: { preview: Preview }) {
       </dl>
     </div>
   );
-}
-
-/** The act as a command. */
-function Command({ act: { job, verb, name }, as, reason, value, newKey, curl }: { act: Act; as: string; reason: string; value: string; newKey: boolean; curl: string }) {
-  const words = ["perdure", verb === "giveUp" ? "give-up" : verb, job.id, ...(name ? [name] : [])];
-  if (verb === "settle") words.push("--as", as);
-  if (value) words.push(verb === "settle" ? "--output" : "--input", shellWord(value));
-  if (newKey) words.push("--new-key");
-  if (reason) words.push("--reason", shellWord(reason));
-  words.push("--server", shellWord(serverAddress));
-  const command = words.join(" ");
-  return (
-    <div class="commands">
-      <code>{command}</code>
-      <Copy text={command} what="the command" />
-      <Copy text={curl} what="as curl" label="curl" />
-    </div>
-  );
-}
-
-/** A text as the value of a header: its bytes in UTF-8, which fetch takes as characters. */
-export function headerText(text: string): string {
-  return String.fromCharCode(...new TextEncoder().encode(text));
 }

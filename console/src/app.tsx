@@ -10,10 +10,11 @@ import { LimitDialog } from "./limitdialog.tsx";
 import { useLoad } from "./load.ts";
 import { place } from "./place.ts";
 import { link, type Page } from "./router.ts";
+import { legend } from "./state.ts";
 import { nextTheme, theme } from "./theme.ts";
 import { clock, span } from "./time.ts";
 import type { PageAlert } from "./types.ts";
-import { Icon, now, showCurrent, useTitle } from "./widgets.tsx";
+import { Icon, nextTimeStyle, now, Said, showCurrent, State, timeStyle, useTitle } from "./widgets.tsx";
 import { Agents } from "./pages/agents.tsx";
 import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
 import { JobPage } from "./pages/job.tsx";
@@ -46,6 +47,7 @@ export function App() {
       <Help />
       <ActDialog />
       <LimitDialog />
+      <Said />
     </>
   );
 }
@@ -135,7 +137,10 @@ function Header() {
         <button type="button" class="bare" title={`Colours: ${themeName}`} aria-label={`Colours: ${themeName}`} onClick={nextTheme}>
           <Icon name={theme.value} />
         </button>
-        <button type="button" class="bare" title="Keyboard shortcuts (?)" aria-label="Keyboard shortcuts" onClick={() => (helpOpen.value = true)}>
+        <button type="button" class="bare" title={`Times: ${timeStyle.value}`} aria-label={`Times: ${timeStyle.value}`} onClick={nextTimeStyle}>
+          <Icon name="clock" />
+        </button>
+        <button type="button" class="bare" title="Help: signs, and keys (?)" aria-label="Help" onClick={() => (helpOpen.value = true)}>
           <Icon name="help" />
         </button>
       </div>
@@ -179,12 +184,26 @@ function Help() {
       }}
     >
       <header>
-        <h2 id="help-title">Keyboard shortcuts</h2>
+        <h2 id="help-title">Help</h2>
         <button type="button" class="bare" aria-label="Close" onClick={() => (helpOpen.value = false)}>
           <Icon name="close" />
         </button>
       </header>
       <div class="keys">
+        <section>
+          <h3>Signs</h3>
+          <dl class="signs">
+            {legend.map(([mark, what]) => (
+              <Fragment key={mark.sign}>
+                <dt>
+                  <State mark={{ ...mark, detail: "" }} />
+                </dt>
+                <dd>{what}</dd>
+              </Fragment>
+            ))}
+          </dl>
+          <p class="muted small">“Current → desired” is what is true of a job now, and what it is driven to. An undo is the desired state “undone”.</p>
+        </section>
         {shortcuts.map(([where, list]) => (
           <section key={where}>
             <h3>{where}</h3>

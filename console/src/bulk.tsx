@@ -1,16 +1,17 @@
 // Bulk acts: the selection in the list of jobs, the dialog that starts a bulk act, and the pages that show them. A node
 // carries a bulk act out; the page only shows how far it is.
 import { signal, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
-import { headerText, meanings, titles, type Verb } from "./act.tsx";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { commandOf, meanings, titles, type Verb } from "./act.tsx";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
+import { authorHeaders, CommandLine, fieldFlags, fieldMembers, FormDialog, keepAuthor, ReasonFields, StepFieldInputs, type StepFields } from "./form.tsx";
 import { useKeys } from "./keys.ts";
 import { useLoad } from "./load.ts";
 import { go, place } from "./place.ts";
-import { link, type Query } from "./router.ts";
+import { link, queryText, type Query } from "./router.ts";
 import { jobMark, unknownMark, type Mark } from "./state.ts";
-import type { Bulk, BulkPreview, Count, Job, PageBulk, PageBulkRefusal } from "./types.ts";
-import { Ago, AsOf, Copy, Icon, plural, ProblemNote, shellWord, State, useTitle, Waiting } from "./widgets.tsx";
+import type { Bulk, BulkPreview, Count, Job, PageBulk, PageBulkRefusal, PageJob } from "./types.ts";
+import { Ago, AsOf, Copy, Menu, plural, ProblemNote, shellWord, State, useTitle, Waiting } from "./widgets.tsx";
 
 /** The jobs that are selected in the list, by id. */
 export const selected = signal<ReadonlySet<string>>(new Set());
@@ -21,6 +22,8 @@ let anchor = "";
 const mostListed = 10_000;
 
 const bulkVerbs: Verb[] = ["resume", "undo", "redo", "giveUp"];
+/** The acts on a step of each job. */
+const stepVerbs: Verb[] = ["edit", "settle", "skip"];
 
 function setSelected(ids: string[], on: boolean): void {
   const next = new Set(selected.peek());
@@ -64,6 +67,8 @@ interface Draft {
   /** The jobs; undefined: those that match the filter. */
   ids?: string[];
   filter: Query;
+  /** For an act on a step of each job: the step that the operator probably means. */
+  step?: string | undefined;
   done: () => void;
 }
 
@@ -97,6 +102,11 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
   if (ids.length === 0) return <BulkDialog />;
   const { order: _, ...filter } = query;
   const filtered = Object.values(filter).some((value) => (Array.isArray(value) ? value.length > 0 : value));
+  const unable = reach.value.nextAttemptAt !== undefined || ids.length > mostListed;
+  const chosen = jobs.filter((job) => all.value || selected.value.has(job.id));
+  const steps = new Set(chosen.map((job) => job.summary?.step));
+  const step = typeof filter.step === "string" && filter.step ? filter.step : steps.size === 1 ? [...steps][0] : undefined;
+  const open = (verb: Verb) => (openBulk.value = { verb, filter, done, step, ...(all.value ? {} : { ids }) });
   const n = all.value ? countWords(count) : plural(ids.length, "job");
   return (
     <>
@@ -106,12 +116,19 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
             <button
               type="button"
               key={verb}
-              disabled={reach.value.nextAttemptAt !== undefined || ids.length > mostListed}
-              onClick={() => (openBulk.value = { verb, filter, done, ...(all.value ? {} : { ids }) })}
+              disabled={unable}
+              onClick={() => open(verb)}
             >
               {titles[verb]} …
             </button>
           ))}
+          <Menu title="A step" label="Act on a step of each job">
+            {stepVerbs.map((verb) => (
+              <button type="button" key={verb} disabled={unable} onClick={() => open(verb)}>
+                {titles[verb]} …
+              </button>
+            ))}
+          </Menu>
         </div>
         <span role="status">{all.value ? `All ${n} that match` : `${n} selected`}</span>
         {!all.value && filtered && count && count.n > ids.length && (
@@ -149,40 +166,59 @@ function BulkDialog() {
   return draft ? <Dialog key={draft.verb} draft={draft} /> : null;
 }
 
-const authorKey = "perdure.author";
-
 function Dialog({ draft }: { draft: Draft }) {
   const { verb, ids, filter } = draft;
-  const dialog = useRef<HTMLDialogElement>(null);
   const reason = useSignal("");
-  const author = useSignal(localStorage.getItem(authorKey) ?? "");
+  const step = useSignal(draft.step ?? "");
+  const fields: StepFields = { as: useSignal<"done" | "undone">("done"), value: useSignal(""), newKey: useSignal(false) };
   const preview = useSignal<BulkPreview | undefined>(undefined);
   const problem = useSignal<Problem | undefined>(undefined);
   const sending = useSignal(false);
   // The key makes a repeated start the same bulk act, if the answer to the first one is lost.
   const key = useSignal(Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join(""));
+  const onStep = stepVerbs.includes(verb);
+  const jobs = useMemo(() => JSON.stringify(ids ? { ids } : { filter: bulkFilter(filter) }).slice(1, -1), []);
 
-  const send = <T,>(query: string, body: Record<string, unknown>): Promise<T> =>
-    call<T>(callUrl(["v1", "bulk"], query), {
-      method: "POST",
-      headers: { "Content-Type": "application/json", ...(author.value.trim() ? { "Perdure-Author": headerText(author.value.trim()) } : {}) },
-      body: JSON.stringify({ act: verb, ...(ids ? { ids } : { filter: bulkFilter(filter) }), ...body }),
-    });
+  const body = (reason: string): string => {
+    const members = [`"act": "${verb}"`, jobs, `"reason": ${JSON.stringify(reason)}`, `"key": "${key.value}"`];
+    if (onStep) members.push(`"step": ${JSON.stringify(step.value.trim())}`, ...fieldMembers(verb, false, fields));
+    return `{${members.join(", ")}}`;
+  };
+  const send = <T,>(query: string, reason: string): Promise<T> => call<T>(callUrl(["v1", "bulk"], query), { method: "POST", headers: { "Content-Type": "application/json", ...authorHeaders() }, body: body(reason) });
+  // The preview follows what is entered.
   useEffect(() => {
-    dialog.current?.showModal();
-    send<BulkPreview>("?dryRun=true", { reason: "preview" }).then(
-      (answer) => (preview.value = answer),
-      (error: unknown) => (problem.value = error instanceof Problem ? error : new Problem(0, "unknown", String(error))),
-    );
-  }, []);
+    if (onStep && !step.value.trim()) {
+      preview.value = problem.value = undefined;
+      return;
+    }
+    let over = false;
+    const timer = setTimeout(() => {
+      send<BulkPreview>("?dryRun=true", "preview").then(
+        (answer) => {
+          if (over) return;
+          preview.value = answer;
+          problem.value = undefined;
+        },
+        (error: unknown) => {
+          if (over) return;
+          preview.value = undefined;
+          problem.value = error instanceof Problem ? error : new Problem(0, "unknown", String(error));
+        },
+      );
+    }, preview.peek() || problem.peek() || onStep ? 300 : 0);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [step.value, fields.as.value, fields.value.value, fields.newKey.value]);
 
   const close = () => (openBulk.value = undefined);
   const start = async () => {
     if (sending.value) return;
     sending.value = true;
     try {
-      localStorage.setItem(authorKey, author.value.trim());
-      const bulk = await send<Bulk>("", { reason: reason.value, key: key.value });
+      keepAuthor();
+      const bulk = await send<Bulk>("", reason.value);
       close();
       selected.value = new Set();
       draft.done();
@@ -196,95 +232,74 @@ function Dialog({ draft }: { draft: Draft }) {
   };
   const refused = Object.entries(preview.value?.refused ?? {});
   return (
-    <dialog class="act" ref={dialog} aria-labelledby="bulk-title" onClose={close}>
-      <header>
-        <h2 id="bulk-title">{titles[verb]} many jobs</h2>
-        <button type="button" class="bare" aria-label="Close" onClick={close}>
-          <Icon name="close" />
-        </button>
-      </header>
-      <form
-        class="stack inner"
-        onSubmit={(event) => {
-          event.preventDefault();
-          void start();
-        }}
-      >
-        <p class="muted">{meanings[verb]}</p>
-        <p class="muted">A node performs the act on each job in turn. You can stop it at any time; what is done by then remains.</p>
-        <section aria-live="polite" class="stack">
-          <h3>Which jobs</h3>
-          {problem.value && <ProblemNote problem={problem.value} />}
-          {!preview.value && !problem.value && <p class="muted">…</p>}
-          {preview.value && (
-            <>
-              <p>
-                <strong>{countWords(preview.value.count)}</strong>
-                {preview.value.unchanged > 0 && `, of which ${preview.value.unchanged} would stay as they are`}
-              </p>
-              <ul class="samples">
-                {preview.value.samples.map((job) => (
-                  <li key={job.id}>
-                    <State mark={jobMark(job)} /> <bdi>{job.key ?? job.id}</bdi>
-                  </li>
-                ))}
-                {preview.value.count.n > preview.value.samples.length && <li class="muted">and {(preview.value.count.n - preview.value.samples.length).toLocaleString("en")} more</li>}
-              </ul>
-              {refused.map(([code, n]) => (
-                <p key={code}>
-                  The rules would refuse it on {plural(n, "job")} of the first {Math.min(preview.value!.count.n, 1000).toLocaleString("en")}: <code>{code}</code>
-                </p>
+    <FormDialog
+      title={`${titles[verb]} ${onStep ? "a step of many jobs" : "many jobs"}`}
+      send={`${titles[verb]} ${preview.value ? countWords(preview.value.count) : ""}`}
+      ready={preview.value !== undefined && preview.value.count.n > 0}
+      sending={sending.value}
+      submit={start}
+      close={close}
+    >
+      <p class="muted">{meanings[verb]}</p>
+      <p class="muted">A node performs the act on each job in turn. You can stop it at any time; what is done by then remains.</p>
+      {onStep && (
+        <label class="stack">
+          <span class="muted">Step of each job</span>
+          <input required maxLength={200} autocomplete="off" spellcheck={false} value={step.value} onInput={(event) => (step.value = event.currentTarget.value)} />
+        </label>
+      )}
+      {onStep && <StepFieldInputs verb={verb} ofStep={false} fields={fields} />}
+      <section aria-live="polite" class="stack">
+        <h3>Which jobs</h3>
+        {problem.value && <ProblemNote problem={problem.value} />}
+        {!preview.value && !problem.value && <p class="muted">{onStep && !step.value.trim() ? "Name the step first." : "…"}</p>}
+        {preview.value && (
+          <>
+            <p>
+              <strong>{countWords(preview.value.count)}</strong>
+              {preview.value.unchanged > 0 && `, of which ${preview.value.unchanged} would stay as they are`}
+            </p>
+            <ul class="samples">
+              {preview.value.samples.map((job) => (
+                <li key={job.id}>
+                  <State mark={jobMark(job)} /> <bdi>{job.key ?? job.id}</bdi>
+                </li>
               ))}
-            </>
-          )}
-        </section>
-        <div class="split">
-          <label class="stack">
-            <span class="muted">Reason, for the history of each job</span>
-            <input required maxLength={1000} value={reason.value} onInput={(event) => (reason.value = event.currentTarget.value)} />
-          </label>
-          <label class="stack">
-            <span class="muted">Your name, for the history</span>
-            <input maxLength={100} autocomplete="username" value={author.value} onInput={(event) => (author.value = event.currentTarget.value)} />
-          </label>
-        </div>
-        <Command draft={draft} reason={reason.value} />
-        <div class="buttons">
-          <button type="submit" class="main" disabled={sending.value || !preview.value || preview.value.count.n === 0}>
-            {sending.value ? "Sending …" : `${titles[verb]} ${preview.value ? countWords(preview.value.count) : ""}`}
-          </button>
-          <button type="button" onClick={close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </dialog>
+              {preview.value.count.n > preview.value.samples.length && <li class="muted">and {(preview.value.count.n - preview.value.samples.length).toLocaleString("en")} more</li>}
+            </ul>
+            {refused.map(([code, n]) => (
+              <p key={code}>
+                The rules would refuse it on {plural(n, "job")} of the first {Math.min(preview.value!.count.n, 1000).toLocaleString("en")}: <code>{code}</code>
+              </p>
+            ))}
+          </>
+        )}
+      </section>
+      <ReasonFields reason={reason} required title="Reason, for the history of each job" />
+      <Command draft={draft} step={onStep ? step.value.trim() || "STEP" : ""} flags={onStep ? fieldFlags(verb, false, fields) : []} reason={reason.value} />
+    </FormDialog>
   );
 }
 
 /** The flags of the command line for filters with another name. */
-const flags: Record<string, string> = { reason: "why", q: "search" };
+const flagNames: Record<string, string> = { reason: "why", q: "search" };
 const mostNamed = 20;
 
 /** The bulk act as a command. */
-function Command({ draft: { verb, ids, filter }, reason }: { draft: Draft; reason: string }) {
-  const words = ["perdure", verb === "giveUp" ? "give-up" : verb];
+function Command({ draft: { verb, ids, filter }, step, flags, reason }: { draft: Draft; step: string; flags: string[]; reason: string }) {
+  const words = ["perdure", commandOf(verb)];
   if (ids && ids.length > mostNamed) return <p class="muted small">As a command: perdure {words[1]} with the names of {plural(ids.length, "job")}, or with filter flags.</p>;
   if (ids) words.push(...ids);
   else
     for (const [name, value] of Object.entries(filter)) {
+      if (step && name === "step") continue; // the flag --step is both: the filter, and the step of the act
       for (const one of Array.isArray(value) ? value : [value]) {
-        if (one) words.push(`--${flags[name] ?? name}`, shellWord(one));
+        if (one) words.push(`--${flagNames[name] ?? name}`, one);
       }
     }
-  words.push("--reason", shellWord(reason || "…"), "--server", shellWord(serverAddress));
-  const command = words.join(" ");
-  return (
-    <div class="commands">
-      <code>{command}</code>
-      <Copy text={command} what="the command" />
-    </div>
-  );
+  if (step) words.push("--step", step);
+  words.push(...flags, "--reason", reason || "…", "--server", serverAddress);
+  return <CommandLine command={words.map(shellWord).join(" ")} />;
 }
 
 const stateMarks: Record<string, Mark> = {
@@ -391,16 +406,22 @@ function listQuery(bulk: Bulk): Query {
   return query;
 }
 
+const refusalsPage = 100;
+/** So many refusals of a bulk act are kept. */
+const refusalsKept = 1000;
+
 function BulkPage({ id }: { id: string }) {
   const page = useLoad<Bulk>(callUrl(["v1", "bulk", id]), 1000);
-  const refusals = useLoad<PageBulkRefusal>(page.data && page.data.refused > 0 ? callUrl(["v1", "bulk", id, "refusals"], "?limit=100") : "", page.data?.state === "running" ? 3000 : 0);
+  const shown = useSignal(refusalsPage);
+  const refusals = useLoad<PageBulkRefusal>(page.data && page.data.refused > 0 ? callUrl(["v1", "bulk", id, "refusals"], `?limit=${shown.value}`) : "", page.data?.state === "running" ? 3000 : 0);
+  // How many jobs match the filter now: those that the act could not mend, and new ones.
+  const matching = useLoad<PageJob>(page.data?.filter ? callUrl(["v1", "jobs"], queryText({ ...listQuery(page.data), count: "true", limit: "1" })) : "", page.data?.state === "running" ? 3000 : 10_000);
   const problem = useSignal<Problem | undefined>(undefined);
-  useTitle(page.data ? `${actName(page.data)} many jobs` : "Bulk act");
+  useTitle(page.data ? `${actName(page.data)} ${page.data.step ? "of many jobs" : "many jobs"}` : "Bulk act");
   const change = async (verb: "stop" | "resume") => {
     try {
       problem.value = undefined;
-      const author = localStorage.getItem(authorKey) ?? "";
-      await call<Bulk>(callUrl(["v1", "bulk", id, verb]), { method: "POST", headers: author ? { "Perdure-Author": headerText(author) } : {} });
+      await call<Bulk>(callUrl(["v1", "bulk", id, verb]), { method: "POST", headers: authorHeaders() });
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       problem.value = error;
@@ -436,7 +457,7 @@ function BulkPage({ id }: { id: string }) {
     <>
       <div class="title">
         <h1>
-          <bdi>{actName(bulk)}</bdi> many jobs
+          <bdi>{actName(bulk)}</bdi> {bulk.step ? "of many jobs" : "many jobs"}
         </h1>
         <State mark={bulkMark(bulk)} pill />
         <div class="buttons">
@@ -473,7 +494,16 @@ function BulkPage({ id }: { id: string }) {
           <dt>meaning</dt>
           <dd class="muted">“Performed”: the act is recorded. What becomes of each job after it is on the page of the job.</dd>
           <dt>jobs</dt>
-          <dd>{bulk.filter ? <a href={link.jobs(listQuery(bulk))}>those that match the filter now</a> : `${n(bulk.jobs ?? 0)} that were listed`}</dd>
+          <dd>
+            {bulk.filter ? (
+              <>
+                {matching.data?.count && <>{countWords(matching.data.count)}, </>}
+                <a href={link.jobs(listQuery(bulk))}>those that match the filter now</a>
+              </>
+            ) : (
+              `${n(bulk.jobs ?? 0)} that were listed`
+            )}
+          </dd>
           <dt>by</dt>
           <dd>
             <bdi>{bulk.author}</bdi>, <Ago at={bulk.startedAt} />
@@ -529,9 +559,15 @@ function BulkPage({ id }: { id: string }) {
             </tbody>
           </table>
           <div class="below">
+            {refusals.data?.nextCursor && (
+              <button type="button" onClick={() => (shown.value = refusalsKept)}>
+                More
+              </button>
+            )}
             <span class="muted small">
               {refusals.data ? `${n(refusals.data.items.length)} of ${n(bulk.refused)}. ` : ""}
-              The first 1,000 are kept: <code>perdure bulk show {bulk.id} --refusals</code>
+              {bulk.refused > refusalsKept && `The first ${n(refusalsKept)} are kept. `}
+              As a command: <code>perdure bulk show {bulk.id} --refusals</code>
             </span>
           </div>
         </div>

@@ -183,6 +183,7 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
   // The window's size; the first one decides where the graph opens.
   const openView = () => viewOf(at, size.peek().width, size.peek().height) ?? opening(graph, chosen >= 0 ? chosen : start, size.peek().width, size.peek().height);
   const written = useRef<string | undefined>(at);
+  const handMoved = useRef(false);
   useLayoutEffect(() => {
     const element = frame.current!;
     const measure = () => {
@@ -191,9 +192,11 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
       const fills = innerWidth > narrowWidth && !element.classList.contains("low") && !element.classList.contains("middling");
       element.style.height = fills ? `${Math.max(lowestFrame, innerHeight - top - frameMargin)}px` : "";
       const { clientWidth: width, clientHeight: height } = element;
-      const first = size.peek().width === 0;
+      const before = size.peek();
+      const whole = before.width > 0 && contains(visiblePart(view.peek(), before.width, before.height), { x0: 0, y0: 0, x1: graph.width, y1: graph.height });
       size.value = { width, height };
-      if (first && width > 0) view.value = openView();
+      // A graph that was visible as a whole stays so, for example beside the panel of a step.
+      if (width > 0 && (before.width === 0 || (whole && width !== before.width && !handMoved.current))) view.value = openView();
     };
     measure();
     const observer = new ResizeObserver(measure);
@@ -212,7 +215,6 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
     if (size.peek().width > 0) view.value = opening(graph, chosen >= 0 ? chosen : start, size.peek().width, size.peek().height);
   }, [graph]);
   // The URL follows the window after a while, and the window follows the URL (back, forward).
-  const handMoved = useRef(false);
   useSignalEffect(() => {
     const text = viewText(view.value, size.value.width, size.value.height);
     if (!handMoved.current || size.value.width === 0) return;

@@ -1,9 +1,9 @@
-// The history of a job: failures and acts, the oldest first.
+// The history of a job: failures and acts, the oldest or the newest first.
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { call, callUrl, Problem } from "./api.ts";
 import { useLoad } from "./load.ts";
-import { place } from "./place.ts";
+import { place, setQuery } from "./place.ts";
 import { link } from "./router.ts";
 import { unknownMark, type Mark } from "./state.ts";
 import type { Entry, Job, PageEntry } from "./types.ts";
@@ -34,6 +34,14 @@ export function eventMark(event: string): Mark {
   return { ...unknownMark(event), sign: "·", ...(Object.hasOwn(events, event) ? events[event] : {}) };
 }
 
+const failures = ["failed", "rejected", "expired"];
+
+/** What the list of entries can be narrowed to. */
+const kinds: [name: string, title: string, is: (entry: Entry) => boolean][] = [
+  ["failures", "failed runs", (entry) => failures.includes(entry.event)],
+  ["acts", "acts", (entry) => !!entry.author && !entry.run],
+];
+
 /** A process that reports runs is its holder; the rules of the definition act as "policy". */
 function authorText(author: string | undefined): string {
   if (!author) return "";
@@ -59,6 +67,15 @@ export function History({ job }: { job: Job }) {
       problem.value = error;
     }
   };
+  // The newest entries are on the last page.
+  const { query } = place.value;
+  const newest = query.get("newest") === "true";
+  const step = query.get("of") ?? "";
+  const only = query.get("only") ?? "";
+  const wanted = kinds.find(([name]) => name === only)?.[2] ?? (() => true);
+  useEffect(() => {
+    if (newest && cursor.value && !problem.value && older.peek().length + historyPage < mostHistory) void more();
+  }, [newest, cursor.value]);
   if (!first.data) {
     return first.problem ? (
       <ProblemNote problem={first.problem} again={first.again} />
@@ -68,8 +85,10 @@ export function History({ job }: { job: Job }) {
       </div>
     );
   }
-  const entries = [...first.data.items, ...older.value];
-  if (entries.length === 0) {
+  const all = [...first.data.items, ...older.value];
+  const shown = all.filter((entry) => (!step || entry.step === step) && wanted(entry));
+  const entries = newest ? shown.toReversed() : shown;
+  if (all.length === 0) {
     return (
       <div class="box empty">
         <h2>Nothing has been recorded</h2>
@@ -79,6 +98,31 @@ export function History({ job }: { job: Job }) {
   }
   return (
     <div class="box">
+      <div class="steps-filter">
+        <label>
+          <input type="checkbox" checked={newest} onChange={(event) => setQuery({ newest: event.currentTarget.checked ? "true" : undefined })} /> newest first
+        </label>
+        <select aria-label="Kind of entries" value={only} onChange={(event) => setQuery({ only: event.currentTarget.value })}>
+          <option value="">all entries</option>
+          {kinds.map(([name, title]) => (
+            <option key={name} value={name}>
+              {title}
+            </option>
+          ))}
+        </select>
+        <select aria-label="Step" value={step} onChange={(event) => setQuery({ of: event.currentTarget.value })}>
+          <option value="">all steps</option>
+          {[...new Set([...all.flatMap((entry) => (entry.step ? [entry.step] : [])), ...(step ? [step] : [])])].sort().map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+        <span class="muted small">
+          {entries.length} of {all.length}
+          {cursor.value ? " loaded" : ""} entries
+        </span>
+      </div>
       <table>
         <thead>
           <tr>
@@ -90,6 +134,13 @@ export function History({ job }: { job: Job }) {
           </tr>
         </thead>
         <tbody>
+          {entries.length === 0 && (
+            <tr>
+              <td colSpan={2} class="muted">
+                No entry matches.
+              </td>
+            </tr>
+          )}
           {entries.map((entry, i) => (
             <tr key={i}>
               <td>
@@ -116,7 +167,7 @@ export function History({ job }: { job: Job }) {
       </table>
       {(cursor.value || problem.value) && (
         <div class="below">
-          {cursor.value && entries.length < mostHistory ? (
+          {cursor.value && all.length < mostHistory ? (
             <button type="button" onClick={more}>
               More
             </button>

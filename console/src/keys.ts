@@ -22,7 +22,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "n"], "nodes"],
       [["g", "s"], "submit"],
       [["Esc"], "close, leave a field"],
-      [["?"], "this list"],
+      [["?"], "this help"],
     ],
   ],
   [

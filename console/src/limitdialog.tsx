@@ -2,8 +2,9 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
+import { CommandLine, FormDialog } from "./form.tsx";
 import type { Limit } from "./types.ts";
-import { Copy, Icon, plural, ProblemNote, shellWord } from "./widgets.tsx";
+import { plural, ProblemNote, shellWord } from "./widgets.tsx";
 
 export interface LimitForm {
   /** The limit's name; empty: the operator writes one. */
@@ -40,7 +41,6 @@ export function limitMeaning(name: string): string {
 const whole = /^\d{1,9}$/;
 
 function Dialog({ form }: { form: LimitForm }) {
-  const dialog = useRef<HTMLDialogElement>(null);
   const cancel = useRef<HTMLButtonElement>(null);
   const name = useSignal(form.name);
   const max = useSignal(form.limit?.max === undefined ? "" : String(form.limit.max));
@@ -50,7 +50,6 @@ function Dialog({ form }: { form: LimitForm }) {
   const sending = useSignal(false);
   const own = !/^(agent|job):/.test(name.value);
   useEffect(() => {
-    dialog.current?.showModal();
     if (form.limit || !form.name) return;
     // A page that does not list limits gives none.
     const leave = new AbortController();
@@ -89,74 +88,57 @@ function Dialog({ form }: { form: LimitForm }) {
   const command = `perdure limits set ${shellWord(name.value.trim() || "NAME")}${max.value ? ` ${max.value}` : ""}${own && perKey.value ? ` --per-key ${perKey.value}` : ""}${server}`;
   const used = current.value?.used;
   return (
-    <dialog class="act" ref={dialog} aria-labelledby="limit-title" onClose={close}>
-      <header>
-        <h2 id="limit-title" class="clamp">
-          <bdi>{form.name ? `Limit ${form.name}` : "A new limit"}</bdi>
-        </h2>
-        <button type="button" class="bare" aria-label="Close" onClick={close}>
-          <Icon name="close" />
-        </button>
-      </header>
-      <form
-        class="stack inner"
-        onSubmit={(event) => {
-          event.preventDefault();
-          if (valid) void send({ method: "PUT", headers: { "Content-Type": "application/json" }, body: body() });
-        }}
-      >
-        {!form.name && (
+    <FormDialog
+      title={form.name ? `Limit ${form.name}` : "A new limit"}
+      send="Set the limit"
+      ready={valid}
+      sending={sending.value}
+      submit={() => valid && void send({ method: "PUT", headers: { "Content-Type": "application/json" }, body: body() })}
+      close={close}
+      cancel={cancel}
+      buttons={
+        current.value && (
+          <button type="button" disabled={sending.value} onClick={() => void send({ method: "DELETE" })}>
+            Remove the limit
+          </button>
+        )
+      }
+    >
+      {!form.name && (
+        <label class="stack">
+          <span class="muted">Name: agent:NAME, job:TYPE, or one that steps name</span>
+          <input required maxLength={200} autocomplete="off" spellcheck={false} value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />
+        </label>
+      )}
+      <p class="muted">
+        <bdi>{limitMeaning(name.value)}</bdi>
+      </p>
+      <div class="split even">
+        <label class="stack">
+          <span class="muted">{own ? "At most (empty: no bound on all)" : "At most"}</span>
+          <input inputMode="numeric" pattern="[0-9]{1,9}" autocomplete="off" value={max.value} onInput={(event) => (max.value = event.currentTarget.value.trim())} />
+        </label>
+        {own && (
           <label class="stack">
-            <span class="muted">Name: agent:NAME, job:TYPE, or one that steps name</span>
-            <input required maxLength={200} autocomplete="off" spellcheck={false} value={name.value} onInput={(event) => (name.value = event.currentTarget.value)} />
+            <span class="muted">For each key (empty: no bound)</span>
+            <input inputMode="numeric" pattern="[0-9]{1,9}" autocomplete="off" value={perKey.value} onInput={(event) => (perKey.value = event.currentTarget.value.trim())} />
           </label>
         )}
-        <p class="muted">
-          <bdi>{limitMeaning(name.value)}</bdi>
-        </p>
-        <div class="split even">
-          <label class="stack">
-            <span class="muted">{own ? "At most (empty: no bound on all)" : "At most"}</span>
-            <input inputMode="numeric" pattern="[0-9]{1,9}" autocomplete="off" value={max.value} onInput={(event) => (max.value = event.currentTarget.value.trim())} />
-          </label>
-          {own && (
-            <label class="stack">
-              <span class="muted">For each key (empty: no bound)</span>
-              <input inputMode="numeric" pattern="[0-9]{1,9}" autocomplete="off" value={perKey.value} onInput={(event) => (perKey.value = event.currentTarget.value.trim())} />
-            </label>
-          )}
-        </div>
-        <section aria-live="polite">
-          <h3>What would happen now</h3>
-          {problem.value ? (
-            <ProblemNote problem={problem.value} />
-          ) : !valid ? (
-            <p class="muted">Enter a whole number.</p>
-          ) : (
-            <p>
-              {used === undefined ? "The limit is set." : effect(used, max.value === "" ? undefined : Number(max.value))} It takes effect at once on all nodes.
-            </p>
-          )}
-        </section>
-        <div class="commands">
-          <code>{command}</code>
-          <Copy text={command} what="the command" />
-        </div>
-        <div class="buttons">
-          <button type="submit" class="main" disabled={sending.value || !valid}>
-            {sending.value ? "Sending …" : "Set the limit"}
-          </button>
-          {current.value && (
-            <button type="button" disabled={sending.value} onClick={() => void send({ method: "DELETE" })}>
-              Remove the limit
-            </button>
-          )}
-          <button type="button" ref={cancel} onClick={close}>
-            Cancel
-          </button>
-        </div>
-      </form>
-    </dialog>
+      </div>
+      <section aria-live="polite">
+        <h3>What would happen now</h3>
+        {problem.value ? (
+          <ProblemNote problem={problem.value} />
+        ) : !valid ? (
+          <p class="muted">Enter a whole number.</p>
+        ) : (
+          <p>
+            {used === undefined ? "The limit is set." : effect(used, max.value === "" ? undefined : Number(max.value))} It takes effect at once on all nodes.
+          </p>
+        )}
+      </section>
+      <CommandLine command={command} />
+    </FormDialog>
   );
 }
 

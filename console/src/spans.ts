@@ -19,6 +19,12 @@ export interface Span {
   run?: RunRecord;
 }
 
+/** A length of time, in milliseconds; one without an end goes on. */
+export interface Time {
+  from: number;
+  to?: number;
+}
+
 export interface Row {
   step: string;
   spans: Span[];
@@ -83,8 +89,8 @@ export function runsByStep(recorded: readonly RunRecord[], steps: ReadonlyMap<st
   return new Map([...found].map(([name, of]) => [name, [...of.values()].sort((a, b) => a.run - b.run)]));
 }
 
-/** The row of a step. now is the server's time. */
-export function rowOf(name: string, step: Step | undefined, runs: readonly RunRecord[], now: number, parkedAt?: number): Row {
+/** The row of a step. now is the server's time. parked has the times in which the step was parked, in order; the last may go on. */
+export function rowOf(name: string, step: Step | undefined, runs: readonly RunRecord[], now: number, parked: readonly Time[] = []): Row {
   const row: Row = { step: name, spans: [] };
   const add = (kind: Kind, from: number, to: number, undo: boolean, run?: RunRecord) => {
     if (!Number.isNaN(from) && !Number.isNaN(to) && (to > from || run)) row.spans.push({ kind, from, to: Math.max(from, to), undo, ...(run && { run }) });
@@ -94,7 +100,15 @@ export function rowOf(name: string, step: Step | undefined, runs: readonly RunRe
     const before = runs[i - 1];
     const ready = time(run.readyAt);
     if (before?.endedAt !== undefined && before.outcome !== "done" && before.direction === run.direction) {
-      add("wait", time(before.endedAt), Number.isNaN(ready) ? startOf(run) : ready, undo);
+      let from = time(before.endedAt);
+      const to = Number.isNaN(ready) ? startOf(run) : ready;
+      for (const part of parked) {
+        if (part.from >= to || (part.to ?? Infinity) <= from) continue;
+        add("wait", from, Math.max(from, part.from), undo);
+        add("parked", Math.max(from, part.from), Math.min(to, part.to ?? to), undo);
+        from = Math.min(to, part.to ?? to);
+      }
+      add("wait", from, to, undo);
     }
     if (!Number.isNaN(ready)) add("ready", ready, startOf(run), undo);
     add(kindOf(run), startOf(run), endOf(run, now), undo, run);
@@ -111,9 +125,11 @@ export function rowOf(name: string, step: Step | undefined, runs: readonly RunRe
     case "ready":
       add("ready", time(step.readyAt), now, undo);
       break;
-    case "parked":
+    case "parked": {
+      const parkedAt = parked.at(-1)?.from;
       add("parked", Number.isNaN(since) ? (parkedAt ?? NaN) : Math.max(since, parkedAt ?? since), now, undo);
       break;
+    }
     case "waiting":
       if (step.why?.reason === "backoff" && step.availableAt) add("backoff", since, time(step.availableAt), undo);
       break;

@@ -142,6 +142,24 @@ export function jobMark(job: Job): Mark {
   return unknownMark(job.phase);
 }
 
+const sign = (sign: string, word: string, tone: Tone): Mark => ({ sign, word, tone, detail: "" });
+
+/** The signs with what they mean, for the help. */
+export const legend: [mark: Mark, what: string][] = [
+  [sign("✓", "done", "good"), "the work is done"],
+  [sign("●", "running", "busy"), "an agent works on it"],
+  [sign("◌", "ready", "busy"), "it can run: no agent has taken it yet"],
+  [sign("○", "waiting", "calm"), "it waits for other steps, a time or a limit"],
+  [sign("↻", "next attempt", "warn"), "it has failed, and is tried again by itself"],
+  [sign("?", "approval", "warn"), "it waits for a person"],
+  [sign("■", "parked", "bad"), "it has failed, and nothing more is tried until an operator acts"],
+  [sign("◐", "undoing", "busy"), "its effect is being undone"],
+  [sign("↺", "undone", "warn"), "its effect is undone"],
+  [sign("·", "undone", "calm"), "it has never run, or has no undo"],
+  [sign("–", "skipped", "calm"), "the job goes on without it"],
+  [sign("×", "given up", "bad"), "an operator has ended it as it was"],
+];
+
 /** Which step of a job an operator looks for first: parked, unsure or given up, then failing, then running. */
 export function urgency(mark: Mark): number {
   return mark.tone === "bad" ? 0 : mark.sign === "↻" || mark.sign === "?" ? 1 : mark.word === "running" || mark.word === "undoing" ? 2 : mark.word === "ready" ? 3 : 9;

@@ -21,8 +21,8 @@ export function short(n: Count): string {
 
 /** What a count that is short, capped or estimated stands for, as a tooltip. */
 export function exactly(n: Count): string {
-  if (n.estimated) return `about ${n.n}: an estimate`;
-  return n.capped ? `${n.n} at least: counting has stopped there` : String(n.n);
+  if (n.estimated) return `about ${n.n} (an estimate)`;
+  return n.capped ? `${n.n} or more (counting has stopped there)` : String(n.n);
 }
 
 /** Why steps wait, in a sentence. now is the server's time. */

@@ -54,6 +54,16 @@ export function absolute(at: string): string {
   return `${local}.${two(then.getMilliseconds(), 3)} ${name}` + (zone === 0 ? "" : ` (${at})`);
 }
 
+/** A time in few characters, for lists: the time of day, with the date unless it is today's. */
+export function compact(at: string, now: number, utc: boolean): string {
+  const then = new Date(at);
+  if (Number.isNaN(then.getTime())) return at;
+  const zone = utc ? 0 : -then.getTimezoneOffset() * 60_000;
+  const text = new Date(then.getTime() + zone).toISOString();
+  const today = text.slice(0, 10) === new Date(now + zone).toISOString().slice(0, 10);
+  return (today ? text.slice(11, 19) : `${text.slice(5, 10)} ${text.slice(11, 16)}`) + (utc ? "Z" : "");
+}
+
 /** The time of day, for banners. */
 export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");

@@ -2,14 +2,17 @@
 // Only the rows near the window are in the page.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { callUrl } from "./api.ts";
 import { useKeys } from "./keys.ts";
+import { useLoad } from "./load.ts";
 import { place, setQuery } from "./place.ts";
 import { rowHeights, savedTimeline, shapesOf, type Shape } from "./timelinepicture.ts";
 import { PictureMenu } from "./picturemenu.tsx";
 import { useRuns } from "./runs.ts";
-import { endOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale } from "./spans.ts";
+import { endOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale, type Time } from "./spans.ts";
+import { link } from "./router.ts";
 import { absolute, serverNow, span } from "./time.ts";
-import type { Job, RunRecord, Step } from "./types.ts";
+import type { Job, PageAlert, RunRecord, Step } from "./types.ts";
 import { shorten } from "./view.ts";
 import { Icon, now, plural, ProblemNote, Waiting } from "./widgets.tsx";
 
@@ -23,6 +26,8 @@ const tickApart = 86;
 /** The longest table of runs. */
 const mostListed = 200;
 const narrowBelow = 640;
+const mostAlerts = 1000;
+const alertsEvery = 5000;
 
 export interface TimelineProps {
   job: Job;
@@ -38,10 +43,19 @@ export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
   const moving = job.phase !== "settled";
   const at = moving ? now.value : Date.parse(job.updatedAt);
   const runs = useMemo(() => runsByStep(recorded.runs, steps), [recorded.runs, steps]);
+  // When a step was parked is in its alerts, also after they are closed.
+  const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?job=${job.id}&kind=parked&closed=true&limit=${mostAlerts}`), moving ? alertsEvery : 0);
   const rows = useMemo(() => {
-    const parkedAt = new Map((job.alerts ?? []).filter((a) => a.kind === "parked").map((a) => [a.step ?? "", Date.parse(a.raisedAt)]));
-    return order.map((name) => rowOf(name, steps.get(name), runs.get(name) ?? [], at, parkedAt.get(name)));
-  }, [order, steps, runs, job.alerts, at]);
+    const parked = new Map<string, Time[]>();
+    for (const alert of [...(job.alerts ?? []), ...(alerts.data?.items ?? [])]) {
+      if (alert.kind !== "parked" || !alert.step) continue;
+      const times = parked.get(alert.step) ?? [];
+      times.push({ from: Date.parse(alert.raisedAt), ...(alert.closedAt && { to: Date.parse(alert.closedAt) }) });
+      parked.set(alert.step, times);
+    }
+    for (const times of parked.values()) times.sort((a, b) => a.from - b.from);
+    return order.map((name) => rowOf(name, steps.get(name), runs.get(name) ?? [], at, parked.get(name)));
+  }, [order, steps, runs, job.alerts, alerts.data, at]);
   if (!recorded.loaded) {
     return recorded.problem ? <ProblemNote problem={recorded.problem} again={recorded.again} /> : <div class="box"><Waiting /></div>;
   }
@@ -374,9 +388,13 @@ export function StepRuns({ job, name, steps }: { job: Job; name: string; steps: 
     <div>
       <h3>Runs</h3>
       <RunList runs={runs.slice(0, mostInPanel)} at={serverNow()} />
-      {(runs.length > mostInPanel || recorded.more) && <p class="muted small">The latest {Math.min(runs.length, mostInPanel)} runs. The command <code>perdure history {job.id} --runs</code> prints all.</p>}
+      {(runs.length > mostInPanel || recorded.more) && (
+        <p class="muted small">
+          The latest {mostInPanel} of {plural(runs.length, "run")}. <a href={link.job(place.value.job, { tab: "timeline", step: name })}>Timeline</a>
+        </p>
+      )}
     </div>
   );
 }
 
-const mostInPanel = 20;
+const mostInPanel = 5;

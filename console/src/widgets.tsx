@@ -4,10 +4,11 @@ import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Problem, reach } from "./api.ts";
+import { keptChoice } from "./choice.ts";
 import { visible } from "./load.ts";
 import type { Mark } from "./state.ts";
 import { exactly, short, type Count as CountOf } from "./stats.ts";
-import { absolute, clock, relative, serverNow } from "./time.ts";
+import { absolute, clock, compact, relative, serverNow } from "./time.ts";
 
 /** The server's time, once a second. */
 export const now = signal(serverNow());
@@ -76,13 +77,44 @@ export function Menu({ title, label, right, children }: { title: ComponentChildr
   );
 }
 
-/** A time: relative, with the absolute time as a tooltip. */
+/** How times are shown. */
+export const { value: timeStyle, next: nextTimeStyle } = keptChoice<"relative" | "local" | "UTC">("perdure.times", ["relative", "local", "UTC"]);
+
+/** A time as the user wants times, with the absolute time as a tooltip. */
 export function Ago({ at }: { at: string | undefined }) {
   if (!at) return <span class="muted">–</span>;
   return (
     <time dateTime={at} title={absolute(at)} class="nowrap">
-      {relative(at, now.value)}
+      {timeStyle.value === "relative" ? relative(at, now.value) : compact(at, now.value, timeStyle.value === "UTC")}
     </time>
+  );
+}
+
+/** What has happened after an act, for some seconds. */
+export const said = signal<string | undefined>(undefined);
+const saidFor = 10_000;
+
+/** Shows what has happened, at the bottom of the window. */
+export function Said() {
+  const text = said.value;
+  useEffect(() => {
+    if (text === undefined) return;
+    const timer = setTimeout(() => (said.value = undefined), saidFor);
+    return () => clearTimeout(timer);
+  }, [text]);
+  return (
+    <div class="said-last" role="status">
+      {text !== undefined && (
+        <div class="note good">
+          <div class="body">
+            <bdi>{text}</bdi>
+          </div>
+          <button type="button" class="bare" aria-label="Close the message" onClick={() => (said.value = undefined)}>
+            <Icon name="close" />
+          </button>
+        </div>
+      )}
+    </div>
   );
 }
 
@@ -227,7 +259,7 @@ export function nouns(n: number | bigint, noun: string): string {
 export function Count({ n, to, what, children, ...rest }: { n: CountOf; to: string; what: string; class?: string; children?: ComponentChildren }) {
   if (n.n === 0) return <span class="muted">0</span>;
   return (
-    <a href={to} title={exactly(n)} aria-label={`${short(n)} ${what}`} {...rest}>
+    <a href={to} title={`${exactly(n)} ${what}`} aria-label={`${short(n)} ${what}`} {...rest}>
       {short(n)}
       {children}
     </a>

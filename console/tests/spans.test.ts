@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { savedTimeline, shapesOf, titleOf } from "../src/timelinepicture.ts";
-import { busyTimes, foldWidth, rowOf, runsByStep, scaleOf, ticksOf, wholeTime, type Row } from "../src/spans.ts";
+import { busyTimes, foldWidth, rowOf, runsByStep, scaleOf, ticksOf, wholeTime, type Row, type Time } from "../src/spans.ts";
 import type { RunRecord, Step } from "../src/types.ts";
 
 const second = 1000;
@@ -26,12 +26,22 @@ test("a row has the runs, what a step waited for between them, and undo runs apa
   ]);
 });
 
+test("what is between two runs is parked time where the step was parked", () => {
+  const runs = [run(1, 1, 3, { outcome: "rejected" }), run(2, 20, 22, { readyAt: at(15) }), run(3, 40, 41, { outcome: "failed" })];
+  const from = (s: number) => begin + s * second;
+  const row = (parked: Time[]) => parts(rowOf("charge", step({ run: 3 }), [runs[0]!, runs[1]!], begin + 60 * second, parked));
+  assert.deepEqual(row([{ from: from(3), to: from(15) }]), ["failed 1-3", "parked 3-15", "ready 15-20", "done 20-22"]);
+  assert.deepEqual(row([{ from: from(5), to: from(10) }]), ["failed 1-3", "wait 3-5", "parked 5-10", "wait 10-15", "ready 15-20", "done 20-22"]);
+  assert.deepEqual(row([{ from: from(5) }]), ["failed 1-3", "wait 3-5", "parked 5-15", "ready 15-20", "done 20-22"], "an alert that is still open");
+  assert.deepEqual(row([{ from: from(30), to: from(35) }]), ["failed 1-3", "wait 3-15", "ready 15-20", "done 20-22"], "another time");
+});
+
 test("a step that is not settled has a part up to now, or up to what it waits for", () => {
   const now = begin + 100 * second;
   const failed = [run(1, 1, 3, { outcome: "rejected" })];
-  const last = (s: Partial<Step>, runs = failed, parkedAt?: number) => parts(rowOf("charge", step({ run: 1, ...s }), runs, now, parkedAt)).at(-1);
+  const last = (s: Partial<Step>, runs = failed, parked: Time[] = []) => parts(rowOf("charge", step({ run: 1, ...s }), runs, now, parked)).at(-1);
   assert.equal(last({ phase: "parked" }), "parked 3-100");
-  assert.equal(last({ phase: "parked" }, failed, begin + 50 * second), "parked 50-100");
+  assert.equal(last({ phase: "parked" }, failed, [{ from: begin + 50 * second }]), "parked 50-100");
   assert.equal(last({ phase: "parked", run: 0 }, []), undefined);
   assert.equal(last({ phase: "waiting", availableAt: at(130), why: { reason: "backoff", text: "" } }), "backoff 3-130");
   assert.equal(last({ phase: "waiting" }), "failed 1-3");

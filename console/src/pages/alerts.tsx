@@ -207,7 +207,13 @@ function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<strin
               )}
             </td>
             <td class="c3" title={alert.job}>
-              {alert.job ? <bdi>{alert.jobKey ?? alert.job}</bdi> : "–"}
+              {alert.job ? (
+                <a href={link.job(alert.job)}>
+                  <bdi>{alert.jobKey ?? alert.job}</bdi>
+                </a>
+              ) : (
+                "–"
+              )}
               {alert.type && (
                 <div class="muted small">
                   <bdi>{alert.type}</bdi>

@@ -403,6 +403,10 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
             </pre>
           </div>
         )}
+        <Value under title="Input" value={(full ?? step).input} bytes={full ? 0 : step.inputBytes} load={load} />
+        <Value under title="Output" value={(full ?? step).output} bytes={full ? 0 : step.outputBytes} load={load} />
+        {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
+        {problem.value && <ProblemNote problem={problem.value} />}
         {step.run > 0 && <StepRuns job={job} name={name} steps={steps} />}
         <dl class="pairs">
           <Pair name="state">
@@ -478,17 +482,6 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
             <code><bdi>{step.key}</bdi></code> <Copy text={step.key} what="the key" />
           </Pair>
         </dl>
-        <Value under title="Input" value={(full ?? step).input} bytes={full ? 0 : step.inputBytes} load={load} />
-        <Value under title="Output" value={(full ?? step).output} bytes={full ? 0 : step.outputBytes} load={load} />
-        {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
-        {problem.value && <ProblemNote problem={problem.value} />}
-        {!full && (
-          <div>
-            <button type="button" onClick={load}>
-              Load input and output
-            </button>
-          </div>
-        )}
       </div>
     </aside>
   );

@@ -8,6 +8,7 @@ import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
+import { absolute } from "../time.ts";
 import type { Job, PageJob } from "../types.ts";
 import { Views } from "../views.tsx";
 import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
@@ -16,8 +17,9 @@ import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting }
 const mostRows = 1000;
 const pageSize = 50;
 
-/** A filter of the API: its name, its title, and the words that it takes or an example of a text. */
-type Field = [name: string, title: string, words: [word: string, title: string][] | string];
+/** A filter of the API: its name, its title, and the words that it takes, an example of a text, or that it is a time. */
+type Field = [name: string, title: string, words: [word: string, title: string][] | string | typeof aTime];
+const aTime = Symbol();
 
 const same = (words: string[]): [string, string][] => words.map((word) => [word, word]);
 
@@ -62,10 +64,31 @@ const moreFields: Field[] = [
   ["current", "Current", same(["undone", "done", "unsure"])],
   ["desired", "Desired", same(["undone", "done"])],
   ["key", "Key", "order-1042"],
+  ["since", "Submitted from", aTime],
+  ["until", "Submitted before", aTime],
   ["alert", "Alert", same(["parked", "approval", "undo", "restart", "waiting", "alert", "overdue"])],
   ["order", "Order", [["oldest", "oldest first"]]],
 ];
-const filterNames = [...fields, ...moreFields, ["until"]].map(([name]) => name as string);
+const filterNames = [...new Set([...fields, ...moreFields].map(([name]) => name))];
+
+/** A filter as the user reads it. */
+function filterText({ name, value }: Filter): string {
+  if (name === "label") return `Label: ${value}`;
+  const field = fields.find(([n]) => n === name) ?? moreFields.find(([n]) => n === name);
+  const word = Array.isArray(field?.[2]) ? field[2].find(([word]) => word === value)?.[1] : undefined;
+  const time = (name === "since" || name === "until") && !word && timeOf(value);
+  if (name === "since" && !word) return `Submitted from: ${time ? absolute(value).slice(0, 16) : value}`;
+  return `${field?.[1] ?? name}: ${word ?? (time ? absolute(value).slice(0, 16) : value)}`;
+}
+
+/** The time of a filter; undefined: it is a duration before now. */
+const timeOf = (value: string): Date | undefined => (/^\d{4}-/.test(value) && !Number.isNaN(Date.parse(value)) ? new Date(value) : undefined);
+
+/** A time as a field of a form has it: in the time zone of this computer. */
+function localInput(value: string): string {
+  const time = timeOf(value);
+  return time ? new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+}
 
 interface Filter {
   name: string;
@@ -118,7 +141,7 @@ function Filters() {
         <FilterField key={field[0]} field={field} first={i === 0} />
       ))}
       <button type="submit">Apply</button>
-      <details class="more" open={moreFields.some(([name]) => query.get(name))}>
+      <details class="more" open={moreFields.some(([name]) => query.get(name) && !fields.some(([shown, , words]) => shown === name && Array.isArray(words) && words.some(([word]) => word === query.get(name))))}>
         <summary>More filters</summary>
         <div class="filters">
           {moreFields.map((field) => (
@@ -140,7 +163,16 @@ function FilterField({ field: [name, title, words], first }: { field: Field; fir
   return (
     <label>
       {title}
-      {typeof words === "string" ? (
+      {words === aTime ? (
+        <input
+          type="datetime-local"
+          value={localInput(value)}
+          onChange={(event) => {
+            const time = new Date(event.currentTarget.value);
+            setQuery({ [name]: Number.isNaN(time.getTime()) ? undefined : time.toISOString().replace(/\.000Z$/, "Z") });
+          }}
+        />
+      ) : typeof words === "string" ? (
         <input name={name} value={value} placeholder={words} autocomplete="off" spellcheck={false} data-filter={first ? "" : undefined} onChange={set} />
       ) : (
         <select name={name} value={value} onChange={set}>
@@ -150,6 +182,7 @@ function FilterField({ field: [name, title, words], first }: { field: Field; fir
               {text}
             </option>
           ))}
+          {value && !words.some(([word]) => word === value) && <option value={value}>{filterText({ name, value }).replace(/^[^:]*: /, name === "since" ? "from " : "")}</option>}
         </select>
       )}
     </label>
@@ -161,10 +194,8 @@ function Chips({ filters }: { filters: Filter[] }) {
     <div class="chips">
       {filters.map((f) => (
         <span class="chip" key={f.name + f.value}>
-          <bdi title={f.value}>
-            {f.name}: {f.value}
-          </bdi>
-          <button type="button" class="bare" aria-label={`Remove the filter ${f.name}: ${f.value}`} onClick={() => removeFilter(f)}>
+          <bdi title={f.value}>{filterText(f)}</bdi>
+          <button type="button" class="bare" aria-label={`Remove the filter ${filterText(f)}`} onClick={() => removeFilter(f)}>
             <Icon name="close" />
           </button>
         </span>

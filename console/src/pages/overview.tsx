@@ -76,7 +76,7 @@ function Totals({ stats }: { stats: Stats }) {
   const { waiting, running, parked, settled } = stats.jobs;
   const of = (n: CountOf, phase: string) => (
     <span key={phase}>
-      <Count n={n} to={link.jobs({ phase })} what={`${nouns(n.n, "job")} ${phase}`} /> {phase}
+      <Count n={n} to={link.jobs({ phase })} what={`${nouns(n.n, "job")} ${phase}${phase === "parked" ? ", or waiting for an approval" : ""}`} /> {phase}
     </span>
   );
   return (

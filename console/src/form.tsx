@@ -1,0 +1,174 @@
+// The parts of the dialogs that change something: their frame, and the fields that several of them have.
+import type { Signal } from "@preact/signals";
+import { signal } from "@preact/signals";
+import type { ComponentChildren, Ref } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { showJson, type Json } from "./json.ts";
+import { stateName } from "./state.ts";
+import type { Job } from "./types.ts";
+import { Copy, Icon } from "./widgets.tsx";
+
+interface FormDialogProps {
+  title: string;
+  /** The button that sends the form. */
+  send: string;
+  /** Whether the form can be sent. */
+  ready: boolean;
+  sending: boolean;
+  submit: () => void;
+  close: () => void;
+  cancel?: Ref<HTMLButtonElement>;
+  /** More buttons. */
+  buttons?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+/** A dialog with a form. It is open as long as it is in the page. */
+export function FormDialog({ title, send, ready, sending, submit, close, cancel, buttons, children }: FormDialogProps) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return (
+    <dialog class="act" ref={dialog} aria-labelledby="form-title" onClose={close}>
+      <header>
+        <h2 id="form-title" class="clamp">
+          <bdi>{title}</bdi>
+        </h2>
+        <button type="button" class="bare" aria-label="Close" onClick={close}>
+          <Icon name="close" />
+        </button>
+      </header>
+      <form
+        class="stack inner"
+        onSubmit={(event) => {
+          event.preventDefault();
+          submit();
+        }}
+      >
+        {children}
+        <div class="buttons">
+          <button type="submit" class="main" disabled={sending || !ready}>
+            {sending ? "Sending …" : send}
+          </button>
+          {buttons}
+          <button type="button" ref={cancel ?? null} onClick={close}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
+
+const authorKey = "perdure.author";
+
+/** The name of the operator, for the history. This browser keeps it. */
+export const author = signal(localStorage.getItem(authorKey) ?? "");
+
+/** The header that names the operator, if the name is known. */
+export function authorHeaders(): Record<string, string> {
+  const name = author.peek().trim();
+  return name ? { "Perdure-Author": headerText(name) } : {};
+}
+
+export function keepAuthor(): void {
+  localStorage.setItem(authorKey, author.peek().trim());
+}
+
+/** A text as the value of a header: its bytes in UTF-8, which fetch takes as characters. */
+function headerText(text: string): string {
+  return String.fromCharCode(...new TextEncoder().encode(text));
+}
+
+/** Why the operator acts, and who the operator is. */
+export function ReasonFields({ reason, required, title }: { reason: Signal<string>; required: boolean; title: string }) {
+  return (
+    <div class="split">
+      <label class="stack">
+        <span class="muted">{title}</span>
+        <input required={required} maxLength={1000} value={reason.value} onInput={(event) => (reason.value = event.currentTarget.value)} />
+      </label>
+      <label class="stack">
+        <span class="muted">Your name, for the history</span>
+        <input maxLength={100} autocomplete="username" value={author.value} onInput={(event) => (author.value = event.currentTarget.value)} />
+      </label>
+    </div>
+  );
+}
+
+/** The fields of acts on steps. Values of users are sent as they are written: reading them would round large numbers. */
+export interface StepFields {
+  as: Signal<"done" | "undone">;
+  value: Signal<string>;
+  newKey: Signal<boolean>;
+}
+
+/** Which acts have which of these fields. ofStep: whether the act is on a step that is known. */
+export function fieldsOfAct(verb: string, as: string, ofStep: boolean): { as: boolean; value: "output" | "input" | undefined; newKey: boolean } {
+  const input = verb === "edit" || (verb === "resume" && ofStep);
+  return { as: verb === "settle", value: verb === "settle" && as === "done" ? "output" : input ? "input" : undefined, newKey: input };
+}
+
+/** The fields as the members of a JSON object. */
+export function fieldMembers(verb: string, ofStep: boolean, { as, value, newKey }: StepFields): string[] {
+  const has = fieldsOfAct(verb, as.value, ofStep);
+  const members: string[] = [];
+  if (has.as) members.push(`"as": "${as.value}"`);
+  if (has.value && value.value.trim()) members.push(`"${has.value}": ${value.value}`);
+  if (has.newKey && newKey.value) members.push(`"newKey": true`);
+  return members;
+}
+
+/** The same fields as flags of the command line. */
+export function fieldFlags(verb: string, ofStep: boolean, { as, value, newKey }: StepFields): string[] {
+  const has = fieldsOfAct(verb, as.value, ofStep);
+  const flags: string[] = [];
+  if (has.as) flags.push("--as", as.value);
+  if (has.value && value.value.trim()) flags.push(`--${has.value}`, value.value.trim());
+  if (has.newKey && newKey.value) flags.push("--new-key");
+  return flags;
+}
+
+export function StepFieldInputs({ verb, ofStep, fields: { as, value, newKey }, job }: { verb: string; ofStep: boolean; fields: StepFields; job?: Pick<Job, "states"> }) {
+  const has = fieldsOfAct(verb, as.value, ofStep);
+  return (
+    <>
+      {has.as && (
+        <fieldset class="choices">
+          <legend>The step is</legend>
+          {(["done", "undone"] as const).map((state) => (
+            <label key={state}>
+              <input type="radio" name="as" checked={as.value === state} onChange={() => (as.value = state)} /> <bdi>{job ? stateName(job, state) : state}</bdi>
+            </label>
+          ))}
+        </fieldset>
+      )}
+      {has.value && (
+        <label class="stack">
+          <span class="muted">{has.value === "output" ? "Output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (empty: as it is now)"}</span>
+          <textarea rows={5} spellcheck={false} autocomplete="off" wrap="off" value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
+        </label>
+      )}
+      {has.newKey && (
+        <label>
+          <input type="checkbox" checked={newKey.value} onChange={(event) => (newKey.value = event.currentTarget.checked)} /> Under a new key: no earlier run has had an effect
+        </label>
+      )}
+    </>
+  );
+}
+
+/** The input of a step as the text that an operator edits. */
+export function inputText(input: unknown): string {
+  return input === undefined ? "" : showJson(input as Json);
+}
+
+/** What the dialog does as a command, and perhaps for curl. */
+export function CommandLine({ command, curl }: { command: string; curl?: string }) {
+  return (
+    <div class="commands">
+      <code>{command}</code>
+      <Copy text={command} what="the command" />
+      {curl && <Copy text={curl} what="as curl" label="curl" />}
+    </div>
+  );
+}
