@@ -412,8 +412,8 @@ const refusalsKept = 1000;
 
 function BulkPage({ id }: { id: string }) {
   const page = useLoad<Bulk>(callUrl(["v1", "bulk", id]), 1000);
-  const shown = useSignal(refusalsPage);
-  const refusals = useLoad<PageBulkRefusal>(page.data && page.data.refused > 0 ? callUrl(["v1", "bulk", id, "refusals"], `?limit=${shown.value}`) : "", page.data?.state === "running" ? 3000 : 0);
+  const refusals = useLoad<PageBulkRefusal>(page.data && page.data.refused > 0 ? callUrl(["v1", "bulk", id, "refusals"], `?limit=${refusalsPage}`) : "", page.data?.state === "running" ? 3000 : 0);
+  const further = useSignal<PageBulkRefusal[]>([]);
   // How many jobs match the filter now: those that the act could not mend, and new ones.
   const matching = useLoad<PageJob>(page.data?.filter ? callUrl(["v1", "jobs"], queryText({ ...listQuery(page.data), count: "true", limit: "1" })) : "", page.data?.state === "running" ? 3000 : 10_000);
   const problem = useSignal<Problem | undefined>(undefined);
@@ -427,6 +427,17 @@ function BulkPage({ id }: { id: string }) {
       problem.value = error;
     } finally {
       page.again();
+    }
+  };
+  const lastPage = further.value.at(-1) ?? refusals.data;
+  const refused = [...(refusals.data?.items ?? []), ...further.value.flatMap((more) => more.items)];
+  const moreRefusals = async () => {
+    try {
+      problem.value = undefined;
+      further.value = [...further.peek(), await call<PageBulkRefusal>(callUrl(["v1", "bulk", id, "refusals"], queryText({ limit: String(refusalsPage), cursor: lastPage?.nextCursor })))];
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
     }
   };
   const bulk = page.data;
@@ -541,7 +552,7 @@ function BulkPage({ id }: { id: string }) {
               </tr>
             </thead>
             <tbody>
-              {(refusals.data?.items ?? []).map((refusal) => (
+              {refused.map((refusal) => (
                 <tr key={refusal.job}>
                   <td>
                     <a data-row href={link.job(refusal.job)}>
@@ -559,13 +570,13 @@ function BulkPage({ id }: { id: string }) {
             </tbody>
           </table>
           <div class="below">
-            {refusals.data?.nextCursor && (
-              <button type="button" onClick={() => (shown.value = refusalsKept)}>
+            {lastPage?.nextCursor && (
+              <button type="button" onClick={() => void moreRefusals()}>
                 More
               </button>
             )}
             <span class="muted small">
-              {refusals.data ? `${n(refusals.data.items.length)} of ${n(bulk.refused)}. ` : ""}
+              {`${n(refused.length)} of ${n(bulk.refused)}. `}
               {bulk.refused > refusalsKept && `The first ${n(refusalsKept)} are kept. `}
               As a command: <code>perdure bulk show {bulk.id} --refusals</code>
             </span>

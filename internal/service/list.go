@@ -96,6 +96,9 @@ func (l *listing) views(ctx context.Context, jobs []*kernel.Job) (views []perdur
 func filterOf(q *perdure.JobQuery) (kernel.JobFilter, error) {
 	f := kernel.JobFilter{Phases: q.Phases, Type: q.Type, Current: q.Current, Desired: q.Desired, Key: q.Key, Labels: q.Labels,
 		Agent: q.Agent, Step: q.Step, ErrorCode: q.Error, Alert: q.Alert, Ascending: q.OldestFirst, MaxRead: perdure.MaxListRead}
+	if f.OfSteps() {
+		f.MaxRead /= 2 // for each job, a row of a step is read too
+	}
 	if !q.Since.IsZero() {
 		f.After = kernel.IDAt(q.Since)
 	}
