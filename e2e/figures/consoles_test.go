@@ -19,13 +19,33 @@ import (
 
 const (
 	openConsoles = 50
+	openStreams  = openConsoles * 4 / 5 // four of five pages have one
 	// goalFall is by how many percent the throughput of a node may fall with the open consoles.
 	goalFall = 5
-	pollTime = 5 * time.Second // between two loads of a page's data, as in console/src
 )
 
-// polls are the calls that an open page of a console repeats. A page whose data comes over its stream needs none.
-var polls = []string{"/v1/alerts?limit=101", "/v1/jobs?phase=parked&with=summary&count=true", "/v1/nodes"}
+// page is what a visible page of the console asks a node for, as in console/src: a stream, and calls that it repeats.
+type page struct {
+	stream string // "JOB" is a job that waits; empty: none
+	polls  []poll
+}
+
+type poll struct {
+	path  string
+	every time.Duration
+}
+
+// header is what the header of every page repeats.
+var header = poll{"/v1/alerts?limit=100", 10 * time.Second}
+
+// pages are open in equal numbers.
+var pages = []page{
+	{polls: []poll{{"/v1/stats", 3 * time.Second}, {"/v1/jobs?limit=8", 5 * time.Second}, {"/v1/nodes", 5 * time.Second}, header}},
+	{stream: "/v1/jobs?with=summary&count=true&limit=50", polls: []poll{header}},
+	{stream: "/v1/jobs?phase=parked&with=summary&count=true&limit=50", polls: []poll{header}},
+	{stream: "/v1/jobs/JOB/events", polls: []poll{header}},
+	{stream: "/v1/alerts?limit=100", polls: []poll{header}},
+}
 
 // measureConsoles compares the throughput of the node with and without open consoles, in turn.
 func measureConsoles(t *testing.T, g *grid, r *report) {
@@ -41,8 +61,8 @@ func measureConsoles(t *testing.T, g *grid, r *report) {
 		close, opened := g.openConsoles(t, followed)
 		b := g.throughput(length)
 		close()
-		if n := opened(); n < openConsoles {
-			t.Errorf("%d of %d streams were opened", n, openConsoles)
+		if n := opened(); n < openStreams {
+			t.Errorf("%d of %d streams were opened", n, openStreams)
 		}
 		without, with, falls = append(without, a), append(with, b), append(falls, 100*(1-b/a))
 	}
@@ -76,62 +96,57 @@ func (g *grid) throughput(length time.Duration) float64 {
 	return float64(submitted.Load()) / time.Since(begin).Seconds()
 }
 
-// openConsoles opens what as many visible pages open: a stream each, and the calls that they repeat.
+// openConsoles opens what as many visible pages open, and returns how many streams are open.
 func (g *grid) openConsoles(t *testing.T, followed []perdure.JobID) (closeAll func(), opened func() int64) {
 	ctx, cancel := context.WithCancel(t.Context())
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * openConsoles}}
 	var wg sync.WaitGroup
 	var streams atomic.Int64
+	get := func(path, accept string, use func(io.Reader)) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.base+path, nil)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		req.Header.Set("Accept", accept)
+		resp, err := client.Do(req)
+		if err != nil {
+			return // closed
+		}
+		use(resp.Body)
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+	}
 	for i := range openConsoles {
-		wg.Go(func() {
-			for _, path := range []string{"/v1/jobs?phase=parked", "/v1/jobs/" + followed[i].String() + "/events"} { // a live list, or a job if this version has none
-				if i%2 == 1 && strings.HasPrefix(path, "/v1/jobs?") {
-					continue
-				}
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.base+path, nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				req.Header.Set("Accept", "text/event-stream")
-				resp, err := client.Do(req)
-				if err != nil {
-					return // closed
-				}
-				if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/event-stream") {
-					lines := bufio.NewScanner(resp.Body)
+		open := pages[i%len(pages)]
+		if open.stream != "" {
+			wg.Go(func() {
+				get(strings.Replace(open.stream, "JOB", followed[i].String(), 1), "text/event-stream", func(body io.Reader) {
+					lines := bufio.NewScanner(body)
 					lines.Buffer(nil, 1<<20)
 					for first := true; lines.Scan(); first = false {
 						if first {
 							streams.Add(1)
 						}
 					}
+				})
+			})
+		}
+		for _, p := range open.polls {
+			wg.Go(func() {
+				wait := p.every * time.Duration(i) / openConsoles // not all at once
+				for {
+					select {
+					case <-ctx.Done():
+						return
+					case <-time.After(wait):
+					}
+					wait = p.every
+					get(p.path, "application/json", func(io.Reader) {})
 				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-			}
-		})
-		wg.Go(func() {
-			wait := pollTime * time.Duration(i) / openConsoles // not all at once
-			for turn := i; ; turn++ {
-				select {
-				case <-ctx.Done():
-					return
-				case <-time.After(wait):
-				}
-				wait = pollTime
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, g.base+polls[turn%len(polls)], nil)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if resp, err := client.Do(req); err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body)
-					resp.Body.Close()
-				}
-			}
-		})
+			})
+		}
 	}
-	g.eventually("the streams are open", func() bool { return streams.Load() >= openConsoles })
+	g.eventually("the streams are open", func() bool { return streams.Load() >= openStreams })
 	return func() { cancel(); wg.Wait(); client.CloseIdleConnections() }, streams.Load
 }
