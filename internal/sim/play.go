@@ -12,6 +12,7 @@
 //	swarm.go   what may go wrong: each seed has some of it
 //	faults.go  faults as they happen
 //	operators.go  what operators and clients do
+//	lists.go   operators who look at lists as they change
 //	order.go   the order of dispatch
 //	ledger.go  the resource on which the agents act
 //	values.go  what each run must receive
@@ -129,6 +130,7 @@ func (w *world) play(r *rand.Rand) error {
 	for _, m := range w.swarm.faults {
 		w.after(m.at, nil, func() { w.startFault(m) })
 	}
+	w.startViewers(rand.New(rand.NewPCG(w.seed, 9)))
 	for _, d := range w.swarm.acts {
 		w.after(d.at, w.clients, func() { w.clients.Go(func() { w.perform(d) }) })
 	}
@@ -136,6 +138,7 @@ func (w *world) play(r *rand.Rand) error {
 	if len(w.faults) == 0 {
 		w.heal()
 		w.runToRest()
+		w.checkLists()
 	}
 	if len(w.faults) == 0 && r.IntN(4) == 0 { // long after: everything is undone
 		w.logLine("a month later")
@@ -147,6 +150,7 @@ func (w *world) play(r *rand.Rand) error {
 		w.settle(w.clients)
 		w.runUntil(w.now + 2*time.Second)
 		w.runToRest()
+		w.checkLists()
 	}
 	if len(w.faults) == 0 && r.IntN(4) == 0 {
 		w.endLeader(r.IntN(2) == 0)

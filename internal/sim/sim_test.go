@@ -288,3 +288,15 @@ func TestBulkActsEnd(t *testing.T) {
 		t.Errorf("%d bulk acts have ended", ended)
 	}
 }
+
+// Operators look at lists that change, over streams that end with their nodes. At rest, each list shows the truth. The
+// schedules must have many such lists.
+func TestListsShowTheTruth(t *testing.T) {
+	compared := 0
+	for i := range uint64(60) {
+		compared += play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short()}).Hits["viewed"]
+	}
+	if compared < 20 {
+		t.Errorf("%d lists were compared with the store", compared)
+	}
+}

@@ -48,6 +48,7 @@ type world struct {
 	resumed         map[perdure.JobID]int
 	actsBegun       map[perdure.JobID]int // calls of operators
 	actsAnswered    map[perdure.JobID]int // those of them that are known to have been carried out, or refused
+	viewers         []*viewer
 	commits         int
 	checked         int
 	lastSeen        time.Time
