@@ -50,6 +50,17 @@ export async function loaded(page) {
   await page.waitForFunction(() => !document.querySelector(".waiting"));
 }
 
+/** Repeats a check until it passes: after an act the page changes when the server has answered. */
+export async function eventually(check) {
+  for (const end = Date.now() + patience; ; await new Promise((wake) => setTimeout(wake, 50))) {
+    try {
+      return await check();
+    } catch (error) {
+      if (!(error instanceof assert.AssertionError) || Date.now() > end) throw error;
+    }
+  }
+}
+
 /** Calls the API of the console with jobs. */
 export async function api(path, body) {
   const init = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };

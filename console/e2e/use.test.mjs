@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import http from "node:http";
 import { test } from "node:test";
-import { api, empty, full, loaded, narrow, open } from "./browser.mjs";
+import { api, empty, eventually, full, loaded, narrow, open } from "./browser.mjs";
 
 const submit = (definition) => api("jobs", definition);
 
@@ -93,7 +93,7 @@ test("the list counts newer jobs, and does not move", async (t) => {
   await api(`jobs/${first.id}/undo`, {});
   await page.locator("tbody tr", { hasText: "newer-1" }).getByText("undone", { exact: true }).waitFor();
   await page.getByRole("button", { name: "Show 1 newer job" }).click();
-  assert.deepEqual(await page.locator("tbody a[data-row]").allInnerTexts(), ["newer-2", "newer-1"]);
+  await eventually(async () => assert.deepEqual(await page.locator("tbody a[data-row]").allInnerTexts(), ["newer-2", "newer-1"]));
 });
 
 test("pages of the list follow each other without a gap", async (t) => {
@@ -141,9 +141,9 @@ test("times are relative, local or UTC, and the choice is kept", async (t) => {
   const time = page.locator("tbody time");
   assert.match(await time.textContent(), / ago$/);
   await page.getByRole("button", { name: "Times: relative" }).click();
-  assert.match(await time.textContent(), /^(\d\d-\d\d \d\d:\d\d|\d\d:\d\d:\d\d)$/);
+  await eventually(async () => assert.match(await time.textContent(), /^(\d\d-\d\d \d\d:\d\d|\d\d:\d\d:\d\d)$/));
   await page.getByRole("button", { name: "Times: local" }).click();
-  assert.match(await time.textContent(), /\dZ$/);
+  await eventually(async () => assert.match(await time.textContent(), /\dZ$/));
   await page.reload();
   await loaded(page);
   assert.match(await time.textContent(), /\dZ$/);
@@ -156,7 +156,7 @@ test("the history is narrowed to failures and to a step, and has the newest firs
   assert.ok(all.length >= 4);
   await page.getByLabel("newest first").check();
   await page.waitForFunction((first) => document.querySelector("main tbody tr").innerText !== first, all[0]);
-  assert.deepEqual(await rows.allInnerTexts(), all.toReversed());
+  await eventually(async () => assert.deepEqual(await rows.allInnerTexts(), all.toReversed()));
   await page.getByLabel("Kind of entries").selectOption("failures");
   await page.getByText("1 of", { exact: false }).waitFor();
   assert.equal(await rows.count(), 1);
@@ -371,10 +371,10 @@ test("the choice of colours is kept", async (t) => {
   const light = await back();
   await page.getByRole("button", { name: /^Colours/ }).click();
   await page.getByRole("button", { name: "Colours: light" }).click();
-  assert.notEqual(await back(), light);
+  await eventually(async () => assert.notEqual(await back(), light));
   await page.reload();
   await page.getByRole("button", { name: "Colours: dark" }).waitFor();
-  assert.notEqual(await back(), light);
+  await eventually(async () => assert.notEqual(await back(), light));
 });
 
 // A proxy between the browser and the node, which can be stopped.
@@ -500,7 +500,7 @@ test("the timeline shows the runs of an undone job, zooms, and follows a job tha
   await panel.locator(".runs li").filter({ hasText: "rejected" }).waitFor();
   assert.match(await panel.locator(".runs").innerText(), /run 2 undo[\s\S]*run 1 do[\s\S]*rejected/);
   await page.getByText("The same as a table").click();
-  assert.ok((await page.locator("details .runs li").count()) >= 4); // invoice may not have begun
+  await eventually(async () => assert.ok((await page.locator("details .runs li").count()) >= 4)); // invoice may not have begun
 });
 
 test("the timeline of a moving job grows", async (t) => {
