@@ -88,7 +88,7 @@ type Submitted struct {
 
 // JobQuery selects jobs, newest first. A field that is nil or empty selects all.
 //
-// A search that finds little reads at most MaxListRead rows in one call. Then the page has fewer than Limit jobs, or none,
+// A search that finds little reads at most MaxListRead jobs in one call. Then the page has fewer than Limit jobs, or none,
 // and NextCursor and ScannedBackTo: the next page goes on from there.
 type JobQuery struct {
 	Phases  []Phase // any of these

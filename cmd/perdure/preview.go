@@ -63,7 +63,7 @@ func (a *app) printPreview(p *operate.Preview) {
 	row("no undo, effect remains", e.WithoutUndo, left.WithoutUndo)
 	later := waitingForSteps(p.Job)
 	named := min(len(later), maxLaterShown)
-	row("after these", later[:named], len(later)-named)
+	row("wait for other steps", later[:named], len(later)-named)
 	tb.print(a.out)
 }
 

@@ -2,12 +2,12 @@
 // command. The rules decide on the server: the dialog shows their preview, or their refusal.
 import { signal, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
-import { author, authorHeaders, CommandLine, fieldFlags, fieldMembers, FormDialog, inputText, keepAuthor, ReasonFields, StepFieldInputs, type StepFields } from "./form.tsx";
+import { authorHeaders, CommandLine, curlText, fieldFlags, fieldMembers, FormDialog, inputText, keepAuthor, ReasonFields, StepFieldInputs, usePreview, type StepFields } from "./form.tsx";
 import { jobMark, stateName } from "./state.ts";
 import type { Job, Preview, Step } from "./types.ts";
-import { Ago, plural, ProblemNote, said, shellWord, State } from "./widgets.tsx";
+import { actMessage, Ago, plural, ProblemNote, shellWord, State } from "./widgets.tsx";
 
 export type Verb = "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
 
@@ -87,40 +87,19 @@ function Dialog({ act }: { act: Act }) {
   const cancel = useRef<HTMLButtonElement>(null);
   const reason = useSignal("");
   const fields: StepFields = { as: useSignal<"done" | "undone">(step?.desired === "undone" ? "undone" : "done"), value: useSignal(verb === "edit" ? inputText(step?.input) : ""), newKey: useSignal(false) };
-  const preview = useSignal<Preview | undefined>(undefined);
-  const problem = useSignal<Problem | undefined>(undefined);
   const sending = useSignal(false);
   const ofStep = step !== undefined;
+  const members = fieldMembers(verb, ofStep, fields);
 
   const path = ["v1", "jobs", job.id, ...(name ? ["steps", name] : []), verb];
-  const body = (): string => `{${[`"reason": ${JSON.stringify(reason.value)}`, ...fieldMembers(verb, ofStep, fields)].join(", ")}}`;
+  const body = () => `{${[`"reason": ${JSON.stringify(reason.value)}`, ...members].join(", ")}}`;
   const send = <T,>(query: string): Promise<T> => call<T>(callUrl(path, query), { method: "POST", headers: { "Content-Type": "application/json", ...authorHeaders() }, body: body() });
-  const curl = () => {
-    const name = author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";
-    return `curl -fsS -X POST ${shellWord(callUrl(path))} -H 'Content-Type: application/json'${name} -d ${shellWord(body())}`;
-  };
   const command = () => {
     const words = ["perdure", commandOf(verb), job.id, ...(name ? [name] : []), ...fieldFlags(verb, ofStep, fields)];
     if (reason.value) words.push("--reason", reason.value);
     return [...words, "--server", serverAddress].map(shellWord).join(" ");
   };
-
-  // The preview follows what is entered.
-  useEffect(() => {
-    const timer = setTimeout(() => {
-      send<Preview>("?dryRun=true").then(
-        (answer) => {
-          preview.value = answer;
-          problem.value = undefined;
-        },
-        (error: unknown) => {
-          preview.value = undefined;
-          problem.value = error instanceof Problem ? error : new Problem(0, "unknown", String(error));
-        },
-      );
-    }, preview.peek() || problem.peek() ? 300 : 0);
-    return () => clearTimeout(timer);
-  }, [fields.as.value, fields.value.value, fields.newKey.value]);
+  const { preview, problem, current, refuse } = usePreview(members.join(", "), () => send<Preview>("?dryRun=true"));
 
   const close = () => (openAct.value = undefined);
   const carryOut = async () => {
@@ -128,13 +107,11 @@ function Dialog({ act }: { act: Act }) {
     sending.value = true;
     try {
       keepAuthor();
-      said.value = outcome(act, await send<Job>(""));
+      actMessage.value = outcome(act, await send<Job>(""));
       close();
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      problem.value =
-        error.code === "unreachable" ? new Problem(0, "noAnswer", error.message, "The act may have been recorded nevertheless: look at the job's history before you repeat it.") : error;
-      preview.value = undefined;
+      refuse(error.code === "unreachable" ? new Problem(0, "noAnswer", error.message, "The act may have been recorded nevertheless: look at the job's history before you repeat it.") : error);
       cancel.current?.focus(); // the button that was pressed is disabled now
     } finally {
       sending.value = false;
@@ -143,15 +120,15 @@ function Dialog({ act }: { act: Act }) {
   };
   const needed = needReason.includes(verb);
   return (
-    <FormDialog title={`${titles[verb]} ${name ? `${name} of ` : ""}${job.key ?? job.id}`} send={titles[verb]} ready={preview.value !== undefined} sending={sending.value} submit={carryOut} close={close} cancel={cancel}>
+    <FormDialog title={`${titles[verb]} ${name ? `${name} of ` : ""}${job.key ?? job.id}`} send={titles[verb]} ready={current} sending={sending.value} submit={carryOut} close={close} cancel={cancel}>
       <p class="muted">{meanings[verb]}</p>
       <StepFieldInputs verb={verb} ofStep={ofStep} fields={fields} job={job} />
       <ReasonFields reason={reason} required={needed} title={needed ? "Reason" : "Reason (optional)"} />
       <section aria-live="polite">
         <h3>What would happen now</h3>
-        {problem.value ? <ProblemNote problem={problem.value} /> : preview.value ? <Effects preview={preview.value} /> : <p class="muted">…</p>}
+        {problem ? <ProblemNote problem={problem} /> : preview ? <Effects preview={preview} /> : <p class="muted">…</p>}
       </section>
-      <CommandLine command={command()} curl={curl()} />
+      <CommandLine command={command()} curl={curlText(callUrl(path), body())} />
     </FormDialog>
   );
 }
@@ -159,7 +136,7 @@ function Dialog({ act }: { act: Act }) {
 /** What an act has done, as a sentence. */
 function outcome({ job, verb, name }: Act, now: Job): string {
   const of = name ? `${name} of ${job.key ?? job.id}` : (job.key ?? job.id);
-  if (now.unchanged) return `${titles[verb]} ${of}: nothing has changed, it held already.`;
+  if (now.unchanged) return `${titles[verb]} ${of}: nothing to do, it is so already.`;
   if (verb === "edit") return `The input of ${of} is changed. If the step is parked, resume it now.`;
   return `${titles[verb]} ${of}: recorded. The job is ${jobMark(now).word}.`;
 }
@@ -175,7 +152,7 @@ function Effects({ preview: { job, effects } }: { preview: Preview }) {
     ["settled at once", effects.settle, effects.leftOut?.settle],
     ["parked", effects.park, effects.leftOut?.park],
     ["keep their effect: no undo", effects.withoutUndo, effects.leftOut?.withoutUndo],
-    ["after these", later.slice(0, mostLater), Math.max(0, later.length - mostLater)],
+    ["wait for other steps", later.slice(0, mostLater), Math.max(0, later.length - mostLater)],
   ];
   return (
     <div class="stack">

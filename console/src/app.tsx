@@ -14,7 +14,7 @@ import { legend } from "./state.ts";
 import { nextTheme, theme } from "./theme.ts";
 import { clock, span } from "./time.ts";
 import type { PageAlert } from "./types.ts";
-import { Icon, nextTimeStyle, now, Said, showCurrent, State, timeStyle, useTitle } from "./widgets.tsx";
+import { ActMessage, Icon, nextTimeStyle, now, showCurrent, State, timeStyle, useTitle } from "./widgets.tsx";
 import { Agents } from "./pages/agents.tsx";
 import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
 import { JobPage } from "./pages/job.tsx";
@@ -47,7 +47,7 @@ export function App() {
       <Help />
       <ActDialog />
       <LimitDialog />
-      <Said />
+      <ActMessage />
     </>
   );
 }
@@ -194,7 +194,7 @@ function Help() {
           <h3>Signs</h3>
           <dl class="signs">
             {legend.map(([mark, what]) => (
-              <Fragment key={mark.sign}>
+              <Fragment key={mark.sign + mark.word}>
                 <dt>
                   <State mark={{ ...mark, detail: "" }} />
                 </dt>

@@ -4,7 +4,7 @@ import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { commandOf, meanings, titles, type Verb } from "./act.tsx";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
-import { authorHeaders, CommandLine, fieldFlags, fieldMembers, FormDialog, keepAuthor, ReasonFields, StepFieldInputs, type StepFields } from "./form.tsx";
+import { authorHeaders, CommandLine, curlText, fieldFlags, fieldMembers, FormDialog, keepAuthor, ReasonFields, StepFieldInputs, usePreview, type StepFields } from "./form.tsx";
 import { useKeys } from "./keys.ts";
 import { useLoad } from "./load.ts";
 import { go, place } from "./place.ts";
@@ -171,46 +171,20 @@ function Dialog({ draft }: { draft: Draft }) {
   const reason = useSignal("");
   const step = useSignal(draft.step ?? "");
   const fields: StepFields = { as: useSignal<"done" | "undone">("done"), value: useSignal(""), newKey: useSignal(false) };
-  const preview = useSignal<BulkPreview | undefined>(undefined);
-  const problem = useSignal<Problem | undefined>(undefined);
   const sending = useSignal(false);
   // The key makes a repeated start the same bulk act, if the answer to the first one is lost.
   const key = useSignal(Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join(""));
   const onStep = stepVerbs.includes(verb);
   const jobs = useMemo(() => JSON.stringify(ids ? { ids } : { filter: bulkFilter(filter) }).slice(1, -1), []);
+  const name = step.value.trim();
+  const members = onStep ? [`"step": ${JSON.stringify(name)}`, ...fieldMembers(verb, false, fields)] : [];
+  // What must be entered before there can be a preview.
+  const lacks = onStep && !name ? "Name the step." : verb === "edit" && !fields.value.value.trim() && !fields.newKey.value ? "Enter an input, or choose a new key." : "";
 
-  const body = (reason: string): string => {
-    const members = [`"act": "${verb}"`, jobs, `"reason": ${JSON.stringify(reason)}`, `"key": "${key.value}"`];
-    if (onStep) members.push(`"step": ${JSON.stringify(step.value.trim())}`, ...fieldMembers(verb, false, fields));
-    return `{${members.join(", ")}}`;
-  };
-  const send = <T,>(query: string, reason: string): Promise<T> => call<T>(callUrl(["v1", "bulk"], query), { method: "POST", headers: { "Content-Type": "application/json", ...authorHeaders() }, body: body(reason) });
-  // The preview follows what is entered.
-  useEffect(() => {
-    if (onStep && !step.value.trim()) {
-      preview.value = problem.value = undefined;
-      return;
-    }
-    let over = false;
-    const timer = setTimeout(() => {
-      send<BulkPreview>("?dryRun=true", "preview").then(
-        (answer) => {
-          if (over) return;
-          preview.value = answer;
-          problem.value = undefined;
-        },
-        (error: unknown) => {
-          if (over) return;
-          preview.value = undefined;
-          problem.value = error instanceof Problem ? error : new Problem(0, "unknown", String(error));
-        },
-      );
-    }, preview.peek() || problem.peek() || onStep ? 300 : 0);
-    return () => {
-      over = true;
-      clearTimeout(timer);
-    };
-  }, [step.value, fields.as.value, fields.value.value, fields.newKey.value]);
+  const body = (reason: string, ...more: string[]) => `{${[`"act": "${verb}"`, jobs, `"reason": ${JSON.stringify(reason)}`, ...members, ...more].join(", ")}}`;
+  const url = ["v1", "bulk"];
+  const send = <T,>(query: string, body: string): Promise<T> => call<T>(callUrl(url, query), { method: "POST", headers: { "Content-Type": "application/json", ...authorHeaders() }, body });
+  const { preview, problem, current, refuse } = usePreview(lacks ? undefined : members.join(", "), () => send<BulkPreview>("?dryRun=true", body("preview")));
 
   const close = () => (openBulk.value = undefined);
   const start = async () => {
@@ -218,24 +192,24 @@ function Dialog({ draft }: { draft: Draft }) {
     sending.value = true;
     try {
       keepAuthor();
-      const bulk = await send<Bulk>("", reason.value);
+      const bulk = await send<Bulk>("", body(reason.value, `"key": "${key.value}"`));
       close();
       selected.value = new Set();
       draft.done();
       go(link.bulk(bulk.id));
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      problem.value = error;
+      refuse(error);
     } finally {
       sending.value = false;
     }
   };
-  const refused = Object.entries(preview.value?.refused ?? {});
+  const refused = Object.entries(preview?.refused ?? {});
   return (
     <FormDialog
       title={`${titles[verb]} ${onStep ? "a step of many jobs" : "many jobs"}`}
-      send={`${titles[verb]} ${preview.value ? countWords(preview.value.count) : ""}`}
-      ready={preview.value !== undefined && preview.value.count.n > 0}
+      send={`${titles[verb]} ${preview ? countWords(preview.count) : ""}`}
+      ready={current && preview !== undefined && preview.count.n > 0}
       sending={sending.value}
       submit={start}
       close={close}
@@ -251,32 +225,36 @@ function Dialog({ draft }: { draft: Draft }) {
       {onStep && <StepFieldInputs verb={verb} ofStep={false} fields={fields} />}
       <section aria-live="polite" class="stack">
         <h3>Which jobs</h3>
-        {problem.value && <ProblemNote problem={problem.value} />}
-        {!preview.value && !problem.value && <p class="muted">{onStep && !step.value.trim() ? "Name the step first." : "…"}</p>}
-        {preview.value && (
+        {problem && <ProblemNote problem={problem} />}
+        {!preview && !problem && <p class="muted">{lacks || "…"}</p>}
+        {preview && (
           <>
             <p>
-              <strong>{countWords(preview.value.count)}</strong>
-              {preview.value.unchanged > 0 && `, of which ${preview.value.unchanged} would stay as they are`}
+              <strong>{countWords(preview.count)}</strong>
+              {preview.unchanged > 0 && `, of which ${preview.unchanged} would stay as they are`}
             </p>
             <ul class="samples">
-              {preview.value.samples.map((job) => (
+              {preview.samples.map((job) => (
                 <li key={job.id}>
                   <State mark={jobMark(job)} /> <bdi>{job.key ?? job.id}</bdi>
                 </li>
               ))}
-              {preview.value.count.n > preview.value.samples.length && <li class="muted">and {(preview.value.count.n - preview.value.samples.length).toLocaleString("en")} more</li>}
+              {preview.count.n > preview.samples.length && <li class="muted">and {(preview.count.n - preview.samples.length).toLocaleString("en")} more</li>}
             </ul>
             {refused.map(([code, n]) => (
               <p key={code}>
-                The rules would refuse it on {plural(n, "job")} of the first {Math.min(preview.value!.count.n, 1000).toLocaleString("en")}: <code>{code}</code>
+                The rules would refuse it on {plural(n, "job")} of the first {Math.min(preview.count.n, 1000).toLocaleString("en")}: <code>{code}</code>
               </p>
             ))}
           </>
         )}
       </section>
       <ReasonFields reason={reason} required title="Reason, for the history of each job" />
-      <Command draft={draft} step={onStep ? step.value.trim() || "STEP" : ""} flags={onStep ? fieldFlags(verb, false, fields) : []} reason={reason.value} />
+      {ids && ids.length > mostNamed ? (
+        <p class="muted small">As a command: perdure {commandOf(verb)} with the names of {plural(ids.length, "job")}, or with filter flags.</p>
+      ) : (
+        <CommandLine command={commandLine(draft, onStep ? name || "STEP" : "", onStep ? fieldFlags(verb, false, fields) : [], reason.value) ?? curlText(callUrl(url), body(reason.value || "…"))} />
+      )}
     </FormDialog>
   );
 }
@@ -285,21 +263,20 @@ function Dialog({ draft }: { draft: Draft }) {
 const flagNames: Record<string, string> = { reason: "why", q: "search" };
 const mostNamed = 20;
 
-/** The bulk act as a command. */
-function Command({ draft: { verb, ids, filter }, step, flags, reason }: { draft: Draft; step: string; flags: string[]; reason: string }) {
-  const words = ["perdure", commandOf(verb)];
-  if (ids && ids.length > mostNamed) return <p class="muted small">As a command: perdure {words[1]} with the names of {plural(ids.length, "job")}, or with filter flags.</p>;
-  if (ids) words.push(...ids);
-  else
+/** The bulk act as a command; undefined if there is none. */
+function commandLine({ verb, ids, filter }: Draft, step: string, flags: string[], reason: string): string | undefined {
+  // The flag --step is both: the step of the act, and a filter.
+  if (!ids && step && filter.step !== step) return undefined;
+  const words = ["perdure", commandOf(verb), ...(ids ?? [])];
+  if (!ids) {
     for (const [name, value] of Object.entries(filter)) {
-      if (step && name === "step") continue; // the flag --step is both: the filter, and the step of the act
       for (const one of Array.isArray(value) ? value : [value]) {
-        if (one) words.push(`--${flagNames[name] ?? name}`, one);
+        if (one && !(step && name === "step")) words.push(`--${flagNames[name] ?? name}`, one);
       }
     }
+  }
   if (step) words.push("--step", step);
-  words.push(...flags, "--reason", reason || "…", "--server", serverAddress);
-  return <CommandLine command={words.map(shellWord).join(" ")} />;
+  return [...words, ...flags, "--reason", reason || "…", "--server", serverAddress].map(shellWord).join(" ");
 }
 
 const stateMarks: Record<string, Mark> = {
@@ -319,7 +296,7 @@ function actName(bulk: Bulk): string {
 /** The list of bulk acts, or one of them. */
 export function BulkPages() {
   const { job: id } = place.value;
-  return id ? <BulkPage id={id} /> : <BulkList />;
+  return id ? <BulkPage key={id} id={id} /> : <BulkList />;
 }
 
 function BulkList() {
@@ -412,10 +389,8 @@ const refusalsKept = 1000;
 
 function BulkPage({ id }: { id: string }) {
   const page = useLoad<Bulk>(callUrl(["v1", "bulk", id]), 1000);
-  const refusals = useLoad<PageBulkRefusal>(page.data && page.data.refused > 0 ? callUrl(["v1", "bulk", id, "refusals"], `?limit=${refusalsPage}`) : "", page.data?.state === "running" ? 3000 : 0);
-  const further = useSignal<PageBulkRefusal[]>([]);
-  // How many jobs match the filter now: those that the act could not mend, and new ones.
-  const matching = useLoad<PageJob>(page.data?.filter ? callUrl(["v1", "jobs"], queryText({ ...listQuery(page.data), count: "true", limit: "1" })) : "", page.data?.state === "running" ? 3000 : 10_000);
+  // How many jobs match the filter now.
+  const matching = useLoad<PageJob>(page.data?.filter ? callUrl(["v1", "jobs"], queryText({ ...listQuery(page.data), count: "true", limit: "1" })) : "", 10_000);
   const problem = useSignal<Problem | undefined>(undefined);
   useTitle(page.data ? `${actName(page.data)} ${page.data.step ? "of many jobs" : "many jobs"}` : "Bulk act");
   const change = async (verb: "stop" | "resume") => {
@@ -427,17 +402,6 @@ function BulkPage({ id }: { id: string }) {
       problem.value = error;
     } finally {
       page.again();
-    }
-  };
-  const lastPage = further.value.at(-1) ?? refusals.data;
-  const refused = [...(refusals.data?.items ?? []), ...further.value.flatMap((more) => more.items)];
-  const moreRefusals = async () => {
-    try {
-      problem.value = undefined;
-      further.value = [...further.peek(), await call<PageBulkRefusal>(callUrl(["v1", "bulk", id, "refusals"], queryText({ limit: String(refusalsPage), cursor: lastPage?.nextCursor })))];
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
     }
   };
   const bulk = page.data;
@@ -541,49 +505,65 @@ function BulkPage({ id }: { id: string }) {
           </dd>
         </dl>
       </div>
-      {bulk.refused > 0 && (
-        <div class="box data" id="refusals">
-          <table>
-            <thead>
-              <tr>
-                <th>Refused</th>
-                <th class="w-name c2">Code</th>
-                <th class="w-wide">Reason</th>
-              </tr>
-            </thead>
-            <tbody>
-              {refused.map((refusal) => (
-                <tr key={refusal.job}>
-                  <td>
-                    <a data-row href={link.job(refusal.job)}>
-                      <bdi>{refusal.job}</bdi>
-                    </a>
-                  </td>
-                  <td class="c2">
-                    <code>{refusal.code}</code>
-                  </td>
-                  <td class="text">
-                    <bdi>{refusal.message}</bdi>
-                  </td>
-                </tr>
-              ))}
-            </tbody>
-          </table>
-          <div class="below">
-            {lastPage?.nextCursor && (
-              <button type="button" onClick={() => void moreRefusals()}>
-                More
-              </button>
-            )}
-            <span class="muted small">
-              {`${n(refused.length)} of ${n(bulk.refused)}. `}
-              {bulk.refused > refusalsKept && `The first ${n(refusalsKept)} are kept. `}
-              As a command: <code>perdure bulk show {bulk.id} --refusals</code>
-            </span>
-          </div>
-        </div>
-      )}
+      {bulk.refused > 0 && <Refusals bulk={bulk} />}
       <AsOf at={page.at} />
     </>
+  );
+}
+
+/** The jobs on which a bulk act was refused. While it runs, the last page that is shown is loaded again. */
+function Refusals({ bulk }: { bulk: Bulk }) {
+  const cursors = useSignal<string[]>([""]); // of the pages that are shown
+  const url = (cursor: string) => callUrl(["v1", "bulk", bulk.id, "refusals"], queryText({ limit: String(refusalsPage), cursor }));
+  const earlier = useSignal<PageBulkRefusal[]>([]);
+  const last = useLoad<PageBulkRefusal>(url(cursors.value.at(-1)!), bulk.state === "running" ? 3000 : 0);
+  const items = [...earlier.value, ...(last.data ? [last.data] : [])].flatMap((page) => page.items);
+  const more = () => {
+    const next = last.data?.nextCursor;
+    if (!last.data || !next) return;
+    earlier.value = [...earlier.value, last.data];
+    cursors.value = [...cursors.value, next];
+  };
+  return (
+    <div class="box data" id="refusals">
+      {last.problem && <ProblemNote problem={last.problem} again={last.again} />}
+      <table>
+        <thead>
+          <tr>
+            <th>Refused</th>
+            <th class="w-name c2">Code</th>
+            <th class="w-wide">Reason</th>
+          </tr>
+        </thead>
+        <tbody>
+          {items.map((refusal) => (
+            <tr key={refusal.job}>
+              <td>
+                <a data-row href={link.job(refusal.job)}>
+                  <bdi>{refusal.job}</bdi>
+                </a>
+              </td>
+              <td class="c2">
+                <code>{refusal.code}</code>
+              </td>
+              <td class="text">
+                <bdi>{refusal.message}</bdi>
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      <div class="below">
+        {last.data?.nextCursor && (
+          <button type="button" onClick={more}>
+            More
+          </button>
+        )}
+        <span class="muted small">
+          {items.length.toLocaleString("en")} of {bulk.refused.toLocaleString("en")}
+          {bulk.refused > refusalsKept && `, of which the first ${refusalsKept.toLocaleString("en")} are kept`}. As a command: <code>perdure bulk show {bulk.id} --refusals</code>
+        </span>
+      </div>
+    </div>
   );
 }

@@ -1,12 +1,12 @@
 // The parts of the dialogs that change something: their frame, and the fields that several of them have.
-import type { Signal } from "@preact/signals";
-import { signal } from "@preact/signals";
+import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, Ref } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { Problem } from "./api.ts";
 import { showJson, type Json } from "./json.ts";
 import { stateName } from "./state.ts";
 import type { Job } from "./types.ts";
-import { Copy, Icon } from "./widgets.tsx";
+import { Copy, Icon, shellWord } from "./widgets.tsx";
 
 interface FormDialogProps {
   title: string;
@@ -61,8 +61,16 @@ export function FormDialog({ title, send, ready, sending, submit, close, cancel,
 
 const authorKey = "perdure.author";
 
+function keptAuthor(): string {
+  try {
+    return localStorage.getItem(authorKey) ?? "";
+  } catch {
+    return ""; // the browser keeps nothing for this page
+  }
+}
+
 /** The name of the operator, for the history. This browser keeps it. */
-export const author = signal(localStorage.getItem(authorKey) ?? "");
+export const author = signal(keptAuthor());
 
 /** The header that names the operator, if the name is known. */
 export function authorHeaders(): Record<string, string> {
@@ -71,7 +79,11 @@ export function authorHeaders(): Record<string, string> {
 }
 
 export function keepAuthor(): void {
-  localStorage.setItem(authorKey, author.peek().trim());
+  try {
+    localStorage.setItem(authorKey, author.peek().trim());
+  } catch {
+    // it holds until the page is closed
+  }
 }
 
 /** A text as the value of a header: its bytes in UTF-8, which fetch takes as characters. */
@@ -79,7 +91,7 @@ function headerText(text: string): string {
   return String.fromCharCode(...new TextEncoder().encode(text));
 }
 
-/** Why the operator acts, and who the operator is. */
+/** The fields for the reason and the operator's name. */
 export function ReasonFields({ reason, required, title }: { reason: Signal<string>; required: boolean; title: string }) {
   return (
     <div class="split">
@@ -103,7 +115,7 @@ export interface StepFields {
 }
 
 /** Which acts have which of these fields. ofStep: whether the act is on a step that is known. */
-export function fieldsOfAct(verb: string, as: string, ofStep: boolean): { as: boolean; value: "output" | "input" | undefined; newKey: boolean } {
+function fieldsOfAct(verb: string, as: string, ofStep: boolean): { as: boolean; value: "output" | "input" | undefined; newKey: boolean } {
   const input = verb === "edit" || (verb === "resume" && ofStep);
   return { as: verb === "settle", value: verb === "settle" && as === "done" ? "output" : input ? "input" : undefined, newKey: input };
 }
@@ -162,7 +174,7 @@ export function inputText(input: unknown): string {
   return input === undefined ? "" : showJson(input as Json);
 }
 
-/** What the dialog does as a command, and perhaps for curl. */
+/** The same act as a command, and optionally for curl. */
 export function CommandLine({ command, curl }: { command: string; curl?: string }) {
   return (
     <div class="commands">
@@ -172,3 +184,47 @@ export function CommandLine({ command, curl }: { command: string; curl?: string 
     </div>
   );
 }
+
+/** A call of the API that changes something, for curl. */
+export function curlText(url: string, body: string): string {
+  const name = author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";
+  return `curl -fsS -X POST ${shellWord(url)} -H 'Content-Type: application/json'${name} -d ${shellWord(body)}`;
+}
+
+export interface Previewed<T> {
+  preview: T | undefined;
+  problem: Problem | undefined;
+  /** Whether the preview is that of the fields as they are now. */
+  current: boolean;
+}
+
+/** Asks for a preview, and again when the fields have changed. Fields that are undefined cannot be previewed. */
+export function usePreview<T>(fields: string | undefined, ask: () => Promise<T>): Previewed<T> & { refuse: (problem: Problem) => void } {
+  const latest = useSignal<{ of?: string; preview?: T; problem?: Problem }>({});
+  useEffect(() => {
+    if (fields === undefined) {
+      latest.value = {};
+      return;
+    }
+    let over = false;
+    const timer = setTimeout(() => {
+      ask().then(
+        (preview) => {
+          if (!over) latest.value = { of: fields, preview };
+        },
+        (error: unknown) => {
+          if (!over) latest.value = { of: fields, problem: error instanceof Problem ? error : new Problem(0, "unknown", String(error)) };
+        },
+      );
+    }, latest.peek().of === undefined ? 0 : typingPause);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+    };
+  }, [fields]);
+  const { of, preview, problem } = latest.value;
+  return { preview, problem, current: of !== undefined && of === fields && preview !== undefined, refuse: (problem) => (latest.value = { ...(of !== undefined && { of }), problem }) };
+}
+
+/** How long nothing must be entered before a preview is asked for. */
+const typingPause = 300;

@@ -180,8 +180,13 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
   const lines = useMemo(() => graph.edges.map((e) => ({ edge: e, bounds: bounds(e), path: curve(e.points), head: arrowHead(e.points) })), [graph]);
   const scene = useMemo<Scene>(() => ({ boxes: graph.nodes, boxWidth: graph.nodeWidth, boxHeight: graph.nodeHeight, edges: lines }), [graph, lines]);
 
-  // The window's size; the first one decides where the graph opens.
-  const openView = () => viewOf(at, size.peek().width, size.peek().height) ?? opening(graph, chosen >= 0 ? chosen : start, size.peek().width, size.peek().height);
+  // The window's size; the first one decides where the graph opens. The observer outlives a rendering, so it reads these.
+  const latest = useRef({ graph, chosen, start, at });
+  latest.current = { graph, chosen, start, at };
+  const openView = () => {
+    const { graph, chosen, start, at } = latest.current, { width, height } = size.peek();
+    return viewOf(at, width, height) ?? opening(graph, chosen >= 0 ? chosen : start, width, height);
+  };
   const written = useRef<string | undefined>(at);
   const handMoved = useRef(false);
   useLayoutEffect(() => {
@@ -193,7 +198,7 @@ export function GraphView({ shown: graph, steps, marks, chosen, start, startName
       element.style.height = fills ? `${Math.max(lowestFrame, innerHeight - top - frameMargin)}px` : "";
       const { clientWidth: width, clientHeight: height } = element;
       const before = size.peek();
-      const whole = before.width > 0 && contains(visiblePart(view.peek(), before.width, before.height), { x0: 0, y0: 0, x1: graph.width, y1: graph.height });
+      const whole = before.width > 0 && contains(visiblePart(view.peek(), before.width, before.height), { x0: 0, y0: 0, x1: latest.current.graph.width, y1: latest.current.graph.height });
       size.value = { width, height };
       // A graph that was visible as a whole stays so, for example beside the panel of a step.
       if (width > 0 && (before.width === 0 || (whole && width !== before.width && !handMoved.current))) view.value = openView();

@@ -1,16 +1,19 @@
 // The history of a job: failures and acts, the oldest or the newest first.
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { call, callUrl, Problem } from "./api.ts";
-import { useLoad } from "./load.ts";
+import { useEffect, useRef } from "preact/hooks";
+import { titles } from "./act.tsx";
+import { call, callUrl, Problem, returned } from "./api.ts";
+import { visible } from "./load.ts";
 import { place, setQuery } from "./place.ts";
-import { link } from "./router.ts";
+import { link, queryText } from "./router.ts";
 import { unknownMark, type Mark } from "./state.ts";
 import type { Entry, Job, PageEntry } from "./types.ts";
 import { Ago, ProblemNote, State, Waiting } from "./widgets.tsx";
 
 const historyPage = 200;
-const mostHistory = 2000;
+const mostPages = 10;
+const mostHistory = mostPages * historyPage;
+const every = 5000;
 
 /** Events with a sign and colour of their own; others are shown by their name. */
 const events: Record<string, Partial<Mark>> = {
@@ -39,7 +42,7 @@ const failures = ["failed", "rejected", "expired"];
 /** What the list of entries can be narrowed to. */
 const kinds: [name: string, title: string, is: (entry: Entry) => boolean][] = [
   ["failures", "failed runs", (entry) => failures.includes(entry.event)],
-  ["acts", "acts", (entry) => !!entry.author && !entry.run],
+  ["acts", "acts of operators", (entry) => Object.hasOwn(titles, entry.event) && entry.author !== "policy"],
 ];
 
 /** A process that reports runs is its holder; the rules of the definition act as "policy". */
@@ -48,44 +51,79 @@ function authorText(author: string | undefined): string {
   return author === "policy" ? "definition" : author.replace(/^@/, "");
 }
 
-export function History({ job }: { job: Job }) {
-  const first = useLoad<PageEntry>(callUrl(["v1", "jobs", job.id, "history"], `?limit=${historyPage}`), 5000);
-  const older = useSignal<Entry[]>([]);
-  const cursor = useSignal<string | undefined>(undefined);
-  const problem = useSignal<Problem | undefined>(undefined);
+interface Entries {
+  entries: Entry[];
+  /** There are more. */
+  more: boolean;
+  loaded: boolean;
+  problem?: Problem;
+}
+
+/**
+ * Loads the first pages of a history, or with whole all of it, up to mostHistory entries. The last page is loaded again
+ * every few seconds: new entries are added there.
+ */
+function useHistory(id: string, whole: boolean): Entries & { again: () => void; next: () => void } {
+  const loaded = useSignal<Entries>({ entries: [], more: false, loaded: false });
+  const pages = useRef<PageEntry[]>([]);
+  const wanted = useRef(1); // pages
+  const turn = useSignal(0);
+  const shown = visible.value, back = returned.value;
   useEffect(() => {
-    if (older.peek().length === 0) cursor.value = first.data?.nextCursor;
-  }, [first.data]);
-  const more = async () => {
-    problem.value = undefined;
-    try {
-      const page = await call<PageEntry>(callUrl(["v1", "jobs", job.id, "history"], `?limit=${historyPage}&cursor=${encodeURIComponent(cursor.peek() ?? "")}`));
-      older.value = [...older.peek(), ...page.items];
-      cursor.value = page.nextCursor;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    }
+    if (!shown) return;
+    const leave = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const load = async () => {
+      const known = pages.current.slice(0, -1); // they do not change
+      try {
+        for (let cursor = known.at(-1)?.nextCursor; ; ) {
+          const page = await call<PageEntry>(callUrl(["v1", "jobs", id, "history"], queryText({ limit: String(historyPage), cursor })), { signal: leave.signal });
+          known.push(page);
+          cursor = page.nextCursor;
+          if (!cursor || known.length >= mostPages || (!whole && known.length >= wanted.current)) break;
+        }
+        pages.current = known;
+        loaded.value = { entries: known.flatMap((page) => page.items), more: known.at(-1)?.nextCursor !== undefined, loaded: true };
+      } catch (error) {
+        if (leave.signal.aborted) return;
+        if (!(error instanceof Problem)) throw error;
+        loaded.value = { ...loaded.peek(), problem: error };
+      }
+      timer = setTimeout(load, every);
+    };
+    void load();
+    return () => {
+      leave.abort();
+      clearTimeout(timer);
+    };
+  }, [id, whole, turn.value, shown, back]);
+  const again = () => void turn.value++;
+  return {
+    ...loaded.value,
+    again,
+    next: () => {
+      wanted.current = pages.current.length + 1;
+      again();
+    },
   };
-  // The newest entries are on the last page.
+}
+
+export function History({ job }: { job: Job }) {
   const { query } = place.value;
   const newest = query.get("newest") === "true";
   const step = query.get("of") ?? "";
   const only = query.get("only") ?? "";
-  const wanted = kinds.find(([name]) => name === only)?.[2] ?? (() => true);
-  useEffect(() => {
-    if (newest && cursor.value && !problem.value && older.peek().length + historyPage < mostHistory) void more();
-  }, [newest, cursor.value]);
-  if (!first.data) {
-    return first.problem ? (
-      <ProblemNote problem={first.problem} again={first.again} />
+  const { entries: all, more, loaded, problem, again, next } = useHistory(job.id, newest); // the newest entries are on the last page
+  if (!loaded) {
+    return problem ? (
+      <ProblemNote problem={problem} again={again} />
     ) : (
       <div class="box">
         <Waiting />
       </div>
     );
   }
-  const all = [...first.data.items, ...older.value];
+  const wanted = kinds.find(([name]) => name === only)?.[2] ?? (() => true);
   const shown = all.filter((entry) => (!step || entry.step === step) && wanted(entry));
   const entries = newest ? shown.toReversed() : shown;
   if (all.length === 0) {
@@ -119,10 +157,11 @@ export function History({ job }: { job: Job }) {
           ))}
         </select>
         <span class="muted small">
-          {entries.length} of {all.length}
-          {cursor.value ? " loaded" : ""} entries
+          {entries.length} of {all.length} {all.length === 1 ? "entry" : "entries"}
+          {more && " loaded"}
         </span>
       </div>
+      {newest && more && all.length >= mostHistory && <p class="fine">The history is very long: these are its first {mostHistory} entries, and not the newest. The command <code>perdure history {job.id}</code> prints all.</p>}
       <table>
         <thead>
           <tr>
@@ -165,16 +204,15 @@ export function History({ job }: { job: Job }) {
           ))}
         </tbody>
       </table>
-      {(cursor.value || problem.value) && (
+      {(more || problem) && (
         <div class="below">
-          {cursor.value && all.length < mostHistory ? (
-            <button type="button" onClick={more}>
+          {more && all.length < mostHistory && !newest && (
+            <button type="button" onClick={next}>
               More
             </button>
-          ) : (
-            <span class="muted small">The page shows no more entries. The command perdure history has all.</span>
           )}
-          {problem.value && <ProblemNote problem={problem.value} />}
+          {more && all.length >= mostHistory && <span class="muted small">The page shows no more entries. The command perdure history has all.</span>}
+          {problem && <ProblemNote problem={problem} again={again} />}
         </div>
       )}
     </div>
@@ -185,7 +223,7 @@ function StepOf({ entry }: { entry: Entry }) {
   if (!entry.step) return <span class="muted">the job</span>;
   return (
     <>
-      <a href={link.job(place.value.job, { tab: "history", step: entry.step })}>
+      <a href={link.job(place.value.job, { ...Object.fromEntries(place.value.query), step: entry.step })}>
         <bdi>{entry.step}</bdi>
       </a>
       {!!entry.run && <span class="muted small"> run {entry.run}</span>}

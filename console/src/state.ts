@@ -122,9 +122,10 @@ function fieldsOf(value: unknown): { [name: string]: unknown } {
   return typeof value === "object" && value !== null ? (value as { [name: string]: unknown }) : {};
 }
 
+const mark = (sign: string, word: string, tone: Tone): Mark => ({ sign, word, tone, detail: "" });
+
 /** The state of a job as a whole. */
 export function jobMark(job: Job): Mark {
-  const mark = (sign: string, word: string, tone: Tone): Mark => ({ sign, word, tone, detail: "" });
   switch (job.phase) {
     case "parked":
       return mark("■", "parked", "bad");
@@ -142,22 +143,21 @@ export function jobMark(job: Job): Mark {
   return unknownMark(job.phase);
 }
 
-const sign = (sign: string, word: string, tone: Tone): Mark => ({ sign, word, tone, detail: "" });
-
 /** The signs with what they mean, for the help. */
 export const legend: [mark: Mark, what: string][] = [
-  [sign("✓", "done", "good"), "the work is done"],
-  [sign("●", "running", "busy"), "an agent works on it"],
-  [sign("◌", "ready", "busy"), "it can run: no agent has taken it yet"],
-  [sign("○", "waiting", "calm"), "it waits for other steps, a time or a limit"],
-  [sign("↻", "next attempt", "warn"), "it has failed, and is tried again by itself"],
-  [sign("?", "approval", "warn"), "it waits for a person"],
-  [sign("■", "parked", "bad"), "it has failed, and nothing more is tried until an operator acts"],
-  [sign("◐", "undoing", "busy"), "its effect is being undone"],
-  [sign("↺", "undone", "warn"), "its effect is undone"],
-  [sign("·", "undone", "calm"), "it has never run, or has no undo"],
-  [sign("–", "skipped", "calm"), "the job goes on without it"],
-  [sign("×", "given up", "bad"), "an operator has ended it as it was"],
+  [mark("✓", "done", "good"), "the work is done"],
+  [mark("●", "running", "busy"), "an agent works on it"],
+  [mark("◌", "ready", "busy"), "it can run: no agent has taken it yet"],
+  [mark("○", "waiting", "calm"), "it waits for other steps, a time or a limit"],
+  [mark("↻", "waiting", "warn"), "it has failed, and is tried again by itself"],
+  [mark("?", "approval", "warn"), "it waits for an operator's approval"],
+  [mark("?", "unsure", "bad"), "whether it had an effect is not known"],
+  [mark("■", "parked", "bad"), "it has failed, and nothing more is tried until an operator acts"],
+  [mark("◐", "undoing", "busy"), "its effect is being undone"],
+  [mark("↺", "undone", "warn"), "its effect is undone"],
+  [mark("·", "undone", "calm"), "it has never run, or has no undo"],
+  [mark("–", "skipped", "calm"), "the job goes on without it"],
+  [mark("×", "given up", "bad"), "an operator has ended it as it was"],
 ];
 
 /** Which step of a job an operator looks for first: parked, unsure or given up, then failing, then running. */

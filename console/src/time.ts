@@ -54,14 +54,15 @@ export function absolute(at: string): string {
   return `${local}.${two(then.getMilliseconds(), 3)} ${name}` + (zone === 0 ? "" : ` (${at})`);
 }
 
-/** A time in few characters, for lists: the time of day, with the date unless it is today's. */
+/** A time in few characters, for lists: the time of day today, else day and time, or the date if it is of another year. */
 export function compact(at: string, now: number, utc: boolean): string {
   const then = new Date(at);
   if (Number.isNaN(then.getTime())) return at;
   const zone = utc ? 0 : -then.getTimezoneOffset() * 60_000;
   const text = new Date(then.getTime() + zone).toISOString();
-  const today = text.slice(0, 10) === new Date(now + zone).toISOString().slice(0, 10);
-  return (today ? text.slice(11, 19) : `${text.slice(5, 10)} ${text.slice(11, 16)}`) + (utc ? "Z" : "");
+  const today = new Date(now + zone).toISOString();
+  const short = text.slice(0, 10) === today.slice(0, 10) ? text.slice(11, 19) : text.slice(0, 4) === today.slice(0, 4) ? `${text.slice(5, 10)} ${text.slice(11, 16)}` : text.slice(0, 10);
+  return short + (utc ? "Z" : "");
 }
 
 /** The time of day, for banners. */

@@ -26,7 +26,7 @@ const tickApart = 86;
 /** The longest table of runs. */
 const mostListed = 200;
 const narrowBelow = 640;
-const mostAlerts = 1000;
+const mostAlerts = 500;
 const alertsEvery = 5000;
 
 export interface TimelineProps {
@@ -69,7 +69,7 @@ export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
   }
   return (
     <div class="box">
-      {recorded.problem && <ProblemNote problem={recorded.problem} again={recorded.again} />}
+      {(recorded.problem ?? alerts.problem) && <ProblemNote problem={(recorded.problem ?? alerts.problem)!} again={recorded.problem ? recorded.again : alerts.again} />}
       <Chart job={job} rows={rows} at={at} moving={moving} chosen={chosen} choose={choose} />
       {recorded.more && <p class="fine">The job has more runs than are shown here. The command <code>perdure history {job.id} --runs</code> prints all.</p>}
       <details class="fine">
@@ -388,9 +388,14 @@ export function StepRuns({ job, name, steps }: { job: Job; name: string; steps: 
     <div>
       <h3>Runs</h3>
       <RunList runs={runs.slice(0, mostInPanel)} at={serverNow()} />
-      {(runs.length > mostInPanel || recorded.more) && (
+      {runs.length > mostInPanel && (
         <p class="muted small">
-          The latest {mostInPanel} of {plural(runs.length, "run")}. <a href={link.job(place.value.job, { tab: "timeline", step: name })}>Timeline</a>
+          The latest {mostInPanel} of {plural(runs.length, "run")}. <a href={link.job(place.value.job, { ...Object.fromEntries(place.value.query), tab: "timeline", step: name })}>Timeline</a>
+        </p>
+      )}
+      {recorded.more && (
+        <p class="muted small">
+          Later runs of the job are not loaded. The command <code>perdure history {job.id} --runs</code> prints all.
         </p>
       )}
     </div>

@@ -91,25 +91,25 @@ export function Ago({ at }: { at: string | undefined }) {
 }
 
 /** What has happened after an act, for some seconds. */
-export const said = signal<string | undefined>(undefined);
-const saidFor = 10_000;
+export const actMessage = signal<string | undefined>(undefined);
+const messageFor = 10_000;
 
 /** Shows what has happened, at the bottom of the window. */
-export function Said() {
-  const text = said.value;
+export function ActMessage() {
+  const text = actMessage.value;
   useEffect(() => {
     if (text === undefined) return;
-    const timer = setTimeout(() => (said.value = undefined), saidFor);
+    const timer = setTimeout(() => (actMessage.value = undefined), messageFor);
     return () => clearTimeout(timer);
   }, [text]);
   return (
-    <div class="said-last" role="status">
+    <div class="act-message" role="status">
       {text !== undefined && (
         <div class="note good">
           <div class="body">
             <bdi>{text}</bdi>
           </div>
-          <button type="button" class="bare" aria-label="Close the message" onClick={() => (said.value = undefined)}>
+          <button type="button" class="bare" aria-label="Close the message" onClick={() => (actMessage.value = undefined)}>
             <Icon name="close" />
           </button>
         </div>

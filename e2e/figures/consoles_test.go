@@ -113,6 +113,9 @@ func (g *grid) openConsoles(t *testing.T, followed []perdure.JobID) (closeAll fu
 		if err != nil {
 			return // closed
 		}
+		if resp.StatusCode != http.StatusOK || !strings.HasPrefix(resp.Header.Get("Content-Type"), accept) {
+			t.Errorf("GET %s: %s, %s", path, resp.Status, resp.Header.Get("Content-Type"))
+		}
 		use(resp.Body)
 		_, _ = io.Copy(io.Discard, resp.Body)
 		resp.Body.Close()

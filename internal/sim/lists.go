@@ -14,13 +14,13 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// viewer is an operator who looks at a list of jobs as it changes. When the stream ends, because its node has stopped or
-// died, the viewer opens another one at some node. When the grid has come to rest, the viewer sees the truth.
+// viewer is an operator who follows a list of jobs. When the stream ends, because its node has stopped or died, the
+// viewer opens another one at some node. When the grid has come to rest, the list that is shown must equal the store.
 type viewer struct {
 	w      *world
 	query  perdure.JobQuery
 	proc   *process
-	stream int // the number of the stream that is open; earlier ones are not heard any more
+	stream int // the number of the stream that is open; events of earlier ones are ignored
 	closed chan struct{}
 
 	rows  []perdure.JobID // of the page
@@ -28,7 +28,7 @@ type viewer struct {
 	shown map[perdure.JobID]jobState
 	gone  map[perdure.JobID]bool
 	newer int
-	sees  string // "a page", or why the list is not shown
+	shows string // "a page", or why the list is not shown
 }
 
 // jobState is what a row says of a job.
@@ -37,7 +37,7 @@ type jobState struct {
 	current, desired perdure.State
 }
 
-// viewers start in some schedules, at some time.
+// startViewers starts one or two viewers in a third of the schedules, each at a random time.
 func (w *world) startViewers(r *rand.Rand) {
 	queries := []perdure.JobQuery{
 		{}, {OldestFirst: true}, {Phases: []perdure.Phase{perdure.Parked}}, {Desired: new(perdure.Undone)},
@@ -47,21 +47,21 @@ func (w *world) startViewers(r *rand.Rand) {
 		return
 	}
 	for range 1 + r.IntN(2) {
-		v := &viewer{w: w, query: queries[r.IntN(len(queries))], closed: make(chan struct{}, 1), sees: "nothing yet"}
+		v := &viewer{w: w, query: queries[r.IntN(len(queries))], closed: make(chan struct{}, 1), shows: "nothing yet"}
 		v.query.Limit, v.query.WithSummary = 1+r.IntN(6), r.IntN(2) == 0
 		w.viewers = append(w.viewers, v)
-		w.after(time.Duration(r.Int64N(int64(chaos))), w.clients, func() { w.clients.Go(v.look) })
+		w.after(time.Duration(r.Int64N(int64(chaos))), w.clients, func() { w.clients.Go(v.follow) })
 	}
 }
 
-// look opens streams for as long as the schedule lasts.
-func (v *viewer) look() {
+// follow opens streams for as long as the schedule lasts.
+func (v *viewer) follow() {
 	w := v.w
 	for {
 		v.open()
 		for w.clients.Wait(context.Background(), 2*time.Second, v.closed) != env.Got && !v.proc.dead {
 		}
-		v.sees = "the end of the stream"
+		v.shows = "the end of the stream"
 		w.clients.Wait(context.Background(), time.Second+w.upTo(2*time.Second), nil)
 	}
 }
@@ -91,7 +91,7 @@ func (v *viewer) open() {
 				if stream != v.stream {
 					return errors.New("the viewer has gone")
 				}
-				v.see(c)
+				v.apply(c)
 				return nil
 			})
 		})
@@ -99,13 +99,13 @@ func (v *viewer) open() {
 	})
 }
 
-// see applies a change to what is shown.
-func (v *viewer) see(c *operate.JobsChange) {
+// apply applies a change to what is shown.
+func (v *viewer) apply(c *operate.JobsChange) {
 	w := v.w
 	switch {
 	case c.Page != nil:
 		v.rows, v.whole = nil, c.Page.NextCursor == ""
-		v.shown, v.gone, v.newer, v.sees = map[perdure.JobID]jobState{}, map[perdure.JobID]bool{}, 0, "a page"
+		v.shown, v.gone, v.newer, v.shows = map[perdure.JobID]jobState{}, map[perdure.JobID]bool{}, 0, "a page"
 		for i := range c.Page.Items {
 			v.rows = append(v.rows, c.Page.Items[i].ID)
 			v.shown[c.Page.Items[i].ID] = rowState(&c.Page.Items[i])
@@ -129,7 +129,7 @@ func (v *viewer) see(c *operate.JobsChange) {
 	case c.Newer != nil:
 		v.newer = c.Newer.N
 	case c.Problem != nil:
-		v.sees = "a problem: " + c.Problem.Message
+		v.shows = "a problem: " + c.Problem.Message
 	default:
 		w.wrong("lists", "a change of a list without content")
 	}
@@ -137,14 +137,14 @@ func (v *viewer) see(c *operate.JobsChange) {
 
 func rowState(v *perdure.JobView) jobState { return jobState{v.Phase, v.Current, v.Desired} }
 
-// checkLists compares what viewers see with the store, when the grid is at rest.
+// checkLists compares what viewers are shown with the store, when the grid is at rest.
 func (w *world) checkLists() {
 	for _, v := range w.viewers {
 		if v.stream == 0 {
 			continue // it begins later
 		}
-		if v.sees != "a page" {
-			w.wrong("lists", "a list of %+v shows %s although the grid is at rest", v.query, v.sees)
+		if v.shows != "a page" {
+			w.wrong("lists", "a list of %+v shows %s although the grid is at rest", v.query, v.shows)
 			continue
 		}
 		v.check()

@@ -12,7 +12,7 @@
 //	swarm.go   what may go wrong: each seed has some of it
 //	faults.go  faults as they happen
 //	operators.go  what operators and clients do
-//	lists.go   operators who look at lists as they change
+//	lists.go   operators who follow lists of jobs
 //	order.go   the order of dispatch
 //	ledger.go  the resource on which the agents act
 //	values.go  what each run must receive

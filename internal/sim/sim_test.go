@@ -289,9 +289,9 @@ func TestBulkActsEnd(t *testing.T) {
 	}
 }
 
-// Operators look at lists that change, over streams that end with their nodes. At rest, each list shows the truth. The
-// schedules must have many such lists.
-func TestListsShowTheTruth(t *testing.T) {
+// Operators follow lists over streams that end with their nodes. At rest, each list equals the store. The schedules must
+// have many such lists.
+func TestListsEqualTheStore(t *testing.T) {
 	compared := 0
 	for i := range uint64(60) {
 		compared += play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short()}).Hits["viewed"]

@@ -372,7 +372,12 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
       problem.value = error;
     }
   };
-  const full = detail.value && detail.value.run === step.run ? detail.value : undefined;
+  const full = detail.value && detail.value.run === step.run && detail.value.phase === step.phase ? detail.value : undefined;
+  const input = step.input ?? full?.input, output = step.output ?? full?.output;
+  // An event of a job that moves has no values, and no sizes.
+  useEffect(() => {
+    if (step.run > 0 && input === undefined && output === undefined && !step.inputBytes && !step.outputBytes) void load();
+  }, [step.run, step.phase]);
   return (
     <aside class="box panel" aria-label={`Step ${name}`}>
       <header>
@@ -403,8 +408,8 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
             </pre>
           </div>
         )}
-        <Value under title="Input" value={(full ?? step).input} bytes={full ? 0 : step.inputBytes} load={load} />
-        <Value under title="Output" value={(full ?? step).output} bytes={full ? 0 : step.outputBytes} load={load} />
+        <Value under title="Input" value={input} bytes={full ? 0 : step.inputBytes} load={load} />
+        <Value under title="Output" value={output} bytes={full ? 0 : step.outputBytes} load={load} />
         {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
         {problem.value && <ProblemNote problem={problem.value} />}
         {step.run > 0 && <StepRuns job={job} name={name} steps={steps} />}

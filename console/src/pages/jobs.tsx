@@ -60,7 +60,7 @@ const fields: Field[] = [
 const moreFields: Field[] = [
   ["error", "Error code", "card_declined"],
   ["step", "Open step", "charge"],
-  ["agent", "Agent of it", "payments"],
+  ["agent", "Agent of the step", "payments"],
   ["current", "Current", same(["undone", "done", "unsure"])],
   ["desired", "Desired", same(["undone", "done"])],
   ["key", "Key", "order-1042"],
@@ -71,14 +71,31 @@ const moreFields: Field[] = [
 ];
 const filterNames = [...new Set([...fields, ...moreFields].map(([name]) => name))];
 
-/** A filter as the user reads it. */
-function filterText({ name, value }: Filter): string {
-  if (name === "label") return `Label: ${value}`;
-  const field = fields.find(([n]) => n === name) ?? moreFields.find(([n]) => n === name);
-  const word = Array.isArray(field?.[2]) ? field[2].find(([word]) => word === value)?.[1] : undefined;
-  const time = (name === "since" || name === "until") && !word && timeOf(value);
-  if (name === "since" && !word) return `Submitted from: ${time ? absolute(value).slice(0, 16) : value}`;
-  return `${field?.[1] ?? name}: ${word ?? (time ? absolute(value).slice(0, 16) : value)}`;
+/** The title of a filter. */
+function titleOf({ name, value }: Filter): string {
+  if (name === "label") return "Label";
+  const word = fields.some((field) => field[0] === name && Array.isArray(field[2]) && field[2].some(([word]) => word === value));
+  const field = (word ? fields : [...moreFields, ...fields]).find(([n]) => n === name);
+  return field?.[1] ?? name;
+}
+
+/** The value of a filter, in words. */
+function valueText({ name, value }: Filter): string {
+  for (const [n, , words] of [...fields, ...moreFields]) {
+    const word = n === name && Array.isArray(words) && words.find(([word]) => word === value);
+    if (word) return word[1];
+  }
+  return (name === "since" || name === "until") && timeOf(value) ? absolute(value).slice(0, 16) : value;
+}
+
+const filterText = (filter: Filter) => `${titleOf(filter)}: ${valueText(filter)}`;
+
+/** Whether a filter is set that only "More filters" shows. */
+function hasMoreFilter(query: URLSearchParams): boolean {
+  return moreFields.some(([name]) => {
+    const value = query.get(name);
+    return value && (name !== "since" || timeOf(value));
+  });
 }
 
 /** The time of a filter; undefined: it is a duration before now. */
@@ -89,6 +106,16 @@ function localInput(value: string): string {
   const time = timeOf(value);
   return time ? new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
 }
+
+/** The time in a field, as the API reads it. A field that was not changed has the value of before. */
+function timeText(input: HTMLInputElement, before: string): string | undefined {
+  if (input.value === localInput(before)) return before || undefined;
+  const time = new Date(input.value);
+  return Number.isNaN(time.getTime()) || time.getFullYear() < earliestYear ? undefined : time.toISOString().replace(/\.000Z$/, "Z");
+}
+
+/** A year before it is one that is being entered. */
+const earliestYear = 1970;
 
 interface Filter {
   name: string;
@@ -130,6 +157,7 @@ function Filters() {
         const change: Record<string, string | string[]> = {};
         for (const [name, , words] of [...fields, ...moreFields]) {
           if (typeof words === "string") change[name] = (form.elements.namedItem(name) as HTMLInputElement).value.trim();
+          if (words === aTime) change[name] = timeText(form.querySelector(`input[name="${name}"]`)!, query.get(name) ?? "") ?? "";
         }
         const label = form.elements.namedItem("label") as HTMLInputElement;
         if (label.value.trim()) change.label = [...query.getAll("label"), label.value.trim()];
@@ -141,7 +169,7 @@ function Filters() {
         <FilterField key={field[0]} field={field} first={i === 0} />
       ))}
       <button type="submit">Apply</button>
-      <details class="more" open={moreFields.some(([name]) => query.get(name) && !fields.some(([shown, , words]) => shown === name && Array.isArray(words) && words.some(([word]) => word === query.get(name))))}>
+      <details class="more" open={hasMoreFilter(query)}>
         <summary>More filters</summary>
         <div class="filters">
           {moreFields.map((field) => (
@@ -164,14 +192,7 @@ function FilterField({ field: [name, title, words], first }: { field: Field; fir
     <label>
       {title}
       {words === aTime ? (
-        <input
-          type="datetime-local"
-          value={localInput(value)}
-          onChange={(event) => {
-            const time = new Date(event.currentTarget.value);
-            setQuery({ [name]: Number.isNaN(time.getTime()) ? undefined : time.toISOString().replace(/\.000Z$/, "Z") });
-          }}
-        />
+        <input name={name} type="datetime-local" value={localInput(value)} onBlur={(event) => event.currentTarget.value !== localInput(value) && setQuery({ [name]: timeText(event.currentTarget, value) })} />
       ) : typeof words === "string" ? (
         <input name={name} value={value} placeholder={words} autocomplete="off" spellcheck={false} data-filter={first ? "" : undefined} onChange={set} />
       ) : (
@@ -182,7 +203,7 @@ function FilterField({ field: [name, title, words], first }: { field: Field; fir
               {text}
             </option>
           ))}
-          {value && !words.some(([word]) => word === value) && <option value={value}>{filterText({ name, value }).replace(/^[^:]*: /, name === "since" ? "from " : "")}</option>}
+          {value && !words.some(([word]) => word === value) && <option value={value}>{`${name === "since" ? "from " : ""}${valueText({ name, value })}`}</option>}
         </select>
       )}
     </label>
