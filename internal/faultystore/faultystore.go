@@ -170,6 +170,13 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, max int) (j *kernel.J
 	return j, steps, err
 }
 
+func (s *Store) StepsOfJobs(ctx context.Context, jobs []perdure.JobID, max int) (steps map[perdure.JobID][]*kernel.Step, err error) {
+	if err = s.readFault(ctx); err == nil {
+		steps, err = s.Store.StepsOfJobs(ctx, jobs, max)
+	}
+	return steps, err
+}
+
 func (s *Store) Shape(ctx context.Context, id kernel.ShapeID) (b []byte, err error) {
 	if err = s.readFault(ctx); err == nil {
 		b, err = s.Store.Shape(ctx, id)

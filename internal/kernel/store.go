@@ -186,6 +186,9 @@ type Reader interface {
 	Cell(context.Context) (int, error)
 	// Job returns a job with at most the first steps of its steps, all as of the same instant; nil if it does not exist.
 	Job(ctx context.Context, id perdure.JobID, steps int) (*Job, []*Step, error)
+	// StepsOfJobs returns the steps of several jobs, of each at most the first max (from 1 on), as Job does. Jobs that do
+	// not exist are left out. It costs much less than a call of Job for each.
+	StepsOfJobs(ctx context.Context, jobs []perdure.JobID, max int) (map[perdure.JobID][]*Step, error)
 	// Shape returns the text of a shape.
 	Shape(context.Context, ShapeID) ([]byte, error)
 	// Input returns the job's input, wherever it is stored, and its size in bytes. An input of more than max bytes is

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/hex"
+	"maps"
 	"slices"
 	"time"
 
@@ -18,6 +19,9 @@ const (
 	// maxReasonsRead bounds the jobs of which a list by a reason reads the steps, in one call.
 	maxReasonsRead = 500
 	reasonPage     = 100
+	// reasonChunk bounds the jobs whose steps are read together, and maxPrefetched the steps that such a job may have.
+	reasonChunk   = 50
+	maxPrefetched = 100
 	// maxExplained and maxExplainedSteps bound the open steps and all steps of a job for which a list reads why they are
 	// not running.
 	maxExplained      = 200
@@ -81,6 +85,12 @@ func (l *listing) page(ctx context.Context) (page *perdure.Page[perdure.JobView]
 
 func (l *listing) views(ctx context.Context, jobs []*kernel.Job) (views []perdure.JobView, err error) {
 	views = make([]perdure.JobView, len(jobs))
+	if l.query.WithSummary {
+		unread := slices.DeleteFunc(slices.Clone(jobs), func(j *kernel.Job) bool { return l.keptSummary(j) != nil })
+		if err := l.prefetch(ctx, unread); err != nil {
+			return nil, err
+		}
+	}
 	for i, j := range jobs {
 		views[i] = jobView(j)
 		if l.query.WithSummary {
@@ -254,7 +264,12 @@ func (l *listing) byReason(ctx context.Context, f kernel.JobFilter) (jobs []*ker
 		if err != nil {
 			return nil, stopped, Unreachable(err)
 		}
-		for _, j := range page {
+		for i, j := range page {
+			if i%reasonChunk == 0 {
+				if err := l.prefetch(ctx, page[i:min(i+reasonChunk, len(page))]); err != nil {
+					return nil, stopped, err
+				}
+			}
 			has, err := l.hasReason(ctx, j)
 			if err != nil {
 				return nil, stopped, err
@@ -292,6 +307,34 @@ func (l *listing) stepsOf(ctx context.Context, j *kernel.Job) ([]*kernel.Step, e
 	_, steps, err := l.svc.Store.Job(ctx, j.ID, maxExplainedSteps)
 	l.steps[j.ID] = steps
 	return steps, err
+}
+
+// prefetch reads the steps of jobs whose reasons are asked for, unless a job may have many.
+func (l *listing) prefetch(ctx context.Context, jobs []*kernel.Job) error {
+	var ids []perdure.JobID
+	for _, j := range jobs {
+		if _, known := l.steps[j.ID]; known || j.Phase == perdure.Settled || j.Unsettled > maxExplained {
+			continue
+		}
+		shape, err := l.svc.Scheduler.Shape(ctx, j)
+		if err != nil {
+			return err
+		}
+		if len(shape.Steps) <= maxPrefetched {
+			ids = append(ids, j.ID)
+		}
+	}
+	if len(ids) < 2 {
+		return nil
+	}
+	for some := range slices.Chunk(ids, reasonChunk) {
+		steps, err := l.svc.Store.StepsOfJobs(ctx, some, maxPrefetched)
+		if err != nil {
+			return Unreachable(err)
+		}
+		maps.Copy(l.steps, steps)
+	}
+	return nil
 }
 
 type stepReason struct {
@@ -360,18 +403,26 @@ func newSummaries() *lru.Cache[perdure.JobID, recentSummary] {
 
 // summary says how far the steps of a job are.
 func (l *listing) summary(ctx context.Context, j *kernel.Job) (*perdure.JobSummary, error) {
-	if !l.live {
-		return l.readSummary(ctx, j)
+	if s := l.keptSummary(j); s != nil {
+		return s, nil
 	}
 	now := l.svc.Env.Now()
-	if r, ok := l.svc.summaries.Get(j.ID); ok && r.updatedAt.Equal(j.UpdatedAt) && now.Sub(r.readAt) < summaryFor {
-		return r.summary, nil
-	}
 	s, err := l.readSummary(ctx, j)
-	if err == nil {
+	if err == nil && l.live {
 		l.svc.summaries.Put(j.ID, recentSummary{j.UpdatedAt, now, s})
 	}
 	return s, err
+}
+
+// keptSummary returns the summary that another reading of a list that is followed has made; nil if there is none.
+func (l *listing) keptSummary(j *kernel.Job) *perdure.JobSummary {
+	if !l.live {
+		return nil
+	}
+	if r, ok := l.svc.summaries.Get(j.ID); ok && r.updatedAt.Equal(j.UpdatedAt) && l.svc.Env.Now().Sub(r.readAt) < summaryFor {
+		return r.summary
+	}
+	return nil
 }
 
 func (l *listing) readSummary(ctx context.Context, j *kernel.Job) (*perdure.JobSummary, error) {

@@ -138,6 +138,19 @@ func (s *Store) SearchJobs(ctx context.Context, text string, max int) ([]perdure
 	})
 }
 
+func (s *Store) StepsOfJobs(ctx context.Context, jobs []perdure.JobID, max int) (map[perdure.JobID][]*kernel.Step, error) {
+	return view(ctx, s, func() map[perdure.JobID][]*kernel.Step {
+		found := make(map[perdure.JobID][]*kernel.Step, len(jobs))
+		for _, id := range jobs {
+			if _, exists := s.jobs[id]; exists {
+				all := s.stepsOf(id)
+				found[id] = all[:min(len(all), max)]
+			}
+		}
+		return found
+	})
+}
+
 func (s *Store) StepsOf(ctx context.Context, job perdure.JobID, since time.Time) ([]*kernel.Step, error) {
 	return view(ctx, s, func() []*kernel.Step {
 		return slices.DeleteFunc(s.stepsOf(job), func(s *kernel.Step) bool { return s.UpdatedAt.Before(since) })

@@ -21,6 +21,11 @@ const (
 		from perdure.bundle b cross join lateral (select $1::uuid as job, array_position(b.jobs, $1) as n) u
 		where b.first >= $2 and b.first <= $1 and b.last >= $1 and u.n > b.taken`
 
+	bundledOfJobsSQL = `select ` + oneBundled + `, (select later from perdure.shape where id = b.shape)
+		from unnest($1::uuid[], $2::uuid[]) as i (job, low)
+		cross join lateral (select * from perdure.bundle where first >= i.low and first <= i.job and last >= i.job offset 0) b
+		cross join lateral (select i.job, array_position(b.jobs, i.job) as n) u where u.n > b.taken`
+
 	// These find the next bundles before an id, and from an id on, by their first jobs.
 	bundleFilter    = `($2 = '' or type = $2) and ($3 = '' or agent = $3) and ($4 = '' or name = $4)`
 	bundlesBelowSQL = `select first from perdure.bundle where first < $1 and ` + bundleFilter + ` order by first desc limit $5`

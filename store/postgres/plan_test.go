@@ -56,6 +56,8 @@ func checkPlans(t *testing.T, rows int) {
 		{"steps since", stepsSinceSQL, []string{"step_pkey", "shape_pkey"}},
 		{"StepsOf", stepsOfSQL, []string{"step_pkey", "shape_pkey"}},
 		{"Job", jobSQL, []string{"step_pkey"}},
+		{"StepsOfJobs", stepsOfJobsSQL, []string{"step_pkey"}},
+		{"StepsOfJobs in bundles", bundledOfJobsSQL, []string{"bundle_pkey"}},
 		{"Payloads", payloadsSQL, []string{"payload_pkey"}},
 		{"Inputs", inputsSQL, []string{"payload_pkey"}},
 		{"Shapes", shapesSQL, []string{"shape_pkey"}},

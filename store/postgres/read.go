@@ -89,6 +89,50 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (*kernel.J
 	return w.job, found[:min(len(found), max(steps, 0))], nil
 }
 
+var stepsOfJobsSQL = "select " + names(rowColumns, "s.") + ", " + implicitOfFirst + " from perdure.step s where job = any($1) and idx < $2 order by job, idx"
+
+func (s *Store) StepsOfJobs(ctx context.Context, jobs []perdure.JobID, max int) (map[perdure.JobID][]*kernel.Step, error) {
+	type rows struct {
+		implicitSteps
+		steps []*kernel.Step
+	}
+	var bundled bundledJobs
+	var found map[perdure.JobID]*rows
+	err := s.send(ctx, func() []*pgwire.Statement {
+		bundled, found = bundledJobs{}, make(map[perdure.JobID]*rows, len(jobs))
+		scan := func(r *pgwire.Reader) error {
+			row := &jobRow{}
+			if err := scan(r, rowColumns, &row.job, &row.step); err != nil {
+				return err
+			}
+			implicit, err := scanImplicit(r)
+			of := found[row.step.Job]
+			if of == nil {
+				of = &rows{implicitSteps: implicitSteps{&row.job, implicit}}
+				found[row.step.Job] = of
+			}
+			of.steps = append(of.steps, &row.step)
+			return err
+		}
+		at := func(i int) [16]byte { return jobs[i] }
+		return []*pgwire.Statement{
+			pgwire.New(bundledOfJobsSQL).UUIDArray(len(jobs), at).UUIDArray(len(jobs), func(i int) [16]byte { return bundle.Low(jobs[i]) }).Each(bundled.scan),
+			pgwire.New(stepsOfJobsSQL).UUIDArray(len(jobs), at).Int(max).Each(scan),
+		}
+	})
+	steps := make(map[perdure.JobID][]*kernel.Step, len(jobs))
+	for i, row := range bundled.rows {
+		if found[row.job.ID] == nil {
+			found[row.job.ID] = &rows{implicitSteps{&row.job, bundled.implicit[i]}, []*kernel.Step{&row.step}}
+		}
+	}
+	for id, of := range found {
+		all := of.insertInto(of.steps, max)
+		steps[id] = all[:min(len(all), max)]
+	}
+	return steps, err
+}
+
 // rows returns the steps of a job that have rows, and its implicit steps; or the steps of a job in a bundle.
 func (s *Store) rows(ctx context.Context, id perdure.JobID, st *pgwire.Statement) (w implicitSteps, steps []*kernel.Step, err error) {
 	var bundled bundledJobs

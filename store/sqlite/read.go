@@ -49,24 +49,11 @@ func viewOne[T any](ctx context.Context, s *Store, read func(*row) T, query stri
 	return first, err
 }
 
+var selectFirstSteps = `SELECT ` + bothSelect + ` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`
+
 func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kernel.Job, found []*kernel.Step, err error) {
 	err = s.with(ctx, func(c *conn) error {
-		bundled, step, err := bundledJob(c, id)
-		if err != nil {
-			return err
-		}
-		found, err = all(c, func(r *row) *kernel.Step {
-			var k storedRow
-			if job == nil {
-				job = &kernel.Job{}
-				k.job = job
-			}
-			readStored(r, &k)
-			return &k.step
-		}, `SELECT `+bothSelect+` FROM perdure_step WHERE job = ? AND idx < ? ORDER BY idx`, id[:], max(steps, 1))
-		if job == nil && bundled != nil {
-			job, found = bundled, []*kernel.Step{step}
-		}
+		job, found, err = jobAndSteps(c, id, max(steps, 1))
 		return err
 	})
 	if err != nil {
@@ -76,6 +63,69 @@ func (s *Store) Job(ctx context.Context, id perdure.JobID, steps int) (job *kern
 		found = nil
 	}
 	return job, found, nil
+}
+
+func jobAndSteps(c *conn, id perdure.JobID, steps int) (job *kernel.Job, found []*kernel.Step, err error) {
+	bundled, step, err := bundledJob(c, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err = all(c, func(r *row) *kernel.Step {
+		var k storedRow
+		if job == nil {
+			job = &kernel.Job{}
+			k.job = job
+		}
+		readStored(r, &k)
+		return &k.step
+	}, selectFirstSteps, id[:], steps)
+	if job == nil && bundled != nil {
+		return bundled, []*kernel.Step{step}, err
+	}
+	return job, found, err
+}
+
+// jobsAtOnce is the number of jobs whose steps one statement reads. Its text is always the same.
+const jobsAtOnce = 50
+
+var selectStepsOfJobs = `SELECT ` + stepSelect + ` FROM perdure_step WHERE job IN (` + placeholders(jobsAtOnce) + `) AND idx < ? ORDER BY job, idx`
+
+// StepsOfJobs reads the rows of the jobs, and then, one by one, the jobs that have none: mostly, they are in bundles.
+func (s *Store) StepsOfJobs(ctx context.Context, jobs []perdure.JobID, max int) (map[perdure.JobID][]*kernel.Step, error) {
+	found := make(map[perdure.JobID][]*kernel.Step, len(jobs))
+	err := s.with(ctx, func(c *conn) error {
+		for some := range slices.Chunk(jobs, jobsAtOnce) {
+			args := make([]any, jobsAtOnce, jobsAtOnce+1)
+			for i := range args {
+				args[i] = some[min(i, len(some)-1)][:]
+			}
+			steps, err := all(c, func(r *row) *kernel.Step {
+				var k storedRow
+				readStored(r, &k)
+				return &k.step
+			}, selectStepsOfJobs, append(args, max)...)
+			if err != nil {
+				return err
+			}
+			for _, step := range steps {
+				found[step.Job] = append(found[step.Job], step)
+			}
+			for _, id := range some {
+				if len(found[id]) > 0 {
+					continue
+				}
+				job, steps, err := jobAndSteps(c, id, max)
+				if err != nil {
+					return err
+				}
+				if job != nil {
+					found[id] = steps
+				}
+			}
+		}
+		return nil
+	})
+	return found, err
 }
 
 func (s *Store) Cell(ctx context.Context) (int, error) {

@@ -349,6 +349,14 @@ var operations = []operation{
 			return []any{j, steps}, err
 		})
 	}},
+	{"StepsOfJobs", func(d *differential) act {
+		most := 1 + d.max()
+		jobs := make([]perdure.JobID, 1+d.rnd.IntN(5))
+		for i := range jobs {
+			jobs[i] = id(d.someJob())
+		}
+		return reads(func(s kernel.Store) (map[perdure.JobID][]*kernel.Step, error) { return s.StepsOfJobs(ctx, jobs, most) })
+	}},
 	{"steps since", func(d *differential) act {
 		n, since := d.someJob(), d.maybeTime(d.time())
 		return reads(func(s kernel.Store) ([]*kernel.Step, error) { return s.StepsOf(ctx, id(n), since) })

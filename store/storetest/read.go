@@ -307,6 +307,12 @@ func jobWithSteps(s *suite) {
 		for i, st := range steps {
 			s.equal("step", st, s.steps(1)[i])
 		}
+		if most == 0 {
+			continue
+		}
+		several, err := s.store.StepsOfJobs(ctx, append(ids(1, 9, 2), slices.Repeat(ids(8), 100)...), most)
+		s.must(err)
+		s.equal("steps of several jobs", several, map[perdure.JobID][]*kernel.Step{id(1): s.steps(1)[:want], id(2): s.steps(2)[:min(most, 2)]})
 	}
 }
 
