@@ -54,7 +54,7 @@ const (
 	MaxBatch         = 1000 // runs in a claim, reports or heartbeats in a call
 	MaxListLimit     = 500
 	DefaultListLimit = 50
-	MaxListRead      = 20_000 // jobs that a list reads in one call, if no index finds them; half as many with a filter on steps
+	MaxListRead      = 10_000 // jobs that a list reads in one call, if no index finds them; half as many with a filter on steps
 	MaxListCount     = 10_000 // a count of jobs ends there
 	MaxSummaries     = 50     // jobs of a list with summaries
 	MaxSearched      = 200    // jobs that a search by a text considers, of each kind

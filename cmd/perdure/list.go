@@ -42,7 +42,7 @@ key, or the value of a label.
 
 --agent, --step, --reason and --error select jobs by an open step that waits for no other step. WHY says
 why such a step is not running; a page with it has at most 50 jobs. A search that finds little reads at
-most 20,000 jobs, and then prints the cursor with which it goes on.
+most 10,000 jobs, and then prints the cursor with which it goes on.
 
 A job is in phase parked if an operator is needed before anything else of it can continue. While other
 steps of the job run or wait for a time, it is in phase running or waiting: "perdure alerts" lists all

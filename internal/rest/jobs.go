@@ -30,7 +30,7 @@ func (a *api) jobRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: "/v1/jobs", id: "listJobs", tag: "jobs", do: (*call).listJobs,
-			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 20,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there. " + liveDoc,
+			summary: "List jobs", doc: "Newest first, without steps. A search that finds little reads at most 10,000 jobs in one call: the answer then has few items or none, `scannedBackTo`, and a `nextCursor` that goes on from there. " + liveDoc,
 			params: append([]param{
 				{name: "phase", doc: "waiting, running, parked or settled; several: any of them", example: "parked", repeated: true},
 				{name: "type", doc: "The job's type", example: "order"},

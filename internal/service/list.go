@@ -18,7 +18,6 @@ import (
 const (
 	// maxReasonsRead bounds the jobs of which a list by a reason reads the steps, in one call.
 	maxReasonsRead = 500
-	reasonPage     = 100
 	// reasonChunk bounds the jobs whose steps are read together, and maxPrefetched the steps that such a job may have.
 	reasonChunk   = 50
 	maxPrefetched = 100
@@ -258,18 +257,19 @@ func (l *listing) byReason(ctx context.Context, f kernel.JobFilter) (jobs []*ker
 	if len(f.Phases) == 0 {
 		f.Phases = []perdure.Phase{perdure.Waiting, perdure.Running, perdure.Parked} // a settled job has no open step
 	}
-	f.Limit = reasonPage
-	for read := 0; ; {
-		page, end, err := l.svc.Store.ListJobs(ctx, f)
-		if err != nil {
-			return nil, stopped, Unreachable(err)
+	f.Limit = maxReasonsRead
+	page, stopped, err := l.svc.Store.ListJobs(ctx, f)
+	if err != nil {
+		return nil, stopped, Unreachable(err)
+	}
+	if len(page) == maxReasonsRead {
+		stopped = page[len(page)-1].ID
+	}
+	for some := range slices.Chunk(page, reasonChunk) {
+		if err := l.prefetch(ctx, some); err != nil {
+			return nil, stopped, err
 		}
-		for i, j := range page {
-			if i%reasonChunk == 0 {
-				if err := l.prefetch(ctx, page[i:min(i+reasonChunk, len(page))]); err != nil {
-					return nil, stopped, err
-				}
-			}
+		for _, j := range some {
 			has, err := l.hasReason(ctx, j)
 			if err != nil {
 				return nil, stopped, err
@@ -278,21 +278,11 @@ func (l *listing) byReason(ctx context.Context, f kernel.JobFilter) (jobs []*ker
 				jobs = append(jobs, j)
 			}
 			if len(jobs) == want {
-				return jobs, stopped, nil
+				return jobs, perdure.JobID{}, nil
 			}
-		}
-		if read += len(page); len(page) < reasonPage || read >= maxReasonsRead {
-			if len(page) == reasonPage {
-				end = page[len(page)-1].ID
-			}
-			return jobs, end, nil
-		}
-		if last := page[len(page)-1].ID; f.Ascending {
-			f.After = last
-		} else {
-			f.Before = last
 		}
 	}
+	return jobs, stopped, nil
 }
 
 func (l *listing) hasReason(ctx context.Context, j *kernel.Job) (bool, error) {
