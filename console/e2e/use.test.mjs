@@ -154,6 +154,7 @@ test("times are relative, local or UTC, and the choice is kept", async (t) => {
 test("the history is narrowed to failures and to a step, and has the newest first", async (t) => {
   const page = await open(t, "jobs/order-1001?tab=history");
   const rows = page.locator("main tbody tr");
+  await rows.nth(3).waitFor();
   await page.getByRole("button", { name: "Times: relative" }).click(); // relative times change
   await eventually(async () => assert.doesNotMatch((await rows.allInnerTexts()).join(), / ago/));
   const all = await rows.allInnerTexts();
