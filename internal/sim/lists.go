@@ -15,7 +15,7 @@ import (
 )
 
 // viewer is an operator who follows a list of jobs. When the stream ends, because its node has stopped or died, the
-// viewer opens another one at some node. When the grid has come to rest, the list that is shown must equal the store.
+// viewer opens another one at some node. When all jobs are settled, the list that is shown must equal the store.
 type viewer struct {
 	w      *world
 	query  perdure.JobQuery
@@ -137,14 +137,14 @@ func (v *viewer) apply(c *operate.JobsChange) {
 
 func rowState(v *perdure.JobView) jobState { return jobState{v.Phase, v.Current, v.Desired} }
 
-// checkLists compares what viewers are shown with the store, when the grid is at rest.
+// checkLists compares what viewers are shown with the store.
 func (w *world) checkLists() {
 	for _, v := range w.viewers {
 		if v.stream == 0 {
 			continue // it begins later
 		}
 		if v.shows != "a page" {
-			w.wrong("lists", "a list of %+v shows %s although the grid is at rest", v.query, v.shows)
+			w.wrong("lists", "a list of %+v shows %s although all jobs are settled", v.query, v.shows)
 			continue
 		}
 		v.check()

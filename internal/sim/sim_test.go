@@ -274,7 +274,7 @@ func TestActsAreAsPreviewed(t *testing.T) { occurs(t, "previewed") }
 // of its acts (bulkCommitted). All of them end. The schedules must have many.
 func TestBulkActsEnd(t *testing.T) { occurs(t, "bulk done") }
 
-// Operators follow lists over streams that end with their nodes. At rest, each list equals the store. The schedules must
+// Operators follow lists over streams that end with their nodes. When all jobs are settled, each list equals the store. The schedules must
 // have many such lists.
 func TestListsEqualTheStore(t *testing.T) { occurs(t, "viewed") }
 
