@@ -308,7 +308,7 @@ func (l *listing) prefetch(ctx context.Context, jobs []*kernel.Job) error {
 		}
 		shape, err := l.svc.Scheduler.Shape(ctx, j)
 		if err != nil {
-			return err
+			return Unreachable(err)
 		}
 		if len(shape.Steps) <= maxPrefetched {
 			ids = append(ids, j.ID)

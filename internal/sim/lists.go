@@ -28,7 +28,7 @@ type viewer struct {
 	shown map[perdure.JobID]jobState
 	gone  map[perdure.JobID]bool
 	newer int
-	shows string // "a page", or why the list is not shown
+	lacks string // why no list is shown; empty: one is
 }
 
 // jobState is what a row says of a job.
@@ -47,7 +47,7 @@ func (w *world) startViewers(r *rand.Rand) {
 		return
 	}
 	for range 1 + r.IntN(2) {
-		v := &viewer{w: w, query: queries[r.IntN(len(queries))], closed: make(chan struct{}, 1), shows: "nothing yet"}
+		v := &viewer{w: w, query: queries[r.IntN(len(queries))], closed: make(chan struct{}, 1), lacks: "it was not sent yet"}
 		v.query.Limit, v.query.WithSummary = 1+r.IntN(6), r.IntN(2) == 0
 		w.viewers = append(w.viewers, v)
 		w.after(time.Duration(r.Int64N(int64(chaos))), w.clients, func() { w.clients.Go(v.follow) })
@@ -61,7 +61,7 @@ func (v *viewer) follow() {
 		v.open()
 		for w.clients.Wait(context.Background(), 2*time.Second, v.closed) != env.Got && !v.proc.dead {
 		}
-		v.shows = "the end of the stream"
+		v.lacks = "the stream has ended"
 		w.clients.Wait(context.Background(), time.Second+w.upTo(2*time.Second), nil)
 	}
 }
@@ -105,7 +105,7 @@ func (v *viewer) apply(c *operate.JobsChange) {
 	switch {
 	case c.Page != nil:
 		v.rows, v.whole = nil, c.Page.NextCursor == ""
-		v.shown, v.gone, v.newer, v.shows = map[perdure.JobID]jobState{}, map[perdure.JobID]bool{}, 0, "a page"
+		v.shown, v.gone, v.newer, v.lacks = map[perdure.JobID]jobState{}, map[perdure.JobID]bool{}, 0, ""
 		for i := range c.Page.Items {
 			v.rows = append(v.rows, c.Page.Items[i].ID)
 			v.shown[c.Page.Items[i].ID] = rowState(&c.Page.Items[i])
@@ -129,7 +129,7 @@ func (v *viewer) apply(c *operate.JobsChange) {
 	case c.Newer != nil:
 		v.newer = c.Newer.N
 	case c.Problem != nil:
-		v.shows = "a problem: " + c.Problem.Message
+		v.lacks = c.Problem.Message
 	default:
 		w.wrong("lists", "a change of a list without content")
 	}
@@ -143,8 +143,8 @@ func (w *world) checkLists() {
 		if v.stream == 0 {
 			continue // it begins later
 		}
-		if v.shows != "a page" {
-			w.wrong("lists", "a list of %+v shows %s although all jobs are settled", v.query, v.shows)
+		if v.lacks != "" {
+			w.wrong("lists", "a list of %+v is not shown although all jobs are settled: %s", v.query, v.lacks)
 			continue
 		}
 		v.check()

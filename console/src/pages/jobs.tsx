@@ -71,21 +71,22 @@ const moreFields: Field[] = [
 ];
 const filterNames = [...new Set([...fields, ...moreFields].map(([name]) => name))];
 
-/** The title of a filter. */
-function titleOf({ name, value }: Filter): string {
-  if (name === "label") return "Label";
-  const word = fields.some((field) => field[0] === name && Array.isArray(field[2]) && field[2].some(([word]) => word === value));
-  const field = (word ? fields : [...moreFields, ...fields]).find(([n]) => n === name);
-  return field?.[1] ?? name;
+/** What a field calls a word that it takes. */
+const wordOf = ([, , words]: Field, value: string): string | undefined => (Array.isArray(words) ? words.find(([word]) => word === value)?.[1] : undefined);
+
+/** The field that shows a filter: the one that has its value as a word, else the one for all values. */
+function fieldOf({ name, value }: Filter): Field | undefined {
+  const named = [...moreFields, ...fields].filter((field) => field[0] === name);
+  return named.find((field) => wordOf(field, value) !== undefined) ?? named[0];
 }
 
+const titleOf = (filter: Filter): string => (filter.name === "label" ? "Label" : (fieldOf(filter)?.[1] ?? filter.name));
+
 /** The value of a filter, in words. */
-function valueText({ name, value }: Filter): string {
-  for (const [n, , words] of [...fields, ...moreFields]) {
-    const word = n === name && Array.isArray(words) && words.find(([word]) => word === value);
-    if (word) return word[1];
-  }
-  return (name === "since" || name === "until") && timeOf(value) ? absolute(value).slice(0, 16) : value;
+function valueText(filter: Filter): string {
+  const field = fieldOf(filter);
+  const word = field && wordOf(field, filter.value);
+  return word ?? (field?.[2] === aTime && timeOf(filter.value) ? absolute(filter.value).slice(0, 16) : filter.value);
 }
 
 const filterText = (filter: Filter) => `${titleOf(filter)}: ${valueText(filter)}`;
@@ -203,7 +204,7 @@ function FilterField({ field: [name, title, words], first }: { field: Field; fir
               {text}
             </option>
           ))}
-          {value && !words.some(([word]) => word === value) && <option value={value}>{`${name === "since" ? "from " : ""}${valueText({ name, value })}`}</option>}
+          {value && wordOf([name, title, words], value) === undefined && <option value={value}>{`${name === "since" ? "from " : ""}${valueText({ name, value })}`}</option>}
         </select>
       )}
     </label>

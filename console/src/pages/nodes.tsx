@@ -3,7 +3,7 @@ import { callUrl } from "../api.ts";
 import { useLoad } from "../load.ts";
 import { unknownMark, type Mark } from "../state.ts";
 import type { ListNode, Node } from "../types.ts";
-import { Ago, AsOf, Icon, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Icon, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 export function nodeMark(node: Node): Mark {
   if (node.state === "alive") return { ...unknownMark("alive"), sign: "●", tone: "good" };
@@ -136,7 +136,7 @@ function NodeRow({ node }: { node: Node }) {
           <>
             {i > 0 && ", "}
             <bdi>{agent}</bdi>
-            {node.slots[agent] !== undefined && <span class="muted small"> {plural(node.slots[agent])}</span>}
+            {node.slots[agent] !== undefined && <span class="muted small"> {plural(node.slots[agent], "slot")}</span>}
           </>
         ))}
         {node.agents.length === 0 && <span class="muted">–</span>}
@@ -152,8 +152,4 @@ function NodeRow({ node }: { node: Node }) {
       </td>
     </tr>
   );
-}
-
-function plural(slots: number): string {
-  return `${slots} slot${slots === 1 ? "" : "s"}`;
 }
