@@ -32,6 +32,7 @@ type grid struct {
 
 	finished atomic.Int64 // jobs of which the last run was carried out
 	ticks    atomic.Int64 // runs of agent ticker
+	streams  atomic.Int64 // event streams that are open
 }
 
 func newGrid(t *testing.T, url string) *grid {
@@ -56,7 +57,14 @@ func newGrid(t *testing.T, url string) *grid {
 	}
 	serving, stopServing := context.WithCancel(context.Background())
 	mux := http.NewServeMux()
-	mux.Handle("/", rest.Handler(g.node, rest.Until(serving)))
+	api := rest.Handler(g.node, rest.Until(serving))
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Accept") == "text/event-stream" {
+			g.streams.Add(1)
+			defer g.streams.Add(-1)
+		}
+		api.ServeHTTP(w, r)
+	})
 	mux.Handle("/ui/", console.Handler("/ui/"))
 	mux.HandleFunc("/load/", g.control)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
@@ -232,7 +240,7 @@ func (g *grid) load(rate int) (stop func() (submitted int)) {
 	return func() int { cancel(); return <-done }
 }
 
-// control is for the program that drives the browser: POST /load/start?rate=1000, POST /load/stop, and /load/ticks.
+// control is for the program that drives the browser: POST /load/start?rate=1000, POST /load/stop, /load/ticks and /load/streams.
 func (g *grid) control(w http.ResponseWriter, r *http.Request) {
 	var rate int
 	switch {
@@ -252,6 +260,8 @@ func (g *grid) control(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, 0)
 	case strings.HasSuffix(r.URL.Path, "/ticks"):
 		fmt.Fprintf(w, `{"ticks": %d}`, g.ticks.Load())
+	case strings.HasSuffix(r.URL.Path, "/streams"):
+		fmt.Fprintf(w, `{"streams": %d}`, g.streams.Load())
 	default:
 		http.NotFound(w, r)
 	}
