@@ -201,6 +201,7 @@ type BulkRefusalQuery struct {
 // BulkRefusal is a job on which the act was refused.
 type BulkRefusal struct {
 	Job     perdure.JobID `json:"job"`
+	Key     string        `json:"key,omitempty"` // of the job
 	Code    perdure.Code  `json:"code"`
 	Message string        `json:"message"`
 }

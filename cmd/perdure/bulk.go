@@ -173,7 +173,7 @@ func filterText(f *operate.BulkFilter) string {
 
 func (a *app) printRefusals(ctx context.Context, t *target, id string) error {
 	tb := a.newTable()
-	tb.head("JOB", "CODE", "REASON")
+	tb.head("JOB", "KEY", "CODE", "REASON")
 	found := 0
 	for q := (operate.BulkRefusalQuery{ID: id, Limit: perdure.MaxListLimit}); ; {
 		page, err := t.BulkRefusals(ctx, q)
@@ -188,7 +188,7 @@ func (a *app) printRefusals(ctx context.Context, t *target, id string) error {
 				}
 				continue
 			}
-			tb.row(r.Job.String(), plain(string(r.Code)), plain(brief(r.Message)))
+			tb.row(r.Job.String(), plain(r.Key), plain(string(r.Code)), plain(brief(r.Message)))
 		}
 		found += len(page.Items)
 		if q.Cursor = page.NextCursor; q.Cursor == "" {

@@ -540,7 +540,7 @@ function Refusals({ bulk }: { bulk: Bulk }) {
             <tr key={refusal.job}>
               <td>
                 <a data-row href={link.job(refusal.job)}>
-                  <bdi>{refusal.job}</bdi>
+                  <bdi>{refusal.key ?? refusal.job}</bdi>
                 </a>
               </td>
               <td class="c2">

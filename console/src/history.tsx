@@ -1,19 +1,11 @@
 // The history of a job: failures and acts, the oldest or the newest first.
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
 import { titles } from "./act.tsx";
-import { call, callUrl, Problem, returned } from "./api.ts";
-import { visible } from "./load.ts";
+import { mostHistory, useHistory } from "./paged.ts";
 import { place, setQuery } from "./place.ts";
-import { link, queryText } from "./router.ts";
+import { link } from "./router.ts";
 import { unknownMark, type Mark } from "./state.ts";
-import type { Entry, Job, PageEntry } from "./types.ts";
+import type { Entry, Job } from "./types.ts";
 import { Ago, ProblemNote, State, Waiting } from "./widgets.tsx";
-
-const historyPage = 200;
-const mostPages = 10;
-const mostHistory = mostPages * historyPage;
-const every = 5000;
 
 /** Events with a sign and colour of their own; others are shown by their name. */
 const events: Record<string, Partial<Mark>> = {
@@ -51,69 +43,12 @@ function authorText(author: string | undefined): string {
   return author === "policy" ? "definition" : author.replace(/^@/, "");
 }
 
-interface Entries {
-  entries: Entry[];
-  /** There are more. */
-  more: boolean;
-  loaded: boolean;
-  problem?: Problem;
-}
-
-/**
- * Loads the first pages of a history, or with whole all of it, up to mostHistory entries. The last page is loaded again
- * every few seconds: new entries are added there.
- */
-function useHistory(id: string, whole: boolean): Entries & { again: () => void; next: () => void } {
-  const loaded = useSignal<Entries>({ entries: [], more: false, loaded: false });
-  const pages = useRef<PageEntry[]>([]);
-  const wanted = useRef(1); // pages
-  const turn = useSignal(0);
-  const shown = visible.value, back = returned.value;
-  useEffect(() => {
-    if (!shown) return;
-    const leave = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const load = async () => {
-      const known = pages.current.slice(0, -1); // they do not change
-      try {
-        for (let cursor = known.at(-1)?.nextCursor; ; ) {
-          const page = await call<PageEntry>(callUrl(["v1", "jobs", id, "history"], queryText({ limit: String(historyPage), cursor })), { signal: leave.signal });
-          known.push(page);
-          cursor = page.nextCursor;
-          if (!cursor || known.length >= mostPages || (!whole && known.length >= wanted.current)) break;
-        }
-        pages.current = known;
-        loaded.value = { entries: known.flatMap((page) => page.items), more: known.at(-1)?.nextCursor !== undefined, loaded: true };
-      } catch (error) {
-        if (leave.signal.aborted) return;
-        if (!(error instanceof Problem)) throw error;
-        loaded.value = { ...loaded.peek(), problem: error };
-      }
-      timer = setTimeout(load, every);
-    };
-    void load();
-    return () => {
-      leave.abort();
-      clearTimeout(timer);
-    };
-  }, [id, whole, turn.value, shown, back]);
-  const again = () => void turn.value++;
-  return {
-    ...loaded.value,
-    again,
-    next: () => {
-      wanted.current = pages.current.length + 1;
-      again();
-    },
-  };
-}
-
 export function History({ job }: { job: Job }) {
   const { query } = place.value;
   const newest = query.get("newest") === "true";
   const step = query.get("of") ?? "";
   const only = query.get("only") ?? "";
-  const { entries: all, more, loaded, problem, again, next } = useHistory(job.id, newest); // the newest entries are on the last page
+  const { items: all, more, loaded, problem, again, next } = useHistory(job, newest); // the newest entries are on the last page
   if (!loaded) {
     return problem ? (
       <ProblemNote problem={problem} again={again} />

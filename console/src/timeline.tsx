@@ -8,7 +8,7 @@ import { useLoad } from "./load.ts";
 import { place, setQuery } from "./place.ts";
 import { rowHeights, savedTimeline, shapesOf, type Shape } from "./timelinepicture.ts";
 import { PictureMenu } from "./picturemenu.tsx";
-import { useRuns } from "./runs.ts";
+import { useRuns } from "./paged.ts";
 import { endOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale, type Time } from "./spans.ts";
 import { link } from "./router.ts";
 import { absolute, serverNow, span } from "./time.ts";
@@ -38,11 +38,11 @@ export interface TimelineProps {
 }
 
 export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
-  const recorded = useRuns(job.id, steps);
+  const recorded = useRuns(job);
   // A job that moves is drawn anew each second; for others, the end of the scale need not follow the clock.
   const moving = job.phase !== "settled";
   const at = moving ? now.value : Date.parse(job.updatedAt);
-  const runs = useMemo(() => runsByStep(recorded.runs, steps), [recorded.runs, steps]);
+  const runs = useMemo(() => runsByStep(recorded.items, steps), [recorded.items, steps]);
   // When a step was parked is in its alerts, also after they are closed.
   const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?job=${job.id}&kind=parked&closed=true&limit=${mostAlerts}`), moving ? alertsEvery : 0);
   const rows = useMemo(() => {
@@ -380,8 +380,8 @@ function toneOf(run: RunRecord): string {
 
 /** The runs of one step, latest first, for its panel. */
 export function StepRuns({ job, name, steps }: { job: Job; name: string; steps: ReadonlyMap<string, Step> }) {
-  const recorded = useRuns(job.id, steps);
-  const runs = useMemo(() => (runsByStep(recorded.runs, steps).get(name) ?? []).toReversed(), [recorded.runs, steps, name]);
+  const recorded = useRuns(job);
+  const runs = useMemo(() => (runsByStep(recorded.items, steps).get(name) ?? []).toReversed(), [recorded.items, steps, name]);
   if (!recorded.loaded && recorded.problem) return <ProblemNote problem={recorded.problem} again={recorded.again} />;
   if (runs.length === 0) return null;
   return (

@@ -360,7 +360,7 @@ func (svc *Service) BulkRefusals(ctx context.Context, q operate.BulkRefusalQuery
 			page.NextCursor = cursorOf(int64(rows[i-1].Number))
 			break
 		}
-		page.Items = append(page.Items, operate.BulkRefusal{Job: r.Job, Code: r.Code, Message: r.Message})
+		page.Items = append(page.Items, operate.BulkRefusal{Job: r.Job, Key: r.Key, Code: r.Code, Message: r.Message})
 	}
 	return page, nil
 }

@@ -111,8 +111,13 @@ func (s *Store) ListedJobs(ctx context.Context, id string, after perdure.JobID, 
 // BulkRefusals implements kernel.BulkReader.
 func (s *Store) BulkRefusals(ctx context.Context, id string, after, max int) ([]kernel.BulkRefusal, error) {
 	return view(ctx, s, func() []kernel.BulkRefusal {
-		later := slices.DeleteFunc(slices.Clone(s.bulk[id].refusals), func(r kernel.BulkRefusal) bool { return r.Number <= after })
-		return firstN(max, later)
+		later := firstN(max, slices.DeleteFunc(slices.Clone(s.bulk[id].refusals), func(r kernel.BulkRefusal) bool { return r.Number <= after }))
+		for i := range later {
+			if j := s.jobs[later[i].Job]; j != nil {
+				later[i].Key = j.Key
+			}
+		}
+		return later
 	})
 }
 

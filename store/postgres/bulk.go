@@ -33,8 +33,10 @@ update perdure.bulk set state = $2, stopped_by = $3, cursor = $4, done = $5, unc
 	addBulkRefusalsSQL = `
 insert into perdure.bulk_refusal (bulk, number, job, code, message)
 select $1, r.number, r.job, r.code, r.message from unnest($2::int[], $3::uuid[], $4::text[], $5::text[]) as r (number, job, code, message)`
-	bulkRefusalsSQL = "select number, job, code, message from perdure.bulk_refusal where bulk = $1 and number > $2 order by number limit $3"
-	forgetBulkSQL   = `
+	bulkRefusalsSQL = `
+select r.number, r.job, coalesce(s.job_key, ''), r.code, r.message from perdure.bulk_refusal r left join perdure.step s on s.job = r.job and s.idx = 0
+where r.bulk = $1 and r.number > $2 order by r.number limit $3`
+	forgetBulkSQL = `
 delete from perdure.bulk where id in (
 	select id from perdure.bulk where state <> 'running' and updated_at < $1 order by id limit $2)`
 
@@ -130,7 +132,7 @@ func (s *Store) ListedJobs(ctx context.Context, id string, after perdure.JobID, 
 // BulkRefusals implements kernel.BulkReader.
 func (s *Store) BulkRefusals(ctx context.Context, id string, after, max int) ([]kernel.BulkRefusal, error) {
 	return query(ctx, s, pgwire.New(bulkRefusalsSQL).Text(id).Int(after).Int(max), func(r *pgwire.Reader) kernel.BulkRefusal {
-		return kernel.BulkRefusal{Number: r.Int(), Job: r.UUID(), Code: perdure.Code(r.Text()), Message: r.Text()}
+		return kernel.BulkRefusal{Number: r.Int(), Job: r.UUID(), Key: r.Text(), Code: perdure.Code(r.Text()), Message: r.Text()}
 	})
 }
 

@@ -109,8 +109,9 @@ func (s *Store) ListedJobs(ctx context.Context, id string, after perdure.JobID, 
 // BulkRefusals implements kernel.BulkReader.
 func (s *Store) BulkRefusals(ctx context.Context, id string, after, max int) ([]kernel.BulkRefusal, error) {
 	return view(ctx, s, func(r *row) kernel.BulkRefusal {
-		return kernel.BulkRefusal{Number: r.int(), Job: r.id(), Code: perdure.Code(r.text()), Message: r.text()}
-	}, `SELECT number, job, code, message FROM perdure_bulk_refusal WHERE bulk = ? AND number > ? ORDER BY number LIMIT ?`, id, after, max)
+		return kernel.BulkRefusal{Number: r.int(), Job: r.id(), Key: r.text(), Code: perdure.Code(r.text()), Message: r.text()}
+	}, `SELECT r.number, r.job, coalesce(s.job_key, ''), r.code, r.message FROM perdure_bulk_refusal r LEFT JOIN perdure_step s ON s.job = r.job AND s.idx = 0
+		WHERE r.bulk = ? AND r.number > ? ORDER BY r.number LIMIT ?`, id, after, max)
 }
 
 // ForgetBulkActs implements kernel.BulkReader.

@@ -135,8 +135,9 @@ func bulkListed(s *suite) {
 }
 
 func bulkRefusals(s *suite) {
+	s.submit(newJob(2, 1, keyed("order-2")), newJob(3, 1))
 	s.addBulk(newBulk(1), newBulk(2))
-	all := []kernel.BulkRefusal{{Number: 1, Job: id(2), Code: perdure.CodeConflict, Message: "not\n<now>"}, {Number: 2, Job: id(3), Code: perdure.CodeNotFound}, {Number: 3, Job: id(5), Code: perdure.CodeInvalid, Message: "ü"}}
+	all := []kernel.BulkRefusal{{Number: 1, Job: id(2), Key: "order-2", Code: perdure.CodeConflict, Message: "not\n<now>"}, {Number: 2, Job: id(3), Code: perdure.CodeNotFound}, {Number: 3, Job: id(5), Code: perdure.CodeInvalid, Message: "ü"}}
 	s.changeBulk(1, all[:2], func(b *kernel.BulkAct) { b.Refused = 2 })
 	s.changeBulk(1, all[2:], func(b *kernel.BulkAct) { b.Refused = 3 })
 	for _, c := range []struct {

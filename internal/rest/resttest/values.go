@@ -106,7 +106,7 @@ func BulkPreview() *operate.BulkPreview {
 
 // BulkRefusals is a page of refusals of a bulk act.
 func BulkRefusals() *perdure.Page[operate.BulkRefusal] {
-	return &perdure.Page[operate.BulkRefusal]{Items: []operate.BulkRefusal{{Job: ID, Code: perdure.CodeConflict, Message: "not <now>"}}, NextCursor: "next"}
+	return &perdure.Page[operate.BulkRefusal]{Items: []operate.BulkRefusal{{Job: ID, Key: "order-1", Code: perdure.CodeConflict, Message: "not <now>"}}, NextCursor: "next"}
 }
 
 // Submitted is what becomes of the job that comes as number i of several: the first is made, the second was

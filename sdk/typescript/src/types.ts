@@ -217,6 +217,7 @@ export interface BulkRefusal {
   code: string;
   job: string;
   message: string;
+  key?: string;
 }
 
 export interface ClaimAnswer {
