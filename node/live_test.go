@@ -25,6 +25,7 @@ type lists struct {
 	kernel.Store
 	jobs, counts, alerts atomic.Int64
 	broken               atomic.Bool
+	stall                atomic.Int64 // for how long the next list takes, although its context ends: the machine stands still
 }
 
 func (s *lists) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job, perdure.JobID, error) {
@@ -32,7 +33,9 @@ func (s *lists) ListJobs(ctx context.Context, f kernel.JobFilter) ([]*kernel.Job
 	if s.broken.Load() {
 		return nil, perdure.JobID{}, errors.New("connection refused")
 	}
-	return s.Store.ListJobs(ctx, f)
+	found, stopped, err := s.Store.ListJobs(ctx, f)
+	time.Sleep(time.Duration(s.stall.Swap(0)))
+	return found, stopped, err
 }
 
 func (s *lists) CountJobs(ctx context.Context, f kernel.JobFilter) (int, perdure.JobID, error) {
@@ -133,6 +136,27 @@ func liveNode(t *testing.T, store kernel.Store) *node.Node {
 func settle(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
+}
+
+// If the machine stood still during a reading, the list goes on soon afterwards, and not only after ten times as long (F039).
+func TestListGoesOnAfterTheMachineStoodStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &lists{Store: memory.New()}
+		n := liveNode(t, store)
+		submitKey(t, n, "k")
+		s := followJobs(t, n, perdure.JobQuery{})
+		settle(time.Second)
+		s.take()
+		store.stall.Store(int64(9 * time.Second))
+		act(t, n, "k", perdure.VerbUndo)
+		settle(10 * time.Second)
+		s.take()
+		act(t, n, "k", perdure.VerbRedo)
+		settle(25 * time.Second)
+		s.want(t, "after it stood still", "changed k:waiting")
+		s.stop()
+		<-s.ended
+	})
 }
 
 // A list that is followed sends its page, changed rows, rows that no longer match, and a count of newer ones. The rows of

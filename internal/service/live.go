@@ -39,7 +39,8 @@ import (
 const (
 	listEvery    = time.Second      // the least time between two readings of one list
 	listPoll     = 5 * time.Second  // the most time, because reasons also change with time
-	listShare    = 10               // the least time between two readings, in multiples of the time that one takes
+	listShare    = 10               // the time between two readings, in multiples of the time that one takes
+	listPause    = 20 * time.Second // the most time that this makes: perhaps the machine stood still
 	listReadTime = 10 * time.Second // of one reading
 	outagePause  = 2 * time.Second  // between two readings while they fail
 	maxLiveBytes = 64 << 20         // of the rows of all readings of a node
@@ -190,7 +191,7 @@ func (l *liveLists[T, ID]) read(ctx context.Context, list *liveList[T, ID], read
 		return nil, ctx.Err()
 	}
 	r.ended = svc.Env.Now()
-	r.pause = max(listEvery, listShare*r.ended.Sub(began))
+	r.pause = pauseAfter(r.ended.Sub(began))
 	before := int64(0)
 	if list.latest != nil {
 		before = list.latest.bytes
@@ -203,6 +204,11 @@ func (l *liveLists[T, ID]) read(ctx context.Context, list *liveList[T, ID], read
 	}
 	svc.liveBytes.used.Add(r.bytes - before)
 	return r, nil
+}
+
+// pauseAfter returns the time between a reading that took so long and the next one.
+func pauseAfter(took time.Duration) time.Duration {
+	return min(max(listEvery, listShare*took), listPause)
 }
 
 var unbounded = admission.Gate{Admit: func(context.Context, int) error { return nil }, Room: func() int { return math.MaxInt }}

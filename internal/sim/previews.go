@@ -96,7 +96,9 @@ func (w *world) timePassed(p *previewed) bool {
 		return true
 	}
 	for _, s := range p.steps {
-		if passed(s.LockedUntil) || passed(s.AvailableAt) {
+		// What was due before the preview may also happen after it, if the node was busy or stood still.
+		due := s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && !s.AvailableAt.After(now) || s.Phase == perdure.Running && !s.LockedUntil.After(now)
+		if due || passed(s.LockedUntil) || passed(s.AvailableAt) {
 			return true
 		}
 	}
