@@ -69,12 +69,13 @@ type Census struct {
 	SettledEstimated bool
 	Ready            []ReadyGroup
 	Closed           []ClosedGroup
+	Needing          []NeedGroup
 	Due              []DueGroup
 	Runs             []RunGroup
 	Alerts           []AlertGroup
 
 	// These counts have stopped at the bound. The oldest jobs and due steps, and the newest alerts were read.
-	JobsCapped, RunsCapped, DueCapped, AlertsCapped, ClosedCapped bool
+	JobsCapped, RunsCapped, DueCapped, AlertsCapped, ClosedCapped, NeedingCapped bool
 }
 
 // JobGroup counts unsettled jobs that are alike.
@@ -103,6 +104,13 @@ type ReadyGroup struct {
 type ClosedGroup struct {
 	Agent string
 	Limit string
+	Steps int
+}
+
+// NeedGroup counts the ready steps of an agent in lanes that are not closed, by the limits that they need.
+type NeedGroup struct {
+	Agent string
+	Needs Needs
 	Steps int
 }
 

@@ -410,6 +410,15 @@ func (f *facts) reasons(s *operate.Stats) {
 		byLimit[g.Limit] += g.Steps
 		held[g.Agent] += g.Steps
 	}
+	for _, g := range c.Needing {
+		for _, n := range g.Needs.List() {
+			if f.full(n.Name, n.Amount) {
+				byLimit[n.Name] += g.Steps
+				held[g.Agent] += g.Steps
+				break
+			}
+		}
+	}
 	for _, l := range f.limits {
 		kind, owner, _ := kernel.SplitLimit(l.Name)
 		if kind == kernel.LimitOfJobs && l.Max != kernel.Unbounded && l.Used >= l.Max {
@@ -426,7 +435,7 @@ func (f *facts) reasons(s *operate.Stats) {
 		if rest <= 0 {
 			continue
 		}
-		if f.full(kernel.AgentLimit(a.Agent)) {
+		if f.full(kernel.AgentLimit(a.Agent), 1) {
 			byLimit[kernel.AgentLimit(a.Agent)] += rest
 			continue
 		}
@@ -440,7 +449,7 @@ func (f *facts) reasons(s *operate.Stats) {
 		if steps == 0 {
 			continue
 		}
-		r := operate.ReasonStats{Reason: perdure.WhyLimit, Name: name, Steps: steps, Capped: c.ClosedCapped}
+		r := operate.ReasonStats{Reason: perdure.WhyLimit, Name: name, Steps: steps, Capped: c.ClosedCapped || c.NeedingCapped}
 		if i := slices.IndexFunc(f.limits, func(l kernel.Limit) bool { return l.Name == name }); i >= 0 {
 			settings := f.limits[i].Settings()
 			r.Used, r.Max = f.limits[i].Used, settings.Max
@@ -490,6 +499,7 @@ func rank(r perdure.ReasonKind) int {
 	return 3
 }
 
-func (f *facts) full(name string) bool {
-	return slices.ContainsFunc(f.limits, func(l kernel.Limit) bool { return l.Name == name && l.Max != kernel.Unbounded && l.Used >= l.Max })
+// full reports whether a limit has no room for an amount.
+func (f *facts) full(name string, amount int) bool {
+	return slices.ContainsFunc(f.limits, func(l kernel.Limit) bool { return l.Name == name && l.Max != kernel.Unbounded && l.Used+amount > l.Max })
 }

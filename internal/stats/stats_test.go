@@ -282,6 +282,8 @@ func TestEachReadyStepHasOneReason(t *testing.T) {
 		census: &kernel.Census{
 			Ready:  []kernel.ReadyGroup{{Agent: "ads", Steps: 30, Oldest: noon.Add(-time.Minute)}, {Agent: "busy", Steps: 7}, {Agent: "full", Steps: 5}, {Agent: "mail", Steps: 812}},
 			Closed: []kernel.ClosedGroup{{Agent: "ads", Limit: "api", Steps: 10}},
+			Needing: []kernel.NeedGroup{{Agent: "ads", Needs: `[{"name":"api","key":"x"},{"name":"seats","amount":2}]`, Steps: 6},
+				{Agent: "busy", Needs: `[{"name":"seats"}]`, Steps: 3}},
 			Jobs: []kernel.JobGroup{
 				{Type: "order", Phase: perdure.Waiting, Agent: "ads", Jobs: 4, Active: 4, Blocked: 8, Oldest: noon.Add(-time.Hour)},
 				{Type: "order", Phase: perdure.Waiting, Permit: true, Jobs: 1, Active: 1, Undoing: true, Oldest: noon},
@@ -290,18 +292,18 @@ func TestEachReadyStepHasOneReason(t *testing.T) {
 		},
 		claims: []kernel.LastClaim{{Agent: "ads", Holder: "h", At: noon}, {Agent: "busy", Holder: "h", At: noon}, {Agent: "full", Holder: "h", At: noon}, {Agent: "mail", Holder: "h", At: noon.Add(-10 * time.Minute)}},
 		limits: []kernel.Limit{{Name: "agent:full", Max: 3, PerKey: kernel.Unbounded, Used: 3}, {Name: "api", Max: kernel.Unbounded, PerKey: 2, Used: 6}, {Name: "job:order", Max: 1, PerKey: kernel.Unbounded, Used: 1},
-			{Name: "agent:busy", Max: 9, PerKey: kernel.Unbounded, Used: 8}},
+			{Name: "seats", Max: 3, PerKey: kernel.Unbounded, Used: 2}, {Name: "agent:busy", Max: 9, PerKey: kernel.Unbounded, Used: 8}},
 	})
 	var got []string
 	for _, r := range s.Reasons {
 		got = append(got, fmt.Sprint(r.Reason, " ", r.Name, " ", r.Steps))
 	}
-	want := []string{"noAgent mail 812", "limit api 10", "limit agent:full 5", "limit job:order 4", "agentBusy ads 16", "agentBusy busy 7", "backoff  14", "notYet  2", "afterSteps  8"}
+	want := []string{"noAgent mail 812", "limit api 10", "limit seats 6", "limit agent:full 5", "limit job:order 4", "agentBusy ads 10", "agentBusy busy 7", "backoff  14", "notYet  2", "afterSteps  8"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 	sum := 0
-	for _, r := range s.Reasons[:6] {
+	for _, r := range s.Reasons[:7] {
 		sum += r.Steps
 	}
 	if sum != 30+7+5+812 {

@@ -85,22 +85,39 @@ func (d *data) countClosed(c *kernel.Census, max int) {
 		return cmp.Or(x.limit.Compare(y.limit), cmp.Compare(x.order, y.order), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))
 	})
 	ready := map[kernel.LaneRef]int{}
+	needs := map[kernel.LaneRef]string{}
 	for _, s := range d.openInOrder(perdure.Ready) {
 		key := kernel.ReadyOf(s)
-		ready[kernel.LaneRef{Agent: key.Agent, Lane: key.Lane}]++
+		l := kernel.LaneRef{Agent: key.Agent, Lane: key.Lane}
+		ready[l]++
+		if _, closed := d.closedLanes[l]; !closed && s.Needs != "" {
+			needs[l] = string(s.Needs)
+		}
 	}
 	lanes = slices.DeleteFunc(lanes, func(l kernel.LaneRef) bool { return ready[l] == 0 })
-	c.ClosedCapped = len(lanes) >= kernel.MaxCensusLanes
-	lanes = firstN(kernel.MaxCensusLanes, lanes)
-	share := kernel.CensusShare(max, len(lanes))
-	steps := map[[2]string]int{}
-	for _, l := range lanes {
-		steps[[2]string{l.Agent, d.closedLanes[l].limit.Name}] += min(ready[l], share)
-		c.ClosedCapped = c.ClosedCapped || ready[l] >= share
-	}
+	var steps map[[2]string]int
+	steps, c.ClosedCapped = countLanes(lanes, ready, max, func(l kernel.LaneRef) string { return d.closedLanes[l].limit.Name })
 	for of, n := range steps {
 		c.Closed = append(c.Closed, kernel.ClosedGroup{Agent: of[0], Limit: of[1], Steps: n})
 	}
+	lanes = slices.SortedFunc(maps.Keys(needs), func(a, b kernel.LaneRef) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Agent, b.Agent)) })
+	steps, c.NeedingCapped = countLanes(lanes, ready, max, func(l kernel.LaneRef) string { return needs[l] })
+	for of, n := range steps {
+		c.Needing = append(c.Needing, kernel.NeedGroup{Agent: of[0], Needs: kernel.Needs(of[1]), Steps: n})
+	}
+}
+
+// countLanes counts the ready steps in lanes by their agent and another property.
+func countLanes(lanes []kernel.LaneRef, ready map[kernel.LaneRef]int, max int, of func(kernel.LaneRef) string) (steps map[[2]string]int, capped bool) {
+	capped = len(lanes) >= kernel.MaxCensusLanes
+	lanes = firstN(kernel.MaxCensusLanes, lanes)
+	share := kernel.CensusShare(max, len(lanes))
+	steps = map[[2]string]int{}
+	for _, l := range lanes {
+		steps[[2]string{l.Agent, of(l)}] += min(ready[l], share)
+		capped = capped || ready[l] >= share
+	}
+	return steps, capped
 }
 
 func (d *data) countDue(c *kernel.Census, max int) {

@@ -60,6 +60,16 @@ const (
 			select count(*) as n from (select from perdure.ready q where q.agent = l.agent and q.lane = l.lane limit share.most) q) c
 		where c.n > 0 group by 1, 2`
 
+	countNeedingSQL = `with l as materialized (
+			select agent, lane, limits from perdure.lane where closed_name is null order by lane, agent limit $2
+		), share as materialized (
+			select greatest($1 / greatest(count(*), 1), 1) as most, count(*) as lanes from l
+		)
+		select l.agent, l.limits, sum(c.n)::bigint, bool_or(c.n >= share.most or share.lanes >= $2)
+		from l cross join share cross join lateral (
+			select count(*) as n from (select from perdure.ready q where q.agent = l.agent and q.lane = l.lane limit share.most) q) c
+		where c.n > 0 group by 1, 2`
+
 	countDueSQL = `select coalesce(s.failures, 0) > 0 or coalesce(s.returns, 0) > 0 or coalesce(s.waits, 0) > 0 or coalesce(s.last_error, '') <> '', count(*), min(d.at)
 		from (select at, job, idx from perdure.due order by at, job, idx limit $1) d
 		cross join lateral (select * from perdure.step where job = d.job and idx = d.idx offset 0) s group by 1`
@@ -113,6 +123,10 @@ func (s *Store) Census(ctx context.Context, most int) (c *kernel.Census, err err
 			each(pgwire.New(countFirstsSQL).Int(most), func(r *pgwire.Reader) { firsts, open = int(r.Int64()), int(r.Int64()) }),
 			each(pgwire.New(countReadySQL).Int(most).Int(kernel.MaxCensusAgents), func(r *pgwire.Reader) {
 				c.AddReady(kernel.ReadyGroup{Agent: r.Text(), Steps: int(r.Int64()), Capped: r.Bool(), Oldest: r.Time()})
+			}),
+			each(pgwire.New(countNeedingSQL).Int(most).Int(kernel.MaxCensusLanes), func(r *pgwire.Reader) {
+				c.Needing = append(c.Needing, kernel.NeedGroup{Agent: r.Text(), Needs: kernel.Needs(r.Text()), Steps: int(r.Int64())})
+				c.NeedingCapped = r.Bool() || c.NeedingCapped
 			}),
 			each(pgwire.New(countClosedSQL).Int(most).Int(kernel.MaxCensusLanes), func(r *pgwire.Reader) {
 				c.Closed = append(c.Closed, kernel.ClosedGroup{Agent: r.Text(), Limit: r.Text(), Steps: int(r.Int64())})

@@ -17,6 +17,7 @@ const (
 	countReadySQL  = `SELECT count(*), min(job) FROM (SELECT job FROM perdure_step WHERE agent = ? AND ready IS NOT NULL LIMIT ? + 0)`
 	firstReadySQL  = `SELECT ready_at FROM perdure_step WHERE job = ? AND +agent = ? AND +ready IS NOT NULL ORDER BY idx LIMIT 1`
 	closedLanesSQL = `SELECT agent, lane, closed_name FROM perdure_lane WHERE closed_name IS NOT NULL ORDER BY closed_name, closed_key, ord, agent, lane LIMIT ? + 0`
+	openLanesSQL   = `SELECT agent, lane, limits FROM perdure_lane WHERE closed_name IS NULL ORDER BY lane, agent LIMIT ? + 0`
 	countLaneSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_step WHERE agent = ? AND lane = ? AND ready IS NOT NULL LIMIT ? + 0)`
 	// openJobsSQL does not group: SQLite would sort the rows for that, which takes longer than reading them.
 	openJobsSQL = `SELECT type, job_phase, coalesce(job_desired, 0) = 0, coalesce(permit, 0) <> 0,
@@ -38,7 +39,7 @@ const (
 func (s *Store) Census(ctx context.Context, max int) (c *kernel.Census, err error) {
 	c = &kernel.Census{Now: s.clock.now()}
 	err = s.with(ctx, func(db *conn) error {
-		for _, count := range []func(*conn, *kernel.Census, int) error{countJobs, countReady, countClosed, countDue, countRuns, countAlerts} {
+		for _, count := range []func(*conn, *kernel.Census, int) error{countJobs, countReady, countClosed, countNeeding, countDue, countRuns, countAlerts} {
 			if err := count(db, c, max); err != nil {
 				return err
 			}
@@ -141,35 +142,51 @@ func countReady(db *conn, c *kernel.Census, max int) error {
 	}, countBundlesSQL, atMost(max))
 }
 
-func countClosed(db *conn, c *kernel.Census, max int) error {
-	type lane struct {
-		agent, limit string
-		lane         int64
-	}
-	lanes, err := all(db, func(r *row) (l lane) {
-		l.agent, l.lane, l.limit = r.text(), r.num(), r.text()
-		return l
-	}, closedLanesSQL, kernel.MaxCensusLanes)
-	if err != nil {
-		return err
-	}
-	c.ClosedCapped = len(lanes) == kernel.MaxCensusLanes
-	share := kernel.CensusShare(max, len(lanes))
-	steps := map[[2]string]int{}
-	for _, l := range lanes {
-		n, err := one(db, (*row).int, countLaneSQL, l.agent, l.lane, atMost(share))
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			steps[[2]string{l.agent, l.limit}] += n
-		}
-		c.ClosedCapped = c.ClosedCapped || n >= share
-	}
+func countClosed(db *conn, c *kernel.Census, max int) (err error) {
+	steps, capped, err := countLanes(db, closedLanesSQL, max)
+	c.ClosedCapped = capped
 	for of, n := range steps {
 		c.Closed = append(c.Closed, kernel.ClosedGroup{Agent: of[0], Limit: of[1], Steps: n})
 	}
-	return nil
+	return err
+}
+
+func countNeeding(db *conn, c *kernel.Census, max int) error {
+	steps, capped, err := countLanes(db, openLanesSQL, max)
+	c.NeedingCapped = capped
+	for of, n := range steps {
+		c.Needing = append(c.Needing, kernel.NeedGroup{Agent: of[0], Needs: kernel.Needs(of[1]), Steps: n})
+	}
+	return err
+}
+
+// countLanes counts the ready steps in lanes by their agent and another property.
+func countLanes(db *conn, query string, max int) (steps map[[2]string]int, capped bool, err error) {
+	type lane struct {
+		agent, of string
+		lane      int64
+	}
+	lanes, err := all(db, func(r *row) (l lane) {
+		l.agent, l.lane, l.of = r.text(), r.num(), r.text()
+		return l
+	}, query, kernel.MaxCensusLanes)
+	if err != nil {
+		return nil, false, err
+	}
+	capped = len(lanes) == kernel.MaxCensusLanes
+	share := kernel.CensusShare(max, len(lanes))
+	steps = map[[2]string]int{}
+	for _, l := range lanes {
+		n, err := one(db, (*row).int, countLaneSQL, l.agent, l.lane, atMost(share))
+		if err != nil {
+			return nil, false, err
+		}
+		if n > 0 {
+			steps[[2]string{l.agent, l.of}] += n
+		}
+		capped = capped || n >= share
+	}
+	return steps, capped, nil
 }
 
 func countDue(db *conn, c *kernel.Census, max int) error {

@@ -39,6 +39,7 @@ func sortCensus(c *kernel.Census) {
 	slices.SortFunc(c.Jobs, func(a, b kernel.JobGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Ready, func(a, b kernel.ReadyGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Closed, func(a, b kernel.ClosedGroup) int { return compareText(a, b) })
+	slices.SortFunc(c.Needing, func(a, b kernel.NeedGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Due, func(a, b kernel.DueGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Runs, func(a, b kernel.RunGroup) int { return compareText(a, b) })
 	slices.SortFunc(c.Alerts, func(a, b kernel.AlertGroup) int { return compareText(a, b) })
@@ -123,6 +124,7 @@ func censusOfClosed(s *suite) {
 		LaneRef: kernel.LaneRef{Agent: "http", Lane: kernel.LaneOf("order", adsNeed("a"))}, For: kernel.LimitKey{Name: "ads", Key: "a"}}}})
 	c := s.census(manyRows)
 	s.equal("closed", c.Closed, []kernel.ClosedGroup{{Agent: "http", Limit: "ads", Steps: 2}})
+	s.equal("not closed, and in need of a limit", c.Needing, []kernel.NeedGroup{{Agent: "http", Needs: adsNeed("b"), Steps: 1}})
 	s.equal("ready", c.Ready, []kernel.ReadyGroup{{Agent: "http", Steps: 4, Oldest: at(0)}})
 }
 
