@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/node"
 	console "github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
 )
 
 // statsOf waits for statistics.
@@ -113,4 +114,27 @@ func TestStatisticsSurviveTheirLeader(t *testing.T) {
 	if sum(after.Series.Submitted) != 2 {
 		t.Errorf("%d submitted", sum(after.Series.Submitted))
 	}
+}
+
+// Steps that wait for a limit without keys are counted under the limit, as their reasons say, and not under their agent.
+func TestStatisticsNameTheLimitThatIsFull(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		n := start(t, store, node.Config{})
+		if _, err := n.PutLimit(t.Context(), "ads-api", perdure.LimitSettings{Max: new(1)}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			text := fmt.Sprintf(`{"type": "campaign", "key": "c-%d", "steps": {"push": {"agent": "ads", "limits": [{"name": "ads-api"}]}}}`, i)
+			if _, _, err := n.Submit(t.Context(), []byte(text), "application/json"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "ads", Holder: "h", Max: 3})
+		if err != nil || len(runs) != 1 {
+			t.Fatalf("%d runs: %v", len(runs), err)
+		}
+		statsOf(t, n, "the limit is named", func(s *console.Stats) bool {
+			return len(s.Reasons) == 1 && s.Reasons[0].Reason == perdure.WhyLimit && s.Reasons[0].Name == "ads-api" && s.Reasons[0].Steps == 2
+		})
+	})
 }

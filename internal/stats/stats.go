@@ -194,12 +194,21 @@ func (l *Leader) limits(ctx context.Context, c *kernel.Census) ([]kernel.Limit, 
 	if err != nil {
 		return nil, err
 	}
+	needed := map[string]bool{}
+	for _, g := range c.Closed {
+		needed[g.Limit] = true
+	}
+	for _, g := range c.Needing {
+		for _, n := range g.Needs.List() {
+			needed[n.Name] = true
+		}
+	}
 	var found []kernel.Limit
 	for _, limit := range all {
 		if len(found) == maxLimits {
 			break
 		}
-		if !concerns(c, limit.Name) {
+		if !needed[limit.Name] && !concerns(c, limit.Name) {
 			continue
 		}
 		if limit.Used, _, err = l.cfg.Store.LimitUse(ctx, kernel.LimitKey{Name: limit.Name}, 0); err != nil {
@@ -210,7 +219,7 @@ func (l *Leader) limits(ctx context.Context, c *kernel.Census) ([]kernel.Limit, 
 	return found, nil
 }
 
-// concerns reports whether a limit may hold back a step that was counted.
+// concerns reports whether a limit on an agent or a type of jobs may hold back a step that was counted.
 func concerns(c *kernel.Census, limit string) bool {
 	switch kind, owner, _ := kernel.SplitLimit(limit); kind {
 	case kernel.LimitOfAgent:
@@ -218,7 +227,7 @@ func concerns(c *kernel.Census, limit string) bool {
 	case kernel.LimitOfJobs:
 		return slices.ContainsFunc(c.Jobs, func(g kernel.JobGroup) bool { return g.Type == owner && g.Phase == perdure.Waiting && !g.Permit })
 	}
-	return slices.ContainsFunc(c.Closed, func(g kernel.ClosedGroup) bool { return g.Limit == limit })
+	return false
 }
 
 // facts are what the statistics are composed of.
