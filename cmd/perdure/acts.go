@@ -215,6 +215,9 @@ func (a *app) jobVerb(verb perdure.Verb, cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = a.completeJob
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		act := perdure.Act{Verb: verb, Reason: why}
+		if err := o.refuseVariables(args); err != nil {
+			return err
+		}
 		many, err := o.selects(args)
 		switch {
 		case err != nil:

@@ -23,7 +23,9 @@ func (a *app) bulkCmd() *cobra.Command {
 		Use: "bulk", Short: "List and control acts on many jobs: show, stop, resume", Args: noArgs,
 		Long: `Lists bulk acts, newest first: how far each is, who started it, and why. An operator's command with filter
 flags or several jobs starts one, for example "perdure resume --type order --error card_declined". One node
-carries it out. At most 10 run at once. A bulk act is listed for 90 days after its end.`,
+carries it out. At most 10 run at once. A bulk act is listed for 90 days after its end.
+
+ID is an id, a unique start of an id, or @latest.`,
 		Example: "  perdure bulk\n  perdure bulk --state running\n  perdure bulk show bulk_0190a6b7c8d97e0f8123456789abcdef --refusals\n  perdure bulk stop bulk_0190a6b7c8d97e0f8123456789abcdef",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if q.State = operate.BulkState(state); state != "" && !slices.Contains(operate.BulkStates, q.State) {
@@ -102,10 +104,14 @@ first 1000 jobs on which the act was refused, with the reason.`,
 		ValidArgsFunction: a.completeBulk(""),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				if refusals {
-					return a.printRefusals(ctx, t, args[0])
+				id, err := t.bulkID(ctx, args[0])
+				if err != nil {
+					return err
 				}
-				v, err := t.GetBulk(ctx, args[0])
+				if refusals {
+					return a.printRefusals(ctx, t, id)
+				}
+				v, err := t.GetBulk(ctx, id)
 				if err != nil {
 					return err
 				}
@@ -211,7 +217,11 @@ func (a *app) changeBulkCmd(name, short, long string, change func(*target) func(
 		ValidArgsFunction: a.completeBulk(from),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				v, err := change(t)(ctx, args[0], author())
+				id, err := t.bulkID(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				v, err := change(t)(ctx, id, author())
 				if err != nil {
 					return err
 				}
@@ -225,6 +235,48 @@ func (a *app) changeBulkCmd(name, short, long string, change func(*target) func(
 	}
 	uses(cmd, "server", "store", "output")
 	return cmd
+}
+
+// bulkIDLength is the length of an id of a bulk act.
+const bulkIDLength = len("bulk_") + 32
+
+// bulkID returns the id of the bulk act that ref means: its id, a unique start of it, or @latest.
+func (t *target) bulkID(ctx context.Context, ref string) (string, error) {
+	if ref == "@latest" {
+		page, err := t.ListBulks(ctx, operate.BulkQuery{Limit: 1})
+		if err != nil {
+			return "", err
+		}
+		if len(page.Items) == 0 {
+			return "", perdure.Refuse(perdure.CodeNotFound, "there are no bulk acts yet")
+		}
+		return page.Items[0].ID, nil
+	}
+	if len(ref) >= bulkIDLength {
+		return ref, nil
+	}
+	var found []string
+	for q := (operate.BulkQuery{Limit: perdure.MaxListLimit}); ; {
+		page, err := t.ListBulks(ctx, q)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Items {
+			if strings.HasPrefix(page.Items[i].ID, ref) {
+				found = append(found, page.Items[i].ID)
+			}
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" || len(found) > 1 {
+			break
+		}
+	}
+	switch len(found) {
+	case 0:
+		return ref, nil // the refusal is that of a complete id
+	case 1:
+		return found[0], nil
+	}
+	return "", perdure.Refuse(perdure.CodeConflict, "%q is the start of more than one bulk act's id: %s, %s, …", ref, found[0], found[1])
 }
 
 // completeBulk suggests bulk acts in a state; "" is any.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/perdure/perdure"
@@ -21,18 +22,40 @@ import (
 // bulkFlags make an act one on many jobs: filters in place of JOB, or several JOBs.
 type bulkFlags struct {
 	filterFlags
-	yes bool
+	yes   bool
+	flags *pflag.FlagSet // of the command
 }
 
 func (o *bulkFlags) register(cmd *cobra.Command) {
 	o.filterFlags.register(cmd, "why")
-	cmd.Flags().StringVar(&o.search, "search", "", "only jobs with this `TEXT`: the beginning of an id or key, or the value of a label")
+	search := pflag.NewFlagSet("", pflag.ContinueOnError)
+	search.StringVar(&o.search, "search", "", "only jobs with this `TEXT`: the beginning of an id or key, or the value of a label")
+	addFilters(cmd, search)
+	o.flags = cmd.Flags()
+	o.flags.VisitAll(func(f *pflag.Flag) {
+		if f.Annotations[filterKey] != nil {
+			f.Annotations[noVariableKey] = []string{"true"}
+		}
+	})
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "several jobs: do not ask for confirmation; required without a terminal")
+}
+
+// refuseVariables refuses an act that names no job while the variable of a filter flag is set, as it is for other
+// commands: if the act took its filter from there, it could meet jobs that the command line does not name; if it ignored
+// the variable, it could meet more jobs than expected.
+func (o *bulkFlags) refuseVariables(jobs []string) (err error) {
+	o.flags.VisitAll(func(f *pflag.Flag) {
+		if err == nil && len(jobs) == 0 && !f.Changed && f.Annotations[noVariableKey] != nil && lookupEnv(f.Name) != "" {
+			err = &usageError{msg: envName(f.Name) + " is set, but only flags select the jobs of an act", hint: "unset it, or write --" + f.Name}
+		}
+	})
+	return err
 }
 
 const bulkHelp = `Filter flags in place of JOB, or several JOBs, make it a bulk act: a node performs it on each job. The
 command prints how many jobs there are and the first of them, asks, and follows the progress; the bulk
 act goes on if it is interrupted (see "perdure bulk"). --reason is required; --why is the filter by reason.
+Filters are read from the command line alone, not from variables.
 Exit code 8 says that the act was refused on some jobs.`
 
 // selects reports whether the flags or the arguments select jobs in bulk. jobs are arguments that each name a job.
@@ -91,15 +114,19 @@ func (a *app) actOnMany(cmd *cobra.Command, w *waitFlags, o *bulkFlags, act perd
 			case !a.json():
 				a.printBulkPreview(&r, p)
 			}
+			count := metBy(p)
+			if count == (perdure.Count{}) {
+				a.hintStep(r.Filter)
+			}
 			if w.dryRun {
 				a.talk("%s: nothing was changed (--dry-run)", actName(&act))
 				return nil
 			}
-			if p.Count.N == 0 {
+			if count == (perdure.Count{}) {
 				a.talk("%s: no job matches, nothing was changed", actName(&act))
 				return nil
 			}
-			if ok, err := a.confirmed(ctx, fmt.Sprintf("%s %s?", actName(&act), countText(p.Count))); err != nil || !ok {
+			if ok, err := a.confirmed(ctx, fmt.Sprintf("%s %s?", actName(&act), countText(count))); err != nil || !ok {
 				a.talk("%s: nothing was changed", actName(&act))
 				return errors.Join(err, exit(exitOther))
 			}
@@ -142,6 +169,24 @@ func (a *app) confirmed(ctx context.Context, question string) (bool, error) {
 	}
 }
 
+// metBy returns how many jobs a bulk act would meet, by its preview. The search of the count may have ended before it had
+// found those that the preview shows and tries.
+func metBy(p *operate.BulkPreview) perdure.Count {
+	c, tried := p.Count, p.Unchanged
+	for _, n := range p.Refused {
+		tried += n
+	}
+	c.N = max(c.N, len(p.Samples), tried)
+	return c
+}
+
+// hintStep says why a filter by a step may have selected no job.
+func (a *app) hintStep(f *operate.BulkFilter) {
+	if f != nil && f.Step != "" {
+		a.talk("hint: --step %s selects only jobs in which this step waits for no other step; name the JOBs instead", quoted(f.Step))
+	}
+}
+
 func countText(c perdure.Count) string {
 	text := plural(c.N, "job")
 	if c.Capped {
@@ -151,16 +196,30 @@ func countText(c perdure.Count) string {
 }
 
 func (a *app) printBulkPreview(r *operate.BulkRequest, p *operate.BulkPreview) {
-	a.printf("%s: %s\n", actName(new(r.PerJob())), countText(p.Count))
+	n := metBy(p)
+	a.printf("%s: %s\n", actName(new(r.PerJob())), countText(n))
 	a.printList(p.Samples, true)
-	if more := p.Count.N - len(p.Samples); more > 0 && len(p.Samples) > 0 {
+	switch more := n.N - len(p.Samples); {
+	case len(p.Samples) == 0:
+	case n.Capped && more == 0:
+		a.printf("… and perhaps more\n")
+	case n.Capped:
+		a.printf("… and at least %d more\n", more)
+	case more > 0:
 		a.printf("… and %d more\n", more)
 	}
+	of := fmt.Sprintf("the first %d", min(n.N, operate.MaxBulkPreviewed))
+	if n.Capped && n.N < operate.MaxBulkPreviewed {
+		of = "those tried" // how many is not known
+	}
 	if p.Unchanged > 0 {
-		a.printf("nothing to do on %s of the first %d\n", plural(p.Unchanged, "job"), min(p.Count.N, operate.MaxBulkPreviewed))
+		a.printf("nothing to do on %s of %s\n", plural(p.Unchanged, "job"), of)
 	}
 	for _, code := range slices.Sorted(maps.Keys(p.Refused)) {
-		a.printf("refused on %s of the first %d: %s\n", plural(p.Refused[code], "job"), min(p.Count.N, operate.MaxBulkPreviewed), plain(string(code)))
+		a.printf("refused on %s of %s: %s\n", plural(p.Refused[code], "job"), of, plain(string(code)))
+	}
+	if n.Capped && n.N < perdure.MaxListCount {
+		a.talk("the count searched a part of the jobs; the act goes through all of them")
 	}
 }
 
@@ -208,6 +267,9 @@ func (a *app) followBulk(ctx context.Context, t *target, v *operate.BulkView) er
 	} else {
 		a.printf("%s %s: %s\n", v.ID, bulkStateText(a.st, v), bulkCounts(v))
 	}
+	if v.Matched == 0 {
+		a.hintStep(v.Filter)
+	}
 	switch {
 	case v.Refused > 0:
 		a.talk("see why: perdure bulk show %s --refusals%s", v.ID, t.where)
@@ -224,7 +286,7 @@ func progressBar(v *operate.BulkView) string {
 	done, total := v.Matched, max(v.Expected.N, v.Matched, 1)
 	n := done * width / total
 	text := fmt.Sprintf("[%s%s] %d of %d", strings.Repeat("#", n), strings.Repeat(".", width-n), done, total)
-	if v.Expected.Capped && v.Matched <= v.Expected.N {
+	if v.Expected.Capped {
 		text += " or more"
 	}
 	if v.Rate > 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +21,8 @@ const (
 	defaultStore  = "sqlite:perdure.db"
 	envPrefix     = "PERDURE_"
 	usesKey       = "perdure.uses"
+	filterKey     = "perdure.filter"     // annotates flags that select jobs: an empty value is refused, because it would select more
+	noVariableKey = "perdure.noVariable" // annotates flags that are not read from the environment
 )
 
 // globals are the flags that have the same meaning in all commands. A command lists those that it uses; it refuses the
@@ -67,12 +70,27 @@ func settleFlags(cmd *cobra.Command) error {
 			if f.Changed {
 				err = usagef("--%s means nothing to %q", f.Name, cmd.CommandPath())
 			}
-		case !f.Changed:
+		case f.Changed && f.Annotations[filterKey] != nil && slices.ContainsFunc(textsOf(f), blank):
+			err = &usageError{msg: "--" + f.Name + " is empty", hint: "leave it out, or quote a value"}
+		case !f.Changed && f.Annotations[noVariableKey] == nil:
 			err = fromEnv(f)
+		}
+		if err == nil && (f.Name == "reason" || f.Annotations[filterKey] != nil) && !utf8.ValidString(strings.Join(textsOf(f), "")) {
+			err = &usageError{msg: "--" + f.Name + " is not valid UTF-8", hint: "write it in UTF-8"}
 		}
 	})
 	return err
 }
+
+// textsOf returns the values of a flag.
+func textsOf(f *pflag.Flag) []string {
+	if many, ok := f.Value.(pflag.SliceValue); ok {
+		return many.GetSlice()
+	}
+	return []string{f.Value.String()}
+}
+
+func blank(s string) bool { return strings.TrimSpace(s) == "" }
 
 func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
@@ -109,10 +127,10 @@ func given(cmd *cobra.Command, name string) (said, flag bool) {
 	return f.Changed || lookupEnv(name) != "", f.Changed
 }
 
-// documentEnv appends the environment variable to the usage of every flag.
+// documentEnv appends the environment variable to the usage of every flag that has one.
 func documentEnv(cmd *cobra.Command) {
 	mark := func(f *pflag.Flag) {
-		if f.Name != "help" && f.Name != "version" && !strings.Contains(f.Usage, envPrefix) {
+		if f.Name != "help" && f.Name != "version" && f.Annotations[noVariableKey] == nil && !strings.Contains(f.Usage, envPrefix) {
 			f.Usage += " [$" + envName(f.Name) + "]"
 		}
 	}

@@ -24,7 +24,7 @@ func (a *app) graphCmd() *cobra.Command {
   -o svg      a picture, for light and dark pages
   -o dot      for Graphviz
   -o mermaid  for Markdown pages
-  -o json     boxes and lines, in pixels
+  -o json     boxes and lines, in pixels; of a job with the state of each step
   -o text     a table of steps, in the order of the drawing
 
 A FILE has a name with a dot or a slash, as order.yaml; another argument is a JOB.`,
@@ -85,21 +85,44 @@ func (a *app) printGraph(g *operate.Graph, job *perdure.JobView, format string) 
 	if job != nil {
 		title = jobTitle(job)
 	}
+	mark := marksOf(job)
 	switch format {
 	case "json":
+		if mark != nil {
+			return a.object(withStates(g, mark))
+		}
 		return a.object(g)
 	case "dot":
-		_, err := a.out.Write(graph.DOT(g, title))
+		_, err := a.out.Write(graph.DOT(g, title, mark))
 		return err
 	case "mermaid":
-		_, err := a.out.Write(graph.Mermaid(g))
+		_, err := a.out.Write(graph.Mermaid(g, mark))
 		return err
 	case "svg":
-		_, err := a.out.Write(graph.SVG(g, title, marksOf(job)))
+		_, err := a.out.Write(graph.SVG(g, title, mark))
 		return err
 	}
 	a.printGraphTable(g, job)
 	return nil
+}
+
+// jobGraph is a drawing with the states of the steps.
+type jobGraph struct {
+	*operate.Graph
+	Nodes []jobNode `json:"nodes"`
+}
+
+type jobNode struct {
+	operate.GraphNode
+	State string `json:"state"` // as the table has it
+}
+
+func withStates(g *operate.Graph, mark func(string) graph.Mark) jobGraph {
+	v := jobGraph{Graph: g, Nodes: make([]jobNode, len(g.Nodes))}
+	for i, n := range g.Nodes {
+		v.Nodes[i] = jobNode{n, mark(n.Name).Word}
+	}
+	return v
 }
 
 func jobTitle(job *perdure.JobView) string {

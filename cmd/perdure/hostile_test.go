@@ -219,6 +219,13 @@ func TestTricksReachNoTerminal(t *testing.T) {
 // inProcess is one call of the program.
 func inProcess(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
+	_, stdout, stderr = exitOf(t, args...)
+	return stdout, stderr
+}
+
+// exitOf is one call of the program, with its exit code.
+func exitOf(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
 	var files [2]*os.File
 	for i := range files {
 		f, err := os.CreateTemp("", "perdure-out-")
@@ -229,7 +236,7 @@ func inProcess(t *testing.T, args ...string) (stdout, stderr string) {
 		_ = os.Remove(f.Name())
 		files[i] = f
 	}
-	run(args, strings.NewReader(""), files[0], files[1])
+	code = run(args, strings.NewReader(""), files[0], files[1])
 	read := func(f *os.File) string {
 		size, err := f.Seek(0, io.SeekEnd)
 		if err != nil {
@@ -241,5 +248,5 @@ func inProcess(t *testing.T, args ...string) (stdout, stderr string) {
 		}
 		return string(text)
 	}
-	return read(files[0]), read(files[1])
+	return code, read(files[0]), read(files[1])
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
@@ -41,8 +42,8 @@ on stderr. --all lists all pages, and --count only counts the jobs. TEXT is the 
 key, or the value of a label.
 
 --agent, --step, --reason and --error select jobs by an open step that waits for no other step. WHY says
-why such a step is not running; a page with it has at most 50 jobs. A search that finds little reads at
-most 10,000 jobs, and then prints the cursor with which it goes on.
+why such a step is not running; a page of more than 50 jobs (--limit) is listed without it. A search that
+finds little reads at most 10,000 jobs, and then prints the cursor with which it goes on.
 
 A job is in phase parked if an operator is needed before anything else of it can continue. While other
 steps of the job run or wait for a time, it is in phase running or waiting: "perdure alerts" lists all
@@ -75,17 +76,17 @@ steps that need an operator.`,
 	o.register(cmd, "reason")
 	f := cmd.Flags()
 	f.BoolVar(&o.oldest, "oldest", false, "list the oldest jobs first")
-	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d; with WHY %d", perdure.MaxListLimit, perdure.MaxSummaries))
+	f.IntVar(&o.limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("jobs per page, at most %d; more than %d are without WHY", perdure.MaxListLimit, perdure.MaxSummaries))
 	f.StringVar(&o.cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 	f.BoolVar(&o.all, "all", false, "list all pages")
-	f.BoolVar(&o.count, "count", false, fmt.Sprintf("print the number of jobs only, up to %d", perdure.MaxListCount))
+	f.BoolVar(&o.count, "count", false, fmt.Sprintf("print the number of jobs only, up to %d; or \"N or more\"", perdure.MaxListCount))
 	f.BoolVar(&o.plain, "no-why", false, "leave out the column WHY")
 	return cmd
 }
 
 // register adds the flags. reason is the name of the filter by the reason why a step is not running.
 func (o *filterFlags) register(cmd *cobra.Command, reason string) {
-	f := cmd.Flags()
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.StringArrayVar(&o.phases, "phase", nil, "only jobs in this `PHASE`: waiting, running, parked, settled (repeatable)")
 	f.StringVar(&o.typ, "type", "", "only jobs of this `TYPE`")
 	f.StringVar(&o.current, "current", "", "only jobs with this current `STATE`: undone, done, unsure")
@@ -100,9 +101,18 @@ func (o *filterFlags) register(cmd *cobra.Command, reason string) {
 	f.StringVar(&o.reason, reason, "", "only jobs with a step that is not running for this `REASON`")
 	f.StringVar(&o.error, "error", "", "only jobs with a step whose latest failure has this `CODE`")
 	f.StringVar(&o.alert, "alert", "", "only jobs with an open alert of this `KIND`")
+	addFilters(cmd, f)
 	for name, words := range map[string][]string{"phase": phaseWords, "current": {"undone", "done", "unsure"}, "desired": {"undone", "done"}, reason: reasonWords, "alert": alertWords} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 	}
+}
+
+// addFilters adds flags that select jobs.
+func addFilters(cmd *cobra.Command, filters *pflag.FlagSet) {
+	filters.VisitAll(func(f *pflag.Flag) {
+		f.Annotations = map[string][]string{filterKey: {"true"}}
+		cmd.Flags().AddFlag(f)
+	})
 }
 
 var (
@@ -249,8 +259,12 @@ func parseState(flag, word string) (s perdure.State, err error) {
 	return s, nil
 }
 
+// list prints a page of q.Limit jobs, or all pages. A server may answer with fewer jobs than were asked for.
 func (a *app) list(ctx context.Context, t *target, q perdure.JobQuery, all bool) error {
-	for first := true; ; first = false {
+	for found, limit := 0, q.Limit; ; {
+		if !all {
+			q.Limit = limit - found
+		}
 		page, err := t.ListJobs(ctx, q)
 		if err != nil {
 			return err
@@ -261,16 +275,21 @@ func (a *app) list(ctx context.Context, t *target, q perdure.JobQuery, all bool)
 					return err
 				}
 			}
-		} else if first && len(page.Items) == 0 {
-			a.talk("no job matches")
-		} else {
-			a.printList(page.Items, first)
+		} else if len(page.Items) > 0 {
+			a.printList(page.Items, found == 0)
 		}
+		found += len(page.Items)
 		if page.NextCursor == "" || a.out.broken() {
+			if found == 0 && !a.json() {
+				a.talk("no job matches")
+			}
 			return nil
 		}
-		if !all {
-			if back := page.ScannedBackTo; !back.IsZero() {
+		if back := page.ScannedBackTo; !all && (found >= limit || !back.IsZero() || len(page.Items) == 0) {
+			if found == 0 {
+				a.talk("no job matches so far")
+			}
+			if !back.IsZero() {
 				a.talk("searched as far as %s", back.Local().Format(time.DateTime))
 			}
 			a.talk("more: --cursor %s", quoted(page.NextCursor))
@@ -312,9 +331,10 @@ func (a *app) countJobs(ctx context.Context, t *target, q perdure.JobQuery) erro
 	if a.json() {
 		return a.object(page.Count)
 	}
-	a.printf("%d\n", page.Count.N)
 	if page.Count.Capped {
-		a.talk("there may be more")
+		a.printf("%d or more\n", page.Count.N)
+	} else {
+		a.printf("%d\n", page.Count.N)
 	}
 	return nil
 }

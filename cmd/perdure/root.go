@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -82,9 +83,9 @@ process dies meanwhile.
   perdure serve           run a node for other processes
   perdure submit FILE     submit a job to a node
 
-JOB is an id, a unique start of an id, a key, or @latest. Every flag has an environment variable; flags
-have precedence. Commands that take --server and --store call the server, unless a store is named: then
-they open the store. PERDURE_SERVER has precedence over PERDURE_STORE.
+JOB is an id, a unique start of an id, a key, or @latest. Every flag has an environment variable, except
+the filters of acts; flags have precedence. Commands that take --server and --store call the server,
+unless a store is named: then they open the store. PERDURE_SERVER has precedence over PERDURE_STORE.
 
 ` + exitHelp
 
@@ -216,8 +217,26 @@ func argsOf(low, high int, what string) cobra.PositionalArgs {
 				hint: cmd.UseLine(),
 			}
 		}
+		if i := slices.IndexFunc(args, blank); i >= 0 {
+			return emptyArg(cmd, len(args), i)
+		}
 		return nil
 	}
+}
+
+// emptyArg refuses an argument that is empty, probably because a variable of the shell is not set.
+func emptyArg(cmd *cobra.Command, n, i int) error {
+	use, _, _ := strings.Cut(cmd.Use, " --")
+	words := strings.Fields(use)[1:]
+	word := words[min(i, len(words)-1)]
+	if step := cmd.Flags().Lookup("step"); n > len(words) || step != nil && step.Changed {
+		word = words[0] // there are several JOBs
+	}
+	u := &usageError{msg: strings.Trim(word, "[]…") + " is empty", hint: cmd.UseLine()}
+	if word[0] == '[' {
+		u.hint = "leave it out, or quote a value"
+	}
+	return u
 }
 
 // helpCmd is cobra's, except for the exit code of an unknown topic.

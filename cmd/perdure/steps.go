@@ -205,11 +205,19 @@ func (o *stepFlags) register(cmd *cobra.Command) {
 	o.waitFlags.register(cmd)
 	o.registerDryRun(cmd)
 	o.bulkFlags.register(cmd)
-	cmd.Long += "\n\n" + bulkHelp + "\n--step names the step of each job, and selects jobs of which it is open."
+	cmd.Long += "\n\n" + bulkHelp + "\n" + stepHelp
+	cmd.Flags().Lookup("step").Usage = "this `STEP` of each job; as a filter, only jobs in which it waits for no other step"
 }
+
+const stepHelp = `--step names the step of each job. With filters it also selects the jobs: those in which this step can
+move now, because it is open and waits for no other step. If the step still waits for others, name the
+JOBs.`
 
 // target returns what the arguments name: a job and a step; or many jobs, of which --step names the step.
 func (o *stepFlags) target(cmd *cobra.Command, args []string) (job, step string, many bool, err error) {
+	if err := o.refuseVariables(args); err != nil {
+		return "", "", false, err
+	}
 	if o.bulkFlags.step == "" {
 		if many, err = o.selects(nil); many && err == nil {
 			err = &usageError{msg: fmt.Sprintf("%q of many jobs needs --step", cmd.CommandPath()), hint: "--step names the step of each job"}
@@ -245,6 +253,9 @@ func (a *app) stepsOfMany(cmd *cobra.Command, o *stepFlags, act perdure.Act, job
 // manyJobs reports whether the arguments of resume, or its flags, name many jobs. Of two arguments, the second is a step
 // if the first job has one of this name.
 func (a *app) manyJobs(cmd *cobra.Command, o *stepFlags, args []string) (many bool, err error) {
+	if err := o.refuseVariables(args); err != nil {
+		return false, err
+	}
 	if o.bulkFlags.step != "" {
 		return true, nil
 	}

@@ -20,11 +20,17 @@ type table struct {
 	fit  int            // columns of the terminal; 0: the output is not a terminal, and nothing is shortened
 }
 
-// Columns of tables are shortened to leastColumn characters at most. Ids and names by which commands find something are
-// complete always.
-const leastColumn = 12
+// Columns of tables are shortened to leastColumn characters at most. Ids are complete always. Names by which commands find
+// something are shortened last, and to leastName characters at most.
+const (
+	leastColumn = 12
+	leastName   = 32
+)
 
-var neverShortened = []string{"ID", "JOB", "NODE", "AGENT", "LIMIT", "TIME", "SINCE"}
+var (
+	neverShortened = []string{"ID", "JOB", "TIME", "SINCE"}
+	lastShortened  = []string{"NODE", "AGENT", "LIMIT"}
+)
 
 // newTable returns a table that fits the terminal, if stdout is one.
 func (a *app) newTable() table {
@@ -37,22 +43,32 @@ func (a *app) newTable() table {
 	return t
 }
 
-// shorten cuts the last wide column, and then the wide columns before it, until the table fits the terminal.
+// shorten cuts the last wide column, and then the wide columns before it, until the table fits the terminal. Names come
+// last.
 func (t *table) shorten(widths []int) {
 	over := -t.fit + 2*(len(widths)-1)
 	for _, w := range widths {
 		over += w
 	}
-	for i := len(widths) - 1; t.fit > 0 && over > 0 && i >= 0; i-- {
-		if widths[i] <= leastColumn || t.top && i < len(t.rows[0]) && slices.Contains(neverShortened, t.rows[0][i]) {
-			continue
-		}
-		width := max(widths[i]-over, leastColumn)
-		over -= widths[i] - width
-		widths[i] = width
-		for _, r := range t.rows {
-			if i < len(r) && visible(r[i]) > width {
-				r[i] = clip(r[i], width)
+	for _, names := range []bool{false, true} {
+		for i := len(widths) - 1; t.fit > 0 && over > 0 && i >= 0; i-- {
+			head, least := "", leastColumn
+			if t.top && i < len(t.rows[0]) {
+				head = t.rows[0][i]
+			}
+			if names {
+				least = leastName
+			}
+			if widths[i] <= least || slices.Contains(neverShortened, head) || slices.Contains(lastShortened, head) != names {
+				continue
+			}
+			width := max(widths[i]-over, least)
+			over -= widths[i] - width
+			widths[i] = width
+			for _, r := range t.rows {
+				if i < len(r) && visible(r[i]) > width {
+					r[i] = clip(r[i], width)
+				}
 			}
 		}
 	}
@@ -97,7 +113,7 @@ func (t *table) print(w io.Writer) {
 		}
 		fmt.Fprintln(w, t.st.safe(line))
 		for l := range strings.Lines(t.more[n]) {
-			fmt.Fprintln(w, errorLine(l))
+			fmt.Fprintln(w, fit(errorLine(l), t.fit)) // as the first line, which is in the row
 		}
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/xml"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -18,6 +20,9 @@ type Mark struct {
 	Word string
 	Tone Tone
 }
+
+// text returns the sign and the word.
+func (m Mark) text() string { return strings.TrimSpace(m.Sign + " " + m.Word) }
 
 // Tone is the colour of a mark.
 type Tone string
@@ -67,9 +72,8 @@ func SVG(v *operate.Graph, title string, mark func(step string) Mark) []byte {
 		if mark != nil {
 			m = mark(n.Name)
 		}
-		second := strings.TrimSpace(m.Sign + " " + m.Word)
 		fmt.Fprintf(&b, `<g class="%s" transform="translate(%d %d)"><title>%s</title><rect class="box" width="%d" height="%d" rx="6"/><text class="name" x="12" y="19">%s</text><text class="state" x="12" y="35">%s</text></g>`+"\n",
-			m.Tone, n.X, n.Y, escape(n.Name), v.NodeWidth, v.NodeHeight, escape(shorten(n.Name, nameColumns)), escape(shorten(second, wordColumns)))
+			m.Tone, n.X, n.Y, escape(n.Name), v.NodeWidth, v.NodeHeight, escape(shorten(n.Name, nameColumns)), escape(shorten(m.text(), wordColumns)))
 	}
 	b.WriteString("</svg>\n")
 	return b.Bytes()
@@ -120,12 +124,31 @@ func escape(s string) string {
 	return b.String()
 }
 
-// DOT writes the steps in the language of Graphviz.
-func DOT(v *operate.Graph, title string) []byte {
+// paint has the colours of boxes in css, for light pages.
+var paint = map[Tone]struct{ name, fill, stroke string }{
+	Calm: {"calm", "#fff", "#8a94a3"},
+	Busy: {"busy", "#e8f1fd", "#1d66c9"},
+	Good: {"good", "#e7f5ec", "#1b7a43"},
+	Warn: {"warn", "#fdf3dc", "#96640a"},
+	Bad:  {"bad", "#fdebea", "#c2302a"},
+}
+
+// ink is the colour of text on these boxes.
+const ink = "#1c2430"
+
+// DOT writes the steps in the language of Graphviz. mark returns the state of a step; if it is nil, there are none.
+func DOT(v *operate.Graph, title string, mark func(step string) Mark) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "digraph %s {\n  rankdir=LR;\n  node [shape=box, style=rounded];\n", quoted(title))
 	for i := range v.Nodes {
-		fmt.Fprintf(&b, "  %s;\n", quoted(v.Nodes[i].Name))
+		name := quoted(v.Nodes[i].Name)
+		if mark == nil {
+			fmt.Fprintf(&b, "  %s;\n", name)
+			continue
+		}
+		m := mark(v.Nodes[i].Name)
+		p, label := paint[m.Tone], strings.TrimSuffix(name, `"`)+`\n`+strings.TrimPrefix(quoted(m.text()), `"`)
+		fmt.Fprintf(&b, "  %s [label=%s, style=\"rounded,filled\", fillcolor=\"%s\", color=\"%s\", fontcolor=\"%s\"];\n", name, label, p.fill, p.stroke, ink)
 	}
 	for _, e := range v.Edges {
 		fmt.Fprintf(&b, "  %s -> %s;\n", quoted(v.Nodes[e.From].Name), quoted(v.Nodes[e.To].Name))
@@ -139,15 +162,28 @@ func quoted(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", " ", "\r", " ").Replace(s) + `"`
 }
 
-// Mermaid writes the steps in the language of Mermaid, which Markdown pages on many sites show as a picture.
-func Mermaid(v *operate.Graph) []byte {
+// Mermaid writes the steps in the language of Mermaid, which Markdown pages on many sites show as a picture. mark is as
+// for DOT.
+func Mermaid(v *operate.Graph, mark func(step string) Mark) []byte {
 	var b bytes.Buffer
 	b.WriteString("flowchart LR\n")
+	tones := map[Tone]bool{}
 	for i := range v.Nodes {
-		fmt.Fprintf(&b, "  s%d[\"%s\"]\n", i, entities(v.Nodes[i].Name))
+		name := entities(v.Nodes[i].Name)
+		if mark == nil {
+			fmt.Fprintf(&b, "  s%d[\"%s\"]\n", i, name)
+			continue
+		}
+		m := mark(v.Nodes[i].Name)
+		tones[m.Tone] = true
+		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]:::%s\n", i, name, entities(m.text()), paint[m.Tone].name)
 	}
 	for _, e := range v.Edges {
 		fmt.Fprintf(&b, "  s%d --> s%d\n", e.From, e.To)
+	}
+	for _, tone := range slices.Sorted(maps.Keys(tones)) {
+		p := paint[tone]
+		fmt.Fprintf(&b, "  classDef %s fill:%s,stroke:%s,color:%s\n", p.name, p.fill, p.stroke, ink)
 	}
 	return b.Bytes()
 }

@@ -53,16 +53,47 @@ func TestSVGHoldsNamesAsText(t *testing.T) {
 }
 
 func TestDOTAndMermaidHoldNamesAsText(t *testing.T) {
-	dot := string(DOT(hostile(), `x"y\`))
+	dot := string(DOT(hostile(), `x"y\`, nil))
 	for _, want := range []string{`digraph "x\"y\\" {`, `"<script>alert(\"1\")</script>" -> "数`} {
 		if !strings.Contains(dot, want) {
 			t.Errorf("no %s in %s", want, dot)
 		}
 	}
-	mermaid := string(Mermaid(hostile()))
+	mermaid := string(Mermaid(hostile(), nil))
 	for _, want := range []string{"flowchart LR\n", `s0["#60;script#62;alert#40;#34;1#34;#41;#60;#47;script#62;"]`, "s0 --> s1\n"} {
 		if !strings.Contains(mermaid, want) {
 			t.Errorf("no %s in %s", want, mermaid)
+		}
+	}
+}
+
+// With a job, each step has the word and the colour of its state, as in the picture.
+func TestDOTAndMermaidHaveStates(t *testing.T) {
+	mark := func(step string) Mark {
+		if strings.HasPrefix(step, "<") {
+			return Mark{Sign: "■", Word: `par"ked\`, Tone: Bad}
+		}
+		return Mark{Sign: "○", Word: "waiting"}
+	}
+	dot := string(DOT(hostile(), "x", mark))
+	for _, want := range []string{`\")</script>\n■ par\"ked\\", style="rounded,filled", fillcolor="#fdebea", color="#c2302a"`, `数\n○ waiting", style="rounded,filled", fillcolor="#fff", color="#8a94a3"`} {
+		if !strings.Contains(dot, want) {
+			t.Errorf("no %s in %s", want, dot)
+		}
+	}
+	mermaid := string(Mermaid(hostile(), mark))
+	for _, want := range []string{`<br/>#9632; par#34;ked#92;"]:::bad`, `<br/>#9675; waiting"]:::calm`, "  classDef bad fill:#fdebea,stroke:#c2302a,color:", "  classDef calm fill:#fff,"} {
+		if !strings.Contains(mermaid, want) {
+			t.Errorf("no %s in %s", want, mermaid)
+		}
+	}
+	for tone, p := range paint {
+		box := ".box{fill:" + p.fill + ";stroke:" + p.stroke
+		if tone != Calm {
+			box = "." + string(tone) + " " + box
+		}
+		if !strings.Contains(css, box) {
+			t.Errorf("the picture has other colours than %s", box)
 		}
 	}
 }
