@@ -27,6 +27,9 @@ func TestIncompleteActsAreRefused(t *testing.T) {
 		"an output can be given":   {Verb: perdure.VerbEdit, Step: "a", Output: value},
 		"an input can be given":    {Verb: perdure.VerbResume, Input: value},
 		"newKey can be given":      {Verb: perdure.VerbResume, NewKey: true},
+		"edit needs an input":      {Verb: perdure.VerbEdit, Step: "a"},
+		"the input is empty":       {Verb: perdure.VerbEdit, Step: "a", Input: json.RawMessage{}},
+		"input: not JSON":          {Verb: perdure.VerbResume, Step: "a", Input: json.RawMessage(`{`)},
 	} {
 		if err := act.Check(); perdure.CodeOf(err) != perdure.CodeInvalid || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", act, err, want)
@@ -34,7 +37,7 @@ func TestIncompleteActsAreRefused(t *testing.T) {
 	}
 	for _, act := range []perdure.Act{{Verb: perdure.VerbUndo}, {Verb: perdure.VerbRedo}, {Verb: perdure.VerbGiveUp}, {Verb: perdure.VerbResume},
 		{Verb: perdure.VerbResume, Step: "a", Input: value, NewKey: true}, {Verb: perdure.VerbEdit, Step: "a", Input: value},
-		{Verb: perdure.VerbSkip, Step: "a"}, {Verb: perdure.VerbSettle, Step: "a", As: &done, Output: value}} {
+		{Verb: perdure.VerbEdit, Step: "a", NewKey: true}, {Verb: perdure.VerbSkip, Step: "a"}, {Verb: perdure.VerbSettle, Step: "a", As: &done, Output: value}} {
 		if err := act.Check(); err != nil {
 			t.Errorf("%+v: %v", act, err)
 		}

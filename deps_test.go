@@ -41,7 +41,7 @@ var layers = []layer{
 	{pkg: "internal/env", why: "the time, randomness and goroutines of a node's components, which a simulation replaces"},
 
 	{pkg: "", ours: []string{"internal/plain", "internal/runcontext"}, why: "a user's program needs the standard library and no more"},
-	{pkg: "operate", ours: []string{""}, why: "what a console needs of a node; other programs need it rarely"},
+	{pkg: "operate", ours: []string{"", "internal/plain"}, why: "what a console needs of a node; other programs need it rarely"},
 	{pkg: "protocol", ours: []string{"", "internal/plain", "operate"}, why: "an agent host of one's own needs the standard library and no more"},
 	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "operate", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
 	{pkg: "internal/graph", ours: []string{"internal/columns", "internal/kernel", "operate"}, why: "drawings of definitions; it is pure"},

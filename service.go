@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Service is everything that a node offers to programs and operators. Package client implements it for remote servers.
@@ -159,35 +161,62 @@ type Act struct {
 	NewKey bool            `json:"newKey,omitempty"` // edit, resume of one step: no earlier run had an effect
 }
 
-// Check returns an error with CodeInvalid if the act is unknown, lacks what it needs, or has what it does not use, which
-// would otherwise be ignored. A node and a client check each act.
+// Check returns an error with CodeInvalid, or CodeTooLarge, if the act is unknown, lacks what it needs, has what it does not
+// use, which would otherwise be ignored, or has a value that no step can have. A node and a client check each act.
 func (a *Act) Check() error {
 	switch a.Verb {
 	case VerbUndo, VerbRedo, VerbGiveUp:
 		if a.Step != "" {
-			return Refuse(CodeInvalid, "%s is an act on a job: leave out the step", a.Verb)
+			return refuseField("/step", "leave out the step", "%s is an act on a job", a.Verb)
 		}
 	case VerbSettle, VerbSkip, VerbEdit:
 		if a.Step == "" {
-			return Refuse(CodeInvalid, "%s is an act on a step: name the step", a.Verb)
+			return refuseField("/step", "name the step", "%s is an act on a step", a.Verb)
 		}
 	case VerbResume:
 	default:
-		return Refuse(CodeInvalid, "unknown act %q: use undo, redo, resume, giveUp, settle, skip or edit", a.Verb)
+		return refuseField("/act", "use undo, redo, resume, giveUp, settle, skip or edit", "unknown act %q", a.Verb)
 	}
 	settles := a.Verb == VerbSettle
 	edits := a.Verb == VerbEdit || a.Verb == VerbResume && a.Step != ""
 	switch {
 	case settles && (a.As == nil || *a.As != Done && *a.As != Undone):
-		return Refuse(CodeInvalid, "settle needs as: done or undone")
+		return refuseField("/as", "say which of the two the step is", "settle needs as: done or undone")
 	case !settles && a.As != nil:
-		return Refuse(CodeInvalid, "as is only for settle")
+		return refuseField("/as", "leave it out", "as is only for settle")
 	case a.Output != nil && !(settles && *a.As == Done):
-		return Refuse(CodeInvalid, "an output can be given only with settle as done")
+		return refuseField("/output", "leave it out", "an output can be given only with settle as done")
 	case a.Input != nil && !edits:
-		return Refuse(CodeInvalid, "an input can be given only with edit, or with resume of one step")
+		return refuseField("/input", "leave it out, or name the step", "an input can be given only with edit, or with resume of one step")
 	case a.NewKey && !edits:
-		return Refuse(CodeInvalid, "newKey can be given only with edit, or with resume of one step")
+		return refuseField("/newKey", "leave it out, or name the step", "newKey can be given only with edit, or with resume of one step")
+	case a.Verb == VerbEdit && a.Input == nil && !a.NewKey:
+		return refuseField("/input", "give input, newKey, or both", "edit needs an input, or newKey")
+	case a.Input != nil && len(a.Input) == 0:
+		return refuseField("/input", "use null for no input", "the input is empty")
+	}
+	if err := checkValue("input", a.Input); err != nil {
+		return err
+	}
+	return checkValue("output", a.Output)
+}
+
+// checkValue checks the input or output of an act.
+func checkValue(name string, value json.RawMessage) error {
+	if len(value) > MaxPayloadBytes {
+		e := refuseField("/"+name, "store it elsewhere, and pass a reference", "%s has %d bytes; at most %d", name, len(value), MaxPayloadBytes)
+		e.Code = CodeTooLarge
+		return e
+	}
+	if err := plain.CheckJSON(value); err != nil {
+		return refuseField("/"+name, "", "%s: %v", name, err)
 	}
 	return nil
+}
+
+// refuseField refuses a field of an act.
+func refuseField(pointer, hint, format string, args ...any) *Error {
+	e := Refuse(CodeInvalid, format, args...)
+	e.Hint, e.Fields = hint, []FieldError{{Pointer: pointer, Message: e.Message, Hint: hint}}
+	return e
 }

@@ -236,7 +236,8 @@ func TestEleventhBulkActIsRefused(t *testing.T) {
 		}
 		refused := func(err error) {
 			t.Helper()
-			if perdure.CodeOf(err) != perdure.CodeConflict || !strings.Contains(err.Error(), "10 bulk acts are running") {
+			var e *perdure.Error
+			if !errors.As(err, &e) || e.Code != perdure.CodeConflict || !strings.Contains(e.Message, "10 bulk acts are running") || e.Hint == "" {
 				t.Error(err)
 			}
 		}
@@ -296,6 +297,16 @@ func TestBulkActIsCheckedBeforeItIsStored(t *testing.T) {
 	page, err := n.ListBulks(t.Context(), consoles.BulkQuery{})
 	if err != nil || len(page.Items) != 0 {
 		t.Errorf("%+v, %v", page, err)
+	}
+	// The place of a fault names the field, and its message does not name it again. An id is searched as a key is.
+	for _, q := range []string{"order-", "job_0"} {
+		r := bulkRequest("t")
+		r.Filter.Q = q
+		_, err = n.PreviewBulk(t.Context(), r)
+		var e *perdure.Error
+		if !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != "/filter/q" || !strings.HasPrefix(e.Fields[0].Message, "the search finds") {
+			t.Errorf("%s: %+v", q, err)
+		}
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
+	consoles "github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // Lists find jobs by their open steps, times, alerts and a text, count them, and summarize them.
@@ -153,5 +155,83 @@ func TestListThatReadsItsBoundGoesOn(t *testing.T) {
 		if page, err = n.ListJobs(t.Context(), q); err != nil || len(page.Items) != 1 || page.Items[0].Key != "k-0" || page.NextCursor != "" || !page.ScannedBackTo.IsZero() {
 			t.Fatalf("second part: %+v, %v", page, err)
 		}
+		// The count begins with the newest jobs, and does not meet the one that is found: it is never less than what is shown.
+		if page.Count.N != 1 || !page.Count.Capped {
+			t.Errorf("count of the second part: %+v", page.Count)
+		}
+		p, err := n.PreviewBulk(t.Context(), consoles.BulkRequest{Act: perdure.VerbUndo, Filter: &consoles.BulkFilter{Reason: perdure.WhyApproval}, Author: "anna", Reason: "r"})
+		if err != nil || len(p.Samples) != 1 || p.Count.N != 1 || !p.Count.Capped {
+			t.Errorf("preview: %+v, %v", p, err)
+		}
 	})
+}
+
+// A search finds a bounded number of jobs. Its count says when there may be more.
+func TestCountOfASearchIsCapped(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		n := start(t, store, node.Config{})
+		definitions := make([]json.RawMessage, perdure.MaxSearched+2)
+		for i := range definitions {
+			definitions[i] = fmt.Appendf(nil, `{"type":"t","key":"big-%d","labels":{"size":"huge"},"steps":{"a":{"agent":"absent"}}}`, i)
+		}
+		definitions[0] = json.RawMessage(`{"type":"t","key":"small","steps":{"a":{"agent":"absent"}}}`)
+		if _, err := n.SubmitAll(t.Context(), nil, definitions); err != nil {
+			t.Fatal(err)
+		}
+		for q, want := range map[string]perdure.Count{
+			"big": {N: perdure.MaxSearched, Capped: true}, "huge": {N: perdure.MaxSearched, Capped: true}, "job_0": {N: perdure.MaxSearched, Capped: true},
+			"big-1": {N: 1 + 10 + 100}, "small": {N: 1}, "none": {},
+		} {
+			page, err := n.ListJobs(t.Context(), perdure.JobQuery{Search: q, WithCount: true, Limit: 1})
+			if err != nil || *page.Count != want {
+				t.Errorf("%s: %+v, %v, want %+v", q, page.Count, err, want)
+			}
+		}
+	})
+}
+
+// A cursor that no list can have given is refused, at its place.
+func TestForeignCursorsAreRefused(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	submit(t, n, "type: t\nkey: k\nsteps:\n  s: {agent: absent}\n")
+	bulk := startBulk(t, n, bulkRequest("none")).ID
+	numbers := []string{"😀", "0", "01", "+1", "-1", "ZZ", "zzzzzzzzzzzzzz", " 1"}
+	for name, list := range map[string]struct {
+		read func(cursor string) error
+		bad  []string
+		good string
+	}{
+		"jobs": {func(c string) error { _, err := n.ListJobs(t.Context(), perdure.JobQuery{Cursor: c}); return err },
+			[]string{"😀", "xyz", "01A1FCF4403B76EC83056E30413368DB"}, "01a1fcf4403b76ec83056e30413368db"},
+		"alerts": {func(c string) error { _, err := n.ListAlerts(t.Context(), perdure.AlertQuery{Cursor: c}); return err }, numbers, "zz"},
+		"history": {func(c string) error {
+			_, err := n.History(t.Context(), perdure.HistoryQuery{Job: "k", Cursor: c})
+			return err
+		}, numbers, "zz"},
+		"refusals": {func(c string) error {
+			_, err := n.BulkRefusals(t.Context(), consoles.BulkRefusalQuery{ID: bulk, Cursor: c})
+			return err
+		}, append(numbers, "zz"), "5"},
+		"runs": {func(c string) error {
+			_, err := n.Runs(t.Context(), consoles.RunsQuery{Job: "k", Cursor: c})
+			return err
+		},
+			[]string{"😀", "zz", "MDUgMSBz", "NSAwMSBz"}, "NSAxIHM"},
+		"bulk acts": {func(c string) error { _, err := n.ListBulks(t.Context(), consoles.BulkQuery{Cursor: c}); return err },
+			[]string{"😀", "bulk_", "01a1fcf4403b76ec83056e30413368db", "bulk_01A1FCF4403B76EC83056E30413368DB", "bulk_01a1fcf4403b76ec83056e30413368dbff"},
+			"bulk_01a1fcf4403b76ec83056e30413368db"},
+	} {
+		for _, cursor := range list.bad {
+			err := list.read(cursor)
+			var e *perdure.Error
+			if !errors.As(err, &e) || e.Code != perdure.CodeInvalid || len(e.Fields) != 1 || e.Fields[0].Pointer != "/query/cursor" {
+				t.Errorf("%s: %q: %+v", name, cursor, err)
+			}
+		}
+		for _, cursor := range []string{"", list.good} {
+			if err := list.read(cursor); err != nil {
+				t.Errorf("%s: %q: %v", name, cursor, err)
+			}
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Bulk performs acts on many jobs.
@@ -78,14 +79,16 @@ func (r *BulkRequest) PerJob() perdure.Act {
 	return perdure.Act{Verb: r.Act, Step: r.Step, Author: r.Author, Reason: r.Reason, As: r.As, Output: r.Output, Input: r.Input, NewKey: r.NewKey}
 }
 
-// Check returns an error with CodeInvalid if the request is incomplete or contradicts itself. A node and a client check
-// each request.
+// Check returns an error with CodeInvalid, or CodeTooLarge, if the request is incomplete, contradicts itself, or could
+// succeed on no job. A node and a client check each request.
 func (r *BulkRequest) Check() error {
 	act := r.PerJob()
 	if err := act.Check(); err != nil {
 		return err
 	}
 	switch {
+	case r.Step != "" && (len(r.Step) > perdure.MaxNameLength || !plain.IsName(r.Step)):
+		return refuseField("/step", "letters, digits, `.`, `_` and `-`, starting with a letter or digit", "is not a name that a step can have")
 	case strings.TrimSpace(r.Reason) == "":
 		return refuseField("/reason", "say why, for the history of each job", "is required: a bulk act needs a reason")
 	case r.Filter == nil && len(r.IDs) == 0:
@@ -94,6 +97,8 @@ func (r *BulkRequest) Check() error {
 		return refuseField("/ids", "give either filter or ids", "cannot be given together with a filter")
 	case r.Filter != nil && r.Filter.IsEmpty():
 		return refuseField("/filter", "give at least one field, such as type", "is empty, and would select every job")
+	case r.Filter != nil && !r.Filter.Until.IsZero() && r.Filter.Since.After(r.Filter.Until):
+		return refuseField("/filter/since", "give an earlier time, or leave it out", "is later than until: no job can match")
 	case len(r.IDs) > MaxBulkIDs:
 		return refuseField("/ids", "use a filter, or several bulk acts", "has %d elements; at most %d", len(r.IDs), MaxBulkIDs)
 	case len(r.Key) > MaxBulkKeyLength:
@@ -105,7 +110,7 @@ func (r *BulkRequest) Check() error {
 func refuseField(pointer, hint, format string, args ...any) error {
 	e := perdure.Refuse(perdure.CodeInvalid, format, args...)
 	f := perdure.FieldError{Pointer: pointer, Message: e.Message, Hint: hint}
-	e.Message, e.Hint, e.Fields = strings.TrimPrefix(pointer, "/")+": "+e.Message, hint, []perdure.FieldError{f}
+	e.Message, e.Hint, e.Fields = strings.ReplaceAll(strings.TrimPrefix(pointer, "/"), "/", ".")+": "+e.Message, hint, []perdure.FieldError{f}
 	return e
 }
 

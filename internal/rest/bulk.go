@@ -14,6 +14,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/jsontext"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -70,7 +71,7 @@ func (a *api) bulkRoutes() []route {
 		return route{
 			method: http.MethodPost, path: one + "/" + verb, id: id, tag: "bulk", do: do, summary: summary, doc: doc, headers: authorParam,
 			results:  []result{{status: http.StatusOK, doc: "The bulk act", of: view, example: bulkExample}},
-			problems: []int{http.StatusNotFound, http.StatusConflict},
+			problems: []int{http.StatusNotFound, http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 		}
 	}
 	return []route{
@@ -196,9 +197,13 @@ func readBulk(doc *document) (r operate.BulkRequest) {
 		case "newKey":
 			r.NewKey = field.boolean()
 		case "filter":
-			r.Filter = field.bulkFilter()
+			if !field.absent() {
+				r.Filter = field.bulkFilter()
+			}
 		case "ids":
-			r.IDs = field.bulkIDs()
+			if !field.absent() {
+				r.IDs = field.bulkIDs()
+			}
 		case "reason":
 			r.Reason = field.prose(perdure.MaxReasonBytes)
 		case "key":
@@ -212,10 +217,20 @@ func readBulk(doc *document) (r operate.BulkRequest) {
 	return r
 }
 
-func (v value) bulkIDs() (ids []string) {
-	if v.null() {
-		return nil
+// absent reports whether a value is null, and adds a fault if it is: null as a filter, or in one, is rather a mistake of
+// the caller's program than the wish to select more jobs.
+func (v value) absent() bool {
+	if !v.null() {
+		return false
 	}
+	v.fault(emptyField)
+	return true
+}
+
+const emptyField = "is empty: leave it out"
+
+func (v value) bulkIDs() (ids []string) {
+	isList := v.kind() == jsontext.List
 	for i, item := range v.items() {
 		switch {
 		case i < operate.MaxBulkIDs:
@@ -228,16 +243,19 @@ func (v value) bulkIDs() (ids []string) {
 			v.faultAt(v.pointer(), "use a filter, or several bulk acts", "has more than %d elements", operate.MaxBulkIDs)
 		}
 	}
+	if isList && len(ids) == 0 {
+		v.fault(emptyField)
+	}
 	return ids
 }
 
 // bulkFilter reads a filter. Its fields are the parameters of GET /v1/jobs.
 func (v value) bulkFilter() *operate.BulkFilter {
-	if v.null() {
-		return nil
-	}
 	f := &operate.BulkFilter{}
 	for name, field := range v.fields() {
+		if slices.Contains(bulkFilterFields, string(name)) && field.absent() {
+			continue
+		}
 		switch string(name) {
 		case "phase":
 			f.Phase = field.phases()
@@ -266,7 +284,7 @@ func (v value) bulkFilter() *operate.BulkFilter {
 		case "alert":
 			f.Alert = perdure.AlertKind(field.word(operate.Texts(operate.AlertKinds())))
 		case "q":
-			f.Q = field.name(perdure.MaxKeyLength)
+			f.Q = field.text(maxSearch)
 		default:
 			field.unknown(bulkFilterFields...)
 		}
@@ -285,8 +303,14 @@ func (v value) phases() (list []perdure.Phase) {
 		add(v)
 		return list
 	}
+	n := 0
 	for _, item := range v.items() {
-		add(item)
+		if n++; !item.absent() {
+			add(item)
+		}
+	}
+	if n == 0 {
+		v.fault(emptyField)
 	}
 	return list
 }
@@ -320,12 +344,14 @@ func (v value) word(words []string) string {
 
 // labels reads an object of texts.
 func (v value) labels() map[string]string {
-	if v.null() {
-		return nil
-	}
-	labels := map[string]string{}
+	isObject := v.kind() == jsontext.Object
+	labels, n := map[string]string{}, 0
 	for name, field := range v.fields() {
+		n++
 		switch {
+		case field.absent():
+		case !plain.IsText(string(name)):
+			field.fault("has a name that holds a NUL or is not UTF-8")
 		case len(name) == 0 || len(name) > perdure.MaxLabelLength:
 			field.fault("is not the name of a label: use 1 to %d characters", perdure.MaxLabelLength)
 		case len(labels) == perdure.MaxLabels:
@@ -334,21 +360,21 @@ func (v value) labels() map[string]string {
 			labels[string(name)] = field.prose(perdure.MaxLabelLength)
 		}
 	}
+	if isObject && n == 0 {
+		v.fault(emptyField)
+	}
 	return labels
 }
 
 // timeOrAgo reads a time, or a duration before now.
 func (v value) timeOrAgo() time.Time {
-	if v.null() {
-		return time.Time{}
-	}
 	s := v.string()
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t
 	}
 	ago, err := perdure.ParseDuration(s)
 	if err != nil {
-		v.fault("must be a time, such as 2026-01-02T15:04:05Z, or a duration before now, such as 24h")
+		v.fault(timeOrAgo)
 		return time.Time{}
 	}
 	return time.Now().Add(-ago)
@@ -412,6 +438,16 @@ func (c *call) changeBulk(change func(ctx context.Context, id, author string) (*
 	}
 	author, err := c.author()
 	if err != nil {
+		return err
+	}
+	doc, err := c.document(maxSmallBody, true)
+	if err != nil {
+		return err
+	}
+	for _, field := range doc.root().fields() {
+		field.unknown()
+	}
+	if err := doc.err(); err != nil {
 		return err
 	}
 	v, err := change(c.ctx(), id, author)

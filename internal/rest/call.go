@@ -50,9 +50,23 @@ func (c *call) done() {
 	c.releaseAnswer()
 }
 
+// foreign refuses a call that a page of another origin makes a browser send. Reads pass otherwise, because such a page
+// cannot see their answers. But one that waits holds one of a bounded number of places.
+func (c *call) foreign() error {
+	asWrite := *c.r
+	asWrite.Method = http.MethodPost // CrossOriginProtection lets every read pass
+	if err := c.browsers.Check(&asWrite); err != nil {
+		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
+	}
+	return nil
+}
+
 // longPoll returns a context that also ends with the node's shutdown, and after wait if that is not 0. It is refused if
 // too many calls wait. The room of the request is released, so that a waiting call holds little.
 func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc, error) {
+	if err := c.foreign(); err != nil {
+		return nil, nil, err
+	}
 	release, err := c.waits.take("waiting calls")
 	if err != nil {
 		return nil, nil, err
@@ -101,6 +115,16 @@ func (c *call) author() (string, error) {
 
 // misnamed returns why s cannot be a name; "" if it can.
 func misnamed(s string, most int) string {
+	why := unstored(s, most)
+	if why == "" && strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		why = "holds a character that cannot be printed"
+	}
+	return why
+}
+
+// unstored returns why s cannot be a text of a user that was stored, such as the value of a label; "" if it can. Such a
+// text may hold what is not printed: many languages and emoji need U+200C and U+200D.
+func unstored(s string, most int) string {
 	switch {
 	case s == "":
 		return "is empty"
@@ -108,8 +132,8 @@ func misnamed(s string, most int) string {
 		return "is not UTF-8"
 	case utf8.RuneCountInString(s) > most:
 		return "is longer than " + itoa(most) + " characters"
-	case strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }):
-		return "holds a character that cannot be printed"
+	case strings.ContainsRune(s, 0):
+		return "holds a NUL"
 	}
 	return ""
 }

@@ -118,8 +118,9 @@ func TestListQueryIsRead(t *testing.T) {
 	}
 	phase, current, desired := perdure.Parked, perdure.Unsure, perdure.Undone
 	for query, want := range map[string]perdure.JobQuery{
-		"":         {},
-		"?cursor=": {},
+		"": {},
+		"?q=%D9%85%DB%8C%E2%80%8C%D8%AE%D9%88%D8%A7%D9%87%D9%85&label=who=%F0%9F%91%A9%E2%80%8D%F0%9F%91%A7%0A": {
+			Search: "می\u200cخواهم", Labels: map[string]string{"who": "👩\u200d👧\n"}},
 		"?phase=parked&phase=running&phase=parked&agent=bank&step=charge&reason=noAgent&error=declined&alert=waiting&q=order-&order=oldest&count=true&with=summary&since=2026-01-02T15:04:05Z&until=2026-01-03T15:04:05%2B01:00": {
 			Phases: []perdure.Phase{phase, perdure.Running}, Agent: "bank", Step: "charge", Reason: perdure.WhyNoAgent, Error: "declined", Alert: perdure.AlertWaiting, Search: "order-",
 			OldestFirst: true, WithCount: true, WithSummary: true, Since: time.Date(2026, 1, 2, 15, 4, 5, 0, time.UTC), Until: time.Date(2026, 1, 3, 14, 4, 5, 0, time.UTC)},
@@ -152,8 +153,8 @@ func TestJobIsNamedByIDKeyOrLatest(t *testing.T) {
 	}
 }
 
-func TestWaitIsClamped(t *testing.T) {
-	for query, want := range map[string]time.Duration{"": 0, "?wait=0s": 0, "?wait=0": 0, "?wait=30s": 30 * time.Second, "?wait=1h": 5 * time.Minute, "?wait=2d": 5 * time.Minute} {
+func TestWaitIsRead(t *testing.T) {
+	for query, want := range map[string]time.Duration{"": 0, "?wait=0s": 0, "?wait=0": 0, "?wait=30s": 30 * time.Second, "?wait=5m": 5 * time.Minute} {
 		svc := resttest.Full()
 		svc.OnJob = func(_ context.Context, _ string, wait time.Duration) (*perdure.JobView, error) {
 			if wait != want {
@@ -249,6 +250,36 @@ func TestReadyGivesTheReason(t *testing.T) {
 			}
 			time.Sleep(time.Nanosecond) // for the service that ignores its context
 		})
+	}
+}
+
+// A filter of a bulk act has the texts that a definition may have. A body without fields is as none for stop and resume. A
+// page of the same origin may follow lists.
+func TestCallsThatAreAlmostRefused(t *testing.T) {
+	svc := resttest.Full()
+	var got operate.BulkRequest
+	svc.OnStartBulk = func(_ context.Context, r operate.BulkRequest) (*operate.BulkView, error) {
+		got = r
+		return resttest.Bulk(), nil
+	}
+	w := exchange(handler(svc), goodBulk, inFilter(`"q":"می\u200cخواهم","label":{"who":"👩\u200d👧\n","none":""}`))
+	if want := map[string]string{"who": "👩\u200d👧\n", "none": ""}; w.Code != 202 || got.Filter.Q != "می\u200cخواهم" || !reflect.DeepEqual(got.Filter.Label, want) {
+		t.Errorf("%d %s %+v", w.Code, w.Body, got.Filter)
+	}
+	for _, call := range []string{"POST /v1/bulk/bulk_1/stop", "POST /v1/bulk/bulk_1/resume"} {
+		for _, body := range []string{"", " ", "{}"} {
+			if w := exchange(full(), call, body); w.Code != 200 {
+				t.Errorf("%s %q: %d %s", call, body, w.Code, w.Body)
+			}
+		}
+	}
+	for _, site := range []string{"same-origin", "none"} {
+		if w := exchange(full(), "GET /v1/jobs", "", "Accept: text/event-stream", "Sec-Fetch-Site: "+site); w.Code != 200 {
+			t.Errorf("%s: %d %s", site, w.Code, w.Body)
+		}
+	}
+	if w := exchange(full(), "GET /v1/jobs", "", "Sec-Fetch-Site: cross-site"); w.Code != 200 { // the browser hides the answer
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

@@ -261,6 +261,18 @@ func (v value) name(most int) string {
 	return s
 }
 
+// text is a string that is compared with texts of users.
+func (v value) text(most int) string {
+	if !v.is(jsontext.String, "must be a string") {
+		return ""
+	}
+	s := v.doc.json.Text()
+	if why := unstored(s, most); why != "" {
+		v.fault("%s", why)
+	}
+	return s
+}
+
 // prose is text of at most max bytes that every store can keep.
 func (v value) prose(max int) string {
 	s := v.string()

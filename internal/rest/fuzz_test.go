@@ -107,7 +107,7 @@ func FuzzBodies(f *testing.F) {
 }
 
 func FuzzQuery(f *testing.F) {
-	f.Add("phase=parked&label=a=b&limit=5&cursor=&wait=30s")
+	f.Add("phase=parked&label=a=b&limit=5&cursor=c&wait=30s")
 	f.Add("a;b&%zz")
 	f.Add("wait=1d&closed")
 	f.Fuzz(func(t *testing.T, raw string) {

@@ -59,7 +59,7 @@ func (a *api) jobRoutes() []route {
 			method: http.MethodGet, path: "/v1/jobs/{id}", id: "getJob", tag: "jobs", do: (*call).job,
 			summary: "Get a job", doc: "With its steps and, for each that is unsettled, why it is not running. Values above 64 KiB are left out, and so are inputs and outputs of steps beyond 4 MiB in all; `inputBytes`, `outputBytes` and `definitionBytes` are their sizes.",
 			params: []param{
-				{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m, more counts as 5m", example: "30s"},
+				{name: "wait", doc: "Answer when the job is at rest, or after so long; at most 5m", example: "30s"},
 				{name: "steps", doc: "Which steps: none, open (those that are not settled) or all; default: all", example: "open"},
 			},
 			headers: []param{{name: "If-None-Match", doc: "The ETag of an earlier answer to the same request: if the answer would be the same, it is 304, without a body", example: tagExample}},
@@ -152,6 +152,7 @@ func (c *call) stored(status int, job *perdure.JobView) error {
 func (c *call) listJobs() error {
 	q := reader{query: c.query}
 	query := readJobQuery(&q)
+	q.order(query.Since, query.Until)
 	if q.err != nil {
 		return q.err
 	}
@@ -190,7 +191,7 @@ func readJobQuery(q *reader) perdure.JobQuery {
 		Reason:  perdure.ReasonKind(q.word("reason", operate.Texts(operate.Reasons())...)),
 		Error:   q.name("error", perdure.MaxCodeLength),
 		Alert:   perdure.AlertKind(q.word("alert", operate.Texts(operate.AlertKinds())...)),
-		Search:  q.name("q", perdure.MaxKeyLength),
+		Search:  q.text("q", maxSearch),
 
 		OldestFirst: q.word("order", "newest", "oldest") == "oldest",
 		WithCount:   q.flag("count"),

@@ -76,6 +76,21 @@ func (q *reader) name(name string, most int) string {
 	return s
 }
 
+// maxSearch bounds the text of a search: as long as a label may be, which is longer than a key.
+const maxSearch = perdure.MaxLabelLength
+
+// text returns the value of a parameter that is compared with texts of users.
+func (q *reader) text(name string, most int) string {
+	values, given := q.query[name]
+	if !given {
+		return ""
+	}
+	if why := unstored(values[0], most); why != "" {
+		q.refuse(name, why)
+	}
+	return values[0]
+}
+
 // one reads a value of T that is one of words.
 func one[T any, P interface {
 	*T
@@ -131,9 +146,20 @@ func (q *reader) time(name string) time.Time {
 	}
 	ago, err := perdure.ParseDuration(s)
 	if err != nil {
-		q.refuse(name, "must be a time, such as 2026-01-02T15:04:05Z, or a duration before now, such as 24h")
+		q.refuse(name, timeOrAgo)
 	}
 	return time.Now().Add(-ago)
+}
+
+const timeOrAgo = "must be a time, such as 2026-01-02T15:04:05Z, or a duration before now, such as 24h, of at most 10 years"
+
+// order refuses two times that no job is between.
+func (q *reader) order(since, until time.Time) {
+	if until.IsZero() || !since.After(until) || q.err != nil {
+		return
+	}
+	q.err = badParameter{&perdure.Error{Code: perdure.CodeInvalid, Message: "since is later than until: no job can match", Fields: []perdure.FieldError{
+		{Pointer: "/query/since", Message: "is later than until: no job can match"}, {Pointer: "/query/until", Message: "is earlier than since"}}}}
 }
 
 func (q *reader) limit() int {
@@ -150,13 +176,8 @@ func (q *reader) limit() int {
 
 const maxCursor = 500
 
-// cursor reads a cursor. It may be empty, as for the first page.
-func (q *reader) cursor() string {
-	if q.query.Get("cursor") == "" {
-		return ""
-	}
-	return q.name("cursor", maxCursor)
-}
+// cursor reads a cursor. That of the first page is left out.
+func (q *reader) cursor() string { return q.name("cursor", maxCursor) }
 
 // flag reads true or false. A parameter without a value is true.
 func (q *reader) flag(name string) bool {
@@ -174,17 +195,21 @@ func (q *reader) flag(name string) bool {
 	return false
 }
 
-// wait reads a duration of 0 or more. A longer one than most counts as most.
+// wait reads a duration from 0 to most.
 func (q *reader) wait(most time.Duration) time.Duration {
 	s, given := q.value("wait", 40)
 	if !given {
 		return 0
 	}
-	d, err := parseWait(s)
-	if err != nil {
+	switch d, err := parseWait(s); {
+	case err != nil:
 		q.refuse("wait", "must be a duration, such as 30s")
+	case d > most:
+		q.refuse("wait", "must be from 0s to "+perdure.Duration(most).String())
+	default:
+		return d
 	}
-	return min(d, most)
+	return 0
 }
 
 // labels reads the parameter label, which has the form NAME=VALUE and may be repeated.
@@ -200,7 +225,7 @@ func (q *reader) labels() map[string]string {
 	labels := make(map[string]string, len(values))
 	for _, s := range values {
 		k, v, ok := strings.Cut(s, "=")
-		why := misnamed(s, 2*perdure.MaxLabelLength+1)
+		why := unstored(s, 2*perdure.MaxLabelLength+1)
 		switch earlier, twice := labels[k]; {
 		case !ok || k == "":
 			q.refuse("label", "must be NAME=VALUE")

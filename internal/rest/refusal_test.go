@@ -16,8 +16,14 @@ const (
 	goodReport    = "POST /v1/reports"
 	goodHeartbeat = "POST /v1/heartbeats"
 	goodBatch     = "POST /v1/batches/submit"
+	goodBulk      = "POST /v1/bulk"
 	settleCall    = "POST /v1/jobs/j/steps/s/settle"
 )
+
+// inFilter is the body of a bulk act with a field in its filter.
+func inFilter(field string) string {
+	return `{"act":"undo","reason":"r","filter":{"type":"t",` + field + `}}`
+}
 
 // F012: each invalid request is refused before it reaches the service, with a place for each fault, and never with a
 // 5xx.
@@ -110,7 +116,15 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"GET /v1/jobs?label=a", "", 400, invalid, "/query/label", nil},
 		{"GET /v1/jobs?label==b", "", 400, invalid, "/query/label", nil},
 		{"GET /v1/jobs?label=a=1&label=a=2", "", 400, invalid, "/query/label", nil},
-		{"GET /v1/jobs?label=a=%0a", "", 400, invalid, "/query/label", nil},
+		{"GET /v1/jobs?label=a=%00", "", 400, invalid, "/query/label", nil},
+		{"GET /v1/jobs?label=a=%ff", "", 400, invalid, "/query/label", nil},
+		{"GET /v1/jobs?q=", "", 400, invalid, "/query/q", nil},
+		{"GET /v1/jobs?q=%ff", "", 400, invalid, "/query/q", nil},
+		{"GET /v1/jobs?q=" + long, "", 400, invalid, "/query/q", nil},
+		{"GET /v1/jobs?cursor=", "", 400, invalid, "/query/cursor", nil},
+		{"GET /v1/bulk?cursor=", "", 400, invalid, "/query/cursor", nil},
+		{"GET /v1/jobs?since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z", "", 400, invalid, "/query/since", nil},
+		{"GET /v1/jobs?since=1h&until=2h", "", 400, invalid, "/query/since", nil},
 		{"GET /v1/jobs?" + strings.Repeat("label=a=1&", 65), "", 400, invalid, "/query/label", nil},
 		{"GET /v1/jobs?limit=%zz", "", 400, malformed, "", nil},
 		{"GET /v1/jobs?a;b", "", 400, malformed, "", nil},
@@ -118,6 +132,8 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{"GET /v1/jobs/j?wait=-1s", "", 400, invalid, "/query/wait", nil},
 		{"GET /v1/jobs/j?wait=soon", "", 400, invalid, "/query/wait", nil},
 		{"GET /v1/jobs/j?wait=", "", 400, invalid, "/query/wait", nil},
+		{"GET /v1/jobs/j?wait=5m1s", "", 400, invalid, "/query/wait", nil},
+		{"GET /v1/jobs/j?wait=2d", "", 400, invalid, "/query/wait", nil},
 		{"GET /v1/jobs/j?until=rest", "", 400, invalid, "/query/until", nil},
 		{"GET /v1/jobs/j/events?wait=1s", "", 400, invalid, "/query/wait", nil},
 		{"GET /v1/jobs/j/history?max=1", "", 400, invalid, "/query/max", nil},
@@ -268,6 +284,31 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		{settleCall, `{"as":"done","output":"` + "\xff" + `"}`, 422, invalid, "/output", nil},
 		{settleCall, `{"as":"done","input":1}`, 422, invalid, "/input", nil},
 
+		// Acts on many jobs. An empty field would select more jobs than were meant.
+		{goodBulk, `{"act":"undo","reason":"r","filter":null}`, 422, invalid, "/filter", nil},
+		{goodBulk, `{"act":"undo","reason":"r","filter":[]}`, 422, invalid, "/filter", nil},
+		{goodBulk, `{"act":"undo","reason":"r","filter":{"type":"t"},"ids":[]}`, 422, invalid, "/ids", nil},
+		{goodBulk, `{"act":"undo","reason":"r","filter":{"type":"t"},"ids":null}`, 422, invalid, "/ids", nil},
+		{goodBulk, inFilter(`"error":null`), 422, invalid, "/filter/error", nil},
+		{goodBulk, inFilter(`"error":""`), 422, invalid, "/filter/error", nil},
+		{goodBulk, inFilter(`"reason":null`), 422, invalid, "/filter/reason", nil},
+		{goodBulk, inFilter(`"current":null`), 422, invalid, "/filter/current", nil},
+		{goodBulk, inFilter(`"phase":null`), 422, invalid, "/filter/phase", nil},
+		{goodBulk, inFilter(`"phase":[]`), 422, invalid, "/filter/phase", nil},
+		{goodBulk, inFilter(`"phase":[null]`), 422, invalid, "/filter/phase/0", nil},
+		{goodBulk, inFilter(`"label":null`), 422, invalid, "/filter/label", nil},
+		{goodBulk, inFilter(`"label":{}`), 422, invalid, "/filter/label", nil},
+		{goodBulk, inFilter(`"label":{"a":null}`), 422, invalid, "/filter/label/a", nil},
+		{goodBulk, inFilter(`"label":{"a\u0000":"b"}`), 422, invalid, "/filter/label/a\x00", nil},
+		{goodBulk, inFilter(`"since":null`), 422, invalid, "/filter/since", nil},
+		{goodBulk, inFilter(`"since":"100000h"`), 422, invalid, "/filter/since", nil},
+		{goodBulk, inFilter(`"q":null`), 422, invalid, "/filter/q", nil},
+		{goodBulk, inFilter(`"q":""`), 422, invalid, "/filter/q", nil},
+		{"POST /v1/bulk/bulk_1/stop", `{"reason":"x"}`, 422, invalid, "/reason", nil},
+		{"POST /v1/bulk/bulk_1/stop", `garbage`, 400, malformed, "-", nil},
+		{"POST /v1/bulk/bulk_1/resume", `[]`, 422, invalid, "-", nil},
+		{"POST /v1/bulk/bulk_1/resume", `a=b`, 415, media, "", []string{"Content-Type: application/x-www-form-urlencoded"}},
+
 		// Limits and alerts.
 		{"PUT /v1/limits/job:a", ``, 400, malformed, "", nil},
 		{"PUT /v1/limits/job:a", `{}`, 422, invalid, "/max", nil},
@@ -280,6 +321,10 @@ func TestBadRequestsAreRefused(t *testing.T) {
 		// Requests that a page of another site makes a browser send.
 		{"POST /v1/jobs/j/undo", "", 403, string(perdure.CodeForbidden), "", []string{"Sec-Fetch-Site: cross-site"}},
 		{"POST /v1/jobs/j/undo", "", 403, string(perdure.CodeForbidden), "", []string{"Origin: http://evil.example"}},
+		{"GET /v1/jobs/j/events", "", 403, string(perdure.CodeForbidden), "", []string{"Sec-Fetch-Site: cross-site"}},
+		{"GET /v1/jobs", "", 403, string(perdure.CodeForbidden), "", []string{"Accept: text/event-stream", "Sec-Fetch-Site: same-site"}},
+		{"GET /v1/alerts", "", 403, string(perdure.CodeForbidden), "", []string{"Accept: text/event-stream", "Origin: http://evil.example"}},
+		{"GET /v1/jobs/j?wait=1s", "", 403, string(perdure.CodeForbidden), "", []string{"Sec-Fetch-Site: cross-site"}},
 	} {
 		name := test.line
 		if len(name) > 60 {

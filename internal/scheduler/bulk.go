@@ -233,7 +233,9 @@ func lockBulkActs(tx kernel.Tx) (running int, err error) {
 }
 
 func errTooManyBulkActs(running int) error {
-	return perdure.Refuse(perdure.CodeConflict, "%d bulk acts are running, which is the maximum: wait until one is done, or stop one", running)
+	e := perdure.Refuse(perdure.CodeConflict, "%d bulk acts are running, which is the maximum", running)
+	e.Hint = "wait until one is done, or stop one"
+	return e
 }
 
 // StopBulk stops a bulk act.

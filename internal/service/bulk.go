@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -77,14 +78,15 @@ func (svc *Service) searchedIDs(ctx context.Context, filter *operate.BulkFilter)
 	if err != nil {
 		return nil, err
 	}
-	found, err := svc.Store.SearchJobs(ctx, q.Search, perdure.MaxSearched)
+	_, full, err := svc.searched(ctx, q.Search)
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	if len(found) >= perdure.MaxSearched {
-		e := perdure.Refuse(perdure.CodeInvalid, "filter.q: the search finds %d jobs or more, and may have left some out", perdure.MaxSearched)
+	if full {
+		e := perdure.Refuse(perdure.CodeInvalid, "the search finds %d jobs or more, and may have left some out", perdure.MaxSearched)
 		e.Hint = "write more of the key, or use label or type"
 		e.Fields = []perdure.FieldError{{Pointer: "/filter/q", Message: e.Message, Hint: e.Hint}}
+		e.Message = "filter.q: " + e.Message
 		return nil, e
 	}
 	jobs, _, err := svc.newListing(&q).read(ctx, f, operate.MaxBulkIDs)
@@ -183,6 +185,7 @@ func (svc *Service) PreviewBulk(ctx context.Context, r operate.BulkRequest) (*op
 	if err != nil {
 		return nil, err
 	}
+	p.Count.N = max(p.Count.N, len(first)) // the count begins with the newest jobs, and may end before it meets the first
 	for _, id := range first[:min(len(first), operate.MaxBulkSamples)] {
 		j, _, err := svc.Store.Job(ctx, id, 0)
 		if err != nil {
@@ -266,7 +269,16 @@ func (svc *Service) StartBulk(ctx context.Context, r operate.BulkRequest) (*oper
 
 func (svc *Service) newBulkID() string {
 	id := svc.Scheduler.NewID()
-	return "bulk_" + hex.EncodeToString(id[:])
+	return bulkPrefix + hex.EncodeToString(id[:])
+}
+
+const bulkPrefix = "bulk_"
+
+// isBulkID reports whether a text has the form of newBulkID.
+func isBulkID(s string) bool {
+	digits, found := strings.CutPrefix(s, bulkPrefix)
+	id, err := hex.DecodeString(digits)
+	return found && err == nil && len(id) == len(perdure.JobID{}) && hex.EncodeToString(id) == digits
 }
 
 // bulkView returns a bulk act as callers see it.
@@ -292,6 +304,9 @@ func bulkView(b *kernel.BulkAct) (*operate.BulkView, error) {
 func (svc *Service) ListBulks(ctx context.Context, q operate.BulkQuery) (*perdure.Page[operate.BulkView], error) {
 	if q.State != "" && !slices.Contains(operate.BulkStates, q.State) {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "unknown state %q: use running, done or stopped", q.State)
+	}
+	if q.Cursor != "" && !isBulkID(q.Cursor) {
+		return nil, errCursor
 	}
 	limit := pageSize(q.Limit)
 	if err := admission.Ask(ctx, limit*bulkRoom); err != nil {

@@ -137,7 +137,13 @@ func (svc *Service) resolve(ctx context.Context, ref string) (id perdure.JobID, 
 	return ids[0], nil
 }
 
-var errCursor = &perdure.Error{Code: perdure.CodeInvalid, Message: "the cursor is not one that a list has given"}
+var errCursor = refuseParam("cursor", "is not one that this list has given", "pass nextCursor of the page before, or leave it out for the first page")
+
+// refuseParam refuses a field of the query of a list, with the place that it has in REST.
+func refuseParam(name, message, hint string) error {
+	return &perdure.Error{Code: perdure.CodeInvalid, Message: name + " " + message, Hint: hint,
+		Fields: []perdure.FieldError{{Pointer: "/query/" + name, Message: message, Hint: hint}}}
+}
 
 // position returns the id of the row at which a page ends, from a cursor; 0 without a cursor.
 func position(cursor string) (int64, error) {
@@ -145,7 +151,7 @@ func position(cursor string) (int64, error) {
 		return 0, nil
 	}
 	id, err := strconv.ParseInt(cursor, 36, 64)
-	if err != nil || id <= 0 {
+	if err != nil || id <= 0 || cursorOf(id) != cursor {
 		return 0, errCursor
 	}
 	return id, nil

@@ -79,6 +79,9 @@ func (l *listing) page(ctx context.Context) (page *perdure.Page[perdure.JobView]
 		page.NextCursor, page.ScannedBackTo = cursorAt(stopped), kernel.TimeOf(stopped)
 	}
 	page.Items, err = l.views(ctx, jobs)
+	if page.Count != nil { // the count and the page read up to a bound each, and not from the same end
+		page.Count.N = max(page.Count.N, len(page.Items))
+	}
 	return page, end, err
 }
 
@@ -127,7 +130,7 @@ func cursorAt(id perdure.JobID) string { return hex.EncodeToString(id[:]) }
 // setCursor makes a list go on after a page.
 func setCursor(f *kernel.JobFilter, cursor string) error {
 	var at perdure.JobID
-	if n, err := hex.Decode(at[:], []byte(cursor)); len(cursor) != 2*len(at) || err != nil || n != len(at) {
+	if n, err := hex.Decode(at[:], []byte(cursor)); len(cursor) != 2*len(at) || err != nil || n != len(at) || cursorAt(at) != cursor {
 		return errCursor
 	}
 	switch {
@@ -145,6 +148,7 @@ type listing struct {
 	query *perdure.JobQuery
 	steps map[perdure.JobID][]*kernel.Step // that were read
 	now   time.Time                        // by the store's clock; zero: not read yet
+	full  bool                             // the search has found as many jobs as it may, and may have left some out
 	live  bool                             // the list is read again and again: summaries may be up to summaryFor old
 }
 
@@ -174,7 +178,7 @@ func (l *listing) count(ctx context.Context, f kernel.JobFilter) (*perdure.Count
 func (l *listing) countTo(ctx context.Context, f kernel.JobFilter, max int) (*perdure.Count, error) {
 	if l.query.Search != "" || l.query.Reason != "" {
 		jobs, stopped, err := l.read(ctx, f, max)
-		return &perdure.Count{N: len(jobs), Capped: !stopped.IsZero() || len(jobs) == max}, err
+		return &perdure.Count{N: len(jobs), Capped: !stopped.IsZero() || len(jobs) == max || l.full}, err
 	}
 	f.Limit = max
 	n, stopped, err := l.svc.Store.CountJobs(ctx, f)
@@ -184,24 +188,34 @@ func (l *listing) countTo(ctx context.Context, f kernel.JobFilter, max int) (*pe
 	return &perdure.Count{N: n, Capped: n == max || !stopped.IsZero()}, nil
 }
 
-// search returns the jobs that a text may stand for, as far as they match.
-func (l *listing) search(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, err error) {
-	ids, err := l.svc.Store.SearchJobs(ctx, l.query.Search, perdure.MaxSearched)
-	if err != nil {
-		return nil, err
+// searched returns the jobs that a text may stand for, newest first. full says that there may be more of them.
+func (svc *Service) searched(ctx context.Context, text string) (ids []perdure.JobID, full bool, err error) {
+	if ids, err = svc.Store.SearchJobs(ctx, text, perdure.MaxSearched); err != nil {
+		return nil, false, err
 	}
-	if low, high, ok := kernel.IDRange(l.query.Search); ok {
-		found, err := l.svc.Store.FindJobs(ctx, l.query.Search, perdure.MaxSearched)
+	full = len(ids) >= perdure.MaxSearched
+	if low, high, ok := kernel.IDRange(text); ok {
+		found, err := svc.Store.FindJobs(ctx, text, perdure.MaxSearched)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
+		full = full || len(found) >= perdure.MaxSearched
 		for _, id := range found {
 			if id.Compare(low) >= 0 && id.Compare(high) <= 0 {
 				ids = append(ids, id)
 			}
 		}
 	}
-	ids = kernel.NewestFirst(ids)
+	return kernel.NewestFirst(ids), full, nil
+}
+
+// search returns the jobs that a text may stand for, as far as they match.
+func (l *listing) search(ctx context.Context, f kernel.JobFilter) (jobs []*kernel.Job, err error) {
+	ids, full, err := l.svc.searched(ctx, l.query.Search)
+	if err != nil {
+		return nil, err
+	}
+	l.full = full
 	if f.Ascending {
 		slices.Reverse(ids)
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"hash/fnv"
 	"math"
 	"slices"
@@ -434,9 +435,9 @@ func passes(err error) bool {
 func checkLive(limit int, cursor string) error {
 	switch {
 	case cursor != "":
-		return perdure.Refuse(perdure.CodeInvalid, "cursor: only the first page of a list can be followed; leave out the cursor")
+		return refuseParam("cursor", "cannot be given: only the first page of a list can be followed", "leave it out")
 	case limit > operate.MaxLiveRows:
-		return perdure.Refuse(perdure.CodeInvalid, "limit: a list that is followed has at most %d rows", operate.MaxLiveRows)
+		return refuseParam("limit", fmt.Sprintf("must be at most %d for a list that is followed", operate.MaxLiveRows), "")
 	}
 	return nil
 }

@@ -112,7 +112,11 @@ func runPlace(cursor string) (p kernel.RunPlace, err error) {
 	if cmp.Or(bad, alsoBad) != nil || run <= 0 || !isStepName(parts[2]) || micros < 0 {
 		return p, errCursor
 	}
-	return kernel.RunPlace{StartedAt: time.UnixMicro(micros).UTC(), Step: parts[2], Run: run}, nil
+	p = kernel.RunPlace{StartedAt: time.UnixMicro(micros).UTC(), Step: parts[2], Run: run}
+	if runCursor(p) != cursor {
+		return kernel.RunPlace{}, errCursor
+	}
+	return p, nil
 }
 
 // isStepName reports whether a step may have this name, as far as a store must be able to compare it.
