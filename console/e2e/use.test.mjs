@@ -195,7 +195,7 @@ test("the list says why jobs wait, how many match, and finds a job by its key", 
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 10);
   assert.deepEqual(Object.fromEntries(new URL(page.url()).searchParams), { q: "nightly-1" });
   await page.goto(full + "jobs?type=nightly&order=oldest");
-  await page.getByText("50 of 60 jobs").waitFor();
+  await page.getByText("50 of 60 jobs").first().waitFor();
   assert.equal(await page.locator("tbody a[data-row]").first().innerText(), "nightly-00");
 });
 
