@@ -26,8 +26,8 @@ before(async () => {
 after(() => browser?.close());
 
 /** Opens a page of a console, waits until its data is there, and fails the test if the browser reports an error. */
-export async function open(t, path, { base = full, size = wide, dark = false } = {}) {
-  const context = await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce" });
+export async function open(t, path, { base = full, size = wide, dark = false, zone } = {}) {
+  const context = await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce", ...(zone && { timezoneId: zone }) });
   context.setDefaultTimeout(patience);
   const page = await context.newPage();
   const errors = [];

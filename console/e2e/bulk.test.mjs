@@ -95,8 +95,11 @@ test("jobs are selected with the keyboard, and refusals are listed", async (t) =
   await page.keyboard.press("Enter");
   const dialog = page.getByRole("dialog", { name: "Resume many jobs" });
   await dialog.getByText("The rules would refuse it on 2 jobs of the first 2").waitFor();
-  await dialog.getByLabel("Reason, for the history of each job").fill("try");
-  await dialog.getByRole("button", { name: "Resume 2 jobs" }).click();
+  await dialog.getByText("None of these jobs can be resumed now.").waitFor();
+  await dialog.getByText("not in a state for this act, code conflict").waitFor();
+  assert.ok(await dialog.getByRole("button", { name: "Resume 2 jobs" }).isDisabled());
+  const { id } = await api("bulk", { act: "resume", ids: (await api("jobs?type=lot-b&limit=2")).items.map((job) => job.id), reason: "try" });
+  await page.goto(new URL(`bulk/${id}`, page.url()).href);
   await page.getByText("no step of this job is parked or waits for a retry").first().waitFor();
   assert.equal(await page.locator("#refusals tbody tr").count(), 2);
   await look(page, "bulk-refused");

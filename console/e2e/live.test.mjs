@@ -21,7 +21,7 @@ test("the row under the pointer keeps its place while jobs arrive and change", a
   for (let i = 5; i < 15; i++) await submit("still", `still-${i}`);
   await api("jobs/still-2/undo", {});
   await api("jobs/still-4/undo", {});
-  await watched.getByText("undone", { exact: true }).waitFor();
+  await watched.getByText("undone", { exact: true }).first().waitFor();
   const button = page.getByRole("button", { name: "Show 10 newer jobs" });
   await button.waitFor();
   const announced = await button.boundingBox();
@@ -34,7 +34,7 @@ test("the row under the pointer keeps its place while jobs arrive and change", a
   assert.equal(await page.locator("tbody tr").count(), 15);
   await live(page).waitFor();
   await api("jobs/still-14/undo", {});
-  await row(page, "still-14").getByText("undone", { exact: true }).waitFor();
+  await row(page, "still-14").getByText("undone", { exact: true }).first().waitFor();
 });
 
 test("a row that no longer matches stays, and says so", async (t) => {

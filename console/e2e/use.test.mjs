@@ -187,7 +187,7 @@ test("the history of acts has those on steps, and the timeline has the time in w
 test("the list says why jobs wait, how many match, and finds a job by its key", async (t) => {
   const page = await open(t, "jobs?reason=parked&error=card_declined");
   const row = page.locator("tbody tr", { hasText: "order-1042" });
-  await row.getByText("51 insufficient funds").waitFor();
+  await row.locator("td.c2").getByText("51 insufficient funds").waitFor();
   await page.getByRole("combobox", { name: "Why it waits" }).selectOption("");
   await page.getByRole("textbox", { name: "Error code" }).fill("");
   await page.getByRole("textbox", { name: "Search" }).fill("nightly-1");
@@ -195,7 +195,7 @@ test("the list says why jobs wait, how many match, and finds a job by its key", 
   await page.waitForFunction(() => document.querySelectorAll("tbody tr").length === 10);
   assert.deepEqual(Object.fromEntries(new URL(page.url()).searchParams), { q: "nightly-1" });
   await page.goto(full + "jobs?type=nightly&order=oldest");
-  await page.getByText("50 of 60 jobs").waitFor();
+  await page.getByText("50 of 60 jobs").first().waitFor();
   assert.equal(await page.locator("tbody a[data-row]").first().innerText(), "nightly-00");
 });
 

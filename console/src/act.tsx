@@ -2,7 +2,7 @@
 // command. The rules decide on the server: the dialog shows their preview, or their refusal.
 import { signal, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
-import { useRef } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
 import { authorHeaders, CommandLine, curlText, fieldFlags, fieldMembers, FormDialog, inputText, keepAuthor, ReasonFields, StepFieldInputs, usePreview, type StepFields } from "./form.tsx";
 import { jobMark, stateName } from "./state.ts";
@@ -22,7 +22,17 @@ export interface Act {
 /** The act whose dialog is open. */
 export const openAct = signal<Act | undefined>(undefined);
 
+/** The job whose page is shown, as it is now. */
+export const shownJob = signal<{ job: Job; steps: ReadonlyMap<string, Step> } | undefined>(undefined);
+
+/** What of a job decides what an act would do. */
+function stateOf(job: Job, steps: Iterable<[string, Step]>): string {
+  return JSON.stringify([job.phase, job.current, job.desired, job.then, ...Array.from(steps, ([, step]) => [step.phase, step.current, step.desired, step.run, step.turn, step.failures, step.why?.reason])]);
+}
+
 export const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume: "Resume", giveUp: "Give up", settle: "Settle", skip: "Skip", edit: "Edit" };
+/** Acts that end or reverse work. */
+export const warns: Verb[] = ["undo", "giveUp"];
 const needReason: Verb[] = ["settle", "skip", "giveUp"];
 
 /** The command of an act. */
@@ -57,7 +67,7 @@ export function actsOnStep(step: Step): Verb[] {
 }
 
 /** Buttons that open the dialogs of acts. */
-export function ActButtons({ job, name, step, done }: { job: Job; name?: string; step?: Step; done: () => void }) {
+export function ActButtons({ job, name, step, done, quiet }: { job: Job; name?: string; step?: Step; done: () => void; quiet?: boolean }) {
   const verbs = step ? actsOnStep(step) : actsOn(job);
   const unreachable = reach.value.nextAttemptAt !== undefined;
   return (
@@ -66,11 +76,12 @@ export function ActButtons({ job, name, step, done }: { job: Job; name?: string;
         <button
           type="button"
           key={verb}
-          class={i === 0 && (step?.phase ?? job.phase) === "parked" ? "main" : ""}
+          class={!quiet && i === 0 && (step?.phase ?? job.phase) === "parked" ? "main" : ""}
           disabled={unreachable}
           onClick={() => (openAct.value = { job, verb, done, ...(name === undefined || !step ? {} : { name, step }) })}
         >
-          {titles[verb]} …
+          {titles[verb]}
+          {step && verb === "edit" ? " input" : ""} …
         </button>
       ))}
     </div>
@@ -99,7 +110,9 @@ function Dialog({ act }: { act: Act }) {
     if (reason.value) words.push("--reason", reason.value);
     return [...words, "--server", serverAddress].map(shellWord).join(" ");
   };
-  const { preview, problem, current, refuse } = usePreview(members.join(", "), () => send<Preview>("?dryRun=true"));
+  const shown = shownJob.value;
+  const state = useMemo(() => (shown?.job.id === job.id ? stateOf(shown.job, shown.steps) : ""), [shown]);
+  const { preview, problem, current, refuse } = usePreview(members.join(", "), () => send<Preview>("?dryRun=true"), state);
 
   const close = () => (openAct.value = undefined);
   const carryOut = async () => {
@@ -120,9 +133,9 @@ function Dialog({ act }: { act: Act }) {
   };
   const needed = needReason.includes(verb);
   return (
-    <FormDialog title={`${titles[verb]} ${name ? `${name} of ` : ""}${job.key ?? job.id}`} send={titles[verb]} ready={current} sending={sending.value} submit={carryOut} close={close} cancel={cancel}>
+    <FormDialog title={`${titles[verb]} ${name ? `${name} of ` : ""}${job.key ?? job.id}`} send={titles[verb]} ready={current} sending={sending.value} submit={carryOut} close={close} warn={warns.includes(verb)} cancel={cancel}>
       <p class="muted">{meanings[verb]}</p>
-      <StepFieldInputs verb={verb} ofStep={ofStep} fields={fields} job={job} />
+      <StepFieldInputs verb={verb} ofStep={ofStep} fields={fields} job={job} input={inputText(step?.input)} />
       <ReasonFields reason={reason} required={needed} title={needed ? "Reason" : "Reason (optional)"} />
       <section aria-live="polite">
         <h3>What would happen now</h3>
@@ -134,10 +147,10 @@ function Dialog({ act }: { act: Act }) {
 }
 
 /** What an act has done, as a sentence. */
-function outcome({ job, verb, name }: Act, now: Job): string {
+function outcome({ job, verb, name, step }: Act, now: Job): string {
   const of = name ? `${name} of ${job.key ?? job.id}` : (job.key ?? job.id);
   if (now.unchanged) return `${titles[verb]} ${of}: nothing to do, it is so already.`;
-  if (verb === "edit") return `The input of ${of} is changed. If the step is parked, resume it now.`;
+  if (verb === "edit") return `The input of ${of} is changed.${(now.steps?.[name ?? ""] ?? step)?.phase === "parked" ? " The step stays parked until you resume it." : ""}`;
   return `${titles[verb]} ${of}: recorded. The job is ${jobMark(now).word}.`;
 }
 

@@ -8,7 +8,7 @@ import { helpOpen, shortcuts } from "./keys.ts";
 import { lazy } from "./lazy.tsx";
 import { LimitDialog } from "./limitdialog.tsx";
 import { useLoad } from "./load.ts";
-import { place } from "./place.ts";
+import { onLeave, place } from "./place.ts";
 import { link, type Page } from "./router.ts";
 import { legend } from "./state.ts";
 import { nextTheme, theme } from "./theme.ts";
@@ -174,6 +174,7 @@ function Help() {
     if (open && !dialog.current?.open) dialog.current?.showModal();
     if (!open) dialog.current?.close();
   }, [open]);
+  useEffect(() => void onLeave.add(() => (helpOpen.value = false)), []);
   return (
     <dialog
       ref={dialog}

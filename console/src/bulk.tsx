@@ -2,7 +2,7 @@
 // carries a bulk act out; the page only shows how far it is.
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { commandOf, meanings, titles, type Verb } from "./act.tsx";
+import { commandOf, meanings, titles, warns, type Verb } from "./act.tsx";
 import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
 import { authorHeaders, CommandLine, curlText, fieldFlags, fieldMembers, FormDialog, keepAuthor, ReasonFields, StepFieldInputs, usePreview, type StepFields } from "./form.tsx";
 import { useKeys } from "./keys.ts";
@@ -107,7 +107,8 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
   const steps = new Set(chosen.map((job) => job.summary?.step));
   const step = typeof filter.step === "string" && filter.step ? filter.step : steps.size === 1 ? [...steps][0] : undefined;
   const open = (verb: Verb) => (openBulk.value = { verb, filter, done, step, ...(all.value ? {} : { ids }) });
-  const n = all.value ? countWords(count) : plural(ids.length, "job");
+  const known = count && atLeast(count, jobs.length);
+  const n = all.value ? countWords(known) : plural(ids.length, "job");
   return (
     <>
       <div class="bulk-bar" role="region" aria-label="Selected jobs" ref={bar}>
@@ -131,11 +132,16 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
           </Menu>
         </div>
         <span role="status">{all.value ? `All ${n} that match` : `${n} selected`}</span>
-        {!all.value && filtered && count && count.n > ids.length && (
-          <button type="button" class="bare" onClick={() => (all.value = true)}>
-            Select all {countWords(count)} that match
-          </button>
-        )}
+        {!all.value &&
+          known &&
+          (known.n > ids.length || known.capped) &&
+          (filtered ? (
+            <button type="button" class="bare" onClick={() => (all.value = true)}>
+              Select all {countWords(known)} that match
+            </button>
+          ) : (
+            <span class="muted small">To select all jobs, not only those shown, set a filter.</span>
+          ))}
         <button type="button" class="bare" onClick={() => (selected.value = new Set())}>
           Clear the selection
         </button>
@@ -144,6 +150,20 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
     </>
   );
 }
+
+/** A count that stopped early is at least what is shown. */
+function atLeast(count: Count, shown: number): Count {
+  return { ...count, n: Math.max(count.n, shown) };
+}
+
+/** What has happened to a job after an act. */
+const participles: Record<Verb, string> = { undo: "undone", redo: "done again", resume: "resumed", giveUp: "given up", settle: "settled", skip: "skipped", edit: "edited" };
+
+/** Why the rules refuse an act, in words. */
+const refusalWords: Record<string, string> = { conflict: "not in a state for this act", notFound: "no such job or step", invalid: "the act does not fit the job or step" };
+
+/** The act is tried on so many jobs for the preview. */
+const mostTried = 1000;
 
 function countWords(count: Count | undefined): string {
   if (!count) return "jobs";
@@ -205,11 +225,16 @@ function Dialog({ draft }: { draft: Draft }) {
     }
   };
   const refused = Object.entries(preview?.refused ?? {});
+  const count = preview && atLeast(preview.count, preview.samples.length);
+  const tried = Math.min(count?.n ?? 0, mostTried);
+  const noneCan = tried > 0 && refused.reduce((sum, [, n]) => sum + n, 0) >= tried;
+  const allTried = count !== undefined && !count.capped && count.n <= mostTried;
   return (
     <FormDialog
       title={`${titles[verb]} ${onStep ? "a step of many jobs" : "many jobs"}`}
-      send={`${titles[verb]} ${preview ? countWords(preview.count) : ""}`}
-      ready={current && preview !== undefined && preview.count.n > 0}
+      send={`${titles[verb]} ${count ? countWords(count) : ""}`}
+      ready={current && count !== undefined && (count.n > 0 || !!count.capped) && !(noneCan && allTried)}
+      warn={warns.includes(verb)}
       sending={sending.value}
       submit={start}
       close={close}
@@ -227,10 +252,10 @@ function Dialog({ draft }: { draft: Draft }) {
         <h3>Which jobs</h3>
         {problem && <ProblemNote problem={problem} />}
         {!preview && !problem && <p class="muted">{lacks || "…"}</p>}
-        {preview && (
+        {preview && count && (
           <>
             <p>
-              <strong>{countWords(preview.count)}</strong>
+              <strong>{countWords(count)}</strong>
               {preview.unchanged > 0 && `, of which ${preview.unchanged} would stay as they are`}
             </p>
             <ul class="samples">
@@ -239,11 +264,17 @@ function Dialog({ draft }: { draft: Draft }) {
                   <State mark={jobMark(job)} /> <bdi>{job.key ?? job.id}</bdi>
                 </li>
               ))}
-              {preview.count.n > preview.samples.length && <li class="muted">and {(preview.count.n - preview.samples.length).toLocaleString("en")} more</li>}
+              {count.n > preview.samples.length && <li class="muted">and {(count.n - preview.samples.length).toLocaleString("en")} more</li>}
             </ul>
+            {noneCan && (
+              <p class="state bad wrap">
+                None of {allTried ? "these" : `the first ${tried.toLocaleString("en")}`} jobs can be {participles[verb]} now.
+              </p>
+            )}
             {refused.map(([code, n]) => (
               <p key={code}>
-                The rules would refuse it on {plural(n, "job")} of the first {Math.min(preview.count.n, 1000).toLocaleString("en")}: <code>{code}</code>
+                The rules would refuse it on {plural(n, "job")} of the first {tried.toLocaleString("en")}: {refusalWords[code] && `${refusalWords[code]}, code `}
+                <code>{code}</code>
               </p>
             ))}
           </>
@@ -383,6 +414,23 @@ function listQuery(bulk: Bulk): Query {
   return query;
 }
 
+/** The filters that say what state a job is in; the others say which job it is. */
+const stateFilters = ["phase", "reason", "error", "step", "agent", "current", "desired", "alert"];
+
+/** A filter in words. */
+function filterWords(bulk: Bulk): string {
+  return Object.entries(listQuery(bulk))
+    .flatMap(([name, value]) => (Array.isArray(value) ? value : [value]).map((one) => `${name} ${one}`))
+    .join(", ");
+}
+
+/** The filter without states: what the jobs have become. Undefined if nothing else selects them. */
+function laterQuery(bulk: Bulk): Query | undefined {
+  const query = Object.entries(listQuery(bulk));
+  const rest = query.filter(([name]) => !stateFilters.includes(name));
+  return rest.length > 0 && rest.length < query.length ? Object.fromEntries(rest) : undefined;
+}
+
 const refusalsPage = 100;
 /** So many refusals of a bulk act are kept. */
 const refusalsKept = 1000;
@@ -421,6 +469,7 @@ function BulkPage({ id }: { id: string }) {
       </>
     );
   }
+  const later = laterQuery(bulk);
   const expected = Math.max(bulk.expected.n, bulk.matched, 1);
   const n = (x: number) => x.toLocaleString("en");
   const counts: [title: string, count: number, href?: string][] = [
@@ -467,13 +516,25 @@ function BulkPage({ id }: { id: string }) {
             <dd key={`${title} n`}>{href && count > 0 ? <a href={href}>{n(count)}</a> : n(count)}</dd>,
           ])}
           <dt>meaning</dt>
-          <dd class="muted">“Performed”: the act is recorded. What becomes of each job after it is on the page of the job.</dd>
+          <dd class="muted">“Performed”: the act is recorded. What has become of a job since then is on its page{later ? ", and in the list below" : ""}.</dd>
+          {bulk.filter && [
+            <dt key="f">filter</dt>,
+            <dd key="fw">
+              <bdi>{filterWords(bulk)}</bdi>
+            </dd>,
+          ]}
           <dt>jobs</dt>
           <dd>
             {bulk.filter ? (
               <>
-                {matching.data?.count && <>{countWords(matching.data.count)}, </>}
+                {matching.data?.count && <>{countWords(atLeast(matching.data.count, matching.data.items.length))}, </>}
                 <a href={link.jobs(listQuery(bulk))}>those that match the filter now</a>
+                {later && (
+                  <>
+                    ; <a href={link.jobs(later)}>what has become of them</a>
+                    <span class="muted">: the filter without states</span>
+                  </>
+                )}
               </>
             ) : (
               `${n(bulk.jobs ?? 0)} that were listed`

@@ -1,9 +1,10 @@
 // The parts of the dialogs that change something: their frame, and the fields that several of them have.
 import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, Ref } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { Problem } from "./api.ts";
 import { showJson, type Json } from "./json.ts";
+import { onLeave } from "./place.ts";
 import { stateName } from "./state.ts";
 import type { Job } from "./types.ts";
 import { Copy, Icon, shellWord } from "./widgets.tsx";
@@ -17,6 +18,8 @@ interface FormDialogProps {
   sending: boolean;
   submit: () => void;
   close: () => void;
+  /** Whether the act ends or reverses work. */
+  warn?: boolean;
   cancel?: Ref<HTMLButtonElement>;
   /** More buttons. */
   buttons?: ComponentChildren;
@@ -24,11 +27,22 @@ interface FormDialogProps {
 }
 
 /** A dialog with a form. It is open as long as it is in the page. */
-export function FormDialog({ title, send, ready, sending, submit, close, cancel, buttons, children }: FormDialogProps) {
+export function FormDialog({ title, send, ready, sending, submit, close, warn, cancel, buttons, children }: FormDialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  useLayoutEffect(() => {
+    const shown = dialog.current!;
+    const opener = document.activeElement as HTMLElement | null;
+    shown.showModal();
+    firstField(shown)?.focus();
+    onLeave.add(close);
+    return () => {
+      onLeave.delete(close);
+      shown.close(); // what is behind an open dialog takes no focus
+      giveBack(opener);
+    };
+  }, []);
   return (
-    <dialog class="act" ref={dialog} aria-labelledby="form-title" onClose={close}>
+    <dialog class="act" ref={dialog} aria-labelledby="form-title" onClose={(event) => event.currentTarget.isConnected && close()}>
       <header>
         <h2 id="form-title" class="clamp">
           <bdi>{title}</bdi>
@@ -46,7 +60,7 @@ export function FormDialog({ title, send, ready, sending, submit, close, cancel,
       >
         {children}
         <div class="buttons">
-          <button type="submit" class="main" disabled={sending || !ready}>
+          <button type="submit" class={warn ? "main warn" : "main"} disabled={sending || !ready}>
             {sending ? "Sending …" : send}
           </button>
           {buttons}
@@ -57,6 +71,27 @@ export function FormDialog({ title, send, ready, sending, submit, close, cancel,
       </form>
     </dialog>
   );
+}
+
+/** The field that an operator fills in first: the one that the act is about, else one that is needed, else one for text. */
+function firstField(dialog: HTMLElement): HTMLElement | undefined {
+  const fields = [...dialog.querySelectorAll<HTMLInputElement | HTMLTextAreaElement>("input:not([type]), textarea")];
+  return fields.find((field) => field.dataset.first !== undefined) ?? fields.find((field) => field.required && !field.value) ?? fields.find((field) => field.matches("input"));
+}
+
+/** How often, and for how many milliseconds each, the place of the focus is watched after an act: its button may go. */
+const watches = 12;
+const watchEvery = 250;
+
+/** Gives the focus back to the button that opened a dialog, or to its menu, or to the page once the button is gone. */
+function giveBack(opener: HTMLElement | null, left = watches): void {
+  const at = document.activeElement;
+  if (at && at !== document.body && at !== opener && left < watches) return; // the operator has gone on
+  const menu = opener?.closest("details:not([open])")?.querySelector<HTMLElement>("summary");
+  const to = opener?.isConnected && opener !== document.body ? (menu ?? opener) : document.querySelector<HTMLElement>("main");
+  if (to !== at) to?.focus({ preventScroll: true });
+  if (to && to !== document.activeElement) document.querySelector<HTMLElement>("main")?.focus({ preventScroll: true }); // it is disabled now
+  if (left > 0 && to === opener) setTimeout(() => giveBack(opener, left - 1), watchEvery);
 }
 
 const authorKey = "perdure.author";
@@ -140,7 +175,7 @@ export function fieldFlags(verb: string, ofStep: boolean, { as, value, newKey }:
   return flags;
 }
 
-export function StepFieldInputs({ verb, ofStep, fields: { as, value, newKey }, job }: { verb: string; ofStep: boolean; fields: StepFields; job?: Pick<Job, "states"> }) {
+export function StepFieldInputs({ verb, ofStep, fields: { as, value, newKey }, job, input = "" }: { verb: string; ofStep: boolean; fields: StepFields; job?: Pick<Job, "states">; input?: string }) {
   const has = fieldsOfAct(verb, as.value, ofStep);
   return (
     <>
@@ -157,12 +192,17 @@ export function StepFieldInputs({ verb, ofStep, fields: { as, value, newKey }, j
       {has.value && (
         <label class="stack">
           <span class="muted">{has.value === "output" ? "Output, as JSON (optional)" : verb === "edit" ? "Input, as JSON" : "Another input, as JSON (empty: as it is now)"}</span>
-          <textarea rows={5} spellcheck={false} autocomplete="off" wrap="off" value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
+          <textarea rows={5} data-first={verb === "edit" ? "" : undefined} placeholder={verb === "resume" && input ? input : undefined} spellcheck={false} autocomplete="off" wrap="off" value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
         </label>
       )}
+      {verb === "resume" && has.value && input && !value.value && (
+        <button type="button" class="link" onClick={() => (value.value = input)}>
+          Begin with the present input
+        </button>
+      )}
       {has.newKey && (
-        <label>
-          <input type="checkbox" checked={newKey.value} onChange={(event) => (newKey.value = event.currentTarget.checked)} /> Under a new key: no earlier run has had an effect
+        <label title="An agent knows by the key which step it has run before. Under a new key it does the work again, whatever earlier runs have done.">
+          <input type="checkbox" checked={newKey.value} onChange={(event) => (newKey.value = event.currentTarget.checked)} /> Start again under a new key (only if no earlier run had an effect)
         </label>
       )}
     </>
@@ -198,8 +238,8 @@ export interface Previewed<T> {
   current: boolean;
 }
 
-/** Asks for a preview, and again when the fields have changed. Fields that are undefined cannot be previewed. */
-export function usePreview<T>(fields: string | undefined, ask: () => Promise<T>): Previewed<T> & { refuse: (problem: Problem) => void } {
+/** Asks for a preview, and again when the fields, or the state of what the act is on, have changed. Fields that are undefined cannot be previewed. */
+export function usePreview<T>(fields: string | undefined, ask: () => Promise<T>, state = ""): Previewed<T> & { refuse: (problem: Problem) => void } {
   const latest = useSignal<{ of?: string; preview?: T; problem?: Problem }>({});
   useEffect(() => {
     if (fields === undefined) {
@@ -221,10 +261,29 @@ export function usePreview<T>(fields: string | undefined, ask: () => Promise<T>)
       over = true;
       clearTimeout(timer);
     };
-  }, [fields]);
+  }, [fields, useSeldom(state)]);
   const { of, preview, problem } = latest.value;
   return { preview, problem, current: of !== undefined && of === fields && preview !== undefined, refuse: (problem) => (latest.value = { ...(of !== undefined && { of }), problem }) };
 }
+
+/** A text as it was at most so many milliseconds ago: a job may move all the time. */
+function useSeldom(text: string): string {
+  const shown = useSignal(text);
+  const latest = useRef(text);
+  const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
+  latest.current = text;
+  useEffect(() => {
+    if (text === shown.peek() || timer.current !== undefined) return;
+    timer.current = setTimeout(() => {
+      timer.current = undefined;
+      shown.value = latest.current;
+    }, seldom);
+  }, [text]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return shown.value;
+}
+
+const seldom = 500;
 
 /** How long nothing must be entered before a preview is asked for. */
 const typingPause = 300;

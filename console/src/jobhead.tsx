@@ -1,5 +1,5 @@
 // The head of a job's page: its state, what an operator can do, and a sentence that says what is wrong.
-import { openAct, actsOn, titles, type Verb } from "./act.tsx";
+import { ActButtons, actsOn, actsOnStep, openAct, titles, type Verb } from "./act.tsx";
 import { callUrl, reach, serverAddress } from "./api.ts";
 import { place } from "./place.ts";
 import { save } from "./picturemenu.tsx";
@@ -191,7 +191,7 @@ export function troubleOf(name: string, step: Step, time: number): Trouble | und
 }
 
 /** What an operator has to know before all else. */
-export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<string, Step>; marks: ReadonlyMap<string, Mark> }) {
+export function Attention({ job, steps, marks, again }: { job: Job; steps: ReadonlyMap<string, Step>; marks: ReadonlyMap<string, Mark>; again: () => void }) {
   const found = new Map<string, Trouble>();
   const time = now.value;
   for (const [name, step] of steps) {
@@ -211,6 +211,8 @@ export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<
   const more = all.slice(mostAttention).reduce((n, trouble) => n + 1 + (trouble.others ?? 0), 0);
   const alerts = (job.alerts ?? []).filter((alert) => alert.kind !== "parked" && alert.kind !== "approval");
   if (troubles.length === 0 && alerts.length === 0 && !job.givenUp) return null;
+  const [first] = troubles;
+  const one = troubles.length === 1 && first && !first.others ? { name: first.name, step: steps.get(first.name) } : undefined;
   const bad = job.givenUp || troubles.some((trouble) => trouble.bad);
   return (
     <div class={`note ${bad ? "bad" : "warn"}`}>
@@ -247,6 +249,7 @@ export function Attention({ job, steps, marks }: { job: Job; steps: ReadonlyMap<
             )}
           </p>
         ))}
+        {one?.step && one.step.why?.reason !== "approval" && actsOnStep(one.step).length > 0 && <ActButtons job={job} name={one.name} step={one.step} done={again} quiet />}
         {more > 0 && (
           <p>
             <a href={link.job(place.value.job, { tab: "steps", open: "true" })}>{plural(more, "more step")}</a>

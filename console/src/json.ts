@@ -1,5 +1,6 @@
 // JSON without loss: integers that a JavaScript number cannot hold become a bigint, other numbers keep their text, and
 // objects keep the order of their fields. Values of jobs are shown as they were stored.
+import { bidiControls } from "./bidi.ts";
 
 /** A number whose text is not the one that JavaScript would write, such as 1.0 or 1e400. */
 export class ExactNumber {
@@ -169,16 +170,21 @@ const numberPattern = /-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?/y;
 const controls = /[\u0000-\u001f]/;
 const indexPattern = /^(?:0|[1-9]\d*)$/;
 
+/** A string as JSON. Controls of the direction of text are escapes, as they would change how it reads. */
+export function quoted(text: string): string {
+  return JSON.stringify(text).replace(bidiControls, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+}
+
 /** Writes a value on several lines. Arrays and objects that are short stay on one line. */
 export function showJson(value: Json, indent = ""): string {
   if (value === null || typeof value !== "object" || value instanceof ExactNumber) {
-    return typeof value === "string" ? JSON.stringify(value) : String(value);
+    return typeof value === "string" ? quoted(value) : String(value);
   }
   const inner = indent + "  ";
   const [open, close] = Array.isArray(value) ? "[]" : "{}";
   const parts = Array.isArray(value)
     ? value.map((item) => showJson(item, inner))
-    : namesOf(value).map((name) => `${JSON.stringify(name)}: ${showJson(value[name]!, inner)}`);
+    : namesOf(value).map((name) => `${quoted(name)}: ${showJson(value[name]!, inner)}`);
   const line = open + parts.join(", ") + close;
   if (line.length + indent.length <= maxLine && !line.includes("\n")) return line;
   return `${open}\n${parts.map((part) => inner + part).join(",\n")}\n${indent}${close}`;

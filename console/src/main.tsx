@@ -3,9 +3,11 @@
 // shown, and pages/ the pages.
 import { render } from "preact";
 import { App } from "./app.tsx";
+import { showBidiControls } from "./bidi.ts";
 import { startKeys } from "./keys.ts";
 import { startPlace } from "./place.ts";
 
+showBidiControls();
 startPlace();
 startKeys();
 render(<App />, document.getElementById("app")!);

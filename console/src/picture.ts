@@ -1,5 +1,6 @@
 // A picture of a drawing, to be pasted into a chat or an incident report: an SVG with its own colours and legend. Text of
 // users is escaped. Pure: picturemenu.tsx copies and saves it.
+import { plainText } from "./bidi.ts";
 import type { Shown } from "./fold.ts";
 import type { Mark, Tone } from "./state.ts";
 import { arrowHead, curve, shorten } from "./view.ts";
@@ -31,7 +32,7 @@ const legendRow = 22;
 
 /** A text in XML. Characters that XML does not allow become a replacement character. */
 export function escapeXml(text: string): string {
-  return text.replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd").replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
+  return plainText(text).replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|\p{Surrogate}/gu, "\ufffd").replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`);
 }
 
 /** The drawing as a picture, in light colours. legend names each state that occurs. */

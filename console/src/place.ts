@@ -7,6 +7,13 @@ const base = new URL("./", document.baseURI);
 /** Where the tab is. */
 export const place = signal(placeOf(new URL(location.href), base.pathname));
 
+/** What closes the dialogs that are open: they are about the place that is left. */
+export const onLeave = new Set<() => void>();
+
+function leave(): void {
+  for (const close of onLeave) close();
+}
+
 /** Goes to a link of the console. With replace, "back" leads to the place before the current one. */
 export function go(to: string, replace = false): void {
   const url = new URL(to, base);
@@ -16,6 +23,7 @@ export function go(to: string, replace = false): void {
   else history.pushState(null, "", url);
   place.value = placeOf(url, base.pathname);
   if (place.value.page !== before.page || place.value.job !== before.job) {
+    leave();
     window.scrollTo(0, 0);
     document.querySelector<HTMLElement>("main")?.focus({ preventScroll: true });
   }
@@ -37,6 +45,7 @@ export function setQuery(change: Record<string, string | string[] | undefined>, 
 /** Follows the browser's back and forward, and clicks on links of the console. */
 export function startPlace(): void {
   addEventListener("popstate", () => {
+    leave();
     place.value = placeOf(new URL(location.href), base.pathname);
   });
   document.addEventListener("click", (event) => {

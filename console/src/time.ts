@@ -65,6 +65,24 @@ export function compact(at: string, now: number, utc: boolean): string {
   return short + (utc ? "Z" : "");
 }
 
+/** The short name of the time zone at a time: CET, EST, UTC, or GMT+5:30 where it has no name. */
+export function zoneName(at: Date, utc: boolean): string {
+  if (utc) return "UTC";
+  const name = (locale: string) => new Intl.DateTimeFormat(locale, { timeZoneName: "short" }).formatToParts(at).find((part) => part.type === "timeZoneName")?.value ?? "";
+  const british = name("en-GB"); // knows CET, and not EST
+  return /^GMT./.test(british) ? name("en-US") : british;
+}
+
+/** A time to the minute, with its zone: 2026-11-28 01:30 UTC. */
+export function stamp(at: Date, utc: boolean): string {
+  return `${minute(at, utc).replace("T", " ")} ${zoneName(at, utc)}`;
+}
+
+/** A time as a field for times has it: 2026-11-28T01:30. */
+export function minute(at: Date, utc: boolean): string {
+  return new Date(at.getTime() - (utc ? 0 : at.getTimezoneOffset() * 60_000)).toISOString().slice(0, 16);
+}
+
 /** The time of day, for banners. */
 export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString("en-GB");

@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { ExactNumber, namesOf, showJson, type Json } from "./json.ts";
+import { ExactNumber, namesOf, quoted, showJson, type Json } from "./json.ts";
 import { Copy, plural, sizeText } from "./widgets.tsx";
 
 /** A value with a shorter text is shown as text. */
@@ -17,7 +17,7 @@ const openLevels = 2;
 const fewFields = 20;
 
 /** A value of a job or step. Large ones are not in the job's view; load gets them. */
-export function Value({ title, value, bytes, load, under = false }: { title: string; value: unknown; bytes?: number | undefined; load?: () => void; under?: boolean }) {
+export function Value({ title, value, bytes, load, under = false, none = "none" }: { title: string; value: unknown; bytes?: number | undefined; load?: () => void; under?: boolean; none?: string }) {
   const text = useMemo(() => (value === undefined ? "" : showJson(value as Json)), [value]);
   return (
     <section>
@@ -54,7 +54,7 @@ export function Value({ title, value, bytes, load, under = false }: { title: str
           )}
         </p>
       ) : (
-        <p class="muted">none</p>
+        <p class="muted">{none}</p>
       )}
     </section>
   );
@@ -63,7 +63,7 @@ export function Value({ title, value, bytes, load, under = false }: { title: str
 function Part({ name, value, level }: { name?: string; value: Json; level: number }) {
   const label = name === undefined ? null : (
     <>
-      <bdi class="json-name">{JSON.stringify(name)}</bdi>
+      <bdi class="json-name">{quoted(name)}</bdi>
       {": "}
     </>
   );
@@ -122,7 +122,7 @@ function Fold({ label, value, level }: { label: ComponentChildren; value: Json[]
 
 function Scalar({ value }: { value: Json }) {
   const all = useSignal(false);
-  const text = typeof value === "string" ? JSON.stringify(value) : String(value);
+  const text = typeof value === "string" ? quoted(value) : String(value);
   return (
     <>
       <bdi class={typeof value === "string" ? "json-text" : "json-number"}>{all.value ? text : text.slice(0, longestString)}</bdi>

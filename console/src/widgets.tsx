@@ -4,6 +4,7 @@ import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { Problem, reach } from "./api.ts";
+import { plainText } from "./bidi.ts";
 import { keptChoice } from "./choice.ts";
 import { visible } from "./load.ts";
 import type { Mark } from "./state.ts";
@@ -223,17 +224,18 @@ export function AsOf({ at }: { at: number }) {
 
 const staleAfter = 15_000;
 
-/** Announces rows that are newer than those shown. It always takes the same space, so that no row moves. */
-export function Newer({ list, noun, show }: { list: { newer: number; capped: boolean }; noun: string; show: () => void }) {
+/** The line above a list: how many rows there are, and a button for those that are newer. It always has the same height, so that no row moves. */
+export function Newer({ list, noun, show, children }: { list: { newer: number; capped: boolean }; noun: string; show: () => void; children: ComponentChildren }) {
   return (
-    <div class="announce" role="status">
-      {list.newer > 0 ? (
-        <button type="button" onClick={show}>
-          Show {list.capped ? `${list.newer} or more newer ${noun}s` : plural(list.newer, `newer ${noun}`)}
-        </button>
-      ) : (
-        <span class="muted small">no newer {noun}s</span>
-      )}
+    <div class="announce">
+      <span class="muted small">{children}</span>
+      <span role="status">
+        {list.newer > 0 && (
+          <button type="button" onClick={show}>
+            Show {list.capped ? `${list.newer} or more newer ${noun}s` : plural(list.newer, `newer ${noun}`)}
+          </button>
+        )}
+      </span>
     </div>
   );
 }
@@ -241,7 +243,7 @@ export function Newer({ list, noun, show }: { list: { newer: number; capped: boo
 /** Sets the title of the tab. */
 export function useTitle(title: string): void {
   useEffect(() => {
-    document.title = title ? `${title} · Perdure` : "Perdure";
+    document.title = title ? `${plainText(title)} · Perdure` : "Perdure";
   }, [title]);
 }
 

@@ -1,6 +1,6 @@
 // Writes a JSON value as YAML that people can edit: blocks, with short arrays and objects on one line. Numbers keep their
 // text.
-import { ExactNumber, namesOf, type Json } from "./json.ts";
+import { ExactNumber, namesOf, quoted, type Json } from "./json.ts";
 
 /** The longest array or object on one line, with its indentation. */
 const longestLine = 88;
@@ -13,7 +13,7 @@ const duration = /^(?:\d+(?:ms|s|m|h|d))+$/;
 const words = /^(?:true|false|null|yes|no|on|off|y|n|nan|inf)$/i;
 
 function scalar(value: Json): string | undefined {
-  if (typeof value === "string") return (plain.test(value) && !words.test(value)) || duration.test(value) ? value : JSON.stringify(value);
+  if (typeof value === "string") return (plain.test(value) && !words.test(value)) || duration.test(value) ? value : quoted(value);
   if (value === null || typeof value !== "object" || value instanceof ExactNumber) return String(value);
   return undefined;
 }

@@ -65,3 +65,9 @@ test("random values are shown as texts that read the same", () => {
     assert.equal(showJson(parseJson(text)), text);
   }
 });
+
+test("controls of the direction of text are escapes, and letters are not", () => {
+  const value = parseJson('{"a\\u2066": ["\u202eabc\u202c", "שלום"]}');
+  assert.equal(showJson(value), '{"a\\u2066": ["\\u202eabc\\u202c", "שלום"]}');
+  assert.deepEqual(parseJson(showJson(value)), value);
+});

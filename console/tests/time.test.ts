@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { absolute, observeServerTime, relative, serverNow, span } from "../src/time.ts";
+import { absolute, minute, observeServerTime, relative, serverNow, span, stamp, zoneName } from "../src/time.ts";
 
 test("spans have one or two units", () => {
   const s = 1000, min = 60 * s, h = 60 * min, d = 24 * h;
@@ -32,4 +32,18 @@ test("a wrong clock of this computer is corrected, and a small difference is not
 test("the absolute time names its zone", () => {
   assert.match(absolute("2026-11-27T13:20:05.25Z"), /^2026-11-2[78] \d\d:\d\d:05\.250 UTC/);
   assert.equal(absolute("no time"), "no time");
+});
+
+test("a time to the minute names its zone", () => {
+  const at = new Date("2026-07-01T10:30:00Z");
+  assert.equal(stamp(at, true), "2026-07-01 10:30 UTC");
+  assert.equal(minute(at, true), "2026-07-01T10:30");
+  const before = process.env.TZ;
+  for (const [zone, text] of [["Europe/Paris", "2026-07-01 12:30 CEST"], ["America/New_York", "2026-07-01 06:30 EDT"], ["Asia/Kolkata", "2026-07-01 16:00 GMT+5:30"]] as const) {
+    process.env.TZ = zone;
+    assert.equal(stamp(at, false), text);
+    assert.notEqual(zoneName(at, false), "UTC");
+  }
+  if (before === undefined) delete process.env.TZ;
+  else process.env.TZ = before;
 });

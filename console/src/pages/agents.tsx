@@ -70,7 +70,9 @@ export function Agents() {
                 {agents.data.items.map((agent) => (
                   <tr key={agent.name}>
                     <td>
-                      <bdi title={agent.name}>{agent.name}</bdi>
+                      <a href={link.jobs({ agent: agent.name })} title={`Jobs with an open step of ${agent.name}`}>
+                        <bdi>{agent.name}</bdi>
+                      </a>
                       <div class="under">
                         {agent.holders === 1 ? "1 process" : `${agent.holders} processes`}, {agent.running ?? 0} running
                       </div>

@@ -86,12 +86,17 @@ function List({ query, closed, filtered }: { query: string; closed: boolean; fil
       )
     );
   }
+  const total = plural(alerts.length, "alert") + (last?.nextCursor ? ", and more that are older" : "");
   return (
     <>
       {refused}
       {alerts.length > 0 && !closed && <Groups alerts={alerts} gone={first.gone} more={!!last?.nextCursor} />}
       <div class="box data">
-        {alerts.length > 0 && <Newer list={first} noun="alert" show={startAgain} />}
+        {alerts.length > 0 && (
+          <Newer list={first} noun="alert" show={startAgain}>
+            {total}
+          </Newer>
+        )}
         {alerts.length === 0 ? (
           <div class="empty">
             <h2>{filtered ? "No alert matches" : closed ? "There are no alerts" : "There are no open alerts"}</h2>
@@ -107,10 +112,7 @@ function List({ query, closed, filtered }: { query: string; closed: boolean; fil
                 More
               </button>
             )}
-            <span class="muted small">
-              {plural(alerts.length, "alert")}
-              {last?.nextCursor ? ", and more that are older" : ""}
-            </span>
+            <span class="muted small">{total}</span>
             {first.live ? <span class="muted small">live</span> : <AsOf at={first.at} />}
             {problem.value && <ProblemNote problem={problem.value} />}
           </div>
@@ -175,7 +177,7 @@ function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<strin
           <th class="w-state">Alert</th>
           <th class="w-name">Step</th>
           <th class="c2">Message</th>
-          <th class="w-name c3">Job</th>
+          <th class="w-name c2">Job</th>
           <th class="w-time">Raised</th>
         </tr>
       </thead>
@@ -183,7 +185,7 @@ function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<strin
         {alerts.map((alert) => (
           <tr key={String(alert.id)}>
             <td>
-              <State mark={alertMark(alert.kind)} />
+              <State mark={alert.closedAt || gone.has(String(alert.id)) ? { ...alertMark(alert.kind), tone: "calm" } : alertMark(alert.kind)} />
               {(alert.closedAt || gone.has(String(alert.id))) && <div class="muted small">{alert.closedAt ? "closed" : "no longer open"}</div>}
             </td>
             <td>
@@ -195,6 +197,11 @@ function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<strin
                 <span class="muted">the store</span>
               )}
               <div class="under" title={alert.message}>
+                {alert.job && (
+                  <>
+                    <bdi>{alert.jobKey ?? alert.job}</bdi>:{" "}
+                  </>
+                )}
                 <bdi>{alert.message}</bdi>
               </div>
             </td>
@@ -206,7 +213,7 @@ function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<strin
                 </div>
               )}
             </td>
-            <td class="c3" title={alert.job}>
+            <td class="c2" title={alert.job}>
               {alert.job ? (
                 <a href={link.job(alert.job)}>
                   <bdi>{alert.jobKey ?? alert.job}</bdi>

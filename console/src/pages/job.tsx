@@ -3,7 +3,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { call, callUrl, Problem } from "../api.ts";
-import { ActButtons } from "../act.tsx";
+import { ActButtons, shownJob } from "../act.tsx";
 import { useJob } from "../follow.ts";
 import { JobGraph } from "../graph.tsx";
 import { countMarks, siblings } from "../fold.ts";
@@ -94,6 +94,9 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
     useMemo(() => ({ "[": () => handlers.current["["](), "]": () => handlers.current["]"](), ".": () => handlers.current["."](), a: () => handlers.current.a(), Escape: () => handlers.current.Escape() }), []),
   );
 
+  useEffect(() => void (shownJob.value = { job, steps }), [job, steps]);
+  useEffect(() => () => void (shownJob.value = undefined), []);
+
   const bar = useRef<HTMLElement>(null);
   useEffect(() => showCurrent(bar.current), [tab]);
 
@@ -109,7 +112,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
       <Head job={job} steps={steps} live={live} again={again} />
       <Facts job={job} />
       {problem && <ProblemNote problem={problem} again={again} />}
-      <Attention job={job} steps={steps} marks={marks} />
+      <Attention job={job} steps={steps} marks={marks} again={again} />
       <nav class="tabs" aria-label="Parts of the job" ref={bar}>
         {tabs.map((name) => (
           <a key={name} href={link.job(place.value.job, { tab: name === "graph" ? undefined : name, step: asked || undefined })} aria-current={name === tab ? "page" : undefined}>
@@ -408,7 +411,7 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
             </pre>
           </div>
         )}
-        <Value under title="Input" value={input} bytes={full ? 0 : step.inputBytes} load={load} />
+        <Value under title="Input" value={input} bytes={full ? 0 : step.inputBytes} load={load} none={noInput(job, name, step)} />
         <Value under title="Output" value={output} bytes={full ? 0 : step.outputBytes} load={load} />
         {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
         {problem.value && <ProblemNote problem={problem.value} />}
@@ -490,6 +493,13 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
       </div>
     </aside>
   );
+}
+
+/** What stands in the place of an input that is missing: that of a step is computed before its first run. */
+function noInput(job: Job, name: string, step: Step): string {
+  if (step.run > 0 || step.phase === "settled") return "none";
+  const steps = (job.definition as { steps?: Record<string, { with?: unknown }> } | undefined)?.steps;
+  return !steps ? "none yet" : steps[name]?.with === undefined ? "none" : "not computed yet";
 }
 
 function Pair({ name, children }: { name: string; children: ComponentChildren }) {

@@ -8,10 +8,10 @@ import { useLiveList } from "../live.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
-import { absolute } from "../time.ts";
+import { minute, stamp, zoneName } from "../time.ts";
 import type { Job, PageJob } from "../types.ts";
 import { Views } from "../views.tsx";
-import { Ago, AsOf, Icon, Newer, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
+import { Ago, AsOf, Icon, Newer, now, plural, ProblemNote, State, timeStyle, useTitle, Waiting } from "../widgets.tsx";
 
 /** The most rows that the page keeps. */
 const mostRows = 1000;
@@ -25,7 +25,7 @@ const same = (words: string[]): [string, string][] => words.map((word) => [word,
 
 /** The filters that are always shown, and those that "More filters" shows. */
 const fields: Field[] = [
-  ["q", "Search", "id, key, value of a label"],
+  ["q", "Search", "key or id begins with, or a label"],
   ["phase", "Phase", same(["waiting", "running", "parked", "settled"])],
   ["type", "Type", "order"],
   [
@@ -86,7 +86,8 @@ const titleOf = (filter: Filter): string => (filter.name === "label" ? "Label" :
 function valueText(filter: Filter): string {
   const field = fieldOf(filter);
   const word = field && wordOf(field, filter.value);
-  return word ?? (field?.[2] === aTime && timeOf(filter.value) ? absolute(filter.value).slice(0, 16) : filter.value);
+  const time = field?.[2] === aTime ? timeOf(filter.value) : undefined;
+  return word ?? (time ? stamp(time, inUTC()) : filter.value);
 }
 
 const filterText = (filter: Filter) => `${titleOf(filter)}: ${valueText(filter)}`;
@@ -102,17 +103,20 @@ function hasMoreFilter(query: URLSearchParams): boolean {
 /** The time of a filter; undefined: it is a duration before now. */
 const timeOf = (value: string): Date | undefined => (/^\d{4}-/.test(value) && !Number.isNaN(Date.parse(value)) ? new Date(value) : undefined);
 
-/** A time as a field of a form has it: in the time zone of this computer. */
-function localInput(value: string): string {
+/** Whether the fields and chips have times in UTC, else in the time zone of this computer. */
+const inUTC = () => timeStyle.value === "UTC";
+
+/** A time as a field of a form has it. */
+function inputText(value: string): string {
   const time = timeOf(value);
-  return time ? new Date(time.getTime() - time.getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : "";
+  return time ? minute(time, inUTC()) : "";
 }
 
 /** The time in a field, as the API reads it. A field that was not changed has the value of before. */
 function timeText(input: HTMLInputElement, before: string): string | undefined {
-  if (input.value === localInput(before)) return before || undefined;
-  const time = new Date(input.value);
-  return Number.isNaN(time.getTime()) || time.getFullYear() < earliestYear ? undefined : time.toISOString().replace(/\.000Z$/, "Z");
+  if (input.value === inputText(before)) return before || undefined;
+  const time = new Date(input.value + (inUTC() && input.value ? "Z" : ""));
+  return Number.isNaN(time.getTime()) || time.getUTCFullYear() < earliestYear ? undefined : time.toISOString().replace(/\.000Z$/, "Z");
 }
 
 /** A year before it is one that is being entered. */
@@ -163,7 +167,7 @@ function Filters() {
         const label = form.elements.namedItem("label") as HTMLInputElement;
         if (label.value.trim()) change.label = [...query.getAll("label"), label.value.trim()];
         label.value = "";
-        setQuery(change);
+        setQuery({ ...change, ...searchFor(String(change.q ?? ""), change.label) });
       }}
     >
       {fields.map((field, i) => (
@@ -186,16 +190,30 @@ function Filters() {
   );
 }
 
+/** A search. NAME=VALUE is a filter for a label. */
+function searchFor(text: string, labels: string | string[] = place.value.query.getAll("label")): Record<string, string | string[]> {
+  return /^[^=\s]+=./.test(text) ? { q: "", label: [...new Set([...labels, text])] } : { q: text };
+}
+
+const searchHint = "Finds jobs whose key or id begins with the text, and jobs with a label of this value. Upper and lower case differ. NAME=VALUE finds a label.";
+
 function FilterField({ field: [name, title, words], first }: { field: Field; first?: boolean }) {
   const value = place.value.query.get(name) ?? "";
-  const set = (event: { currentTarget: { value: string } }) => setQuery({ [name]: event.currentTarget.value.trim() });
+  const set = (event: { currentTarget: HTMLInputElement | HTMLSelectElement }) => {
+    const text = event.currentTarget.value.trim();
+    if (name !== "q") return setQuery({ [name]: text });
+    const change = searchFor(text);
+    event.currentTarget.value = String(change.q);
+    setQuery(change);
+  };
   return (
     <label>
       {title}
+      {words === aTime && ` (${zoneName(timeOf(value) ?? new Date(now.peek()), inUTC())})`}
       {words === aTime ? (
-        <input name={name} type="datetime-local" value={localInput(value)} onBlur={(event) => event.currentTarget.value !== localInput(value) && setQuery({ [name]: timeText(event.currentTarget, value) })} />
+        <input name={name} type="datetime-local" value={inputText(value)} onBlur={(event) => event.currentTarget.value !== inputText(value) && setQuery({ [name]: timeText(event.currentTarget, value) })} />
       ) : typeof words === "string" ? (
-        <input name={name} value={value} placeholder={words} autocomplete="off" spellcheck={false} data-filter={first ? "" : undefined} onChange={set} />
+        <input name={name} value={value} placeholder={words} autocomplete="off" spellcheck={false} data-filter={first ? "" : undefined} title={name === "q" ? searchHint : undefined} onChange={set} />
       ) : (
         <select name={name} value={value} onChange={set}>
           <option value="">{name === "order" ? "newest first" : "any"}</option>
@@ -282,7 +300,9 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
       {refused}
       <BulkBar jobs={jobs} query={query} count={first.latest?.count} done={first.again} />
       <div class="box data">
-        <Newer list={first} noun="job" show={startAgain} />
+        <Newer list={first} noun="job" show={startAgain}>
+          {countText(jobs.length, first.latest)}
+        </Newer>
         <table>
           <thead>
             <tr>
@@ -328,7 +348,8 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
 /** How many jobs are shown, and of how many. */
 function countText(shown: number, page: PageJob | undefined): string {
   const count = page?.count;
-  if (!count || count.n <= shown) return plural(shown, "job");
+  if (!count || (count.n <= shown && !(count.capped && page.nextCursor))) return plural(shown, "job");
+  if (count.n <= shown) return `${shown} or more jobs`;
   return `${shown} of ${count.n.toLocaleString("en")}${count.capped ? " or more" : ""} jobs`;
 }
 
@@ -344,7 +365,13 @@ function JobRow({ job, gone }: { job: Job; gone: boolean }) {
           <bdi>{name}</bdi>
         </a>
         <div class="under">
-          <bdi>{job.type}</bdi>
+          {steps?.why ? (
+            <>
+              <bdi>{steps.step}</bdi>: <bdi>{steps.why.text}</bdi>
+            </>
+          ) : (
+            <bdi>{job.type}</bdi>
+          )}
         </div>
       </td>
       <td class="c2" title={job.type}>

@@ -74,7 +74,9 @@ function LimitRow({ limit, done }: { limit: Limit; done: () => void }) {
   return (
     <tr>
       <td>
-        <bdi title={limit.name}>{limit.name}</bdi>
+        <a href={limitLink(limit.name)} title={limit.name}>
+          <bdi>{limit.name}</bdi>
+        </a>
       </td>
       <td class="text">
         {limit.max === undefined ? (
@@ -118,6 +120,12 @@ function LimitRow({ limit, done }: { limit: Limit; done: () => void }) {
       </td>
     </tr>
   );
+}
+
+/** The list of the jobs that a limit bounds; of a limit that steps name, those that wait for any limit. */
+function limitLink(name: string): string {
+  const of = name.slice(name.indexOf(":") + 1);
+  return link.jobs(name.startsWith("agent:") ? { agent: of } : name.startsWith("job:") ? { type: of } : { reason: "limit" });
 }
 
 /** The end of an id: its beginning is the time, which neighbours share. */
