@@ -101,9 +101,13 @@ function More({ n, to, what }: { n: number; to?: string; what: string }) {
 }
 
 function Alerts({ stats }: { stats: Stats }) {
-  if (stats.alerts.length === 0) return <p class="fine">Nothing: there are no open alerts.</p>;
+  const missing = stats.reasons.filter((reason) => reason.reason === "noAgent");
+  if (stats.alerts.length + missing.length === 0) return <p class="fine">Nothing: there are no open alerts.</p>;
   return (
     <ul class="lines wrap">
+      {missing.slice(0, mostLines).map((reason) => (
+        <ReasonLine key={reason.name} reason={reason} />
+      ))}
       {stats.alerts.slice(0, mostLines).map((alert) => (
         <li key={`${alert.kind} ${alert.type} ${alert.step} ${alert.code}`}>
           <State mark={alertMark(alert.kind)} />
@@ -132,22 +136,26 @@ function reasonMark(reason: ReasonStats): Mark {
   return { ...unknownMark(words[reason.reason] ?? reason.reason), sign: signs[reason.reason] ?? "◌", tone: tones[reason.reason] ?? "calm" };
 }
 
+function ReasonLine({ reason }: { reason: ReasonStats }) {
+  const text = reasonText(reason, now.value);
+  return (
+    <li>
+      <State mark={reasonMark(reason)} />
+      <span class="what">
+        <bdi title={text}>{text}</bdi>
+      </span>
+      <Count class="amount" n={{ n: reason.steps, capped: reason.capped }} to={reasonLink(reason)} what={`${nouns(reason.steps, "step")}: ${text}`} />
+    </li>
+  );
+}
+
 function Reasons({ stats }: { stats: Stats }) {
   if (stats.reasons.length === 0) return <p class="fine">No step waits.</p>;
   return (
     <ul class="lines wrap">
-      {stats.reasons.slice(0, mostLines).map((reason) => {
-        const text = reasonText(reason, now.value);
-        return (
-          <li key={`${reason.reason} ${reason.name}`}>
-            <State mark={reasonMark(reason)} />
-            <span class="what">
-              <bdi title={text}>{text}</bdi>
-            </span>
-            <Count class="amount" n={{ n: reason.steps, capped: reason.capped }} to={reasonLink(reason)} what={`${nouns(reason.steps, "step")}: ${text}`} />
-          </li>
-        );
-      })}
+      {stats.reasons.slice(0, mostLines).map((reason) => (
+        <ReasonLine key={`${reason.reason} ${reason.name}`} reason={reason} />
+      ))}
       <More n={stats.reasons.length - mostLines + (stats.reasonsLeftOut ?? 0)} to={link.jobs({ phase: "waiting" })} what="reasons" />
     </ul>
   );
