@@ -154,11 +154,11 @@ test("times are relative, local or UTC, and the choice is kept", async (t) => {
 test("the history is narrowed to failures and to a step, and has the newest first", async (t) => {
   const page = await open(t, "jobs/order-1001?tab=history");
   const rows = page.locator("main tbody tr");
-  await rows.nth(3).waitFor();
+  await rows.nth(2).waitFor(); // and a fourth one, if the invoice was written before the charge was refused
   await page.getByRole("button", { name: "Times: relative" }).click(); // relative times change
   await eventually(async () => assert.doesNotMatch((await rows.allInnerTexts()).join(), / ago/));
   const all = await rows.allInnerTexts();
-  assert.ok(all.length >= 4);
+  assert.ok(all.length >= 3);
   await page.getByLabel("newest first").check();
   await eventually(async () => assert.deepEqual(await rows.allInnerTexts(), all.toReversed()));
   await page.getByLabel("Kind of entries").selectOption("failures");
