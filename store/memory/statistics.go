@@ -100,7 +100,9 @@ func (d *data) countClosed(c *kernel.Census, max int) {
 	for of, n := range steps {
 		c.Closed = append(c.Closed, kernel.ClosedGroup{Agent: of[0], Limit: of[1], Steps: n})
 	}
-	lanes = slices.SortedFunc(maps.Keys(needs), func(a, b kernel.LaneRef) int { return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Agent, b.Agent)) })
+	lanes = slices.SortedFunc(maps.Keys(needs), func(a, b kernel.LaneRef) int {
+		return cmp.Or(cmp.Compare(a.Lane, b.Lane), cmp.Compare(a.Agent, b.Agent))
+	})
 	steps, c.NeedingCapped = countLanes(lanes, ready, max, func(l kernel.LaneRef) string { return needs[l] })
 	for of, n := range steps {
 		c.Needing = append(c.Needing, kernel.NeedGroup{Agent: of[0], Needs: kernel.Needs(of[1]), Steps: n})
