@@ -124,7 +124,7 @@ async function longestFrame(page) {
   await page.mouse.down();
   for (let i = 1; i <= 40; i++) await page.mouse.move(x - 12 * i, y - 4 * i);
   await page.mouse.up();
-  return page.evaluate(() => ((globalThis.frames_.over = true), Math.round(globalThis.frames_.longest))); // a frame is 16.7 ms
+  return page.evaluate(() => ((globalThis.frames_.over = true), globalThis.frames_.longest));
 }
 
 async function measureGraphs() {

@@ -47,7 +47,7 @@ func (b *BulkAct) Matched() int { return b.Done + b.Unchanged + b.Refused }
 type BulkRefusal struct {
 	Number  int // from 1, in the order in which the jobs were met
 	Job     perdure.JobID
-	Key     string // of the job; read with the job, not stored here
+	Key     string // of the job; set when it is read, and ignored by SaveBulkAct
 	Code    perdure.Code
 	Message string
 }

@@ -250,24 +250,18 @@ func (v value) string() string {
 }
 
 // name is a string that names something.
-func (v value) name(most int) string {
-	if !v.is(jsontext.String, "must be a string") {
-		return ""
-	}
-	s := v.doc.json.Text()
-	if why := misnamed(s, most); why != "" {
-		v.fault("%s", why)
-	}
-	return s
-}
+func (v value) name(most int) string { return v.checked(most, misnamed) }
 
 // text is a string that is compared with texts of users.
-func (v value) text(most int) string {
+func (v value) text(most int) string { return v.checked(most, unstored) }
+
+// checked is a string that wrong finds no fault with.
+func (v value) checked(most int, wrong func(s string, most int) string) string {
 	if !v.is(jsontext.String, "must be a string") {
 		return ""
 	}
 	s := v.doc.json.Text()
-	if why := unstored(s, most); why != "" {
+	if why := wrong(s, most); why != "" {
 		v.fault("%s", why)
 	}
 	return s

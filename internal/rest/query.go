@@ -61,11 +61,16 @@ func (q *reader) refuse(name, message string) {
 
 // value returns the value of a parameter.
 func (q *reader) value(name string, most int) (s string, given bool) {
+	return q.checked(name, most, misnamed)
+}
+
+// checked returns the value of a parameter that wrong finds no fault with.
+func (q *reader) checked(name string, most int, wrong func(s string, most int) string) (s string, given bool) {
 	values, given := q.query[name]
 	if !given {
 		return "", false
 	}
-	if why := misnamed(values[0], most); why != "" {
+	if why := wrong(values[0], most); why != "" {
 		q.refuse(name, why)
 	}
 	return values[0], true
@@ -81,14 +86,8 @@ const maxSearch = perdure.MaxLabelLength
 
 // text returns the value of a parameter that is compared with texts of users.
 func (q *reader) text(name string, most int) string {
-	values, given := q.query[name]
-	if !given {
-		return ""
-	}
-	if why := unstored(values[0], most); why != "" {
-		q.refuse(name, why)
-	}
-	return values[0]
+	s, _ := q.checked(name, most, unstored)
+	return s
 }
 
 // one reads a value of T that is one of words.

@@ -25,7 +25,7 @@ func (s *Store) Census(ctx context.Context, max int) (*kernel.Census, error) {
 		c := &kernel.Census{Now: s.clock.now()}
 		s.countJobs(c, max)
 		s.countReady(c, max)
-		s.countClosed(c, max)
+		s.countByLimit(c, max)
 		s.countDue(c, max)
 		s.countRuns(c, max)
 		s.countAlerts(c, max)
@@ -79,7 +79,8 @@ func (d *data) countReady(c *kernel.Census, max int) {
 	}
 }
 
-func (d *data) countClosed(c *kernel.Census, max int) {
+// countByLimit counts the ready steps in closed lanes, and those in other lanes that need limits.
+func (d *data) countByLimit(c *kernel.Census, max int) {
 	lanes := slices.SortedFunc(maps.Keys(d.closedLanes), func(a, b kernel.LaneRef) int {
 		x, y := d.closedLanes[a], d.closedLanes[b]
 		return cmp.Or(x.limit.Compare(y.limit), cmp.Compare(x.order, y.order), cmp.Compare(a.Agent, b.Agent), cmp.Compare(a.Lane, b.Lane))

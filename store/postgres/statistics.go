@@ -49,23 +49,17 @@ const (
 				select job from perdure.ready q where q.agent = r.agent limit share.most) q) c
 		where r.agent is not null`
 
-	countClosedSQL = `with l as materialized (
+	countClosedSQL = `with l (agent, lane, held_by) as materialized (
 			select agent, lane, closed_name from perdure.lane where closed_name is not null
-			order by closed_name, closed_key, ord, agent, lane limit $2
+			order by closed_name, closed_key, ord, agent, lane limit $2` + countInLanesSQL
+	countNeedingSQL = `with l (agent, lane, held_by) as materialized (
+			select agent, lane, limits from perdure.lane where closed_name is null order by lane, agent limit $2` + countInLanesSQL
+	// countInLanesSQL counts the ready steps in these lanes, by their agent and what holds them back, or may do so.
+	countInLanesSQL = `
 		), share as materialized (
 			select greatest($1 / greatest(count(*), 1), 1) as most, count(*) as lanes from l
 		)
-		select l.agent, l.closed_name, sum(c.n)::bigint, bool_or(c.n >= share.most or share.lanes >= $2)
-		from l cross join share cross join lateral (
-			select count(*) as n from (select from perdure.ready q where q.agent = l.agent and q.lane = l.lane limit share.most) q) c
-		where c.n > 0 group by 1, 2`
-
-	countNeedingSQL = `with l as materialized (
-			select agent, lane, limits from perdure.lane where closed_name is null order by lane, agent limit $2
-		), share as materialized (
-			select greatest($1 / greatest(count(*), 1), 1) as most, count(*) as lanes from l
-		)
-		select l.agent, l.limits, sum(c.n)::bigint, bool_or(c.n >= share.most or share.lanes >= $2)
+		select l.agent, l.held_by, sum(c.n)::bigint, bool_or(c.n >= share.most or share.lanes >= $2)
 		from l cross join share cross join lateral (
 			select count(*) as n from (select from perdure.ready q where q.agent = l.agent and q.lane = l.lane limit share.most) q) c
 		where c.n > 0 group by 1, 2`
