@@ -101,8 +101,7 @@ func (c *call) identify(rt *route) error {
 	}
 	id, err := c.caller(address)
 	if err != nil {
-		c.w.Header().Set("WWW-Authenticate", `Bearer realm="perdure"`)
-		return err
+		return c.unidentified(err)
 	}
 	known := *id
 	known.Address = address
@@ -114,6 +113,17 @@ func (c *call) identify(rt *route) error {
 		return forbidden(rt, known.Role, allowed)
 	}
 	return nil
+}
+
+// unidentified adds the headers of the answer to a call whose caller was not identified.
+func (c *call) unidentified(err error) error {
+	switch perdure.CodeOf(err) {
+	case perdure.CodeUnauthenticated:
+		c.w.Header().Set("WWW-Authenticate", `Bearer realm="perdure"`)
+	case perdure.CodeTooManyRequests: // clients must not repeat a wrong token every second
+		c.w.Header().Set("Retry-After", "60")
+	}
+	return err
 }
 
 // forbidden names the user roles that may make the call.

@@ -157,7 +157,7 @@ func (a *api) fail(w *answer, r *http.Request, err error) {
 }
 
 func writeProblem(w *answer, p *Problem) {
-	if p.retryAfter > 0 {
+	if p.retryAfter > 0 && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	var b bytes.Buffer

@@ -311,7 +311,7 @@ func (c *call) login() error {
 	}
 	text, id, err := c.Access.Login(c.ctx(), token, c.address())
 	if err != nil {
-		return err
+		return c.unidentified(err)
 	}
 	c.setCookie(text, int(operate.SessionLongest.Seconds()))
 	shown := *id
