@@ -211,7 +211,7 @@ func (g *guarded) checkCall(t *testing.T, method, path, id, role, token string, 
 	resp, refusal := g.ask(t, method, path, map[bool]string{true: "", false: "{}"}[method == http.MethodGet || method == http.MethodDelete], headers...)
 	as := role
 	if as == "" {
-		as = "nobody"
+		as = "a caller without a token"
 	}
 	denied := resp.StatusCode == http.StatusUnauthorized || resp.StatusCode == http.StatusForbidden
 	switch {

@@ -126,7 +126,7 @@ type Identity struct {
 
 	Credential string `json:"-"` // the id of the token or session; "": none
 	Address    string `json:"-"` // from which the call came
-	OnBehalfOf string `json:"-"` // whom the caller names as the author of the act; "": nobody
+	OnBehalfOf string `json:"-"` // whom the caller names as the author of the act; "": it names none
 }
 
 type identityKey struct{}

@@ -55,7 +55,7 @@ func (f *accessFlags) tokens(beyond bool) rest.Tokens {
 	return rest.TokensOnceAdmin
 }
 
-// mayListen refuses to serve other machines without tokens, or with tokens that anybody on the network could read.
+// mayListen refuses to serve other machines without tokens, or with tokens that every machine on the network could read.
 func (f *accessFlags) mayListen(listen string, beyond, hasAdmin bool) error {
 	if !beyond || f.insecure {
 		return nil

@@ -17,7 +17,7 @@ func (a *app) tokensCmd() *cobra.Command {
 	var page operate.PageQuery
 	cmd := &cobra.Command{
 		Use: "tokens", Aliases: []string{"token"}, Short: "Manage tokens: create, rotate, rm", Args: noArgs,
-		Long: `Lists tokens, expired ones too. A token identifies a program or a person to a server, and has a user role:
+		Long: `Lists tokens, expired ones too. A token identifies a program or a user to a server, and has a user role:
 
   viewer     reads everything except tokens, sessions and the audit log
   submitter  submits jobs (of the types --type, if any) and reads jobs

@@ -114,7 +114,7 @@ func (a *api) accessRoutes() []route {
 
 func (c *call) me() error {
 	id := operate.IdentityOf(c.r.Context())
-	if id == nil { // the handler identifies nobody
+	if id == nil { // the handler has no registry
 		id = &operate.Identity{Rights: operate.Rights{Role: operate.Admin}, Via: operate.ViaInsecure}
 	}
 	shown := *id

@@ -209,7 +209,9 @@ func (s *suite) audit(f kernel.AuditFilter) []operate.AuditEntry {
 func auditFilters(s *suite) {
 	s.equal("an empty log", s.audit(kernel.AuditFilter{}), nil)
 	all := []operate.AuditEntry{newAudit(1), newAudit(2, func(e *operate.AuditEntry) { e.Author = "ben" }),
-		newAudit(3, func(e *operate.AuditEntry) { *e = operate.AuditEntry{At: e.At, Act: "putLimit", Author: "ben", Target: "x", Outcome: operate.AuditDone} }), newAudit(4)}
+		newAudit(3, func(e *operate.AuditEntry) {
+			*e = operate.AuditEntry{At: e.At, Act: "putLimit", Author: "ben", Target: "x", Outcome: operate.AuditDone}
+		}), newAudit(4)}
 	s.save(&kernel.Changes{Audit: all[:3]})
 	s.save(&kernel.Changes{Audit: all[3:]})
 	for _, c := range []struct {

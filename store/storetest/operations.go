@@ -525,7 +525,9 @@ var operations = []operation{
 				isSession(d.pick("", credentialID(d.rnd.IntN(20))))(c)
 			}
 		})
-		entry := newAudit(d.rnd.IntN(9), func(e *operate.AuditEntry) { e.At, e.Act, e.Job = d.time(), d.pick("undo", "createToken"), id(d.someJob()) })
+		entry := newAudit(d.rnd.IntN(9), func(e *operate.AuditEntry) {
+			e.At, e.Act, e.Job = d.time(), d.pick("undo", "createToken"), id(d.someJob())
+		})
 		return func(store kernel.Store) (any, error) {
 			return true, store.Update(ctx, func(tx kernel.Tx) error {
 				if err := tx.AddCredential(c); err != nil {
