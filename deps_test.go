@@ -79,6 +79,7 @@ var layers = []layer{
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
 	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
 	{pkg: "internal/access", ours: []string{"", "internal/env", "internal/kernel", "operate"}, why: "who calls a node: it knows tokens and sessions, and no call"},
+	{pkg: "internal/oidc", ours: []string{"", "internal/plain", "operate"}, modules: []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2"}, why: "logins with OpenID Connect; it knows no session"},
 	{pkg: "internal/service", ours: []string{"", "definition", "internal/access", "internal/admission", "internal/env", "internal/graph", "internal/kernel", "internal/lru", "internal/plain", "internal/scheduler", "operate", "protocol"}, why: "what a node answers to its callers: it changes through the scheduler, and reads from the store"},
 	{pkg: "internal/watch", ours: []string{"internal/env", "internal/kernel", "internal/scheduler"}, why: "what a node observes and logs"},
 	{pkg: "internal/metrics", ours: []string{"", "internal/agenthost", "internal/kernel", "internal/scheduler", "internal/supervisor", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "what a node counts"},
@@ -90,7 +91,7 @@ var layers = []layer{
 		why: "it answers for a protocol.Server, which may be any"},
 	{pkg: "rest", ours: []string{"definition", "internal/access", "internal/rest", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "the REST API of a node in the server of a user's program"},
 	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/kernel", "internal/plain", "internal/redact", "internal/rest", "internal/tlsfiles", "node", "operate", "protocol", "store", "store/sqlite"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/kernel", "internal/oidc", "internal/plain", "internal/redact", "internal/rest", "internal/tlsfiles", "node", "operate", "protocol", "store", "store/sqlite"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		why: "the command line: flags, output, and a node made of all parts"},
 
 	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "internal/kernel", "internal/runcontext", "node", "protocol", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},

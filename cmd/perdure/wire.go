@@ -109,6 +109,9 @@ func newServer(n engine, polls context.Context, o *serveFlags, beyond bool, log 
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
 		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: o.connections(), Console: rest.ConsolePath(hosts.public),
 		Tokens: o.access.tokens(beyond), Secure: strings.HasPrefix(hosts.public, "https:"), Proxies: o.access.proxies}
+	if o.access.provider != nil {
+		cfg.OIDC = o.access.provider
+	}
 	if own, ok := n.(*node.Node); ok {
 		cfg.Registry, cfg.Access = own.Registry(), own.Access()
 	}
