@@ -101,6 +101,18 @@ func parse(b json.RawMessage, draft bool) (*Input, error) {
 	return in, nil
 }
 
+// checkSecrets refuses secrets in other places than env: the arguments of a process are visible to every user of the machine,
+// and programs repeat their input. A definition that names the agent shell is checked when it is submitted; this is for an
+// agent of another name.
+func checkSecrets(pointers []string) error {
+	for _, p := range pointers {
+		if !strings.HasPrefix(p, "/env/") {
+			return fmt.Errorf("%s: a secret may stand in env only", strings.TrimPrefix(p, "/"))
+		}
+	}
+	return nil
+}
+
 // stdin returns the input of the program; false if there is none.
 func (in *Input) stdin() (string, bool) {
 	if in.Stdin == nil {

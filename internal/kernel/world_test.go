@@ -515,6 +515,8 @@ type script struct {
 
 func (s script) Refs() []int { return s.refs }
 
+func (s script) Secrets() []SecretText { return nil }
+
 func (s script) Eval(sc *Scope) (bool, error) {
 	out := outputIn(sc, s.names[0])
 	if out == `"bad"` {
