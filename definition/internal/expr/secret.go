@@ -55,7 +55,7 @@ func (t *templater) secretString(n *text.Node, p *text.Pointer, spans []Span) {
 			return
 		}
 	}
-	pointer := strings.TrimPrefix(p.String(), t.base)
+	pointer := p.Below(t.base)
 	t.secrets += refs
 	if bad := t.env.Secret(pointer, t.secrets); bad != nil {
 		bad.Record(t.faults, n, p, at)

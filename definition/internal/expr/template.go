@@ -183,9 +183,9 @@ type templater struct {
 	out     Template
 	text    []byte // since the last part
 	strings Templates
-	size    int    // of the values that are known already
-	base    string // pointer of the template
-	secrets int    // references to secrets so far
+	size    int           // of the values that are known already
+	base    *text.Pointer // of the template
+	secrets int           // references to secrets so far
 }
 
 // Templates are the strings of a `with` that hold expressions. So each can be evaluated for itself, to check the input of
@@ -227,7 +227,7 @@ type Environment interface {
 // CompileTemplate compiles n, the value of p. It records the faults, and its results are of use only if there are none.
 // Size is the least size of the JSON with its values filled in.
 func CompileTemplate(n *text.Node, p *text.Pointer, fs *text.Faults, env Environment) (out *Template, strings Templates, size int) {
-	t := templater{faults: fs, env: env, base: p.String()}
+	t := templater{faults: fs, env: env, base: p}
 	t.node(n, p)
 	t.out.tail = t.text
 	size = t.size + len(t.text)
