@@ -35,7 +35,7 @@ func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "`N` runs at a time for each agent, or NAME=N for one (repeatable)")
 	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further environment variables that programs of the agent shell inherit (repeatable)")
 	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http call loopback, link-local and this machine's own addresses, and metadata services")
-	cmd.Flags().StringVar(&f.secrets, "secrets-dir", "", "`DIR` with a file for each secret that steps may use; others are variables PERDURE_SECRET_NAME")
+	cmd.Flags().StringVar(&f.secrets, "secrets-dir", "", "`DIR` with a file NAME for each secret that is not in the environment")
 	_ = cmd.MarkFlagDirname("secrets-dir")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }
