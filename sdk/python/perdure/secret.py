@@ -177,7 +177,7 @@ def _forms(value: str) -> List[str]:
     for text in texts:
         forms += [json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], html.escape(text),
                   urllib.parse.quote(text, safe=""), urllib.parse.quote(text), urllib.parse.quote_plus(text)]
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        encoded = encode(value.encode()).decode()
+    data = value.encode()
+    for encoded in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
         forms += [encoded, encoded.rstrip("=")]
     return forms

@@ -233,6 +233,8 @@ export interface ClaimBody {
   max?: number;
   /** Repeated, it returns the same runs while they are valid and unreported */
   requestId?: string;
+  /** The caller resolves the references to secrets at the JSON Pointers in secrets of a run. A step with secrets that is claimed without this fails, code secretUnsupported */
+  secrets?: boolean;
   /** How long to wait for work, at most 60s */
   wait?: string;
 }
@@ -447,6 +449,8 @@ export interface NextBody {
   heartbeat?: string;
   /** How many runs at most */
   max?: number;
+  /** As of a claim */
+  secrets?: boolean;
 }
 
 export interface Node {
@@ -542,6 +546,7 @@ export interface RawRun {
   step: string;
   doKey?: string;
   output?: unknown;
+  secrets?: string[];
   traceparent?: string;
   waitedMs?: number;
 }
