@@ -42,7 +42,7 @@ func (s *secrets) get(name string) (string, error) {
 	case set:
 		return checkedSecret(name, text)
 	case s.dir != "":
-		return "", fmt.Errorf("secret %s: where the agent runs there is neither a file %s in the directory of secrets nor an environment variable %s%s", name, name, secret.Variable, name)
+		return "", fmt.Errorf("secret %s: where the agent runs there is no file %s in the directory of secrets, and the environment variable %s%s is not set", name, name, secret.Variable, name)
 	}
 	return "", fmt.Errorf("secret %s: where the agent runs, the environment variable %s%s is not set", name, secret.Variable, name)
 }

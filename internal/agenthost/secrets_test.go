@@ -166,7 +166,7 @@ func TestSecretsAreFilesOrVariables(t *testing.T) {
 	}
 	for name, want := range map[string]string{
 		"EMPTY": "is empty", "BINARY": "not UTF-8", "LARGE": "more than 65536 bytes", "HUGE": "more than 65536 bytes", "DIRECTORY": "not a regular file",
-		"DANGLING": "neither a file DANGLING", "MISSING": "neither a file MISSING in the directory of secrets nor an environment variable PERDURE_SECRET_MISSING",
+		"DANGLING": "no file DANGLING", "MISSING": "no file MISSING in the directory of secrets, and the environment variable PERDURE_SECRET_MISSING is not set",
 		"NOTHING": "is empty", "LONG": "more than 65536 bytes",
 	} {
 		if got, err := s.get(name); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), dir) {

@@ -40,6 +40,8 @@ const (
 	MinRedacted = 4
 	// minLine is the length from which on each line of a value of several lines is redacted for itself.
 	minLine = 16
+	// escapeLevels is how many times a form may be quoted again.
+	escapeLevels = 3
 )
 
 // NewRedactor makes a redactor; nil if there is nothing to redact.
@@ -82,10 +84,20 @@ func formsOf(value string) []string {
 		}
 	}
 	for _, text := range slices.Clone(list) {
-		quoted := strconv.Quote(text)
+		quoted, ascii := strconv.Quote(text), strconv.QuoteToASCII(text)
 		list = append(list, quoted[1:len(quoted)-1],
-			string(jsontext.AppendEscaped(nil, text, false)), string(jsontext.AppendEscaped(nil, text, true)),
+			string(jsontext.AppendEscaped(nil, text, false)), string(jsontext.AppendEscaped(nil, text, true)), ascii[1:len(ascii)-1],
 			html.EscapeString(text), url.QueryEscape(text), url.PathEscape(text), (&url.URL{Path: text}).EscapedPath())
+	}
+	// Messages quote messages: JSON in a string of JSON, for example, has each backslash twice.
+	for level, from := 0, 0; level < escapeLevels; level++ {
+		end := len(list)
+		for _, text := range list[from:end] {
+			if escaped := string(jsontext.AppendEscaped(nil, text, false)); escaped != text {
+				list = append(list, escaped)
+			}
+		}
+		from = end
 	}
 	b := []byte(value)
 	return append(list, base64.StdEncoding.EncodeToString(b), base64.RawStdEncoding.EncodeToString(b),

@@ -22,6 +22,7 @@ from .errors import NoEffect, Rejected
 VARIABLE = "PERDURE_SECRET_"
 MAX_BYTES = 64 << 10
 MIN_REDACTED = 4  # bytes: a shorter value occurs by chance
+ESCAPE_LEVELS = 3  # how many times a form may be quoted again
 MIN_LINE = 16     # bytes from which on each line of a value is redacted for itself
 REFERENCE = re.compile(r"\$\{secret\.([A-Z][A-Z0-9_]{0,127})\}")
 
@@ -48,8 +49,8 @@ class Secrets:
         if value is not None:
             return _checked(name, value.encode("utf-8", "surrogateescape"))
         if self._directory is not None:
-            raise Missing(f"secret {name}: where the agent runs there is neither a file {name} in the directory of secrets "
-                          f"nor an environment variable {VARIABLE}{name}")
+            raise Missing(f"secret {name}: where the agent runs there is no file {name} in the directory of secrets, "
+                          f"and the environment variable {VARIABLE}{name} is not set")
         raise Missing(f"secret {name}: where the agent runs, the environment variable {VARIABLE}{name} is not set")
 
     def _read(self, name: str) -> Optional[str]:
@@ -177,6 +178,10 @@ def _forms(value: str) -> List[str]:
     for text in texts:
         forms += [json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], html.escape(text),
                   urllib.parse.quote(text, safe=""), urllib.parse.quote(text), urllib.parse.quote_plus(text)]
+    newest = forms
+    for _ in range(ESCAPE_LEVELS):  # messages quote messages: JSON in a string of JSON has each backslash twice
+        newest = [escaped for form in newest for escaped in (json.dumps(form, ensure_ascii=False)[1:-1],) if escaped != form]
+        forms = forms + newest
     data = value.encode()
     for encoded in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
         forms += [encoded, encoded.rstrip("=")]

@@ -136,7 +136,7 @@ class Files(unittest.TestCase):
                                "MOUNTED": "mounted", "LARGEST": "x" * MAX_BYTES}.items():
                 self.assertEqual(secrets.get(name), want)
             for name, want in {"EMPTY": "is empty", "BINARY": "not UTF-8", "LARGE": "more than 65536 bytes", "DIRECTORY": "not a regular file",
-                               "MISSING": "neither a file MISSING", "NOTHING": "is empty"}.items():
+                               "MISSING": "no file MISSING", "NOTHING": "is empty"}.items():
                 with self.assertRaisesRegex(Missing, want) as raised:
                     secrets.get(name)
                 self.assertNotIn(directory, str(raised.exception))

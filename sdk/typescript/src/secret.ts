@@ -13,6 +13,7 @@ import { bytes, parse, stringify } from "./json.ts";
 const variable = "PERDURE_SECRET_";
 export const maxSecretBytes = 64 << 10;
 const minRedacted = 4; // bytes: a shorter value occurs by chance
+const escapeLevels = 3; // how many times a form may be quoted again
 const minLine = 16; // bytes from which on each line of a value is redacted for itself
 const reference = /\$\{secret\.([A-Z][A-Z0-9_]{0,127})\}/g;
 
@@ -65,7 +66,7 @@ export class Secrets {
     if (value !== undefined) return checked(name, Buffer.from(value));
     return { missing: this.#dir === undefined
       ? `secret ${name}: where the agent runs, the environment variable ${variable}${name} is not set`
-      : `secret ${name}: where the agent runs there is neither a file ${name} in the directory of secrets nor an environment variable ${variable}${name}` };
+      : `secret ${name}: where the agent runs there is no file ${name} in the directory of secrets, and the environment variable ${variable}${name} is not set` };
   }
 
   /** A file without one line break at its end; undefined if there is none. Symbolic links are followed. */
@@ -182,9 +183,14 @@ function formsOf(value: string): string[] {
   const texts = [value, value.trim(), ...lines];
   const data = Buffer.from(value);
   const base64 = data.toString("base64");
-  return [...texts, ...texts.flatMap((text) => [JSON.stringify(text).slice(1, -1), inspect(text).slice(1, -1), encodeURIComponent(text),
-    encodeURI(text), new URLSearchParams([["", text]]).toString().slice(1), html(text)]),
-  base64, base64.replaceAll("=", ""), data.toString("base64url")];
+  const forms = [...texts, ...texts.flatMap((text) => [JSON.stringify(text).slice(1, -1), inspect(text).slice(1, -1), encodeURIComponent(text),
+    encodeURI(text), new URLSearchParams([["", text]]).toString().slice(1), html(text)])];
+  let newest = forms;
+  for (let level = 0; level < escapeLevels; level++) { // messages quote messages: JSON in a string of JSON has each backslash twice
+    newest = newest.map((form) => JSON.stringify(form).slice(1, -1)).filter((escaped, i) => escaped !== newest[i]);
+    forms.push(...newest);
+  }
+  return [...forms, base64, base64.replaceAll("=", ""), data.toString("base64url")];
 }
 
 const entities: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };

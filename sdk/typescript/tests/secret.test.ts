@@ -100,7 +100,7 @@ test("secrets are files or variables", (t) => {
   for (const [name, value] of Object.entries({ FILE: "of a file", TWO: "a\n", WINDOWS: "line", BOTH: "of the file", VARIABLE: "v\n", MOUNTED: "mounted",
     LARGEST: "x".repeat(maxSecretBytes) })) assert.deepEqual(secrets.get(name), { value });
   for (const [name, why] of Object.entries({ EMPTY: "is empty", BINARY: "not UTF-8", LARGE: "more than 65536 bytes", HUGE: "more than 65536 bytes",
-    DIRECTORY: "not a regular file", MISSING: "neither a file MISSING", NOTHING: "is empty" })) {
+    DIRECTORY: "not a regular file", MISSING: "no file MISSING", NOTHING: "is empty" })) {
     const found = secrets.get(name);
     assert.ok("missing" in found && found.missing.includes(why) && !found.missing.includes(dir), JSON.stringify(found));
   }
