@@ -271,10 +271,16 @@ func playCanary(t *testing.T, kind string) {
 	}
 	deadline := time.Now().Add(2 * time.Minute)
 	settle := func(current string) {
-		for text := ""; !strings.Contains(text, `"phase":"settled"`); time.Sleep(50 * time.Millisecond) {
-			if text = call("GET", "/v1/jobs/canary", ""); time.Now().After(deadline) {
-				t.Fatalf("the job is not %s: %s", current, text)
+		for {
+			var job struct{ Phase, Current string }
+			text := call("GET", "/v1/jobs/canary", "")
+			if err := json.Unmarshal([]byte(text), &job); err != nil || time.Now().After(deadline) {
+				t.Fatalf("the job is not %s: %v, %s", current, err, text)
 			}
+			if job.Phase == "settled" && job.Current == current {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
 		}
 	}
 	settle("done")
