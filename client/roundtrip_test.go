@@ -37,8 +37,8 @@ func TestRoundTrip(t *testing.T) {
 	bulk := operate.BulkRequest{Act: perdure.VerbSettle, Step: "charge", As: &done, Output: act.Output, Filter: resttest.Bulk().Filter, Reason: "seen <it>", Key: "<k>", Author: "Zoë"}
 	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
-	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
-	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
+	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true}
+	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true}
 	reports := []protocol.Report{
 		{Job: resttest.ID, Step: "s", Run: 3, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`)},
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
