@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/secret"
 )
 
 // Input is what the agent is asked for: `with` of a step.
@@ -150,6 +151,8 @@ func CheckEnv(names []string) error {
 			return fmt.Errorf("%q is not the name of a variable; each is named in full", name)
 		case slices.Contains(ofRun, name):
 			return fmt.Errorf("%s is set for each run", name)
+		case strings.HasPrefix(name, secret.Variable):
+			return fmt.Errorf("%s is a secret, which not every program may have; name it in env of the step: ${secret.%s}", name, strings.TrimPrefix(name, secret.Variable))
 		}
 	}
 	return nil

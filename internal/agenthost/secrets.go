@@ -61,7 +61,7 @@ func (s *secrets) read(name string) (string, error) {
 	if err != nil {
 		return "", withoutPath(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	b, err := io.ReadAll(io.LimitReader(f, perdure.MaxSecretBytes+int64(len("\r\n"))+1))
 	if err != nil {
 		return "", withoutPath(err)

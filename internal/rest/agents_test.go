@@ -18,7 +18,7 @@ import (
 func TestClaimIsReadAndAnswered(t *testing.T) {
 	for body, want := range map[string]protocol.Claim{
 		`{"holder":"h"}`: {Agent: "pay ments", Holder: "h", Max: 1},
-		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:             {Agent: "pay ments", Holder: "h", Max: 1},
+		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:                             {Agent: "pay ments", Holder: "h", Max: 1},
 		` {"requestId":"r", "heartbeat":"15s", "wait":"1m", "max":1000, "secrets":true, "holder":"h\u00e9"} `: {Agent: "pay ments", Holder: "hé", Max: 1000, Wait: time.Minute, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true},
 		`{"holder":"h","wait":"0s"}`: {Agent: "pay ments", Holder: "h", Max: 1},
 	} {

@@ -55,17 +55,6 @@ func Reference(name string) string { return opening + name + closing }
 // Value is a secret, resolved.
 type Value struct{ Name, Text string }
 
-// names returns the names to which a text refers, each once.
-func names(text string) (list []string) {
-	expand(text, func(name string) string {
-		if !slices.Contains(list, name) {
-			list = append(list, name)
-		}
-		return ""
-	})
-	return list
-}
-
 // expand replaces the references in a text. It does not read the values that it fills in.
 func expand(text string, value func(name string) string) string {
 	var b strings.Builder

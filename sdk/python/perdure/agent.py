@@ -8,7 +8,7 @@ import functools
 import inspect
 import re
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, TypeVar
 
 from . import clock
@@ -70,6 +70,12 @@ class Run:
     _now: Callable[[], Instant] = field(default=clock.now, repr=False)
     _secrets: Sequence[str] = field(default=(), repr=False)  # pointers of the strings of input that refer to secrets
     _redactor: Optional[Redactor] = field(default=None, repr=False)  # of the secrets, once they are resolved
+
+    def __repr__(self) -> str:
+        """The fields, without the values of secrets: a run may be logged."""
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+        text = f"{type(self).__name__}({shown})"
+        return text if self._redactor is None else self._redactor.text(text)
 
     def remaining(self) -> float:
         """Seconds until the deadline of the run, or 0 once the run is over. Infinite outside of an agent host."""

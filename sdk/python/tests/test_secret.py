@@ -86,6 +86,11 @@ class SecretsReachTheHandlerAndNothingElse(unittest.TestCase):
     def test_output_that_is_not_json(self):
         self.assertEqual(self.check(lambda input, run: {CANARY: {1}})["error"]["code"], "outputInvalid")
 
+    def test_logged(self):
+        def work(input, run):
+            logging.getLogger("perdure").warning("working on %r", run)
+        self.check(work)
+
     def test_progress(self):
         sent = []
 
