@@ -288,6 +288,8 @@ func playCanary(t *testing.T, kind string) {
 		for _, path := range []string{"/v1/jobs/canary", "/v1/jobs/canary/history?limit=500", "/v1/jobs/canary/runs?limit=500", "/v1/jobs/canary/graph", "/v1/jobs/canary/definition", "/v1/jobs?type=canary", "/v1/alerts", "/v1/stats", "/v1/agents", "/v1/nodes", "/v1/audit", "/metrics"} {
 			call("GET", path, "")
 		}
+		call("POST", "/v1/jobs/canary/undo?dryRun=true", `{"reason":"the test"}`)
+		call("POST", "/v1/jobs/canary/redo?dryRun=true", `{"reason":"the test"}`)
 		for _, step := range []string{"http_ok", "http_fail", "http_undo", "shell_echo", "go_return", "python_return", "typescript_return"} {
 			call("GET", "/v1/jobs/canary/steps/"+step, "")
 		}
