@@ -93,6 +93,9 @@ func checkedSecret(name, text string) (string, error) {
 	return text, nil
 }
 
+// maxSecretsBytes bounds the secrets of one run together: what it reports is searched for each of them in many forms.
+const maxSecretsBytes = 4 * perdure.MaxSecretBytes
+
 // resolve returns a run whose input has the values of its secrets, and what removes them from its report. The error is a
 // perdure.Failure: a missing secret is a fault of the configuration, which a further attempt does not mend. So the run is
 // rejected, and the step waits for an operator, or for what else its onFailure says.
@@ -100,7 +103,14 @@ func (s *secrets) resolve(run *perdure.Run) (*perdure.Run, *secret.Redactor, err
 	if len(run.Secrets) == 0 {
 		return run, nil, nil
 	}
-	input, values, err := secret.Fill(run.Input, run.Secrets, s.get)
+	total := 0
+	input, values, err := secret.Fill(run.Input, run.Secrets, func(name string) (string, error) {
+		text, err := s.get(name)
+		if total += len(text); err == nil && total > maxSecretsBytes {
+			err = fmt.Errorf("secret %s: the secrets of this input have more than %d bytes together", name, maxSecretsBytes)
+		}
+		return text, err
+	})
 	switch {
 	case errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE):
 		return nil, nil, perdure.Returned(err)

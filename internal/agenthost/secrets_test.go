@@ -173,6 +173,17 @@ func TestSecretsAreFilesOrVariables(t *testing.T) {
 			t.Errorf("%s: %.20q, %v", name, got, err)
 		}
 	}
+	five := perdure.Run{Input: json.RawMessage(`"${secret.LARGEST}${secret.L2}${secret.L3}${secret.L4}${secret.L5}"`), Secrets: []string{""}}
+	for _, name := range []string{"L2", "L3", "L4", "L5"} {
+		write(name, strings.Repeat(name, perdure.MaxSecretBytes/2))
+	}
+	if _, _, err := s.resolve(&five); err == nil || !strings.Contains(err.Error(), "secret L5: the secrets of this input have more than 262144 bytes together") {
+		t.Error(err)
+	}
+	five.Input = json.RawMessage(`"${secret.LARGEST}${secret.L2}${secret.L3}${secret.L4}${secret.L4}"`)
+	if run, _, err := s.resolve(&five); err != nil || len(run.Input) != 5*perdure.MaxSecretBytes+2 {
+		t.Error(err)
+	}
 	write("FILE", "rotated") // read at each run
 	if got, _ := s.get("FILE"); got != "rotated" {
 		t.Errorf("%q", got)

@@ -40,8 +40,11 @@ const (
 	MinRedacted = 4
 	// minLine is the length from which on each line of a value of several lines is redacted for itself.
 	minLine = 16
-	// escapeLevels is how many times a form may be quoted again.
+	// maxLines bounds these lines of one value.
+	maxLines = 256
+	// escapeLevels is how many times a form may be quoted again; once, if the value is larger than maxEscaped.
 	escapeLevels = 3
+	maxEscaped   = 8 << 10
 )
 
 // NewRedactor makes a redactor; nil if there is nothing to redact.
@@ -79,7 +82,7 @@ func NewRedactor(values []Value) *Redactor {
 func formsOf(value string) []string {
 	list := []string{value, strings.TrimSpace(value)}
 	for line := range strings.Lines(value) {
-		if line = strings.TrimSpace(line); len(line) >= minLine {
+		if line = strings.TrimSpace(line); len(line) >= minLine && len(list) < maxLines {
 			list = append(list, line)
 		}
 	}
@@ -90,7 +93,11 @@ func formsOf(value string) []string {
 			html.EscapeString(text), url.QueryEscape(text), url.PathEscape(text), (&url.URL{Path: text}).EscapedPath())
 	}
 	// Messages quote messages: JSON in a string of JSON, for example, has each backslash twice.
-	for level, from := 0, 0; level < escapeLevels; level++ {
+	levels := escapeLevels
+	if len(value) > maxEscaped {
+		levels = 1
+	}
+	for level, from := 0, 0; level < levels; level++ {
 		end := len(list)
 		for _, text := range list[from:end] {
 			if escaped := string(jsontext.AppendEscaped(nil, text, false)); escaped != text {

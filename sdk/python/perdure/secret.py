@@ -21,8 +21,11 @@ from .errors import NoEffect, Rejected
 
 VARIABLE = "PERDURE_SECRET_"
 MAX_BYTES = 64 << 10
+MAX_TOGETHER = 4 * MAX_BYTES  # of the secrets of one run: what it reports is searched for each of them in many forms
 MIN_REDACTED = 4  # bytes: a shorter value occurs by chance
 ESCAPE_LEVELS = 3  # how many times a form may be quoted again
+MAX_ESCAPED = 8 << 10  # bytes of a value above which it is only once
+MAX_LINES = 256   # lines of one value that count for themselves
 MIN_LINE = 16     # bytes from which on each line of a value is redacted for itself
 REFERENCE = re.compile(r"\$\{secret\.([A-Z][A-Z0-9_]{0,127})\}")
 
@@ -84,6 +87,8 @@ class Secrets:
             if name not in values and name not in missing:
                 try:
                     values[name] = self.get(name)
+                    if sum(len(text.encode()) for text in values.values()) > MAX_TOGETHER:
+                        raise Missing(f"secret {name}: the secrets of this input have more than {MAX_TOGETHER} bytes together")
                 except Missing as e:
                     missing[name] = str(e)
                 except OSError as e:
@@ -173,13 +178,13 @@ def redactor(values: Mapping[str, str]) -> Optional[Redactor]:
 def _forms(value: str) -> List[str]:
     """A value as it is, and as JSON, Python's repr, URLs, HTML and base64 have it. Long lines count for themselves."""
     lines = [line.strip() for line in value.splitlines()]
-    texts = [value, value.strip(), *(line for line in lines if len(line.encode()) >= MIN_LINE)]
+    texts = [value, value.strip(), *[line for line in lines if len(line.encode()) >= MIN_LINE][:MAX_LINES]]
     forms = list(texts)
     for text in texts:
         forms += [json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], html.escape(text),
                   urllib.parse.quote(text, safe=""), urllib.parse.quote(text), urllib.parse.quote_plus(text)]
     newest = forms
-    for _ in range(ESCAPE_LEVELS):  # messages quote messages: JSON in a string of JSON has each backslash twice
+    for _ in range(ESCAPE_LEVELS if len(value.encode()) <= MAX_ESCAPED else 1):  # messages quote messages: JSON in a string of JSON has each backslash twice
         newest = [escaped for form in newest for escaped in (json.dumps(form, ensure_ascii=False)[1:-1],) if escaped != form]
         forms = forms + newest
     data = value.encode()

@@ -145,6 +145,12 @@ class Files(unittest.TestCase):
                 with self.assertRaisesRegex(Missing, want) as raised:
                     secrets.get(name)
                 self.assertNotIn(directory, str(raised.exception))
+            for name in ("L2", "L3", "L4", "L5"):
+                write(name, name.encode() * (MAX_BYTES // 2))
+            five = "${secret.LARGEST}${secret.L2}${secret.L3}${secret.L4}${secret.L5}"
+            with self.assertRaisesRegex(Rejected, "secret L5: the secrets of this input have more than 262144 bytes together"):
+                secrets.resolve(five, [""])
+            self.assertEqual(len(secrets.resolve(five.replace("L5", "L4"), [""])[0]), 5 * MAX_BYTES)
             write("FILE", b"rotated")
             self.assertEqual(secrets.get("FILE"), "rotated")
 

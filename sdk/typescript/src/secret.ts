@@ -12,8 +12,11 @@ import { bytes, parse, stringify } from "./json.ts";
 
 const variable = "PERDURE_SECRET_";
 export const maxSecretBytes = 64 << 10;
+const maxTogether = 4 * maxSecretBytes; // of the secrets of one run: what it reports is searched for each of them in many forms
 const minRedacted = 4; // bytes: a shorter value occurs by chance
 const escapeLevels = 3; // how many times a form may be quoted again
+const maxEscaped = 8 << 10; // bytes of a value above which it is only once
+const maxLines = 256; // lines of one value that count for themselves
 const minLine = 16; // bytes from which on each line of a value is redacted for itself
 const reference = /\$\{secret\.([A-Z][A-Z0-9_]{0,127})\}/g;
 
@@ -42,9 +45,13 @@ export class Secrets {
     if (pointers.length === 0) return { input };
     const values = new Map<string, string>();
     const missing = new Map<string, string>();
+    let total = 0;
     const valueOf = (name: string): string => {
       if (!values.has(name) && !missing.has(name)) {
-        const found = this.get(name);
+        let found = this.get(name);
+        if ("value" in found && (total += bytes(found.value)) > maxTogether) {
+          found = { missing: `secret ${name}: the secrets of this input have more than ${maxTogether} bytes together` };
+        }
         if ("value" in found) values.set(name, found.value);
         else missing.set(name, found.missing);
       }
@@ -179,14 +186,14 @@ export class Redactor {
 
 /** A value as it is, and as JSON, Node's inspect, URLs, HTML and base64 have it. Long lines count for themselves. */
 function formsOf(value: string): string[] {
-  const lines = value.split(/\r?\n/).map((line) => line.trim()).filter((line) => bytes(line) >= minLine);
+  const lines = value.split(/\r?\n/).map((line) => line.trim()).filter((line) => bytes(line) >= minLine).slice(0, maxLines);
   const texts = [value, value.trim(), ...lines];
   const data = Buffer.from(value);
   const base64 = data.toString("base64");
   const forms = [...texts, ...texts.flatMap((text) => [JSON.stringify(text).slice(1, -1), inspect(text).slice(1, -1), encodeURIComponent(text),
     encodeURI(text), new URLSearchParams([["", text]]).toString().slice(1), html(text)])];
   let newest = forms;
-  for (let level = 0; level < escapeLevels; level++) { // messages quote messages: JSON in a string of JSON has each backslash twice
+  for (let level = 0; level < (data.length > maxEscaped ? 1 : escapeLevels); level++) { // messages quote messages: JSON in a string of JSON has each backslash twice
     newest = newest.map((form) => JSON.stringify(form).slice(1, -1)).filter((escaped, i) => escaped !== newest[i]);
     forms.push(...newest);
   }

@@ -104,6 +104,10 @@ test("secrets are files or variables", (t) => {
     const found = secrets.get(name);
     assert.ok("missing" in found && found.missing.includes(why) && !found.missing.includes(dir), JSON.stringify(found));
   }
+  for (const name of ["L2", "L3", "L4", "L5"]) write(name, name.repeat(maxSecretBytes / 2));
+  const five = "${secret.LARGEST}${secret.L2}${secret.L3}${secret.L4}${secret.L5}";
+  assert.throws(() => secrets.resolve(five, [""]), /secret L5: the secrets of this input have more than 262144 bytes together/);
+  assert.equal((secrets.resolve(five.replace("L5", "L4"), [""]).input as string).length, 5 * maxSecretBytes);
   write("FILE", "rotated");
   assert.deepEqual(secrets.get("FILE"), { value: "rotated" });
 });
