@@ -30,6 +30,7 @@ var layers = []layer{
 	{pkg: "internal/jsontext", why: "the one reader and writer of JSON, where encoding/json is too slow or too lenient; every package that takes text from outside may use it"},
 	{pkg: "internal/plain", ours: []string{"internal/jsontext"}, why: "checks of texts and JSON values; every package that stores or sends some uses it"},
 	{pkg: "internal/runcontext", why: "the context of a handler, between agent hosts and the root"},
+	{pkg: "internal/secret", ours: []string{"internal/jsontext", "internal/runcontext"}, why: "references to secrets in an input, and their values in what a run reports; nodes, agent hosts and agents agree on them. It reads no file and no variable"},
 	{pkg: "internal/crashpoint", why: "names of instants at which a test may kill the program; empty in what ships, so that every package may call it"},
 	{pkg: "internal/redact", why: "the part of a URL that may be shown; every package that shows a URL uses it"},
 	{pkg: "internal/speed", why: "switches of what makes Perdure faster, in the stores, dispatch and agent hosts"},
@@ -44,10 +45,10 @@ var layers = []layer{
 	{pkg: "", ours: []string{"internal/plain", "internal/runcontext"}, why: "a user's program needs the standard library and no more"},
 	{pkg: "operate", ours: []string{"", "internal/plain"}, why: "what a console needs of a node; other programs need it rarely"},
 	{pkg: "protocol", ours: []string{"", "internal/plain", "operate"}, why: "an agent host of one's own needs the standard library and no more"},
-	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "operate", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
+	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "internal/secret", "operate", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
 	{pkg: "internal/graph", ours: []string{"internal/columns", "internal/kernel", "operate"}, why: "drawings of definitions; it is pure"},
 	{pkg: "definition/internal/text", ours: []string{"", "internal/jsontext", "internal/plain"}, why: "YAML and JSON into trees with places; it knows no field and no expression"},
-	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/jsontext", "internal/kernel", "internal/lru"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},
+	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/jsontext", "internal/kernel", "internal/lru", "internal/secret"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},
 	{pkg: "definition", ours: []string{"", "definition/internal/expr", "definition/internal/text", "internal/kernel", "internal/plain"}, why: "from a tree to a plan; the kernel sees its results through kernel.Compiler"},
 
 	{pkg: "store/internal/rows", ours: []string{"internal/kernel"}, why: "the columns of both SQL stores"},
@@ -62,7 +63,7 @@ var layers = []layer{
 	{pkg: "store", ours: []string{"", "internal/kernel", "store/memory", "store/postgres", "store/sqlite"}, why: "the one place that chooses a store by its URL; a program that does not import it does not link both drivers"},
 
 	// The components of a node. They reach each other through the store, or through interfaces that the node connects.
-	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env", "internal/runcontext", "internal/speed", "protocol"}, why: "it does not know whether its protocol.Exchange is in this process or a server"},
+	{pkg: "internal/agenthost", ours: []string{"", "internal/crashpoint", "internal/env", "internal/runcontext", "internal/secret", "internal/speed", "protocol"}, why: "it does not know whether its protocol.Exchange is in this process or a server"},
 	{pkg: "internal/election", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel"}, why: "which node leads a role; the duty of the role is handed in"},
 	{pkg: "internal/dispatch", ours: []string{"", "internal/admission", "internal/env", "internal/kernel", "internal/speed", "protocol"}, why: "which claims are granted which steps; it has no transactions of its own"},
 	{pkg: "internal/scheduler", ours: []string{"", "internal/admission", "internal/crashpoint", "internal/dispatch", "internal/env", "internal/kernel", "internal/lru", "internal/plain", "operate", "protocol"}, modules: []string{"github.com/google/uuid"}, why: "it loads, applies the rules and saves"},
@@ -73,8 +74,8 @@ var layers = []layer{
 	{pkg: "internal/bulk", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "as supervisor: the service finds the jobs, and the scheduler acts on them"},
 
 	{pkg: "agents/internal/with", why: "how the two agents read their inputs"},
-	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
-	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
+	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact", "internal/secret"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
+	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/secret"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
 	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
