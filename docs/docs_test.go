@@ -352,7 +352,7 @@ func TestRolesAreDocumented(t *testing.T) {
 // Every metric is in operations.md.
 func TestMetricsAreDocumented(t *testing.T) {
 	text := read(t, "operations.md")
-	source := read(t, "../internal/metrics/metrics.go") + read(t, "../internal/rest/metrics.go")
+	source := read(t, "../internal/metrics/metrics.go") + read(t, "../internal/metrics/overview.go") + read(t, "../internal/rest/metrics.go")
 	names := regexp.MustCompile(`(?:counter|histogram)\("(\w+)"|"perdure_(\w+)"`).FindAllStringSubmatch(source, -1)
 	n := 0
 	for _, m := range names {

@@ -30,6 +30,7 @@ type Metrics struct {
 	settled    *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	dispatched *prometheus.CounterVec
+	ready      *prometheus.HistogramVec
 	runs       *prometheus.CounterVec
 	runTime    *prometheus.HistogramVec
 	refused    *prometheus.CounterVec
@@ -48,6 +49,7 @@ type Metrics struct {
 	oldest     prometheus.Gauge
 	waitsFor   *prometheus.GaugeVec
 	queued     prometheus.Gauge
+	overview   overview
 }
 
 // New returns the metrics of a node. version is the version of the program.
@@ -79,6 +81,7 @@ func New(version string) *Metrics {
 	m.settled = counter("jobs_settled_total", "Jobs settled, by the state in which they were settled.", "type", "outcome")
 	m.duration = histogram("job_duration_seconds", "Time from the submission of a job until it was settled.", seconds, "type", "outcome")
 	m.dispatched = counter("runs_dispatched_total", "Runs dispatched to claims.", "agent", "direction")
+	m.ready = histogram("step_ready_seconds", "Time from when a step became ready until it was dispatched.", seconds, "agent")
 	m.runs = counter("runs_total", "Runs that ended, by a report or by expiry.", "agent", "direction", "outcome")
 	m.runTime = histogram("run_duration_seconds", "Time from the dispatch of a run to its end.", seconds, "agent", "direction", "outcome")
 	m.refused = counter("reports_refused_total", "Reports that were refused and changed nothing.", "reason")
@@ -103,6 +106,7 @@ func New(version string) *Metrics {
 		m.leader.WithLabelValues(role.Name)
 		m.refusals.WithLabelValues(role.Name)
 	}
+	m.Registry.MustRegister(&m.overview)
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_build_info", Help: "Always 1. The label is the version of the program.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
 	m.Registry.MustRegister(info)
@@ -153,8 +157,10 @@ func (m *Metrics) WatchWakeups(heard func() bool) {
 
 func (m *Metrics) Submitted(typ string) { m.submitted.WithLabelValues(m.types.value(typ)).Inc() }
 
-func (m *Metrics) Dispatched(agent string, d perdure.Direction) {
-	m.dispatched.WithLabelValues(m.agents.value(agent), d.String()).Inc()
+func (m *Metrics) Dispatched(agent string, d perdure.Direction, ready time.Duration) {
+	agent = m.agents.value(agent)
+	m.dispatched.WithLabelValues(agent, d.String()).Inc()
+	m.ready.WithLabelValues(agent).Observe(ready.Seconds())
 }
 
 func (m *Metrics) Reported(agent string, d perdure.Direction, outcome string, duration time.Duration) {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -13,7 +14,8 @@ type txEvent struct {
 	job       *kernel.Job // for eventSubmitted, eventSettled, eventReopened and eventParked
 	agent     string      // for eventDispatched
 	direction perdure.Direction
-	role      string // for eventDeposed
+	ready     time.Duration // for eventDispatched: how long the step was ready before
+	role      string        // for eventDeposed
 	run       kernel.RunEnd
 }
 
@@ -96,7 +98,7 @@ func (b *batch) observeStep(c *kernel.StepChange) {
 }
 
 func (b *batch) observeRun(s *kernel.Step) {
-	b.events = append(b.events, txEvent{kind: eventDispatched, agent: s.Agent, direction: s.Direction})
+	b.events = append(b.events, txEvent{kind: eventDispatched, agent: s.Agent, direction: s.Direction, ready: s.StartedAt.Sub(s.ReadyAt)})
 }
 
 // observeWait keeps the earliest time for which a step waits.
@@ -126,7 +128,7 @@ func (b *batch) publish() {
 		case eventDeposed:
 			m.Deposed(n.role)
 		case eventDispatched:
-			m.Dispatched(n.agent, n.direction)
+			m.Dispatched(n.agent, n.direction, n.ready)
 		case eventReported:
 			r := &n.run
 			m.Reported(r.Agent, r.Direction, r.Outcome.String(), r.Duration)

@@ -276,7 +276,7 @@ func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan 
 // Meter counts events. The labels are bounded by the agents and types that definitions name.
 type Meter interface {
 	Submitted(typ string)
-	Dispatched(agent string, d perdure.Direction)
+	Dispatched(agent string, d perdure.Direction, ready time.Duration) // ready is how long the step was ready before
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
 	RunFailed(typ, agent, code string) // a run of a job of this type has failed, was rejected, or has expired; called after Reported
 	Refused(reason protocol.RefusalReason)
@@ -292,7 +292,7 @@ type Meter interface {
 type NoMeter struct{}
 
 func (NoMeter) Submitted(string)                                          {}
-func (NoMeter) Dispatched(string, perdure.Direction)                      {}
+func (NoMeter) Dispatched(string, perdure.Direction, time.Duration)       {}
 func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
 func (NoMeter) RunFailed(string, string, string)                          {}
 func (NoMeter) Refused(protocol.RefusalReason)                            {}

@@ -416,6 +416,12 @@ export interface LimitSettings {
   perKey?: KeyLimit;
 }
 
+export interface LimitStats {
+  limit: string;
+  used: number;
+  max?: number;
+}
+
 export interface ListAgent {
   items: AgentInfo[];
 }
@@ -462,6 +468,11 @@ export interface Node {
   state: NodeState;
   version: string;
   listen?: string;
+}
+
+export interface NodeStats {
+  alive: number;
+  dead: number;
 }
 
 export interface PageAlert {
@@ -665,13 +676,17 @@ export interface Stats {
   agents: AgentStats[];
   alerts: AlertStats[];
   jobs: JobStats;
+  limits: LimitStats[];
+  nodes: NodeStats;
   reasons: ReasonStats[];
   series: Series;
   types: TypeStats[];
   agentsLeftOut?: number;
+  alertKinds?: Record<string, number>;
   alertsCapped?: boolean;
   alertsLeftOut?: number;
   asOf?: string;
+  limitsLeftOut?: number;
   reasonsLeftOut?: number;
   typesCapped?: boolean;
   typesLeftOut?: number;
