@@ -96,4 +96,4 @@ func openJobs(s *operate.Stats) map[string]phases {
 }
 
 // The lists of the statistics bound the values of the labels.
-const _ = uint(maxLabelValues - 1 - max(operate.MaxStatsTypes, operate.MaxStatsAgents, operate.MaxStatsLimits))
+var _ [maxLabelValues - 1 - max(operate.MaxStatsTypes, operate.MaxStatsAgents, operate.MaxStatsLimits)]struct{}

@@ -1,6 +1,8 @@
 package scheduler
 
 import (
+	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -11,7 +13,7 @@ import (
 // txEvent is an event of a transaction, to be counted after the commit.
 type txEvent struct {
 	kind      eventKind
-	job       *kernel.Job // for eventSubmitted, eventSettled, eventReopened and eventParked
+	job       *kernel.Job // for the events of jobs
 	agent     string      // for eventDispatched
 	direction perdure.Direction
 	ready     time.Duration // for eventDispatched: how long the step was ready before
@@ -25,6 +27,7 @@ const (
 	eventSubmitted eventKind = iota
 	eventSettled
 	eventReopened
+	eventStarted // only if the log has level debug
 	eventDispatched
 	eventReported
 	eventDeposed
@@ -35,6 +38,7 @@ const (
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
 	b.wrote = true
+	b.debug = b.s.log.Enabled(context.Background(), slog.LevelDebug)
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
 	for _, l := range b.w.EndedRuns() {
 		b.events = append(b.events, txEvent{kind: eventReported, run: l})
@@ -58,6 +62,7 @@ func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 		o.answer.NewJob = n
 	}
 	b.events = append(b.events, txEvent{kind: eventSubmitted, job: j})
+	b.observeStart(perdure.Undone, j)
 	if j.Phase == perdure.Settled {
 		b.events = append(b.events, txEvent{kind: eventSettled, job: j})
 	}
@@ -73,6 +78,7 @@ func (b *batch) observeJob(c *kernel.JobChange) {
 	now, before := c.Now, c.Loaded
 	b.movedJobs = append(b.movedJobs, now.ID)
 	b.freed = b.freed || before.HasPermit && !now.HasPermit
+	b.observeStart(before.Current, now)
 	switch {
 	case now.Phase == perdure.Settled && before.Phase != perdure.Settled:
 		b.events = append(b.events, txEvent{kind: eventSettled, job: now})
@@ -81,6 +87,13 @@ func (b *batch) observeJob(c *kernel.JobChange) {
 	}
 	if now.Phase == perdure.Parked && before.Phase != perdure.Parked {
 		b.events = append(b.events, txEvent{kind: eventParked, job: now})
+	}
+}
+
+// observeStart notes the first dispatch of a job after its submission, an undo or a redo.
+func (b *batch) observeStart(before perdure.State, j *kernel.Job) {
+	if b.debug && before != perdure.Unsure && j.Current == perdure.Unsure {
+		b.events = append(b.events, txEvent{kind: eventStarted, job: j})
 	}
 }
 
@@ -120,9 +133,13 @@ func (b *batch) publish() {
 			shape := b.w.Plan(n.job.ID).Shape
 			b.s.plans.shapes.Put(shape.ID, shape)
 			m.Submitted(n.job.Type)
+			b.logJob("job received", n.job)
 		case eventSettled:
 			backlog.settled(b.began)
 			m.Settled(n.job.Type, n.job.Current, n.job.SettledAt.Sub(n.job.CreatedAt))
+			b.logJob(settledMessages[n.job.Current], n.job)
+		case eventStarted:
+			b.logJob("job started", n.job)
 		case eventReopened:
 			backlog.reopened()
 		case eventDeposed:
