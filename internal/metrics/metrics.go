@@ -144,6 +144,14 @@ func (m *Metrics) WatchFollowers(followers func() int) {
 		Help: "Calls that follow a job or wait until it is settled or parked."}, func() float64 { return float64(followers()) }))
 }
 
+// WatchTraces adds the spans that were exported and dropped.
+func (m *Metrics) WatchTraces(spans func() (exported, dropped int64)) {
+	m.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "perdure_trace_spans_exported_total",
+		Help: "Spans that the collector has taken."}, func() float64 { exported, _ := spans(); return float64(exported) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "perdure_trace_spans_dropped_total",
+			Help: "Spans that were dropped, because the queue was full or the collector did not take them."}, func() float64 { _, dropped := spans(); return float64(dropped) }))
+}
+
 // WatchWakeups adds whether wake-ups of other nodes reach this node.
 func (m *Metrics) WatchWakeups(heard func() bool) {
 	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_wakeups_connected",

@@ -125,7 +125,7 @@ func (b *batch) observeWait(s *kernel.Step) {
 // its answer finds the counts up to date.
 func (b *batch) publish() {
 	b.writeJournal()
-	m, backlog := b.s.meter, b.s.backlog
+	m, backlog, tracer := b.s.meter, b.s.backlog, b.s.cfg.Tracer
 	for i := range b.events {
 		n := &b.events[i]
 		switch n.kind {
@@ -138,6 +138,9 @@ func (b *batch) publish() {
 			backlog.settled(b.began)
 			m.Settled(n.job.Type, n.job.Current, n.job.SettledAt.Sub(n.job.CreatedAt))
 			b.logJob(settledMessages[n.job.Current], n.job)
+			if tracer != nil {
+				tracer.JobSettled(n.job)
+			}
 		case eventStarted:
 			b.logJob("job started", n.job)
 		case eventReopened:
@@ -151,6 +154,9 @@ func (b *batch) publish() {
 			m.Reported(r.Agent, r.Direction, r.Outcome.String(), r.Duration)
 			if r.Outcome == perdure.OutcomeFailed || r.Outcome == perdure.OutcomeRejected || r.Outcome == perdure.OutcomeExpired {
 				m.RunFailed(r.Type, r.Agent, r.Code)
+			}
+			if tracer != nil {
+				tracer.RunEnded(b.w.Job(r.Job), r, b.w.Now())
 			}
 		case eventParked:
 			m.Parked(n.job.Type)

@@ -33,7 +33,8 @@ func Job() *perdure.JobView {
 		CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
 		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
 		Definition: Definition(), DefinitionBytes: 80_000,
-		Alerts: []perdure.AlertView{Alert()},
+		Alerts:  []perdure.AlertView{Alert()},
+		TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", TraceURL: "https://traces.example.com/4bf92f3577b34da6a3ce929d0e0e4736",
 		Steps: perdure.StepViews{
 			{
 				Name: "reserve", Agent: "http", Action: "reserve", Current: perdure.Done, Desired: perdure.Undone, Phase: perdure.Ready,

@@ -371,6 +371,8 @@ export interface Job {
   steps?: Record<string, Step>;
   summary?: JobSummary;
   then?: State;
+  traceId?: string;
+  traceUrl?: string;
   unchanged?: boolean;
 }
 
