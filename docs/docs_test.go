@@ -292,7 +292,7 @@ func TestRunFailureCodesAreDocumented(t *testing.T) {
 // Every message that the pages explain is one that the code writes. FILE, ADDRESS and … stand for what varies.
 func TestMessagesExist(t *testing.T) {
 	var source strings.Builder
-	for _, dir := range []string{"../node", "../internal", "../store", "../cmd/perdure"} {
+	for _, dir := range []string{"../node", "../internal", "../store", "../cmd/perdure", "../tracing"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				source.WriteString(read(t, path))

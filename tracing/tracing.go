@@ -12,7 +12,7 @@
 // the commit: at most once. It is lost if the node is killed before it is exported, if the outcome of the commit is
 // unknown, if the queue is full, or if the collector does not take it.
 //
-// A Tracer never delays the node: what it is told goes into a bounded queue, which a goroutine empties. If the queue is
+// A Tracer never delays the node: each record goes into a bounded queue, which a goroutine empties. If the queue is
 // full, spans are dropped and counted.
 //
 // The environment configures the exporter, as the OpenTelemetry specification says: OTEL_EXPORTER_OTLP_ENDPOINT,

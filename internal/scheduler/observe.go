@@ -16,9 +16,9 @@ type txEvent struct {
 	job       *kernel.Job // for the events of jobs
 	agent     string      // for eventDispatched
 	direction perdure.Direction
-	ready     time.Duration // for eventDispatched: how long the step was ready before
-	role      string        // for eventDeposed
-	run       kernel.RunEnd
+	ready     time.Duration  // for eventDispatched: how long the step was ready before
+	role      string         // for eventDeposed
+	run       *kernel.RunEnd // for eventReported
 }
 
 type eventKind uint8
@@ -40,8 +40,9 @@ func (b *batch) observe(c *kernel.Changes) {
 	b.wrote = true
 	b.debug = b.s.log.Enabled(context.Background(), slog.LevelDebug)
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
-	for _, l := range b.w.EndedRuns() {
-		b.events = append(b.events, txEvent{kind: eventReported, run: l})
+	ended := b.w.EndedRuns()
+	for i := range ended {
+		b.events = append(b.events, txEvent{kind: eventReported, run: &ended[i]})
 	}
 	for i := range c.NewJobs {
 		b.observeNew(c, &c.NewJobs[i])
@@ -150,7 +151,7 @@ func (b *batch) publish() {
 		case eventDispatched:
 			m.Dispatched(n.agent, n.direction, n.ready)
 		case eventReported:
-			r := &n.run
+			r := n.run
 			m.Reported(r.Agent, r.Direction, r.Outcome.String(), r.Duration)
 			if r.Outcome == perdure.OutcomeFailed || r.Outcome == perdure.OutcomeRejected || r.Outcome == perdure.OutcomeExpired {
 				m.RunFailed(r.Type, r.Agent, r.Code)
