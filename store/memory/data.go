@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // data holds the tables.
@@ -29,6 +30,9 @@ type data struct {
 	lastMail    int64
 	maxMail     int
 	bulk        map[string]bulkAct
+	credentials map[string]*kernel.Credential
+	audit       []operate.AuditEntry // in the order of ID
+	lastAudit   int64
 	fence       int64
 	cell        int
 	nodes       map[string]kernel.Node
@@ -63,6 +67,7 @@ func newData() data {
 		mail:        map[kernel.MailID]mail{},
 		maxMail:     kernel.DefaultMaxMail,
 		bulk:        map[string]bulkAct{},
+		credentials: map[string]*kernel.Credential{},
 		nodes:       map[string]kernel.Node{},
 		roles:       map[string]kernel.Role{},
 		seen:        map[seenBy]time.Time{},

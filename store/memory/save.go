@@ -51,6 +51,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)
+	tx.addAudit(c.Audit)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
@@ -51,6 +52,14 @@ type Service struct {
 	OnBulkRefusals func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
 	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
 	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
+
+	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
+	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
+	OnDeleteToken   func(ctx context.Context, id, author string) error
+	OnListTokens    func(context.Context, operate.PageQuery) (*perdure.Page[operate.TokenView], error)
+	OnListSessions  func(context.Context, operate.PageQuery) (*perdure.Page[operate.SessionView], error)
+	OnDeleteSession func(ctx context.Context, id, author string) error
+	OnAudit         func(context.Context, operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error)
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -207,4 +216,52 @@ func (s *Service) Report(ctx context.Context, holder string, reports []protocol.
 
 func (s *Service) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return s.OnHeartbeat(ctx, holder, heartbeats)
+}
+
+func (s *Service) CreateToken(ctx context.Context, r operate.TokenRequest) (*operate.NewToken, error) {
+	return s.OnCreateToken(ctx, r)
+}
+
+func (s *Service) RotateToken(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error) {
+	return s.OnRotateToken(ctx, id, overlap, author)
+}
+
+func (s *Service) DeleteToken(ctx context.Context, id, author string) error {
+	return s.OnDeleteToken(ctx, id, author)
+}
+
+func (s *Service) ListTokens(ctx context.Context, q operate.PageQuery) (*perdure.Page[operate.TokenView], error) {
+	return s.OnListTokens(ctx, q)
+}
+
+func (s *Service) ListSessions(ctx context.Context, q operate.PageQuery) (*perdure.Page[operate.SessionView], error) {
+	return s.OnListSessions(ctx, q)
+}
+
+func (s *Service) DeleteSession(ctx context.Context, id, author string) error {
+	return s.OnDeleteSession(ctx, id, author)
+}
+
+func (s *Service) Audit(ctx context.Context, q operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error) {
+	return s.OnAudit(ctx, q)
+}
+
+// Registry identifies every caller as an admin.
+type Registry struct{}
+
+func (Registry) Identify(context.Context, string, kernel.CredentialKind, string) (*operate.Identity, error) {
+	return admin(operate.ViaToken), nil
+}
+
+func (Registry) Revalid(context.Context, *operate.Identity) bool { return true }
+func (Registry) HasAdmin(context.Context) (bool, error)          { return false, nil }
+func (Registry) Logout(context.Context, *operate.Identity) error { return nil }
+func (Registry) Refused(operate.AuditEntry)                      {}
+
+func (Registry) Login(context.Context, string, string) (string, *operate.Identity, error) {
+	return "cookie", admin(operate.ViaSession), nil
+}
+
+func admin(via operate.Via) *operate.Identity {
+	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Via: via, Expires: At}
 }
