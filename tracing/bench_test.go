@@ -45,7 +45,7 @@ func BenchmarkJob(b *testing.B) {
 			if err := n.Start(b.Context()); err != nil {
 				b.Fatal(err)
 			}
-			defer n.Stop(context.Background()) //nolint:errcheck // the node is thrown away
+			defer n.Stop(context.Background())
 			body := json.RawMessage(`{"type":"t","steps":{"charge":{"agent":"bank","with":1}}}`)
 			b.ResetTimer()
 			for done := 0; done < b.N; {

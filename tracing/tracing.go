@@ -31,6 +31,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
@@ -114,6 +115,12 @@ func FromEnvironment(cfg Config) (*Tracer, error) {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)
 	}
 	return newTracer(cfg, exporter, sampler)
+}
+
+// LogErrors makes the OpenTelemetry library of this process log its errors, such as spans that a collector has rejected.
+// Without it, the library writes them to stderr.
+func LogErrors(log *slog.Logger) {
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("OpenTelemetry reports an error", "error", err) }))
 }
 
 // samplerOf returns the sampler for the root of a trace.

@@ -173,6 +173,10 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if err != nil {
 		return errors.Join(&usageError{msg: err.Error()}, store.Close())
 	}
+	if tracer != nil {
+		tracing.LogErrors(log)
+		log.Info("traces are exported")
+	}
 	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
