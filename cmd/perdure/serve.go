@@ -113,7 +113,7 @@ func (o *serveFlags) check() error {
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return cmp.Or(checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(), o.agents.check())
+	return cmp.Or(checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
 }
 
 // checkTraceURL checks --trace-url. The console makes a link of it, so another scheme is refused.
