@@ -70,6 +70,8 @@ type Notification struct {
 	At       time.Time       // of the change
 	Data     json.RawMessage // of the CloudEvent
 	Secret   string          // of a URL: the name of a secret of the nodes
+	// ExpiresAt is when it is dead if it was not delivered before.
+	ExpiresAt time.Time
 
 	DeliveryOutcome
 }
@@ -136,7 +138,8 @@ type OutboxTx interface {
 	// SaveDeliveries writes outcomes of notifications that are pending. Others are left as they are.
 	SaveDeliveries([]DeliveryResult) error
 	// Resend makes dead notifications of a receiver that were stored for changes at a time since, or later, pending at
-	// the time now: at most max, the earliest first. It returns their number.
+	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
+	// number.
 	Resend(receiver string, since, now time.Time, max int) (int, error)
 }
 
@@ -254,7 +257,7 @@ func (w *Workset) NotifyTest(c *Changes, receiver, author string) string {
 }
 
 func (w *Workset) notify(c *Changes, n Notification) {
-	n.At, n.State, n.NextAt = w.now, operate.DeliveryPending, w.now
+	n.At, n.State, n.NextAt, n.ExpiresAt = w.now, operate.DeliveryPending, w.now, w.now.Add(operate.NotificationRetried)
 	if w.routing != nil && w.routing.Full[n.Receiver] {
 		n.State, n.NextAt, n.EndedAt, n.Error = operate.DeliveryDead, time.Time{}, w.now, "too many notifications of this receiver are undelivered"
 	}

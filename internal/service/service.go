@@ -15,6 +15,7 @@
 //	graph.go       drawings of definitions
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
+//	webhooks.go    receivers of notifications, and streams of events
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	stats.go       the numbers of an overview
@@ -45,6 +46,7 @@ import (
 type Store interface {
 	kernel.Reader
 	kernel.BulkReader
+	kernel.Outbox
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)

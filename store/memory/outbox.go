@@ -21,7 +21,7 @@ func copyReceiver(r *kernel.Receiver) *kernel.Receiver {
 
 func copyNotification(n kernel.Notification) kernel.Notification {
 	n.Data = slices.Clone(n.Data)
-	n.At, n.NextAt, n.EndedAt = storedTime(n.At), storedTime(n.NextAt), storedTime(n.EndedAt)
+	n.At, n.NextAt, n.EndedAt, n.ExpiresAt = storedTime(n.At), storedTime(n.NextAt), storedTime(n.EndedAt), storedTime(n.ExpiresAt)
 	return n
 }
 
@@ -99,6 +99,7 @@ func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, 
 		n := tx.notifications[number]
 		if sent < max && n.Receiver == receiver && n.State == operate.DeliveryDead && !n.At.Before(storedTime(since)) {
 			n.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, NextAt: now}
+			n.ExpiresAt = now.Add(operate.NotificationRetried)
 			set(tx, tx.notifications, number, copyNotification(n))
 			sent++
 		}

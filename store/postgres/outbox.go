@@ -27,7 +27,7 @@ on conflict (name) do update set settings = excluded.settings, secret = excluded
 	clearFullSQL      = "delete from perdure.receiver_full"
 	setFullSQL        = "insert into perdure.receiver_full (receiver) select r from unnest($1::text[]) as u (r)"
 
-	notificationSelect = `select number, id, receiver, job, kind, at, data, secret, state, attempts, next_at, ended_at, error, position
+	notificationSelect = `select number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position
 from perdure.notification n where receiver = $1`
 
 	saveDeliveriesSQL = `
@@ -36,7 +36,7 @@ from unnest($1::bigint[], $2::text[], $3::int[], $4::timestamptz[], $5::timestam
 	as v (number, state, attempts, next_at, ended_at, error, position)
 where n.number = any(array[v.number]) and n.state = 'pending'`
 	resendSQL = `
-update perdure.notification set state = 'pending', attempts = 0, next_at = $3, ended_at = null, error = ''
+update perdure.notification set state = 'pending', attempts = 0, next_at = $3, expires_at = $5, ended_at = null, error = ''
 where number in (select number from perdure.notification where receiver = $1 and state = 'dead' and at >= $2 order by number limit $4)`
 
 	pendingReceiversSQL = `
@@ -74,7 +74,7 @@ func scanReceiver(r *pgwire.Reader) *kernel.Receiver {
 
 func scanNotification(r *pgwire.Reader) kernel.Notification {
 	return kernel.Notification{Number: r.Int64(), ID: r.Text(), Receiver: r.Text(), Job: r.UUID(), Kind: operate.EventKind(r.Text()), At: r.Time(), Data: r.Bytes(),
-		Secret: r.Text(), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryState(r.Text()), Attempts: r.Int(), NextAt: r.Time(), EndedAt: r.Time(),
+		Secret: r.Text(), ExpiresAt: r.Time(), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryState(r.Text()), Attempts: r.Int(), NextAt: r.Time(), EndedAt: r.Time(),
 			Error: r.Text(), Position: r.Int64()}}
 }
 
@@ -152,7 +152,7 @@ func (w *writing) notifications(all []kernel.Notification) {
 	}
 	g := pgwire.NewGrid(pgwire.Text.Named("id"), pgwire.Text.Named("receiver"), pgwire.UUID.Named("job"), pgwire.Text.Named("kind"), pgwire.Time.Named("at"),
 		pgwire.Text.Named("data"), pgwire.Text.Named("secret"), pgwire.Text.Named("state"), pgwire.Int4.Named("attempts"), pgwire.Time.Named("next_at"),
-		pgwire.Time.Named("ended_at"), pgwire.Text.Named("error"), pgwire.Int8.Named("position")).Classes(1)
+		pgwire.Time.Named("ended_at"), pgwire.Text.Named("error"), pgwire.Int8.Named("position"), pgwire.Time.Named("expires_at")).Classes(1)
 	for i := range all {
 		n := &all[i]
 		g.Row()
@@ -169,6 +169,7 @@ func (w *writing) notifications(all []kernel.Notification) {
 		g.At(10).Time(n.EndedAt)
 		g.At(11).Text(n.Error)
 		g.At(12).Int8(n.Position)
+		g.At(13).Time(n.ExpiresAt)
 	}
 	w.add(g.Insert("notification", "").Exact(g.Len()))
 }
@@ -195,7 +196,7 @@ func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, err error) {
 	tx.wrote = true
-	err = tx.run(pgwire.New(resendSQL).Text(receiver).Moment(since).Time(now).Int(max).Counted(func(n int64) { sent = int(n) }))
+	err = tx.run(pgwire.New(resendSQL).Text(receiver).Moment(since).Time(now).Int(max).Time(now.Add(operate.NotificationRetried)).Counted(func(n int64) { sent = int(n) }))
 	return sent, err
 }
 

@@ -16,11 +16,11 @@ const (
 	receiverSQL     = `SELECT ` + receiverColumns + ` FROM perdure_receiver WHERE name = ?`
 	receiversSQL    = `SELECT ` + receiverColumns + ` FROM perdure_receiver ORDER BY name`
 
-	notificationColumns = `number, id, receiver, job, kind, at, data, secret, state, attempts, next_at, ended_at, error, position`
+	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
 	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification n WHERE receiver = ?`
 
-	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, state, attempts, next_at, ended_at, error, position)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	saveDeliverySQL = `UPDATE perdure_notification SET state = ?, attempts = ?, next_at = ?, ended_at = ?, error = ?, position = ?
 		WHERE number = ? AND state = 'pending'`
 
@@ -38,7 +38,7 @@ const (
 	deliveriesSQL     = notificationSelect + ` AND number < ? ORDER BY number DESC LIMIT ?`
 	deliveriesOfSQL   = notificationSelect + ` AND number < ? AND state = ? ORDER BY number DESC LIMIT ?`
 	streamSQL         = notificationSelect + ` AND position > 0 AND position > ? ORDER BY position LIMIT ?`
-	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, ended_at = NULL, error = ''
+	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, expires_at = ?, ended_at = NULL, error = ''
 		WHERE number IN (SELECT number FROM perdure_notification WHERE receiver = ? AND state = 'dead' AND at >= ? ORDER BY number LIMIT ?)`
 	forgetNotificationsSQL = `DELETE FROM perdure_notification WHERE number IN (
 		SELECT number FROM perdure_notification WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)`
@@ -56,7 +56,7 @@ func readReceiver(r *row) *kernel.Receiver {
 
 func readNotification(r *row) kernel.Notification {
 	return kernel.Notification{Number: r.num(), ID: r.text(), Receiver: r.text(), Job: r.id(), Kind: operate.EventKind(r.text()), At: r.time(), Data: r.bytes(),
-		Secret: r.text(), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryState(r.text()), Attempts: r.int(), NextAt: r.time(), EndedAt: r.time(),
+		Secret: r.text(), ExpiresAt: r.time(), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryState(r.text()), Attempts: r.int(), NextAt: r.time(), EndedAt: r.time(),
 			Error: r.text(), Position: r.num()}}
 }
 
@@ -122,7 +122,7 @@ func (tx *tx) SetFull(receivers []string) error {
 func (tx *tx) addNotifications(all []kernel.Notification) error {
 	for i := range all {
 		n := &all[i]
-		if err := tx.exec(addNotificationSQL, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Data), n.Secret,
+		if err := tx.exec(addNotificationSQL, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Data), n.Secret, micros(n.ExpiresAt),
 			string(n.State), n.Attempts, micros(n.NextAt), micros(n.EndedAt), n.Error, n.Position); err != nil {
 			return err
 		}
@@ -141,7 +141,7 @@ func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
 }
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (int, error) {
-	return tx.changed(resendSQL, micros(now), receiver, since.UnixMicro(), max)
+	return tx.changed(resendSQL, micros(now), micros(now.Add(operate.NotificationRetried)), receiver, since.UnixMicro(), max)
 }
 
 // Receiver implements kernel.Outbox.

@@ -31,7 +31,7 @@ func newReceiver(name string) *kernel.Receiver {
 // newNotification returns a pending notification to a receiver.
 func newNotification(n int, receiver string, edits ...func(*kernel.Notification)) kernel.Notification {
 	x := kernel.Notification{ID: fmt.Sprintf("ntc_%032x", n), Receiver: receiver, Job: id(n), Kind: operate.EventDone, At: at(time.Duration(n) * time.Second),
-		Data: []byte(`{"key":"ü <&>"}`), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryPending, NextAt: at(time.Duration(n) * time.Second)}}
+		Data: []byte(`{"key":"ü <&>"}`), ExpiresAt: at(time.Duration(n) * time.Hour), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryPending, NextAt: at(time.Duration(n) * time.Second)}}
 	for _, edit := range edits {
 		edit(&x)
 	}
@@ -76,7 +76,9 @@ func (s *suite) numberOf(receiver, id string) int64 {
 func (s *suite) outcome(receiver, id string, o kernel.DeliveryOutcome) {
 	s.Helper()
 	number := s.numberOf(receiver, id)
-	s.update(func(tx kernel.Tx) { s.must(tx.SaveDeliveries([]kernel.DeliveryResult{{Number: number, DeliveryOutcome: o}})) })
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.SaveDeliveries([]kernel.DeliveryResult{{Number: number, DeliveryOutcome: o}}))
+	})
 }
 
 func (s *suite) dueFor(receiver string, now time.Time, max int) (ids []string) {
@@ -267,6 +269,7 @@ func outboxResend(s *suite) {
 	s.equal("none is left", resend(at(2*time.Second), 10), 0)
 	for i := range list[1:] {
 		list[1+i].DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, NextAt: at(2 * time.Hour)}
+		list[1+i].ExpiresAt = at(2 * time.Hour).Add(operate.NotificationRetried)
 	}
 	s.equal("they are pending", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
 }

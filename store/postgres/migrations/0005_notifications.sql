@@ -27,6 +27,7 @@ create table perdure.notification (
 	at       timestamptz not null,               -- of the change
 	data     text not null,                      -- of the CloudEvent
 	secret   text not null,                      -- of a URL: the name of a secret of the nodes
+	expires_at timestamptz not null,             -- when it is dead if it was not delivered before
 	state    text not null check (state in ('pending', 'delivered', 'dead')),
 	attempts int not null,
 	next_at  timestamptz,                        -- of a pending one: not delivered before this time

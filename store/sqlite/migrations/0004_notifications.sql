@@ -27,6 +27,7 @@ CREATE TABLE perdure_notification (
 	at       INTEGER NOT NULL,  -- of the change
 	data     TEXT NOT NULL,     -- of the CloudEvent
 	secret   TEXT NOT NULL,     -- of a URL: the name of a secret of the nodes
+	expires_at INTEGER NOT NULL, -- when it is dead if it was not delivered before
 	state    TEXT NOT NULL CHECK (state IN ('pending', 'delivered', 'dead')),
 	attempts INTEGER NOT NULL,
 	next_at  INTEGER,           -- of a pending one: not delivered before this time
