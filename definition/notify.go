@@ -92,7 +92,7 @@ func (d *decoder) eventKinds(n *text.Node, p *text.Pointer) (kinds []operate.Eve
 		kind := operate.EventKind(v.Text)
 		switch {
 		case !slices.Contains(operate.JobEventKinds, kind):
-			d.Add(p, v.At, "%s is no change of a job", text.Quote(v.Text)).WithHint(hint)
+			d.Add(p, v.At, "%s is no change of a job", text.Quote(v.Text)).WithHint("%s", hint)
 		case slices.Contains(kinds, kind):
 			d.Add(p, v.At, "%s is named twice", text.Quote(v.Text))
 		default:

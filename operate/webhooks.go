@@ -39,8 +39,9 @@ type Webhooks interface {
 	ResendWebhook(context.Context, WebhookResend) (int, error)
 	// ListDeliveries returns the notifications of a receiver, newest first.
 	ListDeliveries(context.Context, DeliveryQuery) (*perdure.Page[Delivery], error)
-	// ReadEvents returns the notifications of a stream receiver after a position, in order: at most MaxEvents.
-	ReadEvents(ctx context.Context, receiver string, after int64) (*EventPage, error)
+	// FollowEvents calls see with the notifications of a stream receiver after a position, in order, until see returns an
+	// error or ctx ends. The first call may have none. The position 0 is before the oldest that is kept, and LatestEvent after the newest.
+	FollowEvents(ctx context.Context, receiver string, after int64, see func(*EventPage) error) error
 }
 
 // Bounds of notifications.
@@ -52,11 +53,10 @@ const (
 	MaxJobNotify        = 4         // receivers that one definition names
 	MaxUndelivered      = 1_000_000 // pending notifications of a store
 	MaxResend           = 10_000    // notifications of one call of ResendWebhook
-	MaxEvents           = 500       // events of one call of ReadEvents
+	MaxEvents           = 500       // events of one EventPage
 	WebhookRotation     = 24 * time.Hour
 	NotificationKept    = 14 * 24 * time.Hour
 	NotificationRetried = 3 * 24 * time.Hour // after this time a notification that was not delivered is dead
-	EventsKept          = 24 * time.Hour     // how far back a reader of a stream may resume
 )
 
 // EventKind is the kind of change that a notification reports.
@@ -185,11 +185,13 @@ type Delivery struct {
 	Error       string        `json:"error,omitempty"` // of the latest attempt
 }
 
+// LatestEvent is the position after the newest event of a stream.
+const LatestEvent = -1
+
 // EventPage is a part of a stream.
 type EventPage struct {
-	Events []Event
-	Last   int64 // the position of the latest event of the stream
-	// Gap reports that events after the position that was given are not kept any more.
+	Events []Event // at most MaxEvents
+	// Gap reports that events before these are not kept any more.
 	Gap bool
 }
 

@@ -81,11 +81,19 @@ type nodeOptions struct {
 
 func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
+	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecret}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
+		cfg.Webhooks.PublicURL = o.serve.publicURL
 		cfg.RoleTTL, cfg.HostName = time.Duration(o.serve.roleTTL), string(o.serve.hostName)
 	}
 	return node.New(store, cfg)
+}
+
+// webhookSecret returns a secret that a definition names in notify.
+func webhookSecret(name string) (string, bool) {
+	secret := os.Getenv("PERDURE_SECRET_" + name)
+	return secret, secret != ""
 }
 
 // makeAgents returns the built-in agents that were selected.

@@ -173,6 +173,9 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[perdure.ReasonKind]():     reflect.TypeFor[whyWord](),
 		reflect.TypeFor[[]perdure.Phase]():        reflect.TypeFor[[]phaseWord](), // not bytes in base 64
 		reflect.TypeFor[operate.BulkState]():      reflect.TypeFor[bulkState](),
+		reflect.TypeFor[operate.EventKind]():      reflect.TypeFor[eventKind](),
+		reflect.TypeFor[operate.WebhookFormat]():  reflect.TypeFor[format](),
+		reflect.TypeFor[operate.DeliveryState]():  reflect.TypeFor[deliveryState](),
 		reflect.TypeFor[perdure.JobID]():          reflect.TypeFor[jobIDWord](),
 		reflect.TypeFor[perdure.Duration]():       reflect.TypeFor[durationWord](),
 		reflect.TypeFor[perdure.StepViews]():      reflect.TypeFor[map[string]perdure.StepView](),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/webhook"
 	"github.com/perdure/perdure/operate"
@@ -231,41 +232,71 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 	return page, nil
 }
 
-// ReadEvents implements operate.Webhooks.
-func (svc *Service) ReadEvents(ctx context.Context, receiver string, after int64) (*operate.EventPage, error) {
+// eventPoll is the time between two reads of a stream.
+const eventPoll = 500 * time.Millisecond
+
+// FollowEvents implements operate.Webhooks.
+func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
+	for first := true; ; first = false {
+		if err := svc.ended(); err != nil {
+			return err
+		}
+		page, next, err := svc.readEvents(ctx, receiver, after)
+		if err != nil {
+			return err
+		}
+		if first || len(page.Events) > 0 || page.Gap {
+			if err := see(page); err != nil {
+				return err
+			}
+		}
+		if after = next; len(page.Events) == operate.MaxEvents {
+			continue
+		}
+		if !env.Sleep(svc.Env, ctx, eventPoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// readEvents returns the events after a position, and the position after them.
+func (svc *Service) readEvents(ctx context.Context, receiver string, after int64) (page *operate.EventPage, next int64, err error) {
 	r, err := svc.receiver(ctx, receiver)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case !r.Settings.Stream:
-		return nil, perdure.Refuse(perdure.CodeConflict, "receiver %s has a url, and is not a stream", receiver)
+		return nil, 0, perdure.Refuse(perdure.CodeConflict, "receiver %s has a url, and is not a stream", receiver)
+	case after < 0:
+		return &operate.EventPage{}, r.Position, nil
 	}
-	page := &operate.EventPage{Last: r.Position}
-	if after < 0 {
-		return page, nil
+	if err := admission.Ask(ctx, operate.MaxEvents*deliveryRoom); err != nil {
+		return nil, 0, err
 	}
 	rows, err := svc.Store.StreamedNotifications(ctx, receiver, after, operate.MaxEvents)
 	if err != nil {
-		return nil, Unreachable(err)
-	}
-	// Positions have no gaps, so that a missing one was deleted.
-	switch {
-	case after == 0: // from the oldest that is kept
-	case len(rows) > 0:
-		page.Gap = rows[0].Position != after+1
-	default:
-		page.Gap = after != r.Position
+		return nil, 0, Unreachable(err)
 	}
 	cell, err := svc.Store.Cell(ctx)
 	if err != nil {
-		return nil, Unreachable(err)
+		return nil, 0, Unreachable(err)
 	}
+	page, next = &operate.EventPage{}, max(after, r.Position)
 	for i := range rows {
 		body, err := webhook.Body(&rows[i], operate.FormatCloudEvents, webhook.Source(cell), "")
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		page.Events = append(page.Events, operate.Event{Position: rows[i].Position, Body: body})
 	}
-	return page, nil
+	// Positions follow each other, so that a missing one was deleted, or is of a stream that was deleted.
+	switch {
+	case len(rows) > 0:
+		page.Gap, next = after != 0 && rows[0].Position != after+1, rows[len(rows)-1].Position
+	case after == 0:
+		next = 0
+	default:
+		page.Gap, next = after != r.Position, r.Position
+	}
+	return page, next, nil
 }

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )

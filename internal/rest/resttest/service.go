@@ -13,44 +13,56 @@ import (
 
 // Service implements each method by a function. A call of a method whose function is nil is a mistake of the test.
 type Service struct {
-	OnSubmit       func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
-	OnSubmitAll    func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
-	OnJob          func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
-	OnJobPart      func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
-	OnDefinition   func(ctx context.Context, ref string) (json.RawMessage, error)
-	OnStep         func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
-	OnListJobs     func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
-	OnFollow       func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
-	OnHistory      func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
-	OnRuns         func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
-	OnAct          func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
-	OnListAlerts   func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
-	OnCloseAlert   func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
-	OnListLimits   func(context.Context) ([]perdure.LimitView, error)
-	OnGetLimit     func(ctx context.Context, name string) (*perdure.LimitView, error)
-	OnPutLimit     func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
-	OnDeleteLimit  func(ctx context.Context, name string) error
-	OnGraph        func(ctx context.Context, ref string) (*operate.Graph, error)
-	OnShapeGraph   func(ctx context.Context, hash string) (*operate.Graph, error)
-	OnPreview      func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
-	OnValidate     func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
-	OnFollowJobs   func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
-	OnFollowAlert  func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
-	OnStats        func(context.Context) (*operate.Stats, error)
-	OnListAgents   func(context.Context) ([]perdure.AgentView, error)
-	OnGetAgent     func(ctx context.Context, name string) (*perdure.AgentView, error)
-	OnPutAgent     func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
-	OnListNodes    func(context.Context) ([]perdure.NodeView, error)
-	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
-	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
-	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
-	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
-	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
-	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
-	OnGetBulk      func(ctx context.Context, id string) (*operate.BulkView, error)
-	OnBulkRefusals func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
-	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
-	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnSubmit         func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
+	OnSubmitAll      func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
+	OnJob            func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart        func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
+	OnDefinition     func(ctx context.Context, ref string) (json.RawMessage, error)
+	OnStep           func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
+	OnListJobs       func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
+	OnFollow         func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
+	OnHistory        func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns           func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
+	OnAct            func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
+	OnListAlerts     func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
+	OnCloseAlert     func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
+	OnListLimits     func(context.Context) ([]perdure.LimitView, error)
+	OnGetLimit       func(ctx context.Context, name string) (*perdure.LimitView, error)
+	OnPutLimit       func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
+	OnDeleteLimit    func(ctx context.Context, name string) error
+	OnGraph          func(ctx context.Context, ref string) (*operate.Graph, error)
+	OnShapeGraph     func(ctx context.Context, hash string) (*operate.Graph, error)
+	OnPreview        func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
+	OnValidate       func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnFollowJobs     func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert    func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats          func(context.Context) (*operate.Stats, error)
+	OnListAgents     func(context.Context) ([]perdure.AgentView, error)
+	OnGetAgent       func(ctx context.Context, name string) (*perdure.AgentView, error)
+	OnPutAgent       func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
+	OnListNodes      func(context.Context) ([]perdure.NodeView, error)
+	OnClaim          func(context.Context, protocol.Claim) ([]perdure.Run, error)
+	OnReport         func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
+	OnHeartbeat      func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnPreviewBulk    func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
+	OnStartBulk      func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
+	OnListBulks      func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
+	OnGetBulk        func(ctx context.Context, id string) (*operate.BulkView, error)
+	OnBulkRefusals   func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
+	OnStopBulk       func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnResumeBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnListWebhooks   func(ctx context.Context) ([]operate.WebhookView, error)
+	OnGetWebhook     func(ctx context.Context, name string) (*operate.WebhookView, error)
+	OnCreateWebhook  func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error)
+	OnSetWebhook     func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, bool, error)
+	OnDeleteWebhook  func(ctx context.Context, name, author string) error
+	OnPauseWebhook   func(ctx context.Context, name, author string) (*operate.WebhookView, error)
+	OnResumeWebhook  func(ctx context.Context, name, author string) (*operate.WebhookView, error)
+	OnRotateWebhook  func(ctx context.Context, name, author string) (*operate.WebhookView, error)
+	OnTestWebhook    func(ctx context.Context, name, author string) (string, error)
+	OnResendWebhook  func(ctx context.Context, r operate.WebhookResend) (int, error)
+	OnListDeliveries func(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error)
+	OnFollowEvents   func(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -207,4 +219,52 @@ func (s *Service) Report(ctx context.Context, holder string, reports []protocol.
 
 func (s *Service) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return s.OnHeartbeat(ctx, holder, heartbeats)
+}
+
+func (s *Service) ListWebhooks(ctx context.Context) ([]operate.WebhookView, error) {
+	return s.OnListWebhooks(ctx)
+}
+
+func (s *Service) GetWebhook(ctx context.Context, name string) (*operate.WebhookView, error) {
+	return s.OnGetWebhook(ctx, name)
+}
+
+func (s *Service) CreateWebhook(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error) {
+	return s.OnCreateWebhook(ctx, r)
+}
+
+func (s *Service) SetWebhook(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, bool, error) {
+	return s.OnSetWebhook(ctx, r)
+}
+
+func (s *Service) DeleteWebhook(ctx context.Context, name, author string) error {
+	return s.OnDeleteWebhook(ctx, name, author)
+}
+
+func (s *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	return s.OnPauseWebhook(ctx, name, author)
+}
+
+func (s *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	return s.OnResumeWebhook(ctx, name, author)
+}
+
+func (s *Service) RotateWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	return s.OnRotateWebhook(ctx, name, author)
+}
+
+func (s *Service) TestWebhook(ctx context.Context, name, author string) (string, error) {
+	return s.OnTestWebhook(ctx, name, author)
+}
+
+func (s *Service) ResendWebhook(ctx context.Context, r operate.WebhookResend) (int, error) {
+	return s.OnResendWebhook(ctx, r)
+}
+
+func (s *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error) {
+	return s.OnListDeliveries(ctx, q)
+}
+
+func (s *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
+	return s.OnFollowEvents(ctx, receiver, after, see)
 }
