@@ -19,7 +19,6 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
-	"github.com/perdure/perdure/operate"
 )
 
 type serveFlags struct {
@@ -30,7 +29,6 @@ type serveFlags struct {
 	period     duration
 	batch      int
 	roleTTL    duration
-	publicURL  string
 	hostName   hostName
 	maxBacklog int
 	maxMail    int
@@ -70,7 +68,6 @@ it. The agents sleep and approval are always available.`,
 	f.BoolVar(&o.migrate, "migrate", false, "migrate a PostgreSQL store's schema first")
 	f.Var(&o.period, "sweep-period", "time between searches of the supervisor")
 	f.IntVar(&o.batch, "sweep-batch", 0, "most rows that the supervisor processes at a time (default: the node's)")
-	f.StringVar(&o.publicURL, "public-url", "", "`URL` at which browsers reach this server, for links in messages to Slack")
 	f.Var(&o.roleTTL, "role-ttl", "how long the node leads a role, or stands by, without renewing it")
 	f.Var(&o.hostName, "host-name", "`NAME` of the host: leader and standby of a role run on different hosts where possible (default: the operating system's)")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above this number of unsettled jobs")
@@ -104,8 +101,6 @@ func (o *serveFlags) check() error {
 		return usagef("--max-connections must be 1 or more")
 	case o.batch < 0 || o.batch > perdure.MaxSteps:
 		return usagef("--sweep-batch must be 1 to %d", perdure.MaxSteps)
-	case o.publicURL != "" && operate.CheckWebhookURL(o.publicURL) != nil:
-		return usagef("--public-url %v", operate.CheckWebhookURL(o.publicURL))
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}

@@ -84,7 +84,7 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecret}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
-		cfg.Webhooks.PublicURL = o.serve.publicURL
+		cfg.Webhooks.PublicURL = o.serve.hosts.public
 		cfg.RoleTTL, cfg.HostName = time.Duration(o.serve.roleTTL), string(o.serve.hostName)
 	}
 	return node.New(store, cfg)
