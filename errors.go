@@ -19,7 +19,8 @@ const (
 	CodeConflict        Code = "conflict"        // not allowed in the present state
 	CodeBacklogFull     Code = "backlogFull"     // too many unsettled jobs: try again later
 	CodeTooManyRequests Code = "tooManyRequests" // the node has reached a bound: try again later
-	CodeForbidden       Code = "forbidden"       //
+	CodeUnauthenticated Code = "unauthenticated" // the call needs a token, or its token is not valid
+	CodeForbidden       Code = "forbidden"       // the caller may not make this call
 	CodeMisdirected     Code = "misdirected"     // the request names a host that the node does not serve
 	CodeUnavailable     Code = "unavailable"     // the store is not reachable, or the node is draining
 	CodeSchema          Code = "schema"          // the store's schema is missing, older or newer

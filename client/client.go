@@ -55,6 +55,7 @@ type Client struct {
 	shown        string // base without a password
 	http         *http.Client
 	author       string
+	token        func() (string, error)
 	patience     time.Duration
 	busyPatience time.Duration
 	onBusy       func(error, time.Duration)
@@ -67,6 +68,17 @@ type Option func(*Client)
 
 // Author sets the author of acts that do not name one. The history of a job shows it.
 func Author(name string) Option { return func(c *Client) { c.author = name } }
+
+// Token sets the token of each call (perdure tokens create). It is not sent to another server: redirects are not followed.
+func Token(token string) Option {
+	return func(c *Client) { c.token = func() (string, error) { return token, nil } }
+}
+
+// TokenFile reads the token of each call from a file, so that a token that is replaced there takes effect at once. Space
+// around the token is ignored.
+func TokenFile(path string) Option {
+	return func(c *Client) { c.token = func() (string, error) { return readToken(path) } }
+}
 
 // HTTPClient sets the http.Client that sends the requests. Its Timeout must be 0: it would cut off calls that wait.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
@@ -241,6 +253,13 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 	}
 	if req.key != "" {
 		r.Header.Set("Idempotency-Key", req.key)
+	}
+	if c.token != nil {
+		token, err := c.token()
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	crashpoint.Here(crashpoint.ClientSend)
 	resp, err := c.http.Do(r)

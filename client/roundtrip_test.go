@@ -36,6 +36,8 @@ func TestRoundTrip(t *testing.T) {
 	act := perdure.Act{Verb: perdure.VerbSettle, Step: "charge", Author: "Zoë", Reason: "seen <it>", As: &done, Output: json.RawMessage(`{"s":"<&>","n":1.50}`)}
 	bulk := operate.BulkRequest{Act: perdure.VerbSettle, Step: "charge", As: &done, Output: act.Output, Filter: resttest.Bulk().Filter, Reason: "seen <it>", Key: "<k>", Author: "Zoë"}
 	bulkIDs := operate.BulkRequest{Act: perdure.VerbEdit, Step: "charge", Input: json.RawMessage(`{"n":12345678901234567890.10}`), NewKey: true, IDs: []string{ref, "k-1"}, Reason: "r", Key: "k", Author: "anna"}
+	token := operate.TokenRequest{Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Groups: []string{"b c"}}, ExpiresIn: perdure.Duration(90 * 24 * time.Hour), Author: "anna"}
+	audit := operate.AuditQuery{Author: "Zoë", Act: "undo", Job: ref, Since: resttest.At, Limit: 7, Cursor: "x"}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
 	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
 	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
@@ -280,6 +282,32 @@ func TestRoundTrip(t *testing.T) {
 			nodes, err := s.ListNodes(ctx)
 			return all{nodes}, err
 		}, nil, all{resttest.Nodes()}},
+		{"CreateToken", func(ctx context.Context, s protocol.Server) (all, error) {
+			t, err := s.CreateToken(ctx, token)
+			return all{t}, err
+		}, all{token}, all{resttest.NewToken()}},
+		{"RotateToken", func(ctx context.Context, s protocol.Server) (all, error) {
+			t, err := s.RotateToken(ctx, "8XkqT2mWc0Za", 24*time.Hour, "anna")
+			return all{t}, err
+		}, all{"8XkqT2mWc0Za", 24 * time.Hour, "anna"}, all{resttest.NewToken()}},
+		{"DeleteToken", func(ctx context.Context, s protocol.Server) (all, error) {
+			return nil, s.DeleteToken(ctx, ref, "anna")
+		}, all{ref, "anna"}, nil},
+		{"ListTokens", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.ListTokens(ctx, operate.PageQuery{Limit: 7, Cursor: "c/+="})
+			return all{page}, err
+		}, all{operate.PageQuery{Limit: 7, Cursor: "c/+="}}, all{&perdure.Page[operate.TokenView]{Items: []operate.TokenView{resttest.Token()}, NextCursor: "next"}}},
+		{"ListSessions", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.ListSessions(ctx, operate.PageQuery{Limit: 7})
+			return all{page}, err
+		}, all{operate.PageQuery{Limit: 7}}, all{&perdure.Page[operate.SessionView]{Items: []operate.SessionView{resttest.Session()}, NextCursor: "next"}}},
+		{"DeleteSession", func(ctx context.Context, s protocol.Server) (all, error) {
+			return nil, s.DeleteSession(ctx, "b9RtUw27LxQe", "anna")
+		}, all{"b9RtUw27LxQe", "anna"}, nil},
+		{"Audit", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.Audit(ctx, audit)
+			return all{page}, err
+		}, all{audit}, all{&perdure.Page[operate.AuditEntry]{Items: []operate.AuditEntry{resttest.AuditEntry()}, NextCursor: "next"}}},
 		{"Claim", func(ctx context.Context, s protocol.Server) (all, error) {
 			runs, err := s.Claim(ctx, claim)
 			return all{runs}, err

@@ -37,6 +37,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/access"
 	"github.com/perdure/perdure/internal/agenthost"
 	"github.com/perdure/perdure/internal/bulk"
 	"github.com/perdure/perdure/internal/courier"
@@ -128,6 +129,7 @@ type Node struct {
 	courier    *courier.Courier
 	bulk       *bulk.Worker
 	webhooks   *webhook.Deliverer
+	access     *access.Registry
 	elector    *election.Elector
 	host       *agenthost.Host // nil: no agents here
 
@@ -175,6 +177,7 @@ func New(store Store, cfg Config) *Node {
 	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
 	n.webhooks = webhook.New(n.webhookConfig())
+	n.access = access.New(access.Config{Store: store, Scheduler: n.scheduler, StoreTime: n.nearlyStoreTime, Failed: n.metrics.AuthFailed, Log: n.log, Env: n.env})
 	n.bulk = bulk.New(bulk.Config{Store: store, Scheduler: n.scheduler, Find: n.FindBulk, Log: n.log, Env: n.env})
 	if len(cfg.Agents) > 0 {
 		n.host = n.newHost()
@@ -405,3 +408,6 @@ func (n *Node) Metrics() http.Handler { return n.metrics.Handler() }
 
 // Registry returns the registry, in which other parts of the process may register metrics.
 func (n *Node) Registry() *prometheus.Registry { return n.metrics.Registry }
+
+// Access returns the registry that identifies the callers of the node's REST API. Package rest uses it.
+func (n *Node) Access() *access.Registry { return n.access }

@@ -42,6 +42,14 @@ func (r *roll) time(at time.Time) (now time.Time, known bool) {
 // storeTime returns an estimate of the store's time now.
 func (n *Node) storeTime() (now time.Time, known bool) { return n.roll.time(n.env.Now()) }
 
+// nearlyStoreTime is storeTime, or this machine's time before the first roll call.
+func (n *Node) nearlyStoreTime() time.Time {
+	if now, known := n.storeTime(); known {
+		return now
+	}
+	return n.env.Wall()
+}
+
 // forget reports whether it is time to forget.
 func (r *roll) forget(at time.Time) bool {
 	r.mu.Lock()

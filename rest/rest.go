@@ -25,8 +25,8 @@
 //
 // Package console adds the web console beside the API: mux.Handle("/perdure/ui/", console.Handler("/perdure/ui/")).
 //
-// The API has no authentication: whoever reaches the handler can read every job and act on it. Mount it where only
-// operators and agents reach it. Handler bounds the bodies, answers and waiting calls that it holds in memory; the number
+// Callers from other machines need a token (perdure tokens create). Callers on this machine need none until the store has a
+// token of the user role admin. A program that identifies its callers itself switches this off with Insecure. Handler bounds the bodies, answers and waiting calls that it holds in memory; the number
 // of connections is up to your server.
 package rest
 
@@ -39,6 +39,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/access"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/protocol"
 )
@@ -70,6 +71,15 @@ func Log(log *slog.Logger) Option {
 	}
 }
 
+// Insecure lets every caller make every call without a token. It is for programs that identify callers themselves, before
+// a request reaches the handler.
+func Insecure() Option {
+	return func(c *rest.Config) error {
+		c.Tokens = rest.TokensNever
+		return nil
+	}
+}
+
 // Until ends the calls that wait (long polls and event streams) when ctx ends. Cancel ctx before http.Server.Shutdown,
 // which waits until all calls have ended. From then on /readyz answers 503. Without this option calls wait for as long as
 // their clients asked for.
@@ -89,11 +99,15 @@ func Version(version string) Option {
 }
 
 // Handler returns a handler of the REST API for service: a node, or another protocol.Server such as a client of a node
-// elsewhere. If service is a node, /readyz and /metrics answer for it. Handler panics if an option is not valid.
+// elsewhere. If service is a node, /readyz and /metrics answer for it, and its tokens are checked; with another service no
+// token is asked for. Handler panics if an option is not valid.
 func Handler(service protocol.Server, options ...Option) http.Handler {
 	c := rest.Config{Service: service, JobSchema: definition.Schema()}
 	if s, ok := service.(interface{ Ready(context.Context) error }); ok {
 		c.Ready = s.Ready
+	}
+	if s, ok := service.(interface{ Access() *access.Registry }); ok {
+		c.Access = s.Access()
 	}
 	if s, ok := service.(interface{ Metrics() http.Handler }); ok {
 		c.Metrics = s.Metrics()

@@ -109,10 +109,10 @@ func TestAllowedHosts(t *testing.T) {
 	}
 	n := node.New(memory.New(), node.Config{})
 	defer func() { _ = n.Stop(t.Context()) }()
-	if code := get(rest.Handler(n), "orders.example.com"); code != http.StatusMisdirectedRequest {
+	if code := get(rest.Handler(n, rest.Insecure()), "orders.example.com"); code != http.StatusMisdirectedRequest {
 		t.Errorf("an unknown host is answered %d", code)
 	}
-	if code := get(rest.Handler(n, rest.AllowedHosts("orders.example.com")), "orders.example.com"); code != http.StatusOK {
+	if code := get(rest.Handler(n, rest.Insecure(), rest.AllowedHosts("orders.example.com")), "orders.example.com"); code != http.StatusOK {
 		t.Errorf("an allowed host is answered %d", code)
 	}
 	defer func() {

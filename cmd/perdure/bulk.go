@@ -78,9 +78,7 @@ func (a *app) printBulks(page *perdure.Page[operate.BulkView]) error {
 	if len(page.Items) == 0 && !a.json() {
 		a.talk("there is no bulk act")
 	}
-	if page.NextCursor != "" {
-		a.talk("more: --cursor %s", quoted(page.NextCursor))
-	}
+	a.more(page.NextCursor)
 	return nil
 }
 

@@ -14,13 +14,13 @@ import (
 
 // The address of a node leads a browser to its console, below the path of --public-url.
 func TestServeHasTheConsole(t *testing.T) {
-	hosts := hostFlags{public: "https://jobs.example.com/perdure"}
-	if err := hosts.check(); err != nil {
+	o := serveFlags{hosts: hostFlags{public: "https://jobs.example.com/perdure"}, maxConns: 10}
+	if err := o.hosts.check(); err != nil {
 		t.Fatal(err)
 	}
 	store := memory.New()
 	defer store.Close()
-	h := newServer(node.New(store, node.Config{}), context.Background(), hosts, 10, slog.New(slog.DiscardHandler)).Handler
+	h := newServer(node.New(store, node.Config{}), context.Background(), &o, false, slog.New(slog.DiscardHandler)).Handler
 	get := func(path string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "http://jobs.example.com"+path, nil)
 		r.Header.Set("Accept", "text/html")

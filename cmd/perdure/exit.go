@@ -81,7 +81,7 @@ func codeOf(err error) int {
 		return exitUsage
 	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull, perdure.CodeTooManyRequests:
 		return exitUnreachable
-	case perdure.CodeForbidden, perdure.CodeMisdirected:
+	case perdure.CodeForbidden, perdure.CodeMisdirected, perdure.CodeUnauthenticated:
 		return exitForbidden
 	case perdure.CodeNotFound:
 		return exitNotFound

@@ -28,16 +28,18 @@ const (
 // globals are the flags that have the same meaning in all commands. A command lists those that it uses; it refuses the
 // others, so that no flag is silently ignored.
 type globals struct {
-	server  string
-	store   string
-	format  string
-	color   string
-	quiet   bool
-	timeout duration
+	server    string
+	tokenFile string
+	store     string
+	format    string
+	color     string
+	quiet     bool
+	timeout   duration
 }
 
 func (g *globals) register(fs *pflag.FlagSet) {
 	fs.StringVar(&g.server, "server", defaultServer, "`URL` of a node")
+	fs.StringVar(&g.tokenFile, "token-file", "", "`FILE` with the token for --server; PERDURE_TOKEN may have the token itself")
 	fs.StringVar(&g.store, "store", defaultStore, "`URL` of the store: sqlite:FILE or postgres://…")
 	fs.VarP(&choice{&g.format, []string{"text", "json"}}, "output", "o", "`FORMAT` of results: text, or json (one object a line)")
 	fs.Var(&choice{&g.color, []string{"auto", "always", "never"}}, "color", "`WHEN` to use color: auto, always, never (NO_COLOR is respected)")
@@ -50,6 +52,9 @@ func (g *globals) register(fs *pflag.FlagSet) {
 func uses(cmd *cobra.Command, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
+	}
+	if slices.Contains(names, "server") {
+		names = append(names, "token-file")
 	}
 	cmd.Annotations[usesKey] = strings.Join(append(names, "color", "quiet"), " ")
 }

@@ -24,6 +24,7 @@ import (
 type serveFlags struct {
 	listen     string
 	hosts      hostFlags
+	access     accessFlags
 	agents     agentFlags
 	migrate    bool
 	period     duration
@@ -65,6 +66,7 @@ it. The agents sleep and approval are always available.`,
 	f := cmd.Flags()
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 selects a free port")
 	o.hosts.register(f, true)
+	o.access.register(f)
 	f.BoolVar(&o.migrate, "migrate", false, "migrate a PostgreSQL store's schema first")
 	f.Var(&o.period, "sweep-period", "time between searches of the supervisor")
 	f.IntVar(&o.batch, "sweep-batch", 0, "most rows that the supervisor processes at a time (default: the node's)")
@@ -104,7 +106,7 @@ func (o *serveFlags) check() error {
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return cmp.Or(o.hosts.check(), o.agents.check())
+	return cmp.Or(o.hosts.check(), o.access.check(), o.agents.check())
 }
 
 // connections returns the bound on open connections.
@@ -135,12 +137,12 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if err != nil {
 		return reason(ctx, err)
 	}
-	listener, err := net.Listen("tcp", o.listen)
+	log := a.serviceLogger(o.log)
+	listener, err := o.listenOn(ctx, store, log)
 	if err != nil {
-		return errors.Join(notListening(o.listen, err), store.Close())
+		return errors.Join(err, store.Close())
 	}
 	defer listener.Close()
-	log := a.serviceLogger(o.log)
 	o.warn(log, listener.Addr())
 	if memory > 0 {
 		log.Info("memory limit set", "bytes", memory, "of", "the container's limit")
@@ -156,12 +158,34 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	return err
 }
 
-// warn logs settings that make the node reachable for others.
+// listenOn opens the node's listener, if it may serve those who could connect.
+func (o *serveFlags) listenOn(ctx context.Context, store kernel.Store, log *slog.Logger) (net.Listener, error) {
+	hasAdmin, err := store.HasAdminToken(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.access.mayListen(o.listen, listensBeyond(o.listen), hasAdmin); err != nil {
+		return nil, err
+	}
+	o.access.tls.Failed = func(err error) {
+		log.Error("changed TLS files cannot be used; those before them stay in use", "error", err)
+	}
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return nil, notListening(o.listen, err)
+	}
+	secured, err := o.access.secured(l)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return secured, nil
+}
+
+// warn logs settings that let others do more than they should.
 func (o *serveFlags) warn(log *slog.Logger, addr net.Addr) {
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
-		log.Warn("the REST API accepts connections from other machines without authentication", "listen", addr.String(),
-			"agents", strings.Join(o.agents.all(), ","),
-			"action", "restrict the network, or listen on 127.0.0.1 behind a proxy that authenticates clients")
+	if o.access.insecure {
+		log.Warn("every caller may act without a token", "listen", addr.String(), "agents", strings.Join(o.agents.all(), ","),
+			"action", "remove --insecure, and create tokens with: perdure tokens create")
 	}
 	if o.hosts.hosts.Any() {
 		log.Warn("the host check is disabled", "allowed_hosts", "*",
@@ -173,13 +197,12 @@ func (o *serveFlags) warn(log *slog.Logger, addr net.Addr) {
 func (a *app) answer(ctx context.Context, n engine, listener net.Listener, o *serveFlags, log *slog.Logger) error {
 	polls, endPolls := context.WithCancel(context.Background())
 	defer endPolls()
-	connections := o.connections()
-	server := newServer(n, polls, o.hosts, connections, log)
-	listener = rest.Bound(listener, server, connections, log)
+	server := newServer(n, polls, o, isBeyond(listener.Addr()), log)
+	listener = rest.Bound(listener, server, o.connections(), log)
 	crashpoint.Here(crashpoint.ServeListen)
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
-	a.announceServing(log, "http://"+listener.Addr().String(), o.agents.all())
+	a.announceServing(log, o.access.scheme()+"://"+listener.Addr().String(), o.agents.all())
 
 	var err error
 	select {

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -111,11 +112,13 @@ func makeAgents(f agentFlags) []*perdure.Agent {
 }
 
 // newServer serves the REST API of a node, and the console. Long polls end when polls ends.
-func newServer(n engine, polls context.Context, hosts hostFlags, connections int, log *slog.Logger) *http.Server {
+func newServer(n engine, polls context.Context, o *serveFlags, beyond bool, log *slog.Logger) *http.Server {
+	hosts := o.hosts
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
-		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: connections, Console: rest.ConsolePath(hosts.public)}
+		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: o.connections(), Console: rest.ConsolePath(hosts.public),
+		Tokens: o.access.tokens(beyond), Secure: strings.HasPrefix(hosts.public, "https:"), Proxies: o.access.proxies}
 	if own, ok := n.(*node.Node); ok {
-		cfg.Registry = own.Registry()
+		cfg.Registry, cfg.Access = own.Registry(), own.Access()
 	}
 	return rest.Server("", rest.New(cfg), log)
 }
@@ -128,9 +131,32 @@ func (a *app) newClient(server string) (protocol.Server, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(server)), hint: "http://HOST:PORT"}
 	}
-	return client.New(server, client.Author(author()), client.Patience(time.Second), client.OnBusy(func(reason error, again time.Duration) {
+	token, err := a.token()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(server, token, client.Author(author()), client.Patience(time.Second), client.OnBusy(func(reason error, again time.Duration) {
 		a.talk("%v: trying again in %s", reason, again.Round(time.Second))
 	}))
+}
+
+// tokenVariable is the environment variable with a token. --token-file has precedence.
+const tokenVariable = envPrefix + "TOKEN"
+
+// token returns the option for the token of a command's client.
+func (a *app) token() (client.Option, error) {
+	if a.tokenFile != "" {
+		return client.TokenFile(a.tokenFile), nil
+	}
+	text := os.Getenv(tokenVariable)
+	if text == "" {
+		return func(*client.Client) {}, nil
+	}
+	token, err := client.CheckToken(text, tokenVariable)
+	if err != nil {
+		return nil, &usageError{msg: err.Error()}
+	}
+	return client.Token(token), nil
 }
 
 // sweep is one round of the supervisor, as text and as an object.
@@ -150,7 +176,11 @@ const startPatience = 5 * time.Second
 // runAgents runs agents against a server until ctx ends, and drains them. It waits while the server's store is
 // unavailable.
 func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.ServeConfig) error {
-	c, err := client.New(a.server, client.Author(author()))
+	token, err := a.token()
+	if err != nil {
+		return err
+	}
+	c, err := client.New(a.server, token, client.Author(author()))
 	if err != nil {
 		return &usageError{msg: err.Error()}
 	}

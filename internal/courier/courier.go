@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // Store keeps the mail.
@@ -23,6 +24,7 @@ type Store interface {
 	kernel.Mailbox
 	Now(context.Context) (time.Time, error)
 	Update(ctx context.Context, fn func(kernel.Tx) error) error
+	ForgetAccess(ctx context.Context, expired, unused, audit time.Time, max int) (int, error)
 }
 
 // Scheduler applies mail. It sets the result of each delivery.
@@ -263,7 +265,7 @@ func (c *Courier) closed(d *kernel.Delivery) bool {
 	return true
 }
 
-// forget deletes old closed mail, at most once in forgetEvery. more reports that more of it may be left for the next
+// forget deletes old closed mail, sessions that have ended, and old entries of the audit log, at most once in forgetEvery. more reports that more of it may be left for the next
 // round. A courier that becomes the leader deletes at once, because some nodes run for less than a minute.
 func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 	at := c.cfg.Env.Now()
@@ -280,7 +282,11 @@ func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if more = deleted == forgetAtOnce; !more {
+	old, err := c.cfg.Store.ForgetAccess(ctx, now, now.Add(-operate.SessionIdle), now.Add(-operate.AuditKept), forgetAtOnce)
+	if err != nil {
+		return false, err
+	}
+	if more = deleted == forgetAtOnce || old >= forgetAtOnce; !more {
 		c.deletedAt = at
 	}
 	return more, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // Fault is what goes wrong in a call.
@@ -276,6 +277,48 @@ func (s *Store) ListedJobs(ctx context.Context, id string, after perdure.JobID, 
 func (s *Store) ForgetBulkActs(ctx context.Context, before time.Time, max int) (n int, err error) {
 	if err = s.readFault(ctx); err == nil {
 		n, err = s.Store.ForgetBulkActs(ctx, before, max)
+	}
+	return n, err
+}
+
+func (s *Store) Credential(ctx context.Context, id string) (c *kernel.Credential, err error) {
+	if err = s.readFault(ctx); err == nil {
+		c, err = s.Store.Credential(ctx, id)
+	}
+	return c, err
+}
+
+func (s *Store) Credentials(ctx context.Context, kind kernel.CredentialKind, after string, max int) (list []*kernel.Credential, err error) {
+	if err = s.readFault(ctx); err == nil {
+		list, err = s.Store.Credentials(ctx, kind, after, max)
+	}
+	return list, err
+}
+
+func (s *Store) HasAdminToken(ctx context.Context) (has bool, err error) {
+	if err = s.readFault(ctx); err == nil {
+		has, err = s.Store.HasAdminToken(ctx)
+	}
+	return has, err
+}
+
+func (s *Store) TouchCredential(ctx context.Context, id string, at time.Time) (err error) {
+	if err = s.readFault(ctx); err == nil {
+		err = s.Store.TouchCredential(ctx, id, at)
+	}
+	return err
+}
+
+func (s *Store) AuditLog(ctx context.Context, f kernel.AuditFilter) (entries []operate.AuditEntry, err error) {
+	if err = s.readFault(ctx); err == nil {
+		entries, err = s.Store.AuditLog(ctx, f)
+	}
+	return entries, err
+}
+
+func (s *Store) ForgetAccess(ctx context.Context, expired, unused, audit time.Time, max int) (n int, err error) {
+	if err = s.readFault(ctx); err == nil {
+		n, err = s.Store.ForgetAccess(ctx, expired, unused, audit, max)
 	}
 	return n, err
 }

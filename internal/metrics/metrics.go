@@ -34,8 +34,6 @@ type Metrics struct {
 	runTime     *prometheus.HistogramVec
 	refused     *prometheus.CounterVec
 	mailClosed  *prometheus.CounterVec
-	deliveries  *prometheus.CounterVec
-	undelivered prometheus.Gauge
 	mail        prometheus.Gauge
 	mailAge     prometheus.Gauge
 	outside     *prometheus.CounterVec
@@ -50,6 +48,9 @@ type Metrics struct {
 	oldest      prometheus.Gauge
 	waitsFor    *prometheus.GaugeVec
 	queued      prometheus.Gauge
+	wrongAuth   prometheus.Counter
+	deliveries  *prometheus.CounterVec
+	undelivered prometheus.Gauge
 }
 
 // New returns the metrics of a node. version is the version of the program.
@@ -77,6 +78,8 @@ func New(version string) *Metrics {
 		m.Registry.MustRegister(g)
 		return g
 	}
+	m.wrongAuth = prometheus.NewCounter(prometheus.CounterOpts{Name: "perdure_auth_failures_total", Help: "Requests with a token or session that is not valid."})
+	m.Registry.MustRegister(m.wrongAuth)
 	m.submitted = counter("jobs_submitted_total", "Jobs accepted.", "type")
 	m.settled = counter("jobs_settled_total", "Jobs settled, by the state in which they were settled.", "type", "outcome")
 	m.duration = histogram("job_duration_seconds", "Time from the submission of a job until it was settled.", seconds, "type", "outcome")
@@ -202,6 +205,9 @@ func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() 
 func (m *Metrics) RollCall(duration time.Duration) { m.renewal.Observe(duration.Seconds()) }
 
 func (m *Metrics) Scanned(lateness time.Duration) { m.lag.Set(lateness.Seconds()) }
+
+// AuthFailed counts a request with a token or session that is not valid.
+func (m *Metrics) AuthFailed() { m.wrongAuth.Inc() }
 
 func (m *Metrics) Delivered(refused bool) {
 	outcome := "applied"

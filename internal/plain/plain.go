@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure/internal/jsontext"
@@ -89,6 +90,12 @@ func Shorten(s string, n int) string {
 		return s
 	}
 	return Clip(s, n) + "…"
+}
+
+// IsLine reports whether s has 1 to max characters, all of which can be printed, and not only spaces.
+func IsLine(s string, max int) bool {
+	return strings.TrimSpace(s) != "" && utf8.ValidString(s) && utf8.RuneCountInString(s) <= max &&
+		!strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
 // IsName reports whether s can be the name of a type, step, agent, action or limit: letters, digits, ".", "_" and "-",

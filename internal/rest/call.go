@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
 )
 
 // call is one request while its route handles it.
@@ -61,7 +63,8 @@ func (c *call) foreign() error {
 	return nil
 }
 
-// longPoll returns a context that also ends with the node's shutdown, and after wait if that is not 0. It is refused if
+// longPoll returns a context that also ends with the node's shutdown, with the caller's credential, and after wait if that is
+// not 0. It is refused if
 // too many calls wait. The room of the request is released, so that a waiting call holds little.
 func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc, error) {
 	if err := c.foreign(); err != nil {
@@ -72,13 +75,15 @@ func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc
 		return nil, nil, err
 	}
 	c.request.end()
-	ctx, cancel := context.WithCancel(admission.With(c.r.Context(), c.gate()))
-	stop := context.AfterFunc(c.Shutdown, cancel)
+	ctx, cancel := context.WithCancelCause(admission.With(c.r.Context(), c.gate()))
+	stop := context.AfterFunc(c.Shutdown, func() { cancel(nil) })
+	keep := c.endWhenRevoked(ctx, cancel)
+	done := func() { stop(); keep(); cancel(nil); release() }
 	if wait > 0 {
 		limited, end := context.WithTimeout(ctx, wait+serviceTime)
-		return limited, func() { stop(); end(); cancel(); release() }, nil
+		return limited, func() { end(); done() }, nil
 	}
-	return ctx, func() { stop(); cancel(); release() }, nil
+	return ctx, done, nil
 }
 
 // shuttingDown reports whether calls should no longer wait.
@@ -101,16 +106,17 @@ const (
 	defaultAuthor = "rest"
 )
 
-// author returns the author of an act, as recorded in the history.
+// author returns the author of an act, as recorded in the history: the name of the caller's token or session, or whom the
+// caller names if it needs none.
 func (c *call) author() (string, error) {
 	s := c.r.Header.Get(authorHeader)
-	if s == "" {
-		return defaultAuthor, nil
-	}
-	if why := misnamed(s, perdure.MaxHolderLength); why != "" {
+	if why := misnamed(s, perdure.MaxHolderLength); s != "" && why != "" {
 		return "", badPart("header", authorHeader, why)
 	}
-	return s, nil
+	if id := operate.IdentityOf(c.r.Context()); id != nil && id.Name != "" {
+		return id.Name, nil
+	}
+	return cmp.Or(s, defaultAuthor), nil
 }
 
 // misnamed returns why s cannot be a name; "" if it can.

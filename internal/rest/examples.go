@@ -103,6 +103,16 @@ const (
 "series":{"every":"1m","from":"2026-01-02T15:03:00Z","submitted":[812,90],"done":[790,88],"undone":[4,0],"parked":[1,0],"failed":[22,2]}}`
 
 	healthExample = `{"status":"ok","version":"0.1.0"}`
+
+	meExample        = `{"name":"anna","role":"operator","groups":["managers"],"via":"session","expires":"2026-01-03T03:04:05Z"}`
+	tokenExample     = `{"id":"8XkqT2mWc0Za","name":"ci","role":"submitter","types":["order"],"createdAt":"2026-01-02T15:04:05Z","createdBy":"anna","expiresAt":"2026-04-02T15:04:05Z"}`
+	tokenBodyExample = `{"name":"ci","role":"submitter","types":["order"],"expiresIn":"90d"}`
+	newTokenExample  = `{"id":"8XkqT2mWc0Za","name":"ci","role":"submitter","types":["order"],"createdAt":"2026-01-02T15:04:05Z","createdBy":"anna","expiresAt":"2026-04-02T15:04:05Z",
+"token":"pdr_8XkqT2mWc0Za_…"}`
+	sessionExample = `{"id":"b9RtUw27LxQe","name":"anna","role":"operator","token":"8XkqT2mWc0Za","createdAt":"2026-01-02T15:04:05Z","expiresAt":"2026-01-03T03:04:05Z","lastUsedAt":"2026-01-02T16:04:05Z"}`
+	auditExample   = `{"items":[{"id":812,"at":"2026-01-02T15:14:06Z","author":"anna","via":"session","credential":"b9RtUw27LxQe","address":"10.0.3.7","act":"undo",
+"job":"job_0190a6b7c8d97e0f8123456789abcdef","reason":"ordered twice","outcome":"done"},
+{"id":811,"at":"2026-01-02T15:13:40Z","author":"ci","via":"token","credential":"8XkqT2mWc0Za","address":"10.0.3.9","act":"putLimit","target":"/v1/limits/ads-api","outcome":"refused","code":"forbidden"}]}`
 )
 
 const (

@@ -93,6 +93,9 @@ func (rt *route) operation(schemas huma.Registry) *huma.Operation {
 	if rt.path != healthPath {
 		always = append(always, http.StatusMisdirectedRequest)
 	}
+	if permissions[rt.id] != nil {
+		always = append(always, http.StatusUnauthorized, http.StatusForbidden)
+	}
 	for _, status := range append(always, rt.problems...) {
 		op.Responses[strconv.Itoa(status)] = &huma.Response{Description: http.StatusText(status), Content: problem}
 	}
@@ -123,6 +126,7 @@ var pathDocs = map[string]param{
 	"name":            {doc: "The step", example: "charge"},
 	"hash":            {doc: "The hash of a definition, as a drawing has it", example: "9f2c6b0e4d1a8c7730b5e2f1a4d6c8e9"},
 	"agent":           {doc: "The agent", example: "payments"},
+	"access/id":       {doc: "The id of the token or session", example: "8XkqT2mWc0Za"},
 	"operations/name": {doc: "job:TYPE or agent:NAME", example: "agent:payments"},
 }
 
@@ -176,6 +180,9 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[operate.EventKind]():      reflect.TypeFor[eventKind](),
 		reflect.TypeFor[operate.WebhookFormat]():  reflect.TypeFor[format](),
 		reflect.TypeFor[operate.DeliveryState]():  reflect.TypeFor[deliveryState](),
+		reflect.TypeFor[operate.UserRole]():       reflect.TypeFor[userRoleWord](),
+		reflect.TypeFor[operate.Via]():            reflect.TypeFor[viaWord](),
+		reflect.TypeFor[operate.AuditOutcome]():   reflect.TypeFor[auditWord](),
 		reflect.TypeFor[perdure.JobID]():          reflect.TypeFor[jobIDWord](),
 		reflect.TypeFor[perdure.Duration]():       reflect.TypeFor[durationWord](),
 		reflect.TypeFor[perdure.StepViews]():      reflect.TypeFor[map[string]perdure.StepView](),

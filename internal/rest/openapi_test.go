@@ -87,7 +87,11 @@ func TestExamplesFitSchemas(t *testing.T) {
 		if rt.body != nil {
 			fits(where, rt.body.of, rt.body.example)
 			path := strings.NewReplacer("{id}", "12", "{name}", "ads-api", "{agent}", "a").Replace(rt.path)
-			w := exchange(full(), rt.method+" "+path, rt.body.example)
+			h := full()
+			if rt.id == "login" {
+				h = New(Config{Service: resttest.Full(), Access: resttest.Registry{}, Tokens: TokensNever})
+			}
+			w := exchange(h, rt.method+" "+path, rt.body.example)
 			if w.Code/100 != 2 {
 				t.Errorf("%s refuses its own example: %s", where, w.Body)
 				continue

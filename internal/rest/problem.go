@@ -58,6 +58,7 @@ var kinds = map[perdure.Code]kind{
 	perdure.CodeConflict:        {http.StatusConflict, "Conflict", 0},
 	perdure.CodeBacklogFull:     {http.StatusTooManyRequests, "Backlog full", retryBacklog},
 	perdure.CodeTooManyRequests: {http.StatusTooManyRequests, "Too many requests", retryShort},
+	perdure.CodeUnauthenticated: {http.StatusUnauthorized, "Not identified", 0},
 	perdure.CodeForbidden:       {http.StatusForbidden, "Forbidden", 0},
 	perdure.CodeMisdirected:     {http.StatusMisdirectedRequest, "Misdirected", 0},
 	perdure.CodeUnavailable:     {http.StatusServiceUnavailable, "Unavailable", retryShort},
@@ -156,7 +157,7 @@ func (a *api) fail(w *answer, r *http.Request, err error) {
 }
 
 func writeProblem(w *answer, p *Problem) {
-	if p.retryAfter > 0 {
+	if p.retryAfter > 0 && w.Header().Get("Retry-After") == "" {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
 	var b bytes.Buffer

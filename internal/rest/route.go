@@ -20,6 +20,7 @@ type route struct {
 	body         *media
 	results      []result
 	problems     []int // statuses in addition to those that every call may answer with
+	literal      bool  // the path is one of those of a route with a parameter, which answers other methods
 	anyQuery     bool  // unknown parameters are ignored: load balancers and scrapers add some
 	do           func(*call) error
 }
@@ -44,14 +45,16 @@ type result struct {
 
 // routes are all calls, in the order of the documentation.
 func (a *api) routes() []route {
-	return slices.Concat(a.jobRoutes(), a.runRoutes(), a.graphRoutes(), a.validateRoutes(), a.batchRoutes(), a.actRoutes(), a.bulkRoutes(), a.webhookRoutes(), a.agentRoutes(), a.operationRoutes(), a.processRoutes())
+	return slices.Concat(a.jobRoutes(), a.runRoutes(), a.graphRoutes(), a.validateRoutes(), a.batchRoutes(), a.actRoutes(), a.bulkRoutes(), a.webhookRoutes(), a.agentRoutes(), a.operationRoutes(), a.accessRoutes(), a.processRoutes())
 }
 
 // mount adds the calls to the router, and a problem as the answer to every other path and method.
 func (a *api) mount(routes []route) {
 	methods := map[string][]string{}
 	for _, rt := range routes {
-		methods[rt.path] = append(methods[rt.path], rt.method)
+		if !rt.literal {
+			methods[rt.path] = append(methods[rt.path], rt.method)
+		}
 		a.mux.Handle(rt.method+" "+rt.path, a.handler(rt))
 	}
 	for path, allowed := range methods {
@@ -69,6 +72,7 @@ func (a *api) handler(rt route) http.Handler {
 		c := &call{api: a, w: w.(*answer), r: r}
 		defer c.done()
 		if err := c.run(&rt); err != nil {
+			c.auditRefusal(&rt, err)
 			c.logRefusal(&rt, err)
 			a.fail(c.w, r, err)
 		}
@@ -76,6 +80,9 @@ func (a *api) handler(rt route) http.Handler {
 }
 
 func (c *call) run(rt *route) (err error) {
+	if err := c.identify(rt); err != nil {
+		return err
+	}
 	if !rt.anyQuery && c.r.URL.RawQuery != "" {
 		if c.query, err = parseQuery(c.r.URL.RawQuery, rt.params); err != nil {
 			return err

@@ -8,6 +8,7 @@
 //     page of another site makes a browser send, and paths that are not canonical (server.go, hosts.go).
 //   - The router finds the call. One table of routes feeds the router and the OpenAPI document (route.go, openapi.go).
 //   - Paths below /ui/ are the console's, if it is configured (console.go).
+//   - The call finds out who makes it, and whether its user role may (access.go).
 //   - The call reads the path, the query and the body, asks the service, and writes the answer (call.go, and a file for
 //     each group of calls).
 //
@@ -46,6 +47,11 @@ type Config struct {
 	Version   string
 	Shutdown  context.Context // when it ends, long polls and streams end with a regular answer; nil: it never ends
 	Hosts     Hosts           // the allowed host names; the zero value allows those that need no configuration
+
+	Access  Registry // identifies the callers; nil: each caller may make each call
+	Tokens  Tokens   // which callers need a token
+	Proxies Proxies  // whose X-Forwarded-For names the caller
+	Secure  bool     // browsers reach the node over TLS although it does not serve TLS itself: a proxy does
 
 	Console string // the path of the console as browsers see it, such as /ui/, which is served below /ui/; "": there is none
 
@@ -106,6 +112,7 @@ func New(cfg Config) http.Handler {
 		inbound: newFlow(maxRequestBytes), outbound: newFlow(maxAnswerBytes),
 		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}, lists: callBound{max: maxListStreams}}
 	routes := a.routes()
+	checkPermissions(routes)
 	a.openapi = describe(routes, cfg.Version)
 	a.mount(routes)
 	if a.Console != "" {

@@ -245,11 +245,11 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 		case string(name) == "stream":
 			r.Stream = field.boolean()
 		case string(name) == "on":
-			for _, s := range field.names(len(operate.EventKinds)) {
+			for _, s := range field.webhookNames(len(operate.EventKinds)) {
 				r.On = append(r.On, operate.EventKind(s))
 			}
 		case string(name) == "types":
-			r.Types = field.names(operate.MaxWebhookTypes)
+			r.Types = field.webhookNames(operate.MaxWebhookTypes)
 		case string(name) == "format":
 			r.Format = operate.WebhookFormat(field.string())
 		case named:
@@ -264,8 +264,8 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 	return r
 }
 
-// names reads a list of names.
-func (v value) names(most int) (names []string) {
+// webhookNames reads a list of at most most names.
+func (v value) webhookNames(most int) (names []string) {
 	if v.null() {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -11,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
 )
 
 // Act carries out an operator's act.
@@ -26,7 +28,9 @@ func (s *Scheduler) ActOnce(ctx context.Context, id perdure.JobID, act perdure.A
 		return false, err
 	}
 	crashpoint.Here(crashpoint.ActQueue)
-	o := &actOp{id: id, act: act}
+	audit := kernel.AuditOf(ctx, act.Author, string(act.Verb))
+	audit.Job, audit.Target, audit.Reason = id, act.Step, act.Reason
+	o := &actOp{id: id, act: act, audit: &audit}
 	err = s.do(ctx, o, 1)
 	crashpoint.Here(crashpoint.ActDone)
 	if err != nil {
@@ -36,8 +40,9 @@ func (s *Scheduler) ActOnce(ctx context.Context, id perdure.JobID, act perdure.A
 }
 
 type actOp struct {
-	id  perdure.JobID
-	act perdure.Act
+	id    perdure.JobID
+	act   perdure.Act
+	audit *operate.AuditEntry // nil: the act is part of a bulk act, whose start is in the audit log
 
 	unneeded      bool      // the latest try found nothing to do
 	indeterminate bool      // an earlier try's commit was indeterminate
@@ -82,6 +87,9 @@ func (o *actOp) apply(b *batch) error {
 		o.unneeded = b.w.ActUnneeded()
 	}); err != nil {
 		return err
+	}
+	if refusal == nil && !o.unneeded && o.audit != nil {
+		b.addAudit(*o.audit)
 	}
 	return refusal
 }
@@ -138,7 +146,12 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, author string) (*k
 			return perdure.Refuse(perdure.CodeConflict, "alert %d belongs to a parked step or job and closes when that goes on: use resume, settle, skip, undo or redo", id)
 		}
 		alert.ClosedAt, alert.ClosedBy = now, author
-		return tx.CloseAlert(id, author, now)
+		if err := tx.CloseAlert(id, author, now); err != nil {
+			return err
+		}
+		audit := kernel.AuditOf(ctx, author, "closeAlert")
+		audit.Job, audit.Target = alert.Job, strconv.FormatInt(id, 10)
+		return saveAudit(tx, audit)
 	})
 	if err == nil {
 		s.hub.notify(nil)
@@ -163,7 +176,10 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 		if _, known := all[name]; !known && len(all) >= perdure.MaxAgents {
 			return perdure.Refuse(perdure.CodeConflict, "%d agents have settings, which is the maximum", len(all))
 		}
-		return tx.PutAgent(name, settings)
+		if err := tx.PutAgent(name, settings); err != nil {
+			return err
+		}
+		return auditSetting(ctx, tx, "putAgent", name)
 	})
 }
 
@@ -183,6 +199,9 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.
 			return perdure.Refuse(perdure.CodeConflict, "there are %d limits, which is the maximum: delete one that is not used", len(all))
 		}
 		if err := tx.PutLimit(limit); err != nil {
+			return err
+		}
+		if err := auditSetting(ctx, tx, "putLimit", name); err != nil {
 			return err
 		}
 		return openAll(tx, name)
@@ -219,6 +238,11 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 		}
 		if err != nil {
 			return err
+		}
+		if found {
+			if err := auditSetting(ctx, tx, "deleteLimit", name); err != nil {
+				return err
+			}
 		}
 		return openAll(tx, name)
 	})

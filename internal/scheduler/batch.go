@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/dispatch"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // operation is what a request does in a transaction. If the transaction is retried, its methods are called again from
@@ -47,6 +48,7 @@ type batch struct {
 	closed   []kernel.ClosedMail
 	refusals []kernel.Alert
 	bulk     []savedBulk // bulk acts that this transaction has moved on
+	audit    []operate.AuditEntry
 
 	budget    *kernel.Budget // for rendering, in the present part of the transaction
 	postponed []postponed    // renderings for which the budget was too small
@@ -568,7 +570,8 @@ func (b *batch) write(c *kernel.Changes) error {
 		return err
 	}
 	c.Alerts = append(c.Alerts, b.refusals...)
-	b.refusals = nil
+	c.Audit = append(c.Audit, b.audit...)
+	b.refusals, b.audit = nil, nil
 	b.w.NotifyAlerts(c)
 	for _, act := range finished {
 		b.w.NotifyBulk(c, act)

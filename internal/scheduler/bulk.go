@@ -201,7 +201,10 @@ func (s *Scheduler) StartBulk(ctx context.Context, act *kernel.BulkAct, listed [
 			row.Below = below
 		}
 		started = &row
-		return tx.AddBulkAct(started, listed)
+		if err := tx.AddBulkAct(started, listed); err != nil {
+			return err
+		}
+		return auditBulk(ctx, tx, "startBulk", row.Author, &row)
 	})
 	if err != nil {
 		return nil, err
@@ -244,15 +247,16 @@ func errTooManyBulkActs(running int) error {
 // StopBulk stops a bulk act.
 func (s *Scheduler) StopBulk(ctx context.Context, id, author string) (*kernel.BulkAct, error) {
 	return s.changeBulk(ctx, id, func(tx kernel.Tx, row *kernel.BulkAct, now time.Time) error {
-		if row.State == operate.BulkRunning {
-			row.State, row.StoppedBy = operate.BulkStopped, author
+		if row.State != operate.BulkRunning {
+			return nil
 		}
-		return nil
+		row.State, row.StoppedBy = operate.BulkStopped, author
+		return auditBulk(ctx, tx, "stopBulk", author, row)
 	})
 }
 
 // ResumeBulk lets a stopped bulk act go on after the last job that it has met.
-func (s *Scheduler) ResumeBulk(ctx context.Context, id string) (*kernel.BulkAct, error) {
+func (s *Scheduler) ResumeBulk(ctx context.Context, id, author string) (*kernel.BulkAct, error) {
 	return s.changeBulk(ctx, id, func(tx kernel.Tx, row *kernel.BulkAct, now time.Time) error {
 		if row.State != operate.BulkStopped {
 			return nil
@@ -265,8 +269,14 @@ func (s *Scheduler) ResumeBulk(ctx context.Context, id string) (*kernel.BulkAct,
 			return errTooManyBulkActs(running)
 		}
 		row.State, row.StoppedBy, row.ResumedAt, row.MatchedBefore = operate.BulkRunning, "", now, row.Matched()
-		return nil
+		return auditBulk(ctx, tx, "resumeBulk", author, row)
 	})
+}
+
+func auditBulk(ctx context.Context, tx kernel.Tx, act, author string, row *kernel.BulkAct) error {
+	audit := kernel.AuditOf(ctx, author, act)
+	audit.Target, audit.Reason = row.ID, row.Reason
+	return saveAudit(tx, audit)
 }
 
 // changeBulk changes the state of a bulk act that is not done.

@@ -14,12 +14,13 @@ import (
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
 // Report applies reports and returns a result for each, in order. If next is not nil, it also answers this claim.
 func (s *Scheduler) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
-	op := &reportOp{holder: holder, reports: reports}
+	op := &reportOp{holder: holder, rights: rightsOf(ctx), reports: reports}
 	var runs []perdure.Run
 	var err error
 	if next == nil {
@@ -74,6 +75,7 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol
 
 type reportOp struct {
 	holder  string
+	rights  *operate.Rights // of the caller; nil: it may report the runs of all agents
 	reports []protocol.Report
 	results []protocol.ReportResult
 
@@ -142,6 +144,9 @@ func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportRes
 	if err := b.LoadSteps(b.reportRefs); err != nil {
 		return protocol.ReportResult{}, err
 	}
+	if agent := b.w.Step(ref).Agent; !mayCarryOut(o.rights, agent) {
+		return protocol.ReportResult{Reason: protocol.RefusedForbidden, Message: "the token is not for agent " + agent}, nil
+	}
 	var res protocol.ReportResult
 	err := b.Fold(ref.Job, func() { res = b.w.Report(ref, o.holder, rep) })
 	return res, err
@@ -149,7 +154,7 @@ func (o *reportOp) reportOne(b *batch, rep *protocol.Report) (protocol.ReportRes
 
 // Heartbeat extends the locks of the holder's runs, and says which of them should stop.
 func (s *Scheduler) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
-	op := &heartbeatOp{holder: holder, beats: heartbeats}
+	op := &heartbeatOp{holder: holder, rights: rightsOf(ctx), beats: heartbeats}
 	crashpoint.Here(crashpoint.HeartbeatQueue)
 	if err := s.do(ctx, op, len(heartbeats)); err != nil {
 		return nil, err
@@ -160,6 +165,7 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, heartbeats []p
 
 type heartbeatOp struct {
 	holder  string
+	rights  *operate.Rights // as in reportOp
 	beats   []protocol.Heartbeat
 	results []protocol.HeartbeatResult
 }
@@ -190,6 +196,10 @@ func (o *heartbeatOp) apply(b *batch) error {
 			o.results[i] = protocol.HeartbeatResult{Job: heartbeat.Job, Step: heartbeat.Step, Run: heartbeat.Run, Stop: true, Reason: string(protocol.RefusedUnknown)}
 			continue
 		}
+		if !mayCarryOut(o.rights, b.w.Step(ref).Agent) {
+			o.results[i] = protocol.HeartbeatResult{Job: heartbeat.Job, Step: heartbeat.Step, Run: heartbeat.Run, Stop: true, Reason: string(protocol.RefusedForbidden)}
+			continue
+		}
 		if checkProgress(heartbeat.Progress) != nil {
 			heartbeat.Progress = nil // a progress that cannot be stored does not cost the run its lock
 		}
@@ -204,3 +214,13 @@ func checkProgress(p json.RawMessage) error {
 	}
 	return plain.CheckJSON(p)
 }
+
+// rightsOf returns the rights of the caller; nil if the program that embeds the node makes the call.
+func rightsOf(ctx context.Context) *operate.Rights {
+	if id := operate.IdentityOf(ctx); id != nil {
+		return &id.Rights
+	}
+	return nil
+}
+
+func mayCarryOut(r *operate.Rights, agent string) bool { return r == nil || r.MayCarryOut(agent) }

@@ -15,6 +15,7 @@
 //
 //	submit, report, act, claim, sweep, mail   the operations
 //	bulk                                      acts on many jobs
+//	access                                    tokens and sessions, and the audit log
 //	preview                                   what an act would do
 //	scheduler                                 the requests and the writers
 //	batch                                     one transaction, and its retries

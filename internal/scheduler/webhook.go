@@ -43,7 +43,10 @@ func (s *Scheduler) PutReceiver(ctx context.Context, name string, settings opera
 			}
 		}
 		row.Settings, row.UpdatedAt = settings, now
-		return tx.PutReceiver(row)
+		if err := tx.PutReceiver(row); err != nil {
+			return err
+		}
+		return auditSetting(ctx, tx, "putWebhook", name)
 	})
 	return row, created || mine, err
 }
@@ -56,7 +59,10 @@ func (s *Scheduler) DeleteReceiver(ctx context.Context, name string) (had bool, 
 		}
 		found, err := tx.DeleteReceiver(name)
 		had = had || found // also if the commit of an earlier try was indeterminate
-		return err
+		if err != nil || !found {
+			return err
+		}
+		return auditSetting(ctx, tx, "deleteWebhook", name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()
@@ -64,8 +70,8 @@ func (s *Scheduler) DeleteReceiver(ctx context.Context, name string) (had bool, 
 	return had, err
 }
 
-// ChangeReceiver changes how notifications are delivered to a receiver.
-func (s *Scheduler) ChangeReceiver(ctx context.Context, name string, change func(r *kernel.Receiver, now time.Time)) (row *kernel.Receiver, err error) {
+// ChangeReceiver changes how notifications are delivered to a receiver. act names the change in the audit log.
+func (s *Scheduler) ChangeReceiver(ctx context.Context, act, name string, change func(r *kernel.Receiver, now time.Time)) (row *kernel.Receiver, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		if row, err = tx.LockReceiver(name); err != nil {
 			return err
@@ -79,7 +85,10 @@ func (s *Scheduler) ChangeReceiver(ctx context.Context, name string, change func
 		}
 		change(row, now)
 		row.UpdatedAt = now
-		return tx.PutReceiver(row)
+		if err := tx.PutReceiver(row); err != nil {
+			return err
+		}
+		return auditSetting(ctx, tx, act, name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()
@@ -107,7 +116,10 @@ func (s *Scheduler) TestReceiver(ctx context.Context, name, author string) (id s
 		}
 		var c kernel.Changes
 		id = kernel.NewWorkset(now, s.env.Float64).NotifyTest(&c, name, author)
-		return tx.Save(&c)
+		if err := tx.Save(&c); err != nil {
+			return err
+		}
+		return auditSetting(ctx, tx, "testWebhook", name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()
@@ -130,8 +142,10 @@ func (s *Scheduler) ResendNotifications(ctx context.Context, name string, since 
 		if err != nil {
 			return err
 		}
-		n, err = tx.Resend(name, since, now, operate.MaxResend)
-		return err
+		if n, err = tx.Resend(name, since, now, operate.MaxResend); err != nil {
+			return err
+		}
+		return auditSetting(ctx, tx, "resendWebhook", name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()

@@ -387,7 +387,7 @@ func (svc *Service) StopBulk(ctx context.Context, id, author string) (*operate.B
 
 // ResumeBulk implements operate.Bulk.
 func (svc *Service) ResumeBulk(ctx context.Context, id, author string) (*operate.BulkView, error) {
-	v, err := svc.changeBulk(ctx, "bulk act resumed", id, author, func() (*kernel.BulkAct, error) { return svc.Scheduler.ResumeBulk(ctx, id) })
+	v, err := svc.changeBulk(ctx, "bulk act resumed", id, author, func() (*kernel.BulkAct, error) { return svc.Scheduler.ResumeBulk(ctx, id, author) })
 	if err == nil {
 		svc.WakeBulk()
 	}

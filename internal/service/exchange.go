@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -12,13 +13,32 @@ func (svc *Service) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	if err := svc.Refuse(); err != nil {
 		return nil, err // after an empty list, agents would claim again at once
 	}
+	if err := mayClaim(ctx, &c); err != nil {
+		return nil, err
+	}
 	return svc.Scheduler.Claim(ctx, c)
+}
+
+// mayClaim returns why the caller may not claim runs of an agent; nil if it may.
+func mayClaim(ctx context.Context, c *protocol.Claim) error {
+	id := operate.IdentityOf(ctx)
+	if id == nil || id.MayCarryOut(c.Agent) {
+		return nil
+	}
+	e := perdure.Refuse(perdure.CodeForbidden, "the token %s is not for agent %s", id.Name, c.Agent)
+	e.Hint = "use a token that was created with --agent " + c.Agent
+	return e
 }
 
 // Report implements protocol.Exchange.
 func (svc *Service) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	if err := svc.Refuse(); next != nil && err != nil {
 		return nil, nil, err // the host sends the reports again without a claim. "No work" would not be true of the claim (F019)
+	}
+	if next != nil {
+		if err := mayClaim(ctx, next); err != nil {
+			return nil, nil, err
+		}
 	}
 	return svc.Scheduler.Report(ctx, holder, reports, next)
 }

@@ -3,9 +3,11 @@ package service
 import (
 	"context"
 	"fmt"
+	"strconv"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // RaiseFence raises the fence to the current time in milliseconds since 1970, and raises an alert. All later runs have
@@ -25,7 +27,12 @@ func (svc *Service) RaiseFence(ctx context.Context, author, reason string) (fenc
 		if reason != "" {
 			message += ": " + reason
 		}
-		return tx.RaiseFence(fence, kernel.Alert{Kind: perdure.AlertSetback, Message: message, RaisedAt: now})
+		if err := tx.RaiseFence(fence, kernel.Alert{Kind: perdure.AlertSetback, Message: message, RaisedAt: now}); err != nil {
+			return err
+		}
+		audit := kernel.AuditOf(ctx, author, "raiseFence")
+		audit.At, audit.Target, audit.Reason = now, strconv.FormatInt(fence, 10), reason
+		return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{audit}})
 	})
 	if err != nil {
 		return 0, Unreachable(err)

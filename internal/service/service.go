@@ -16,6 +16,7 @@
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
 //	webhooks.go    receivers of notifications, and streams of events
+//	access.go      tokens, sessions and the audit log
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	stats.go       the numbers of an overview
@@ -47,6 +48,7 @@ type Store interface {
 	kernel.Reader
 	kernel.BulkReader
 	kernel.Outbox
+	kernel.AccessReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)

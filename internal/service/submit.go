@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // Submit implements perdure.Jobs.
@@ -30,6 +32,9 @@ func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*per
 		return nil, false, err
 	}
 	if err := kernel.CheckPlans(plan); err != nil {
+		return nil, false, err
+	}
+	if err := maySubmit(ctx, plan); err != nil {
 		return nil, false, err
 	}
 	did, err := svc.Scheduler.Submit(ctx, plan)
@@ -66,6 +71,9 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 	answers := make([]perdure.Submitted, len(jobs))
 	plans, places := make([]*definition.Plan, 0, len(jobs)), make([]int, 0, len(jobs))
 	for i, err := range errs {
+		if err == nil {
+			err = maySubmit(ctx, parsed[i])
+		}
 		if err != nil {
 			answers[i].Err = err
 			continue
@@ -88,6 +96,17 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 		return nil, err
 	}
 	return answers, nil
+}
+
+// maySubmit returns why the caller may not submit a job of the plan's type; nil if it may.
+func maySubmit(ctx context.Context, plan *definition.Plan) error {
+	id, typ := operate.IdentityOf(ctx), plan.Definition.Type
+	if id == nil || id.MaySubmit(typ) {
+		return nil
+	}
+	e := perdure.Refuse(perdure.CodeForbidden, "the token %s may not submit jobs of type %s", id.Name, typ)
+	e.Hint = "it is for the types " + strings.Join(id.Types, ", ")
+	return e
 }
 
 // allRefused returns the error for the whole call if no job of it was accepted, and each may be accepted later. It

@@ -127,11 +127,11 @@ func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) erro
 	return nil
 }
 
-func (svc *Service) changeWebhook(ctx context.Context, message, name, author string, change func(*kernel.Receiver, time.Time)) (*kernel.Receiver, *operate.WebhookView, error) {
+func (svc *Service) changeWebhook(ctx context.Context, act, message, name, author string, change func(*kernel.Receiver, time.Time)) (*kernel.Receiver, *operate.WebhookView, error) {
 	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
 		return nil, nil, err
 	}
-	row, err := svc.Scheduler.ChangeReceiver(ctx, name, change)
+	row, err := svc.Scheduler.ChangeReceiver(ctx, act, name, change)
 	if err != nil {
 		return nil, nil, Unreachable(err)
 	}
@@ -142,7 +142,7 @@ func (svc *Service) changeWebhook(ctx context.Context, message, name, author str
 
 // PauseWebhook implements operate.Webhooks.
 func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "webhook paused", name, author, func(r *kernel.Receiver, _ time.Time) {
+	_, v, err := svc.changeWebhook(ctx, "pauseWebhook", "webhook paused", name, author, func(r *kernel.Receiver, _ time.Time) {
 		if r.PausedCause == "" {
 			r.PausedCause = "paused by " + author
 		}
@@ -152,7 +152,7 @@ func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*ope
 
 // ResumeWebhook implements operate.Webhooks.
 func (svc *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func(r *kernel.Receiver, _ time.Time) { r.PausedCause = "" })
+	_, v, err := svc.changeWebhook(ctx, "resumeWebhook", "webhook resumed", name, author, func(r *kernel.Receiver, _ time.Time) { r.PausedCause = "" })
 	return v, err
 }
 
@@ -164,7 +164,7 @@ func (svc *Service) RotateWebhook(ctx context.Context, name, author string) (*op
 		return nil, perdure.Refuse(perdure.CodeConflict, "receiver %s is a stream, which has no secret", name)
 	}
 	secret := newSecret()
-	row, v, err := svc.changeWebhook(ctx, "webhook secret rotated", name, author, func(r *kernel.Receiver, now time.Time) {
+	row, v, err := svc.changeWebhook(ctx, "rotateWebhook", "webhook secret rotated", name, author, func(r *kernel.Receiver, now time.Time) {
 		if r.Secret != secret {
 			r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
 		}

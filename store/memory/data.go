@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // data holds the tables.
@@ -29,10 +30,9 @@ type data struct {
 	lastMail         int64
 	maxMail          int
 	bulk             map[string]bulkAct
-	receivers        map[string]*kernel.Receiver
-	fullReceivers    map[string]bool
-	notifications    map[int64]kernel.Notification
-	lastNotification int64
+	credentials      map[string]*kernel.Credential
+	audit            []operate.AuditEntry // in the order of ID
+	lastAudit        int64
 	fence            int64
 	cell             int
 	nodes            map[string]kernel.Node
@@ -40,6 +40,10 @@ type data struct {
 	seen             map[seenBy]time.Time
 	stats            json.RawMessage
 	series           map[seriesKey]int64
+	receivers        map[string]*kernel.Receiver
+	fullReceivers    map[string]bool
+	notifications    map[int64]kernel.Notification
+	lastNotification int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -67,13 +71,14 @@ func newData() data {
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},
-		receivers:     map[string]*kernel.Receiver{},
-		fullReceivers: map[string]bool{},
-		notifications: map[int64]kernel.Notification{},
+		credentials:   map[string]*kernel.Credential{},
 		nodes:         map[string]kernel.Node{},
 		roles:         map[string]kernel.Role{},
 		seen:          map[seenBy]time.Time{},
 		series:        map[seriesKey]int64{},
+		receivers:     map[string]*kernel.Receiver{},
+		fullReceivers: map[string]bool{},
+		notifications: map[int64]kernel.Notification{},
 	}
 }
 

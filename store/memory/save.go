@@ -54,6 +54,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 	for _, n := range c.Notifications {
 		tx.addNotification(n)
 	}
+	tx.addAudit(c.Audit)
 	return nil
 }
 

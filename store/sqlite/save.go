@@ -55,6 +55,11 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return err
 		}
 	}
+	for i := range c.Audit {
+		if err := tx.addAudit(&c.Audit[i]); err != nil {
+			return err
+		}
+	}
 	if len(tx.lanesLeft)+len(tx.lanesEntered)+len(c.CloseLanes) > 0 {
 		if err := tx.saveLanes(c.CloseLanes); err != nil {
 			return err

@@ -517,6 +517,82 @@ var operations = []operation{
 		before, max := d.time(), d.rnd.IntN(3)
 		return reads(func(store kernel.Store) (int, error) { return store.ForgetBulkActs(ctx, before, max) })
 	}},
+	{"add a credential", func(d *differential) act {
+		n, role := d.rnd.IntN(20), operate.UserRoles[d.rnd.IntN(len(operate.UserRoles))] // some ids are taken
+		c := newCredential(n, func(c *kernel.Credential) {
+			c.Rights.Role, c.ExpiresAt, c.UsedAt = role, d.time(), d.time()
+			if d.chance(50) {
+				isSession(d.pick("", credentialID(d.rnd.IntN(20))))(c)
+			}
+		})
+		entry := newAudit(d.rnd.IntN(9), func(e *operate.AuditEntry) {
+			e.At, e.Act, e.Job = d.time(), d.pick("undo", "createToken"), id(d.someJob())
+		})
+		return func(store kernel.Store) (any, error) {
+			return true, store.Update(ctx, func(tx kernel.Tx) error {
+				if err := tx.AddCredential(c); err != nil {
+					return err
+				}
+				return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{entry}})
+			})
+		}
+	}},
+	{"change a credential", func(d *differential) act {
+		name, when, fails, drop := credentialID(d.rnd.IntN(20)), d.time(), d.chance(20), d.chance(30)
+		return inTx(func(tx kernel.Tx) (*kernel.Credential, error) {
+			c, err := tx.LockCredential(name)
+			if err != nil || c == nil {
+				return nil, err
+			}
+			c.Hash, c.UsedAt = c.Previous, when
+			if err := tx.SaveCredential(c); err != nil {
+				return nil, err
+			}
+			if drop {
+				err = tx.DeleteCredential(name)
+			}
+			if err == nil && fails {
+				err = errOops
+			}
+			return c, err
+		})
+	}},
+	{"use a credential", func(d *differential) act {
+		name, when := credentialID(d.rnd.IntN(20)), d.time()
+		return func(store kernel.Store) (any, error) { return true, store.TouchCredential(ctx, name, when) }
+	}},
+	{"read credentials and the audit log", func(d *differential) act {
+		kind := []kernel.CredentialKind{kernel.TokenCredential, kernel.SessionCredential}[d.rnd.IntN(2)]
+		one, max := credentialID(d.rnd.IntN(20)), d.max()
+		f := kernel.AuditFilter{Act: d.pick("", "undo"), Limit: d.rnd.IntN(6)}
+		if d.chance(30) {
+			f.Since = d.time()
+		}
+		if d.chance(30) {
+			f.Job = id(d.someJob())
+		}
+		return func(store kernel.Store) (any, error) {
+			var all accessRead
+			var err [5]error
+			all.One, err[0] = store.Credential(ctx, one)
+			all.List, err[1] = store.Credentials(ctx, kind, one, max)
+			all.HasAdmin, err[2] = store.HasAdminToken(ctx)
+			all.Audit, err[3] = store.AuditLog(ctx, f)
+			all.Audit = slices.Clone(all.Audit)
+			for i := range all.Audit {
+				all.Audit[i].ID = 0 // ids have gaps after a rollback
+			}
+			err[4] = store.Update(ctx, func(tx kernel.Tx) (err error) {
+				all.Count, err = tx.CountCredentials(kind)
+				return err
+			})
+			return all, errors.Join(err[:]...)
+		}
+	}},
+	{"forget sessions and audit entries", func(d *differential) act {
+		expired, unused, audit, max := d.time(), d.time(), d.time(), d.rnd.IntN(3)
+		return reads(func(store kernel.Store) (int, error) { return store.ForgetAccess(ctx, expired, unused, audit, max) })
+	}},
 	{"close mail", func(d *differential) act {
 		ids := d.mailIDs()
 		job := d.someJob()
@@ -797,6 +873,15 @@ type bulkRead struct {
 	Listed     []perdure.JobID
 	Refusals   []kernel.BulkRefusal
 	Running    int
+}
+
+// accessRead is everything that is read of credentials and the audit log.
+type accessRead struct {
+	One      *kernel.Credential
+	List     []*kernel.Credential
+	HasAdmin bool
+	Audit    []operate.AuditEntry
+	Count    int
 }
 
 func (d *differential) bulkState() operate.BulkState {

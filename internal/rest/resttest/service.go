@@ -7,50 +7,52 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
 // Service implements each method by a function. A call of a method whose function is nil is a mistake of the test.
 type Service struct {
-	OnSubmit         func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
-	OnSubmitAll      func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
-	OnJob            func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
-	OnJobPart        func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
-	OnDefinition     func(ctx context.Context, ref string) (json.RawMessage, error)
-	OnStep           func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
-	OnListJobs       func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
-	OnFollow         func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
-	OnHistory        func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
-	OnRuns           func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
-	OnAct            func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
-	OnListAlerts     func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
-	OnCloseAlert     func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
-	OnListLimits     func(context.Context) ([]perdure.LimitView, error)
-	OnGetLimit       func(ctx context.Context, name string) (*perdure.LimitView, error)
-	OnPutLimit       func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
-	OnDeleteLimit    func(ctx context.Context, name string) error
-	OnGraph          func(ctx context.Context, ref string) (*operate.Graph, error)
-	OnShapeGraph     func(ctx context.Context, hash string) (*operate.Graph, error)
-	OnPreview        func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
-	OnValidate       func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
-	OnFollowJobs     func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
-	OnFollowAlert    func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
-	OnStats          func(context.Context) (*operate.Stats, error)
-	OnListAgents     func(context.Context) ([]perdure.AgentView, error)
-	OnGetAgent       func(ctx context.Context, name string) (*perdure.AgentView, error)
-	OnPutAgent       func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
-	OnListNodes      func(context.Context) ([]perdure.NodeView, error)
-	OnClaim          func(context.Context, protocol.Claim) ([]perdure.Run, error)
-	OnReport         func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
-	OnHeartbeat      func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
-	OnPreviewBulk    func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
-	OnStartBulk      func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
-	OnListBulks      func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
-	OnGetBulk        func(ctx context.Context, id string) (*operate.BulkView, error)
-	OnBulkRefusals   func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
-	OnStopBulk       func(ctx context.Context, id, author string) (*operate.BulkView, error)
-	OnResumeBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnSubmit       func(ctx context.Context, body []byte, mediaType, key string) (*perdure.JobView, bool, error)
+	OnSubmitAll    func(ctx context.Context, base json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error)
+	OnJob          func(ctx context.Context, ref string, wait time.Duration) (*perdure.JobView, error)
+	OnJobPart      func(ctx context.Context, ref string, wait time.Duration, steps operate.Steps) (*perdure.JobView, error)
+	OnDefinition   func(ctx context.Context, ref string) (json.RawMessage, error)
+	OnStep         func(ctx context.Context, ref, step string) (*perdure.StepDetail, error)
+	OnListJobs     func(context.Context, perdure.JobQuery) (*perdure.Page[perdure.JobView], error)
+	OnFollow       func(ctx context.Context, ref string, see func(*perdure.JobView) error) error
+	OnHistory      func(context.Context, perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error)
+	OnRuns         func(context.Context, operate.RunsQuery) (*perdure.Page[operate.RunRecord], error)
+	OnAct          func(ctx context.Context, ref string, act perdure.Act) (*perdure.JobView, error)
+	OnListAlerts   func(context.Context, perdure.AlertQuery) (*perdure.Page[perdure.AlertView], error)
+	OnCloseAlert   func(ctx context.Context, id int64, by string) (*perdure.AlertView, error)
+	OnListLimits   func(context.Context) ([]perdure.LimitView, error)
+	OnGetLimit     func(ctx context.Context, name string) (*perdure.LimitView, error)
+	OnPutLimit     func(ctx context.Context, name string, settings perdure.LimitSettings) (*perdure.LimitView, error)
+	OnDeleteLimit  func(ctx context.Context, name string) error
+	OnGraph        func(ctx context.Context, ref string) (*operate.Graph, error)
+	OnShapeGraph   func(ctx context.Context, hash string) (*operate.Graph, error)
+	OnPreview      func(ctx context.Context, ref string, act perdure.Act) (*operate.Preview, error)
+	OnValidate     func(ctx context.Context, body []byte, mediaType string) (*operate.Validation, error)
+	OnFollowJobs   func(context.Context, perdure.JobQuery, func(*operate.JobsChange) error) error
+	OnFollowAlert  func(context.Context, perdure.AlertQuery, func(*operate.AlertsChange) error) error
+	OnStats        func(context.Context) (*operate.Stats, error)
+	OnListAgents   func(context.Context) ([]perdure.AgentView, error)
+	OnGetAgent     func(ctx context.Context, name string) (*perdure.AgentView, error)
+	OnPutAgent     func(ctx context.Context, name string, settings perdure.AgentSettings) (*perdure.AgentView, error)
+	OnListNodes    func(context.Context) ([]perdure.NodeView, error)
+	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
+	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
+	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
+	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
+	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
+	OnGetBulk      func(ctx context.Context, id string) (*operate.BulkView, error)
+	OnBulkRefusals func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error)
+	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
+	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
+
 	OnListWebhooks   func(ctx context.Context) ([]operate.WebhookView, error)
 	OnGetWebhook     func(ctx context.Context, name string) (*operate.WebhookView, error)
 	OnCreateWebhook  func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error)
@@ -63,6 +65,14 @@ type Service struct {
 	OnResendWebhook  func(ctx context.Context, r operate.WebhookResend) (int, error)
 	OnListDeliveries func(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error)
 	OnFollowEvents   func(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error
+
+	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
+	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
+	OnDeleteToken   func(ctx context.Context, id, author string) error
+	OnListTokens    func(context.Context, operate.PageQuery) (*perdure.Page[operate.TokenView], error)
+	OnListSessions  func(context.Context, operate.PageQuery) (*perdure.Page[operate.SessionView], error)
+	OnDeleteSession func(ctx context.Context, id, author string) error
+	OnAudit         func(context.Context, operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error)
 }
 
 var _ protocol.Server = (*Service)(nil)
@@ -219,6 +229,54 @@ func (s *Service) Report(ctx context.Context, holder string, reports []protocol.
 
 func (s *Service) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return s.OnHeartbeat(ctx, holder, heartbeats)
+}
+
+func (s *Service) CreateToken(ctx context.Context, r operate.TokenRequest) (*operate.NewToken, error) {
+	return s.OnCreateToken(ctx, r)
+}
+
+func (s *Service) RotateToken(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error) {
+	return s.OnRotateToken(ctx, id, overlap, author)
+}
+
+func (s *Service) DeleteToken(ctx context.Context, id, author string) error {
+	return s.OnDeleteToken(ctx, id, author)
+}
+
+func (s *Service) ListTokens(ctx context.Context, q operate.PageQuery) (*perdure.Page[operate.TokenView], error) {
+	return s.OnListTokens(ctx, q)
+}
+
+func (s *Service) ListSessions(ctx context.Context, q operate.PageQuery) (*perdure.Page[operate.SessionView], error) {
+	return s.OnListSessions(ctx, q)
+}
+
+func (s *Service) DeleteSession(ctx context.Context, id, author string) error {
+	return s.OnDeleteSession(ctx, id, author)
+}
+
+func (s *Service) Audit(ctx context.Context, q operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error) {
+	return s.OnAudit(ctx, q)
+}
+
+// Registry identifies every caller as an admin.
+type Registry struct{}
+
+func (Registry) Identify(context.Context, string, kernel.CredentialKind, string) (*operate.Identity, error) {
+	return admin(operate.ViaToken), nil
+}
+
+func (Registry) Revalid(context.Context, *operate.Identity) bool { return true }
+func (Registry) HasAdmin(context.Context) (bool, error)          { return false, nil }
+func (Registry) Logout(context.Context, *operate.Identity) error { return nil }
+func (Registry) Refused(operate.AuditEntry)                      {}
+
+func (Registry) Login(context.Context, string, string) (string, *operate.Identity, error) {
+	return "cookie", admin(operate.ViaSession), nil
+}
+
+func admin(via operate.Via) *operate.Identity {
+	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Via: via, Expires: At}
 }
 
 func (s *Service) ListWebhooks(ctx context.Context) ([]operate.WebhookView, error) {

@@ -176,6 +176,29 @@ func Run() perdure.Run {
 		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01"}
 }
 
+// Token is a token of which every field has a value.
+func Token() operate.TokenView {
+	return operate.TokenView{ID: "8XkqT2mWc0Za", Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Agents: []string{"payments"}, Groups: []string{"managers"}},
+		CreatedAt: At, CreatedBy: "anna", ExpiresAt: At, LastUsedAt: At, RotatedAt: At, PreviousUntil: At}
+}
+
+// NewToken is a token with its text.
+func NewToken() *operate.NewToken {
+	return &operate.NewToken{TokenView: Token(), Token: "pdr_8XkqT2mWc0Za_x"}
+}
+
+// Session is a session of which every field has a value.
+func Session() operate.SessionView {
+	t := Token()
+	return operate.SessionView{ID: "b9RtUw27LxQe", Name: t.Name, Rights: t.Rights, Token: t.ID, CreatedAt: At, ExpiresAt: At, LastUsedAt: At}
+}
+
+// AuditEntry is an entry of the audit log of which every field has a value.
+func AuditEntry() operate.AuditEntry {
+	return operate.AuditEntry{ID: 7, At: At, Author: "anna", OnBehalfOf: "ben", Via: operate.ViaToken, Credential: "8XkqT2mWc0Za", Address: "::1", Act: "undo", Job: ID,
+		Target: "charge", Reason: "a <b>", Outcome: operate.AuditRefused, Code: perdure.CodeConflict, Count: 2}
+}
+
 // Full answers every call with as much as there can be.
 func Full() *Service {
 	job := func() (*perdure.JobView, error) { return Job(), nil }
@@ -197,7 +220,23 @@ func Full() *Service {
 		OnBulkRefusals: func(context.Context, operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error) {
 			return BulkRefusals(), nil
 		},
-		OnStopBulk:      func(context.Context, string, string) (*operate.BulkView, error) { return Bulk(), nil },
+		OnStopBulk:    func(context.Context, string, string) (*operate.BulkView, error) { return Bulk(), nil },
+		OnResumeBulk:  func(context.Context, string, string) (*operate.BulkView, error) { return Bulk(), nil },
+		OnCreateToken: func(context.Context, operate.TokenRequest) (*operate.NewToken, error) { return NewToken(), nil },
+		OnRotateToken: func(context.Context, string, time.Duration, string) (*operate.NewToken, error) {
+			return NewToken(), nil
+		},
+		OnDeleteToken: func(context.Context, string, string) error { return nil },
+		OnListTokens: func(context.Context, operate.PageQuery) (*perdure.Page[operate.TokenView], error) {
+			return &perdure.Page[operate.TokenView]{Items: []operate.TokenView{Token()}, NextCursor: "next"}, nil
+		},
+		OnListSessions: func(context.Context, operate.PageQuery) (*perdure.Page[operate.SessionView], error) {
+			return &perdure.Page[operate.SessionView]{Items: []operate.SessionView{Session()}, NextCursor: "next"}, nil
+		},
+		OnDeleteSession: func(context.Context, string, string) error { return nil },
+		OnAudit: func(context.Context, operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error) {
+			return &perdure.Page[operate.AuditEntry]{Items: []operate.AuditEntry{AuditEntry()}, NextCursor: "next"}, nil
+		},
 		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
 		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
 		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },
@@ -216,7 +255,6 @@ func Full() *Service {
 		OnFollowEvents: func(_ context.Context, _ string, _ int64, see func(*operate.EventPage) error) error {
 			return see(&operate.EventPage{Gap: true, Events: []operate.Event{{Position: 7, Body: json.RawMessage(`{"id":"ntc_1"}`)}}})
 		},
-		OnResumeBulk: func(context.Context, string, string) (*operate.BulkView, error) { return Bulk(), nil },
 		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 			out := make([]perdure.Submitted, len(jobs))
 			for i := range out {

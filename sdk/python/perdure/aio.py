@@ -66,11 +66,11 @@ class AsyncClient:
     with many waits has a second AsyncClient for them, so that they do not hold up its other calls.
     """
 
-    def __init__(self, url: str = "", *, author: str = "", headers: Optional[Mapping[str, str]] = None,
-                 patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
+    def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
+                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
         if calls < 1:
             raise ValueError("calls are at least 1")
-        self._client = Client(url, author=author, headers=headers, patience=patience)
+        self._client = Client(url, author=author, token=token, token_file=token_file, headers=headers, patience=patience)
         self._threads = ThreadPoolExecutor(calls, "perdure: calls")
 
     async def _on_thread(self, stop: Stop, call: Callable[[], T]) -> T:

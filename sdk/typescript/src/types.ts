@@ -74,6 +74,23 @@ export interface AlertStats {
   type?: string;
 }
 
+export interface AuditEntry {
+  act: string;
+  at: string;
+  author: string;
+  id: number;
+  outcome: "done" | "refused";
+  address?: string;
+  code?: string;
+  count?: number;
+  credential?: string;
+  job?: string;
+  onBehalfOf?: string;
+  reason?: string;
+  target?: string;
+  via?: "token" | "session" | "loopback" | "insecure";
+}
+
 export interface BatchAnswer {
   /** One for each job, in the same order */
   results: BatchResult[];
@@ -347,6 +364,16 @@ export interface Holder {
   step?: string;
 }
 
+export interface Identity {
+  name: string;
+  role: "viewer" | "submitter" | "agent" | "operator" | "admin";
+  via: "token" | "session" | "loopback" | "insecure";
+  agents?: string[];
+  expires?: string;
+  groups?: string[];
+  types?: string[];
+}
+
 export interface ItemProblem {
   /** The same codes as those of a problem */
   code: string;
@@ -444,6 +471,10 @@ export interface ListWebhook {
   items: Webhook[];
 }
 
+export interface LoginBody {
+  token: string;
+}
+
 export interface LongestPath {
   steps: number;
   /** Go's syntax, and d for days */
@@ -453,6 +484,22 @@ export interface LongestPath {
 export interface Mark {
   by: string;
   reason?: string;
+}
+
+export interface NewToken {
+  createdAt: string;
+  createdBy: string;
+  id: string;
+  name: string;
+  role: "viewer" | "submitter" | "agent" | "operator" | "admin";
+  token: string;
+  agents?: string[];
+  expiresAt?: string;
+  groups?: string[];
+  lastUsedAt?: string;
+  previousUntil?: string;
+  rotatedAt?: string;
+  types?: string[];
 }
 
 export interface NewWebhookBody {
@@ -502,6 +549,13 @@ export interface PageAlert {
   scannedBackTo?: string;
 }
 
+export interface PageAuditEntry {
+  items: AuditEntry[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
 export interface PageBulk {
   items: Bulk[];
   count?: Count;
@@ -539,6 +593,20 @@ export interface PageJob {
 
 export interface PageRunRecord {
   items: RunRecord[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
+export interface PageSession {
+  items: Session[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
+export interface PageToken {
+  items: Token[];
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
@@ -664,6 +732,11 @@ export interface Role {
   until: string;
 }
 
+export interface RotateBody {
+  /** For how long the secret before it stays valid, at most 30d; missing: it ends at once */
+  overlap?: string;
+}
+
 export interface RunError {
   message: string;
   code?: string;
@@ -693,6 +766,19 @@ export interface Series {
   submitted: number[];
   undone: number[];
   from?: string;
+}
+
+export interface Session {
+  createdAt: string;
+  expiresAt: string;
+  id: string;
+  lastUsedAt: string;
+  name: string;
+  role: "viewer" | "submitter" | "agent" | "operator" | "admin";
+  agents?: string[];
+  groups?: string[];
+  token?: string;
+  types?: string[];
 }
 
 export interface SettleOptions {
@@ -821,6 +907,35 @@ export interface Tally {
 export interface TestAnswer {
   /** The id of the notification */
   id: string;
+}
+
+export interface Token {
+  createdAt: string;
+  createdBy: string;
+  id: string;
+  name: string;
+  role: "viewer" | "submitter" | "agent" | "operator" | "admin";
+  agents?: string[];
+  expiresAt?: string;
+  groups?: string[];
+  lastUsedAt?: string;
+  previousUntil?: string;
+  rotatedAt?: string;
+  types?: string[];
+}
+
+export interface TokenBody {
+  /** What the token is for; the author of the acts that are performed with it */
+  name: string;
+  role: "viewer" | "submitter" | "agent" | "operator" | "admin";
+  /** Of an agent, and required there: those whose runs it may carry out */
+  agents?: string[];
+  /** At most 10 years; missing: it does not expire */
+  expiresIn?: string;
+  /** For approvals */
+  groups?: string[];
+  /** Of a submitter: the types of jobs that it may submit; missing: all */
+  types?: string[];
 }
 
 export interface TypeStats {

@@ -1,4 +1,4 @@
--- schema: min_reader 4, min_writer 4
+-- schema: min_reader 5, min_writer 5
 --
 -- Notifications: messages to receivers outside. A notification is written in the transaction of the change that it reports.
 

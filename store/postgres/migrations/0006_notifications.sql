@@ -1,4 +1,4 @@
--- schema: min_reader 5, min_writer 5
+-- schema: min_reader 6, min_writer 6
 --
 -- Notifications: messages to receivers outside. A notification is written in the transaction of the change that it reports.
 

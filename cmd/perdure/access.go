@@ -1,0 +1,108 @@
+package main
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/spf13/pflag"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/tlsfiles"
+)
+
+// accessFlags say who may call a node, and how its connections are protected.
+type accessFlags struct {
+	insecure bool
+	proxied  bool
+	trusted  []string
+	proxies  rest.Proxies // after check
+	tls      tlsfiles.Config
+}
+
+func (f *accessFlags) register(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.insecure, "insecure", false, "let every caller act without a token, also from other machines")
+	fs.StringVar(&f.tls.Cert, "tls-cert", "", "serve HTTPS with the certificates in this PEM `FILE`; it is read again when it changes")
+	fs.StringVar(&f.tls.Key, "tls-key", "", "`FILE` with the private key of --tls-cert")
+	fs.StringVar(&f.tls.ClientCA, "tls-client-ca", "", "require client certificates of the authorities in this PEM `FILE`")
+	fs.BoolVar(&f.proxied, "behind-proxy", false, "accept tokens over plain HTTP from other machines: a proxy in front serves HTTPS")
+	fs.StringSliceVar(&f.trusted, "trusted-proxies", nil, "`NETWORKS` (CIDR) of proxies whose X-Forwarded-For names the caller")
+}
+
+func (f *accessFlags) check() (err error) {
+	if f.proxies, err = rest.ParseProxies(f.trusted); err != nil {
+		return usagef("--trusted-proxies: %v", err)
+	}
+	switch {
+	case (f.tls.Cert == "") != (f.tls.Key == ""):
+		return &usageError{msg: "--tls-cert and --tls-key belong together", hint: "give both"}
+	case f.tls.ClientCA != "" && f.tls.Cert == "":
+		return &usageError{msg: "--tls-client-ca needs --tls-cert and --tls-key", hint: "client certificates are a part of TLS"}
+	}
+	return nil
+}
+
+// tokens says which callers need a token. beyond is true if other machines can connect.
+func (f *accessFlags) tokens(beyond bool) rest.Tokens {
+	switch {
+	case f.insecure:
+		return rest.TokensNever
+	case beyond:
+		return rest.TokensAlways
+	}
+	return rest.TokensOnceAdmin
+}
+
+// mayListen refuses to serve other machines without tokens, or with tokens that every machine on the network could read.
+func (f *accessFlags) mayListen(listen string, beyond, hasAdmin bool) error {
+	if !beyond || f.insecure {
+		return nil
+	}
+	switch {
+	case !hasAdmin:
+		return &usageError{msg: fmt.Sprintf("--listen %s: other machines can connect, and the store has no admin token", listen),
+			hint: "create one with: perdure tokens create --name NAME --role admin --store URL; or let every caller act with --insecure"}
+	case f.tls.Cert == "" && !f.proxied:
+		return &usageError{msg: fmt.Sprintf("--listen %s: tokens would cross the network unencrypted", listen),
+			hint: "give --tls-cert and --tls-key, or --behind-proxy if a proxy in front serves HTTPS, or --insecure"}
+	}
+	return nil
+}
+
+// secured returns the listener with TLS, if it is configured.
+func (f *accessFlags) secured(l net.Listener) (net.Listener, error) {
+	if f.tls.Cert == "" {
+		return l, nil
+	}
+	cfg, err := tlsfiles.New(f.tls)
+	if err != nil {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "%v", err)
+	}
+	return tls.NewListener(l, cfg), nil
+}
+
+// scheme is the scheme of the node's URL.
+func (f *accessFlags) scheme() string {
+	if f.tls.Cert != "" {
+		return "https"
+	}
+	return "http"
+}
+
+// isBeyond reports whether other machines can connect to an address.
+func isBeyond(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && !tcp.IP.IsLoopback()
+}
+
+// listensBeyond reports whether a value of --listen is for other machines, before it is used. It is true in doubt.
+func listensBeyond(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return true
+	}
+	addr, err := netip.ParseAddr(host)
+	return host != "localhost" && (err != nil || !addr.Unmap().IsLoopback())
+}

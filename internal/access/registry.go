@@ -1,0 +1,258 @@
+package access
+
+import (
+	"context"
+	"crypto/subtle"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+// Scheduler is what the registry needs of package scheduler.
+type Scheduler interface {
+	AddCredential(ctx context.Context, c *kernel.Credential, max int, set func(c *kernel.Credential, now time.Time), audit operate.AuditEntry) error
+	DeleteCredential(ctx context.Context, id string, kind kernel.CredentialKind, audit operate.AuditEntry) error
+	AddAudit(ctx context.Context, entries []operate.AuditEntry) error
+}
+
+// Config configures a Registry. Store, Scheduler and StoreTime are required.
+type Config struct {
+	Store     kernel.AccessReader
+	Scheduler Scheduler
+	StoreTime func() time.Time // the store's clock, as nearly as this process knows it
+	Failed    func()           // called for each wrong token; nil: nothing is called
+	Log       *slog.Logger     // nil: nothing is logged
+	Env       env.Env          // nil: env.Real
+}
+
+// Registry identifies callers. It is safe for concurrent use.
+type Registry struct {
+	Config
+	failures *failures
+	refusals *refusals
+
+	mu    sync.RWMutex
+	known map[string]*cached[*identified] // credentials that existed when they were read last, by id
+	reads chan struct{}                   // bounds reads of credentials that are not known
+
+	hasAdmin cached[bool] // whether the store has an admin token
+}
+
+// identified is a credential as it was read, with its identity.
+type identified struct {
+	kernel.Credential
+	identity operate.Identity
+	touched  atomic.Bool // a use was recorded since it was read
+}
+
+const (
+	// cacheTime is below operate.CredentialCached because a call that begins at its end takes some time.
+	cacheTime = operate.CredentialCached - time.Second
+	// maxReads bounds the reads of unknown credentials in progress: callers with wrong tokens must not occupy the
+	// connections of the store.
+	maxReads = 2
+	readTime = 5 * time.Second
+	// maxKnown bounds the credentials in memory: as many as a store has.
+	maxKnown = operate.MaxTokens + operate.MaxSessions
+)
+
+// New returns a registry.
+func New(cfg Config) *Registry {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Env == nil {
+		cfg.Env = env.Real{}
+	}
+	if cfg.Failed == nil {
+		cfg.Failed = func() {}
+	}
+	return &Registry{Config: cfg, failures: newFailures(cfg.Env), refusals: newRefusals(cfg), known: map[string]*cached[*identified]{}, reads: make(chan struct{}, maxReads)}
+}
+
+var (
+	errWrong   = refuse(perdure.CodeUnauthenticated, "the token is not valid", "it may be mistyped, expired or revoked; an admin can create another one with: perdure tokens create")
+	errSession = refuse(perdure.CodeUnauthenticated, "the session has ended", "log in again")
+	errTooMany = refuse(perdure.CodeTooManyRequests, "too many wrong tokens from this address", "wait a minute")
+)
+
+func refuse(code perdure.Code, message, hint string) error {
+	return &perdure.Error{Code: code, Message: message, Hint: hint}
+}
+
+// Identify returns the identity of a caller that has sent the text of a token, or of the cookie of a session. The refusal
+// of a wrong one does not reveal whether the id exists. The caller must not change the identity.
+func (r *Registry) Identify(ctx context.Context, text string, kind kernel.CredentialKind, address string) (*operate.Identity, error) {
+	id, ok := idOf(text)
+	if !ok {
+		return nil, r.wrong(kind, address)
+	}
+	now := r.Env.Now()
+	c, err := r.credential(ctx, id, address, now)
+	if err != nil {
+		return nil, err
+	}
+	storeTime := r.StoreTime()
+	if c == nil || c.Kind != kind || !c.ValidAt(storeTime) || !c.hasSecret(text, storeTime) {
+		return nil, r.wrong(kind, address)
+	}
+	r.touch(ctx, c, storeTime)
+	return &c.identity, nil
+}
+
+func (c *identified) hasSecret(text string, now time.Time) bool {
+	sum := hash(text)
+	is, was := subtle.ConstantTimeCompare(sum[:], c.Hash[:]) == 1, subtle.ConstantTimeCompare(sum[:], c.Previous[:]) == 1
+	return is || was && now.Before(c.PreviousUntil)
+}
+
+// wrong counts a wrong token, and returns the refusal. A wrong session is not counted: most likely it has expired in a
+// browser.
+func (r *Registry) wrong(kind kernel.CredentialKind, address string) error {
+	r.Failed()
+	if kind == kernel.SessionCredential {
+		return errSession
+	}
+	if !r.failures.add(address) {
+		return errTooMany
+	}
+	return errWrong
+}
+
+// Revalid reports whether an identity that was returned before is still valid. It is true if the store does not answer.
+func (r *Registry) Revalid(ctx context.Context, id *operate.Identity) bool {
+	if id.Credential == "" {
+		return true
+	}
+	now := r.Env.Now()
+	c, err := r.credential(ctx, id.Credential, "", now)
+	return err != nil || c != nil && c.ValidAt(r.StoreTime())
+}
+
+// HasAdmin reports whether the store has an admin token. If the store does not answer, it is what it was before.
+func (r *Registry) HasAdmin(ctx context.Context) (bool, error) {
+	has, err := r.hasAdmin.get(r.Env.Now(), func() (bool, error) {
+		ctx, cancel := env.WithTimeout(r.Env, ctx, readTime)
+		defer cancel()
+		return r.Store.HasAdminToken(ctx)
+	})
+	if before := r.hasAdmin.latest.Load(); err != nil && before != nil {
+		return before.value, nil
+	}
+	return has, unavailable(err)
+}
+
+// credential returns a credential as it was read within cacheTime; nil if there is none.
+func (r *Registry) credential(ctx context.Context, id, address string, now time.Time) (*identified, error) {
+	r.mu.RLock()
+	known := r.known[id]
+	r.mu.RUnlock()
+	if known == nil {
+		return r.unknown(ctx, id, address, now)
+	}
+	c, err := known.get(now, func() (*identified, error) { return r.read(ctx, id) })
+	if err == nil && c == nil {
+		r.mu.Lock()
+		delete(r.known, id)
+		r.mu.Unlock()
+	}
+	return c, unavailable(err)
+}
+
+// unknown reads a credential that this process has not read before. Few such reads are in progress at a time, and an
+// address that was often wrong gets none.
+func (r *Registry) unknown(ctx context.Context, id, address string, now time.Time) (*identified, error) {
+	if !r.failures.allow(address) {
+		r.Failed()
+		return nil, errTooMany
+	}
+	select {
+	case r.reads <- struct{}{}:
+		defer func() { <-r.reads }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	c, err := r.read(ctx, id)
+	if err != nil || c == nil {
+		return nil, unavailable(err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.known) >= maxKnown {
+		clear(r.known) // those that were deleted meanwhile
+	}
+	if r.known[id] == nil {
+		r.known[id] = &cached[*identified]{}
+	}
+	r.known[id].latest.Store(&read[*identified]{c, now})
+	return c, nil
+}
+
+func (r *Registry) read(ctx context.Context, id string) (*identified, error) {
+	ctx, cancel := env.WithTimeout(r.Env, ctx, readTime)
+	defer cancel()
+	c, err := r.Store.Credential(ctx, id)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	via := operate.ViaToken
+	if c.Kind == kernel.SessionCredential {
+		via = operate.ViaSession
+	}
+	return &identified{Credential: *c, identity: operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID}}, nil
+}
+
+// touch records the use of a credential, if the last recorded use is old.
+func (r *Registry) touch(ctx context.Context, c *identified, now time.Time) {
+	if now.Sub(c.UsedAt) < c.TouchAfter() || c.touched.Swap(true) {
+		return
+	}
+	id := c.ID
+	r.Env.Go(func() {
+		ctx, cancel := env.WithTimeout(r.Env, context.WithoutCancel(ctx), readTime)
+		defer cancel()
+		if err := r.Store.TouchCredential(ctx, id, now); err != nil {
+			r.Log.DebugContext(ctx, "the use of a credential was not recorded", "credential", id, "error", err)
+		}
+	})
+}
+
+func unavailable(err error) error {
+	if err == nil || perdure.CodeOf(err) != "" {
+		return err
+	}
+	return &perdure.Error{Code: perdure.CodeUnavailable, Message: "the store does not answer: " + err.Error(), Hint: "try again later"}
+}
+
+// cached is a value that is read again when it is older than cacheTime. One caller reads for all.
+type cached[T any] struct {
+	reading sync.Mutex
+	latest  atomic.Pointer[read[T]]
+}
+
+type read[T any] struct {
+	value T
+	at    time.Time // before it was read
+}
+
+func (c *cached[T]) get(now time.Time, fetch func() (T, error)) (T, error) {
+	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {
+		return l.value, nil
+	}
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {
+		return l.value, nil
+	}
+	v, err := fetch()
+	if err == nil {
+		c.latest.Store(&read[T]{v, now})
+	}
+	return v, err
+}

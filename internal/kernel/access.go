@@ -1,0 +1,110 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
+)
+
+// Credential is a token, or a session of the console. The store has a hash of its secret, never the secret.
+type Credential struct {
+	ID   string
+	Kind CredentialKind
+	Hash [32]byte // SHA-256 of the secret
+	// Previous is the hash of the secret before the latest rotation, which is valid until PreviousUntil.
+	Previous      [32]byte
+	PreviousUntil time.Time
+
+	Name   string
+	Rights operate.Rights
+	Token  string // of a session: the id of the token with which it was started; "": OpenID Connect
+
+	CreatedBy                               string
+	CreatedAt, RotatedAt, ExpiresAt, UsedAt time.Time // ExpiresAt is zero: never
+}
+
+// CredentialKind says what a credential is for. Its text is stored.
+type CredentialKind string
+
+// The kinds of credentials.
+const (
+	TokenCredential   CredentialKind = "token"
+	SessionCredential CredentialKind = "session"
+)
+
+// ValidAt reports whether the credential is valid at a time. A session also ends if it is not used.
+func (c *Credential) ValidAt(now time.Time) bool {
+	return (c.ExpiresAt.IsZero() || now.Before(c.ExpiresAt)) &&
+		(c.Kind != SessionCredential || now.Before(c.UsedAt.Add(operate.SessionIdle)))
+}
+
+// TouchAfter is for how long the time of the last use may be behind: a use is recorded if the recorded one is older.
+func (c *Credential) TouchAfter() time.Duration {
+	if c.Kind == SessionCredential {
+		return time.Minute
+	}
+	return 5 * time.Minute
+}
+
+// AuditOf returns an entry of the audit log for an act of the caller of ctx. If the caller has no name of its own, because
+// the program that embeds the node makes the call or the node asks for no token, author is recorded.
+func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
+	e := operate.AuditEntry{Author: cmp.Or(author, "program"), Act: act, Outcome: operate.AuditDone}
+	if id := operate.IdentityOf(ctx); id != nil {
+		e.Via, e.Credential, e.Address = id.Via, id.Credential, id.Address
+		if e.Author, e.OnBehalfOf = id.Name, id.OnBehalfOf; id.Name == "" {
+			e.Author, e.OnBehalfOf = cmp.Or(author, id.OnBehalfOf, "rest"), ""
+		}
+	}
+	return e
+}
+
+// AccessTx is what transactions do with credentials. A transaction that adds a credential has locked
+// the role courier (Locker.LockRoles), so that no other one adds one at the same time, and CountCredentials is exact.
+type AccessTx interface {
+	// LockCredential locks a credential, and waits for a lock that another transaction holds; nil: there is none.
+	LockCredential(id string) (*Credential, error)
+	CountCredentials(CredentialKind) (int, error)
+	// AddCredential stores a new credential, and returns ErrStale if its id is taken. SaveCredential writes the hashes
+	// and times of one that this transaction has locked; nothing else of it ever changes.
+	AddCredential(*Credential) error
+	SaveCredential(*Credential) error
+	// DeleteCredential deletes a credential, and the sessions that were started with it.
+	DeleteCredential(id string) error
+}
+
+// AccessReader reads credentials and the audit log.
+type AccessReader interface {
+	// Credential returns a credential; nil if there is none.
+	Credential(ctx context.Context, id string) (*Credential, error)
+	// Credentials returns at most max credentials of a kind in the order of their ids, beginning after an id.
+	Credentials(ctx context.Context, kind CredentialKind, after string, max int) ([]*Credential, error)
+	// HasAdminToken reports whether there is a token of the user role admin, expired or not.
+	HasAdminToken(context.Context) (bool, error)
+	// TouchCredential records a use, unless a later one is recorded. Nothing happens if there is no such credential.
+	TouchCredential(ctx context.Context, id string, at time.Time) error
+	// AuditLog returns the entries that match the filter, newest first.
+	AuditLog(context.Context, AuditFilter) ([]operate.AuditEntry, error)
+	// ForgetAccess deletes at most max sessions that expired before the time expired or were used last before the time
+	// unused, and at most max entries of the audit log from before the time audit. It returns how many rows it has deleted.
+	ForgetAccess(ctx context.Context, expired, unused, audit time.Time, max int) (int, error)
+}
+
+// AuditFilter selects entries of the audit log, newest first. A field that is empty selects all.
+type AuditFilter struct {
+	Author string
+	Act    string
+	Job    perdure.JobID
+	Since  time.Time
+	Before int64 // only ids below; 0: from the newest
+	Limit  int   // 0: perdure.DefaultListLimit
+}
+
+// Matches reports whether an entry matches the filter, apart from Limit.
+func (f *AuditFilter) Matches(e *operate.AuditEntry) bool {
+	return (f.Author == "" || e.Author == f.Author) && (f.Act == "" || e.Act == f.Act) && (f.Job.IsZero() || e.Job == f.Job) &&
+		(f.Since.IsZero() || !e.At.Before(f.Since)) && (f.Before == 0 || e.ID < f.Before)
+}

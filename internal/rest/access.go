@@ -1,0 +1,259 @@
+package rest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"mime"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+// Registry identifies callers. Package access has one.
+type Registry interface {
+	Identify(ctx context.Context, text string, kind kernel.CredentialKind, address string) (*operate.Identity, error)
+	Revalid(context.Context, *operate.Identity) bool
+	HasAdmin(context.Context) (bool, error)
+	Login(ctx context.Context, token, address string) (cookie string, id *operate.Identity, err error)
+	Logout(context.Context, *operate.Identity) error
+	Refused(operate.AuditEntry)
+}
+
+// Tokens says which callers need a token or a session.
+type Tokens uint8
+
+// Which callers need a token or a session.
+const (
+	TokensOnceAdmin Tokens = iota // all; but callers on this machine only once the store has an admin token
+	TokensAlways                  // all
+	TokensNever                   // none (serve --insecure)
+)
+
+// The user roles that may make a call, beside admin, which may make each.
+var (
+	anyone   []operate.UserRole // also callers that were not identified
+	everyone = []operate.UserRole{operate.Viewer, operate.Submitter, operate.Agent, operate.Operator}
+	viewers  = []operate.UserRole{operate.Viewer, operate.Operator}
+	readers  = []operate.UserRole{operate.Viewer, operate.Submitter, operate.Operator}
+	senders  = []operate.UserRole{operate.Submitter, operate.Operator}
+	workers  = []operate.UserRole{operate.Agent}
+	doers    = []operate.UserRole{operate.Operator}
+	admins   = []operate.UserRole{}
+)
+
+// permissions are the user roles that may make each call, by operationId. docs/access.md has the same table: a test
+// compares them, and requests each route with each role.
+var permissions = map[string][]operate.UserRole{
+	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
+	"getMe": everyone, "logout": everyone,
+
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers,
+	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
+
+	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
+	"listNodes": viewers, "listBulk": viewers, "getBulk": viewers, "listBulkRefusals": viewers,
+
+	"listWebhooks": viewers, "getWebhook": viewers, "listDeliveries": viewers, "readEvents": viewers,
+	"pauseWebhook": doers, "resumeWebhook": doers, "testWebhook": doers, "resendWebhook": doers,
+	"createWebhook": admins, "putWebhook": admins, "deleteWebhook": admins, "rotateWebhook": admins,
+
+	"submitJob": senders, "submitBatch": senders, "validate": senders,
+
+	"claim": workers, "report": workers, "heartbeat": workers,
+
+	"undoJob": doers, "redoJob": doers, "resumeJob": doers, "giveUpJob": doers, "resumeStep": doers, "settleStep": doers, "skipStep": doers, "editStep": doers,
+	"startBulk": doers, "stopBulk": doers, "resumeBulk": doers, "closeAlert": doers, "putLimit": doers, "deleteLimit": doers, "putAgent": doers,
+
+	"listTokens": admins, "createToken": admins, "rotateToken": admins, "deleteToken": admins, "listSessions": admins, "deleteSession": admins, "getAudit": admins,
+}
+
+// checkPermissions panics if a route has no line in permissions.
+func checkPermissions(routes []route) {
+	for _, rt := range routes {
+		if _, ok := permissions[rt.id]; !ok {
+			panic(fmt.Sprintf("rest: permissions has no line for the call %s", rt.id))
+		}
+	}
+}
+
+// The names of the session's cookie: browsers accept __Host- only over TLS, and then from this host only.
+const (
+	plainCookie  = "perdure"
+	secureCookie = "__Host-perdure"
+)
+
+var errNoToken = &perdure.Error{Code: perdure.CodeUnauthenticated, Message: "this call needs a token",
+	Hint: "send Authorization: Bearer TOKEN; the command line takes it from --token-file or PERDURE_TOKEN"}
+
+// identify finds out who makes the call, adds the identity to the context, and refuses a call that the identity may not
+// make.
+func (c *call) identify(rt *route) error {
+	if c.Access == nil || rt.id == "" {
+		return nil
+	}
+	allowed := permissions[rt.id]
+	address := c.address()
+	if allowed == nil || rt.id == "metrics" && isLoopback(address) { // a scraper on this machine needs no token
+		return nil
+	}
+	id, err := c.caller(address)
+	if err != nil {
+		return c.unidentified(err)
+	}
+	known := *id
+	known.Address = address
+	if header := c.r.Header.Get(authorHeader); misnamed(header, perdure.MaxHolderLength) == "" {
+		known.OnBehalfOf = header
+	}
+	c.r = c.r.WithContext(operate.WithIdentity(c.r.Context(), &known))
+	if known.Role != operate.Admin && !slices.Contains(allowed, known.Role) {
+		return forbidden(rt, known.Role, allowed)
+	}
+	return nil
+}
+
+// unidentified adds the headers of the answer to a call whose caller was not identified.
+func (c *call) unidentified(err error) error {
+	switch perdure.CodeOf(err) {
+	case perdure.CodeUnauthenticated:
+		c.w.Header().Set("WWW-Authenticate", `Bearer realm="perdure"`)
+	case perdure.CodeTooManyRequests: // clients must not repeat a wrong token every second
+		c.w.Header().Set("Retry-After", "60")
+	}
+	return err
+}
+
+// forbidden names the user roles that may make the call.
+func forbidden(rt *route, role operate.UserRole, allowed []operate.UserRole) error {
+	var names []string
+	for _, r := range append(slices.Clone(allowed), operate.Admin) {
+		names = append(names, string(r))
+	}
+	last := len(names) - 1
+	list := names[last]
+	if last > 0 {
+		list = strings.Join(names[:last], ", ") + " or " + list
+	}
+	e := perdure.Refuse(perdure.CodeForbidden, "the user role %s may not make this call (%s)", role, rt.id)
+	e.Hint = "it needs the user role " + list
+	return e
+}
+
+// caller returns the identity of the caller; nil and an error if it has none.
+func (c *call) caller(address string) (*operate.Identity, error) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), serviceTime)
+	defer cancel()
+	if header := c.r.Header.Get("Authorization"); header != "" {
+		scheme, token, _ := strings.Cut(header, " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return nil, &perdure.Error{Code: perdure.CodeUnauthenticated, Message: "the Authorization header has another scheme than Bearer", Hint: errNoToken.Hint}
+		}
+		return c.Access.Identify(ctx, strings.TrimSpace(token), kernel.TokenCredential, address)
+	}
+	if cookie := c.cookie(); cookie != "" {
+		if err := c.sameSite(); err != nil {
+			return nil, err
+		}
+		return c.Access.Identify(ctx, cookie, kernel.SessionCredential, address)
+	}
+	switch {
+	case c.Tokens == TokensNever:
+		return &operate.Identity{Rights: operate.Rights{Role: operate.Admin}, Via: operate.ViaInsecure}, nil
+	case c.Tokens == TokensOnceAdmin && isLoopback(address):
+		if has, err := c.Access.HasAdmin(ctx); has || err != nil {
+			return nil, cmp.Or(err, error(errNoToken))
+		}
+		return &operate.Identity{Rights: operate.Rights{Role: operate.Admin}, Via: operate.ViaLoopback}, nil
+	}
+	return nil, errNoToken
+}
+
+// secure reports whether browsers reach this node over TLS.
+func (c *call) secure() bool { return c.r.TLS != nil || c.Secure }
+
+func (c *call) cookieName() string {
+	if c.secure() {
+		return secureCookie
+	}
+	return plainCookie
+}
+
+func (c *call) cookie() string {
+	cookie, err := c.r.Cookie(c.cookieName())
+	if err != nil {
+		return ""
+	}
+	return cookie.Value
+}
+
+// sameSite refuses a call with a cookie that a form of another site could make a browser send. Requests of browsers that
+// say where they come from were refused before (api.admit); this is for those that do not.
+func (c *call) sameSite() error {
+	mediaType, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	sends := c.r.Method != http.MethodGet && c.r.Method != http.MethodHead
+	if !sends || mediaType == mediaJSON || mediaType == "application/yaml" || mediaType == "" && c.r.ContentLength == 0 {
+		return nil
+	}
+	return perdure.Refuse(perdure.CodeForbidden, "a call with a session's cookie has a body of application/json, or none")
+}
+
+// address returns the IP address of the caller.
+func (c *call) address() string {
+	return c.Proxies.address(c.r.RemoteAddr, c.r.Header.Values("X-Forwarded-For"))
+}
+
+func isLoopback(address string) bool {
+	a, err := netip.ParseAddr(address)
+	return err == nil && a.Unmap().IsLoopback()
+}
+
+// revokedAfter is how often calls that wait ask whether their caller's credential is still valid.
+const revokedAfter = operate.CredentialCached - time.Second
+
+// endWhenRevoked cancels a call that waits when its caller's credential is no longer valid. It returns a function that
+// ends this.
+func (c *call) endWhenRevoked(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
+	id := operate.IdentityOf(ctx)
+	if c.Access == nil || id == nil || id.Credential == "" {
+		return func() {}
+	}
+	var timer *time.Timer
+	ready := make(chan struct{})
+	timer = time.AfterFunc(revokedAfter, func() {
+		<-ready
+		switch {
+		case ctx.Err() != nil:
+		case !c.Access.Revalid(ctx, id):
+			cancel(&perdure.Error{Code: perdure.CodeUnauthenticated, Message: "the token or session is no longer valid"})
+		default:
+			timer.Reset(revokedAfter)
+		}
+	})
+	close(ready)
+	return func() { timer.Stop() }
+}
+
+// auditRefusal records a refused act, and a call that its caller may not make.
+func (c *call) auditRefusal(rt *route, err error) {
+	if c.Access == nil || rt.id == "" {
+		return
+	}
+	p := problemOf(c.r, err)
+	denied := p.Code == perdure.CodeUnauthenticated || p.Code == perdure.CodeForbidden || rt.id == "login"
+	if allowed := permissions[rt.id]; !denied && (rt.method == http.MethodGet || !slices.Equal(allowed, doers) && len(allowed) > 0) || p.Status >= http.StatusInternalServerError {
+		return
+	}
+	e := kernel.AuditOf(c.r.Context(), "", rt.id)
+	if operate.IdentityOf(c.r.Context()) == nil {
+		e.Author, e.Address = "unknown", c.address()
+	}
+	e.Outcome, e.Code, e.Target = operate.AuditRefused, p.Code, printable(c.r.URL.Path)
+	c.Access.Refused(e)
+}
