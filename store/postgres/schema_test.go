@@ -51,8 +51,8 @@ func TestConcurrentMigrationsSucceed(t *testing.T) {
 	open(t, url)
 }
 
-// takeBackConsole takes back migrations 4 and 5.
-const takeBackConsole = `drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
+// takeBackConsole takes back migrations 4 to 6.
+const takeBackConsole = `drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
 	drop view perdure.alerts; drop index perdure.alert_open_step, perdure.alert_open_kind;
 	alter table perdure.alert drop type, drop job_key, drop code, drop attempts;
 	drop view perdure.history; drop index perdure.entry_run; alter table perdure.entry drop turn, drop direction, drop ready_at, drop started_at;`
