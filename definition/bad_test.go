@@ -109,7 +109,7 @@ var badYAML = []bad{
 	{"states equal", "type: t\nstates: §{undone: x, done: x}\nsteps: {a: {agent: x}}\n", "both"},
 	{"states field", "type: t\nstates: {§unsure: x}\nsteps: {a: {agent: x}}\n", "unknown field"},
 	{"notify", "type: t\nnotify: §{webhook: http://x.example}\nsteps: {a: {agent: x}}\n", "a list of receivers"},
-	{"notify of nobody", "type: t\nnotify: [§{on: [done]}]\nsteps: {a: {agent: x}}\n", "either `webhook` or `receiver`"},
+	{"notify without a receiver", "type: t\nnotify: [§{on: [done]}]\nsteps: {a: {agent: x}}\n", "either `webhook` or `receiver`"},
 	{"notify of both", "type: t\nnotify: [§{webhook: http://x.example, receiver: r}]\nsteps: {a: {agent: x}}\n", "either `webhook` or `receiver`"},
 	{"notify twice", "type: t\nnotify: [{receiver: r}, §{receiver: r, on: [done]}]\nsteps: {a: {agent: x}}\n", "named twice"},
 	{"notify five", "type: t\nnotify: §[{receiver: a}, {receiver: b}, {receiver: c}, {receiver: d}, {receiver: e}]\nsteps: {a: {agent: x}}\n", "at most 4"},

@@ -183,7 +183,7 @@ func TestNotificationsReportTheChangesOfAJob(t *testing.T) {
 		rest(t, n, silent.String())
 		createHook(t, n, "every", every, allKinds...)
 		for end, want := range map[string]string{"done": "received running done", "parked": "received running parked", "undone": "received running undoing undone"} {
-			job := submitNotifying(t, n, end, fmt.Sprintf("notify: [{webhook: %q, secret: OURS}, {receiver: nobody}]", own.server.URL))
+			job := submitNotifying(t, n, end, fmt.Sprintf("notify: [{webhook: %q, secret: OURS}, {receiver: missing}]", own.server.URL))
 			rest(t, n, job.String())
 			eventually(t, want, func() bool { return every.got(job) == want })
 			last := want[strings.LastIndex(want, " ")+1:]

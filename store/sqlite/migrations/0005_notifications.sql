@@ -56,6 +56,3 @@ CREATE VIEW perdure_receivers AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', created_at / 1000000, 'unixepoch') || printf('.%06d', created_at % 1000000) AS created_at,
 	strftime('%Y-%m-%d %H:%M:%S', updated_at / 1000000, 'unixepoch') || printf('.%06d', updated_at % 1000000) AS updated_at
 FROM perdure_receiver;
-
-CREATE VIEW notifications AS SELECT * FROM perdure_notifications;
-CREATE VIEW receivers AS SELECT * FROM perdure_receivers;
