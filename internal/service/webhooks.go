@@ -281,7 +281,7 @@ func (svc *Service) readEvents(ctx context.Context, receiver string, after int64
 	if err != nil {
 		return nil, 0, Unreachable(err)
 	}
-	page, next = &operate.EventPage{}, max(after, r.Position)
+	page = &operate.EventPage{}
 	for i := range rows {
 		body, err := webhook.Body(&rows[i], operate.FormatCloudEvents, webhook.Source(cell), "")
 		if err != nil {

@@ -262,7 +262,9 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 func TestReceiverThatIsDownIsTriedSeldom(t *testing.T) {
 	run(t, func(o *office) {
 		o.receiver("a", nil)
-		o.setAnswer(func(webhook.Request) (webhook.Answer, error) { return webhook.Answer{}, errors.New("connection refused") })
+		o.setAnswer(func(webhook.Request) (webhook.Answer, error) {
+			return webhook.Answer{}, errors.New("connection refused")
+		})
 		for i := range 100 {
 			o.notify("a", byte(i), 1)
 		}
