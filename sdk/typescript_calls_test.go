@@ -78,6 +78,7 @@ var tsUnused = map[string]string{
 	"POST /v1/reports body NextBody.heartbeat":            "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.max":                  "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.requestId":            "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.secrets":              "as ReportsBody.claim",
 }
 
 // tsOperation is what the OpenAPI document says of a call.

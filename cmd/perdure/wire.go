@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/protocol"
 	stores "github.com/perdure/perdure/store"
@@ -81,8 +83,8 @@ type nodeOptions struct {
 }
 
 func newNode(store kernel.Store, o nodeOptions) engine {
-	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
-	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecret}
+	cfg := node.Config{Agents: makeAgents(o.agents), SecretsDir: o.agents.secrets, Listen: o.listen, Version: buildVersion(), Log: o.log}
+	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecrets(o.agents.secrets)}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
 		cfg.Webhooks.PublicURL = o.serve.hosts.public
@@ -91,10 +93,18 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	return node.New(store, cfg)
 }
 
-// webhookSecret returns a secret that a definition names in notify.
-func webhookSecret(name string) (string, bool) {
-	secret := os.Getenv("PERDURE_SECRET_" + name)
-	return secret, secret != ""
+// webhookSecrets returns the secrets that definitions name in notify: from the files of a directory, and from the
+// environment. A name has letters, digits and _ only.
+func webhookSecrets(dir string) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		if dir != "" {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				return strings.TrimRight(string(text), "\r\n"), true
+			}
+		}
+		text := os.Getenv(secret.Variable + name)
+		return text, text != ""
+	}
 }
 
 // makeAgents returns the built-in agents that were selected.
@@ -117,6 +127,9 @@ func newServer(n engine, polls context.Context, o *serveFlags, beyond bool, log 
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
 		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: o.connections(), Console: rest.ConsolePath(hosts.public),
 		Tokens: o.access.tokens(beyond), Secure: strings.HasPrefix(hosts.public, "https:"), Proxies: o.access.proxies}
+	if o.access.provider != nil {
+		cfg.OIDC = o.access.provider
+	}
 	if own, ok := n.(*node.Node); ok {
 		cfg.Registry, cfg.Access = own.Registry(), own.Access()
 	}
@@ -187,6 +200,7 @@ func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.Serve
 	for began, told := time.Now(), false; ; told = true {
 		_, err := c.JobSchema(ctx)
 		if err == nil {
+			cfg.SecretsDir = agents.secrets
 			return c.Serve(ctx, cfg, makeAgents(agents)...)
 		}
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {

@@ -25,7 +25,7 @@ var groups = []group{
 	{title: "handlers", says: "built-in agents; guard", shown: []string{"agents/http, shell", "guard, pgxguard"}, pkgs: []string{"agents/http", "agents/shell", "agents/internal/with", "guard", "guard/pgxguard"}, row: 1, left: 0, wide: 1},
 	{title: "client", says: "REST client", pkgs: []string{"client"}, row: 1, left: 1, wide: 1},
 	{title: "node", says: "connects and starts the components", pkgs: []string{"node", "internal/hook"}, row: 1, left: 2, wide: 2},
-	{title: "REST API", says: "routes, OpenAPI, console", shown: []string{"rest, internal/rest,", "console"}, pkgs: []string{"rest", "internal/rest", "console"}, row: 1, left: 4, wide: 1},
+	{title: "REST API", says: "routes, OpenAPI, console", shown: []string{"rest, internal/rest,", "oidc, console"}, pkgs: []string{"rest", "internal/rest", "internal/oidc", "console"}, row: 1, left: 4, wide: 1},
 	{title: "stores", says: "load, lock, save", shown: []string{"store/postgres,", "sqlite, memory"}, pkgs: []string{"store", "store/memory", "store/sqlite", "store/postgres", "store/postgres/internal/pgwire", "store/postgres/internal/cache", "store/internal/rows", "store/internal/bundle", "store/internal/check", "store/internal/merge"}, row: 1, left: 5, wide: 1},
 	{title: "observation", says: "wake-ups, metrics", shown: []string{"internal/watch", "internal/metrics"}, pkgs: []string{"internal/watch", "internal/metrics"}, row: 2, left: 2, wide: 1},
 	{title: "service", says: "what callers get", shown: []string{"service, access,", "graph"}, pkgs: []string{"internal/service", "internal/access", "internal/graph"}, row: 2, left: 3, wide: 1},
@@ -35,7 +35,7 @@ var groups = []group{
 	{title: "definition", says: "text to plan", shown: []string{"definition"}, pkgs: []string{"definition", "definition/internal/text", "definition/internal/expr"}, row: 3, left: 4, wide: 1},
 	{title: "dispatch", says: "claims meet ready steps", pkgs: []string{"internal/dispatch"}, row: 4, left: 3, wide: 1},
 	{title: "kernel", says: "the rules: pure functions, and the storage contract", pkgs: []string{"internal/kernel"}, row: 5, left: 2, wide: 4},
-	{title: "protocol, operate", says: "messages between agent hosts and schedulers; what consoles read", pkgs: []string{"protocol", "operate"}, row: 6, left: 1, wide: 5},
+	{title: "protocol, operate", says: "messages between agent hosts and schedulers; what consoles read", pkgs: []string{"protocol", "operate", "internal/targets"}, row: 6, left: 1, wide: 5},
 	{title: "perdure (the root package)", says: "what users' programs see: builder, agents, Service, views, errors, bounds", pkgs: []string{""}, row: 7, left: 0, wide: 6},
 }
 
@@ -45,8 +45,8 @@ var strips = []struct {
 	pkgs  []string
 	leaf  bool // each imports nothing of this module, except others of the list
 }{
-	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate", "internal/targets",
-		"internal/plain", "internal/redact", "internal/runcontext", "internal/speed", "internal/tlsfiles"}},
+	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate",
+		"internal/plain", "internal/redact", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
 	{title: "For tests and drills; nothing that ships imports them, but for chaos (perdure chaos):", pkgs: []string{"internal/chaos", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
 		"internal/pgtest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
 }

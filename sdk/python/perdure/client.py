@@ -445,24 +445,27 @@ class Client:
 
     # Agents.
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> Host:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
+             secrets_dir: Optional[str] = None) -> Host:
         """An agent host inside of a program that does other things too: `with client.host(agent):` starts it, and
-        drains it at the end, for at most `grace`. Or call start() and drain(grace) yourself."""
-        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace)
+        drains it at the end, for at most `grace`. Or call start() and drain(grace) yourself. secrets_dir: see serve."""
+        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir)
 
     def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
-              stop: Optional[threading.Event] = None) -> None:
+              secrets_dir: Optional[str] = None, stop: Optional[threading.Event] = None) -> None:
         """Claims runs for the agents, executes them here and reports, until SIGTERM, SIGINT, or `stop` is set. Then it
         drains: what has not started is given back, what runs may finish within the grace. A second signal kills.
 
         name is the prefix of the holder's name; by default the host's name. A suffix makes it unique.
         heartbeat: in seconds; after the death of this process, its runs are dispatched again so long after its last
         heartbeat. None: after completeWithin.
+        secrets_dir: a directory with a file for each secret that inputs refer to (${secret.NAME}). A secret without a
+        file is that of the environment variable PERDURE_SECRET_NAME.
         Times are seconds, timedeltas, or texts such as "30s".
         Raises NotDrained, which names the runs, if the grace was over before everything was reported.
         """
         stop = stop or threading.Event()
-        with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace):
+        with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir):
             while not stop.wait(1.0):  # a signal may reach another thread: this one must wake to act on it
                 pass
 

@@ -97,6 +97,9 @@ export interface HostSettings {
   name?: string;
   /** A run is another's so long after this process has died; 10 s if nothing is said. null: after completeWithin. */
   heartbeatMs?: number | null;
+  /** A directory with a file for each secret that inputs refer to (${secret.NAME}). A secret without a file is that of the
+   * environment variable PERDURE_SECRET_NAME. */
+  secretsDir?: string;
   /** Warnings and errors go to the console if nothing is said. null: nothing is. */
   log?: Log | null;
 }
@@ -468,6 +471,7 @@ export class Client {
     return new Host(this.#transport, agents, {
       holder: holder(settings.name),
       ...(settings.heartbeatMs === undefined ? {} : { heartbeatMs: settings.heartbeatMs }),
+      ...(settings.secretsDir === undefined ? {} : { secretsDir: settings.secretsDir }),
       ...(settings.log === undefined ? {} : { log: settings.log }),
     });
   }
