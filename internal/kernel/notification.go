@@ -314,8 +314,8 @@ type bulkData struct {
 // JSON writes a character as six bytes.
 const (
 	MaxNotificationBytes  = 20 << 10
-	maxNotificationLabels = 2 << 10
-	maxNotificationText   = 768
+	maxNotificationLabels = 1536
+	maxNotificationText   = 512
 )
 
 func alertOfData(a *Alert) *alertData {
