@@ -1,12 +1,12 @@
 // The frame around every page: header, banner, help.
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { ActDialog } from "./act.tsx";
-import { BulkPages } from "./bulk.tsx";
+import { openAct } from "./act.tsx";
+import { openBulk } from "./bulk.tsx";
 import { attemptNow, callUrl, reach } from "./api.ts";
 import { helpOpen, shortcuts } from "./keys.ts";
 import { lazy } from "./lazy.tsx";
-import { LimitDialog } from "./limitdialog.tsx";
+import { openLimit } from "./limit.tsx";
 import { useLoad } from "./load.ts";
 import { onLeave, place } from "./place.ts";
 import { link, type Page } from "./router.ts";
@@ -23,6 +23,8 @@ import { Limits } from "./pages/limits.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
 
+const Dialogs = lazy(() => import("./dialogs.tsx").then((part) => part.Dialogs), true);
+const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.BulkPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
 export function App() {
@@ -45,8 +47,7 @@ export function App() {
         <Content />
       </main>
       <Help />
-      <ActDialog />
-      <LimitDialog />
+      {(openAct.value || openLimit.value || openBulk.value) && <Dialogs />}
       <ActMessage />
     </>
   );
