@@ -1,6 +1,6 @@
 // Acts on a job or step: which of them make sense, and the buttons that open their dialogs (actdialog.tsx).
 import { signal } from "@preact/signals";
-import { reach } from "./api.ts";
+import { needs } from "./access.ts";
 import type { Job, Step } from "./types.ts";
 
 export type Verb = "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
@@ -57,7 +57,6 @@ export function actsOnStep(step: Step): Verb[] {
 /** Buttons that open the dialogs of acts. */
 export function ActButtons({ job, name, step, done, quiet }: { job: Job; name?: string; step?: Step; done: () => void; quiet?: boolean }) {
   const verbs = step ? actsOnStep(step) : actsOn(job);
-  const unreachable = reach.value.nextAttemptAt !== undefined;
   return (
     <div class="buttons">
       {verbs.map((verb, i) => (
@@ -65,7 +64,7 @@ export function ActButtons({ job, name, step, done, quiet }: { job: Job; name?: 
           type="button"
           key={verb}
           class={!quiet && i === 0 && (step?.phase ?? job.phase) === "parked" ? "main" : ""}
-          disabled={unreachable}
+          {...needs("act")}
           onClick={() => (openAct.value = { job, verb, done, ...(name === undefined || !step ? {} : { name, step }) })}
         >
           {titles[verb]}

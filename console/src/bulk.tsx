@@ -2,7 +2,7 @@
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { titles, type Verb } from "./act.tsx";
-import { reach } from "./api.ts";
+import { needs } from "./access.ts";
 import { useKeys } from "./keys.ts";
 import type { Query } from "./router.ts";
 import type { Count, Job } from "./types.ts";
@@ -97,7 +97,7 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
   if (ids.length === 0) return null;
   const { order: _, ...filter } = query;
   const filtered = Object.values(filter).some((value) => (Array.isArray(value) ? value.length > 0 : value));
-  const unable = reach.value.nextAttemptAt !== undefined || ids.length > mostListed;
+  const unable = needs("act", ids.length > mostListed);
   const chosen = jobs.filter((job) => all.value || selected.value.has(job.id));
   const steps = new Set(chosen.map((job) => job.summary?.step));
   const step = typeof filter.step === "string" && filter.step ? filter.step : steps.size === 1 ? [...steps][0] : undefined;
@@ -112,7 +112,7 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
             <button
               type="button"
               key={verb}
-              disabled={unable}
+              {...unable}
               onClick={() => open(verb)}
             >
               {titles[verb]} …
@@ -120,7 +120,7 @@ export function BulkBar({ jobs, query, count, done }: { jobs: readonly Job[]; qu
           ))}
           <Menu title="A step" label="Act on a step of each job">
             {stepVerbs.map((verb) => (
-              <button type="button" key={verb} disabled={unable} onClick={() => open(verb)}>
+              <button type="button" key={verb} {...unable} onClick={() => open(verb)}>
                 {titles[verb]} …
               </button>
             ))}

@@ -1,6 +1,6 @@
 // The button that sets a limit; limitdialog.tsx has its dialog.
 import { signal } from "@preact/signals";
-import { reach } from "./api.ts";
+import { needs } from "./access.ts";
 import type { Limit } from "./types.ts";
 
 export interface LimitForm {
@@ -17,7 +17,7 @@ export const openLimit = signal<LimitForm | undefined>(undefined);
 /** A button that opens the dialog of a limit, such as agent:payments. */
 export function LimitButton({ name, limit, done, text = "Set …" }: LimitForm & { text?: string }) {
   return (
-    <button type="button" disabled={reach.value.nextAttemptAt !== undefined} aria-label={name ? `${text === "Set …" ? "Set" : `${text.replace(/ …$/, "")}: set`} the limit ${name}` : undefined} onClick={() => (openLimit.value = { name, limit, ...(done && { done }) })}>
+    <button type="button" {...needs("act")} aria-label={name ? `${text === "Set …" ? "Set" : `${text.replace(/ …$/, "")}: set`} the limit ${name}` : undefined} onClick={() => (openLimit.value = { name, limit, ...(done && { done }) })}>
       {text}
     </button>
   );

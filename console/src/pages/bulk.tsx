@@ -1,7 +1,8 @@
 // Bulk acts: their list, and one of them. A node carries a bulk act out; the page only shows how far it is.
 import { useSignal } from "@preact/signals";
+import { needs } from "../access.ts";
 import { titles, type Verb } from "../act.tsx";
-import { call, callUrl, Problem, reach, serverAddress } from "../api.ts";
+import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { atLeast, countWords } from "../bulk.tsx";
 import { authorHeaders } from "../form.tsx";
 import { useLoad } from "../load.ts";
@@ -187,12 +188,12 @@ function BulkPage({ id }: { id: string }) {
         <State mark={bulkMark(bulk)} pill />
         <div class="buttons">
           {bulk.state === "running" && (
-            <button type="button" disabled={reach.value.nextAttemptAt !== undefined} onClick={() => void change("stop")}>
+            <button type="button" {...needs("act")} onClick={() => void change("stop")}>
               Stop
             </button>
           )}
           {bulk.state === "stopped" && (
-            <button type="button" class="main" disabled={reach.value.nextAttemptAt !== undefined} onClick={() => void change("resume")}>
+            <button type="button" class="main" {...needs("act")} onClick={() => void change("resume")}>
               Resume
             </button>
           )}
