@@ -12,7 +12,7 @@ export const narrow = { width: 360, height: 740 };
 export const wide = { width: 1400, height: 900 };
 
 /** How long a test waits for something, in milliseconds: the machine may be busy with other tests. */
-const patience = 60_000;
+const patience = 10_000;
 
 let browser;
 
@@ -26,9 +26,10 @@ before(async () => {
 after(() => browser?.close());
 
 /** Opens a page of a console, waits until its data is there, and fails the test if the browser reports an error. */
-export async function open(t, path, { base = full, size = wide, dark = false, zone } = {}) {
+export async function open(t, path, { base = full, size = wide, dark = false, zone, cookie } = {}) {
   const context = await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce", ...(zone && { timezoneId: zone }) });
   context.setDefaultTimeout(patience);
+  if (cookie) await context.addCookies([{ ...cookie, domain: new URL(base).hostname, path: "/" }]);
   const page = await context.newPage();
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
@@ -46,7 +47,7 @@ export async function open(t, path, { base = full, size = wide, dark = false, zo
 
 /** Waits until nothing is being loaded for the first time. */
 export async function loaded(page) {
-  await page.waitForSelector("main h1, main h2");
+  await page.waitForSelector("main h1, main h2, .login[open]");
   await page.waitForFunction(() => !document.querySelector(".waiting"));
 }
 

@@ -24,11 +24,10 @@ export function Who({ who }: { who: Identity }) {
         title={
           <>
             <Icon name="user" />
-            <bdi class="who-name">{name}</bdi>
-            <span class="muted who-name">{who.role}</span>
+            <bdi class="who-name">{name}</bdi> <span class="muted who-name">{who.role}</span>
           </>
         }
-        label={`User: ${name}, ${who.role}`}
+        label={`User ${name} ${who.role}`}
         right
       >
         <dl class="pairs menu-text">
