@@ -30,12 +30,16 @@ const (
 	MaxLabels          = 64
 	MaxLabelLength     = 256
 	MaxExpressionBytes = 2 << 10
-	MaxExpressions     = 200_000 // in one definition: each ${…} and each when
-	MaxReasonBytes     = 4 << 10 // an operator's reason, an error's message
-	MaxCodeLength      = 128     // an error's code
+	MaxExpressions     = 200_000  // in one definition: each ${…} and each when
+	MaxSecrets         = 64       // references to secrets in one input
+	MaxSecretBytes     = 64 << 10 // the value of a secret
+	MaxReasonBytes     = 4 << 10  // an operator's reason, an error's message
+	MaxCodeLength      = 128      // an error's code
 	MaxProgressBytes   = 4 << 10
 	MaxHolderLength    = 200
 	MaxRequestIDLength = 128
+
+	MaxSecretPointerBytes = 1 << 10 // the place of a secret in its input, as a JSON Pointer
 
 	MaxDuration      = 10 * 365 * 24 * time.Hour
 	MaxRetryAfter    = 24 * time.Hour // the longest retryAfter of an agent that has an effect

@@ -7,12 +7,16 @@ import (
 
 // Run is one numbered attempt of a step, as its agent gets it.
 type Run struct {
-	Job         JobID           `json:"job"`
-	Step        string          `json:"step"`
-	Action      string          `json:"action"`
-	Number      int64           `json:"run"`
-	Direction   Direction       `json:"direction"`
-	Input       json.RawMessage `json:"input"`
+	Job       JobID           `json:"job"`
+	Step      string          `json:"step"`
+	Action    string          `json:"action"`
+	Number    int64           `json:"run"`
+	Direction Direction       `json:"direction"`
+	Input     json.RawMessage `json:"input"`
+	// Secrets are JSON Pointers of the strings of Input in which the definition refers to secrets (${secret.NAME}). The
+	// process that executes the run resolves them, in these strings and no others: a handler gets an input with the
+	// values.
+	Secrets     []string        `json:"secrets,omitempty"`
 	Output      json.RawMessage `json:"output,omitempty"` // undo: of the do run; null if unknown
 	DoKey       string          `json:"doKey,omitempty"`  // undo: the key of the do runs
 	Key         string          `json:"key"`              // the same for all runs until the step changes direction

@@ -39,8 +39,8 @@ func TestRoundTrip(t *testing.T) {
 	token := operate.TokenRequest{Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Groups: []string{"b c"}}, ExpiresIn: perdure.Duration(90 * 24 * time.Hour), Author: "anna"}
 	audit := operate.AuditQuery{Author: "Zoë", Act: "undo", Job: ref, Since: resttest.At, Limit: 7, Cursor: "x"}
 	flip := perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}
-	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r"}
-	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r"}
+	claim := protocol.Claim{Agent: "pay ments", Holder: "h", Max: 3, Wait: time.Second, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true}
+	next := protocol.Claim{Agent: "payments", Holder: "h", Max: 3, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true}
 	reports := []protocol.Report{
 		{Job: resttest.ID, Step: "s", Run: 3, Outcome: perdure.OutcomeDone, Output: json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`)},
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},

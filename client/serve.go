@@ -18,6 +18,10 @@ type ServeConfig struct {
 	Heartbeat time.Duration // if this process dies, its runs are dispatched again after so long; 0: 10s
 	Grace     time.Duration // how long the drain may take; 0: 30s
 	Log       *slog.Logger  // nil: nothing is logged
+
+	// SecretsDir is a directory with a file for each secret that runs may use (${secret.NAME}). It is read again for each
+	// run. A secret without a file is that of the environment variable PERDURE_SECRET_NAME.
+	SecretsDir string
 }
 
 const defaultGrace = 30 * time.Second
@@ -33,7 +37,7 @@ func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.
 		cfg.Grace = defaultGrace
 	}
 	host := agenthost.New(agenthost.Config{Exchange: c, Holder: holder(cfg.Name), Agents: agents,
-		Heartbeat: cfg.Heartbeat, Log: cfg.Log})
+		Heartbeat: cfg.Heartbeat, SecretsDir: cfg.SecretsDir, Log: cfg.Log})
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ended := make(chan error, 1)

@@ -84,6 +84,8 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 			into(r, &run.Direction)
 		case "input":
 			run.Input = bytes.Clone(r.Raw()) // not a part of the body, which it would keep in memory
+		case "secrets":
+			run.Secrets = listOf(r, func(r *jsontext.Reader, pointer, _ *string) { *pointer = text(r) })
 		case "output":
 			run.Output = bytes.Clone(r.Raw())
 		case "doKey":
@@ -325,6 +327,9 @@ func appendClaim(a *jsontext.Appender, c *protocol.Claim) {
 	a.OptionalText("wait", duration(c.Wait))
 	a.OptionalText("heartbeat", duration(c.Heartbeat))
 	a.OptionalText("requestId", c.RequestID)
+	if c.Secrets {
+		a.BoolField("secrets", true)
+	}
 	a.EndObject()
 }
 

@@ -154,8 +154,8 @@ func TestBodiesAreWrittenAsJSON(t *testing.T) {
 			t.Errorf("%s\nwant %s", got, want)
 		}
 	}
-	claim := protocol.Claim{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, Heartbeat: time.Second, RequestID: "r", First: true}
-	const want = `{"agent":"a","holder":"h","max":3,"wait":"1m0s","heartbeat":"1s","requestId":"r"}`
+	claim := protocol.Claim{Agent: "a", Holder: "h", Max: 3, Wait: time.Minute, Heartbeat: time.Second, RequestID: "r", Secrets: true, First: true}
+	const want = `{"agent":"a","holder":"h","max":3,"wait":"1m0s","heartbeat":"1s","requestId":"r","secrets":true}`
 	if got := written(func(a *jsontext.Appender) error { appendClaim(a, &claim); return nil }); got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}

@@ -50,6 +50,13 @@ var builtins = map[string][]param{
 	},
 }
 
+// secretParams are the parameters of built-in agents in which a secret may stand. In shell that is env alone: every user of
+// the machine can read the arguments of a process, and a program often repeats its standard input.
+var secretParams = map[string][]string{
+	"http":  {"url", "query", "headers", "body"},
+	"shell": {"env"},
+}
+
 // inputCheck checks the values of one `with`.
 type inputCheck struct {
 	d       *decoder
@@ -108,6 +115,10 @@ func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Po
 	if n == nil {
 		n = &text.Node{Kind: text.Object, At: at}
 	}
+	if c.strings[n].HasSecret() {
+		c.d.mismatch(n, p, "an object of parameters")
+		return
+	}
 	v, ok := c.d.known(c.strings, n, p)
 	if !ok {
 		return // all of it is computed later
@@ -127,6 +138,9 @@ func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Po
 			c.d.Add(p.Member(k.Name), k.At, "%s has no parameter %s", agent, text.Quote(k.Name)).WithHint("%s", text.Suggest(k.Name, names))
 			continue
 		}
+		if !slices.Contains(secretParams[agent], k.Name) {
+			c.noSecrets(agent, k.Name, kid, p.Member(k.Name))
+		}
 		if kp := p.Member(k.Name); params[j].check != nil {
 			if kid, ok := c.value(kid, kp); ok {
 				params[j].check(c, kid, kp)
@@ -138,6 +152,27 @@ func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Po
 			c.d.Add(p, v.At, "%s needs `%s`", agent, params[i].name).WithHint("%s", params[i].doc)
 		}
 	}
+}
+
+// noSecrets refuses secrets in a parameter.
+func (c *inputCheck) noSecrets(agent, param string, n *text.Node, p *text.Pointer) {
+	if c.strings[n].HasSecret() {
+		c.d.Add(p, n.At, "a secret in `%s` of %s", param, agent).WithHint("%s; secrets may stand in %s", secretRisk(agent), strings.Join(secretParams[agent], ", "))
+	}
+	for i := range n.Kids {
+		kp := p.Item(i)
+		if n.Kind == text.Object {
+			kp = p.Member(n.Keys[i].Name)
+		}
+		c.noSecrets(agent, param, &n.Kids[i], kp)
+	}
+}
+
+func secretRisk(agent string) string {
+	if agent == "shell" {
+		return "arguments are visible to every user of the machine, and programs repeat their input"
+	}
+	return "this parameter is not sent"
 }
 
 // value returns n, or its value if it is a template whose value is known already. False: the value is not known.

@@ -3,12 +3,14 @@ package definition
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/definition/internal/text"
+	"github.com/perdure/perdure/internal/kernel"
 )
 
 // environment is what the expressions at one place may refer to. It is the expr.Environment of the templates there.
@@ -16,6 +18,7 @@ type environment struct {
 	d        *decoder
 	step     int // index of the step; -1: the job itself
 	undo     bool
+	agent    string    // which gets the value as its input; "": none does
 	ancestry *ancestry // nil: the graph has faults, and the order of steps is not checked
 }
 
@@ -84,6 +87,23 @@ func (s *environment) check(p *expr.Path) *expr.Fault {
 			return &expr.Fault{Message: text.Quote(expr.RootNames[p.Root]) + " is seen in an undo only",
 				Hint: "the key of the job is job.key; an agent is handed the step's key with each run"}
 		}
+	}
+	return nil
+}
+
+// Secret returns why a string of this template may not refer to secrets, or nil.
+func (s *environment) Secret(pointer string, n int) *expr.Fault {
+	switch {
+	case s.d.stored:
+	case s.agent == "":
+		return &expr.Fault{Message: "a secret can be used in the input of an agent only", Hint: "write ${secret.NAME} in the `with` of a step or of its undo"}
+	case formOf(s.agent) != kernel.ByAgent:
+		return &expr.Fault{Message: "`" + s.agent + "` takes no secrets", Hint: "it is not carried out by an agent, which would resolve them"}
+	case n > perdure.MaxSecrets:
+		return &expr.Fault{Large: true, Message: fmt.Sprintf("more than %d references to secrets in one input", perdure.MaxSecrets), Hint: "a secret may be a JSON text that has several values"}
+	case len(pointer) > perdure.MaxSecretPointerBytes:
+		return &expr.Fault{Large: true, Message: fmt.Sprintf("the place of this secret, as a JSON Pointer, has %d bytes; at most %d", len(pointer), perdure.MaxSecretPointerBytes),
+			Hint: "use shorter field names, or nest it less deeply"}
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ var stepFields = []field{
 	{name: "action", schema: `{"$ref":"#/$defs/name"}`, doc: "The action of the agent. Default: the name of the step."},
 	{name: "after", schema: `{"type":"array","items":{"type":"string"},"uniqueItems":true,"examples":[["reserve"]]}`, doc: "The steps that must be settled first."},
 	{name: "when", schema: `{"type":"string","maxLength":2052,"examples":["input.amount > 0"]}`, doc: "An expression; if it is false the step is skipped, and its output is null."},
-	{name: "with", schema: `true`, doc: "The input of the agent. Strings may have ${…}. A ${…} that is the whole string keeps the type of its value; $${ is a literal ${."},
+	{name: "with", schema: `true`, doc: "The input of the agent. Strings may have ${…}. A ${…} that is the whole string keeps the type of its value; $${ is a literal ${. A ${secret.NAME} is resolved where the agent runs."},
 	{name: "undo", schema: `{"$ref":"#/$defs/undo"}`, doc: "How the step is undone. Without it there is nothing to undo."},
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration","default":"5m"}`, doc: "The time within which each run must end: the longest that a good run takes, and some more."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "How often and how soon a failed run is tried again."},

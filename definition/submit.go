@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"unicode/utf8"
 
 	"github.com/perdure/perdure"
@@ -167,14 +168,14 @@ func (d *decoder) expressions() {
 		var do expr.Templates
 		if src.with != nil {
 			var t *expr.Template
-			t, do = d.with(src.with, src.pointer.Member("with"), env)
+			t, do = d.with(src.with, src.pointer.Member("with"), &environment{d: d, step: i, agent: s.Agent, ancestry: ancestry})
 			s.With, ps.Do = text.AppendNode(nil, src.with), t
 		}
 		var undo expr.Templates
 		if src.undo != nil {
 			p := src.pointer.Member("undo").Member("with")
 			var t *expr.Template
-			t, undo = d.with(src.undo, p, &environment{d: d, step: i, undo: true, ancestry: ancestry})
+			t, undo = d.with(src.undo, p, &environment{d: d, step: i, undo: true, agent: cmp.Or(s.Undo.Agent, s.Agent), ancestry: ancestry})
 			s.Undo.With, ps.Revert = text.AppendNode(nil, src.undo), t
 		}
 		if src.limits != nil {

@@ -74,6 +74,10 @@ type Config struct {
 	Version  string
 	Log      *slog.Logger // nil: nothing is logged
 
+	// SecretsDir is a directory with a file for each secret that runs of Agents may use (${secret.NAME}). It is read again
+	// for each run. A secret without a file is that of the environment variable PERDURE_SECRET_NAME.
+	SecretsDir string
+
 	SweepPeriod time.Duration // the longest time between two due scans of the supervisor; 0: 1s
 	SweepBatch  int           // rows in one transaction of the supervisor; 0: 500
 	// OldTransaction is the age at which a transaction that keeps PostgreSQL from removing dead rows is logged; 0:
@@ -195,7 +199,7 @@ func (n *Node) supervisorConfig() supervisor.Config {
 }
 
 func (n *Node) newHost() *agenthost.Host {
-	c := agenthost.Config{Exchange: n.scheduler, Holder: n.holder(), Agents: n.cfg.Agents, Heartbeat: n.cfg.Heartbeat, Log: n.log, Env: n.env}
+	c := agenthost.Config{Exchange: n.scheduler, Holder: n.holder(), Agents: n.cfg.Agents, Heartbeat: n.cfg.Heartbeat, SecretsDir: n.cfg.SecretsDir, Log: n.log, Env: n.env}
 	if n.cfg.Hooks != nil {
 		return n.cfg.Hooks.AgentHost(c)
 	}

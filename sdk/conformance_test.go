@@ -3,6 +3,7 @@ package sdk
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -14,6 +15,9 @@ import (
 func TestConformance(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs processes for some seconds")
+	}
+	if err := os.Setenv("PERDURE_SECRET_CONFORMANCE", "conform-8812"); err != nil { //nolint:usetesting // tests run in parallel
+		t.Fatal(err)
 	}
 	t.Parallel()
 	for _, language := range languages {
@@ -55,6 +59,7 @@ var cases = []struct {
 	{name: "no heartbeat reaches past the ultimatum", play: playUltimatum},                                             // F043
 	{name: "heartbeats keep a run, and carry its progress", play: playBeats},                                           // F042
 	{name: "heartbeats keep a run beyond its first lock", play: playKept},                                              // F042
+	{name: "secrets are resolved, and are in no report", play: playSecrets},                                            // I18
 	{name: "nobody wants the run any more", play: playStopped},                                                         // F060
 	{name: "an output that cannot be kept", play: playOutput},                                                          // F047, F067
 	{name: "an output that the server refuses", play: playInvalid, notGo: "it looks for itself what a server refuses"}, // F047
@@ -435,6 +440,40 @@ func playKept(f *fake, start start) {
 	f.give(r)
 	start()
 	expect(f, f.reportOf(r), object{"outcome": "done", "output": object{"late": true}})
+}
+
+// playSecrets: only the strings at the pointers are resolved, and the report has none of the values. The environment of the
+// agents has the secret CONFORMANCE.
+func playSecrets(f *fake, start start) {
+	start()
+	known := run(1, "echo", object{"token": "Bearer ${secret.CONFORMANCE}", "data": "${secret.CONFORMANCE}", "list": []any{"${secret.CONFORMANCE}", 1}})
+	known["secrets"] = []string{"/token", "/list/0"}
+	missing := run(2, "echo", object{"token": "${secret.MISSING}"})
+	missing["secrets"] = []string{"/token"}
+	none := run(3, "echo", object{"data": "${secret.CONFORMANCE}"})
+	f.give(known, missing)
+	r := f.reportOf(known)
+	expect(f, r, object{"outcome": "done"})
+	output, _ := r.object["output"].(object)
+	input, _ := json.Marshal(output["input"])
+	if want := `{"data":"${secret.CONFORMANCE}","list":["[secret CONFORMANCE]",1],"token":"Bearer [secret CONFORMANCE]"}`; string(input) != want {
+		f.t.Errorf("reported %s, not %s", input, want)
+	}
+	r = f.reportOf(missing)
+	expect(f, r, object{"outcome": "rejected", "effect": "none",
+		"error": object{"code": "secretMissing", "message": "secret MISSING: where the agent runs, the environment variable PERDURE_SECRET_MISSING is not set"}})
+	f.give(none)
+	output, _ = f.reportOf(none).object["output"].(object)
+	if input, _ := json.Marshal(output["input"]); string(input) != `{"data":"${secret.CONFORMANCE}"}` {
+		f.t.Errorf("a run without secrets has the input %s", input)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.claims {
+		if c.object["secrets"] != true {
+			f.t.Errorf("a claim does not say that it resolves secrets: %v", c.object)
+		}
+	}
 }
 
 func playStopped(f *fake, start start) {

@@ -46,6 +46,16 @@ func init() {
 			"GET /v1/bulk/{id}/refusals":                     "for consoles and the command line; call() sends it",
 			"POST /v1/bulk/{id}/stop":                        "for consoles and the command line; call() sends it",
 			"POST /v1/bulk/{id}/resume":                      "for consoles and the command line; call() sends it",
+			"GET /v1/me":                                     "for consoles and the command line; call() sends it",
+			"GET /v1/tokens":                                 "for consoles and the command line; call() sends it",
+			"POST /v1/tokens":                                "for consoles and the command line; call() sends it",
+			"POST /v1/tokens/{id}/rotate":                    "for consoles and the command line; call() sends it",
+			"DELETE /v1/tokens/{id}":                         "for consoles and the command line; call() sends it",
+			"GET /v1/sessions":                               "for consoles and the command line; call() sends it",
+			"POST /v1/sessions":                              "for consoles and the command line; call() sends it",
+			"DELETE /v1/sessions/current":                    "for consoles and the command line; call() sends it",
+			"DELETE /v1/sessions/{id}":                       "for consoles and the command line; call() sends it",
+			"GET /v1/audit":                                  "for consoles and the command line; call() sends it",
 			"POST /v1/validate":                              "for consoles and the command line; call() sends it",
 			"POST /v1/jobs/{id}/undo ?dryRun":                "a preview, for consoles and the command line; call() sends it",
 			"POST /v1/jobs/{id}/redo ?dryRun":                "a preview, for consoles and the command line; call() sends it",
@@ -68,7 +78,7 @@ func init() {
 // more than Error does. docs/errors.md lists the codes, and is compared with the server's.
 func TestPythonKnowsTheCodesOfErrors(t *testing.T) {
 	plain := map[string]string{
-		"timeout": "the body was sent too slowly", "forbidden": "no program makes such a request", "misdirected": "a wrong URL, or a node's setting",
+		"timeout": "the body was sent too slowly", "misdirected": "a wrong URL, or a node's setting",
 		"methodNotAllowed": "a fault of the package", "internal": "a fault of the server",
 	}
 	cmd := exec.Command(python(t), "-c", "import json; from perdure.errors import _KINDS; print(json.dumps({code: kind.__name__ for code, kind in _KINDS.items()}))")

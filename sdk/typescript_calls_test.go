@@ -42,6 +42,16 @@ var tsUnused = map[string]string{
 	"GET /v1/bulk/{id}/refusals":                          "it is for consoles and the command line",
 	"POST /v1/bulk/{id}/stop":                             "it is for consoles and the command line",
 	"POST /v1/bulk/{id}/resume":                           "it is for consoles and the command line",
+	"GET /v1/me":                                          "it is for consoles and the command line",
+	"GET /v1/tokens":                                      "it is for consoles and the command line",
+	"POST /v1/tokens":                                     "it is for consoles and the command line",
+	"POST /v1/tokens/{id}/rotate":                         "it is for consoles and the command line",
+	"DELETE /v1/tokens/{id}":                              "it is for consoles and the command line",
+	"GET /v1/sessions":                                    "it is for consoles and the command line",
+	"POST /v1/sessions":                                   "it is for consoles and the command line",
+	"DELETE /v1/sessions/current":                         "it is for consoles and the command line",
+	"DELETE /v1/sessions/{id}":                            "it is for consoles and the command line",
+	"GET /v1/audit":                                       "it is for consoles and the command line",
 	"POST /v1/validate":                                   "it is for consoles and the command line",
 	"POST /v1/jobs/{id}/undo query dryRun":                "it is for consoles and the command line; call() sends it",
 	"POST /v1/jobs/{id}/redo query dryRun":                "it is for consoles and the command line; call() sends it",
@@ -56,6 +66,7 @@ var tsUnused = map[string]string{
 	"POST /v1/reports body NextBody.heartbeat":            "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.max":                  "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.requestId":            "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.secrets":              "as ReportsBody.claim",
 }
 
 // tsOperation is what the OpenAPI document says of a call.

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/secret"
 )
 
 // Name is the default name of the agent.
@@ -103,7 +104,7 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	}
 	ctx, cancel := beforeDeadline(ctx)
 	defer cancel()
-	x := &exchange{in: in, run: run, stop: cancel}
+	x := &exchange{in: in, run: run, secrets: secret.Of(ctx), stop: cancel}
 	req, err := x.request(ctx)
 	if err != nil {
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))

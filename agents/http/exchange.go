@@ -18,14 +18,16 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/secret"
 )
 
 // exchange is one request and its answer.
 type exchange struct {
-	in   *Input
-	run  *perdure.Run
-	stop func()      // ends the context of the request
-	sent atomic.Bool // a connection was established, so the request may have had an effect
+	in      *Input
+	run     *perdure.Run
+	secrets *secret.Redactor
+	stop    func()      // ends the context of the request
+	sent    atomic.Bool // a connection was established, so the request may have had an effect
 }
 
 // request builds the request.
@@ -108,7 +110,7 @@ func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessa
 	}
 	outcome := x.in.Expect.of(resp.StatusCode, x.run.Direction)
 	if outcome == perdure.OutcomeDone {
-		out, err = output(resp)
+		out, err = x.output(resp)
 		if err != nil && !errors.Is(err, errTooLarge) {
 			return nil, x.healthOf(err), x.failure(req.Context(), err)
 		}

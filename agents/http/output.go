@@ -23,7 +23,7 @@ func tooLarge() error {
 }
 
 // output returns the output of the step for an answer.
-func output(resp *http.Response) (json.RawMessage, error) {
+func (x *exchange) output(resp *http.Response) (json.RawMessage, error) {
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, MaxBody+1))
 	if err != nil {
 		return nil, err
@@ -31,6 +31,7 @@ func output(resp *http.Response) (json.RawMessage, error) {
 	if len(raw) > MaxBody {
 		return nil, tooLarge()
 	}
+	raw = x.secrets.JSON(raw) // the host does not recognize a secret that is itself JSON once it is a part of the output
 	headers := make(map[string]string, len(resp.Header))
 	for name, v := range resp.Header {
 		headers[strings.ToLower(name)] = with.Plain(v[0])
@@ -83,7 +84,8 @@ func (x *exchange) excerpt(body io.Reader) string {
 	defer time.AfterFunc(excerptTime, x.stop).Stop()
 	head, _ := io.ReadAll(io.LimitReader(body, excerptBytes))
 	_, _ = io.CopyN(io.Discard, body, 64<<10)
-	if s := strings.TrimSpace(with.Plain(string(head))); s != "" {
+	shown := x.secrets.Part(string(head), false, len(head) == excerptBytes)
+	if s := strings.TrimSpace(with.Plain(shown)); s != "" {
 		return ": " + s
 	}
 	return ""

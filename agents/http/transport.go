@@ -82,7 +82,7 @@ func lacksDescriptor(err error) bool {
 }
 
 // redirect follows as many redirects as the input allows; the next answer is treated like any other. Headers that the
-// input sets are not sent to hosts that it does not name.
+// input sets are not sent to hosts that it does not name, and a body of a run with secrets is not either.
 func redirect(req *http.Request, via []*http.Request) error {
 	x, _ := req.Context().Value(exchangeKey{}).(*exchange)
 	if x == nil || len(via) > x.in.FollowRedirects.n {
@@ -92,6 +92,12 @@ func redirect(req *http.Request, via []*http.Request) error {
 		return errScheme
 	}
 	if first := via[0].URL; req.URL.Host != first.Host || req.URL.Scheme != first.Scheme {
+		if len(x.run.Secrets) > 0 {
+			if req.Body != nil && req.Body != http.NoBody {
+				return http.ErrUseLastResponse // the body may have secrets, which are for the host that the step names
+			}
+			req.Header.Del("Referer") // the URL may have some
+		}
 		for name := range x.in.Headers {
 			if n := http.CanonicalHeaderKey(name); n != "Content-Type" && n != "Accept" {
 				req.Header.Del(n)

@@ -32,6 +32,9 @@
 // the run override all: PERDURE_KEY (the same for all runs of a turn, so that a service can deduplicate by it),
 // PERDURE_RUN (the fencing token), PERDURE_JOB, PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and
 // in an undo PERDURE_DO_KEY.
+//
+// A secret (${secret.NAME}) may be in `env` of the input only. It is removed from what the program writes to stdout and
+// stderr.
 package shell
 
 import (
@@ -48,6 +51,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/with"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/secret"
 )
 
 // Name is the default name of the agent.
@@ -88,11 +92,14 @@ func New(cfg Config) *perdure.Agent {
 
 func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 	in, err := parse(run.Input, false)
+	if err == nil {
+		err = checkSecrets(run.Secrets)
+	}
 	if err != nil {
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
 	t := timesOf(ctx)
-	p := newProcess(in, environ(os.LookupEnv, a.env, in, run, time.Until(t.term)))
+	p := newProcess(in, secret.Of(ctx), environ(os.LookupEnv, a.env, in, run, time.Until(t.term)))
 	if err := ctx.Err(); err != nil {
 		return nil, perdure.NoEffect(context.Cause(ctx))
 	}
@@ -134,7 +141,7 @@ func (p *process) outcome(in *Input) (json.RawMessage, error) {
 	state := p.cmd.ProcessState
 	code := state.ExitCode()
 	if code == 0 {
-		return outputOf(p.stdout.buf.Bytes())
+		return outputOf(p.secrets.JSON(p.stdout.buf.Bytes()))
 	}
 	if sig, ok := signalOf(state); ok {
 		return nil, perdure.Failed(p.stderr.after(fmt.Errorf("killed by %s", sig)), "signal_"+sig)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/secret"
 )
 
 // Input is what the agent is asked for: `with` of a step.
@@ -101,6 +102,18 @@ func parse(b json.RawMessage, draft bool) (*Input, error) {
 	return in, nil
 }
 
+// checkSecrets refuses secrets in other places than env: the arguments of a process are visible to every user of the machine,
+// and programs repeat their input. A definition that names the agent shell is checked when it is submitted; this is for an
+// agent of another name.
+func checkSecrets(pointers []string) error {
+	for _, p := range pointers {
+		if !strings.HasPrefix(p, "/env/") {
+			return fmt.Errorf("%s: a secret may stand in env only", strings.TrimPrefix(p, "/"))
+		}
+	}
+	return nil
+}
+
 // stdin returns the input of the program; false if there is none.
 func (in *Input) stdin() (string, bool) {
 	if in.Stdin == nil {
@@ -138,6 +151,8 @@ func CheckEnv(names []string) error {
 			return fmt.Errorf("%q is not the name of a variable; each is named in full", name)
 		case slices.Contains(ofRun, name):
 			return fmt.Errorf("%s is set for each run", name)
+		case strings.HasPrefix(name, secret.Variable):
+			return fmt.Errorf("%s is a secret, which not every program may have; name it in env of the step: ${secret.%s}", name, strings.TrimPrefix(name, secret.Variable))
 		}
 	}
 	return nil

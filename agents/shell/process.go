@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/with"
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/internal/secret"
 )
 
 // waitDelay is how long the pipes of a program that has ended are read: a process that has left the group may hold them
@@ -21,10 +22,11 @@ const waitDelay = time.Second
 
 // process is one running program.
 type process struct {
-	cmd    *exec.Cmd
-	stdout head
-	stderr tail
-	done   chan struct{} // closed when the program has ended, its group is killed, and its output is read
+	cmd     *exec.Cmd
+	stdout  head
+	stderr  tail
+	secrets *secret.Redactor
+	done    chan struct{} // closed when the program has ended, its group is killed, and its output is read
 
 	release func() // of its file descriptors
 
@@ -32,12 +34,13 @@ type process struct {
 	over bool // its number may belong to another process from here on: it must not be signalled
 }
 
-func newProcess(in *Input, env []string) *process {
+func newProcess(in *Input, secrets *secret.Redactor, env []string) *process {
 	args := make([]string, len(in.Command))
 	for i, arg := range in.Command {
 		args[i] = string(arg)
 	}
-	p := &process{cmd: exec.Command(args[0], args[1:]...), done: make(chan struct{})}
+	p := &process{cmd: exec.Command(args[0], args[1:]...), secrets: secrets, done: make(chan struct{})}
+	p.stderr.secrets = secrets
 	p.stdout = head{max: MaxStdout, flood: make(chan struct{})}
 	p.cmd.Dir, p.cmd.Env = in.Dir, env
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
@@ -158,11 +161,17 @@ func (h *head) Write(b []byte) (int, error) {
 }
 
 // tail keeps the last MaxStderr bytes of the output.
-type tail struct{ buf []byte }
+type tail struct {
+	buf     []byte
+	cut     bool // the output was longer
+	secrets *secret.Redactor
+}
 
 func (t *tail) Write(b []byte) (int, error) {
+	t.cut = t.cut || len(b) > MaxStderr
 	t.buf = append(t.buf, b[max(0, len(b)-MaxStderr):]...)
 	if len(t.buf) > 2*MaxStderr {
+		t.cut = true
 		t.buf = append(t.buf[:0], t.buf[len(t.buf)-MaxStderr:]...)
 	}
 	return len(b), nil
@@ -173,7 +182,8 @@ const messageBytes = perdure.MaxReasonBytes - 1<<10
 
 // after appends the end of stderr to an error.
 func (t *tail) after(err error) error {
-	stderr := with.Plain(string(t.buf[max(0, len(t.buf)-messageBytes):]))
+	text := t.secrets.Part(string(t.buf), t.cut, false) // before it is cut: a part of a secret would not be recognized
+	stderr := with.Plain(text[max(0, len(text)-messageBytes):])
 	if stderr = strings.TrimSpace(stderr); stderr == "" {
 		return err
 	}

@@ -2,13 +2,17 @@ package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/oidc"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/tlsfiles"
 )
@@ -20,6 +24,11 @@ type accessFlags struct {
 	trusted  []string
 	proxies  rest.Proxies // after check
 	tls      tlsfiles.Config
+
+	oidc       oidc.Config
+	secretFile string
+	rules      []string
+	provider   *oidc.Provider // after check; nil: none
 }
 
 func (f *accessFlags) register(fs *pflag.FlagSet) {
@@ -28,10 +37,15 @@ func (f *accessFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.tls.Key, "tls-key", "", "`FILE` with the private key of --tls-cert")
 	fs.StringVar(&f.tls.ClientCA, "tls-client-ca", "", "require client certificates of the authorities in this PEM `FILE`")
 	fs.BoolVar(&f.proxied, "behind-proxy", false, "accept tokens over plain HTTP from other machines: a proxy in front serves HTTPS")
+	fs.StringVar(&f.oidc.Issuer, "oidc-issuer", "", "log users of the console in at the OpenID Connect provider with this `URL`")
+	fs.StringVar(&f.oidc.ClientID, "oidc-client-id", "", "`ID` of the node as a client of the provider")
+	fs.StringVar(&f.secretFile, "oidc-client-secret-file", "", "`FILE` with the secret of that client")
+	fs.StringVar(&f.oidc.GroupsClaim, "oidc-groups-claim", "groups", "`CLAIM` with the groups of a user")
+	fs.StringArrayVar(&f.rules, "oidc-role", nil, "give a user role to users with a value of a claim: `ROLE=CLAIM:VALUE` (repeatable)")
 	fs.StringSliceVar(&f.trusted, "trusted-proxies", nil, "`NETWORKS` (CIDR) of proxies whose X-Forwarded-For names the caller")
 }
 
-func (f *accessFlags) check() (err error) {
+func (f *accessFlags) check(publicURL string) (err error) {
 	if f.proxies, err = rest.ParseProxies(f.trusted); err != nil {
 		return usagef("--trusted-proxies: %v", err)
 	}
@@ -41,6 +55,45 @@ func (f *accessFlags) check() (err error) {
 	case f.tls.ClientCA != "" && f.tls.Cert == "":
 		return &usageError{msg: "--tls-client-ca needs --tls-cert and --tls-key", hint: "client certificates are a part of TLS"}
 	}
+	return f.checkOIDC(publicURL)
+}
+
+// maxSecret bounds a file with a secret.
+const maxSecret = 64 << 10
+
+func (f *accessFlags) checkOIDC(publicURL string) error {
+	if f.oidc.Issuer == "" {
+		if f.oidc.ClientID != "" || f.secretFile != "" || len(f.rules) > 0 {
+			return &usageError{msg: "settings of OpenID Connect need --oidc-issuer", hint: "https://login.example.com"}
+		}
+		return nil
+	}
+	if publicURL == "" {
+		return &usageError{msg: "--oidc-issuer needs --public-url", hint: "the provider sends users back to PUBLIC-URL/ui/oidc/callback"}
+	}
+	f.oidc.Rules = nil
+	for _, text := range f.rules {
+		rule, err := oidc.ParseRule(text)
+		if err != nil {
+			return usagef("--oidc-role: %v", err)
+		}
+		f.oidc.Rules = append(f.oidc.Rules, rule)
+	}
+	if f.secretFile != "" {
+		text, err := os.ReadFile(f.secretFile)
+		if err == nil && len(text) > maxSecret {
+			err = errors.New("the file is too large")
+		}
+		if err != nil {
+			return usagef("--oidc-client-secret-file: %v", err)
+		}
+		f.oidc.ClientSecret = strings.TrimSpace(string(text))
+	}
+	f.oidc.Redirect = strings.TrimRight(publicURL, "/") + "/ui/oidc/callback"
+	var err error
+	if f.provider, err = oidc.New(f.oidc); err != nil {
+		return &usageError{msg: "OpenID Connect: " + err.Error(), hint: "--oidc-issuer URL --oidc-client-id ID --oidc-role operator=groups:sre"}
+	}
 	return nil
 }
 
@@ -49,7 +102,7 @@ func (f *accessFlags) tokens(beyond bool) rest.Tokens {
 	switch {
 	case f.insecure:
 		return rest.TokensNever
-	case beyond:
+	case beyond || f.provider != nil:
 		return rest.TokensAlways
 	}
 	return rest.TokensOnceAdmin
@@ -61,7 +114,7 @@ func (f *accessFlags) mayListen(listen string, beyond, hasAdmin bool) error {
 		return nil
 	}
 	switch {
-	case !hasAdmin:
+	case !hasAdmin && f.provider == nil:
 		return &usageError{msg: fmt.Sprintf("--listen %s: other machines can connect, and the store has no admin token", listen),
 			hint: "create one with: perdure tokens create --name NAME --role admin --store URL; or let every caller act with --insecure"}
 	case f.tls.Cert == "" && !f.proxied:

@@ -30,7 +30,7 @@ func (w *waitFlags) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&w.wait, "wait", false, "follow the job to rest and exit by its state (default with --store)")
 	cmd.Flags().BoolVar(&w.noWait, "no-wait", false, "with --store: record the act and leave the work to the next node")
 	w.agents.register(cmd, "http,shell", true)
-	onlyWithStore(cmd, "no-wait", "agents", "slots", "shell-env", "allow-private-targets")
+	onlyWithStore(cmd, "no-wait", "agents", "slots", "shell-env", "secrets-dir", "allow-private-targets")
 }
 
 // asked reports whether to wait. Through a server, other processes drive the job, so the command waits only if a flag

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ type agentFlags struct {
 	slots   []string
 	env     []string
 	private bool
+	secrets string // directory
 }
 
 var (
@@ -33,6 +35,8 @@ func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.slots, "slots", nil, "`N` runs at a time for each agent, or NAME=N for one (repeatable)")
 	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further environment variables that programs of the agent shell inherit (repeatable)")
 	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http call loopback, link-local and this machine's own addresses, and metadata services")
+	cmd.Flags().StringVar(&f.secrets, "secrets-dir", "", "`DIR` with a file NAME for each secret that is not in the environment")
+	_ = cmd.MarkFlagDirname("secrets-dir")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -54,6 +58,11 @@ func (f *agentFlags) check() error {
 	}
 	if err := shell.CheckEnv(f.env); err != nil {
 		return usagef("--shell-env: %v", err)
+	}
+	if f.secrets != "" {
+		if info, err := os.Stat(f.secrets); err != nil || !info.IsDir() {
+			return usagef("--secrets-dir %s: there is no such directory", f.secrets)
+		}
 	}
 	for _, s := range f.slots {
 		name, n, named := strings.Cut(s, "=")

@@ -106,7 +106,7 @@ func (o *serveFlags) check() error {
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return cmp.Or(o.hosts.check(), o.access.check(), o.agents.check())
+	return cmp.Or(o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
 }
 
 // connections returns the bound on open connections.

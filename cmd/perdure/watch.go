@@ -45,7 +45,7 @@ With --store an embedded node processes the jobs meanwhile, as with run.`,
 	}
 	uses(cmd, "server", "store", "output", "timeout")
 	agents.register(cmd, "http,shell", true)
-	onlyWithStore(cmd, "agents", "slots", "shell-env", "allow-private-targets")
+	onlyWithStore(cmd, "agents", "slots", "shell-env", "secrets-dir", "allow-private-targets")
 	return cmd
 }
 

@@ -81,7 +81,7 @@ type nodeOptions struct {
 }
 
 func newNode(store kernel.Store, o nodeOptions) engine {
-	cfg := node.Config{Agents: makeAgents(o.agents), Listen: o.listen, Version: buildVersion(), Log: o.log}
+	cfg := node.Config{Agents: makeAgents(o.agents), SecretsDir: o.agents.secrets, Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
 		cfg.RoleTTL, cfg.HostName = time.Duration(o.serve.roleTTL), string(o.serve.hostName)
@@ -109,6 +109,9 @@ func newServer(n engine, polls context.Context, o *serveFlags, beyond bool, log 
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
 		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: o.connections(), Console: rest.ConsolePath(hosts.public),
 		Tokens: o.access.tokens(beyond), Secure: strings.HasPrefix(hosts.public, "https:"), Proxies: o.access.proxies}
+	if o.access.provider != nil {
+		cfg.OIDC = o.access.provider
+	}
 	if own, ok := n.(*node.Node); ok {
 		cfg.Registry, cfg.Access = own.Registry(), own.Access()
 	}
@@ -179,6 +182,7 @@ func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.Serve
 	for began, told := time.Now(), false; ; told = true {
 		_, err := c.JobSchema(ctx)
 		if err == nil {
+			cfg.SecretsDir = agents.secrets
 			return c.Serve(ctx, cfg, makeAgents(agents)...)
 		}
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {

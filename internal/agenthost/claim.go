@@ -51,7 +51,7 @@ func (h *Host) claimerEnded() {
 
 func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
 	return protocol.Claim{Agent: a.Name, Holder: h.cfg.Holder, Max: n, Wait: wait,
-		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), First: true}
+		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), Secrets: true, First: true}
 }
 
 // recordClaim records the result of a claim. Its runs count as busy from here on.

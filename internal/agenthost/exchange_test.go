@@ -196,7 +196,9 @@ func carry(t *testing.T, x *exchange, cfg Config, slots int, handler perdure.Han
 	a.Slots = slots
 	a.HandleAny(handler)
 	cfg.Exchange, cfg.Holder, cfg.Agents = x, "host-1", []*perdure.Agent{a}
-	cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
 	h := New(cfg)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -7,6 +7,7 @@
 //	live.go       a run from its arrival to the answer to its report
 //	instant.go    until when a run belongs to this host, on two clocks
 //	heartbeat.go  heartbeats, for all live runs together
+//	secrets.go    secrets: resolved before a handler is called, and removed from what it returns
 //	report.go     reports, as many in a call as are ready
 //	drain.go      the orderly end
 //
@@ -18,6 +19,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -45,6 +47,9 @@ type Config struct {
 	// ClaimWait is how long a claim waits for work. 0: 20s; at most perdure.MaxClaimWait.
 	ClaimWait time.Duration
 
+	// SecretsDir is a directory with a file for each secret. A secret without a file is read from the environment.
+	SecretsDir string
+
 	Log *slog.Logger // nil: nothing is logged
 
 	Env env.Env // nil: env.Real
@@ -52,10 +57,11 @@ type Config struct {
 
 // Host carries out runs for agents. Its methods may be called from any goroutine.
 type Host struct {
-	cfg    Config
-	env    env.Env
-	log    *slog.Logger
-	agents []*hosted
+	cfg     Config
+	env     env.Env
+	log     *slog.Logger
+	agents  []*hosted
+	secrets secrets
 
 	life     context.Context // ends with the host, and every run's context with it (cut)
 	end      context.CancelCauseFunc
@@ -154,6 +160,7 @@ func New(cfg Config) *Host {
 		cfg.Env = env.Real{}
 	}
 	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, checkSooner: make(chan struct{}, 1)}
+	h.secrets = secrets{dir: cfg.SecretsDir, lookup: os.LookupEnv}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())
 	h.claiming, h.stop = context.WithCancel(h.life)

@@ -15,6 +15,7 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/runcontext"
+	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -35,6 +36,8 @@ type live struct {
 	ctx    context.Context // the handler's context
 	cancel context.CancelCauseFunc
 	since  time.Time // when it arrived
+
+	redactor *secret.Redactor // of its secrets; only the goroutine of the handler uses it
 
 	// Host.mu protects the following.
 	lock     instant // until then the run belongs to this host, and never after
@@ -140,10 +143,11 @@ func (h *Host) execute(l *live) {
 		if !returned { // the handler panicked or ended its goroutine; other runs must not be affected (F126)
 			output, err = nil, h.panicked(l, recover())
 		}
+		output, err = l.withoutSecrets(output, err)
 		h.finish(l, output, err, h.env.Now().Sub(began))
 	}()
 	crashpoint.Here(crashpoint.AgentExecute)
-	output, err = l.agent.Execute(l.ctx, l.run)
+	output, err = h.carryOut(l)
 	crashpoint.Here(crashpoint.AgentExecuted)
 	returned = true
 }
@@ -152,7 +156,7 @@ func (h *Host) panicked(l *live, v any) error {
 	if v == nil {
 		v = "the handler ended its goroutine"
 	}
-	h.log.Error("panic in a handler", about(l.agent, l.run, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))...)
+	h.log.Error("panic in a handler", about(l.agent, l.run, "panic", l.redactor.Text(fmt.Sprint(v)), "stack", string(debug.Stack()))...)
 	return perdure.Failed(fmt.Errorf("panic: %v", v), "panic")
 }
 
@@ -208,6 +212,7 @@ func (h *Host) finish(l *live, output json.RawMessage, err error, duration time.
 	l.cancel(nil)
 	// Outside of the lock, because this walks the output.
 	report := reportOf(l.run, output, err, cause)
+	l.redactCode(&report)
 	h.mu.Lock()
 	defer h.unlock()
 	mean(&l.agent.handlerTime, duration)

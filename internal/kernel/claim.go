@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -195,6 +196,12 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 		}
 		return nil, err
 	}
+	secrets := e.secretsOf(r, d, input)
+	if len(secrets) > 0 && !c.Secrets {
+		w.failSecrets(e, r, c)
+		w.finishEvent(e)
+		return nil, nil
+	}
 	if len(input)+len(src.output) > room {
 		return nil, ErrNoRoom
 	}
@@ -208,7 +215,7 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	w.dispatch(e, r, d, c)
 	w.keepInput(e, r, d, input)
 	w.finishEvent(e)
-	return w.runOf(e, r, input, src.output), nil
+	return w.runOf(e, r, input, src.output, secrets), nil
 }
 
 // takePermits takes the permits that a step needs.
@@ -287,14 +294,18 @@ func (w *Workset) RepeatedClaim(ref StepRef, c *protocol.Claim) (*perdure.Run, e
 		}
 		return nil, err
 	}
-	return w.runOf(e, r, input, src.output), nil
+	secrets := e.secretsOf(r, r.Direction, input)
+	if len(secrets) > 0 && !c.Secrets {
+		return nil, nil // the claim that it repeats has announced it
+	}
+	return w.runOf(e, r, input, src.output, secrets), nil
 }
 
 // runOf returns the run in the form in which its holder receives it. output is that of the do run, if this is an undo.
-func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage) *perdure.Run {
+func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage, secrets []string) *perdure.Run {
 	_, action := e.plan.Steps[r.Index].agentOf(r.Direction)
 	run := &perdure.Run{Job: e.job.ID, Step: r.Name, Action: action, Number: r.Run, Direction: r.Direction,
-		Input: input, Key: r.Key(), LockedUntil: r.LockedUntil, CompleteBy: r.CompleteBy,
+		Input: input, Secrets: secrets, Key: r.Key(), LockedUntil: r.LockedUntil, CompleteBy: r.CompleteBy,
 		RemainingMs: r.LockedUntil.Sub(w.now).Milliseconds(), Priority: r.Priority}
 	if r.Direction == perdure.Undo {
 		run.Output, run.DoKey = output, r.DoKey()
@@ -373,6 +384,30 @@ func (w *Workset) sourceOf(e *entry, r *row, d perdure.Direction) (src source, e
 		src.rendering.scope, err = w.scope(e, r, d, src.output, t.Refs())
 	}
 	return src, err
+}
+
+// secretsOf returns the pointers of the strings in which an input refers to secrets. They come from the definition alone. An
+// input that an operator has set keeps those references that it has at the same place with the same text: what else it
+// contains is text, because it may have been copied from anywhere.
+func (e *entry) secretsOf(r *row, d perdure.Direction, input json.RawMessage) (pointers []string) {
+	ps := &e.plan.Steps[r.Index]
+	t := ps.Do
+	if d == perdure.Undo && ps.Revert != nil {
+		t = ps.Revert
+	}
+	if t == nil || len(t.Secrets()) == 0 {
+		return nil
+	}
+	_, kept := e.templateOf(r, d)
+	for _, s := range t.Secrets() {
+		if kept {
+			if text, ok := secret.TextAt(input, s.Pointer); !ok || text != s.Text {
+				continue
+			}
+		}
+		pointers = append(pointers, s.Pointer)
+	}
+	return pointers
 }
 
 // keepInput stores the input of a do run if it depends on outputs: these may have changed when the undo runs.

@@ -55,6 +55,18 @@ func (w *Workset) failExpression(e *entry, r *row, err error) {
 	w.retryOrEscalate(e, r, f)
 }
 
+// failSecrets handles a claim of a step with secrets by a process that does not resolve them: an older version, which would
+// send the reference in place of the value. It counts as a failed run without effect, and uses no run number. The step is
+// tried again, because another process of the agent may resolve them.
+func (w *Workset) failSecrets(e *entry, r *row, c *protocol.Claim) {
+	f := failure{event: "failed", code: "secretUnsupported",
+		message: "the input has secrets, and the process that claimed the step does not resolve them (" + c.Holder + "): use a version of its agent library that does"}
+	w.setError(r, f)
+	w.addHistory(e, r.Name, 0, f.event, policyAuthor, f.text())
+	r.Failures++
+	w.retryOrEscalate(e, r, f)
+}
+
 // recordRun stores the failure of the run that has just ended on the step and in the job's history.
 func (w *Workset) recordRun(e *entry, r *row, f failure, author string) {
 	w.setError(r, f)

@@ -67,6 +67,8 @@ type limitTemplate struct {
 
 func (n limitTemplate) Refs() []int { return nil }
 
+func (n limitTemplate) Secrets() []SecretText { return nil }
+
 func (n limitTemplate) Render(*Scope) (json.RawMessage, error) {
 	*n.n++
 	return json.RawMessage(strings.ReplaceAll(n.text, "#", strconv.Itoa(*n.n))), nil

@@ -96,8 +96,13 @@ type Condition interface {
 // Template is a compiled `with`.
 type Template interface {
 	Render(*Scope) (json.RawMessage, error)
-	Refs() []int // steps whose outputs it reads
+	Refs() []int           // steps whose outputs it reads
+	Secrets() []SecretText // strings in which it refers to secrets
 }
+
+// SecretText is a string of an input in which the definition refers to secrets, and nothing else is filled in: its place, as
+// a JSON Pointer, and its text. The place is the same in every rendering.
+type SecretText struct{ Pointer, Text string }
 
 // Compiler compiles the text of a shape.
 type Compiler interface {

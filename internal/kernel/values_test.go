@@ -119,6 +119,9 @@ func (w *world) expectedInputs(i int, run *perdure.Run) []string {
 
 // renderScript renders an input as script.Render does.
 func (w *world) renderScript(s script, run *perdure.Run) string {
+	if len(s.secrets) > 0 {
+		return s.text
+	}
 	text := s.text
 	for _, name := range s.names {
 		text += " " + name + "=" + w.values[w.plan.Index[name]].output

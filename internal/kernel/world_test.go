@@ -458,6 +458,9 @@ func stepOf(t testing.TB, p *Plan, f []string) PlanStep {
 			ps.Undo = &perdure.UndoDefinition{}
 		case "revert":
 			ps.Undo, ps.Revert = &perdure.UndoDefinition{}, script{text: "revert", own: true}
+		case "secret":
+			text.text = `{"data":"${secret.DATA}","k":"Bearer ${secret.K}"}`
+			text.secrets = []SecretText{{"/k", "Bearer ${secret.K}"}}
 		case "sleep":
 			ps.Form, ps.Agent, text.text = BySleep, AgentSleep, `{"for":"10s"}`
 		case "approval":
@@ -511,9 +514,13 @@ type script struct {
 	refs  []int
 	names []string
 	own   bool
+
+	secrets []SecretText
 }
 
 func (s script) Refs() []int { return s.refs }
+
+func (s script) Secrets() []SecretText { return s.secrets }
 
 func (s script) Eval(sc *Scope) (bool, error) {
 	out := outputIn(sc, s.names[0])

@@ -25,7 +25,7 @@ var groups = []group{
 	{title: "handlers", says: "built-in agents; guard", shown: []string{"agents/http, shell", "guard, pgxguard"}, pkgs: []string{"agents/http", "agents/shell", "agents/internal/with", "guard", "guard/pgxguard"}, row: 1, left: 0, wide: 1},
 	{title: "client", says: "REST client", pkgs: []string{"client"}, row: 1, left: 1, wide: 1},
 	{title: "node", says: "connects and starts the components", pkgs: []string{"node", "internal/hook"}, row: 1, left: 2, wide: 2},
-	{title: "REST API", says: "routes, OpenAPI, console", shown: []string{"rest, internal/rest,", "console"}, pkgs: []string{"rest", "internal/rest", "console"}, row: 1, left: 4, wide: 1},
+	{title: "REST API", says: "routes, OpenAPI, console", shown: []string{"rest, internal/rest,", "oidc, console"}, pkgs: []string{"rest", "internal/rest", "internal/oidc", "console"}, row: 1, left: 4, wide: 1},
 	{title: "stores", says: "load, lock, save", shown: []string{"store/postgres,", "sqlite, memory"}, pkgs: []string{"store", "store/memory", "store/sqlite", "store/postgres", "store/postgres/internal/pgwire", "store/postgres/internal/cache", "store/internal/rows", "store/internal/bundle", "store/internal/check", "store/internal/merge"}, row: 1, left: 5, wide: 1},
 	{title: "observation", says: "wake-ups, metrics", shown: []string{"internal/watch", "internal/metrics"}, pkgs: []string{"internal/watch", "internal/metrics"}, row: 2, left: 2, wide: 1},
 	{title: "service", says: "what callers get", shown: []string{"service, access,", "graph"}, pkgs: []string{"internal/service", "internal/access", "internal/graph"}, row: 2, left: 3, wide: 1},
@@ -46,7 +46,7 @@ var strips = []struct {
 	leaf  bool // each imports nothing of this module, except others of the list
 }{
 	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate",
-		"internal/plain", "internal/redact", "internal/runcontext", "internal/speed", "internal/tlsfiles"}},
+		"internal/plain", "internal/redact", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
 	{title: "For tests and drills; nothing that ships imports them, but for chaos (perdure chaos):", pkgs: []string{"internal/chaos", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
 		"internal/pgtest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
 }

@@ -22,6 +22,7 @@ type Registry interface {
 	Revalid(context.Context, *operate.Identity) bool
 	HasAdmin(context.Context) (bool, error)
 	Login(ctx context.Context, token, address string) (cookie string, id *operate.Identity, err error)
+	Start(ctx context.Context, of *operate.Identity, address string) (cookie string, id *operate.Identity, err error)
 	Logout(context.Context, *operate.Identity) error
 	Refused(operate.AuditEntry)
 }
@@ -120,6 +121,9 @@ func (c *call) unidentified(err error) error {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeUnauthenticated:
 		c.w.Header().Set("WWW-Authenticate", `Bearer realm="perdure"`)
+		if c.OIDC != nil {
+			c.w.Header().Set(loginHeader, "oidc")
+		}
 	case perdure.CodeTooManyRequests: // clients must not repeat a wrong token every second
 		c.w.Header().Set("Retry-After", "60")
 	}

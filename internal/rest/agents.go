@@ -20,6 +20,7 @@ type (
 		Wait      string `json:"wait,omitempty" default:"0s" doc:"How long to wait for work, at most 60s"`
 		Heartbeat string `json:"heartbeat,omitempty" doc:"The promised interval: a run is locked for so long after each heartbeat. Missing: until completeBy"`
 		RequestID string `json:"requestId,omitempty" maxLength:"128" doc:"Repeated, it returns the same runs while they are valid and unreported"`
+		Secrets   bool   `json:"secrets,omitempty" doc:"The caller resolves the references to secrets at the JSON Pointers in secrets of a run. A step with secrets that is claimed without this fails, code secretUnsupported"`
 	}
 	claimAnswer struct {
 		Runs []perdure.Run `json:"runs"`
@@ -34,6 +35,7 @@ type (
 		Max       int    `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
 		Heartbeat string `json:"heartbeat,omitempty" doc:"As of a claim"`
 		RequestID string `json:"requestId" minLength:"1" maxLength:"128" doc:"As of a claim"`
+		Secrets   bool   `json:"secrets,omitempty" doc:"As of a claim"`
 	}
 	reportsAnswer struct {
 		Results []protocol.ReportResult `json:"results" doc:"One for each report, in the same order"`
@@ -119,10 +121,10 @@ func readClaim(doc *document) protocol.Claim {
 			req.Holder = field.holder()
 		case "wait":
 			req.Wait = field.duration(0, perdure.MaxClaimWait)
-		case "max", "heartbeat", "requestId":
+		case "max", "heartbeat", "requestId", "secrets":
 			readClaimField(&req, string(name), field)
 		default:
-			field.unknown("holder", "max", "wait", "heartbeat", "requestId")
+			field.unknown("holder", "max", "wait", "heartbeat", "requestId", "secrets")
 		}
 	}
 	root.need("holder", req.Holder != "")
@@ -134,6 +136,8 @@ func readClaimField(req *protocol.Claim, name string, field value) {
 	case name == "heartbeat":
 		req.Heartbeat = field.duration(minHeartbeat, perdure.MaxDuration)
 	case field.null():
+	case name == "secrets":
+		req.Secrets = field.boolean()
 	case name == "max":
 		req.Max = int(field.integer(1, perdure.MaxBatch))
 	default:

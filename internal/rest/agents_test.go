@@ -18,8 +18,8 @@ import (
 func TestClaimIsReadAndAnswered(t *testing.T) {
 	for body, want := range map[string]protocol.Claim{
 		`{"holder":"h"}`: {Agent: "pay ments", Holder: "h", Max: 1},
-		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:             {Agent: "pay ments", Holder: "h", Max: 1},
-		` {"requestId":"r", "heartbeat":"15s", "wait":"1m", "max":1000, "holder":"h\u00e9"} `: {Agent: "pay ments", Holder: "hé", Max: 1000, Wait: time.Minute, Heartbeat: 15 * time.Second, RequestID: "r"},
+		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:                             {Agent: "pay ments", Holder: "h", Max: 1},
+		` {"requestId":"r", "heartbeat":"15s", "wait":"1m", "max":1000, "secrets":true, "holder":"h\u00e9"} `: {Agent: "pay ments", Holder: "hé", Max: 1000, Wait: time.Minute, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true},
 		`{"holder":"h","wait":"0s"}`: {Agent: "pay ments", Holder: "h", Max: 1},
 	} {
 		svc := resttest.Full()
@@ -30,7 +30,7 @@ func TestClaimIsReadAndAnswered(t *testing.T) {
 			return []perdure.Run{resttest.Run()}, nil
 		}
 		w := exchange(handler(svc), "POST /v1/agents/pay%20ments/claim", body)
-		wantAnswer := `{"runs":[{"job":"` + someJob + `","step":"charge","action":"charge","run":3,"direction":"undo","input":{"amount":1.0},"output":null,"doKey":"k/1","key":"k/2",` +
+		wantAnswer := `{"runs":[{"job":"` + someJob + `","step":"charge","action":"charge","run":3,"direction":"undo","input":{"amount":1.0,"note":"n"},"secrets":["/note"],"output":null,"doKey":"k/1","key":"k/2",` +
 			`"lockedUntil":"2026-01-02T15:04:05.123456Z","completeBy":"2026-01-02T15:04:05.123456Z","remainingMs":30000,"waitedMs":5,"priority":9,"traceparent":"00-1-2-01"}]}`
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != wantAnswer {
 			t.Errorf("%d %s", w.Code, got)

@@ -67,10 +67,10 @@ func readNext(v value) *protocol.Claim {
 		switch string(name) {
 		case "agent":
 			req.Agent = field.name(perdure.MaxNameLength)
-		case "max", "heartbeat", "requestId":
+		case "max", "heartbeat", "requestId", "secrets":
 			readClaimField(req, string(name), field)
 		default:
-			field.unknown("agent", "max", "heartbeat", "requestId")
+			field.unknown("agent", "max", "heartbeat", "requestId", "secrets")
 		}
 	}
 	v.need("agent", req.Agent != "")

@@ -50,6 +50,7 @@ type Config struct {
 
 	Access  Registry // identifies the callers; nil: each caller may make each call
 	Tokens  Tokens   // which callers need a token
+	OIDC    OIDC     // where users of the console log in; nil: with a token only
 	Proxies Proxies  // whose X-Forwarded-For names the caller
 	Secure  bool     // browsers reach the node over TLS although it does not serve TLS itself: a proxy does
 
@@ -117,6 +118,9 @@ func New(cfg Config) http.Handler {
 	a.mount(routes)
 	if a.Console != "" {
 		a.mountConsole()
+		if a.OIDC != nil {
+			a.mountOIDC()
+		}
 	}
 	return a
 }

@@ -69,6 +69,14 @@ func appendRun(a *jsontext.Appender, r *perdure.Run) {
 	a.IntField("run", r.Number)
 	a.TextField("direction", r.Direction.String())
 	a.RawField("input", r.Input)
+	if len(r.Secrets) > 0 {
+		a.Name("secrets")
+		a.BeginList()
+		for _, pointer := range r.Secrets {
+			a.Text(pointer)
+		}
+		a.EndList()
+	}
 	if len(r.Output) > 0 {
 		a.RawField("output", r.Output)
 	}

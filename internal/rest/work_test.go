@@ -28,7 +28,7 @@ func FuzzWork(f *testing.F) {
 			run.Input = json.RawMessage(input)
 		}
 		if output != "" {
-			run.Output, run.DoKey, run.Traceparent = json.RawMessage(output), key, step
+			run.Output, run.DoKey, run.Traceparent, run.Secrets = json.RawMessage(output), key, step, []string{step, key}
 		}
 		runs := make([]perdure.Run, bits%4)
 		for i := range runs {

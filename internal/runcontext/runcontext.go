@@ -11,6 +11,7 @@ import (
 
 type runKey struct{}
 type progressKey struct{}
+type redactorKey struct{}
 
 // runContext has all three values in one layer: three layers of package context would cost more than everything else
 // that starts a run.
@@ -26,6 +27,35 @@ type runContext struct {
 func With(ctx context.Context, run any, until time.Time, progress func(json.RawMessage)) context.Context {
 	return &runContext{ctx, run, until, progress}
 }
+
+// WithSecrets returns the context of a run whose secrets are resolved: run has their values, progress goes to another
+// function, and redactor removes the values from texts.
+func WithSecrets(ctx context.Context, run, redactor any, progress func(json.RawMessage)) context.Context {
+	return &secretContext{ctx, run, redactor, progress}
+}
+
+// secretContext replaces two of the values of a runContext.
+type secretContext struct {
+	context.Context
+	run      any
+	redactor any
+	progress func(json.RawMessage)
+}
+
+func (c *secretContext) Value(key any) any {
+	switch key.(type) {
+	case runKey:
+		return c.run
+	case progressKey:
+		return c.progress
+	case redactorKey:
+		return c.redactor
+	}
+	return c.Context.Value(key)
+}
+
+// Redactor returns the *secret.Redactor of a run with secrets; nil if it has none.
+func Redactor(ctx context.Context) any { return ctx.Value(redactorKey{}) }
 
 // Run returns the run of a context made by With; nil if there is none.
 func Run(ctx context.Context) any { return ctx.Value(runKey{}) }

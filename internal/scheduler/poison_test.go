@@ -29,6 +29,7 @@ type panickingTemplate struct{}
 func (panickingTemplate) Eval(*kernel.Scope) (bool, error)              { panic("boom") }
 func (panickingTemplate) Render(*kernel.Scope) (json.RawMessage, error) { panic("boom") }
 func (panickingTemplate) Refs() []int                                   { return nil }
+func (panickingTemplate) Secrets() []kernel.SecretText                  { return nil }
 
 func (e *panickingCompiler) Compile(text []byte) (*kernel.Shape, error) {
 	p, err := e.Compiler.Compile(text)

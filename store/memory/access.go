@@ -61,7 +61,7 @@ func (tx *tx) SaveCredential(c *kernel.Credential) error {
 func (tx *tx) DeleteCredential(id string) error {
 	remove(tx, tx.credentials, id)
 	for other, c := range tx.credentials {
-		if c.Token == id {
+		if id != "" && c.Token == id {
 			remove(tx, tx.credentials, other)
 		}
 	}

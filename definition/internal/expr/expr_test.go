@@ -167,6 +167,8 @@ func (u *unchecked) Compile(n *text.Node, p *text.Pointer, s Span) (*Compiled, j
 	return c, nil
 }
 
+func (u *unchecked) Secret(string, int) *Fault { return nil }
+
 func (u *unchecked) Steps(refs []int, _ *Compiled) []int { return refs }
 
 func TestRenderErrors(t *testing.T) {

@@ -159,6 +159,11 @@ func (r *rewriter) identifier(x *ast.IdentifierNode) {
 		r.refuse(x, "steps is not a value of its own", "write steps.NAME.output")
 		return
 	}
+	if x.Value == rootSecret {
+		bad := noSecret()
+		r.refuse(x, bad.Message, bad.Hint)
+		return
+	}
 	hint := "names are " + strings.Join(RootNames, ", ") + "; text is quoted; a literal ${ is written $${"
 	if nearest := text.Nearest(x.Value, RootNames); nearest != "" {
 		hint = "did you mean " + text.Quote(nearest) + "?"

@@ -18,5 +18,8 @@ func (t *Template) Bytes() int {
 	for i := range t.parts {
 		n += cap(t.parts[i].before) + t.parts[i].expr.bytes() + pointerBytes
 	}
+	for i := range t.secrets {
+		n += int(unsafe.Sizeof(t.secrets[i])) + len(t.secrets[i].Pointer) + len(t.secrets[i].Text)
+	}
 	return n
 }

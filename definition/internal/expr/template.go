@@ -16,6 +16,8 @@ type Template struct {
 	parts []part
 	tail  []byte // after the last part; the whole text if there is none
 	refs  []int  // steps whose outputs it reads
+
+	secrets []kernel.SecretText
 }
 
 // part is a piece of JSON text and the value that follows it.
@@ -29,7 +31,10 @@ type part struct {
 // Refs are the indexes of the steps whose outputs it reads.
 func (t *Template) Refs() []int { return t.refs }
 
-// Render fills in the values. An error names the field and what is missing in it.
+// Secrets are the strings in which it refers to secrets.
+func (t *Template) Secrets() []kernel.SecretText { return t.secrets }
+
+// Render fills in the values. References to secrets stay as they are. An error names the field and what is missing in it.
 func (t *Template) Render(s *kernel.Scope) (json.RawMessage, error) {
 	if len(t.parts) == 0 {
 		return t.tail, nil
@@ -178,7 +183,9 @@ type templater struct {
 	out     Template
 	text    []byte // since the last part
 	strings Templates
-	size    int // of the values that are known already
+	size    int           // of the values that are known already
+	base    *text.Pointer // of the template
+	secrets int           // references to secrets so far
 }
 
 // Templates are the strings of a `with` that hold expressions. So each can be evaluated for itself, to check the input of
@@ -190,13 +197,19 @@ type Pieces []piece
 
 // Early reports whether all values are known when a job is submitted.
 func (ps Pieces) Early() bool {
-	return !slices.ContainsFunc(ps, func(p piece) bool { return p.expr != nil && !p.expr.Early })
+	return !slices.ContainsFunc(ps, func(p piece) bool { return p.secret || p.expr != nil && !p.expr.Early })
+}
+
+// HasSecret reports whether the string refers to a secret.
+func (ps Pieces) HasSecret() bool {
+	return slices.ContainsFunc(ps, func(p piece) bool { return p.secret })
 }
 
 // piece is some text, or the expression whose value stands in its place.
 type piece struct {
-	text string
-	expr *Expression
+	text   string
+	expr   *Expression
+	secret bool // text has references to secrets, which are not known before an agent resolves them
 }
 
 // Environment compiles the expressions of a template, and knows what those at this place may refer to.
@@ -204,6 +217,9 @@ type Environment interface {
 	// Compile compiles the expression s of the text of n, and returns its value if that is known already. If there is a
 	// fault, it records it and returns nil.
 	Compile(n *text.Node, p *text.Pointer, s Span) (c *Compiled, known json.RawMessage)
+	// Secret returns why the string at a pointer into the template may not refer to secrets; nil if it may. n is the number
+	// of references in the template, with those of the string.
+	Secret(pointer string, n int) *Fault
 	// Steps adds the indexes of the steps whose outputs c reads to steps.
 	Steps(steps []int, c *Compiled) []int
 }
@@ -211,7 +227,7 @@ type Environment interface {
 // CompileTemplate compiles n, the value of p. It records the faults, and its results are of use only if there are none.
 // Size is the least size of the JSON with its values filled in.
 func CompileTemplate(n *text.Node, p *text.Pointer, fs *text.Faults, env Environment) (out *Template, strings Templates, size int) {
-	t := templater{faults: fs, env: env}
+	t := templater{faults: fs, env: env, base: p}
 	t.node(n, p)
 	t.out.tail = t.text
 	size = t.size + len(t.text)
@@ -263,6 +279,10 @@ func (t *templater) string(n *text.Node, p *text.Pointer) {
 	}
 	if spans == nil {
 		t.text = text.AppendString(t.text, n.Text)
+		return
+	}
+	if slices.ContainsFunc(spans, func(s Span) bool { return s.hole && refersToSecret(s.Expr) }) {
+		t.secretString(n, p, spans)
 		return
 	}
 	lone := len(spans) == 1 && spans[0].hole

@@ -32,5 +32,15 @@ func (p *Pointer) String() string {
 	if len(up) >= MaxPointer { // it is cut already
 		return up
 	}
-	return plain.Shorten(up+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(plain.Shorten(p.name, MaxPointer)), MaxPointer)
+	return plain.Shorten(up+"/"+escapeName.Replace(plain.Shorten(p.name, MaxPointer)), MaxPointer)
 }
+
+// Below returns the pointer relative to one above it, in full.
+func (p *Pointer) Below(base *Pointer) string {
+	if p == nil || p == base {
+		return ""
+	}
+	return p.up.Below(base) + "/" + escapeName.Replace(p.name)
+}
+
+var escapeName = strings.NewReplacer("~", "~0", "/", "~1")

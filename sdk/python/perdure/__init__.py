@@ -20,7 +20,7 @@ Handlers may be `async def`. AsyncClient is the client for async code. perdure.t
 from .agent import Agent, AsyncRun, Run
 from .aio import AsyncClient, AsyncHost
 from .client import Client, Submitted, at_rest
-from .errors import (BacklogFull, Cancelled, Conflict, Error, Failed, Invalid, NoEffect, NotDrained, NotFound, Rejected,
+from .errors import (BacklogFull, Cancelled, Conflict, Denied, Error, Failed, Invalid, NoEffect, NotDrained, NotFound, Rejected,
                      RetryAfter, Unavailable)
 from .host import Host
 from .types import (AgentInfo, Alert, BatchResult, Entry, FieldError, Health, Holder, ItemProblem, Job, KeyLimit, Limit, Mark, Node,
@@ -29,7 +29,7 @@ from .types import (AgentInfo, Alert, BatchResult, Entry, FieldError, Health, Ho
 __version__ = "0.1.0"
 
 __all__ = [
-    "Agent", "AsyncClient", "AsyncHost", "AsyncRun", "BacklogFull", "Cancelled", "Client", "Conflict", "Error", "Failed", "Host",
+    "Agent", "AsyncClient", "AsyncHost", "AsyncRun", "BacklogFull", "Cancelled", "Client", "Conflict", "Denied", "Error", "Failed", "Host",
     "Invalid", "NoEffect", "NotDrained", "NotFound", "Rejected", "RetryAfter", "Run", "Submitted", "Unavailable", "at_rest",
     # What a server answers.
     "AgentInfo", "Alert", "BatchResult", "Entry", "FieldError", "Health", "Holder", "ItemProblem", "Job", "KeyLimit", "Limit", "Mark", "Node",

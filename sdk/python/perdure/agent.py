@@ -8,13 +8,14 @@ import functools
 import inspect
 import re
 import threading
-from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Mapping, Optional, Type, TypeVar
+from dataclasses import dataclass, field, fields
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Type, TypeVar
 
 from . import clock
 from .clock import Instant
 from .connection import to_json
 from .errors import Cancelled, Failed, Rejected, Seconds, seconds
+from .secret import Redactor
 from .typed import Reader, readers
 
 DEFAULT_SLOTS = 16
@@ -67,6 +68,14 @@ class Run:
     _send: Optional[Callable[[bytes], None]] = field(default=None, repr=False)
     _interrupt: Optional[Callable[[], None]] = field(default=None, repr=False)  # cancels the task of an async handler
     _now: Callable[[], Instant] = field(default=clock.now, repr=False)
+    _secrets: Sequence[str] = field(default=(), repr=False)  # pointers of the strings of input that refer to secrets
+    _redactor: Optional[Redactor] = field(default=None, repr=False)  # of the secrets, once they are resolved
+
+    def __repr__(self) -> str:
+        """The fields, without the values of secrets: a run may be logged."""
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+        text = f"{type(self).__name__}({shown})"
+        return text if self._redactor is None else self._redactor.text(text)
 
     def remaining(self) -> float:
         """Seconds until the deadline of the run, or 0 once the run is over. Infinite outside of an agent host."""
@@ -87,7 +96,7 @@ class Run:
     def progress(self, value: Any) -> None:
         """Sends value, as JSON of at most 4 KiB, with the next heartbeat: every third of `heartbeat`. It is shown with the
         step. What was set after the last heartbeat of a run is not sent; the output has the end result."""
-        data = to_json(value)
+        data = to_json(value if self._redactor is None else self._redactor.output(value))
         if len(data) > MAX_PROGRESS:
             raise ValueError(f"progress of {len(data)} bytes is over {MAX_PROGRESS}")
         if self._send:
@@ -290,8 +299,11 @@ def interrupted(run: Run, error: Optional[BaseException]) -> bool:
 def report_of(run: Run, output: Any, error: Optional[BaseException]) -> Dict[str, Any]:
     """The report of a handler's output or error. An output that is not JSON, or over 1 MiB, is reported as failed."""
     report: Dict[str, Any] = {"job": run.job, "step": run.step, "run": run.number}
+    shown = (lambda text: text) if run._redactor is None else run._redactor.text  # before a text is cut
     if error is None:
         try:
+            if run._redactor is not None:
+                output = run._redactor.output(output)
             size = len(to_json(output))
         except (TypeError, ValueError, RecursionError) as e:
             error = Failed(str(e), code="outputInvalid")
@@ -309,9 +321,9 @@ def report_of(run: Run, output: Any, error: Optional[BaseException]) -> Dict[str
     code = failure.code if failure else "" if over else type(error).__name__
     if not code and run.reason == "stopped":
         code = "stopped"
-    said: Dict[str, Any] = {"message": _clip(_text(str(error)) or (run.reason if over else type(error).__name__), MAX_MESSAGE)}
+    said: Dict[str, Any] = {"message": _clip(_text(shown(str(error))) or (run.reason if over else type(error).__name__), MAX_MESSAGE)}
     if code:
-        said["code"] = _clip(_text(code), MAX_CODE)
+        said["code"] = _clip(_text(shown(code)), MAX_CODE)
     if failure and failure.retry_after > 0:
         said["retryAfter"] = clock.duration(min(failure.retry_after, MAX_RETRY_AFTER))
     return {**report, "outcome": "rejected" if isinstance(error, Rejected) else "failed", "error": said,
@@ -334,6 +346,7 @@ def run_of(agent: str, raw: Mapping[str, Any], kind: Type[Run] = Run) -> Run:
         input=raw["input"], output=raw.get("output"), direction=raw["direction"], key=raw["key"],
         do_key=raw.get("doKey", ""), number=int(raw["run"]), job=raw["job"], step=raw["step"],
         action=raw["action"], agent=agent, priority=raw.get("priority", 0),
-        complete_by=clock.parse_time(raw["completeBy"]), traceparent=raw.get("traceparent", ""))
+        complete_by=clock.parse_time(raw["completeBy"]), traceparent=raw.get("traceparent", ""),
+        _secrets=[str(pointer) for pointer in raw.get("secrets") or ()])
 
 

@@ -66,11 +66,11 @@ class AsyncClient:
     with many waits has a second AsyncClient for them, so that they do not hold up its other calls.
     """
 
-    def __init__(self, url: str = "", *, author: str = "", headers: Optional[Mapping[str, str]] = None,
-                 patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
+    def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
+                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
         if calls < 1:
             raise ValueError("calls are at least 1")
-        self._client = Client(url, author=author, headers=headers, patience=patience)
+        self._client = Client(url, author=author, token=token, token_file=token_file, headers=headers, patience=patience)
         self._threads = ThreadPoolExecutor(calls, "perdure: calls")
 
     async def _on_thread(self, stop: Stop, call: Callable[[], T]) -> T:
@@ -127,7 +127,8 @@ class AsyncClient:
     ready = _call(Client.ready)
     call = _call(Client.call)
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> AsyncHost:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
+             secrets_dir: Optional[str] = None) -> AsyncHost:
         """An agent host for the time of an `async with`, in the lifespan of a web application, say:
 
             async with client.host(payments, grace=20):
@@ -137,22 +138,24 @@ class AsyncClient:
         sessions; plain handlers run on threads. At the end the host drains, for at most `grace`, and the `async with` raises
         NotDrained if that was too short: catch and log it, so that the rest of the application still shuts down.
         """
-        return AsyncHost(self._client, agents, name=name, heartbeat=heartbeat, grace=grace)
+        return AsyncHost(self._client, agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir)
 
     async def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
-                    stop: Optional[asyncio.Event] = None) -> None:
+                    secrets_dir: Optional[str] = None, stop: Optional[asyncio.Event] = None) -> None:
         """Client.serve for async code: async handlers run on this event loop. It drains, too, when its task is cancelled."""
         stop = stop or asyncio.Event()
         with _signals(stop):
-            async with self.host(*agents, name=name, heartbeat=heartbeat, grace=grace):
+            async with self.host(*agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir):
                 await stop.wait()
 
 
 class AsyncHost:
     """Agents at work from the begin of an `async with` to its end. AsyncClient.host makes it."""
 
-    def __init__(self, client: Client, agents: Any, *, name: str, heartbeat: Optional[Seconds], grace: Seconds) -> None:
-        self._make = functools.partial(Host, client._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace)
+    def __init__(self, client: Client, agents: Any, *, name: str, heartbeat: Optional[Seconds], grace: Seconds,
+                 secrets_dir: Optional[str] = None) -> None:
+        self._make = functools.partial(Host, client._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace,
+                                       secrets_dir=secrets_dir)
         self._make()  # refuses wrong arguments where they are given
         self._grace = grace
         self._host: Optional[Host] = None

@@ -55,25 +55,40 @@ def at_rest(job: Job) -> bool:
     return job["phase"] in ("settled", "parked")
 
 
+MAX_TOKEN = 4096  # a larger token file must be another file
+
+
 class Client:
     """One server: `url`, or $PERDURE_SERVER, or http://127.0.0.1:7420. It may be used by many threads.
 
-    author: who acts, for a job's history. headers: sent with every request, to a proxy in front of the server
-    that asks for a token, say. patience: for how many seconds a call is repeated that the server is too busy for (429).
+    author: who acts, for a job's history. token: identifies this program to the server (`perdure tokens create`);
+    or token_file, which is read for each call, so that the token can be replaced there; or $PERDURE_TOKEN, or
+    $PERDURE_TOKEN_FILE. headers: sent with every request, for example to a proxy in front of the server. patience: for how many seconds a call is repeated that the server is too busy for (429).
     What a server refuses is raised as perdure.Error.
     """
 
-    def __init__(self, url: str = "", *, author: str = "",
+    def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
                  headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE) -> None:
         self._url = url or os.environ.get("PERDURE_SERVER") or "http://127.0.0.1:7420"
         self._headers = {**({"Perdure-Author": _header("author", author)} if author else {}), **(headers or {})}
+        if token and token_file:
+            raise ValueError("token and token_file: give one of them")
+        if not token and not token_file:
+            token, token_file = os.environ.get("PERDURE_TOKEN", ""), os.environ.get("PERDURE_TOKEN_FILE", "")
+        self._token = _token(token, "token") if token else ""
+        self._token_file = token_file
         self._patience = seconds(patience, "patience")
         self._stop: Optional[Stop] = None
         self._pool = _Pool(self._connect)
         self._connect()  # refuses a wrong URL; it does not connect yet
 
     def _connect(self) -> Connection:
-        return Connection(self._url, self._headers)
+        return Connection(self._url, self._sent)
+
+    def _sent(self) -> Mapping[str, str]:
+        """The headers of a request."""
+        token = self._token or (_read_token(self._token_file) if self._token_file else "")
+        return {"Authorization": "Bearer " + token, **self._headers} if token else self._headers
 
     def _stopped_by(self, stop: Stop) -> Client:
         """The same client, whose calls and pauses `stop` ends."""
@@ -430,24 +445,27 @@ class Client:
 
     # Agents.
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> Host:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
+             secrets_dir: Optional[str] = None) -> Host:
         """An agent host inside of a program that does other things too: `with client.host(agent):` starts it, and
-        drains it at the end, for at most `grace`. Or call start() and drain(grace) yourself."""
-        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace)
+        drains it at the end, for at most `grace`. Or call start() and drain(grace) yourself. secrets_dir: see serve."""
+        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir)
 
     def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
-              stop: Optional[threading.Event] = None) -> None:
+              secrets_dir: Optional[str] = None, stop: Optional[threading.Event] = None) -> None:
         """Claims runs for the agents, executes them here and reports, until SIGTERM, SIGINT, or `stop` is set. Then it
         drains: what has not started is given back, what runs may finish within the grace. A second signal kills.
 
         name is the prefix of the holder's name; by default the host's name. A suffix makes it unique.
         heartbeat: in seconds; after the death of this process, its runs are dispatched again so long after its last
         heartbeat. None: after completeWithin.
+        secrets_dir: a directory with a file for each secret that inputs refer to (${secret.NAME}). A secret without a
+        file is that of the environment variable PERDURE_SECRET_NAME.
         Times are seconds, timedeltas, or texts such as "30s".
         Raises NotDrained, which names the runs, if the grace was over before everything was reported.
         """
         stop = stop or threading.Event()
-        with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace):
+        with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir):
             while not stop.wait(1.0):  # a signal may reach another thread: this one must wake to act on it
                 pass
 
@@ -532,6 +550,25 @@ def _header(name: str, value: str) -> str:
     if value != value.strip() or not value.isprintable():
         raise Invalid("invalid", f"{name}: {value!r} cannot be sent in a header: use printable characters, and no space at the ends")
     return value
+
+
+def _token(text: str, what: str) -> str:
+    """A token without the space around it. The error does not repeat the text, which may be a secret."""
+    token = text.strip()
+    if not token or not all("!" <= c <= "~" for c in token):
+        raise Invalid("invalid", f"{what} has no token: a token is one word, such as pdr_…")
+    return token
+
+
+def _read_token(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as f:
+            text = f.read(MAX_TOKEN + 1)
+    except OSError as e:
+        raise Invalid("invalid", f"the token cannot be read: {e}") from e
+    if len(text) > MAX_TOKEN:
+        raise Invalid("invalid", f"the token file {path} is larger than {MAX_TOKEN} bytes")
+    return _token(text, f"the token file {path}")
 
 
 def _segment(name: str) -> str:

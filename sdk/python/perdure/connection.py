@@ -10,7 +10,7 @@ import threading
 import time
 import urllib.parse
 from contextlib import contextmanager
-from typing import Any, Dict, Generator, Iterator, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Iterator, Mapping, Optional, Tuple
 
 from .errors import Error, Unavailable, refusal
 from .typed import fault, plain
@@ -82,18 +82,21 @@ class Stop:
 
 
 class Connection:
-    """One call at a time. interrupt() may come from another thread. url: the server, as messages show it."""
+    """One call at a time. interrupt() may come from another thread. url: the server, as messages show it.
+
+    headers: called for each request, because a token may be replaced meanwhile.
+    """
 
     _http: Optional[http.client.HTTPConnection] = None
 
-    def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
+    def __init__(self, base_url: str, headers: Callable[[], Mapping[str, str]]) -> None:
         url = _server(base_url)
         if url is None:  # the URL is not repeated: it may hold a password
             raise ValueError("not the URL of a server: write http://HOST:PORT, without user, password and query")
         self._https = url.scheme == "https"
         self._host, self._port, self._prefix = url.hostname or "", url.port, url.path.rstrip("/")
         self.url = f"{url.scheme}://{url.netloc}{self._prefix}"
-        self._headers = dict(headers)
+        self._headers = headers
         self._used = 0.0
         self._mu = threading.Lock()
         self._sock: Optional[socket.socket] = None  # of an interruptible call under way
@@ -108,7 +111,7 @@ class Connection:
         call. Raises Error; Unavailable where there was no answer.
         """
         target = self._prefix + path + ("?" + query if query else "")
-        sent = {**self._headers, **(headers or {})}
+        sent = {**self._headers(), **(headers or {})}
         if body is not None:
             sent["Content-Type"] = media
         deadline = time.monotonic() + timeout
@@ -189,7 +192,7 @@ class Connection:
             if until is not None and until.is_set():
                 raise Interrupted
             conn.sock.settimeout(silence)
-            conn.request("GET", self._prefix + path, headers=_encoded({**self._headers, "Accept": "text/event-stream"}))
+            conn.request("GET", self._prefix + path, headers=_encoded({**self._headers(), "Accept": "text/event-stream"}))
             response = conn.getresponse()
             if response.status != 200 or response.getheader("Content-Type", "").split(";")[0].strip() != "text/event-stream":
                 value = self._answer(response, self._read(response, conn.sock, deadline), False)

@@ -61,6 +61,10 @@ class Conflict(Error):
     """The rules refuse it as things stand: the key has another definition, say."""
 
 
+class Denied(Error):
+    """The server needs a token, the token is not valid (`unauthenticated`), or it may not make this call (`forbidden`)."""
+
+
 class BacklogFull(Error):
     """There are too many unsettled jobs, or they arrive faster than they can be stored. Nothing was stored: submit again later."""
 
@@ -72,6 +76,7 @@ class Unavailable(Error):
 
 _KINDS: Dict[str, Type[Error]] = {
     "invalid": Invalid, "malformed": Invalid, "tooLarge": Invalid, "unsupportedMediaType": Invalid,
+    "unauthenticated": Denied, "forbidden": Denied,
     "notFound": NotFound, "conflict": Conflict, "backlogFull": BacklogFull,
     "unavailable": Unavailable, "schema": Unavailable, "inUse": Unavailable, "tooManyRequests": Unavailable,
 }

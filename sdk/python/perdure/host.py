@@ -12,6 +12,7 @@ import logging
 import secrets
 import threading
 import time
+import traceback
 import urllib.parse
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple, cast
@@ -23,6 +24,7 @@ from .connection import Connection, Interrupted, to_json
 from .errors import Error, Failed, Invalid, NoEffect, NotDrained, Rejected, Seconds, seconds
 from .loop import LoopThread, Outcome, outcome
 from .live import Handle, Hosted, Live, Remembered, Term, term_of
+from .secret import Secrets
 
 log = logging.getLogger("perdure")
 
@@ -46,7 +48,7 @@ class Host:
     """
 
     def __init__(self, connect: Callable[[], Connection], agents: Sequence[Agent], *, holder: str,
-                 heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0, claim_wait: float = 20.0,
+                 heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0, claim_wait: float = 20.0, secrets_dir: Optional[str] = None,
                  loop: Optional[asyncio.AbstractEventLoop] = None, now: Callable[[], Instant] = clock.now) -> None:
         if not agents:
             raise ValueError("there is no agent to carry")
@@ -59,6 +61,7 @@ class Host:
         if self._heartbeat is not None and self._heartbeat < 0.1:
             raise ValueError("a heartbeat is at least 0.1 s; None: no heartbeats")
         self._connect, self._holder, self._grace = connect, holder, seconds(grace, "grace")
+        self._secrets = Secrets(secrets_dir)
         self._loop = loop
         self._own_loop: Optional[LoopThread] = None
         self._claim_wait, self._now = min(claim_wait, 60.0), now
@@ -163,7 +166,7 @@ class Host:
 
     def _ask_for_runs(self, hosted: Hosted, most: int, wait: float, request: str,
                       until: Optional[threading.Event] = None) -> List[Any]:
-        body = {"holder": self._holder, "max": most, "wait": clock.duration(wait), "requestId": request}
+        body = {"holder": self._holder, "max": most, "wait": clock.duration(wait), "requestId": request, "secrets": True}
         if self._heartbeat is not None:
             body["heartbeat"] = clock.duration(self._heartbeat)
         path = f"/v1/agents/{urllib.parse.quote(hosted.agent.name, safe='')}/claim"
@@ -265,10 +268,15 @@ class Host:
         if not self._begin(live):
             return
         try:
+            self._resolve(live.run)
             output = live.hosted.agent.execute(live.run)
         except BaseException as e:  # SystemExit too: other runs must not be affected
             error = e
         self._handler_ended(live, output, error)
+
+    def _resolve(self, run: Run) -> None:
+        """Replaces the references to secrets in the input of a run. Rejected if one is missing."""
+        run.input, run._redactor = self._secrets.resolve(run.input, run._secrets)
 
     def _start_task(self, live: Live) -> None:
         """Carries out the run of an async handler, as a task of the event loop."""
@@ -287,7 +295,7 @@ class Host:
     def _create_task(self, loop: asyncio.AbstractEventLoop, live: Live) -> None:
         if not self._begin(live):
             return
-        task = loop.create_task(_outcome(live))
+        task = loop.create_task(self._outcome(live))
         live.task = task  # the loop itself keeps only weak references to tasks
         task.add_done_callback(lambda t: self._task_ended(live, t))
 
@@ -302,6 +310,16 @@ class Host:
             if live.run.cancelled.is_set():  # between _begin and here
                 interrupt()
 
+    async def _outcome(self, live: Live) -> Outcome:
+        """The outcome of an async handler. If the run was over before the event loop came to it, the handler is not called."""
+        if live.run.cancelled.is_set():
+            return None, NoEffect("the run was over before it began")
+        try:
+            self._resolve(live.run)
+        except Exception as e:
+            return None, e
+        return await outcome(live.hosted.agent, live.run)
+
     def _task_ended(self, live: Live, task: asyncio.Task[Outcome]) -> None:
         live.task = None
         output, error = (None, asyncio.CancelledError()) if task.cancelled() else task.result()
@@ -309,7 +327,7 @@ class Host:
 
     def _handler_ended(self, live: Live, output: Any, error: Optional[BaseException]) -> None:
         if error is not None and not isinstance(error, Failed) and not interrupted(live.run, error):
-            log.error("handler failed: %s", _about(live.run), exc_info=error)
+            self._log_failure(live.run, error)
         try:
             fields = report_of(live.run, output, error)
             report = to_json(fields)
@@ -324,6 +342,15 @@ class Host:
             self._vacate(live.hosted)
             self._note_report(live.run, fields, error)
             self._post(live, report)
+
+    @staticmethod
+    def _log_failure(run: Run, error: BaseException) -> None:
+        """Logs an exception that is no Failed, with its traceback, and without the secrets of the run."""
+        if run._redactor is None:
+            log.error("handler failed: %s", _about(run), exc_info=error)
+            return
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+        log.error("handler failed: %s\n%s", _about(run), run._redactor.text(text))
 
     def _note_report(self, run: Run, fields: Dict[str, Any], error: Optional[BaseException]) -> None:
         """Notes a run that did not succeed. Other exceptions than Failed were logged with their traceback."""
@@ -608,13 +635,6 @@ class Host:
 
     def _unreported(self) -> int:
         return sum(live.report is not None for live in self._live.values())
-
-
-async def _outcome(live: Live) -> Outcome:
-    """The outcome of an async handler. If the run was over before the event loop came to it, the handler is not called."""
-    if live.run.cancelled.is_set():
-        return None, NoEffect("the run was over before it began")
-    return await outcome(live.hosted.agent, live.run)
 
 
 def _running_loop() -> Optional[asyncio.AbstractEventLoop]:

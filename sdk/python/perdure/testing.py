@@ -545,9 +545,10 @@ class _TestClient(Client):
         super().__init__(server.url, author=author)
         self._server = server
 
-    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0) -> Host:
+    def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
+             secrets_dir: Optional[str] = None) -> Host:
         self._server._fakes.extend(a for a in agents if isinstance(a, Fake))
-        return super().host(*agents, name=name, heartbeat=heartbeat, grace=grace)
+        return super().host(*agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir)
 
 
 __all__ = ["Attempt", "Fake", "Parked", "Server", "Trial"]

@@ -1,7 +1,11 @@
 """One call, over networks as they are: a server that says each answer by the byte."""
 
 import datetime
+import http.server
+import os
+import pathlib
 import socket
+import tempfile
 import threading
 import unittest
 from unittest import mock
@@ -68,15 +72,73 @@ class Urls(unittest.TestCase):
         for url in ("http://u:hunter2@h", "http://:hunter2@h", "http://u:hunter2", "http://h?password=hunter2", "ftp://u:hunter2@h",
                     "u:hunter2@h", "http://u:hun[ter2@h"):
             with self.subTest(url), self.assertRaises(ValueError) as refused:
-                Connection(url, {})
+                Connection(url, dict)
             self.assertNotIn("hun", str(refused.exception))
             self.assertIsNone(refused.exception.__cause__ or refused.exception.__context__)
+
+
+class Tokens(unittest.TestCase):
+    def sent(self, *, environment=None, **options):
+        """The Authorization headers of two calls; between them the token file gets another token."""
+        seen = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                seen.append(self.headers.get("Authorization"))
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", "13")
+                self.end_headers()
+                self.wfile.write(b'{"id":"job_"}')
+
+            def log_message(self, *_):
+                pass
+
+        server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+        self.addCleanup(server.server_close)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.shutdown)
+        with mock.patch.dict(os.environ, environment or {}), Client(f"http://127.0.0.1:{server.server_port}", **options) as client:
+            client.get("a")
+            if self.file.exists():
+                self.file.write_text("pdr_2\n")
+            client.get("a")
+        return seen
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.file = pathlib.Path(directory.name, "token")
+
+    def test_a_token_is_sent(self):
+        self.assertEqual(self.sent(), [None, None])
+        self.assertEqual(self.sent(token=" pdr_1\n"), ["Bearer pdr_1"] * 2)
+        self.assertEqual(self.sent(environment={"PERDURE_TOKEN": "pdr_3"}), ["Bearer pdr_3"] * 2)
+        self.assertEqual(self.sent(token="pdr_1", environment={"PERDURE_TOKEN": "pdr_3"}), ["Bearer pdr_1"] * 2)
+        self.assertEqual(self.sent(token="pdr_1", headers={"Authorization": "Basic x"}), ["Basic x"] * 2)
+        for options in {"token_file": str(self.file)}, {"environment": {"PERDURE_TOKEN_FILE": str(self.file)}}:
+            self.file.write_text("pdr_1\n")
+            self.assertEqual(self.sent(**options), ["Bearer pdr_1", "Bearer pdr_2"])
+
+    def test_what_cannot_be_a_token_is_refused(self):
+        for token in ("a b", "a\nb", "\u00fc"):
+            with self.assertRaises(Invalid) as refused:
+                Client(token=token)
+            self.assertNotIn(token, str(refused.exception))
+        with self.assertRaises(ValueError):
+            Client(token="a", token_file="b")
+        client = Client("http://127.0.0.1:1", token_file=str(self.file))
+        for text in (None, "", "a b", "x" * 5000):
+            if text is not None:
+                self.file.write_text(text)
+            with self.assertRaises(Invalid):
+                client.get("a")
 
 
 class TestConnection(unittest.TestCase):
     def connect(self, *answers):
         server = Server(self, *answers)
-        connection = Connection(server.url, {"X-Token": "t"})
+        connection = Connection(server.url, lambda: {"X-Token": "t"})
         self.addCleanup(connection.close)
         return server, connection
 
@@ -185,7 +247,7 @@ class TestConnection(unittest.TestCase):
         with socket.create_server(("127.0.0.1", 0)) as s:
             port = s.getsockname()[1]
         with self.assertRaises(Unavailable) as caught:
-            Connection(f"http://127.0.0.1:{port}", {}).ask("GET", "/")
+            Connection(f"http://127.0.0.1:{port}", dict).ask("GET", "/")
         self.assertIn("perdure serve", str(caught.exception))
 
     def test_urls(self):

@@ -3,6 +3,7 @@
 import { type Clock, type Instant, add, left, now, realClock } from "./clock.ts";
 import { Cancelled, type CancelReason, Failed, Rejected } from "./errors.ts";
 import { bytes, stringify } from "./json.ts";
+import type { Redactor } from "./secret.ts";
 import type { Direction, RawRun, Report } from "./types.ts";
 
 export const defaultSlots = 16;
@@ -204,12 +205,14 @@ export class Agent {
 export type Outcome = { output: unknown } | { error: unknown };
 
 /** The report that a handler's answer makes, as JSON. An output that is no JSON, or over 1 MiB, makes a failed one. */
-export function reportOf(run: Run, outcome: Outcome): string {
+export function reportOf(run: Run, outcome: Outcome, redactor?: Redactor): string {
+  const shown = (s: string): string => redactor?.text(s) ?? s; // before a text is cut
   const handle = { job: run.job, step: run.step, run: run.number };
   let error: unknown;
   if ("output" in outcome) {
     try {
-      const output = stringify(outcome.output);
+      const returned = stringify(outcome.output);
+      const output = redactor?.json(returned) ?? returned;
       const size = bytes(output);
       const head = stringify({ ...handle, outcome: "done" } satisfies Report);
       if (size <= maxOutput) return output === "null" ? head : `${head.slice(0, -1)},"output":${output}}`;
@@ -231,8 +234,8 @@ export function reportOf(run: Run, outcome: Outcome): string {
     ...handle,
     outcome: error instanceof Rejected ? "rejected" : "failed",
     error: {
-      message: clip(text(messageOf(error)), maxMessage),
-      ...(code ? { code: clip(text(code), maxCode) } : {}),
+      message: clip(text(shown(messageOf(error))), maxMessage),
+      ...(code ? { code: clip(text(shown(code)), maxCode) } : {}),
       ...(failure && failure.retryAfterMs > 0
         ? { retryAfter: `${Math.round(Math.min(failure.retryAfterMs, maxRetryAfterMs))}ms` } : {}),
     },

@@ -1,6 +1,7 @@
 // Asks a server: submit, wait, undo, list; and carries agents against it.
 
 import { randomUUID } from "node:crypto";
+import { readFile, stat } from "node:fs/promises";
 import { hostname } from "node:os";
 import process from "node:process";
 
@@ -80,7 +81,12 @@ export interface SubmitOptions extends CallOptions {
 export interface ClientOptions {
   /** Who acts, for a job's history. */
   author?: string;
-  /** Sent with every request: to a proxy in front of the server that asks for a token, say. */
+  /** Identifies this program to the server (`perdure tokens create`); by default $PERDURE_TOKEN. */
+  token?: string;
+  /** A file with the token, in place of `token`, which is read for each call, so that the token can be replaced there; by
+   * default $PERDURE_TOKEN_FILE. */
+  tokenFile?: string;
+  /** Sent with every request, for example to a proxy in front of the server. */
   headers?: Record<string, string>;
   /** For how long a call is repeated that the server is too busy for (429); 60_000 if nothing is said. */
   patienceMs?: number;
@@ -91,6 +97,9 @@ export interface HostSettings {
   name?: string;
   /** A run is another's so long after this process has died; 10 s if nothing is said. null: after completeWithin. */
   heartbeatMs?: number | null;
+  /** A directory with a file for each secret that inputs refer to (${secret.NAME}). A secret without a file is that of the
+   * environment variable PERDURE_SECRET_NAME. */
+  secretsDir?: string;
   /** Warnings and errors go to the console if nothing is said. null: nothing is. */
   log?: Log | null;
 }
@@ -120,6 +129,37 @@ function whyOpen(job?: Job): string {
   return told.length > 0 ? `: ${told.join("; ")}` : "";
 }
 
+/** Returns the token of a call; undefined: none is sent. */
+function tokenOf(options: ClientOptions): () => Promise<string | undefined> {
+  if (options.token && options.tokenFile) throw new TypeError("token and tokenFile: give one of them");
+  const named = options.token || options.tokenFile;
+  const text = named ? options.token : process.env.PERDURE_TOKEN;
+  const file = named ? options.tokenFile : process.env.PERDURE_TOKEN_FILE;
+  if (text) {
+    const token = tokenText(text, "token");
+    return async () => token;
+  }
+  return async () => (file ? tokenText(await readTokenFile(file), `the token file ${file}`) : undefined);
+}
+
+/** A token without the space around it. The error does not repeat the text, which may be a secret. */
+function tokenText(text: string, what: string): string {
+  const token = text.trim();
+  if (!/^[!-~]+$/.test(token)) throw new PerdureError("invalid", `${what} has no token: a token is one word, such as pdr_…`);
+  return token;
+}
+
+/** A larger token file must be another file. */
+const maxToken = 4096;
+
+async function readTokenFile(path: string): Promise<string> {
+  const size = await stat(path).then((s) => s.size, () => 0);
+  if (size > maxToken) throw new PerdureError("invalid", `the token file ${path} is larger than ${maxToken} bytes`);
+  return readFile(path, "utf8").catch((e: unknown) => {
+    throw new PerdureError("invalid", `the token cannot be read: ${e instanceof Error ? e.message : String(e)}`);
+  });
+}
+
 /** One server: `url`, or $PERDURE_SERVER, or http://127.0.0.1:7420. What it refuses is thrown as PerdureError. */
 export class Client {
   readonly #transport: Transport;
@@ -128,7 +168,7 @@ export class Client {
   constructor(url = "", options: ClientOptions = {}) {
     this.#patienceMs = options.patienceMs ?? outageMs;
     this.#transport = new Transport(url || process.env.PERDURE_SERVER || "http://127.0.0.1:7420",
-      { ...(options.author ? { "Perdure-Author": headerText(options.author) } : {}), ...options.headers });
+      { ...(options.author ? { "Perdure-Author": headerText(options.author) } : {}), ...options.headers }, tokenOf(options));
   }
 
   // Jobs.
@@ -431,6 +471,7 @@ export class Client {
     return new Host(this.#transport, agents, {
       holder: holder(settings.name),
       ...(settings.heartbeatMs === undefined ? {} : { heartbeatMs: settings.heartbeatMs }),
+      ...(settings.secretsDir === undefined ? {} : { secretsDir: settings.secretsDir }),
       ...(settings.log === undefined ? {} : { log: settings.log }),
     });
   }

@@ -76,7 +76,7 @@ export interface StepDefinition {
   undo?: UndoDefinition;
   /** An expression; if it is false the step is skipped, and its output is null. */
   when?: string;
-  /** The input of the agent. Strings may have ${…}. A ${…} that is the whole string keeps the type of its value; $${ is a literal ${. */
+  /** The input of the agent. Strings may have ${…}. A ${…} that is the whole string keeps the type of its value; $${ is a literal ${. A ${secret.NAME} is resolved where the agent runs. */
   with?: unknown;
 }
 

@@ -10,6 +10,7 @@ import { type Agent, type Outcome, Run, messageOf, reportOf } from "./agent.ts";
 import { Backoff, type Instant, add, earlier, later, left, maxMs, millis, now, reached, sleep } from "./clock.ts";
 import { Cancelled, Failed, NotDrained, PerdureError } from "./errors.ts";
 import { bytes, stringify } from "./json.ts";
+import { type Redactor, type Resolved, Secrets } from "./secret.ts";
 import { type Transport, isObject, listIn } from "./transport.ts";
 import type { BeatResult, BeatsAnswer, BeatsBody, ClaimAnswer, ClaimBody, Heartbeat, RawRun, RefusalReason, Report, ReportResult, ReportsAnswer,
   ReportsBody } from "./types.ts";
@@ -52,6 +53,8 @@ interface Live {
   report?: string | undefined;
   mended: boolean; // its report was refused as invalid once, and replaced
   progress?: string | undefined;
+  redactor?: Redactor | undefined; // of its secrets
+  unresolved?: unknown; // the error of a secret that is missing
 }
 
 /** Until when a run is ours, and how far that can be moved. */
@@ -72,6 +75,7 @@ export interface HostOptions {
   holder: string;
   heartbeatMs?: number | null;
   claimWaitMs?: number;
+  secretsDir?: string;
   log?: Log | null;
   now?: () => Instant;
 }
@@ -84,6 +88,7 @@ export class Host {
   readonly #claimWaitMs: number;
   readonly #log: Log | null;
   readonly #now: () => Instant;
+  readonly #secrets: Secrets;
   readonly #hosted: Hosted[];
   readonly #live = new Map<string, Live>();
   readonly #recent = new Set<string>();
@@ -104,6 +109,7 @@ export class Host {
     if (this.#heartbeatMs !== null && !(this.#heartbeatMs >= 100)) {
       throw new RangeError("a heartbeat is at least 100 ms; null: no heartbeats");
     }
+    this.#secrets = new Secrets(options.secretsDir);
     this.#transport = transport;
     this.#holder = options.holder;
     this.#claimWaitMs = Math.min(options.claimWaitMs ?? 20_000, 60_000);
@@ -167,7 +173,7 @@ export class Host {
   async #askForRuns(hosted: Hosted, max: number, waitMs: number, requestId: string, signal?: AbortSignal): Promise<Arrival> {
     const sent = this.#now();
     const { value } = await this.#transport.ask("POST", `/v1/agents/${encodeURIComponent(hosted.agent.name)}/claim`, {
-      body: stringify({ holder: this.#holder, max, wait: `${waitMs}ms`, requestId,
+      body: stringify({ holder: this.#holder, max, wait: `${waitMs}ms`, requestId, secrets: true,
         ...(this.#heartbeatMs === null ? {} : { heartbeat: `${Math.round(this.#heartbeatMs)}ms` }) } satisfies ClaimBody),
       timeoutMs: waitMs ? waitMs + claimMarginMs : retrieveMs,
       ...(signal ? { signal } : {}),
@@ -243,8 +249,17 @@ export class Host {
       this.#log?.warn(`perdure: run discarded, its time was used up before it could start: ${nameOf(raw)}`);
       return false;
     }
-    const run = new Run(hosted.agent.name, raw, () => live.ultimatum, (progress) => { live.progress = progress; });
-    const live: Live = { run, raw, hosted, lock: term.lock, ultimatum: term.ultimatum, running: false, lost: false, mended: false };
+    let resolved: Resolved = { input: raw.input };
+    let unresolved: unknown;
+    try {
+      resolved = this.#secrets.resolve(raw.input, raw.secrets ?? []);
+    } catch (error) {
+      unresolved = error;
+    }
+    const { redactor } = resolved;
+    const run = new Run(hosted.agent.name, { ...raw, input: resolved.input }, () => live.ultimatum,
+      (progress) => { live.progress = redactor?.json(progress) ?? progress; });
+    const live: Live = { run, raw, hosted, lock: term.lock, ultimatum: term.ultimatum, running: false, lost: false, mended: false, redactor, unresolved };
     this.#live.set(handle, live);
     hosted.held++;
     this.#look();
@@ -264,14 +279,16 @@ export class Host {
   async #execute(live: Live): Promise<void> {
     let outcome: Outcome;
     try {
+      if (live.unresolved !== undefined) throw live.unresolved;
       outcome = { output: await live.hosted.agent.execute(live.run) };
     } catch (error) {
       outcome = { error };
       if (!(error instanceof Failed || error instanceof Cancelled)) {
-        this.#log?.error(`perdure: handler failed: ${nameOf(live.raw)}: ${error instanceof Error ? error.stack : messageOf(error)}`);
+        const text = (error instanceof Error ? error.stack : undefined) ?? messageOf(error);
+        this.#log?.error(`perdure: handler failed: ${nameOf(live.raw)}: ${live.redactor?.text(text) ?? text}`);
       }
     }
-    const report = reportOf(live.run, outcome);
+    const report = reportOf(live.run, outcome, live.redactor);
     live.running = false;
     if (live.lost) return this.#forget(live);
     this.#vacate(live.hosted);

@@ -28,8 +28,10 @@ export interface ServerEvent {
 export class Transport {
   readonly #base: string;
   readonly #headers: Record<string, string>;
+  readonly #token: () => Promise<string | undefined>;
 
-  constructor(url: string, headers: Record<string, string>) {
+  /** token returns the token of a call; undefined: none is sent. */
+  constructor(url: string, headers: Record<string, string>, token: () => Promise<string | undefined> = async () => undefined) {
     const u = URL.canParse(url) ? new URL(url) : undefined;
     if (!u || !/^https?:$/.test(u.protocol) || u.search || u.hash || u.username || u.password) {
       // The URL is not repeated: it may hold a password.
@@ -37,12 +39,19 @@ export class Transport {
     }
     this.#base = u.href.replace(/\/+$/, "");
     this.#headers = headers;
+    this.#token = token;
+  }
+
+  async #sent(): Promise<Record<string, string>> {
+    const token = await this.#token();
+    return token === undefined ? this.#headers : { Authorization: `Bearer ${token}`, ...this.#headers };
   }
 
   /** Sends a request and reads its answer. PerdureError for all but success. */
   async ask(method: string, path: string, ask: Ask = {}): Promise<{ status: number; value: unknown }> {
     const target = this.#base + path + (ask.query?.size ? `?${ask.query}` : "");
     const limit = ask.timeoutMs ?? answerMs;
+    const sent = await this.#sent();
     const ended = new AbortController();
     const stop = (): void => ended.abort(ask.signal?.reason);
     ask.signal?.throwIfAborted();
@@ -51,7 +60,7 @@ export class Transport {
     try {
       const response = await fetch(target, {
         method, signal: ended.signal, redirect: "manual",
-        headers: { ...this.#headers, ...ask.headers, ...(ask.body === undefined ? {} : { "Content-Type": ask.contentType ?? "application/json" }) },
+        headers: { ...sent, ...ask.headers, ...(ask.body === undefined ? {} : { "Content-Type": ask.contentType ?? "application/json" }) },
         ...(ask.body === undefined ? {} : { body: ask.body }),
       });
       return this.#read(response, await response.text(), ask.contentType === "application/yaml");
@@ -66,13 +75,14 @@ export class Transport {
   /** Reads a stream of server-sent events to its end. A stream that breaks, or that is silent for too long, throws a
    * PerdureError with the code "unavailable"; so does one that ends without an event `rest`. */
   async *events(path: string, signal?: AbortSignal): AsyncGenerator<ServerEvent, void, undefined> {
+    const sent = await this.#sent();
     const ended = new AbortController();
     const stop = (): void => ended.abort(signal?.reason);
     signal?.throwIfAborted();
     signal?.addEventListener("abort", stop, { once: true });
     const silent = setTimeout(() => ended.abort(), silentMs);
     try {
-      const response = await fetch(this.#base + path, { headers: { ...this.#headers, Accept: "text/event-stream" }, signal: ended.signal, redirect: "manual" });
+      const response = await fetch(this.#base + path, { headers: { ...sent, Accept: "text/event-stream" }, signal: ended.signal, redirect: "manual" });
       if (!response.ok || !response.body || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
         this.#read(response, await response.text(), false);
         throw new PerdureError("unavailable", `${this.#base} answered ${path} with something that is no stream of events`);

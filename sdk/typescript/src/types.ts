@@ -250,6 +250,8 @@ export interface ClaimBody {
   max?: number;
   /** Repeated, it returns the same runs while they are valid and unreported */
   requestId?: string;
+  /** The caller resolves the references to secrets at the JSON Pointers in secrets of a run. A step with secrets that is claimed without this fails, code secretUnsupported */
+  secrets?: boolean;
   /** How long to wait for work, at most 60s */
   wait?: string;
 }
@@ -494,6 +496,8 @@ export interface NextBody {
   heartbeat?: string;
   /** How many runs at most */
   max?: number;
+  /** As of a claim */
+  secrets?: boolean;
 }
 
 export interface Node {
@@ -610,6 +614,7 @@ export interface RawRun {
   step: string;
   doKey?: string;
   output?: unknown;
+  secrets?: string[];
   traceparent?: string;
   waitedMs?: number;
 }

@@ -2,10 +2,15 @@
 
 import assert from "node:assert/strict";
 import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { createServer as createHTTP } from "node:http";
 import { type AddressInfo, type Socket, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import process from "node:process";
 import { type TestContext, test } from "node:test";
 
-import { Agent, Client, NotDrained, PerdureError, stringify } from "perdure";
+import { Agent, Client, type ClientOptions, NotDrained, PerdureError, stringify } from "perdure";
 
 import { Host } from "#internal/host";
 import { Transport, answerMs } from "#internal/transport";
@@ -164,6 +169,45 @@ test("a stream of events that breaks is opened again", async (t) => {
   const refused = await scripted(t, stream(job("running"), 'event: problem\ndata: {"code":"tooLarge","detail":"too much"}\n\n'));
   await assert.rejects(follow(refused.url), { code: "tooLarge", message: "too much" });
   await assert.rejects(follow((await scripted(t, problem("notFound", "404 Not Found"))).url), { code: "notFound", status: 404 });
+});
+
+test("tokens", async (t) => {
+  const seen: (string | undefined)[] = [];
+  const server = createHTTP((request, response) => {
+    seen.push(request.headers.authorization);
+    response.writeHead(200, { "Content-Type": "application/json" }).end('{"id":"job_"}');
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const directory = await mkdtemp(join(tmpdir(), "perdure-"));
+  t.after(async () => { server.close(); await rm(directory, { recursive: true }); });
+  const file = join(directory, "token");
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  /** The Authorization headers of two calls; between them the token file gets another token. */
+  const sent = async (options: ClientOptions, environment: Record<string, string> = {}): Promise<(string | undefined)[]> => {
+    Object.assign(process.env, environment);
+    const client = new Client(url, options);
+    for (const name of Object.keys(environment)) delete process.env[name];
+    seen.length = 0;
+    await writeFile(file, "pdr_1\n");
+    await client.get("a");
+    await writeFile(file, "pdr_2\n");
+    await client.get("a");
+    return [...seen];
+  };
+  assert.deepEqual(await sent({}), [undefined, undefined]);
+  assert.deepEqual(await sent({ token: " pdr_1\n" }), ["Bearer pdr_1", "Bearer pdr_1"]);
+  assert.deepEqual(await sent({}, { PERDURE_TOKEN: "pdr_3" }), ["Bearer pdr_3", "Bearer pdr_3"]);
+  assert.deepEqual(await sent({ token: "pdr_1" }, { PERDURE_TOKEN: "pdr_3" }), ["Bearer pdr_1", "Bearer pdr_1"]);
+  assert.deepEqual(await sent({ token: "pdr_1", headers: { Authorization: "Basic x" } }), ["Basic x", "Basic x"]);
+  assert.deepEqual(await sent({ tokenFile: file }), ["Bearer pdr_1", "Bearer pdr_2"]);
+  assert.deepEqual(await sent({}, { PERDURE_TOKEN_FILE: file }), ["Bearer pdr_1", "Bearer pdr_2"]);
+  for (const token of ["a b", "a\nb", "ü"]) assert.throws(() => new Client(url, { token }), (e: Error) => e instanceof PerdureError && !e.message.includes(token));
+  assert.throws(() => new Client(url, { token: "a", tokenFile: "b" }), TypeError);
+  for (const text of ["", "a b", "x".repeat(5000)]) {
+    await writeFile(file, text);
+    await assert.rejects(new Client(url, { tokenFile: file }).get("a"), { code: "invalid" });
+  }
+  await assert.rejects(new Client(url, { tokenFile: join(directory, "none") }).get("a"), { code: "invalid" });
 });
 
 test("text in headers", async (t) => {

@@ -1,6 +1,7 @@
--- schema: min_reader 3, min_writer 4
+-- schema: min_reader 5, min_writer 5
 --
--- Who may call the API, and what was done.
+-- Who may call the API, and what was done. From here on a definition may also refer to secrets, which an older program cannot
+-- compile.
 
 -- credential: tokens, and sessions of the console. A secret is never stored: hash is its SHA-256.
 create table perdure.credential (

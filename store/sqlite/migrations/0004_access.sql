@@ -1,6 +1,7 @@
--- schema: min_reader 2, min_writer 3
+-- schema: min_reader 4, min_writer 4
 --
--- Who may call the API, and what was done.
+-- Who may call the API, and what was done. From here on a definition may also refer to secrets, which an older program cannot
+-- compile.
 
 -- Tokens, and sessions of the console. A secret is never stored: hash is its SHA-256.
 CREATE TABLE perdure_credential (

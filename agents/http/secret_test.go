@@ -1,0 +1,72 @@
+package http
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/runcontext"
+	"github.com/perdure/perdure/internal/secret"
+)
+
+const canary = `{"id":"canary-7f3a91", "pin": 4711}`
+
+// executeSecret executes a run as an agent host does whose run has the secret KEY at a pointer.
+func executeSecret(t *testing.T, a *perdure.Agent, pointer string, input m) string {
+	t.Helper()
+	run := aRun(input)
+	run.Secrets = []string{pointer}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	ctx = runcontext.WithSecrets(ctx, run, secret.NewRedactor([]secret.Value{{Name: "KEY", Text: canary}}), nil)
+	out, err := a.Execute(ctx, run)
+	return fmt.Sprint(string(out), " ", err)
+}
+
+// I18: a service that echoes its request puts a secret neither into the output nor, cut off, into a message.
+func TestEchoedSecretIsRemoved(t *testing.T) {
+	status, before := http.StatusOK, ""
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, before+string(b))
+	})
+	for _, cut := range []int{0, excerptBytes - len(canary) - 1, excerptBytes - len(canary), excerptBytes - len(canary)/2, excerptBytes - 1} {
+		for _, status = range []int{200, 400, 500} {
+			before = strings.Repeat(".", cut)
+			got := executeSecret(t, a, "/body", m{"method": "POST", "url": url, "body": canary})
+			for _, part := range []string{"canary", "7f3a91", "4711", `{"id`, `{\"id`} {
+				if strings.Contains(got, part) {
+					t.Errorf("%d after %d bytes: %s has %s", status, cut, got, part)
+				}
+			}
+			if status == 200 && !strings.Contains(got, "[secret KEY]") {
+				t.Errorf("%s", got)
+			}
+		}
+	}
+}
+
+// A redirect takes secrets to no host that the step does not name: neither in headers nor in the body nor in Referer.
+func TestRedirectTakesNoSecretElsewhere(t *testing.T) {
+	var got []string
+	other, _ := serve(t, Config{}, func(_ http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		got = append(got, fmt.Sprint(r.URL, r.Header, string(b)))
+	})
+	code := http.StatusFound
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, other+"/there", code) })
+	executeSecret(t, a, "/query/k", m{"url": url, "query": m{"k": "canary"}, "headers": m{"X-Key": "canary"}, "followRedirects": 2})
+	if len(got) != 1 || strings.Contains(got[0], "canary") {
+		t.Errorf("%q", got)
+	}
+	code, got = http.StatusTemporaryRedirect, nil
+	if result := executeSecret(t, a, "/body", m{"method": "POST", "url": url, "body": "canary", "followRedirects": 2}); len(got) != 0 || !strings.Contains(result, "307") {
+		t.Errorf("%q: %s", got, result)
+	}
+}

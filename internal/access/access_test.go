@@ -1,0 +1,377 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/store/memory"
+)
+
+// clock is an env whose time a test sets.
+type clock struct {
+	env.Real
+	now atomic.Int64
+}
+
+// epoch is about now, because deadlines of contexts follow the real clock.
+var epoch = time.Now().Truncate(time.Microsecond).Round(0)
+
+func (c *clock) Now() time.Time          { return epoch.Add(time.Duration(c.now.Load())) }
+func (c *clock) advance(d time.Duration) { c.now.Add(int64(d)) }
+
+// counted is a store whose reads of credentials are counted, and can fail.
+type counted struct {
+	kernel.Store
+	reads  atomic.Int64
+	failed atomic.Pointer[error]
+	slow   chan struct{} // nil: reads do not wait
+}
+
+func (s *counted) Credential(ctx context.Context, id string) (*kernel.Credential, error) {
+	s.reads.Add(1)
+	if s.slow != nil {
+		<-s.slow
+	}
+	if err := s.failed.Load(); err != nil && *err != nil {
+		return nil, *err
+	}
+	return s.Store.Credential(ctx, id)
+}
+
+func (s *counted) HasAdminToken(ctx context.Context) (bool, error) {
+	if err := s.failed.Load(); err != nil && *err != nil {
+		return false, *err
+	}
+	return s.Store.HasAdminToken(ctx)
+}
+
+func (s *counted) fail(err error) { s.failed.Store(&err) }
+
+// writer is the part of the scheduler that the registry needs, without its checks.
+type writer struct {
+	store kernel.Store
+	clock *clock
+
+	mu      sync.Mutex
+	entries []operate.AuditEntry
+}
+
+func (w *writer) AddCredential(ctx context.Context, c *kernel.Credential, _ int, set func(*kernel.Credential, time.Time), _ operate.AuditEntry) error {
+	set(c, w.clock.Now())
+	return w.store.Update(ctx, func(tx kernel.Tx) error { return tx.AddCredential(c) })
+}
+
+func (w *writer) DeleteCredential(ctx context.Context, id string, _ kernel.CredentialKind, _ operate.AuditEntry) error {
+	return w.store.Update(ctx, func(tx kernel.Tx) error { return tx.DeleteCredential(id) })
+}
+
+func (w *writer) AddAudit(_ context.Context, entries []operate.AuditEntry) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.entries = append(w.entries, entries...)
+	return nil
+}
+
+type world struct {
+	*testing.T
+	*Registry
+	store  *counted
+	writer *writer
+	clock  *clock
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c := &clock{}
+	store := &counted{Store: memory.New()}
+	w := &writer{store: store, clock: c}
+	return &world{T: t, store: store, writer: w, clock: c, Registry: New(Config{Store: store, Scheduler: w, StoreTime: c.Now, Env: c})}
+}
+
+// add stores a credential, and returns its text.
+func (w *world) add(edits ...func(*kernel.Credential)) string {
+	w.Helper()
+	s := NewSecret()
+	c := &kernel.Credential{ID: s.ID, Kind: kernel.TokenCredential, Hash: s.Hash, Name: "ci", Rights: operate.Rights{Role: operate.Viewer}, CreatedAt: w.clock.Now(), UsedAt: w.clock.Now()}
+	for _, edit := range edits {
+		edit(c)
+	}
+	if err := w.store.Update(w.Context(), func(tx kernel.Tx) error { return tx.AddCredential(c) }); err != nil {
+		w.Fatal(err)
+	}
+	return s.Text
+}
+
+func (w *world) identify(text string) error {
+	_, err := w.Identify(w.Context(), text, kernel.TokenCredential, "192.0.2.1")
+	return err
+}
+
+func (w *world) expect(what, text string, code perdure.Code) {
+	w.Helper()
+	if err := w.identify(text); perdure.CodeOf(err) != code {
+		w.Errorf("%s: %v", what, err)
+	}
+}
+
+// A token has the documented form, its checksum finds a changed character, and no two are equal.
+func TestTokensHaveAForm(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		s := NewSecret()
+		if id, ok := idOf(s.Text); !ok || id != s.ID || len(s.Text) != 60 || !strings.HasPrefix(s.Text, "pdr_") || s.Hash != hash(s.Text) || seen[s.Text] {
+			t.Fatalf("%q", s.Text)
+		}
+		seen[s.Text] = true
+	}
+	s := NewSecret()
+	for i := range s.Text {
+		other := byte('x')
+		if s.Text[i] == 'x' {
+			other = 'y'
+		}
+		if _, ok := idOf(s.Text[:i] + string(other) + s.Text[i+1:]); ok {
+			t.Errorf("a changed character at %d is not found", i)
+		}
+	}
+	for _, text := range []string{"", "pdr_", s.Text + "x", s.Text[:59], strings.Repeat("x", 60), strings.Repeat("ü", 30)} {
+		if _, ok := idOf(text); ok {
+			t.Errorf("%q is a token", text)
+		}
+	}
+	if again := NewSecretOf(s.ID); again.ID != s.ID || again.Text == s.Text {
+		t.Errorf("another secret: %+v", again)
+	}
+}
+
+// A credential is read once in 4 seconds, however many callers use it, and its end is noticed then.
+func TestRevokedTokenIsNoticedInTime(t *testing.T) {
+	w := newWorld(t)
+	text := w.add()
+	var callers sync.WaitGroup
+	w.expect("new", text, "")
+	before := w.store.reads.Load()
+	for range 50 {
+		callers.Go(func() { w.expect("known", text, "") })
+	}
+	callers.Wait()
+	if n := w.store.reads.Load() - before; n != 0 {
+		t.Errorf("%d reads of a token that is known", n)
+	}
+	id, _ := idOf(text)
+	if err := w.writer.DeleteCredential(t.Context(), id, kernel.TokenCredential, operate.AuditEntry{}); err != nil {
+		t.Fatal(err)
+	}
+	w.clock.advance(cacheTime - 1)
+	w.expect("cached", text, "")
+	identity := &operate.Identity{Credential: id}
+	if !w.Revalid(t.Context(), identity) {
+		t.Error("a cached token is not valid any more")
+	}
+	w.clock.advance(1)
+	for range 50 {
+		callers.Go(func() {
+			if err := w.identify(text); perdure.CodeOf(err) != perdure.CodeUnauthenticated && perdure.CodeOf(err) != perdure.CodeTooManyRequests {
+				t.Errorf("revoked: %v", err)
+			}
+		})
+	}
+	callers.Wait()
+	if w.Revalid(t.Context(), identity) {
+		t.Error("a revoked token is still valid")
+	}
+}
+
+func TestCredentialsEndInTime(t *testing.T) {
+	w := newWorld(t)
+	expiring := w.add(func(c *kernel.Credential) { c.ExpiresAt = epoch.Add(time.Minute) })
+	rotated := NewSecret()
+	old := w.add(func(c *kernel.Credential) {
+		rotated = NewSecretOf(c.ID)
+		c.Previous, c.Hash, c.PreviousUntil = c.Hash, rotated.Hash, epoch.Add(time.Minute)
+	})
+	for what, text := range map[string]string{"before it expires": expiring, "in the overlap": old, "the new secret": rotated.Text} {
+		w.expect(what, text, "")
+	}
+	w.clock.advance(time.Minute)
+	w.expect("expired", expiring, perdure.CodeUnauthenticated)
+	w.expect("after the overlap", old, perdure.CodeUnauthenticated)
+	w.expect("the new secret, later", rotated.Text, "")
+	w.expect("another secret of a known id", NewSecretOf(rotated.ID).Text, perdure.CodeUnauthenticated)
+
+	token := w.add(func(c *kernel.Credential) { c.ExpiresAt = epoch.Add(3 * time.Hour) })
+	cookie, id, err := w.Login(t.Context(), token, "192.0.2.2")
+	if err != nil || !id.Expires.Equal(epoch.Add(3*time.Hour)) || id.Via != operate.ViaSession {
+		t.Fatalf("%+v, %v", id, err)
+	}
+	session := func(what string, valid bool) {
+		t.Helper()
+		if _, err := w.Identify(t.Context(), cookie, kernel.SessionCredential, "192.0.2.2"); (err == nil) != valid {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for range 4 { // a use is recorded, and extends the session
+		w.clock.advance(operate.SessionIdle * 2 / 3)
+		session("used in time", true)
+		for began := time.Now(); ; time.Sleep(time.Millisecond) { // it is recorded beside the call
+			if c, err := w.store.Store.Credential(t.Context(), id.Credential); err != nil || c.UsedAt.Equal(w.clock.Now()) {
+				break
+			} else if time.Since(began) > 10*time.Second {
+				t.Fatalf("the use was not recorded: %+v", c)
+			}
+		}
+	}
+	w.clock.advance(operate.SessionIdle)
+	session("not used for an hour", false)
+}
+
+// While the store does not answer, a token that was read in time is accepted, and others are refused as unavailable.
+func TestStoreThatDoesNotAnswer(t *testing.T) {
+	w := newWorld(t)
+	text, other := w.add(), w.add()
+	if has, err := w.HasAdmin(t.Context()); has || err != nil {
+		t.Fatal(has, err)
+	}
+	w.expect("known", text, "")
+	w.store.fail(errors.New("away"))
+	w.expect("cached", text, "")
+	w.expect("never read", other, perdure.CodeUnavailable)
+	w.clock.advance(cacheTime)
+	w.expect("read too long ago", text, perdure.CodeUnavailable)
+	id, _ := idOf(text)
+	if !w.Revalid(t.Context(), &operate.Identity{Credential: id}) {
+		t.Error("a call that waits ends because the store does not answer")
+	}
+	if has, err := w.HasAdmin(t.Context()); has || err != nil {
+		t.Errorf("HasAdmin: %v, %v", has, err)
+	}
+	w.store.fail(nil)
+	w.expect("again", text, "")
+	w.expect("again", other, "")
+}
+
+// Wrong tokens cost few reads, and those of other addresses are not affected.
+func TestWrongTokensCostFewReads(t *testing.T) {
+	w := newWorld(t)
+	good := w.add()
+	w.expect("good", good, "")
+	before := w.store.reads.Load()
+	for i := range 1000 {
+		want := perdure.CodeUnauthenticated
+		if i >= MaxFailures {
+			want = perdure.CodeTooManyRequests
+		}
+		w.expect(fmt.Sprint("wrong ", i), NewSecret().Text, want)
+	}
+	if n := w.store.reads.Load() - before; n > MaxFailures {
+		t.Errorf("%d reads", n)
+	}
+	w.expect("random text", "x", perdure.CodeTooManyRequests)
+	w.expect("good, from the same address", good, "")
+	if _, err := w.Identify(t.Context(), NewSecret().Text, kernel.TokenCredential, "192.0.2.9"); perdure.CodeOf(err) != perdure.CodeUnauthenticated {
+		t.Errorf("of another address: %v", err)
+	}
+	w.clock.advance(failureTime)
+	w.expect("a minute later", NewSecret().Text, perdure.CodeUnauthenticated)
+}
+
+// At most two reads of unknown tokens are in progress. Known tokens do not wait for them.
+func TestUnknownTokensDoNotOccupyTheStore(t *testing.T) {
+	w := newWorld(t)
+	good := w.add()
+	w.expect("good", good, "")
+	w.store.slow = make(chan struct{})
+	var callers sync.WaitGroup
+	for i := range 20 {
+		callers.Go(func() {
+			_, _ = w.Identify(t.Context(), NewSecret().Text, kernel.TokenCredential, fmt.Sprintf("192.0.2.%d", i))
+		})
+	}
+	for w.store.reads.Load() < 1+maxReads {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(20 * time.Millisecond)
+	if n := w.store.reads.Load() - 1; n != maxReads {
+		t.Errorf("%d reads in progress", n)
+	}
+	w.expect("good", good, "")
+	close(w.store.slow)
+	callers.Wait()
+}
+
+func TestFailuresAreCountedByNetwork(t *testing.T) {
+	c := &clock{}
+	f := newFailures(c)
+	for i := range MaxFailures {
+		f.add(fmt.Sprintf("2001:db8::%d", i+1))
+	}
+	for address, allowed := range map[string]bool{"2001:db8::ffff": false, "2001:db8:0:1::1": true, "192.0.2.1": true, "": true} {
+		if f.allow(address) != allowed {
+			t.Errorf("%s: allowed is not %v", address, allowed)
+		}
+	}
+	for i := range 2 * maxAddresses {
+		f.add(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255))
+	}
+	if len(f.count) > maxAddresses+1 {
+		t.Errorf("%d addresses are counted", len(f.count))
+	}
+	if f.allow("10.9.9.9") {
+		t.Error("addresses beyond the bound are not counted together")
+	}
+	c.advance(failureTime)
+	f.add("10.9.9.9")
+	if len(f.count) > 2 || !f.allow("10.9.9.8") {
+		t.Errorf("%d addresses are counted a minute later", len(f.count))
+	}
+}
+
+// The first 100 refused requests of a second are recorded, and the others as a number.
+func TestRefusedRequestsAreBounded(t *testing.T) {
+	w := newWorld(t)
+	for range MaxRefusals + 50 {
+		w.Refused(operate.AuditEntry{Act: "undoJob", Outcome: operate.AuditRefused})
+	}
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		w.writer.mu.Lock()
+		entries := w.writer.entries
+		w.writer.mu.Unlock()
+		if len(entries) == 0 && time.Since(began) < 20*time.Second {
+			continue
+		}
+		if n := len(entries); n != MaxRefusals+1 || entries[n-1].Act != ActRefused || entries[n-1].Count != 50 {
+			t.Errorf("%d entries", n)
+		}
+		return
+	}
+}
+
+// The check of a token that is known is on the path of each claim and report: docs/adr/0033-access.md allows it 2 µs.
+func BenchmarkIdentify(b *testing.B) {
+	store := memory.New()
+	r := New(Config{Store: store, Scheduler: &writer{store: store}, StoreTime: time.Now})
+	s := NewSecret()
+	if err := store.Update(b.Context(), func(tx kernel.Tx) error {
+		return tx.AddCredential(&kernel.Credential{ID: s.ID, Kind: kernel.TokenCredential, Hash: s.Hash, Name: "ci", Rights: operate.Rights{Role: operate.Viewer}, UsedAt: time.Now()})
+	}); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if _, err := r.Identify(b.Context(), s.Text, kernel.TokenCredential, "192.0.2.1"); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}

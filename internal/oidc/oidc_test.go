@@ -1,0 +1,270 @@
+package oidc
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
+)
+
+// provider is an OpenID Connect provider that answers as a test wants.
+type provider struct {
+	*httptest.Server
+	t        *testing.T
+	key      *rsa.PrivateKey
+	keyID    string
+	served   []jose.JSONWebKey
+	claims   map[string]any // of the next ID token
+	verifier string         // that the node has sent
+}
+
+func newProvider(t *testing.T) *provider {
+	t.Helper()
+	p := &provider{t: t}
+	p.rotate("k1")
+	mux := http.NewServeMux()
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	answer := func(w http.ResponseWriter, status int, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(v); err != nil {
+			t.Error(err)
+		}
+	}
+	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
+			"id_token_signing_alg_values_supported": []string{"RS256"}})
+	})
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: p.served})
+	})
+	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("code") != "the code" {
+			answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
+			return
+		}
+		p.verifier = r.FormValue("code_verifier")
+		answer(w, http.StatusOK, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": p.sign()})
+	})
+	return p
+}
+
+// rotate makes the provider sign with another key. The former one is not served any more.
+func (p *provider) rotate(id string) {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.key, p.keyID = key, id
+	p.served = []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: id, Algorithm: "RS256", Use: "sig"}}
+}
+
+func (p *provider) sign() string {
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: p.key, KeyID: p.keyID}}, nil)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	text, err := json.Marshal(p.claims)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	signed, err := signer.Sign(text)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	token, err := signed.CompactSerialize()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return token
+}
+
+func (p *provider) client(t *testing.T) *Provider {
+	t.Helper()
+	c, err := New(Config{Issuer: p.URL, ClientID: "perdure", ClientSecret: "s", Redirect: "https://perdure.example.com/ui/oidc/callback",
+		Rules: []Rule{{operate.Viewer, "groups", "all"}, {operate.Operator, "groups", "sre"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// begin starts a login. It returns the query with which the provider sends the browser back, and the cookie.
+func (p *provider) begin(t *testing.T, c *Provider) (query url.Values, cookie string) {
+	t.Helper()
+	location, cookie, err := c.Start(t.Context(), "/ui/jobs", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	u, err := url.Parse(location)
+	if err != nil || !strings.HasPrefix(location, p.URL+"/auth?") {
+		t.Fatal(location, err)
+	}
+	q := u.Query()
+	if q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("redirect_uri") != c.Redirect || !strings.Contains(q.Get("scope"), "openid") {
+		t.Errorf("the provider is asked %v", q)
+	}
+	p.claims = map[string]any{"iss": p.URL, "aud": "perdure", "sub": "17", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": q.Get("nonce"),
+		"preferred_username": "anna", "groups": []string{"all", "sre", "bad\nname"}}
+	return url.Values{"state": {q.Get("state")}, "code": {"the code"}}, cookie
+}
+
+func TestLogin(t *testing.T) {
+	p := newProvider(t)
+	c := p.client(t)
+	query, cookie := p.begin(t, c)
+	id, to, err := c.Finish(t.Context(), query, cookie, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id.Name != "anna" || id.Role != operate.Operator || !slices.Equal(id.Groups, []string{"all", "sre"}) || to != "/ui/jobs" || p.verifier == "" {
+		t.Errorf("%+v, to %q", id, to)
+	}
+	p.rotate("k2") // the library reads the keys again
+	query, cookie = p.begin(t, c)
+	if _, _, err := c.Finish(t.Context(), query, cookie, time.Now()); err != nil {
+		t.Errorf("after the provider has rotated its key: %v", err)
+	}
+}
+
+// A login with any part wrong is refused.
+func TestWrongLoginsAreRefused(t *testing.T) {
+	p := newProvider(t)
+	c, other := p.client(t), p.client(t)
+	type attempt struct {
+		query  url.Values
+		cookie string
+		now    time.Time
+	}
+	for name, spoil := range map[string]func(*attempt){
+		"another state":         func(a *attempt) { a.query.Set("state", "x") },
+		"no state":              func(a *attempt) { a.query.Del("state") },
+		"no cookie":             func(a *attempt) { a.cookie = "" },
+		"a cookie that is none": func(a *attempt) { a.cookie = "e30" },
+		"another login's cookie": func(a *attempt) {
+			claims := p.claims
+			_, a.cookie = p.begin(t, other)
+			p.claims = claims
+		},
+		"too late":               func(a *attempt) { a.now = a.now.Add(LoginTime + time.Second) },
+		"another code":           func(a *attempt) { a.query.Set("code", "x") },
+		"the provider's refusal": func(a *attempt) { a.query.Set("error", "access_denied") },
+		"another nonce":          func(*attempt) { p.claims["nonce"] = "x" },
+		"no nonce":               func(*attempt) { delete(p.claims, "nonce") },
+		"another audience":       func(*attempt) { p.claims["aud"] = "other" },
+		"another issuer":         func(*attempt) { p.claims["iss"] = "https://evil.example" },
+		"an expired token":       func(*attempt) { p.claims["exp"] = time.Now().Add(-time.Minute).Unix() },
+		"a key that is not served": func(*attempt) {
+			served := p.served
+			p.rotate("k9")
+			p.served = served
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.rotate("of " + name)
+			query, cookie := p.begin(t, c)
+			a := attempt{query, cookie, time.Now()}
+			spoil(&a)
+			id, _, err := c.Finish(t.Context(), a.query, a.cookie, a.now)
+			if perdure.CodeOf(err) != perdure.CodeUnauthenticated {
+				t.Errorf("%+v, %v", id, err)
+			}
+		})
+	}
+}
+
+// The user role is the highest that a rule gives. Without one, the login is forbidden.
+func TestUserRolesFollowTheRules(t *testing.T) {
+	c := &Provider{Config: Config{GroupsClaim: "groups", Rules: []Rule{{operate.Viewer, "groups", "all"}, {operate.Operator, "groups", "sre"}, {operate.Admin, "email", "root@example.com"}}}}
+	for _, test := range []struct {
+		claims string
+		want   operate.UserRole
+	}{
+		{`{"groups": ["all"]}`, operate.Viewer},
+		{`{"groups": "sre"}`, operate.Operator},
+		{`{"groups": ["sre", "all", 3]}`, operate.Operator},
+		{`{"email": "root@example.com", "email_verified": true}`, operate.Admin},
+		{`{"email": "root@example.com", "email_verified": false}`, ""},
+		{`{"email": "root@example.com"}`, ""},
+		{`{"groups": ["other"]}`, ""},
+		{`{"groups": {"sre": true}}`, ""},
+		{`{}`, ""},
+	} {
+		claims := map[string]any{}
+		if err := json.Unmarshal([]byte(test.claims), &claims); err != nil {
+			t.Fatal(err)
+		}
+		id, err := c.identify("17", claims)
+		switch {
+		case test.want == "" && perdure.CodeOf(err) != perdure.CodeForbidden:
+			t.Errorf("%s: %+v, %v", test.claims, id, err)
+		case test.want != "" && (err != nil || id.Role != test.want):
+			t.Errorf("%s: %+v, %v", test.claims, id, err)
+		}
+	}
+}
+
+// If the provider does not answer, a login is refused as unavailable, and the next one asks it again.
+func TestProviderThatIsDownIsAskedAgain(t *testing.T) {
+	p := newProvider(t)
+	down := true
+	inner := p.Config.Handler
+	p.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if down {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		inner.ServeHTTP(w, r)
+	})
+	c := p.client(t)
+	if _, _, err := c.Start(t.Context(), "/ui/", time.Now()); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("down: %v", err)
+	}
+	down = false
+	if _, _, err := c.Start(t.Context(), "/ui/", time.Now()); err != nil {
+		t.Errorf("up again: %v", err)
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	good := Config{Issuer: "https://login.example.com", ClientID: "perdure", Rules: []Rule{{operate.Viewer, "groups", "all"}}}
+	for name, edit := range map[string]func(*Config){
+		"no issuer":      func(c *Config) { c.Issuer = "" },
+		"a path":         func(c *Config) { c.Issuer = "/x" },
+		"a password":     func(c *Config) { c.Issuer = "https://u:p@login.example.com" },
+		"no client":      func(c *Config) { c.ClientID = "" },
+		"no rules":       func(c *Config) { c.Rules = nil },
+		"too many rules": func(c *Config) { c.Rules = make([]Rule, MaxRules+1) },
+	} {
+		c := good
+		edit(&c)
+		if _, err := New(c); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	if _, err := New(good); err != nil {
+		t.Error(err)
+	}
+	for text, ok := range map[string]bool{"operator=groups:sre": true, "admin=email:a@b": true, "viewer=x:y:z": true, "agent=groups:x": false,
+		"root=groups:x": false, "operator": false, "operator=groups": false, "operator=:x": false, "operator=x:": false} {
+		if r, err := ParseRule(text); (err == nil) != ok {
+			t.Errorf("%s: %+v, %v", text, r, err)
+		}
+	}
+	if r, _ := ParseRule("viewer=x:y:z"); fmt.Sprint(r) != "{viewer x y:z}" {
+		t.Error(r)
+	}
+}
