@@ -12,7 +12,7 @@ export const narrow = { width: 360, height: 740 };
 export const wide = { width: 1400, height: 900 };
 
 /** How long a test waits for something, in milliseconds: the machine may be busy with other tests. */
-const patience = 10_000;
+const patience = 60_000;
 
 let browser;
 

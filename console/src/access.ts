@@ -1,9 +1,8 @@
 // Who uses the console, and what this user may do. The server decides; the console only disables what it would refuse.
 import { batch, effect, signal } from "@preact/signals";
 import { call, callUrl, loginNeeded, Problem, reach, returned } from "./api.ts";
+import { rights, type Right, type UserRole } from "./rights.ts";
 import type { Identity } from "./types.ts";
-
-export type UserRole = Identity["role"];
 
 /** The identity of the user; undefined until the server has answered, and while nobody is logged in. */
 export const me = signal<Identity | undefined>(undefined);
@@ -13,22 +12,6 @@ export const meProblem = signal<Problem | undefined>(undefined);
 
 /** A new token whose secret is on the screen. No login covers it: no other call returns the secret. */
 export const secretShown = signal(false);
-
-/** The user roles that may do something, beside admin. docs/access.md has the same table by calls: a test compares them. */
-const rights = {
-  /** Read jobs. */
-  read: ["viewer", "submitter", "operator"],
-  /** Read everything else, except tokens, sessions and the audit log. */
-  watch: ["viewer", "operator"],
-  /** Submit jobs, and validate definitions. */
-  submit: ["submitter", "operator"],
-  /** Acts, bulk acts, limits. */
-  act: ["operator"],
-  /** Tokens, sessions, and the audit log. */
-  access: [],
-} satisfies Record<string, UserRole[]>;
-
-export type Right = keyof typeof rights;
 
 /** The user roles with a right, the least ones: admin is named only if no other has it. */
 export function rolesWith(right: Right): UserRole[] {

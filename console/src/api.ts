@@ -54,6 +54,9 @@ export const reach = signal<Reach>({ answeredAt: Date.now() });
 /** Whether the server asks for a login: there is no session, or it has ended. Pages load nothing until then. */
 export const loginNeeded = signal(false);
 
+/** Whether the server has an OpenID Connect provider for logins. */
+export const loginAtProvider = signal(false);
+
 /** Counts how often the server came back, or the user logged in. Every page then loads its data again. */
 export const returned = signal(0);
 
@@ -63,6 +66,7 @@ let probing = false;
 
 export function answered(response: Response): void {
   observeServerTime(response.headers.get("Date"));
+  if (response.status === 401) loginAtProvider.value = response.headers.get("Perdure-Login") === "oidc";
   if (!probing) reach.value = { answeredAt: Date.now() };
 }
 

@@ -1,7 +1,7 @@
 // The frame around every page: header, banner, help.
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { loadMe, may, me, meProblem, needText, secretShown, type Right } from "./access.ts";
+import { loadMe, may, me, meProblem, needText, secretShown } from "./access.ts";
 import { openAct } from "./act.tsx";
 import { attemptNow, callUrl, loginNeeded, reach } from "./api.ts";
 import { openBulk } from "./bulk.tsx";
@@ -10,6 +10,7 @@ import { lazy } from "./lazy.tsx";
 import { openLimit } from "./limit.tsx";
 import { useLoad } from "./load.ts";
 import { onLeave, place } from "./place.ts";
+import type { Right } from "./rights.ts";
 import { link, type Page } from "./router.ts";
 import { legend } from "./state.ts";
 import { nextTheme, theme } from "./theme.ts";

@@ -1,18 +1,28 @@
 // The login. It covers the page, which stays as it is: what was entered is still there afterwards, and the address is the
-// same. There is no address to return to that a link could name.
+// same. Only the node names the address to which a login at a
+// provider returns, and accepts none outside this console.
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { identified, me } from "./access.ts";
-import { call, callUrl, Problem } from "./api.ts";
+import { call, callUrl, loginAtProvider, Problem } from "./api.ts";
 import type { Identity } from "./types.ts";
 import { Icon, now, plural, ProblemNote } from "./widgets.tsx";
+
+/** Why a login at the provider has failed: the node sends the browser back with the code in the fragment of the address. */
+function providerProblem(): Problem | undefined {
+  const code = /^#login=(\w{1,40})$/.exec(location.hash)?.[1];
+  if (code === undefined) return undefined;
+  history.replaceState(null, "", location.pathname + location.search);
+  if (code === "forbidden") return new Problem(403, code, "The login at the provider succeeded, but your account has no user role here.", "Ask an admin of this node.");
+  return new Problem(401, code, "The login at the provider has failed.", "Try again. The log of the node has the reason.");
+}
 
 export function Login() {
   const dialog = useRef<HTMLDialogElement>(null);
   const field = useRef<HTMLInputElement>(null);
   const token = useSignal("");
   const sending = useSignal(false);
-  const problem = useSignal<Problem | undefined>(undefined);
+  const problem = useSignal<Problem | undefined>(useMemo(providerProblem, []));
   const waitUntil = useSignal(0);
   useLayoutEffect(() => {
     const shown = dialog.current!;
@@ -72,7 +82,12 @@ export function Login() {
             Your session has ended. What you have entered is still there after you log in as <bdi>{me.value.name}</bdi>.
           </p>
         ) : (
-          <p class="muted">This node asks for a token. An admin can create one for you.</p>
+          <p class="muted">{loginAtProvider.value ? "Log in at your provider, or with a token." : "This node asks for a token. An admin can create one for you."}</p>
+        )}
+        {loginAtProvider.value && (
+          <a class="button" target="_self" href={`oidc/start?to=${encodeURIComponent(location.pathname + location.search)}`}>
+            Log in with OpenID Connect
+          </a>
         )}
         <label class="stack">
           <span>Token</span>

@@ -1,10 +1,11 @@
 // Tokens, and the logins to the console that were started with them. Only admins see this page.
 import { signal, useSignal, type Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
-import { me, type UserRole } from "../access.ts";
+import { me } from "../access.ts";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { authorHeaders, CommandLine, FormDialog } from "../form.tsx";
 import { useLoad } from "../load.ts";
+import type { UserRole } from "../rights.ts";
 import { link } from "../router.ts";
 import { Secret } from "../secret.tsx";
 import { unknownMark } from "../state.ts";
@@ -16,7 +17,7 @@ const pageSize = 500;
 /** The most rows that are shown. */
 const mostRows = 2000;
 
-/** What a token may not do without: its user role, and what the role may do. */
+/** The user roles, and what each may do. */
 const roles: [role: UserRole, may: string][] = [
   ["viewer", "reads everything except tokens, sessions and the audit log"],
   ["submitter", "submits jobs and reads them"],
@@ -138,7 +139,7 @@ function TokenRow({ token, open }: { token: Token; open: (kind: "rotate" | "revo
   const scope = scopeOf(token), groups = (token.groups ?? []).join(", ");
   return (
     <tr>
-      <td title={`${token.name} (${token.id})`}>
+      <td class="text" title={`${token.name} (${token.id})`}>
         <b class="name">
           <bdi>{token.name}</bdi>
         </b>
@@ -336,8 +337,8 @@ function Create({ close, secret, done }: DialogProps & { secret: Signal<NewToken
       <div class="split even">
         <NamesField title="Groups, for approvals (optional)" value={groups} example="finance" />
         <label class="stack">
-          <span class="muted">Valid for, such as 12h or 90d (empty: does not expire)</span>
-          <input autocomplete="off" spellcheck={false} value={expires.value} onInput={(event) => (expires.value = event.currentTarget.value)} />
+          <span class="muted">Valid for (empty: for ever)</span>
+          <input autocomplete="off" spellcheck={false} placeholder="90d, 12h" value={expires.value} onInput={(event) => (expires.value = event.currentTarget.value)} />
         </label>
       </div>
       {problem.value && <ProblemNote problem={problem.value} />}
