@@ -29,7 +29,7 @@ import (
 )
 
 func all() []mutant {
-	return slices.Concat(ofRules, ofActors, ofText, ofBounds, ofStores, ofReach, ofValues)
+	return slices.Concat(ofRules, ofActors, ofText, ofBounds, ofStores, ofReach, ofAccess, ofValues)
 }
 
 func main() {

@@ -490,6 +490,37 @@ var ofReach = []mutant{
 	{name: "a list that is not finished says that no job matches", file: "cmd/perdure/list.go", old: "a.talk(\"no job matches so far\")", new: "a.talk(\"no job matches\")", run: "ListThatIsNotFinished"},
 }
 
+// Access: who may call, and what is recorded.
+var ofAccess = []mutant{
+	{name: "a revoked token is remembered for ever", file: "internal/access/registry.go", old: "	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {\n		return l.value, nil\n	}\n	c.reading.Lock()", new: "	if l := c.latest.Load(); l != nil {\n		return l.value, nil\n	}\n	c.reading.Lock()"},
+	{name: "the secret is not compared", file: "internal/access/registry.go", old: "	return is || was && now.Before(c.PreviousUntil)", new: "	return true || is || was"},
+	{name: "a replaced secret stays valid", file: "internal/access/registry.go", old: "	return is || was && now.Before(c.PreviousUntil)", new: "	return is || was"},
+	{name: "a session is accepted as a token", file: "internal/access/registry.go", old: "c == nil || c.Kind != kind || ", new: "c == nil || ", pkg: "node", run: "TestSessions"},
+	{name: "an expired credential is valid", file: "internal/kernel/access.go", old: "	return (c.ExpiresAt.IsZero() || now.Before(c.ExpiresAt)) &&", new: "	return true &&", pkg: "internal/access"},
+	{name: "a session never idles", file: "internal/kernel/access.go", old: "c.Kind != SessionCredential || now.Before(c.UsedAt.Add(operate.SessionIdle))", new: "true", pkg: "internal/access"},
+	{name: "an address may be wrong for ever", file: "internal/access/failures.go", old: "	return c.n < MaxFailures || ", new: "	return true || ", run: "Wrong|Failures"},
+	{name: "each address of a network is counted alone", file: "internal/access/failures.go", old: "a.Unmap().Is6() {", new: "false {", run: "Failures"},
+	{name: "unknown tokens occupy the store", file: "internal/access/registry.go", old: "	maxReads = 2\n", new: "	maxReads = 20\n", run: "Occupy"},
+	{name: "the user role is not looked at", file: "internal/rest/access.go", old: "if known.Role != operate.Admin && !slices.Contains(allowed, known.Role) {", new: "if false {", pkg: "node", run: "EveryCall/memory"},
+	{name: "a viewer may act", file: "internal/rest/access.go", old: "doers    = []operate.UserRole{operate.Operator}", new: "doers    = []operate.UserRole{operate.Operator, operate.Viewer}", pkg: "node", run: "EveryCall/memory"},
+	{name: "loopback is open although there is an admin token", file: "internal/rest/access.go", old: "has || err != nil {", new: "false && has || err != nil {", pkg: "node", run: "Loopback/memory"},
+	{name: "every address is loopback", file: "internal/rest/access.go", old: "	return err == nil && a.Unmap().IsLoopback()", new: "	return true || err == nil && a.IsLoopback()", pkg: "node", run: "Loopback/memory"},
+	{name: "a form may use the cookie", file: "internal/rest/access.go", old: "	if !sends || mediaType == mediaJSON", new: "	if sends || !sends || mediaType == mediaJSON", pkg: "node", run: "Sessions/memory"},
+	{name: "a waiting claim outlives its token", file: "internal/rest/access.go", old: "		case !c.Access.Revalid(ctx, id):", new: "		case false:", pkg: "node", run: "Revoked.*/memory"},
+	{name: "an agent reports for others", file: "internal/scheduler/report.go", old: "if agent := b.w.Step(ref).Agent; !mayCarryOut(o.rights, agent) {", new: "if agent := b.w.Step(ref).Agent; false {", pkg: "node", run: "TokensAre.*/memory"},
+	{name: "an agent sends heartbeats for others", file: "internal/scheduler/report.go", old: "if !mayCarryOut(o.rights, b.w.Step(ref).Agent) {", new: "if false {", pkg: "node", run: "TokensAre.*/memory"},
+	{name: "a submitter submits any type in a batch", file: "internal/service/submit.go", old: "			err = maySubmit(ctx, parsed[i])", new: "			err = nil", pkg: "node", run: "TokensAre.*/memory"},
+	{name: "an act is not recorded", file: "internal/scheduler/act.go", old: "	if refusal == nil && !o.unneeded && o.audit != nil {", new: "	if false {", pkg: "node", run: "ActsAreAudited/memory"},
+	{name: "an act that changes nothing is recorded", file: "internal/scheduler/act.go", old: "	if refusal == nil && !o.unneeded && o.audit != nil {", new: "	if refusal == nil && o.audit != nil {", pkg: "internal/sim", run: "Audited"},
+	{name: "a client's X-Forwarded-For counts", file: "internal/rest/proxies.go", old: "	if err != nil || !p.trust(at) {\n		return host", new: "	if err != nil {\n		return host", run: "Forwarded"},
+	{name: "a login returns to other sites", file: "internal/rest/oidc.go", old: "err != nil || u.IsAbs() || u.Host", new: "err == nil || u.IsAbs() || u.Host", run: "LoginReturns"},
+	{name: "the state of a login is not compared", file: "internal/oidc/oidc.go", old: "		subtle.ConstantTimeCompare([]byte(l.State), []byte(query.Get(\"state\"))) != 1 || now.After(l.Until) {", new: "		now.After(l.Until) {"},
+	{name: "the nonce of a login is not compared", file: "internal/oidc/oidc.go", old: "	if subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(l.Nonce)) != 1 {", new: "	if false {"},
+	{name: "an e-mail address need not be verified", file: "internal/oidc/oidc.go", old: "claim == \"email\" && (!given || !verified) {", new: "claim == \"email\" && false && (!given || !verified) {"},
+	{name: "changed certificates are not read", file: "internal/tlsfiles/tlsfiles.go", old: "stamps != f.stamps {", new: "false && stamps != f.stamps {", run: "Changed"},
+	{name: "client certificates are not required", file: "internal/tlsfiles/tlsfiles.go", old: "tls.RequireAndVerifyClientCert", new: "tls.VerifyClientCertIfGiven"},
+}
+
 // Values that runs are handed, and what rendering them may cost.
 var ofValues = []mutant{
 	{name: "a value that was saved is forgotten", file: "internal/kernel/values.go", old: "	v.state = valueLoaded\n	return v.json, true", new: "	json = v.json\n	*v = value{state: valueLoaded}\n	return json, true"},

@@ -3,16 +3,19 @@ package sim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // committed checks each transaction that a node has committed: every transition on its own, and the jobs as they are
 // afterwards.
 func (w *world) committed(n *node, t *watchedTx) {
+	w.checkAudit(t)
 	w.commits++
 	touched := map[perdure.JobID]bool{}
 	var order []perdure.JobID
@@ -392,4 +395,41 @@ func (w *world) checkLimits() {
 		}
 	}
 	w.book.limits = stored
+}
+
+// recordedAct is an act on a job, as the history and the audit log have it.
+type recordedAct struct {
+	job perdure.JobID
+	act string
+}
+
+// checkAudit checks that a transaction records its acts on jobs in the audit log, and no others. The jobs of a bulk act are
+// in the history only.
+func (w *world) checkAudit(t *watchedTx) {
+	history, audit := map[recordedAct]bool{}, map[recordedAct]bool{}
+	for _, c := range t.saved {
+		for _, e := range c.History {
+			if _, ofBulk := w.book.bulk[e.Detail]; e.Author == operator && !ofBulk {
+				history[recordedAct{e.Job, e.Event}] = true
+			}
+		}
+		for _, e := range c.Audit {
+			if e.Job.IsZero() {
+				continue
+			}
+			w.hit("audit")
+			audit[recordedAct{e.Job, e.Act}] = true
+			if e.Author != operator || e.Outcome != operate.AuditDone || e.At.IsZero() || e.At.After(t.now) {
+				w.wrong("audit", "%s of %s is recorded as %+v", e.Act, short(e.Job), e)
+			}
+		}
+	}
+	for act := range history { // a resume with another input is an edit, too
+		if act.act == string(perdure.VerbEdit) && audit[recordedAct{act.job, string(perdure.VerbResume)}] && !audit[act] {
+			delete(history, act)
+		}
+	}
+	if !maps.Equal(history, audit) {
+		w.wrong("audit", "the history has the acts %v, and the audit log %v", history, audit)
+	}
 }

@@ -274,6 +274,9 @@ func TestActsAreAsPreviewed(t *testing.T) { occurs(t, "previewed") }
 // of its acts (bulkCommitted). All of them end. The schedules must have many.
 func TestBulkActsEnd(t *testing.T) { occurs(t, "bulk done") }
 
+// Acts are recorded in the audit log, in their own transactions.
+func TestActsAreAudited(t *testing.T) { occurs(t, "audit") }
+
 // Operators follow lists over streams that end with their nodes. When all jobs are settled, each list equals the store. The schedules must
 // have many such lists.
 func TestListsEqualTheStore(t *testing.T) { occurs(t, "viewed") }
