@@ -40,6 +40,8 @@ type JobView struct {
 	Alerts          []AlertView     `json:"alerts,omitempty"`          // open alerts; missing in lists
 	Steps           StepViews       `json:"steps,omitempty"`           // missing in lists; complete, except in an event that says otherwise
 	Summary         *JobSummary     `json:"summary,omitempty"`         // only in lists that ask for it
+	TraceID         string          `json:"traceId,omitempty"`         // of the job's trace, if one is exported; missing in lists
+	TraceURL        string          `json:"traceUrl,omitempty"`        // where it is shown, if the node knows that
 	Unchanged       bool            `json:"unchanged,omitempty"`       // only in the answer to an act: there was nothing to do, and nothing was recorded
 }
 

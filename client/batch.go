@@ -118,7 +118,7 @@ func checkJSON(noun string, text json.RawMessage) error {
 
 func (c *Client) submitBatch(ctx context.Context, b *batch, answers []perdure.Submitted) error {
 	var got submitted
-	req := &request{method: http.MethodPost, path: "/v1/batches/submit", body: b.whole()}
+	req := &request{method: http.MethodPost, path: "/v1/batches/submit", body: b.whole(), submits: true}
 	if _, err := c.ask(ctx, req, &got); err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -142,6 +143,7 @@ type request struct {
 	key       string        // of a submission whose definition has no key
 	wait      time.Duration // for how long the server is asked to wait
 	ofAgent   bool          // the agent host repeats its calls itself
+	submits   bool          // it submits jobs, which belong to the caller's span
 	seeOther  bool          // an answer 303 has a body that is read
 	events    bool          // the answer is a stream of events
 	// repeatable marks a call that changes something, and can be repeated: carried out twice, it is the same.
@@ -249,6 +251,11 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 	}
 	if req.key != "" {
 		r.Header.Set("Idempotency-Key", req.key)
+	}
+	if req.submits {
+		if parent := traceid.Of(ctx); parent != "" {
+			r.Header.Set("Traceparent", parent)
+		}
 	}
 	if c.token != nil {
 		token, err := c.token()

@@ -9,8 +9,16 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/operate"
 )
+
+// WithTraceparent returns a context for submissions that belong to a span of the caller, in the form of the header
+// traceparent of W3C Trace Context. The spans of the jobs have a link to it, if the server exports traces. In a handler
+// that is not needed: the jobs that it submits belong to its run.
+func WithTraceparent(ctx context.Context, traceparent string) context.Context {
+	return traceid.With(ctx, traceparent)
+}
 
 // Submit implements perdure.Jobs. If it fails with perdure.CodeUnavailable, the job may have been stored. If the
 // definition has a key, it can be submitted again, and is then the same job.
@@ -30,7 +38,7 @@ func (c *Client) SubmitWithKey(ctx context.Context, body []byte, mediaType, key 
 		return nil, false, perdure.Refuse(perdure.CodeInvalid, "a key that begins or ends with a space cannot be sent in a header: put it into the definition")
 	}
 	job := new(perdure.JobView)
-	status, err := c.ask(ctx, &request{method: http.MethodPost, path: "/v1/jobs", body: body, mediaType: mediaType, key: key}, job)
+	status, err := c.ask(ctx, &request{method: http.MethodPost, path: "/v1/jobs", body: body, mediaType: mediaType, key: key, submits: true}, job)
 	if err != nil {
 		return nil, false, err
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/console"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/rest"
@@ -153,6 +154,16 @@ func missing(t *testing.T, required, what string) {
 	t.Skip(what)
 }
 
+// traces is a tracer that exports nothing: the console shows only ids.
+type traces struct{}
+
+func (traces) Traceparent(perdure.JobID, string, int64) string { return "" }
+func (traces) TraceID(perdure.JobID) string                    { return "4bf92f3577b34da6a3ce929d0e0e4736" }
+func (traces) JobSettled(*kernel.Job)                          {}
+func (traces) RunEnded(*kernel.Job, *kernel.RunEnd, time.Time) {}
+func (traces) Run(ctx context.Context)                         { <-ctx.Done() }
+func (traces) Spans() (exported, dropped int64)                { return 0, 0 }
+
 // startNode starts a node on a store of its own, with its API and its console below a path, and returns the console's
 // address.
 func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node), options ...rest.Option) (url string) {
@@ -165,7 +176,7 @@ func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node), 
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := node.New(store, node.Config{Agents: agents(), Version: "v0.0.0-test", HostName: "test-1", Listen: listener.Addr().String()})
+	n := node.New(store, node.Config{Agents: agents(), Version: "v0.0.0-test", HostName: "test-1", Listen: listener.Addr().String(), Tracer: traces{}, TraceURL: "https://traces.example.com/{traceId}"})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -292,7 +292,7 @@ func TestRunFailureCodesAreDocumented(t *testing.T) {
 // Every message that the pages explain is one that the code writes. FILE, ADDRESS and … stand for what varies.
 func TestMessagesExist(t *testing.T) {
 	var source strings.Builder
-	for _, dir := range []string{"../node", "../internal", "../store", "../cmd/perdure"} {
+	for _, dir := range []string{"../node", "../internal", "../store", "../cmd/perdure", "../tracing"} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
 				source.WriteString(read(t, path))
@@ -352,7 +352,7 @@ func TestRolesAreDocumented(t *testing.T) {
 // Every metric is in operations.md.
 func TestMetricsAreDocumented(t *testing.T) {
 	text := read(t, "operations.md")
-	source := read(t, "../internal/metrics/metrics.go") + read(t, "../internal/rest/metrics.go")
+	source := read(t, "../internal/metrics/metrics.go") + read(t, "../internal/metrics/overview.go") + read(t, "../internal/rest/metrics.go")
 	names := regexp.MustCompile(`(?:counter|histogram)\("(\w+)"|"perdure_(\w+)"`).FindAllStringSubmatch(source, -1)
 	n := 0
 	for _, m := range names {

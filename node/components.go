@@ -78,7 +78,7 @@ func (n *Node) horizon() func(context.Context) {
 }
 
 func (n *Node) statistics() *stats.Leader {
-	return stats.NewLeader(stats.Config{Store: n.store, Claims: n.scheduler.AllSeen, RoleTTL: n.cfg.RoleTTL, Deposed: n.deposed, Log: n.log, Env: n.env})
+	return stats.NewLeader(stats.Config{Store: n.store, Claims: n.scheduler.AllSeen, RoleTTL: n.cfg.RoleTTL, Deposed: n.deposed, Computed: n.metrics.Computed, Log: n.log, Env: n.env})
 }
 
 // meter counts each event for Prometheus, and for the overview.

@@ -51,6 +51,7 @@ import (
 	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/internal/stats"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/internal/watch"
 )
 
@@ -91,7 +92,27 @@ type Config struct {
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
 	Writers    int // transactions of the scheduler in progress at the same time; 0: 3
 
+	// Tracer exports traces: a *tracing.Tracer. The node runs it, and it ends with the node. nil: no traces.
+	Tracer Tracer
+	// TraceURL is where the trace of a job is shown, with {traceId} for its id. Views of jobs have it. It may be empty.
+	TraceURL string
+
 	Hooks *hook.Hooks // for Perdure's own simulation
+}
+
+// Tracer exports traces. Package tracing has the implementation, so that a program without traces does not link it.
+type Tracer interface {
+	scheduler.Tracer
+	TraceID(perdure.JobID) string           // of a job's trace; empty if it is not exported
+	Run(context.Context)                    // exports until the context ends, and then what is left, for a short time
+	Spans() (exported int64, dropped int64) // since the start
+}
+
+// WithTraceparent returns a context for submissions that belong to a span of the caller, in the form of the header
+// traceparent of W3C Trace Context. The spans of the jobs have a link to it. In a handler that is not needed: the jobs
+// that it submits belong to its run.
+func WithTraceparent(ctx context.Context, traceparent string) context.Context {
+	return traceid.With(ctx, traceparent)
 }
 
 // Node is one process of the grid. Its methods may be called from any goroutine.
@@ -131,8 +152,9 @@ type Node struct {
 	takingOver env.Lock
 	tookOver   bool
 
-	mu    sync.Mutex
-	waits []func() // each waits for the end of some components
+	mu         sync.Mutex
+	waits      []func() // each waits for the end of some components
+	stopTracer func()   // ends the tracer, after all that reports to it, and waits for it
 }
 
 // writers is the default of Config.Writers.
@@ -159,7 +181,11 @@ func New(store Store, cfg Config) *Node {
 	n.counters = stats.NewCounters(stats.CountersConfig{Store: store, Node: n.id, StoreTime: n.storeTime, Log: n.log, Env: n.env})
 	n.scheduler = scheduler.New(n.schedulerConfig(compiler, newID))
 	n.supervisor = supervisor.New(n.supervisorConfig())
-	n.Service = service.New(service.Config{Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
+	var traceID func(perdure.JobID) string
+	if cfg.Tracer != nil {
+		traceID = cfg.Tracer.TraceID
+	}
+	n.Service = service.New(service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
 		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env})
 	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
@@ -174,12 +200,19 @@ func New(store Store, cfg Config) *Node {
 	if n.shared != nil {
 		n.metrics.WatchWakeups(n.shared.Listening)
 	}
+	n.stopTracer = func() {}
+	if t := cfg.Tracer; t != nil {
+		n.metrics.WatchTraces(t.Spans)
+		ctx, stop := context.WithCancel(context.Background())
+		wait := env.Start(n.env, func() { t.Run(ctx) })
+		n.stopTracer = func() { stop(); wait() }
+	}
 	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run})
 	return n
 }
 
 func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.JobID) scheduler.Config {
-	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: meter{n.metrics, n.counters}, OnBroken: n.fail,
+	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: meter{n.metrics, n.counters}, Tracer: n.tracer(), OnBroken: n.fail,
 		OnWait:  func(at time.Time) { n.supervisor.Sooner(at) },
 		Writers: cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
 		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
@@ -187,6 +220,14 @@ func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.Jo
 		n.cfg.Hooks.Scheduler(&c)
 	}
 	return c
+}
+
+// tracer returns the tracer as the scheduler needs it. A nil interface stays nil.
+func (n *Node) tracer() scheduler.Tracer {
+	if n.cfg.Tracer == nil {
+		return nil
+	}
+	return n.cfg.Tracer
 }
 
 func (n *Node) supervisorConfig() supervisor.Config {
@@ -326,6 +367,7 @@ func (n *Node) Stop(ctx context.Context) error {
 		for _, wait := range waits {
 			wait()
 		}
+		n.stopTracer()
 		ended <- struct{}{}
 	})
 	if n.env.Wait(context.Background(), stopSlack, ended) == env.Late {

@@ -12,6 +12,7 @@ const (
 	MaxStatsReasons = 100
 	MaxStatsAlerts  = 100
 	MaxStatsAgents  = 100
+	MaxStatsLimits  = 100
 	MaxStatsErrors  = 10 // error codes of one agent
 	SeriesMinutes   = 60 // values of each list of Series
 )
@@ -29,9 +30,14 @@ type Stats struct {
 	Alerts         []AlertStats  `json:"alerts"`                   // open alerts, those that hold a step first, then the most frequent
 	AlertsCapped   bool          `json:"alertsCapped,omitempty"`   // there are more open alerts: the newest were counted
 	AlertsLeftOut  int           `json:"alertsLeftOut,omitempty"`  // how many further groups of alerts there are
-	Agents         []AgentStats  `json:"agents"`                   // in order of names
-	AgentsLeftOut  int           `json:"agentsLeftOut,omitempty"`  // how many further agents there are
-	Series         Series        `json:"series"`
+	// AlertKinds has the open alerts by kind, also those of the groups that are left out.
+	AlertKinds    map[perdure.AlertKind]int `json:"alertKinds,omitempty"`
+	Agents        []AgentStats              `json:"agents"`                  // in order of names
+	AgentsLeftOut int                       `json:"agentsLeftOut,omitempty"` // how many further agents there are
+	Limits        []LimitStats              `json:"limits"`                  // in order of names: those for which steps wait come before others if there are too many
+	LimitsLeftOut int                       `json:"limitsLeftOut,omitempty"` // how many further limits there are
+	Nodes         NodeStats                 `json:"nodes"`
+	Series        Series                    `json:"series"`
 }
 
 // Tally is a count that may be incomplete.
@@ -100,6 +106,19 @@ type AgentStats struct {
 	// frequent codes, and under "" all others.
 	Refused int            `json:"refused,omitempty"`
 	Errors  map[string]int `json:"errors,omitempty"`
+}
+
+// LimitStats is the use of a limit that is set.
+type LimitStats struct {
+	Limit string `json:"limit"`
+	Used  int    `json:"used"`          // permits that are held
+	Max   *int   `json:"max,omitempty"` // of all permits; missing: it bounds only the permits of one key
+}
+
+// NodeStats are the numbers of nodes by state. A node that has died is counted until it is forgotten.
+type NodeStats struct {
+	Alive int `json:"alive"`
+	Dead  int `json:"dead"`
 }
 
 // Series are the numbers of the last hour, one for each minute from From on. The last minute is not over yet.

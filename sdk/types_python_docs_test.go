@@ -45,6 +45,7 @@ var pythonDocs = map[string]pythonDoc{
 		"restarts": "how often a restart rung was used", "settledAt": "when it was settled", "states": "the definition's names for done and undone",
 		"steps": "the steps by name, in the order of the definition", "submittedAt": "when it was stored",
 		"then": "what is wanted after the job is undone, in a restart", "type": "of the job",
+		"traceId": "of the job's trace, if the node exports traces; missing in lists", "traceUrl": "where the trace is shown",
 		"summary":   "in lists that ask for it: how far the steps are, and why an open one is not running",
 		"unchanged": "in the answer to an act: there was nothing to do, and nothing was recorded",
 		"unsettled": "number of steps that are not settled", "updatedAt": "latest change",

@@ -31,7 +31,7 @@
 // and TMPDIR of it, and the variables that Config.Env names. `env` of the input overrides these, and the variables of
 // the run override all: PERDURE_KEY (the same for all runs of a turn, so that a service can deduplicate by it),
 // PERDURE_RUN (the fencing token), PERDURE_JOB, PERDURE_STEP, PERDURE_DIRECTION (do or undo), PERDURE_REMAINING_MS, and
-// in an undo PERDURE_DO_KEY.
+// in an undo PERDURE_DO_KEY. If traces are exported, TRACEPARENT is the span of the run.
 //
 // A secret (${secret.NAME}) may be in `env` of the input only. It is removed from what the program writes to stdout and
 // stderr.

@@ -169,12 +169,12 @@ func TestEnvironmentHasOnlyNamedVariables(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
-	in := m{"command": []string{"env"}, "env": m{"REGION": "eu", "N": 3, "CHANGED": "yes", "PERDURE_RUN": "99", "TZ": "UTC"}}
+	in := m{"command": []string{"env"}, "env": m{"REGION": "eu", "N": 3, "CHANGED": "yes", "PERDURE_RUN": "99", "TRACEPARENT": "of the input", "TZ": "UTC"}}
 	b, _ := json.Marshal(in)
 	run := aRun(string(b))
-	run.Direction, run.DoKey = perdure.Undo, "job/ship/0"
+	run.Direction, run.DoKey, run.Traceparent = perdure.Undo, "job/ship/0", "00-trace-span-01"
 	own := []string{"PERDURE_KEY=job/ship/1", "PERDURE_RUN=7", "PERDURE_JOB=" + run.Job.String(), "PERDURE_STEP=ship", "PERDURE_DIRECTION=undo",
-		"PERDURE_DO_KEY=job/ship/0", "PATH=/usr/bin:/bin", "HOME=/home/anna", "LANG=C.UTF-8", "TZ=UTC", "REGION=eu", "N=3", "CHANGED=yes"}
+		"PERDURE_DO_KEY=job/ship/0", "TRACEPARENT=00-trace-span-01", "PATH=/usr/bin:/bin", "HOME=/home/anna", "LANG=C.UTF-8", "TZ=UTC", "REGION=eu", "N=3", "CHANGED=yes"}
 	for _, c := range []struct {
 		names []string
 		want  []string

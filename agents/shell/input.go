@@ -181,5 +181,8 @@ func environ(lookup func(string) (string, bool), names []string, in *Input, run 
 	if run.DoKey != "" {
 		env = append(env, "PERDURE_DO_KEY="+run.DoKey)
 	}
+	if run.Traceparent != "" {
+		env = append(env, "TRACEPARENT="+run.Traceparent)
+	}
 	return env
 }

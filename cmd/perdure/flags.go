@@ -21,6 +21,7 @@ const (
 	defaultStore  = "sqlite:perdure.db"
 	envPrefix     = "PERDURE_"
 	usesKey       = "perdure.uses"
+	createsKey    = "perdure.creates"    // annotates commands that create a missing SQLite file
 	filterKey     = "perdure.filter"     // annotates flags that select jobs: an empty value is refused, because it would select more
 	noVariableKey = "perdure.noVariable" // annotates flags that are not read from the environment
 )

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -138,6 +139,9 @@ func (a *app) printJob(t *tracker, where string) error {
 	a.printf("  %s\n", a.st.dim(times))
 	if len(v.Labels) > 0 {
 		a.printf("  %s\n", a.st.dim("labels "+labelText(v.Labels)))
+	}
+	if v.TraceID != "" {
+		a.printf("  %s\n", a.st.dim("trace "+plain(cmp.Or(v.TraceURL, v.TraceID))))
 	}
 	if left := leftOut(v); left != "" {
 		a.printf("  %s\n", a.st.dim(left))

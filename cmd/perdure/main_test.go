@@ -111,6 +111,9 @@ func startCmd(ts *testscript.TestScript, _ bool, args []string) {
 	b := &background{cmd: exec.Command(path, args[2:]...), lines: make(chan string, 10_000), done: make(chan struct{})}
 	b.cmd.Dir = ts.MkAbs(".")
 	b.cmd.Env = append(os.Environ(), "HOME="+ts.Getenv("HOME"), "PATH="+ts.Getenv("PATH"), "USER=anna", "PERDURE_SERVER="+ts.Getenv("PERDURE_SERVER"))
+	if endpoint := ts.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint != "" {
+		b.cmd.Env = append(b.cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint)
+	}
 	r, w, err := os.Pipe()
 	ts.Check(err)
 	b.cmd.Stdout, b.cmd.Stderr = w, w

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/tracing"
 )
 
 type serveFlags struct {
@@ -35,6 +37,7 @@ type serveFlags struct {
 	maxMail    int
 	maxConns   int
 	grace      duration
+	traceURL   string
 	log        logFlags
 }
 
@@ -46,6 +49,9 @@ func (a *app) serveCmd() *cobra.Command {
 		Long: `Serves the REST API and the web console (at /ui/) on --listen, and processes the jobs in --store: it
 dispatches steps, applies reports, and expires runs that are not reported. On PostgreSQL any number of
 nodes can share a store.
+
+Metrics are at /metrics. If OTEL_EXPORTER_OTLP_ENDPOINT is set, a trace of each job is exported there; the
+other variables of OpenTelemetry, such as OTEL_TRACES_SAMPLER, are respected.
 
 SIGTERM or SIGINT drains: /readyz turns 503, long polls end, runs of the agents end or are returned, and
 the process exits 0 within --grace. A second signal ends it at once. In both cases nothing that was
@@ -76,6 +82,7 @@ it. The agents sleep and approval are always available.`,
 	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this `NUMBER` of them waits for a node; on PostgreSQL, numbers above 10,000 count as 10,000")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
+	f.StringVar(&o.traceURL, "trace-url", "", "where the trace of a job is shown, as a `URL` with {traceId}: `get` and the console link to it")
 	o.log.register(cmd)
 	return cmd
 }
@@ -106,8 +113,23 @@ func (o *serveFlags) check() error {
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return cmp.Or(o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
+	return cmp.Or(checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
 }
+
+// checkTraceURL checks --trace-url. The console makes a link of it, so another scheme is refused.
+func checkTraceURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(strings.ReplaceAll(text, "{traceId}", "0"))
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || !strings.Contains(text, "{traceId}") || len(text) > maxTraceURL {
+		return &usageError{msg: fmt.Sprintf("--trace-url must be an http or https URL with {traceId} in it, of at most %d bytes", maxTraceURL),
+			hint: "for Jaeger http://HOST:16686/trace/{traceId}"}
+	}
+	return nil
+}
+
+const maxTraceURL = 2000
 
 // connections returns the bound on open connections.
 func (o *serveFlags) connections() int {
@@ -147,7 +169,15 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if memory > 0 {
 		log.Info("memory limit set", "bytes", memory, "of", "the container's limit")
 	}
-	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o})
+	tracer, err := tracing.FromEnvironment(tracing.Config{Version: buildVersion(), Log: log})
+	if err != nil {
+		return errors.Join(&usageError{msg: err.Error()}, store.Close())
+	}
+	if tracer != nil {
+		tracing.LogErrors(log)
+		log.Info("traces are exported")
+	}
+	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
 	}

@@ -94,7 +94,7 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	case serverFlag && storeFlag:
 		return nil, &usageError{msg: "--server and --store exclude each other", hint: "a store in use is reached through its server"}
 	case store && takes(cmd, "store") && (storeFlag || !server):
-		return a.open(ctx, storeUse{agents: agents})
+		return a.open(ctx, storeUse{agents: agents, create: cmd.Annotations[createsKey] != ""})
 	}
 	svc, err := a.newClient(a.server)
 	if err != nil {

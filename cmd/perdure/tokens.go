@@ -110,7 +110,8 @@ func (a *app) createTokenCmd() *cobra.Command {
 		Long: `Creates a token and prints it on stdout. It is stored as a hash, and cannot be shown again. Its name is the
 author of the acts that are performed with it.
 
-Clients send it from --token-file, or from the variable PERDURE_TOKEN.`,
+Clients send it from --token-file, or from the variable PERDURE_TOKEN. With --store, a missing SQLite file is
+created.`,
 		Example: `  perdure tokens create --name anna --role admin --store sqlite:perdure.db
   perdure tokens create --name ci --role submitter --type order --expires 90d
   perdure tokens create --name pay-1 --role agent --agent payments > pay-1.token
@@ -131,6 +132,7 @@ Clients send it from --token-file, or from the variable PERDURE_TOKEN.`,
 	}
 	uses(cmd, "server", "store", "output")
 	f := cmd.Flags()
+	cmd.Annotations[createsKey] = "true"
 	f.StringVar(&r.Name, "name", "", "`NAME` of the token: who or what uses it")
 	f.StringVar(&role, "role", "", "user `ROLE`: viewer, submitter, agent, operator, admin")
 	f.StringSliceVar(&r.Types, "type", nil, "of a submitter: `TYPE` of jobs that it may submit (repeatable; default: all)")

@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 	stores "github.com/perdure/perdure/store"
 	"github.com/perdure/perdure/store/sqlite"
+	"github.com/perdure/perdure/tracing"
 )
 
 // This file is the only place that opens a store and assembles a node.
@@ -77,14 +78,18 @@ type nodeOptions struct {
 	agents agentFlags
 	log    *slog.Logger
 	listen string
-	serve  *serveFlags // nil: an embedded node
+	serve  *serveFlags     // nil: an embedded node
+	tracer *tracing.Tracer // nil: no traces
 }
 
 func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), SecretsDir: o.agents.secrets, Listen: o.listen, Version: buildVersion(), Log: o.log}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
-		cfg.RoleTTL, cfg.HostName = time.Duration(o.serve.roleTTL), string(o.serve.hostName)
+		cfg.RoleTTL, cfg.HostName, cfg.TraceURL = time.Duration(o.serve.roleTTL), string(o.serve.hostName), o.serve.traceURL
+	}
+	if o.tracer != nil {
+		cfg.Tracer = o.tracer
 	}
 	return node.New(store, cfg)
 }

@@ -24,6 +24,12 @@ test("a sentence says what is wrong with a job, and what can be done", async (t)
   }
 });
 
+test("a job leads to its trace", async (t) => {
+  const page = await open(t, "jobs/order-1042");
+  const trace = page.locator(".facts a", { hasText: "4bf92f3577b34da6a3ce929d0e0e4736" });
+  assert.equal(await trace.getAttribute("href"), "https://traces.example.com/4bf92f3577b34da6a3ce929d0e0e4736");
+});
+
 test("a job that waits for an approval has nothing to resume", async (t) => {
   const page = await open(t, "jobs/expense-12");
   const head = page.locator(".job-head");

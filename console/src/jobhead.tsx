@@ -145,6 +145,11 @@ export function Facts({ job }: { job: Job }) {
       <span class="id">
         <code>{job.id}</code> <Copy text={job.id} what="the id (.)" />
       </span>
+      {job.traceId && (
+        <span class="id">
+          trace {job.traceUrl ? <a href={job.traceUrl} rel="noreferrer"><code>{job.traceId}</code></a> : <code>{job.traceId}</code>} <Copy text={job.traceId} what="the id of the trace" />
+        </span>
+      )}
       {labels.map(([name, value]) => (
         <a class="chip" key={name} href={link.jobs({ label: `${name}=${value}` })} title="Jobs with this label">
           <span class="cut">

@@ -44,6 +44,9 @@ type Job struct {
 	GivenUpBy, GivenUpReason string // set: an operator closed the job; only undo or redo opens it again
 
 	CreatedAt, UpdatedAt, SettledAt time.Time
+	ReopenedAt                      time.Time // when the job, after it had settled, was last undone or redone; zero: never
+
+	Traceparent string // of the submission, in the form of W3C Trace Context; empty: none, or traces are not exported
 }
 
 // GivenUp reports whether an operator closed the job unfinished.

@@ -28,6 +28,8 @@ type Plan struct {
 	*Shape
 	Definition *Definition
 	Hash       [32]byte // the definition's fingerprint
+
+	Traceparent string // of the submission; see Job.Traceparent
 }
 
 // PlanOf returns the plan of a job with this shape. If the job's input is stored apart (Job.InputStoredApart), it is passed as

@@ -843,3 +843,38 @@ func TestRule09FlipAndSettleInOneEvent(t *testing.T) { // I11
 		}
 	}
 }
+
+// A job that is undone or redone after it has settled keeps when that began. Until it first settles, it was never reopened,
+// whatever its operators and its policy do.
+func TestJobKeepsWhenItWasReopened(t *testing.T) {
+	w := submit(t, "onFailure restart:1 undo; a undo")
+	reopened := func(want time.Time) {
+		t.Helper()
+		w.require(w.job.ReopenedAt.Equal(want), "reopened at %v, want %v", w.job.ReopenedAt, want)
+	}
+	w.claim("a")
+	w.report("a", failed) // a restart
+	w.jobIs("unsure waiting")
+	w.run("a") // undone
+	w.claim("a")
+	w.undo() // before it has settled
+	w.redo()
+	w.report("a", done)
+	w.jobIs("done settled")
+	reopened(time.Time{})
+	w.now = w.now.Add(time.Hour)
+	w.undo()
+	begin := w.now
+	reopened(begin)
+	w.claim("a")
+	w.now = w.now.Add(time.Second)
+	w.redo() // it has not settled since
+	reopened(begin)
+	w.report("a", done)
+	w.run("a")
+	w.jobIs("done settled")
+	reopened(begin)
+	w.now = w.now.Add(time.Hour)
+	w.undo()
+	reopened(w.now)
+}

@@ -296,6 +296,9 @@ func (w *Workset) flipJob(e *entry, f flip) {
 	w.updateDeadline(e, f)
 	j.Desired, j.RestartPending = f.to, f.kind == flipRestartUndo
 	j.GivenUpBy, j.GivenUpReason = "", ""
+	if !j.SettledAt.IsZero() {
+		j.ReopenedAt = w.now
+	}
 	j.SettledAt = time.Time{}
 	e.dirty = true
 	for i := range e.plan.Steps {

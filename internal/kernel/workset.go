@@ -477,7 +477,11 @@ func (w *Workset) NewlyReady() []StepRef {
 
 // RunEnd describes the end of a run.
 type RunEnd struct {
+	Job       perdure.JobID
 	Type      string // of the job
+	Step      string
+	Run       int64
+	Turn      int
 	Agent     string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome

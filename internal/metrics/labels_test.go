@@ -20,7 +20,7 @@ func TestMetricLabelsAreBounded(t *testing.T) {
 				name := fmt.Sprint("n", (i+g)%500)
 				m.Submitted(name)
 				m.Settled(name, perdure.Done, time.Second)
-				m.Dispatched(name, perdure.Do)
+				m.Dispatched(name, perdure.Do, time.Second)
 				m.Reported(name, perdure.Do, "done", time.Second)
 			}
 		})

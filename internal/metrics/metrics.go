@@ -30,6 +30,7 @@ type Metrics struct {
 	settled    *prometheus.CounterVec
 	duration   *prometheus.HistogramVec
 	dispatched *prometheus.CounterVec
+	ready      *prometheus.HistogramVec
 	runs       *prometheus.CounterVec
 	runTime    *prometheus.HistogramVec
 	refused    *prometheus.CounterVec
@@ -48,6 +49,7 @@ type Metrics struct {
 	oldest     prometheus.Gauge
 	waitsFor   *prometheus.GaugeVec
 	queued     prometheus.Gauge
+	overview   overview
 	wrongAuth  prometheus.Counter
 }
 
@@ -82,6 +84,7 @@ func New(version string) *Metrics {
 	m.settled = counter("jobs_settled_total", "Jobs settled, by the state in which they were settled.", "type", "outcome")
 	m.duration = histogram("job_duration_seconds", "Time from the submission of a job until it was settled.", seconds, "type", "outcome")
 	m.dispatched = counter("runs_dispatched_total", "Runs dispatched to claims.", "agent", "direction")
+	m.ready = histogram("step_ready_seconds", "Time from when a step became ready until it was dispatched.", seconds, "agent")
 	m.runs = counter("runs_total", "Runs that ended, by a report or by expiry.", "agent", "direction", "outcome")
 	m.runTime = histogram("run_duration_seconds", "Time from the dispatch of a run to its end.", seconds, "agent", "direction", "outcome")
 	m.refused = counter("reports_refused_total", "Reports that were refused and changed nothing.", "reason")
@@ -106,6 +109,7 @@ func New(version string) *Metrics {
 		m.leader.WithLabelValues(role.Name)
 		m.refusals.WithLabelValues(role.Name)
 	}
+	m.Registry.MustRegister(&m.overview)
 	info := prometheus.NewGauge(prometheus.GaugeOpts{Name: "perdure_build_info", Help: "Always 1. The label is the version of the program.", ConstLabels: prometheus.Labels{"version": version}})
 	info.Set(1)
 	m.Registry.MustRegister(info)
@@ -143,6 +147,14 @@ func (m *Metrics) WatchFollowers(followers func() int) {
 		Help: "Calls that follow a job or wait until it is settled or parked."}, func() float64 { return float64(followers()) }))
 }
 
+// WatchTraces adds the spans that were exported and dropped.
+func (m *Metrics) WatchTraces(spans func() (exported, dropped int64)) {
+	m.Registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "perdure_trace_spans_exported_total",
+		Help: "Spans that the collector has taken."}, func() float64 { exported, _ := spans(); return float64(exported) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "perdure_trace_spans_dropped_total",
+			Help: "Spans that were dropped, because the queue was full or the collector did not take them."}, func() float64 { _, dropped := spans(); return float64(dropped) }))
+}
+
 // WatchWakeups adds whether wake-ups of other nodes reach this node.
 func (m *Metrics) WatchWakeups(heard func() bool) {
 	m.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "perdure_wakeups_connected",
@@ -156,8 +168,10 @@ func (m *Metrics) WatchWakeups(heard func() bool) {
 
 func (m *Metrics) Submitted(typ string) { m.submitted.WithLabelValues(m.types.value(typ)).Inc() }
 
-func (m *Metrics) Dispatched(agent string, d perdure.Direction) {
-	m.dispatched.WithLabelValues(m.agents.value(agent), d.String()).Inc()
+func (m *Metrics) Dispatched(agent string, d perdure.Direction, ready time.Duration) {
+	agent = m.agents.value(agent)
+	m.dispatched.WithLabelValues(agent, d.String()).Inc()
+	m.ready.WithLabelValues(agent).Observe(ready.Seconds())
 }
 
 func (m *Metrics) Reported(agent string, d perdure.Direction, outcome string, duration time.Duration) {

@@ -59,6 +59,7 @@ const batchRoom = 300
 func (a *api) batchRoutes() []route {
 	return []route{{
 		method: http.MethodPost, path: "/v1/batches/submit", id: "submitBatch", tag: "jobs", do: (*call).submitBatch,
+		headers: []param{traceParam},
 		summary: "Submit many jobs",
 		doc:     "Up to 1000 definitions; or one, and the values of up to 1000 jobs of it, which replace its own. Each job has a result of its own, once it is stored; a refused job does not affect the others. The definition times the number of jobs is at most 16 MiB.",
 		body:    &media{of: reflect.TypeFor[batchBody](), example: batchExample},
@@ -97,7 +98,7 @@ func (c *call) submitBatch() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestBatch)
-	results, err := c.Service.SubmitAll(c.ctx(), base, jobs)
+	results, err := c.Service.SubmitAll(c.traced(), base, jobs)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func (a *api) jobRoutes() []route {
 			method: http.MethodPost, path: "/v1/jobs", id: "submitJob", tag: "jobs", do: (*call).submit,
 			summary: "Submit a job",
 			doc:     "Stores the definition before it answers. The same key with the same definition is the same job; with another definition it is a conflict. The header gives the key to a definition that has none.",
-			headers: []param{{name: keyHeader, doc: "The key of the job if the definition has none: 1 to 200 printable characters, not starting with job_ or @, no /. The stable key of a step, job_ID/STEP/TURN, is converted to step:ID:STEP:TURN", example: "order-1042"}},
+			headers: []param{{name: keyHeader, doc: "The key of the job if the definition has none: 1 to 200 printable characters, not starting with job_ or @, no /. The stable key of a step, job_ID/STEP/TURN, is converted to step:ID:STEP:TURN", example: "order-1042"}, traceParam},
 			body:    &media{types: []string{mediaJSON, mediaYAML}, of: reflect.TypeFor[definitionBody](), example: definitionExample},
 			results: []result{
 				{status: http.StatusCreated, doc: "The job was stored", of: job, example: jobExample, headers: map[string]string{"Location": "Where the job is"}},
@@ -121,7 +121,7 @@ func (c *call) submit() error {
 		return err
 	}
 	crashpoint.Here(crashpoint.RestSubmit)
-	job, created, err := c.Service.SubmitWithKey(c.ctx(), body, mediaType, key)
+	job, created, err := c.Service.SubmitWithKey(c.traced(), body, mediaType, key)
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package rest
 
 import (
+	"context"
 	"strconv"
 	"strings"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/traceid"
 )
 
 const keyHeader = "Idempotency-Key"
@@ -28,6 +30,14 @@ func (c *call) submissionKey() (string, error) {
 	}
 	return key, nil
 }
+
+const traceHeader = "Traceparent"
+
+var traceParam = param{name: traceHeader, doc: "The span of the submission, in the form of W3C Trace Context: the trace of each job has a link to it, if the node exports traces. Another form is ignored",
+	example: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+
+// traced returns the context of a submission with its span.
+func (c *call) traced() context.Context { return traceid.With(c.ctx(), c.r.Header.Get(traceHeader)) }
 
 // keyOfStep makes a job's key of the stable key under which a step of another job submits it: step:ID:STEP:TURN of
 // job_ID/STEP/TURN. A stable key itself is no valid key of a job, because it begins like an id and contains slashes.

@@ -21,8 +21,9 @@ func (c *call) logRefusal(rt *route, err error) {
 		slog.Int("status", p.Status), slog.String("code", string(p.Code)), slog.String("error", printable(p.Detail)))
 }
 
-// logRefusedReports logs one line with the number of refused reports of a call, and the first of them.
-func (c *call) logRefusedReports(holder string, results []protocol.ReportResult) {
+// logRefusedReports logs one line with the number of refused reports of a call, and the first of them. reportOf returns the
+// report of a result; nil if the report could not be read.
+func (c *call) logRefusedReports(holder string, results []protocol.ReportResult, reportOf func(int) *protocol.Report) {
 	refused, first := 0, -1
 	for i := range results {
 		if results[i].Accepted {
@@ -32,8 +33,13 @@ func (c *call) logRefusedReports(holder string, results []protocol.ReportResult)
 			first = i
 		}
 	}
-	if refused > 0 {
-		c.Log.LogAttrs(c.r.Context(), slog.LevelInfo, "reports refused", slog.String("holder", holder), slog.Int("refused", refused),
-			slog.Int("of", len(results)), slog.String("reason", string(results[first].Reason)), slog.String("error", printable(results[first].Message)))
+	if refused == 0 {
+		return
 	}
+	attrs := []slog.Attr{slog.String("holder", holder), slog.Int("refused", refused), slog.Int("of", len(results))}
+	if r := reportOf(first); r != nil {
+		attrs = append(attrs, slog.String("job", r.Job.String()), slog.String("step", printable(r.Step)), slog.Int64("run", r.Run))
+	}
+	attrs = append(attrs, slog.String("reason", string(results[first].Reason)), slog.String("error", printable(results[first].Message)))
+	c.Log.LogAttrs(c.r.Context(), slog.LevelInfo, "reports refused", attrs...)
 }

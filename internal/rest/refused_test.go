@@ -37,7 +37,7 @@ func TestRefusalsAreLogged(t *testing.T) {
 		{"PUT /v1/limits/no:thing", `{"max":1}`, `"msg":"request refused","method":"PUT","path":"/v1/limits/no:thing","status":400,"code":"invalid"`},
 		{"POST /v1/jobs/" + strings.Repeat("j", 500) + "/undo", "", `"msg":"request refused"`},
 		{"POST /v1/batches/submit", `{"jobs":[{},{},{}]}`, `"msg":"jobs of a batch refused","jobs":2,"of":3}`},
-		{"POST /v1/reports", `{"holder":"h","reports":[` + report + "," + report + "," + report + `]}`, `"msg":"reports refused","holder":"h","refused":2,"of":3,"reason":"late","error":"too late"}`},
+		{"POST /v1/reports", `{"holder":"h","reports":[` + report + "," + report + "," + report + `]}`, `"msg":"reports refused","holder":"h","refused":2,"of":3,"job":"` + resttest.ID.String() + `","step":"s","run":1,"reason":"late","error":"too late"}`},
 		{"GET /v1/jobs/j/history", "", ""},
 		{"GET /v1/jobs/j/runs", "", ""},
 		{"POST /v1/agents/a/claim", `{}`, ""},

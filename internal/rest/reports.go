@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -51,7 +52,12 @@ func (c *call) report() error {
 		}
 		runs = given
 	}
-	c.logRefusedReports(holder, results)
+	c.logRefusedReports(holder, results, func(at int) *protocol.Report {
+		if i := slices.Index(indexes, at); i >= 0 {
+			return &reports[i]
+		}
+		return nil
+	})
 	crashpoint.Here(crashpoint.RestReportAnswer)
 	return c.work(listOf(results), runs)
 }

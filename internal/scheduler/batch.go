@@ -61,6 +61,7 @@ type batch struct {
 	earliestWait time.Time             // the earliest time for which a step waits now
 	events       []txEvent
 
+	debug    bool          // the log has level debug
 	lines    []journalLine // log lines, written after the commit
 	unlogged int           // number of changes beyond maxJournal
 }

@@ -38,14 +38,15 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	}
 	switch s.env.Wait(ctx, maxWait, w.Answered) {
 	case env.Late:
-		return s.stopWaiting(w)
+		runs, err := s.stopWaiting(w)
+		return s.traced(runs), err
 	case env.Gone: // the caller has gone and cannot receive the runs (F020)
 		runs, _ := s.stopWaiting(w)
 		s.returnRuns(w, runs)
 		return nil, ctx.Err()
 	}
 	crashpoint.Here(crashpoint.ClaimDone)
-	return w.Runs, w.Err
+	return s.traced(w.Runs), w.Err
 }
 
 func (s *Scheduler) newClaim(ctx context.Context, c protocol.Claim) *dispatch.Claim {

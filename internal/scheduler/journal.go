@@ -11,6 +11,9 @@ import (
 // Acts of operators and policies, and parked steps and jobs, are logged after the commit. The log is for operators who
 // watch a node. The complete record is the history of a job and its alerts.
 
+// Other state changes of a job are logged at level debug: each job has some of them, and a log line costs about as much
+// as the job's share of a transaction.
+
 // maxJournal bounds the log lines of one transaction. Further changes are only counted.
 const maxJournal = 100
 
@@ -101,4 +104,19 @@ func (b *batch) writeJournal() {
 	if b.unlogged > 0 {
 		b.s.log.Info("more changes of this transaction not logged", "changes", b.unlogged)
 	}
+}
+
+// settledMessages are the log messages for jobs that have settled. A job that was given up has a line of its own.
+var settledMessages = map[perdure.State]string{perdure.Done: "job done", perdure.Undone: "job undone"}
+
+// logJob logs a state change of a job, if the log has level debug.
+func (b *batch) logJob(message string, j *kernel.Job) {
+	if !b.debug || message == "" {
+		return
+	}
+	attrs := []slog.Attr{slog.String("job", j.ID.String())}
+	if j.Key != "" {
+		attrs = append(attrs, slog.String("key", j.Key))
+	}
+	b.s.log.LogAttrs(context.Background(), slog.LevelDebug, message, append(attrs, slog.String("type", j.Type))...)
 }

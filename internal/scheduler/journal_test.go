@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,4 +191,56 @@ func TestUncommittedChangesAreNotLogged(t *testing.T) {
 	if got := log.lines(t); len(got) != 2 || got[1] != "step parked type=t step=s reason=step s, do: 1 failure" {
 		t.Errorf("logged %q", got)
 	}
+}
+
+// Each state change of a job is one line, at level debug if no operator is needed.
+func TestStateChangesOfJobsAreLoggedAtDebug(t *testing.T) {
+	var log record
+	d := open(t, memory.New(), scheduler.Config{Log: slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	messages := func() (all []string) {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		for text := range strings.Lines(log.text.String()) {
+			var line struct{ Level, Msg, Job, Key, Type string }
+			if err := json.Unmarshal([]byte(text), &line); err != nil {
+				t.Fatal(err)
+			}
+			if line.Job == "" || line.Key != "k" || line.Type != "order" {
+				t.Errorf("missing attributes: %s", text)
+			}
+			all = append(all, line.Level+" "+line.Msg)
+		}
+		log.text.Reset()
+		return all
+	}
+	expect := func(want ...string) {
+		t.Helper()
+		if got := messages(); !slices.Equal(got, want) {
+			t.Errorf("logged %q, want %q", got, want)
+		}
+	}
+	claim := func() perdure.Run { return d.claim(protocol.Claim{Agent: "a", Holder: "h"})[0] }
+	id := d.submit("type: order\nkey: k\nsteps:\n  s: {agent: a, undo: {}, retry: {attempts: 1}}\n  s2: {agent: a, undo: {}, after: [s]}\n")
+	expect("DEBUG job received")
+	run := claim()
+	expect("DEBUG job started")
+	d.report("h", run, perdure.OutcomeDone)
+	d.report("h", claim(), perdure.OutcomeDone)
+	expect("DEBUG job done")
+	act := func(verb perdure.Verb) {
+		t.Helper()
+		if err := d.Act(t.Context(), id, perdure.Act{Verb: verb, Author: "anna"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	act(perdure.VerbUndo)
+	expect("INFO undo requested")
+	d.report("h", claim(), perdure.OutcomeDone)
+	d.report("h", claim(), perdure.OutcomeDone)
+	expect("DEBUG job started", "DEBUG job undone")
+	act(perdure.VerbRedo)
+	d.report("h", claim(), perdure.OutcomeFailed)
+	expect("INFO redo requested", "DEBUG job started", "INFO step parked")
+	act(perdure.VerbGiveUp)
+	expect("INFO job given up")
 }

@@ -1,7 +1,10 @@
 package scheduler
 
 import (
+	"context"
+	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -10,11 +13,12 @@ import (
 // txEvent is an event of a transaction, to be counted after the commit.
 type txEvent struct {
 	kind      eventKind
-	job       *kernel.Job // for eventSubmitted, eventSettled, eventReopened and eventParked
+	job       *kernel.Job // for the events of jobs
 	agent     string      // for eventDispatched
 	direction perdure.Direction
-	role      string // for eventDeposed
-	run       kernel.RunEnd
+	ready     time.Duration  // for eventDispatched: how long the step was ready before
+	role      string         // for eventDeposed
+	run       *kernel.RunEnd // for eventReported
 }
 
 type eventKind uint8
@@ -23,6 +27,7 @@ const (
 	eventSubmitted eventKind = iota
 	eventSettled
 	eventReopened
+	eventStarted // only if the log has level debug
 	eventDispatched
 	eventReported
 	eventDeposed
@@ -33,9 +38,11 @@ const (
 func (b *batch) observe(c *kernel.Changes) {
 	b.journal(c)
 	b.wrote = true
+	b.debug = b.s.log.Enabled(context.Background(), slog.LevelDebug)
 	b.events = slices.Grow(b.events, 2*len(c.NewJobs)+len(c.Jobs)+len(c.Steps))
-	for _, l := range b.w.EndedRuns() {
-		b.events = append(b.events, txEvent{kind: eventReported, run: l})
+	ended := b.w.EndedRuns()
+	for i := range ended {
+		b.events = append(b.events, txEvent{kind: eventReported, run: &ended[i]})
 	}
 	for i := range c.NewJobs {
 		b.observeNew(c, &c.NewJobs[i])
@@ -56,6 +63,7 @@ func (b *batch) observeNew(c *kernel.Changes, n *kernel.NewJob) {
 		o.answer.NewJob = n
 	}
 	b.events = append(b.events, txEvent{kind: eventSubmitted, job: j})
+	b.observeStart(perdure.Undone, j)
 	if j.Phase == perdure.Settled {
 		b.events = append(b.events, txEvent{kind: eventSettled, job: j})
 	}
@@ -71,6 +79,7 @@ func (b *batch) observeJob(c *kernel.JobChange) {
 	now, before := c.Now, c.Loaded
 	b.movedJobs = append(b.movedJobs, now.ID)
 	b.freed = b.freed || before.HasPermit && !now.HasPermit
+	b.observeStart(before.Current, now)
 	switch {
 	case now.Phase == perdure.Settled && before.Phase != perdure.Settled:
 		b.events = append(b.events, txEvent{kind: eventSettled, job: now})
@@ -79,6 +88,13 @@ func (b *batch) observeJob(c *kernel.JobChange) {
 	}
 	if now.Phase == perdure.Parked && before.Phase != perdure.Parked {
 		b.events = append(b.events, txEvent{kind: eventParked, job: now})
+	}
+}
+
+// observeStart notes the first dispatch of a job after its submission, an undo or a redo.
+func (b *batch) observeStart(before perdure.State, j *kernel.Job) {
+	if b.debug && before != perdure.Unsure && j.Current == perdure.Unsure {
+		b.events = append(b.events, txEvent{kind: eventStarted, job: j})
 	}
 }
 
@@ -96,7 +112,7 @@ func (b *batch) observeStep(c *kernel.StepChange) {
 }
 
 func (b *batch) observeRun(s *kernel.Step) {
-	b.events = append(b.events, txEvent{kind: eventDispatched, agent: s.Agent, direction: s.Direction})
+	b.events = append(b.events, txEvent{kind: eventDispatched, agent: s.Agent, direction: s.Direction, ready: s.StartedAt.Sub(s.ReadyAt)})
 }
 
 // observeWait keeps the earliest time for which a step waits.
@@ -110,7 +126,7 @@ func (b *batch) observeWait(s *kernel.Step) {
 // its answer finds the counts up to date.
 func (b *batch) publish() {
 	b.writeJournal()
-	m, backlog := b.s.meter, b.s.backlog
+	m, backlog, tracer := b.s.meter, b.s.backlog, b.s.cfg.Tracer
 	for i := range b.events {
 		n := &b.events[i]
 		switch n.kind {
@@ -118,20 +134,30 @@ func (b *batch) publish() {
 			shape := b.w.Plan(n.job.ID).Shape
 			b.s.plans.shapes.Put(shape.ID, shape)
 			m.Submitted(n.job.Type)
+			b.logJob("job received", n.job)
 		case eventSettled:
 			backlog.settled(b.began)
 			m.Settled(n.job.Type, n.job.Current, n.job.SettledAt.Sub(n.job.CreatedAt))
+			b.logJob(settledMessages[n.job.Current], n.job)
+			if tracer != nil {
+				tracer.JobSettled(n.job)
+			}
+		case eventStarted:
+			b.logJob("job started", n.job)
 		case eventReopened:
 			backlog.reopened()
 		case eventDeposed:
 			m.Deposed(n.role)
 		case eventDispatched:
-			m.Dispatched(n.agent, n.direction)
+			m.Dispatched(n.agent, n.direction, n.ready)
 		case eventReported:
-			r := &n.run
+			r := n.run
 			m.Reported(r.Agent, r.Direction, r.Outcome.String(), r.Duration)
 			if r.Outcome == perdure.OutcomeFailed || r.Outcome == perdure.OutcomeRejected || r.Outcome == perdure.OutcomeExpired {
 				m.RunFailed(r.Type, r.Agent, r.Code)
+			}
+			if tracer != nil {
+				tracer.RunEnded(b.w.Job(r.Job), r, b.w.Now())
 			}
 		case eventParked:
 			m.Parked(n.job.Type)

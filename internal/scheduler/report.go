@@ -70,7 +70,7 @@ func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol
 	if err != nil {
 		return nil, err
 	}
-	return w.Runs, cmp.Or(r.err, w.Err)
+	return s.traced(w.Runs), cmp.Or(r.err, w.Err)
 }
 
 type reportOp struct {

@@ -72,6 +72,7 @@ type Config struct {
 	Compiler kernel.Compiler
 	Log      *slog.Logger
 	Meter    Meter
+	Tracer   Tracer          // nil: no traces
 	OnBroken func(error)     // called when the store returns kernel.ErrBroken; may be nil
 	OnWait   func(time.Time) // called when a step waits for a time, with that time by this process' clock; may be nil
 
@@ -274,10 +275,31 @@ func (s *Scheduler) doAll(ctx context.Context, requests []*request, done <-chan 
 	return nil
 }
 
+// Tracer exports traces. Its methods are called after the commit, and do not block.
+type Tracer interface {
+	// Traceparent returns the span of a run, which its holder gets with the run.
+	Traceparent(job perdure.JobID, step string, run int64) string
+	// JobSettled is called when a job has settled, also again after an undo or a redo.
+	JobSettled(*kernel.Job)
+	// RunEnded is called when the report of a run was accepted, or the run has expired.
+	RunEnded(j *kernel.Job, run *kernel.RunEnd, end time.Time)
+}
+
+// traced adds the spans of runs for their holder.
+func (s *Scheduler) traced(runs []perdure.Run) []perdure.Run {
+	if s.cfg.Tracer != nil {
+		for i := range runs {
+			r := &runs[i]
+			r.Traceparent = s.cfg.Tracer.Traceparent(r.Job, r.Step, r.Number)
+		}
+	}
+	return runs
+}
+
 // Meter counts events. The labels are bounded by the agents and types that definitions name.
 type Meter interface {
 	Submitted(typ string)
-	Dispatched(agent string, d perdure.Direction)
+	Dispatched(agent string, d perdure.Direction, ready time.Duration) // ready is how long the step was ready before
 	Reported(agent string, d perdure.Direction, outcome string, took time.Duration)
 	RunFailed(typ, agent, code string) // a run of a job of this type has failed, was rejected, or has expired; called after Reported
 	Refused(reason protocol.RefusalReason)
@@ -293,7 +315,7 @@ type Meter interface {
 type NoMeter struct{}
 
 func (NoMeter) Submitted(string)                                          {}
-func (NoMeter) Dispatched(string, perdure.Direction)                      {}
+func (NoMeter) Dispatched(string, perdure.Direction, time.Duration)       {}
 func (NoMeter) Reported(string, perdure.Direction, string, time.Duration) {}
 func (NoMeter) RunFailed(string, string, string)                          {}
 func (NoMeter) Refused(protocol.RefusalReason)                            {}

@@ -61,7 +61,7 @@ type Compiler interface {
 	ParseAll(base []byte, jobs []json.RawMessage, stop func() error) ([]*definition.Plan, []error)
 }
 
-// Config configures a Service. All fields but the last two are required.
+// Config configures a Service. All fields but the last four are required.
 type Config struct {
 	Store     Store
 	Scheduler *scheduler.Scheduler
@@ -80,6 +80,10 @@ type Config struct {
 	Node     string        // the id of the node
 	RoleTTL  time.Duration // for how long a node keeps its roles after its latest roll call
 	Shared   bool          // several processes may have the store open at the same time
+
+	// TraceID returns the id of a job's trace; empty if none is exported. nil: no traces are exported.
+	TraceID  func(perdure.JobID) string
+	TraceURL string // where a trace is shown, with {traceId} for its id; may be empty
 
 	Log *slog.Logger // nil: nothing is logged
 	Env env.Env      // nil: env.Real

@@ -23,7 +23,7 @@ func (svc *Service) Stats(ctx context.Context) (*operate.Stats, error) {
 	if err != nil {
 		return nil, Unreachable(err)
 	}
-	s := &operate.Stats{Types: []operate.TypeStats{}, Reasons: []operate.ReasonStats{}, Alerts: []operate.AlertStats{}, Agents: []operate.AgentStats{},
+	s := &operate.Stats{Types: []operate.TypeStats{}, Reasons: []operate.ReasonStats{}, Alerts: []operate.AlertStats{}, Agents: []operate.AgentStats{}, Limits: []operate.LimitStats{},
 		Series: operate.Series{Every: perdure.Duration(time.Minute), Submitted: []int{}, Done: []int{}, Undone: []int{}, Parked: []int{}, Failed: []int{}}}
 	if text == nil {
 		return s, nil // not computed yet

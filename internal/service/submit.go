@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -37,12 +38,30 @@ func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*per
 	if err := maySubmit(ctx, plan); err != nil {
 		return nil, false, err
 	}
-	did, err := svc.Scheduler.Submit(ctx, plan)
+	did, err := svc.Scheduler.Submit(ctx, svc.traced(ctx, plan)[0])
 	if err != nil {
 		return nil, false, err
 	}
 	view, err := svc.viewOf(ctx, &did, plan)
 	return view, did.Created, err
+}
+
+// traced returns the plans with the span of their submission, if traces are exported. Otherwise it is not stored: a job
+// with a span takes more space.
+func (svc *Service) traced(ctx context.Context, plans ...*definition.Plan) []*definition.Plan {
+	if svc.TraceID == nil {
+		return plans
+	}
+	parent := traceid.Of(ctx)
+	if parent == "" {
+		return plans
+	}
+	copies := make([]*definition.Plan, len(plans))
+	for i, p := range plans {
+		c := *p
+		c.Traceparent, copies[i] = parent, &c
+	}
+	return copies
 }
 
 // SubmitPlans submits many jobs in as few transactions as possible. Each job has its own answer: if one is refused, the
@@ -54,7 +73,7 @@ func (svc *Service) SubmitPlans(ctx context.Context, plans []*definition.Plan) (
 	if err := kernel.CheckPlans(plans...); err != nil {
 		return nil, err
 	}
-	did, err := svc.Scheduler.SubmitAll(ctx, plans)
+	did, err := svc.Scheduler.SubmitAll(ctx, svc.traced(ctx, plans...))
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -77,7 +78,7 @@ func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *
 	if err := svc.recent.fill(ctx, svc, f); err != nil {
 		svc.Log.Debug("view after a submission is incomplete", "error", err) // the job is stored
 	}
-	v := jobView(j)
+	v := svc.tracedView(j)
 	v.Input, v.InputBytes = shown(plan.Definition.Input, len(plan.Definition.Input))
 	v.Steps = make(perdure.StepViews, len(steps))
 	for i, s := range steps {
@@ -101,7 +102,7 @@ func (svc *Service) orSummary(ctx context.Context, id perdure.JobID, v *perdure.
 	if j == nil {
 		return nil, noJob(id)
 	}
-	summary := jobView(j)
+	summary := svc.tracedView(j)
 	if summary.InputBytes, err = svc.readInput(ctx, &kernel.KeptValues{Job: j}, 0); err != nil {
 		return nil, err
 	}
@@ -256,7 +257,7 @@ func (p *picture) draw(ctx context.Context, since time.Time) (*perdure.JobView, 
 		return nil, err
 	}
 	p.read = now
-	v := jobView(j)
+	v := p.svc.tracedView(j)
 	whole := since.IsZero()
 	if !whole {
 		steps = p.changed(steps)
@@ -560,6 +561,18 @@ func (svc *Service) readPayloads(ctx context.Context, kept *kernel.KeptValues, i
 		}
 	}
 	return nil
+}
+
+// tracedView is jobView with the job's trace. Lists leave it out.
+func (svc *Service) tracedView(j *kernel.Job) perdure.JobView {
+	v := jobView(j)
+	if svc.TraceID != nil {
+		v.TraceID = svc.TraceID(j.ID)
+		if v.TraceID != "" {
+			v.TraceURL = strings.ReplaceAll(svc.TraceURL, "{traceId}", v.TraceID)
+		}
+	}
+	return v
 }
 
 func jobView(j *kernel.Job) perdure.JobView {

@@ -45,8 +45,10 @@ type Config struct {
 	Claims  func(now time.Time) []kernel.LastClaim
 	RoleTTL time.Duration
 	Deposed func(kernel.Leadership) // called when the store refuses a write because another node leads
-	Log     *slog.Logger
-	Env     env.Env
+	// Computed is called with the statistics that were stored, and with nil when the node no longer leads; may be nil.
+	Computed func(*operate.Stats)
+	Log      *slog.Logger
+	Env      env.Env
 }
 
 const (
@@ -64,9 +66,6 @@ const (
 	minRows    = 500
 	// maxSeriesRows bounds the rows of the series that are read: those of 60 minutes with 20 types and 20 agents.
 	maxSeriesRows = 20_000
-	// maxLimits bounds the limits whose permits are counted.
-	maxLimits = 50
-
 	// SeriesKept is for how long the counts of a minute are kept.
 	SeriesKept   = 48 * time.Hour
 	forgetEvery  = time.Minute
@@ -81,10 +80,16 @@ type Leader struct {
 }
 
 // NewLeader returns a leader.
-func NewLeader(cfg Config) *Leader { return &Leader{cfg: cfg, rows: MaxRows} }
+func NewLeader(cfg Config) *Leader {
+	if cfg.Computed == nil {
+		cfg.Computed = func(*operate.Stats) {}
+	}
+	return &Leader{cfg: cfg, rows: MaxRows}
+}
 
 // Lead computes until ctx, which carries the leadership, ends.
 func (l *Leader) Lead(ctx context.Context) {
+	defer l.cfg.Computed(nil)
 	failed := false
 	for ctx.Err() == nil {
 		begin := l.cfg.Env.Now()
@@ -111,6 +116,7 @@ func (l *Leader) round(ctx context.Context) error {
 	if err := l.save(ctx, s); err != nil {
 		return err
 	}
+	l.cfg.Computed(s)
 	crashpoint.Here(crashpoint.StatsSaved)
 	return l.forget(ctx, s.AsOf)
 }
@@ -158,7 +164,7 @@ func (l *Leader) compute(ctx context.Context) (*operate.Stats, error) {
 		return nil, err
 	}
 	f.claims = append(f.claims, l.cfg.Claims(c.Now)...)
-	if f.limits, err = l.limits(ctx, c); err != nil {
+	if f.limits, f.limitsLeftOut, err = l.limits(ctx, c); err != nil {
 		return nil, err
 	}
 	minute := c.Now.Truncate(time.Minute)
@@ -188,11 +194,12 @@ func (l *Leader) census(ctx context.Context) (*kernel.Census, error) {
 	return c, err
 }
 
-// limits returns the limits that may hold back what is ready, with the permits that are held.
-func (l *Leader) limits(ctx context.Context, c *kernel.Census) ([]kernel.Limit, error) {
+// limits returns the limits with the permits that are held, in order of names. If there are too many, it leaves out limits
+// that hold back nothing.
+func (l *Leader) limits(ctx context.Context, c *kernel.Census) (found []kernel.Limit, leftOut int, err error) {
 	all, err := l.cfg.Store.ListLimits(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	needed := map[string]bool{}
 	for _, g := range c.Closed {
@@ -203,20 +210,22 @@ func (l *Leader) limits(ctx context.Context, c *kernel.Census) ([]kernel.Limit, 
 			needed[n.Name] = true
 		}
 	}
-	var found []kernel.Limit
-	for _, limit := range all {
-		if len(found) == maxLimits {
-			break
+	holdsBack := func(limit kernel.Limit) int {
+		if needed[limit.Name] || concerns(c, limit.Name) {
+			return 0
 		}
-		if !needed[limit.Name] && !concerns(c, limit.Name) {
-			continue
-		}
-		if limit.Used, _, err = l.cfg.Store.LimitUse(ctx, kernel.LimitKey{Name: limit.Name}, 0); err != nil {
-			return nil, err
-		}
-		found = append(found, limit)
+		return 1
 	}
-	return found, nil
+	byName := func(a, b kernel.Limit) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(all, func(a, b kernel.Limit) int { return cmp.Or(cmp.Compare(holdsBack(a), holdsBack(b)), byName(a, b)) })
+	found, leftOut = cut(all, operate.MaxStatsLimits)
+	for i := range found {
+		if found[i].Used, _, err = l.cfg.Store.LimitUse(ctx, kernel.LimitKey{Name: found[i].Name}, 0); err != nil {
+			return nil, 0, err
+		}
+	}
+	slices.SortFunc(found, byName)
+	return found, leftOut, nil
 }
 
 // concerns reports whether a limit on an agent or a type of jobs may hold back a step that was counted.
@@ -236,6 +245,8 @@ type facts struct {
 	nodes  []kernel.Node
 	claims []kernel.LastClaim
 	limits []kernel.Limit
+
+	limitsLeftOut int
 }
 
 func (f *facts) stats(counts []kernel.SeriesCount, from time.Time, ttl time.Duration) *operate.Stats {
@@ -245,7 +256,22 @@ func (f *facts) stats(counts []kernel.SeriesCount, from time.Time, ttl time.Dura
 	f.series(s, counts, from)
 	f.agents(s, counts, ttl)
 	f.reasons(s)
+	f.limitUse(s)
+	for i := range f.nodes {
+		if f.nodes[i].StateAt(f.census.Now, ttl) == perdure.NodeAlive {
+			s.Nodes.Alive++
+		} else {
+			s.Nodes.Dead++
+		}
+	}
 	return s
+}
+
+func (f *facts) limitUse(s *operate.Stats) {
+	s.Limits, s.LimitsLeftOut = make([]operate.LimitStats, 0, len(f.limits)), f.limitsLeftOut
+	for i := range f.limits {
+		s.Limits = append(s.Limits, operate.LimitStats{Limit: f.limits[i].Name, Used: f.limits[i].Used, Max: f.limits[i].Settings().Max})
+	}
 }
 
 func (f *facts) jobs(s *operate.Stats) {
@@ -300,6 +326,10 @@ func cut[T any](list []T, max int) ([]T, int) {
 func (f *facts) alerts(s *operate.Stats) {
 	s.Alerts = make([]operate.AlertStats, 0, len(f.census.Alerts))
 	for _, g := range f.census.Alerts {
+		if s.AlertKinds == nil {
+			s.AlertKinds = map[perdure.AlertKind]int{}
+		}
+		s.AlertKinds[g.Kind] += g.N
 		s.Alerts = append(s.Alerts, operate.AlertStats{Kind: g.Kind, Type: g.Type, Step: g.Step, Code: g.Code, N: g.N, Oldest: g.Oldest})
 	}
 	holds := func(a *operate.AlertStats) int {

@@ -351,6 +351,9 @@ func TestListsAreBounded(t *testing.T) {
 	if len(s.Alerts) != operate.MaxStatsAlerts || s.AlertsLeftOut != 200 || s.Alerts[0].N != 299 {
 		t.Errorf("%d alerts, %d left out, first %v", len(s.Alerts), s.AlertsLeftOut, s.Alerts[0])
 	}
+	if s.AlertKinds[perdure.AlertNamed] != 299*300/2 {
+		t.Errorf("alerts by kind: %v", s.AlertKinds)
+	}
 	if len(s.Agents) != operate.MaxStatsAgents || s.AgentsLeftOut != 200 || len(s.Reasons) != operate.MaxStatsReasons {
 		t.Errorf("%d agents, %d left out, %d reasons", len(s.Agents), s.AgentsLeftOut, len(s.Reasons))
 	}
@@ -411,4 +414,71 @@ func TestSlowCensusReadsFewerRows(t *testing.T) {
 	rounds(5, time.Millisecond, nil, minRows, 2*minRows, 4*minRows, 8*minRows, MaxRows)
 	rounds(2, time.Millisecond, errors.New("canceling statement due to statement timeout"), MaxRows, MaxRows/2)
 	rounds(2, slowCensus/2, nil, MaxRows/4, MaxRows/4)
+}
+
+// All limits are counted, up to a bound: those that hold back nothing are left out first.
+func TestLimitsOfTheStatisticsAreBounded(t *testing.T) {
+	store := memory.New(memory.WithClock(func() time.Time { return noon }))
+	put := func(names ...string) {
+		t.Helper()
+		if err := store.Update(t.Context(), func(tx kernel.Tx) error {
+			for _, name := range names {
+				if err := tx.PutLimit(kernel.Limit{Name: name, Max: 3, PerKey: kernel.Unbounded}); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l := newLeader(store)
+	computed := func(c *kernel.Census) *operate.Stats {
+		t.Helper()
+		f := facts{census: c}
+		var err error
+		if f.limits, f.limitsLeftOut, err = l.limits(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		return f.stats(nil, noon, kernel.DefaultRoleTTL)
+	}
+	for i := range operate.MaxStatsLimits {
+		put(fmt.Sprintf("l%03d", i))
+	}
+	s := computed(&kernel.Census{Now: noon})
+	if len(s.Limits) != operate.MaxStatsLimits || s.LimitsLeftOut != 0 || s.Limits[0].Limit != "l000" || *s.Limits[0].Max != 3 || s.Limits[0].Used != 0 {
+		t.Errorf("%d limits, %d left out, first %+v", len(s.Limits), s.LimitsLeftOut, s.Limits[0])
+	}
+	put("needed", "agent:busy")
+	s = computed(&kernel.Census{Now: noon, Closed: []kernel.ClosedGroup{{Agent: "a", Limit: "needed", Steps: 1}}, Ready: []kernel.ReadyGroup{{Agent: "busy", Steps: 1}}})
+	var names []string
+	for _, limit := range s.Limits {
+		names = append(names, limit.Limit)
+	}
+	if len(names) != operate.MaxStatsLimits || s.LimitsLeftOut != 2 || !slices.Contains(names, "needed") || !slices.Contains(names, "agent:busy") || !slices.IsSorted(names) {
+		t.Errorf("%d left out: %v", s.LimitsLeftOut, names)
+	}
+}
+
+// The statistics are handed on after they were stored, and withdrawn when the leadership ends.
+func TestStatisticsAreHandedOnWhileTheNodeLeads(t *testing.T) {
+	store := memory.New(memory.WithClock(func() time.Time { return noon }))
+	l := newLeader(store)
+	ctx, stop := context.WithCancel(t.Context())
+	var got []string
+	l.cfg.Computed = func(s *operate.Stats) {
+		if s == nil {
+			got = append(got, "none")
+			return
+		}
+		got = append(got, s.AsOf.Format("15:04"))
+		if !saved(t, store).AsOf.Equal(s.AsOf) {
+			t.Error("not stored before")
+		}
+		stop()
+	}
+	l.Lead(ctx)
+	if !slices.Equal(got, []string{"12:00", "none"}) {
+		t.Errorf("%v", got)
+	}
 }

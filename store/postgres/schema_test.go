@@ -51,8 +51,9 @@ func TestConcurrentMigrationsSucceed(t *testing.T) {
 	open(t, url)
 }
 
-// takeBackConsole takes back migrations 4 and 5.
-const takeBackConsole = `drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
+// takeBackConsole takes back migrations 4 to 6.
+const takeBackConsole = `drop view perdure.jobs; alter table perdure.step drop reopened_at, drop traceparent;
+	drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
 	drop view perdure.alerts; drop index perdure.alert_open_step, perdure.alert_open_kind;
 	alter table perdure.alert drop type, drop job_key, drop code, drop attempts;
 	drop view perdure.history; drop index perdure.entry_run; alter table perdure.entry drop turn, drop direction, drop ready_at, drop started_at;`
@@ -68,7 +69,7 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, url, takeBackConsole+`drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
-		drop view perdure.jobs, perdure.steps, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
+		drop view perdure.steps, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {

@@ -63,7 +63,8 @@ func TestMigrationListsOldJobs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "perdure.db")
 	s := open(t, path)
 	storetest.JobsInEachState(t, s)
-	for _, sql := range []string{`DROP INDEX perdure_step_parked`, `DROP INDEX perdure_step_undoing`, `DROP INDEX perdure_step_not_done`, `DROP INDEX perdure_alert_kind`,
+	for _, sql := range []string{`DROP VIEW perdure_jobs`, `CREATE VIEW perdure_jobs AS SELECT job FROM perdure_step`,
+		`ALTER TABLE perdure_step DROP COLUMN reopened_at`, `ALTER TABLE perdure_step DROP COLUMN traceparent`, `DROP INDEX perdure_step_parked`, `DROP INDEX perdure_step_undoing`, `DROP INDEX perdure_step_not_done`, `DROP INDEX perdure_alert_kind`,
 		`DROP INDEX perdure_alert_open_code`, `DROP INDEX perdure_alert_open_step`, `DROP INDEX perdure_alert_open_type`, `DROP INDEX perdure_alert_open_kind`,
 		`DROP VIEW perdure_alerts`, `CREATE VIEW perdure_alerts AS SELECT id FROM perdure_alert`, `DROP TABLE perdure_stats`, `DROP TABLE perdure_series`, `DROP TABLE perdure_bulk_refusal`, `DROP TABLE perdure_bulk`,
 		`DROP TABLE perdure_credential`, `DROP VIEW audit`, `DROP VIEW perdure_audit`, `DROP TABLE perdure_audit_entry`,

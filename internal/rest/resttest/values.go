@@ -33,7 +33,8 @@ func Job() *perdure.JobView {
 		CompleteBy: At, GivenUp: &perdure.Mark{By: "anna", Reason: "lost"}, SubmittedAt: At, UpdatedAt: At, SettledAt: At,
 		Input: json.RawMessage(`{"amount":12345678901234567890.10,"text":"<b>&"}`), InputBytes: 70_000,
 		Definition: Definition(), DefinitionBytes: 80_000,
-		Alerts: []perdure.AlertView{Alert()},
+		Alerts:  []perdure.AlertView{Alert()},
+		TraceID: "4bf92f3577b34da6a3ce929d0e0e4736", TraceURL: "https://traces.example.com/4bf92f3577b34da6a3ce929d0e0e4736",
 		Steps: perdure.StepViews{
 			{
 				Name: "reserve", Agent: "http", Action: "reserve", Current: perdure.Done, Desired: perdure.Undone, Phase: perdure.Ready,
@@ -331,10 +332,12 @@ func Stats() *operate.Stats {
 			{Reason: perdure.WhyLimit, Name: "ads", Steps: 2, Used: 5, Max: new(5), PerKey: new(1)}, {Reason: perdure.WhyBackoff, Steps: 1, Next: At}},
 		ReasonsLeftOut: 1,
 		Alerts:         []operate.AlertStats{{Kind: perdure.AlertParked, Type: "order", Step: "charge", Code: "503", N: 2, Oldest: At}},
-		AlertsCapped:   true, AlertsLeftOut: 1,
+		AlertsCapped:   true, AlertsLeftOut: 1, AlertKinds: map[perdure.AlertKind]int{perdure.AlertParked: 2},
 		Agents:        []operate.AgentStats{{Agent: "http", Ready: 9, ReadyCapped: true, OldestReady: At, Running: 3, Nodes: 1, Slots: 4, Holders: 2, LastClaim: At, Refused: 2, Errors: map[string]int{"503": 5}}},
 		AgentsLeftOut: 1,
-		Series:        operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
+		Limits:        []operate.LimitStats{{Limit: "ads", Used: 5, Max: new(5)}}, LimitsLeftOut: 1,
+		Nodes:  operate.NodeStats{Alive: 2, Dead: 1},
+		Series: operate.Series{Every: perdure.Duration(time.Minute), From: At, Submitted: []int{1}, Done: []int{2}, Undone: []int{3}, Parked: []int{4}, Failed: []int{5}}}
 }
 
 // Runs are a run with every value, and one with none that may be missing.

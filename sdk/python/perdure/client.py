@@ -108,16 +108,18 @@ class Client:
 
     # Jobs.
 
-    def submit(self, definition: Definition, *, key: str = "") -> Submitted:
+    def submit(self, definition: Definition, *, key: str = "", traceparent: str = "") -> Submitted:
         """Stores a job before it returns. A mapping is sent as JSON, text as YAML.
 
         Give the job a key, in the definition or as `key`: the same key is the same job. So a submission whose answer
         was lost can be repeated, and this call repeats it. Without a key, a lost answer raises Unavailable.
         ValueError if the definition, as a mapping, has another key.
+        traceparent is the caller's span, for example `run.traceparent`: the job's trace has a link to it.
         """
         if key and isinstance(definition, Mapping) and definition.get("key", key) != key:
             raise ValueError(f"the definition has the key {definition['key']!r}, and the call {key!r}: give one")
         headers = {"Idempotency-Key": _header("key", key)} if key else {}
+        headers.update({"Traceparent": _header("traceparent", traceparent)} if traceparent else {})
         if isinstance(definition, Mapping):
             safe, media, body = bool(key or definition.get("key")), "application/json", to_json(definition)
         else:
@@ -133,13 +135,14 @@ class Client:
         return Submitted(job, status == 201)
 
     def submit_all(self, jobs: Iterable[Mapping[str, Any]],
-                   definition: Optional[Mapping[str, Any]] = None) -> List[BatchResult]:
+                   definition: Optional[Mapping[str, Any]] = None, *, traceparent: str = "") -> List[BatchResult]:
         """Stores many jobs in few calls, each answered for itself: `{"id", "key", "created"}` or `{"error"}`.
 
         With a definition, jobs are `{"key"?, "input"?, "priority"?, "labels"?}` of it; without one, definitions.
         If a call fails, it raises, and those before it are stored. With keys, all may be sent again.
         """
         base = to_json(definition, "/definition") if definition is not None else b""
+        headers = {"Traceparent": _header("traceparent", traceparent)} if traceparent else {}
         results: List[BatchResult] = []
         items = [(bool(j.get("key")), to_json(j, f"/jobs/{i}")) for i, j in enumerate(jobs)]
         while items:
@@ -150,7 +153,7 @@ class Client:
                     break
                 n += 1
             body = (b'{"definition":%s,' % base if base else b"{") + b'"jobs":[%s]}' % b",".join(i for _, i in items[:n])
-            _, answer = self._ask("POST", "/v1/batches/submit", body=body, safe=all(k for k, _ in items[:n]))
+            _, answer = self._ask("POST", "/v1/batches/submit", body=body, headers=headers, safe=all(k for k, _ in items[:n]))
             if len(answer["results"]) != n:
                 raise Unavailable("unavailable", f"{len(answer['results'])} answers came to {n} questions")
             results += answer["results"]

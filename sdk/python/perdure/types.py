@@ -242,6 +242,8 @@ class Job(_Job, total=False):
     steps            the steps by name, in the order of the definition
     summary          in lists that ask for it: how far the steps are, and why an open one is not running
     then             what is wanted after the job is undone, in a restart
+    traceId          of the job's trace, if the node exports traces; missing in lists
+    traceUrl         where the trace is shown
     unchanged        in the answer to an act: there was nothing to do, and nothing was recorded
     """
 
@@ -260,6 +262,8 @@ class Job(_Job, total=False):
     steps: Dict[str, Step]
     summary: JobSummary
     then: Literal["undone", "done", "unsure"]
+    traceId: str
+    traceUrl: str
     unchanged: bool
 
 

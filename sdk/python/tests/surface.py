@@ -80,9 +80,9 @@ def all_of_the_client():
             list(result)
 
     definition = {"type": "t", "steps": {"s": {"agent": "a"}}}
-    call("submit", definition, key="k")
+    call("submit", definition, key="k", traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     call("submit", "type: t", key="k")
-    call("submit_all", [{"key": "k", "input": 1, "priority": 9, "labels": {"a": "b"}}], definition)
+    call("submit_all", [{"key": "k", "input": 1, "priority": 9, "labels": {"a": "b"}}], definition, traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
     call("submit_all", [definition])
     call("get", "j")
     call("step", "j", "s")

@@ -76,6 +76,8 @@ export interface SubmitOptions extends CallOptions {
   /** The key of the job, if the definition has none. The key of a run (`run.key`) is accepted too, so that a handler
    * that submits a job makes one job, however often it is repeated. */
   key?: string | undefined;
+  /** The caller's span, for example `run.traceparent`: the job's trace has a link to it. */
+  traceparent?: string | undefined;
 }
 
 export interface ClientOptions {
@@ -186,7 +188,11 @@ export class Client {
     const safe = Boolean(options.key || (!text && definition.key));
     const { status, value } = await this.#ask("POST", "/v1/jobs", {
       body: text ? definition : stringify(definition), ...(text ? { contentType: "application/yaml" } : {}),
-      ...(options.key ? { headers: { "Idempotency-Key": headerText(options.key) } } : {}), signal: options.signal,
+      headers: {
+        ...(options.key ? { "Idempotency-Key": headerText(options.key) } : {}),
+        ...(options.traceparent ? { Traceparent: headerText(options.traceparent) } : {}),
+      },
+      signal: options.signal,
     }, safe);
     return { job: value as Job, created: status === 201 };
   }

@@ -400,6 +400,8 @@ export interface Job {
   steps?: Record<string, Step>;
   summary?: JobSummary;
   then?: State;
+  traceId?: string;
+  traceUrl?: string;
   unchanged?: boolean;
 }
 
@@ -443,6 +445,12 @@ export interface LimitSettings {
   max?: number;
   /** The bound of each key. Missing: none */
   perKey?: KeyLimit;
+}
+
+export interface LimitStats {
+  limit: string;
+  used: number;
+  max?: number;
 }
 
 export interface ListAgent {
@@ -513,6 +521,11 @@ export interface Node {
   state: NodeState;
   version: string;
   listen?: string;
+}
+
+export interface NodeStats {
+  alive: number;
+  dead: number;
 }
 
 export interface PageAlert {
@@ -756,13 +769,17 @@ export interface Stats {
   agents: AgentStats[];
   alerts: AlertStats[];
   jobs: JobStats;
+  limits: LimitStats[];
+  nodes: NodeStats;
   reasons: ReasonStats[];
   series: Series;
   types: TypeStats[];
   agentsLeftOut?: number;
+  alertKinds?: Record<string, number>;
   alertsCapped?: boolean;
   alertsLeftOut?: number;
   asOf?: string;
+  limitsLeftOut?: number;
   reasonsLeftOut?: number;
   typesCapped?: boolean;
   typesLeftOut?: number;

@@ -132,6 +132,8 @@ var Columns = [...]Column{
 	{"given_up_reason", Text, true, false, unsafe.Offsetof(job.GivenUpReason)},
 	{"job_updated_at", Time, true, false, unsafe.Offsetof(job.UpdatedAt)},
 	{"settled_at", Time, true, false, unsafe.Offsetof(job.SettledAt)},
+	{"reopened_at", Time, true, false, unsafe.Offsetof(job.ReopenedAt)},
+	{"traceparent", Text, true, false, unsafe.Offsetof(job.Traceparent)},
 }
 
 // All is the number of columns. A store may use the IDs from All to MaxID for columns of its own.
