@@ -297,7 +297,7 @@ test("the page of tokens creates, rotates and revokes, and ends sessions", async
   const second = (await secret.locator("code").textContent()).trim();
   assert.notEqual(second, first);
   await secret.getByRole("button", { name: "Close" }).click();
-  await page.waitForTimeout(4500); // for so long a node may remember the secrets of before
+  await page.waitForTimeout(5500); // for so long a node may remember the secrets of before
   for (const token of [first, second]) assert.equal((await call("GET", "me", { token })).response.status, 200);
   await page.getByText("its earlier secret until").waitFor();
 
