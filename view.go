@@ -169,16 +169,17 @@ type AlertView struct {
 type AlertKind string
 
 const (
-	AlertParked   AlertKind = "parked"   // closed when the step is no longer parked
-	AlertApproval AlertKind = "approval" // waits for an operator's approval; closed as parked is
-	AlertUndo     AlertKind = "undo"     // raised by the ladder; closed when the job is settled or parked
-	AlertRestart  AlertKind = "restart"  // as undo
-	AlertWaiting  AlertKind = "waiting"  // raised by a wait rung; this and the following are closed when the job settles
-	AlertNamed    AlertKind = "alert"
-	AlertOverdue  AlertKind = "overdue"
-	AlertRefused  AlertKind = "refused" // a submission in a caller's transaction was refused; closed by an operator
-	AlertClock    AlertKind = "clock"   // without a job: the database server's clock was set; closed by an operator
-	AlertSetback  AlertKind = "setback" // without a job: the store may have lost commits; closed by an operator, or after a failover without loss
+	AlertParked      AlertKind = "parked"   // closed when the step is no longer parked
+	AlertApproval    AlertKind = "approval" // waits for an operator's approval; closed as parked is
+	AlertUndo        AlertKind = "undo"     // raised by the ladder; closed when the job is settled or parked
+	AlertRestart     AlertKind = "restart"  // as undo
+	AlertWaiting     AlertKind = "waiting"  // raised by a wait rung; this and the following are closed when the job settles
+	AlertNamed       AlertKind = "alert"
+	AlertOverdue     AlertKind = "overdue"
+	AlertRefused     AlertKind = "refused"     // a submission in a caller's transaction was refused; closed by an operator
+	AlertClock       AlertKind = "clock"       // without a job: the database server's clock was set; closed by an operator
+	AlertUndelivered AlertKind = "undelivered" // without a job: notifications of a receiver are dead; closed by an operator
+	AlertSetback     AlertKind = "setback"     // without a job: the store may have lost commits; closed by an operator, or after a failover without loss
 )
 
 // Holds reports whether the alert concerns a step that only an operator can move on.

@@ -146,6 +146,7 @@ type request struct {
 	submits   bool          // it submits jobs, which belong to the caller's span
 	seeOther  bool          // an answer 303 has a body that is read
 	events    bool          // the answer is a stream of events
+	lastEvent string        // id of the event after which a stream goes on; "": none
 	// repeatable marks a call that changes something, and can be repeated: carried out twice, it is the same.
 	repeatable bool
 }
@@ -239,6 +240,9 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 	}
 	if req.body != nil {
 		r.Header.Set("Content-Type", orElse(req.mediaType, "application/json"))
+	}
+	if req.lastEvent != "" {
+		r.Header.Set("Last-Event-ID", req.lastEvent)
 	}
 	if req.events {
 		r.Header.Set("Accept", "text/event-stream")

@@ -21,8 +21,8 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 	var lost outage
 	rests := false
 	for {
-		err := c.stream(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/events"}, func(name string, data []byte) (bool, error) {
-			return deliver(name, data, func(job *perdure.JobView) error {
+		err := c.stream(ctx, &request{method: http.MethodGet, path: jobPath(ref) + "/events"}, func(e *event) (bool, error) {
+			return deliver(e.name, e.data, func(job *perdure.JobView) error {
 				lost, rests = outage{}, job.AtRest()
 				return see(job)
 			})
@@ -46,7 +46,7 @@ func (c *Client) Follow(ctx context.Context, ref string, see func(*perdure.JobVi
 
 // stream reads one stream. handle reports whether an event was the last one. If the stream breaks before that, the error
 // is *away.
-func (c *Client) stream(ctx context.Context, req *request, handle func(name string, data []byte) (last bool, err error)) error {
+func (c *Client) stream(ctx context.Context, req *request, handle func(*event) (last bool, err error)) error {
 	reading, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silent := time.AfterFunc(silentTimeout, func() { cancel(context.DeadlineExceeded) })
@@ -63,19 +63,19 @@ func (c *Client) stream(ctx context.Context, req *request, handle func(name stri
 	if resp.StatusCode != http.StatusOK {
 		return c.refused(resp)
 	}
-	event := &io.LimitedReader{R: resp.Body}
-	in := bufio.NewReaderSize(event, 64<<10)
+	body := &io.LimitedReader{R: resp.Body}
+	in := bufio.NewReaderSize(body, 64<<10)
 	for {
-		event.N = maxAnswer
-		name, data, err := readEvent(in, func() { silent.Reset(silentTimeout) })
+		body.N = maxAnswer
+		e, err := readEvent(in, func() { silent.Reset(silentTimeout) })
 		switch {
 		case err == nil:
-		case event.N <= 0:
+		case body.N <= 0:
 			return tooLong()
 		default:
 			return broken(fmt.Errorf("the stream ended early: %w", err))
 		}
-		if last, err := handle(name, data); last || err != nil {
+		if last, err := handle(e); last || err != nil {
 			return err
 		}
 	}
@@ -100,28 +100,37 @@ func deliver(name string, data []byte, see func(*perdure.JobView) error) (rest b
 	return name == "rest", nil
 }
 
+// event is a server-sent event.
+type event struct {
+	name, id string
+	data     []byte
+}
+
 // readEvent reads the next event. heard is called after every line, including comments.
-func readEvent(in *bufio.Reader, heard func()) (name string, data []byte, err error) {
+func readEvent(in *bufio.Reader, heard func()) (*event, error) {
+	e := &event{}
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
-			return "", nil, err // an event ends with an empty line
+			return nil, err // an event ends with an empty line
 		}
 		heard()
 		line = bytes.TrimRight(line, "\r\n")
 		field, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch {
-		case len(line) == 0 && name != "":
-			return name, data, nil
+		case len(line) == 0 && e.name != "":
+			return e, nil
 		case len(line) == 0:
-			data = nil
+			e.data = nil
 		case string(field) == "event":
-			name = string(value)
-		case string(field) == "data" && data == nil:
-			data = value
+			e.name = string(value)
+		case string(field) == "id":
+			e.id = string(value)
+		case string(field) == "data" && e.data == nil:
+			e.data = value
 		case string(field) == "data":
-			data = append(append(data, '\n'), value...)
+			e.data = append(append(e.data, '\n'), value...)
 		}
 	}
 }

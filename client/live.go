@@ -24,8 +24,8 @@ func (c *Client) FollowAlerts(ctx context.Context, q perdure.AlertQuery, see fun
 func followList[T, ID any](ctx context.Context, c *Client, req *request, see func(*operate.ListChange[T, ID]) error) error {
 	var lost outage
 	for {
-		err := c.stream(ctx, req, func(name string, data []byte) (last bool, err error) {
-			change, err := readChange[T, ID](name, data)
+		err := c.stream(ctx, req, func(e *event) (last bool, err error) {
+			change, err := readChange[T, ID](e.name, e.data)
 			if change == nil || err != nil {
 				return false, err
 			}

@@ -55,6 +55,7 @@ func TestRoundTrip(t *testing.T) {
 	alert := resttest.Alert()
 	job, last := resttest.Job(), resttest.Job()
 	last.Phase, last.Steps = perdure.Settled, last.Steps[1:]
+	webhook := operate.WebhookRequest{Name: "shop", WebhookSettings: operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventAlertRaised}, Types: []string{"order", "a b"}, Format: operate.FormatSlack}, Author: "Zoë"}
 	type all = []any
 
 	for _, test := range []struct {
@@ -218,6 +219,49 @@ func TestRoundTrip(t *testing.T) {
 		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},
+		{"ListWebhooks", func(ctx context.Context, s protocol.Server) (all, error) {
+			list, err := s.ListWebhooks(ctx)
+			return all{list}, err
+		}, nil, all{[]operate.WebhookView{*resttest.Webhook()}}},
+		{"GetWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.GetWebhook(ctx, "shop")
+			return all{v}, err
+		}, all{"shop"}, all{resttest.Webhook()}},
+		{"CreateWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.CreateWebhook(ctx, webhook)
+			return all{v}, err
+		}, all{webhook}, all{resttest.Webhook()}},
+		{"SetWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, created, err := s.SetWebhook(ctx, webhook)
+			return all{v, created}, err
+		}, all{webhook}, all{resttest.Webhook(), true}},
+		{"DeleteWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			return nil, s.DeleteWebhook(ctx, "shop", "Zoë")
+		}, all{"shop", "Zoë"}, nil},
+		{"PauseWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.PauseWebhook(ctx, "shop", "anna")
+			return all{v}, err
+		}, all{"shop", "anna"}, all{resttest.Webhook()}},
+		{"ResumeWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ResumeWebhook(ctx, "shop", "anna")
+			return all{v}, err
+		}, all{"shop", "anna"}, all{resttest.Webhook()}},
+		{"RotateWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.RotateWebhook(ctx, "shop", "anna")
+			return all{v}, err
+		}, all{"shop", "anna"}, all{resttest.Webhook()}},
+		{"TestWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			id, err := s.TestWebhook(ctx, "shop", "anna")
+			return all{id}, err
+		}, all{"shop", "anna"}, all{"ntc_1"}},
+		{"ResendWebhook", func(ctx context.Context, s protocol.Server) (all, error) {
+			n, err := s.ResendWebhook(ctx, operate.WebhookResend{Name: "shop", Since: resttest.At, Author: "anna"})
+			return all{n}, err
+		}, all{operate.WebhookResend{Name: "shop", Since: resttest.At, Author: "anna"}}, all{12}},
+		{"ListDeliveries", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.ListDeliveries(ctx, operate.DeliveryQuery{Name: "shop", State: operate.DeliveryDead, Limit: 7, Cursor: "y"})
+			return all{page}, err
+		}, all{operate.DeliveryQuery{Name: "shop", State: operate.DeliveryDead, Limit: 7, Cursor: "y"}}, all{resttest.Deliveries()}},
 		{"ListAgents", func(ctx context.Context, s protocol.Server) (all, error) {
 			agents, err := s.ListAgents(ctx)
 			return all{agents}, err

@@ -33,6 +33,9 @@ func (d *decoder) normalize() {
 			def.States = nil
 		}
 	}
+	for i := range def.Notify {
+		def.Notify[i].On = plainKinds(def.Notify[i].On)
+	}
 	for i := range def.Steps {
 		normalizeStep(&def.Steps[i], def.OnFailure)
 	}
@@ -205,6 +208,7 @@ func appendCommon(b []byte, def *kernel.Definition, order []int) []byte {
 		b = appendText(b, `,"undone":`, s.Undone)
 		b = braced(appendText(b, `,"done":`, s.Done), fields)
 	}
+	b = appendNotify(b, def.Notify)
 	b = append(b, `,"steps":{`...)
 	for i := range def.Steps {
 		if i > 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/racedetector"
+	"github.com/perdure/perdure/operate"
 )
 
 func parseOne(t testing.TB, src string, format Format, opts Options) *kernel.Plan {
@@ -81,6 +82,11 @@ func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 		"type: t\nsteps: {a: {agent: approval}}",
 		"type: t\nsteps: {a: {agent: approval, completeWithin: 5m}}",
 		"type: t\nsteps: {a: {agent: x}}",
+		"type: t\nnotify: [{receiver: a}]\nsteps: {a: {agent: x}}",
+		"type: t\nnotify: [{receiver: b}]\nsteps: {a: {agent: x}}",
+		"type: t\nnotify: [{receiver: a, on: [done]}]\nsteps: {a: {agent: x}}",
+		"type: t\nnotify: [{webhook: http://a}]\nsteps: {a: {agent: x}}",
+		"type: t\nnotify: [{webhook: http://a, secret: A}]\nsteps: {a: {agent: x}}",
 		"type: t\nsteps: {a: {agent: x, undo: {}}}",
 		"type: t\nsteps: {a: {agent: x, undo: {with: {}}}}",
 		"type: t\nonFailure: undo\nsteps: {a: {agent: x}}",
@@ -216,6 +222,13 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 		d.CompleteWithin = anyDuration(t)
 		if rapid.Bool().Draw(t, "states") {
 			d.States = &perdure.StateNames{Undone: rapid.SampledFrom([]string{"", "free", "undone"}).Draw(t, "undone"), Done: rapid.SampledFrom([]string{"", "booked", "done"}).Draw(t, "done")}
+		}
+		for i := range rapid.IntRange(0, 2).Draw(t, "notify") {
+			n := kernel.NotifyDefinition{Receiver: fmt.Sprintf("r%d", i), On: rapid.SampledFrom([][]operate.EventKind{nil, {operate.EventDone, operate.EventReceived}, {operate.EventDone, operate.EventUndone, operate.EventParked}}).Draw(t, "on")}
+			if rapid.Bool().Draw(t, "webhook") {
+				n.Webhook, n.Receiver, n.Secret = "https://x.example/"+n.Receiver, "", rapid.SampledFrom([]string{"", "HOOK"}).Draw(t, "secret")
+			}
+			d.Notify = append(d.Notify, n)
 		}
 		withs := []string{`{"a":"${input.a}"}`, `["${input.big}","x ${input.l[0]} <&> ${job.id}"]`, `"${[input.s, input.big]}"`, `{"z":1.0,"a":[null,true,"$${x}"]}`, `5`}
 		for i := range rapid.IntRange(1, 6).Draw(t, "steps") {

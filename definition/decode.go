@@ -96,6 +96,8 @@ func (d *decoder) job(n *text.Node) {
 			d.def.CompleteWithin = d.duration(v, p)
 		case "states":
 			d.def.States = d.states(v, p)
+		case "notify":
+			d.def.Notify = d.notify(v, p)
 		case "steps":
 			seen |= 2
 			d.stepMap(v, p)

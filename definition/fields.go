@@ -23,9 +23,10 @@ var jobFields = []field{
 	{name: "onFailure", schema: `{"$ref":"#/$defs/ladder"}`, doc: "The escalation ladder for steps whose retries are used up. A step may have its own."},
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration","examples":["1h"]}`, doc: "The time within which the job must end."},
 	{name: "states", schema: `{"$ref":"#/$defs/states"}`, doc: "Names that are shown in place of undone and done."},
+	{name: "notify", schema: `{"type":"array","maxItems":4,"items":{"$ref":"#/$defs/notify"}}`, doc: "Receivers of notifications about the job."},
 	{name: "steps", schema: `{"type":"object","minProperties":1,"maxProperties":10000,"propertyNames":{"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","maxLength":128},"additionalProperties":{"$ref":"#/$defs/step"}}`,
 		doc: "The steps by name."},
-	{name: "notify", planned: true}, {name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", planned: true},
+	{name: "limits", planned: true, hint: "limits belong to steps. In a step: limits: [{name: ads-api, key: \"${input.account}\"}]"}, {name: "schedule", planned: true},
 	{name: "inputSchema", planned: true}, {name: "output", planned: true}, {name: "outputSchema", planned: true},
 }
 
@@ -59,6 +60,13 @@ var limitFields = []field{
 	{name: "name", schema: `{"$ref":"#/$defs/name","examples":["ads-api"]}`, doc: "The name of the limit, as set with: perdure limits set NAME. A limit that is not set bounds nothing."},
 	{name: "key", schema: `{"type":"string","minLength":1,"examples":["${input.account}"]}`, doc: "The key within the limit, for which --per-key is the bound. Computed when the step becomes ready: text, a number, true or false."},
 	{name: "amount", schema: `{"type":"integer","minimum":1,"maximum":1000000,"default":1}`, doc: "How many permits a run holds."},
+}
+
+var notifyFields = []field{
+	{name: "webhook", schema: `{"type":"string","maxLength":2048,"pattern":"^https?://","examples":["https://shop.example/hooks/perdure"]}`, doc: "The URL to which notifications are delivered. Either webhook or receiver is given."},
+	{name: "receiver", schema: `{"type":"string","maxLength":64,"pattern":"^[a-zA-Z0-9._-]+$","examples":["slack"]}`, doc: "The name of a receiver of the store (perdure webhooks)."},
+	{name: "on", schema: `{"type":"array","minItems":1,"uniqueItems":true,"items":{"enum":["received","running","parked","done","undoing","undone","givenUp"]},"default":["parked","done","undone"]}`, doc: "The changes that are reported."},
+	{name: "secret", schema: `{"type":"string","maxLength":128,"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","examples":["SHOP_HOOK"]}`, doc: "The name of a secret with which deliveries to webhook are signed: the nodes read PERDURE_SECRET_NAME."},
 }
 
 var retryFields = []field{

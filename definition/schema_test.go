@@ -59,6 +59,7 @@ func good() []string {
 		"type: t\nsteps: {a: {agent: other, with: '${secret.A}', undo: {}}}\n",
 		"type: t\nsteps: {a: {agent: other, undo: {agent: http, with: {url: http://x, method: DELETE}}}}\n",
 		"type: t\nstates: {undone: free, done: booked}\nonFailure: [{alert: ops}, {wait: 15m, times: 4}, {restart: 2}, undo]\nsteps: {a: {agent: x}}\n",
+		"type: t\nnotify: [{webhook: 'https://x.example/h?a=b', on: [received, running, done], secret: HOOK}, {receiver: slack}]\nsteps: {a: {agent: x}}\n",
 		"type: t\nsteps: {a: {agent: http, with: '${input.call}'}}\ninput: {call: {url: http://x}}\n",
 	)
 }

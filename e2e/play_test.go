@@ -33,7 +33,7 @@ import (
 )
 
 // playNode kills the node. Before that, its jobs make the node do all that it can: run steps, let them fail and run
-// again, expire runs, wait for heartbeats, pass a job's deadline, park, undo and resume, and undo and redo in bulk. At
+// again, expire runs, wait for heartbeats, pass a job's deadline, park, undo and resume, undo and redo in bulk, and deliver notifications. At
 // last the node is asked to drain while it holds a run that does not end.
 func (s *stage) playNode() error {
 	addr, err := freePort()
@@ -51,7 +51,8 @@ func (s *stage) playNode() error {
 		return err
 	}
 	jobs := []definition{
-		s.chain("plain", "a", "b"),
+		// The node itself refuses the notifications of this job, so that they are retried until the kill.
+		s.chain("plain", "a", "b").with("notify", []any{map[string]any{"webhook": "http://" + addr + "/none", "on": []string{"received", "done", "undone"}}}),
 		s.chain("flaky", "a:fail", "b:hang"),
 		s.chain("late", "a").with("completeWithin", "1s").add("b", map[string]any{"agent": "absent", "after": []string{"a"}}),
 		s.chain("stubborn", "a:refuse"),

@@ -33,6 +33,7 @@ func (n *Node) components() []component {
 		{name: "courier", run: n.courier.Run},
 		{name: "courier", role: kernel.RoleCourier, run: n.courier.Lead},
 		{name: "bulk", role: kernel.RoleCourier, run: n.bulk.Lead},
+		{name: "webhooks", role: kernel.RoleCourier, run: n.webhooks.Lead},
 		{name: "elector", run: n.elector.Run},
 		{name: "listener", run: n.listener()},
 		{name: "bottlenecks", run: n.bottlenecks().Run},

@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +54,7 @@ import (
 	"github.com/perdure/perdure/internal/supervisor"
 	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/internal/watch"
+	"github.com/perdure/perdure/internal/webhook"
 )
 
 // Store is where a node keeps everything: store.Open, store/sqlite or store/postgres opens one. Its methods are for the
@@ -90,7 +92,9 @@ type Config struct {
 	// courier stores its number for all nodes; 0: 1,000,000.
 	MaxMail    int
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
-	Writers    int // transactions of the scheduler in progress at the same time; 0: 3
+	// Webhooks configures the delivery of notifications.
+	Webhooks Webhooks
+	Writers  int // transactions of the scheduler in progress at the same time; 0: 3
 
 	// Tracer exports traces: a *tracing.Tracer. The node runs it, and it ends with the node. nil: no traces.
 	Tracer Tracer
@@ -115,6 +119,18 @@ func WithTraceparent(ctx context.Context, traceparent string) context.Context {
 	return traceid.With(ctx, traceparent)
 }
 
+// Webhooks configures how a node delivers notifications.
+type Webhooks struct {
+	// ForbidPrivate refuses to deliver to this machine, its link and metadata services of clouds, except to addresses
+	// within Allow.
+	ForbidPrivate bool
+	Allow         []netip.Prefix
+	// PublicURL is the address of the REST API and the console, for links in messages; "": they have no links.
+	PublicURL string
+	// Secret returns the secrets that definitions name in notify; nil: there are none.
+	Secret func(name string) (string, bool)
+}
+
 // Node is one process of the grid. Its methods may be called from any goroutine.
 type Node struct {
 	*service.Service // implements perdure.Service and protocol.Exchange
@@ -137,6 +153,7 @@ type Node struct {
 	supervisor *supervisor.Supervisor
 	courier    *courier.Courier
 	bulk       *bulk.Worker
+	webhooks   *webhook.Deliverer
 	access     *access.Registry
 	elector    *election.Elector
 	host       *agenthost.Host // nil: no agents here
@@ -189,6 +206,7 @@ func New(store Store, cfg Config) *Node {
 		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env})
 	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
+	n.webhooks = webhook.New(n.webhookConfig())
 	n.access = access.New(access.Config{Store: store, Scheduler: n.scheduler, StoreTime: n.nearlyStoreTime, Failed: n.metrics.AuthFailed, Log: n.log, Env: n.env})
 	n.bulk = bulk.New(bulk.Config{Store: store, Scheduler: n.scheduler, Find: n.FindBulk, Log: n.log, Env: n.env})
 	if len(cfg.Agents) > 0 {
@@ -213,8 +231,9 @@ func New(store Store, cfg Config) *Node {
 
 func (n *Node) schedulerConfig(compiler kernel.Compiler, newID func() perdure.JobID) scheduler.Config {
 	c := scheduler.Config{Store: n.store, Compiler: compiler, Log: n.log, Meter: meter{n.metrics, n.counters}, Tracer: n.tracer(), OnBroken: n.fail,
-		OnWait:  func(at time.Time) { n.supervisor.Sooner(at) },
-		Writers: cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
+		OnNotify: func() { n.webhooks.Wake() },
+		OnWait:   func(at time.Time) { n.supervisor.Sooner(at) },
+		Writers:  cmp.Or(n.cfg.Writers, writers), SingleWriter: n.shared == nil, MaxBacklog: n.cfg.MaxBacklog, Env: n.env,
 		NewID: func() perdure.JobID { return kernel.WithCell(newID(), int(n.cell.Load())) }}
 	if n.cfg.Hooks != nil {
 		n.cfg.Hooks.Scheduler(&c)
@@ -228,6 +247,18 @@ func (n *Node) tracer() scheduler.Tracer {
 		return nil
 	}
 	return n.cfg.Tracer
+}
+
+func (n *Node) webhookConfig() webhook.Config {
+	w := n.cfg.Webhooks
+	c := webhook.Config{Store: n.store, PublicURL: w.PublicURL, Secret: w.Secret, Delivered: n.metrics.WebhookDelivery, Pending: n.metrics.WebhookPending, Log: n.log, Env: n.env}
+	if n.cfg.Hooks != nil {
+		c.Poster = n.cfg.Hooks.Poster
+	}
+	if c.Poster == nil {
+		c.Poster = webhook.NewHTTP(webhook.HTTPConfig{ForbidPrivate: w.ForbidPrivate, Allow: w.Allow})
+	}
+	return c
 }
 
 func (n *Node) supervisorConfig() supervisor.Config {

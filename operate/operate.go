@@ -35,6 +35,7 @@ type Service interface {
 	// FollowAlerts is FollowJobs for a list of alerts.
 	FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*AlertsChange) error) error
 	Bulk
+	Webhooks
 	Access
 }
 

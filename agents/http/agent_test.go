@@ -20,6 +20,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/targets"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -534,11 +535,11 @@ func TestPermitDecidesByAddress(t *testing.T) {
 		"::": false, "::1": false, "fe80::1%eth0": false, "ff02::1": false, "::ffff:127.0.0.1": false, "::127.0.0.1": false, "64:ff9b::7f00:1": false,
 		"64:ff9b:1::a9fe:a9fe": false, "2002:7f00:1::": false, "::ffff:0:7f00:1": false, "fec0::1": false,
 	} {
-		if err := newTargets(nil).permit(net.JoinHostPort(addr, "80")); (err == nil) != ok {
+		if err := targets.New(nil).Permit(net.JoinHostPort(addr, "80")); (err == nil) != ok {
 			t.Errorf("%s: %v", addr, err)
 		}
 	}
-	if newTargets(nil).permit("nonsense") == nil {
+	if targets.New(nil).Permit("nonsense") == nil {
 		t.Error("what cannot be read is permitted")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/secret"
+	"github.com/perdure/perdure/internal/targets"
 )
 
 // exchange is one request and its answer.
@@ -134,7 +135,7 @@ func (s status) text() string {
 
 // failure returns the error of a request without an answer.
 func (x *exchange) failure(ctx context.Context, err error) error {
-	var forbidden *forbiddenError
+	var forbidden *targets.ForbiddenError
 	var verification *tls.CertificateVerificationError
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = redact.Error(u.Err) // url.Error repeats the URL; the error that it wraps may contain that of a proxy or a redirect
@@ -164,7 +165,7 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 // healthOf returns what a request without an answer shows about the host. A timeout does not show that the host is in
 // trouble, because the step sets the time.
 func (x *exchange) healthOf(err error) health {
-	var forbidden *forbiddenError
+	var forbidden *targets.ForbiddenError
 	switch {
 	case errors.As(err, &forbidden), errors.Is(err, errScheme), errors.Is(err, context.Canceled), lacksDescriptor(err):
 		return unknownHealth

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/internal/targets"
 )
 
 const connectTimeout = 10 * time.Second
@@ -38,8 +39,8 @@ func newClient(cfg Config, slots int) *http.Client {
 	}
 	descriptors.OnShortage(t.CloseIdleConnections)
 	if cfg.ForbidPrivate {
-		targets := newTargets(cfg.Allow)
-		dialer.Control = func(_, address string, _ syscall.RawConn) error { return targets.permit(address) }
+		allowed := targets.New(cfg.Allow)
+		dialer.Control = func(_, address string, _ syscall.RawConn) error { return allowed.Permit(address) }
 	} else {
 		t.Proxy = http.ProxyFromEnvironment
 	}

@@ -107,6 +107,20 @@ func (a *app) completeLimit(cmd *cobra.Command, args []string, _ string) ([]stri
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
+func (a *app) completeWebhook(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	if len(args) == 0 {
+		a.ask(cmd, func(ctx context.Context, t *target) error {
+			all, err := t.ListWebhooks(ctx)
+			for i := range all {
+				words = append(words, plain(all[i].Name)+"\t"+all[i].State)
+			}
+			return err
+		})
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
 // heldText says how many permits of a limit are held, and of how many, if all of them together have a bound.
 func heldText(l *perdure.LimitView) string {
 	switch {

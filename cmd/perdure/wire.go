@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/protocol"
 	stores "github.com/perdure/perdure/store"
@@ -84,14 +86,30 @@ type nodeOptions struct {
 
 func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg := node.Config{Agents: makeAgents(o.agents), SecretsDir: o.agents.secrets, Listen: o.listen, Version: buildVersion(), Log: o.log}
+	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecrets(o.agents.secrets)}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
+		cfg.Webhooks.PublicURL = o.serve.hosts.public
 		cfg.RoleTTL, cfg.HostName, cfg.TraceURL = time.Duration(o.serve.roleTTL), string(o.serve.hostName), o.serve.traceURL
 	}
 	if o.tracer != nil {
 		cfg.Tracer = o.tracer
 	}
 	return node.New(store, cfg)
+}
+
+// webhookSecrets returns the secrets that definitions name in notify: from the files of a directory, and from the
+// environment. A name has letters, digits and _ only.
+func webhookSecrets(dir string) func(name string) (string, bool) {
+	return func(name string) (string, bool) {
+		if dir != "" {
+			if text, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
+				return strings.TrimRight(string(text), "\r\n"), true
+			}
+		}
+		text := os.Getenv(secret.Variable + name)
+		return text, text != ""
+	}
 }
 
 // makeAgents returns the built-in agents that were selected.

@@ -84,6 +84,19 @@ const (
 	BulkForgot  Point = "bulk.forgot"
 )
 
+// Webhooks: before and after the search for notifications, around each delivery, around the transaction that stores
+// outcomes, and around the deletion of old notifications.
+const (
+	WebhookRead    Point = "webhook.read"
+	WebhookHasRead Point = "webhook.hasRead"
+	WebhookPost    Point = "webhook.post"
+	WebhookPosted  Point = "webhook.posted"
+	WebhookSave    Point = "webhook.save"
+	WebhookSaved   Point = "webhook.saved"
+	WebhookForget  Point = "webhook.forget"
+	WebhookForgot  Point = "webhook.forgot"
+)
+
 // Courier: before and after its search, after a page of mail was applied, and around the deletion of old mail.
 const (
 	CourierRead    Point = "courier.read"
@@ -178,6 +191,7 @@ var All = slices.Concat(
 	[]Point{BatchTaken, BatchLocked, BatchApplied, BatchDispatched, BatchSaved, BatchCommitted, BatchAnswered},
 	[]Point{SupervisorScan, SupervisorScanned, SupervisorExpired, SupervisorDue, SupervisorOverdue, SupervisorSwept},
 	[]Point{BulkRead, BulkHasRead, BulkQueue, BulkDone, BulkForget, BulkForgot},
+	[]Point{WebhookRead, WebhookHasRead, WebhookPost, WebhookPosted, WebhookSave, WebhookSaved, WebhookForget, WebhookForgot},
 	[]Point{CourierRead, CourierHasRead, CourierApplied, CourierForget, CourierForgot},
 	[]Point{StatsCompute, StatsSaved},
 	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentHeartbeat, AgentHeartbeatAnswered,

@@ -322,3 +322,59 @@ func (s *Store) ForgetAccess(ctx context.Context, expired, unused, audit time.Ti
 	}
 	return n, err
 }
+
+func (s *Store) Receiver(ctx context.Context, name string) (out *kernel.Receiver, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.Receiver(ctx, name)
+	}
+	return out, err
+}
+
+func (s *Store) Receivers(ctx context.Context) (out []*kernel.Receiver, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.Receivers(ctx)
+	}
+	return out, err
+}
+
+func (s *Store) PendingReceivers(ctx context.Context, after string, max int) (out []string, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.PendingReceivers(ctx, after, max)
+	}
+	return out, err
+}
+
+func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) (out []kernel.Notification, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.DueNotifications(ctx, receiver, now, max)
+	}
+	return out, err
+}
+
+func (s *Store) CountPending(ctx context.Context, receiver string, max int) (out int, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.CountPending(ctx, receiver, max)
+	}
+	return out, err
+}
+
+func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) (out []kernel.Notification, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.Notifications(ctx, f)
+	}
+	return out, err
+}
+
+func (s *Store) StreamedNotifications(ctx context.Context, receiver string, after int64, max int) (out []kernel.Notification, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.StreamedNotifications(ctx, receiver, after, max)
+	}
+	return out, err
+}
+
+func (s *Store) ForgetNotifications(ctx context.Context, before time.Time, max int) (out int, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.ForgetNotifications(ctx, before, max)
+	}
+	return out, err
+}

@@ -11,9 +11,10 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/service"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/internal/webhook"
 )
 
-// Hooks are the replacements and observers of one node. All fields are required. A function may change the configuration
+// Hooks are the replacements and observers of one node. All fields but Poster are required. A function may change the configuration
 // of a component before the component is made; AgentHost makes the component itself.
 type Hooks struct {
 	Env      env.Env
@@ -25,6 +26,7 @@ type Hooks struct {
 	Supervisor func(*supervisor.Config)
 	Elector    func(*election.Config)
 	AgentHost  func(agenthost.Config) *agenthost.Host
+	Poster     webhook.Poster // delivers notifications; nil: by HTTP
 }
 
 // Compiler compiles definitions, and shapes that were stored.

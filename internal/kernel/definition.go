@@ -21,6 +21,7 @@ type Definition struct {
 	OnFailure      Ladder              `json:"onFailure,omitempty"`
 	CompleteWithin perdure.Duration    `json:"completeWithin,omitempty"`
 	States         *perdure.StateNames `json:"states,omitempty"`
+	Notify         []NotifyDefinition  `json:"notify,omitempty"`
 	Steps          StepDefinitions     `json:"steps"`
 }
 

@@ -35,6 +35,7 @@
 //	expiry.go    a time has passed: a wait is over, a run has expired, a job is past its deadline
 //	limit.go     which permits a step needs, and whether they are available
 //	lane.go      in which order the ready steps of an agent are searched
+//	notification.go  messages to receivers outside
 //	mail.go      requests from one transaction to a job that another transaction will handle
 //	render.go    inputs and conditions are evaluated, within a Budget
 //	role.go      elections: which node leads a role

@@ -25,6 +25,7 @@ type Store interface {
 	Mailbox
 	Statistics
 	BulkReader
+	Outbox
 	AccessReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
@@ -54,6 +55,7 @@ type Tx interface {
 	Locker
 	Finder
 	BulkTx
+	OutboxTx
 	AccessTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next

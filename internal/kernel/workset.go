@@ -28,6 +28,7 @@ type Workset struct {
 	budget *Budget        // for rendering; nil: no bound
 
 	settings map[string]perdure.AgentSettings // by agent; an agent that is not in it has the default settings
+	routing  *Routing                         // which notifications are stored; nil: those of definitions only
 
 	prepared  Prepared     // results that were rendered outside of the transaction; may be nil
 	postponed []*Rendering // conditions to evaluate outside of the transaction
@@ -525,6 +526,7 @@ func (w *Workset) collect(more bool) *Changes {
 			e.job.UpdatedAt = w.now
 			now := w.alloc.jobs.frozen(e.job, more)
 			c.Jobs = append(c.Jobs, JobChange{Now: now, Loaded: e.loaded})
+			w.notifyJob(&c, e, e.loaded, now)
 			e.loaded, e.dirty = now, false
 		}
 		for r := range e.changedRows() {
@@ -548,6 +550,7 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
+	w.notifyJob(c, e, nil, e.loaded)
 }
 
 // changedRows yields the changed steps in order.

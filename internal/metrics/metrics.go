@@ -23,34 +23,36 @@ import (
 
 // Metrics are the metrics of one node. They count most of the events of a scheduler.Meter.
 type Metrics struct {
-	Registry   *prometheus.Registry
-	types      *labels
-	agents     *labels
-	submitted  *prometheus.CounterVec
-	settled    *prometheus.CounterVec
-	duration   *prometheus.HistogramVec
-	dispatched *prometheus.CounterVec
-	ready      *prometheus.HistogramVec
-	runs       *prometheus.CounterVec
-	runTime    *prometheus.HistogramVec
-	refused    *prometheus.CounterVec
-	mailClosed *prometheus.CounterVec
-	mail       prometheus.Gauge
-	mailAge    prometheus.Gauge
-	outside    *prometheus.CounterVec
-	batch      prometheus.Histogram
-	commit     prometheus.Histogram
-	leader     *prometheus.GaugeVec
-	refusals   *prometheus.CounterVec
-	renewal    prometheus.Histogram
-	fence      prometheus.Gauge
-	lag        prometheus.Gauge
-	processed  *prometheus.CounterVec
-	oldest     prometheus.Gauge
-	waitsFor   *prometheus.GaugeVec
-	queued     prometheus.Gauge
-	overview   overview
-	wrongAuth  prometheus.Counter
+	Registry    *prometheus.Registry
+	types       *labels
+	agents      *labels
+	submitted   *prometheus.CounterVec
+	settled     *prometheus.CounterVec
+	duration    *prometheus.HistogramVec
+	dispatched  *prometheus.CounterVec
+	ready       *prometheus.HistogramVec
+	runs        *prometheus.CounterVec
+	runTime     *prometheus.HistogramVec
+	refused     *prometheus.CounterVec
+	mailClosed  *prometheus.CounterVec
+	mail        prometheus.Gauge
+	mailAge     prometheus.Gauge
+	outside     *prometheus.CounterVec
+	batch       prometheus.Histogram
+	commit      prometheus.Histogram
+	leader      *prometheus.GaugeVec
+	refusals    *prometheus.CounterVec
+	renewal     prometheus.Histogram
+	fence       prometheus.Gauge
+	lag         prometheus.Gauge
+	processed   *prometheus.CounterVec
+	oldest      prometheus.Gauge
+	waitsFor    *prometheus.GaugeVec
+	queued      prometheus.Gauge
+	overview    overview
+	wrongAuth   prometheus.Counter
+	deliveries  *prometheus.CounterVec
+	undelivered prometheus.Gauge
 }
 
 // New returns the metrics of a node. version is the version of the program.
@@ -91,6 +93,8 @@ func New(version string) *Metrics {
 	m.mailClosed = counter("mail_closed_total", "Submissions in callers' transactions (mail) that were applied or refused.", "outcome")
 	m.mail = gauge("mail_waiting", "Mail that waits to be applied, on the leader of the role courier; 0 on other nodes.")
 	m.mailAge = gauge("mail_oldest_seconds", "Age of the oldest mail that waits to be applied, on the leader of the role courier; 0 on other nodes.")
+	m.deliveries = counter("webhook_deliveries_total", "Attempts to deliver a notification, by outcome: delivered, failed (it is retried) or dead.", "outcome")
+	m.undelivered = gauge("webhook_pending", "Notifications that are not delivered yet, on the leader of the role courier; 0 on other nodes.")
 	m.outside = counter("renderings_outside_transaction_total",
 		"Inputs and conditions rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
@@ -231,6 +235,12 @@ func (m *Metrics) Waiting(w kernel.MailWaiting) {
 	m.mail.Set(float64(w.Number))
 	m.mailAge.Set(w.Oldest.Seconds())
 }
+
+// WebhookDelivery counts an attempt to deliver a notification.
+func (m *Metrics) WebhookDelivery(outcome string) { m.deliveries.WithLabelValues(outcome).Inc() }
+
+// WebhookPending sets the number of notifications that are not delivered yet.
+func (m *Metrics) WebhookPending(n int) { m.undelivered.Set(float64(n)) }
 
 func (m *Metrics) Swept(swept supervisor.Swept) {
 	m.processed.WithLabelValues("expired").Add(float64(swept.Expired))

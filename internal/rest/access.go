@@ -61,6 +61,10 @@ var permissions = map[string][]operate.UserRole{
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
 	"listNodes": viewers, "listBulk": viewers, "getBulk": viewers, "listBulkRefusals": viewers,
 
+	"listWebhooks": viewers, "getWebhook": viewers, "listDeliveries": viewers, "readEvents": viewers,
+	"pauseWebhook": doers, "resumeWebhook": doers, "testWebhook": doers, "resendWebhook": doers,
+	"createWebhook": admins, "putWebhook": admins, "deleteWebhook": admins, "rotateWebhook": admins,
+
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
 	"claim": workers, "report": workers, "heartbeat": workers,

@@ -177,6 +177,9 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[perdure.ReasonKind]():     reflect.TypeFor[whyWord](),
 		reflect.TypeFor[[]perdure.Phase]():        reflect.TypeFor[[]phaseWord](), // not bytes in base 64
 		reflect.TypeFor[operate.BulkState]():      reflect.TypeFor[bulkState](),
+		reflect.TypeFor[operate.EventKind]():      reflect.TypeFor[eventKind](),
+		reflect.TypeFor[operate.WebhookFormat]():  reflect.TypeFor[format](),
+		reflect.TypeFor[operate.DeliveryState]():  reflect.TypeFor[deliveryState](),
 		reflect.TypeFor[operate.UserRole]():       reflect.TypeFor[userRoleWord](),
 		reflect.TypeFor[operate.Via]():            reflect.TypeFor[viaWord](),
 		reflect.TypeFor[operate.AuditOutcome]():   reflect.TypeFor[auditWord](),

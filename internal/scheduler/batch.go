@@ -58,6 +58,7 @@ type batch struct {
 	freed        bool                  // runs have ended or jobs have settled: limits may have room
 	movedJobs    []perdure.JobID       // jobs that have changed; some are listed more than once
 	wrote        bool                  // jobs or alerts have changed
+	notified     bool                  // notifications were stored
 	earliestWait time.Time             // the earliest time for which a step waits now
 	events       []txEvent
 
@@ -395,6 +396,11 @@ func (b *batch) lock(requests []*request) error {
 		return err
 	}
 	b.w.UseSettings(settings)
+	routing, err := b.tx.Routing()
+	if err != nil {
+		return err
+	}
+	b.w.UseRouting(routing)
 	b.SetBudget(b.s.budget())
 	return b.addJobs(jobs)
 }
@@ -560,17 +566,23 @@ func (b *batch) write(c *kernel.Changes) error {
 	if err := b.closeMail(); err != nil {
 		return err
 	}
-	if err := b.saveBulk(); err != nil {
+	finished, err := b.saveBulk()
+	if err != nil {
 		return err
 	}
 	c.Alerts = append(c.Alerts, b.refusals...)
 	c.Audit = append(c.Audit, b.audit...)
 	b.refusals, b.audit = nil, nil
+	b.w.NotifyAlerts(c)
+	for _, act := range finished {
+		b.w.NotifyBulk(c, act)
+	}
 	if c.Empty() {
 		return nil
 	}
+	b.notified = b.notified || len(c.Notifications) > 0
 	b.observe(c)
-	err := b.tx.Save(c)
+	err = b.tx.Save(c)
 	crashpoint.Here(crashpoint.BatchSaved)
 	return err
 }
@@ -604,10 +616,13 @@ func (s *Scheduler) answer(b *batch, requests []*request, results []error, err e
 	s.notifyMoved(b)
 }
 
-// notifyMoved notifies the followers of changed jobs, and calls OnWait with the earliest time for which a step waits.
+// notifyMoved notifies the followers of changed jobs, and calls OnNotify if notifications were stored, and OnWait with the earliest time for which a step waits.
 func (s *Scheduler) notifyMoved(b *batch) {
 	if b.wrote {
 		s.hub.notify(b.movedJobs)
+	}
+	if b.notified {
+		s.cfg.OnNotify()
 	}
 	if !b.earliestWait.IsZero() {
 		s.cfg.OnWait(s.env.Now().Add(b.earliestWait.Sub(b.w.Now())))

@@ -162,16 +162,19 @@ type savedBulk struct {
 	refusals []kernel.BulkRefusal
 }
 
-// saveBulk writes the bulk acts of this transaction.
-func (b *batch) saveBulk() error {
+// saveBulk writes the bulk acts of this transaction, and returns those that are done.
+func (b *batch) saveBulk() (finished []*kernel.BulkAct, err error) {
 	saved := b.bulk
 	b.bulk = nil
 	for _, x := range saved {
 		if err := b.tx.SaveBulkAct(x.row, x.refusals); err != nil {
-			return err
+			return nil, err
+		}
+		if x.row.State == operate.BulkDone {
+			finished = append(finished, x.row)
 		}
 	}
-	return nil
+	return finished, nil
 }
 
 // StartBulk stores a bulk act, and the jobs that it lists. If its key was used before, StartBulk returns the earlier one,

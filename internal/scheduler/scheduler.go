@@ -74,6 +74,7 @@ type Config struct {
 	Meter    Meter
 	Tracer   Tracer          // nil: no traces
 	OnBroken func(error)     // called when the store returns kernel.ErrBroken; may be nil
+	OnNotify func()          // called when notifications were stored; may be nil
 	OnWait   func(time.Time) // called when a step waits for a time, with that time by this process' clock; may be nil
 
 	Writers      int  // transactions in progress at once; 0: 1
@@ -124,6 +125,9 @@ func New(cfg Config) *Scheduler {
 	}
 	if cfg.OnBroken == nil {
 		cfg.OnBroken = func(error) {}
+	}
+	if cfg.OnNotify == nil {
+		cfg.OnNotify = func() {}
 	}
 	if cfg.OnWait == nil {
 		cfg.OnWait = func(time.Time) {}

@@ -15,6 +15,7 @@
 //	graph.go       drawings of definitions
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
+//	webhooks.go    receivers of notifications, and streams of events
 //	access.go      tokens, sessions and the audit log
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
@@ -46,6 +47,7 @@ import (
 type Store interface {
 	kernel.Reader
 	kernel.BulkReader
+	kernel.Outbox
 	kernel.AccessReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)

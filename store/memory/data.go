@@ -13,33 +13,37 @@ import (
 
 // data holds the tables.
 type data struct {
-	jobs        map[perdure.JobID]*kernel.Job
-	keys        map[string]perdure.JobID
-	shapes      map[kernel.ShapeID][]byte
-	steps       map[kernel.StepRef]*kernel.Step
-	order       map[perdure.JobID][]kernel.StepRef // the steps of a job, in order of index
-	open        map[kernel.StepRef]*kernel.Step    // unsettled steps: all that a Finder searches
-	payloads    map[kernel.StepRef]kernel.Payload
-	alerts      map[int64]kernel.Alert
-	lastAlert   int64
-	history     map[perdure.JobID][]kernel.Entry
-	limits      map[string]kernel.Limit
-	closedLanes map[kernel.LaneRef]closedLane
-	agents      map[string]perdure.AgentSettings
-	mail        map[kernel.MailID]mail
-	lastMail    int64
-	maxMail     int
-	bulk        map[string]bulkAct
-	credentials map[string]*kernel.Credential
-	audit       []operate.AuditEntry // in the order of ID
-	lastAudit   int64
-	fence       int64
-	cell        int
-	nodes       map[string]kernel.Node
-	roles       map[string]kernel.Role
-	seen        map[seenBy]time.Time
-	stats       json.RawMessage
-	series      map[seriesKey]int64
+	jobs             map[perdure.JobID]*kernel.Job
+	keys             map[string]perdure.JobID
+	shapes           map[kernel.ShapeID][]byte
+	steps            map[kernel.StepRef]*kernel.Step
+	order            map[perdure.JobID][]kernel.StepRef // the steps of a job, in order of index
+	open             map[kernel.StepRef]*kernel.Step    // unsettled steps: all that a Finder searches
+	payloads         map[kernel.StepRef]kernel.Payload
+	alerts           map[int64]kernel.Alert
+	lastAlert        int64
+	history          map[perdure.JobID][]kernel.Entry
+	limits           map[string]kernel.Limit
+	closedLanes      map[kernel.LaneRef]closedLane
+	agents           map[string]perdure.AgentSettings
+	mail             map[kernel.MailID]mail
+	lastMail         int64
+	maxMail          int
+	bulk             map[string]bulkAct
+	credentials      map[string]*kernel.Credential
+	audit            []operate.AuditEntry // in the order of ID
+	lastAudit        int64
+	fence            int64
+	cell             int
+	nodes            map[string]kernel.Node
+	roles            map[string]kernel.Role
+	seen             map[seenBy]time.Time
+	stats            json.RawMessage
+	series           map[seriesKey]int64
+	receivers        map[string]*kernel.Receiver
+	fullReceivers    map[string]bool
+	notifications    map[int64]kernel.Notification
+	lastNotification int64
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -52,26 +56,29 @@ type seenBy struct{ agent, holder string }
 
 func newData() data {
 	return data{
-		jobs:        map[perdure.JobID]*kernel.Job{},
-		keys:        map[string]perdure.JobID{},
-		shapes:      map[kernel.ShapeID][]byte{},
-		steps:       map[kernel.StepRef]*kernel.Step{},
-		order:       map[perdure.JobID][]kernel.StepRef{},
-		open:        map[kernel.StepRef]*kernel.Step{},
-		payloads:    map[kernel.StepRef]kernel.Payload{},
-		alerts:      map[int64]kernel.Alert{},
-		history:     map[perdure.JobID][]kernel.Entry{},
-		limits:      map[string]kernel.Limit{},
-		closedLanes: map[kernel.LaneRef]closedLane{},
-		agents:      map[string]perdure.AgentSettings{},
-		mail:        map[kernel.MailID]mail{},
-		maxMail:     kernel.DefaultMaxMail,
-		bulk:        map[string]bulkAct{},
-		credentials: map[string]*kernel.Credential{},
-		nodes:       map[string]kernel.Node{},
-		roles:       map[string]kernel.Role{},
-		seen:        map[seenBy]time.Time{},
-		series:      map[seriesKey]int64{},
+		jobs:          map[perdure.JobID]*kernel.Job{},
+		keys:          map[string]perdure.JobID{},
+		shapes:        map[kernel.ShapeID][]byte{},
+		steps:         map[kernel.StepRef]*kernel.Step{},
+		order:         map[perdure.JobID][]kernel.StepRef{},
+		open:          map[kernel.StepRef]*kernel.Step{},
+		payloads:      map[kernel.StepRef]kernel.Payload{},
+		alerts:        map[int64]kernel.Alert{},
+		history:       map[perdure.JobID][]kernel.Entry{},
+		limits:        map[string]kernel.Limit{},
+		closedLanes:   map[kernel.LaneRef]closedLane{},
+		agents:        map[string]perdure.AgentSettings{},
+		mail:          map[kernel.MailID]mail{},
+		maxMail:       kernel.DefaultMaxMail,
+		bulk:          map[string]bulkAct{},
+		credentials:   map[string]*kernel.Credential{},
+		nodes:         map[string]kernel.Node{},
+		roles:         map[string]kernel.Role{},
+		seen:          map[seenBy]time.Time{},
+		series:        map[seriesKey]int64{},
+		receivers:     map[string]*kernel.Receiver{},
+		fullReceivers: map[string]bool{},
+		notifications: map[int64]kernel.Notification{},
 	}
 }
 

@@ -51,6 +51,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)
+	for _, n := range c.Notifications {
+		tx.addNotification(n)
+	}
 	tx.addAudit(c.Audit)
 	return nil
 }

@@ -36,7 +36,9 @@ const (
 	settingsSQL = `select 1, name, coalesce(max, -1)::bigint, coalesce(per_key, -1)::bigint from perdure."limit"
 		union all select 2, name, ageing, 0 from perdure.agent
 		union all select 3, '', version, min_writer from perdure.schema
-		union all select 4, '', 0, 0 from (select from perdure.lane limit 1) l order by 1, 2`
+		union all select 4, '', 0, 0 from (select from perdure.lane limit 1) l
+		union all select 5, name || ' ' || settings, 0, 0 from perdure.receiver
+		union all select 6, receiver, 0, 0 from perdure.receiver_full order by 1, 2`
 	alertSQL = "select " + alertFields + " from perdure.alert where id = $1"
 
 	dueSQL = `select job, idx from perdure.due
@@ -48,9 +50,11 @@ const (
 // settingLimit and the following are the kinds of rows that settingsSQL reads. A fourth kind says that table lane has
 // rows.
 const (
-	settingLimit  = 1
-	settingAgent  = 2
-	settingSchema = 3
+	settingLimit    = 1
+	settingAgent    = 2
+	settingSchema   = 3
+	settingReceiver = 5 // its name, a space, and its settings
+	settingFull     = 6
 )
 
 func (tx *tx) JobsByKey(keys []string) (map[string]kernel.Keyed, error) {

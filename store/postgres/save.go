@@ -38,6 +38,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	}
 	w.alerts(c.Alerts)
 	w.history(c.History)
+	w.notifications(c.Notifications)
 	w.audit(c.Audit)
 	tx.wakeUp = tx.wakeUp || needsWakeUp(c) || len(w.queues.delPermits) > 0
 	w.list = append(w.list, w.queues.statements()...)

@@ -45,6 +45,7 @@ type Store struct {
 	cache         cache.Cache
 	leastBundle   int // how many jobs make a bundle, at least; 0: no bundles are made
 	indeterminate indeterminate
+	routes        routeTexts
 }
 
 var _ kernel.Store = (*Store)(nil)

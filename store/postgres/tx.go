@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -101,6 +102,7 @@ type tx struct {
 	hasLanes   bool                            // table lane may have rows
 	lanes      laneChanges
 	agents     map[string]perdure.AgentSettings
+	routing    kernel.Routing
 }
 
 const beginSQL = "begin isolation level read committed"
@@ -115,6 +117,7 @@ func (tx *tx) begin(gate string) []*pgwire.Statement {
 // readSettings reads limits and the settings of agents.
 func (tx *tx) readSettings() *pgwire.Statement {
 	tx.limits, tx.agents, tx.hasLanes = nil, map[string]perdure.AgentSettings{}, len(tx.lanes.entered) > 0
+	tx.routing = kernel.Routing{}
 	return pgwire.New(settingsSQL).Each(func(r *pgwire.Reader) error {
 		kind, name, value, second := r.Int(), r.Text(), r.Int64(), r.Int64()
 		switch kind {
@@ -125,6 +128,18 @@ func (tx *tx) readSettings() *pgwire.Statement {
 		case settingSchema: // a newer program may have migrated the database in the meantime
 			schema := kernel.Schema{Version: int(value), MinWriter: int(second)}
 			return schema.Admit(Schema, "the database")
+		case settingReceiver:
+			name, text, _ := strings.Cut(name, " ")
+			settings, err := tx.store.routes.of(text)
+			if err != nil {
+				return err
+			}
+			tx.routing.Receivers = append(tx.routing.Receivers, kernel.Route{Name: name, Settings: settings})
+		case settingFull:
+			if tx.routing.Full == nil {
+				tx.routing.Full = map[string]bool{}
+			}
+			tx.routing.Full[name] = true
 		default:
 			tx.hasLanes = true
 		}

@@ -20,6 +20,7 @@ type cache struct {
 	shapes     map[kernel.ShapeID]struct{}   // that are stored
 	limits     map[string]bool               // the names of all limits; nil: not read
 	agents     map[string]perdure.AgentSettings
+	routing    *kernel.Routing               // nil: not read
 	bundles    map[perdure.JobID]bundle.Open // by the bundle's first job
 }
 
@@ -92,6 +93,9 @@ func (tx *tx) commitCache() {
 	}
 	if tx.agents != nil || tx.changesSettings {
 		k.agents = tx.agents
+	}
+	if tx.routing != nil || tx.changesRouting {
+		k.routing = tx.routing
 	}
 	for ref, row := range tx.rows {
 		if ref.Job.Compare(k.newestJob) > 0 {

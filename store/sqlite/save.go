@@ -61,9 +61,11 @@ func (tx *tx) save(c *kernel.Changes) error {
 		}
 	}
 	if len(tx.lanesLeft)+len(tx.lanesEntered)+len(c.CloseLanes) > 0 {
-		return tx.saveLanes(c.CloseLanes)
+		if err := tx.saveLanes(c.CloseLanes); err != nil {
+			return err
+		}
 	}
-	return nil
+	return tx.addNotifications(c.Notifications)
 }
 
 // change writes jobs and steps. A job and its first step are one row, and are written at once. If a row is not as it was

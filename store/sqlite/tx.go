@@ -29,6 +29,8 @@ type tx struct {
 	defined         map[string]bool                  // the names of the limits; nil: not read
 	agents          map[string]perdure.AgentSettings // nil: not read
 	changesSettings bool                             // this transaction has changed limits or agents
+	routing         *kernel.Routing                  // nil: not read
+	changesRouting  bool                             // this transaction has changed receivers
 
 	lanesLeft    map[kernel.LaneRef]bool        // lanes that steps have left since the latest Save
 	lanesEntered map[kernel.LaneRef]kernel.Lane // lanes that steps have entered, with the place of the first

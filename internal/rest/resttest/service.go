@@ -53,6 +53,19 @@ type Service struct {
 	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
 	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
 
+	OnListWebhooks   func(ctx context.Context) ([]operate.WebhookView, error)
+	OnGetWebhook     func(ctx context.Context, name string) (*operate.WebhookView, error)
+	OnCreateWebhook  func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error)
+	OnSetWebhook     func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, bool, error)
+	OnDeleteWebhook  func(ctx context.Context, name, author string) error
+	OnPauseWebhook   func(ctx context.Context, name, author string) (*operate.WebhookView, error)
+	OnResumeWebhook  func(ctx context.Context, name, author string) (*operate.WebhookView, error)
+	OnRotateWebhook  func(ctx context.Context, name, author string) (*operate.WebhookView, error)
+	OnTestWebhook    func(ctx context.Context, name, author string) (string, error)
+	OnResendWebhook  func(ctx context.Context, r operate.WebhookResend) (int, error)
+	OnListDeliveries func(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error)
+	OnFollowEvents   func(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error
+
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
 	OnDeleteToken   func(ctx context.Context, id, author string) error
@@ -268,4 +281,52 @@ func (Registry) Start(context.Context, *operate.Identity, string) (string, *oper
 
 func admin(via operate.Via) *operate.Identity {
 	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Via: via, Expires: At}
+}
+
+func (s *Service) ListWebhooks(ctx context.Context) ([]operate.WebhookView, error) {
+	return s.OnListWebhooks(ctx)
+}
+
+func (s *Service) GetWebhook(ctx context.Context, name string) (*operate.WebhookView, error) {
+	return s.OnGetWebhook(ctx, name)
+}
+
+func (s *Service) CreateWebhook(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error) {
+	return s.OnCreateWebhook(ctx, r)
+}
+
+func (s *Service) SetWebhook(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, bool, error) {
+	return s.OnSetWebhook(ctx, r)
+}
+
+func (s *Service) DeleteWebhook(ctx context.Context, name, author string) error {
+	return s.OnDeleteWebhook(ctx, name, author)
+}
+
+func (s *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	return s.OnPauseWebhook(ctx, name, author)
+}
+
+func (s *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	return s.OnResumeWebhook(ctx, name, author)
+}
+
+func (s *Service) RotateWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	return s.OnRotateWebhook(ctx, name, author)
+}
+
+func (s *Service) TestWebhook(ctx context.Context, name, author string) (string, error) {
+	return s.OnTestWebhook(ctx, name, author)
+}
+
+func (s *Service) ResendWebhook(ctx context.Context, r operate.WebhookResend) (int, error) {
+	return s.OnResendWebhook(ctx, r)
+}
+
+func (s *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error) {
+	return s.OnListDeliveries(ctx, q)
+}
+
+func (s *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
+	return s.OnFollowEvents(ctx, receiver, after, see)
 }

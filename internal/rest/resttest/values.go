@@ -100,6 +100,23 @@ func Bulk() *operate.BulkView {
 		Matched: 6, Done: 1, Unchanged: 2, Refused: 3, StartedAt: At, UpdatedAt: At, EndedAt: At, Rate: 12.5, ExpectedEnd: At}
 }
 
+// Webhook is a receiver of which every field has a value.
+func Webhook() *operate.WebhookView {
+	return &operate.WebhookView{Name: "shop", WebhookSettings: WebhookSettings(), State: operate.WebhookPaused, PausedReason: "410 <Gone>", Secret: "whsec_AAAA", Pending: 3,
+		CreatedAt: At, UpdatedAt: At}
+}
+
+// WebhookSettings are the settings of a receiver with a URL.
+func WebhookSettings() operate.WebhookSettings {
+	return operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventDone}, Types: []string{"order"}, Format: operate.FormatSlack}
+}
+
+// Deliveries is a page of notifications.
+func Deliveries() *perdure.Page[operate.Delivery] {
+	return &perdure.Page[operate.Delivery]{Items: []operate.Delivery{{ID: "ntc_1", Type: "perdure.job.done", Job: ID, Time: At, State: operate.DeliveryPending, Attempts: 2,
+		NextAttempt: At, EndedAt: At, Error: "no <room>"}}, NextCursor: "next"}
+}
+
 // BulkPreview is a preview of a bulk act of which every field has a value.
 func BulkPreview() *operate.BulkPreview {
 	return &operate.BulkPreview{Count: perdure.Count{N: 10, Capped: true}, Samples: []perdure.JobView{*Job()}, Refused: map[perdure.Code]int{perdure.CodeConflict: 3}, Unchanged: 2}
@@ -220,6 +237,24 @@ func Full() *Service {
 		OnDeleteSession: func(context.Context, string, string) error { return nil },
 		OnAudit: func(context.Context, operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error) {
 			return &perdure.Page[operate.AuditEntry]{Items: []operate.AuditEntry{AuditEntry()}, NextCursor: "next"}, nil
+		},
+		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
+		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnSetWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, bool, error) {
+			return Webhook(), true, nil
+		},
+		OnDeleteWebhook: func(context.Context, string, string) error { return nil },
+		OnPauseWebhook:  func(context.Context, string, string) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnResumeWebhook: func(context.Context, string, string) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnRotateWebhook: func(context.Context, string, string) (*operate.WebhookView, error) { return Webhook(), nil },
+		OnTestWebhook:   func(context.Context, string, string) (string, error) { return "ntc_1", nil },
+		OnResendWebhook: func(context.Context, operate.WebhookResend) (int, error) { return 12, nil },
+		OnListDeliveries: func(context.Context, operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error) {
+			return Deliveries(), nil
+		},
+		OnFollowEvents: func(_ context.Context, _ string, _ int64, see func(*operate.EventPage) error) error {
+			return see(&operate.EventPage{Gap: true, Events: []operate.Event{{Position: 7, Body: json.RawMessage(`{"id":"ntc_1"}`)}}})
 		},
 		OnSubmitAll: func(_ context.Context, _ json.RawMessage, jobs []json.RawMessage) ([]perdure.Submitted, error) {
 			out := make([]perdure.Submitted, len(jobs))

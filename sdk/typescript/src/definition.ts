@@ -22,6 +22,8 @@ export interface JobDefinition {
   key?: string;
   /** Labels by which jobs are found. */
   labels?: Record<string, string>;
+  /** Receivers of notifications about the job. */
+  notify?: notify[];
   /** The escalation ladder for steps whose retries are used up. A step may have its own. */
   onFailure?: Ladder;
   /** 0 to 9, 9 first. May be computed from the input. */
@@ -40,6 +42,17 @@ export interface LimitDefinition {
   amount?: number;
   /** The key within the limit, for which --per-key is the bound. Computed when the step becomes ready: text, a number, true or false. */
   key?: string;
+}
+
+export interface notify {
+  /** The changes that are reported. */
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp")[];
+  /** The name of a receiver of the store (perdure webhooks). */
+  receiver?: string;
+  /** The name of a secret with which deliveries to webhook are signed: the nodes read PERDURE_SECRET_NAME. */
+  secret?: string;
+  /** The URL to which notifications are delivered. Either webhook or receiver is given. */
+  webhook?: string;
 }
 
 export interface RetryDefinition {

@@ -261,6 +261,18 @@ export interface Count {
   capped?: boolean;
 }
 
+export interface Delivery {
+  attempts: number;
+  id: string;
+  state: "pending" | "delivered" | "dead";
+  time: string;
+  type: string;
+  endedAt?: string;
+  error?: string;
+  job?: string;
+  nextAttempt?: string;
+}
+
 export interface EditOptions {
   /** Replaces the step's input; the key stays the same */
   input?: unknown;
@@ -465,6 +477,10 @@ export interface ListNode {
   items: Node[];
 }
 
+export interface ListWebhook {
+  items: Webhook[];
+}
+
 export interface LoginBody {
   token: string;
 }
@@ -494,6 +510,21 @@ export interface NewToken {
   previousUntil?: string;
   rotatedAt?: string;
   types?: string[];
+}
+
+export interface NewWebhookBody {
+  /** 1 to 64 letters, digits, -, _ or . */
+  name: string;
+  /** The form of the body; default: cloudEvents */
+  format?: "cloudEvents" | "slack";
+  /** The changes that are reported; default: parked, done, undone */
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "bulkFinished")[];
+  /** Notifications are read by GET /v1/events */
+  stream?: boolean;
+  /** Types of jobs; default: all */
+  types?: string[];
+  /** Where notifications are posted: http or https. Either url or stream is given */
+  url?: string;
 }
 
 export interface NextBody {
@@ -551,6 +582,13 @@ export interface PageBulk {
 
 export interface PageBulkRefusal {
   items: BulkRefusal[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
+export interface PageDelivery {
+  items: Delivery[];
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
@@ -694,6 +732,16 @@ export interface ReportsBody {
   reports: Report[];
   /** A claim that does not wait and is granted together with the reports: steps that the reports make ready come with the answer. If the answer is lost, a claim with the same requestId returns its runs */
   claim?: NextBody;
+}
+
+export interface ResendAnswer {
+  /** How many notifications are pending again. At most 10,000 in one call */
+  resent: number;
+}
+
+export interface ResendBody {
+  /** Of changes at this time or later; or this long ago at most */
+  since: string;
 }
 
 export interface Role {
@@ -878,6 +926,11 @@ export interface Tally {
   estimated?: boolean;
 }
 
+export interface TestAnswer {
+  /** The id of the notification */
+  id: string;
+}
+
 export interface Token {
   createdAt: string;
   createdBy: string;
@@ -926,4 +979,32 @@ export interface Warning {
   kind: string;
   text: string;
   step?: string;
+}
+
+export interface Webhook {
+  createdAt: string;
+  name: string;
+  pending: number;
+  state: string;
+  updatedAt: string;
+  format?: "cloudEvents" | "slack";
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "bulkFinished")[];
+  pausedReason?: string;
+  secret?: string;
+  stream?: boolean;
+  types?: string[];
+  url?: string;
+}
+
+export interface WebhookBody {
+  /** The form of the body; default: cloudEvents */
+  format?: "cloudEvents" | "slack";
+  /** The changes that are reported; default: parked, done, undone */
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "bulkFinished")[];
+  /** Notifications are read by GET /v1/events */
+  stream?: boolean;
+  /** Types of jobs; default: all */
+  types?: string[];
+  /** Where notifications are posted: http or https. Either url or stream is given */
+  url?: string;
 }

@@ -1,4 +1,4 @@
--- schema: min_reader 3, min_writer 4
+-- schema: min_reader 5, min_writer 5
 --
 -- What traces need of a job: when it was last undone or redone after it had settled, and the trace of its submission.
 alter table perdure.step add column reopened_at timestamptz;

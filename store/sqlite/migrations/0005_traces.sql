@@ -1,4 +1,4 @@
--- schema: min_reader 2, min_writer 3
+-- schema: min_reader 4, min_writer 4
 --
 -- What traces need of a job: when it was last undone or redone after it had settled, and the trace of its submission.
 ALTER TABLE perdure_step ADD COLUMN reopened_at INTEGER;

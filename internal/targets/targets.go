@@ -1,4 +1,6 @@
-package http
+// Package targets decides which addresses requests that others choose may reach: those of the agent http, and of webhooks.
+// Addresses of this machine, its link, and metadata services of clouds are forbidden unless they are allowed.
+package targets
 
 import (
 	"fmt"
@@ -8,23 +10,24 @@ import (
 	"time"
 )
 
-// targets decides which addresses may be dialled.
-type targets struct {
+// Targets decides which addresses may be dialled.
+type Targets struct {
 	allow []netip.Prefix
 	own   ownAddresses
 }
 
-func newTargets(allow []netip.Prefix) *targets {
-	return &targets{allow: allow, own: ownAddresses{read: net.InterfaceAddrs, maxAge: ownMaxAge}}
+// New returns targets: forbidden addresses within allow are allowed.
+func New(allow []netip.Prefix) *Targets {
+	return &Targets{allow: allow, own: ownAddresses{read: net.InterfaceAddrs, maxAge: ownMaxAge}}
 }
 
-// forbiddenError is the error for a target that may not be dialled.
-type forbiddenError struct {
+// ForbiddenError is the error for a target that may not be dialled.
+type ForbiddenError struct {
 	addr netip.Addr
 	why  string
 }
 
-func (e *forbiddenError) Error() string {
+func (e *ForbiddenError) Error() string {
 	return fmt.Sprintf("%s %s, and not an allowed target (serve and agent have --allow-private-targets)", e.addr, e.why)
 }
 
@@ -36,12 +39,12 @@ const (
 	whyUnread   = "cannot be read as an address"
 )
 
-// permit checks an address that is about to be dialled. This is after name resolution, so a second answer of a name
+// Permit checks an address that is about to be dialled. This is after name resolution, so a second answer of a name
 // server cannot differ from what was checked (F053, F161).
-func (t *targets) permit(address string) error {
+func (t *Targets) Permit(address string) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return &forbiddenError{why: whyUnread}
+		return &ForbiddenError{why: whyUnread}
 	}
 	addr := ap.Addr().Unmap().WithZone("")
 	for _, p := range t.allow {
@@ -59,14 +62,14 @@ func (t *targets) permit(address string) error {
 			return err
 		}
 		if why != "" {
-			return &forbiddenError{addr, why}
+			return &ForbiddenError{addr, why}
 		}
 	}
 	return nil
 }
 
 // forbids returns why an address may not be a target; empty if it may be.
-func (t *targets) forbids(a netip.Addr) (why string, err error) {
+func (t *Targets) forbids(a netip.Addr) (why string, err error) {
 	if private(a) {
 		return whyPrivate, nil
 	}

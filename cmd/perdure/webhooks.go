@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
+)
+
+func (a *app) webhooksCmd() *cobra.Command {
+	list := func(cmd *cobra.Command, _ []string) error {
+		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+			all, err := t.ListWebhooks(ctx)
+			if err != nil {
+				return err
+			}
+			return a.printWebhooks(all)
+		})
+	}
+	cmd := &cobra.Command{
+		Use: "webhooks", Aliases: []string{"webhook"}, Short: "Manage receivers of notifications: create, set, pause, resend", Args: noArgs, RunE: list,
+		Long: `Lists the receivers of notifications. A receiver has a URL, to which notifications are posted, or is a
+stream, which programs read with GET /v1/events. --on names the changes that are reported: received,
+running, parked, done, undoing, undone, givenUp, alertRaised, bulkFinished; default: parked, done, undone.`,
+		Example: "  perdure webhooks\n  perdure webhooks create shop https://shop.example/hooks --on parked,done\n  perdure webhooks deliveries shop --state dead\n  perdure webhooks resend shop --since 2d",
+	}
+	uses(cmd, "server", "store", "output")
+	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the receivers of notifications", Args: noArgs, RunE: list,
+		Long: `Lists receivers, whether they are active, and how many notifications each has still to get.`, Example: "  perdure webhooks list -o json"}
+	uses(ls, "server", "store", "output")
+	cmd.AddCommand(ls, a.showWebhookCmd(), a.putWebhookCmd(true), a.putWebhookCmd(false), a.removeWebhookCmd(),
+		a.webhookActCmd("pause", "Pause a receiver", "Nothing is delivered to the receiver until it is resumed. Notifications are still stored; each is dead\nthree days after its change.", (*target).PauseWebhook),
+		a.webhookActCmd("resume", "Resume a receiver", "Delivers what was stored while the receiver was paused.", (*target).ResumeWebhook),
+		a.webhookActCmd("rotate", "Give a receiver a new secret", "Prints the new secret, once. For 24 hours deliveries are signed with both secrets.", (*target).RotateWebhook),
+		a.testWebhookCmd(), a.resendCmd(), a.deliveriesCmd())
+	return cmd
+}
+
+func (a *app) printWebhooks(all []operate.WebhookView) error {
+	tb := a.newTable()
+	tb.head("NAME", "STATE", "PENDING", "ON", "TYPES", "TO")
+	for i := range all {
+		v := &all[i]
+		if a.json() {
+			if err := a.object(v); err != nil {
+				return err
+			}
+			continue
+		}
+		to := plain(v.URL)
+		if v.Stream {
+			to = "stream"
+		}
+		pending := strconv.Itoa(v.Pending)
+		if v.Pending >= operate.MaxEvents {
+			pending += "+"
+		}
+		tb.row(v.Name, v.State, pending, strings.Join(operate.Texts(v.On), ","), plain(strings.Join(v.Types, ",")), to)
+	}
+	if !a.json() {
+		tb.print(a.out)
+	}
+	return nil
+}
+
+func (a *app) printWebhook(v *operate.WebhookView) error {
+	if a.json() {
+		return a.object(v)
+	}
+	if err := a.printWebhooks([]operate.WebhookView{*v}); err != nil {
+		return err
+	}
+	if v.PausedReason != "" {
+		a.printf("paused: %s\n", plain(v.PausedReason))
+	}
+	if v.Secret != "" {
+		a.printf("secret: %s\n", v.Secret)
+		a.talk("the secret is not shown again")
+	}
+	return nil
+}
+
+func (a *app) showWebhookCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "show NAME", Short: "Show a receiver", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		Long: `Shows the settings and the state of a receiver, without its secret.`, Example: "  perdure webhooks show shop",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				v, err := t.GetWebhook(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return a.printWebhook(v)
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) putWebhookCmd(create bool) *cobra.Command {
+	var on, types []string
+	var r operate.WebhookRequest
+	cmd := &cobra.Command{
+		Use: "set NAME [URL]", Short: "Create or replace a receiver", Args: argsOf(1, 2, "NAME [URL]"), ValidArgsFunction: a.completeWebhook,
+		Long:    `Creates a receiver, or replaces the settings of one. A receiver that exists keeps its secret and its state.`,
+		Example: "  perdure webhooks set shop https://shop.example/hooks --on parked\n  perdure webhooks set audit --stream --on received,done,undone",
+	}
+	if create {
+		cmd.Use, cmd.Short = "create NAME [URL]", "Create a receiver"
+		cmd.Long = `Creates a receiver and prints its secret, once. Deliveries are signed with it, after Standard Webhooks.`
+		cmd.Example = "  perdure webhooks create shop https://shop.example/hooks --on parked,done\n  perdure webhooks create ops https://hooks.slack.com/services/… --format slack\n  perdure webhooks create audit --stream"
+		cmd.ValidArgsFunction = nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if r.Name, r.Author = args[0], author(); len(args) > 1 {
+			r.URL = args[1]
+		}
+		for _, k := range on {
+			if err := knownWord("on", k, operate.Texts(operate.EventKinds)); err != nil {
+				return err
+			}
+			r.On = append(r.On, operate.EventKind(k))
+		}
+		if err := knownWord("format", string(r.Format), operate.Texts(operate.WebhookFormats)); err != nil {
+			return err
+		}
+		r.Types = types
+		if (r.URL == "") != r.Stream {
+			return &usageError{msg: "a receiver has either a URL or --stream", hint: "give one of them"}
+		}
+		if err := r.Check(); err != nil {
+			return err
+		}
+		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+			var v *operate.WebhookView
+			var err error
+			if create {
+				v, err = t.CreateWebhook(ctx, r)
+			} else {
+				v, _, err = t.SetWebhook(ctx, r)
+			}
+			if err != nil {
+				return err
+			}
+			return a.printWebhook(v)
+		})
+	}
+	cmd.Flags().StringSliceVar(&on, "on", nil, "report these `CHANGES`; default: parked,done,undone")
+	cmd.Flags().StringSliceVar(&types, "types", nil, "only of jobs of these `TYPES`")
+	cmd.Flags().StringVar((*string)(&r.Format), "format", "", "`FORM` of the body: cloudEvents (default) or slack")
+	cmd.Flags().BoolVar(&r.Stream, "stream", false, "programs read the notifications with GET /v1/events")
+	_ = cmd.RegisterFlagCompletionFunc("on", cobra.FixedCompletions(operate.Texts(operate.EventKinds), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(operate.Texts(operate.WebhookFormats), cobra.ShellCompDirectiveNoFileComp))
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) removeWebhookCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "rm NAME", Aliases: []string{"remove", "delete"}, Short: "Delete a receiver", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		Long: `Deletes a receiver. Its undelivered notifications are dead.`, Example: "  perdure webhooks rm shop",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				if err := t.DeleteWebhook(ctx, args[0], author()); err != nil {
+					return err
+				}
+				a.talk("receiver %s is deleted", args[0])
+				return nil
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) webhookActCmd(verb, short, long string, act func(t *target, ctx context.Context, name, author string) (*operate.WebhookView, error)) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: verb + " NAME", Short: short, Long: long, Example: "  perdure webhooks " + verb + " shop", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				v, err := act(t, ctx, args[0], author())
+				if err != nil {
+					return err
+				}
+				return a.printWebhook(v)
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) testWebhookCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "test NAME", Short: "Send a test notification", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		Long: `Stores a notification of the type perdure.test for a receiver, and prints its id. It is delivered as any
+other: "perdure webhooks deliveries NAME" shows what became of it.`, Example: "  perdure webhooks test shop",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				id, err := t.TestWebhook(ctx, args[0], author())
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					return a.object(struct {
+						ID string `json:"id"`
+					}{id})
+				}
+				a.printf("%s\n", id)
+				return nil
+			})
+		},
+	}
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) resendCmd() *cobra.Command {
+	since := ""
+	cmd := &cobra.Command{
+		Use: "resend NAME --since AGO", Short: "Send dead notifications again", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		Long: `Sends notifications again that are dead: those of changes since a time, or in the last AGO. They keep
+their ids. Notifications are kept for 14 days after their end.`, Example: "  perdure webhooks resend shop --since 2d",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, err := webhookTime(since)
+			if err != nil {
+				return err
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				n, err := t.ResendWebhook(ctx, operate.WebhookResend{Name: args[0], Since: at, Author: author()})
+				if err != nil {
+					return err
+				}
+				if a.json() {
+					return a.object(struct {
+						Resent int `json:"resent"`
+					}{n})
+				}
+				a.printf("%d notifications are sent again\n", n)
+				if n == operate.MaxResend {
+					a.talk("there may be more: repeat the command")
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringVar(&since, "since", "", "of changes since this `TIME`, or this long ago (required)")
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func webhookTime(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, &usageError{msg: "--since is missing", hint: "--since 2d, say"}
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return at, nil
+	}
+	ago, err := perdure.ParseDuration(text)
+	if err != nil {
+		return time.Time{}, usagef("--since must be a time such as 2026-01-02T15:04:05Z, or a duration such as 2d, not %q", text)
+	}
+	return time.Now().Add(-ago), nil
+}
+
+func (a *app) deliveriesCmd() *cobra.Command {
+	var q operate.DeliveryQuery
+	cmd := &cobra.Command{
+		Use: "deliveries NAME", Short: "List the notifications of a receiver", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		Long: `Lists the notifications of a receiver, newest first, with what became of them.`, Example: "  perdure webhooks deliveries shop --state dead",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
+				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+			}
+			if err := knownWord("state", string(q.State), operate.Texts(operate.DeliveryStates)); err != nil {
+				return err
+			}
+			q.Name = args[0]
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				page, err := t.ListDeliveries(ctx, q)
+				if err != nil {
+					return err
+				}
+				return a.printDeliveries(page)
+			})
+		},
+	}
+	cmd.Flags().StringVar((*string)(&q.State), "state", "", "only notifications in this `STATE`: pending, delivered or dead")
+	cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("notifications per page, at most %d", perdure.MaxListLimit))
+	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
+	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.DeliveryStates), cobra.ShellCompDirectiveNoFileComp))
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+func (a *app) printDeliveries(page *perdure.Page[operate.Delivery]) error {
+	tb := a.newTable()
+	tb.head("ID", "TYPE", "JOB", "STATE", "ATTEMPTS", "ERROR")
+	for i := range page.Items {
+		d := &page.Items[i]
+		if a.json() {
+			if err := a.object(d); err != nil {
+				return err
+			}
+			continue
+		}
+		job := ""
+		if !d.Job.IsZero() {
+			job = d.Job.String()
+		}
+		tb.row(d.ID, d.Type, job, string(d.State), strconv.Itoa(d.Attempts), plain(d.Error))
+	}
+	if !a.json() {
+		tb.print(a.out)
+	}
+	if page.NextCursor != "" {
+		a.talk("more: --cursor %s", quoted(page.NextCursor))
+	}
+	return nil
+}

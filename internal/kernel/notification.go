@@ -1,0 +1,378 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
+)
+
+// NotifyDefinition is a receiver that a definition names: a URL of its own, or a receiver of the store.
+type NotifyDefinition struct {
+	Webhook  string              `json:"webhook,omitempty"`
+	Receiver string              `json:"receiver,omitempty"`
+	On       []operate.EventKind `json:"on,omitempty"`     // none: operate.DefaultEventKinds
+	Secret   string              `json:"secret,omitempty"` // name of a secret of the nodes, with which deliveries to Webhook are signed
+}
+
+// target returns the name under which notifications for it are stored.
+func (n *NotifyDefinition) target() string {
+	if n.Webhook != "" {
+		return n.Webhook
+	}
+	return n.Receiver
+}
+
+// Receiver is the row of a receiver of the store.
+type Receiver struct {
+	Name     string
+	Settings operate.WebhookSettings
+
+	Secret      string // signs deliveries; "whsec_" and base64
+	OldSecret   string // the secret before the latest rotation
+	OldUntil    time.Time
+	PausedCause string // why it is paused; "": it is active
+	Position    int64  // of the latest event of a stream
+
+	CreatedAt, UpdatedAt time.Time
+}
+
+// Routing is what decides which notifications are stored.
+type Routing struct {
+	Receivers []Route
+	// Full has the receivers whose new notifications are dead at once, because too many are undelivered.
+	Full map[string]bool
+}
+
+// Route is the part of a receiver that decides which notifications it gets.
+type Route struct {
+	Name     string
+	Settings operate.WebhookSettings
+}
+
+// Notification is a message to a receiver. It is stored in the transaction of the change that it reports.
+type Notification struct {
+	Number   int64  // assigned by the store; the notifications of one job have growing numbers
+	ID       string // ntc_ and 32 hexadecimal digits
+	Receiver string // the name of a receiver, or the URL that the job's definition names
+	Job      perdure.JobID
+	Kind     operate.EventKind
+	At       time.Time       // of the change
+	Data     json.RawMessage // of the CloudEvent
+	Secret   string          // of a URL: the name of a secret of the nodes
+	// ExpiresAt is when it is dead if it was not delivered before.
+	ExpiresAt time.Time
+
+	DeliveryOutcome
+}
+
+// DeliveryOutcome is what has become of a notification.
+type DeliveryOutcome struct {
+	State    operate.DeliveryState
+	Attempts int
+	NextAt   time.Time // of a pending one: not delivered before this time
+	EndedAt  time.Time // zero: pending
+	Error    string    // of the latest attempt
+	Position int64     // in a stream, once it is delivered
+}
+
+// DeliveryResult is the outcome of an attempt to deliver a notification.
+type DeliveryResult struct {
+	Number int64
+	DeliveryOutcome
+}
+
+// NotificationFilter selects notifications of a receiver, newest first.
+type NotificationFilter struct {
+	Receiver string
+	State    operate.DeliveryState // "": all
+	Before   int64                 // only numbers below; 0: from the newest
+	Limit    int
+}
+
+// Outbox keeps notifications until some time after their delivery.
+type Outbox interface {
+	// Receiver returns a receiver; nil if there is none. Receivers returns all in the order of their names.
+	Receiver(ctx context.Context, name string) (*Receiver, error)
+	Receivers(context.Context) ([]*Receiver, error)
+	// PendingReceivers returns receivers that have pending notifications: at most max of those after one, in order.
+	PendingReceivers(ctx context.Context, after string, max int) ([]string, error)
+	// DueNotifications returns pending notifications of a receiver whose NextAt has come: at most max, in order, and of
+	// each job only the first pending one.
+	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
+	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
+	CountPending(ctx context.Context, receiver string, max int) (int, error)
+	Notifications(context.Context, NotificationFilter) ([]Notification, error)
+	// StreamedNotifications returns delivered notifications of a stream in the order of their positions: at most max of
+	// those after a position.
+	StreamedNotifications(ctx context.Context, receiver string, after int64, max int) ([]Notification, error)
+	// ForgetNotifications deletes at most max notifications that ended before a time.
+	ForgetNotifications(ctx context.Context, before time.Time, max int) (int, error)
+}
+
+// OutboxTx is what transactions do with receivers. Notifications are written by Save.
+type OutboxTx interface {
+	// Routing returns the routing that holds until the end of the transaction. The caller must not change it.
+	Routing() (*Routing, error)
+	// LockReceivers returns all receivers in the order of their names, and locks them. No other transaction stores
+	// notifications until this one ends. A transaction that creates, deletes or routes receivers calls it first.
+	LockReceivers() ([]*Receiver, error)
+	// LockReceiver returns one receiver and locks its row; nil if there is none. It is for changes that affect only how
+	// notifications are delivered: secrets, PausedCause, Position.
+	LockReceiver(name string) (*Receiver, error)
+	// PutReceiver creates or replaces a receiver that was locked by one of these calls.
+	PutReceiver(*Receiver) error
+	DeleteReceiver(name string) (bool, error)
+	// SetFull replaces the receivers whose new notifications are dead at once. The caller has called LockReceivers.
+	SetFull(receivers []string) error
+	// SaveDeliveries writes outcomes of notifications that are pending. Others are left as they are.
+	SaveDeliveries([]DeliveryResult) error
+	// Resend makes dead notifications of a receiver that were stored for changes at a time since, or later, pending at
+	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
+	// number.
+	Resend(receiver string, since, now time.Time, max int) (int, error)
+}
+
+// routed reports whether a change of this kind, of a job of this type, is reported to a receiver.
+func routed(s *operate.WebhookSettings, kind operate.EventKind, typ string) bool {
+	return reports(s.On, kind) && (len(s.Types) == 0 || slices.Contains(s.Types, typ))
+}
+
+func reports(on []operate.EventKind, kind operate.EventKind) bool {
+	if len(on) == 0 {
+		on = operate.DefaultEventKinds
+	}
+	return slices.Contains(on, kind)
+}
+
+// JobEvents returns what a change of a job reports, in order. before is nil for a new job.
+func JobEvents(before, after *Job) (kinds []operate.EventKind) {
+	if before == nil {
+		kinds = append(kinds, operate.EventReceived)
+		before = &Job{Current: perdure.Undone, Desired: perdure.Done, Phase: perdure.Waiting}
+	}
+	if after.Desired == perdure.Done && before.Current != perdure.Unsure && after.Current == perdure.Unsure && after.Running > 0 {
+		kinds = append(kinds, operate.EventRunning)
+	}
+	if before.Desired == perdure.Done && after.Desired == perdure.Undone {
+		kinds = append(kinds, operate.EventUndoing)
+	}
+	switch {
+	case after.Phase == perdure.Parked && before.Phase != perdure.Parked:
+		kinds = append(kinds, operate.EventParked)
+	case after.Phase != perdure.Settled, before.Phase == perdure.Settled && after.SettledAt.Equal(before.SettledAt):
+	case after.GivenUp():
+		kinds = append(kinds, operate.EventGivenUp)
+	case after.Current == perdure.Done:
+		kinds = append(kinds, operate.EventDone)
+	case after.Current == perdure.Undone:
+		kinds = append(kinds, operate.EventUndone)
+	}
+	return kinds
+}
+
+// UseRouting sets which notifications are stored for the changes after this call.
+func (w *Workset) UseRouting(r *Routing) { w.routing = r }
+
+// notifyJob adds the notifications of a change of a job. Without a receiver it costs two comparisons.
+func (w *Workset) notifyJob(c *Changes, e *entry, before, after *Job) {
+	own := e.plan.Definition.Notify
+	if len(own) == 0 && (w.routing == nil || len(w.routing.Receivers) == 0) {
+		return
+	}
+	for _, kind := range JobEvents(before, after) {
+		var data json.RawMessage
+		add := func(receiver, secret string) {
+			if data == nil {
+				data = jobData(after, kind, parkedAlert(c.Alerts, after, kind))
+			}
+			w.notify(c, Notification{Receiver: receiver, Secret: secret, Job: after.ID, Kind: kind, Data: data})
+		}
+		for i := range own {
+			if n := &own[i]; reports(n.On, kind) && (n.Webhook != "" || w.routing.has(n.Receiver)) {
+				add(n.target(), n.Secret)
+			}
+		}
+		for _, r := range w.routing.routes() {
+			if routed(&r.Settings, kind, after.Type) && !namedBy(own, r.Name, kind) {
+				add(r.Name, "")
+			}
+		}
+	}
+}
+
+// namedBy reports whether the definition itself names the receiver for a change of this kind.
+func namedBy(own []NotifyDefinition, receiver string, kind operate.EventKind) bool {
+	return slices.ContainsFunc(own, func(n NotifyDefinition) bool { return n.Receiver == receiver && reports(n.On, kind) })
+}
+
+func (r *Routing) routes() []Route {
+	if r == nil {
+		return nil
+	}
+	return r.Receivers
+}
+
+func (r *Routing) has(name string) bool {
+	return slices.ContainsFunc(r.routes(), func(x Route) bool { return x.Name == name })
+}
+
+// NotifyAlerts adds the notifications of alerts to the changes that raise them.
+func (w *Workset) NotifyAlerts(c *Changes) {
+	for i := range c.Alerts {
+		a := &c.Alerts[i]
+		for _, r := range w.routing.routes() {
+			if routed(&r.Settings, operate.EventAlertRaised, a.Type) && a.Kind != perdure.AlertUndelivered {
+				w.notify(c, Notification{Receiver: r.Name, Job: a.Job, Kind: operate.EventAlertRaised,
+					Data: encodeData(&eventData{Key: a.JobKey, Type: a.Type, Alert: alertOfData(a)})})
+			}
+		}
+	}
+}
+
+// NotifyBulk adds the notifications of a bulk act that is done.
+func (w *Workset) NotifyBulk(c *Changes, b *BulkAct) {
+	for _, r := range w.routing.routes() {
+		if routed(&r.Settings, operate.EventBulkFinished, "") {
+			w.notify(c, Notification{Receiver: r.Name, Kind: operate.EventBulkFinished,
+				Data: encodeData(&eventData{Bulk: &bulkData{b.ID, b.Author, b.Done, b.Unchanged, b.Refused}})})
+		}
+	}
+}
+
+// NotifyTest adds a notification with which an operator tests a receiver, and returns its id.
+func (w *Workset) NotifyTest(c *Changes, receiver, author string) string {
+	w.notify(c, Notification{Receiver: receiver, Kind: operate.EventTest, Data: encodeData(&eventData{Author: author})})
+	return c.Notifications[len(c.Notifications)-1].ID
+}
+
+func (w *Workset) notify(c *Changes, n Notification) {
+	n.At, n.State, n.NextAt, n.ExpiresAt = w.now, operate.DeliveryPending, w.now, w.now.Add(operate.NotificationRetried)
+	if w.routing != nil && w.routing.Full[n.Receiver] {
+		n.State, n.NextAt, n.EndedAt, n.Error = operate.DeliveryDead, time.Time{}, w.now, "too many notifications of this receiver are undelivered"
+	}
+	n.ID = notificationID(&n, len(c.Notifications), w.random())
+	c.Notifications = append(c.Notifications, n)
+}
+
+// notificationID returns an id that no other notification has: it is computed from all that distinguishes it, and from a
+// random number, because two changes may have the same time.
+func notificationID(n *Notification, place int, random float64) string {
+	hash := sha256.New()
+	hash.Write(n.Job[:])
+	hash.Write([]byte(n.Receiver + "\x00" + string(n.Kind) + "\x00"))
+	var b [24]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n.At.UnixMicro()))
+	binary.BigEndian.PutUint64(b[8:], uint64(place))
+	binary.BigEndian.PutUint64(b[16:], math.Float64bits(random))
+	hash.Write(b[:])
+	return "ntc_" + hex.EncodeToString(hash.Sum(nil)[:16])
+}
+
+// eventData is the data of a CloudEvent.
+type eventData struct {
+	Key           string            `json:"key,omitempty"`
+	Type          string            `json:"type,omitempty"`
+	Labels        map[string]string `json:"labels,omitempty"`
+	LabelsOmitted bool              `json:"labelsOmitted,omitempty"` // they have more than maxNotificationLabels bytes
+	Current       string            `json:"current,omitempty"`
+	Desired       string            `json:"desired,omitempty"`
+	Phase         string            `json:"phase,omitempty"`
+	Reason        string            `json:"reason,omitempty"`
+	Alert         *alertData        `json:"alert,omitempty"`
+	Bulk          *bulkData         `json:"bulk,omitempty"`
+	Author        string            `json:"author,omitempty"`
+}
+
+type alertData struct {
+	Kind    perdure.AlertKind `json:"kind"`
+	Step    string            `json:"step,omitempty"`
+	Name    string            `json:"name,omitempty"`
+	Code    string            `json:"code,omitempty"`
+	Message string            `json:"message,omitempty"`
+}
+
+type bulkData struct {
+	ID        string `json:"id"`
+	Author    string `json:"author"`
+	Done      int    `json:"done"`
+	Unchanged int    `json:"unchanged"`
+	Refused   int    `json:"refused"`
+}
+
+// MaxNotificationBytes bounds the body of a notification. Its largest parts are bounded so that it always fits, even if
+// JSON writes a character as six bytes.
+const (
+	MaxNotificationBytes  = 20 << 10
+	maxNotificationLabels = 1536
+	maxNotificationText   = 512
+)
+
+func alertOfData(a *Alert) *alertData {
+	return &alertData{a.Kind, a.Step, a.Name, a.Code, plain.Clip(a.Message, maxNotificationText)}
+}
+
+// parkedAlert returns the alert that has parked a job; nil if this change has raised none.
+func parkedAlert(raised []Alert, j *Job, kind operate.EventKind) *Alert {
+	if kind != operate.EventParked {
+		return nil
+	}
+	for i := range raised {
+		if raised[i].Job == j.ID && raised[i].Kind == perdure.AlertParked {
+			return &raised[i]
+		}
+	}
+	return nil
+}
+
+func jobData(j *Job, kind operate.EventKind, parked *Alert) json.RawMessage {
+	d := eventData{Key: j.Key, Type: j.Type, Labels: j.Labels, Current: j.Current.String(), Desired: j.Desired.String(), Phase: j.Phase.String()}
+	if kind == operate.EventGivenUp {
+		d.Reason = plain.Clip(j.GivenUpReason, maxNotificationText)
+	}
+	if parked != nil {
+		d.Alert = alertOfData(parked)
+		d.Reason = d.Alert.Message
+		d.Alert.Message = ""
+	}
+	size := 0
+	for name, value := range j.Labels {
+		size += len(name) + len(value)
+	}
+	if size > maxNotificationLabels {
+		d.Labels, d.LabelsOmitted = fewLabels(j.Labels), true
+	}
+	return encodeData(&d)
+}
+
+// fewLabels returns the first labels, in the order of their names, that fit.
+func fewLabels(all map[string]string) map[string]string {
+	few, size := map[string]string{}, 0
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if size += len(name) + len(all[name]); size > maxNotificationLabels {
+			break
+		}
+		few[name] = all[name]
+	}
+	return few
+}
+
+func encodeData(d *eventData) json.RawMessage {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(d); err != nil {
+		panic(err) // texts and numbers only
+	}
+	return bytes.TrimSpace(b.Bytes())
+}

@@ -1,0 +1,69 @@
+package kernel
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
+)
+
+// What a change of a job reports follows from the row before it and the row after it.
+func TestJobEvents(t *testing.T) {
+	at := time.Unix(1000, 0)
+	fresh := Job{Current: perdure.Undone, Desired: perdure.Done, Phase: perdure.Waiting}
+	edit := func(j Job, f func(*Job)) *Job { f(&j); return &j }
+	running := edit(fresh, func(j *Job) { j.Current, j.Phase, j.Running = perdure.Unsure, perdure.Running, 1 })
+	parked := edit(*running, func(j *Job) { j.Phase, j.Running = perdure.Parked, 0 })
+	done := edit(*running, func(j *Job) { j.Current, j.Phase, j.Running, j.SettledAt = perdure.Done, perdure.Settled, 0, at })
+	undoing := edit(*done, func(j *Job) {
+		j.Current, j.Desired, j.Phase, j.SettledAt = perdure.Unsure, perdure.Undone, perdure.Running, time.Time{}
+	})
+	undone := edit(*undoing, func(j *Job) { j.Current, j.Phase, j.SettledAt = perdure.Undone, perdure.Settled, at })
+	givenUp := edit(*parked, func(j *Job) { j.Phase, j.SettledAt, j.GivenUpBy = perdure.Settled, at, "ben" })
+	for _, c := range []struct {
+		before, after *Job
+		want          string
+	}{
+		{nil, &fresh, "received"},
+		{nil, running, "received running"},
+		{nil, done, "received done"},
+		{&fresh, running, "running"},
+		{running, running, ""},
+		{running, parked, "parked"},
+		{parked, parked, ""},
+		{parked, running, ""},
+		{running, done, "done"},
+		{done, done, ""},
+		{done, undoing, "undoing"},
+		{undoing, undone, "undone"},
+		{done, edit(*undone, func(j *Job) { j.SettledAt = at.Add(1) }), "undoing undone"},
+		{parked, givenUp, "givenUp"},
+		{givenUp, givenUp, ""},
+	} {
+		if got := strings.Join(operate.Texts(JobEvents(c.before, c.after)), " "); got != c.want {
+			t.Errorf("%+v -> %+v: %q, want %q", c.before, c.after, got, c.want)
+		}
+	}
+}
+
+// The data of a notification fits into its bound whatever the job has.
+func TestNotificationDataIsBounded(t *testing.T) {
+	long := strings.Repeat("\x01", perdure.MaxReasonBytes)
+	j := &Job{Key: long[:perdure.MaxKeyLength], Type: long[:perdure.MaxNameLength], Labels: map[string]string{}, GivenUpReason: long}
+	for i := range perdure.MaxLabels {
+		j.Labels[long[:200+i%50]+string(rune('a'+i))] = long[:perdure.MaxLabelLength]
+	}
+	alert := &Alert{Step: long[:perdure.MaxNameLength], Code: long[:perdure.MaxCodeLength], Message: long}
+	for _, kind := range []operate.EventKind{operate.EventParked, operate.EventGivenUp} {
+		data := jobData(j, kind, alert)
+		if len(data) > MaxNotificationBytes-1024 || !json.Valid(data) {
+			t.Errorf("%s: %d bytes", kind, len(data))
+		}
+		if !strings.Contains(string(data), `"labelsOmitted":true`) {
+			t.Error("it does not say that labels are missing")
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/webhook"
+	"github.com/perdure/perdure/operate"
+)
+
+// newSecret returns a secret of 256 random bits.
+func newSecret() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return webhook.SecretPrefix + base64.StdEncoding.EncodeToString(b[:])
+}
+
+func (svc *Service) webhookView(ctx context.Context, r *kernel.Receiver) (*operate.WebhookView, error) {
+	v := &operate.WebhookView{Name: r.Name, WebhookSettings: r.Settings, State: operate.WebhookActive, PausedReason: r.PausedCause, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
+	if r.PausedCause != "" {
+		v.State = operate.WebhookPaused
+	}
+	if len(v.On) == 0 {
+		v.On = operate.DefaultEventKinds
+	}
+	if v.Format == "" {
+		v.Format = operate.FormatCloudEvents
+	}
+	var err error
+	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxEvents); err != nil {
+		return nil, Unreachable(err)
+	}
+	return v, nil
+}
+
+// ListWebhooks implements operate.Webhooks.
+func (svc *Service) ListWebhooks(ctx context.Context) ([]operate.WebhookView, error) {
+	rows, err := svc.Store.Receivers(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	views := []operate.WebhookView{}
+	for _, r := range rows {
+		v, err := svc.webhookView(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		views = append(views, *v)
+	}
+	return views, nil
+}
+
+// GetWebhook implements operate.Webhooks.
+func (svc *Service) GetWebhook(ctx context.Context, name string) (*operate.WebhookView, error) {
+	r, err := svc.receiver(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return svc.webhookView(ctx, r)
+}
+
+func (svc *Service) receiver(ctx context.Context, name string) (*kernel.Receiver, error) {
+	r, err := svc.Store.Receiver(ctx, name)
+	switch {
+	case err != nil:
+		return nil, Unreachable(err)
+	case r == nil:
+		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", name)
+	}
+	return r, nil
+}
+
+// CreateWebhook implements operate.Webhooks.
+func (svc *Service) CreateWebhook(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error) {
+	v, _, err := svc.putWebhook(ctx, r, true)
+	return v, err
+}
+
+// SetWebhook implements operate.Webhooks.
+func (svc *Service) SetWebhook(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, bool, error) {
+	return svc.putWebhook(ctx, r, false)
+}
+
+func (svc *Service) putWebhook(ctx context.Context, r operate.WebhookRequest, create bool) (*operate.WebhookView, bool, error) {
+	if err := cmp.Or(svc.ended(), checkAuthor(r.Author), r.Check()); err != nil {
+		return nil, false, err
+	}
+	row, created, err := svc.Scheduler.PutReceiver(ctx, r.Name, r.WebhookSettings, newSecret(), create)
+	if err != nil {
+		return nil, false, Unreachable(err)
+	}
+	svc.Log.InfoContext(ctx, "webhook set", "webhook", r.Name, "author", r.Author)
+	v, err := svc.webhookView(ctx, row)
+	if err == nil && created && !row.Settings.Stream {
+		v.Secret = row.Secret
+	}
+	return v, created, err
+}
+
+func checkAuthor(author string) error {
+	if author == "" {
+		return perdure.Refuse(perdure.CodeInvalid, "an act needs an author")
+	}
+	return nil
+}
+
+// DeleteWebhook implements operate.Webhooks.
+func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) error {
+	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
+		return err
+	}
+	had, err := svc.Scheduler.DeleteReceiver(ctx, name)
+	switch {
+	case err != nil:
+		return Unreachable(err)
+	case !had:
+		return perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", name)
+	}
+	svc.Log.InfoContext(ctx, "webhook deleted", "webhook", name, "author", author)
+	return nil
+}
+
+func (svc *Service) changeWebhook(ctx context.Context, act, message, name, author string, change func(*kernel.Receiver, time.Time)) (*kernel.Receiver, *operate.WebhookView, error) {
+	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
+		return nil, nil, err
+	}
+	row, err := svc.Scheduler.ChangeReceiver(ctx, act, name, change)
+	if err != nil {
+		return nil, nil, Unreachable(err)
+	}
+	svc.Log.InfoContext(ctx, message, "webhook", name, "author", author)
+	v, err := svc.webhookView(ctx, row)
+	return row, v, err
+}
+
+// PauseWebhook implements operate.Webhooks.
+func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	_, v, err := svc.changeWebhook(ctx, "pauseWebhook", "webhook paused", name, author, func(r *kernel.Receiver, _ time.Time) {
+		if r.PausedCause == "" {
+			r.PausedCause = "paused by " + author
+		}
+	})
+	return v, err
+}
+
+// ResumeWebhook implements operate.Webhooks.
+func (svc *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	_, v, err := svc.changeWebhook(ctx, "resumeWebhook", "webhook resumed", name, author, func(r *kernel.Receiver, _ time.Time) { r.PausedCause = "" })
+	return v, err
+}
+
+// RotateWebhook implements operate.Webhooks.
+func (svc *Service) RotateWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
+	if r, err := svc.receiver(ctx, name); err != nil {
+		return nil, err
+	} else if r.Settings.Stream {
+		return nil, perdure.Refuse(perdure.CodeConflict, "receiver %s is a stream, which has no secret", name)
+	}
+	secret := newSecret()
+	row, v, err := svc.changeWebhook(ctx, "rotateWebhook", "webhook secret rotated", name, author, func(r *kernel.Receiver, now time.Time) {
+		if r.Secret != secret {
+			r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
+		}
+	})
+	if err == nil {
+		v.Secret = row.Secret
+	}
+	return v, err
+}
+
+// TestWebhook implements operate.Webhooks.
+func (svc *Service) TestWebhook(ctx context.Context, name, author string) (string, error) {
+	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
+		return "", err
+	}
+	id, err := svc.Scheduler.TestReceiver(ctx, name, author)
+	if err != nil {
+		return "", Unreachable(err)
+	}
+	return id, nil
+}
+
+// ResendWebhook implements operate.Webhooks.
+func (svc *Service) ResendWebhook(ctx context.Context, r operate.WebhookResend) (int, error) {
+	if err := cmp.Or(svc.ended(), checkAuthor(r.Author)); err != nil {
+		return 0, err
+	}
+	n, err := svc.Scheduler.ResendNotifications(ctx, r.Name, r.Since)
+	if err != nil {
+		return 0, Unreachable(err)
+	}
+	svc.Log.InfoContext(ctx, "notifications sent again", "webhook", r.Name, "number", n, "author", r.Author)
+	return n, nil
+}
+
+// deliveryRoom is the room of one delivery in an answer.
+const deliveryRoom = 1 << 10
+
+// ListDeliveries implements operate.Webhooks.
+func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error) {
+	before, err := position(q.Cursor)
+	if err != nil {
+		return nil, errCursor
+	}
+	if _, err := svc.receiver(ctx, q.Name); err != nil {
+		return nil, err
+	}
+	limit := pageSize(q.Limit)
+	if err := admission.Ask(ctx, limit*deliveryRoom); err != nil {
+		return nil, err
+	}
+	rows, err := svc.Store.Notifications(ctx, kernel.NotificationFilter{Receiver: q.Name, State: q.State, Before: before, Limit: limit + 1})
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	page := &perdure.Page[operate.Delivery]{Items: []operate.Delivery{}}
+	for i, n := range rows {
+		if i == limit {
+			page.NextCursor = cursorOf(rows[i-1].Number)
+			break
+		}
+		page.Items = append(page.Items, operate.Delivery{ID: n.ID, Type: n.Kind.TypeOf(), Job: n.Job, Time: n.At, State: n.State, Attempts: n.Attempts,
+			NextAttempt: n.NextAt, EndedAt: n.EndedAt, Error: n.Error})
+	}
+	return page, nil
+}
+
+// eventPoll is the time between two reads of a stream.
+const eventPoll = 500 * time.Millisecond
+
+// FollowEvents implements operate.Webhooks.
+func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
+	for first := true; ; first = false {
+		if err := svc.ended(); err != nil {
+			return err
+		}
+		page, next, err := svc.readEvents(ctx, receiver, after)
+		if err != nil {
+			return err
+		}
+		if first || len(page.Events) > 0 || page.Gap {
+			if err := see(page); err != nil {
+				return err
+			}
+		}
+		if after = next; len(page.Events) == operate.MaxEvents {
+			continue
+		}
+		if !env.Sleep(svc.Env, ctx, eventPoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// readEvents returns the events after a position, and the position after them.
+func (svc *Service) readEvents(ctx context.Context, receiver string, after int64) (page *operate.EventPage, next int64, err error) {
+	r, err := svc.receiver(ctx, receiver)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case !r.Settings.Stream:
+		return nil, 0, perdure.Refuse(perdure.CodeConflict, "receiver %s has a url, and is not a stream", receiver)
+	case after < 0:
+		return &operate.EventPage{}, r.Position, nil
+	}
+	if err := admission.Ask(ctx, operate.MaxEvents*deliveryRoom); err != nil {
+		return nil, 0, err
+	}
+	rows, err := svc.Store.StreamedNotifications(ctx, receiver, after, operate.MaxEvents)
+	if err != nil {
+		return nil, 0, Unreachable(err)
+	}
+	cell, err := svc.Store.Cell(ctx)
+	if err != nil {
+		return nil, 0, Unreachable(err)
+	}
+	page = &operate.EventPage{}
+	for i := range rows {
+		body, err := webhook.Body(&rows[i], operate.FormatCloudEvents, webhook.Source(cell), "")
+		if err != nil {
+			return nil, 0, err
+		}
+		page.Events = append(page.Events, operate.Event{Position: rows[i].Position, Body: body})
+	}
+	// Positions follow each other, so that a missing one was deleted, or is of a stream that was deleted.
+	switch {
+	case len(rows) > 0:
+		page.Gap, next = after != 0 && rows[0].Position != after+1, rows[len(rows)-1].Position
+	case after == 0:
+		next = 0
+	default:
+		page.Gap, next = after != r.Position, r.Position
+	}
+	return page, next, nil
+}

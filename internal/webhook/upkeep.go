@@ -1,0 +1,130 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+// measure counts the pending notifications, at most once in measureEvery. At the bound, new notifications of the receiver
+// with most of them are dead at once, until a tenth of the bound is free again. Jobs go on.
+func (d *Deliverer) measure(ctx context.Context, found bool) error {
+	now := d.cfg.Env.Now()
+	if !d.measuredAt.IsZero() && now.Sub(d.measuredAt) < measureEvery {
+		return nil
+	}
+	n := 0
+	if found {
+		var err error
+		if n, err = d.cfg.Store.CountPending(ctx, "", operate.MaxUndelivered); err != nil {
+			return err
+		}
+	}
+	d.measuredAt = now
+	d.cfg.Pending(n)
+	switch {
+	case n >= operate.MaxUndelivered:
+		return d.fill(ctx)
+	case d.full && n < operate.MaxUndelivered/10*9:
+		return d.empty(ctx)
+	}
+	return nil
+}
+
+// fill marks the receiver with the most pending notifications as full.
+func (d *Deliverer) fill(ctx context.Context) error {
+	largest, most, after := "", 0, ""
+	for {
+		names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			n, err := d.cfg.Store.CountPending(ctx, name, operate.MaxUndelivered)
+			if err != nil {
+				return err
+			}
+			if n > most {
+				largest, most = name, n
+			}
+			after = name
+		}
+		if len(names) < receiversPage {
+			break
+		}
+	}
+	if largest == "" {
+		return nil
+	}
+	alert, err := d.lacksAlert(ctx, largest)
+	if err != nil {
+		return err
+	}
+	d.full = true
+	d.cfg.Log.Warn("too many notifications are undelivered: new ones of a receiver are dead at once", "receiver", shown(largest), "pending", most)
+	return d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+		if _, err := tx.LockReceivers(); err != nil {
+			return err
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if alert {
+			a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(largest), RaisedAt: now,
+				Message: fmt.Sprintf("%d notifications are undelivered, most of them to %s: new ones to it are dead at once", operate.MaxUndelivered, shown(largest))}
+			if err := tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}}); err != nil {
+				return err
+			}
+		}
+		return tx.SetFull([]string{largest})
+	})
+}
+
+// empty removes the marks of full receivers. It is called once after the leader has begun, too.
+func (d *Deliverer) empty(ctx context.Context) error {
+	any := false
+	err := d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+		r, err := tx.Routing()
+		if err != nil {
+			return err
+		}
+		any = len(r.Full) > 0
+		return nil
+	})
+	if err == nil && any {
+		err = d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+			if _, err := tx.LockReceivers(); err != nil {
+				return err
+			}
+			return tx.SetFull(nil)
+		})
+	}
+	if err == nil {
+		d.full = false
+	}
+	return err
+}
+
+// forget deletes old notifications, at most once in forgetEvery, a bounded number at a time.
+func (d *Deliverer) forget(ctx context.Context) error {
+	at := d.cfg.Env.Now()
+	if !d.forgotAt.IsZero() && at.Sub(d.forgotAt) < forgetEvery {
+		return nil
+	}
+	crashpoint.Here(crashpoint.WebhookForget)
+	defer crashpoint.Here(crashpoint.WebhookForgot)
+	now, err := d.cfg.Store.Now(ctx)
+	if err != nil {
+		return err
+	}
+	deleted, err := d.cfg.Store.ForgetNotifications(ctx, now.Add(-operate.NotificationKept), forgetAtOnce)
+	if err == nil && deleted < forgetAtOnce {
+		d.forgotAt = at
+	}
+	return err
+}

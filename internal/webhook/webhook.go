@@ -1,0 +1,618 @@
+// Package webhook delivers notifications (kernel.Notification) to their receivers. It decides nothing about jobs, and no
+// job waits for it.
+//
+// The deliverer runs on the node that leads the role courier. For each receiver with pending notifications it has a worker,
+// so that a slow receiver delays no other. A worker reads a page of notifications that are due, the first pending one of
+// each job, delivers them at the same time, and stores the outcomes in one transaction. Only then the next notification
+// of a job is due: the notifications of one job arrive in their order.
+//
+// If the node ends between a delivery and its outcome, the next leader delivers the notification again: each arrives at
+// least once, under an id that never changes.
+//
+// A stream is a receiver that is read (GET /v1/events). Its worker gives each notification the next position in the
+// stream, under a lock of the receiver's row. So positions appear in their order, and a reader that goes on after the
+// last position that it has read misses nothing.
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+// Store keeps the notifications.
+type Store interface {
+	kernel.Outbox
+	Now(context.Context) (time.Time, error)
+	Cell(context.Context) (int, error)
+	Alerts(context.Context, kernel.AlertFilter) ([]kernel.Alert, error)
+	Update(ctx context.Context, fn func(kernel.Tx) error) error
+}
+
+// Poster sends a request to a receiver. Redirects are not followed.
+type Poster interface {
+	Post(ctx context.Context, r Request) (Answer, error)
+}
+
+// Request is a delivery.
+type Request struct {
+	URL     string
+	Body    []byte
+	Headers map[string]string
+}
+
+// Answer is what a receiver has answered.
+type Answer struct {
+	Status     int
+	RetryAfter time.Duration // 0: the receiver has named no time
+}
+
+// Config configures a deliverer.
+type Config struct {
+	Store  Store
+	Poster Poster
+	// PublicURL is the address of the console for links in messages; "": they have no links.
+	PublicURL string
+	// Secret returns a secret of the node, with which deliveries to a URL that a definition names are signed; nil: none.
+	Secret    func(name string) (string, bool)
+	Poll      time.Duration        // the time between two searches without a wake-up; 0: DefaultPoll
+	Delivered func(outcome string) // called for each attempt: delivered, failed or dead; nil: no call
+	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
+	Log       *slog.Logger
+	Env       env.Env // nil: env.Real
+}
+
+const (
+	// DefaultPoll is the time between two searches for notifications without a wake-up: retries, and notifications that
+	// other nodes have stored.
+	DefaultPoll = time.Second
+	// MaxWorkers bounds the receivers to which notifications are delivered at the same time.
+	MaxWorkers = 256
+	// PageSize is how many notifications are delivered to one receiver at the same time.
+	PageSize = 32
+	// Timeout bounds one attempt.
+	Timeout = 15 * time.Second
+
+	retry          = time.Second // the pause after an error of the store
+	receiversPage  = 500
+	maxReceivers   = 10_000 // receivers with pending notifications in one search
+	measureEvery   = 10 * time.Second
+	forgetEvery    = time.Minute
+	forgetAtOnce   = 1000
+	maxErrorLength = 500
+)
+
+// schedule has the pauses after failed attempts. The last one repeats until the notification expires.
+var schedule = []time.Duration{5 * time.Second, 30 * time.Second, 2 * time.Minute, 10 * time.Minute, time.Hour, 3 * time.Hour}
+
+// jitter is the part of a pause that is random.
+const jitter = 0.2
+
+// Outcomes of attempts, for metrics.
+const (
+	outcomeDelivered = "delivered"
+	outcomeFailed    = "failed"
+	outcomeDead      = "dead"
+)
+
+// Deliverer delivers notifications.
+type Deliverer struct {
+	cfg     Config
+	wakeups chan struct{}
+
+	mu       sync.Mutex
+	workers  map[string]*worker  // by receiver
+	breakers map[string]*breaker // by receiver, of those that are failing
+
+	// Only the goroutine of Lead uses these; a new leadership begins with none:
+	source     string
+	measuredAt time.Time // when the pending notifications were last counted; zero: not yet
+	forgotAt   time.Time // when old notifications were last deleted; zero: not yet
+	full       bool      // receivers are full
+}
+
+// worker delivers to one receiver.
+type worker struct {
+	again bool // notifications may have been stored since it last searched
+}
+
+// New returns a deliverer.
+func New(cfg Config) *Deliverer {
+	if cfg.Poll <= 0 {
+		cfg.Poll = DefaultPoll
+	}
+	if cfg.Secret == nil {
+		cfg.Secret = func(string) (string, bool) { return "", false }
+	}
+	if cfg.Delivered == nil {
+		cfg.Delivered = func(string) {}
+	}
+	if cfg.Pending == nil {
+		cfg.Pending = func(int) {}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Env == nil {
+		cfg.Env = env.Real{}
+	}
+	return &Deliverer{cfg: cfg, wakeups: make(chan struct{}, 1)}
+}
+
+// Wake makes the deliverer look for notifications soon. It never blocks.
+func (d *Deliverer) Wake() {
+	select {
+	case d.wakeups <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+// Lead delivers notifications until ctx ends, and returns when its workers have ended.
+func (d *Deliverer) Lead(ctx context.Context) {
+	d.workers, d.breakers = map[string]*worker{}, map[string]*breaker{}
+	d.source, d.measuredAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
+	ended := make(chan struct{}, 1)
+	failed := false
+	for ctx.Err() == nil {
+		err := d.round(ctx, ended)
+		pause := d.cfg.Poll
+		switch {
+		case err != nil:
+			if !failed && ctx.Err() == nil {
+				d.cfg.Log.Warn("delivery of notifications failed; retrying", "error", err)
+			}
+			pause = retry
+		case failed:
+			d.cfg.Log.Info("delivery of notifications works again")
+		}
+		failed = err != nil
+		d.cfg.Env.Wait(ctx, pause, d.wakeups)
+	}
+	for d.busy() {
+		d.cfg.Env.Wait(context.Background(), env.Forever, ended)
+	}
+	d.cfg.Pending(0)
+}
+
+func (d *Deliverer) busy() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.workers) > 0
+}
+
+// round starts a worker for each receiver that has pending notifications, and deletes old notifications.
+func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
+	if d.source == "" {
+		cell, err := d.cfg.Store.Cell(ctx)
+		if err != nil {
+			return err
+		}
+		d.source = Source(cell)
+	}
+	after, found := "", 0
+	for found < maxReceivers {
+		names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			d.start(ctx, name, ended)
+		}
+		found += len(names)
+		if len(names) < receiversPage {
+			break
+		}
+		after = names[len(names)-1]
+	}
+	if err := d.measure(ctx, found > 0); err != nil {
+		return err
+	}
+	return d.forget(ctx)
+}
+
+// start starts the worker of a receiver, unless there are too many. If it works already, it searches again.
+func (d *Deliverer) start(ctx context.Context, receiver string, ended chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if w := d.workers[receiver]; w != nil {
+		w.again = true
+		return
+	}
+	if len(d.workers) >= MaxWorkers {
+		return
+	}
+	w := &worker{}
+	d.workers[receiver] = w
+	d.cfg.Env.Go(func() {
+		d.work(ctx, receiver, w)
+		select {
+		case ended <- struct{}{}:
+		default:
+		}
+	})
+}
+
+// work delivers to a receiver until nothing is due.
+func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
+	for {
+		more, err := d.page(ctx, receiver)
+		if err != nil && ctx.Err() == nil {
+			d.cfg.Log.Warn("delivery of notifications failed; retrying", "receiver", shown(receiver), "error", err)
+			d.cfg.Env.Wait(ctx, retry, nil)
+		}
+		d.mu.Lock()
+		if ctx.Err() != nil || !more && !w.again {
+			delete(d.workers, receiver)
+			d.mu.Unlock()
+			return
+		}
+		w.again = false
+		d.mu.Unlock()
+	}
+}
+
+// isURL reports whether a receiver is a URL that a definition names.
+func isURL(receiver string) bool { return strings.Contains(receiver, "://") }
+
+// page delivers notifications that are due. more reports that others may be due.
+func (d *Deliverer) page(ctx context.Context, receiver string) (more bool, err error) {
+	to := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}
+	if !isURL(receiver) {
+		if to, err = d.cfg.Store.Receiver(ctx, receiver); err != nil {
+			return false, err
+		}
+	}
+	now, err := d.cfg.Store.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	crashpoint.Here(crashpoint.WebhookRead)
+	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, PageSize)
+	if err != nil || len(due) == 0 {
+		return false, err
+	}
+	crashpoint.Here(crashpoint.WebhookHasRead)
+	results, due := expired(due, now, to)
+	switch {
+	case len(results) > 0:
+		return true, d.save(ctx, receiver, results)
+	case to == nil, to.PausedCause != "":
+		return false, nil // they expire
+	case to.Settings.Stream:
+		return d.stream(ctx, to, due, now)
+	}
+	b := d.breaker(receiver)
+	now0 := d.cfg.Env.Now()
+	if now0.Before(b.until) {
+		return false, nil
+	}
+	if b.failures >= breakerFailures {
+		due = due[:1] // it tries whether the receiver is back
+	}
+	results, gone := d.deliver(ctx, to, due, now)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if gone && !isURL(receiver) {
+		if err := d.pause(ctx, receiver); err != nil {
+			return false, err
+		}
+	}
+	ok := false
+	for _, r := range results {
+		ok = ok || r.State == operate.DeliveryDelivered
+	}
+	d.judge(receiver, b, ok, len(results))
+	return ok || len(due) == PageSize, d.save(ctx, receiver, results)
+}
+
+// expired returns dead outcomes for notifications that have expired, and for those of a receiver that was deleted. The
+// others are returned, too.
+func expired(due []kernel.Notification, now time.Time, to *kernel.Receiver) (results []kernel.DeliveryResult, others []kernel.Notification) {
+	for _, n := range due {
+		reason := ""
+		switch {
+		case to == nil:
+			reason = "the receiver was deleted"
+		case !now.Before(n.ExpiresAt):
+			reason = n.Error
+			if reason == "" {
+				reason = "it was not delivered in time"
+			}
+		default:
+			others = append(others, n)
+			continue
+		}
+		results = append(results, kernel.DeliveryResult{Number: n.Number,
+			DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: n.Attempts, EndedAt: now, Error: reason}})
+	}
+	return results, others
+}
+
+// save writes outcomes. The first dead notification of a receiver raises an alert, which stays open until an operator
+// closes it.
+func (d *Deliverer) save(ctx context.Context, receiver string, results []kernel.DeliveryResult) error {
+	dead := 0
+	for _, r := range results {
+		if r.State == operate.DeliveryDead {
+			dead++
+		}
+	}
+	alert := false
+	if dead > 0 {
+		var err error
+		if alert, err = d.lacksAlert(ctx, receiver); err != nil {
+			return err
+		}
+	}
+	crashpoint.Here(crashpoint.WebhookSave)
+	err := d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if alert {
+			if err := tx.Save(&kernel.Changes{Alerts: []kernel.Alert{deadAlert(receiver, results, now)}}); err != nil {
+				return err
+			}
+		}
+		return tx.SaveDeliveries(results)
+	})
+	crashpoint.Here(crashpoint.WebhookSaved)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		switch r.State {
+		case operate.DeliveryDelivered:
+			d.cfg.Delivered(outcomeDelivered)
+		case operate.DeliveryDead:
+			d.cfg.Delivered(outcomeDead)
+		default:
+			d.cfg.Delivered(outcomeFailed)
+		}
+	}
+	if dead > 0 {
+		d.cfg.Log.Warn("notifications are dead", "receiver", shown(receiver), "number", dead)
+	}
+	return nil
+}
+
+// lacksAlert reports whether no alert `undelivered` of a receiver is open.
+func (d *Deliverer) lacksAlert(ctx context.Context, receiver string) (bool, error) {
+	open, err := d.cfg.Store.Alerts(ctx, kernel.AlertFilter{Kind: perdure.AlertUndelivered, Limit: perdure.MaxListLimit})
+	if err != nil {
+		return false, err
+	}
+	for _, a := range open {
+		if a.Name == alertName(receiver) {
+			return false, nil
+		}
+	}
+	return len(open) < perdure.MaxListLimit, nil
+}
+
+func alertName(receiver string) string {
+	if name := shown(receiver); len(name) <= perdure.MaxNameLength {
+		return name
+	}
+	return shown(receiver)[:perdure.MaxNameLength]
+}
+
+func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) kernel.Alert {
+	cause := ""
+	for _, r := range results {
+		if r.State == operate.DeliveryDead {
+			cause = r.Error
+			break
+		}
+	}
+	hint := ""
+	if !isURL(receiver) {
+		hint = fmt.Sprintf("; send them again with: perdure webhooks resend %s --since 3d", receiver)
+	}
+	return kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
+		Message: fmt.Sprintf("notifications to %s are dead: %s%s", shown(receiver), cause, hint)}
+}
+
+// shown returns a receiver without the parts of a URL that may be secret.
+func shown(receiver string) string {
+	if !isURL(receiver) {
+		return receiver
+	}
+	u, err := url.Parse(receiver)
+	if err != nil {
+		return "a URL"
+	}
+	return u.Scheme + "://" + u.Host
+}
+
+// pause pauses a receiver that has answered 410 Gone.
+func (d *Deliverer) pause(ctx context.Context, receiver string) error {
+	d.cfg.Log.Warn("webhook paused: it answered 410 Gone", "receiver", receiver)
+	return d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+		r, err := tx.LockReceiver(receiver)
+		if err != nil || r == nil || r.PausedCause != "" {
+			return err
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		r.PausedCause, r.UpdatedAt = "the receiver answered 410 Gone", now
+		return tx.PutReceiver(r)
+	})
+}
+
+// stream gives notifications the next positions of a stream.
+func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) (more bool, err error) {
+	results := make([]kernel.DeliveryResult, len(due))
+	for i, n := range due {
+		results[i] = kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered,
+			Attempts: 1, EndedAt: now, Position: to.Position + int64(i) + 1}}
+	}
+	written := false
+	crashpoint.Here(crashpoint.WebhookSave)
+	err = d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+		written = false
+		r, err := tx.LockReceiver(to.Name)
+		if err != nil || r == nil || r.Position != to.Position {
+			return err // another leader has moved it on
+		}
+		r.Position += int64(len(due))
+		if err := tx.PutReceiver(r); err != nil {
+			return err
+		}
+		written = true
+		return tx.SaveDeliveries(results)
+	})
+	crashpoint.Here(crashpoint.WebhookSaved)
+	if err == nil && written {
+		for range results {
+			d.cfg.Delivered(outcomeDelivered)
+		}
+	}
+	return true, err
+}
+
+// deliver posts notifications at the same time, and returns their outcomes. gone reports that the receiver wants no more.
+func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) (results []kernel.DeliveryResult, gone bool) {
+	results = make([]kernel.DeliveryResult, len(due))
+	answers := make([]Answer, len(due))
+	tasks := make([]func(), len(due))
+	for i := range due {
+		tasks[i] = func() {
+			answer, err := d.post(ctx, to, &due[i])
+			answers[i] = answer
+			results[i] = kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: d.outcome(&due[i], answer, err, now)}
+		}
+	}
+	env.Start(d.cfg.Env, tasks...)()
+	for i, a := range answers {
+		if a.Status == statusGone {
+			gone = true
+			if isURL(to.Name) { // there is no receiver that could be paused
+				o := &results[i].DeliveryOutcome
+				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now
+			}
+		}
+	}
+	return results, gone
+}
+
+const statusGone = 410
+
+// outcome judges an answer.
+func (d *Deliverer) outcome(n *kernel.Notification, a Answer, err error, now time.Time) kernel.DeliveryOutcome {
+	o := kernel.DeliveryOutcome{Attempts: n.Attempts + 1}
+	switch {
+	case err != nil:
+		o.Error = err.Error()
+	case a.Status < 200 || a.Status > 299:
+		o.Error = fmt.Sprintf("the receiver answered %d", a.Status)
+	default:
+		o.State, o.EndedAt = operate.DeliveryDelivered, now
+		return o
+	}
+	if len(o.Error) > maxErrorLength {
+		o.Error = strings.ToValidUTF8(o.Error[:maxErrorLength], "")
+	}
+	pause := schedule[min(n.Attempts, len(schedule)-1)]
+	pause += time.Duration(jitter * (2*d.cfg.Env.Float64() - 1) * float64(pause))
+	pause = max(pause, min(a.RetryAfter, perdure.MaxRetryAfter))
+	o.State, o.NextAt = operate.DeliveryPending, now.Add(pause)
+	return o
+}
+
+// post sends one notification.
+func (d *Deliverer) post(ctx context.Context, to *kernel.Receiver, n *kernel.Notification) (Answer, error) {
+	body, err := Body(n, to.Settings.Format, d.source, d.cfg.PublicURL)
+	if err != nil {
+		return Answer{}, err
+	}
+	secrets, err := d.secrets(to, n)
+	if err != nil {
+		return Answer{}, err
+	}
+	headers := map[string]string{"Content-Type": contentType(to.Settings.Format), "User-Agent": "perdure"}
+	if err := sign(headers, secrets, n.ID, d.cfg.Env.Wall(), body); err != nil {
+		return Answer{}, err
+	}
+	ctx, cancel := env.WithTimeout(d.cfg.Env, ctx, Timeout)
+	defer cancel()
+	crashpoint.Here(crashpoint.WebhookPost)
+	answer, err := d.cfg.Poster.Post(ctx, Request{URL: to.Settings.URL, Body: body, Headers: headers})
+	crashpoint.Here(crashpoint.WebhookPosted)
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		err = fmt.Errorf("no answer within %s", Timeout)
+	}
+	return answer, err
+}
+
+// secrets returns the secrets with which a delivery is signed; none: it is not signed.
+func (d *Deliverer) secrets(to *kernel.Receiver, n *kernel.Notification) ([]string, error) {
+	if isURL(to.Name) {
+		if n.Secret == "" {
+			return nil, nil
+		}
+		secret, ok := d.cfg.Secret(n.Secret)
+		if !ok {
+			return nil, fmt.Errorf("this node has no secret %s: set PERDURE_SECRET_%s on each node", n.Secret, n.Secret)
+		}
+		return []string{secret}, nil
+	}
+	secrets := []string{to.Secret}
+	if to.OldSecret != "" && d.cfg.Env.Wall().Before(to.OldUntil) {
+		secrets = append(secrets, to.OldSecret)
+	}
+	return secrets, nil
+}
+
+// event is a CloudEvent in structured JSON.
+type event struct {
+	SpecVersion     string          `json:"specversion"`
+	ID              string          `json:"id"`
+	Source          string          `json:"source"`
+	Type            string          `json:"type"`
+	Subject         string          `json:"subject,omitempty"`
+	Time            time.Time       `json:"time"`
+	Sequence        string          `json:"sequence"`
+	DataContentType string          `json:"datacontenttype"`
+	Data            json.RawMessage `json:"data"`
+}
+
+// Source returns the source of the CloudEvents of a store.
+func Source(cell int) string { return fmt.Sprintf("/perdure/%d", cell) }
+
+// Body returns the body of a delivery. source is that of the CloudEvent; publicURL, for links, may be empty.
+func Body(n *kernel.Notification, format operate.WebhookFormat, source, publicURL string) ([]byte, error) {
+	if format == operate.FormatSlack {
+		return slackBody(n, publicURL)
+	}
+	e := event{SpecVersion: "1.0", ID: n.ID, Source: source, Type: n.Kind.TypeOf(), Time: n.At.UTC(),
+		// Numbers are those of the store, so that they grow with each notification of a job.
+		Sequence: fmt.Sprintf("%019d", n.Number), DataContentType: "application/json", Data: n.Data}
+	if !n.Job.IsZero() {
+		e.Subject = n.Job.String()
+	}
+	return encode(&e)
+}
+
+func contentType(format operate.WebhookFormat) string {
+	if format == operate.FormatSlack {
+		return "application/json"
+	}
+	return "application/cloudevents+json"
+}

@@ -1,0 +1,196 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+const (
+	receiverColumns = `name, settings, secret, old_secret, old_until, paused_cause, position, created_at, updated_at`
+	receiverSQL     = `SELECT ` + receiverColumns + ` FROM perdure_receiver WHERE name = ?`
+	receiversSQL    = `SELECT ` + receiverColumns + ` FROM perdure_receiver ORDER BY name`
+
+	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
+	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification n WHERE receiver = ?`
+
+	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position)
+		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	saveDeliverySQL = `UPDATE perdure_notification SET state = ?, attempts = ?, next_at = ?, ended_at = ?, error = ?, position = ?
+		WHERE number = ? AND state = 'pending'`
+
+	pendingReceiversSQL = `
+		WITH RECURSIVE r (receiver) AS (
+			SELECT min(receiver) FROM perdure_notification WHERE state = 'pending' AND receiver > ?
+			UNION ALL
+			SELECT (SELECT min(n.receiver) FROM perdure_notification n WHERE n.state = 'pending' AND n.receiver > r.receiver) FROM r WHERE r.receiver IS NOT NULL)
+		SELECT receiver FROM r WHERE receiver IS NOT NULL LIMIT ?`
+	dueNotificationsSQL = notificationSelect + ` AND state = 'pending' AND next_at <= ? AND (job = zeroblob(16) OR NOT EXISTS (
+			SELECT 1 FROM perdure_notification p WHERE p.receiver = n.receiver AND p.job = n.job AND p.state = 'pending' AND p.number < n.number))
+		ORDER BY number LIMIT ?`
+	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' AND receiver = ? LIMIT ?)`
+	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
+	deliveriesSQL     = notificationSelect + ` AND number < ? ORDER BY number DESC LIMIT ?`
+	deliveriesOfSQL   = notificationSelect + ` AND number < ? AND state = ? ORDER BY number DESC LIMIT ?`
+	streamSQL         = notificationSelect + ` AND position > 0 AND position > ? ORDER BY position LIMIT ?`
+	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, expires_at = ?, ended_at = NULL, error = ''
+		WHERE number IN (SELECT number FROM perdure_notification WHERE receiver = ? AND state = 'dead' AND at >= ? ORDER BY number LIMIT ?)`
+	forgetNotificationsSQL = `DELETE FROM perdure_notification WHERE number IN (
+		SELECT number FROM perdure_notification WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)`
+
+	afterAllNotifications = 1<<63 - 1
+)
+
+func readReceiver(r *row) *kernel.Receiver {
+	x := &kernel.Receiver{Name: r.text()}
+	r.json(&x.Settings)
+	x.Secret, x.OldSecret, x.OldUntil, x.PausedCause, x.Position = r.text(), r.text(), r.time(), r.text(), r.num()
+	x.CreatedAt, x.UpdatedAt = r.time(), r.time()
+	return x
+}
+
+func readNotification(r *row) kernel.Notification {
+	return kernel.Notification{Number: r.num(), ID: r.text(), Receiver: r.text(), Job: r.id(), Kind: operate.EventKind(r.text()), At: r.time(), Data: r.bytes(),
+		Secret: r.text(), ExpiresAt: r.time(), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryState(r.text()), Attempts: r.int(), NextAt: r.time(), EndedAt: r.time(),
+			Error: r.text(), Position: r.num()}}
+}
+
+// Routing returns the routing from the cache of the latest transaction that has read it, unless this one changes it.
+func (tx *tx) Routing() (*kernel.Routing, error) {
+	if tx.routing == nil && !tx.changesRouting {
+		tx.routing = tx.store.cache.routing
+	}
+	if tx.routing == nil {
+		all, err := all(tx.c, readReceiver, receiversSQL)
+		if err != nil {
+			return nil, err
+		}
+		r := &kernel.Routing{Full: map[string]bool{}}
+		for _, x := range all {
+			r.Receivers = append(r.Receivers, kernel.Route{Name: x.Name, Settings: x.Settings})
+		}
+		if err := eachRow(tx.c, func(row *row) { r.Full[row.text()] = true }, `SELECT receiver FROM perdure_receiver_full`); err != nil {
+			return nil, err
+		}
+		tx.routing = r
+	}
+	return tx.routing, nil
+}
+
+func (tx *tx) LockReceivers() ([]*kernel.Receiver, error) {
+	return all(tx.c, readReceiver, receiversSQL)
+}
+
+func (tx *tx) LockReceiver(name string) (*kernel.Receiver, error) {
+	return one(tx.c, readReceiver, receiverSQL, name)
+}
+
+func (tx *tx) PutReceiver(r *kernel.Receiver) error {
+	settings, err := json.Marshal(&r.Settings)
+	if err != nil {
+		return err
+	}
+	tx.routing, tx.changesRouting = nil, true
+	return tx.exec(`INSERT OR REPLACE INTO perdure_receiver (`+receiverColumns+`) VALUES (?,?,?,?,?,?,?,?,?)`,
+		r.Name, string(settings), r.Secret, r.OldSecret, micros(r.OldUntil), r.PausedCause, r.Position, micros(r.CreatedAt), micros(r.UpdatedAt))
+}
+
+func (tx *tx) DeleteReceiver(name string) (bool, error) {
+	tx.routing, tx.changesRouting = nil, true
+	n, err := tx.changed(`DELETE FROM perdure_receiver WHERE name = ?`, name)
+	return n > 0, err
+}
+
+func (tx *tx) SetFull(receivers []string) error {
+	tx.routing, tx.changesRouting = nil, true
+	if err := tx.exec(`DELETE FROM perdure_receiver_full`); err != nil {
+		return err
+	}
+	for _, name := range receivers {
+		if err := tx.exec(`INSERT INTO perdure_receiver_full (receiver) VALUES (?)`, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *tx) addNotifications(all []kernel.Notification) error {
+	for i := range all {
+		n := &all[i]
+		if err := tx.exec(addNotificationSQL, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Data), n.Secret, micros(n.ExpiresAt),
+			string(n.State), n.Attempts, micros(n.NextAt), micros(n.EndedAt), n.Error, n.Position); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
+	for i := range results {
+		r := &results[i]
+		if err := tx.exec(saveDeliverySQL, string(r.State), r.Attempts, micros(r.NextAt), micros(r.EndedAt), r.Error, r.Position, r.Number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (tx *tx) Resend(receiver string, since, now time.Time, max int) (int, error) {
+	return tx.changed(resendSQL, micros(now), micros(now.Add(operate.NotificationRetried)), receiver, since.UnixMicro(), max)
+}
+
+// Receiver implements kernel.Outbox.
+func (s *Store) Receiver(ctx context.Context, name string) (*kernel.Receiver, error) {
+	return viewOne(ctx, s, readReceiver, receiverSQL, name)
+}
+
+// Receivers implements kernel.Outbox.
+func (s *Store) Receivers(ctx context.Context) ([]*kernel.Receiver, error) {
+	return view(ctx, s, readReceiver, receiversSQL)
+}
+
+// PendingReceivers implements kernel.Outbox. It jumps from one receiver to the next in the index.
+func (s *Store) PendingReceivers(ctx context.Context, after string, max int) ([]string, error) {
+	return view(ctx, s, (*row).text, pendingReceiversSQL, after, max)
+}
+
+// DueNotifications implements kernel.Outbox.
+func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]kernel.Notification, error) {
+	return view(ctx, s, readNotification, dueNotificationsSQL, receiver, now.UnixMicro(), max)
+}
+
+// CountPending implements kernel.Outbox.
+func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int, error) {
+	if receiver == "" {
+		return viewOne(ctx, s, (*row).int, countPendingSQL, max)
+	}
+	return viewOne(ctx, s, (*row).int, countPendingOfSQL, receiver, max)
+}
+
+// Notifications implements kernel.Outbox.
+func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) ([]kernel.Notification, error) {
+	before, limit := cmp.Or(f.Before, afterAllNotifications), cmp.Or(f.Limit, perdure.DefaultListLimit)
+	if f.State == "" {
+		return view(ctx, s, readNotification, deliveriesSQL, f.Receiver, before, limit)
+	}
+	return view(ctx, s, readNotification, deliveriesOfSQL, f.Receiver, before, string(f.State), limit)
+}
+
+// StreamedNotifications implements kernel.Outbox.
+func (s *Store) StreamedNotifications(ctx context.Context, receiver string, after int64, max int) ([]kernel.Notification, error) {
+	return view(ctx, s, readNotification, streamSQL, receiver, after, max)
+}
+
+// ForgetNotifications implements kernel.Outbox.
+func (s *Store) ForgetNotifications(ctx context.Context, before time.Time, max int) (n int, err error) {
+	err = s.Update(ctx, func(t kernel.Tx) error {
+		n, err = t.(*tx).changed(forgetNotificationsSQL, micros(before), max)
+		return err
+	})
+	return n, err
+}

@@ -1,0 +1,311 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+var outboxChecks = []check{
+	{"Outbox/ReceiversEveryField", outboxReceivers},
+	{"Outbox/RoutingFollowsTheReceivers", outboxRouting},
+	{"Outbox/NotificationsEveryField", outboxFields},
+	{"Outbox/FirstPendingOfEachJobIsDue", outboxDue},
+	{"Outbox/OnlyPendingOnesGetAnOutcome", outboxOutcomes},
+	{"Outbox/StreamInTheOrderOfPositions", outboxStream},
+	{"Outbox/DeadOnesAreSentAgain", outboxResend},
+	{"Outbox/RollbackStoresNone", outboxRolledBack},
+	{"Outbox/OldOnesAreForgotten", outboxForgotten},
+}
+
+// newReceiver returns a receiver of which every field has a value.
+func newReceiver(name string) *kernel.Receiver {
+	return &kernel.Receiver{Name: name, Secret: "whsec_ü", OldSecret: "old", OldUntil: at(time.Hour), PausedCause: "410 Gone", Position: 7, CreatedAt: at(time.Second), UpdatedAt: at(time.Minute),
+		Settings: operate.WebhookSettings{URL: "https://x.example/a b?c=<d>", On: []operate.EventKind{operate.EventDone, operate.EventAlertRaised}, Types: []string{"order"}, Format: operate.FormatSlack}}
+}
+
+// newNotification returns a pending notification to a receiver.
+func newNotification(n int, receiver string, edits ...func(*kernel.Notification)) kernel.Notification {
+	x := kernel.Notification{ID: fmt.Sprintf("ntc_%032x", n), Receiver: receiver, Job: id(n), Kind: operate.EventDone, At: at(time.Duration(n) * time.Second),
+		Data: []byte(`{"key":"ü <&>"}`), ExpiresAt: at(time.Duration(n) * time.Hour), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryPending, NextAt: at(time.Duration(n) * time.Second)}}
+	for _, edit := range edits {
+		edit(&x)
+	}
+	return x
+}
+
+func (s *suite) notify(list ...kernel.Notification) {
+	s.Helper()
+	s.update(func(tx kernel.Tx) { s.must(tx.Save(&kernel.Changes{Notifications: list})) })
+}
+
+// notifications returns all of a receiver, oldest first, and without their numbers, which differ from store to store.
+func (s *suite) notifications(f kernel.NotificationFilter) []kernel.Notification {
+	s.Helper()
+	f.Limit = 100
+	found, err := s.store.Notifications(ctx, f)
+	s.must(err)
+	var list []kernel.Notification
+	for i := len(found) - 1; i >= 0; i-- {
+		if i > 0 && found[i].Number >= found[i-1].Number {
+			s.Errorf("numbers do not grow: %d, then %d", found[i].Number, found[i-1].Number)
+		}
+		found[i].Number = 0
+		list = append(list, found[i])
+	}
+	return list
+}
+
+func (s *suite) numberOf(receiver, id string) int64 {
+	s.Helper()
+	found, err := s.store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 100})
+	s.must(err)
+	for _, n := range found {
+		if n.ID == id {
+			return n.Number
+		}
+	}
+	s.Fatalf("no notification %s", id)
+	return 0
+}
+
+func (s *suite) outcome(receiver, id string, o kernel.DeliveryOutcome) {
+	s.Helper()
+	number := s.numberOf(receiver, id)
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.SaveDeliveries([]kernel.DeliveryResult{{Number: number, DeliveryOutcome: o}}))
+	})
+}
+
+func (s *suite) dueFor(receiver string, now time.Time, max int) (ids []string) {
+	s.Helper()
+	found, err := s.store.DueNotifications(ctx, receiver, now, max)
+	s.must(err)
+	for _, n := range found {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
+func outboxReceivers(s *suite) {
+	get := func(name string) *kernel.Receiver {
+		r, err := s.store.Receiver(ctx, name)
+		s.must(err)
+		return r
+	}
+	s.equal("no receiver", get("a"), (*kernel.Receiver)(nil))
+	a, b := newReceiver("a"), &kernel.Receiver{Name: "b", Settings: operate.WebhookSettings{Stream: true}, CreatedAt: at(0), UpdatedAt: at(0)}
+	s.update(func(tx kernel.Tx) {
+		none, err := tx.LockReceivers()
+		s.must(err)
+		s.equal("none", len(none), 0)
+		s.must(tx.PutReceiver(b))
+		s.must(tx.PutReceiver(a))
+	})
+	s.equal("as it was put", get("a"), a)
+	s.equal("without optional fields", get("b"), b)
+	list, err := s.store.Receivers(ctx)
+	s.must(err)
+	s.equal("in order", list, []*kernel.Receiver{a, b})
+	checkTx(s, "locked", a, func(tx kernel.Tx) (*kernel.Receiver, error) { return tx.LockReceiver("a") })
+	checkTx(s, "no such receiver", (*kernel.Receiver)(nil), func(tx kernel.Tx) (*kernel.Receiver, error) { return tx.LockReceiver("c") })
+	s.update(func(tx kernel.Tx) {
+		r, err := tx.LockReceiver("b")
+		s.must(err)
+		r.Position = 9
+		s.must(tx.PutReceiver(r))
+		had, err := tx.DeleteReceiver("a")
+		s.must(err)
+		s.equal("deleted", had, true)
+		had, err = tx.DeleteReceiver("a")
+		s.must(err)
+		s.equal("deleted twice", had, false)
+	})
+	s.equal("after it was deleted", get("a"), (*kernel.Receiver)(nil))
+	s.equal("after it was changed", get("b").Position, int64(9))
+}
+
+func outboxRouting(s *suite) {
+	routing := func() (r kernel.Routing) {
+		s.update(func(tx kernel.Tx) {
+			got, err := tx.Routing()
+			s.must(err)
+			r = *got
+		})
+		return r
+	}
+	s.equal("without receivers", len(routing().Receivers), 0)
+	a := newReceiver("a")
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.LockReceivers()
+		s.must(err)
+		s.must(tx.PutReceiver(a))
+		s.must(tx.SetFull([]string{"a", "https://x.example"}))
+	})
+	r := routing()
+	s.equal("with a receiver", r.Receivers, []kernel.Route{{Name: "a", Settings: a.Settings}})
+	s.equal("full", r.Full, map[string]bool{"a": true, "https://x.example": true})
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.LockReceivers()
+		s.must(err)
+		_, err = tx.DeleteReceiver("a")
+		s.must(err)
+		s.must(tx.SetFull(nil))
+	})
+	r = routing()
+	s.equal("after it was deleted", len(r.Receivers)+len(r.Full), 0)
+}
+
+func outboxFields(s *suite) {
+	a := newNotification(1, "a")
+	b := newNotification(2, "https://x.example/ü", func(n *kernel.Notification) {
+		n.Secret, n.Job, n.Kind = "HOOK", perdure.JobID{}, operate.EventTest
+		n.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 3, EndedAt: at(time.Hour), Error: "no <room>", Position: 5}
+	})
+	s.notify(a, b)
+	s.equal("pending", s.notifications(kernel.NotificationFilter{Receiver: "a"}), []kernel.Notification{a})
+	s.equal("every field", s.notifications(kernel.NotificationFilter{Receiver: b.Receiver}), []kernel.Notification{b})
+	s.equal("of another receiver", len(s.notifications(kernel.NotificationFilter{Receiver: "c"})), 0)
+	s.equal("by state", len(s.notifications(kernel.NotificationFilter{Receiver: "a", State: operate.DeliveryDead})), 0)
+	c := newNotification(3, "a")
+	s.notify(c)
+	s.equal("in order", s.notifications(kernel.NotificationFilter{Receiver: "a"}), []kernel.Notification{a, c})
+	s.equal("those before", s.notifications(kernel.NotificationFilter{Receiver: "a", Before: s.numberOf("a", c.ID)}), []kernel.Notification{a})
+	s.equal("those before, by state", s.notifications(kernel.NotificationFilter{Receiver: "a", Before: s.numberOf("a", c.ID), State: operate.DeliveryPending}), []kernel.Notification{a})
+}
+
+func outboxDue(s *suite) {
+	first := newNotification(1, "a")
+	second := newNotification(2, "a", func(n *kernel.Notification) { n.Job = first.Job })
+	other := newNotification(3, "a")
+	elsewhere := newNotification(4, "b", func(n *kernel.Notification) { n.Job = first.Job })
+	none := newNotification(5, "a", func(n *kernel.Notification) { n.Job = perdure.JobID{} })
+	noneToo := newNotification(6, "a", func(n *kernel.Notification) { n.Job = perdure.JobID{} })
+	s.notify(first, second, other, elsewhere)
+	s.notify(none, noneToo)
+	all := []string{first.ID, other.ID, none.ID, noneToo.ID}
+	s.equal("due", s.dueFor("a", at(time.Hour), 10), all)
+	s.equal("at most two", s.dueFor("a", at(time.Hour), 2), all[:2])
+	s.equal("not yet", s.dueFor("a", at(2*time.Second), 10), all[:1])
+	s.equal("of another receiver", s.dueFor("b", at(time.Hour), 10), []string{elsewhere.ID})
+	s.outcome("a", first.ID, kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: 1, NextAt: at(2 * time.Hour), Error: "x"})
+	s.equal("the first is postponed, and the second waits for it", s.dueFor("a", at(time.Hour), 10), all[1:])
+	s.outcome("a", first.ID, kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 2, EndedAt: at(time.Hour)})
+	s.equal("the second follows", s.dueFor("a", at(time.Hour), 10), []string{second.ID, other.ID, none.ID, noneToo.ID})
+	pending := func(after string, max int) []string {
+		names, err := s.store.PendingReceivers(ctx, after, max)
+		s.must(err)
+		return names
+	}
+	s.equal("receivers", pending("", 10), []string{"a", "b"})
+	s.equal("one receiver", pending("", 1), []string{"a"})
+	s.equal("receivers after a", pending("a", 10), []string{"b"})
+	s.equal("receivers after b", len(pending("b", 10)), 0)
+	count := func(receiver string, max int) int {
+		n, err := s.store.CountPending(ctx, receiver, max)
+		s.must(err)
+		return n
+	}
+	s.equal("pending of all", count("", 100), 5)
+	s.equal("pending of one", count("b", 100), 1)
+	s.equal("pending up to a bound", count("a", 2), 2)
+	s.equal("pending up to a bound, of all", count("", 3), 3)
+}
+
+func outboxOutcomes(s *suite) {
+	n := newNotification(1, "a")
+	s.notify(n)
+	dead := kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 9, EndedAt: at(time.Hour), Error: "no"}
+	s.outcome("a", n.ID, dead)
+	s.outcome("a", n.ID, kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 10, EndedAt: at(2 * time.Hour)})
+	n.DeliveryOutcome = dead
+	s.equal("the first outcome stays", s.notifications(kernel.NotificationFilter{Receiver: "a"}), []kernel.Notification{n})
+}
+
+func outboxStream(s *suite) {
+	var list []kernel.Notification
+	for i := range 4 {
+		list = append(list, newNotification(i+1, "a"))
+	}
+	s.notify(list...)
+	for i, position := range []int64{2, 1, 3} {
+		s.outcome("a", list[i].ID, kernel.DeliveryOutcome{State: operate.DeliveryDelivered, EndedAt: at(0), Position: position})
+	}
+	read := func(after int64, max int) (ids []string) {
+		found, err := s.store.StreamedNotifications(ctx, "a", after, max)
+		s.must(err)
+		for _, n := range found {
+			ids = append(ids, n.ID)
+		}
+		return ids
+	}
+	s.equal("all", read(0, 10), []string{list[1].ID, list[0].ID, list[2].ID})
+	s.equal("after a position", read(1, 1), []string{list[0].ID})
+	s.equal("after the last", len(read(3, 10)), 0)
+}
+
+func outboxResend(s *suite) {
+	var list []kernel.Notification
+	for i := range 4 {
+		list = append(list, newNotification(i+1, "a", func(n *kernel.Notification) {
+			n.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 9, EndedAt: at(time.Hour), Error: "no"}
+		}))
+	}
+	s.notify(list...)
+	resend := func(since time.Time, max int) (n int) {
+		s.update(func(tx kernel.Tx) {
+			var err error
+			n, err = tx.Resend("a", since, at(2*time.Hour), max)
+			s.must(err)
+		})
+		return n
+	}
+	s.equal("at most one", resend(at(2*time.Second), 1), 1)
+	s.equal("the rest", resend(at(2*time.Second), 10), 2)
+	s.equal("none is left", resend(at(2*time.Second), 10), 0)
+	for i := range list[1:] {
+		list[1+i].DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, NextAt: at(2 * time.Hour)}
+		list[1+i].ExpiresAt = at(2 * time.Hour).Add(operate.NotificationRetried)
+	}
+	s.equal("they are pending", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
+}
+
+func outboxRolledBack(s *suite) {
+	no := errors.New("no")
+	err := s.store.Update(ctx, func(tx kernel.Tx) error {
+		_, err := tx.LockReceivers()
+		s.must(err)
+		s.must(tx.PutReceiver(newReceiver("a")))
+		s.must(tx.Save(&kernel.Changes{Notifications: []kernel.Notification{newNotification(1, "a")}}))
+		return no
+	})
+	s.equal("rolled back", errors.Is(err, no), true)
+	s.equal("notifications", len(s.notifications(kernel.NotificationFilter{Receiver: "a"})), 0)
+	s.update(func(tx kernel.Tx) {
+		r, err := tx.Routing()
+		s.must(err)
+		s.equal("routing", len(r.Receivers), 0)
+	})
+}
+
+func outboxForgotten(s *suite) {
+	ended := func(d time.Duration) func(*kernel.Notification) {
+		return func(n *kernel.Notification) {
+			n.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 1, EndedAt: at(d)}
+		}
+	}
+	s.notify(newNotification(1, "a", ended(1*time.Hour)), newNotification(2, "a", ended(2*time.Hour)), newNotification(3, "a", ended(3*time.Hour)), newNotification(4, "a"))
+	forget := func(max int) int {
+		n, err := s.store.ForgetNotifications(ctx, at(3*time.Hour), max)
+		s.must(err)
+		return n
+	}
+	s.equal("one", forget(1), 1)
+	s.equal("another", forget(10), 1)
+	s.equal("none", forget(10), 0)
+	s.equal("what is left", len(s.notifications(kernel.NotificationFilter{Receiver: "a"})), 2)
+}
