@@ -31,7 +31,7 @@ var serveAt = flag.String("serve", "", "serve the node of the tests in a browser
 // The tests in e2e/ drive Chromium against two nodes of their own for each file, one with jobs and one without.
 func TestConsoleInABrowser(t *testing.T) {
 	if *serveAt != "" {
-		t.Log("serving " + startNode(t, *serveAt, fill) + " and " + startNode(t, "127.0.0.1:0", nil))
+		t.Log("serving " + startNode(t, *serveAt, fill) + " and " + startNode(t, "127.0.0.1:0", nil) + ", and without tokens " + startNode(t, "127.0.0.1:0", nil, rest.Insecure()))
 		select {}
 	}
 	if testing.Short() {
@@ -52,6 +52,9 @@ func TestConsoleInABrowser(t *testing.T) {
 			full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
 			cmd := exec.CommandContext(t.Context(), nodeJS, "--test", "--test-reporter=spec", file)
 			cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
+			if strings.HasPrefix(filepath.Base(file), "access.") {
+				cmd.Env = append(cmd.Env, "INSECURE_CONSOLE_URL="+startNode(t, "127.0.0.1:0", nil, rest.Insecure()))
+			}
 			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
@@ -163,7 +166,7 @@ func (traces) Spans() (exported, dropped int64)                { return 0, 0 }
 
 // startNode starts a node on a store of its own, with its API and its console below a path, and returns the console's
 // address.
-func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node)) (url string) {
+func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node), options ...rest.Option) (url string) {
 	t.Helper()
 	store, err := sqlite.Open(filepath.Join(t.TempDir(), "console.db"))
 	if err != nil {
@@ -179,7 +182,7 @@ func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node)) 
 	}
 	serving, stopServing := context.WithCancel(t.Context())
 	mux := http.NewServeMux()
-	mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n, rest.Until(serving))))
+	mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n, append(options, rest.Until(serving))...)))
 	mux.Handle("/perdure/ui/", console.Handler("/perdure/ui/"))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()

@@ -26,9 +26,10 @@ before(async () => {
 after(() => browser?.close());
 
 /** Opens a page of a console, waits until its data is there, and fails the test if the browser reports an error. */
-export async function open(t, path, { base = full, size = wide, dark = false, zone } = {}) {
+export async function open(t, path, { base = full, size = wide, dark = false, zone, cookie } = {}) {
   const context = await browser.newContext({ viewport: size, colorScheme: dark ? "dark" : "light", reducedMotion: "reduce", ...(zone && { timezoneId: zone }) });
   context.setDefaultTimeout(patience);
+  if (cookie) await context.addCookies([{ ...cookie, domain: new URL(base).hostname, path: "/" }]);
   const page = await context.newPage();
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
@@ -46,7 +47,7 @@ export async function open(t, path, { base = full, size = wide, dark = false, zo
 
 /** Waits until nothing is being loaded for the first time. */
 export async function loaded(page) {
-  await page.waitForSelector("main h1, main h2");
+  await page.waitForSelector("main h1, main h2, .login[open]");
   await page.waitForFunction(() => !document.querySelector(".waiting"));
 }
 

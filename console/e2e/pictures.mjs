@@ -19,6 +19,8 @@ const pictures = [
   ["submit", "submit?from=order-1042", 640],
   ["act", "jobs/order-1042?step=charge", 760, "Settle …"],
   ["bulk", "bulk/BULK", 620],
+  ["tokens", "tokens", 470],
+  ["audit", "audit", 420],
 ];
 const width = 1200;
 /** The most bytes of a picture: pages of documents must be quick. */
@@ -37,27 +39,47 @@ async function bulkAct() {
   }
 }
 
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
-for (const colorScheme of ["light", "dark"]) {
-  for (const [name, path, height, button] of pictures) {
-    const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
-    const page = await context.newPage();
-    await page.goto(process.env.CONSOLE_URL + (path.includes("BULK") ? path.replace("BULK", await bulkAct()) : path));
-    await page.waitForSelector("main h1, main h2");
-    await page.waitForFunction(() => !document.querySelector(".waiting") && !document.querySelector(".checking"));
-    if (path === "") await page.getByRole("link", { name: /submitted in the last hour/ }).waitFor({ timeout: 150_000 }); // nodes store their counts once a minute
-    if (path.startsWith("submit")) await page.locator("g.node").first().waitFor();
-    if (button) {
-      await page.locator(".panel").getByRole("button", { name: button }).click();
-      await page.getByText("The job would be").waitFor();
-    }
-    await page.waitForTimeout(300);
-    const file = join(process.env.PICTURES, `${name}-${colorScheme}.png`);
-    await (button ? page.locator("dialog[open]") : page).screenshot({ path: file });
-    const { size } = statSync(file);
-    if (size > mostBytes) throw new Error(`${file} has ${size} bytes; at most ${mostBytes} are allowed`);
-    console.log(`${file}: ${size} bytes`);
-    await context.close();
-  }
+/** Calls the API, with a token or without. */
+async function call(method, path, body, token) {
+  const headers = { "Content-Type": "application/json", "Perdure-Author": "Anna", ...(token && { Authorization: `Bearer ${token}` }) };
+  const response = await fetch(new URL(`../v1/${path}`, process.env.CONSOLE_URL), { method, headers, body: JSON.stringify(body) });
+  return response.json();
 }
+
+const { token: viewer } = await call("POST", "tokens", { name: "Vera", role: "viewer" });
+await call("POST", "tokens", { name: "shop", role: "submitter", types: ["order", "refund"], expiresIn: "365d" });
+await call("POST", "tokens", { name: "payments-1", role: "agent", agents: ["payments"] });
+await call("POST", "tokens", { name: "Ben", role: "operator", groups: ["finance"], expiresIn: "90d" });
+await call("POST", "jobs/order-1042/undo", {}, viewer); // is refused
+
+const browser = await chromium.launch({ executablePath: process.env.CHROMIUM, args: process.getuid?.() === 0 ? ["--no-sandbox"] : [] });
+
+async function picture(name, path, height, colorScheme, button) {
+  const context = await browser.newContext({ viewport: { width, height }, colorScheme, reducedMotion: "reduce" });
+  const page = await context.newPage();
+  await page.goto(process.env.CONSOLE_URL + (path.includes("BULK") ? path.replace("BULK", await bulkAct()) : path));
+  await page.waitForSelector(name === "login" ? ".login[open]" : "main h1, main h2");
+  await page.waitForFunction(() => !document.querySelector(".waiting") && !document.querySelector(".checking"));
+  if (name === "overview") await page.getByRole("link", { name: /submitted in the last hour/ }).waitFor({ timeout: 150_000 }); // nodes store their counts once a minute
+  if (path.startsWith("submit")) await page.locator("g.node").first().waitFor();
+  if (button) {
+    await page.locator(".panel").getByRole("button", { name: button }).click();
+    await page.getByText("The job would be").waitFor();
+  }
+  await page.waitForTimeout(300);
+  const file = join(process.env.PICTURES, `${name}-${colorScheme}.png`);
+  await (button ? page.locator("dialog[open]") : page).screenshot({ path: file });
+  const { size } = statSync(file);
+  if (size > mostBytes) throw new Error(`${file} has ${size} bytes; at most ${mostBytes} are allowed`);
+  console.log(`${file}: ${size} bytes`);
+  await context.close();
+}
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const [name, path, height, button] of pictures) await picture(name, path, height, colorScheme, button);
+}
+// With an admin token, the node asks for a login.
+await call("POST", "tokens", { name: "Anna", role: "admin" });
+while ((await fetch(new URL("../v1/me", process.env.CONSOLE_URL))).status !== 401) await new Promise((wake) => setTimeout(wake, 500));
+for (const colorScheme of ["light", "dark"]) await picture("login", "", 480, colorScheme);
 await browser.close();

@@ -26,6 +26,8 @@ export class Problem extends Error {
     detail: string,
     readonly hint = "",
     readonly faults: Fault[] = [],
+    /** After how many seconds a call may be repeated (Retry-After); 0: the server does not say. */
+    readonly retryAfter = 0,
   ) {
     super(detail);
   }
@@ -49,7 +51,13 @@ export interface Reach {
 /** Whether the server can be reached. */
 export const reach = signal<Reach>({ answeredAt: Date.now() });
 
-/** Counts how often the server came back. Every page then loads its data again. */
+/** Whether the server asks for a login: there is no session, or it has ended. Pages load nothing until then. */
+export const loginNeeded = signal(false);
+
+/** Whether the server has an OpenID Connect provider for logins. */
+export const loginAtProvider = signal(false);
+
+/** Counts how often the server came back, or the user logged in. Every page then loads its data again. */
 export const returned = signal(0);
 
 const firstPause = 1000;
@@ -58,6 +66,7 @@ let probing = false;
 
 export function answered(response: Response): void {
   observeServerTime(response.headers.get("Date"));
+  if (response.status === 401) loginAtProvider.value = response.headers.get("Perdure-Login") === "oidc";
   if (!probing) reach.value = { answeredAt: Date.now() };
 }
 
@@ -112,7 +121,7 @@ export async function callTagged<T>(url: string, tag: string | undefined, init: 
   }
   answered(response);
   if (tag && response.status === 304) return undefined;
-  if (!response.ok) throw problemOf(response.status, text);
+  if (!response.ok) throw problemOf(response.status, text, response.headers.get("Retry-After"));
   if (response.status === 204) return { value: undefined as T };
   try {
     const next = response.headers.get("ETag");
@@ -123,12 +132,13 @@ export async function callTagged<T>(url: string, tag: string | undefined, init: 
 }
 
 /** Reads a problem. An answer without one comes from a proxy. */
-export function problemOf(status: number, text: string): Problem {
+export function problemOf(status: number, text: string, retryAfter: string | null = null): Problem {
   try {
     const read = parseJson(text) as { [name: string]: Json };
     if (typeof read.code === "string") {
+      if (read.code === "unauthenticated") loginNeeded.value = true;
       const say = (value: Json | undefined) => (typeof value === "string" ? value : "");
-      return new Problem(status, read.code, say(read.detail) || say(read.title), say(read.hint), Array.isArray(read.errors) ? (read.errors as unknown as Fault[]) : []);
+      return new Problem(status, read.code, say(read.detail) || say(read.title), say(read.hint), Array.isArray(read.errors) ? (read.errors as unknown as Fault[]) : [], Number(retryAfter) || 0);
     }
   } catch {
     // not JSON

@@ -1,20 +1,23 @@
 // The frame around every page: header, banner, help.
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { ActDialog } from "./act.tsx";
-import { BulkPages } from "./bulk.tsx";
-import { attemptNow, callUrl, reach } from "./api.ts";
+import { loadMe, may, me, meProblem, needText, secretShown } from "./access.ts";
+import { openAct } from "./act.tsx";
+import { attemptNow, callUrl, loginNeeded, reach } from "./api.ts";
+import { openBulk } from "./bulk.tsx";
 import { helpOpen, shortcuts } from "./keys.ts";
 import { lazy } from "./lazy.tsx";
-import { LimitDialog } from "./limitdialog.tsx";
+import { openLimit } from "./limit.tsx";
 import { useLoad } from "./load.ts";
 import { onLeave, place } from "./place.ts";
+import type { Right } from "./rights.ts";
 import { link, type Page } from "./router.ts";
 import { legend } from "./state.ts";
 import { nextTheme, theme } from "./theme.ts";
 import { clock, span } from "./time.ts";
 import type { PageAlert } from "./types.ts";
-import { ActMessage, Icon, nextTimeStyle, now, showCurrent, State, timeStyle, useTitle } from "./widgets.tsx";
+import { Who } from "./who.tsx";
+import { ActMessage, Icon, nextTimeStyle, now, ProblemNote, showCurrent, State, timeStyle, useTitle, Waiting } from "./widgets.tsx";
 import { Agents } from "./pages/agents.tsx";
 import { Alerts, mostAlertsCounted } from "./pages/alerts.tsx";
 import { JobPage } from "./pages/job.tsx";
@@ -23,6 +26,11 @@ import { Limits } from "./pages/limits.tsx";
 import { Nodes } from "./pages/nodes.tsx";
 import { Overview } from "./pages/overview.tsx";
 
+const Audit = lazy(() => import("./pages/audit.tsx").then((part) => part.Audit));
+const Tokens = lazy(() => import("./pages/tokens.tsx").then((part) => part.Tokens));
+const Login = lazy(() => import("./login.tsx").then((part) => part.Login), true);
+const Dialogs = lazy(() => import("./dialogs.tsx").then((part) => part.Dialogs), true);
+const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.BulkPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
 export function App() {
@@ -41,19 +49,34 @@ export function App() {
       </a>
       <Header />
       <Banner />
+      <Insecure />
       <main id="main" tabIndex={-1} class={reach.value.nextAttemptAt ? "stale" : ""} key={page + job}>
-        <Content />
+        {me.value ? <Content /> : <Unidentified />}
       </main>
       <Help />
-      <ActDialog />
-      <LimitDialog />
+      {(openAct.value || openLimit.value || openBulk.value) && <Dialogs />}
       <ActMessage />
+      {loginNeeded.value && !secretShown.value && <Login />}
     </>
   );
 }
 
+/** What stands in the place of a page until the server has said who the user is. */
+function Unidentified() {
+  const problem = meProblem.value;
+  if (loginNeeded.value) return null;
+  return problem ? <ProblemNote problem={problem} again={() => void loadMe()} /> : <Waiting />;
+}
+
+/** The right that each page needs. */
+const rightOf: Partial<Record<Page, Right>> = {
+  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", limits: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
+};
+
 function Content() {
   const { page, job } = place.value;
+  const right = rightOf[page];
+  if (right && !may(right)) return <NoRight right={right} />;
   switch (page) {
     case "overview":
       return <Overview />;
@@ -73,6 +96,10 @@ function Content() {
       return <Nodes />;
     case "submit":
       return <Submit />;
+    case "tokens":
+      return <Tokens />;
+    case "audit":
+      return <Audit />;
   }
   return <NoPage />;
 }
@@ -92,6 +119,25 @@ function NoPage() {
   );
 }
 
+function NoRight({ right }: { right: Right }) {
+  useTitle("No access");
+  const { name, role } = me.value!;
+  const first = entries.find(([page]) => may(rightOf[page]!));
+  return (
+    <div class="box empty">
+      <h1>This page {needText(right)}</h1>
+      <p class="muted">
+        You are <bdi>{name}</bdi>, with the user role {role}.{!first && " It is for programs: the console has no page for it."}
+      </p>
+      {first && (
+        <a class="button" href={first[1]}>
+          {first[2]}
+        </a>
+      )}
+    </div>
+  );
+}
+
 const entries: [page: Page, href: string, title: string][] = [
   ["overview", link.overview(), "Overview"],
   ["jobs", link.jobs(), "Jobs"],
@@ -105,10 +151,11 @@ const entries: [page: Page, href: string, title: string][] = [
 
 function Header() {
   const current = place.value.page === "job" ? "jobs" : place.value.page;
-  const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?limit=${mostAlertsCounted + 1}`), 10_000);
+  const alerts = useLoad<PageAlert>(may("watch") ? callUrl(["v1", "alerts"], `?limit=${mostAlertsCounted + 1}`) : "", 10_000);
   const n = alerts.data?.items.length ?? 0;
+  const shown = entries.filter(([page]) => may(rightOf[page]!));
   const bar = useRef<HTMLElement>(null);
-  useEffect(() => showCurrent(bar.current), [current]);
+  useEffect(() => showCurrent(bar.current), [current, me.value]);
   const themeName = { system: "as the system has it", light: "light", dark: "dark" }[theme.value];
   return (
     <header class="top">
@@ -118,7 +165,7 @@ function Header() {
       </a>
       <nav aria-label="Pages" ref={bar}>
         <ul>
-          {entries.map(([page, href, title]) => (
+          {shown.map(([page, href, title]) => (
             <li key={page}>
               <a href={href} aria-current={page === current ? "page" : undefined}>
                 {title}
@@ -143,8 +190,20 @@ function Header() {
         <button type="button" class="bare" title="Help: signs, and keys (?)" aria-label="Help" onClick={() => (helpOpen.value = true)}>
           <Icon name="help" />
         </button>
+        {me.value && <Who who={me.value} />}
       </div>
     </header>
+  );
+}
+
+/** What a node says that was started with --insecure. */
+function Insecure() {
+  if (me.value?.via !== "insecure") return null;
+  return (
+    <aside class="banner" aria-label="Access">
+      <Icon name="warn" />
+      <span>Every caller may act without a token.</span>
+    </aside>
   );
 }
 

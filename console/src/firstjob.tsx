@@ -1,4 +1,5 @@
 // What an empty store shows.
+import { may } from "./access.ts";
 import { serverAddress } from "./api.ts";
 import { link } from "./router.ts";
 import { Copy } from "./widgets.tsx";
@@ -15,9 +16,11 @@ perdure watch @latest --server ${serverAddress}`;
       <pre>{commands}</pre>
       <div class="buttons">
         <Copy text={commands} what="the commands" />
-        <a class="button" href={link.submit()}>
-          Submit a job here
-        </a>
+        {may("submit") && (
+          <a class="button" href={link.submit()}>
+            Submit a job here
+          </a>
+        )}
       </div>
     </div>
   );

@@ -2,6 +2,7 @@
 import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren, Ref } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { curlToken, hasToken, me } from "./access.ts";
 import { Problem } from "./api.ts";
 import { showJson, type Json } from "./json.ts";
 import { onLeave } from "./place.ts";
@@ -107,9 +108,9 @@ function keptAuthor(): string {
 /** The name of the operator, for the history. This browser keeps it. */
 export const author = signal(keptAuthor());
 
-/** The header that names the operator, if the name is known. */
+/** The header that names the operator, if the name is known and the server does not know better. */
 export function authorHeaders(): Record<string, string> {
-  const name = author.peek().trim();
+  const name = hasToken() ? "" : author.peek().trim();
   return name ? { "Perdure-Author": headerText(name) } : {};
 }
 
@@ -134,10 +135,17 @@ export function ReasonFields({ reason, required, title }: { reason: Signal<strin
         <span class="muted">{title}</span>
         <input required={required} maxLength={1000} value={reason.value} onInput={(event) => (reason.value = event.currentTarget.value)} />
       </label>
-      <label class="stack">
-        <span class="muted">Your name, for the history</span>
-        <input maxLength={100} autocomplete="username" value={author.value} onInput={(event) => (author.value = event.currentTarget.value)} />
-      </label>
+      {hasToken() ? (
+        <p class="stack">
+          <span class="muted">Recorded as</span>
+          <bdi class="recorded">{me.value!.name}</bdi>
+        </p>
+      ) : (
+        <label class="stack">
+          <span class="muted">Your name, for the history</span>
+          <input maxLength={100} autocomplete="username" value={author.value} onInput={(event) => (author.value = event.currentTarget.value)} />
+        </label>
+      )}
     </div>
   );
 }
@@ -227,8 +235,8 @@ export function CommandLine({ command, curl }: { command: string; curl?: string 
 
 /** A call of the API that changes something, for curl. */
 export function curlText(url: string, body: string): string {
-  const name = author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";
-  return `curl -fsS -X POST ${shellWord(url)} -H 'Content-Type: application/json'${name} -d ${shellWord(body)}`;
+  const name = !hasToken() && author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";
+  return `curl -fsS -X POST ${shellWord(url)} -H 'Content-Type: application/json'${curlToken()}${name} -d ${shellWord(body)}`;
 }
 
 export interface Previewed<T> {
@@ -238,7 +246,7 @@ export interface Previewed<T> {
   current: boolean;
 }
 
-/** Asks for a preview, and again when the fields, or the state of what the act is on, have changed. Fields that are undefined cannot be previewed. */
+/** Asks for a preview, and again when the fields, or the state of what the act is on, have changed, or the user has logged in again. Fields that are undefined cannot be previewed. */
 export function usePreview<T>(fields: string | undefined, ask: () => Promise<T>, state = ""): Previewed<T> & { refuse: (problem: Problem) => void } {
   const latest = useSignal<{ of?: string; preview?: T; problem?: Problem }>({});
   useEffect(() => {
@@ -261,7 +269,7 @@ export function usePreview<T>(fields: string | undefined, ask: () => Promise<T>,
       over = true;
       clearTimeout(timer);
     };
-  }, [fields, useSeldom(state)]);
+  }, [fields, useSeldom(state), me.value]);
   const { of, preview, problem } = latest.value;
   return { preview, problem, current: of !== undefined && of === fields && preview !== undefined, refuse: (problem) => (latest.value = { ...(of !== undefined && { of }), problem }) };
 }

@@ -1,4 +1,5 @@
 // The head of a job's page: its state, what an operator can do, and a sentence that says what is wrong.
+import { curlToken, may, needs } from "./access.ts";
 import { ActButtons, actsOn, actsOnStep, openAct, titles, type Verb } from "./act.tsx";
 import { callUrl, reach, serverAddress } from "./api.ts";
 import { place } from "./place.ts";
@@ -46,31 +47,37 @@ export function Head({ job, steps, live, again }: { job: Job; steps: ReadonlyMap
       )}
       <div class="buttons end">
         {approvals.length === 1 && (
-          <button type="button" class="main" disabled={unreachable} onClick={() => (openAct.value = { job, verb: "settle", name: approvals[0]![0], step: approvals[0]![1], done: again })}>
+          <button type="button" class="main" {...needs("act")} onClick={() => (openAct.value = { job, verb: "settle", name: approvals[0]![0], step: approvals[0]![1], done: again })}>
             Settle <bdi>{shorten(approvals[0]![0], longestStepName)}</bdi> …
           </button>
         )}
         {verbs
           .filter((verb) => verb !== "giveUp")
           .map((verb, i) => (
-            <button type="button" key={verb} class={i === 0 && job.phase === "parked" && parked ? "main" : ""} disabled={unreachable} onClick={() => open(verb)}>
+            <button type="button" key={verb} class={i === 0 && job.phase === "parked" && parked ? "main" : ""} {...needs("act")} onClick={() => open(verb)}>
               {titles[verb]} …
             </button>
           ))}
         <Menu title="More" label="More actions" right>
           {verbs.includes("giveUp") && (
-            <button type="button" disabled={unreachable} onClick={() => open("giveUp")}>
+            <button type="button" {...needs("act")} onClick={() => open("giveUp")}>
               Give up …
             </button>
           )}
-          <a href={link.submit(job.key ?? job.id)}>Submit a similar job …</a>
+          {may("submit") ? (
+            <a href={link.submit(job.key ?? job.id)}>Submit a similar job …</a>
+          ) : (
+            <button type="button" {...needs("submit")}>
+              Submit a similar job …
+            </button>
+          )}
           <button type="button" onClick={() => copyText(job.id)}>
             Copy the id
           </button>
           <button type="button" onClick={() => copyText(`perdure get ${job.id} --server ${shellWord(serverAddress)}`)}>
             Copy as command
           </button>
-          <button type="button" onClick={() => copyText(`curl -fsS ${shellWord(url)}`)}>
+          <button type="button" onClick={() => copyText(`curl -fsS ${shellWord(url)}${curlToken()}`)}>
             Copy as curl
           </button>
           <button type="button" disabled={unreachable} onClick={download}>

@@ -21,6 +21,8 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "l"], "limits"],
       [["g", "n"], "nodes"],
       [["g", "s"], "submit"],
+      [["g", "t"], "tokens"],
+      [["g", "u"], "audit log"],
       [["Esc"], "close, leave a field"],
       [["?"], "this help"],
     ],
@@ -49,7 +51,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
 ];
 
 const pages: Record<string, string> = {
-  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), n: link.nodes(), s: link.submit(),
+  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
 };
 
 type Handler = () => void;

@@ -4,8 +4,8 @@ import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { Waiting } from "./widgets.tsx";
 
-/** A component that is loaded when it is first shown. load is an import() of its module. */
-export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): ComponentType<P> {
+/** A component that is loaded when it is first shown. load is an import() of its module. A quiet one shows nothing until then. */
+export function lazy<P extends object>(load: () => Promise<ComponentType<P>>, quiet = false): ComponentType<P> {
   let Loaded: ComponentType<P> | undefined;
   return function Lazy(props: P) {
     const state = useSignal<"waiting" | "loaded" | "failed">(Loaded ? "loaded" : "waiting");
@@ -24,7 +24,7 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>): C
       };
     }, []);
     if (Loaded) return <Loaded {...props} />;
-    if (state.value === "waiting") return <Waiting />;
+    if (state.value === "waiting") return quiet ? null : <Waiting />;
     // A node of another version has other scripts. A browser does not repeat an import that has failed.
     return (
       <div class="note warn" role="alert">

@@ -1,30 +1,11 @@
 // The dialog that sets or removes a limit. The limit agent:NAME bounds the runs of an agent; 0 pauses it.
-import { signal, useSignal } from "@preact/signals";
+import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { call, callUrl, Problem, reach, serverAddress } from "./api.ts";
+import { call, callUrl, Problem, serverAddress } from "./api.ts";
 import { CommandLine, FormDialog } from "./form.tsx";
+import { openLimit, type LimitForm } from "./limit.tsx";
 import type { Limit } from "./types.ts";
 import { plural, ProblemNote, shellWord } from "./widgets.tsx";
-
-export interface LimitForm {
-  /** The limit's name; empty: the operator writes one. */
-  name: string;
-  /** The limit as it is now; missing: it is not set, or not known. */
-  limit?: Limit | undefined;
-  done?: () => void; // called after a change
-}
-
-/** The limit whose dialog is open. */
-export const openLimit = signal<LimitForm | undefined>(undefined);
-
-/** A button that opens the dialog of a limit, such as agent:payments. */
-export function LimitButton({ name, limit, done, text = "Set …" }: LimitForm & { text?: string }) {
-  return (
-    <button type="button" disabled={reach.value.nextAttemptAt !== undefined} aria-label={name ? `${text === "Set …" ? "Set" : `${text.replace(/ …$/, "")}: set`} the limit ${name}` : undefined} onClick={() => (openLimit.value = { name, limit, ...(done && { done }) })}>
-      {text}
-    </button>
-  );
-}
 
 export function LimitDialog() {
   const form = openLimit.value;

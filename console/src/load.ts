@@ -1,8 +1,8 @@
 // Data of the API as pages need it: loaded when it is first shown, loaded again while it is visible, and kept while the
 // server does not answer.
-import { signal, useSignal, useSignalEffect } from "@preact/signals";
+import { computed, signal, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { call, Problem, returned } from "./api.ts";
+import { call, loginNeeded, Problem, returned } from "./api.ts";
 
 export interface Loaded<T> {
   data?: T;
@@ -12,11 +12,13 @@ export interface Loaded<T> {
   at: number;
 }
 
-/** Whether the tab is visible. Hidden tabs load nothing. */
-export const visible = signal(!document.hidden);
+const hidden = signal(document.hidden);
 document.addEventListener("visibilitychange", () => {
-  visible.value = !document.hidden;
+  hidden.value = document.hidden;
 });
+
+/** Whether the page is visible: the tab is, and no login covers it. Hidden pages load nothing. */
+export const visible = computed(() => !hidden.value && !loginNeeded.value);
 
 /** Data that was shown before appears at once when a page is opened again. */
 const kept = new Map<string, Loaded<unknown>>();

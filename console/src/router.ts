@@ -1,7 +1,7 @@
 // The URL holds the whole state of a page: its path below the base, and a query. This file reads and writes such URLs;
 // place.ts keeps the one of this tab.
 
-export type Page = "overview" | "jobs" | "job" | "alerts" | "bulk" | "agents" | "limits" | "nodes" | "submit" | "unknown";
+export type Page = "overview" | "jobs" | "job" | "alerts" | "bulk" | "agents" | "limits" | "nodes" | "submit" | "tokens" | "audit" | "unknown";
 
 /** A page and its state. */
 export interface Place {
@@ -13,7 +13,7 @@ export interface Place {
   query: URLSearchParams;
 }
 
-const lists: Page[] = ["jobs", "alerts", "bulk", "agents", "limits", "nodes", "submit"];
+const lists: Page[] = ["jobs", "alerts", "bulk", "agents", "limits", "nodes", "submit", "tokens", "audit"];
 
 /** Reads the URL of a page. base is the path of the console, with a slash at its end. */
 export function placeOf(url: URL, base: string): Place {
@@ -61,5 +61,7 @@ export const link = {
   agents: () => "agents",
   limits: () => "limits",
   nodes: () => "nodes",
+  tokens: () => "tokens",
+  audit: (query: Query = {}) => `audit${queryText(query)}`,
   submit: (from?: string) => `submit${queryText({ from })}`,
 };

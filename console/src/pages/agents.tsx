@@ -1,6 +1,6 @@
 // The agents that have settings, or have claimed runs in the last day.
 import { callUrl } from "../api.ts";
-import { LimitButton } from "../limitdialog.tsx";
+import { LimitButton } from "../limit.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { span } from "../time.ts";

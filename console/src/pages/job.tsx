@@ -89,7 +89,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
     if (next !== undefined) choose(next);
   };
   const handlers = useRef({ "[": () => {}, "]": () => {}, ".": () => {}, a: () => {}, Escape: () => {} });
-  Object.assign(handlers.current, { "[": () => besides(-1), "]": () => besides(1), ".": () => void copyText(job.id), a: () => document.querySelector<HTMLElement>(".job-head .buttons :is(button, summary)")?.focus(), Escape: () => choose(undefined) });
+  Object.assign(handlers.current, { "[": () => besides(-1), "]": () => besides(1), ".": () => void copyText(job.id), a: () => document.querySelector<HTMLElement>(".job-head .buttons :is(button:not(:disabled), summary)")?.focus(), Escape: () => choose(undefined) });
   useKeys(
     useMemo(() => ({ "[": () => handlers.current["["](), "]": () => handlers.current["]"](), ".": () => handlers.current["."](), a: () => handlers.current.a(), Escape: () => handlers.current.Escape() }), []),
   );

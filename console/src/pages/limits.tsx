@@ -1,6 +1,6 @@
 // Limits: how many permits exist, and which jobs or runs hold them.
 import { callUrl } from "../api.ts";
-import { LimitButton } from "../limitdialog.tsx";
+import { LimitButton } from "../limit.tsx";
 import { useLoad } from "../load.ts";
 import { link } from "../router.ts";
 import { unknownMark } from "../state.ts";

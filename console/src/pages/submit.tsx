@@ -2,6 +2,7 @@
 // and its graph and plan are shown. The text is kept in the browser until it is submitted.
 import { useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { needs } from "../access.ts";
 import { call, callUrl, Problem, returned } from "../api.ts";
 import { caretTo, Editor, type LineMark } from "../editor.tsx";
 import { shownPart, siblings, stackMark, countMarks } from "../fold.ts";
@@ -158,7 +159,7 @@ function Form({ first, from }: { first: string; from: string }) {
             area={area}
           />
           <div class="below">
-            <button type="submit" class="main" disabled={sending.value}>
+            <button type="submit" class="main" {...needs("submit", sending.value)}>
               {sending.value ? "Submitting …" : "Submit"}
             </button>
             {(now !== first || now !== example) && (
