@@ -90,8 +90,8 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --rerun-fails-run-root-test --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -timeout 30m -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
-	$(MAKE) sim SIM=6000
-	$(MAKE) without ONLY=all PLAYS=300
+	$(MAKE) sim SIM=4000
+	$(MAKE) without ONLY=all PLAYS=200
 
 SIM ?= 20000
 sim: ## SIM=20000 schedules of a simulated grid, each from a seed, and a part of them on SQLite and PostgreSQL (minutes)

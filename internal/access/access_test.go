@@ -209,6 +209,19 @@ func TestCredentialsEndInTime(t *testing.T) {
 	w.expect("the new secret, later", rotated.Text, "")
 	w.expect("another secret of a known id", NewSecretOf(rotated.ID).Text, perdure.CodeUnauthenticated)
 
+	again := NewSecretOf(rotated.ID)
+	if err := w.store.Update(t.Context(), func(tx kernel.Tx) error {
+		c, err := tx.LockCredential(rotated.ID)
+		if err != nil {
+			return err
+		}
+		c.Hash = again.Hash
+		return tx.SaveCredential(c)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.expect("a secret that is newer than the cache", again.Text, "")
+
 	token := w.add(func(c *kernel.Credential) { c.ExpiresAt = epoch.Add(3 * time.Hour) })
 	cookie, id, err := w.Login(t.Context(), token, "192.0.2.2")
 	if err != nil || !id.Expires.Equal(epoch.Add(3*time.Hour)) || id.Via != operate.ViaSession {

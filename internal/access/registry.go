@@ -99,6 +99,11 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		return nil, err
 	}
 	storeTime := r.StoreTime()
+	if c != nil && !c.hasSecret(text, storeTime) { // it may have another secret by now
+		if c, err = r.unknown(ctx, id, address, now); err != nil {
+			return nil, err
+		}
+	}
 	if c == nil || c.Kind != kind || !c.ValidAt(storeTime) || !c.hasSecret(text, storeTime) {
 		return nil, r.wrong(kind, address)
 	}

@@ -11,7 +11,7 @@ const client = new Client(process.argv[2], { author: "anna" });
 const ref = "order-1042";
 const definition: JobDefinition = { type: "order", steps: { charge: { agent: "payments" } } };
 
-await client.submit(definition, { key: ref });
+await client.submit(definition, { key: ref, traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
 await client.submit("type: order\nsteps: {charge: {agent: payments}}");
 await client.submitAll([definition]);
 const results = await client.submitAll([{ key: ref, input: { a: 1 }, priority: 3, labels: { a: "b" } }, {}, {}], definition);
