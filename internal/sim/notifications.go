@@ -234,7 +234,7 @@ func (p poster) Post(ctx context.Context, r webhook.Request) (webhook.Answer, er
 		w.hit("receiver down")
 		return webhook.Answer{}, errRefused
 	case w.chanced(w.posts, w.swarm.receivers):
-		switch w.posts.IntN(6) {
+		switch w.posts.IntN(8) {
 		case 0:
 			w.hit("receiver refuses")
 			return webhook.Answer{Status: 500}, nil
@@ -244,11 +244,11 @@ func (p poster) Post(ctx context.Context, r webhook.Request) (webhook.Answer, er
 			w.hit("receiver hangs")
 			proc.Wait(ctx, env.Forever, nil)
 			return webhook.Answer{}, ctx.Err()
-		case 3:
+		case 3, 4, 5:
 			w.hit("receiver gone")
 			w.outbox.gone[id] = true
 			return webhook.Answer{Status: 410}, nil
-		case 4:
+		case 6:
 			w.hit("receiver slow")
 			if proc.Wait(ctx, time.Duration(w.posts.Int64N(int64(webhook.Timeout))), nil) == env.Gone {
 				return webhook.Answer{}, ctx.Err()

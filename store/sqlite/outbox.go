@@ -22,7 +22,7 @@ const (
 	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	saveDeliverySQL = `UPDATE perdure_notification SET state = ?, attempts = ?, next_at = ?, ended_at = ?, error = ?, position = ?
-		WHERE number = ? AND state = 'pending'`
+		WHERE number = ? AND receiver = ? AND state = 'pending'`
 
 	pendingReceiversSQL = `
 		WITH RECURSIVE r (receiver) AS (
@@ -130,10 +130,10 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 	return nil
 }
 
-func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
+func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) error {
 	for i := range results {
 		r := &results[i]
-		if err := tx.exec(saveDeliverySQL, string(r.State), r.Attempts, micros(r.NextAt), micros(r.EndedAt), r.Error, r.Position, r.Number); err != nil {
+		if err := tx.exec(saveDeliverySQL, string(r.State), r.Attempts, micros(r.NextAt), micros(r.EndedAt), r.Error, r.Position, r.Number, receiver); err != nil {
 			return err
 		}
 	}

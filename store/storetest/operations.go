@@ -681,7 +681,7 @@ var operations = []operation{
 				}
 			}
 			return len(results), store.Update(ctx, func(tx kernel.Tx) error {
-				if err := tx.SaveDeliveries(results); err != nil || !fails {
+				if err := tx.SaveDeliveries(receiver, results); err != nil || !fails {
 					return err
 				}
 				return errOops
