@@ -158,7 +158,7 @@ func (s *swarm) drawReceivers(r *rand.Rand, without []string) {
 	if r.IntN(3) == 0 || slices.Contains(without, "receivers") {
 		return
 	}
-	s.receivers = 0.2 + r.Float64()/2
+	s.receivers = 0.3 + r.Float64()/2
 	for _, url := range []string{shopURL, chatURL, auditorURL} {
 		if r.IntN(3) == 0 {
 			from := time.Duration(r.Int64N(int64(chaos)))
