@@ -136,8 +136,8 @@ func (g *guarded) events(t *testing.T, receiver, after string, n int) (ids, kind
 	return ids, kinds
 }
 
-// A reader of GET /v1/events that sends the id of the last event goes on after it. If the next event is not kept any
-// more, it is told so by an event gap.
+// A reader of GET /v1/events that sends the id of the last event goes on after it. If events after it are not kept any
+// more, an event gap precedes the next one.
 func TestEventsGoOnAfterLastEventID(t *testing.T) {
 	g := guard(t, memory.New())
 	if _, err := g.CreateWebhook(t.Context(), operate.WebhookRequest{Name: "s", Author: "anna", WebhookSettings: operate.WebhookSettings{Stream: true}}); err != nil {
