@@ -135,8 +135,8 @@ type OutboxTx interface {
 	DeleteReceiver(name string) (bool, error)
 	// SetFull replaces the receivers whose new notifications are dead at once. The caller has called LockReceivers.
 	SetFull(receivers []string) error
-	// SaveDeliveries writes outcomes of notifications that are pending. Others are left as they are.
-	SaveDeliveries([]DeliveryResult) error
+	// SaveDeliveries writes outcomes of notifications of a receiver that are pending. Others are left as they are.
+	SaveDeliveries(receiver string, results []DeliveryResult) error
 	// Resend makes dead notifications of a receiver that were stored for changes at a time since, or later, pending at
 	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
 	// number.

@@ -29,7 +29,7 @@ import (
 )
 
 func all() []mutant {
-	return slices.Concat(ofRules, ofActors, ofText, ofBounds, ofStores, ofReach, ofAccess, ofValues)
+	return slices.Concat(ofRules, ofActors, ofText, ofBounds, ofStores, ofReach, ofNotifications, ofAccess, ofValues)
 }
 
 func main() {

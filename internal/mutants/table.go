@@ -454,9 +454,6 @@ var ofReach = []mutant{
 	{name: "a public name that ends like a private one is allowed", file: "internal/rest/hosts.go", old: "strings.HasSuffix(host, zone)",
 		new: "strings.HasSuffix(host, zone[1:])", run: "Hosts"},
 	{name: "top-level domains are allowed as hosts", file: "internal/rest/hosts.go", old: "return !strings.Contains(header, \".\")", new: "return true", run: "Hosts"},
-	{name: "an undo is not reported", file: "internal/kernel/notification.go", old: "	if before.Desired == perdure.Done && after.Desired == perdure.Undone {", new: "	if false {", run: "JobEvents"},
-	{name: "a receiver's Retry-After is ignored", file: "internal/webhook/webhook.go", old: "	pause = max(pause, min(a.RetryAfter, perdure.MaxRetryAfter))", new: "", run: "RetryAfter"},
-	{name: "a receiver that is down gets whole pages", file: "internal/webhook/webhook.go", old: "		due = due[:1] // it tries whether the receiver is back", new: "", run: "TriedSeldom"},
 	{name: "this machine's own addresses are targets", file: "internal/targets/targets.go", old: "	return o.addrs[a], nil", new: "	return false, nil"},
 	{name: "this machine's addresses are read once", file: "internal/targets/targets.go", old: "o.addrs == nil || time.Since(o.readAt) >= o.maxAge", new: "o.addrs == nil"},
 	{name: "metadata services are targets", file: "internal/targets/targets.go", old: "	if metadata[a] {", new: "	if false {"},
@@ -494,6 +491,19 @@ var ofReach = []mutant{
 	{name: "a reason is stored with other characters", file: "cmd/perdure/flags.go", old: "!utf8.ValidString(", new: "false && !utf8.ValidString(", run: "NotUTF8"},
 	{name: "a count that is not finished says that no job matches", file: "cmd/perdure/bulkact.go", old: "			if count == (perdure.Count{}) {\n				a.talk", new: "			if p.Count.N == 0 {\n				a.talk", run: "UnfinishedCount"},
 	{name: "a list that is not finished says that no job matches", file: "cmd/perdure/list.go", old: "a.talk(\"no job matches so far\")", new: "a.talk(\"no job matches\")", run: "ListThatIsNotFinished"},
+}
+
+// Notifications: what is reported to programs outside.
+var ofNotifications = []mutant{
+	{name: "an undo is not reported", file: "internal/kernel/notification.go", old: "	if before.Desired == perdure.Done && after.Desired == perdure.Undone {", new: "	if false {", run: "JobEvents"},
+	{name: "a receiver's Retry-After is ignored", file: "internal/webhook/webhook.go", old: "	pause = max(pause, min(a.RetryAfter, perdure.MaxRetryAfter))", new: "", run: "RetryAfter"},
+	{name: "a receiver that is down gets whole pages", file: "internal/webhook/webhook.go", old: "		due = due[:1] // it tries whether the receiver is back", new: "", run: "TriedSeldom"},
+	{name: "a change is reported that the receiver has not named", file: "internal/kernel/notification.go", old: "if n := &own[i]; reports(n.On, kind) && (", new: "if n := &own[i]; (", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "a job that stays parked is reported as parked again", file: "internal/kernel/notification.go", old: "case after.Phase == perdure.Parked && before.Phase != perdure.Parked:", new: "case after.Phase == perdure.Parked:", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "a refused notification counts as delivered", file: "internal/webhook/webhook.go", old: "case a.Status < 200 || a.Status > 299:", new: "case a.Status < 200:", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "an attempt has no end", file: "internal/webhook/webhook.go", old: "	ctx, cancel := env.WithTimeout(d.cfg.Env, ctx, Timeout)", new: "	ctx, cancel := context.WithCancel(ctx)", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "the notifications of a job overtake each other", file: "store/memory/outbox.go", old: "			met[n.Job] = !n.Job.IsZero()\n", new: "", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "an outcome replaces an earlier one", file: "store/memory/outbox.go", old: " || n.State != operate.DeliveryPending {\n			continue", new: " {\n			continue", run: "TestStore"},
 }
 
 // Access: who may call, and what is recorded.

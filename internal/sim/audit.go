@@ -144,6 +144,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 // audit is the final check: every accepted job has ended as it must, and so have its effects.
 func (w *world) audit() {
 	w.auditMail()
+	w.auditNotifications()
 	jobs, now := w.known(), w.storeNow()
 	stored := map[perdure.JobID]bool{}
 	for _, j := range jobs {

@@ -56,6 +56,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	for i := range t.bulk {
 		w.bulkCommitted(t, &t.bulk[i])
 	}
+	w.notificationsCommitted(t)
 	w.mix(uint64(len(order)), uint64(t.now.UnixMicro()))
 	for _, id := range order {
 		w.book.commits[id] += max(1, verbsOf(t.saved, id))

@@ -127,6 +127,9 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		}
 		steps[stepName(s)], recipes[stepName(s)] = step, drawn
 	}
+	if list := notify(i); list != nil {
+		job["notify"] = list
+	}
 	job["steps"] = steps
 	text, err := json.Marshal(job)
 	if err != nil {

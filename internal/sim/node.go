@@ -79,7 +79,7 @@ func (n *node) start() {
 // hooks give the node the clock, randomness and goroutines of its process, and observe it.
 func (n *node) hooks() *hook.Hooks {
 	w := n.w
-	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w},
+	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w}, Poster: poster{n},
 		Scheduler: func(c *scheduler.Config) {
 			c.HoldMinRuns, c.HoldMinPace, c.RenderWork, c.Renderers = 1, 1, w.swarm.renderWork, 1
 		},
@@ -342,19 +342,21 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 // watchedTx records what is saved, and when.
 type watchedTx struct {
 	kernel.Tx
-	w       *world
-	began   time.Duration
-	now     time.Time
-	saved   []*kernel.Changes
-	limits  bool
-	found   map[string][]kernel.StepRef // ready steps, by agent, as the transaction has read them before it dispatched any of them
-	locked  map[perdure.JobID]bool
-	skipped map[perdure.JobID]bool // as if another transaction had locked them
-	repeats map[perdure.JobID]bool // jobs of the runs of repeated claims
-	shares  []share
-	roles   []kernel.RoleChange
-	closed  []kernel.ClosedMail
-	bulk    []savedBulk
+	w        *world
+	began    time.Duration
+	now      time.Time
+	saved    []*kernel.Changes
+	limits   bool
+	found    map[string][]kernel.StepRef // ready steps, by agent, as the transaction has read them before it dispatched any of them
+	locked   map[perdure.JobID]bool
+	skipped  map[perdure.JobID]bool // as if another transaction had locked them
+	repeats  map[perdure.JobID]bool // jobs of the runs of repeated claims
+	shares   []share
+	roles    []kernel.RoleChange
+	closed   []kernel.ClosedMail
+	bulk     []savedBulk
+	events   []dueEvent // what receivers must get
+	receiver bool       // a receiver was stored
 }
 
 func (t *watchedTx) Now() (time.Time, error) {
@@ -475,6 +477,7 @@ func (t *watchedTx) CloseMail(closed []kernel.ClosedMail) error {
 
 func (t *watchedTx) Save(c *kernel.Changes) error {
 	t.saved = append(t.saved, c)
+	t.report(c)
 	return t.Tx.Save(c)
 }
 

@@ -8,6 +8,7 @@
 //	roles.go   which node leads each role, and which is the standby
 //	host.go    a host of agents, and what they do
 //	net.go     calls from one process to another
+//	notifications.go  what receivers of notifications get, and must get
 //	mail.go    business transactions that submit, and their outcomes
 //	swarm.go   what may go wrong: each seed has some of it
 //	faults.go  faults as they happen
@@ -59,14 +60,15 @@ const patience = 30 * time.Minute
 // Play plays one schedule.
 func Play(seed uint64, c Config) (res Result, err error) {
 	stream := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, n)) }
-	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), choices: stream(2), deeds: stream(3), own: stream(4), locks: stream(8),
+	w := &world{loop: &loop{}, cfg: c, seed: seed, net: stream(1), choices: stream(2), deeds: stream(3), own: stream(4), locks: stream(8), posts: stream(10),
 		cutOff: map[*process]bool{}, resourceCutOff: map[*process]bool{}, hits: map[string]int{}, lines: c.Lines,
 		drafts: map[[32]byte]*draft{}, resumed: map[perdure.JobID]int{}, actsBegun: map[perdure.JobID]int{}, actsAnswered: map[perdure.JobID]int{}, admittedLeaders: map[kernel.Leadership]string{}, order: newOrder(),
-		postponed: map[kernel.StepRef]time.Duration{}}
+		postponed: map[kernel.StepRef]time.Duration{}, outbox: newOutbox()}
 	chance := stream(5)
 	w.chance = chance.Float64
 	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
 	w.swarm = drawSwarm(stream(6), &c)
+	w.swarm.drawReceivers(stream(11), c.Without)
 	w.weather = w.swarm.weather
 	w.ledger = &ledger{w: w, effects: map[perdure.JobID]map[string]*effect{}}
 	w.book = newBook(w)
@@ -126,6 +128,7 @@ func (w *world) play(r *rand.Rand) error {
 	for _, l := range w.swarm.limits {
 		w.clients.Go(func() { w.setLimit(l.name, l.max) })
 	}
+	w.clients.Go(w.createAuditor)
 	w.settle(w.clients)
 	for _, m := range w.swarm.faults {
 		w.after(m.at, nil, func() { w.startFault(m) })
@@ -179,7 +182,7 @@ func (w *world) runToRest() {
 			w.checkPromptness()
 		}
 		w.checkRolesAreHeld()
-		if quiet += interval; w.resumeParked()+w.waitingSubmissions()+w.openBulk() > 0 {
+		if quiet += interval; w.resumeParked()+w.waitingSubmissions()+w.openBulk()+w.undelivered() > 0 {
 			quiet = 0
 		}
 		if quiet >= calm && w.now > lateWork {

@@ -277,6 +277,14 @@ func TestBulkActsEnd(t *testing.T) { occurs(t, "bulk done") }
 // Acts are recorded in the audit log, in their own transactions.
 func TestActsAreAudited(t *testing.T) { occurs(t, "audit") }
 
+// A change that was committed reaches each of its receivers, in order and with the state of the job after it, while
+// receivers refuse, hang, are down, and are gone. No other change does (accepted, auditNotifications).
+func TestNotificationsArrive(t *testing.T) {
+	for _, what := range []string{"notified", "notification repeated", "receiver down", "receiver refuses", "receiver hangs", "receiver gone", "receiver slow", "answer of a receiver lost", "notification dead"} {
+		occurs(t, what)
+	}
+}
+
 // Operators follow lists over streams that end with their nodes. When all jobs are settled, each list equals the store. The schedules must
 // have many such lists.
 func TestListsEqualTheStore(t *testing.T) { occurs(t, "viewed") }

@@ -26,6 +26,8 @@ type swarm struct {
 	store      float64 // share of the store's calls that fail
 	deaf       float64 // share of wake-ups that are lost
 	lies       float64
+	receivers  float64 // share of deliveries that go wrong at their receivers
+	outages    []outage
 	locked     float64   // share of rows that another transaction has locked
 	renderWork int       // budget of a transaction; 0: more than any simulated job takes
 	moody      bool      // agents fail, are slow and die
@@ -151,8 +153,22 @@ func drawSwarm(r *rand.Rand, c *Config) swarm {
 	return s
 }
 
+// drawReceivers draws what may go wrong at the receivers of notifications.
+func (s *swarm) drawReceivers(r *rand.Rand, without []string) {
+	if r.IntN(3) == 0 || slices.Contains(without, "receivers") {
+		return
+	}
+	s.receivers = 0.3 + r.Float64()/2
+	for _, url := range []string{shopURL, chatURL, auditorURL} {
+		if r.IntN(3) == 0 {
+			from := time.Duration(r.Int64N(int64(chaos)))
+			s.outages = append(s.outages, outage{url, from, from + time.Duration(r.Int64N(int64(25*time.Second)))})
+		}
+	}
+}
+
 // Parts of a swarm that can be left out by name, besides each fault (m0, …) and act (d0, …).
-var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly"}
+var parts = []string{"lose", "double", "slow", "store", "deaf", "lies", "locked", "moods", "rates", "limits", "costly", "receivers"}
 
 func (s *swarm) leaveOut(names []string) {
 	out := func(name string) bool { return slices.Contains(names, name) }
@@ -195,6 +211,7 @@ func (s *swarm) String() string {
 	for _, l := range s.limits {
 		fmt.Fprintf(&b, "\n  limit %s is %d", l.name, l.max)
 	}
+	fmt.Fprintf(&b, "\n  receivers %.2f, down %v", s.receivers, s.outages)
 	for _, m := range s.faults {
 		fmt.Fprintf(&b, "\n  %s", m)
 	}

@@ -368,7 +368,7 @@ func (d *Deliverer) save(ctx context.Context, receiver string, results []kernel.
 				return err
 			}
 		}
-		return tx.SaveDeliveries(results)
+		return tx.SaveDeliveries(receiver, results)
 	})
 	crashpoint.Here(crashpoint.WebhookSaved)
 	if err != nil {
@@ -476,7 +476,7 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 			return err
 		}
 		written = true
-		return tx.SaveDeliveries(results)
+		return tx.SaveDeliveries(to.Name, results)
 	})
 	crashpoint.Here(crashpoint.WebhookSaved)
 	if err == nil && written {

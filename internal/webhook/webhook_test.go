@@ -2,15 +2,19 @@ package webhook_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	standard "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -237,6 +241,49 @@ func TestNotificationIsDeadAfterThreeDays(t *testing.T) {
 		if got := o.states("a"); len(got) != 0 {
 			t.Errorf("after 15 days: %s", got)
 		}
+	})
+}
+
+// The library of Standard Webhooks accepts the signatures of a delivery: with the new and the old secret while a secret is
+// rotated, and with no other. It refuses another body.
+func TestSignaturesAreThoseOfStandardWebhooks(t *testing.T) {
+	run(t, func(o *office) {
+		secret := func(key string) string {
+			return webhook.SecretPrefix + base64.StdEncoding.EncodeToString([]byte(key))
+		}
+		o.receiver("a", func(r *kernel.Receiver) {
+			r.Secret, r.OldSecret, r.OldUntil = secret("new"), secret("old"), time.Now().Add(time.Hour)
+		})
+		verify := func(key string, r webhook.Request, body []byte) bool {
+			hook, err := standard.NewWebhook(secret(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			headers := http.Header{}
+			for name, value := range r.Headers {
+				headers.Set(name, value)
+			}
+			return hook.Verify(body, headers) == nil
+		}
+		check := func(accepted map[string]bool) {
+			t.Helper()
+			o.notify("a", 1, 1)
+			if len(o.ids("a")) == 0 {
+				t.Fatal("nothing was delivered")
+			}
+			r := o.posted[len(o.posted)-1]
+			for key, want := range accepted {
+				if got := verify(key, r, r.Body); got != want {
+					t.Errorf("secret %s: accepted %v", key, got)
+				}
+			}
+			if verify("new", r, append([]byte(" "), r.Body...)) {
+				t.Error("another body is accepted")
+			}
+		}
+		check(map[string]bool{"new": true, "old": true, "other": false})
+		time.Sleep(2 * time.Hour)
+		check(map[string]bool{"new": true, "old": false, "other": false})
 	})
 }
 

@@ -82,10 +82,10 @@ func (tx *tx) addNotification(n kernel.Notification) {
 	set(tx, tx.notifications, n.Number, copyNotification(n))
 }
 
-func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
+func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) error {
 	for _, r := range results {
 		n, there := tx.notifications[r.Number]
-		if !there || n.State != operate.DeliveryPending {
+		if !there || n.Receiver != receiver || n.State != operate.DeliveryPending {
 			continue
 		}
 		n.DeliveryOutcome = r.DeliveryOutcome

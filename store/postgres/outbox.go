@@ -30,11 +30,14 @@ on conflict (name) do update set settings = excluded.settings, secret = excluded
 	notificationSelect = `select number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position
 from perdure.notification n where receiver = $1`
 
+	// A plan that was made while the table was empty must not read a whole index for each row. So the receiver is given, too,
+	// which the index by receivers needs, and the state is compared as an expression, which rules out the indexes of
+	// pending ones.
 	saveDeliveriesSQL = `
 update perdure.notification n set state = v.state, attempts = v.attempts, next_at = v.next_at, ended_at = v.ended_at, error = v.error, position = v.position
 from unnest($1::bigint[], $2::text[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::bigint[])
 	as v (number, state, attempts, next_at, ended_at, error, position)
-where n.number = any(array[v.number]) and n.state = 'pending'`
+where n.number = any(array[v.number]) and n.receiver = $8 and n.state || '' = 'pending'`
 	resendSQL = `
 update perdure.notification set state = 'pending', attempts = 0, next_at = $3, expires_at = $5, ended_at = null, error = ''
 where number in (select number from perdure.notification where receiver = $1 and state = 'dead' and at >= $2 order by number limit $4)`
@@ -174,7 +177,7 @@ func (w *writing) notifications(all []kernel.Notification) {
 	w.add(g.Insert("notification", "").Exact(g.Len()))
 }
 
-func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
+func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) error {
 	if len(results) == 0 {
 		return nil
 	}
@@ -191,7 +194,7 @@ func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
 	}
 	n := len(results)
 	return tx.run(pgwire.New(saveDeliveriesSQL).Array(pgwire.Int8, n, numbers).Texts(states).Array(pgwire.Int4, n, attempts).
-		Array(pgwire.Time, n, nextAt).Array(pgwire.Time, n, endedAt).Texts(errs).Array(pgwire.Int8, n, positions))
+		Array(pgwire.Time, n, nextAt).Array(pgwire.Time, n, endedAt).Texts(errs).Array(pgwire.Int8, n, positions).Text(receiver))
 }
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, err error) {

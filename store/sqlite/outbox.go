@@ -17,21 +17,21 @@ const (
 	receiversSQL    = `SELECT ` + receiverColumns + ` FROM perdure_receiver ORDER BY name`
 
 	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
-	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification n WHERE receiver = ?`
+	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc WHERE receiver = ?`
 
 	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	saveDeliverySQL = `UPDATE perdure_notification SET state = ?, attempts = ?, next_at = ?, ended_at = ?, error = ?, position = ?
-		WHERE number = ? AND state = 'pending'`
+		WHERE number = ? AND receiver = ? AND state = 'pending'`
 
 	pendingReceiversSQL = `
 		WITH RECURSIVE r (receiver) AS (
 			SELECT min(receiver) FROM perdure_notification WHERE state = 'pending' AND receiver > ?
 			UNION ALL
-			SELECT (SELECT min(n.receiver) FROM perdure_notification n WHERE n.state = 'pending' AND n.receiver > r.receiver) FROM r WHERE r.receiver IS NOT NULL)
+			SELECT (SELECT min(ntc.receiver) FROM perdure_notification ntc WHERE ntc.state = 'pending' AND ntc.receiver > r.receiver) FROM r WHERE r.receiver IS NOT NULL)
 		SELECT receiver FROM r WHERE receiver IS NOT NULL LIMIT ?`
 	dueNotificationsSQL = notificationSelect + ` AND state = 'pending' AND next_at <= ? AND (job = zeroblob(16) OR NOT EXISTS (
-			SELECT 1 FROM perdure_notification p WHERE p.receiver = n.receiver AND p.job = n.job AND p.state = 'pending' AND p.number < n.number))
+			SELECT 1 FROM perdure_notification p WHERE p.receiver = ntc.receiver AND p.job = ntc.job AND p.state = 'pending' AND p.number < ntc.number))
 		ORDER BY number LIMIT ?`
 	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' AND receiver = ? LIMIT ?)`
 	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
@@ -130,10 +130,10 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 	return nil
 }
 
-func (tx *tx) SaveDeliveries(results []kernel.DeliveryResult) error {
+func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) error {
 	for i := range results {
 		r := &results[i]
-		if err := tx.exec(saveDeliverySQL, string(r.State), r.Attempts, micros(r.NextAt), micros(r.EndedAt), r.Error, r.Position, r.Number); err != nil {
+		if err := tx.exec(saveDeliverySQL, string(r.State), r.Attempts, micros(r.NextAt), micros(r.EndedAt), r.Error, r.Position, r.Number, receiver); err != nil {
 			return err
 		}
 	}

@@ -16,13 +16,14 @@ import (
 )
 
 // scans matches parts of a plan that read more rows than necessary.
-var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|mail)|s|j|p)\b`)
+var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|mail|notification)|s|j|p|ntc)\b`)
 
 // allowed are scans along a whole index that has only relevant rows, or that a LIMIT ends.
 var allowed = []string{
 	"SCAN perdure_out", // by agent, when a limit is defined: as many rows as there were claims
 	"SCAN perdure_alert USING INDEX perdure_alert_open",
-	"SCAN perdure_mail USING INDEX perdure_mail_waiting", // waiting mail, oldest first
+	"SCAN perdure_mail USING INDEX perdure_mail_waiting",                          // waiting mail, oldest first
+	"SCAN perdure_notification USING COVERING INDEX perdure_notification_pending", // a bounded count
 	"SCAN perdure_alert", // by id, newest first
 	"SCAN perdure_step USING COVERING INDEX perdure_step_type", // a bounded count of jobs
 }

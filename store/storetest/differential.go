@@ -54,6 +54,8 @@ type differential struct {
 	stores    []Poster
 	jobs      int             // number of jobs submitted so far
 	posted    []perdure.JobID // ids submitted by Post
+	notified  int             // number of notifications that were made so far
+	streamed  int             // the latest position in a stream
 	effective map[string]int
 }
 

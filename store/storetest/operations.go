@@ -593,6 +593,140 @@ var operations = []operation{
 		expired, unused, audit, max := d.time(), d.time(), d.time(), d.rnd.IntN(3)
 		return reads(func(store kernel.Store) (int, error) { return store.ForgetAccess(ctx, expired, unused, audit, max) })
 	}},
+	{"put a receiver", func(d *differential) act {
+		r := newReceiver(d.receiver())
+		r.Settings.On = []operate.EventKind{d.eventKind()}
+		full, fails := []string{d.receiver()}, d.chance(20)
+		if d.chance(50) {
+			full = nil
+		}
+		return inTx(func(tx kernel.Tx) (all []*kernel.Receiver, err error) {
+			if all, err = tx.LockReceivers(); err != nil {
+				return nil, err
+			}
+			if err = errors.Join(tx.PutReceiver(r), tx.SetFull(full)); err == nil && fails {
+				err = errOops
+			}
+			return all, err
+		})
+	}},
+	{"change a receiver", func(d *differential) act {
+		name, position, paused, fails := d.receiver(), int64(d.rnd.IntN(100)), d.pick("", "410"), d.chance(20)
+		return inTx(func(tx kernel.Tx) (*kernel.Receiver, error) {
+			r, err := tx.LockReceiver(name)
+			if err != nil || r == nil {
+				return nil, err
+			}
+			r.Position, r.PausedCause, r.Secret, r.OldSecret = position, paused, r.OldSecret, r.Secret
+			if err = tx.PutReceiver(r); err == nil && fails {
+				err = errOops
+			}
+			return r, err
+		})
+	}},
+	{"delete a receiver", func(d *differential) act {
+		name, fails := d.receiver(), d.chance(20)
+		return inTx(func(tx kernel.Tx) (had bool, err error) {
+			if _, err = tx.LockReceivers(); err != nil {
+				return false, err
+			}
+			if had, err = tx.DeleteReceiver(name); err == nil && fails {
+				err = errOops
+			}
+			return had, err
+		})
+	}},
+	{"read the routing", func(*differential) act {
+		return inTx(func(tx kernel.Tx) (*kernel.Routing, error) { return tx.Routing() })
+	}},
+	{"store notifications", func(d *differential) act {
+		var c kernel.Changes
+		for range 1 + d.rnd.IntN(4) {
+			d.notified++
+			c.Notifications = append(c.Notifications, newNotification(d.notified, d.receiver(), func(n *kernel.Notification) {
+				n.Job, n.Kind, n.At, n.NextAt, n.ExpiresAt = id(d.rnd.IntN(3)), d.eventKind(), d.time(), d.time(), d.time()
+				if d.chance(20) {
+					n.Job = perdure.JobID{}
+				}
+				if d.chance(20) {
+					n.DeliveryOutcome = d.deliveryOutcome()
+				}
+			}))
+		}
+		fails := d.chance(20)
+		return func(store kernel.Store) (any, error) {
+			return true, store.Update(ctx, func(tx kernel.Tx) error {
+				if err := tx.Save(&c); err != nil || !fails {
+					return err
+				}
+				return errOops
+			})
+		}
+	}},
+	{"save the outcomes of deliveries", func(d *differential) act {
+		receiver, due, now := d.receiver(), d.chance(70), d.time()
+		places, outcomes, fails := []int{d.rnd.IntN(5), 5 + d.rnd.IntN(5)}, []kernel.DeliveryOutcome{d.deliveryOutcome(), d.deliveryOutcome()}, d.chance(20)
+		return func(store kernel.Store) (any, error) {
+			found, err := store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 20}) // some have ended
+			if due {
+				found, err = store.DueNotifications(ctx, receiver, now, 20)
+			}
+			if err != nil {
+				return nil, err
+			}
+			var results []kernel.DeliveryResult
+			for i, place := range places {
+				if place < len(found) {
+					results = append(results, kernel.DeliveryResult{Number: found[place].Number, DeliveryOutcome: outcomes[i]})
+				}
+			}
+			return len(results), store.Update(ctx, func(tx kernel.Tx) error {
+				if err := tx.SaveDeliveries(receiver, results); err != nil || !fails {
+					return err
+				}
+				return errOops
+			})
+		}
+	}},
+	{"resend notifications", func(d *differential) act {
+		receiver, since, now, max := d.receiver(), d.time(), d.time(), d.max()
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.Resend(receiver, since, now, max) })
+	}},
+	{"read receivers and notifications", func(d *differential) act {
+		receiver, now, max, after := d.receiver(), d.time(), d.max(), d.pick("", d.receiver())
+		f := kernel.NotificationFilter{Receiver: receiver, Limit: d.rnd.IntN(6)}
+		if d.chance(50) {
+			f.State = d.deliveryOutcome().State
+		}
+		before, position := d.rnd.IntN(10), int64(d.rnd.IntN(d.streamed+1))
+		return func(store kernel.Store) (any, error) {
+			var all outboxRead
+			var err [9]error
+			all.One, err[0] = store.Receiver(ctx, receiver)
+			all.Receivers, err[1] = store.Receivers(ctx)
+			all.Pending, err[2] = store.PendingReceivers(ctx, after, max)
+			all.Due, err[3] = store.DueNotifications(ctx, receiver, now, max)
+			all.Count, err[4] = store.CountPending(ctx, receiver, max)
+			all.CountAll, err[5] = store.CountPending(ctx, "", max)
+			all.Streamed, err[6] = store.StreamedNotifications(ctx, receiver, position, max)
+			f := f
+			newest, readErr := store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 20})
+			if err[7] = readErr; before < len(newest) {
+				f.Before = newest[before].Number
+			}
+			all.Listed, err[8] = store.Notifications(ctx, f)
+			for _, list := range [][]kernel.Notification{all.Due, all.Streamed, all.Listed} {
+				for i := range list {
+					list[i].Number = 0 // numbers have gaps after a rollback
+				}
+			}
+			return all, errors.Join(err[:]...)
+		}
+	}},
+	{"forget notifications", func(d *differential) act {
+		before, max := d.time(), []int{0, 1000}[d.rnd.IntN(2)] // a store may choose which of them it deletes first
+		return reads(func(store kernel.Store) (int, error) { return store.ForgetNotifications(ctx, before, max) })
+	}},
 	{"close mail", func(d *differential) act {
 		ids := d.mailIDs()
 		job := d.someJob()
@@ -882,6 +1016,35 @@ type accessRead struct {
 	HasAdmin bool
 	Audit    []operate.AuditEntry
 	Count    int
+}
+
+// outboxRead is everything that is read of receivers and notifications.
+type outboxRead struct {
+	One                   *kernel.Receiver
+	Receivers             []*kernel.Receiver
+	Pending               []string
+	Due, Streamed, Listed []kernel.Notification
+	Count, CountAll       int
+}
+
+// receiver returns the name of a receiver, or a URL that a definition names.
+func (d *differential) receiver() string { return d.pick("a", "b", "https://x.example/ü") }
+
+func (d *differential) eventKind() operate.EventKind {
+	return operate.EventKind(d.pick(string(operate.EventDone), string(operate.EventParked), string(operate.EventTest)))
+}
+
+// deliveryOutcome returns the outcome of an attempt. No two notifications have the same position in a stream.
+func (d *differential) deliveryOutcome() kernel.DeliveryOutcome {
+	o := kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: d.rnd.IntN(5), NextAt: d.time(), Error: d.pick("", "no\nanswer")}
+	if d.chance(70) {
+		o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, d.time()
+		if d.chance(50) {
+			d.streamed++
+			o.State, o.Position = operate.DeliveryDelivered, int64(d.streamed)
+		}
+	}
+	return o
 }
 
 func (d *differential) bulkState() operate.BulkState {

@@ -77,7 +77,7 @@ func (s *suite) outcome(receiver, id string, o kernel.DeliveryOutcome) {
 	s.Helper()
 	number := s.numberOf(receiver, id)
 	s.update(func(tx kernel.Tx) {
-		s.must(tx.SaveDeliveries([]kernel.DeliveryResult{{Number: number, DeliveryOutcome: o}}))
+		s.must(tx.SaveDeliveries(receiver, []kernel.DeliveryResult{{Number: number, DeliveryOutcome: o}}))
 	})
 }
 

@@ -1,0 +1,208 @@
+package node_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/store/memory"
+)
+
+// A store has at most 100 receivers. Those that it has can still be changed.
+func TestNumberOfReceiversIsBounded(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		n := start(t, store, node.Config{})
+		set := func(i int) error {
+			_, _, err := n.SetWebhook(t.Context(), operate.WebhookRequest{Name: fmt.Sprintf("r%d", i), Author: "anna", WebhookSettings: operate.WebhookSettings{Stream: true}})
+			return err
+		}
+		for i := range operate.MaxWebhooks {
+			if err := set(i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := set(operate.MaxWebhooks); perdure.CodeOf(err) != perdure.CodeConflict || !strings.Contains(err.Error(), "100 receivers") {
+			t.Errorf("one more: %v", err)
+		}
+		if err := set(0); err != nil {
+			t.Errorf("an existing one: %v", err)
+		}
+		if err := n.DeleteWebhook(t.Context(), "r0", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		if err := set(operate.MaxWebhooks); err != nil {
+			t.Errorf("after one was deleted: %v", err)
+		}
+	})
+}
+
+// Receivers of the store get alerts of jobs, and the ends of bulk acts. A receiver for a type of jobs gets the alerts of
+// its type, and no bulk acts.
+func TestAlertsAndBulkActsAreReported(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		every, ofOrders, ofOthers := newHook(t), newHook(t), newHook(t)
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}})
+		for name, h := range map[string]*hook{"every": every, "orders": ofOrders, "others": ofOthers} {
+			settings := operate.WebhookSettings{URL: h.server.URL, On: []operate.EventKind{operate.EventAlertRaised, operate.EventBulkFinished}}
+			switch h {
+			case ofOrders:
+				settings.Types = []string{"order"}
+			case ofOthers:
+				settings.Types = []string{"other"}
+			}
+			if _, err := n.CreateWebhook(t.Context(), operate.WebhookRequest{Name: name, Author: "anna", WebhookSettings: settings}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		job := submitNotifying(t, n, "parked", "")
+		for _, h := range []*hook{every, ofOrders} {
+			eventually(t, "alert", func() bool { return h.got(job) == "perdure.alert.raised" })
+		}
+		if _, err := n.StartBulk(t.Context(), operate.BulkRequest{Act: perdure.VerbUndo, Filter: &operate.BulkFilter{Type: "order"}, Author: "anna", Reason: "ordered twice"}); err != nil {
+			t.Fatal(err)
+		}
+		ofNoJob := func(h *hook) string {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return strings.Join(h.jobs[""], " ")
+		}
+		eventually(t, "bulk act", func() bool { return ofNoJob(every) == "perdure.bulk.finished" })
+		if got := ofNoJob(ofOrders) + ofNoJob(ofOthers) + ofOthers.got(job); got != "" {
+			t.Errorf("receivers for one type got %s", got)
+		}
+	})
+}
+
+// request sends a request to the API, and returns the status and the answer.
+func (g *guarded) request(t *testing.T, method, path, body string) (int, string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, g.url+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+g.admin)
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(answer)
+}
+
+// events reads events of a stream, of which the last one has the position after: "" for none. It returns the ids and the
+// kinds of n events, and those of gaps before them.
+func (g *guarded) events(t *testing.T, receiver, after string, n int) (ids, kinds []string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, g.url+"/v1/events?receiver="+receiver, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "Bearer "+g.admin)
+	if after != "" {
+		r.Header.Set("Last-Event-ID", after)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK || resp.Header.Get("Content-Type") != "text/event-stream" {
+		t.Fatalf("%d, %s", resp.StatusCode, resp.Header.Get("Content-Type"))
+	}
+	for lines := bufio.NewScanner(resp.Body); len(ids) < n && lines.Scan(); {
+		if id, ok := strings.CutPrefix(lines.Text(), "id: "); ok {
+			ids = append(ids, id)
+		}
+		if kind, ok := strings.CutPrefix(lines.Text(), "event: "); ok {
+			kinds = append(kinds, kind)
+		}
+	}
+	return ids, kinds
+}
+
+// A reader of GET /v1/events that sends the id of the last event goes on after it. If events after it are not kept any
+// more, an event gap precedes the next one.
+func TestEventsGoOnAfterLastEventID(t *testing.T) {
+	g := guard(t, memory.New())
+	if _, err := g.CreateWebhook(t.Context(), operate.WebhookRequest{Name: "s", Author: "anna", WebhookSettings: operate.WebhookSettings{Stream: true}}); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := g.TestWebhook(t.Context(), "s", "anna"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ids, kinds := g.events(t, "s", "0", 3)
+	if got := fmt.Sprint(kinds); len(ids) != 3 || got != "[event event event]" {
+		t.Fatalf("%v, %s", ids, got)
+	}
+	if next, _ := g.events(t, "s", ids[0], 1); len(next) == 0 || next[0] != ids[1] {
+		t.Errorf("after %s comes %v of %v", ids[0], next, ids)
+	}
+	if _, kinds := g.events(t, "s", "7", 1); fmt.Sprint(kinds) != "[gap event]" {
+		t.Errorf("after a lost event: %v", kinds)
+	}
+}
+
+// Calls of receivers that are wrong are refused, with the place of the fault.
+func TestWrongCallsOfReceiversAreRefused(t *testing.T) {
+	g := guard(t, memory.New())
+	if status, answer := g.request(t, "POST", "/v1/webhooks", `{"name":"hook","url":"https://x.example/"}`); status != 201 || !strings.Contains(answer, `"secret":"whsec_`) {
+		t.Fatal(status, answer)
+	}
+	if status, answer := g.request(t, "PUT", "/v1/webhooks/stream", `{"stream":true}`); status != 201 {
+		t.Fatal(status, answer)
+	}
+	for _, c := range []struct {
+		call, body string
+		status     int
+		says       string
+	}{
+		{"POST /v1/webhooks", `{"name":"hook","url":"https://x.example/"}`, 409, "there is a receiver hook already"},
+		{"POST /v1/webhooks", `{"url":"https://x.example/"}`, 422, "name"},
+		{"POST /v1/webhooks", `{"name":"a b","url":"https://x.example/"}`, 422, "/name"},
+		{"POST /v1/webhooks", `{"name":"a"}`, 422, "/url"},
+		{"POST /v1/webhooks", `{"name":"a","url":"https://x.example/","stream":true}`, 422, "/url"},
+		{"POST /v1/webhooks", `{"name":"a","url":"ftp://x.example/"}`, 422, "/url"},
+		{"POST /v1/webhooks", `{"name":"a","url":"https://anna:pw@x.example/"}`, 422, "/url"},
+		{"POST /v1/webhooks", `{"name":"a","stream":true,"on":["failed"]}`, 422, "/on/0"},
+		{"POST /v1/webhooks", `{"name":"a","stream":true,"on":["done","done"]}`, 422, "/on/1"},
+		{"POST /v1/webhooks", `{"name":"a","stream":true,"format":"slack"}`, 422, "/format"},
+		{"POST /v1/webhooks", `{"name":"a","stream":true,"colour":1}`, 422, "colour"},
+		{"PUT /v1/webhooks/hook", `{"stream":true}`, 409, "delete it first"},
+		{"PUT /v1/webhooks/a%20b", `{"stream":true}`, 400, "name"},
+		{"POST /v1/webhooks/none/pause", ``, 404, "there is no receiver none"},
+		{"POST /v1/webhooks/none/test", ``, 404, "there is no receiver none"},
+		{"POST /v1/webhooks/stream/rotate", ``, 409, "is a stream"},
+		{"POST /v1/webhooks/hook/resend", `{}`, 422, "since"},
+		{"POST /v1/webhooks/hook/resend", `{"since":"soon"}`, 422, "since"},
+		{"DELETE /v1/webhooks/none", ``, 404, "there is no receiver none"},
+		{"GET /v1/webhooks/none", ``, 404, "there is no receiver none"},
+		{"GET /v1/webhooks/none/deliveries", ``, 404, "there is no receiver none"},
+		{"GET /v1/webhooks/hook/deliveries?state=lost", ``, 400, "state"},
+		{"GET /v1/events", ``, 400, "receiver"},
+		{"GET /v1/events?receiver=none", ``, 404, "there is no receiver none"},
+		{"GET /v1/events?receiver=hook", ``, 409, "is not a stream"},
+	} {
+		method, path, _ := strings.Cut(c.call, " ")
+		if status, answer := g.request(t, method, path, c.body); status != c.status || !strings.Contains(answer, c.says) {
+			t.Errorf("%s %s: %d, %s\nwant %d, %s", c.call, c.body, status, answer, c.status, c.says)
+		}
+	}
+}
