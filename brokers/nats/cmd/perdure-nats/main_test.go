@@ -198,7 +198,8 @@ func addStream(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig)
 	})
 }
 
-const patience = 40 * time.Second
+// patience is longer than the ack wait of the intake: a message that a killed process had is delivered after that.
+const patience = 2 * time.Minute
 
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
@@ -264,7 +265,7 @@ func (g *grid) start() {
 
 func (g *grid) receiver(name string) {
 	g.t.Helper()
-	_, err := g.node.CreateWebhook(g.t.Context(), operate.WebhookRequest{Name: name, WebhookSettings: operate.WebhookSettings{
+	_, err := g.node.CreateWebhook(g.t.Context(), operate.WebhookRequest{Name: name, Author: "anna", WebhookSettings: operate.WebhookSettings{
 		Stream: true, On: []operate.EventKind{operate.EventReceived, operate.EventRunning, operate.EventDone},
 	}})
 	if err != nil {
@@ -314,6 +315,20 @@ func (g *grid) delivered(receiver string) (map[string]bool, error) {
 			return ids, nil
 		}
 	}
+}
+
+// lastPosition returns the position of the newest event of a receiver, of which there are fewer than fit into a page.
+func (g *grid) lastPosition(receiver string) (last int64) {
+	g.t.Helper()
+	read := errors.New("read")
+	err := g.node.FollowEvents(g.t.Context(), receiver, 0, func(page *operate.EventPage) error {
+		last = page.Events[len(page.Events)-1].Position
+		return read
+	})
+	if !errors.Is(err, read) {
+		g.t.Fatal(err)
+	}
+	return last
 }
 
 type message struct {
