@@ -164,6 +164,7 @@ faults: ## the rows of the fault matrix (docs/reliability.md) with their tests; 
 lint: ## golangci-lint with the rules of .golangci.yaml, and the phrases of internal/wording/phrases.tsv
 	$(GO) run ./internal/wording
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+	cd brokers/nats && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 pictures: ## draw docs/pictures from the code; look at what has changed
 	$(GO) run ./internal/pictures

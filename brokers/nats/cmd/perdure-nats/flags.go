@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"log/slog"
@@ -131,7 +132,7 @@ func parse(args []string, getenv func(string) string) (config, error) {
 	f.StringVar(&c.logLevel, "log-level", "info", "")
 	f.StringVar(&c.logFormat, "log-format", "text", "")
 	if err := f.Parse(args); err != nil {
-		if err == flag.ErrHelp {
+		if errors.Is(err, flag.ErrHelp) {
 			return c, err
 		}
 		return c, usage("%v; see perdure-nats --help", err)
@@ -163,7 +164,7 @@ func usage(format string, args ...any) error {
 	return perdure.Refuse(perdure.CodeInvalid, format, args...)
 }
 
-// valid returns an error if the flags contradict each other, or a value is out of bounds.
+// valid returns an error if the flags contradict each other, or a value exceeds its bound.
 func (c *config) valid() error {
 	switch {
 	case c.receiver == "" && c.intake == "":
