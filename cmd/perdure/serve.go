@@ -24,21 +24,22 @@ import (
 )
 
 type serveFlags struct {
-	listen     string
-	hosts      hostFlags
-	access     accessFlags
-	agents     agentFlags
-	migrate    bool
-	period     duration
-	batch      int
-	roleTTL    duration
-	hostName   hostName
-	maxBacklog int
-	maxMail    int
-	maxConns   int
-	grace      duration
-	traceURL   string
-	log        logFlags
+	listen        string
+	hosts         hostFlags
+	metricsListen string
+	access        accessFlags
+	agents        agentFlags
+	migrate       bool
+	period        duration
+	batch         int
+	roleTTL       duration
+	hostName      hostName
+	maxBacklog    int
+	maxMail       int
+	maxConns      int
+	grace         duration
+	traceURL      string
+	log           logFlags
 }
 
 func (a *app) serveCmd() *cobra.Command {
@@ -73,6 +74,7 @@ it. The agents sleep and approval are always available.`,
 	f.StringVar(&o.listen, "listen", "127.0.0.1:7420", "listen on `ADDRESS`; port 0 selects a free port")
 	o.hosts.register(f, true)
 	o.access.register(f)
+	f.StringVar(&o.metricsListen, "metrics-listen", "", "serve /metrics, without a token, on this `ADDRESS`, too")
 	f.BoolVar(&o.migrate, "migrate", false, "migrate a PostgreSQL store's schema first")
 	f.Var(&o.period, "sweep-period", "time between searches of the supervisor")
 	f.IntVar(&o.batch, "sweep-batch", 0, "most rows that the supervisor processes at a time (default: the node's)")
@@ -165,6 +167,10 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 		return errors.Join(err, store.Close())
 	}
 	defer listener.Close()
+	scraped, err := o.listenForMetrics()
+	if err != nil {
+		return errors.Join(err, store.Close())
+	}
 	o.warn(log, listener.Addr())
 	if memory > 0 {
 		log.Info("memory limit set", "bytes", memory, "of", "the container's limit")
@@ -180,6 +186,11 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
+	}
+	if scraped != nil {
+		scraping, endScraping := context.WithCancel(context.WithoutCancel(ctx))
+		defer endScraping()
+		go o.serveMetrics(scraping, n, scraped, log)
 	}
 	err = a.answer(ctx, n, listener, o, log)
 	crashpoint.Here(crashpoint.ServeClose)
