@@ -144,7 +144,7 @@ func TestIntakeMakesOneJobOfEachMessage(t *testing.T) {
 	js := jetStream(t, urls)
 	// JetStream itself forgets ids at once, so that duplicates reach Perdure.
 	addStream(t, js, jetstream.StreamConfig{Name: "IN", Subjects: []string{"intake", "rejected"}, Duplicates: 100 * time.Millisecond})
-	bridge := child(t, "bridge", "--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--max-message", "2000", "--log-level", "debug")
+	bridge := child(t, "bridge", "--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--ack-wait", "4s", "--max-message", "2000", "--log-level", "debug")
 
 	var keys []string
 	for i := range 20 {
@@ -261,7 +261,7 @@ func TestNothingIsLostWhenAServerOfAClusterDies(t *testing.T) {
 	} {
 		addStream(t, js, cfg)
 	}
-	bridge := child(t, "bridge", "--server", g.url, "--nats", urls, "--receiver", "broker", "--publish", "events.{type}", "--intake", "intake", "--reject", "rejected")
+	bridge := child(t, "bridge", "--server", g.url, "--nats", urls, "--receiver", "broker", "--publish", "events.{type}", "--intake", "intake", "--reject", "rejected", "--ack-wait", "4s")
 	eventually(t, "the bridge has started", func() error { return logged(bridge, "msg=started") })
 	var keys []string
 	const jobs = 60
@@ -312,6 +312,7 @@ func TestStartFailsWithTheReason(t *testing.T) {
 		{"--receiver broker --publish a.*", exitUsage, "wildcards"},
 		{"--receiver broker --publish a --in-flight 1025", exitUsage, "1 to 1024"},
 		{"--receiver broker --publish a --max-message 67108865", exitUsage, "1 to 67108864"},
+		{"--intake a --reject b --ack-wait 3s", exitUsage, "--ack-wait must be 4s to 1h"},
 		{"--receiver broker --publish a --log-level loud", exitUsage, "--log-level"},
 		{"--receiver broker --publish a --no-such-flag", exitUsage, "no-such-flag"},
 		{"--receiver none --publish other.{type} --check", exitNotFound, "perdure webhooks create none --stream"},
@@ -352,7 +353,7 @@ func TestHelpNamesEveryFlagIn80Columns(t *testing.T) {
 	if code := command(t.Context(), []string{"--help"}, func(string) string { return "" }, &out, &out); code != exitOK || out.String() != help {
 		t.Error(code, out.String())
 	}
-	for _, name := range []string{"server", "token-file", "nats", "nats-creds", "nats-ca", "stream", "replicas", "receiver", "publish", "positions", "intake", "reject", "durable", "max-message", "in-flight", "grace", "check", "log-level", "log-format"} {
+	for _, name := range []string{"server", "token-file", "nats", "nats-creds", "nats-ca", "stream", "replicas", "receiver", "publish", "positions", "intake", "reject", "durable", "ack-wait", "max-message", "in-flight", "grace", "check", "log-level", "log-format"} {
 		if !strings.Contains(help, "  --"+name+" ") {
 			t.Errorf("--%s is not in the help", name)
 		}

@@ -16,6 +16,8 @@ import (
 
 // Bounds of the flags.
 const (
+	shortestAckWait, longestAckWait = 4 * time.Second, time.Hour
+
 	maxInFlight   = 1024
 	maxMessage    = 64 << 20
 	maxReplicas   = 5
@@ -66,6 +68,8 @@ Messages to jobs:
   --reject SUBJECT    where messages go that Perdure refuses [$PERDURE_REJECT]
   --durable NAME      the durable consumer [$PERDURE_DURABLE]
                       (default perdure-intake)
+  --ack-wait DURATION a message whose process has died is delivered again after
+                      this time, 4s to 1h [$PERDURE_ACK_WAIT] (default 1m30s)
   --max-message BYTES longest message, up to 67108864 [$PERDURE_MAX_MESSAGE]
                       (default 1048576)
 
@@ -108,7 +112,7 @@ type config struct {
 }
 
 func parse(args []string, getenv func(string) string) (config, error) {
-	c := config{ackWait: 90 * time.Second, retryLongest: 30 * time.Second, pubAgain: 5 * time.Second}
+	c := config{retryLongest: 30 * time.Second, pubAgain: 5 * time.Second}
 	f := flag.NewFlagSet("perdure-nats", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
 	f.Usage = func() {}
@@ -126,6 +130,7 @@ func parse(args []string, getenv func(string) string) (config, error) {
 	f.StringVar(&c.reject, "reject", "", "")
 	f.StringVar(&c.durable, "durable", "perdure-intake", "")
 	f.IntVar(&c.maxMessage, "max-message", 1<<20, "")
+	f.DurationVar(&c.ackWait, "ack-wait", 90*time.Second, "")
 	f.IntVar(&c.inFlight, "in-flight", 64, "")
 	f.DurationVar(&c.grace, "grace", 30*time.Second, "")
 	f.BoolVar(&c.check, "check", false, "")
@@ -199,6 +204,8 @@ func (c *config) valid() error {
 		return usage("--in-flight must be 1 to %d", maxInFlight)
 	case c.maxMessage < 1 || c.maxMessage > maxMessage:
 		return usage("--max-message must be 1 to %d", maxMessage)
+	case c.ackWait < shortestAckWait || c.ackWait > longestAckWait:
+		return usage("--ack-wait must be %s to %s", shortestAckWait, longestAckWait)
 	case c.grace <= 0 || c.grace > longestGrace:
 		return usage("--grace must be above 0, and at most %s", longestGrace)
 	case !slices.Contains([]string{"debug", "info", "warn", "error"}, c.logLevel):

@@ -6,17 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
 )
-
-// submitTimeout is the longest time of a submission. It is below the consumer's ack wait, so that a message is not
-// delivered again while it is submitted.
-const submitTimeout = 45 * time.Second
 
 // consumer submits the messages of the intake subject.
 //
@@ -129,7 +124,8 @@ func (in *consumer) take(hard context.Context, m jetstream.Msg, fail func(error)
 	}
 	key := keyOf(m, meta)
 	log := in.log.With("key", key, "sequence", meta.Sequence.Stream)
-	call, cancel := context.WithTimeout(hard, submitTimeout)
+	// The time is below the ack wait, so that a message is not delivered again while it is submitted.
+	call, cancel := context.WithTimeout(hard, in.ackWait/2)
 	defer cancel()
 	job, created, err := in.submit(call, m, key)
 	result := in.judge(call, err)

@@ -198,8 +198,8 @@ func addStream(t *testing.T, js jetstream.JetStream, cfg jetstream.StreamConfig)
 	})
 }
 
-// patience is longer than the ack wait of the intake: a message that a killed process had is delivered after that.
-const patience = 2 * time.Minute
+// patience is longer than the ack wait of the tests, after which a message that a killed process had is delivered again.
+const patience = 40 * time.Second
 
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()

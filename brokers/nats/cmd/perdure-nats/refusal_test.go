@@ -40,7 +40,7 @@ func TestTokenDecidesWhatIsSubmitted(t *testing.T) {
 	_, urls := cluster(t, 1)
 	js := jetStream(t, urls)
 	addStream(t, js, jetstream.StreamConfig{Name: "IN", Subjects: []string{"intake", "rejected"}})
-	args := []string{"--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--token-file"}
+	args := []string{"--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--ack-wait", "4s", "--token-file"}
 	if p := child(t, "bridge", append(args, viewer)...); p.wait() != exitForbidden || logged(p, "user role submitter or operator") != nil {
 		t.Error("a viewer may not submit", p.log.String())
 	}
@@ -98,7 +98,7 @@ func TestRefusedMessageThatIsTooLongWithItsHeadersLosesItsBody(t *testing.T) {
 	g := newGrid(t)
 	_, urls := cluster(t, 1)
 	js := jetStream(t, urls)
-	child(t, "bridge", "--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--stream", "IN")
+	child(t, "bridge", "--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--ack-wait", "4s", "--stream", "IN")
 	eventually(t, "the stream is created", func() error {
 		_, err := js.Stream(t.Context(), "IN")
 		return err
@@ -115,7 +115,7 @@ func TestNoMoreMessagesAreInFlightThanAllowed(t *testing.T) {
 	_, urls := cluster(t, 1)
 	js := jetStream(t, urls)
 	addStream(t, js, jetstream.StreamConfig{Name: "IN", Subjects: []string{"intake", "rejected"}})
-	bridge := child(t, "bridge", "--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--in-flight", "3")
+	bridge := child(t, "bridge", "--server", g.url, "--nats", urls, "--intake", "intake", "--reject", "rejected", "--ack-wait", "4s", "--in-flight", "3")
 	eventually(t, "it has started", func() error { return logged(bridge, "msg=started") })
 	g.stop()
 	var keys []string
