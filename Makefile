@@ -57,8 +57,10 @@ WITHOUT_RACE = \
 	TestEveryOrderOfEvents \
 	TestEveryStatementUsesAnIndex \
 	TestExpressionsKeepFewKilobytes \
+	TestGoneReceiverGetsNoMore \
 	TestManyReferencesToALargeInputAreQuick \
 	TestMemoryOfDefinitionsIsBounded \
+	TestNotificationIsDeadAfterThreeDays \
 	TestNumberOfExpressionsIsBounded \
 	TestPropertyRandomJobsKeepInvariants \
 	TestReadingTakesLinearTime \
@@ -80,6 +82,7 @@ WITHOUT_RACE_IN = \
 	./e2e/figures \
 	./internal/kernel \
 	./internal/scheduler \
+	./internal/webhook \
 	./node \
 	./store/postgres \
 	./store/sqlite
