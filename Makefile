@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak test-console faults lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak test-console faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -93,8 +93,14 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --rerun-fails-run-root-test --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -timeout 30m -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
+	$(MAKE) brokers
 	$(MAKE) sim SIM=4000
 	$(MAKE) without ONLY=all PLAYS=200
+
+# A module of its own: `go test ./...` of the main module does not see it.
+brokers: ## the module for NATS: bin/perdure-nats, and its tests with the race detector (half a minute)
+	cd brokers/nats && $(GO) vet ./... && $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/perdure-nats ./cmd/perdure-nats
+	cd brokers/nats && CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 10m ./...
 
 SIM ?= 20000
 sim: ## SIM=20000 schedules of a simulated grid, each from a seed, and a part of them on SQLite and PostgreSQL (minutes)
@@ -161,6 +167,7 @@ faults: ## the rows of the fault matrix (docs/reliability.md) with their tests; 
 lint: ## golangci-lint with the rules of .golangci.yaml, and the phrases of internal/wording/phrases.tsv
 	$(GO) run ./internal/wording
 	$(GO) tool -modfile=tools/go.mod golangci-lint run ./...
+	cd brokers/nats && $(GO) tool -modfile=../../tools/go.mod golangci-lint run ./...
 
 pictures: ## draw docs/pictures from the code; look at what has changed
 	$(GO) run ./internal/pictures

@@ -31,7 +31,7 @@ type pkg struct {
 }
 
 // others are directories with modules of their own.
-var others = []string{"tools", "bench"}
+var others = []string{"tools", "bench", "brokers"}
 
 // read reads the module in dir. Files count whatever their build constraints say, so that the result is the same on
 // each machine.
