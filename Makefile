@@ -93,14 +93,15 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	$(GO) vet ./...
 	CGO_ENABLED=1 $(GOTESTSUM) --rerun-fails-run-root-test --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -timeout 30m -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
-	$(MAKE) brokers
-	$(MAKE) sim SIM=4000
-	$(MAKE) without ONLY=all PLAYS=200
+	$(MAKE) brokers RACE=
+	$(MAKE) sim SIM=2500
+	$(MAKE) without ONLY=all PLAYS=100
 
 # A module of its own: `go test ./...` of the main module does not see it.
+RACE ?= -race
 brokers: ## the module for NATS: bin/perdure-nats, and its tests with the race detector (half a minute)
 	cd brokers/nats && $(GO) vet ./... && $(GO) build -trimpath -ldflags '-s -w' -o ../../bin/perdure-nats ./cmd/perdure-nats
-	cd brokers/nats && CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 10m ./...
+	cd brokers/nats && CGO_ENABLED=1 $(GO) run -modfile=../../tools/go.mod gotest.tools/gotestsum --rerun-fails=1 --packages=./... -- $(RACE) -count=1 -timeout 10m
 
 SIM ?= 20000
 sim: ## SIM=20000 schedules of a simulated grid, each from a seed, and a part of them on SQLite and PostgreSQL (minutes)
