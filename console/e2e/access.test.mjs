@@ -278,7 +278,7 @@ test("the page of tokens creates, rotates and revokes, and ends sessions", async
   await form.getByText("invalid").first().waitFor();
   await form.getByLabel("Valid for").fill("90d");
   await form.getByRole("button", { name: "Create the token" }).click();
-  const secret = page.getByRole("dialog", { name: "Token loader" });
+  const secret = page.getByRole("dialog", { name: "Token loader", exact: true });
   const first = (await secret.locator("code").textContent()).trim();
   assert.match(first, /^pdr_/);
   for (let i = 0; i < 2; i++) await page.keyboard.press("Escape");
@@ -298,7 +298,10 @@ test("the page of tokens creates, rotates and revokes, and ends sessions", async
   assert.notEqual(second, first);
   await secret.getByRole("button", { name: "Close" }).click();
   await page.waitForTimeout(5500); // for so long a node may remember the secrets of before
-  for (const token of [first, second]) assert.equal((await call("GET", "me", { token })).response.status, 200);
+  for (const [which, token] of Object.entries({ first, second })) {
+    const { response, answer } = await call("GET", "me", { token });
+    assert.equal(response.status, 200, `${which}: ${JSON.stringify(answer)}`);
+  }
   await page.getByText("its earlier secret until").waitFor();
 
   await page.getByRole("button", { name: "Revoke the token loader" }).click();
