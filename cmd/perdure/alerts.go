@@ -80,9 +80,7 @@ func (a *app) listAlerts(ctx context.Context, t *target, q perdure.AlertQuery) e
 	if !a.json() {
 		tb.print(a.out)
 	}
-	if page.NextCursor != "" {
-		a.talk("more: --cursor %s", quoted(page.NextCursor))
-	}
+	a.more(page.NextCursor)
 	return nil
 }
 

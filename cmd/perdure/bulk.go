@@ -31,8 +31,8 @@ ID is an id, a unique start of an id, or @latest.`,
 			if q.State = operate.BulkState(state); state != "" && !slices.Contains(operate.BulkStates, q.State) {
 				return usagef("--state %q: must be one of running, done, stopped", state)
 			}
-			if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
-				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+			if err := checkPageSize(q.Limit); err != nil {
+				return err
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				page, err := t.ListBulks(ctx, q)
@@ -46,8 +46,7 @@ ID is an id, a unique start of an id, or @latest.`,
 	uses(cmd, "server", "store", "output")
 	f := cmd.Flags()
 	f.StringVar(&state, "state", "", "only bulk acts in this `STATE`: running, done, stopped")
-	f.IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("bulk acts per page, at most %d", perdure.MaxListLimit))
-	f.StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
+	pageFlags(cmd, &q.Limit, &q.Cursor, "bulk acts")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"running", "done", "stopped"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(a.showBulkCmd(), a.changeBulkCmd("stop", "Stop a bulk act", `Stops a bulk act after the job that it is at. The acts that it has performed remain. "bulk resume" lets it
 go on. A bulk act that is stopped already stays as it is; one that is done is a conflict (exit 8).`,

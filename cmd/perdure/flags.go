@@ -203,3 +203,24 @@ func (d *duration) Set(s string) error {
 	*d = duration(v)
 	return err
 }
+
+// pageFlags adds the flags of a list that is printed a page at a time.
+func pageFlags(cmd *cobra.Command, limit *int, cursor *string, what string) {
+	f := cmd.Flags()
+	f.IntVar(limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("%s per page, at most %d", what, perdure.MaxListLimit))
+	f.StringVar(cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
+}
+
+func checkPageSize(limit int) error {
+	if limit < 1 || limit > perdure.MaxListLimit {
+		return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+	}
+	return nil
+}
+
+// more prints the cursor of the next page, if there is one.
+func (a *app) more(cursor string) {
+	if cursor != "" {
+		a.talk("more: --cursor %s", quoted(cursor))
+	}
+}

@@ -33,8 +33,8 @@ has an admin token, callers on the server's own machine need a token, too.`,
   perdure tokens rotate 8XkqT2mWc0Za --overlap 24h
   perdure tokens rm 8XkqT2mWc0Za`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if page.Limit < 1 || page.Limit > perdure.MaxListLimit {
-				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+			if err := checkPageSize(page.Limit); err != nil {
+				return err
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				tokens, err := t.ListTokens(ctx, page)
@@ -46,16 +46,9 @@ has an admin token, callers on the server's own machine need a token, too.`,
 		},
 	}
 	uses(cmd, "server", "store", "output")
-	a.pageFlags(cmd, &page.Limit, &page.Cursor, "tokens")
+	pageFlags(cmd, &page.Limit, &page.Cursor, "tokens")
 	cmd.AddCommand(a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
 	return cmd
-}
-
-// pageFlags adds the flags of a list that is printed a page at a time.
-func (a *app) pageFlags(cmd *cobra.Command, limit *int, cursor *string, what string) {
-	f := cmd.Flags()
-	f.IntVar(limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("%s per page, at most %d", what, perdure.MaxListLimit))
-	f.StringVar(cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
 }
 
 func (a *app) printTokens(page *perdure.Page[operate.TokenView]) error {
@@ -92,13 +85,6 @@ func (a *app) printTokens(page *perdure.Page[operate.TokenView]) error {
 	}
 	a.more(page.NextCursor)
 	return nil
-}
-
-// more prints the cursor of the next page, if there is one.
-func (a *app) more(cursor string) {
-	if cursor != "" {
-		a.talk("more: --cursor %s", quoted(cursor))
-	}
 }
 
 func (a *app) createTokenCmd() *cobra.Command {
@@ -238,8 +224,8 @@ first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of
   perdure audit --job order-1042
   perdure audit -o json | jq -r 'select(.outcome == "refused") | .address'`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
-				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+			if err := checkPageSize(q.Limit); err != nil {
+				return err
 			}
 			var err error
 			if q.Since, err = timeOrAgo("since", since, time.Now()); err != nil {
@@ -260,7 +246,7 @@ first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of
 	f.StringVar(&q.Act, "act", "", "with this `ACT`")
 	f.StringVar(&q.Job, "job", "", "on this `JOB`")
 	f.StringVar(&since, "since", "", "from this `TIME` on, or this long ago")
-	a.pageFlags(cmd, &q.Limit, &q.Cursor, "entries")
+	pageFlags(cmd, &q.Limit, &q.Cursor, "entries")
 	return cmd
 }
 

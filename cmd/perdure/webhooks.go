@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -276,8 +275,8 @@ func (a *app) deliveriesCmd() *cobra.Command {
 		Use: "deliveries NAME", Short: "List the notifications of a receiver", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
 		Long: `Lists the notifications of a receiver, newest first, with what became of them.`, Example: "  perdure webhooks deliveries shop --state dead",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if q.Limit < 1 || q.Limit > perdure.MaxListLimit {
-				return usagef("--limit must be 1 to %d", perdure.MaxListLimit)
+			if err := checkPageSize(q.Limit); err != nil {
+				return err
 			}
 			if err := knownWord("state", string(q.State), operate.Texts(operate.DeliveryStates)); err != nil {
 				return err
@@ -293,8 +292,7 @@ func (a *app) deliveriesCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar((*string)(&q.State), "state", "", "only notifications in this `STATE`: pending, delivered or dead")
-	cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("notifications per page, at most %d", perdure.MaxListLimit))
-	cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")
+	pageFlags(cmd, &q.Limit, &q.Cursor, "notifications")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.DeliveryStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
 	return cmd
@@ -320,8 +318,6 @@ func (a *app) printDeliveries(page *perdure.Page[operate.Delivery]) error {
 	if !a.json() {
 		tb.print(a.out)
 	}
-	if page.NextCursor != "" {
-		a.talk("more: --cursor %s", quoted(page.NextCursor))
-	}
+	a.more(page.NextCursor)
 	return nil
 }

@@ -190,11 +190,11 @@ func readToken(doc *document) (r operate.TokenRequest) {
 		case "role":
 			r.Role = operate.UserRole(field.string())
 		case "types":
-			r.Types = field.names(perdure.MaxNameLength)
+			r.Types = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "agents":
-			r.Agents = field.names(perdure.MaxNameLength)
+			r.Agents = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "groups":
-			r.Groups = field.names(perdure.MaxKeyLength)
+			r.Groups = field.names(operate.MaxTokenNames, perdure.MaxKeyLength)
 		case "expiresIn":
 			r.ExpiresIn = perdure.Duration(field.duration(time.Second, operate.MaxTokenAge))
 		default:
@@ -206,17 +206,17 @@ func readToken(doc *document) (r operate.TokenRequest) {
 	return r
 }
 
-// names reads a list of names.
-func (v value) names(most int) (list []string) {
+// names reads a list of at most most names, each of at most length characters.
+func (v value) names(most, length int) (list []string) {
 	if v.null() {
 		return nil
 	}
 	for i, item := range v.items() {
 		switch {
-		case i < operate.MaxTokenNames:
-			list = append(list, item.name(most))
-		case i == operate.MaxTokenNames:
-			v.fault("has more than %d elements", operate.MaxTokenNames)
+		case i < most:
+			list = append(list, item.name(length))
+		case i == most:
+			v.fault("has more than %d elements", most)
 		}
 	}
 	return list
@@ -253,9 +253,9 @@ func (c *call) rotateToken() error {
 	return c.newToken(http.StatusOK, t)
 }
 
-// remove deletes what the path names.
-func (c *call) remove(del func(ctx context.Context, id, author string) error) error {
-	id, err := c.path("id")
+// remove deletes what a part of the path names.
+func (c *call) remove(part string, del func(ctx context.Context, id, author string) error) error {
+	id, err := c.path(part)
 	if err != nil {
 		return err
 	}
@@ -270,8 +270,8 @@ func (c *call) remove(del func(ctx context.Context, id, author string) error) er
 	return nil
 }
 
-func (c *call) deleteToken() error   { return c.remove(c.Service.DeleteToken) }
-func (c *call) deleteSession() error { return c.remove(c.Service.DeleteSession) }
+func (c *call) deleteToken() error   { return c.remove("id", c.Service.DeleteToken) }
+func (c *call) deleteSession() error { return c.remove("id", c.Service.DeleteSession) }
 
 func (c *call) listSessions() error {
 	q, err := c.page()

@@ -264,40 +264,17 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 	return r
 }
 
-// webhookNames reads a list of at most most names.
-func (v value) webhookNames(most int) (names []string) {
-	if v.null() {
-		return nil
-	}
-	isList, n := v.kind() == jsontext.List, 0
-	for _, item := range v.items() {
-		if n++; n <= most {
-			names = append(names, item.name(perdure.MaxNameLength))
-		} else if n == most+1 {
-			v.fault("has more than %d elements", most)
-		}
-	}
-	if isList && n == 0 {
+// webhookNames reads a list of 1 to most names.
+func (v value) webhookNames(most int) []string {
+	isList := v.kind() == jsontext.List
+	names := v.names(most, perdure.MaxNameLength)
+	if isList && len(names) == 0 {
 		v.fault(emptyField)
 	}
 	return names
 }
 
-func (c *call) deleteWebhook() error {
-	name, err := c.path("name")
-	if err != nil {
-		return err
-	}
-	author, err := c.author()
-	if err != nil {
-		return err
-	}
-	if err := c.Service.DeleteWebhook(c.ctx(), name, author); err != nil {
-		return err
-	}
-	c.w.WriteHeader(http.StatusNoContent)
-	return nil
-}
+func (c *call) deleteWebhook() error { return c.remove("name", c.Service.DeleteWebhook) }
 
 func (c *call) pauseWebhook() error  { return c.changeWebhook(c.Service.PauseWebhook) }
 func (c *call) resumeWebhook() error { return c.changeWebhook(c.Service.ResumeWebhook) }
