@@ -216,6 +216,7 @@ func agents() []*perdure.Agent {
 	payments := perdure.NewAgent("payments")
 	perdure.Handle(payments, "charge", perdure.Op[order, string]{
 		Do: func(_ context.Context, in order) (string, error) {
+			time.Sleep(20 * time.Millisecond) // the timeline of its job shows some milliseconds
 			switch {
 			case strings.HasPrefix(in.Fail, "declined:"):
 				return "", perdure.Failed(errors.New(strings.TrimPrefix(in.Fail, "declined:")), "card_declined")

@@ -253,6 +253,14 @@ export function wholeTime(rows: readonly Row[], begin: number, now: number, open
   return [from, to + Math.max((to - from) / 100, 1)];
 }
 
+/** The part of the whole time that is nearest to a range: inside it, in whole milliseconds, and one long at least. */
+export function partOf([a, b]: [number, number], whole: [number, number]): [number, number] {
+  const begin = Math.floor(whole[0]), end = Math.ceil(whole[1]);
+  const length = Math.min(Math.max(Math.round(b - a), 1), end - begin);
+  const from = Math.min(Math.max(Math.round(a), begin), end - length);
+  return [from, from + length];
+}
+
 const steps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 10e3, 15e3, 30e3, 60e3, 120e3, 300e3, 600e3, 900e3, 1800e3, 3600e3, 7200e3, 10800e3, 21600e3, 43200e3, 86400e3, 172800e3, 604800e3];
 
 /** About the width of a label, in pixels: none begins so near to the end. */

@@ -9,7 +9,7 @@ import { place, setQuery } from "./place.ts";
 import { rowHeights, savedTimeline, shapesOf, type Shape } from "./timelinepicture.ts";
 import { PictureMenu } from "./picturemenu.tsx";
 import { useRuns } from "./paged.ts";
-import { endOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale, type Time } from "./spans.ts";
+import { endOf, partOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale, type Time } from "./spans.ts";
 import { link } from "./router.ts";
 import { absolute, serverNow, span } from "./time.ts";
 import type { Job, PageAlert, RunRecord, Step } from "./types.ts";
@@ -116,21 +116,19 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
   const ticks = useMemo(() => ticksOf(scale, narrow ? 64 : tickApart, -new Date(from).getTimezoneOffset()), [scale, narrow]);
 
   const zoomTo = (range: [number, number] | undefined) => {
-    const text = (t: number) => new Date(Math.round(t)).toISOString();
-    if (range && range[1] - range[0] < 1) return;
-    setQuery({ from: range && text(range[0]), to: range && text(range[1]) });
-  };
-  const keep = (a: number, b: number): [number, number] => {
-    const length = Math.min(b - a, whole[1] - whole[0]);
-    const start = Math.min(Math.max(a, whole[0]), whole[1] - length);
-    return [start, start + length];
+    const part = range && partOf(range, whole);
+    const text = (t: number) => new Date(t).toISOString();
+    setQuery({ from: part && text(part[0]), to: part && text(part[1]) });
   };
   const zoomBy = (factor: number) => {
     const middle = scale.at(inner / 2), length = (to - from) * factor;
     if (length >= whole[1] - whole[0]) zoomTo(undefined);
-    else zoomTo(keep(middle - length / 2, middle + length / 2));
+    else zoomTo([middle - length / 2, middle + length / 2]);
   };
-  const move = (by: number) => part && zoomTo(keep(from + by * (to - from), to + by * (to - from)));
+  const move = (by: number) => {
+    const distance = Math.sign(by) * Math.max(Math.abs(by) * (to - from), 1);
+    if (part) zoomTo([from + distance, to + distance]);
+  };
 
   // Visible rows.
   const visibleRows = useSignal({ from: 0, to: 60 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { savedTimeline, shapesOf, titleOf } from "../src/timelinepicture.ts";
-import { busyTimes, foldWidth, rowOf, runsByStep, scaleOf, ticksOf, wholeTime, type Row, type Time } from "../src/spans.ts";
+import { busyTimes, foldWidth, partOf, rowOf, runsByStep, scaleOf, ticksOf, wholeTime, type Row, type Time } from "../src/spans.ts";
 import type { RunRecord, Step } from "../src/types.ts";
 
 const second = 1000;
@@ -109,6 +109,16 @@ test("the whole time begins with the job, and does not reach for a distant deadl
   assert.ok(wholeTime([row], begin, begin + 40 * second, true)[1] < begin + 60 * second);
   const [from, to] = wholeTime([], begin, begin, false);
   assert.ok(to > from);
+});
+
+test("a part is inside the whole time, in whole milliseconds, and one long at least", () => {
+  assert.deepEqual(partOf([20, 60], [0, 100]), [20, 60]);
+  assert.deepEqual(partOf([-10, 30], [0, 100]), [0, 40]);
+  assert.deepEqual(partOf([90, 130], [0, 100]), [60, 100]);
+  assert.deepEqual(partOf([0, 400], [0, 100]), [0, 100]);
+  assert.deepEqual(partOf([2.4, 2.6], [0, 5.7]), [2, 3], "runs of a few milliseconds can be zoomed");
+  assert.deepEqual(partOf([5.6, 5.7], [0, 5.7]), [5, 6]);
+  assert.deepEqual(partOf([2, 2], [2, 2.5]), [2, 3]);
 });
 
 test("ticks are round times, apart from each other, with the day when it changes", () => {
