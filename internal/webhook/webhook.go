@@ -66,18 +66,21 @@ type Config struct {
 	// PublicURL is the address of the console for links in messages; "": they have no links.
 	PublicURL string
 	// Secret returns a secret of the node, with which deliveries to a URL that a definition names are signed; nil: none.
-	Secret    func(name string) (string, bool)
-	Poll      time.Duration        // the time between two searches without a wake-up; 0: DefaultPoll
+	Secret func(name string) (string, bool)
+	// Poll returns the time between two searches without a wake-up while nothing is pending; nil: DefaultPoll.
+	Poll      func() time.Duration
 	Delivered func(outcome string) // called for each attempt: delivered, failed or dead; nil: no call
+	Streamed  func()               // called when streams have new events; nil: no call
 	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
 }
 
 const (
-	// DefaultPoll is the time between two searches for notifications without a wake-up: retries, and notifications that
-	// other nodes have stored.
-	DefaultPoll = time.Second
+	// DefaultPoll is the time between two searches for notifications without a wake-up, for those that are to be repeated,
+	// and if no wake-ups arrive from other nodes. PollWithWakeups is this time while nothing is pending and they do.
+	DefaultPoll     = time.Second
+	PollWithWakeups = 10 * time.Second
 	// MaxWorkers bounds the receivers to which notifications are delivered at the same time.
 	MaxWorkers = 256
 	// PageSize is how many notifications are delivered to one receiver at the same time.
@@ -130,8 +133,11 @@ type worker struct {
 
 // New returns a deliverer.
 func New(cfg Config) *Deliverer {
-	if cfg.Poll <= 0 {
-		cfg.Poll = DefaultPoll
+	if cfg.Poll == nil {
+		cfg.Poll = func() time.Duration { return DefaultPoll }
+	}
+	if cfg.Streamed == nil {
+		cfg.Streamed = func() {}
 	}
 	if cfg.Secret == nil {
 		cfg.Secret = func(string) (string, bool) { return "", false }
@@ -166,8 +172,11 @@ func (d *Deliverer) Lead(ctx context.Context) {
 	ended := make(chan struct{}, 1)
 	failed := false
 	for ctx.Err() == nil {
-		err := d.round(ctx, ended)
-		pause := d.cfg.Poll
+		busy, err := d.round(ctx, ended)
+		pause := d.cfg.Poll()
+		if busy {
+			pause = min(pause, DefaultPoll)
+		}
 		switch {
 		case err != nil:
 			if !failed && ctx.Err() == nil {
@@ -192,12 +201,13 @@ func (d *Deliverer) busy() bool {
 	return len(d.workers) > 0
 }
 
-// round starts a worker for each receiver that has pending notifications, and deletes old notifications.
-func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
+// round starts a worker for each receiver that has pending notifications, and deletes old notifications. busy reports that
+// notifications are pending, or old ones are left.
+func (d *Deliverer) round(ctx context.Context, ended chan struct{}) (busy bool, err error) {
 	if d.source == "" {
 		cell, err := d.cfg.Store.Cell(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		d.source = Source(cell)
 	}
@@ -205,7 +215,7 @@ func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
 	for found < maxReceivers {
 		names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, name := range names {
 			d.start(ctx, name, ended)
@@ -217,9 +227,10 @@ func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
 		after = names[len(names)-1]
 	}
 	if err := d.measure(ctx, found > 0); err != nil {
-		return err
+		return false, err
 	}
-	return d.forget(ctx)
+	left, err := d.forget(ctx)
+	return found > 0 || left, err
 }
 
 // start starts the worker of a receiver, unless there are too many. If it works already, it searches again.
@@ -483,6 +494,7 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 		for range results {
 			d.cfg.Delivered(outcomeDelivered)
 		}
+		d.cfg.Streamed()
 	}
 	return true, err
 }
