@@ -48,6 +48,6 @@ func notify(ctx context.Context, n *node.Node) (stop func(), err error) {
 		stop = func() { _ = server.Close() }
 		settings.URL = "http://" + l.Addr().String() + "/"
 	}
-	_, err = n.CreateWebhook(ctx, operate.WebhookRequest{Name: "bench", WebhookSettings: settings})
+	_, err = n.CreateWebhook(ctx, operate.WebhookRequest{Name: "bench", WebhookSettings: settings, Author: "bench"})
 	return stop, err
 }

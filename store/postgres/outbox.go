@@ -50,8 +50,9 @@ with recursive r (receiver) as (
 	from r where r.receiver is not null)
 select receiver from r where receiver is not null limit $2`
 	dueNotificationsSQL = notificationSelect + `
-and state = 'pending' and next_at <= $2 and (job = '00000000-0000-0000-0000-000000000000' or not exists (
-	select from perdure.notification p where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.number < n.number))
+and state = 'pending' and (attempts = 0 or next_at <= $2) and (job = '00000000-0000-0000-0000-000000000000' or not exists (
+	select from perdure.notification p
+	where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.attempts > 0 and p.number < n.number))
 order by number limit $3`
 	countPendingOfSQL = "select count(*)::int from (select from perdure.notification where state = 'pending' and receiver = $1 limit $2) n"
 	countPendingSQL   = "select count(*)::int from (select from perdure.notification where state = 'pending' limit $1) n"
