@@ -94,6 +94,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"delete empty sets", deleteEmptySQL, []string{"out_pkey", "step_pkey"}},
 		{"set the time of sets again", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
+		{"LockAlerts", lockAlertsSQL, []string{"alert_job"}},
 		{"Poll", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
 		{"Backlog", backlogSQL, []string{"open_pkey"}},
 		{"Census, jobs", countOpenSQL, []string{"open_pkey", "out_pkey", "step_pkey"}},
