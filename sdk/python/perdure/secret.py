@@ -211,10 +211,10 @@ def _base64_forms(data: bytes) -> List[str]:
     """Data in base64, alone and within a longer text: there, it begins at one of three places of a group of four characters,
     and the characters at its ends depend on its neighbours, too."""
     forms = []
-    for encode in (base64.b64encode, base64.urlsafe_b64encode):
-        whole = encode(data).decode()
+    for marks in (b"+/", b"-_"):
+        whole = base64.b64encode(data, marks).decode()
         forms += [whole, whole.rstrip("=")]
         for before in range(3):
             shifted = b"\0" * before + data
-            forms.append(encode(shifted).decode()[(8 * before + 5) // 6:8 * len(shifted) // 6])
+            forms.append(base64.b64encode(shifted, marks).decode()[(8 * before + 5) // 6:8 * len(shifted) // 6])
     return forms
