@@ -99,6 +99,18 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	return node.New(store, cfg)
 }
 
+// newTracer returns the tracer that the environment configures; nil if it configures none.
+func newTracer(log *slog.Logger) (*tracing.Tracer, error) {
+	tracer, err := tracing.FromEnvironment(tracing.Config{Version: buildVersion(), Log: log})
+	if err != nil {
+		return nil, &usageError{msg: err.Error()}
+	}
+	if tracer != nil {
+		tracing.LogErrors(log)
+	}
+	return tracer, nil
+}
+
 // webhookSecrets returns the secrets that definitions name in notify: from the files of a directory, and from the
 // environment. A name has letters, digits and _ only.
 func webhookSecrets(dir string) func(name string) (string, bool) {
