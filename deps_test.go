@@ -108,6 +108,7 @@ var layers = []layer{
 	{pkg: "definition/internal/cases", tests: true, ours: []string{"internal/racedetector"}, why: "texts and measures that the tests of all layers of definition share"},
 	{pkg: "internal/pgtest", tests: true, modules: []string{"github.com/jackc/pgx/v5"}, why: "a PostgreSQL server for tests"},
 	{pkg: "internal/tlsfiles/tlstest", tests: true, why: "certificates for tests"},
+	{pkg: "internal/oidc/oidctest", tests: true, modules: []string{"github.com/go-jose/go-jose/v4"}, why: "a provider for tests"},
 	{pkg: "internal/everystore", tests: true, ours: []string{"internal/kernel", "internal/pgtest", "store/memory", "store/postgres", "store/sqlite"}, why: "tests that run on each store"},
 	{pkg: "internal/faultystore", tests: true, ours: []string{"", "internal/kernel", "operate"}, why: "a store that fails in all ways, from a seed"},
 	{pkg: "internal/ledger", tests: true, why: "a service on which steps act, by which tests judge from outside"},
