@@ -183,8 +183,8 @@ func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node), 
 	return startNodeOn(t, listener, openStore(t), fill, options...)
 }
 
-// startOIDC starts a node whose users log in at a provider: ada (admin), olaf (operator), vera (viewer), and nobody, who has
-// no user role. The node and the provider are two sites.
+// startOIDC starts a node whose users log in at a provider: ada (admin), olaf (operator), vera (viewer), and guest,
+// without a user role. The node and the provider are two sites.
 func startOIDC(t *testing.T, address string) (url string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -194,7 +194,7 @@ func startOIDC(t *testing.T, address string) (url string) {
 	url = strings.Replace("http://"+listener.Addr().String()+"/perdure/ui/", "127.0.0.1", "localhost", 1)
 	there := oidctest.New(t)
 	there.Redirects = url + "oidc/callback"
-	there.Users = map[string]map[string]any{"ada": {"groups": []string{"root", "staff"}}, "olaf": {"groups": []string{"staff", "sre"}}, "vera": {"groups": "staff"}, "nobody": {"groups": []string{"guests"}}}
+	there.Users = map[string]map[string]any{"ada": {"groups": []string{"root", "staff"}}, "olaf": {"groups": []string{"staff", "sre"}}, "vera": {"groups": "staff"}, "guest": {"groups": []string{"guests"}}}
 	provider, err := oidc.New(oidc.Config{Issuer: there.URL, ClientID: there.ClientID, ClientSecret: there.ClientSecret, Redirect: there.Redirects,
 		Rules: []oidc.Rule{{Role: operate.Viewer, Claim: "groups", Value: "staff"}, {Role: operate.Operator, Claim: "groups", Value: "sre"}, {Role: operate.Admin, Claim: "groups", Value: "root"}}})
 	if err != nil {

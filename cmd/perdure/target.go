@@ -120,7 +120,7 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents *agentFlags) 
 // storeUse says for what purpose a store is opened.
 type storeUse struct {
 	agents  *agentFlags // nil: the node of the store is not started
-	create  bool // create a missing SQLite file
+	create  bool        // create a missing SQLite file
 	migrate bool
 }
 

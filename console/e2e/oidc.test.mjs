@@ -1,5 +1,5 @@
 // Logins at a provider of OpenID Connect, on another site, with its real pages and redirects. The provider has the users ada
-// (admin), olaf (operator), vera (viewer) and nobody, who has no user role.
+// (admin), olaf (operator), vera (viewer) and guest, without a user role.
 import assert from "node:assert/strict";
 import process from "node:process";
 import { test } from "node:test";
@@ -85,7 +85,7 @@ test("after a logout another user logs in, and sees a page of their own", async 
 
 test("a user without a user role is refused, on a page that says so, and another one can log in", async (t) => {
   const page = await openOut(t, parked);
-  await logIn(page, "nobody");
+  await logIn(page, "guest");
   const login = page.getByRole("dialog", { name: "Log in" });
   await login.getByText("The login at the provider succeeded, but your account has no user role here.").waitFor();
   await login.getByText("Ask an admin of this node.").waitFor();

@@ -58,7 +58,7 @@ func measureTokens(t *testing.T, r *report, url string) {
 	job := g.submit(loadBase, []json.RawMessage{json.RawMessage(`{}`)})[0]
 	g.eventually("the job is done", func() bool { return g.finished.Load() == 1 })
 	call := g.caller(t, token.Token, job)
-	g.eventually("the node asks for tokens", func() bool { return g.statusWithout() == http.StatusUnauthorized })
+	g.eventually("calls need a token", func() bool { return g.statusWithout() == http.StatusUnauthorized })
 
 	turns := max(1, *wrongTokens/attackRate)
 	length := time.Duration(*wrongTokens) * time.Second / attackRate / time.Duration(turns)
@@ -104,7 +104,7 @@ func measureTokens(t *testing.T, r *report, url string) {
 
 // The phases of a turn.
 const (
-	quiet    = iota // nobody else calls
+	quiet    = iota // no other calls are made
 	attacked        // wrong tokens are sent
 	busy            // as many calls are made with a valid token: the load of the attack, without its refusals
 	phases

@@ -20,7 +20,7 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Provider logs users in. Its fields are set before a login, and it logs in whoever gives the name of a user.
+// Provider logs users in. Its fields are set before a login, and a browser that gives the name of a user is logged in.
 type Provider struct {
 	*httptest.Server
 	ClientID, ClientSecret string
