@@ -107,8 +107,9 @@ type Outbox interface {
 	Receivers(context.Context) ([]*Receiver, error)
 	// PendingReceivers returns receivers that have pending notifications: at most max of those after one, in order.
 	PendingReceivers(ctx context.Context, after string, max int) ([]string, error)
-	// DueNotifications returns pending notifications of a receiver whose NextAt has come: at most max, in order, and of
-	// each job only the first pending one.
+	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: at
+	// most max, in order. It leaves out those behind an attempted pending one of the same job. Others of one job may be
+	// returned together: all that come before one of them are returned before it.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
@@ -236,6 +237,34 @@ func (w *Workset) NotifyAlerts(c *Changes) {
 				w.notify(c, Notification{Receiver: r.Name, Job: a.Job, Kind: operate.EventAlertRaised,
 					Data: encodeData(&eventData{Key: a.JobKey, Type: a.Type, Alert: alertOfData(a)})})
 			}
+		}
+	}
+}
+
+// ReportsClosed reports whether a receiver gets alerts that were closed. Only then the open alerts are read.
+func (w *Workset) ReportsClosed() bool {
+	return slices.ContainsFunc(w.routing.routes(), func(r Route) bool { return reports(r.Settings.On, operate.EventAlertClosed) })
+}
+
+// NotifyClosedAlerts adds the notifications of alerts to the changes that close them. open are those that LockAlerts has
+// returned.
+func (w *Workset) NotifyClosedAlerts(c *Changes, open []Alert) {
+	for i := range open {
+		a := &open[i]
+		// The first one closes it.
+		if at := slices.IndexFunc(c.CloseAlerts, func(x CloseAlerts) bool { return x.Closes(a) }); at >= 0 {
+			w.NotifyClosedAlert(c, a, c.CloseAlerts[at].By)
+		}
+	}
+}
+
+// NotifyClosedAlert adds the notifications of an alert that was closed. by is empty if that followed from a change of the
+// job. As when alerts are raised, only those of jobs are reported.
+func (w *Workset) NotifyClosedAlert(c *Changes, a *Alert, by string) {
+	for _, r := range w.routing.routes() {
+		if routed(&r.Settings, operate.EventAlertClosed, a.Type) && !a.Job.IsZero() {
+			w.notify(c, Notification{Receiver: r.Name, Job: a.Job, Kind: operate.EventAlertClosed,
+				Data: encodeData(&eventData{Key: a.JobKey, Type: a.Type, Alert: alertOfData(a), Author: by})})
 		}
 	}
 }

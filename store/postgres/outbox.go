@@ -50,13 +50,13 @@ with recursive r (receiver) as (
 	from r where r.receiver is not null)
 select receiver from r where receiver is not null limit $2`
 	dueNotificationsSQL = notificationSelect + `
-and state = 'pending' and next_at <= $2 and (job = '00000000-0000-0000-0000-000000000000' or not exists (
-	select from perdure.notification p where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.number < n.number))
+and state = 'pending' and (attempts = 0 or next_at <= $2) and (job = '00000000-0000-0000-0000-000000000000' or not exists (
+	select from perdure.notification p
+	where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.attempts > 0 and p.number < n.number))
 order by number limit $3`
 	countPendingOfSQL = "select count(*)::int from (select from perdure.notification where state = 'pending' and receiver = $1 limit $2) n"
 	countPendingSQL   = "select count(*)::int from (select from perdure.notification where state = 'pending' limit $1) n"
 	deliveriesSQL     = notificationSelect + " and number < $2 order by number desc limit $3"
-	deliveriesOfSQL   = notificationSelect + " and number < $2 and state = $4 order by number desc limit $3"
 	streamSQL         = notificationSelect + " and position > 0 and position > $2 order by position limit $3"
 	forgetOutboxSQL   = `
 delete from perdure.notification where number in (
@@ -64,6 +64,13 @@ delete from perdure.notification where number in (
 
 	afterAllNotifications = 1<<63 - 1
 )
+
+// deliveriesOfSQL reads the index of a state, which a parameter could not choose.
+var deliveriesOfSQL = map[operate.DeliveryState]string{
+	operate.DeliveryPending:   notificationSelect + " and number < $2 and state = 'pending' order by number desc limit $3",
+	operate.DeliveryDead:      notificationSelect + " and number < $2 and state = 'dead' order by number desc limit $3",
+	operate.DeliveryDelivered: notificationSelect + " and number < $2 and state = 'delivered' order by number desc limit $3",
+}
 
 func scanReceiver(r *pgwire.Reader) *kernel.Receiver {
 	x := &kernel.Receiver{Name: r.Text()}
@@ -133,12 +140,14 @@ func (tx *tx) LockReceiver(name string) (*kernel.Receiver, error) {
 
 func (tx *tx) PutReceiver(r *kernel.Receiver) error {
 	tx.wrote = true
+	tx.wakes |= wakeOutbox
 	return tx.run(pgwire.New(putReceiverSQL).Text(r.Name).Text(string(marshal(&r.Settings))).Text(r.Secret).Text(r.OldSecret).Time(r.OldUntil).
 		Text(r.PausedCause).Int64(r.Position).Time(r.CreatedAt).Time(r.UpdatedAt), tx.readSettings())
 }
 
 func (tx *tx) DeleteReceiver(name string) (had bool, err error) {
 	tx.wrote = true
+	tx.wakes |= wakeOutbox | wakeStreams
 	err = tx.run(pgwire.New(deleteReceiverSQL).Text(name).Counted(func(n int64) { had = n > 0 }), tx.readSettings())
 	return had, err
 }
@@ -189,7 +198,9 @@ func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) e
 		attempts.Int4(r.Attempts)
 		nextAt.Time(r.NextAt)
 		endedAt.Time(r.EndedAt)
-		positions.Int8(r.Position)
+		if positions.Int8(r.Position); r.Position > 0 {
+			tx.wakes |= wakeStreams
+		}
 		states, errs = append(states, string(r.State)), append(errs, r.Error)
 	}
 	n := len(results)
@@ -199,6 +210,7 @@ func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) e
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, err error) {
 	tx.wrote = true
+	tx.wakes |= wakeOutbox
 	err = tx.run(pgwire.New(resendSQL).Text(receiver).Moment(since).Time(now).Int(max).Time(now.Add(operate.NotificationRetried)).Counted(func(n int64) { sent = int(n) }))
 	return sent, err
 }
@@ -235,10 +247,11 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 // Notifications implements kernel.Outbox.
 func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) ([]kernel.Notification, error) {
 	before, limit := cmp.Or(f.Before, afterAllNotifications), cmp.Or(f.Limit, perdure.DefaultListLimit)
-	if f.State == "" {
-		return query(ctx, s, pgwire.New(deliveriesSQL).Text(f.Receiver).Int64(before).Int(limit), scanNotification)
+	text := deliveriesSQL
+	if f.State != "" {
+		text = deliveriesOfSQL[f.State]
 	}
-	return query(ctx, s, pgwire.New(deliveriesOfSQL).Text(f.Receiver).Int64(before).Int(limit).Text(string(f.State)), scanNotification)
+	return query(ctx, s, pgwire.New(text).Text(f.Receiver).Int64(before).Int(limit), scanNotification)
 }
 
 // StreamedNotifications implements kernel.Outbox.
