@@ -75,9 +75,10 @@ type Config struct {
 	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
 	// MaxPending is the number of pending notifications at which new ones of the receiver with the most of them are dead at
 	// once; 0: operate.MaxUndelivered.
-	MaxPending int
-	Log        *slog.Logger
-	Env        env.Env // nil: env.Real
+	MaxPending   int
+	MeasureEvery time.Duration // the time between two counts of the pending notifications; 0: 10s
+	Log          *slog.Logger
+	Env          env.Env // nil: env.Real
 }
 
 const (
@@ -99,6 +100,12 @@ const (
 	forgetEvery    = time.Minute
 	forgetAtOnce   = 1000
 	maxErrorLength = 500
+
+	// A million pending notifications take up to seconds to count, or to search for one that is due. Such a call is
+	// repeated only after costShare times the time that it took.
+	costShare = 20
+	cheap     = 50 * time.Millisecond // a search that takes less is repeated at once
+	maxRest   = time.Minute
 )
 
 // schedule has the pauses after failed attempts. The last one repeats until the notification expires.
@@ -124,10 +131,10 @@ type Deliverer struct {
 	breakers map[string]*breaker // by receiver, of those that are failing
 
 	// Only the goroutine of Lead uses these; a new leadership begins with none:
-	source     string
-	measuredAt time.Time // when the pending notifications were last counted; zero: not yet
-	forgotAt   time.Time // when old notifications were last deleted; zero: not yet
-	full       bool      // receivers are full
+	source    string
+	measureAt time.Time // when the pending notifications are counted again; zero: now
+	forgotAt  time.Time // when old notifications were last deleted; zero: not yet
+	full      bool      // receivers are full
 }
 
 // worker delivers to one receiver.
@@ -140,7 +147,7 @@ func New(cfg Config) *Deliverer {
 	if cfg.Poll == nil {
 		cfg.Poll = func() time.Duration { return DefaultPoll }
 	}
-	cfg.MaxPending = cmp.Or(cfg.MaxPending, operate.MaxUndelivered)
+	cfg.MaxPending, cfg.MeasureEvery = cmp.Or(cfg.MaxPending, operate.MaxUndelivered), cmp.Or(cfg.MeasureEvery, measureEvery)
 	if cfg.Streamed == nil {
 		cfg.Streamed = func() {}
 	}
@@ -173,7 +180,7 @@ func (d *Deliverer) Wake() {
 // Lead delivers notifications until ctx ends, and returns when its workers have ended.
 func (d *Deliverer) Lead(ctx context.Context) {
 	d.workers, d.breakers = map[string]*worker{}, map[string]*breaker{}
-	d.source, d.measuredAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
+	d.source, d.measureAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
 	ended := make(chan struct{}, 1)
 	failed := false
 	for ctx.Err() == nil {
@@ -263,7 +270,10 @@ func (d *Deliverer) start(ctx context.Context, receiver string, ended chan struc
 // work delivers to a receiver until nothing is due.
 func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 	for {
-		more, err := d.page(ctx, receiver)
+		more, took, err := d.page(ctx, receiver)
+		if took > cheap {
+			d.cfg.Env.Wait(ctx, min(costShare*took, maxRest), nil)
+		}
 		if err != nil && ctx.Err() == nil {
 			d.cfg.Log.Warn("delivery of notifications failed; retrying", "receiver", shown(receiver), "error", err)
 			d.cfg.Env.Wait(ctx, retry, nil)
@@ -282,24 +292,35 @@ func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 // isURL reports whether a receiver is a URL that a definition names.
 func isURL(receiver string) bool { return strings.Contains(receiver, "://") }
 
-// page delivers notifications that are due. more reports that others may be due.
-func (d *Deliverer) page(ctx context.Context, receiver string) (more bool, err error) {
+// page delivers notifications that are due. more reports that others may be due. took is the time of a search that has
+// found none.
+func (d *Deliverer) page(ctx context.Context, receiver string) (more bool, took time.Duration, err error) {
 	to := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}
 	if !isURL(receiver) {
 		if to, err = d.cfg.Store.Receiver(ctx, receiver); err != nil {
-			return false, err
+			return false, 0, err
 		}
 	}
 	now, err := d.cfg.Store.Now(ctx)
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
 	crashpoint.Here(crashpoint.WebhookRead)
+	began := d.cfg.Env.Now()
 	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, PageSize)
-	if err != nil || len(due) == 0 {
-		return false, err
+	switch {
+	case err != nil:
+		return false, 0, err
+	case len(due) == 0:
+		return false, d.cfg.Env.Now().Sub(began), nil
 	}
 	crashpoint.Here(crashpoint.WebhookHasRead)
+	more, err = d.send(ctx, receiver, to, due, now)
+	return more, 0, err
+}
+
+// send delivers a page of notifications of a receiver, which is nil if it was deleted, and stores the outcomes. more reports that others may be due.
+func (d *Deliverer) send(ctx context.Context, receiver string, to *kernel.Receiver, due []kernel.Notification, now time.Time) (more bool, err error) {
 	results, due := expired(due, now, to)
 	switch {
 	case len(results) > 0:
