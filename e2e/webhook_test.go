@@ -82,7 +82,7 @@ func (b *inbox) complete(want string) (jobs int, other []string) {
 	return complete(b.byJob, want)
 }
 
-// complete counts the jobs of which all has arrived, and returns what is out of order.
+// complete counts the jobs of which all has arrived, and returns those that are not in order.
 func complete(byJob map[string][]string, want string) (jobs int, other []string) {
 	for _, kinds := range byJob {
 		switch got := strings.Join(kinds, " "); {
