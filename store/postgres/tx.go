@@ -374,10 +374,11 @@ func (tx *tx) CloseAlert(id int64, by string, at time.Time) (closed bool, err er
 	return closed, err
 }
 
+// The order is that of an expression, so that the index by jobs is read, not that by ids.
 const lockAlertsSQL = "select " + alertFields + ` from perdure.alert a where a.job = any($1) and a.closed_at is null and exists (
 	select from unnest($1::uuid[], $2::text[], $3::text[]) as c (of_job, of_step, of_kind)
 	where c.of_job = a.job and (c.of_step = '' or c.of_step = a.step) and c.of_kind = a.kind)
-order by id for update`
+order by a.id + 0 for update`
 
 func (tx *tx) LockAlerts(of []kernel.CloseAlerts) (open []kernel.Alert, err error) {
 	var jobs []perdure.JobID
