@@ -220,10 +220,26 @@ func TestFailingReceiverGetsEachNotificationLater(t *testing.T) {
 				t.Errorf("bad got %s", got)
 			}
 		}
+		state := func(name string) (v *operate.WebhookView) {
+			v, err := n.GetWebhook(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		eventually(t, "failing", func() bool {
+			v := state("bad")
+			return v.State == operate.WebhookFailing && v.Oldest.Job == jobs[0] && strings.HasPrefix(v.Oldest.Error, "the receiver answered ") && v.Latest != nil
+		})
+		eventually(t, "good is active", func() bool {
+			v := state("good")
+			return v.State == operate.WebhookActive && v.Oldest == nil && v.Latest.State == operate.DeliveryDelivered
+		})
 		bad.setAnswer(nil)
 		for _, job := range jobs {
 			eventually(t, "bad", func() bool { return bad.got(job) == "received running done" })
 		}
+		eventually(t, "bad is active again", func() bool { return state("bad").State == operate.WebhookActive })
 	})
 }
 
