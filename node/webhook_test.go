@@ -267,10 +267,13 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "after it was resumed", func() bool { return h.got(job) == "done" })
-		page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
-		if err != nil || len(page.Items) != 1 || page.Items[0].State != operate.DeliveryDelivered || page.Items[0].Attempts != 2 || page.Items[0].Job != job {
-			t.Errorf("%+v, %v", page, err)
-		}
+		eventually(t, "the outcome is stored after the second attempt", func() bool {
+			page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
+			if err != nil || len(page.Items) != 1 || page.Items[0].Job != job {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			return page.Items[0].State == operate.DeliveryDelivered && page.Items[0].Attempts == 2
+		})
 	})
 }
 
