@@ -69,19 +69,19 @@ func TestNotificationDataIsBounded(t *testing.T) {
 }
 
 func TestStateOfAReceiver(t *testing.T) {
-	waits, failed := &kernel.Notification{}, &kernel.Notification{DeliveryOutcome: kernel.DeliveryOutcome{Attempts: 1, Error: "the receiver answered 503"}}
+	waits, failed := &Notification{}, &Notification{DeliveryOutcome: DeliveryOutcome{Attempts: 1, Error: "the receiver answered 503"}}
 	for _, tc := range []struct {
 		name   string
-		row    kernel.Receiver
-		oldest *kernel.Notification
+		row    Receiver
+		oldest *Notification
 		want   operate.WebhookState
 	}{
-		{"nothing is pending", kernel.Receiver{}, nil, operate.WebhookActive},
-		{"no attempt yet", kernel.Receiver{}, waits, operate.WebhookActive},
-		{"an attempt has failed", kernel.Receiver{}, failed, operate.WebhookFailing},
-		{"full", kernel.Receiver{Full: true}, failed, operate.WebhookFull},
-		{"paused while it failed", kernel.Receiver{PausedCause: "the receiver answered 410 Gone"}, failed, operate.WebhookPaused},
-		{"paused while it is full", kernel.Receiver{Full: true, PausedCause: "paused by anna"}, waits, operate.WebhookPaused},
+		{"nothing is pending", Receiver{}, nil, operate.WebhookActive},
+		{"no attempt yet", Receiver{}, waits, operate.WebhookActive},
+		{"an attempt has failed", Receiver{}, failed, operate.WebhookFailing},
+		{"full", Receiver{Full: true}, failed, operate.WebhookFull},
+		{"paused while it failed", Receiver{PausedCause: "the receiver answered 410 Gone"}, failed, operate.WebhookPaused},
+		{"paused while it is full", Receiver{Full: true, PausedCause: "paused by anna"}, waits, operate.WebhookPaused},
 	} {
 		if got := tc.row.State(tc.oldest); got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
