@@ -123,7 +123,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(out)
 	f.Usage = func() { fmt.Fprint(out, usageText); f.PrintDefaults() }
-	var systems, works, without, gogc, older string
+	var systems, works, without, gogc, older, notify string
 	rounds, watch := 5, 30*time.Second
 	if a.quick {
 		rounds, watch = 3, 5*time.Second
@@ -146,6 +146,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.StringVar(&without, "without", "", "measure Perdure once more without an optimisation, by its `NAME`; several, separated by commas, each by itself, or with + between those that are left out together: "+speed.Names())
 	f.StringVar(&gogc, "gogc", "", "measure each system once more with this `GOGC`; several, separated by commas")
 	f.StringVar(&older, "older", "", "measure Perdure once more by this `PROGRAM`, the bench of another commit")
+	f.StringVar(&notify, "notify", "", "measure a node once more with a `RECEIVER` that is notified of the end of each job: "+notifyStream+", "+notifyWebhook+", or both, separated by a comma")
 	f.StringVar(&a.profile, "profile", "", "directory for profiles of processor time and allocations, of what measures a rate")
 	f.BoolVar(&a.list, "list", false, "list systems and workloads")
 	if err := f.Parse(args); err != nil {
@@ -157,7 +158,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	if a.systems, err = choose(systems, quickSystems(a.quick), systemNames()); err != nil {
 		return a, err
 	}
-	if a.systems, err = withVariants(a.systems, without, gogc, older); err != nil {
+	if a.systems, err = withVariants(a.systems, without, gogc, older, notify); err != nil {
 		return a, err
 	}
 	a.workloads, err = choose(works, usualWorkloads(a.quick), workloadNames())

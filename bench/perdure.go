@@ -67,6 +67,7 @@ type perdureNode struct {
 	slots    int                                 // 0: benchSlots
 	lastStep string                              // of the jobs whose ends are notified
 	work     func(context.Context, *perdure.Run) // what the handler does; nil: nothing
+	deafen   func()                              // ends the receiver of notifications; nil: not open
 }
 
 func (p *perdureNode) Open(ctx context.Context) (err error) {
@@ -89,7 +90,8 @@ func (p *perdureNode) Open(ctx context.Context) (err error) {
 		return nil, nil
 	})
 	p.node = node.New(p.kept, node.Config{Agents: []*perdure.Agent{p.agent}, MaxBacklog: 20_000_000})
-	return nil
+	p.deafen, err = notify(ctx, p.node)
+	return err
 }
 
 // openStore opens Perdure's store in an empty database, and a connection beside it.
@@ -154,6 +156,7 @@ func (p *perdureNode) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_ = p.node.Stop(ctx)
+	p.deafen()
 	_ = p.kept.Close()
 	p.look.close()
 }

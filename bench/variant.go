@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,7 +22,7 @@ type variant struct {
 func (k Kind) base() string { return cmp.Or(k.of, k.Name) }
 
 // withVariants adds the variants of these systems that are asked for, each behind its system.
-func withVariants(systems []string, without, gogc, older string) ([]string, error) {
+func withVariants(systems []string, without, gogc, older, notify string) ([]string, error) {
 	var lists []string
 	for list := range strings.SplitSeq(without, ",") {
 		if _, err := speed.Parse(strings.ReplaceAll(list, "+", ",")); err != nil {
@@ -35,6 +36,17 @@ func withVariants(systems []string, without, gogc, older string) ([]string, erro
 		if _, err := os.Stat(older); err != nil {
 			return nil, err
 		}
+	}
+	receivers := map[string]variant{}
+	for receiver := range strings.SplitSeq(notify, ",") {
+		if receiver == "" {
+			continue
+		}
+		v, err := notifyVariant(receiver)
+		if err != nil {
+			return nil, err
+		}
+		receivers[receiver] = v
 	}
 	var all []string
 	for _, name := range systems {
@@ -53,6 +65,11 @@ func withVariants(systems []string, without, gogc, older string) ([]string, erro
 			}
 			if older != "" {
 				add(" of "+filepath.Base(older), variant{program: older})
+			}
+		}
+		if _, ok := k.New(&Env{}).(*perdureNode); ok {
+			for _, receiver := range slices.Sorted(maps.Keys(receivers)) {
+				add(" with a "+receiver, receivers[receiver])
 			}
 		}
 		for percent := range strings.SplitSeq(gogc, ",") {

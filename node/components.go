@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/stats"
 	"github.com/perdure/perdure/internal/watch"
+	"github.com/perdure/perdure/internal/webhook"
 )
 
 // component is a part of a node that runs until its context ends.
@@ -36,6 +37,7 @@ func (n *Node) components() []component {
 		{name: "webhooks", role: kernel.RoleCourier, run: n.webhooks.Lead},
 		{name: "elector", run: n.elector.Run},
 		{name: "listener", run: n.listener()},
+		{name: "outbox wake-ups", run: n.outboxWakeups()},
 		{name: "bottlenecks", run: n.bottlenecks().Run},
 	}
 }
@@ -112,6 +114,31 @@ func (n *Node) listener() func(context.Context) {
 	return l.Run
 }
 
+// outboxWakeups returns a component that wakes the deliverer when another process has stored notifications.
+func (n *Node) outboxWakeups() func(context.Context) {
+	if n.shared == nil {
+		return nil
+	}
+	return func(ctx context.Context) { n.forward(ctx, n.shared.OutboxWakeups(), n.webhooks.Wake) }
+}
+
+// wakeReaders wakes the readers of streams when another process has added events to streams, and at the end of the node.
+func (n *Node) wakeReaders(ctx context.Context) {
+	var wakeups <-chan struct{}
+	if n.shared != nil {
+		wakeups = n.shared.StreamWakeups()
+	}
+	n.forward(ctx, wakeups, n.streams.Wake)
+	n.streams.Wake()
+}
+
+// forward calls wake for each token, until ctx ends.
+func (n *Node) forward(ctx context.Context, tokens <-chan struct{}, wake func()) {
+	for n.env.Wait(ctx, env.Forever, tokens) == env.Got && ctx.Err() == nil {
+		wake()
+	}
+}
+
 func (n *Node) bottlenecks() *watch.Bottlenecks {
 	return &watch.Bottlenecks{Find: n.scheduler.Bottlenecks, Metrics: n.metrics.Bottlenecks, Log: n.log, Env: n.env}
 }
@@ -130,4 +157,27 @@ func (n *Node) mailPoll() time.Duration {
 		return mailPollWithWakeups
 	}
 	return mailPollWithoutWakeups
+}
+
+// wakeupsArrive reports whether this node learns soon of what is stored: it stores everything itself, or other nodes wake it.
+func (n *Node) wakeupsArrive() bool { return n.shared == nil || n.shared.Listening() }
+
+func (n *Node) outboxPoll() time.Duration {
+	if n.wakeupsArrive() {
+		return webhook.PollWithWakeups
+	}
+	return webhook.DefaultPoll
+}
+
+// The intervals at which a reader reads a stream without a wake-up.
+const (
+	eventPollWithoutWakeups = 500 * time.Millisecond
+	eventPollWithWakeups    = 10 * time.Second
+)
+
+func (n *Node) eventPoll() time.Duration {
+	if n.wakeupsArrive() {
+		return eventPollWithWakeups
+	}
+	return eventPollWithoutWakeups
 }

@@ -20,6 +20,8 @@ func (open) Listening() bool                         { return false }
 func (open) Refused() error                          { return nil }
 func (open) Accepting() error                        { return nil }
 func (open) RoleWakeups() <-chan struct{}            { return nil }
+func (open) OutboxWakeups() <-chan struct{}          { return nil }
+func (open) StreamWakeups() <-chan struct{}          { return nil }
 func (open) CheckSchema(context.Context) error       { return nil }
 
 // A call that waits at one node is answered soon after another node has settled the job.

@@ -41,7 +41,7 @@ func TestIdleNodeUsesAlmostNothing(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { idle(t, memory.New(), none) })
 	t.Run("sqlite", func(t *testing.T) { idle(t, everystore.SQLite(t, t.TempDir()+"/f.db"), none) })
 	t.Run("postgres", func(t *testing.T) {
-		store := &counted{sharedStore: everystore.Postgres(t, pgtest.Start(t)).(sharedStore)}
+		store := &counted{SharedStore: everystore.Postgres(t, pgtest.Start(t)).(kernel.SharedStore)}
 		idle(t, store, store.calls.Load)
 	})
 }
@@ -55,36 +55,33 @@ func processor(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-type sharedStore interface {
-	kernel.Store
-	Wakeups(context.Context) <-chan struct{}
-	Listening() bool
-	RoleWakeups() <-chan struct{}
-	CheckSchema(context.Context) error
-}
-
 // counted counts the calls of which a node without work makes few.
 type counted struct {
-	sharedStore
+	kernel.SharedStore
 	calls atomic.Int64
 }
 
 func (c *counted) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 	c.calls.Add(1)
-	return c.sharedStore.Update(ctx, fn)
+	return c.SharedStore.Update(ctx, fn)
 }
 
 func (c *counted) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
 	c.calls.Add(1)
-	return c.sharedStore.Poll(ctx, agents)
+	return c.SharedStore.Poll(ctx, agents)
 }
 
 func (c *counted) Now(ctx context.Context) (time.Time, error) {
 	c.calls.Add(1)
-	return c.sharedStore.Now(ctx)
+	return c.SharedStore.Now(ctx)
+}
+
+func (c *counted) PendingReceivers(ctx context.Context, after string, max int) ([]string, error) {
+	c.calls.Add(1)
+	return c.SharedStore.PendingReceivers(ctx, after, max)
 }
 
 func (c *counted) ReportNode(ctx context.Context, p kernel.NodeReport) (kernel.NodeAnswer, error) {
 	c.calls.Add(1)
-	return c.sharedStore.ReportNode(ctx, p)
+	return c.SharedStore.ReportNode(ctx, p)
 }

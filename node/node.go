@@ -154,6 +154,7 @@ type Node struct {
 	courier    *courier.Courier
 	bulk       *bulk.Worker
 	webhooks   *webhook.Deliverer
+	streams    webhook.Streams
 	access     *access.Registry
 	elector    *election.Elector
 	host       *agenthost.Host // nil: no agents here
@@ -202,8 +203,12 @@ func New(store Store, cfg Config) *Node {
 	if cfg.Tracer != nil {
 		traceID = cfg.Tracer.TraceID
 	}
-	n.Service = service.New(service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
-		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env})
+	s := service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
+		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Streams: &n.streams, EventPoll: n.eventPoll, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env}
+	if h := cfg.Hooks; h != nil && h.Service != nil {
+		h.Service(&s)
+	}
+	n.Service = service.New(s)
 	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
 	n.webhooks = webhook.New(n.webhookConfig())
@@ -225,7 +230,7 @@ func New(store Store, cfg Config) *Node {
 		wait := env.Start(n.env, func() { t.Run(ctx) })
 		n.stopTracer = func() { stop(); wait() }
 	}
-	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run})
+	n.run(n.life, component{name: "scheduler", run: n.scheduler.Run}, component{name: "streams", run: n.wakeReaders})
 	return n
 }
 
@@ -251,9 +256,9 @@ func (n *Node) tracer() scheduler.Tracer {
 
 func (n *Node) webhookConfig() webhook.Config {
 	w := n.cfg.Webhooks
-	c := webhook.Config{Store: n.store, PublicURL: w.PublicURL, Secret: w.Secret, Delivered: n.metrics.WebhookDelivery, Pending: n.metrics.WebhookPending, Log: n.log, Env: n.env}
-	if n.cfg.Hooks != nil {
-		c.Poster = n.cfg.Hooks.Poster
+	c := webhook.Config{Store: n.store, PublicURL: w.PublicURL, Secret: w.Secret, Delivered: n.metrics.WebhookDelivery, Pending: n.metrics.WebhookPending, Poll: n.outboxPoll, Streamed: n.streams.Wake, Log: n.log, Env: n.env}
+	if h := n.cfg.Hooks; h != nil && h.Webhooks != nil {
+		h.Webhooks(&c)
 	}
 	if c.Poster == nil {
 		c.Poster = webhook.NewHTTP(webhook.HTTPConfig{ForbidPrivate: w.ForbidPrivate, Allow: w.Allow})

@@ -14,7 +14,7 @@ import (
 	"github.com/perdure/perdure/internal/webhook"
 )
 
-// Hooks are the replacements and observers of one node. All fields but Poster are required. A function may change the configuration
+// Hooks are the replacements and observers of one node. All fields but Webhooks and Service are required. A function may change the configuration
 // of a component before the component is made; AgentHost makes the component itself.
 type Hooks struct {
 	Env      env.Env
@@ -26,7 +26,8 @@ type Hooks struct {
 	Supervisor func(*supervisor.Config)
 	Elector    func(*election.Config)
 	AgentHost  func(agenthost.Config) *agenthost.Host
-	Poster     webhook.Poster // delivers notifications; nil: by HTTP
+	Webhooks   func(*webhook.Config)
+	Service    func(*service.Config)
 }
 
 // Compiler compiles definitions, and shapes that were stored.

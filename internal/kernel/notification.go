@@ -121,8 +121,9 @@ type Outbox interface {
 	Receivers(context.Context) ([]*Receiver, error)
 	// PendingReceivers returns receivers that have pending notifications: at most max of those after one, in order.
 	PendingReceivers(ctx context.Context, after string, max int) ([]string, error)
-	// DueNotifications returns pending notifications of a receiver whose NextAt has come: at most max, in order, and of
-	// each job only the first pending one.
+	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: at
+	// most max, in order. It leaves out those behind an attempted pending one of the same job. Others of one job may be
+	// returned together: all that come before one of them are returned before it.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)

@@ -42,6 +42,10 @@ type SharedStore interface {
 	// RoleWakeups returns a channel that receives a token when the leader or standby of a role may have changed. A token
 	// may be lost.
 	RoleWakeups() <-chan struct{}
+	// OutboxWakeups returns a channel that receives a token when another process may have stored notifications, or changed
+	// how they are delivered, and StreamWakeups when it may have added events to streams. A token may be lost.
+	OutboxWakeups() <-chan struct{}
+	StreamWakeups() <-chan struct{}
 	// Accepting returns the reason why the store accepts no commits at present; nil if it does. Reads may still work.
 	Accepting() error
 	// Refused returns the reason why a server that claims to be the store was refused; nil if none was.

@@ -40,6 +40,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lru"
 	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/internal/webhook"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -79,9 +80,13 @@ type Config struct {
 	WakeCourier func()
 	// WakeBulk makes the worker of bulk acts look for them.
 	WakeBulk func()
-	Node     string        // the id of the node
-	RoleTTL  time.Duration // for how long a node keeps its roles after its latest roll call
-	Shared   bool          // several processes may have the store open at the same time
+	// Streams wakes the readers of streams when there are new events, and when Life ends. EventPoll returns the time
+	// between two reads of a stream without a wake-up.
+	Streams   *webhook.Streams
+	EventPoll func() time.Duration
+	Node      string        // the id of the node
+	RoleTTL   time.Duration // for how long a node keeps its roles after its latest roll call
+	Shared    bool          // several processes may have the store open at the same time
 
 	// TraceID returns the id of a job's trace; empty if none is exported. nil: no traces are exported.
 	TraceID  func(perdure.JobID) string

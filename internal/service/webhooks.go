@@ -252,11 +252,13 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 	return page, nil
 }
 
-// eventPoll is the time between two reads of a stream.
-const eventPoll = 500 * time.Millisecond
+// eventPause is the shortest time between two reads of a stream by one reader.
+const eventPause = 100 * time.Millisecond
 
 // FollowEvents implements operate.Webhooks.
 func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
+	moved, stop := svc.Streams.Follow() // before the stream is read
+	defer stop()
 	for first := true; ; first = false {
 		if err := svc.ended(); err != nil {
 			return err
@@ -273,7 +275,7 @@ func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int
 		if after = next; len(page.Events) == operate.MaxEvents {
 			continue
 		}
-		if !env.Sleep(svc.Env, ctx, eventPoll) {
+		if !env.Sleep(svc.Env, ctx, eventPause) || svc.Env.Wait(ctx, svc.EventPoll(), moved) == env.Gone {
 			return ctx.Err()
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/supervisor"
+	"github.com/perdure/perdure/internal/webhook"
 	perdurenode "github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/protocol"
 )
@@ -79,7 +80,7 @@ func (n *node) start() {
 // hooks give the node the clock, randomness and goroutines of its process, and observe it.
 func (n *node) hooks() *hook.Hooks {
 	w := n.w
-	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w}, Poster: poster{n},
+	return &hook.Hooks{Env: n.proc, ID: n.proc.name, NewID: w.newID, Compiler: compilerOf{&compiler, w}, Webhooks: func(c *webhook.Config) { c.Poster = poster{n} },
 		Scheduler: func(c *scheduler.Config) {
 			c.HoldMinRuns, c.HoldMinPace, c.RenderWork, c.Renderers = 1, 1, w.swarm.renderWork, 1
 		},
@@ -108,7 +109,8 @@ type link struct {
 	doom         string // the node dies at its next transaction: before, inside or after it
 	last         *watchedTx
 	wrote        bool
-	hints, roles chan struct{} // wake-ups from other nodes
+	// Wake-ups from other nodes:
+	hints, roles, outbox, streams chan struct{}
 }
 
 // shared is the link of a node that is not alone.
@@ -118,6 +120,8 @@ func (l *link) share() kernel.SharedStore { return shared{l} }
 
 func (s shared) Wakeups(context.Context) <-chan struct{} { return s.hints }
 func (s shared) RoleWakeups() <-chan struct{}            { return s.roles }
+func (s shared) OutboxWakeups() <-chan struct{}          { return s.outbox }
+func (s shared) StreamWakeups() <-chan struct{}          { return s.streams }
 func (s shared) Listening() bool                         { return s.n.w.swarm.deaf < deafFrom }
 func (shared) Accepting() error                          { return nil }
 func (shared) Refused() error                            { return nil }
@@ -148,7 +152,7 @@ func (n *node) wakeOthers(channel func(*link) chan struct{}) {
 }
 
 func newLink(n *node) *link {
-	l := &link{n: n, hints: make(chan struct{}, 1), roles: make(chan struct{}, 1)}
+	l := &link{n: n, hints: make(chan struct{}, 1), roles: make(chan struct{}, 1), outbox: make(chan struct{}, 1), streams: make(chan struct{}, 1)}
 	rate := n.w.swarm.store
 	if n.w.faultsEnded {
 		rate = 0
@@ -334,6 +338,9 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 		}
 		if len(t.roles) > 0 {
 			s.l.n.wakeOthers(func(l *link) chan struct{} { return l.roles })
+		}
+		if t.receiver || slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool { return len(c.Notifications) > 0 }) {
+			s.l.n.wakeOthers(func(l *link) chan struct{} { return l.outbox })
 		}
 	}
 	return err

@@ -35,7 +35,7 @@ const (
 // NewHTTP returns a poster.
 func NewHTTP(cfg HTTPConfig) *HTTP {
 	dialer := &net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}
-	t := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConns: 2 * MaxWorkers, MaxIdleConnsPerHost: PageSize, IdleConnTimeout: 30 * time.Second,
+	t := &http.Transport{ForceAttemptHTTP2: true, MaxIdleConns: 2 * MaxWorkers, MaxIdleConnsPerHost: AtOnce, IdleConnTimeout: 30 * time.Second,
 		TLSHandshakeTimeout: connectTimeout, MaxResponseHeaderBytes: maxHeaders}
 	t.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		release, err := descriptors.Take(1)

@@ -110,21 +110,25 @@ func (d *Deliverer) empty(ctx context.Context) error {
 	return err
 }
 
-// forget deletes old notifications, at most once in forgetEvery, a bounded number at a time.
-func (d *Deliverer) forget(ctx context.Context) error {
+// forget deletes old notifications, at most once in forgetEvery, a bounded number at a time. left reports that there may be
+// others.
+func (d *Deliverer) forget(ctx context.Context) (left bool, err error) {
 	at := d.cfg.Env.Now()
 	if !d.forgotAt.IsZero() && at.Sub(d.forgotAt) < forgetEvery {
-		return nil
+		return false, nil
 	}
 	crashpoint.Here(crashpoint.WebhookForget)
 	defer crashpoint.Here(crashpoint.WebhookForgot)
 	now, err := d.cfg.Store.Now(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	deleted, err := d.cfg.Store.ForgetNotifications(ctx, now.Add(-operate.NotificationKept), forgetAtOnce)
-	if err == nil && deleted < forgetAtOnce {
+	if err != nil {
+		return false, err
+	}
+	if left = deleted == forgetAtOnce; !left {
 		d.forgotAt = at
 	}
-	return err
+	return left, nil
 }

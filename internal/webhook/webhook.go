@@ -2,9 +2,9 @@
 // job waits for it.
 //
 // The deliverer runs on the node that leads the role courier. For each receiver with pending notifications it has a worker,
-// so that a slow receiver delays no other. A worker reads a page of notifications that are due, the first pending one of
-// each job, delivers them at the same time, and stores the outcomes in one transaction. Only then the next notification
-// of a job is due: the notifications of one job arrive in their order.
+// so that a slow receiver delays no other. A worker reads a page of notifications that are due, delivers the first one of
+// each job, and stores the outcomes in one transaction. Only then it delivers the next notification of a job: the
+// notifications of one job arrive in their order.
 //
 // If the node ends between a delivery and its outcome, the next leader delivers the notification again: each arrives at
 // least once, under an id that never changes.
@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -66,26 +67,33 @@ type Config struct {
 	// PublicURL is the address of the console for links in messages; "": they have no links.
 	PublicURL string
 	// Secret returns a secret of the node, with which deliveries to a URL that a definition names are signed; nil: none.
-	Secret    func(name string) (string, bool)
-	Poll      time.Duration        // the time between two searches without a wake-up; 0: DefaultPoll
+	Secret func(name string) (string, bool)
+	// Poll returns the time between two searches without a wake-up while nothing is pending; nil: DefaultPoll.
+	Poll      func() time.Duration
 	Delivered func(outcome string) // called for each attempt: delivered, failed or dead; nil: no call
+	Streamed  func()               // called when streams have new events; nil: no call
 	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
 	Log       *slog.Logger
 	Env       env.Env // nil: env.Real
 }
 
 const (
-	// DefaultPoll is the time between two searches for notifications without a wake-up: retries, and notifications that
-	// other nodes have stored.
-	DefaultPoll = time.Second
+	// DefaultPoll is the time between two searches for notifications without a wake-up, for those that are to be repeated,
+	// and if no wake-ups arrive from other nodes. PollWithWakeups is this time while nothing is pending and they do.
+	DefaultPoll     = time.Second
+	PollWithWakeups = 10 * time.Second
 	// MaxWorkers bounds the receivers to which notifications are delivered at the same time.
 	MaxWorkers = 256
-	// PageSize is how many notifications are delivered to one receiver at the same time.
-	PageSize = 32
+	// PageSize is how many notifications of one receiver are read at once, AtOnce how many of them are delivered at the same
+	// time. StreamPageSize is how many are given their position in a stream at once.
+	PageSize       = 256
+	AtOnce         = 32
+	StreamPageSize = 1000
 	// Timeout bounds one attempt.
 	Timeout = 15 * time.Second
 
-	retry          = time.Second // the pause after an error of the store
+	retry          = time.Second           // the pause after an error of the store
+	gather         = 20 * time.Millisecond // between two searches, so that a busy store has few commits of many outcomes instead of many of few
 	receiversPage  = 500
 	maxReceivers   = 10_000 // receivers with pending notifications in one search
 	measureEvery   = 10 * time.Second
@@ -130,8 +138,11 @@ type worker struct {
 
 // New returns a deliverer.
 func New(cfg Config) *Deliverer {
-	if cfg.Poll <= 0 {
-		cfg.Poll = DefaultPoll
+	if cfg.Poll == nil {
+		cfg.Poll = func() time.Duration { return DefaultPoll }
+	}
+	if cfg.Streamed == nil {
+		cfg.Streamed = func() {}
 	}
 	if cfg.Secret == nil {
 		cfg.Secret = func(string) (string, bool) { return "", false }
@@ -166,8 +177,11 @@ func (d *Deliverer) Lead(ctx context.Context) {
 	ended := make(chan struct{}, 1)
 	failed := false
 	for ctx.Err() == nil {
-		err := d.round(ctx, ended)
-		pause := d.cfg.Poll
+		busy, err := d.round(ctx, ended)
+		pause := d.cfg.Poll()
+		if busy {
+			pause = min(pause, DefaultPoll)
+		}
 		switch {
 		case err != nil:
 			if !failed && ctx.Err() == nil {
@@ -178,6 +192,7 @@ func (d *Deliverer) Lead(ctx context.Context) {
 			d.cfg.Log.Info("delivery of notifications works again")
 		}
 		failed = err != nil
+		d.cfg.Env.Wait(ctx, gather, nil)
 		d.cfg.Env.Wait(ctx, pause, d.wakeups)
 	}
 	for d.busy() {
@@ -192,12 +207,13 @@ func (d *Deliverer) busy() bool {
 	return len(d.workers) > 0
 }
 
-// round starts a worker for each receiver that has pending notifications, and deletes old notifications.
-func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
+// round starts a worker for each receiver that has pending notifications, and deletes old notifications. busy reports that
+// notifications are pending, or old ones are left.
+func (d *Deliverer) round(ctx context.Context, ended chan struct{}) (busy bool, err error) {
 	if d.source == "" {
 		cell, err := d.cfg.Store.Cell(ctx)
 		if err != nil {
-			return err
+			return false, err
 		}
 		d.source = Source(cell)
 	}
@@ -205,7 +221,7 @@ func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
 	for found < maxReceivers {
 		names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
 		if err != nil {
-			return err
+			return false, err
 		}
 		for _, name := range names {
 			d.start(ctx, name, ended)
@@ -217,9 +233,10 @@ func (d *Deliverer) round(ctx context.Context, ended chan struct{}) error {
 		after = names[len(names)-1]
 	}
 	if err := d.measure(ctx, found > 0); err != nil {
-		return err
+		return false, err
 	}
-	return d.forget(ctx)
+	left, err := d.forget(ctx)
+	return found > 0 || left, err
 }
 
 // start starts the worker of a receiver, unless there are too many. If it works already, it searches again.
@@ -248,12 +265,15 @@ func (d *Deliverer) start(ctx context.Context, receiver string, ended chan struc
 func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 	for {
 		more, err := d.page(ctx, receiver)
-		if err != nil && ctx.Err() == nil {
+		switch {
+		case err != nil && ctx.Err() == nil:
 			d.cfg.Log.Warn("delivery of notifications failed; retrying", "receiver", shown(receiver), "error", err)
 			d.cfg.Env.Wait(ctx, retry, nil)
+		case more == some:
+			d.cfg.Env.Wait(ctx, gather, nil)
 		}
 		d.mu.Lock()
-		if ctx.Err() != nil || !more && !w.again {
+		if ctx.Err() != nil || more == none && !w.again {
 			delete(d.workers, receiver)
 			d.mu.Unlock()
 			return
@@ -266,48 +286,70 @@ func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 // isURL reports whether a receiver is a URL that a definition names.
 func isURL(receiver string) bool { return strings.Contains(receiver, "://") }
 
-// page delivers notifications that are due. more reports that others may be due.
-func (d *Deliverer) page(ctx context.Context, receiver string) (more bool, err error) {
-	to := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}
+// rest is what a page has left.
+type rest int
+
+const (
+	none rest = iota // nothing is due, or the receiver does not answer
+	some             // notifications may have become due since
+	many             // the page was full
+)
+
+// restOf is what a page of so many notifications has left.
+func restOf(found, size int) rest {
+	if found == size {
+		return many
+	}
+	return some
+}
+
+// page delivers notifications that are due.
+func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
+	to, err := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}, error(nil)
 	if !isURL(receiver) {
 		if to, err = d.cfg.Store.Receiver(ctx, receiver); err != nil {
-			return false, err
+			return none, err
 		}
+	}
+	size := PageSize
+	if to != nil && to.Settings.Stream {
+		size = StreamPageSize
 	}
 	now, err := d.cfg.Store.Now(ctx)
 	if err != nil {
-		return false, err
+		return none, err
 	}
 	crashpoint.Here(crashpoint.WebhookRead)
-	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, PageSize)
+	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, size)
 	if err != nil || len(due) == 0 {
-		return false, err
+		return none, err
 	}
 	crashpoint.Here(crashpoint.WebhookHasRead)
+	left := restOf(len(due), size)
 	results, due := expired(due, now, to)
 	switch {
 	case len(results) > 0:
-		return true, d.save(ctx, receiver, results)
+		return left, d.save(ctx, receiver, results)
 	case to == nil, to.PausedCause != "":
-		return false, nil // they expire
+		return none, nil // they expire
 	case to.Settings.Stream:
-		return d.stream(ctx, to, due, now)
+		return left, d.stream(ctx, to, due, now)
 	}
 	b := d.breaker(receiver)
-	now0 := d.cfg.Env.Now()
-	if now0.Before(b.until) {
-		return false, nil
+	if d.cfg.Env.Now().Before(b.until) {
+		return none, nil
 	}
+	due = firstOfJobs(due)
 	if b.failures >= breakerFailures {
 		due = due[:1] // it tries whether the receiver is back
 	}
 	results, gone := d.deliver(ctx, to, due, now)
 	if ctx.Err() != nil {
-		return false, ctx.Err()
+		return none, ctx.Err()
 	}
 	if gone && !isURL(receiver) {
 		if err := d.pause(ctx, receiver); err != nil {
-			return false, err
+			return none, err
 		}
 	}
 	ok := false
@@ -315,7 +357,21 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (more bool, err e
 		ok = ok || r.State == operate.DeliveryDelivered
 	}
 	d.judge(receiver, b, ok, len(results))
-	return ok || len(due) == PageSize, d.save(ctx, receiver, results)
+	if !ok && left == some {
+		left = none
+	}
+	return left, d.save(ctx, receiver, results)
+}
+
+// firstOfJobs returns the first notification of each job, and those that are about none: the others of a job wait for its
+// first.
+func firstOfJobs(due []kernel.Notification) []kernel.Notification {
+	met := map[perdure.JobID]bool{}
+	return slices.DeleteFunc(due, func(n kernel.Notification) bool {
+		later := met[n.Job]
+		met[n.Job] = !n.Job.IsZero()
+		return later
+	})
 }
 
 // expired returns dead outcomes for notifications that have expired, and for those of a receiver that was deleted. The
@@ -457,7 +513,7 @@ func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 }
 
 // stream gives notifications the next positions of a stream.
-func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) (more bool, err error) {
+func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) error {
 	results := make([]kernel.DeliveryResult, len(due))
 	for i, n := range due {
 		results[i] = kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered,
@@ -465,7 +521,7 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 	}
 	written := false
 	crashpoint.Here(crashpoint.WebhookSave)
-	err = d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
+	err := d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		written = false
 		r, err := tx.LockReceiver(to.Name)
 		if err != nil || r == nil || r.Position != to.Position {
@@ -483,31 +539,41 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 		for range results {
 			d.cfg.Delivered(outcomeDelivered)
 		}
+		d.cfg.Streamed()
 	}
-	return true, err
+	return err
 }
 
-// deliver posts notifications at the same time, and returns their outcomes. gone reports that the receiver wants no more.
+// deliver posts notifications, AtOnce at the same time, and returns the outcomes of those that were attempted: none is begun
+// after one of those before it, at a distance of AtOnce, has failed. gone reports that the receiver wants no more.
 func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) (results []kernel.DeliveryResult, gone bool) {
-	results = make([]kernel.DeliveryResult, len(due))
 	answers := make([]Answer, len(due))
-	tasks := make([]func(), len(due))
-	for i := range due {
-		tasks[i] = func() {
-			answer, err := d.post(ctx, to, &due[i])
-			answers[i] = answer
-			results[i] = kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: d.outcome(&due[i], answer, err, now)}
+	outcomes := make([]kernel.DeliveryOutcome, len(due))
+	tasks := make([]func(), min(AtOnce, len(due)))
+	for first := range tasks {
+		tasks[first] = func() {
+			for i := first; i < len(due); i += AtOnce {
+				var err error
+				answers[i], err = d.post(ctx, to, &due[i])
+				outcomes[i] = d.outcome(&due[i], answers[i], err, now)
+				if outcomes[i].State != operate.DeliveryDelivered {
+					return
+				}
+			}
 		}
 	}
 	env.Start(d.cfg.Env, tasks...)()
-	for i, a := range answers {
-		if a.Status == statusGone {
+	for i, o := range outcomes {
+		if o.Attempts == 0 {
+			continue // not attempted
+		}
+		if answers[i].Status == statusGone {
 			gone = true
 			if isURL(to.Name) { // there is no receiver that could be paused
-				o := &results[i].DeliveryOutcome
 				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now
 			}
 		}
+		results = append(results, kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: o})
 	}
 	return results, gone
 }

@@ -109,13 +109,19 @@ func (o *office) notify(receiver string, job byte, n int, edits ...func(*kernel.
 		return tx.Save(&c)
 	})
 	o.d.Wake()
-	synctest.Wait()
+	settle()
 	return ids
+}
+
+// settle waits until the deliverer has done what is due: it rests between two searches.
+func settle() {
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
 }
 
 // ids returns the ids of the requests to a receiver, in order.
 func (o *office) ids(receiver string) (ids []string) {
-	synctest.Wait()
+	settle()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, r := range o.posted {
@@ -171,6 +177,44 @@ func TestNotificationsOfAJobAreDeliveredInOrder(t *testing.T) {
 		}
 		if got := fmt.Sprint(o.states("a")); got != "[delivered 1 delivered 2 delivered 1 delivered 1]" {
 			t.Error(got)
+		}
+	})
+}
+
+// A page has more notifications than are delivered at once. Those behind one that fails are attempted after it only.
+func TestPageIsLargerThanWhatIsDeliveredAtOnce(t *testing.T) {
+	run(t, func(o *office) {
+		o.receiver("a", nil)
+		busy, most := 0, 0
+		o.setAnswer(func(r webhook.Request) (webhook.Answer, error) {
+			o.mu.Lock()
+			busy++
+			most = max(most, busy)
+			o.mu.Unlock()
+			time.Sleep(time.Millisecond)
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			busy--
+			if r.Headers["webhook-id"] == "ntc_1" {
+				return webhook.Answer{}, errors.New("no room")
+			}
+			return webhook.Answer{Status: 200}, nil
+		})
+		o.notify("a", 0, webhook.PageSize, func(n *kernel.Notification) { n.Job = perdure.JobID{byte(o.n), byte(o.n >> 8), 1} })
+		if most != webhook.AtOnce {
+			t.Errorf("%d at once", most)
+		}
+		if n := len(o.ids("a")); n != webhook.PageSize {
+			t.Errorf("%d attempts", n)
+		}
+		o.setAnswer(status(200))
+		time.Sleep(8 * time.Second)
+		met := map[string]int{}
+		for _, id := range o.ids("a") {
+			met[id]++
+		}
+		if len(met) != webhook.PageSize || met["ntc_1"] != 2 || len(o.ids("a")) != webhook.PageSize+1 {
+			t.Errorf("%d ids in %d attempts, the failed one %d times", len(met), len(o.ids("a")), met["ntc_1"])
 		}
 	})
 }

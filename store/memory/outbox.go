@@ -147,13 +147,13 @@ func (s *Store) PendingReceivers(ctx context.Context, after string, max int) ([]
 // DueNotifications implements kernel.Outbox.
 func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]kernel.Notification, error) {
 	return view(ctx, s, func() []kernel.Notification {
-		met := map[perdure.JobID]bool{}
+		behind := map[perdure.JobID]bool{}
 		return firstN(max, s.notificationsOf(func(n *kernel.Notification) bool {
-			if n.Receiver != receiver || n.State != operate.DeliveryPending || met[n.Job] {
+			if n.Receiver != receiver || n.State != operate.DeliveryPending || behind[n.Job] {
 				return false
 			}
-			met[n.Job] = !n.Job.IsZero()
-			return !n.NextAt.After(now)
+			behind[n.Job] = !n.Job.IsZero() && n.Attempts > 0
+			return n.Attempts == 0 || !n.NextAt.After(now)
 		}))
 	})
 }

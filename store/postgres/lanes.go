@@ -361,7 +361,7 @@ func (tx *tx) OpenLanes(keys []kernel.LimitKey, max int) ([]string, error) {
 		return nil
 	}))...)
 	if len(agents) > 0 {
-		tx.wakeUp = true
+		tx.wakes |= wakeReady
 	}
 	return slices.Sorted(maps.Keys(agents)), err
 }

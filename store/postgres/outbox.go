@@ -51,8 +51,9 @@ with recursive r (receiver) as (
 	from r where r.receiver is not null)
 select receiver from r where receiver is not null limit $2`
 	dueNotificationsSQL = notificationSelect + `
-and state = 'pending' and next_at <= $2 and (job = '00000000-0000-0000-0000-000000000000' or not exists (
-	select from perdure.notification p where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.number < n.number))
+and state = 'pending' and (attempts = 0 or next_at <= $2) and (job = '00000000-0000-0000-0000-000000000000' or not exists (
+	select from perdure.notification p
+	where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.attempts > 0 and p.number < n.number))
 order by number limit $3`
 	countPendingOfSQL = "select count(*)::int from (select from perdure.notification where state = 'pending' and receiver = $1 limit $2) n"
 	countPendingSQL   = "select count(*)::int from (select from perdure.notification where state = 'pending' limit $1) n"
@@ -134,12 +135,14 @@ func (tx *tx) LockReceiver(name string) (*kernel.Receiver, error) {
 
 func (tx *tx) PutReceiver(r *kernel.Receiver) error {
 	tx.wrote = true
+	tx.wakes |= wakeOutbox
 	return tx.run(pgwire.New(putReceiverSQL).Text(r.Name).Text(string(marshal(&r.Settings))).Text(r.Secret).Text(r.OldSecret).Time(r.OldUntil).
 		Text(r.PausedCause).Int64(r.Position).Time(r.CreatedAt).Time(r.UpdatedAt), tx.readSettings())
 }
 
 func (tx *tx) DeleteReceiver(name string) (had bool, err error) {
 	tx.wrote = true
+	tx.wakes |= wakeOutbox | wakeStreams
 	err = tx.run(pgwire.New(deleteReceiverSQL).Text(name).Counted(func(n int64) { had = n > 0 }), tx.readSettings())
 	return had, err
 }
@@ -190,7 +193,9 @@ func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) e
 		attempts.Int4(r.Attempts)
 		nextAt.Time(r.NextAt)
 		endedAt.Time(r.EndedAt)
-		positions.Int8(r.Position)
+		if positions.Int8(r.Position); r.Position > 0 {
+			tx.wakes |= wakeStreams
+		}
 		states, errs = append(states, string(r.State)), append(errs, r.Error)
 	}
 	n := len(results)
@@ -200,6 +205,7 @@ func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) e
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, err error) {
 	tx.wrote = true
+	tx.wakes |= wakeOutbox
 	err = tx.run(pgwire.New(resendSQL).Text(receiver).Moment(since).Time(now).Int(max).Time(now.Add(operate.NotificationRetried)).Counted(func(n int64) { sent = int(n) }))
 	return sent, err
 }

@@ -40,7 +40,12 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.history(c.History)
 	w.notifications(c.Notifications)
 	w.audit(c.Audit)
-	tx.wakeUp = tx.wakeUp || needsWakeUp(c) || len(w.queues.delPermits) > 0
+	if needsWakeUp(c) || len(w.queues.delPermits) > 0 {
+		tx.wakes |= wakeReady
+	}
+	if len(c.Notifications) > 0 {
+		tx.wakes |= wakeOutbox
+	}
 	w.list = append(w.list, w.queues.statements()...)
 	tx.lanes.close(c.CloseLanes)
 	crashpoint.Here(crashpoint.PostgresSave)

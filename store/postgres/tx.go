@@ -54,7 +54,7 @@ func (s *Store) update(tx *tx, fn func(kernel.Tx) error) (err error) {
 	if outcome, err = tx.commit(); err != nil {
 		return err
 	}
-	s.wakeups.commit(tx.wakeUp)
+	s.wakeups.commit(tx.wakes)
 	return nil
 }
 
@@ -92,7 +92,7 @@ type tx struct {
 	witnessed       bool                // the witness was requested, after rows were written
 	failed          error               // the first failure: all later calls fail
 	saved           []*pgwire.Statement // statements to send with the next request
-	wakeUp          bool                // wake other nodes after the commit: work or permits may be available, or a job has ended
+	wakes           wakeupKinds         // for other processes, after the commit
 
 	cache      cache.Tx
 	bundles    bundleTx
@@ -342,7 +342,7 @@ func (tx *tx) PutLimit(l kernel.Limit) error {
 			list = append(list, pgwire.New(fillRunPermitsSQL).Text(l.Name).Text(of))
 		}
 	}
-	tx.wakeUp = true // the limit may have become higher
+	tx.wakes |= wakeReady // the limit may have become higher
 	return tx.run(append(list, tx.readSettings())...)
 }
 
@@ -351,7 +351,7 @@ func (tx *tx) DeleteLimit(name string) (bool, error) {
 		return false, err
 	}
 	had := tx.limited(name)
-	tx.wakeUp = true
+	tx.wakes |= wakeReady
 	list := []*pgwire.Statement{pgwire.New(deleteLimitSQL).Text(name)}
 	if !(kernel.LimitKey{Name: name}).Kept(nil) {
 		list = append(list, pgwire.New(emptyPermitsSQL).Text(name))

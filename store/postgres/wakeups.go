@@ -18,7 +18,7 @@ import (
 // in transaction mode delivers none. They carry only the id of the sender, which
 // ignores its own.
 //
-// Those for ready steps are sent after the commit, not with it, because PostgreSQL lets only one transaction at a time commit a
+// Those of wakeupKinds are sent after the commit, not with it, because PostgreSQL lets only one transaction at a time commit a
 // NOTIFY (F069), and not for each commit, but at most once in hintEvery. Those for roles and mail are sent with the commit: the
 // former are rare, and the latter are sent by callers' transactions.
 const (
@@ -28,16 +28,42 @@ const (
 	listenRetry       = time.Second
 	notListeningRetry = time.Minute // if no notification has ever arrived on a connection
 
-	rolesChannel = "perdure_role"
-	mailChannel  = "perdure_mail" // sent with the commit that adds mail
+	readyChannel   = "perdure"
+	outboxChannel  = "perdure_outbox"
+	streamsChannel = "perdure_stream"
+	rolesChannel   = "perdure_role"
+	mailChannel    = "perdure_mail" // sent with the commit that adds mail
 
-	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify('perdure', $1)"
+	listenSQL = "listen " + readyChannel + "; listen " + outboxChannel + "; listen " + streamsChannel + "; listen " + rolesChannel + "; listen " + mailChannel
+	notifySQL = "select set_config('synchronous_commit', 'off', true), pg_notify(c, $1) from unnest($2::text[]) c"
 )
+
+// wakeupKinds says which wake-ups other processes get after a commit.
+type wakeupKinds uint32
+
+const (
+	wakeReady   wakeupKinds = 1 << iota // work or permits may be available, or a job has ended
+	wakeOutbox                          // notifications may be due
+	wakeStreams                         // streams have new events
+)
+
+// channels returns the channels of wake-ups.
+func (k wakeupKinds) channels() (names []string) {
+	for i, name := range []string{readyChannel, outboxChannel, streamsChannel} {
+		if k&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 type wakeups struct {
 	ctx       context.Context // ends when the store is closed
 	cancel    context.CancelFunc
-	noted     chan struct{}
+	noted     chan struct{} // kinds is not empty
+	kinds     atomic.Uint32 // wakeupKinds to send
+	outbox    chan struct{} // notifications may be due
+	streams   chan struct{} // streams have new events
 	mail      chan struct{} // there may be new mail
 	sender    string        // the id of this store, which ignores its own notifications
 	connected atomic.Bool
@@ -47,14 +73,16 @@ type wakeups struct {
 
 func (h *wakeups) start(s *Store) {
 	h.ctx, h.cancel = context.WithCancel(context.Background())
-	h.noted, h.mail, h.roles = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	for _, c := range []*chan struct{}{&h.noted, &h.outbox, &h.streams, &h.mail, &h.roles} {
+		*c = make(chan struct{}, 1)
+	}
 	h.sender = rand.Text()
 	h.wg.Go(func() {
 		for h.sleep(h.noted) {
-			rest := hintEvery
-			if h.notify(s) != nil { // retry soon, because other nodes would not learn of it before their next poll
+			rest, kinds := hintEvery, wakeupKinds(h.kinds.Swap(0))
+			if h.notify(s, kinds) != nil { // retry soon, because other nodes would not learn of it before their next poll
 				rest = listenRetry
-				signal(h.noted)
+				h.commit(kinds)
 			}
 			pause := time.NewTimer(rest)
 			select {
@@ -80,9 +108,10 @@ func (h *wakeups) sleep(c <-chan struct{}) bool {
 	}
 }
 
-// commit schedules a wake-up for other processes. It never waits.
-func (h *wakeups) commit(wakeUp bool) {
-	if wakeUp {
+// commit schedules wake-ups for other processes. It never waits.
+func (h *wakeups) commit(kinds wakeupKinds) {
+	if kinds != 0 {
+		h.kinds.Or(uint32(kinds))
 		signal(h.noted)
 	}
 }
@@ -94,11 +123,11 @@ func signal(c chan struct{}) {
 	}
 }
 
-func (h *wakeups) notify(s *Store) error {
+func (h *wakeups) notify(s *Store, kinds wakeupKinds) error {
 	ctx, cancel := context.WithTimeout(h.ctx, echoTimeout)
 	defer cancel()
 	crashpoint.Here(crashpoint.PostgresHint)
-	_, err := s.pool.Exec(ctx, notifySQL, h.sender)
+	_, err := s.pool.Exec(ctx, notifySQL, h.sender, kinds.channels())
 	crashpoint.Here(crashpoint.PostgresHinted)
 	return err
 }
@@ -110,6 +139,14 @@ func (s *Store) Listening() bool { return s.wakeups.connected.Load() }
 // RoleWakeups returns a channel that receives when a node's place in a role has changed, as far as Wakeups receives
 // notifications.
 func (s *Store) RoleWakeups() <-chan struct{} { return s.wakeups.roles }
+
+// OutboxWakeups returns a channel that receives when another process has stored notifications, or changed how they are
+// delivered, as far as Wakeups receives notifications.
+func (s *Store) OutboxWakeups() <-chan struct{} { return s.wakeups.outbox }
+
+// StreamWakeups returns a channel that receives when another process has added events to streams, as far as Wakeups
+// receives notifications.
+func (s *Store) StreamWakeups() <-chan struct{} { return s.wakeups.streams }
 
 // Wakeups returns a channel that receives when another process has committed something that a component may wait for: a
 // step is ready, or a job is settled or parked. It holds a connection of its own, and replaces it when it breaks, until
@@ -148,11 +185,13 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 		defer cancel()
 		_ = conn.Close(ctx)
 	}()
-	if _, err := conn.Exec(ctx, "listen perdure; listen "+rolesChannel+"; listen "+mailChannel); err != nil {
+	if _, err := conn.Exec(ctx, listenSQL); err != nil {
 		return err
 	}
 	signal(signs) // something may have been missed before
 	signal(s.wakeups.mail)
+	signal(s.wakeups.outbox)
+	signal(s.wakeups.streams)
 	wait := time.Duration(0)
 	for {
 		n, err := s.awaitNotification(ctx, conn, wait)
@@ -166,7 +205,12 @@ func (s *Store) listen(ctx context.Context, signs chan struct{}) error {
 			signal(s.wakeups.mail)
 		case n.Channel == rolesChannel:
 			signal(s.wakeups.roles)
-		case n.Payload != s.wakeups.sender:
+		case n.Payload == s.wakeups.sender:
+		case n.Channel == outboxChannel:
+			signal(s.wakeups.outbox)
+		case n.Channel == streamsChannel:
+			signal(s.wakeups.streams)
+		default:
 			signal(signs)
 		}
 	}
@@ -185,7 +229,7 @@ func (s *Store) awaitNotification(ctx context.Context, conn *pgx.Conn, silence t
 			return n, err
 		}
 	}
-	if err := s.wakeups.notify(s); err != nil {
+	if err := s.wakeups.notify(s, wakeReady); err != nil {
 		return nil, err
 	}
 	echo, cancel := context.WithTimeout(ctx, echoTimeout)

@@ -31,8 +31,9 @@ const (
 			UNION ALL
 			SELECT (SELECT min(ntc.receiver) FROM perdure_notification ntc WHERE ntc.state = 'pending' AND ntc.receiver > r.receiver) FROM r WHERE r.receiver IS NOT NULL)
 		SELECT receiver FROM r WHERE receiver IS NOT NULL LIMIT ?`
-	dueNotificationsSQL = notificationSelect + ` AND state = 'pending' AND next_at <= ? AND (job = zeroblob(16) OR NOT EXISTS (
-			SELECT 1 FROM perdure_notification p WHERE p.receiver = ntc.receiver AND p.job = ntc.job AND p.state = 'pending' AND p.number < ntc.number))
+	dueNotificationsSQL = notificationSelect + ` AND state = 'pending' AND (attempts = 0 OR next_at <= ?) AND (job = zeroblob(16) OR NOT EXISTS (
+			SELECT 1 FROM perdure_notification p
+			WHERE p.receiver = ntc.receiver AND p.job = ntc.job AND p.state = 'pending' AND p.attempts > 0 AND p.number < ntc.number))
 		ORDER BY number LIMIT ?`
 	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' AND receiver = ? LIMIT ?)`
 	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`

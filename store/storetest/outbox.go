@@ -207,15 +207,23 @@ func outboxDue(s *suite) {
 	noneToo := newNotification(6, "a", func(n *kernel.Notification) { n.Job = perdure.JobID{} })
 	s.notify(first, second, other, elsewhere)
 	s.notify(none, noneToo)
-	all := []string{first.ID, other.ID, none.ID, noneToo.ID}
+	all := []string{first.ID, second.ID, other.ID, none.ID, noneToo.ID}
 	s.equal("due", s.dueFor("a", at(time.Hour), 10), all)
 	s.equal("at most two", s.dueFor("a", at(time.Hour), 2), all[:2])
-	s.equal("not yet", s.dueFor("a", at(2*time.Second), 10), all[:1])
+	s.equal("one that was not attempted is due, whatever the clock says", s.dueFor("a", at(-time.Hour), 10), all)
 	s.equal("of another receiver", s.dueFor("b", at(time.Hour), 10), []string{elsewhere.ID})
-	s.outcome("a", first.ID, kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: 1, NextAt: at(2 * time.Hour), Error: "x"})
-	s.equal("the first is postponed, and the second waits for it", s.dueFor("a", at(time.Hour), 10), all[1:])
+	postponed := kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: 1, NextAt: at(2 * time.Hour), Error: "x"}
+	s.outcome("a", first.ID, postponed)
+	s.outcome("a", none.ID, postponed)
+	s.equal("the first is postponed, and the second waits for it", s.dueFor("a", at(time.Hour), 10), []string{other.ID, noneToo.ID})
+	s.equal("the first is due, and the second waits for it", s.dueFor("a", at(2*time.Hour), 10), []string{first.ID, other.ID, none.ID, noneToo.ID})
 	s.outcome("a", first.ID, kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 2, EndedAt: at(time.Hour)})
-	s.equal("the second follows", s.dueFor("a", at(time.Hour), 10), []string{second.ID, other.ID, none.ID, noneToo.ID})
+	s.equal("the second follows", s.dueFor("a", at(time.Hour), 10), []string{second.ID, other.ID, noneToo.ID})
+	s.outcome("a", second.ID, postponed)
+	s.outcome("a", second.ID, kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 2, EndedAt: at(time.Hour), Error: "x"})
+	third := newNotification(7, "a", func(n *kernel.Notification) { n.Job = first.Job })
+	s.notify(third)
+	s.equal("none waits for a dead one", s.dueFor("a", at(time.Hour), 10), []string{other.ID, noneToo.ID, third.ID})
 	pending := func(after string, max int) []string {
 		names, err := s.store.PendingReceivers(ctx, after, max)
 		s.must(err)
