@@ -467,7 +467,7 @@ function DeliveryRow({ one, gone }: { one: Delivery; gone: boolean }) {
       </td>
       <td class="text" title={`${one.type} (${one.id})`}>
         <bdi>{typeText(one.type)}</bdi>
-        <div class="muted small c2">
+        <div class="muted small c2 cut nowrap">
           <code>{one.id}</code>
         </div>
         <div class="under">
