@@ -37,7 +37,15 @@ type builtJob struct {
 	OnFailure      []Rung            `json:"onFailure,omitempty"`
 	CompleteWithin Duration          `json:"completeWithin,omitempty"`
 	States         *StateNames       `json:"states,omitempty"`
+	Notify         []builtNotify     `json:"notify,omitempty"`
 	Steps          builtSteps        `json:"steps"`
+}
+
+type builtNotify struct {
+	Webhook  string   `json:"webhook,omitempty"`
+	Receiver string   `json:"receiver,omitempty"`
+	On       []string `json:"on,omitempty"`
+	Secret   string   `json:"secret,omitempty"`
 }
 
 type builtStep struct {
@@ -100,6 +108,20 @@ func (b *JobBuilder) CompleteWithin(d time.Duration) *JobBuilder {
 // States sets your own names for the states undone and done.
 func (b *JobBuilder) States(undone, done string) *JobBuilder {
 	b.job.States = &StateNames{Undone: undone, Done: done}
+	return b
+}
+
+// NotifyURL adds a URL to which notifications of changes are posted: of those named by on, such as parked
+// (operate.JobEventKinds), or of parked, done and undone. Deliveries are signed with the secret of this name, of which each
+// node has the value; "": they are not signed.
+func (b *JobBuilder) NotifyURL(url, secret string, on ...string) *JobBuilder {
+	b.job.Notify = append(b.job.Notify, builtNotify{Webhook: url, Secret: secret, On: on})
+	return b
+}
+
+// NotifyReceiver is NotifyURL for a receiver of the store. If there is none of this name, nothing is stored.
+func (b *JobBuilder) NotifyReceiver(name string, on ...string) *JobBuilder {
+	b.job.Notify = append(b.job.Notify, builtNotify{Receiver: name, On: on})
 	return b
 }
 

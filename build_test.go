@@ -25,6 +25,7 @@ input: {sku: tea-12, amount: 4200}
 onFailure: [{wait: 1h, times: 2}, {alert: duty}, undo]
 completeWithin: 1h
 states: {undone: open, done: closed}
+notify: [{webhook: "https://shop.example/orders", on: [parked, done], secret: SHOP_HOOK}, {receiver: audit}]
 flow: chain
 steps:
   reserve: {agent: stock, with: {sku: "${input.sku}"}, undo: {with: {by: "${doKey}"}}, completeWithin: 30s, retry: {attempts: 3, backoff: 1s, notOn: [gone]}}
@@ -36,6 +37,7 @@ steps:
 		Input(map[string]any{"sku": "tea-12", "amount": 4200}).
 		OnFailure(perdure.WaitRung(time.Hour, 2), perdure.AlertRung("duty"), perdure.UndoRung()).
 		CompleteWithin(time.Hour).States("open", "closed").Chain().
+		NotifyURL("https://shop.example/orders", "SHOP_HOOK", "parked", "done").NotifyReceiver("audit").
 		Step("reserve", "stock").With(map[string]string{"sku": "${input.sku}"}).UndoWith(map[string]string{"by": "${doKey}"}).
 		CompleteWithin(30*time.Second).Retry(perdure.Retry{Attempts: 3, Backoff: perdure.Duration(time.Second), NotOn: []string{"gone"}}).
 		Step("charge", "payments").Action("pay").With(struct {
@@ -65,6 +67,7 @@ func TestBuilderErrorsHavePlaces(t *testing.T) {
 		"/steps/a/after/0: ": perdure.Define("t").Step("a", "x").After("b"),
 		"/type: ":            perdure.Define("no type").Step("a", "x"),
 		"/steps: ":           perdure.Define("t"),
+		"/notify/0/on/0: ":   perdure.Define("t").NotifyReceiver("r", "finished").Step("a", "x"),
 		"/steps/a/with/n: ":  perdure.Define("t").Step("a", "x").With(map[string]string{"n": "${input.}"}),
 		"input of job type":  perdure.Define("t").Input(math.NaN()).Step("a", "x"),
 		"with of step a":     perdure.Define("t").Step("a", "x").With(func() {}),

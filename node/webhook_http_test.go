@@ -52,7 +52,7 @@ func TestAlertsAndBulkActsAreReported(t *testing.T) {
 		every, ofOrders, ofOthers := newHook(t), newHook(t), newHook(t)
 		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}})
 		for name, h := range map[string]*hook{"every": every, "orders": ofOrders, "others": ofOthers} {
-			settings := operate.WebhookSettings{URL: h.server.URL, On: []operate.EventKind{operate.EventAlertRaised, operate.EventBulkFinished}}
+			settings := operate.WebhookSettings{URL: h.server.URL, On: []operate.EventKind{operate.EventAlertRaised, operate.EventAlertClosed, operate.EventBulkFinished}}
 			switch h {
 			case ofOrders:
 				settings.Types = []string{"order"}
@@ -76,9 +76,61 @@ func TestAlertsAndBulkActsAreReported(t *testing.T) {
 			return strings.Join(h.jobs[""], " ")
 		}
 		eventually(t, "bulk act", func() bool { return ofNoJob(every) == "perdure.bulk.finished" })
+		for _, h := range []*hook{every, ofOrders} { // the undo has closed it
+			eventually(t, "closed alert", func() bool { return h.got(job) == "perdure.alert.raised perdure.alert.closed" })
+		}
 		if got := ofNoJob(ofOrders) + ofNoJob(ofOthers) + ofOthers.got(job); got != "" {
 			t.Errorf("receivers for one type got %s", got)
 		}
+	})
+}
+
+// An alert that is closed is reported once, whether an operator closes it, acts on its job, or the job ends.
+func TestClosedAlertIsReportedOnce(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		h := newHook(t)
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}})
+		createHook(t, n, "h", h, operate.EventAlertRaised, operate.EventAlertClosed)
+		const raised, closed = "perdure.alert.raised", "perdure.alert.closed"
+		job := submitNotifying(t, n, "parked", "").String()
+		act := func(verb perdure.Verb, step string) {
+			t.Helper()
+			if _, err := n.Act(t.Context(), job, perdure.Act{Verb: verb, Step: step, Author: "ben", Reason: "paid by hand"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		id, err := perdure.ParseJobID(job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := raised
+		for _, verb := range []perdure.Verb{perdure.VerbResume, perdure.VerbSkip} { // the resumed step is parked again
+			eventually(t, want, func() bool { return h.got(id) == want })
+			rest(t, n, job)
+			act(verb, "last")
+			if want += " " + closed; verb == perdure.VerbResume {
+				want += " " + raised
+			}
+		}
+		eventually(t, want, func() bool { return h.got(id) == want })
+
+		def := "type: late\nonFailure: [{alert: duty}, park]\ninput: {end: parked}\nsteps:\n  a: {agent: a, with: {end: \"${input.end}\"}}\n"
+		late := submit(t, n, def).ID
+		eventually(t, "two alerts", func() bool { return h.got(late) == raised+" "+raised })
+		page, err := n.ListAlerts(t.Context(), perdure.AlertQuery{Job: late.String(), Kind: perdure.AlertNamed})
+		if err != nil || len(page.Items) != 1 {
+			t.Fatal(page, err)
+		}
+		for range 2 {
+			if _, err := n.CloseAlert(t.Context(), page.Items[0].ID, "anna"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		eventually(t, "closed by an operator", func() bool { return h.got(late) == raised+" "+raised+" "+closed })
+		if _, err := n.Act(t.Context(), late.String(), perdure.Act{Verb: perdure.VerbGiveUp, Author: "ben", Reason: "too late"}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "closed with the job", func() bool { return h.got(late) == raised+" "+raised+" "+closed+" "+closed })
 	})
 }
 

@@ -71,7 +71,8 @@ const (
 	EventUndoing      EventKind = "undoing"      // it is to be undone
 	EventUndone       EventKind = "undone"       // it has settled as undone
 	EventGivenUp      EventKind = "givenUp"      // an operator closed it as it was
-	EventAlertRaised  EventKind = "alertRaised"  // an alert was raised
+	EventAlertRaised  EventKind = "alertRaised"  // an alert of a job was raised
+	EventAlertClosed  EventKind = "alertClosed"  // an alert of a job was closed
 	EventBulkFinished EventKind = "bulkFinished" // a bulk act has met all of its jobs
 	EventTest         EventKind = "test"         // an operator tests a receiver
 )
@@ -79,7 +80,7 @@ const (
 // JobEventKinds are the kinds that a definition may name. EventKinds are those that a receiver may name.
 var (
 	JobEventKinds = []EventKind{EventReceived, EventRunning, EventParked, EventDone, EventUndoing, EventUndone, EventGivenUp}
-	EventKinds    = append(slices.Clone(JobEventKinds), EventAlertRaised, EventBulkFinished)
+	EventKinds    = append(slices.Clone(JobEventKinds), EventAlertRaised, EventAlertClosed, EventBulkFinished)
 )
 
 // DefaultEventKinds are the kinds that are reported unless others are named.
@@ -90,6 +91,8 @@ func (k EventKind) TypeOf() string {
 	switch k {
 	case EventAlertRaised:
 		return "perdure.alert.raised"
+	case EventAlertClosed:
+		return "perdure.alert.closed"
 	case EventBulkFinished:
 		return "perdure.bulk.finished"
 	case EventTest:

@@ -26,7 +26,7 @@ func (a *app) webhooksCmd() *cobra.Command {
 		Use: "webhooks", Aliases: []string{"webhook"}, Short: "Manage receivers of notifications: create, set, pause, resend", Args: noArgs, RunE: list,
 		Long: `Lists the receivers of notifications. A receiver has a URL, to which notifications are posted, or is a
 stream, which programs read with GET /v1/events. --on names the changes that are reported: received,
-running, parked, done, undoing, undone, givenUp, alertRaised, bulkFinished; default: parked, done, undone.`,
+running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkFinished; default: parked, done, undone.`,
 		Example: "  perdure webhooks\n  perdure webhooks create shop https://shop.example/hooks --on parked,done\n  perdure webhooks deliveries shop --state dead\n  perdure webhooks resend shop --since 2d",
 	}
 	uses(cmd, "server", "store", "output")

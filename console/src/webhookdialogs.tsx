@@ -13,17 +13,19 @@ import { actMessage, plural, ProblemNote, shellWord } from "./widgets.tsx";
 type EventKind = NonNullable<Webhook["on"]>[number];
 
 /** The changes that a receiver may name, and what they are. */
-const kinds: [kind: EventKind, what: string][] = [
-  ["received", "the job was submitted"],
-  ["running", "a step of the job was dispatched"],
-  ["parked", "the job waits for an operator"],
-  ["done", "all steps are done"],
-  ["undoing", "the job is to be undone"],
-  ["undone", "all steps are undone"],
-  ["givenUp", "an operator closed the job as it was"],
-  ["alertRaised", "an alert of a job was raised"],
-  ["bulkFinished", "a bulk act is done"],
-];
+const kindTexts: Record<EventKind, string> = {
+  received: "the job was submitted",
+  running: "a step of the job was dispatched",
+  parked: "the job waits for an operator",
+  done: "all steps are done",
+  undoing: "the job is to be undone",
+  undone: "all steps are undone",
+  givenUp: "an operator closed the job as it was",
+  alertRaised: "an alert of a job was raised",
+  alertClosed: "an alert of a job was closed",
+  bulkFinished: "a bulk act is done",
+};
+const kinds = Object.entries(kindTexts) as [kind: EventKind, what: string][];
 const defaultKinds: EventKind[] = ["parked", "done", "undone"];
 
 /** A receiver whose secret is new, until the operator has seen it. */

@@ -1,6 +1,8 @@
 package kernel
 
 import (
+	"slices"
+
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
 )
@@ -57,4 +59,9 @@ type CloseAlerts struct {
 	Step  string // empty: the job and all its steps
 	Kinds []perdure.AlertKind
 	By    string
+}
+
+// Closes reports whether it closes an alert, if that is open.
+func (c *CloseAlerts) Closes(a *Alert) bool {
+	return a.Job == c.Job && (c.Step == "" || a.Step == c.Step) && slices.Contains(c.Kinds, a.Kind)
 }

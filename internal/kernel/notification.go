@@ -255,6 +255,34 @@ func (w *Workset) NotifyAlerts(c *Changes) {
 	}
 }
 
+// ReportsClosed reports whether a receiver gets alerts that were closed. Only then the open alerts are read.
+func (w *Workset) ReportsClosed() bool {
+	return slices.ContainsFunc(w.routing.routes(), func(r Route) bool { return reports(r.Settings.On, operate.EventAlertClosed) })
+}
+
+// NotifyClosedAlerts adds the notifications of alerts to the changes that close them. open are those that LockAlerts has
+// returned.
+func (w *Workset) NotifyClosedAlerts(c *Changes, open []Alert) {
+	for i := range open {
+		a := &open[i]
+		// The first one closes it.
+		if at := slices.IndexFunc(c.CloseAlerts, func(x CloseAlerts) bool { return x.Closes(a) }); at >= 0 {
+			w.NotifyClosedAlert(c, a, c.CloseAlerts[at].By)
+		}
+	}
+}
+
+// NotifyClosedAlert adds the notifications of an alert that was closed. by is empty if that followed from a change of the
+// job. As when alerts are raised, only those of jobs are reported.
+func (w *Workset) NotifyClosedAlert(c *Changes, a *Alert, by string) {
+	for _, r := range w.routing.routes() {
+		if routed(&r.Settings, operate.EventAlertClosed, a.Type) && !a.Job.IsZero() {
+			w.notify(c, Notification{Receiver: r.Name, Job: a.Job, Kind: operate.EventAlertClosed,
+				Data: encodeData(&eventData{Key: a.JobKey, Type: a.Type, Alert: alertOfData(a), Author: by})})
+		}
+	}
+}
+
 // NotifyBulk adds the notifications of a bulk act that is done.
 func (w *Workset) NotifyBulk(c *Changes, b *BulkAct) {
 	for _, r := range w.routing.routes() {

@@ -88,3 +88,57 @@ func TestStateOfAReceiver(t *testing.T) {
 		}
 	}
 }
+
+// Receivers that want them get the alerts that a change closes, each once, with its author, after those of the job and
+// before those that are raised. Others, and alerts without a job, are not reported.
+func TestClosedAlertsAreReported(t *testing.T) {
+	job := perdure.JobID{1}
+	w := NewWorkset(time.Unix(1000, 0), func() float64 { return 0.5 })
+	if w.ReportsClosed() {
+		t.Error("closed alerts are read without a receiver")
+	}
+	w.UseRouting(&Routing{Receivers: []Route{{Name: "done"}, {Name: "raised", Settings: operate.WebhookSettings{On: []operate.EventKind{operate.EventAlertRaised}}}}})
+	if w.ReportsClosed() {
+		t.Error("closed alerts are read, and no receiver wants them")
+	}
+	on := []operate.EventKind{operate.EventAlertRaised, operate.EventAlertClosed}
+	w.UseRouting(&Routing{Receivers: []Route{{Name: "all", Settings: operate.WebhookSettings{On: on}}, {Name: "done"},
+		{Name: "orders", Settings: operate.WebhookSettings{On: on[1:], Types: []string{"order"}}}, {Name: "trips", Settings: operate.WebhookSettings{On: on, Types: []string{"trip"}}}}})
+	if !w.ReportsClosed() {
+		t.Error("closed alerts are not read")
+	}
+	alert := func(step string, kind perdure.AlertKind) Alert {
+		return Alert{Job: job, Type: "order", JobKey: "k", Step: step, Kind: kind, Code: "declined", Message: "no money"}
+	}
+	c := Changes{
+		Notifications: []Notification{{Receiver: "first"}},
+		CloseAlerts: []CloseAlerts{{Job: job, Step: "a", By: "anna", Kinds: []perdure.AlertKind{perdure.AlertParked}},
+			{Job: job, Kinds: []perdure.AlertKind{perdure.AlertParked, perdure.AlertWaiting}}},
+		Alerts: []Alert{alert("a", perdure.AlertParked)},
+	}
+	w.NotifyClosedAlerts(&c, []Alert{alert("a", perdure.AlertParked), alert("b", perdure.AlertWaiting), alert("b", perdure.AlertNamed)})
+	w.NotifyAlerts(&c)
+	clock := Alert{Kind: perdure.AlertClock}
+	w.NotifyClosedAlert(&c, &clock, "anna")
+	var got []string
+	for _, n := range c.Notifications {
+		var data eventData
+		if n.Data != nil {
+			if err := json.Unmarshal(n.Data, &data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		line := n.Receiver
+		if data.Alert != nil {
+			line += " " + string(n.Kind) + " " + data.Alert.Step + " " + string(data.Alert.Kind) + " " + data.Author
+			if n.Job != job || data.Key != "k" || data.Alert.Code != "declined" || n.State != operate.DeliveryPending {
+				t.Errorf("%+v, %s", n, n.Data)
+			}
+		}
+		got = append(got, line)
+	}
+	want := "first; all alertClosed a parked anna; orders alertClosed a parked anna; all alertClosed b waiting ; orders alertClosed b waiting ; all alertRaised a parked "
+	if s := strings.Join(got, "; "); s != want {
+		t.Errorf("%s\nwant %s", s, want)
+	}
+}

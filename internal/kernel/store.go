@@ -74,8 +74,9 @@ type Tx interface {
 	OpenLanes(keys []LimitKey, max int) (agents []string, err error)
 	// PutAgent sets the settings of an agent.
 	PutAgent(name string, settings perdure.AgentSettings) error
-	// CloseAlert closes an alert on behalf of an operator. If it is already closed, nothing happens.
-	CloseAlert(id int64, by string, at time.Time) error
+	// CloseAlert closes an alert on behalf of an operator, and reports whether it was open. If it is already closed, nothing
+	// happens.
+	CloseAlert(id int64, by string, at time.Time) (closed bool, err error)
 	// RaiseFence sets the fence if it is higher than the present one, and raises an alert that belongs to no job: an
 	// operator must know that committed work may be missing.
 	RaiseFence(fence int64, a Alert) error
@@ -120,6 +121,9 @@ type Locker interface {
 	// ShareRole returns a role and keeps it unchanged until the end of the transaction. Any number of transactions may
 	// share a role at the same time.
 	ShareRole(name string) (Role, error)
+	// LockAlerts locks the open alerts that Save would close for these, and returns them in the order of their ids. Their jobs
+	// are locked.
+	LockAlerts([]CloseAlerts) ([]Alert, error)
 	// Now returns the store's clock, read after all locks that were taken so far, and never earlier than the time at
 	// which a row that was returned without a lock was written. It never goes back.
 	Now() (time.Time, error)

@@ -129,7 +129,9 @@ func (o *actOp) committed(b *batch, index int) (bool, error) {
 // closes it.
 func (s *Scheduler) CloseAlert(ctx context.Context, id int64, author string) (*kernel.Alert, error) {
 	var alert *kernel.Alert
+	notified := false
 	err := s.update(ctx, func(tx kernel.Tx) error {
+		notified = false
 		now, err := tx.Now()
 		if err != nil {
 			return err
@@ -145,8 +147,16 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, author string) (*k
 		case alert.Kind.Holds():
 			return perdure.Refuse(perdure.CodeConflict, "alert %d belongs to a parked step or job and closes when that goes on: use resume, settle, skip, undo or redo", id)
 		}
+		closed, err := tx.CloseAlert(id, author, now)
+		if err != nil {
+			return err
+		}
+		if !closed { // by another transaction, since it was read
+			alert, err = tx.Alert(id)
+			return err
+		}
 		alert.ClosedAt, alert.ClosedBy = now, author
-		if err := tx.CloseAlert(id, author, now); err != nil {
+		if notified, err = s.notifyClosed(tx, alert, now); err != nil {
 			return err
 		}
 		audit := kernel.AuditOf(ctx, author, "closeAlert")
@@ -155,8 +165,24 @@ func (s *Scheduler) CloseAlert(ctx context.Context, id int64, author string) (*k
 	})
 	if err == nil {
 		s.hub.notify(nil)
+		if notified {
+			s.cfg.OnNotify()
+		}
 	}
 	return alert, err
+}
+
+// notifyClosed stores the notifications of an alert that an operator has closed.
+func (s *Scheduler) notifyClosed(tx kernel.Tx, alert *kernel.Alert, now time.Time) (notified bool, err error) {
+	routing, err := tx.Routing()
+	if err != nil {
+		return false, err
+	}
+	var c kernel.Changes
+	w := kernel.NewWorkset(now, s.env.Float64)
+	w.UseRouting(routing)
+	w.NotifyClosedAlert(&c, alert, alert.ClosedBy)
+	return len(c.Notifications) > 0, tx.Save(&c)
 }
 
 // PutAgent sets the settings of an agent. They hold for steps that become ready afterwards.

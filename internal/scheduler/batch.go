@@ -573,6 +573,13 @@ func (b *batch) write(c *kernel.Changes) error {
 	c.Alerts = append(c.Alerts, b.refusals...)
 	c.Audit = append(c.Audit, b.audit...)
 	b.refusals, b.audit = nil, nil
+	if len(c.CloseAlerts) > 0 && b.w.ReportsClosed() {
+		open, err := b.tx.LockAlerts(c.CloseAlerts)
+		if err != nil {
+			return err
+		}
+		b.w.NotifyClosedAlerts(c, open)
+	}
 	b.w.NotifyAlerts(c)
 	for _, act := range finished {
 		b.w.NotifyBulk(c, act)

@@ -28,7 +28,7 @@ var receivers = []string{shopURL, chatURL, auditor, missing}
 
 // auditorOn are the changes that auditor gets of all jobs. Some definitions name it for others.
 var auditorOn = []operate.EventKind{operate.EventParked, operate.EventDone, operate.EventUndoing, operate.EventUndone, operate.EventGivenUp,
-	operate.EventAlertRaised, operate.EventBulkFinished}
+	operate.EventAlertRaised, operate.EventAlertClosed, operate.EventBulkFinished}
 
 // notify returns the receivers in the definition of the i-th job; nil: it names none.
 func notify(i int) []any {
@@ -44,13 +44,14 @@ func notify(i int) []any {
 
 // outbox is what the world knows of notifications.
 type outbox struct {
-	created bool                    // auditor was created
-	due     map[notified][]jobEvent // what committed transactions have to report, in order
-	alerts  map[perdure.JobID]int   // number of alerts that auditor must get
-	bulk    int                     // number of bulk acts that it must get
-	bodies  map[string][]byte       // what a receiver has accepted, by id
-	last    map[notified]int        // the place of the latest change of a job that a receiver has accepted; 0: none
-	gone    map[string]bool         // ids to which the answer was 410
+	created bool                      // auditor was created
+	due     map[notified][]jobEvent   // what committed transactions have to report, in order
+	alerts  map[perdure.JobID]int     // number of raised alerts that auditor must get
+	earlier map[alertGroup]alertCount // alerts when auditor was created
+	bulk    int                       // number of bulk acts that it must get
+	bodies  map[string][]byte         // what a receiver has accepted, by id
+	last    map[notified]int          // the place of the latest change of a job that a receiver has accepted; 0: none
+	gone    map[string]bool           // ids to which the answer was 410
 }
 
 func newOutbox() outbox {
@@ -188,7 +189,9 @@ func (w *world) notificationsCommitted(t *watchedTx) {
 			}
 		}
 	}
-	o.created = o.created || t.receiver
+	if t.receiver && !o.created {
+		o.created, o.earlier = true, w.countAlerts()
+	}
 }
 
 // ——— receivers ———
@@ -298,7 +301,7 @@ func (w *world) accepted(url, id string, body []byte) {
 		w.wrong("notify", "%s gets %s, which no transaction has stored", url, body)
 		return
 	}
-	if rows[at].Kind == operate.EventAlertRaised || rows[at].Kind == operate.EventBulkFinished {
+	if isOfAlert(rows[at].Kind) || rows[at].Kind == operate.EventBulkFinished {
 		return
 	}
 	of := notified{receiver, rows[at].Job}
@@ -327,7 +330,7 @@ func (w *world) notifications(receiver string) []kernel.Notification {
 // place returns which change of its job a notification reports: the first, the second and so on.
 func (w *world) place(rows []kernel.Notification, at int) (place int) {
 	for i := range rows[:at+1] {
-		if rows[i].Job == rows[at].Job && rows[i].Kind != operate.EventAlertRaised {
+		if rows[i].Job == rows[at].Job && !isOfAlert(rows[i].Kind) {
 			place++
 		}
 	}
@@ -373,6 +376,8 @@ func (w *world) auditNotifications() {
 			case operate.EventAlertRaised:
 				alerts[n.Job]++
 				continue
+			case operate.EventAlertClosed:
+				continue
 			case operate.EventBulkFinished:
 				bulk++
 				continue
@@ -393,7 +398,85 @@ func (w *world) auditNotifications() {
 	for of, n := range stored {
 		w.wrong("notify", "%d changes of %s are stored for %s, which gets none", n, short(of.job), of.receiver)
 	}
+	w.auditAlerts()
 	if got, want := fmt.Sprint(alerts, bulk), fmt.Sprint(o.alerts, o.bulk); got != want {
 		w.wrong("notify", "%s got the alerts and bulk acts %s, and there were %s", auditor, got, want)
+	}
+}
+
+// alertGroup has the alerts of jobs that notifications do not distinguish. alertCount is how many were raised and closed.
+type (
+	alertGroup struct {
+		job        perdure.JobID
+		step       string
+		kind       perdure.AlertKind
+		name, code string
+	}
+	alertCount struct{ raised, closed int }
+)
+
+func isOfAlert(kind operate.EventKind) bool {
+	return kind == operate.EventAlertRaised || kind == operate.EventAlertClosed
+}
+
+func (w *world) countAlerts() map[alertGroup]alertCount {
+	all, err := w.inner.Alerts(context.Background(), kernel.AlertFilter{Closed: true, Limit: 100_000})
+	w.must(err)
+	counts := map[alertGroup]alertCount{}
+	for i := range all {
+		a := &all[i]
+		if a.Job.IsZero() {
+			continue
+		}
+		of := alertGroup{a.Job, a.Step, a.Kind, a.Name, a.Code}
+		n := counts[of]
+		if n.raised++; !a.ClosedAt.IsZero() {
+			n.closed++
+		}
+		counts[of] = n
+	}
+	return counts
+}
+
+// auditAlerts checks that auditor got each alert that was raised, and each that was closed, and the former first.
+func (w *world) auditAlerts() {
+	if !w.outbox.created {
+		return
+	}
+	got := map[alertGroup]alertCount{}
+	for _, n := range w.notifications(auditor) {
+		if !isOfAlert(n.Kind) {
+			continue
+		}
+		var data struct {
+			Alert struct {
+				Kind             perdure.AlertKind
+				Step, Name, Code string
+			}
+		}
+		w.must(json.Unmarshal(n.Data, &data))
+		of := alertGroup{n.Job, data.Alert.Step, data.Alert.Kind, data.Alert.Name, data.Alert.Code}
+		seen, before := got[of], w.outbox.earlier[of]
+		if n.Kind == operate.EventAlertRaised {
+			seen.raised++
+		} else if seen.closed++; before.closed+seen.closed > before.raised+seen.raised {
+			w.wrong("notify", "%s got that the alert %+v was closed before it was raised", auditor, of)
+		}
+		got[of] = seen
+	}
+	now := w.countAlerts()
+	for of := range got {
+		if _, exists := now[of]; !exists {
+			w.wrong("notify", "%s got the alert %+v, which does not exist", auditor, of)
+		}
+	}
+	for of, n := range now {
+		before := w.outbox.earlier[of]
+		if want := (alertCount{n.raised - before.raised, n.closed - before.closed}); got[of] != want {
+			w.wrong("notify", "%s got %+v alerts %+v, and there were %+v", auditor, got[of], of, want)
+		}
+		if n.closed > before.closed {
+			w.hit("alert closed")
+		}
 	}
 }

@@ -56,7 +56,8 @@ func slackBody(n *kernel.Notification, publicURL string) ([]byte, error) {
 var slackVerbs = map[operate.EventKind]string{
 	operate.EventReceived: "was submitted", operate.EventRunning: "is running", operate.EventParked: "is parked", operate.EventDone: "is done",
 	operate.EventUndoing: "is being undone", operate.EventUndone: "is undone", operate.EventGivenUp: "was given up",
-	operate.EventAlertRaised: "has an alert", operate.EventBulkFinished: "bulk act finished", operate.EventTest: "This is a test of Perdure's notifications.",
+	operate.EventAlertRaised: "has an alert", operate.EventAlertClosed: "had an alert that is closed now",
+	operate.EventBulkFinished: "bulk act finished", operate.EventTest: "This is a test of Perdure's notifications.",
 }
 
 // slackText escapes the characters that Slack gives a meaning.

@@ -20,16 +20,16 @@ func (d *Deliverer) measure(ctx context.Context, found bool) error {
 	n := 0
 	if found {
 		var err error
-		if n, err = d.cfg.Store.CountPending(ctx, "", operate.MaxUndelivered); err != nil {
+		if n, err = d.cfg.Store.CountPending(ctx, "", d.cfg.MaxPending); err != nil {
 			return err
 		}
 	}
 	d.measuredAt = now
 	d.cfg.Pending(n)
 	switch {
-	case n >= operate.MaxUndelivered:
+	case n >= d.cfg.MaxPending:
 		return d.fill(ctx)
-	case d.full && n < operate.MaxUndelivered/10*9:
+	case d.full && n < d.cfg.MaxPending/10*9:
 		return d.empty(ctx)
 	}
 	return nil
@@ -44,7 +44,7 @@ func (d *Deliverer) fill(ctx context.Context) error {
 			return err
 		}
 		for _, name := range names {
-			n, err := d.cfg.Store.CountPending(ctx, name, operate.MaxUndelivered)
+			n, err := d.cfg.Store.CountPending(ctx, name, d.cfg.MaxPending)
 			if err != nil {
 				return err
 			}
@@ -76,7 +76,7 @@ func (d *Deliverer) fill(ctx context.Context) error {
 		}
 		if alert {
 			a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(largest), RaisedAt: now,
-				Message: fmt.Sprintf("%d notifications are undelivered, most of them to %s: new ones to it are dead at once", operate.MaxUndelivered, shown(largest))}
+				Message: fmt.Sprintf("%d notifications are undelivered, most of them to %s: new ones to it are dead at once", d.cfg.MaxPending, shown(largest))}
 			if err := tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}}); err != nil {
 				return err
 			}

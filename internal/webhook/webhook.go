@@ -15,6 +15,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -73,8 +74,11 @@ type Config struct {
 	Delivered func(outcome string) // called for each attempt: delivered, failed or dead; nil: no call
 	Streamed  func()               // called when streams have new events; nil: no call
 	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
-	Log       *slog.Logger
-	Env       env.Env // nil: env.Real
+	// MaxPending is the number of pending notifications at which new ones of the receiver with the most of them are dead at
+	// once; 0: operate.MaxUndelivered.
+	MaxPending int
+	Log        *slog.Logger
+	Env        env.Env // nil: env.Real
 }
 
 const (
@@ -141,6 +145,7 @@ func New(cfg Config) *Deliverer {
 	if cfg.Poll == nil {
 		cfg.Poll = func() time.Duration { return DefaultPoll }
 	}
+	cfg.MaxPending = cmp.Or(cfg.MaxPending, operate.MaxUndelivered)
 	if cfg.Streamed == nil {
 		cfg.Streamed = func() {}
 	}

@@ -135,7 +135,7 @@ func (tx *tx) putPayload(ch kernel.PayloadChange) {
 func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 	now := tx.clock.now()
 	for id, a := range tx.alerts {
-		if slices.Contains(ch.Kinds, a.Kind) && a.Job == ch.Job && (ch.Step == "" || a.Step == ch.Step) && a.ClosedAt.IsZero() {
+		if ch.Closes(&a) && a.ClosedAt.IsZero() {
 			a.ClosedBy, a.ClosedAt = ch.By, now
 			set(tx, tx.alerts, id, a)
 		}

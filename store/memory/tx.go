@@ -1,6 +1,8 @@
 package memory
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -80,10 +82,22 @@ func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }
 
-func (tx *tx) CloseAlert(id int64, by string, when time.Time) error {
-	if a, ok := tx.alerts[id]; ok && a.ClosedAt.IsZero() {
-		a.ClosedBy, a.ClosedAt = by, storedTime(when)
-		set(tx, tx.alerts, id, a)
+func (tx *tx) CloseAlert(id int64, by string, when time.Time) (closed bool, err error) {
+	a, ok := tx.alerts[id]
+	if !ok || !a.ClosedAt.IsZero() {
+		return false, nil
 	}
-	return nil
+	a.ClosedBy, a.ClosedAt = by, storedTime(when)
+	set(tx, tx.alerts, id, a)
+	return true, nil
+}
+
+func (tx *tx) LockAlerts(of []kernel.CloseAlerts) (open []kernel.Alert, err error) {
+	for _, id := range slices.Sorted(maps.Keys(tx.alerts)) {
+		a := tx.alerts[id]
+		if a.ClosedAt.IsZero() && slices.ContainsFunc(of, func(c kernel.CloseAlerts) bool { return c.Closes(&a) }) {
+			open = append(open, a)
+		}
+	}
+	return open, nil
 }

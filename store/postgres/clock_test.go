@@ -112,7 +112,10 @@ func TestServerClockJumpsRaiseAlerts(t *testing.T) {
 			t.Errorf("want an alert with %q: %+v, %v", want, open, err)
 		}
 		for _, a := range open {
-			if err := stores[0].Update(t.Context(), func(tx kernel.Tx) error { return tx.CloseAlert(a.ID, "anna", a.RaisedAt) }); err != nil {
+			if err := stores[0].Update(t.Context(), func(tx kernel.Tx) error {
+				_, err := tx.CloseAlert(a.ID, "anna", a.RaisedAt)
+				return err
+			}); err != nil {
 				t.Error(err)
 			}
 		}

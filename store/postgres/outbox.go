@@ -58,7 +58,6 @@ order by number limit $3`
 	countPendingOfSQL = "select count(*)::int from (select from perdure.notification where state = 'pending' and receiver = $1 limit $2) n"
 	countPendingSQL   = "select count(*)::int from (select from perdure.notification where state = 'pending' limit $1) n"
 	deliveriesSQL     = notificationSelect + " and number < $2 order by number desc limit $3"
-	deliveriesOfSQL   = notificationSelect + " and number < $2 and state = $4 order by number desc limit $3"
 	streamSQL         = notificationSelect + " and position > 0 and position > $2 order by position limit $3"
 	forgetOutboxSQL   = `
 delete from perdure.notification where number in (
@@ -66,6 +65,13 @@ delete from perdure.notification where number in (
 
 	afterAllNotifications = 1<<63 - 1
 )
+
+// deliveriesOfSQL reads the index of a state, which a parameter could not choose.
+var deliveriesOfSQL = map[operate.DeliveryState]string{
+	operate.DeliveryPending:   notificationSelect + " and number < $2 and state = 'pending' order by number desc limit $3",
+	operate.DeliveryDead:      notificationSelect + " and number < $2 and state = 'dead' order by number desc limit $3",
+	operate.DeliveryDelivered: notificationSelect + " and number < $2 and state = 'delivered' order by number desc limit $3",
+}
 
 func scanReceiver(r *pgwire.Reader) *kernel.Receiver {
 	x := &kernel.Receiver{Name: r.Text()}
@@ -242,10 +248,11 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 // Notifications implements kernel.Outbox.
 func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) ([]kernel.Notification, error) {
 	before, limit := cmp.Or(f.Before, afterAllNotifications), cmp.Or(f.Limit, perdure.DefaultListLimit)
-	if f.State == "" {
-		return query(ctx, s, pgwire.New(deliveriesSQL).Text(f.Receiver).Int64(before).Int(limit), scanNotification)
+	text := deliveriesSQL
+	if f.State != "" {
+		text = deliveriesOfSQL[f.State]
 	}
-	return query(ctx, s, pgwire.New(deliveriesOfSQL).Text(f.Receiver).Int64(before).Int(limit).Text(string(f.State)), scanNotification)
+	return query(ctx, s, pgwire.New(text).Text(f.Receiver).Int64(before).Int(limit), scanNotification)
 }
 
 // StreamedNotifications implements kernel.Outbox.

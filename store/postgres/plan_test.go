@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/store/postgres/internal/cache"
 	"github.com/perdure/perdure/store/postgres/internal/pgwire"
 	"github.com/perdure/perdure/store/storetest"
@@ -94,6 +95,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"delete empty sets", deleteEmptySQL, []string{"out_pkey", "step_pkey"}},
 		{"set the time of sets again", retimeSQL, []string{"out_pkey"}},
 		{"closeAlerts", closeAlertsSQL, []string{"alert_job"}},
+		{"LockAlerts", lockAlertsSQL, []string{"alert_job"}},
 		{"Poll", lookSQL, []string{"due_pkey", "out_pkey", "open_look", "ready_pkey"}},
 		{"Backlog", backlogSQL, []string{"open_pkey"}},
 		{"Census, jobs", countOpenSQL, []string{"open_pkey", "out_pkey", "step_pkey"}},
@@ -121,12 +123,14 @@ func checkPlans(t *testing.T, rows int) {
 		{"PendingReceivers", pendingReceiversSQL, []string{"notification_pending"}},
 		{"DueNotifications", dueNotificationsSQL, []string{"notification_pending", "notification_of_job"}},
 		{"CountPending", countPendingSQL, nil},
-		{"CountPending, of a receiver", countPendingOfSQL, nil},
+		{"CountPending, of a receiver", countPendingOfSQL, []string{"notification_pending"}},
 		{"Notifications", deliveriesSQL, []string{"notification_receiver"}},
-		{"Notifications, by state", deliveriesOfSQL, []string{"notification_receiver"}},
+		{"Notifications, delivered", deliveriesOfSQL[operate.DeliveryDelivered], []string{"notification_receiver"}},
+		{"Notifications, pending", deliveriesOfSQL[operate.DeliveryPending], []string{"notification_pending"}},
+		{"Notifications, dead", deliveriesOfSQL[operate.DeliveryDead], []string{"notification_dead"}},
 		{"StreamedNotifications", streamSQL, []string{"notification_stream"}},
 		{"SaveDeliveries", saveDeliveriesSQL, nil},
-		{"Resend", resendSQL, []string{"notification_receiver", "notification_pkey"}},
+		{"Resend", resendSQL, []string{"notification_dead", "notification_pkey"}},
 		{"ForgetNotifications", forgetOutboxSQL, []string{"notification_ended", "notification_pkey"}},
 		{"a receiver", lockReceiverSQL, []string{"receiver_pkey"}},
 		{"History", historySQL, []string{"entry_job"}},

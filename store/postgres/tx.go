@@ -369,6 +369,25 @@ func (tx *tx) closeGate() error {
 
 const closeAlertSQL = "update perdure.alert set closed_at = $3, closed_by = $2 where id = $1 and closed_at is null"
 
-func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {
-	return tx.run(pgwire.New(closeAlertSQL).Int64(id).Text(by).Time(at))
+func (tx *tx) CloseAlert(id int64, by string, at time.Time) (closed bool, err error) {
+	err = tx.run(pgwire.New(closeAlertSQL).Int64(id).Text(by).Time(at).Counted(func(n int64) { closed = n > 0 }))
+	return closed, err
+}
+
+// The order is that of an expression, so that the index by jobs is read, not that by ids.
+const lockAlertsSQL = "select " + alertFields + ` from perdure.alert a where a.job = any($1) and a.closed_at is null and exists (
+	select from unnest($1::uuid[], $2::text[], $3::text[]) as c (of_job, of_step, of_kind)
+	where c.of_job = a.job and (c.of_step = '' or c.of_step = a.step) and c.of_kind = a.kind)
+order by a.id + 0 for update`
+
+func (tx *tx) LockAlerts(of []kernel.CloseAlerts) (open []kernel.Alert, err error) {
+	var jobs []perdure.JobID
+	var steps, kinds []string
+	for _, c := range of {
+		for _, k := range c.Kinds {
+			jobs, steps, kinds = append(jobs, c.Job), append(steps, c.Step), append(kinds, string(k))
+		}
+	}
+	err = tx.run(pgwire.Into(uuids(pgwire.New(lockAlertsSQL), jobs).Texts(steps).Texts(kinds), &open, scanAlert))
+	return open, err
 }

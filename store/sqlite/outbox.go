@@ -18,7 +18,7 @@ const (
 	receiversSQL    = receiverSelect + ` ORDER BY name`
 
 	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
-	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc WHERE receiver = ?`
+	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc `
 
 	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position)
 		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
@@ -31,22 +31,30 @@ const (
 			UNION ALL
 			SELECT (SELECT min(ntc.receiver) FROM perdure_notification ntc WHERE ntc.state = 'pending' AND ntc.receiver > r.receiver) FROM r WHERE r.receiver IS NOT NULL)
 		SELECT receiver FROM r WHERE receiver IS NOT NULL LIMIT ?`
-	dueNotificationsSQL = notificationSelect + ` AND state = 'pending' AND (attempts = 0 OR next_at <= ?) AND (job = zeroblob(16) OR NOT EXISTS (
-			SELECT 1 FROM perdure_notification p
+	dueNotificationsSQL = notificationSelect + `INDEXED BY perdure_notification_pending WHERE receiver = ? AND state = 'pending' AND (attempts = 0 OR next_at <= ?) AND (job = zeroblob(16) OR NOT EXISTS (
+			SELECT 1 FROM perdure_notification p INDEXED BY perdure_notification_of_job
 			WHERE p.receiver = ntc.receiver AND p.job = ntc.job AND p.state = 'pending' AND p.attempts > 0 AND p.number < ntc.number))
 		ORDER BY number LIMIT ?`
-	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' AND receiver = ? LIMIT ?)`
+	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_pending WHERE state = 'pending' AND receiver = ? LIMIT ?)`
 	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
-	deliveriesSQL     = notificationSelect + ` AND number < ? ORDER BY number DESC LIMIT ?`
-	deliveriesOfSQL   = notificationSelect + ` AND number < ? AND state = ? ORDER BY number DESC LIMIT ?`
-	streamSQL         = notificationSelect + ` AND position > 0 AND position > ? ORDER BY position LIMIT ?`
+	deliveriesSQL     = notificationSelect + `WHERE receiver = ? AND number < ? ORDER BY number DESC LIMIT ?`
+	streamSQL         = notificationSelect + `WHERE receiver = ? AND position > 0 AND position > ? ORDER BY position LIMIT ?`
 	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, expires_at = ?, ended_at = NULL, error = ''
-		WHERE number IN (SELECT number FROM perdure_notification WHERE receiver = ? AND state = 'dead' AND at >= ? ORDER BY number LIMIT ?)`
+		WHERE number IN (SELECT number FROM perdure_notification INDEXED BY perdure_notification_dead WHERE receiver = ? AND state = 'dead' AND at >= ? ORDER BY number LIMIT ?)`
 	forgetNotificationsSQL = `DELETE FROM perdure_notification WHERE number IN (
 		SELECT number FROM perdure_notification WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)`
 
 	afterAllNotifications = 1<<63 - 1
 )
+
+// deliveriesOfSQL reads the index of a state.
+var deliveriesOfSQL = map[operate.DeliveryState]string{
+	operate.DeliveryPending:   notificationSelect + `INDEXED BY perdure_notification_pending WHERE state = 'pending' AND ` + newestOfReceiver,
+	operate.DeliveryDead:      notificationSelect + `INDEXED BY perdure_notification_dead WHERE state = 'dead' AND ` + newestOfReceiver,
+	operate.DeliveryDelivered: notificationSelect + `WHERE state = 'delivered' AND ` + newestOfReceiver,
+}
+
+const newestOfReceiver = `receiver = ? AND number < ? ORDER BY number DESC LIMIT ?`
 
 func readReceiver(r *row) *kernel.Receiver {
 	x := &kernel.Receiver{Name: r.text()}
@@ -180,7 +188,7 @@ func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) 
 	if f.State == "" {
 		return view(ctx, s, readNotification, deliveriesSQL, f.Receiver, before, limit)
 	}
-	return view(ctx, s, readNotification, deliveriesOfSQL, f.Receiver, before, string(f.State), limit)
+	return view(ctx, s, readNotification, deliveriesOfSQL[f.State], f.Receiver, before, limit)
 }
 
 // StreamedNotifications implements kernel.Outbox.

@@ -16,7 +16,7 @@ import (
 )
 
 // scans matches parts of a plan that read more rows than necessary.
-var scans = regexp.MustCompile(`SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|mail|notification)|s|j|p|ntc)\b`)
+var scans = regexp.MustCompile(`perdure_notification_receiver \(receiver=\?\)|SCAN (perdure_(step|shape|payload|label|alert|entry|out|permit|mail|notification)|s|j|p|ntc)\b`)
 
 // allowed are scans along a whole index that has only relevant rows, or that a LIMIT ends.
 var allowed = []string{

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -196,6 +197,29 @@ func (tx *tx) RaiseFence(fence int64, a kernel.Alert) error {
 	return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 }
 
-func (tx *tx) CloseAlert(id int64, by string, at time.Time) error {
-	return tx.exec(`UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE id = ? AND closed_at IS NULL`, micros(at), by, id)
+func (tx *tx) CloseAlert(id int64, by string, at time.Time) (closed bool, err error) {
+	n, err := tx.changed(`UPDATE perdure_alert SET closed_at = ?, closed_by = ? WHERE id = ? AND closed_at IS NULL`, micros(at), by, id)
+	return n > 0, err
+}
+
+// LockAlerts reads the open alerts of each job. SQLite has one writer, so that they are locked already.
+func (tx *tx) LockAlerts(of []kernel.CloseAlerts) (open []kernel.Alert, err error) {
+	read := map[perdure.JobID]bool{}
+	for _, c := range of {
+		if read[c.Job] {
+			continue
+		}
+		read[c.Job] = true
+		found, err := all(tx.c, readAlert, `SELECT `+alertColumns+` FROM perdure_alert WHERE job = ? AND closed_at IS NULL`, c.Job[:])
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if slices.ContainsFunc(of, func(c kernel.CloseAlerts) bool { return c.Closes(&found[i]) }) {
+				open = append(open, found[i])
+			}
+		}
+	}
+	slices.SortFunc(open, func(a, b kernel.Alert) int { return cmp.Compare(a.ID, b.ID) })
+	return open, nil
 }

@@ -15,6 +15,7 @@ var alertChecks = []check{
 	{"Alert/CloseOfJobIncludesSteps", closeAlertsOfJob},
 	{"Alert/SaveClosesBeforeItRaises", closeAlertsBeforeRaise},
 	{"Alert/ClosedOnlyOnce", closeAlertOnce},
+	{"Alert/LockReturnsThoseThatSaveCloses", lockAlerts},
 	{"History", history},
 	{"Runs", runs},
 }
@@ -89,7 +90,8 @@ func alertsByValue(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		for i, a := range open {
 			if i%2 == 0 {
-				s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
+				_, err := tx.CloseAlert(a.ID, "anna", at(time.Minute))
+				s.must(err)
 			}
 		}
 	})
@@ -159,6 +161,39 @@ func closeAlertsOfJob(s *suite) {
 	s.checkOpenAlerts("without kinds no alert is closed", "1/s1 alert", "2/ undo", "1/s0 parked")
 }
 
+// LockAlerts returns the open alerts that Save closes, each once, in the order of their ids, also those that the transaction
+// has raised itself.
+func lockAlerts(s *suite) {
+	s.submit(newJob(1, 2), newJob(2, 1), newJob(3, 1))
+	s.raise(alert(2, "s0", perdure.AlertParked), alert(1, "s0", perdure.AlertWaiting), alert(1, "s1", perdure.AlertParked),
+		alert(1, "s0", perdure.AlertParked), alert(1, "", perdure.AlertOverdue), alert(3, "s0", perdure.AlertParked))
+	s.save(&kernel.Changes{CloseAlerts: []kernel.CloseAlerts{{Job: id(1), Step: "s1", Kinds: []perdure.AlertKind{perdure.AlertParked}}}})
+	closes := []kernel.CloseAlerts{
+		{Job: id(2), Kinds: []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval}},
+		{Job: id(1), Step: "s0", By: "anna", Kinds: []perdure.AlertKind{perdure.AlertParked}},
+		{Job: id(1), Kinds: []perdure.AlertKind{perdure.AlertOverdue, perdure.AlertParked}},
+		{Job: id(3)},
+	}
+	lock := func(tx kernel.Tx, of ...kernel.CloseAlerts) (got []string) {
+		open, err := tx.LockAlerts(of)
+		s.must(err)
+		for _, a := range open {
+			got = append(got, fmt.Sprintf("%v %s %s", a.Job == id(1), a.Step, a.Kind))
+		}
+		return got
+	}
+	s.update(func(tx kernel.Tx) {
+		want := []string{"false s0 parked", "true s0 parked", "true  overdue"}
+		s.equal("open", lock(tx, closes...), want)
+		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(2, "s0", perdure.AlertApproval)}}))
+		s.equal("with its own", lock(tx, closes...), append(want, "false s0 approval"))
+		s.must(tx.Save(&kernel.Changes{CloseAlerts: closes}))
+		s.equal("after they were closed", lock(tx, closes...), []string(nil))
+		s.equal("of nothing", lock(tx), []string(nil))
+	})
+	s.checkOpenAlerts("others", "3/s0 parked", "1/s0 waiting")
+}
+
 func closeAlertsBeforeRaise(s *suite) {
 	s.submit(newJob(1, 1))
 	s.raise(alert(1, "s0", perdure.AlertParked))
@@ -174,9 +209,14 @@ func closeAlertOnce(s *suite) {
 	s.raise(alert(1, "", perdure.AlertNamed), alert(1, "", perdure.AlertUndo))
 	a := s.alerts(kernel.AlertFilter{})[1]
 	s.update(func(tx kernel.Tx) {
-		s.must(tx.CloseAlert(a.ID, "anna", at(time.Minute)))
-		s.must(tx.CloseAlert(a.ID, "bert", at(time.Hour))) // it is closed already, so this changes nothing (F138)
-		s.must(tx.CloseAlert(a.ID+100, "bert", at(time.Hour)))
+		check := func(id int64, by string, when time.Time, want bool) {
+			closed, err := tx.CloseAlert(id, by, when)
+			s.must(err)
+			s.equal("closed by "+by, closed, want)
+		}
+		check(a.ID, "anna", at(time.Minute), true)
+		check(a.ID, "bert", at(time.Hour), false) // it is closed already, so this changes nothing (F138)
+		check(a.ID+100, "bert", at(time.Hour), false)
 	})
 	s.checkOpenAlerts("other alerts stay open", "1/ undo")
 	a.ClosedBy, a.ClosedAt = "anna", at(time.Minute)

@@ -62,7 +62,10 @@ func fence(s *suite) {
 	if alerts := s.alerts(kernel.AlertFilter{}); len(alerts) != 2 {
 		s.Errorf("%d alerts", len(alerts))
 	}
-	s.update(func(tx kernel.Tx) { s.must(tx.CloseAlert(want.ID, "anna", at(time.Hour))) })
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.CloseAlert(want.ID, "anna", at(time.Hour))
+		s.must(err)
+	})
 	if alerts := s.alerts(kernel.AlertFilter{}); len(alerts) != 1 {
 		s.Errorf("%d alerts are open after one was closed", len(alerts))
 	}

@@ -134,7 +134,13 @@ var operations = []operation{
 		for range 1 + d.rnd.IntN(3) {
 			c.CloseAlerts = append(c.CloseAlerts, kernel.CloseAlerts{Job: id(d.someJob()), Step: d.pick("", "s0", "s1"), Kinds: d.alertKinds(), By: d.pick("", "anna")})
 		}
-		return saves(func(kernel.Tx) (*kernel.Changes, error) { return &c, nil })
+		return inTx(func(tx kernel.Tx) ([]kernel.Alert, error) {
+			open, err := tx.LockAlerts(c.CloseAlerts)
+			if err != nil {
+				return nil, err
+			}
+			return open, tx.Save(&c)
+		})
 	}},
 	{"close an alert", func(d *differential) act {
 		n, when := d.rnd.IntN(20), d.time()
@@ -144,7 +150,7 @@ var operations = []operation{
 				return nil, err
 			}
 			return inTx(func(tx kernel.Tx) ([]kernel.Alert, error) {
-				if err := tx.CloseAlert(id, "bert", when); err != nil {
+				if _, err := tx.CloseAlert(id, "bert", when); err != nil {
 					return nil, err
 				}
 				a, err := tx.Alert(id)

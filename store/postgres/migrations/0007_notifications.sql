@@ -40,6 +40,7 @@ create table perdure.notification (
 -- others of their job wait: most notifications are never in this index.
 create index notification_pending on perdure.notification (receiver, number) where state = 'pending';
 create index notification_of_job on perdure.notification (receiver, job, number) where state = 'pending' and attempts > 0;
+create index notification_dead on perdure.notification (receiver, number) where state = 'dead';
 create index notification_receiver on perdure.notification (receiver, number);
 create index notification_stream on perdure.notification (receiver, position) where position > 0;
 create index notification_ended on perdure.notification (ended_at) where ended_at is not null;
