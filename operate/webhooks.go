@@ -133,19 +133,29 @@ type WebhookRequest struct {
 type WebhookView struct {
 	Name string `json:"name"`
 	WebhookSettings
-	State        string    `json:"state"`                  // active or paused
-	PausedReason string    `json:"pausedReason,omitempty"` // why it is paused
-	Secret       string    `json:"secret,omitempty"`       // only in the answer that has made it
-	Pending      int       `json:"pending"`                // undelivered notifications, counted up to MaxEvents
-	CreatedAt    time.Time `json:"createdAt"`
-	UpdatedAt    time.Time `json:"updatedAt"`
+	State        WebhookState `json:"state"`
+	PausedReason string       `json:"pausedReason,omitempty"` // why it is paused
+	Secret       string       `json:"secret,omitempty"`       // only in the answer that has made it
+	Pending      int          `json:"pending"`                // undelivered notifications, counted up to MaxEvents
+	Oldest       *Delivery    `json:"oldest,omitempty"`       // the oldest pending notification
+	Latest       *Delivery    `json:"latest,omitempty"`       // the latest notification
+	CreatedAt    time.Time    `json:"createdAt"`
+	UpdatedAt    time.Time    `json:"updatedAt"`
 }
+
+// WebhookState is the state of a receiver.
+type WebhookState string
 
 // The states of a receiver.
 const (
-	WebhookActive = "active"
-	WebhookPaused = "paused"
+	WebhookActive  WebhookState = "active"
+	WebhookFailing WebhookState = "failing" // attempts to deliver its oldest pending notification have failed
+	WebhookFull    WebhookState = "full"    // at MaxUndelivered, most of them are its own: new ones are dead at once
+	WebhookPaused  WebhookState = "paused"
 )
+
+// WebhookStates are all states of receivers.
+var WebhookStates = []WebhookState{WebhookActive, WebhookFailing, WebhookFull, WebhookPaused}
 
 // WebhookResend selects dead notifications of a receiver.
 type WebhookResend struct {

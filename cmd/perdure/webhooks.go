@@ -60,7 +60,7 @@ func (a *app) printWebhooks(all []operate.WebhookView) error {
 		if v.Pending >= operate.MaxEvents {
 			pending += "+"
 		}
-		tb.row(v.Name, v.State, pending, strings.Join(operate.Texts(v.On), ","), plain(strings.Join(v.Types, ",")), to)
+		tb.row(v.Name, string(v.State), pending, strings.Join(operate.Texts(v.On), ","), plain(strings.Join(v.Types, ",")), to)
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -77,6 +77,9 @@ func (a *app) printWebhook(v *operate.WebhookView) error {
 	}
 	if v.PausedReason != "" {
 		a.printf("paused: %s\n", plain(v.PausedReason))
+	}
+	if v.State == operate.WebhookFailing {
+		a.printf("failing: %s\n", plain(v.Oldest.Error))
 	}
 	if v.Secret != "" {
 		a.printf("secret: %s\n", v.Secret)

@@ -7,7 +7,7 @@ import { empty, eventually, full, loaded, open, sizes, violations } from "./brow
 
 const insecure = process.env.INSECURE_CONSOLE_URL;
 const html = "<img src=x onerror=document.title='broken'>";
-const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "limits", "nodes", "submit", "tokens", "audit"];
+const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "limits", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
 
 /** Calls the API of the console with jobs. */
 async function call(method, path, { token, body, base = full } = {}) {
@@ -25,6 +25,7 @@ async function must(method, path, options) {
 
 const tokens = {};
 before(async () => {
+  await must("POST", "webhooks", { body: { name: "shop", stream: true } });
   tokens.admin = (await must("POST", "tokens", { body: { name: "ada", role: "admin" } })).token;
   for (const [key, body] of Object.entries({
     viewer: { name: "vera", role: "viewer" },
@@ -177,11 +178,11 @@ test("the menu of the user names the rights, and logs out", async (t) => {
 });
 
 for (const [who, shown] of Object.entries({
-  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Nodes"],
+  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes"],
   submitter: ["Jobs", "Submit"],
   agent: [],
-  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Nodes", "Submit"],
-  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Nodes", "Submit"],
+  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes", "Submit"],
+  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes", "Submit"],
 })) {
   test(`the user role ${who} sees its pages, and no page makes a call that is refused`, async (t) => {
     const page = await openAs(t, who, "");
@@ -195,7 +196,7 @@ for (const [who, shown] of Object.entries({
       await page.waitForTimeout(200);
     }
     assert.deepEqual(refused, []);
-    if (shown.length === 8) return;
+    if (shown.length === 9) return;
     await page.goto(full + (who === "viewer" ? "submit" : "alerts"));
     const needed = { viewer: "submitter or operator", submitter: "viewer or operator", agent: "viewer or operator" }[who];
     await page.getByRole("heading", { name: `This page needs the user role ${needed}` }).waitFor();
@@ -228,9 +229,29 @@ test("buttons of acts are disabled for a viewer, and name the user role", async 
   await page.goto(full + "limits");
   await needs(page.getByRole("button", { name: "New limit …" }));
   await needs(page.getByRole("button", { name: "Set the limit agent:payments" }));
+  await page.goto(full + "webhooks");
+  await needs(page.getByRole("button", { name: "New receiver …" }), "admin");
+  await page.goto(full + "webhooks/shop");
+  for (const act of ["Test …", "Pause …", "Resend …"]) await needs(page.getByRole("button", { name: act }));
+  for (const act of ["Edit …", "Delete …"]) await needs(page.getByRole("button", { name: act }), "admin");
+  await violations(page, "a receiver, for a viewer");
   await page.goto(full + "agents");
   await needs(page.getByRole("button", { name: "20: set the limit agent:payments" }));
   await violations(page, "agents of a viewer");
+});
+
+test("an operator tests, pauses and resends a receiver, and admins change it", async (t) => {
+  await must("PUT", "webhooks/shop-2", { token: tokens.admin, body: { url: "http://127.0.0.1:1/hooks" } });
+  const page = await openAs(t, "operator", "webhooks/shop-2");
+  for (const act of ["Test …", "Pause …", "Resend …"]) assert.ok(await page.getByRole("button", { name: act }).isEnabled(), act);
+  for (const act of ["Rotate the secret …", "Edit …", "Delete …"]) {
+    const button = page.getByRole("button", { name: act });
+    assert.ok(await button.isDisabled(), act);
+    assert.equal(await button.getAttribute("title"), "needs the user role admin");
+  }
+  await page.getByRole("button", { name: "Pause …" }).click();
+  await page.getByRole("button", { name: "Pause the receiver" }).click();
+  await page.getByText("Nothing is delivered: paused by olaf").waitFor();
 });
 
 test("the page of tokens creates, rotates and revokes, and ends sessions", async (t) => {

@@ -44,11 +44,13 @@ type (
 	eventKind     string
 	format        string
 	deliveryState string
+	webhookState  string
 )
 
 func (eventKind) Schema(huma.Registry) *huma.Schema     { return words(operate.EventKinds...) }
 func (format) Schema(huma.Registry) *huma.Schema        { return words(operate.WebhookFormats...) }
 func (deliveryState) Schema(huma.Registry) *huma.Schema { return words(operate.DeliveryStates...) }
+func (webhookState) Schema(huma.Registry) *huma.Schema  { return words(operate.WebhookStates...) }
 
 var (
 	webhookFields    = []string{"url", "stream", "on", "types", "format"}
@@ -147,6 +149,16 @@ const maxWebhookBody = 64 << 10
 func utcWebhook(v *operate.WebhookView) *operate.WebhookView {
 	out := *v
 	utc(&out.CreatedAt, &out.UpdatedAt)
+	out.Oldest, out.Latest = utcDelivery(v.Oldest), utcDelivery(v.Latest)
+	return &out
+}
+
+func utcDelivery(d *operate.Delivery) *operate.Delivery {
+	if d == nil {
+		return nil
+	}
+	out := *d
+	utc(&out.Time, &out.NextAttempt, &out.EndedAt)
 	return &out
 }
 
@@ -370,9 +382,8 @@ func (c *call) deliveries() error {
 		return err
 	}
 	out := perdure.Page[operate.Delivery]{Items: make([]operate.Delivery, len(page.Items)), NextCursor: page.NextCursor}
-	for i, d := range page.Items {
-		utc(&d.Time, &d.NextAttempt, &d.EndedAt)
-		out.Items[i] = d
+	for i := range page.Items {
+		out.Items[i] = *utcDelivery(&page.Items[i])
 	}
 	return c.json(http.StatusOK, &out)
 }

@@ -23,21 +23,42 @@ func newSecret() string {
 }
 
 func (svc *Service) webhookView(ctx context.Context, r *kernel.Receiver) (*operate.WebhookView, error) {
-	v := &operate.WebhookView{Name: r.Name, WebhookSettings: r.Settings, State: operate.WebhookActive, PausedReason: r.PausedCause, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
-	if r.PausedCause != "" {
-		v.State = operate.WebhookPaused
-	}
+	v := &operate.WebhookView{Name: r.Name, WebhookSettings: r.Settings, PausedReason: r.PausedCause, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
 	if len(v.On) == 0 {
 		v.On = operate.DefaultEventKinds
 	}
 	if v.Format == "" {
 		v.Format = operate.FormatCloudEvents
 	}
+	var oldest, latest []kernel.Notification
 	var err error
 	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxEvents); err != nil {
 		return nil, Unreachable(err)
 	}
+	if v.Pending > 0 {
+		if oldest, err = svc.Store.DueNotifications(ctx, r.Name, r.UpdatedAt.Add(aLongTime), 1); err != nil {
+			return nil, Unreachable(err)
+		}
+	}
+	if latest, err = svc.Store.Notifications(ctx, kernel.NotificationFilter{Receiver: r.Name, Limit: 1}); err != nil {
+		return nil, Unreachable(err)
+	}
+	var first *kernel.Notification
+	if len(oldest) > 0 {
+		first, v.Oldest = &oldest[0], deliveryView(&oldest[0])
+	}
+	if len(latest) > 0 {
+		v.Latest = deliveryView(&latest[0])
+	}
+	v.State = r.State(first)
 	return v, nil
+}
+
+// aLongTime makes any pending notification due.
+const aLongTime = 100 * 365 * 24 * time.Hour
+
+func deliveryView(n *kernel.Notification) *operate.Delivery {
+	return &operate.Delivery{ID: n.ID, Type: n.Kind.TypeOf(), Job: n.Job, Time: n.At, State: n.State, Attempts: n.Attempts, NextAttempt: n.NextAt, EndedAt: n.EndedAt, Error: n.Error}
 }
 
 // ListWebhooks implements operate.Webhooks.
@@ -226,8 +247,7 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 			page.NextCursor = cursorOf(rows[i-1].Number)
 			break
 		}
-		page.Items = append(page.Items, operate.Delivery{ID: n.ID, Type: n.Kind.TypeOf(), Job: n.Job, Time: n.At, State: n.State, Attempts: n.Attempts,
-			NextAttempt: n.NextAt, EndedAt: n.EndedAt, Error: n.Error})
+		page.Items = append(page.Items, *deliveryView(&n))
 	}
 	return page, nil
 }

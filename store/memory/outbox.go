@@ -30,7 +30,9 @@ func (d *data) receiver(name string) *kernel.Receiver {
 	if !there {
 		return nil
 	}
-	return copyReceiver(r)
+	c := copyReceiver(r)
+	c.Full = d.fullReceivers[name]
+	return c
 }
 
 func (d *data) allReceivers() (all []*kernel.Receiver) {

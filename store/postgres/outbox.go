@@ -15,10 +15,11 @@ import (
 
 const (
 	receiverColumns  = "name, settings, secret, old_secret, old_until, paused_cause, position, created_at, updated_at"
-	receiverSQL      = "select " + receiverColumns + " from perdure.receiver where name = $1"
-	lockReceiverSQL  = receiverSQL + " for update"
-	receiversSQL     = "select " + receiverColumns + " from perdure.receiver order by name"
-	lockReceiversSQL = receiversSQL + " for update"
+	receiverSelect   = "select " + receiverColumns + ", exists (select from perdure.receiver_full f where f.receiver = r.name) from perdure.receiver r"
+	receiverSQL      = receiverSelect + " where name = $1"
+	lockReceiverSQL  = receiverSQL + " for update of r"
+	receiversSQL     = receiverSelect + " order by name"
+	lockReceiversSQL = receiversSQL + " for update of r"
 	putReceiverSQL   = `
 insert into perdure.receiver (` + receiverColumns + `) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 on conflict (name) do update set settings = excluded.settings, secret = excluded.secret, old_secret = excluded.old_secret, old_until = excluded.old_until,
@@ -78,7 +79,7 @@ func scanReceiver(r *pgwire.Reader) *kernel.Receiver {
 		r.Failed = cmp.Or(r.Failed, err)
 	}
 	x.Secret, x.OldSecret, x.OldUntil, x.PausedCause, x.Position = r.Text(), r.Text(), r.Time(), r.Text(), r.Int64()
-	x.CreatedAt, x.UpdatedAt = r.Time(), r.Time()
+	x.CreatedAt, x.UpdatedAt, x.Full = r.Time(), r.Time(), r.Bool()
 	return x
 }
 

@@ -13,8 +13,9 @@ import (
 
 const (
 	receiverColumns = `name, settings, secret, old_secret, old_until, paused_cause, position, created_at, updated_at`
-	receiverSQL     = `SELECT ` + receiverColumns + ` FROM perdure_receiver WHERE name = ?`
-	receiversSQL    = `SELECT ` + receiverColumns + ` FROM perdure_receiver ORDER BY name`
+	receiverSelect  = `SELECT ` + receiverColumns + `, EXISTS (SELECT 1 FROM perdure_receiver_full f WHERE f.receiver = r.name) FROM perdure_receiver r`
+	receiverSQL     = receiverSelect + ` WHERE name = ?`
+	receiversSQL    = receiverSelect + ` ORDER BY name`
 
 	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
 	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc `
@@ -59,7 +60,7 @@ func readReceiver(r *row) *kernel.Receiver {
 	x := &kernel.Receiver{Name: r.text()}
 	r.json(&x.Settings)
 	x.Secret, x.OldSecret, x.OldUntil, x.PausedCause, x.Position = r.text(), r.text(), r.time(), r.text(), r.num()
-	x.CreatedAt, x.UpdatedAt = r.time(), r.time()
+	x.CreatedAt, x.UpdatedAt, x.Full = r.time(), r.time(), r.num() != 0
 	return x
 }
 

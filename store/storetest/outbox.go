@@ -149,6 +149,26 @@ func outboxRouting(s *suite) {
 	r := routing()
 	s.equal("with a receiver", r.Receivers, []kernel.Route{{Name: "a", Settings: a.Settings}})
 	s.equal("full", r.Full, map[string]bool{"a": true, "https://x.example": true})
+	full := func() bool {
+		r, err := s.store.Receiver(ctx, "a")
+		s.must(err)
+		return r.Full
+	}
+	s.equal("a receiver that is full", full(), true)
+	s.update(func(tx kernel.Tx) {
+		locked, err := tx.LockReceiver("a")
+		s.must(err)
+		s.equal("locked", locked.Full, true)
+		locked.Full = false
+		s.must(tx.PutReceiver(locked))
+	})
+	s.equal("it stays full", full(), true)
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.LockReceivers()
+		s.must(err)
+		s.must(tx.SetFull(nil))
+	})
+	s.equal("no longer full", full(), false)
 	s.update(func(tx kernel.Tx) {
 		_, err := tx.LockReceivers()
 		s.must(err)
