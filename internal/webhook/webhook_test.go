@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,8 +28,9 @@ import (
 // office is a store with a deliverer, and a poster that answers as the test says.
 type office struct {
 	*memory.Store
-	t *testing.T
-	d *webhook.Deliverer
+	t   *testing.T
+	d   *webhook.Deliverer
+	log *strings.Builder // read once the deliverer rests
 
 	mu       sync.Mutex
 	answer   func(webhook.Request) (webhook.Answer, error)
@@ -71,9 +73,9 @@ const hangs = -1
 // run starts a deliverer in virtual time, calls test, and stops it.
 func run(t *testing.T, test func(*office)) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &office{Store: memory.New(), t: t, outcomes: map[string]int{}, began: time.Now()}
+		o := &office{log: &strings.Builder{}, Store: memory.New(), t: t, outcomes: map[string]int{}, began: time.Now()}
 		o.d = webhook.New(webhook.Config{Store: o, Poster: o, PublicURL: "https://p.example/", Secret: func(name string) (string, bool) { return "s", name == "OURS" },
-			Delivered: func(outcome string) { o.mu.Lock(); defer o.mu.Unlock(); o.outcomes[outcome]++ }})
+			Log: slog.New(slog.NewTextHandler(o.log, nil)), Delivered: func(outcome string) { o.mu.Lock(); defer o.mu.Unlock(); o.outcomes[outcome]++ }})
 		ctx, end := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { o.d.Lead(ctx); close(ended) }()
@@ -226,6 +228,33 @@ func TestPageIsLargerThanWhatIsDeliveredAtOnce(t *testing.T) {
 		}
 		if len(met) != webhook.PageSize || met["ntc_1"] != 2 || len(o.ids("a")) != webhook.PageSize+1 {
 			t.Errorf("%d ids in %d attempts, the failed one %d times", len(met), len(o.ids("a")), met["ntc_1"])
+		}
+	})
+}
+
+// Who resumes a receiver, or changes it, need not wait until what failed is due: its circuit is closed, and its notifications
+// are due at once.
+func TestResumeTriesAtOnce(t *testing.T) {
+	run(t, func(o *office) {
+		o.receiver("a", nil)
+		o.setAnswer(status(500))
+		for i := range 10 {
+			o.notify("a", byte(i), 1)
+		}
+		time.Sleep(20 * time.Minute)
+		o.setAnswer(status(204))
+		before := len(o.ids("a"))
+		o.receiver("a", func(r *kernel.Receiver) { r.UpdatedAt = time.Now() })
+		o.update(func(tx kernel.Tx) error {
+			_, err := tx.Hasten("a", time.Now(), 100)
+			return err
+		})
+		o.d.Wake()
+		if n := len(o.ids("a")) - before; n != 10 {
+			t.Errorf("%d were sent", n)
+		}
+		if log := o.log.String(); strings.Count(log, "webhook fails") != 1 || strings.Count(log, "webhook works again") != 1 || strings.Contains(log, "/x") {
+			t.Errorf("logged:\n%s", log)
 		}
 	})
 }
