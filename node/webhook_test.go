@@ -251,10 +251,14 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "after it was resumed", func() bool { return h.got(job) == "done" })
-		page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
-		if err != nil || len(page.Items) != 1 || page.Items[0].State != operate.DeliveryDelivered || page.Items[0].Attempts != 2 || page.Items[0].Job != job {
-			t.Errorf("%+v, %v", page, err)
-		}
+		eventually(t, "its outcome", func() bool {
+			page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
+			if err != nil || len(page.Items) != 1 {
+				t.Fatal(page, err)
+			}
+			d := page.Items[0]
+			return d.State == operate.DeliveryDelivered && d.Attempts == 2 && d.Job == job
+		})
 	})
 }
 
