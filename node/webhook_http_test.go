@@ -170,7 +170,10 @@ func TestUndeliveredNotificationsAreBounded(t *testing.T) {
 			}
 			return page.Items
 		}
-		for len(alerts()) == 0 {
+		for n := 0; len(alerts()) == 0; n++ {
+			if n == 10*bound {
+				t.Fatal("no alert")
+			}
 			do()
 		}
 		full := func() (names map[string]bool) {

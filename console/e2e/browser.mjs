@@ -1,6 +1,7 @@
 // A browser for the tests: Debian's Chromium, driven by playwright-core. The environment has the addresses of two
 // consoles, with jobs and without, and the path of Chromium (browser_test.go sets them).
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import process from "node:process";
 import { after, before } from "node:test";
 import { chromium } from "playwright-core";
@@ -10,6 +11,10 @@ export const empty = process.env.EMPTY_CONSOLE_URL;
 
 export const narrow = { width: 360, height: 740 };
 export const wide = { width: 1400, height: 900 };
+
+export const sizes = [420, 1024, 1600].map((width) => ({ width, height: 900 }));
+
+const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
 /** How long a test waits for something, in milliseconds: the machine may be busy with other tests. */
 const patience = 60_000;
@@ -69,4 +74,21 @@ export async function api(path, body) {
   const text = await response.text();
   assert.ok(response.ok, `${path}: ${response.status} ${text}`);
   return JSON.parse(text);
+}
+
+/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if it is too wide. covered: whether a menu covers a part of the page. */
+export async function violations(page, what, covered = false) {
+  for (const size of sizes) {
+    await page.setViewportSize(size);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await page.evaluate(axe); // the policy forbids script elements
+      const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "target-size": { enabled: !covered } } };
+      const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), rules);
+      assert.ok(passes.length > 5, "axe has checked the page");
+      assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
+    }
+    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.equal(wider, 0, `${what} is wider than ${size.width} pixels`);
+  }
 }

@@ -43,8 +43,22 @@ type Receiver struct {
 	OldUntil    time.Time
 	PausedCause string // why it is paused; "": it is active
 	Position    int64  // of the latest event of a stream
+	Full        bool   // its new notifications are dead at once; SetFull decides, PutReceiver leaves it as it is
 
 	CreatedAt, UpdatedAt time.Time
+}
+
+// State returns the state of a receiver. oldest is its oldest pending notification; nil: it has none.
+func (r *Receiver) State(oldest *Notification) operate.WebhookState {
+	switch {
+	case r.PausedCause != "":
+		return operate.WebhookPaused
+	case r.Full:
+		return operate.WebhookFull
+	case oldest != nil && oldest.Attempts > 0:
+		return operate.WebhookFailing
+	}
+	return operate.WebhookActive
 }
 
 // Routing is what decides which notifications are stored.
@@ -142,6 +156,9 @@ type OutboxTx interface {
 	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
 	// number.
 	Resend(receiver string, since, now time.Time, max int) (int, error)
+	// Hasten makes pending notifications of a receiver whose NextAt is after now due now: at most max of those that were
+	// attempted, the earliest first. It returns their number.
+	Hasten(receiver string, now time.Time, max int) (int, error)
 }
 
 // routed reports whether a change of this kind, of a job of this type, is reported to a receiver.

@@ -518,7 +518,10 @@ var ofNotifications = []mutant{
 
 // Access: who may call, and what is recorded.
 var ofAccess = []mutant{
-	{name: "a revoked token is remembered for ever", file: "internal/access/registry.go", old: "	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {\n		return l.value, nil\n	}\n	c.reading.Lock()", new: "	if l := c.latest.Load(); l != nil {\n		return l.value, nil\n	}\n	c.reading.Lock()"},
+	{name: "a revoked token is remembered for ever", file: "internal/access/registry.go", old: "	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {\n		return l.value, nil\n	}\n	ctx, cancel := ", new: "	if l := c.latest.Load(); l != nil {\n		return l.value, nil\n	}\n	ctx, cancel := "},
+	{name: "a client presents no certificate", file: "internal/tlsfiles/client.go", old: "	if cfg.Cert == \"\" {", new: "	if true {", run: "ClientFiles"},
+	{name: "a renewed client certificate is not read", file: "internal/tlsfiles/client.go", old: "err == nil {\n			latest = pair", new: "err == nil && false {\n			latest = pair", run: "ClientFiles"},
+	{name: "a refused login forgets its page", file: "internal/rest/oidc.go", old: "	to, _, _ = strings.Cut(c.returnTo(to), \"#\")", new: "	to = c.Console", run: "LoginReturns"},
 	{name: "the secret is not compared", file: "internal/access/registry.go", old: "	return is || was && now.Before(c.PreviousUntil)", new: "	return true || is || was"},
 	{name: "a replaced secret stays valid", file: "internal/access/registry.go", old: "	return is || was && now.Before(c.PreviousUntil)", new: "	return is || was"},
 	{name: "a session is accepted as a token", file: "internal/access/registry.go", old: "c == nil || c.Kind != kind || ", new: "c == nil || ", pkg: "node", run: "TestSessions"},

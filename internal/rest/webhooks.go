@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strconv"
 	"time"
@@ -44,11 +45,13 @@ type (
 	eventKind     string
 	format        string
 	deliveryState string
+	webhookState  string
 )
 
 func (eventKind) Schema(huma.Registry) *huma.Schema     { return words(operate.EventKinds...) }
 func (format) Schema(huma.Registry) *huma.Schema        { return words(operate.WebhookFormats...) }
 func (deliveryState) Schema(huma.Registry) *huma.Schema { return words(operate.DeliveryStates...) }
+func (webhookState) Schema(huma.Registry) *huma.Schema  { return words(operate.WebhookStates...) }
 
 var (
 	webhookFields    = []string{"url", "stream", "on", "types", "format"}
@@ -144,9 +147,33 @@ const lastEventHeader = "Last-Event-ID"
 // maxWebhookBody bounds the body of a receiver.
 const maxWebhookBody = 64 << 10
 
-func utcWebhook(v *operate.WebhookView) *operate.WebhookView {
+// webhook returns a receiver as the caller may see it: only an admin sees the whole URL, which may be a secret itself, as
+// those of Slack are.
+func (c *call) webhook(v *operate.WebhookView) *operate.WebhookView {
 	out := *v
+	if id := operate.IdentityOf(c.ctx()); id != nil && id.Role != operate.Admin {
+		out.URL = siteOf(v.URL)
+	}
 	utc(&out.CreatedAt, &out.UpdatedAt)
+	out.Oldest, out.Latest = utcDelivery(v.Oldest), utcDelivery(v.Latest)
+	return &out
+}
+
+// siteOf returns the part of a URL that names its host, with … for the rest.
+func siteOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Path == "" && u.RawQuery == "" {
+		return text
+	}
+	return u.Scheme + "://" + u.Host + "/…"
+}
+
+func utcDelivery(d *operate.Delivery) *operate.Delivery {
+	if d == nil {
+		return nil
+	}
+	out := *d
+	utc(&out.Time, &out.NextAttempt, &out.EndedAt)
 	return &out
 }
 
@@ -157,7 +184,7 @@ func (c *call) listWebhooks() error {
 	}
 	out := list[operate.WebhookView]{Items: make([]operate.WebhookView, len(all))}
 	for i := range all {
-		out.Items[i] = *utcWebhook(&all[i])
+		out.Items[i] = *c.webhook(&all[i])
 	}
 	return c.json(http.StatusOK, &out)
 }
@@ -171,7 +198,7 @@ func (c *call) getWebhook() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, utcWebhook(v))
+	return c.json(http.StatusOK, c.webhook(v))
 }
 
 func (c *call) createWebhook() error {
@@ -196,7 +223,7 @@ func (c *call) createWebhook() error {
 		return err
 	}
 	c.w.Header().Set("Location", c.prefix()+"/v1/webhooks/"+v.Name)
-	return c.json(http.StatusCreated, utcWebhook(v))
+	return c.json(http.StatusCreated, c.webhook(v))
 }
 
 func (c *call) putWebhook() error {
@@ -231,7 +258,7 @@ func (c *call) putWebhook() error {
 	if created {
 		status = http.StatusCreated
 	}
-	return c.json(status, utcWebhook(v))
+	return c.json(status, c.webhook(v))
 }
 
 func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
@@ -289,7 +316,7 @@ func (c *call) changeWebhook(change func(ctx context.Context, name, author strin
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, utcWebhook(v))
+	return c.json(http.StatusOK, c.webhook(v))
 }
 
 // webhookAct reads a call without fields.
@@ -370,9 +397,8 @@ func (c *call) deliveries() error {
 		return err
 	}
 	out := perdure.Page[operate.Delivery]{Items: make([]operate.Delivery, len(page.Items)), NextCursor: page.NextCursor}
-	for i, d := range page.Items {
-		utc(&d.Time, &d.NextAttempt, &d.EndedAt)
-		out.Items[i] = d
+	for i := range page.Items {
+		out.Items[i] = *utcDelivery(&page.Items[i])
 	}
 	return c.json(http.StatusOK, &out)
 }

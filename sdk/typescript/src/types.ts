@@ -985,9 +985,11 @@ export interface Webhook {
   createdAt: string;
   name: string;
   pending: number;
-  state: string;
+  state: "active" | "failing" | "full" | "paused";
   updatedAt: string;
   format?: "cloudEvents" | "slack";
+  latest?: Delivery;
+  oldest?: Delivery;
   on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "alertClosed" | "bulkFinished")[];
   pausedReason?: string;
   secret?: string;
