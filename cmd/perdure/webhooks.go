@@ -37,7 +37,7 @@ running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkF
 	uses(ls, "server", "store", "output")
 	cmd.AddCommand(ls, a.showWebhookCmd(), a.putWebhookCmd(true), a.putWebhookCmd(false), a.removeWebhookCmd(),
 		a.webhookActCmd("pause", "Pause a receiver", "Nothing is delivered to the receiver until it is resumed. Notifications are still stored; each is dead\nthree days after its change.", (*target).PauseWebhook),
-		a.webhookActCmd("resume", "Resume a receiver", "Delivers what was stored while the receiver was paused, and tries at once what was attempted in vain.", (*target).ResumeWebhook),
+		a.webhookActCmd("resume", "Resume a receiver", "Delivers what was stored while the receiver was paused, and tries at once what was attempted without success.", (*target).ResumeWebhook),
 		a.webhookActCmd("rotate", "Give a receiver a new secret", "Prints the new secret, once. For 24 hours deliveries are signed with both secrets.", (*target).RotateWebhook),
 		a.testWebhookCmd(), a.resendCmd(), a.deliveriesCmd())
 	return cmd

@@ -105,7 +105,7 @@ func (s *Scheduler) changeReceiver(ctx context.Context, act, name string, change
 	return row, err
 }
 
-// ResumeReceiver resumes a receiver, and makes what was attempted in vain due at once: at most operate.MaxResend.
+// ResumeReceiver resumes a receiver, and makes what was attempted without success due at once: at most operate.MaxResend.
 func (s *Scheduler) ResumeReceiver(ctx context.Context, name string) (*kernel.Receiver, error) {
 	return s.changeReceiver(ctx, "resumeWebhook", name, func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error {
 		r.PausedCause = ""

@@ -24,7 +24,7 @@ func (d *Deliverer) measure(ctx context.Context, found bool) error {
 			return err
 		}
 	}
-	d.measureAt = began.Add(max(d.cfg.MeasureEvery, costShare*d.cfg.Env.Now().Sub(began)))
+	defer func() { d.measureAt = began.Add(max(d.cfg.MeasureEvery, costShare*d.cfg.Env.Now().Sub(began))) }()
 	d.cfg.Pending(n)
 	switch {
 	case n >= d.cfg.MaxPending:
