@@ -256,6 +256,8 @@ test("dead notifications of a receiver that was deleted are sent to a new one of
   await eventually(async () => assert.equal(await page.getByRole("row", { name: /^returns/ }).count(), 0));
 
   await call("POST", "webhooks", { name: "returns", url: `${receiver.url}/returns`, on: ["done"], types: ["returned"] });
+  await page.goto(full + "webhooks");
+  await page.getByRole("link", { name: "3 dead of returns" }).waitFor();
   await page.goto(full + "alerts?kind=undelivered");
   await page.getByRole("link", { name: "returns", exact: true }).click();
   await page.getByRole("heading", { name: "Webhook returns" }).waitFor();
