@@ -1,16 +1,13 @@
 // The login, what each user role sees and may do, and the pages of tokens and of the audit log. The first token makes the
 // node ask for tokens: its store has none before.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import process from "node:process";
 import { before, test } from "node:test";
-import { empty, eventually, full, loaded, open } from "./browser.mjs";
+import { empty, eventually, full, loaded, open, sizes, violations } from "./browser.mjs";
 
 const insecure = process.env.INSECURE_CONSOLE_URL;
-const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const html = "<img src=x onerror=document.title='broken'>";
 const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "limits", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
-const sizes = [420, 1024, 1600].map((width) => ({ width, height: 900 }));
 
 /** Calls the API of the console with jobs. */
 async function call(method, path, { token, body, base = full } = {}) {
@@ -65,23 +62,6 @@ async function openOut(t, path, options = {}) {
 async function logIn(page, token) {
   await page.getByLabel("Token", { exact: true }).fill(token);
   await page.getByRole("button", { name: "Log in" }).click();
-}
-
-/** covered: whether a menu covers a part of the page. */
-async function violations(page, what, covered = false) {
-  for (const size of sizes) {
-    await page.setViewportSize(size);
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme });
-      await page.evaluate(axe); // the policy forbids script elements
-      const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "target-size": { enabled: !covered } } };
-      const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), rules);
-      assert.ok(passes.length > 5, "axe has checked the page");
-      assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
-    }
-    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.equal(wider, 0, `${what} is wider than ${size.width} pixels`);
-  }
 }
 
 test("a page without a session asks for a token, makes no other call, and is shown at the same address after the login", async (t) => {

@@ -76,9 +76,10 @@ type Config struct {
 	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
 	// MaxPending is the number of pending notifications at which new ones of the receiver with the most of them are dead at
 	// once; 0: operate.MaxUndelivered.
-	MaxPending int
-	Log        *slog.Logger
-	Env        env.Env // nil: env.Real
+	MaxPending   int
+	MeasureEvery time.Duration // the time between two counts of the pending notifications; 0: 10s
+	Log          *slog.Logger
+	Env          env.Env // nil: env.Real
 }
 
 const (
@@ -104,6 +105,12 @@ const (
 	forgetEvery    = time.Minute
 	forgetAtOnce   = 1000
 	maxErrorLength = 500
+
+	// A million pending notifications take up to seconds to count, or to search for one that is due. Such a call is
+	// repeated only after costShare times the time that it took.
+	costShare = 20
+	cheap     = 50 * time.Millisecond // a search that takes less is repeated at once
+	maxRest   = time.Minute
 )
 
 // schedule has the pauses after failed attempts. The last one repeats until the notification expires.
@@ -129,10 +136,10 @@ type Deliverer struct {
 	breakers map[string]*breaker // by receiver, of those that are failing
 
 	// Only the goroutine of Lead uses these; a new leadership begins with none:
-	source     string
-	measuredAt time.Time // when the pending notifications were last counted; zero: not yet
-	forgotAt   time.Time // when old notifications were last deleted; zero: not yet
-	full       bool      // receivers are full
+	source    string
+	measureAt time.Time // when the pending notifications are counted again; zero: now
+	forgotAt  time.Time // when old notifications were last deleted; zero: not yet
+	full      bool      // receivers are full
 }
 
 // worker delivers to one receiver.
@@ -145,7 +152,7 @@ func New(cfg Config) *Deliverer {
 	if cfg.Poll == nil {
 		cfg.Poll = func() time.Duration { return DefaultPoll }
 	}
-	cfg.MaxPending = cmp.Or(cfg.MaxPending, operate.MaxUndelivered)
+	cfg.MaxPending, cfg.MeasureEvery = cmp.Or(cfg.MaxPending, operate.MaxUndelivered), cmp.Or(cfg.MeasureEvery, measureEvery)
 	if cfg.Streamed == nil {
 		cfg.Streamed = func() {}
 	}
@@ -178,7 +185,7 @@ func (d *Deliverer) Wake() {
 // Lead delivers notifications until ctx ends, and returns when its workers have ended.
 func (d *Deliverer) Lead(ctx context.Context) {
 	d.workers, d.breakers = map[string]*worker{}, map[string]*breaker{}
-	d.source, d.measuredAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
+	d.source, d.measureAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
 	ended := make(chan struct{}, 1)
 	failed := false
 	for ctx.Err() == nil {
@@ -325,9 +332,16 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 		return none, err
 	}
 	crashpoint.Here(crashpoint.WebhookRead)
+	began := d.cfg.Env.Now()
 	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, size)
-	if err != nil || len(due) == 0 {
+	switch {
+	case err != nil:
 		return none, err
+	case len(due) == 0:
+		if took := d.cfg.Env.Now().Sub(began); took > cheap {
+			d.cfg.Env.Wait(ctx, min(costShare*took, maxRest), nil)
+		}
+		return none, nil
 	}
 	crashpoint.Here(crashpoint.WebhookHasRead)
 	left := restOf(len(due), size)

@@ -37,6 +37,17 @@ type office struct {
 	outcomes map[string]int
 	began    time.Time
 	n        int
+	slow     time.Duration // how long a search takes
+	searches int
+}
+
+func (o *office) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]kernel.Notification, error) {
+	o.mu.Lock()
+	o.searches++
+	slow := o.slow
+	o.mu.Unlock()
+	time.Sleep(slow)
+	return o.Store.DueNotifications(ctx, receiver, now, max)
 }
 
 func (o *office) Post(ctx context.Context, r webhook.Request) (webhook.Answer, error) {
@@ -458,6 +469,30 @@ func TestSlackMessageLinksTheJob(t *testing.T) {
 		want := "order <https://p.example/ui/jobs/" + perdure.JobID{1}.String() + "|k&lt;1&gt;> is parked, step charge: no &amp; money"
 		if m.Text != want {
 			t.Errorf("%q, want %q", m.Text, want)
+		}
+	})
+}
+
+// A search that takes long, because very many notifications are pending, and finds none that is due, is repeated seldom.
+func TestCostlySearchIsRepeatedSeldom(t *testing.T) {
+	run(t, func(o *office) {
+		o.receiver("a", nil)
+		o.setAnswer(func(webhook.Request) (webhook.Answer, error) {
+			return webhook.Answer{Status: 503, RetryAfter: 50 * time.Minute}, nil
+		})
+		o.notify("a", 1, 1)
+		o.mu.Lock()
+		o.slow, o.searches = time.Second, 0
+		o.mu.Unlock()
+		time.Sleep(40 * time.Minute)
+		if o.mu.Lock(); o.searches < 100 || o.searches > 130 {
+			t.Errorf("%d searches of a second in 40 minutes", o.searches)
+		}
+		o.answer = nil
+		o.mu.Unlock()
+		time.Sleep(20 * time.Minute)
+		if got := fmt.Sprint(o.states("a")); got != "[delivered 2]" {
+			t.Error(got)
 		}
 	})
 }
