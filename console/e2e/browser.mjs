@@ -76,7 +76,7 @@ export async function api(path, body) {
   return JSON.parse(text);
 }
 
-/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if it is too wide. covered: whether a menu covers a part of the page. */
+/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if a part is too wide. covered: whether a menu covers a part of the page. */
 export async function violations(page, what, covered = false, at = sizes) {
   for (const size of at) {
     await page.setViewportSize(size);
