@@ -338,6 +338,37 @@ func TestTokensAreForTheirTypesAndAgents(t *testing.T) {
 	})
 }
 
+// Who knows the URL of a receiver may be able to write to it, as to a channel of Slack: only admins see it whole.
+func TestOnlyAdminsSeeURLsOfWebhooks(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		const secretURL = "https://hooks.example/services/T0/B0/S3CR3T?x=S3CR3T"
+		admin := g.client(t, g.admin)
+		if _, err := admin.CreateWebhook(t.Context(), operate.WebhookRequest{Name: "ops", WebhookSettings: operate.WebhookSettings{URL: secretURL}}); err != nil {
+			t.Fatal(err)
+		}
+		for role, want := range map[operate.UserRole]string{operate.Viewer: "https://hooks.example/…", operate.Operator: "https://hooks.example/…", operate.Admin: secretURL} {
+			c := g.client(t, g.token(t, operate.Rights{Role: role}))
+			one, err := c.GetWebhook(t.Context(), "ops")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := c.ListWebhooks(t.Context())
+			if err != nil || one.URL != want || all[0].URL != want {
+				t.Errorf("%s sees %s and %+v, %v", role, one.URL, all, err)
+			}
+			if role == operate.Operator {
+				if paused, err := c.PauseWebhook(t.Context(), "ops", ""); err != nil || paused.URL != want {
+					t.Errorf("%s sees %+v, %v", role, paused, err)
+				}
+			}
+		}
+		if one, err := admin.GetWebhook(t.Context(), "ops"); err != nil || one.URL != secretURL {
+			t.Errorf("stored: %+v, %v", one, err)
+		}
+	})
+}
+
 // An act is recorded with the name of its token, in the transaction of the act; one that changes nothing is not, and one
 // that is refused is recorded as such.
 func TestActsAreAudited(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Webhooks manages the receivers of notifications, and shows what was delivered to them.
@@ -180,7 +181,7 @@ var DeliveryStates = []DeliveryState{DeliveryPending, DeliveryDelivered, Deliver
 
 // DeliveryQuery selects notifications of a receiver, newest first.
 type DeliveryQuery struct {
-	Name   string
+	Name   string        // of a receiver, or a URL that definitions name
 	State  DeliveryState // "": all
 	Limit  int           // 0: perdure.DefaultListLimit
 	Cursor string
@@ -246,9 +247,12 @@ func (r *WebhookRequest) Check() error {
 		fault("/types", "has %d types; at most %d", len(r.Types), MaxWebhookTypes)
 	}
 	for i, t := range r.Types[:min(len(r.Types), MaxWebhookTypes)] {
-		if t == "" || len(t) > perdure.MaxNameLength {
-			fault(fmt.Sprintf("/types/%d", i), "must be the type of a job: 1 to %d characters", perdure.MaxNameLength)
+		if !plain.IsName(t) || len(t) > perdure.MaxNameLength {
+			fault(fmt.Sprintf("/types/%d", i), "must be the type of a job: 1 to %d letters, digits, ., _ and -, starting with a letter or digit", perdure.MaxNameLength)
 		}
+	}
+	if i := slices.Index(r.On, EventBulkFinished); i >= 0 && len(r.Types) > 0 {
+		fault(fmt.Sprintf("/on/%d", i), "a bulk act is of no type, so that %s would never be reported with types: make another receiver for it", EventBulkFinished)
 	}
 	if len(e.Fields) > 0 {
 		return e
@@ -276,6 +280,8 @@ func CheckWebhookURL(text string) error {
 	}
 	u, err := url.Parse(text)
 	switch {
+	case strings.Contains(text, "${"):
+		return fmt.Errorf("is taken as it is: a ${…} in it is not computed")
 	case err != nil:
 		return fmt.Errorf("is not a URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":

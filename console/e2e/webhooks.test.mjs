@@ -208,6 +208,8 @@ test("settings are replaced, and the rest of the receiver stays", async (t) => {
   assert.ok(await form.getByRole("button", { name: "Replace the settings" }).isDisabled());
   await form.getByLabel("alertRaised").check();
   await form.getByLabel("Format of the body").selectOption("slack");
+  await form.getByText("--on alertRaised --types").waitFor();
+  await form.getByText("--format slack --server").waitFor();
   await violations(page, "settings");
   await form.getByRole("button", { name: "Replace the settings" }).click();
   await page.getByText("The settings of edited are replaced.").waitFor();

@@ -203,7 +203,7 @@ export function Settings({ hook, fresh, close, done }: SettingsProps) {
     ...(typesOf(types.value).length > 0 && { types: typesOf(types.value) }),
     ...(!stream.value && format.value !== "cloudEvents" && { format: format.value }),
   };
-  const flags = ["--on", chosen.join(","), ...(settings.types ? ["--types", typesFlag(settings.types)] : []), ...(settings.format ? ["--format", settings.format] : [])];
+  const flags = ["--on", chosen.join(","), ...(settings.types ? ["--types", typesFlag(settings.types)] : hook ? ["--all-types"] : []), ...(settings.format || (hook && !stream.value) ? ["--format", format.value] : [])];
   const command = ["perdure", "webhooks", hook ? "set" : "create", called || "NAME", stream.value ? "--stream" : url.value.trim() || "URL", ...flags].map(shellWord).join(" ") + server();
   const ready = called !== "" && (stream.value || url.value.trim() !== "") && chosen.length > 0;
   const submit = () =>

@@ -158,6 +158,9 @@ type OutboxTx interface {
 	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
 	// number.
 	Resend(receiver string, since, now time.Time, max int) (int, error)
+	// Hasten makes pending notifications of a receiver whose NextAt is after now due now: at most max of those that were
+	// attempted, the earliest first. It returns their number.
+	Hasten(receiver string, now time.Time, max int) (int, error)
 }
 
 // routed reports whether a change of this kind, of a job of this type, is reported to a receiver.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strconv"
 	"time"
@@ -146,11 +147,25 @@ const lastEventHeader = "Last-Event-ID"
 // maxWebhookBody bounds the body of a receiver.
 const maxWebhookBody = 64 << 10
 
-func utcWebhook(v *operate.WebhookView) *operate.WebhookView {
+// webhook returns a receiver as the caller may see it: only an admin sees the whole URL, which may be a secret itself, as
+// those of Slack are.
+func (c *call) webhook(v *operate.WebhookView) *operate.WebhookView {
 	out := *v
+	if id := operate.IdentityOf(c.ctx()); id != nil && id.Role != operate.Admin {
+		out.URL = siteOf(v.URL)
+	}
 	utc(&out.CreatedAt, &out.UpdatedAt)
 	out.Oldest, out.Latest = utcDelivery(v.Oldest), utcDelivery(v.Latest)
 	return &out
+}
+
+// siteOf returns the part of a URL that names its host, with … for the rest.
+func siteOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Path == "" && u.RawQuery == "" {
+		return text
+	}
+	return u.Scheme + "://" + u.Host + "/…"
 }
 
 func utcDelivery(d *operate.Delivery) *operate.Delivery {
@@ -169,7 +184,7 @@ func (c *call) listWebhooks() error {
 	}
 	out := list[operate.WebhookView]{Items: make([]operate.WebhookView, len(all))}
 	for i := range all {
-		out.Items[i] = *utcWebhook(&all[i])
+		out.Items[i] = *c.webhook(&all[i])
 	}
 	return c.json(http.StatusOK, &out)
 }
@@ -183,7 +198,7 @@ func (c *call) getWebhook() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, utcWebhook(v))
+	return c.json(http.StatusOK, c.webhook(v))
 }
 
 func (c *call) createWebhook() error {
@@ -208,7 +223,7 @@ func (c *call) createWebhook() error {
 		return err
 	}
 	c.w.Header().Set("Location", c.prefix()+"/v1/webhooks/"+v.Name)
-	return c.json(http.StatusCreated, utcWebhook(v))
+	return c.json(http.StatusCreated, c.webhook(v))
 }
 
 func (c *call) putWebhook() error {
@@ -243,7 +258,7 @@ func (c *call) putWebhook() error {
 	if created {
 		status = http.StatusCreated
 	}
-	return c.json(status, utcWebhook(v))
+	return c.json(status, c.webhook(v))
 }
 
 func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
@@ -301,7 +316,7 @@ func (c *call) changeWebhook(change func(ctx context.Context, name, author strin
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, utcWebhook(v))
+	return c.json(http.StatusOK, c.webhook(v))
 }
 
 // webhookAct reads a call without fields.

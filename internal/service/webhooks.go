@@ -151,11 +151,12 @@ func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) erro
 	return nil
 }
 
-func (svc *Service) changeWebhook(ctx context.Context, act, message, name, author string, change func(*kernel.Receiver, time.Time)) (*kernel.Receiver, *operate.WebhookView, error) {
+// changeWebhook changes a receiver, logs it, and returns its view.
+func (svc *Service) changeWebhook(ctx context.Context, message, name, author string, change func() (*kernel.Receiver, error)) (*kernel.Receiver, *operate.WebhookView, error) {
 	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
 		return nil, nil, err
 	}
-	row, err := svc.Scheduler.ChangeReceiver(ctx, act, name, change)
+	row, err := change()
 	if err != nil {
 		return nil, nil, Unreachable(err)
 	}
@@ -166,17 +167,19 @@ func (svc *Service) changeWebhook(ctx context.Context, act, message, name, autho
 
 // PauseWebhook implements operate.Webhooks.
 func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "pauseWebhook", "webhook paused", name, author, func(r *kernel.Receiver, _ time.Time) {
-		if r.PausedCause == "" {
-			r.PausedCause = "paused by " + author
-		}
+	_, v, err := svc.changeWebhook(ctx, "webhook paused", name, author, func() (*kernel.Receiver, error) {
+		return svc.Scheduler.ChangeReceiver(ctx, "pauseWebhook", name, func(r *kernel.Receiver, _ time.Time) {
+			if r.PausedCause == "" {
+				r.PausedCause = "paused by " + author
+			}
+		})
 	})
 	return v, err
 }
 
 // ResumeWebhook implements operate.Webhooks.
 func (svc *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "resumeWebhook", "webhook resumed", name, author, func(r *kernel.Receiver, _ time.Time) { r.PausedCause = "" })
+	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func() (*kernel.Receiver, error) { return svc.Scheduler.ResumeReceiver(ctx, name) })
 	return v, err
 }
 
@@ -188,10 +191,12 @@ func (svc *Service) RotateWebhook(ctx context.Context, name, author string) (*op
 		return nil, perdure.Refuse(perdure.CodeConflict, "receiver %s is a stream, which has no secret", name)
 	}
 	secret := newSecret()
-	row, v, err := svc.changeWebhook(ctx, "rotateWebhook", "webhook secret rotated", name, author, func(r *kernel.Receiver, now time.Time) {
-		if r.Secret != secret {
-			r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
-		}
+	row, v, err := svc.changeWebhook(ctx, "webhook secret rotated", name, author, func() (*kernel.Receiver, error) {
+		return svc.Scheduler.ChangeReceiver(ctx, "rotateWebhook", name, func(r *kernel.Receiver, now time.Time) {
+			if r.Secret != secret {
+				r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
+			}
+		})
 	})
 	if err == nil {
 		v.Secret = row.Secret
@@ -233,8 +238,10 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 	if err != nil {
 		return nil, errCursor
 	}
-	if _, err := svc.receiver(ctx, q.Name); err != nil {
-		return nil, err
+	if !webhook.IsURL(q.Name) {
+		if _, err := svc.receiver(ctx, q.Name); err != nil {
+			return nil, err
+		}
 	}
 	limit := pageSize(q.Limit)
 	if err := admission.Ask(ctx, limit*deliveryRoom); err != nil {

@@ -295,8 +295,8 @@ func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 	}
 }
 
-// isURL reports whether a receiver is a URL that a definition names.
-func isURL(receiver string) bool { return strings.Contains(receiver, "://") }
+// IsURL reports whether a receiver is a URL that a definition names.
+func IsURL(receiver string) bool { return strings.Contains(receiver, "://") }
 
 // rest is what a page has left.
 type rest int
@@ -318,7 +318,7 @@ func restOf(found, size int) rest {
 // page delivers notifications that are due.
 func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	to, err := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}, error(nil)
-	if !isURL(receiver) {
+	if !IsURL(receiver) {
 		if to, err = d.cfg.Store.Receiver(ctx, receiver); err != nil {
 			return none, err
 		}
@@ -354,7 +354,7 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	case to.Settings.Stream:
 		return left, d.stream(ctx, to, due, now)
 	}
-	b := d.breaker(receiver)
+	b := d.breaker(to)
 	if d.cfg.Env.Now().Before(b.until) {
 		return none, nil
 	}
@@ -366,17 +366,12 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	if ctx.Err() != nil {
 		return none, ctx.Err()
 	}
-	if gone && !isURL(receiver) {
+	if gone && !IsURL(receiver) {
 		if err := d.pause(ctx, receiver); err != nil {
 			return none, err
 		}
 	}
-	ok := false
-	for _, r := range results {
-		ok = ok || r.State == operate.DeliveryDelivered
-	}
-	d.judge(receiver, b, ok, len(results))
-	if !ok && left == some {
+	if ok := d.judge(receiver, b, results); !ok && left == some {
 		left = none
 	}
 	return left, d.save(ctx, receiver, results)
@@ -495,7 +490,7 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 		}
 	}
 	hint := ""
-	if !isURL(receiver) {
+	if !IsURL(receiver) {
 		hint = fmt.Sprintf("; send them again with: perdure webhooks resend %s --since 3d", receiver)
 	}
 	return kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
@@ -504,7 +499,7 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 
 // shown returns a receiver without the parts of a URL that may be secret.
 func shown(receiver string) string {
-	if !isURL(receiver) {
+	if !IsURL(receiver) {
 		return receiver
 	}
 	u, err := url.Parse(receiver)
@@ -514,9 +509,13 @@ func shown(receiver string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// pause pauses a receiver that has answered 410 Gone.
+// pause pauses a receiver that has answered 410 Gone, and raises an alert.
 func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 	d.cfg.Log.Warn("webhook paused: it answered 410 Gone", "receiver", receiver)
+	alert, err := d.lacksAlert(ctx, receiver)
+	if err != nil {
+		return err
+	}
 	return d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		r, err := tx.LockReceiver(receiver)
 		if err != nil || r == nil || r.PausedCause != "" {
@@ -527,7 +526,12 @@ func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 			return err
 		}
 		r.PausedCause, r.UpdatedAt = "the receiver answered 410 Gone", now
-		return tx.PutReceiver(r)
+		if err := tx.PutReceiver(r); err != nil || !alert {
+			return err
+		}
+		a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
+			Message: fmt.Sprintf("receiver %s is paused, because it answered 410 Gone; resume it with: perdure webhooks resume %s", receiver, receiver)}
+		return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 	})
 }
 
@@ -588,7 +592,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		}
 		if answers[i].Status == statusGone {
 			gone = true
-			if isURL(to.Name) { // there is no receiver that could be paused
+			if IsURL(to.Name) { // there is no receiver that could be paused
 				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now
 			}
 		}
@@ -648,7 +652,7 @@ func (d *Deliverer) post(ctx context.Context, to *kernel.Receiver, n *kernel.Not
 
 // secrets returns the secrets with which a delivery is signed; none: it is not signed.
 func (d *Deliverer) secrets(to *kernel.Receiver, n *kernel.Notification) ([]string, error) {
-	if isURL(to.Name) {
+	if IsURL(to.Name) {
 		if n.Secret == "" {
 			return nil, nil
 		}

@@ -397,6 +397,11 @@ func TestGoneReceiverGetsNoMore(t *testing.T) {
 		if got := fmt.Sprint(o.states("a"), o.states("https://b.example/x")); got != "[pending 1 pending 0] [dead 1]" {
 			t.Error(got)
 		}
+		if alerts, err := o.Alerts(t.Context(), kernel.AlertFilter{Kind: perdure.AlertUndelivered}); err != nil || !slices.ContainsFunc(alerts, func(a kernel.Alert) bool {
+			return a.Name == "a" && strings.Contains(a.Message, "perdure webhooks resume a")
+		}) {
+			t.Errorf("alerts %+v, %v", alerts, err)
+		}
 		time.Sleep(time.Hour)
 		r, err := o.Receiver(t.Context(), "a")
 		if err != nil || !strings.Contains(r.PausedCause, "410") || len(o.ids("a")) != 1 {

@@ -109,6 +109,18 @@ func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, 
 	return sent, nil
 }
 
+func (tx *tx) Hasten(receiver string, now time.Time, max int) (hastened int, err error) {
+	for _, number := range tx.numbers() {
+		n := tx.notifications[number]
+		if hastened < max && n.Receiver == receiver && n.State == operate.DeliveryPending && n.Attempts > 0 && n.NextAt.After(now) {
+			n.NextAt = now
+			set(tx, tx.notifications, number, copyNotification(n))
+			hastened++
+		}
+	}
+	return hastened, nil
+}
+
 func (d *data) numbers() []int64 { return slices.Sorted(maps.Keys(d.notifications)) }
 
 // notificationsOf returns notifications in the order of their numbers.

@@ -42,6 +42,9 @@ where n.number = any(array[v.number]) and n.receiver = $8 and n.state || '' = 'p
 	resendSQL = `
 update perdure.notification set state = 'pending', attempts = 0, next_at = $3, expires_at = $5, ended_at = null, error = ''
 where number in (select number from perdure.notification where receiver = $1 and state = 'dead' and at >= $2 order by number limit $4)`
+	hastenSQL = `
+update perdure.notification set next_at = $2
+where number in (select number from perdure.notification where receiver = $1 and state = 'pending' and attempts > 0 and next_at > $2 order by number limit $3)`
 
 	pendingReceiversSQL = `
 with recursive r (receiver) as (
@@ -215,6 +218,12 @@ func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, 
 	tx.wakes |= wakeOutbox
 	err = tx.run(pgwire.New(resendSQL).Text(receiver).Moment(since).Time(now).Int(max).Time(now.Add(operate.NotificationRetried)).Counted(func(n int64) { sent = int(n) }))
 	return sent, err
+}
+
+func (tx *tx) Hasten(receiver string, now time.Time, max int) (hastened int, err error) {
+	tx.wrote = true
+	err = tx.run(pgwire.New(hastenSQL).Text(receiver).Time(now).Int(max).Counted(func(n int64) { hastened = int(n) }))
+	return hastened, err
 }
 
 // Receiver implements kernel.Outbox.

@@ -42,6 +42,9 @@ const (
 	streamSQL         = notificationSelect + `WHERE receiver = ? AND position > 0 AND position > ? ORDER BY position LIMIT ?`
 	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, expires_at = ?, ended_at = NULL, error = ''
 		WHERE number IN (SELECT number FROM perdure_notification INDEXED BY perdure_notification_dead WHERE receiver = ? AND state = 'dead' AND at >= ? ORDER BY number LIMIT ?)`
+	hastenSQL = `UPDATE perdure_notification SET next_at = ?1 WHERE number IN (
+		SELECT number FROM perdure_notification INDEXED BY perdure_notification_pending
+		WHERE receiver = ?2 AND state = 'pending' AND attempts > 0 AND next_at > ?1 ORDER BY number LIMIT ?3)`
 	forgetNotificationsSQL = `DELETE FROM perdure_notification WHERE number IN (
 		SELECT number FROM perdure_notification WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)`
 
@@ -153,6 +156,10 @@ func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) e
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (int, error) {
 	return tx.changed(resendSQL, micros(now), micros(now.Add(operate.NotificationRetried)), receiver, since.UnixMicro(), max)
+}
+
+func (tx *tx) Hasten(receiver string, now time.Time, max int) (int, error) {
+	return tx.changed(hastenSQL, micros(now), receiver, max)
 }
 
 // Receiver implements kernel.Outbox.

@@ -698,6 +698,10 @@ var operations = []operation{
 		receiver, since, now, max := d.receiver(), d.time(), d.time(), d.max()
 		return inTx(func(tx kernel.Tx) (int, error) { return tx.Resend(receiver, since, now, max) })
 	}},
+	{"hasten notifications", func(d *differential) act {
+		receiver, now, max := d.receiver(), d.time(), d.max()
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.Hasten(receiver, now, max) })
+	}},
 	{"read receivers and notifications", func(d *differential) act {
 		receiver, now, max, after := d.receiver(), d.time(), d.max(), d.pick("", d.receiver())
 		f := kernel.NotificationFilter{Receiver: receiver, Limit: d.rnd.IntN(6)}

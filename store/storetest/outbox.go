@@ -18,6 +18,7 @@ var outboxChecks = []check{
 	{"Outbox/OnlyPendingOnesGetAnOutcome", outboxOutcomes},
 	{"Outbox/StreamInTheOrderOfPositions", outboxStream},
 	{"Outbox/DeadOnesAreSentAgain", outboxResend},
+	{"Outbox/PendingOnesAreHastened", outboxHasten},
 	{"Outbox/RollbackStoresNone", outboxRolledBack},
 	{"Outbox/OldOnesAreForgotten", outboxForgotten},
 }
@@ -308,6 +309,33 @@ func outboxResend(s *suite) {
 		list[1+i].ExpiresAt = at(2 * time.Hour).Add(operate.NotificationRetried)
 	}
 	s.equal("they are pending", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
+}
+
+func outboxHasten(s *suite) {
+	var list []kernel.Notification
+	for i := range 5 {
+		list = append(list, newNotification(i+1, "a", func(n *kernel.Notification) {
+			n.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: i, NextAt: at(time.Hour), Error: "no"}
+		}))
+	}
+	list[4].DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 9, EndedAt: at(time.Hour), Error: "no"}
+	s.notify(list...)
+	hasten := func(now time.Time, max int) (n int) {
+		s.update(func(tx kernel.Tx) {
+			var err error
+			n, err = tx.Hasten("a", now, max)
+			s.must(err)
+		})
+		return n
+	}
+	s.equal("they are due already", hasten(at(time.Hour), 10), 0)
+	s.equal("at most two", hasten(at(time.Minute), 2), 2)
+	s.equal("the rest", hasten(at(time.Second), 10), 3)
+	s.equal("none is left", hasten(at(time.Second), 10), 0)
+	for i := 1; i < 4; i++ {
+		list[i].NextAt = at(time.Second)
+	}
+	s.equal("those that were attempted", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
 }
 
 func outboxRolledBack(s *suite) {
