@@ -138,6 +138,7 @@ type WebhookView struct {
 	PausedReason string       `json:"pausedReason,omitempty"` // why it is paused
 	Secret       string       `json:"secret,omitempty"`       // only in the answer that has made it
 	Pending      int          `json:"pending"`                // undelivered notifications, counted up to MaxEvents
+	Dead         int          `json:"dead"`                   // dead notifications, counted up to MaxEvents
 	Oldest       *Delivery    `json:"oldest,omitempty"`       // the oldest pending notification
 	Latest       *Delivery    `json:"latest,omitempty"`       // the latest notification
 	CreatedAt    time.Time    `json:"createdAt"`

@@ -33,7 +33,7 @@ running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkF
 	}
 	uses(cmd, "server", "store", "output")
 	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the receivers of notifications", Args: noArgs, RunE: list,
-		Long: `Lists receivers, whether they are active, and how many notifications each has still to get.`, Example: "  perdure webhooks list -o json"}
+		Long: `Lists receivers, whether they are active, and how many notifications are pending and dead.`, Example: "  perdure webhooks list -o json"}
 	uses(ls, "server", "store", "output")
 	cmd.AddCommand(ls, a.showWebhookCmd(), a.putWebhookCmd(true), a.putWebhookCmd(false), a.removeWebhookCmd(),
 		a.webhookActCmd("pause", "Pause a receiver", "Nothing is delivered to the receiver until it is resumed. Notifications are still stored; each is dead\nthree days after its change.", (*target).PauseWebhook),
@@ -45,7 +45,7 @@ running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkF
 
 func (a *app) printWebhooks(all []operate.WebhookView) error {
 	tb := a.newTable()
-	tb.head("NAME", "STATE", "PENDING", "ON", "TYPES", "FORMAT", "TO")
+	tb.head("NAME", "STATE", "PENDING", "DEAD", "ON", "TYPES", "FORMAT", "TO")
 	for i := range all {
 		v := &all[i]
 		if a.json() {
@@ -58,16 +58,20 @@ func (a *app) printWebhooks(all []operate.WebhookView) error {
 		if v.Stream {
 			to = "stream"
 		}
-		pending := strconv.Itoa(v.Pending)
-		if v.Pending >= operate.MaxEvents {
-			pending += "+"
-		}
-		tb.row(v.Name, string(v.State), pending, strings.Join(operate.Texts(v.On), ","), orDash(plain(strings.Join(v.Types, ","))), string(v.Format), to)
+		tb.row(v.Name, string(v.State), upTo(v.Pending), upTo(v.Dead), strings.Join(operate.Texts(v.On), ","), orDash(plain(strings.Join(v.Types, ","))), string(v.Format), to)
 	}
 	if !a.json() {
 		tb.print(a.out)
 	}
 	return nil
+}
+
+// upTo returns a number that was counted up to operate.MaxEvents.
+func upTo(n int) string {
+	if n >= operate.MaxEvents {
+		return strconv.Itoa(n) + "+"
+	}
+	return strconv.Itoa(n)
 }
 
 func (a *app) printWebhook(v *operate.WebhookView) error {

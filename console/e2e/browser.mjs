@@ -76,9 +76,9 @@ export async function api(path, body) {
   return JSON.parse(text);
 }
 
-/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if it is too wide. covered: whether a menu covers a part of the page. */
-export async function violations(page, what, covered = false) {
-  for (const size of sizes) {
+/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if a part is too wide. covered: whether a menu covers a part of the page. */
+export async function violations(page, what, covered = false, at = sizes) {
+  for (const size of at) {
     await page.setViewportSize(size);
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
@@ -88,7 +88,9 @@ export async function violations(page, what, covered = false) {
       assert.ok(passes.length > 5, "axe has checked the page");
       assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
     }
-    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.equal(wider, 0, `${what} is wider than ${size.width} pixels`);
+    for (const part of ["html", "dialog[open]"]) {
+      const wider = await page.evaluate((part) => [...document.querySelectorAll(part)].map((element) => element.scrollWidth - element.clientWidth), part);
+      assert.ok(wider.every((pixels) => pixels === 0), `${what}: ${part} is wider than its room in ${size.width} pixels`);
+    }
   }
 }

@@ -1,12 +1,10 @@
 // The pages of webhooks, with real receivers: what operators do there, what arrives, and what the page says when nothing does.
 import assert from "node:assert/strict";
 import { createHmac } from "node:crypto";
-import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
-import { api, empty, eventually, full, loaded, narrow, open, wide } from "./browser.mjs";
+import { api, empty, eventually, full, loaded, narrow, open, violations as violationsAt, wide } from "./browser.mjs";
 
-const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const html = "<img src=x onerror=document.title='broken'>";
 
 /** A receiver answers with the status that is set for the path; 204 if there is none. */
@@ -50,22 +48,8 @@ async function submit(n, type = "paid") {
   for (let i = 0; i < n; i++) await api("jobs", { type, key: `${type}-${++jobs}`, steps: { reserve: { agent: "stock" } } });
 }
 
-async function violations(page, what) {
-  for (const size of [narrow, { width: 1024, height: 800 }, wide]) {
-    await page.setViewportSize(size);
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme });
-      await page.evaluate(axe); // the policy forbids script elements
-      const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] });
-      assert.ok(passes.length > 5, "axe has checked the page");
-      assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
-    }
-    for (const part of ["html", "dialog[open]"]) {
-      const wider = await page.evaluate((part) => { const e = document.querySelector(part); return e ? e.scrollWidth - e.clientWidth : 0; }, part);
-      assert.equal(wider, 0, `${what}: ${part} is wider than ${size.width} pixels`);
-    }
-  }
-}
+/** The page is checked at widths of a telephone, a small window and a large one. */
+const violations = (page, what) => violationsAt(page, what, false, [narrow, { width: 1024, height: 800 }, wide]);
 
 const act = (page, name) => page.locator(".title").getByRole("button", { name: `${name} …`, exact: true }).click();
 const rows = (page) => page.getByRole("table", { name: "Deliveries" }).locator("tbody tr");
@@ -224,6 +208,8 @@ test("settings are replaced, and the rest of the receiver stays", async (t) => {
   assert.ok(await form.getByRole("button", { name: "Replace the settings" }).isDisabled());
   await form.getByLabel("alertRaised").check();
   await form.getByLabel("Format of the body").selectOption("slack");
+  await form.getByText("--on alertRaised --types").waitFor();
+  await form.getByText("--format slack --server").waitFor();
   await violations(page, "settings");
   await form.getByRole("button", { name: "Replace the settings" }).click();
   await page.getByText("The settings of edited are replaced.").waitFor();
@@ -256,6 +242,8 @@ test("dead notifications of a receiver that was deleted are sent to a new one of
   await eventually(async () => assert.equal(await page.getByRole("row", { name: /^returns/ }).count(), 0));
 
   await call("POST", "webhooks", { name: "returns", url: `${receiver.url}/returns`, on: ["done"], types: ["returned"] });
+  await page.goto(full + "webhooks");
+  await page.getByRole("link", { name: "3 dead of returns" }).waitFor();
   await page.goto(full + "alerts?kind=undelivered");
   await page.getByRole("link", { name: "returns", exact: true }).click();
   await page.getByRole("heading", { name: "Webhook returns" }).waitFor();

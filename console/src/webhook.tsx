@@ -2,7 +2,7 @@
 import { unknownMark, type Mark } from "./state.ts";
 import type { Delivery, Webhook } from "./types.ts";
 
-/** The API counts the pending notifications of a receiver up to this number. */
+/** The API counts the pending and the dead notifications of a receiver up to this number. */
 const mostCounted = 500;
 
 const receiverMarks: Record<string, Mark> = {
@@ -72,4 +72,4 @@ export function Types({ hook: { types = [] } }: { hook: Webhook }) {
   );
 }
 
-export const pendingText = (n: number) => (n >= mostCounted ? `${mostCounted}+` : String(n));
+export const numberText = (n: number) => (n >= mostCounted ? `${mostCounted}+` : String(n));

@@ -7,7 +7,7 @@ import { go } from "./place.ts";
 import { link } from "./router.ts";
 import { Secret } from "./secret.tsx";
 import type { Alert, Webhook } from "./types.ts";
-import { pendingText } from "./webhook.tsx";
+import { numberText } from "./webhook.tsx";
 import { actMessage, plural, ProblemNote, shellWord } from "./widgets.tsx";
 
 type EventKind = NonNullable<Webhook["on"]>[number];
@@ -93,7 +93,7 @@ export function Resume({ hook, close, done }: DialogProps) {
   };
   return (
     <Ask title={`Resume ${hook.name}`} send="Resume the receiver" run={run} close={close} command={`perdure webhooks resume ${hook.name}`}>
-      <p>{hook.pending > 0 ? `${pendingText(hook.pending)} pending ${hook.pending === 1 ? "notification is" : "notifications are"} delivered.` : "What is stored from now on is delivered. Nothing is pending."}</p>
+      <p>{hook.pending > 0 ? `${numberText(hook.pending)} pending ${hook.pending === 1 ? "notification is" : "notifications are"} delivered.` : "What is stored from now on is delivered. Nothing is pending."}</p>
     </Ask>
   );
 }
@@ -141,7 +141,7 @@ export function Delete({ hook, close }: DialogProps) {
   return (
     <Ask title={`Delete ${hook.name}`} send="Delete the receiver" warn run={run} close={close} command={`perdure webhooks rm ${hook.name}`}>
       <p>
-        {hook.pending > 0 ? `${pendingText(hook.pending)} pending ${hook.pending === 1 ? "notification is" : "notifications are"} dead then. ` : ""}
+        {hook.pending > 0 ? `${numberText(hook.pending)} pending ${hook.pending === 1 ? "notification is" : "notifications are"} dead then. ` : ""}
         {hook.stream ? "Its readers are refused, and those of a new stream of this name begin with a gap. " : "Its secret is gone: a new receiver of this name has another one. "}
         Changes are no longer reported to it. Jobs whose definition names it go on without.
       </p>
@@ -203,7 +203,7 @@ export function Settings({ hook, fresh, close, done }: SettingsProps) {
     ...(typesOf(types.value).length > 0 && { types: typesOf(types.value) }),
     ...(!stream.value && format.value !== "cloudEvents" && { format: format.value }),
   };
-  const flags = ["--on", chosen.join(","), ...(settings.types ? ["--types", typesFlag(settings.types)] : []), ...(settings.format ? ["--format", settings.format] : [])];
+  const flags = ["--on", chosen.join(","), ...(settings.types ? ["--types", typesFlag(settings.types)] : hook ? ["--all-types"] : []), ...(settings.format || (hook && !stream.value) ? ["--format", format.value] : [])];
   const command = ["perdure", "webhooks", hook ? "set" : "create", called || "NAME", stream.value ? "--stream" : url.value.trim() || "URL", ...flags].map(shellWord).join(" ") + server();
   const ready = called !== "" && (stream.value || url.value.trim() !== "") && chosen.length > 0;
   const submit = () =>

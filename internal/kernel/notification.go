@@ -127,6 +127,8 @@ type Outbox interface {
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
+	// CountDead counts the dead notifications of a receiver, up to max.
+	CountDead(ctx context.Context, receiver string, max int) (int, error)
 	Notifications(context.Context, NotificationFilter) ([]Notification, error)
 	// StreamedNotifications returns delivered notifications of a stream in the order of their positions: at most max of
 	// those after a position.

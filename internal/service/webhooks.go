@@ -35,6 +35,9 @@ func (svc *Service) webhookView(ctx context.Context, r *kernel.Receiver) (*opera
 	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxEvents); err != nil {
 		return nil, Unreachable(err)
 	}
+	if v.Dead, err = svc.Store.CountDead(ctx, r.Name, operate.MaxEvents); err != nil {
+		return nil, Unreachable(err)
+	}
 	if v.Pending > 0 {
 		if oldest, err = svc.Store.DueNotifications(ctx, r.Name, r.UpdatedAt.Add(aLongTime), 1); err != nil {
 			return nil, Unreachable(err)

@@ -179,6 +179,13 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 	})
 }
 
+// CountDead implements kernel.Outbox.
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, error) {
+	return view(ctx, s, func() int {
+		return min(max, len(s.notificationsOf(func(n *kernel.Notification) bool { return n.State == operate.DeliveryDead && n.Receiver == receiver })))
+	})
+}
+
 // Notifications implements kernel.Outbox.
 func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) ([]kernel.Notification, error) {
 	return view(ctx, s, func() []kernel.Notification {

@@ -60,6 +60,7 @@ and state = 'pending' and (attempts = 0 or next_at <= $2) and (job = '00000000-0
 order by number limit $3`
 	countPendingOfSQL = "select count(*)::int from (select from perdure.notification where state = 'pending' and receiver = $1 limit $2) n"
 	countPendingSQL   = "select count(*)::int from (select from perdure.notification where state = 'pending' limit $1) n"
+	countDeadSQL      = "select count(*)::int from (select from perdure.notification where state = 'dead' and receiver = $1 limit $2) n"
 	deliveriesSQL     = notificationSelect + " and number < $2 order by number desc limit $3"
 	streamSQL         = notificationSelect + " and position > 0 and position > $2 order by position limit $3"
 	forgetOutboxSQL   = `
@@ -252,6 +253,11 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 		st = pgwire.New(countPendingOfSQL).Text(receiver).Int(max)
 	}
 	return first(query(ctx, s, st, (*pgwire.Reader).Int))
+}
+
+// CountDead implements kernel.Outbox.
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, error) {
+	return first(query(ctx, s, pgwire.New(countDeadSQL).Text(receiver).Int(max), (*pgwire.Reader).Int))
 }
 
 // Notifications implements kernel.Outbox.

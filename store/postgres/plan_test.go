@@ -124,6 +124,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"DueNotifications", dueNotificationsSQL, []string{"notification_pending", "notification_of_job"}},
 		{"CountPending", countPendingSQL, nil},
 		{"CountPending, of a receiver", countPendingOfSQL, []string{"notification_pending"}},
+		{"CountDead", countDeadSQL, []string{"notification_dead"}},
 		{"Notifications", deliveriesSQL, []string{"notification_receiver"}},
 		{"Notifications, delivered", deliveriesOfSQL[operate.DeliveryDelivered], []string{"notification_receiver"}},
 		{"Notifications, pending", deliveriesOfSQL[operate.DeliveryPending], []string{"notification_pending"}},

@@ -37,6 +37,7 @@ const (
 		ORDER BY number LIMIT ?`
 	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_pending WHERE state = 'pending' AND receiver = ? LIMIT ?)`
 	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
+	countDeadSQL      = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_dead WHERE state = 'dead' AND receiver = ? LIMIT ?)`
 	deliveriesSQL     = notificationSelect + `WHERE receiver = ? AND number < ? ORDER BY number DESC LIMIT ?`
 	streamSQL         = notificationSelect + `WHERE receiver = ? AND position > 0 AND position > ? ORDER BY position LIMIT ?`
 	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, expires_at = ?, ended_at = NULL, error = ''
@@ -187,6 +188,11 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 		return viewOne(ctx, s, (*row).int, countPendingSQL, max)
 	}
 	return viewOne(ctx, s, (*row).int, countPendingOfSQL, receiver, max)
+}
+
+// CountDead implements kernel.Outbox.
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, error) {
+	return viewOne(ctx, s, (*row).int, countDeadSQL, receiver, max)
 }
 
 // Notifications implements kernel.Outbox.

@@ -253,6 +253,14 @@ func outboxOutcomes(s *suite) {
 	s.outcome("a", n.ID, kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 10, EndedAt: at(2 * time.Hour)})
 	n.DeliveryOutcome = dead
 	s.equal("the first outcome stays", s.notifications(kernel.NotificationFilter{Receiver: "a"}), []kernel.Notification{n})
+	other := newNotification(2, "b", func(n *kernel.Notification) { n.DeliveryOutcome = dead })
+	s.notify(newNotification(3, "a", func(n *kernel.Notification) { n.DeliveryOutcome = dead }), newNotification(4, "a"), other)
+	countDead := func(receiver string, max int) int {
+		found, err := s.store.CountDead(ctx, receiver, max)
+		s.must(err)
+		return found
+	}
+	s.equal("dead ones", []int{countDead("a", 10), countDead("a", 1), countDead("b", 10), countDead("c", 10)}, []int{2, 1, 1, 0})
 }
 
 func outboxStream(s *suite) {

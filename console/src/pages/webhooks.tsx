@@ -10,7 +10,7 @@ import { place, setQuery } from "../place.ts";
 import type { Right } from "../rights.ts";
 import { link, queryText } from "../router.ts";
 import type { Alert, Delivery, ListWebhook, PageAlert, PageDelivery, Webhook } from "../types.ts";
-import { deliveryMark, hostOf, pendingText, receiverMark, stateText, Target, Types } from "../webhook.tsx";
+import { deliveryMark, hostOf, numberText, receiverMark, stateText, Target, Types } from "../webhook.tsx";
 import { CloseAlert, Created, Delete, type DialogProps, type Fresh, Pause, Resend, Resume, Rotate, Settings, Test } from "../webhookdialogs.tsx";
 import { Ago, AsOf, Copy, Icon, Newer, now, plural, ProblemNote, shellWord, State, useTitle, Waiting } from "../widgets.tsx";
 
@@ -39,7 +39,6 @@ function useUndelivered() {
 function Receivers({ fresh }: { fresh: Fresh }) {
   useTitle("Webhooks");
   const list = useLoad<ListWebhook>(callUrl(["v1", "webhooks"]), 5000);
-  const dead = new Set(useUndelivered().data?.items.map((alert) => alert.name));
   const creating = useSignal(false);
   const create = (
     <button type="button" class="main" {...needs("access")} onClick={() => (creating.value = true)}>
@@ -73,8 +72,9 @@ function Receivers({ fresh }: { fresh: Fresh }) {
                 <th>Receiver</th>
                 <th class="w-state w-trouble">State</th>
                 <th class="w-num num c2">Pending</th>
-                <th class="w-name c2">Reports</th>
-                <th class="w-name c3">Types</th>
+                <th class="w-num num c2">Dead</th>
+                <th class="w-name c3">Reports</th>
+                <th class="w-name c4">Types</th>
                 <th class="w-state c3" title="The latest notification">
                   Latest
                 </th>
@@ -82,7 +82,7 @@ function Receivers({ fresh }: { fresh: Fresh }) {
             </thead>
             <tbody>
               {list.data.items.map((hook) => (
-                <ReceiverRow key={hook.name} hook={hook} dead={dead.has(hook.name)} />
+                <ReceiverRow key={hook.name} hook={hook} />
               ))}
             </tbody>
           </table>
@@ -99,7 +99,17 @@ function Receivers({ fresh }: { fresh: Fresh }) {
   );
 }
 
-function ReceiverRow({ hook, dead }: { hook: Webhook; dead: boolean }) {
+/** A number of notifications of a receiver, which leads to them. */
+function Amount({ hook, state, n }: { hook: Webhook; state: "pending" | "dead"; n: number }) {
+  if (n === 0) return <span class="muted">0</span>;
+  return (
+    <a href={link.webhooks(hook.name, { state })} aria-label={`${numberText(n)} ${state} of ${hook.name}`}>
+      {numberText(n)}
+    </a>
+  );
+}
+
+function ReceiverRow({ hook }: { hook: Webhook }) {
   const mark = receiverMark(hook), types = (hook.types ?? []).join(", "), on = (hook.on ?? []).join(", ");
   return (
     <tr>
@@ -112,7 +122,8 @@ function ReceiverRow({ hook, dead }: { hook: Webhook; dead: boolean }) {
           {hook.format === "slack" && ", slack"}
         </div>
         <div class="under">
-          {hook.pending > 0 && `${pendingText(hook.pending)} pending. `}
+          {hook.pending > 0 && `${numberText(hook.pending)} pending. `}
+          {hook.dead > 0 && `${numberText(hook.dead)} dead. `}
           <bdi>{mark.detail}</bdi>
         </div>
       </td>
@@ -123,27 +134,17 @@ function ReceiverRow({ hook, dead }: { hook: Webhook; dead: boolean }) {
             <bdi class="clamp">{mark.detail}</bdi>
           </div>
         )}
-        {dead && (
-          <div class="small">
-            <a href={link.webhooks(hook.name, { state: "dead" })} aria-label={`dead notifications of ${hook.name}`}>
-              has dead ones
-            </a>
-          </div>
-        )}
       </td>
       <td class="num c2">
-        {hook.pending > 0 ? (
-          <a href={link.webhooks(hook.name, { state: "pending" })} aria-label={`${pendingText(hook.pending)} pending of ${hook.name}`}>
-            {pendingText(hook.pending)}
-          </a>
-        ) : (
-          <span class="muted">0</span>
-        )}
+        <Amount hook={hook} state="pending" n={hook.pending} />
       </td>
-      <td class="c2" title={on}>
+      <td class="num c2">
+        <Amount hook={hook} state="dead" n={hook.dead} />
+      </td>
+      <td class="c3" title={on}>
         {on}
       </td>
-      <td class="c3" title={types}>
+      <td class="c4" title={types}>
         <Types hook={hook} />
       </td>
       <td class="c3 text">
@@ -334,7 +335,13 @@ function Facts({ hook }: { hook: Webhook }) {
         <dt>format</dt>
         <dd>{hook.format}</dd>
         <dt>pending</dt>
-        <dd>{pendingText(hook.pending)}</dd>
+        <dd>
+          <Amount hook={hook} state="pending" n={hook.pending} />
+        </dd>
+        <dt>dead</dt>
+        <dd>
+          <Amount hook={hook} state="dead" n={hook.dead} />
+        </dd>
         <dt>changed</dt>
         <dd>
           <Ago at={hook.updatedAt} />, created <Ago at={hook.createdAt} />

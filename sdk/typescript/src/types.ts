@@ -983,6 +983,7 @@ export interface Warning {
 
 export interface Webhook {
   createdAt: string;
+  dead: number;
   name: string;
   pending: number;
   state: "active" | "failing" | "full" | "paused";
