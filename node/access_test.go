@@ -124,7 +124,7 @@ func documented(t *testing.T) (roles map[string][]string, open map[string]bool) 
 		t.Fatal(err)
 	}
 	roles, open = map[string][]string{}, map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| (.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ([^|]*) \\|$").FindAllStringSubmatch(string(text), -1) {
 		for _, id := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
 			switch row[2] {
 			case "no token needed":
