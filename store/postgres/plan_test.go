@@ -132,7 +132,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"StreamedNotifications", streamSQL, []string{"notification_stream"}},
 		{"SaveDeliveries", saveDeliveriesSQL, nil},
 		{"Resend", resendSQL, []string{"notification_dead", "notification_pkey"}},
-		{"Hasten", hastenSQL, []string{"notification_of_job", "notification_pkey"}},
+		{"Hasten", hastenSQL, []string{"notification_pkey"}},
 		{"ForgetNotifications", forgetOutboxSQL, []string{"notification_ended", "notification_pkey"}},
 		{"a receiver", lockReceiverSQL, []string{"receiver_pkey"}},
 		{"History", historySQL, []string{"entry_job"}},
