@@ -25,7 +25,7 @@ func saveAudit(tx kernel.Tx, e operate.AuditEntry) error {
 	return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{e}})
 }
 
-// auditSetting records a change of a limit or of an agent's settings.
+// auditSetting records a change of a limit, of an agent's settings, or of a receiver of notifications.
 func auditSetting(ctx context.Context, tx kernel.Tx, act, name string) error {
 	audit := kernel.AuditOf(ctx, "", act)
 	audit.Target = name
