@@ -502,7 +502,7 @@ var ofNotifications = []mutant{
 	{name: "a job that stays parked is reported as parked again", file: "internal/kernel/notification.go", old: "case after.Phase == perdure.Parked && before.Phase != perdure.Parked:", new: "case after.Phase == perdure.Parked:", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "a refused notification counts as delivered", file: "internal/webhook/webhook.go", old: "case a.Status < 200 || a.Status > 299:", new: "case a.Status < 200:", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "an attempt has no end", file: "internal/webhook/webhook.go", old: "	ctx, cancel := env.WithTimeout(d.cfg.Env, ctx, Timeout)", new: "	ctx, cancel := context.WithCancel(ctx)", pkg: "internal/sim", run: "NotificationsArrive"},
-	{name: "the notifications of a job overtake each other", file: "internal/webhook/webhook.go", old: "		met[n.Job] = !n.Job.IsZero()\n", new: "", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "the notifications of a job overtake each other", file: "internal/webhook/webhook.go", old: "		seen[n.Job] = !n.Job.IsZero()\n", new: "", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "the first alert that is closed is not reported", file: "internal/kernel/notification.go", old: "x.Closes(a) }); at >= 0 {", new: "x.Closes(a) }); at > 0 {", run: "ClosedAlerts"},
 	{name: "closed alerts are not reported", file: "internal/scheduler/batch.go", old: "		b.w.NotifyClosedAlerts(c, open)", new: "		_ = open", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "alerts are closed of other steps, too", file: "internal/kernel/changes.go", old: "(c.Step == \"\" || a.Step == c.Step)", new: "true", pkg: "store/memory", run: "TestStore/Alert"},
@@ -512,7 +512,7 @@ var ofNotifications = []mutant{
 	{name: "new events of a stream wake no reader", file: "internal/webhook/webhook.go", old: "		d.cfg.Streamed()\n", new: "", pkg: "node", run: "NotificationsWakeTheirNode/memory"},
 	{name: "undelivered notifications have no bound", file: "internal/webhook/upkeep.go", old: "	case n >= d.cfg.MaxPending:", new: "	case false:", pkg: "node", run: "UndeliveredNotificationsAreBounded/memory"},
 	{name: "a full receiver stays full", file: "internal/webhook/upkeep.go", old: "	case d.full && ", new: "	case false && ", pkg: "node", run: "UndeliveredNotificationsAreBounded/memory"},
-	{name: "a costly search is repeated at once", file: "internal/webhook/webhook.go", old: "took > cheap {", new: "took > cheap && false {", run: "CostlySearch"},
+	{name: "a costly search is repeated at once", file: "internal/webhook/webhook.go", old: "duration > cheap {", new: "duration > cheap && false {", run: "CostlySearch"},
 	{name: "an outcome replaces an earlier one", file: "store/memory/outbox.go", old: " || n.State != operate.DeliveryPending {\n			continue", new: " {\n			continue", run: "TestStore"},
 }
 
