@@ -461,7 +461,7 @@ var ofReach = []mutant{
 	{name: "a password is hidden up to its first @", file: "internal/redact/redact.go", old: "strings.LastIndexByte(rest, '@')", new: "strings.IndexByte(rest, '@')"},
 	{name: "passwords in parameters are shown", file: "internal/redact/redact.go", old: "list[i] = shownIf(plainWord, name) + \"=\" + hidden", new: "list[i] = p"},
 	{name: "a port that is a password is shown", file: "internal/redact/redact.go", old: "if !found || strings.Trim(port, \"0123456789\") == \"\" {", new: "if !found || port != \"\" {"},
-	{name: "a text of data that looks like a reference to a secret is one", file: "internal/secret/secret.go", old: "			f.value(r, p.kids[name])", new: "			f.value(r, &place{here: true, kids: p.kids})", run: "OnlyTheStrings"},
+	{name: "a text of data that looks like a reference to a secret is one", file: "internal/secret/secret.go", old: "			f.value(r, p.children[name])", new: "			f.value(r, &place{here: true, children: p.children})", run: "OnlyTheStrings"},
 	{name: "an edited input has the references that its texts look like", file: "internal/kernel/claim.go", old: "!ok || text != s.Text {", new: "!ok || text == \"\" {", run: "EditedInput"},
 	{name: "an undo has the secrets of the do run", file: "internal/kernel/claim.go", old: "	if d == perdure.Undo && ps.Revert != nil {\n		t = ps.Revert\n	}\n", new: "", run: "PlacesOfItsSecrets"},
 	{name: "an agent that resolves no secrets gets references in place of values", file: "internal/kernel/claim.go", old: "	if len(secrets) > 0 && !c.Secrets {\n		w.failSecrets", new: "	if false {\n		w.failSecrets", run: "ResolveThem"},
