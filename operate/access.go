@@ -18,10 +18,10 @@ type Access interface {
 	CreateToken(context.Context, TokenRequest) (*NewToken, error)
 	// ListTokens returns tokens in the order of their ids, expired ones too.
 	ListTokens(context.Context, PageQuery) (*perdure.Page[TokenView], error)
-	// RotateToken gives a token another secret. The secret before it stays valid for the time overlap, at most
-	// MaxTokenOverlap.
+	// RotateToken gives a token a new secret. The old secret stays valid for the time overlap, at most MaxTokenOverlap.
 	RotateToken(ctx context.Context, id string, overlap time.Duration, author string) (*NewToken, error)
-	// DeleteToken revokes a token, and ends the sessions that were started with it. Each node refuses it after CredentialCached at the latest.
+	// DeleteToken revokes a token, and ends the sessions that were started with it. Each node refuses it after
+	// CredentialCached at the latest.
 	DeleteToken(ctx context.Context, id, author string) error
 
 	// ListSessions returns the sessions of the console that have not ended.
@@ -43,7 +43,7 @@ const (
 	MaxTokenOverlap   = 30 * 24 * time.Hour
 	SessionLongest    = 12 * time.Hour // a session ends then
 	SessionIdle       = time.Hour      // a session that is not used for so long ends
-	// CredentialCached is for how long a node may remember a token or session, and so accept it after it was revoked.
+	// CredentialCached bounds the time for which a node caches a token or session, and so accepts it after it was revoked.
 	CredentialCached = 5 * time.Second
 	AuditKept        = 400 * 24 * time.Hour
 )
@@ -106,10 +106,10 @@ func (r *Rights) MayCarryOut(agent string) bool {
 	return r.Role != Agent || slices.Contains(r.Agents, agent)
 }
 
-// Via says how a caller was identified.
+// Via is the way in which a caller was identified.
 type Via string
 
-// How a caller was identified.
+// The ways in which a caller is identified.
 const (
 	ViaToken    Via = "token"
 	ViaSession  Via = "session"
@@ -142,7 +142,7 @@ func IdentityOf(ctx context.Context) *Identity {
 	return id
 }
 
-// TokenRequest is what a new token is to be.
+// TokenRequest describes a new token.
 type TokenRequest struct {
 	Name string `json:"name"`
 	Rights
@@ -186,7 +186,7 @@ type SessionView struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Rights
-	Token      string    `json:"token,omitempty"` // the id of the token with which it was started; missing: OpenID Connect
+	Token      string    `json:"token,omitempty"` // the id of the token with which it was started; missing: started with OpenID Connect
 	CreatedAt  time.Time `json:"createdAt"`
 	ExpiresAt  time.Time `json:"expiresAt"`  // at the latest
 	LastUsedAt time.Time `json:"lastUsedAt"` // to within a minute
@@ -198,10 +198,10 @@ type PageQuery struct {
 	Cursor string
 }
 
-// AuditOutcome says what became of an act.
+// AuditOutcome is the outcome of an act.
 type AuditOutcome string
 
-// What became of an act.
+// The outcomes of an act.
 const (
 	AuditDone    AuditOutcome = "done"
 	AuditRefused AuditOutcome = "refused"
@@ -222,7 +222,7 @@ type AuditEntry struct {
 	Reason     string        `json:"reason,omitempty"` // given by the author
 	Outcome    AuditOutcome  `json:"outcome"`
 	Code       perdure.Code  `json:"code,omitempty"`  // of a refusal
-	Count      int           `json:"count,omitempty"` // above 1: so many refused requests in that second were not recorded one by one
+	Count      int           `json:"count,omitempty"` // of an entry refusedRequests: how many requests of that second it stands for
 }
 
 // AuditQuery selects entries of the audit log, newest first. An empty field selects all.

@@ -66,9 +66,9 @@ func (a *app) printWebhooks(all []operate.WebhookView) error {
 	return nil
 }
 
-// upTo returns a number that was counted up to operate.MaxEvents.
+// upTo returns a number that was counted up to operate.MaxWebhookCount.
 func upTo(n int) string {
-	if n >= operate.MaxEvents {
+	if n >= operate.MaxWebhookCount {
 		return strconv.Itoa(n) + "+"
 	}
 	return strconv.Itoa(n)

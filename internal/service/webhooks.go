@@ -32,10 +32,10 @@ func (svc *Service) webhookView(ctx context.Context, r *kernel.Receiver) (*opera
 	}
 	var oldest, latest []kernel.Notification
 	var err error
-	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxEvents); err != nil {
+	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxWebhookCount); err != nil {
 		return nil, Unreachable(err)
 	}
-	if v.Dead, err = svc.Store.CountDead(ctx, r.Name, operate.MaxEvents); err != nil {
+	if v.Dead, err = svc.Store.CountDead(ctx, r.Name, operate.MaxWebhookCount); err != nil {
 		return nil, Unreachable(err)
 	}
 	if v.Pending > 0 {
