@@ -243,5 +243,19 @@ func (p *Provider) client(ctx context.Context) (*oauth2.Config, *oidc.IDTokenVer
 		p.discovery = found
 	}
 	return &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: p.discovery.Endpoint(), RedirectURL: p.Redirect,
-		Scopes: []string{oidc.ScopeOpenID, "profile", "email", "groups"}}, p.discovery.Verifier(&oidc.Config{ClientID: p.ClientID}), nil
+		Scopes: scopes(p.discovery)}, p.discovery.Verifier(&oidc.Config{ClientID: p.ClientID}), nil
+}
+
+// scopes returns the scopes of a login. The scope groups is not part of OpenID Connect. Some providers need it for the claim
+// groups, and others refuse a login with a scope that they do not have, so that it is left out if a provider lists its
+// scopes without it.
+func scopes(p *oidc.Provider) []string {
+	all := []string{oidc.ScopeOpenID, "profile", "email"}
+	var settings struct {
+		Supported []string `json:"scopes_supported"`
+	}
+	if err := p.Claims(&settings); err == nil && len(settings.Supported) > 0 && !slices.Contains(settings.Supported, "groups") {
+		return all
+	}
+	return append(all, "groups")
 }
