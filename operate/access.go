@@ -83,13 +83,19 @@ func (r *Rights) Check() error {
 	case len(r.Agents) == 0 && r.Role == Agent:
 		return refuseField("/agents", "name the agents whose runs it may carry out", "is required for the role agent")
 	}
-	for pointer, names := range map[string][]string{"/types": r.Types, "/agents": r.Agents, "/groups": r.Groups} {
-		if len(names) > MaxTokenNames {
-			return refuseField(pointer, "", "has %d names; at most %d", len(names), MaxTokenNames)
+	isName := func(s string) bool { return len(s) <= perdure.MaxNameLength && plain.IsName(s) }
+	isGroup := func(s string) bool { return plain.IsLine(s, perdure.MaxKeyLength) }
+	for _, list := range []struct {
+		pointer string
+		names   []string
+		valid   func(string) bool
+	}{{"/types", r.Types, isName}, {"/agents", r.Agents, isName}, {"/groups", r.Groups, isGroup}} {
+		if len(list.names) > MaxTokenNames {
+			return refuseField(list.pointer, "", "has %d names; at most %d", len(list.names), MaxTokenNames)
 		}
-		for _, name := range names {
-			if pointer == "/groups" && !plain.IsLine(name, perdure.MaxKeyLength) || pointer != "/groups" && (len(name) > perdure.MaxNameLength || !plain.IsName(name)) {
-				return refuseField(pointer, "", "%q is not a name", plain.Clip(name, perdure.MaxNameLength))
+		for _, name := range list.names {
+			if !list.valid(name) {
+				return refuseField(list.pointer, "", "%q is not a name", plain.Clip(name, perdure.MaxNameLength))
 			}
 		}
 	}
