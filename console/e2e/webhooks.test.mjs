@@ -75,8 +75,8 @@ test("a receiver is created, its secret is shown once, and a test arrives that i
   await form.getByLabel("Name: letters").fill("shop");
   await form.getByLabel("URL: http").fill("ftp://shop.example");
   await form.getByLabel("received").check();
-  await form.getByLabel("Types of jobs").fill("paid\nlarge, heavy");
-  await form.getByText(`perdure webhooks create shop ftp://shop.example --on received,parked,done,undone --types 'paid,"large, heavy"' --server`).waitFor();
+  await form.getByLabel("Types of jobs").fill("paid\nlarge-heavy");
+  await form.getByText(`perdure webhooks create shop ftp://shop.example --on received,parked,done,undone --types paid,large-heavy --server`).waitFor();
   await create.click();
   await form.getByText("must begin with https:// or http://, and name a host").first().waitFor();
   await violations(page, "a new receiver that is refused");
@@ -95,7 +95,7 @@ test("a receiver is created, its secret is shown once, and a test arrives that i
   await dialog.waitFor({ state: "detached" });
   assert.ok(!(await page.content()).includes(secret), "the secret is gone");
   const { on, types, url } = await call("GET", "webhooks/shop");
-  assert.deepEqual([on, types, url], [["received", "parked", "done", "undone"], ["paid", "large, heavy"], `${receiver.url}/shop?key=4711`]);
+  assert.deepEqual([on, types, url], [["received", "parked", "done", "undone"], ["paid", "large-heavy"], `${receiver.url}/shop?key=4711`]);
 
   const row = page.getByRole("row", { name: /^shop/ });
   assert.ok(!(await row.textContent()).includes("4711"), "the list has no path");
@@ -159,6 +159,21 @@ test("a receiver that fails shows the error and the attempts, and what is due ar
   await page.getByRole("heading", { name: `paid-${jobs}` }).waitFor();
 });
 
+test("a receiver that fails is tried again at once", async (t) => {
+  receiver.status["/again"] = 503;
+  await call("POST", "webhooks", { name: "again", url: `${receiver.url}/again`, on: ["givenUp"] });
+  await call("POST", "webhooks/again/test");
+  const page = await open(t, "webhooks/again");
+  await rows(page).filter({ hasText: /503/ }).filter({ hasText: "in 2" }).first().waitFor(); // the second attempt has failed: the third one is due after 30 s
+  delete receiver.status["/again"];
+  await act(page, "Try again");
+  await page.getByRole("dialog", { name: "Try again again" }).getByText("perdure webhooks resume again").waitFor();
+  await page.getByRole("button", { name: "Try again now" }).click();
+  await pill(page, "active");
+  await rows(page).filter({ hasText: "delivered" }).first().waitFor();
+  assert.equal(accepted("/again").length, 1);
+});
+
 test("a receiver is paused and resumed, and gets what was stored meanwhile", async (t) => {
   await call("POST", "webhooks", { name: "mail", url: `${receiver.url}/mail`, on: ["done"], types: ["paid"] });
   const page = await open(t, "webhooks/mail");
@@ -196,7 +211,7 @@ test("another secret signs beside the one before", async (t) => {
 });
 
 test("settings are replaced, and the rest of the receiver stays", async (t) => {
-  const types = ["paid", "large, heavy", html, "שלום", "t".repeat(128)];
+  const types = ["paid", "large-heavy", "t".repeat(128)];
   await call("POST", "webhooks", { name: "edited", url: `${receiver.url}/edited`, on: ["parked"], types });
   await call("POST", "webhooks/edited/pause", {});
   const page = await open(t, "webhooks/edited");
@@ -215,8 +230,7 @@ test("settings are replaced, and the rest of the receiver stays", async (t) => {
   await page.getByText("The settings of edited are replaced.").waitFor();
   const hook = await call("GET", "webhooks/edited");
   assert.deepEqual([hook.on, hook.types, hook.format, hook.url, hook.state], [["alertRaised"], types, "slack", `${receiver.url}/edited`, "paused"]);
-  await page.locator("dd", { hasText: html }).waitFor();
-  assert.equal(await page.locator("main img").count(), 0);
+  await page.locator("dd", { hasText: "large-heavy" }).waitFor();
 });
 
 test("dead notifications of a receiver that was deleted are sent to a new one of its name; its alert leads there, and is closed", async (t) => {
@@ -319,7 +333,7 @@ test("a long list of deliveries has pages; newer rows wait until they are asked 
 test("long and hostile texts are shown as text, and fit", async (t) => {
   const long = `${receiver.url}/long/`, name = "n".repeat(64);
   receiver.status[long] = 500;
-  await call("POST", "webhooks", { name, url: long + "p".repeat(2048 - long.length), types: [html, "שלום", "t".repeat(128)], on: ["received", "running", "parked", "done", "undoing", "undone", "givenUp", "alertRaised", "bulkFinished"] });
+  await call("POST", "webhooks", { name, url: long + "p".repeat(2048 - long.length), types: ["t".repeat(128)], on: ["received", "running", "parked", "done", "undoing", "undone", "givenUp", "alertRaised", "alertClosed"] });
   await call("POST", `webhooks/${name}/pause`, {}, html + "m".repeat(40));
   const page = await open(t, "webhooks");
   for (const path of ["webhooks", `webhooks/${name}`]) {

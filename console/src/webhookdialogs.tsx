@@ -91,6 +91,13 @@ export function Resume({ hook, close, done }: DialogProps) {
     close();
     done();
   };
+  if (hook.state === "failing") {
+    return (
+      <Ask title={`Try ${hook.name} again`} send="Try again now" run={run} close={close} command={`perdure webhooks resume ${hook.name}`}>
+        <p>Notifications that are to be sent again later are sent now.</p>
+      </Ask>
+    );
+  }
   return (
     <Ask title={`Resume ${hook.name}`} send="Resume the receiver" run={run} close={close} command={`perdure webhooks resume ${hook.name}`}>
       <p>{hook.pending > 0 ? `${numberText(hook.pending)} pending ${hook.pending === 1 ? "notification is" : "notifications are"} delivered.` : "What is stored from now on is delivered. Nothing is pending."}</p>
@@ -186,11 +193,8 @@ const fieldsOf = (hook: Webhook): Fields => ({
   name: signal(hook.name), stream: signal(hook.stream === true), url: signal(hook.url ?? ""), on: signal(hook.on ?? defaultKinds), types: signal((hook.types ?? []).join("\n")), format: signal(hook.format ?? "cloudEvents"),
 });
 
-/** Types of jobs, one a line: they may have spaces and commas. */
+/** Types of jobs, one a line. */
 const typesOf = (text: string) => text.split("\n").map((type) => type.trim()).filter(Boolean);
-
-/** Types as the value of a flag, which separates them by commas. */
-const typesFlag = (types: string[]) => types.map((type) => (/[",]/.test(type) ? `"${type.replaceAll('"', '""')}"` : type)).join(",");
 
 export function Settings({ hook, fresh, close, done }: SettingsProps) {
   const { sending, problem, send } = useSend();
@@ -203,7 +207,7 @@ export function Settings({ hook, fresh, close, done }: SettingsProps) {
     ...(typesOf(types.value).length > 0 && { types: typesOf(types.value) }),
     ...(!stream.value && format.value !== "cloudEvents" && { format: format.value }),
   };
-  const flags = ["--on", chosen.join(","), ...(settings.types ? ["--types", typesFlag(settings.types)] : hook ? ["--all-types"] : []), ...(settings.format || (hook && !stream.value) ? ["--format", format.value] : [])];
+  const flags = ["--on", chosen.join(","), ...(settings.types ? ["--types", settings.types.join(",")] : hook ? ["--all-types"] : []), ...(settings.format || (hook && !stream.value) ? ["--format", format.value] : [])];
   const command = ["perdure", "webhooks", hook ? "set" : "create", called || "NAME", stream.value ? "--stream" : url.value.trim() || "URL", ...flags].map(shellWord).join(" ") + server();
   const ready = called !== "" && (stream.value || url.value.trim() !== "") && chosen.length > 0;
   const submit = () =>
