@@ -116,7 +116,7 @@ func (svc *Service) putWebhook(ctx context.Context, r operate.WebhookRequest, cr
 	if err := cmp.Or(svc.ended(), checkAuthor(r.Author), r.Check()); err != nil {
 		return nil, false, err
 	}
-	row, created, err := svc.Scheduler.PutReceiver(ctx, r.Name, r.WebhookSettings, newSecret(), create)
+	row, created, err := svc.Scheduler.PutReceiver(ctx, r.Name, r.Author, r.WebhookSettings, newSecret(), create)
 	if err != nil {
 		return nil, false, Unreachable(err)
 	}
@@ -140,7 +140,7 @@ func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) erro
 	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
 		return err
 	}
-	had, err := svc.Scheduler.DeleteReceiver(ctx, name)
+	had, err := svc.Scheduler.DeleteReceiver(ctx, name, author)
 	switch {
 	case err != nil:
 		return Unreachable(err)
@@ -168,7 +168,7 @@ func (svc *Service) changeWebhook(ctx context.Context, message, name, author str
 // PauseWebhook implements operate.Webhooks.
 func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
 	_, v, err := svc.changeWebhook(ctx, "webhook paused", name, author, func() (*kernel.Receiver, error) {
-		return svc.Scheduler.ChangeReceiver(ctx, "pauseWebhook", name, func(r *kernel.Receiver, _ time.Time) {
+		return svc.Scheduler.ChangeReceiver(ctx, "pauseWebhook", name, author, func(r *kernel.Receiver, _ time.Time) {
 			if r.PausedCause == "" {
 				r.PausedCause = "paused by " + author
 			}
@@ -179,7 +179,7 @@ func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*ope
 
 // ResumeWebhook implements operate.Webhooks.
 func (svc *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func() (*kernel.Receiver, error) { return svc.Scheduler.ResumeReceiver(ctx, name) })
+	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func() (*kernel.Receiver, error) { return svc.Scheduler.ResumeReceiver(ctx, name, author) })
 	return v, err
 }
 
@@ -192,7 +192,7 @@ func (svc *Service) RotateWebhook(ctx context.Context, name, author string) (*op
 	}
 	secret := newSecret()
 	row, v, err := svc.changeWebhook(ctx, "webhook secret rotated", name, author, func() (*kernel.Receiver, error) {
-		return svc.Scheduler.ChangeReceiver(ctx, "rotateWebhook", name, func(r *kernel.Receiver, now time.Time) {
+		return svc.Scheduler.ChangeReceiver(ctx, "rotateWebhook", name, author, func(r *kernel.Receiver, now time.Time) {
 			if r.Secret != secret {
 				r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
 			}
@@ -221,7 +221,7 @@ func (svc *Service) ResendWebhook(ctx context.Context, r operate.WebhookResend) 
 	if err := cmp.Or(svc.ended(), checkAuthor(r.Author)); err != nil {
 		return 0, err
 	}
-	n, err := svc.Scheduler.ResendNotifications(ctx, r.Name, r.Since)
+	n, err := svc.Scheduler.ResendNotifications(ctx, r.Name, r.Author, r.Since)
 	if err != nil {
 		return 0, Unreachable(err)
 	}
