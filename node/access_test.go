@@ -545,6 +545,36 @@ func TestLoopbackIsOpenUntilThereIsAnAdminToken(t *testing.T) {
 	})
 }
 
+// An empty restriction would give a token more rights than its creator meant: it is refused, with its place.
+func TestEmptyRestrictionsOfTokensAreRefused(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		for body, pointer := range map[string]string{
+			`{"name":"s","role":"submitter","types":[""]}`:               "types.0: ",
+			`{"name":"s","role":"submitter","types":[]}`:                 "types: ",
+			`{"name":"s","role":"submitter","types":["order",null]}`:     "types: ",
+			`{"name":"s","role":"agent","agents":[""]}`:                  "agents.0: ",
+			`{"name":"s","role":"agent","agents":[]}`:                    "agents: ",
+			`{"name":"s","role":"operator","groups":[""]}`:               "groups.0: ",
+			`{"name":"s","role":"viewer","expiresIn":"0s"}`:              "expiresIn: ",
+			`{"name":"s","role":"viewer","expiresIn":"0"}`:               "expiresIn: ",
+			`{"name":"s","role":"viewer","expiresIn":""}`:                "expiresIn: ",
+			`{"name":"s","role":"viewer","expiresIn":0}`:                 "expiresIn: ",
+			`{"name":"s","role":"submitter","types":"order"}`:            "types: ",
+			`{"name":"s","role":"submitter","types":["order","order "]}`: "types: ",
+		} {
+			resp, refusal := g.ask(t, http.MethodPost, "/v1/tokens", body, "Authorization: Bearer "+g.admin)
+			if resp.StatusCode != http.StatusUnprocessableEntity || !strings.HasPrefix(refusal.Message, pointer) {
+				t.Errorf("%s: %d %q", body, resp.StatusCode, refusal.Message)
+			}
+		}
+		page, err := g.ListTokens(t.Context(), operate.PageQuery{})
+		if err != nil || len(page.Items) != 1 {
+			t.Errorf("%+v, %v", page, err)
+		}
+	})
+}
+
 // The bounds of tokens are those of the documentation, and a refusal names the field.
 func TestTokenRequestsAreChecked(t *testing.T) {
 	names := make([]string, operate.MaxTokenNames+1)
@@ -552,13 +582,17 @@ func TestTokenRequestsAreChecked(t *testing.T) {
 		names[i] = fmt.Sprint("n", i)
 	}
 	for pointer, r := range map[string]operate.TokenRequest{
-		"/name":      {Rights: operate.Rights{Role: operate.Viewer}},
-		"/role":      {Name: "x", Rights: operate.Rights{Role: "root"}},
-		"/types":     {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: names}},
-		"/agents":    {Name: "x", Rights: operate.Rights{Role: operate.Agent}},
-		"/groups":    {Name: "x", Rights: operate.Rights{Role: operate.Viewer, Groups: []string{"a\nb"}}},
-		"/expiresIn": {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(operate.MaxTokenAge + 1)},
+		"/name":       {Rights: operate.Rights{Role: operate.Viewer}},
+		"/role":       {Name: "x", Rights: operate.Rights{Role: "root"}},
+		"/types":      {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: names}},
+		"/agents":     {Name: "x", Rights: operate.Rights{Role: operate.Agent}},
+		"/groups":     {Name: "x", Rights: operate.Rights{Role: operate.Viewer, Groups: []string{"a\nb"}}},
+		"/expiresIn":  {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(operate.MaxTokenAge + 1)},
+		"/expiresIn ": {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(time.Millisecond)},
+		"/types ":     {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: []string{}}},
+		"/types  ":    {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: []string{""}}},
 	} {
+		pointer = strings.TrimSpace(pointer)
 		var e *perdure.Error
 		if err := r.Check(); !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != pointer {
 			t.Errorf("%s: %v", pointer, err)

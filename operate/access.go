@@ -76,6 +76,8 @@ func (r *Rights) Check() error {
 	switch {
 	case !slices.Contains(UserRoles, r.Role):
 		return refuseField("/role", "use viewer, submitter, agent, operator or admin", "is not a user role: %q", r.Role)
+	case r.Types != nil && len(r.Types) == 0: // not all types: a program may have filtered its list down to nothing
+		return refuseField("/types", "leave it out for all types", "has no names")
 	case len(r.Types) > 0 && r.Role != Submitter:
 		return refuseField("/types", "leave it out, or use the role submitter", "restricts submitters only")
 	case len(r.Agents) > 0 && r.Role != Agent:
@@ -155,7 +157,7 @@ func (r *TokenRequest) Check() error {
 	switch {
 	case !plain.IsLine(r.Name, MaxTokenNameRunes):
 		return refuseField("/name", "", "is not 1 to %d characters that can be printed", MaxTokenNameRunes)
-	case r.ExpiresIn < 0 || time.Duration(r.ExpiresIn) > MaxTokenAge:
+	case r.ExpiresIn != 0 && time.Duration(r.ExpiresIn) < time.Second || time.Duration(r.ExpiresIn) > MaxTokenAge:
 		return refuseField("/expiresIn", "leave it out for a token that does not expire", "is not between 1s and 10 years")
 	}
 	return r.Rights.Check()

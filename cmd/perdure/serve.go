@@ -85,6 +85,7 @@ it. The agents sleep and approval are always available.`,
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
 	f.StringVar(&o.traceURL, "trace-url", "", "where the trace of a job is shown, as a `URL` with {traceId}: `get` and the console link to it")
+	restricts(cmd, "tls-client-ca")
 	o.log.register(cmd)
 	return cmd
 }

@@ -125,6 +125,7 @@ created.`,
 	f.StringSliceVar(&r.Agents, "agent", nil, "of an agent: `AGENT` whose runs it may carry out (repeatable)")
 	f.StringSliceVar(&r.Groups, "group", nil, "`GROUP` for approvals (repeatable)")
 	f.Var(&expires, "expires", "expire after this `DURATION` (default: never)")
+	restricts(cmd, "type", "agent", "group", "expires")
 	_ = cmd.MarkFlagRequired("name")
 	_ = cmd.MarkFlagRequired("role")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(operate.Texts(operate.UserRoles), cobra.ShellCompDirectiveNoFileComp))
@@ -246,6 +247,7 @@ first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of
 	f.StringVar(&q.Act, "act", "", "with this `ACT`")
 	f.StringVar(&q.Job, "job", "", "on this `JOB`")
 	f.StringVar(&since, "since", "", "from this `TIME` on, or this long ago")
+	restricts(cmd, "author", "act", "job", "since")
 	pageFlags(cmd, &q.Limit, &q.Cursor, "entries")
 	return cmd
 }

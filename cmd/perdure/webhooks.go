@@ -155,6 +155,7 @@ func (a *app) putWebhookCmd(create bool) *cobra.Command {
 	cmd.Flags().StringSliceVar(&types, "types", nil, "only of jobs of these `TYPES`")
 	cmd.Flags().StringVar((*string)(&r.Format), "format", "", "`FORM` of the body: cloudEvents (default) or slack")
 	cmd.Flags().BoolVar(&r.Stream, "stream", false, "programs read the notifications with GET /v1/events")
+	restricts(cmd, "on", "types")
 	_ = cmd.RegisterFlagCompletionFunc("on", cobra.FixedCompletions(operate.Texts(operate.EventKinds), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(operate.Texts(operate.WebhookFormats), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
@@ -292,6 +293,7 @@ func (a *app) deliveriesCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar((*string)(&q.State), "state", "", "only notifications in this `STATE`: pending, delivered or dead")
+	restricts(cmd, "state")
 	pageFlags(cmd, &q.Limit, &q.Cursor, "notifications")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.DeliveryStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -190,7 +191,10 @@ func readToken(doc *document) (r operate.TokenRequest) {
 		case "role":
 			r.Role = operate.UserRole(field.string())
 		case "types":
-			r.Types = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
+			isList := field.kind() == jsontext.List
+			if r.Types = field.names(operate.MaxTokenNames, perdure.MaxNameLength); isList && len(r.Types) == 0 {
+				field.fault(emptyField) // not all types
+			}
 		case "agents":
 			r.Agents = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "groups":
