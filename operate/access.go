@@ -129,6 +129,8 @@ type Identity struct {
 	Credential string `json:"-"` // the id of the token or session; "": none
 	Address    string `json:"-"` // from which the call came
 	OnBehalfOf string `json:"-"` // whom the caller names as the author of the act; "": it names none
+	// AdminsLogIn reports whether admins can log in to the node without a token. If not, its last admin token is kept.
+	AdminsLogIn bool `json:"-"`
 }
 
 type identityKey struct{}
@@ -218,10 +220,10 @@ type AuditEntry struct {
 	Via        Via           `json:"via,omitempty"`        // missing: the program that embeds the node, or a command with --store
 	Credential string        `json:"credential,omitempty"` // id of the token or session
 	Address    string        `json:"address,omitempty"`    // from which the request came
-	Act        string        `json:"act"`                  // a verb such as undo, or the name of a call such as putLimit
+	Act        string        `json:"act"`                  // a verb such as undo, or the name of another call such as putLimit
 	Job        perdure.JobID `json:"job,omitzero"`
 	Target     string        `json:"target,omitempty"` // a step of the job, or what the act was on: the name of a limit, the id of a token
-	Reason     string        `json:"reason,omitempty"` // given by the author
+	Reason     string        `json:"reason,omitempty"` // given by the author; of a token: its name, and what it allows
 	Outcome    AuditOutcome  `json:"outcome"`
 	Code       perdure.Code  `json:"code,omitempty"`  // of a refusal
 	Count      int           `json:"count,omitempty"` // above 1: so many refused requests in that second were not recorded one by one

@@ -178,7 +178,7 @@ func (a *app) removeTokenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm ID…", Aliases: []string{"revoke"}, Short: "Revoke tokens", Args: argsOf(1, -1, "the ids of tokens"),
 		Long: `Deletes tokens, and ends the sessions of the console that were started with them. Each node refuses them
-within 5 seconds.`,
+within 5 seconds. A server refuses to revoke the last valid token of an admin (exit 8); --store does not.`,
 		Example:           "  perdure tokens rm 8XkqT2mWc0Za",
 		ValidArgsFunction: a.completeToken,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -219,7 +219,8 @@ func (a *app) auditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Read the audit log: who did what, and what was refused", Args: noArgs,
 		Long: `Prints acts, changes of limits, agents, tokens and bulk acts, logins, and requests that were refused, newest
-first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of a call such as putLimit.`,
+first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of another call such as
+putLimit; docs/access.md lists them. An act has one name, whether it was performed or refused.`,
 		Example: `  perdure audit --since 24h
   perdure audit --author anna --act undo
   perdure audit --job order-1042

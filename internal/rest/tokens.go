@@ -73,8 +73,8 @@ func (a *api) accessRoutes() []route {
 		},
 		{
 			method: http.MethodDelete, path: token, id: "deleteToken", tag: "access", do: (*call).deleteToken,
-			summary: "Revoke a token", doc: "Also ends the sessions that were started with it. Each node refuses it within 5 seconds.", headers: authorParam,
-			results: []result{{status: http.StatusNoContent, doc: "The token was deleted"}}, problems: []int{http.StatusNotFound},
+			summary: "Revoke a token", doc: "Also ends the sessions that were started with it. Each node refuses it within 5 seconds. The last valid token of an admin is refused with 409, unless OpenID Connect gives users the user role admin.", headers: authorParam,
+			results: []result{{status: http.StatusNoContent, doc: "The token was deleted"}}, problems: []int{http.StatusNotFound, http.StatusConflict},
 		},
 		{
 			method: http.MethodGet, path: "/v1/sessions", id: "listSessions", tag: "access", do: (*call).listSessions,
@@ -103,7 +103,7 @@ func (a *api) accessRoutes() []route {
 			summary: "Read the audit log", doc: "Acts, changes of access, logins, and refused requests, newest first. Entries are kept for 400 days.",
 			params: append([]param{
 				{name: "author", doc: "By this author", example: "anna"},
-				{name: "act", doc: "With this act: a verb such as undo, or the operationId of a call such as putLimit", example: "undo"},
+				{name: "act", doc: "With this act, performed or refused: a verb such as undo, or the operationId of another call such as putLimit", example: "undo"},
 				{name: "job", doc: "On this job: an id, a key, the start of an id, or @latest", example: "order-1042"},
 				{name: "since", doc: "From this time on, or this long ago", example: "24h"},
 			}, pageParams...),

@@ -46,7 +46,11 @@ func (s *Scheduler) PutReceiver(ctx context.Context, name string, settings opera
 		if err := tx.PutReceiver(row); err != nil {
 			return err
 		}
-		return auditSetting(ctx, tx, "putWebhook", name)
+		act := "putWebhook"
+		if create {
+			act = "createWebhook"
+		}
+		return auditSetting(ctx, tx, act, name)
 	})
 	return row, created || mine, err
 }

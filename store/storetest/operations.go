@@ -589,7 +589,9 @@ var operations = []operation{
 				all.Audit[i].ID = 0 // ids have gaps after a rollback
 			}
 			err[4] = store.Update(ctx, func(tx kernel.Tx) (err error) {
-				all.Count, err = tx.CountCredentials(kind)
+				if all.Count, err = tx.CountCredentials(kind); err == nil {
+					all.OtherAdmin, err = tx.HasOtherAdmin(one, f.Since)
+				}
 				return err
 			})
 			return all, errors.Join(err[:]...)
@@ -1017,11 +1019,11 @@ type bulkRead struct {
 
 // accessRead is everything that is read of credentials and the audit log.
 type accessRead struct {
-	One      *kernel.Credential
-	List     []*kernel.Credential
-	HasAdmin bool
-	Audit    []operate.AuditEntry
-	Count    int
+	One                  *kernel.Credential
+	List                 []*kernel.Credential
+	HasAdmin, OtherAdmin bool
+	Audit                []operate.AuditEntry
+	Count                int
 }
 
 // outboxRead is everything that is read of receivers and notifications.
