@@ -208,6 +208,9 @@ func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.Serve
 			cfg.SecretsDir = agents.secrets
 			return c.Serve(ctx, cfg, makeAgents(agents)...)
 		}
+		if ctx.Err() != nil { // ended before it began: nothing is to be drained
+			return nil
+		}
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {
 			return err
 		}
