@@ -231,8 +231,10 @@ func (d *duration) Set(s string) error {
 		return nil
 	}
 	v, err := perdure.ParseDuration(s)
-	*d = duration(v)
-	return err
+	if *d = duration(v); err != nil {
+		return fmt.Errorf("%w; write 30s, 12h or 90d, for example", err)
+	}
+	return nil
 }
 
 // pageFlags adds the flags of a list that is printed a page at a time.

@@ -116,7 +116,12 @@ func (o *serveFlags) check() error {
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return cmp.Or(checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
+	if o.metricsListen != "" {
+		if err := checkAddress("metrics-listen", o.metricsListen); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(checkAddress("listen", o.listen), checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
 }
 
 // checkTraceURL checks --trace-url. The console makes a link of it, so another scheme is refused.
@@ -178,11 +183,11 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	}
 	tracer, err := tracing.FromEnvironment(tracing.Config{Version: buildVersion(), Log: log})
 	if err != nil {
-		return errors.Join(&usageError{msg: err.Error()}, store.Close())
+		return errors.Join(&usageError{msg: err.Error(), hint: "correct or unset the variable; without OTEL_EXPORTER_OTLP_ENDPOINT no traces are exported"}, store.Close())
 	}
 	if tracer != nil {
 		tracing.LogErrors(log)
-		log.Info("traces are exported")
+		log.Info("traces are exported", "url", tracer.Endpoint())
 	}
 	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
@@ -214,7 +219,7 @@ func (o *serveFlags) listenOn(ctx context.Context, store kernel.Store, log *slog
 	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return nil, notListening(o.listen, err)
+		return nil, notListening("listen", o.listen, err)
 	}
 	secured, err := o.access.secured(l)
 	if err != nil {
@@ -280,13 +285,26 @@ func (a *app) announceServing(log *slog.Logger, url string, agents []string) {
 	fmt.Fprintf(a.err, "listening on %s, store %s, agents %s\n", url, redact.URL(a.store), strings.Join(agents, ", "))
 }
 
-func notListening(addr string, err error) error {
+// checkAddress refuses the value of a flag on which no process can listen.
+func checkAddress(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return &usageError{msg: fmt.Sprintf("--%s %s is not an address", flag, shownArg(addr)), hint: "HOST:PORT, such as 127.0.0.1:7420, or :7420 for all addresses of this machine"}
+	}
+	return nil
+}
+
+// notListening is the error of a listener at the value of a flag.
+func notListening(flag, addr string, err error) error {
 	e := perdure.Refuse(perdure.CodeUnavailable, "cannot listen on %s: %v", addr, errors.Unwrap(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? --listen takes another"
+		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? --"+flag+" takes another"
 	case errors.As(err, new(*net.AddrError)), errors.As(err, new(*net.DNSError)):
-		return usagef("--listen %s: %v", addr, errors.Unwrap(err))
+		return usagef("--%s %s: %v", flag, addr, errors.Unwrap(err))
 	}
 	return e
 }

@@ -104,6 +104,9 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 	if serverFlag {
 		t.where = " --server " + quoted(redact.URL(a.server))
 	}
+	if _, byFlag := given(cmd, "token-file"); byFlag {
+		t.where += " --token-file " + quoted(a.tokenFile)
+	}
 	return t, nil
 }
 

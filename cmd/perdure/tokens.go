@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +17,20 @@ import (
 
 func (a *app) tokensCmd() *cobra.Command {
 	var page operate.PageQuery
+	list := func(cmd *cobra.Command, _ []string) error {
+		if err := checkPageSize(page.Limit); err != nil {
+			return err
+		}
+		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+			tokens, err := t.ListTokens(ctx, page)
+			if err != nil {
+				return err
+			}
+			return a.printTokens(tokens)
+		})
+	}
 	cmd := &cobra.Command{
-		Use: "tokens", Aliases: []string{"token"}, Short: "Manage tokens: create, rotate, rm", Args: noArgs,
+		Use: "tokens", Aliases: []string{"token"}, Short: "Manage tokens: list, create, rotate, rm", Args: noArgs, RunE: list,
 		Long: `Lists tokens, expired ones too. A token identifies a program or a user to a server, and has a user role:
 
   viewer     reads everything except tokens, sessions and the audit log
@@ -32,26 +46,25 @@ has an admin token, callers on the server's own machine need a token, too.`,
   perdure tokens
   perdure tokens rotate 8XkqT2mWc0Za --overlap 24h
   perdure tokens rm 8XkqT2mWc0Za`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkPageSize(page.Limit); err != nil {
-				return err
-			}
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				tokens, err := t.ListTokens(ctx, page)
-				if err != nil {
-					return err
-				}
-				return a.printTokens(tokens)
-			})
-		},
 	}
-	uses(cmd, "server", "store", "output")
-	pageFlags(cmd, &page.Limit, &page.Cursor, "tokens")
-	cmd.AddCommand(a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
+	ls := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List tokens", Args: noArgs, RunE: list,
+		Long: `Lists tokens, expired ones too: what each may do, when it expires, and when it was used last. A page is in
+the order of names, and of tokens with one name in the order of their creation.`,
+		Example: "  perdure tokens list -o json",
+	}
+	for _, c := range []*cobra.Command{cmd, ls} {
+		uses(c, "server", "store", "output")
+		pageFlags(c, &page.Limit, &page.Cursor, "tokens")
+	}
+	cmd.AddCommand(ls, a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
 	return cmd
 }
 
 func (a *app) printTokens(page *perdure.Page[operate.TokenView]) error {
+	slices.SortFunc(page.Items, func(x, y operate.TokenView) int {
+		return cmp.Or(strings.Compare(x.Name, y.Name), x.CreatedAt.Compare(y.CreatedAt))
+	})
 	tb, now := a.newTable(), time.Now()
 	tb.head("ID", "NAME", "ROLE", "FOR", "GROUPS", "AGE", "EXPIRES", "USED", "BY")
 	for i := range page.Items {
@@ -160,6 +173,9 @@ too, so that programs can be switched over. Without it, that one ends within 5 s
 		Example:           "  perdure tokens rotate 8XkqT2mWc0Za --overlap 24h",
 		ValidArgsFunction: a.completeToken,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if time.Duration(overlap) > operate.MaxTokenOverlap {
+				return usagef("--overlap must be at most %dd", operate.MaxTokenOverlap/(24*time.Hour))
+			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				token, err := t.RotateToken(ctx, args[0], time.Duration(overlap), author())
 				if err != nil {

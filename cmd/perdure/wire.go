@@ -164,6 +164,9 @@ const tokenVariable = envPrefix + "TOKEN"
 // token returns the option for the token of a command's client.
 func (a *app) token() (client.Option, error) {
 	if a.tokenFile != "" {
+		if info, err := os.Stat(a.tokenFile); err == nil && info.Mode().Perm()&0o004 != 0 && !a.jsonLog {
+			a.talk("warning: other users can read the token file %s; chmod 600 %s", a.tokenFile, quoted(a.tokenFile))
+		}
 		return client.TokenFile(a.tokenFile), nil
 	}
 	text := os.Getenv(tokenVariable)

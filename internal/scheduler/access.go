@@ -162,7 +162,11 @@ func keepAdmin(ctx context.Context, tx kernel.Tx, c *kernel.Credential) error {
 func lockKind(tx kernel.Tx, id string, kind kernel.CredentialKind) (*kernel.Credential, error) {
 	c, err := tx.LockCredential(id)
 	if err == nil && (c == nil || c.Kind != kind) {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no %s %s", kind, id)
+		e := perdure.Refuse(perdure.CodeNotFound, "there is no %s %s", kind, id)
+		if kind == kernel.TokenCredential {
+			e.Hint = "a token is named by its ID; list them with: perdure tokens"
+		}
+		return nil, e
 	}
 	return c, err
 }

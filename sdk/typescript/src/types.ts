@@ -518,7 +518,7 @@ export interface NewWebhookBody {
   /** The form of the body; default: cloudEvents */
   format?: "cloudEvents" | "slack";
   /** The changes that are reported; default: parked, done, undone */
-  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "bulkFinished")[];
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "alertClosed" | "bulkFinished")[];
   /** Notifications are read by GET /v1/events */
   stream?: boolean;
   /** Types of jobs; default: all */
@@ -988,7 +988,7 @@ export interface Webhook {
   state: string;
   updatedAt: string;
   format?: "cloudEvents" | "slack";
-  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "bulkFinished")[];
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "alertClosed" | "bulkFinished")[];
   pausedReason?: string;
   secret?: string;
   stream?: boolean;
@@ -1000,7 +1000,7 @@ export interface WebhookBody {
   /** The form of the body; default: cloudEvents */
   format?: "cloudEvents" | "slack";
   /** The changes that are reported; default: parked, done, undone */
-  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "bulkFinished")[];
+  on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "alertClosed" | "bulkFinished")[];
   /** Notifications are read by GET /v1/events */
   stream?: boolean;
   /** Types of jobs; default: all */
