@@ -191,12 +191,9 @@ func readToken(doc *document) (r operate.TokenRequest) {
 		case "role":
 			r.Role = operate.UserRole(field.string())
 		case "types":
-			isList := field.kind() == jsontext.List
-			if r.Types = field.names(operate.MaxTokenNames, perdure.MaxNameLength); isList && len(r.Types) == 0 {
-				field.fault(emptyField) // not all types
-			}
+			r.Types = field.someNames(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "agents":
-			r.Agents = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
+			r.Agents = field.someNames(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "groups":
 			r.Groups = field.names(operate.MaxTokenNames, perdure.MaxKeyLength)
 		case "expiresIn":
@@ -222,6 +219,16 @@ func (v value) names(most, length int) (list []string) {
 		case i == most:
 			v.fault("has more than %d elements", most)
 		}
+	}
+	return list
+}
+
+// someNames is names for a list that restricts: an empty one is a fault, because it would allow everything.
+func (v value) someNames(most, length int) []string {
+	isList := v.kind() == jsontext.List
+	list := v.names(most, length)
+	if isList && len(list) == 0 {
+		v.fault(emptyField)
 	}
 	return list
 }
