@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak test-console faults lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak test-console test-access faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -184,6 +184,13 @@ bench-quick: ## the same in five minutes: River and DBOS alone, fewer rounds
 
 bench-micro: ## what the hot paths cost, with allocations
 	$(GO) test -run '^$$' -bench . -benchmem . ./definition ./store/...
+
+test-access: ## what access and traces cost, each with its goal: WRONG=10000 wrong tokens on both stores, token check, traces (minutes)
+	scripts/setup
+	for turn in 1 2 3 4 5 6; do $(GO) test -run '^$$' -bench 'Identify|ClaimWithToken|BenchmarkJob$$' -benchmem ./internal/access ./internal/rest ./tracing || exit 1; done
+	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/figures -run WrongToken -wrong $(WRONG) -out $(CURDIR)/bin/test-access
+
+WRONG ?= 10000
 
 fmt: ## gofmt
 	gofmt -w $$(git ls-files '*.go')

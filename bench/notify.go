@@ -15,7 +15,7 @@ import (
 
 // What receives a notification of the end of each job in a variant of Perdure.
 const (
-	notifyStream  = "stream"  // a stream, which nobody reads
+	notifyStream  = "stream"  // a stream that no program reads
 	notifyWebhook = "webhook" // an HTTP server in the process that measures, which takes everything at once
 )
 

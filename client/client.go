@@ -23,6 +23,8 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,11 +34,13 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/tlsfiles"
 	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/protocol"
 )
@@ -57,6 +61,7 @@ type Client struct {
 	http         *http.Client
 	author       string
 	token        func() (string, error)
+	files        tlsfiles.ClientConfig
 	patience     time.Duration
 	busyPatience time.Duration
 	onBusy       func(error, time.Duration)
@@ -81,7 +86,17 @@ func TokenFile(path string) Option {
 	return func(c *Client) { c.token = func() (string, error) { return readToken(path) } }
 }
 
-// HTTPClient sets the http.Client that sends the requests. Its Timeout must be 0: it would cut off calls that wait.
+// ServerCA sets a PEM file with the authorities of the server's certificate, in place of those of the system.
+func ServerCA(path string) Option { return func(c *Client) { c.files.CA = path } }
+
+// Certificate sets the PEM files with this client's own certificate and private key, for a server that requires client
+// certificates. They are read again for each connection, so that a renewed certificate takes effect.
+func Certificate(cert, key string) Option {
+	return func(c *Client) { c.files.Cert, c.files.Key = cert, key }
+}
+
+// HTTPClient sets the http.Client that sends the requests. Its Timeout must be 0: it would cut off calls that wait. It
+// has its own TLS settings, so that ServerCA and Certificate are refused with it.
 func HTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
 // Patience sets for how long a call that waits for a job, or follows it, continues while the server cannot be reached.
@@ -111,16 +126,46 @@ func New(baseURL string, options ...Option) (*Client, error) {
 	for _, set := range options {
 		set(c)
 	}
+	files, err := c.tlsConfig(u.Scheme)
+	if err != nil {
+		return nil, err
+	}
 	if c.http == nil {
-		c.http = &http.Client{Transport: transport(), CheckRedirect: noRedirect}
+		c.http = &http.Client{Transport: transport(files), CheckRedirect: noRedirect}
 	}
 	return c, nil
 }
 
-func transport() *http.Transport {
+// tlsConfig reads the files of ServerCA and Certificate; nil if there are none.
+func (c *Client) tlsConfig(scheme string) (*tls.Config, error) {
+	if c.files == (tlsfiles.ClientConfig{}) {
+		return nil, nil
+	}
+	refuse := func(hint, format string, args ...any) (*tls.Config, error) {
+		e := perdure.Refuse(perdure.CodeInvalid, format, args...)
+		e.Hint = hint
+		return nil, e
+	}
+	switch {
+	case c.http != nil:
+		return refuse("set Transport.TLSClientConfig of the http.Client", "HTTPClient excludes ServerCA and Certificate")
+	case scheme != "https":
+		return refuse("https://HOST:PORT", "certificates are set, but %s is not encrypted", c.shown)
+	case (c.files.Cert == "") != (c.files.Key == ""):
+		return refuse("give both", "a client certificate and its private key belong together")
+	}
+	files, err := tlsfiles.NewClient(c.files)
+	if err != nil {
+		return refuse("the files must be in PEM form", "%v", err)
+	}
+	return files, nil
+}
+
+func transport(files *tls.Config) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.DialContext = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 15 * time.Second}).DialContext
 	t.TLSHandshakeTimeout = connectTimeout
+	t.TLSClientConfig = files
 	t.DisableCompression = true // between programs, compressing costs more than it saves
 	t.MaxIdleConns, t.MaxIdleConnsPerHost = idleConns, idleConns
 	return t
@@ -296,9 +341,27 @@ func (c *Client) unreachable(ctx context.Context, err error, limit time.Duration
 		return &away{err: e, silent: true}
 	}
 	e := perdure.Refuse(perdure.CodeUnavailable, "%s cannot be reached: %s", c.shown, redact.Text(cause(err).Error()))
-	e.Hint = "is a server running there? perdure serve starts one"
+	e.Hint = c.hintFor(err)
 	return &away{err: e}
 }
+
+// hintFor says how to mend what keeps a server from being reached.
+func (c *Client) hintFor(err error) string {
+	var refused *net.OpError
+	switch {
+	case errors.As(err, &refused) && refused.Op == "remote error": // an alert of TLS
+		return clientCertHint
+	case errors.As(err, new(x509.UnknownAuthorityError)):
+		return "is the certificate from an authority of your own? name it: --server-ca FILE, client.ServerCA"
+	case errors.As(err, new(x509.HostnameError)), errors.As(err, new(x509.CertificateInvalidError)):
+		return "the server needs another certificate, or has another name"
+	case (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) && strings.HasPrefix(c.base, "https:"):
+		return clientCertHint // the alert may be lost when the server closes the connection
+	}
+	return "is a server running there? perdure serve starts one"
+}
+
+const clientCertHint = "does the server require client certificates? --client-cert FILE and --client-key FILE, client.Certificate"
 
 // cause removes the method and the URL, which net/http adds to an error and which the message has already.
 func cause(err error) error {

@@ -55,7 +55,7 @@ func TestRoundTrip(t *testing.T) {
 	alert := resttest.Alert()
 	job, last := resttest.Job(), resttest.Job()
 	last.Phase, last.Steps = perdure.Settled, last.Steps[1:]
-	webhook := operate.WebhookRequest{Name: "shop", WebhookSettings: operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventAlertRaised}, Types: []string{"order", "a b"}, Format: operate.FormatSlack}, Author: "Zoë"}
+	webhook := operate.WebhookRequest{Name: "shop", WebhookSettings: operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventAlertRaised}, Types: []string{"order", "a.b"}, Format: operate.FormatSlack}, Author: "Zoë"}
 	type all = []any
 
 	for _, test := range []struct {

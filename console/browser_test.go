@@ -20,8 +20,12 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/console"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/oidc"
+	"github.com/perdure/perdure/internal/oidc/oidctest"
 	"github.com/perdure/perdure/internal/racedetector"
+	restapi "github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/rest"
 	"github.com/perdure/perdure/store/sqlite"
 )
@@ -31,7 +35,8 @@ var serveAt = flag.String("serve", "", "serve the node of the tests in a browser
 // The tests in e2e/ drive Chromium against two nodes of their own for each file, one with jobs and one without.
 func TestConsoleInABrowser(t *testing.T) {
 	if *serveAt != "" {
-		t.Log("serving " + startNode(t, *serveAt, fill) + " and " + startNode(t, "127.0.0.1:0", nil) + ", and without tokens " + startNode(t, "127.0.0.1:0", nil, rest.Insecure()))
+		t.Log("serving " + startNode(t, *serveAt, fill) + " and " + startNode(t, "127.0.0.1:0", nil) + ", without tokens " + startNode(t, "127.0.0.1:0", nil, rest.Insecure()) +
+			", with logins at a provider " + startOIDC(t, "127.0.0.1:0"))
 		select {}
 	}
 	if testing.Short() {
@@ -52,8 +57,11 @@ func TestConsoleInABrowser(t *testing.T) {
 			full, empty := startNode(t, "127.0.0.1:0", fill), startNode(t, "127.0.0.1:0", nil)
 			cmd := exec.CommandContext(t.Context(), nodeJS, "--test", "--test-reporter=spec", file)
 			cmd.Env = append(os.Environ(), "CONSOLE_URL="+full, "EMPTY_CONSOLE_URL="+empty, "CHROMIUM="+chromium)
-			if strings.HasPrefix(filepath.Base(file), "access.") {
+			switch filepath.Base(file) {
+			case "access.test.mjs":
 				cmd.Env = append(cmd.Env, "INSECURE_CONSOLE_URL="+startNode(t, "127.0.0.1:0", nil, rest.Insecure()))
+			case "oidc.test.mjs":
+				cmd.Env = append(cmd.Env, "OIDC_CONSOLE_URL="+startOIDC(t, "127.0.0.1:0"))
 			}
 			out, err := cmd.CombinedOutput()
 			if err != nil {
@@ -168,21 +176,57 @@ func (traces) Spans() (exported, dropped int64)                { return 0, 0 }
 // address.
 func startNode(t *testing.T, address string, fill func(*testing.T, *node.Node), options ...rest.Option) (url string) {
 	t.Helper()
-	store, err := sqlite.Open(filepath.Join(t.TempDir(), "console.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startNodeOn(t, listener, openStore(t), fill, options...)
+}
+
+// startOIDC starts a node whose users log in at a provider: ada (admin), olaf (operator), vera (viewer), and guest,
+// without a user role. The node and the provider are two sites.
+func startOIDC(t *testing.T, address string) (url string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url = strings.Replace("http://"+listener.Addr().String()+"/perdure/ui/", "127.0.0.1", "localhost", 1)
+	there := oidctest.New(t)
+	there.Redirects = url + "oidc/callback"
+	there.Users = map[string]map[string]any{"ada": {"groups": []string{"root", "staff"}}, "olaf": {"groups": []string{"staff", "sre"}}, "vera": {"groups": "staff"}, "guest": {"groups": []string{"guests"}}}
+	provider, err := oidc.New(oidc.Config{Issuer: there.URL, ClientID: there.ClientID, ClientSecret: there.ClientSecret, Redirect: there.Redirects,
+		Rules: []oidc.Rule{{Role: operate.Viewer, Claim: "groups", Value: "staff"}, {Role: operate.Operator, Claim: "groups", Value: "sre"}, {Role: operate.Admin, Claim: "groups", Value: "root"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	startNodeOn(t, listener, openStore(t), fill, func(c *restapi.Config) error {
+		c.OIDC, c.Console, c.Tokens = provider, "/perdure/ui/", restapi.TokensAlways
+		return nil
+	})
+	return url
+}
+
+func openStore(t *testing.T) kernel.Store {
+	t.Helper()
+	store, err := sqlite.Open(filepath.Join(t.TempDir(), "console.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
+}
+
+func startNodeOn(t *testing.T, listener net.Listener, store kernel.Store, fill func(*testing.T, *node.Node), options ...rest.Option) (url string) {
+	t.Helper()
 	n := node.New(store, node.Config{Agents: agents(), Version: "v0.0.0-test", HostName: "test-1", Listen: listener.Addr().String(), Tracer: traces{}, TraceURL: "https://traces.example.com/{traceId}"})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	serving, stopServing := context.WithCancel(t.Context())
 	mux := http.NewServeMux()
-	mux.Handle("/perdure/", http.StripPrefix("/perdure", rest.Handler(n, append(options, rest.Until(serving))...)))
+	api := http.StripPrefix("/perdure", rest.Handler(n, append(options, rest.Until(serving))...))
+	mux.Handle("/perdure/", api)
+	mux.Handle("/perdure/ui/oidc/", api)
 	mux.Handle("/perdure/ui/", console.Handler("/perdure/ui/"))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = server.Serve(listener) }()

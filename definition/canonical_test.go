@@ -60,6 +60,10 @@ var same = [][]string{
 		`{"type":"t","input":{"a":1.0,"b":[1,{"c":3,"d":2}]},"steps":{"a":{"agent":"x","when":"input.a > 0"}}}`,
 	},
 	{
+		"type: t\nnotify: [{webhook: http://a, secret: A}]\nsteps: {a: {agent: x}}",
+		"type: t\nnotify: [{webhook: http://a, secret: '${secret.A}'}]\nsteps: {a: {agent: x}}",
+	},
+	{
 		"type: t\nkey: k-${input.n}\npriority: ${input.n}\ninput: {n: 7}\nsteps: {a: {agent: x}}",
 		"type: t\nkey: k-7\npriority: 7\ninput: {n: 7}\nsteps: {a: {agent: x}}",
 	},

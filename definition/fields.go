@@ -66,7 +66,7 @@ var notifyFields = []field{
 	{name: "webhook", schema: `{"type":"string","maxLength":2048,"pattern":"^https?://","examples":["https://shop.example/hooks/perdure"]}`, doc: "The URL to which notifications are delivered. Either webhook or receiver is given."},
 	{name: "receiver", schema: `{"type":"string","maxLength":64,"pattern":"^[a-zA-Z0-9._-]+$","examples":["slack"]}`, doc: "The name of a receiver of the store (perdure webhooks)."},
 	{name: "on", schema: `{"type":"array","minItems":1,"uniqueItems":true,"items":{"enum":["received","running","parked","done","undoing","undone","givenUp"]},"default":["parked","done","undone"]}`, doc: "The changes that are reported."},
-	{name: "secret", schema: `{"type":"string","maxLength":128,"pattern":"^[a-zA-Z_][a-zA-Z0-9_]*$","examples":["SHOP_HOOK"]}`, doc: "The name of a secret with which deliveries to webhook are signed: the nodes read PERDURE_SECRET_NAME."},
+	{name: "secret", schema: `{"type":"string","maxLength":128,"pattern":"^(\\$\\{secret\\.)?[A-Z][A-Z0-9_]*\\}?$","examples":["SHOP_HOOK"]}`, doc: "The name of a secret with which deliveries to webhook are signed: the nodes read PERDURE_SECRET_NAME."},
 }
 
 var retryFields = []field{

@@ -4,9 +4,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -67,8 +67,12 @@ func (d *decoder) notifyItem(n *text.Node, p *text.Pointer) (one kernel.NotifyDe
 			one.On = d.eventKinds(v, p)
 		case "secret":
 			if d.string(v, p) {
-				if one.Secret = v.Text; !text.IsIdentifier(v.Text) || len(v.Text) > perdure.MaxNameLength {
-					d.Add(p, v.At, "%s is no name of a secret", text.Quote(v.Text)).WithHint("letters, digits and _; the nodes read PERDURE_SECRET_NAME")
+				name, reference := strings.CutPrefix(v.Text, "${secret.")
+				if reference {
+					name = strings.TrimSuffix(name, "}")
+				}
+				if one.Secret = name; !d.stored && (!secret.IsName(name) || v.Text != name && v.Text != secret.Reference(name)) {
+					d.Add(p, v.At, "this is no name of a secret").WithHint("name a secret of the nodes, and not the secret itself: secret: SHOP_HOOK, if they have PERDURE_SECRET_SHOP_HOOK; capital letters, digits and _")
 				}
 			}
 		default:
@@ -80,8 +84,12 @@ func (d *decoder) notifyItem(n *text.Node, p *text.Pointer) (one kernel.NotifyDe
 
 func (d *decoder) eventKinds(n *text.Node, p *text.Pointer) (kinds []operate.EventKind) {
 	hint := "one of " + strings.Join(operate.Texts(operate.JobEventKinds), ", ")
-	if n.Kind != text.List || len(n.Kids) == 0 {
+	if n.Kind != text.List {
 		d.mismatch(n, p, "a list of changes").WithHint("on: [parked, done]")
+		return nil
+	}
+	if len(n.Kids) == 0 {
+		d.Add(p, n.At, "an empty list reports no change").WithHint("on: [parked, done], or leave on out: it reports %s", strings.Join(operate.Texts(operate.DefaultEventKinds), ", "))
 		return nil
 	}
 	for i := range n.Kids {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/rest"
@@ -78,13 +79,23 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
+// noTraces is a tracer that exports nothing: a node with one has the metrics of traces.
+type noTraces struct{}
+
+func (noTraces) Traceparent(perdure.JobID, string, int64) string { return "" }
+func (noTraces) TraceID(perdure.JobID) string                    { return "" }
+func (noTraces) JobSettled(*kernel.Job)                          {}
+func (noTraces) RunEnded(*kernel.Job, *kernel.RunEnd, time.Time) {}
+func (noTraces) Run(ctx context.Context)                         { <-ctx.Done() }
+func (noTraces) Spans() (exported, dropped int64)                { return 0, 0 }
+
 // scrape returns the metrics of a node that has done, failed, and refused something.
 func scrape(t *testing.T) string {
 	t.Helper()
 	agent := perdure.NewAgent("bank")
 	perdure.Handle(agent, "charge", perdure.Op[int, int]{Do: func(context.Context, int) (int, error) { return 1, nil }})
 	perdure.Handle(agent, "fail", perdure.Op[int, int]{Do: func(context.Context, int) (int, error) { return 0, perdure.Rejected(errors.New("card declined")) }})
-	n := node.New(memory.New(), node.Config{Agents: []*perdure.Agent{agent}, Version: "v1"})
+	n := node.New(memory.New(), node.Config{Agents: []*perdure.Agent{agent}, Version: "v1", Tracer: noTraces{}})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -105,10 +105,16 @@ func parkedKey(i int) string { return fmt.Sprint("parked-", i) }
 // park submits jobs of type parked, whose runs fail for good.
 func park(t *testing.T, c *client.Client, agent string, n int) {
 	t.Helper()
+	parkRange(t, c, agent, 0, n)
+}
+
+// parkRange parks the jobs with the numbers from begin to before end.
+func parkRange(t *testing.T, c *client.Client, agent string, begin, end int) {
+	t.Helper()
 	const atOnce = 250
-	for from := 0; from < n; from += atOnce {
+	for from := begin; from < end; from += atOnce {
 		var jobs []json.RawMessage
-		for i := from; i < min(from+atOnce, n); i++ {
+		for i := from; i < min(from+atOnce, end); i++ {
 			jobs = append(jobs, fmt.Appendf(nil, `{"type": "parked", "key": %q, "steps": {"a": {"agent": %q, "onFailure": "park", "retry": {"attempts": 1}}}}`, parkedKey(i), agent))
 		}
 		submitted, err := c.SubmitAll(t.Context(), nil, jobs)

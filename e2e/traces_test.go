@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -104,5 +108,45 @@ func TestKilledNodeExportsNoSpanTwice(t *testing.T) {
 	t.Logf("%d spans before the kill, %d in all, of at least %d", before, total, 3*jobs)
 	if before >= 3*jobs || total <= before {
 		t.Errorf("the node was not killed while it worked: %d spans before, %d in all", before, total)
+	}
+}
+
+// `perdure run` exports its spans before the process ends. A collector that does not answer delays the end for a second at
+// most, and the command says that spans were lost.
+func TestRunExportsTraces(t *testing.T) {
+	counted := &spanCount{spans: map[string]int{}}
+	server := httptest.NewServer(counted)
+	defer server.Close()
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
+	defer hanging.Close()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "job.yaml")
+	if err := os.WriteFile(file, []byte(`{"type":"t","key":"k","steps":{"a":{"agent":"shell","with":{"command":["true"]}},"b":{"agent":"shell","after":["a"],"with":{"command":["true"]}}}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	play := func(endpoint, store string) (stderr string, took time.Duration) {
+		t.Helper()
+		began := time.Now()
+		var out bytes.Buffer
+		cmd := exec.CommandContext(t.Context(), perdure, "run", file, "--store", "sqlite:"+filepath.Join(dir, store))
+		cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint)
+		cmd.Stderr = &out
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err, out.String())
+		}
+		return out.String(), time.Since(began)
+	}
+	if stderr, _ := play(server.URL, "a.db"); counted.len() != 3 || strings.Contains(stderr, "not exported") {
+		t.Errorf("%d spans, want 3: a job with two runs; %s", counted.len(), stderr)
+	}
+	stderr, took := play(hanging.URL, "b.db")
+	if !strings.Contains(stderr, "3 spans of traces not exported") || took > 10*time.Second {
+		t.Errorf("with a collector that does not answer: %s; %s", took, stderr)
+	}
+	if stderr, _ := play("http://127.0.0.1:9", "c.db"); !strings.Contains(stderr, "3 spans of traces not exported") {
+		t.Errorf("without a collector: %s", stderr)
 	}
 }

@@ -124,7 +124,7 @@ func documented(t *testing.T) (roles map[string][]string, open map[string]bool) 
 		t.Fatal(err)
 	}
 	roles, open = map[string][]string{}, map[string]bool{}
-	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| (.*) \\|$").FindAllStringSubmatch(string(text), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*`) \\| ([^|]*) \\|$").FindAllStringSubmatch(string(text), -1) {
 		for _, id := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
 			switch row[2] {
 			case "no token needed":
@@ -334,6 +334,37 @@ func TestTokensAreForTheirTypesAndAgents(t *testing.T) {
 		}
 		if results, _, err = own.Report(t.Context(), "h", report, nil); err != nil || !results[0].Accepted {
 			t.Errorf("the agent's own report: %+v, %v", results, err)
+		}
+	})
+}
+
+// Who knows the URL of a receiver may be able to write to it, as to a channel of Slack: only admins see it whole.
+func TestOnlyAdminsSeeURLsOfWebhooks(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		const secretURL = "https://hooks.example/services/T0/B0/S3CR3T?x=S3CR3T"
+		admin := g.client(t, g.admin)
+		if _, err := admin.CreateWebhook(t.Context(), operate.WebhookRequest{Name: "ops", WebhookSettings: operate.WebhookSettings{URL: secretURL}}); err != nil {
+			t.Fatal(err)
+		}
+		for role, want := range map[operate.UserRole]string{operate.Viewer: "https://hooks.example/…", operate.Operator: "https://hooks.example/…", operate.Admin: secretURL} {
+			c := g.client(t, g.token(t, operate.Rights{Role: role}))
+			one, err := c.GetWebhook(t.Context(), "ops")
+			if err != nil {
+				t.Fatal(err)
+			}
+			all, err := c.ListWebhooks(t.Context())
+			if err != nil || one.URL != want || all[0].URL != want {
+				t.Errorf("%s sees %s and %+v, %v", role, one.URL, all, err)
+			}
+			if role == operate.Operator {
+				if paused, err := c.PauseWebhook(t.Context(), "ops", ""); err != nil || paused.URL != want {
+					t.Errorf("%s sees %+v, %v", role, paused, err)
+				}
+			}
+		}
+		if one, err := admin.GetWebhook(t.Context(), "ops"); err != nil || one.URL != secretURL {
+			t.Errorf("stored: %+v, %v", one, err)
 		}
 	})
 }

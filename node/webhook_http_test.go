@@ -8,10 +8,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/everystore"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/webhook"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/store/memory"
@@ -45,8 +47,8 @@ func TestNumberOfReceiversIsBounded(t *testing.T) {
 	})
 }
 
-// Receivers of the store get alerts of jobs, and the ends of bulk acts. A receiver for a type of jobs gets the alerts of
-// its type, and no bulk acts.
+// Receivers of the store get alerts of jobs that are raised and closed, and the ends of bulk acts. A receiver for a type of
+// jobs gets the alerts of its type.
 func TestAlertsAndBulkActsAreReported(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		every, ofOrders, ofOthers := newHook(t), newHook(t), newHook(t)
@@ -55,9 +57,9 @@ func TestAlertsAndBulkActsAreReported(t *testing.T) {
 			settings := operate.WebhookSettings{URL: h.server.URL, On: []operate.EventKind{operate.EventAlertRaised, operate.EventAlertClosed, operate.EventBulkFinished}}
 			switch h {
 			case ofOrders:
-				settings.Types = []string{"order"}
+				settings.Types, settings.On = []string{"order"}, settings.On[:2]
 			case ofOthers:
-				settings.Types = []string{"other"}
+				settings.Types, settings.On = []string{"other"}, settings.On[:2]
 			}
 			if _, err := n.CreateWebhook(t.Context(), operate.WebhookRequest{Name: name, Author: "anna", WebhookSettings: settings}); err != nil {
 				t.Fatal(err)
@@ -131,6 +133,97 @@ func TestClosedAlertIsReportedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "closed with the job", func() bool { return h.got(late) == raised+" "+raised+" "+closed+" "+closed })
+	})
+}
+
+// At the bound of undelivered notifications, new ones of the receiver with the most of them are dead at once, and one alert
+// is raised. Jobs go on, and another receiver gets its own. Once a tenth of the bound is free, they are stored again.
+func TestUndeliveredNotificationsAreBounded(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		const bound = 20
+		h := onlyWoken("n")
+		h.Webhooks = func(c *webhook.Config) { c.MaxPending, c.MeasureEvery = bound, time.Millisecond }
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}, Hooks: h})
+		down, up := newHook(t), newHook(t)
+		createHook(t, n, "down", down, operate.EventDone)
+		if _, err := n.PauseWebhook(t.Context(), "down", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		createHook(t, n, "up", up, operate.EventDone)
+		var early []perdure.JobID
+		do := func() perdure.JobID {
+			t.Helper()
+			job := submitNotifying(t, n, "done", "")
+			if v := rest(t, n, job.String()); v.Current != perdure.Done {
+				t.Fatalf("the job is %s", v.Current)
+			}
+			eventually(t, "the other receiver", func() bool { return up.got(job) == "done" })
+			return job
+		}
+		for range bound / 2 { // at most one is pending for the other receiver
+			early = append(early, do())
+		}
+		alerts := func() []perdure.AlertView {
+			page, err := n.ListAlerts(t.Context(), perdure.AlertQuery{Kind: perdure.AlertUndelivered})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return page.Items
+		}
+		for n := 0; len(alerts()) == 0; n++ {
+			if n == 10*bound {
+				t.Fatal("no alert")
+			}
+			do()
+		}
+		full := func() (names map[string]bool) {
+			if err := store.Update(t.Context(), func(tx kernel.Tx) error {
+				r, err := tx.Routing()
+				if err == nil {
+					names = r.Full
+				}
+				return err
+			}); err != nil {
+				t.Fatal(err)
+			}
+			return names
+		}
+		eventually(t, "the receiver is full", func() bool { return full()["down"] })
+		if full()["up"] {
+			t.Error("the other receiver is full")
+		}
+		late := do()
+		states := func(job perdure.JobID) (list []string) {
+			page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "down", Limit: 100})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range page.Items {
+				if d.Job == job {
+					list = append(list, string(d.State)+" "+d.Error)
+				}
+			}
+			return list
+		}
+		if got := fmt.Sprint(states(late)); got != "[dead too many notifications of this receiver are undelivered]" {
+			t.Error(got)
+		}
+		do()
+		if list := alerts(); len(list) != 1 || list[0].Name != "down" || !strings.Contains(list[0].Message, "20 notifications are undelivered") {
+			t.Errorf("alerts: %+v", list)
+		}
+		if _, err := n.ResumeWebhook(t.Context(), "down", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		for _, job := range early {
+			eventually(t, "what was stored before", func() bool { return down.got(job) == "done" })
+		}
+		eventually(t, "the receiver is not full", func() bool { return len(full()) == 0 })
+		job := do()
+		eventually(t, "the receiver gets new ones", func() bool { return down.got(job) == "done" })
+		if got := down.got(late); got != "" {
+			t.Errorf("what was dead has arrived: %s", got)
+		}
 	})
 }
 

@@ -220,10 +220,26 @@ func TestFailingReceiverGetsEachNotificationLater(t *testing.T) {
 				t.Errorf("bad got %s", got)
 			}
 		}
+		state := func(name string) (v *operate.WebhookView) {
+			v, err := n.GetWebhook(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		eventually(t, "failing", func() bool {
+			v := state("bad")
+			return v.State == operate.WebhookFailing && v.Oldest.Job == jobs[0] && strings.HasPrefix(v.Oldest.Error, "the receiver answered ") && v.Latest != nil
+		})
+		eventually(t, "good is active", func() bool {
+			v := state("good")
+			return v.State == operate.WebhookActive && v.Oldest == nil && v.Latest.State == operate.DeliveryDelivered
+		})
 		bad.setAnswer(nil)
 		for _, job := range jobs {
 			eventually(t, "bad", func() bool { return bad.got(job) == "received running done" })
 		}
+		eventually(t, "bad is active again", func() bool { return state("bad").State == operate.WebhookActive })
 	})
 }
 
@@ -251,10 +267,13 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "after it was resumed", func() bool { return h.got(job) == "done" })
-		page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
-		if err != nil || len(page.Items) != 1 || page.Items[0].State != operate.DeliveryDelivered || page.Items[0].Attempts != 2 || page.Items[0].Job != job {
-			t.Errorf("%+v, %v", page, err)
-		}
+		eventually(t, "the outcome is stored after the second attempt", func() bool {
+			page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
+			if err != nil || len(page.Items) != 1 || page.Items[0].Job != job {
+				t.Fatalf("%+v, %v", page, err)
+			}
+			return page.Items[0].State == operate.DeliveryDelivered && page.Items[0].Attempts == 2
+		})
 	})
 }
 

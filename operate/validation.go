@@ -41,7 +41,7 @@ type PlanLimit struct {
 
 // Warning is something in a valid definition that its author may not intend.
 type Warning struct {
-	Kind string `json:"kind"`           // noAgent, noUndo, deadline, limitNotSet or limitTooSmall
+	Kind string `json:"kind"`           // noAgent, noUndo, deadline, limitNotSet, limitTooSmall or noReceiver
 	Step string `json:"step,omitempty"` // the first step that the warning is about; missing: the job
 	Text string `json:"text"`           // a sentence
 }

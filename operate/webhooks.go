@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Webhooks manages the receivers of notifications, and shows what was delivered to them.
@@ -133,19 +134,30 @@ type WebhookRequest struct {
 type WebhookView struct {
 	Name string `json:"name"`
 	WebhookSettings
-	State        string    `json:"state"`                  // active or paused
-	PausedReason string    `json:"pausedReason,omitempty"` // why it is paused
-	Secret       string    `json:"secret,omitempty"`       // only in the answer that has made it
-	Pending      int       `json:"pending"`                // undelivered notifications, counted up to MaxEvents
-	CreatedAt    time.Time `json:"createdAt"`
-	UpdatedAt    time.Time `json:"updatedAt"`
+	State        WebhookState `json:"state"`
+	PausedReason string       `json:"pausedReason,omitempty"` // why it is paused
+	Secret       string       `json:"secret,omitempty"`       // only in the answer that has made it
+	Pending      int          `json:"pending"`                // undelivered notifications, counted up to MaxEvents
+	Dead         int          `json:"dead"`                   // dead notifications, counted up to MaxEvents
+	Oldest       *Delivery    `json:"oldest,omitempty"`       // the oldest pending notification
+	Latest       *Delivery    `json:"latest,omitempty"`       // the latest notification
+	CreatedAt    time.Time    `json:"createdAt"`
+	UpdatedAt    time.Time    `json:"updatedAt"`
 }
+
+// WebhookState is the state of a receiver.
+type WebhookState string
 
 // The states of a receiver.
 const (
-	WebhookActive = "active"
-	WebhookPaused = "paused"
+	WebhookActive  WebhookState = "active"
+	WebhookFailing WebhookState = "failing" // attempts to deliver its oldest pending notification have failed
+	WebhookFull    WebhookState = "full"    // at MaxUndelivered, most of them are its own: new ones are dead at once
+	WebhookPaused  WebhookState = "paused"
 )
+
+// WebhookStates are all states of receivers.
+var WebhookStates = []WebhookState{WebhookActive, WebhookFailing, WebhookFull, WebhookPaused}
 
 // WebhookResend selects dead notifications of a receiver.
 type WebhookResend struct {
@@ -169,7 +181,7 @@ var DeliveryStates = []DeliveryState{DeliveryPending, DeliveryDelivered, Deliver
 
 // DeliveryQuery selects notifications of a receiver, newest first.
 type DeliveryQuery struct {
-	Name   string
+	Name   string        // of a receiver, or a URL that definitions name
 	State  DeliveryState // "": all
 	Limit  int           // 0: perdure.DefaultListLimit
 	Cursor string
@@ -235,9 +247,12 @@ func (r *WebhookRequest) Check() error {
 		fault("/types", "has %d types; at most %d", len(r.Types), MaxWebhookTypes)
 	}
 	for i, t := range r.Types[:min(len(r.Types), MaxWebhookTypes)] {
-		if t == "" || len(t) > perdure.MaxNameLength {
-			fault(fmt.Sprintf("/types/%d", i), "must be the type of a job: 1 to %d characters", perdure.MaxNameLength)
+		if !plain.IsName(t) || len(t) > perdure.MaxNameLength {
+			fault(fmt.Sprintf("/types/%d", i), "must be the type of a job: 1 to %d letters, digits, ., _ and -, starting with a letter or digit", perdure.MaxNameLength)
 		}
+	}
+	if i := slices.Index(r.On, EventBulkFinished); i >= 0 && len(r.Types) > 0 {
+		fault(fmt.Sprintf("/on/%d", i), "a bulk act is of no type, so that %s would never be reported with types: make another receiver for it", EventBulkFinished)
 	}
 	if len(e.Fields) > 0 {
 		return e
@@ -265,6 +280,8 @@ func CheckWebhookURL(text string) error {
 	}
 	u, err := url.Parse(text)
 	switch {
+	case strings.Contains(text, "${"):
+		return fmt.Errorf("is taken as it is: a ${…} in it is not computed")
 	case err != nil:
 		return fmt.Errorf("is not a URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":

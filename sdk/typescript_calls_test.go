@@ -64,7 +64,6 @@ var tsUnused = map[string]string{
 	"DELETE /v1/sessions/current":                         "it is for consoles and the command line",
 	"DELETE /v1/sessions/{id}":                            "it is for consoles and the command line",
 	"GET /v1/audit":                                       "it is for consoles and the command line",
-	"POST /v1/batches/submit header Traceparent":          "submitAll has no options; call() sends it",
 	"POST /v1/validate":                                   "it is for consoles and the command line",
 	"POST /v1/jobs/{id}/undo query dryRun":                "it is for consoles and the command line; call() sends it",
 	"POST /v1/jobs/{id}/redo query dryRun":                "it is for consoles and the command line; call() sends it",

@@ -59,7 +59,7 @@ func (a *app) withActor(cmd *cobra.Command, w *waitFlags, fn func(context.Contex
 	}
 	ctx, stop := a.interruptible(cmd.Context())
 	defer stop()
-	t, err := a.dial(ctx, cmd, w.agents)
+	t, err := a.dial(ctx, cmd, &w.agents)
 	if err != nil {
 		return reason(ctx, err)
 	}

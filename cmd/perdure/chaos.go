@@ -18,6 +18,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/chaos"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/tlsfiles"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -122,7 +123,11 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	if err != nil {
 		return reason(ctx, err)
 	}
-	way := chaos.NewWay(to, chaos.Mischief{Lose: float64(o.lose), Cut: float64(o.cut), Double: float64(o.double), Delay: time.Duration(o.delay), Seed: o.seed})
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if transport.TLSClientConfig, err = tlsfiles.NewClient(a.files); err != nil {
+		return usagef("%v", err)
+	}
+	way := chaos.NewWay(to, transport, chaos.Mischief{Lose: float64(o.lose), Cut: float64(o.cut), Double: float64(o.double), Delay: time.Duration(o.delay), Seed: o.seed})
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
 		return notListening("listen", o.listen, err)
@@ -133,8 +138,11 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	address := "http://" + listener.Addr().String()
 	a.talk("agents find %s at %s; seed %d", redact.URL(a.server), address, o.seed)
 
-	crew := &chaos.Crew{Command: command, Env: []string{envName("server") + "=" + address}, Every: time.Duration(o.kill),
-		Freeze: time.Duration(o.freeze), Out: a.err, Seed: o.seed}
+	env := []string{envName("server") + "=" + address}
+	for _, name := range []string{"server-ca", "client-cert", "client-key"} { // address is not HTTPS
+		env = append(env, envName(name)+"=")
+	}
+	crew := &chaos.Crew{Command: command, Env: env, Every: time.Duration(o.kill), Freeze: time.Duration(o.freeze), Out: a.err, Seed: o.seed}
 	found, err := a.rage(ctx, o, way, crew, func(ctx context.Context) (chaos.Found, error) { return chaos.Audit(ctx, server, before) })
 	if err != nil {
 		return reason(ctx, err)

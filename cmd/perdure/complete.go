@@ -113,7 +113,7 @@ func (a *app) completeWebhook(cmd *cobra.Command, args []string, _ string) ([]st
 		a.ask(cmd, func(ctx context.Context, t *target) error {
 			all, err := t.ListWebhooks(ctx)
 			for i := range all {
-				words = append(words, plain(all[i].Name)+"\t"+all[i].State)
+				words = append(words, plain(all[i].Name)+"\t"+string(all[i].State))
 			}
 			return err
 		})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/perdure/perdure"
 	text "github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/tlsfiles"
 )
 
 const (
@@ -31,6 +32,7 @@ const (
 type globals struct {
 	server    string
 	tokenFile string
+	files     tlsfiles.ClientConfig
 	store     string
 	format    string
 	color     string
@@ -41,6 +43,9 @@ type globals struct {
 func (g *globals) register(fs *pflag.FlagSet) {
 	fs.StringVar(&g.server, "server", defaultServer, "`URL` of a node")
 	fs.StringVar(&g.tokenFile, "token-file", "", "`FILE` with the token for --server; PERDURE_TOKEN may have the token itself")
+	fs.StringVar(&g.files.CA, "server-ca", "", "PEM `FILE` with the authorities of the certificate of --server, in place of the system's")
+	fs.StringVar(&g.files.Cert, "client-cert", "", "PEM `FILE` with a client certificate, if --server requires one")
+	fs.StringVar(&g.files.Key, "client-key", "", "PEM `FILE` with the private key of --client-cert")
 	fs.StringVar(&g.store, "store", defaultStore, "`URL` of the store: sqlite:FILE or postgres://…")
 	fs.VarP(&choice{&g.format, []string{"text", "json"}}, "output", "o", "`FORMAT` of results: text, or json (one object a line)")
 	fs.Var(&choice{&g.color, []string{"auto", "always", "never"}}, "color", "`WHEN` to use color: auto, always, never (NO_COLOR is respected)")
@@ -49,13 +54,16 @@ func (g *globals) register(fs *pflag.FlagSet) {
 	g.format, g.color = "text", "auto"
 }
 
+// ofServer are the globals that belong to --server.
+var ofServer = []string{"token-file", "server-ca", "client-cert", "client-key"}
+
 // uses says which of the globals a command uses. All commands use color and quiet.
 func uses(cmd *cobra.Command, names ...string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
 	}
 	if slices.Contains(names, "server") {
-		names = append(names, "token-file")
+		names = append(names, ofServer...)
 	}
 	cmd.Annotations[usesKey] = strings.Join(append(names, "color", "quiet"), " ")
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure/agents/shell"
 	"github.com/perdure/perdure/internal/pgtest"
+	"github.com/perdure/perdure/internal/tlsfiles/tlstest"
 )
 
 // The scripts in testdata/script run this very binary, as an operator would.
@@ -52,6 +53,11 @@ func runScripts(t *testing.T, dir, database string) {
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second longer under the race detector
 			env.Setenv("PG", database)
 			env.Setenv("EXAMPLES", examples(env.T().(interface{ Fatal(...any) })))
+			certs := filepath.Join(env.WorkDir, "certs") // ca.pem, cert.pem, key.pem, client.pem, client.key
+			if err := os.Mkdir(certs, 0o700); err != nil {
+				return err
+			}
+			tlstest.Write(env.T().(tlstest.TB), certs)
 			env.Values["background"] = map[string]*background{}
 			return nil
 		},
@@ -129,7 +135,7 @@ func startCmd(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Value("background").(map[string]*background)[args[0]] = b
 	ts.Defer(func() { _ = b.cmd.Process.Kill(); <-b.done })
 	if len(args) > 2 && args[2] == "serve" {
-		line := b.await(ts, `listening on http://`)
+		line := b.await(ts, `listening on https?://`)
 		url := strings.TrimSuffix(strings.Fields(line)[2], ",")
 		ts.Setenv("PERDURE_SERVER", url)
 		ts.Setenv("ADDR", strings.TrimPrefix(url, "http://"))

@@ -187,7 +187,7 @@ func (a *app) customizeHelp(root *cobra.Command) {
 				return
 			}
 		}
-		for _, name := range []string{"server", "token-file", "store", "output", "timeout"} {
+		for _, name := range append([]string{"server", "store", "output", "timeout"}, ofServer...) {
 			root.PersistentFlags().Lookup(name).Hidden = cmd != root && !takes(cmd, name)
 		}
 		help(cmd, args)

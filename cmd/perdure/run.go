@@ -33,6 +33,8 @@ A file without a key continues the unsettled job of the same definition in the s
 the same key is the same job. So after a crash, a kill or Ctrl-C the same command continues the job. If
 the job of a key is settled or parked, the command prints it and exits by its state.
 
+If OTEL_EXPORTER_OTLP_ENDPOINT is set, a trace of each job is exported there, as by serve.
+
 Ctrl-C once drains, and leaves the job safe in the store. Ctrl-C twice ends the command at once.
 
 ` + exitHelp,
@@ -51,7 +53,7 @@ Ctrl-C once drains, and leaves the job safe in the store. Ctrl-C twice ends the 
 			}
 			ctx, stop := a.interruptible(cmd.Context())
 			defer stop()
-			t, err := a.open(ctx, storeUse{agents: agents, create: true, migrate: migrate})
+			t, err := a.open(ctx, storeUse{agents: &agents, create: true, migrate: migrate})
 			if err != nil {
 				return reason(ctx, err)
 			}

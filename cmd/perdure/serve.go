@@ -20,7 +20,6 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
-	"github.com/perdure/perdure/tracing"
 )
 
 type serveFlags struct {
@@ -181,12 +180,11 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if memory > 0 {
 		log.Info("memory limit set", "bytes", memory, "of", "the container's limit")
 	}
-	tracer, err := tracing.FromEnvironment(tracing.Config{Version: buildVersion(), Log: log})
+	tracer, err := newTracer(log)
 	if err != nil {
-		return errors.Join(&usageError{msg: err.Error(), hint: "correct or unset the variable; without OTEL_EXPORTER_OTLP_ENDPOINT no traces are exported"}, store.Close())
+		return errors.Join(err, store.Close())
 	}
 	if tracer != nil {
-		tracing.LogErrors(log)
 		log.Info("traces are exported", "url", tracer.Endpoint())
 	}
 	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})

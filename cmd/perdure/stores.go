@@ -14,7 +14,7 @@ import (
 func (a *app) withStore(cmd *cobra.Command, fn func(context.Context, *target) error) error {
 	ctx, stop := a.interruptible(cmd.Context())
 	defer stop()
-	t, err := a.open(ctx, storeUse{agents: agentFlags{names: []string{"none"}}})
+	t, err := a.open(ctx, storeUse{})
 	if err != nil {
 		return reason(ctx, err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/tracing"
 )
 
 // engine is what commands need of an embedded node in addition to a server's methods.
@@ -46,6 +47,8 @@ type target struct {
 	place string // as it is shown
 
 	store   kernel.Store
+	tracer  *tracing.Tracer // nil: no traces
+	talk    func(format string, args ...any)
 	started bool
 	stopped bool
 }
@@ -68,7 +71,13 @@ func (t *target) stop(grace time.Duration) error {
 	t.stopped = true
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	return t.node.Stop(ctx)
+	err := t.node.Stop(ctx) // it exports the last spans, for a second at most
+	if t.tracer != nil {
+		if _, dropped := t.tracer.Spans(); dropped > 0 {
+			t.talk("%s of traces not exported: no collector has taken them", plural(int(dropped), "span"))
+		}
+	}
+	return err
 }
 
 // close closes the store.
@@ -87,7 +96,8 @@ func (t *target) close() error {
 func (t *target) far() bool { return t.node == nil }
 
 // dial determines the target and connects to it. A flag overrides the environment, and a server overrides a store.
-func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (*target, error) {
+// agents is nil for a command that starts no node.
+func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents *agentFlags) (*target, error) {
 	server, serverFlag := given(cmd, "server")
 	store, storeFlag := given(cmd, "store")
 	switch {
@@ -112,19 +122,29 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents agentFlags) (
 
 // storeUse says for what purpose a store is opened.
 type storeUse struct {
-	agents  agentFlags
-	create  bool // create a missing SQLite file
+	agents  *agentFlags // nil: the node of the store is not started
+	create  bool        // create a missing SQLite file
 	migrate bool
 }
 
 // open makes a node on --store that is not started: it answers queries and dispatches nothing.
 func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
+	var tracer *tracing.Tracer
+	o := nodeOptions{agents: agentFlags{names: []string{"none"}}, log: a.logger("error", "text")}
+	if use.agents != nil {
+		o.agents = *use.agents
+		var err error
+		if tracer, err = newTracer(o.log); err != nil {
+			return nil, err
+		}
+		o.tracer = tracer
+	}
 	store, err := openStore(ctx, a.store, use)
 	if err != nil {
 		return nil, err
 	}
-	n := newNode(store, nodeOptions{agents: use.agents, log: a.logger("error", "text")})
-	t := &target{service: n, node: n, place: redact.URL(a.store), store: store}
+	n := newNode(store, o)
+	t := &target{service: n, node: n, place: redact.URL(a.store), store: store, tracer: tracer, talk: a.talk}
 	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {
 		t.where = " --store " + quoted(redact.URL(a.store))
 	}
@@ -148,7 +168,7 @@ func author() string {
 
 // connect is dial for commands that only read.
 func (a *app) connect(cmd *cobra.Command) (*target, error) {
-	return a.dial(cmd.Context(), cmd, agentFlags{names: []string{"none"}})
+	return a.dial(cmd.Context(), cmd, nil)
 }
 
 // withTarget calls fn with the target.

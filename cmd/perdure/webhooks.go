@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -31,11 +33,11 @@ running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkF
 	}
 	uses(cmd, "server", "store", "output")
 	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the receivers of notifications", Args: noArgs, RunE: list,
-		Long: `Lists receivers, whether they are active, and how many notifications each has still to get.`, Example: "  perdure webhooks list -o json"}
+		Long: `Lists receivers, whether they are active, and how many notifications are pending and dead.`, Example: "  perdure webhooks list -o json"}
 	uses(ls, "server", "store", "output")
 	cmd.AddCommand(ls, a.showWebhookCmd(), a.putWebhookCmd(true), a.putWebhookCmd(false), a.removeWebhookCmd(),
 		a.webhookActCmd("pause", "Pause a receiver", "Nothing is delivered to the receiver until it is resumed. Notifications are still stored; each is dead\nthree days after its change.", (*target).PauseWebhook),
-		a.webhookActCmd("resume", "Resume a receiver", "Delivers what was stored while the receiver was paused.", (*target).ResumeWebhook),
+		a.webhookActCmd("resume", "Resume a receiver", "Delivers what was stored while the receiver was paused, and tries at once what was attempted without success.", (*target).ResumeWebhook),
 		a.webhookActCmd("rotate", "Give a receiver a new secret", "Prints the new secret, once. For 24 hours deliveries are signed with both secrets.", (*target).RotateWebhook),
 		a.testWebhookCmd(), a.resendCmd(), a.deliveriesCmd())
 	return cmd
@@ -43,7 +45,7 @@ running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkF
 
 func (a *app) printWebhooks(all []operate.WebhookView) error {
 	tb := a.newTable()
-	tb.head("NAME", "STATE", "PENDING", "ON", "TYPES", "TO")
+	tb.head("NAME", "STATE", "PENDING", "DEAD", "ON", "TYPES", "FORMAT", "TO")
 	for i := range all {
 		v := &all[i]
 		if a.json() {
@@ -56,11 +58,7 @@ func (a *app) printWebhooks(all []operate.WebhookView) error {
 		if v.Stream {
 			to = "stream"
 		}
-		pending := strconv.Itoa(v.Pending)
-		if v.Pending >= operate.MaxEvents {
-			pending += "+"
-		}
-		tb.row(v.Name, v.State, pending, strings.Join(operate.Texts(v.On), ","), plain(strings.Join(v.Types, ",")), to)
+		tb.row(v.Name, string(v.State), upTo(v.Pending), upTo(v.Dead), strings.Join(operate.Texts(v.On), ","), orDash(plain(strings.Join(v.Types, ","))), string(v.Format), to)
 	}
 	if !a.json() {
 		tb.print(a.out)
@@ -68,9 +66,22 @@ func (a *app) printWebhooks(all []operate.WebhookView) error {
 	return nil
 }
 
+// upTo returns a number that was counted up to operate.MaxEvents.
+func upTo(n int) string {
+	if n >= operate.MaxEvents {
+		return strconv.Itoa(n) + "+"
+	}
+	return strconv.Itoa(n)
+}
+
 func (a *app) printWebhook(v *operate.WebhookView) error {
 	if a.json() {
 		return a.object(v)
+	}
+	if v.Secret != "" {
+		a.printf("%s\n", v.Secret)
+		a.talk("this is the secret of receiver %s: keep it; it is not shown again", plain(v.Name))
+		return nil
 	}
 	if err := a.printWebhooks([]operate.WebhookView{*v}); err != nil {
 		return err
@@ -78,11 +89,40 @@ func (a *app) printWebhook(v *operate.WebhookView) error {
 	if v.PausedReason != "" {
 		a.printf("paused: %s\n", plain(v.PausedReason))
 	}
-	if v.Secret != "" {
-		a.printf("secret: %s\n", v.Secret)
-		a.talk("the secret is not shown again")
+	now := time.Now()
+	if d := v.Oldest; d != nil {
+		a.printf("oldest pending: %s\n", deliveryLine(d, now))
+	}
+	if d := v.Latest; d != nil && d.State != operate.DeliveryPending {
+		a.printf("latest: %s\n", deliveryLine(d, now))
 	}
 	return nil
+}
+
+// deliveryLine says what became of a notification.
+func deliveryLine(d *operate.Delivery, now time.Time) string {
+	line := fmt.Sprintf("%s %s, %s old, %s", d.ID, d.Type, span(max(now.Sub(d.Time), 0)), d.State)
+	if d.Attempts > 0 {
+		line += " after " + plural(d.Attempts, "attempt")
+	}
+	if next := nextAttempt(d, now); next != "-" {
+		line += ", next " + next
+	}
+	if d.Error != "" {
+		line += ": " + plain(d.Error)
+	}
+	return line
+}
+
+// nextAttempt says when a notification is tried again.
+func nextAttempt(d *operate.Delivery, now time.Time) string {
+	switch {
+	case d.State != operate.DeliveryPending || d.NextAttempt.IsZero():
+		return "-"
+	case !d.NextAttempt.After(now):
+		return "now"
+	}
+	return "in " + span(d.NextAttempt.Sub(now))
 }
 
 func (a *app) showWebhookCmd() *cobra.Command {
@@ -107,9 +147,10 @@ func (a *app) putWebhookCmd(create bool) *cobra.Command {
 	var on, types []string
 	var r operate.WebhookRequest
 	cmd := &cobra.Command{
-		Use: "set NAME [URL]", Short: "Create or replace a receiver", Args: argsOf(1, 2, "NAME [URL]"), ValidArgsFunction: a.completeWebhook,
-		Long:    `Creates a receiver, or replaces the settings of one. A receiver that exists keeps its secret and its state.`,
-		Example: "  perdure webhooks set shop https://shop.example/hooks --on parked\n  perdure webhooks set audit --stream --on received,done,undone",
+		Use: "set NAME [URL]", Short: "Create or change a receiver", Args: argsOf(1, 2, "NAME [URL]"), ValidArgsFunction: a.completeWebhook,
+		Long: `Creates a receiver, or changes the settings that are given. The others stay as they are, and so do the
+secret and the state. --all-types removes the restriction to types.`,
+		Example: "  perdure webhooks set shop https://shop.example/hooks --on parked\n  perdure webhooks set shop --types order,refund\n  perdure webhooks set audit --stream --on received,done,undone",
 	}
 	if create {
 		cmd.Use, cmd.Short = "create NAME [URL]", "Create a receiver"
@@ -131,20 +172,29 @@ func (a *app) putWebhookCmd(create bool) *cobra.Command {
 			return err
 		}
 		r.Types = types
-		if (r.URL == "") != r.Stream {
-			return &usageError{msg: "a receiver has either a URL or --stream", hint: "give one of them"}
+		check := func() error {
+			if (r.URL == "") != r.Stream {
+				return &usageError{msg: "a receiver has either a URL or --stream", hint: "give one of them"}
+			}
+			return r.Check()
 		}
-		if err := r.Check(); err != nil {
-			return err
+		if create {
+			if err := check(); err != nil {
+				return err
+			}
 		}
 		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-			var v *operate.WebhookView
-			var err error
 			if create {
-				v, err = t.CreateWebhook(ctx, r)
-			} else {
-				v, _, err = t.SetWebhook(ctx, r)
+				v, err := t.CreateWebhook(ctx, r)
+				if err != nil {
+					return err
+				}
+				return a.printWebhook(v)
 			}
+			if err := cmp.Or(keepSettings(ctx, t, cmd, &r), check()); err != nil {
+				return err
+			}
+			v, _, err := t.SetWebhook(ctx, r)
 			if err != nil {
 				return err
 			}
@@ -153,6 +203,10 @@ func (a *app) putWebhookCmd(create bool) *cobra.Command {
 	}
 	cmd.Flags().StringSliceVar(&on, "on", nil, "report these `CHANGES`; default: parked,done,undone")
 	cmd.Flags().StringSliceVar(&types, "types", nil, "only of jobs of these `TYPES`")
+	if !create {
+		cmd.Flags().Bool("all-types", false, "of jobs of all types again")
+		cmd.MarkFlagsMutuallyExclusive("types", "all-types")
+	}
 	cmd.Flags().StringVar((*string)(&r.Format), "format", "", "`FORM` of the body: cloudEvents (default) or slack")
 	cmd.Flags().BoolVar(&r.Stream, "stream", false, "programs read the notifications with GET /v1/events")
 	restricts(cmd, "on", "types")
@@ -160,6 +214,31 @@ func (a *app) putWebhookCmd(create bool) *cobra.Command {
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(operate.Texts(operate.WebhookFormats), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")
 	return cmd
+}
+
+// keepSettings fills a request with the settings of the receiver that are not given, if it exists.
+func keepSettings(ctx context.Context, t *target, cmd *cobra.Command, r *operate.WebhookRequest) error {
+	is, err := t.GetWebhook(ctx, r.Name)
+	if perdure.CodeOf(err) == perdure.CodeNotFound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	given := cmd.Flags().Changed
+	if r.URL == "" && !given("stream") {
+		r.URL, r.Stream = is.URL, is.Stream
+	}
+	if !given("on") {
+		r.On = is.On
+	}
+	if !given("types") && !given("all-types") {
+		r.Types = is.Types
+	}
+	if !given("format") {
+		r.Format = is.Format
+	}
+	return nil
 }
 
 func (a *app) removeWebhookCmd() *cobra.Command {
@@ -273,8 +352,9 @@ func webhookTime(text string) (time.Time, error) {
 func (a *app) deliveriesCmd() *cobra.Command {
 	var q operate.DeliveryQuery
 	cmd := &cobra.Command{
-		Use: "deliveries NAME", Short: "List the notifications of a receiver", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
-		Long: `Lists the notifications of a receiver, newest first, with what became of them.`, Example: "  perdure webhooks deliveries shop --state dead",
+		Use: "deliveries NAME|URL", Short: "List the notifications of a receiver", Args: argsOf(1, 1, "NAME|URL"), ValidArgsFunction: a.completeWebhook,
+		Long: `Lists the notifications of a receiver, or of a URL that definitions name, newest first, with what
+became of them.`, Example: "  perdure webhooks deliveries shop --state dead\n  perdure webhooks deliveries https://shop.example/hooks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkPageSize(q.Limit); err != nil {
 				return err
@@ -301,8 +381,8 @@ func (a *app) deliveriesCmd() *cobra.Command {
 }
 
 func (a *app) printDeliveries(page *perdure.Page[operate.Delivery]) error {
-	tb := a.newTable()
-	tb.head("ID", "TYPE", "JOB", "STATE", "ATTEMPTS", "ERROR")
+	tb, now := a.newTable(), time.Now()
+	tb.head("ID", "TYPE", "JOB", "AGE", "STATE", "ATTEMPTS", "NEXT", "ERROR")
 	for i := range page.Items {
 		d := &page.Items[i]
 		if a.json() {
@@ -315,7 +395,7 @@ func (a *app) printDeliveries(page *perdure.Page[operate.Delivery]) error {
 		if !d.Job.IsZero() {
 			job = d.Job.String()
 		}
-		tb.row(d.ID, d.Type, job, string(d.State), strconv.Itoa(d.Attempts), plain(d.Error))
+		tb.row(d.ID, d.Type, orDash(job), span(max(now.Sub(d.Time), 0)), string(d.State), strconv.Itoa(d.Attempts), nextAttempt(d, now), plain(d.Error))
 	}
 	if !a.json() {
 		tb.print(a.out)

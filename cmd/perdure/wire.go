@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/secret"
+	"github.com/perdure/perdure/internal/tlsfiles"
 	"github.com/perdure/perdure/node"
 	"github.com/perdure/perdure/protocol"
 	stores "github.com/perdure/perdure/store"
@@ -98,6 +99,18 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	return node.New(store, cfg)
 }
 
+// newTracer returns the tracer that the environment configures; nil if it configures none.
+func newTracer(log *slog.Logger) (*tracing.Tracer, error) {
+	tracer, err := tracing.FromEnvironment(tracing.Config{Version: buildVersion(), Log: log})
+	if err != nil {
+		return nil, &usageError{msg: err.Error(), hint: "correct or unset the variable; without OTEL_EXPORTER_OTLP_ENDPOINT no traces are exported"}
+	}
+	if tracer != nil {
+		tracing.LogErrors(log)
+	}
+	return tracer, nil
+}
+
 // webhookSecrets returns the secrets that definitions name in notify: from the files of a directory, and from the
 // environment. A name has letters, digits and _ only.
 func webhookSecrets(dir string) func(name string) (string, bool) {
@@ -149,13 +162,33 @@ func (a *app) newClient(server string) (protocol.Server, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
 		return nil, &usageError{msg: fmt.Sprintf("--server %s is no server's URL", redact.URL(server)), hint: "http://HOST:PORT"}
 	}
+	options, err := a.clientOptions(server)
+	if err != nil {
+		return nil, err
+	}
+	return client.New(server, append(options, client.Patience(time.Second), client.OnBusy(func(reason error, again time.Duration) {
+		a.talk("%v: trying again in %s", reason, again.Round(time.Second))
+	}))...)
+}
+
+// clientOptions returns the options of a client by the flags of a command: who calls, and how the connection is
+// protected.
+func (a *app) clientOptions(server string) ([]client.Option, error) {
 	token, err := a.token()
 	if err != nil {
 		return nil, err
 	}
-	return client.New(server, token, client.Author(author()), client.Patience(time.Second), client.OnBusy(func(reason error, again time.Duration) {
-		a.talk("%v: trying again in %s", reason, again.Round(time.Second))
-	}))
+	options := []client.Option{token, client.Author(author())}
+	switch files := a.files; {
+	case files == (tlsfiles.ClientConfig{}):
+		return options, nil
+	case !strings.HasPrefix(strings.ToLower(server), "https:"):
+		return nil, &usageError{msg: fmt.Sprintf("--server-ca and --client-cert need HTTPS, and --server is %s", redact.URL(server)), hint: "--server https://HOST:PORT"}
+	case (files.Cert == "") != (files.Key == ""):
+		return nil, &usageError{msg: "--client-cert and --client-key belong together", hint: "give both"}
+	default:
+		return append(options, client.ServerCA(files.CA), client.Certificate(files.Cert, files.Key)), nil
+	}
 }
 
 // tokenVariable is the environment variable with a token. --token-file has precedence.
@@ -197,11 +230,11 @@ const startPatience = 5 * time.Second
 // runAgents runs agents against a server until ctx ends, and drains them. It waits while the server's store is
 // unavailable.
 func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.ServeConfig) error {
-	token, err := a.token()
+	options, err := a.clientOptions(a.server)
 	if err != nil {
 		return err
 	}
-	c, err := client.New(a.server, token, client.Author(author()))
+	c, err := client.New(a.server, options...)
 	if err != nil {
 		return &usageError{msg: err.Error()}
 	}

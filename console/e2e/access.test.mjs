@@ -1,16 +1,13 @@
 // The login, what each user role sees and may do, and the pages of tokens and of the audit log. The first token makes the
 // node ask for tokens: its store has none before.
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
 import process from "node:process";
 import { before, test } from "node:test";
-import { empty, eventually, full, loaded, open } from "./browser.mjs";
+import { empty, eventually, full, loaded, open, sizes, violations } from "./browser.mjs";
 
 const insecure = process.env.INSECURE_CONSOLE_URL;
-const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 const html = "<img src=x onerror=document.title='broken'>";
-const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "limits", "nodes", "submit", "tokens", "audit"];
-const sizes = [420, 1024, 1600].map((width) => ({ width, height: 900 }));
+const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "limits", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
 
 /** Calls the API of the console with jobs. */
 async function call(method, path, { token, body, base = full } = {}) {
@@ -28,6 +25,7 @@ async function must(method, path, options) {
 
 const tokens = {};
 before(async () => {
+  await must("POST", "webhooks", { body: { name: "shop", stream: true } });
   tokens.admin = (await must("POST", "tokens", { body: { name: "ada", role: "admin" } })).token;
   for (const [key, body] of Object.entries({
     viewer: { name: "vera", role: "viewer" },
@@ -64,23 +62,6 @@ async function openOut(t, path, options = {}) {
 async function logIn(page, token) {
   await page.getByLabel("Token", { exact: true }).fill(token);
   await page.getByRole("button", { name: "Log in" }).click();
-}
-
-/** covered: whether a menu covers a part of the page. */
-async function violations(page, what, covered = false) {
-  for (const size of sizes) {
-    await page.setViewportSize(size);
-    for (const colorScheme of ["light", "dark"]) {
-      await page.emulateMedia({ colorScheme });
-      await page.evaluate(axe); // the policy forbids script elements
-      const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "target-size": { enabled: !covered } } };
-      const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), rules);
-      assert.ok(passes.length > 5, "axe has checked the page");
-      assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
-    }
-    const wider = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-    assert.equal(wider, 0, `${what} is wider than ${size.width} pixels`);
-  }
 }
 
 test("a page without a session asks for a token, makes no other call, and is shown at the same address after the login", async (t) => {
@@ -197,11 +178,11 @@ test("the menu of the user names the rights, and logs out", async (t) => {
 });
 
 for (const [who, shown] of Object.entries({
-  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Nodes"],
+  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes"],
   submitter: ["Jobs", "Submit"],
   agent: [],
-  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Nodes", "Submit"],
-  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Nodes", "Submit"],
+  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes", "Submit"],
+  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes", "Submit"],
 })) {
   test(`the user role ${who} sees its pages, and no page makes a call that is refused`, async (t) => {
     const page = await openAs(t, who, "");
@@ -215,7 +196,7 @@ for (const [who, shown] of Object.entries({
       await page.waitForTimeout(200);
     }
     assert.deepEqual(refused, []);
-    if (shown.length === 8) return;
+    if (shown.length === 9) return;
     await page.goto(full + (who === "viewer" ? "submit" : "alerts"));
     const needed = { viewer: "submitter or operator", submitter: "viewer or operator", agent: "viewer or operator" }[who];
     await page.getByRole("heading", { name: `This page needs the user role ${needed}` }).waitFor();
@@ -248,9 +229,29 @@ test("buttons of acts are disabled for a viewer, and name the user role", async 
   await page.goto(full + "limits");
   await needs(page.getByRole("button", { name: "New limit …" }));
   await needs(page.getByRole("button", { name: "Set the limit agent:payments" }));
+  await page.goto(full + "webhooks");
+  await needs(page.getByRole("button", { name: "New receiver …" }), "admin");
+  await page.goto(full + "webhooks/shop");
+  for (const act of ["Test …", "Pause …", "Resend …"]) await needs(page.getByRole("button", { name: act }));
+  for (const act of ["Edit …", "Delete …"]) await needs(page.getByRole("button", { name: act }), "admin");
+  await violations(page, "a receiver, for a viewer");
   await page.goto(full + "agents");
   await needs(page.getByRole("button", { name: "20: set the limit agent:payments" }));
   await violations(page, "agents of a viewer");
+});
+
+test("an operator tests, pauses and resends a receiver, and admins change it", async (t) => {
+  await must("PUT", "webhooks/shop-2", { token: tokens.admin, body: { url: "http://127.0.0.1:1/hooks" } });
+  const page = await openAs(t, "operator", "webhooks/shop-2");
+  for (const act of ["Test …", "Pause …", "Resend …"]) assert.ok(await page.getByRole("button", { name: act }).isEnabled(), act);
+  for (const act of ["Rotate the secret …", "Edit …", "Delete …"]) {
+    const button = page.getByRole("button", { name: act });
+    assert.ok(await button.isDisabled(), act);
+    assert.equal(await button.getAttribute("title"), "needs the user role admin");
+  }
+  await page.getByRole("button", { name: "Pause …" }).click();
+  await page.getByRole("button", { name: "Pause the receiver" }).click();
+  await page.getByText("Nothing is delivered: paused by olaf").waitFor();
 });
 
 test("the page of tokens creates, rotates and revokes, and ends sessions", async (t) => {

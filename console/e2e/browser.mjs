@@ -1,6 +1,7 @@
 // A browser for the tests: Debian's Chromium, driven by playwright-core. The environment has the addresses of two
 // consoles, with jobs and without, and the path of Chromium (browser_test.go sets them).
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import process from "node:process";
 import { after, before } from "node:test";
 import { chromium } from "playwright-core";
@@ -10,6 +11,10 @@ export const empty = process.env.EMPTY_CONSOLE_URL;
 
 export const narrow = { width: 360, height: 740 };
 export const wide = { width: 1400, height: 900 };
+
+export const sizes = [420, 1024, 1600].map((width) => ({ width, height: 900 }));
+
+const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
 /** How long a test waits for something, in milliseconds: the machine may be busy with other tests. */
 const patience = 60_000;
@@ -69,4 +74,23 @@ export async function api(path, body) {
   const text = await response.text();
   assert.ok(response.ok, `${path}: ${response.status} ${text}`);
   return JSON.parse(text);
+}
+
+/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if a part is too wide. covered: whether a menu covers a part of the page. */
+export async function violations(page, what, covered = false, at = sizes) {
+  for (const size of at) {
+    await page.setViewportSize(size);
+    for (const colorScheme of ["light", "dark"]) {
+      await page.emulateMedia({ colorScheme });
+      await page.evaluate(axe); // the policy forbids script elements
+      const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "target-size": { enabled: !covered } } };
+      const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), rules);
+      assert.ok(passes.length > 5, "axe has checked the page");
+      assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
+    }
+    for (const part of ["html", "dialog[open]"]) {
+      const wider = await page.evaluate((part) => [...document.querySelectorAll(part)].map((element) => element.scrollWidth - element.clientWidth), part);
+      assert.ok(wider.every((pixels) => pixels === 0), `${what}: ${part} is wider than its room in ${size.width} pixels`);
+    }
+  }
 }

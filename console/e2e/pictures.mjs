@@ -1,5 +1,6 @@
 // Writes the pictures of docs/console.md: go test ./console -run Pictures -refresh. PICTURES is the directory.
 import { statSync } from "node:fs";
+import { createServer } from "node:http";
 import { join } from "node:path";
 import process from "node:process";
 import { chromium } from "playwright-core";
@@ -19,6 +20,8 @@ const pictures = [
   ["submit", "submit?from=order-1042", 640],
   ["act", "jobs/order-1042?step=charge", 760, "Settle …"],
   ["bulk", "bulk/BULK", 620],
+  ["webhooks", "webhooks", 400],
+  ["webhook", "webhooks/crm", 720],
   ["tokens", "tokens", 470],
   ["audit", "audit", 420],
 ];
@@ -42,9 +45,27 @@ async function bulkAct() {
 /** Calls the API, with a token or without. */
 async function call(method, path, body, token) {
   const headers = { "Content-Type": "application/json", "Perdure-Author": "Anna", ...(token && { Authorization: `Bearer ${token}` }) };
-  const response = await fetch(new URL(`../v1/${path}`, process.env.CONSOLE_URL), { method, headers, body: JSON.stringify(body) });
+  const response = await fetch(new URL(`../v1/${path}`, process.env.CONSOLE_URL), { method, headers, ...(body && { body: JSON.stringify(body) }) });
   return response.json();
 }
+
+// A receiver that takes what it is sent, and one that fails.
+const receiver = createServer((request, response) => {
+  response.statusCode = request.url === "/crm" ? 503 : 204;
+  request.resume().on("end", () => response.end());
+});
+await new Promise((listens) => receiver.listen(0, "127.0.0.1", listens));
+const receiverURL = `http://127.0.0.1:${receiver.address().port}`;
+await call("POST", "webhooks", { name: "shop", url: `${receiverURL}/shop`, on: ["done", "undone"], types: ["order", "refund"] });
+await call("POST", "webhooks/shop/test", {});
+while ((await call("GET", "webhooks/shop")).latest?.state !== "delivered") await new Promise((wake) => setTimeout(wake, 100));
+await call("PUT", "webhooks/shop", { url: "https://shop.example/hooks", on: ["done", "undone"], types: ["order", "refund"] });
+await call("POST", "webhooks", { name: "crm", url: `${receiverURL}/crm`, on: ["parked", "done"], types: ["order"] });
+await call("POST", "webhooks/crm/test", {});
+await call("POST", "webhooks", { name: "audit", stream: true, on: ["received", "done", "undone"] });
+await call("POST", "webhooks/audit/test", {});
+await call("POST", "webhooks", { name: "old-shop", url: "https://old.example/hooks" });
+await call("POST", "webhooks/old-shop/pause", {});
 
 const { token: viewer } = await call("POST", "tokens", { name: "Vera", role: "viewer" });
 await call("POST", "tokens", { name: "shop", role: "submitter", types: ["order", "refund"], expiresIn: "365d" });
@@ -83,3 +104,4 @@ await call("POST", "tokens", { name: "Anna", role: "admin" });
 while ((await fetch(new URL("../v1/me", process.env.CONSOLE_URL))).status !== 401) await new Promise((wake) => setTimeout(wake, 500));
 for (const colorScheme of ["light", "dark"]) await picture("login", "", 480, colorScheme);
 await browser.close();
+receiver.close();

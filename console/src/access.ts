@@ -10,7 +10,7 @@ export const me = signal<Identity | undefined>(undefined);
 /** Why the identity is not known. */
 export const meProblem = signal<Problem | undefined>(undefined);
 
-/** A new token whose secret is on the screen. No login covers it: no other call returns the secret. */
+/** Whether a new secret is on the screen. No login covers it: no other call returns the secret. */
 export const secretShown = signal(false);
 
 /** The user roles with a right, the least ones: admin is named only if no other has it. */

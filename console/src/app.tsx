@@ -31,6 +31,7 @@ const Tokens = lazy(() => import("./pages/tokens.tsx").then((part) => part.Token
 const Login = lazy(() => import("./login.tsx").then((part) => part.Login), true);
 const Dialogs = lazy(() => import("./dialogs.tsx").then((part) => part.Dialogs), true);
 const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.BulkPages));
+const WebhookPages = lazy(() => import("./pages/webhooks.tsx").then((part) => part.WebhookPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
 export function App() {
@@ -70,7 +71,7 @@ function Unidentified() {
 
 /** The right that each page needs. */
 const rightOf: Partial<Record<Page, Right>> = {
-  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", limits: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
+  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", limits: "watch", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
 };
 
 function Content() {
@@ -92,6 +93,8 @@ function Content() {
       return <Agents />;
     case "limits":
       return <Limits />;
+    case "webhooks":
+      return <WebhookPages />;
     case "nodes":
       return <Nodes />;
     case "submit":
@@ -145,6 +148,7 @@ const entries: [page: Page, href: string, title: string][] = [
   ["bulk", link.bulk(), "Bulk acts"],
   ["agents", link.agents(), "Agents"],
   ["limits", link.limits(), "Limits"],
+  ["webhooks", link.webhooks(), "Webhooks"],
   ["nodes", link.nodes(), "Nodes"],
   ["submit", link.submit(), "Submit"],
 ];

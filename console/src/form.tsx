@@ -233,6 +233,39 @@ export function CommandLine({ command, curl }: { command: string; curl?: string 
   );
 }
 
+/** Sends a change, and shows a refusal. */
+export function useSend(): { sending: Signal<boolean>; problem: Signal<Problem | undefined>; send: (work: () => Promise<void>) => Promise<void> } {
+  const sending = useSignal(false);
+  const problem = useSignal<Problem | undefined>(undefined);
+  const send = async (work: () => Promise<void>) => {
+    if (sending.value) return;
+    sending.value = true;
+    problem.value = undefined;
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      problem.value = error;
+    } finally {
+      sending.value = false;
+    }
+  };
+  return { sending, problem, send };
+}
+
+/** Names that are separated by commas or spaces. */
+export const namesOf = (text: string) => text.split(/[\s,]+/).filter(Boolean);
+
+/** A field for several names. */
+export function NamesField({ title, value, example, required }: { title: string; value: Signal<string>; example: string; required?: boolean }) {
+  return (
+    <label class="stack">
+      <span class="muted">{title}</span>
+      <input required={required} autocomplete="off" spellcheck={false} placeholder={example} value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
+    </label>
+  );
+}
+
 /** A call of the API that changes something, for curl. */
 export function curlText(url: string, body: string): string {
   const name = !hasToken() && author.value.trim() ? ` -H ${shellWord(`Perdure-Author: ${author.value.trim()}`)}` : "";

@@ -19,6 +19,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "b"], "bulk acts"],
       [["g", "e"], "agents"],
       [["g", "l"], "limits"],
+      [["g", "w"], "webhooks"],
       [["g", "n"], "nodes"],
       [["g", "s"], "submit"],
       [["g", "t"], "tokens"],
@@ -51,7 +52,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
 ];
 
 const pages: Record<string, string> = {
-  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
+  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
 };
 
 type Handler = () => void;

@@ -20,16 +20,18 @@ function providerProblem(): Problem | undefined {
 export function Login() {
   const dialog = useRef<HTMLDialogElement>(null);
   const field = useRef<HTMLInputElement>(null);
+  const toProvider = useRef<HTMLAnchorElement>(null);
   const token = useSignal("");
   const sending = useSignal(false);
-  const problem = useSignal<Problem | undefined>(useMemo(providerProblem, []));
+  const problem = useSignal<Problem | undefined>(undefined);
+  const failedThere = useMemo(providerProblem, []);
   const waitUntil = useSignal(0);
   useLayoutEffect(() => {
     const shown = dialog.current!;
     const title = document.title;
     document.title = "Log in · Perdure";
     shown.showModal();
-    field.current?.focus();
+    (toProvider.current ?? field.current)?.focus();
     return () => {
       document.title = title;
       shown.close(); // gives the focus back
@@ -79,15 +81,20 @@ export function Login() {
         </h1>
         {me.value ? (
           <p>
-            Your session has ended. What you have entered is still there after you log in as <bdi>{me.value.name}</bdi>.
+            Your session has ended. What you have entered is still there after you log in as <bdi>{me.value.name}</bdi>
+            {loginAtProvider.value && " with a token; the login at your provider loads this page again"}.
           </p>
         ) : (
           <p class="muted">{loginAtProvider.value ? "Log in at your provider, or with a token." : "This node asks for a token. An admin can create one for you."}</p>
         )}
         {loginAtProvider.value && (
-          <a class="button" target="_self" href={`oidc/start?to=${encodeURIComponent(location.pathname + location.search)}`}>
-            Log in with OpenID Connect
-          </a>
+          <>
+            {failedThere && !problem.value && <ProblemNote problem={failedThere} />}
+            <a ref={toProvider} class="button main" target="_self" href={`oidc/start?to=${encodeURIComponent(location.pathname + location.search)}`}>
+              Log in with OpenID Connect
+            </a>
+            <hr />
+          </>
         )}
         <label class="stack">
           <span>Token</span>
@@ -105,7 +112,7 @@ export function Login() {
             </span>
           </p>
         )}
-        <button type="submit" class="main" disabled={sending.value || left > 0}>
+        <button type="submit" class={loginAtProvider.value ? "" : "main"} disabled={sending.value || left > 0}>
           {sending.value ? "Logging in …" : "Log in"}
         </button>
         <p class="muted small">The session ends after 12 hours, or after one hour without use. The token is not kept in this browser.</p>

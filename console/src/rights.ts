@@ -11,9 +11,9 @@ export const rights = {
   watch: ["viewer", "operator"],
   /** Submit jobs, and validate definitions. */
   submit: ["submitter", "operator"],
-  /** Acts, bulk acts, limits. */
+  /** Acts, bulk acts, limits; tests of receivers of notifications, and their pauses. */
   act: ["operator"],
-  /** Tokens, sessions, and the audit log. */
+  /** Tokens, sessions, and the audit log; changes of receivers of notifications. */
   access: [],
 } satisfies Record<string, readonly UserRole[]>;
 

@@ -1,11 +1,12 @@
-// The text of a new token, which is shown once. Neither Esc nor a login closes it.
-import type { Signal } from "@preact/signals";
+// A text that is shown once: that of a new token, or the secret of a receiver of notifications. Neither Esc nor a login
+// closes it.
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
 import { secretShown } from "./access.ts";
-import type { NewToken } from "./types.ts";
 import { Copy, Icon } from "./widgets.tsx";
 
-export function Secret({ token }: { token: Signal<NewToken | undefined> }) {
+/** warning says what the text is for, and children follow it: how it is used. */
+export function Secret({ title, text, what, warning, children, close }: { title: ComponentChildren; text: string; what: string; warning: ComponentChildren; children?: ComponentChildren; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {
     const shown = dialog.current!;
@@ -16,7 +17,6 @@ export function Secret({ token }: { token: Signal<NewToken | undefined> }) {
       shown.close();
     };
   }, []);
-  const { name, role, token: text } = token.value!;
   return (
     <dialog
       class="act"
@@ -28,22 +28,23 @@ export function Secret({ token }: { token: Signal<NewToken | undefined> }) {
     >
       <header>
         <h2 id="secret-title" class="clamp">
-          Token <bdi>{name}</bdi>
+          {title}
         </h2>
       </header>
       <div class="stack inner">
         <div class="note warn">
           <Icon name="warn" />
           <div class="body">
-            <p>Store this text now: it is shown only once. Whoever has it can act as {role}.</p>
+            <p>Store this text now: it is shown only once. {warning}</p>
           </div>
         </div>
         <div class="commands secret">
           <code>{text}</code>
-          <Copy text={text} what="the token" />
+          <Copy text={text} what={what} />
         </div>
+        {children}
         <div class="buttons">
-          <button type="button" onClick={() => (token.value = undefined)}>
+          <button type="button" onClick={close}>
             Close
           </button>
         </div>

@@ -285,5 +285,5 @@ export function showCurrent(bar: HTMLElement | null): void {
 
 /** A text as one word of a shell. */
 export function shellWord(text: string): string {
-  return /^[\w:/.@%+=-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+  return /^[\w:/.@%+=,-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }

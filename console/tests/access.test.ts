@@ -15,7 +15,10 @@ test("the rights are those of docs/access.md", () => {
     assert.equal(rights[right as Right].join(", ") || "admin only", roles, right);
   }
   // All calls of operators, bulk acts and limits among them, have the user roles of acts.
-  for (const call of ["startBulk", "stopBulk", "resumeBulk", "putLimit", "deleteLimit", "editStep"]) {
+  for (const call of ["startBulk", "stopBulk", "resumeBulk", "putLimit", "deleteLimit", "editStep", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "closeAlert"]) {
     assert.match(rows.find((line) => line.includes(`\`${call}\``))!, /\| operator \|$/, call);
+  }
+  for (const call of ["createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook"]) {
+    assert.match(rows.find((line) => line.includes(`\`${call}\``))!, /\| admin only \|$/, call);
   }
 });

@@ -12,6 +12,9 @@ test("a path is a page", () => {
     ["/perdure/ui/jobs/order-1042", "job", "order-1042"],
     ["/perdure/ui/jobs/a%20b%3Fc", "job", "a b?c"],
     ["/perdure/ui/alerts", "alerts", ""],
+    ["/perdure/ui/webhooks", "webhooks", ""],
+    ["/perdure/ui/webhooks/shop", "webhooks", "shop"],
+    ["/perdure/ui/webhooks/shop/deliveries", "unknown", ""],
     ["/perdure/ui/submit", "submit", ""],
     ["/perdure/ui/nothing", "unknown", ""],
     ["/perdure/ui/jobs/a/b", "unknown", ""],
@@ -38,5 +41,7 @@ test("links lead to the place that they name, whatever the key is", () => {
   }
   assert.equal(placeOf(new URL(link.overview(), "http://h/perdure/ui/"), "/perdure/ui/").page, "overview");
   assert.equal(link.jobs({ label: ["a=b", "c=d"], type: "", phase: undefined }), "jobs?label=a%3Db&label=c%3Dd");
+  assert.equal(link.webhooks("shop", { state: "dead" }), "webhooks/shop?state=dead");
+  assert.equal(link.webhooks(), "webhooks");
   assert.equal(queryText({}), "");
 });

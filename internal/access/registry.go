@@ -59,6 +59,8 @@ const (
 	// connections of the store.
 	maxReads = 2
 	readTime = 5 * time.Second
+	// waitTime bounds how long a caller waits for the reads of others, and for its own.
+	waitTime = 10 * time.Second
 	// maxKnown bounds the credentials in memory: as many as a store has.
 	maxKnown = operate.MaxTokens + operate.MaxSessions
 )
@@ -88,7 +90,8 @@ func refuse(code perdure.Code, message, hint string) error {
 }
 
 // Identify returns the identity of a caller that has sent the text of a token, or of the cookie of a session. The refusal
-// of a wrong one does not reveal whether the id exists. The caller must not change the identity.
+// of a wrong one does not reveal whether the id exists. The caller must not change the identity. Only a call that reads the
+// store, or waits for a read, takes time: at most waitTime.
 func (r *Registry) Identify(ctx context.Context, text string, kind kernel.CredentialKind, address string) (*operate.Identity, error) {
 	id, ok := idOf(text)
 	if !ok {
@@ -100,20 +103,20 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		return nil, err
 	}
 	storeTime := r.StoreTime()
-	if c != nil && !c.hasSecret(text, storeTime) { // it may have another secret by now
+	sum := hash(text)
+	if c != nil && !c.hasSecret(&sum, storeTime) { // it may have another secret by now
 		if c, err = r.unknown(ctx, id, address, now); err != nil {
 			return nil, err
 		}
 	}
-	if c == nil || c.Kind != kind || !c.ValidAt(storeTime) || !c.hasSecret(text, storeTime) {
+	if c == nil || c.Kind != kind || !c.ValidAt(storeTime) || !c.hasSecret(&sum, storeTime) {
 		return nil, r.wrong(kind, address)
 	}
 	r.touch(ctx, c, storeTime)
 	return &c.identity, nil
 }
 
-func (c *identified) hasSecret(text string, now time.Time) bool {
-	sum := hash(text)
+func (c *identified) hasSecret(sum *[32]byte, now time.Time) bool {
 	is, was := subtle.ConstantTimeCompare(sum[:], c.Hash[:]) == 1, subtle.ConstantTimeCompare(sum[:], c.Previous[:]) == 1
 	return is || was && now.Before(c.PreviousUntil)
 }
@@ -143,7 +146,7 @@ func (r *Registry) Revalid(ctx context.Context, id *operate.Identity) bool {
 
 // HasAdmin reports whether the store has an admin token. If the store does not answer, it is what it was before.
 func (r *Registry) HasAdmin(ctx context.Context) (bool, error) {
-	has, err := r.hasAdmin.get(r.Env.Now(), func() (bool, error) {
+	has, err := r.hasAdmin.get(ctx, r.Env, r.Env.Now(), func(ctx context.Context) (bool, error) {
 		ctx, cancel := env.WithTimeout(r.Env, ctx, readTime)
 		defer cancel()
 		return r.Store.HasAdminToken(ctx)
@@ -162,7 +165,7 @@ func (r *Registry) credential(ctx context.Context, id, address string, now time.
 	if known == nil {
 		return r.unknown(ctx, id, address, now)
 	}
-	c, err := known.get(now, func() (*identified, error) { return r.read(ctx, id) })
+	c, err := known.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
 	if err == nil && c == nil {
 		r.mu.Lock()
 		delete(r.known, id)
@@ -178,6 +181,8 @@ func (r *Registry) unknown(ctx context.Context, id, address string, now time.Tim
 		r.Failed()
 		return nil, errTooMany
 	}
+	ctx, cancel := env.WithTimeout(r.Env, ctx, waitTime)
+	defer cancel()
 	select {
 	case r.reads <- struct{}{}:
 		defer func() { <-r.reads }()
@@ -247,16 +252,18 @@ type read[T any] struct {
 	at    time.Time // before it was read
 }
 
-func (c *cached[T]) get(now time.Time, fetch func() (T, error)) (T, error) {
+func (c *cached[T]) get(ctx context.Context, e env.Env, now time.Time, fetch func(context.Context) (T, error)) (T, error) {
 	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {
 		return l.value, nil
 	}
+	ctx, cancel := env.WithTimeout(e, ctx, waitTime)
+	defer cancel()
 	c.reading.Lock()
 	defer c.reading.Unlock()
 	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {
 		return l.value, nil
 	}
-	v, err := fetch()
+	v, err := fetch(ctx)
 	if err == nil {
 		c.latest.Store(&read[T]{v, now})
 	}

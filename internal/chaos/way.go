@@ -56,13 +56,14 @@ type Way struct {
 	counts Counts
 }
 
-// NewWay returns a proxy to a server.
-func NewWay(to *url.URL, m Mischief) *Way {
+// NewWay returns a proxy to a server, which it reaches through transport.
+func NewWay(to *url.URL, transport http.RoundTripper, m Mischief) *Way {
 	plain := httputil.NewSingleHostReverseProxy(to)
+	plain.Transport = transport
 	plain.FlushInterval = -1 // events are streams
 	plain.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
 	noRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &Way{m: m, to: to, plain: plain, client: &http.Client{CheckRedirect: noRedirect},
+	return &Way{m: m, to: to, plain: plain, client: &http.Client{Transport: transport, CheckRedirect: noRedirect},
 		rng: rand.New(rand.NewPCG(m.Seed, 0)), counts: Counts{Refused: map[string]int{}}}
 }
 

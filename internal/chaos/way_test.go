@@ -49,7 +49,7 @@ func TestEachFaultIsApplied(t *testing.T) {
 			server := httptest.NewServer(b)
 			defer server.Close()
 			to, _ := url.Parse(server.URL)
-			way := NewWay(to, c.m)
+			way := NewWay(to, http.DefaultTransport, c.m)
 			front := httptest.NewServer(way)
 			defer front.Close()
 			post := func(path string) bool {

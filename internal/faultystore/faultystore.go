@@ -358,6 +358,13 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (out
 	return out, err
 }
 
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (out int, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.CountDead(ctx, receiver, max)
+	}
+	return out, err
+}
+
 func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) (out []kernel.Notification, err error) {
 	if err = s.readFault(ctx); err == nil {
 		out, err = s.Store.Notifications(ctx, f)

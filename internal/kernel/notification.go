@@ -43,8 +43,22 @@ type Receiver struct {
 	OldUntil    time.Time
 	PausedCause string // why it is paused; "": it is active
 	Position    int64  // of the latest event of a stream
+	Full        bool   // its new notifications are dead at once; SetFull decides, PutReceiver leaves it as it is
 
 	CreatedAt, UpdatedAt time.Time
+}
+
+// State returns the state of a receiver. oldest is its oldest pending notification; nil: it has none.
+func (r *Receiver) State(oldest *Notification) operate.WebhookState {
+	switch {
+	case r.PausedCause != "":
+		return operate.WebhookPaused
+	case r.Full:
+		return operate.WebhookFull
+	case oldest != nil && oldest.Attempts > 0:
+		return operate.WebhookFailing
+	}
+	return operate.WebhookActive
 }
 
 // Routing is what decides which notifications are stored.
@@ -113,6 +127,8 @@ type Outbox interface {
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
+	// CountDead counts the dead notifications of a receiver, up to max.
+	CountDead(ctx context.Context, receiver string, max int) (int, error)
 	Notifications(context.Context, NotificationFilter) ([]Notification, error)
 	// StreamedNotifications returns delivered notifications of a stream in the order of their positions: at most max of
 	// those after a position.
@@ -142,6 +158,9 @@ type OutboxTx interface {
 	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
 	// number.
 	Resend(receiver string, since, now time.Time, max int) (int, error)
+	// Hasten makes pending notifications of a receiver whose NextAt is after now due now: at most max of those that were
+	// attempted, the earliest first. It returns their number.
+	Hasten(receiver string, now time.Time, max int) (int, error)
 }
 
 // routed reports whether a change of this kind, of a job of this type, is reported to a receiver.

@@ -68,6 +68,27 @@ func TestNotificationDataIsBounded(t *testing.T) {
 	}
 }
 
+func TestStateOfAReceiver(t *testing.T) {
+	waits, failed := &Notification{}, &Notification{DeliveryOutcome: DeliveryOutcome{Attempts: 1, Error: "the receiver answered 503"}}
+	for _, tc := range []struct {
+		name   string
+		row    Receiver
+		oldest *Notification
+		want   operate.WebhookState
+	}{
+		{"nothing is pending", Receiver{}, nil, operate.WebhookActive},
+		{"no attempt yet", Receiver{}, waits, operate.WebhookActive},
+		{"an attempt has failed", Receiver{}, failed, operate.WebhookFailing},
+		{"full", Receiver{Full: true}, failed, operate.WebhookFull},
+		{"paused while it failed", Receiver{PausedCause: "the receiver answered 410 Gone"}, failed, operate.WebhookPaused},
+		{"paused while it is full", Receiver{Full: true, PausedCause: "paused by anna"}, waits, operate.WebhookPaused},
+	} {
+		if got := tc.row.State(tc.oldest); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}
+
 // Receivers that want them get the alerts that a change closes, each once, with its author, after those of the job and
 // before those that are raised. Others, and alerts without a job, are not reported.
 func TestClosedAlertsAreReported(t *testing.T) {

@@ -18,6 +18,7 @@ const (
 	WarnDeadline      WarningKind = "deadline"      // the job's deadline is shorter than its longest path
 	WarnLimitNotSet   WarningKind = "limitNotSet"   // the step names a limit that is not set
 	WarnLimitTooSmall WarningKind = "limitTooSmall" // the step needs more permits than a limit has
+	WarnNoReceiver    WarningKind = "noReceiver"    // notifications go to a receiver that does not exist
 )
 
 // Warning is something in a valid definition that its author may not intend.
@@ -47,7 +48,7 @@ type NamedLimit struct {
 	first  string
 }
 
-// Foresee returns the outlook of a plan. f has the limits that exist, when agents last claimed runs, and the runs in
+// Foresee returns the outlook of a plan. f has the limits and receivers that exist, when agents last claimed runs, and the runs in
 // flight of agents that have not claimed for NotSeenFor. If anyAgents is false, no agent is expected to claim runs now,
 // and there are no warnings about agents.
 func Foresee(p *Plan, f *Facts, anyAgents bool) Outlook {
@@ -59,6 +60,7 @@ func Foresee(p *Plan, f *Facts, anyAgents bool) Outlook {
 	}
 	o.warnOfDeadline(p)
 	o.warnOfLimits(p, f)
+	o.warnOfReceivers(p, f)
 	o.warnOfUndo(p, order) // the last, because there may be one for each step
 	return o
 }
@@ -139,6 +141,15 @@ func (o *Outlook) warnOfDeadline(p *Plan) {
 	}
 	o.warn(WarnDeadline, "", "completeWithin of the job is %s, and the steps of its longest path may take %s with one run each: give the job more time, or its steps less (without completeWithin, a run has %s)",
 		p.Definition.CompleteWithin, perdure.Duration(o.PathTime), perdure.Duration(perdure.DefaultCompleteWithin))
+}
+
+// warnOfReceivers warns of receivers that do not exist: what happens until they do is not reported to them.
+func (o *Outlook) warnOfReceivers(p *Plan, f *Facts) {
+	for _, n := range p.Definition.Notify {
+		if n.Receiver != "" && !f.Receivers[n.Receiver] {
+			o.warn(WarnNoReceiver, "", "there is no receiver %s: no notifications are stored for it, unless it is created before the job is submitted", n.Receiver)
+		}
+	}
 }
 
 // failureUndoesJob reports whether the job may be undone because of step i, without another decision: its ladder says

@@ -25,7 +25,7 @@ var now = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 // facts: agent a has just claimed, and so has z; gone has not for an hour, and neither has busy, which has runs in
 // flight.
 func facts() *kernel.Facts {
-	return &kernel.Facts{Now: now,
+	return &kernel.Facts{Now: now, Receivers: map[string]bool{"ops": true},
 		Seen:     map[string]time.Time{"a": now, "z": now.Add(-perdure.NotSeenFor), "gone": now.Add(-time.Hour), "busy": now.Add(-time.Hour)},
 		InFlight: map[string]int{"busy": 2},
 		Limits: map[string]perdure.LimitView{
@@ -40,6 +40,7 @@ func TestWarnings(t *testing.T) {
 		job, steps string
 		want       string // "KIND STEP TEXT"; TEXT is a part of the warning
 	}{
+		"no such receiver": {"notify: [{receiver: ops}, {receiver: opps}, {webhook: http://x.example/}]", "  x: {agent: a}", "noReceiver  there is no receiver opps: no notifications"},
 		"nothing":          {"", "  x: {agent: a}\n  y: {agent: z, after: [x]}", ""},
 		"rules need none":  {"", "  x: {agent: sleep, with: {for: 1s}}\n  y: {agent: approval}", ""},
 		"unknown agent":    {"", "  x: {agent: a}\n  y: {agent: aa}\n  w: {agent: aa}", "noAgent y agent aa, which 2 steps need, has claimed no runs here; known agents: a, busy, gone, z (did you mean a?)"},

@@ -20,6 +20,8 @@ type Facts struct {
 
 	Quarantined error // why the node that is asked does not touch the job; nil if it does
 
+	Receivers map[string]bool // the receivers of notifications that exist
+
 	InFlight map[string]int // by agent: the runs in flight of agents that have no claim waiting; an agent that is not in it is not counted
 }
 

@@ -94,6 +94,9 @@ func New(version string) *Metrics {
 	m.mail = gauge("mail_waiting", "Mail that waits to be applied, on the leader of the role courier; 0 on other nodes.")
 	m.mailAge = gauge("mail_oldest_seconds", "Age of the oldest mail that waits to be applied, on the leader of the role courier; 0 on other nodes.")
 	m.deliveries = counter("webhook_deliveries_total", "Attempts to deliver a notification, by outcome: delivered, failed (it is retried) or dead.", "outcome")
+	for _, outcome := range []string{"delivered", "failed", "dead"} {
+		m.deliveries.WithLabelValues(outcome) // 0, so that the first one is an increase
+	}
 	m.undelivered = gauge("webhook_pending", "Notifications that are not delivered yet, on the leader of the role courier; 0 on other nodes.")
 	m.outside = counter("renderings_outside_transaction_total",
 		"Inputs and conditions rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")

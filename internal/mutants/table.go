@@ -502,13 +502,26 @@ var ofNotifications = []mutant{
 	{name: "a job that stays parked is reported as parked again", file: "internal/kernel/notification.go", old: "case after.Phase == perdure.Parked && before.Phase != perdure.Parked:", new: "case after.Phase == perdure.Parked:", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "a refused notification counts as delivered", file: "internal/webhook/webhook.go", old: "case a.Status < 200 || a.Status > 299:", new: "case a.Status < 200:", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "an attempt has no end", file: "internal/webhook/webhook.go", old: "	ctx, cancel := env.WithTimeout(d.cfg.Env, ctx, Timeout)", new: "	ctx, cancel := context.WithCancel(ctx)", pkg: "internal/sim", run: "NotificationsArrive"},
-	{name: "the notifications of a job overtake each other", file: "store/memory/outbox.go", old: "			met[n.Job] = !n.Job.IsZero()\n", new: "", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "the notifications of a job overtake each other", file: "internal/webhook/webhook.go", old: "		met[n.Job] = !n.Job.IsZero()\n", new: "", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "the first alert that is closed is not reported", file: "internal/kernel/notification.go", old: "x.Closes(a) }); at >= 0 {", new: "x.Closes(a) }); at > 0 {", run: "ClosedAlerts"},
+	{name: "closed alerts are not reported", file: "internal/scheduler/batch.go", old: "		b.w.NotifyClosedAlerts(c, open)", new: "		_ = open", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "alerts are closed of other steps, too", file: "internal/kernel/changes.go", old: "(c.Step == \"\" || a.Step == c.Step)", new: "true", pkg: "store/memory", run: "TestStore/Alert"},
+	{name: "a commit with notifications wakes no other node", file: "store/postgres/save.go", old: "		tx.wakes |= wakeOutbox\n", new: "", pkg: "store/postgres", run: "CommitsWakeOtherDeliverers"},
+	{name: "new events of a stream wake no other node", file: "store/postgres/outbox.go", old: "			tx.wakes |= wakeStreams\n", new: "", pkg: "store/postgres", run: "CommitsWakeOtherDeliverers"},
+	{name: "notifications of another node do not wake the deliverer", file: "node/components.go", old: "n.shared.OutboxWakeups(), n.webhooks.Wake)", new: "n.shared.OutboxWakeups(), func() {})", run: "NotificationsWakeOtherNodes"},
+	{name: "new events of a stream wake no reader", file: "internal/webhook/webhook.go", old: "		d.cfg.Streamed()\n", new: "", pkg: "node", run: "NotificationsWakeTheirNode/memory"},
+	{name: "undelivered notifications have no bound", file: "internal/webhook/upkeep.go", old: "	case n >= d.cfg.MaxPending:", new: "	case false:", pkg: "node", run: "UndeliveredNotificationsAreBounded/memory"},
+	{name: "a full receiver stays full", file: "internal/webhook/upkeep.go", old: "	case d.full && ", new: "	case false && ", pkg: "node", run: "UndeliveredNotificationsAreBounded/memory"},
+	{name: "a costly search is repeated at once", file: "internal/webhook/webhook.go", old: "took > cheap {", new: "took > cheap && false {", run: "CostlySearch"},
 	{name: "an outcome replaces an earlier one", file: "store/memory/outbox.go", old: " || n.State != operate.DeliveryPending {\n			continue", new: " {\n			continue", run: "TestStore"},
 }
 
 // Access: who may call, and what is recorded.
 var ofAccess = []mutant{
-	{name: "a revoked token is remembered for ever", file: "internal/access/registry.go", old: "	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {\n		return l.value, nil\n	}\n	c.reading.Lock()", new: "	if l := c.latest.Load(); l != nil {\n		return l.value, nil\n	}\n	c.reading.Lock()"},
+	{name: "a revoked token is remembered for ever", file: "internal/access/registry.go", old: "	if l := c.latest.Load(); l != nil && now.Sub(l.at) < cacheTime {\n		return l.value, nil\n	}\n	ctx, cancel := ", new: "	if l := c.latest.Load(); l != nil {\n		return l.value, nil\n	}\n	ctx, cancel := "},
+	{name: "a client presents no certificate", file: "internal/tlsfiles/client.go", old: "	if cfg.Cert == \"\" {", new: "	if true {", run: "ClientFiles"},
+	{name: "a renewed client certificate is not read", file: "internal/tlsfiles/client.go", old: "err == nil {\n			latest = pair", new: "err == nil && false {\n			latest = pair", run: "ClientFiles"},
+	{name: "a refused login forgets its page", file: "internal/rest/oidc.go", old: "	to, _, _ = strings.Cut(c.returnTo(to), \"#\")", new: "	to = c.Console", run: "LoginReturns"},
 	{name: "the secret is not compared", file: "internal/access/registry.go", old: "	return is || was && now.Before(c.PreviousUntil)", new: "	return true || is || was"},
 	{name: "a replaced secret stays valid", file: "internal/access/registry.go", old: "	return is || was && now.Before(c.PreviousUntil)", new: "	return is || was"},
 	{name: "a session is accepted as a token", file: "internal/access/registry.go", old: "c == nil || c.Kind != kind || ", new: "c == nil || ", pkg: "node", run: "TestSessions"},

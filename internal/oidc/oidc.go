@@ -132,41 +132,42 @@ func refuse(message, hint string) error {
 }
 
 // Finish ends a login: it exchanges the provider's code for an ID token, and verifies the token. It returns the user, and
-// the page to return to.
+// the page to return to, which it also returns with most errors.
 func (p *Provider) Finish(ctx context.Context, query url.Values, cookie string, now time.Time) (id *operate.Identity, to string, err error) {
 	var l login
 	if text, err := base64.RawURLEncoding.DecodeString(cookie); err != nil || json.Unmarshal(text, &l) != nil || l.State == "" ||
 		subtle.ConstantTimeCompare([]byte(l.State), []byte(query.Get("state"))) != 1 || now.After(l.Until) {
 		return nil, "", errLogin
 	}
+	to = l.To
 	if problem := query.Get("error"); problem != "" {
-		return nil, "", refuse("the provider has refused the login: "+plain.Clip(plain.Text(problem), 100), "log in again, or ask the provider's operator")
+		return nil, to, refuse("the provider has refused the login: "+plain.Clip(plain.Text(problem), 100), "log in again, or ask the provider's operator")
 	}
 	client, verifier, err := p.client(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, to, err
 	}
 	token, err := client.Exchange(oidc.ClientContext(ctx, p.HTTP), query.Get("code"), oauth2.VerifierOption(l.Verifier))
 	if err != nil {
-		return nil, "", p.failed("the provider has not accepted the code", err)
+		return nil, to, p.failed("the provider has not accepted the code", err)
 	}
 	raw, ok := token.Extra("id_token").(string)
 	if !ok {
-		return nil, "", p.failed("the provider has sent no ID token", nil)
+		return nil, to, p.failed("the provider has sent no ID token", nil)
 	}
 	verified, err := verifier.Verify(oidc.ClientContext(ctx, p.HTTP), raw)
 	if err != nil {
-		return nil, "", p.failed("the provider's ID token is not valid", err)
+		return nil, to, p.failed("the provider's ID token is not valid", err)
 	}
 	if subtle.ConstantTimeCompare([]byte(verified.Nonce), []byte(l.Nonce)) != 1 {
-		return nil, "", errLogin
+		return nil, to, errLogin
 	}
 	claims := map[string]any{}
 	if err := verified.Claims(&claims); err != nil {
-		return nil, "", p.failed("the provider's claims cannot be read", err)
+		return nil, to, p.failed("the provider's claims cannot be read", err)
 	}
 	id, err = p.identify(verified.Subject, claims)
-	return id, l.To, err
+	return id, to, err
 }
 
 // failed is the error of a login that the provider's answer has ended. Messages of the libraries name no secret, but they

@@ -1,95 +1,29 @@
 package oidc
 
 import (
-	"crypto/rand"
-	"crypto/rsa"
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
-
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/oidc/oidctest"
 	"github.com/perdure/perdure/operate"
 )
 
-// provider is an OpenID Connect provider that answers as a test wants.
+// provider is an OpenID Connect provider at which the user anna logs in, with the claims of the test.
 type provider struct {
-	*httptest.Server
-	t        *testing.T
-	key      *rsa.PrivateKey
-	keyID    string
-	served   []jose.JSONWebKey
-	claims   map[string]any // of the next ID token
-	verifier string         // that the node has sent
+	*oidctest.Provider
+	claims map[string]any // of anna
 }
 
 func newProvider(t *testing.T) *provider {
 	t.Helper()
-	p := &provider{t: t}
-	p.rotate("k1")
-	mux := http.NewServeMux()
-	p.Server = httptest.NewServer(mux)
-	t.Cleanup(p.Close)
-	answer := func(w http.ResponseWriter, status int, v any) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		if err := json.NewEncoder(w).Encode(v); err != nil {
-			t.Error(err)
-		}
-	}
-	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
-			"id_token_signing_alg_values_supported": []string{"RS256"}})
-	})
-	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, jose.JSONWebKeySet{Keys: p.served})
-	})
-	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("code") != "the code" {
-			answer(w, http.StatusBadRequest, map[string]string{"error": "invalid_grant"})
-			return
-		}
-		p.verifier = r.FormValue("code_verifier")
-		answer(w, http.StatusOK, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": p.sign()})
-	})
-	return p
-}
-
-// rotate makes the provider sign with another key. The former one is not served any more.
-func (p *provider) rotate(id string) {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	p.key, p.keyID = key, id
-	p.served = []jose.JSONWebKey{{Key: &key.PublicKey, KeyID: id, Algorithm: "RS256", Use: "sig"}}
-}
-
-func (p *provider) sign() string {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.RS256, Key: jose.JSONWebKey{Key: p.key, KeyID: p.keyID}}, nil)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	text, err := json.Marshal(p.claims)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	signed, err := signer.Sign(text)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	token, err := signed.CompactSerialize()
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return token
+	return &provider{Provider: oidctest.New(t)}
 }
 
 func (p *provider) client(t *testing.T) *Provider {
@@ -117,9 +51,9 @@ func (p *provider) begin(t *testing.T, c *Provider) (query url.Values, cookie st
 	if q.Get("code_challenge_method") != "S256" || q.Get("code_challenge") == "" || q.Get("redirect_uri") != c.Redirect || !strings.Contains(q.Get("scope"), "openid") {
 		t.Errorf("the provider is asked %v", q)
 	}
-	p.claims = map[string]any{"iss": p.URL, "aud": "perdure", "sub": "17", "exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(), "nonce": q.Get("nonce"),
-		"preferred_username": "anna", "groups": []string{"all", "sre", "bad\nname"}}
-	return url.Values{"state": {q.Get("state")}, "code": {"the code"}}, cookie
+	p.claims = map[string]any{"groups": []string{"all", "sre", "bad\nname"}}
+	p.Users["anna"] = p.claims
+	return url.Values{"state": {q.Get("state")}, "code": {p.Code(q, "anna")}}, cookie
 }
 
 func TestLogin(t *testing.T) {
@@ -130,10 +64,10 @@ func TestLogin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id.Name != "anna" || id.Role != operate.Operator || !slices.Equal(id.Groups, []string{"all", "sre"}) || to != "/ui/jobs" || p.verifier == "" {
+	if id.Name != "anna" || id.Role != operate.Operator || !slices.Equal(id.Groups, []string{"all", "sre"}) || to != "/ui/jobs" {
 		t.Errorf("%+v, to %q", id, to)
 	}
-	p.rotate("k2") // the library reads the keys again
+	p.Rotate("k2") // the library reads the keys again
 	query, cookie = p.begin(t, c)
 	if _, _, err := c.Finish(t.Context(), query, cookie, time.Now()); err != nil {
 		t.Errorf("after the provider has rotated its key: %v", err)
@@ -150,37 +84,38 @@ func TestWrongLoginsAreRefused(t *testing.T) {
 		now    time.Time
 	}
 	for name, spoil := range map[string]func(*attempt){
-		"another state":         func(a *attempt) { a.query.Set("state", "x") },
-		"no state":              func(a *attempt) { a.query.Del("state") },
-		"no cookie":             func(a *attempt) { a.cookie = "" },
-		"a cookie that is none": func(a *attempt) { a.cookie = "e30" },
-		"another login's cookie": func(a *attempt) {
-			claims := p.claims
-			_, a.cookie = p.begin(t, other)
-			p.claims = claims
+		"another state":          func(a *attempt) { a.query.Set("state", "x") },
+		"no state":               func(a *attempt) { a.query.Del("state") },
+		"no cookie":              func(a *attempt) { a.cookie = "" },
+		"a cookie that is none":  func(a *attempt) { a.cookie = "e30" },
+		"another login's cookie": func(a *attempt) { _, a.cookie = p.begin(t, other) },
+		"another login's code": func(a *attempt) { // it was stolen: PKCE
+			query, _ := p.begin(t, other)
+			a.query.Set("code", query.Get("code"))
 		},
-		"too late":               func(a *attempt) { a.now = a.now.Add(LoginTime + time.Second) },
-		"another code":           func(a *attempt) { a.query.Set("code", "x") },
-		"the provider's refusal": func(a *attempt) { a.query.Set("error", "access_denied") },
-		"another nonce":          func(*attempt) { p.claims["nonce"] = "x" },
-		"no nonce":               func(*attempt) { delete(p.claims, "nonce") },
-		"another audience":       func(*attempt) { p.claims["aud"] = "other" },
-		"another issuer":         func(*attempt) { p.claims["iss"] = "https://evil.example" },
-		"an expired token":       func(*attempt) { p.claims["exp"] = time.Now().Add(-time.Minute).Unix() },
-		"a key that is not served": func(*attempt) {
-			served := p.served
-			p.rotate("k9")
-			p.served = served
+		"too late":     func(a *attempt) { a.now = a.now.Add(LoginTime + time.Second) },
+		"another code": func(a *attempt) { a.query.Set("code", "x") },
+		"a code that was used": func(a *attempt) {
+			if _, _, err := c.Finish(t.Context(), a.query, a.cookie, a.now); err != nil {
+				t.Error(err)
+			}
 		},
+		"the provider's refusal":   func(a *attempt) { a.query.Set("error", "access_denied") },
+		"another nonce":            func(*attempt) { p.claims["nonce"] = "x" },
+		"no nonce":                 func(*attempt) { p.claims["nonce"] = nil },
+		"another audience":         func(*attempt) { p.claims["aud"] = "other" },
+		"another issuer":           func(*attempt) { p.claims["iss"] = "https://evil.example" },
+		"an expired token":         func(*attempt) { p.claims["exp"] = time.Now().Add(-time.Minute).Unix() },
+		"a key that is not served": func(*attempt) { p.SignWithUnknownKey() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p.rotate("of " + name)
+			p.Rotate("of " + name)
 			query, cookie := p.begin(t, c)
 			a := attempt{query, cookie, time.Now()}
 			spoil(&a)
-			id, _, err := c.Finish(t.Context(), a.query, a.cookie, a.now)
-			if perdure.CodeOf(err) != perdure.CodeUnauthenticated {
-				t.Errorf("%+v, %v", id, err)
+			id, to, err := c.Finish(t.Context(), a.query, a.cookie, a.now)
+			if perdure.CodeOf(err) != perdure.CodeUnauthenticated || to != "" && to != "/ui/jobs" {
+				t.Errorf("%+v, %q, %v", id, to, err)
 			}
 		})
 	}

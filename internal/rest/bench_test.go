@@ -5,9 +5,14 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/access"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/store/memory"
 )
 
 // BenchmarkCalls measures a call without the service.
@@ -34,6 +39,35 @@ func BenchmarkCalls(b *testing.B) {
 			for b.Loop() {
 				r := httptest.NewRequest("POST", "http://localhost"+call[0], strings.NewReader(call[1]))
 				r.Header.Set("Content-Type", "application/json")
+				w := httptest.NewRecorder()
+				if h.ServeHTTP(w, r); w.Code/100 != 2 {
+					b.Fatal(w.Body)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkClaimWithToken compares a claim without access control with one whose token is checked.
+// docs/adr/0033-access.md allows the check 2 µs.
+func BenchmarkClaimWithToken(b *testing.B) {
+	store := memory.New()
+	s := access.NewSecret()
+	if err := store.Update(b.Context(), func(tx kernel.Tx) error {
+		return tx.AddCredential(&kernel.Credential{ID: s.ID, Kind: kernel.TokenCredential, Hash: s.Hash, Name: "a", Rights: operate.Rights{Role: operate.Agent}, UsedAt: time.Now()})
+	}); err != nil {
+		b.Fatal(err)
+	}
+	registry := access.New(access.Config{Store: store, StoreTime: time.Now})
+	for name, cfg := range map[string]Config{"none": {}, "checked": {Access: registry, Tokens: TokensAlways}} {
+		b.Run(name, func(b *testing.B) {
+			cfg.Service, cfg.Log = resttest.Full(), quiet
+			h := New(cfg)
+			b.ReportAllocs()
+			for b.Loop() {
+				r := httptest.NewRequest("POST", "http://localhost/v1/agents/payments/claim", strings.NewReader(claimExample))
+				r.Header.Set("Content-Type", "application/json")
+				r.Header.Set("Authorization", "Bearer "+s.Text)
 				w := httptest.NewRecorder()
 				if h.ServeHTTP(w, r); w.Code/100 != 2 {
 					b.Fatal(w.Body)

@@ -119,9 +119,10 @@ const (
 const (
 	webhookBodyExample = `{"url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"]}`
 	newWebhookExample  = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"]}`
-	webhookExample     = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"],"format":"cloudEvents","state":"active","pending":3,
+	webhookExample     = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"],"format":"cloudEvents","state":"failing","pending":3,"dead":0,
+		"oldest":{"id":"ntc_4f0c2a7be1d84d0f9a33b1c5d2e6f708","type":"perdure.job.parked","job":"job_0190a6b7c8d97e0f8123456789abcdef","time":"2026-01-02T15:04:05Z","state":"pending","attempts":2,"nextAttempt":"2026-01-02T15:04:40Z","error":"the receiver answered 503"},
 		"createdAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:05Z"}`
-	createdWebhookExample = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"],"format":"cloudEvents","state":"active","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","pending":0,
+	createdWebhookExample = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"],"format":"cloudEvents","state":"active","secret":"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw","pending":0,"dead":0,
 		"createdAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:05Z"}`
 	deliveriesExample = `{"items":[{"id":"ntc_4f0c2a7be1d84d0f9a33b1c5d2e6f708","type":"perdure.job.parked","job":"job_0190a6b7c8d97e0f8123456789abcdef","time":"2026-01-02T15:04:05Z",
 		"state":"pending","attempts":2,"nextAttempt":"2026-01-02T15:04:40Z","error":"the receiver answered 503"}]}`

@@ -35,7 +35,7 @@ func (a *api) mountOIDC() {
 func (c *call) startOIDC() error {
 	location, cookie, err := c.OIDC.Start(c.ctx(), c.returnTo(c.r.URL.Query().Get("to")), time.Now())
 	if err != nil {
-		c.loginFailed(err)
+		c.loginFailed(err, c.r.URL.Query().Get("to"))
 		return nil
 	}
 	c.oidcCookie(cookie, int(oidcTime.Seconds()))
@@ -57,7 +57,7 @@ func (c *call) finishOIDC() error {
 		text, _, err = c.Access.Start(c.ctx(), id, c.address())
 	}
 	if err != nil {
-		c.loginFailed(err)
+		c.loginFailed(err, to)
 		return nil
 	}
 	c.setCookie(text, int(operate.SessionLongest.Seconds()))
@@ -74,13 +74,14 @@ func (c *call) oidcCookie(value string, seconds int) {
 	http.SetCookie(c.w, &http.Cookie{Name: c.cookieName() + oidcSuffix, Value: value, Path: "/", MaxAge: seconds, HttpOnly: true, Secure: c.secure(), SameSite: http.SameSiteLaxMode})
 }
 
-// loginFailed records a login that failed, and sends the browser to the login page. The page gets the code of the problem,
-// and not its text: a link of another site could make it show any text.
-func (c *call) loginFailed(err error) {
+// loginFailed records a login that failed, and sends the browser back to the page to, which asks for a login. The page gets
+// the code of the problem, and not its text: a link of another site could make it show any text.
+func (c *call) loginFailed(err error, to string) {
 	p := problemOf(c.r, err)
 	c.Log.InfoContext(c.r.Context(), "login failed", "code", p.Code, "error", printable(p.Detail), "address", c.address())
 	c.Access.Refused(operate.AuditEntry{Author: "unknown", Address: c.address(), Act: "login", Target: "oidc", Outcome: operate.AuditRefused, Code: p.Code}, "")
-	c.redirect(c.Console + "#login=" + string(p.Code))
+	to, _, _ = strings.Cut(c.returnTo(to), "#")
+	c.redirect(to + "#login=" + string(p.Code))
 }
 
 func (c *call) redirect(to string) {

@@ -24,6 +24,9 @@ func (s sso) Start(_ context.Context, to string, _ time.Time) (location, cookie 
 func (s sso) GivesAdmin() bool { return false }
 
 func (s sso) Finish(_ context.Context, query url.Values, cookie string, _ time.Time) (*operate.Identity, string, error) {
+	if cookie == "no role" {
+		return nil, query.Get("to"), perdure.Refuse(perdure.CodeForbidden, "no")
+	}
 	if cookie != "kept" {
 		return nil, "", perdure.Refuse(perdure.CodeUnauthenticated, "no")
 	}
@@ -36,6 +39,7 @@ func TestLoginReturnsToThisConsoleOnly(t *testing.T) {
 		"/perdure/ui/jobs?phase=parked":  "/perdure/ui/jobs?phase=parked",
 		"/perdure/ui/":                   "/perdure/ui/",
 		"":                               "/perdure/ui/",
+		"/perdure/ui/jobs#x":             "/perdure/ui/jobs#x",
 		"https://evil.example/":          "/perdure/ui/",
 		"//evil.example/perdure/ui/":     "/perdure/ui/",
 		"/\\evil.example/perdure/ui/":    "/perdure/ui/",
@@ -56,6 +60,10 @@ func TestLoginReturnsToThisConsoleOnly(t *testing.T) {
 		w = exchange(h, "GET /ui/oidc/callback?to="+url.QueryEscape(to), "", "Cookie: perdure-login=kept")
 		if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != want {
 			t.Errorf("%q: the login returns to %q (%d)", to, got, w.Code)
+		}
+		w = exchange(h, "GET /ui/oidc/callback?to="+url.QueryEscape(to), "", "Cookie: perdure-login=no role")
+		if got := w.Header().Get("Location"); w.Code != http.StatusSeeOther || got != strings.TrimSuffix(want, "#x")+"#login=forbidden" {
+			t.Errorf("%q: the refused login returns to %q (%d)", to, got, w.Code)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/url"
 	"reflect"
 	"strconv"
 	"time"
@@ -44,11 +45,13 @@ type (
 	eventKind     string
 	format        string
 	deliveryState string
+	webhookState  string
 )
 
 func (eventKind) Schema(huma.Registry) *huma.Schema     { return words(operate.EventKinds...) }
 func (format) Schema(huma.Registry) *huma.Schema        { return words(operate.WebhookFormats...) }
 func (deliveryState) Schema(huma.Registry) *huma.Schema { return words(operate.DeliveryStates...) }
+func (webhookState) Schema(huma.Registry) *huma.Schema  { return words(operate.WebhookStates...) }
 
 var (
 	webhookFields    = []string{"url", "stream", "on", "types", "format"}
@@ -144,9 +147,33 @@ const lastEventHeader = "Last-Event-ID"
 // maxWebhookBody bounds the body of a receiver.
 const maxWebhookBody = 64 << 10
 
-func utcWebhook(v *operate.WebhookView) *operate.WebhookView {
+// webhook returns a receiver as the caller may see it: only an admin sees the whole URL, which may be a secret itself, as
+// those of Slack are.
+func (c *call) webhook(v *operate.WebhookView) *operate.WebhookView {
 	out := *v
+	if id := operate.IdentityOf(c.ctx()); id != nil && id.Role != operate.Admin {
+		out.URL = siteOf(v.URL)
+	}
 	utc(&out.CreatedAt, &out.UpdatedAt)
+	out.Oldest, out.Latest = utcDelivery(v.Oldest), utcDelivery(v.Latest)
+	return &out
+}
+
+// siteOf returns the part of a URL that names its host, with … for the rest.
+func siteOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.Path == "" && u.RawQuery == "" {
+		return text
+	}
+	return u.Scheme + "://" + u.Host + "/…"
+}
+
+func utcDelivery(d *operate.Delivery) *operate.Delivery {
+	if d == nil {
+		return nil
+	}
+	out := *d
+	utc(&out.Time, &out.NextAttempt, &out.EndedAt)
 	return &out
 }
 
@@ -157,7 +184,7 @@ func (c *call) listWebhooks() error {
 	}
 	out := list[operate.WebhookView]{Items: make([]operate.WebhookView, len(all))}
 	for i := range all {
-		out.Items[i] = *utcWebhook(&all[i])
+		out.Items[i] = *c.webhook(&all[i])
 	}
 	return c.json(http.StatusOK, &out)
 }
@@ -171,7 +198,7 @@ func (c *call) getWebhook() error {
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, utcWebhook(v))
+	return c.json(http.StatusOK, c.webhook(v))
 }
 
 func (c *call) createWebhook() error {
@@ -196,7 +223,7 @@ func (c *call) createWebhook() error {
 		return err
 	}
 	c.w.Header().Set("Location", c.prefix()+"/v1/webhooks/"+v.Name)
-	return c.json(http.StatusCreated, utcWebhook(v))
+	return c.json(http.StatusCreated, c.webhook(v))
 }
 
 func (c *call) putWebhook() error {
@@ -231,7 +258,7 @@ func (c *call) putWebhook() error {
 	if created {
 		status = http.StatusCreated
 	}
-	return c.json(status, utcWebhook(v))
+	return c.json(status, c.webhook(v))
 }
 
 func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
@@ -245,11 +272,11 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 		case string(name) == "stream":
 			r.Stream = field.boolean()
 		case string(name) == "on":
-			for _, s := range field.webhookNames(len(operate.EventKinds)) {
+			for _, s := range field.someNames(len(operate.EventKinds), perdure.MaxNameLength) {
 				r.On = append(r.On, operate.EventKind(s))
 			}
 		case string(name) == "types":
-			r.Types = field.webhookNames(operate.MaxWebhookTypes)
+			r.Types = field.someNames(operate.MaxWebhookTypes, perdure.MaxNameLength)
 		case string(name) == "format":
 			r.Format = operate.WebhookFormat(field.string())
 		case named:
@@ -262,16 +289,6 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 		root.need("name", r.Name != "")
 	}
 	return r
-}
-
-// webhookNames reads a list of 1 to most names.
-func (v value) webhookNames(most int) []string {
-	isList := v.kind() == jsontext.List
-	names := v.names(most, perdure.MaxNameLength)
-	if isList && len(names) == 0 {
-		v.fault(emptyField)
-	}
-	return names
 }
 
 func (c *call) deleteWebhook() error { return c.remove("name", c.Service.DeleteWebhook) }
@@ -289,7 +306,7 @@ func (c *call) changeWebhook(change func(ctx context.Context, name, author strin
 	if err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, utcWebhook(v))
+	return c.json(http.StatusOK, c.webhook(v))
 }
 
 // webhookAct reads a call without fields.
@@ -370,9 +387,8 @@ func (c *call) deliveries() error {
 		return err
 	}
 	out := perdure.Page[operate.Delivery]{Items: make([]operate.Delivery, len(page.Items)), NextCursor: page.NextCursor}
-	for i, d := range page.Items {
-		utc(&d.Time, &d.NextAttempt, &d.EndedAt)
-		out.Items[i] = d
+	for i := range page.Items {
+		out.Items[i] = *utcDelivery(&page.Items[i])
 	}
 	return c.json(http.StatusOK, &out)
 }

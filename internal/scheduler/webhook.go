@@ -76,6 +76,13 @@ func (s *Scheduler) DeleteReceiver(ctx context.Context, name string) (had bool, 
 
 // ChangeReceiver changes how notifications are delivered to a receiver. act names the change in the audit log.
 func (s *Scheduler) ChangeReceiver(ctx context.Context, act, name string, change func(r *kernel.Receiver, now time.Time)) (row *kernel.Receiver, err error) {
+	return s.changeReceiver(ctx, act, name, func(_ kernel.Tx, r *kernel.Receiver, now time.Time) error {
+		change(r, now)
+		return nil
+	})
+}
+
+func (s *Scheduler) changeReceiver(ctx context.Context, act, name string, change func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error) (row *kernel.Receiver, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		if row, err = tx.LockReceiver(name); err != nil {
 			return err
@@ -87,7 +94,9 @@ func (s *Scheduler) ChangeReceiver(ctx context.Context, act, name string, change
 		if err != nil {
 			return err
 		}
-		change(row, now)
+		if err := change(tx, row, now); err != nil {
+			return err
+		}
 		row.UpdatedAt = now
 		if err := tx.PutReceiver(row); err != nil {
 			return err
@@ -98,6 +107,15 @@ func (s *Scheduler) ChangeReceiver(ctx context.Context, act, name string, change
 		s.cfg.OnNotify()
 	}
 	return row, err
+}
+
+// ResumeReceiver resumes a receiver, and makes what was attempted without success due at once: at most operate.MaxResend.
+func (s *Scheduler) ResumeReceiver(ctx context.Context, name string) (*kernel.Receiver, error) {
+	return s.changeReceiver(ctx, "resumeWebhook", name, func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error {
+		r.PausedCause = ""
+		_, err := tx.Hasten(name, now, operate.MaxResend)
+		return err
+	})
 }
 
 func errNoReceiver(name string) error {

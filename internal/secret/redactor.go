@@ -5,8 +5,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"html"
+	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -77,8 +78,8 @@ func NewRedactor(values []Value) *Redactor {
 	return r
 }
 
-// formsOf returns a value as it is, and as URLs, JSON, Go's %q, HTML and base64 have it. Of a value with several lines, such
-// as a key in PEM, each long line counts as well.
+// formsOf returns a value as it is, and as URLs, JSON, Go's %q, programs, HTML and base64 have it. Of a value with several
+// lines, such as a key in PEM, each long line counts as well.
 func formsOf(value string) []string {
 	list := []string{value, strings.TrimSpace(value)}
 	for line := range strings.Lines(value) {
@@ -90,7 +91,11 @@ func formsOf(value string) []string {
 		quoted, ascii := strconv.Quote(text), strconv.QuoteToASCII(text)
 		list = append(list, quoted[1:len(quoted)-1],
 			string(jsontext.AppendEscaped(nil, text, false)), string(jsontext.AppendEscaped(nil, text, true)), ascii[1:len(ascii)-1],
-			html.EscapeString(text), url.QueryEscape(text), url.PathEscape(text), (&url.URL{Path: text}).EscapedPath())
+			strings.ReplaceAll(text, `'`, `\'`), strings.ReplaceAll(quoted[1:len(quoted)-1], `'`, `\'`), // in single quotes, as Python's repr has it
+			strings.ReplaceAll(text, `'`, `'\''`), strings.ReplaceAll(text, `'`, `'"'"'`), // in a shell
+			(&url.URL{Path: text}).EscapedPath())
+		list = append(list, percentForms(text)...)
+		list = append(list, htmlForms(text)...)
 	}
 	// Messages quote messages: JSON in a string of JSON, for example, has each backslash twice.
 	levels := escapeLevels
@@ -105,6 +110,51 @@ func formsOf(value string) []string {
 			}
 		}
 		from = end
+	}
+	return append(list, base64Forms(value)...)
+}
+
+// percentForms returns a text as URLs and forms have it. Encoders differ in the characters that they leave, and in the case
+// of the digits.
+func percentForms(text string) []string {
+	list := []string{url.QueryEscape(text), url.PathEscape(text)}
+	for _, left := range []string{"-._~", "-._~/", "-._~!'()*", "-._~!'()*;,/?:@&=+$#"} { // RFC 3986, paths, encodeURIComponent, encodeURI
+		var b strings.Builder
+		for i := range len(text) {
+			if c := text[i]; 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(left, c) >= 0 {
+				b.WriteByte(c)
+			} else {
+				fmt.Fprintf(&b, "%%%02X", c)
+			}
+		}
+		list = append(list, b.String(), strings.ReplaceAll(b.String(), "%20", "+"))
+	}
+	for _, form := range slices.Clone(list) {
+		list = append(list, percentCode.ReplaceAllStringFunc(form, strings.ToLower))
+	}
+	return list
+}
+
+var percentCode = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+// htmlForms returns a text as HTML and XML have it.
+func htmlForms(text string) (list []string) {
+	for _, double := range []string{`"`, "&quot;", "&#34;", "&#x22;"} {
+		for _, single := range []string{`'`, "&apos;", "&#39;", "&#x27;"} {
+			list = append(list, strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, double, `'`, single).Replace(text))
+		}
+	}
+	return list
+}
+
+// base64Forms returns a value in base64, alone and within a longer text: there, it begins at one of three places of a group
+// of four characters, and the characters at its ends depend on its neighbours, too.
+func base64Forms(value string) (list []string) {
+	for before := range 3 {
+		shifted := append(make([]byte, before), value...)
+		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			list = append(list, e.EncodeToString(shifted)[(8*before+5)/6:8*len(shifted)/6])
+		}
 	}
 	b := []byte(value)
 	return append(list, base64.StdEncoding.EncodeToString(b), base64.RawStdEncoding.EncodeToString(b),

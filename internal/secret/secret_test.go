@@ -114,6 +114,42 @@ func TestRedactorKnowsTheFormsOfAValue(t *testing.T) {
 	}
 }
 
+// I18: the forms are those of encoders of other languages, too, and base64 of a text that contains the value.
+func TestRedactorKnowsOtherEncoders(t *testing.T) {
+	const value = "a/b+c P@ss w0rd!'x\"==<ü>"
+	r := NewRedactor([]Value{{"KEY", value}})
+	for _, f := range []string{
+		"a/b+c P@ss w0rd!'x\"==<ü>",
+		"a/b+c P@ss w0rd!'x\\\"==<\\u00fc>",
+		"a/b+c P@ss w0rd!\\'x\"==<ü>",
+		"a/b+c P@ss w0rd!'\"'\"'x\"==<ü>",
+		"a/b+c P@ss w0rd!'\\''x\"==<ü>",
+		"a/b%2Bc%20P%40ss%20w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+		"a%2Fb%2Bc%20P%40ss%20w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+		"a%2Fb%2Bc+P%40ss+w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+		"a%2Fb%2Bc%20P%40ss%20w0rd!'x%22%3D%3D%3C%C3%BC%3E",
+		"a%2fb%2bc%20P%40ss%20w0rd%21%27x%22%3d%3d%3c%c3%bc%3e",
+		"a/b+c P@ss w0rd!&#x27;x&quot;==&lt;ü&gt;",
+		"a/b+c P@ss w0rd!&#39;x&#34;==&lt;ü&gt;",
+		"a/b+c P@ss w0rd!&#39;x&quot;==&lt;ü&gt;",
+	} {
+		if got := r.Text("a " + f + " b"); got != "a [secret KEY] b" {
+			t.Errorf("%s: %s", f, got)
+		}
+	}
+	for _, f := range []string{ // of Bearer, of user:, of ab:…:cd, alone, and of xy…z for URLs
+		"QmVhcmVyIGEvYitjIFBAc3MgdzByZCEneCI9PTzDvD4=",
+		"dXNlcjphL2IrYyBQQHNzIHcwcmQhJ3giPT08w7w+",
+		"YWI6YS9iK2MgUEBzcyB3MHJkISd4Ij09PMO8PjpjZA==",
+		"YS9iK2MgUEBzcyB3MHJkISd4Ij09PMO8Pg==",
+		"eHlhL2IrYyBQQHNzIHcwcmQhJ3giPT08w7w-eg==",
+	} {
+		if got := r.Text(f); !strings.Contains(got, "[secret KEY]") || len(got) > len("[secret KEY]")+16 {
+			t.Errorf("%s: %s", f, got)
+		}
+	}
+}
+
 func TestOutputsAreRedacted(t *testing.T) {
 	key := "{\n  \"id\": \"12345\",\n  \"private_key\": \"-----BEGIN KEY-----\\nabcdefghijklmnop\\n\"\n}"
 	r := NewRedactor([]Value{{"KEY", canary}, {"PIN", "7316"}, {"LONG", "7316-2287"}, {"FILE", key}, {"PEM", "-----BEGIN-----\nAAAABBBBCCCCDDDD1\n-----END-----"}})

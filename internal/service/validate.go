@@ -63,6 +63,16 @@ func (svc *Service) foresee(ctx context.Context, plan *kernel.Plan) (operate.Pla
 	for _, l := range limits {
 		f.Limits[l.Name] = perdure.LimitView{Name: l.Name, LimitSettings: l.Settings()}
 	}
+	if len(plan.Definition.Notify) > 0 {
+		receivers, err := svc.Store.Receivers(ctx)
+		if err != nil {
+			return operate.Plan{}, Unreachable(err)
+		}
+		f.Receivers = map[string]bool{}
+		for _, r := range receivers {
+			f.Receivers[r.Name] = true
+		}
+	}
 	alive, err := svc.runningAgents(ctx, plan, f)
 	if err != nil {
 		return operate.Plan{}, err

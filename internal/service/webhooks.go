@@ -23,21 +23,45 @@ func newSecret() string {
 }
 
 func (svc *Service) webhookView(ctx context.Context, r *kernel.Receiver) (*operate.WebhookView, error) {
-	v := &operate.WebhookView{Name: r.Name, WebhookSettings: r.Settings, State: operate.WebhookActive, PausedReason: r.PausedCause, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
-	if r.PausedCause != "" {
-		v.State = operate.WebhookPaused
-	}
+	v := &operate.WebhookView{Name: r.Name, WebhookSettings: r.Settings, PausedReason: r.PausedCause, CreatedAt: r.CreatedAt, UpdatedAt: r.UpdatedAt}
 	if len(v.On) == 0 {
 		v.On = operate.DefaultEventKinds
 	}
 	if v.Format == "" {
 		v.Format = operate.FormatCloudEvents
 	}
+	var oldest, latest []kernel.Notification
 	var err error
 	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxEvents); err != nil {
 		return nil, Unreachable(err)
 	}
+	if v.Dead, err = svc.Store.CountDead(ctx, r.Name, operate.MaxEvents); err != nil {
+		return nil, Unreachable(err)
+	}
+	if v.Pending > 0 {
+		if oldest, err = svc.Store.DueNotifications(ctx, r.Name, r.UpdatedAt.Add(aLongTime), 1); err != nil {
+			return nil, Unreachable(err)
+		}
+	}
+	if latest, err = svc.Store.Notifications(ctx, kernel.NotificationFilter{Receiver: r.Name, Limit: 1}); err != nil {
+		return nil, Unreachable(err)
+	}
+	var first *kernel.Notification
+	if len(oldest) > 0 {
+		first, v.Oldest = &oldest[0], deliveryView(&oldest[0])
+	}
+	if len(latest) > 0 {
+		v.Latest = deliveryView(&latest[0])
+	}
+	v.State = r.State(first)
 	return v, nil
+}
+
+// aLongTime makes any pending notification due.
+const aLongTime = 100 * 365 * 24 * time.Hour
+
+func deliveryView(n *kernel.Notification) *operate.Delivery {
+	return &operate.Delivery{ID: n.ID, Type: n.Kind.TypeOf(), Job: n.Job, Time: n.At, State: n.State, Attempts: n.Attempts, NextAttempt: n.NextAt, EndedAt: n.EndedAt, Error: n.Error}
 }
 
 // ListWebhooks implements operate.Webhooks.
@@ -127,11 +151,12 @@ func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) erro
 	return nil
 }
 
-func (svc *Service) changeWebhook(ctx context.Context, act, message, name, author string, change func(*kernel.Receiver, time.Time)) (*kernel.Receiver, *operate.WebhookView, error) {
+// changeWebhook changes a receiver, logs it, and returns its view.
+func (svc *Service) changeWebhook(ctx context.Context, message, name, author string, change func() (*kernel.Receiver, error)) (*kernel.Receiver, *operate.WebhookView, error) {
 	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
 		return nil, nil, err
 	}
-	row, err := svc.Scheduler.ChangeReceiver(ctx, act, name, change)
+	row, err := change()
 	if err != nil {
 		return nil, nil, Unreachable(err)
 	}
@@ -142,17 +167,19 @@ func (svc *Service) changeWebhook(ctx context.Context, act, message, name, autho
 
 // PauseWebhook implements operate.Webhooks.
 func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "pauseWebhook", "webhook paused", name, author, func(r *kernel.Receiver, _ time.Time) {
-		if r.PausedCause == "" {
-			r.PausedCause = "paused by " + author
-		}
+	_, v, err := svc.changeWebhook(ctx, "webhook paused", name, author, func() (*kernel.Receiver, error) {
+		return svc.Scheduler.ChangeReceiver(ctx, "pauseWebhook", name, func(r *kernel.Receiver, _ time.Time) {
+			if r.PausedCause == "" {
+				r.PausedCause = "paused by " + author
+			}
+		})
 	})
 	return v, err
 }
 
 // ResumeWebhook implements operate.Webhooks.
 func (svc *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "resumeWebhook", "webhook resumed", name, author, func(r *kernel.Receiver, _ time.Time) { r.PausedCause = "" })
+	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func() (*kernel.Receiver, error) { return svc.Scheduler.ResumeReceiver(ctx, name) })
 	return v, err
 }
 
@@ -164,10 +191,12 @@ func (svc *Service) RotateWebhook(ctx context.Context, name, author string) (*op
 		return nil, perdure.Refuse(perdure.CodeConflict, "receiver %s is a stream, which has no secret", name)
 	}
 	secret := newSecret()
-	row, v, err := svc.changeWebhook(ctx, "rotateWebhook", "webhook secret rotated", name, author, func(r *kernel.Receiver, now time.Time) {
-		if r.Secret != secret {
-			r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
-		}
+	row, v, err := svc.changeWebhook(ctx, "webhook secret rotated", name, author, func() (*kernel.Receiver, error) {
+		return svc.Scheduler.ChangeReceiver(ctx, "rotateWebhook", name, func(r *kernel.Receiver, now time.Time) {
+			if r.Secret != secret {
+				r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
+			}
+		})
 	})
 	if err == nil {
 		v.Secret = row.Secret
@@ -209,8 +238,10 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 	if err != nil {
 		return nil, errCursor
 	}
-	if _, err := svc.receiver(ctx, q.Name); err != nil {
-		return nil, err
+	if !webhook.IsURL(q.Name) {
+		if _, err := svc.receiver(ctx, q.Name); err != nil {
+			return nil, err
+		}
 	}
 	limit := pageSize(q.Limit)
 	if err := admission.Ask(ctx, limit*deliveryRoom); err != nil {
@@ -226,8 +257,7 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 			page.NextCursor = cursorOf(rows[i-1].Number)
 			break
 		}
-		page.Items = append(page.Items, operate.Delivery{ID: n.ID, Type: n.Kind.TypeOf(), Job: n.Job, Time: n.At, State: n.State, Attempts: n.Attempts,
-			NextAttempt: n.NextAt, EndedAt: n.EndedAt, Error: n.Error})
+		page.Items = append(page.Items, *deliveryView(&n))
 	}
 	return page, nil
 }

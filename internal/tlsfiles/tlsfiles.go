@@ -1,5 +1,5 @@
-// Package tlsfiles makes a server's TLS configuration from PEM files, and reads them again when they change: certificates
-// are renewed every few weeks, and a node runs for longer.
+// Package tlsfiles makes the TLS configuration of a server, or of its clients, from PEM files, and reads them again when
+// they change: certificates are renewed every few weeks, and a node or an agent runs for longer.
 //
 // The files are looked at when a connection begins, at most once a second. If they cannot be used, for example because
 // only one of certificate and key was replaced so far, the configuration before them stays.
@@ -87,30 +87,48 @@ func (f *files) stat() (stamps [3]stamp) {
 }
 
 func (f *files) read() (*tls.Config, error) {
-	cert, err := read(f.Cert)
+	pair, err := readPair(f.Cert, f.Key)
 	if err != nil {
 		return nil, err
-	}
-	key, err := read(f.Key)
-	if err != nil {
-		return nil, err
-	}
-	pair, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("certificate %s and key %s: %w", f.Cert, f.Key, err)
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
 	if f.ClientCA != "" {
-		text, err := read(f.ClientCA)
-		if err != nil {
+		if cfg.ClientCAs, err = authorities(f.ClientCA); err != nil {
 			return nil, err
 		}
-		cfg.ClientCAs, cfg.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
-		if !cfg.ClientCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("%s has no certificate in PEM form", f.ClientCA)
-		}
+		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return cfg, nil
+}
+
+// readPair reads a certificate and its private key.
+func readPair(cert, key string) (tls.Certificate, error) {
+	certText, err := read(cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	keyText, err := read(key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(certText, keyText)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("certificate %s and key %s: %w", cert, key, err)
+	}
+	return pair, nil
+}
+
+// authorities reads the certificates of a file that may sign others.
+func authorities(name string) (*x509.CertPool, error) {
+	text, err := read(name)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s has no certificate in PEM form", name)
+	}
+	return pool, nil
 }
 
 // errTooLarge refuses a file that cannot be a certificate.

@@ -1,16 +1,9 @@
 package tlsfiles
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
-	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,51 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/perdure/perdure/internal/tlsfiles/tlstest"
 )
-
-// authority signs certificates.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
-}
-
-func newAuthority(t *testing.T) *authority {
-	a := &authority{t: t}
-	var err error
-	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
-	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
-}
-
-func (a *authority) issue(serial int64) (cert, key []byte) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "node"}, NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &private.PublicKey, a.key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	text, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: text})
-}
 
 func write(t *testing.T, name string, text []byte) {
 	t.Helper()
@@ -72,7 +23,7 @@ func write(t *testing.T, name string, text []byte) {
 }
 
 // serve serves with the files, and returns what makes one request and returns the serial number of the certificate.
-func serve(t *testing.T, cfg Config, a *authority) func(edits ...func(*tls.Config)) (int64, error) {
+func serve(t *testing.T, cfg Config, a *tlstest.Authority) func(edits ...func(*tls.Config)) (int64, error) {
 	t.Helper()
 	server, err := New(cfg)
 	if err != nil {
@@ -87,7 +38,7 @@ func serve(t *testing.T, cfg Config, a *authority) func(edits ...func(*tls.Confi
 	t.Cleanup(func() { _ = s.Close() })
 	return func(edits ...func(*tls.Config)) (int64, error) {
 		pool := x509.NewCertPool()
-		pool.AppendCertsFromPEM(a.pem)
+		pool.AppendCertsFromPEM(a.PEM)
 		c := &tls.Config{RootCAs: pool}
 		for _, edit := range edits {
 			edit(c)
@@ -108,11 +59,11 @@ func serve(t *testing.T, cfg Config, a *authority) func(edits ...func(*tls.Confi
 
 // Replaced files take effect without a restart. While only one of certificate and key is replaced, the pair before it stays.
 func TestChangedFilesAreUsed(t *testing.T) {
-	a := newAuthority(t)
+	a := tlstest.New(t)
 	dir := t.TempDir()
 	var failed atomic.Int32
 	cfg := Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), Failed: func(error) { failed.Add(1) }}
-	cert, key := a.issue(2)
+	cert, key := a.Issue(2)
 	write(t, cfg.Cert, cert)
 	write(t, cfg.Key, key)
 	get := serve(t, cfg, a)
@@ -132,7 +83,7 @@ func TestChangedFilesAreUsed(t *testing.T) {
 		}
 	}
 	until(2)
-	cert, key = a.issue(3)
+	cert, key = a.Issue(3)
 	write(t, cfg.Cert, cert)
 	for began := time.Now(); failed.Load() == 0; time.Sleep(100 * time.Millisecond) {
 		if serial, err := get(); err != nil || serial != 2 {
@@ -147,16 +98,16 @@ func TestChangedFilesAreUsed(t *testing.T) {
 }
 
 func TestClientCertificates(t *testing.T) {
-	a, other := newAuthority(t), newAuthority(t)
+	a, other := tlstest.New(t), tlstest.New(t)
 	dir := t.TempDir()
-	cfg := Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: filepath.Join(dir, "ca.pem")}
-	cert, key := a.issue(2)
+	cfg := Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: filepath.Join(dir, "ca.PEM")}
+	cert, key := a.Issue(2)
 	write(t, cfg.Cert, cert)
 	write(t, cfg.Key, key)
-	write(t, cfg.ClientCA, a.pem)
+	write(t, cfg.ClientCA, a.PEM)
 	get := serve(t, cfg, a)
-	with := func(from *authority) func(*tls.Config) {
-		cert, key := from.issue(7)
+	with := func(from *tlstest.Authority) func(*tls.Config) {
+		cert, key := from.Issue(7)
 		pair, err := tls.X509KeyPair(cert, key)
 		if err != nil {
 			t.Fatal(err)
@@ -178,13 +129,13 @@ func TestClientCertificates(t *testing.T) {
 }
 
 func TestFilesThatCannotBeUsedAreRefused(t *testing.T) {
-	a := newAuthority(t)
+	a := tlstest.New(t)
 	dir := t.TempDir()
 	good := Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
-	cert, key := a.issue(2)
+	cert, key := a.Issue(2)
 	write(t, good.Cert, cert)
 	write(t, good.Key, key)
-	_, otherKey := a.issue(3)
+	_, otherKey := a.Issue(3)
 	for name, text := range map[string][]byte{"other.pem": otherKey, "text.pem": []byte("x"), "large.pem": make([]byte, maxFile+1)} {
 		write(t, filepath.Join(dir, name), text)
 	}
@@ -199,6 +150,65 @@ func TestFilesThatCannotBeUsedAreRefused(t *testing.T) {
 		c := good
 		edit(&c)
 		if _, err := New(c); err == nil || !strings.Contains(err.Error(), ".pem") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A client trusts the authorities of its file alone, and its own certificate is read again for each connection. While only
+// one of certificate and key is replaced, it uses the pair before.
+func TestClientFiles(t *testing.T) {
+	a, other := tlstest.New(t), tlstest.New(t)
+	dir := t.TempDir()
+	server := Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), ClientCA: filepath.Join(dir, "ca.pem")}
+	cert, key := a.Issue(2)
+	write(t, server.Cert, cert)
+	write(t, server.Key, key)
+	write(t, server.ClientCA, a.PEM)
+	get := serve(t, server, a)
+	mine := ClientConfig{CA: server.ClientCA, Cert: filepath.Join(dir, "mine.pem"), Key: filepath.Join(dir, "minekey.pem")}
+	put := func(from *tlstest.Authority) {
+		cert, key := from.Issue(7)
+		write(t, mine.Cert, cert)
+		write(t, mine.Key, key)
+	}
+	put(a)
+	client, err := NewClient(mine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(c *tls.Config) { c.RootCAs, c.GetClientCertificate = client.RootCAs, client.GetClientCertificate }
+	if _, err := get(with); err != nil {
+		t.Errorf("with its certificate: %v", err)
+	}
+	_, half := a.Issue(8)
+	write(t, mine.Key, half)
+	if _, err := get(with); err != nil {
+		t.Errorf("half replaced: %v", err)
+	}
+	put(other)
+	if _, err := get(with); err == nil {
+		t.Error("the replaced certificate, of another authority, is not used")
+	}
+	put(a)
+	write(t, mine.CA, other.PEM)
+	if client, err = NewClient(mine); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := get(with); err == nil {
+		t.Error("a server of another authority is trusted")
+	}
+
+	write(t, filepath.Join(dir, "text.pem"), []byte("x"))
+	for name, edit := range map[string]func(*ClientConfig){
+		"no such file":   func(c *ClientConfig) { c.Cert = filepath.Join(dir, "none.pem") },
+		"another key":    func(c *ClientConfig) { c.Key = server.Key },
+		"no certificate": func(c *ClientConfig) { c.Cert = filepath.Join(dir, "text.pem") },
+		"no authority":   func(c *ClientConfig) { c.CA = filepath.Join(dir, "text.pem") },
+	} {
+		c := mine
+		edit(&c)
+		if _, err := NewClient(c); err == nil || !strings.Contains(err.Error(), ".pem") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -2,6 +2,9 @@ package webhook
 
 import (
 	"time"
+
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // A circuit breaker for each receiver keeps a deliverer from a receiver that is down. It counts failures in a row, since
@@ -13,30 +16,49 @@ const (
 	breakerMaxDelay = 5 * time.Minute
 )
 
-// breaker is the state of a circuit: how many attempts have failed in a row, and until when nothing is sent.
+// breaker is the state of a circuit: how many attempts have failed in a row, and until when nothing is sent. It is that of
+// one version of a receiver: an operator who resumes or changes it closes the circuit.
 type breaker struct {
+	version  time.Time // when the receiver was last changed
 	failures int
 	delay    time.Duration
 	until    time.Time
 }
 
-func (d *Deliverer) breaker(receiver string) *breaker {
+func (d *Deliverer) breaker(to *kernel.Receiver) *breaker {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if b := d.breakers[receiver]; b != nil {
+	if b := d.breakers[to.Name]; b != nil && b.version.Equal(to.UpdatedAt) {
 		return b
 	}
-	return &breaker{}
+	return &breaker{version: to.UpdatedAt}
 }
 
-// judge records the results of some attempts. Only the receiver's worker calls it.
-func (d *Deliverer) judge(receiver string, b *breaker, ok bool, attempts int) {
+// judge records the results of some attempts, and logs when a receiver begins to fail and when it works again. Only the
+// receiver's worker calls it.
+func (d *Deliverer) judge(receiver string, b *breaker, results []kernel.DeliveryResult) (ok bool) {
+	failed := ""
+	for _, r := range results {
+		if r.State == operate.DeliveryDelivered {
+			ok = true
+		} else {
+			failed = r.Error
+		}
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	known := d.breakers[receiver] != nil
+	switch {
+	case ok && known:
+		d.cfg.Log.Info("webhook works again", "receiver", shown(receiver))
+	case !ok && !known:
+		d.cfg.Log.Warn("webhook fails; its notifications are sent again later", "receiver", shown(receiver), "error", failed)
+	}
 	if ok {
 		delete(d.breakers, receiver)
-		return
+		return true
 	}
+	attempts := len(results)
 	if b.failures += attempts; b.failures >= breakerFailures {
 		b.delay = min(max(2*b.delay, breakerDelay), breakerMaxDelay)
 		b.until = d.cfg.Env.Now().Add(b.delay)
@@ -45,4 +67,5 @@ func (d *Deliverer) judge(receiver string, b *breaker, ok bool, attempts int) {
 		clear(d.breakers) // circuits close: that costs some attempts
 	}
 	d.breakers[receiver] = b
+	return false
 }

@@ -37,7 +37,7 @@ func slackBody(n *kernel.Notification, publicURL string) ([]byte, error) {
 	}
 	b.WriteString(" " + slackVerbs[n.Kind])
 	if a := data.Alert; a != nil {
-		if a.Step != "" {
+		if a.Step != "" && !strings.HasPrefix(a.Message, "step "+a.Step+",") {
 			b.WriteString(", step " + slackText(a.Step))
 		}
 		if a.Message != "" {

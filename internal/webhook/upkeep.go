@@ -10,11 +10,11 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// measure counts the pending notifications, at most once in measureEvery. At the bound, new notifications of the receiver
+// measure counts the pending notifications, at most once in MeasureEvery, and less often if that takes long. At the bound, new notifications of the receiver
 // with most of them are dead at once, until a tenth of the bound is free again. Jobs go on.
 func (d *Deliverer) measure(ctx context.Context, found bool) error {
-	now := d.cfg.Env.Now()
-	if !d.measuredAt.IsZero() && now.Sub(d.measuredAt) < measureEvery {
+	began := d.cfg.Env.Now()
+	if began.Before(d.measureAt) {
 		return nil
 	}
 	n := 0
@@ -24,7 +24,7 @@ func (d *Deliverer) measure(ctx context.Context, found bool) error {
 			return err
 		}
 	}
-	d.measuredAt = now
+	defer func() { d.measureAt = began.Add(max(d.cfg.MeasureEvery, costShare*d.cfg.Env.Now().Sub(began))) }()
 	d.cfg.Pending(n)
 	switch {
 	case n >= d.cfg.MaxPending:

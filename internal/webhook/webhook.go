@@ -76,9 +76,10 @@ type Config struct {
 	Pending   func(n int)          // called by the leader with the number of pending notifications, and with 0 when it stops leading; nil: no call
 	// MaxPending is the number of pending notifications at which new ones of the receiver with the most of them are dead at
 	// once; 0: operate.MaxUndelivered.
-	MaxPending int
-	Log        *slog.Logger
-	Env        env.Env // nil: env.Real
+	MaxPending   int
+	MeasureEvery time.Duration // the time between two counts of the pending notifications; 0: 10s
+	Log          *slog.Logger
+	Env          env.Env // nil: env.Real
 }
 
 const (
@@ -104,6 +105,12 @@ const (
 	forgetEvery    = time.Minute
 	forgetAtOnce   = 1000
 	maxErrorLength = 500
+
+	// A million pending notifications take up to seconds to count, or to search for one that is due. Such a call is
+	// repeated only after costShare times the time that it took.
+	costShare = 20
+	cheap     = 50 * time.Millisecond // a search that takes less is repeated at once
+	maxRest   = time.Minute
 )
 
 // schedule has the pauses after failed attempts. The last one repeats until the notification expires.
@@ -129,10 +136,10 @@ type Deliverer struct {
 	breakers map[string]*breaker // by receiver, of those that are failing
 
 	// Only the goroutine of Lead uses these; a new leadership begins with none:
-	source     string
-	measuredAt time.Time // when the pending notifications were last counted; zero: not yet
-	forgotAt   time.Time // when old notifications were last deleted; zero: not yet
-	full       bool      // receivers are full
+	source    string
+	measureAt time.Time // when the pending notifications are counted again; zero: now
+	forgotAt  time.Time // when old notifications were last deleted; zero: not yet
+	full      bool      // receivers are full
 }
 
 // worker delivers to one receiver.
@@ -145,7 +152,7 @@ func New(cfg Config) *Deliverer {
 	if cfg.Poll == nil {
 		cfg.Poll = func() time.Duration { return DefaultPoll }
 	}
-	cfg.MaxPending = cmp.Or(cfg.MaxPending, operate.MaxUndelivered)
+	cfg.MaxPending, cfg.MeasureEvery = cmp.Or(cfg.MaxPending, operate.MaxUndelivered), cmp.Or(cfg.MeasureEvery, measureEvery)
 	if cfg.Streamed == nil {
 		cfg.Streamed = func() {}
 	}
@@ -178,7 +185,7 @@ func (d *Deliverer) Wake() {
 // Lead delivers notifications until ctx ends, and returns when its workers have ended.
 func (d *Deliverer) Lead(ctx context.Context) {
 	d.workers, d.breakers = map[string]*worker{}, map[string]*breaker{}
-	d.source, d.measuredAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
+	d.source, d.measureAt, d.forgotAt, d.full = "", time.Time{}, time.Time{}, true
 	ended := make(chan struct{}, 1)
 	failed := false
 	for ctx.Err() == nil {
@@ -288,8 +295,8 @@ func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 	}
 }
 
-// isURL reports whether a receiver is a URL that a definition names.
-func isURL(receiver string) bool { return strings.Contains(receiver, "://") }
+// IsURL reports whether a receiver is a URL that a definition names.
+func IsURL(receiver string) bool { return strings.Contains(receiver, "://") }
 
 // rest is what a page has left.
 type rest int
@@ -311,7 +318,7 @@ func restOf(found, size int) rest {
 // page delivers notifications that are due.
 func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	to, err := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}, error(nil)
-	if !isURL(receiver) {
+	if !IsURL(receiver) {
 		if to, err = d.cfg.Store.Receiver(ctx, receiver); err != nil {
 			return none, err
 		}
@@ -325,9 +332,16 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 		return none, err
 	}
 	crashpoint.Here(crashpoint.WebhookRead)
+	began := d.cfg.Env.Now()
 	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, size)
-	if err != nil || len(due) == 0 {
+	switch {
+	case err != nil:
 		return none, err
+	case len(due) == 0:
+		if took := d.cfg.Env.Now().Sub(began); took > cheap {
+			d.cfg.Env.Wait(ctx, min(costShare*took, maxRest), nil)
+		}
+		return none, nil
 	}
 	crashpoint.Here(crashpoint.WebhookHasRead)
 	left := restOf(len(due), size)
@@ -340,7 +354,7 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	case to.Settings.Stream:
 		return left, d.stream(ctx, to, due, now)
 	}
-	b := d.breaker(receiver)
+	b := d.breaker(to)
 	if d.cfg.Env.Now().Before(b.until) {
 		return none, nil
 	}
@@ -352,17 +366,12 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	if ctx.Err() != nil {
 		return none, ctx.Err()
 	}
-	if gone && !isURL(receiver) {
+	if gone && !IsURL(receiver) {
 		if err := d.pause(ctx, receiver); err != nil {
 			return none, err
 		}
 	}
-	ok := false
-	for _, r := range results {
-		ok = ok || r.State == operate.DeliveryDelivered
-	}
-	d.judge(receiver, b, ok, len(results))
-	if !ok && left == some {
+	if ok := d.judge(receiver, b, results); !ok && left == some {
 		left = none
 	}
 	return left, d.save(ctx, receiver, results)
@@ -481,7 +490,7 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 		}
 	}
 	hint := ""
-	if !isURL(receiver) {
+	if !IsURL(receiver) {
 		hint = fmt.Sprintf("; send them again with: perdure webhooks resend %s --since 3d", receiver)
 	}
 	return kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
@@ -490,7 +499,7 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 
 // shown returns a receiver without the parts of a URL that may be secret.
 func shown(receiver string) string {
-	if !isURL(receiver) {
+	if !IsURL(receiver) {
 		return receiver
 	}
 	u, err := url.Parse(receiver)
@@ -500,9 +509,13 @@ func shown(receiver string) string {
 	return u.Scheme + "://" + u.Host
 }
 
-// pause pauses a receiver that has answered 410 Gone.
+// pause pauses a receiver that has answered 410 Gone, and raises an alert.
 func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 	d.cfg.Log.Warn("webhook paused: it answered 410 Gone", "receiver", receiver)
+	alert, err := d.lacksAlert(ctx, receiver)
+	if err != nil {
+		return err
+	}
 	return d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		r, err := tx.LockReceiver(receiver)
 		if err != nil || r == nil || r.PausedCause != "" {
@@ -513,7 +526,12 @@ func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 			return err
 		}
 		r.PausedCause, r.UpdatedAt = "the receiver answered 410 Gone", now
-		return tx.PutReceiver(r)
+		if err := tx.PutReceiver(r); err != nil || !alert {
+			return err
+		}
+		a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
+			Message: fmt.Sprintf("receiver %s is paused, because it answered 410 Gone; resume it with: perdure webhooks resume %s", receiver, receiver)}
+		return tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}})
 	})
 }
 
@@ -574,7 +592,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		}
 		if answers[i].Status == statusGone {
 			gone = true
-			if isURL(to.Name) { // there is no receiver that could be paused
+			if IsURL(to.Name) { // there is no receiver that could be paused
 				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now
 			}
 		}
@@ -634,7 +652,7 @@ func (d *Deliverer) post(ctx context.Context, to *kernel.Receiver, n *kernel.Not
 
 // secrets returns the secrets with which a delivery is signed; none: it is not signed.
 func (d *Deliverer) secrets(to *kernel.Receiver, n *kernel.Notification) ([]string, error) {
-	if isURL(to.Name) {
+	if IsURL(to.Name) {
 		if n.Secret == "" {
 			return nil, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,8 +28,9 @@ import (
 // office is a store with a deliverer, and a poster that answers as the test says.
 type office struct {
 	*memory.Store
-	t *testing.T
-	d *webhook.Deliverer
+	t   *testing.T
+	d   *webhook.Deliverer
+	log *strings.Builder // read once the deliverer rests
 
 	mu       sync.Mutex
 	answer   func(webhook.Request) (webhook.Answer, error)
@@ -37,6 +39,17 @@ type office struct {
 	outcomes map[string]int
 	began    time.Time
 	n        int
+	slow     time.Duration // how long a search takes
+	searches int
+}
+
+func (o *office) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]kernel.Notification, error) {
+	o.mu.Lock()
+	o.searches++
+	slow := o.slow
+	o.mu.Unlock()
+	time.Sleep(slow)
+	return o.Store.DueNotifications(ctx, receiver, now, max)
 }
 
 func (o *office) Post(ctx context.Context, r webhook.Request) (webhook.Answer, error) {
@@ -60,9 +73,9 @@ const hangs = -1
 // run starts a deliverer in virtual time, calls test, and stops it.
 func run(t *testing.T, test func(*office)) {
 	synctest.Test(t, func(t *testing.T) {
-		o := &office{Store: memory.New(), t: t, outcomes: map[string]int{}, began: time.Now()}
+		o := &office{log: &strings.Builder{}, Store: memory.New(), t: t, outcomes: map[string]int{}, began: time.Now()}
 		o.d = webhook.New(webhook.Config{Store: o, Poster: o, PublicURL: "https://p.example/", Secret: func(name string) (string, bool) { return "s", name == "OURS" },
-			Delivered: func(outcome string) { o.mu.Lock(); defer o.mu.Unlock(); o.outcomes[outcome]++ }})
+			Log: slog.New(slog.NewTextHandler(o.log, nil)), Delivered: func(outcome string) { o.mu.Lock(); defer o.mu.Unlock(); o.outcomes[outcome]++ }})
 		ctx, end := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { o.d.Lead(ctx); close(ended) }()
@@ -215,6 +228,33 @@ func TestPageIsLargerThanWhatIsDeliveredAtOnce(t *testing.T) {
 		}
 		if len(met) != webhook.PageSize || met["ntc_1"] != 2 || len(o.ids("a")) != webhook.PageSize+1 {
 			t.Errorf("%d ids in %d attempts, the failed one %d times", len(met), len(o.ids("a")), met["ntc_1"])
+		}
+	})
+}
+
+// Who resumes a receiver, or changes it, need not wait until what failed is due: its circuit is closed, and its notifications
+// are due at once.
+func TestResumeTriesAtOnce(t *testing.T) {
+	run(t, func(o *office) {
+		o.receiver("a", nil)
+		o.setAnswer(status(500))
+		for i := range 10 {
+			o.notify("a", byte(i), 1)
+		}
+		time.Sleep(20 * time.Minute)
+		o.setAnswer(status(204))
+		before := len(o.ids("a"))
+		o.receiver("a", func(r *kernel.Receiver) { r.UpdatedAt = time.Now() })
+		o.update(func(tx kernel.Tx) error {
+			_, err := tx.Hasten("a", time.Now(), 100)
+			return err
+		})
+		o.d.Wake()
+		if n := len(o.ids("a")) - before; n != 10 {
+			t.Errorf("%d were sent", n)
+		}
+		if log := o.log.String(); strings.Count(log, "webhook fails") != 1 || strings.Count(log, "webhook works again") != 1 || strings.Contains(log, "/x") {
+			t.Errorf("logged:\n%s", log)
 		}
 	})
 }
@@ -386,6 +426,11 @@ func TestGoneReceiverGetsNoMore(t *testing.T) {
 		if got := fmt.Sprint(o.states("a"), o.states("https://b.example/x")); got != "[pending 1 pending 0] [dead 1]" {
 			t.Error(got)
 		}
+		if alerts, err := o.Alerts(t.Context(), kernel.AlertFilter{Kind: perdure.AlertUndelivered}); err != nil || !slices.ContainsFunc(alerts, func(a kernel.Alert) bool {
+			return a.Name == "a" && strings.Contains(a.Message, "perdure webhooks resume a")
+		}) {
+			t.Errorf("alerts %+v, %v", alerts, err)
+		}
 		time.Sleep(time.Hour)
 		r, err := o.Receiver(t.Context(), "a")
 		if err != nil || !strings.Contains(r.PausedCause, "410") || len(o.ids("a")) != 1 {
@@ -458,6 +503,30 @@ func TestSlackMessageLinksTheJob(t *testing.T) {
 		want := "order <https://p.example/ui/jobs/" + perdure.JobID{1}.String() + "|k&lt;1&gt;> is parked, step charge: no &amp; money"
 		if m.Text != want {
 			t.Errorf("%q, want %q", m.Text, want)
+		}
+	})
+}
+
+// A search that takes long, because very many notifications are pending, and finds none that is due, is repeated seldom.
+func TestCostlySearchIsRepeatedSeldom(t *testing.T) {
+	run(t, func(o *office) {
+		o.receiver("a", nil)
+		o.setAnswer(func(webhook.Request) (webhook.Answer, error) {
+			return webhook.Answer{Status: 503, RetryAfter: 50 * time.Minute}, nil
+		})
+		o.notify("a", 1, 1)
+		o.mu.Lock()
+		o.slow, o.searches = time.Second, 0
+		o.mu.Unlock()
+		time.Sleep(40 * time.Minute)
+		if o.mu.Lock(); o.searches < 100 || o.searches > 130 {
+			t.Errorf("%d searches of a second in 40 minutes", o.searches)
+		}
+		o.answer = nil
+		o.mu.Unlock()
+		time.Sleep(20 * time.Minute)
+		if got := fmt.Sprint(o.states("a")); got != "[delivered 2]" {
+			t.Error(got)
 		}
 	})
 }

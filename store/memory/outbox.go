@@ -30,7 +30,9 @@ func (d *data) receiver(name string) *kernel.Receiver {
 	if !there {
 		return nil
 	}
-	return copyReceiver(r)
+	c := copyReceiver(r)
+	c.Full = d.fullReceivers[name]
+	return c
 }
 
 func (d *data) allReceivers() (all []*kernel.Receiver) {
@@ -107,6 +109,18 @@ func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, 
 	return sent, nil
 }
 
+func (tx *tx) Hasten(receiver string, now time.Time, max int) (hastened int, err error) {
+	for _, number := range tx.numbers() {
+		n := tx.notifications[number]
+		if hastened < max && n.Receiver == receiver && n.State == operate.DeliveryPending && n.Attempts > 0 && n.NextAt.After(now) {
+			n.NextAt = now
+			set(tx, tx.notifications, number, copyNotification(n))
+			hastened++
+		}
+	}
+	return hastened, nil
+}
+
 func (d *data) numbers() []int64 { return slices.Sorted(maps.Keys(d.notifications)) }
 
 // notificationsOf returns notifications in the order of their numbers.
@@ -162,6 +176,13 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 		return min(max, len(s.notificationsOf(func(n *kernel.Notification) bool {
 			return n.State == operate.DeliveryPending && (receiver == "" || n.Receiver == receiver)
 		})))
+	})
+}
+
+// CountDead implements kernel.Outbox.
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, error) {
+	return view(ctx, s, func() int {
+		return min(max, len(s.notificationsOf(func(n *kernel.Notification) bool { return n.State == operate.DeliveryDead && n.Receiver == receiver })))
 	})
 }
 

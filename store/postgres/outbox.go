@@ -15,10 +15,11 @@ import (
 
 const (
 	receiverColumns  = "name, settings, secret, old_secret, old_until, paused_cause, position, created_at, updated_at"
-	receiverSQL      = "select " + receiverColumns + " from perdure.receiver where name = $1"
-	lockReceiverSQL  = receiverSQL + " for update"
-	receiversSQL     = "select " + receiverColumns + " from perdure.receiver order by name"
-	lockReceiversSQL = receiversSQL + " for update"
+	receiverSelect   = "select " + receiverColumns + ", exists (select from perdure.receiver_full f where f.receiver = r.name) from perdure.receiver r"
+	receiverSQL      = receiverSelect + " where name = $1"
+	lockReceiverSQL  = receiverSQL + " for update of r"
+	receiversSQL     = receiverSelect + " order by name"
+	lockReceiversSQL = receiversSQL + " for update of r"
 	putReceiverSQL   = `
 insert into perdure.receiver (` + receiverColumns + `) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 on conflict (name) do update set settings = excluded.settings, secret = excluded.secret, old_secret = excluded.old_secret, old_until = excluded.old_until,
@@ -41,6 +42,9 @@ where n.number = any(array[v.number]) and n.receiver = $8 and n.state || '' = 'p
 	resendSQL = `
 update perdure.notification set state = 'pending', attempts = 0, next_at = $3, expires_at = $5, ended_at = null, error = ''
 where number in (select number from perdure.notification where receiver = $1 and state = 'dead' and at >= $2 order by number limit $4)`
+	hastenSQL = `
+update perdure.notification set next_at = $2
+where number in (select number from perdure.notification where receiver = $1 and state = 'pending' and attempts > 0 and next_at > $2 order by number limit $3)`
 
 	pendingReceiversSQL = `
 with recursive r (receiver) as (
@@ -56,6 +60,7 @@ and state = 'pending' and (attempts = 0 or next_at <= $2) and (job = '00000000-0
 order by number limit $3`
 	countPendingOfSQL = "select count(*)::int from (select from perdure.notification where state = 'pending' and receiver = $1 limit $2) n"
 	countPendingSQL   = "select count(*)::int from (select from perdure.notification where state = 'pending' limit $1) n"
+	countDeadSQL      = "select count(*)::int from (select from perdure.notification where state = 'dead' and receiver = $1 limit $2) n"
 	deliveriesSQL     = notificationSelect + " and number < $2 order by number desc limit $3"
 	streamSQL         = notificationSelect + " and position > 0 and position > $2 order by position limit $3"
 	forgetOutboxSQL   = `
@@ -78,7 +83,7 @@ func scanReceiver(r *pgwire.Reader) *kernel.Receiver {
 		r.Failed = cmp.Or(r.Failed, err)
 	}
 	x.Secret, x.OldSecret, x.OldUntil, x.PausedCause, x.Position = r.Text(), r.Text(), r.Time(), r.Text(), r.Int64()
-	x.CreatedAt, x.UpdatedAt = r.Time(), r.Time()
+	x.CreatedAt, x.UpdatedAt, x.Full = r.Time(), r.Time(), r.Bool()
 	return x
 }
 
@@ -215,6 +220,12 @@ func (tx *tx) Resend(receiver string, since, now time.Time, max int) (sent int, 
 	return sent, err
 }
 
+func (tx *tx) Hasten(receiver string, now time.Time, max int) (hastened int, err error) {
+	tx.wrote = true
+	err = tx.run(pgwire.New(hastenSQL).Text(receiver).Time(now).Int(max).Counted(func(n int64) { hastened = int(n) }))
+	return hastened, err
+}
+
 // Receiver implements kernel.Outbox.
 func (s *Store) Receiver(ctx context.Context, name string) (*kernel.Receiver, error) {
 	return first(query(ctx, s, pgwire.New(receiverSQL).Text(name), scanReceiver))
@@ -242,6 +253,11 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 		st = pgwire.New(countPendingOfSQL).Text(receiver).Int(max)
 	}
 	return first(query(ctx, s, st, (*pgwire.Reader).Int))
+}
+
+// CountDead implements kernel.Outbox.
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, error) {
+	return first(query(ctx, s, pgwire.New(countDeadSQL).Text(receiver).Int(max), (*pgwire.Reader).Int))
 }
 
 // Notifications implements kernel.Outbox.

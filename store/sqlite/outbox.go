@@ -13,8 +13,9 @@ import (
 
 const (
 	receiverColumns = `name, settings, secret, old_secret, old_until, paused_cause, position, created_at, updated_at`
-	receiverSQL     = `SELECT ` + receiverColumns + ` FROM perdure_receiver WHERE name = ?`
-	receiversSQL    = `SELECT ` + receiverColumns + ` FROM perdure_receiver ORDER BY name`
+	receiverSelect  = `SELECT ` + receiverColumns + `, EXISTS (SELECT 1 FROM perdure_receiver_full f WHERE f.receiver = r.name) FROM perdure_receiver r`
+	receiverSQL     = receiverSelect + ` WHERE name = ?`
+	receiversSQL    = receiverSelect + ` ORDER BY name`
 
 	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
 	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc `
@@ -36,10 +37,14 @@ const (
 		ORDER BY number LIMIT ?`
 	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_pending WHERE state = 'pending' AND receiver = ? LIMIT ?)`
 	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
+	countDeadSQL      = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_dead WHERE state = 'dead' AND receiver = ? LIMIT ?)`
 	deliveriesSQL     = notificationSelect + `WHERE receiver = ? AND number < ? ORDER BY number DESC LIMIT ?`
 	streamSQL         = notificationSelect + `WHERE receiver = ? AND position > 0 AND position > ? ORDER BY position LIMIT ?`
 	resendSQL         = `UPDATE perdure_notification SET state = 'pending', attempts = 0, next_at = ?, expires_at = ?, ended_at = NULL, error = ''
 		WHERE number IN (SELECT number FROM perdure_notification INDEXED BY perdure_notification_dead WHERE receiver = ? AND state = 'dead' AND at >= ? ORDER BY number LIMIT ?)`
+	hastenSQL = `UPDATE perdure_notification SET next_at = ?1 WHERE number IN (
+		SELECT number FROM perdure_notification INDEXED BY perdure_notification_pending
+		WHERE receiver = ?2 AND state = 'pending' AND attempts > 0 AND next_at > ?1 ORDER BY number LIMIT ?3)`
 	forgetNotificationsSQL = `DELETE FROM perdure_notification WHERE number IN (
 		SELECT number FROM perdure_notification WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)`
 
@@ -59,7 +64,7 @@ func readReceiver(r *row) *kernel.Receiver {
 	x := &kernel.Receiver{Name: r.text()}
 	r.json(&x.Settings)
 	x.Secret, x.OldSecret, x.OldUntil, x.PausedCause, x.Position = r.text(), r.text(), r.time(), r.text(), r.num()
-	x.CreatedAt, x.UpdatedAt = r.time(), r.time()
+	x.CreatedAt, x.UpdatedAt, x.Full = r.time(), r.time(), r.num() != 0
 	return x
 }
 
@@ -153,6 +158,10 @@ func (tx *tx) Resend(receiver string, since, now time.Time, max int) (int, error
 	return tx.changed(resendSQL, micros(now), micros(now.Add(operate.NotificationRetried)), receiver, since.UnixMicro(), max)
 }
 
+func (tx *tx) Hasten(receiver string, now time.Time, max int) (int, error) {
+	return tx.changed(hastenSQL, micros(now), receiver, max)
+}
+
 // Receiver implements kernel.Outbox.
 func (s *Store) Receiver(ctx context.Context, name string) (*kernel.Receiver, error) {
 	return viewOne(ctx, s, readReceiver, receiverSQL, name)
@@ -179,6 +188,11 @@ func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int
 		return viewOne(ctx, s, (*row).int, countPendingSQL, max)
 	}
 	return viewOne(ctx, s, (*row).int, countPendingOfSQL, receiver, max)
+}
+
+// CountDead implements kernel.Outbox.
+func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, error) {
+	return viewOne(ctx, s, (*row).int, countDeadSQL, receiver, max)
 }
 
 // Notifications implements kernel.Outbox.

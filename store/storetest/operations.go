@@ -700,6 +700,10 @@ var operations = []operation{
 		receiver, since, now, max := d.receiver(), d.time(), d.time(), d.max()
 		return inTx(func(tx kernel.Tx) (int, error) { return tx.Resend(receiver, since, now, max) })
 	}},
+	{"hasten notifications", func(d *differential) act {
+		receiver, now, max := d.receiver(), d.time(), d.max()
+		return inTx(func(tx kernel.Tx) (int, error) { return tx.Hasten(receiver, now, max) })
+	}},
 	{"read receivers and notifications", func(d *differential) act {
 		receiver, now, max, after := d.receiver(), d.time(), d.max(), d.pick("", d.receiver())
 		f := kernel.NotificationFilter{Receiver: receiver, Limit: d.rnd.IntN(6)}
@@ -709,12 +713,13 @@ var operations = []operation{
 		before, position := d.rnd.IntN(10), int64(d.rnd.IntN(d.streamed+1))
 		return func(store kernel.Store) (any, error) {
 			var all outboxRead
-			var err [9]error
+			var err [10]error
 			all.One, err[0] = store.Receiver(ctx, receiver)
 			all.Receivers, err[1] = store.Receivers(ctx)
 			all.Pending, err[2] = store.PendingReceivers(ctx, after, max)
 			all.Due, err[3] = store.DueNotifications(ctx, receiver, now, max)
 			all.Count, err[4] = store.CountPending(ctx, receiver, max)
+			all.Dead, err[9] = store.CountDead(ctx, receiver, max)
 			all.CountAll, err[5] = store.CountPending(ctx, "", max)
 			all.Streamed, err[6] = store.StreamedNotifications(ctx, receiver, position, max)
 			f := f
@@ -1032,7 +1037,7 @@ type outboxRead struct {
 	Receivers             []*kernel.Receiver
 	Pending               []string
 	Due, Streamed, Listed []kernel.Notification
-	Count, CountAll       int
+	Count, CountAll, Dead int
 }
 
 // receiver returns the name of a receiver, or a URL that a definition names.

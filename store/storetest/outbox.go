@@ -18,6 +18,7 @@ var outboxChecks = []check{
 	{"Outbox/OnlyPendingOnesGetAnOutcome", outboxOutcomes},
 	{"Outbox/StreamInTheOrderOfPositions", outboxStream},
 	{"Outbox/DeadOnesAreSentAgain", outboxResend},
+	{"Outbox/PendingOnesAreHastened", outboxHasten},
 	{"Outbox/RollbackStoresNone", outboxRolledBack},
 	{"Outbox/OldOnesAreForgotten", outboxForgotten},
 }
@@ -149,6 +150,26 @@ func outboxRouting(s *suite) {
 	r := routing()
 	s.equal("with a receiver", r.Receivers, []kernel.Route{{Name: "a", Settings: a.Settings}})
 	s.equal("full", r.Full, map[string]bool{"a": true, "https://x.example": true})
+	full := func() bool {
+		r, err := s.store.Receiver(ctx, "a")
+		s.must(err)
+		return r.Full
+	}
+	s.equal("a receiver that is full", full(), true)
+	s.update(func(tx kernel.Tx) {
+		locked, err := tx.LockReceiver("a")
+		s.must(err)
+		s.equal("locked", locked.Full, true)
+		locked.Full = false
+		s.must(tx.PutReceiver(locked))
+	})
+	s.equal("it stays full", full(), true)
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.LockReceivers()
+		s.must(err)
+		s.must(tx.SetFull(nil))
+	})
+	s.equal("no longer full", full(), false)
 	s.update(func(tx kernel.Tx) {
 		_, err := tx.LockReceivers()
 		s.must(err)
@@ -232,6 +253,14 @@ func outboxOutcomes(s *suite) {
 	s.outcome("a", n.ID, kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 10, EndedAt: at(2 * time.Hour)})
 	n.DeliveryOutcome = dead
 	s.equal("the first outcome stays", s.notifications(kernel.NotificationFilter{Receiver: "a"}), []kernel.Notification{n})
+	other := newNotification(2, "b", func(n *kernel.Notification) { n.DeliveryOutcome = dead })
+	s.notify(newNotification(3, "a", func(n *kernel.Notification) { n.DeliveryOutcome = dead }), newNotification(4, "a"), other)
+	countDead := func(receiver string, max int) int {
+		found, err := s.store.CountDead(ctx, receiver, max)
+		s.must(err)
+		return found
+	}
+	s.equal("dead ones", []int{countDead("a", 10), countDead("a", 1), countDead("b", 10), countDead("c", 10)}, []int{2, 1, 1, 0})
 }
 
 func outboxStream(s *suite) {
@@ -280,6 +309,33 @@ func outboxResend(s *suite) {
 		list[1+i].ExpiresAt = at(2 * time.Hour).Add(operate.NotificationRetried)
 	}
 	s.equal("they are pending", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
+}
+
+func outboxHasten(s *suite) {
+	var list []kernel.Notification
+	for i := range 5 {
+		list = append(list, newNotification(i+1, "a", func(n *kernel.Notification) {
+			n.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: i, NextAt: at(time.Hour), Error: "no"}
+		}))
+	}
+	list[4].DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 9, EndedAt: at(time.Hour), Error: "no"}
+	s.notify(list...)
+	hasten := func(now time.Time, max int) (n int) {
+		s.update(func(tx kernel.Tx) {
+			var err error
+			n, err = tx.Hasten("a", now, max)
+			s.must(err)
+		})
+		return n
+	}
+	s.equal("they are due already", hasten(at(time.Hour), 10), 0)
+	s.equal("at most two", hasten(at(time.Minute), 2), 2)
+	s.equal("the rest", hasten(at(time.Second), 10), 3)
+	s.equal("none is left", hasten(at(time.Second), 10), 0)
+	for i := 1; i < 4; i++ {
+		list[i].NextAt = at(time.Second)
+	}
+	s.equal("those that were attempted", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
 }
 
 func outboxRolledBack(s *suite) {

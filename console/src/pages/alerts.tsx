@@ -128,7 +128,7 @@ function Groups({ alerts, gone, more }: { alerts: Alert[]; gone: ReadonlySet<str
       <table aria-label="Groups of alerts">
         <thead>
           <tr>
-            <th class="w-state">Alert</th>
+            <th class="w-state w-alert">Alert</th>
             <th>Type / step</th>
             <th class="w-name">Error code</th>
             <th class="w-num num">Alerts</th>
@@ -169,12 +169,15 @@ function Groups({ alerts, gone, more }: { alerts: Alert[]; gone: ReadonlySet<str
   );
 }
 
+/** Whether the name of an alert is that of a receiver, which has a page, or the URL that a definition names. */
+const isReceiver = (name: string) => !name.includes("://");
+
 function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<string> }) {
   return (
     <table>
       <thead>
         <tr>
-          <th class="w-state">Alert</th>
+          <th class="w-state w-alert">Alert</th>
           <th class="w-name">Step</th>
           <th class="c2">Message</th>
           <th class="w-name c2">Job</th>
@@ -192,6 +195,10 @@ function AlertTable({ alerts, gone }: { alerts: Alert[]; gone: ReadonlySet<strin
               {alert.job ? (
                 <a data-row href={link.job(alert.job, { step: alert.step })} title={alert.job}>
                   <bdi>{alert.step || "the job"}</bdi>
+                </a>
+              ) : alert.kind === "undelivered" && alert.name && isReceiver(alert.name) ? (
+                <a data-row href={link.webhooks(alert.name)} title={alert.name}>
+                  <bdi>{alert.name}</bdi>
                 </a>
               ) : (
                 <span class="muted">the store</span>

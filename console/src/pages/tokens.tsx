@@ -3,7 +3,7 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { me } from "../access.ts";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
-import { authorHeaders, CommandLine, FormDialog } from "../form.tsx";
+import { authorHeaders, CommandLine, FormDialog, NamesField, namesOf, useSend } from "../form.tsx";
 import { useLoad } from "../load.ts";
 import type { UserRole } from "../rights.ts";
 import { link } from "../router.ts";
@@ -126,7 +126,19 @@ export function Tokens() {
       {draft.value?.kind === "create" && <Create close={() => (draft.value = undefined)} secret={secret} done={changed} />}
       {draft.value?.kind === "rotate" && <Rotate token={draft.value.token} close={() => (draft.value = undefined)} secret={secret} done={changed} />}
       {draft.value?.kind === "revoke" && <Revoke token={draft.value.token} close={() => (draft.value = undefined)} done={changed} />}
-      {secret.value && <Secret token={secret} />}
+      {secret.value && (
+        <Secret
+          title={
+            <>
+              Token <bdi>{secret.value.name}</bdi>
+            </>
+          }
+          text={secret.value.token}
+          what="the token"
+          warning={<>Whoever has it can act as {secret.value.role}.</>}
+          close={() => (secret.value = undefined)}
+        />
+      )}
     </>
   );
 }
@@ -253,29 +265,6 @@ function Sessions({ list }: { list: { data?: PageSession; problem?: Problem; aga
 
 const server = () => ` --server ${shellWord(serverAddress)}`;
 
-/** Sends a change of a token, and shows a refusal. */
-function useSend(): { sending: Signal<boolean>; problem: Signal<Problem | undefined>; send: (work: () => Promise<void>) => Promise<void> } {
-  const sending = useSignal(false);
-  const problem = useSignal<Problem | undefined>(undefined);
-  const send = async (work: () => Promise<void>) => {
-    if (sending.value) return;
-    sending.value = true;
-    problem.value = undefined;
-    try {
-      await work();
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    } finally {
-      sending.value = false;
-    }
-  };
-  return { sending, problem, send };
-}
-
-/** Names that are separated by commas or spaces. */
-const namesOf = (text: string) => text.split(/[\s,]+/).filter(Boolean);
-
 /** The form keeps its text while the page is shown, so that a wrong key does not lose it. */
 const kept = { name: signal(""), role: signal<UserRole>("viewer"), types: signal(""), agents: signal(""), groups: signal(""), expires: signal("365d") };
 
@@ -344,15 +333,6 @@ function Create({ close, secret, done }: DialogProps & { secret: Signal<NewToken
       {problem.value && <ProblemNote problem={problem.value} />}
       <CommandLine command={command} />
     </FormDialog>
-  );
-}
-
-function NamesField({ title, value, example, required }: { title: string; value: Signal<string>; example: string; required?: boolean }) {
-  return (
-    <label class="stack">
-      <span class="muted">{title}</span>
-      <input required={required} autocomplete="off" spellcheck={false} placeholder={example} value={value.value} onInput={(event) => (value.value = event.currentTarget.value)} />
-    </label>
   );
 }
 

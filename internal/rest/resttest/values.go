@@ -102,8 +102,8 @@ func Bulk() *operate.BulkView {
 
 // Webhook is a receiver of which every field has a value.
 func Webhook() *operate.WebhookView {
-	return &operate.WebhookView{Name: "shop", WebhookSettings: WebhookSettings(), State: operate.WebhookPaused, PausedReason: "410 <Gone>", Secret: "whsec_AAAA", Pending: 3,
-		CreatedAt: At, UpdatedAt: At}
+	return &operate.WebhookView{Name: "shop", WebhookSettings: WebhookSettings(), State: operate.WebhookPaused, PausedReason: "410 <Gone>", Secret: "whsec_AAAA", Pending: 3, Dead: 2,
+		Oldest: &Deliveries().Items[0], Latest: &Deliveries().Items[0], CreatedAt: At, UpdatedAt: At}
 }
 
 // WebhookSettings are the settings of a receiver with a URL.

@@ -67,10 +67,12 @@ class AsyncClient:
     """
 
     def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
+                 server_ca: str = "", client_cert: str = "", client_key: str = "",
                  headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
         if calls < 1:
             raise ValueError("calls are at least 1")
-        self._client = Client(url, author=author, token=token, token_file=token_file, headers=headers, patience=patience)
+        self._client = Client(url, author=author, token=token, token_file=token_file, server_ca=server_ca,
+                              client_cert=client_cert, client_key=client_key, headers=headers, patience=patience)
         self._threads = ThreadPoolExecutor(calls, "perdure: calls")
 
     async def _on_thread(self, stop: Stop, call: Callable[[], T]) -> T:

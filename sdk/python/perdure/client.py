@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Map
 
 from . import clock
 from .agent import Agent
-from .connection import ANSWER_TIMEOUT, Connection, Stop, to_json
+from .connection import ANSWER_TIMEOUT, Certificates, Connection, Stop, to_json
 from .errors import BacklogFull, Denied, Error, Invalid, Seconds, Unavailable, refusal, seconds
 from .host import Host
 from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, Limit, Node, PageAlert, PageEntry, PageJob, StepDetail
@@ -65,11 +65,15 @@ class Client:
 
     author: who acts, for a job's history. token: identifies this program to the server (`perdure tokens create`);
     or token_file, which is read for each call, so that the token can be replaced there; or $PERDURE_TOKEN, or
-    $PERDURE_TOKEN_FILE. headers: sent with every request, for example to a proxy in front of the server. patience: for how many seconds a call is repeated that the server is too busy for (429).
+    $PERDURE_TOKEN_FILE. server_ca: a PEM file with the authorities of the server's certificate, in place of the system's;
+    or $PERDURE_SERVER_CA. client_cert and client_key: PEM files, if the server requires client certificates; or
+    $PERDURE_CLIENT_CERT and $PERDURE_CLIENT_KEY. headers: sent with every request, for example to a proxy in front of the
+    server. patience: for how many seconds a call is repeated that the server is too busy for (429).
     What a server refuses is raised as perdure.Error.
     """
 
     def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
+                 server_ca: str = "", client_cert: str = "", client_key: str = "",
                  headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE) -> None:
         self._url = url or os.environ.get("PERDURE_SERVER") or "http://127.0.0.1:7420"
         self._headers = {**({"Perdure-Author": _header("author", author)} if author else {}), **(headers or {})}
@@ -79,13 +83,18 @@ class Client:
             token, token_file = os.environ.get("PERDURE_TOKEN", ""), os.environ.get("PERDURE_TOKEN_FILE", "")
         self._token = _token(token, "token") if token else ""
         self._token_file = token_file
+        if not (client_cert or client_key):
+            client_cert, client_key = os.environ.get("PERDURE_CLIENT_CERT", ""), os.environ.get("PERDURE_CLIENT_KEY", "")
+        server_ca = server_ca or os.environ.get("PERDURE_SERVER_CA", "")
+        named = server_ca or client_cert or client_key
+        self._certificates = Certificates(server_ca, client_cert, client_key) if named else None
         self._patience = seconds(patience, "patience")
         self._stop: Optional[Stop] = None
         self._pool = _Pool(self._connect)
         self._connect()  # refuses a wrong URL; it does not connect yet
 
     def _connect(self) -> Connection:
-        return Connection(self._url, self._sent)
+        return Connection(self._url, self._sent, self._certificates)
 
     def _sent(self) -> Mapping[str, str]:
         """The headers of a request."""

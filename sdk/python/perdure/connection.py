@@ -6,13 +6,14 @@ import http.client
 import json
 import select
 import socket
+import ssl
 import threading
 import time
 import urllib.parse
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Generator, Iterator, Mapping, Optional, Tuple
 
-from .errors import Error, Unavailable, refusal
+from .errors import Error, Invalid, Unavailable, refusal
 from .typed import fault, plain
 
 ANSWER_TIMEOUT = 30.0  # how long a server may take beyond what it was asked to wait
@@ -45,6 +46,40 @@ def _server(base_url: str) -> Optional[urllib.parse.SplitResult]:
     if url.scheme not in ("http", "https") or not url.hostname or url.query or url.fragment or "@" in url.netloc:
         return None
     return url
+
+
+class Certificates:
+    """The TLS settings of a client by PEM files: the authorities of the server's certificate, and the client's own
+    certificate and key. They are read again for each connection, because certificates are renewed."""
+
+    def __init__(self, server_ca: str, client_cert: str, client_key: str) -> None:
+        if bool(client_cert) != bool(client_key):
+            raise ValueError("client_cert and client_key: give both")
+        self._ca, self._cert, self._key = server_ca, client_cert, client_key
+        self._latest = self._read()
+
+    def context(self) -> ssl.SSLContext:
+        try:
+            self._latest = self._read()
+        except Error:
+            pass  # half of the files were replaced so far
+        return self._latest
+
+    def _read(self) -> ssl.SSLContext:
+        name = ""
+        try:
+            for name in filter(None, (self._ca, self._cert, self._key)):
+                with open(name, "rb"):
+                    pass  # the errors of ssl do not name the file
+            name = self._ca
+            context = ssl.create_default_context(cafile=self._ca or None)
+            name = f"{self._cert} and {self._key}"
+            if self._cert:
+                context.load_cert_chain(self._cert, self._key, "")  # an empty password: it must not ask at the terminal
+            return context
+        except (OSError, ValueError) as e:
+            raise Invalid("invalid", f"the certificates cannot be used: {name}: {getattr(e, 'strerror', None) or e}",
+                          "the files must be in PEM form") from None
 
 
 class Interrupted(Exception):
@@ -89,11 +124,15 @@ class Connection:
 
     _http: Optional[http.client.HTTPConnection] = None
 
-    def __init__(self, base_url: str, headers: Callable[[], Mapping[str, str]]) -> None:
+    def __init__(self, base_url: str, headers: Callable[[], Mapping[str, str]],
+                 certificates: Optional[Certificates] = None) -> None:
         url = _server(base_url)
         if url is None:  # the URL is not repeated: it may hold a password
             raise ValueError("not the URL of a server: write http://HOST:PORT, without user, password and query")
         self._https = url.scheme == "https"
+        if certificates and not self._https:
+            raise ValueError("certificates are given, but the URL of the server is not https://HOST:PORT")
+        self._certificates = certificates
         self._host, self._port, self._prefix = url.hostname or "", url.port, url.path.rstrip("/")
         self.url = f"{url.scheme}://{url.netloc}{self._prefix}"
         self._headers = headers
@@ -136,8 +175,11 @@ class Connection:
             if idle < MAX_IDLE and self._http.sock is not None and not _readable(self._http.sock):
                 return True
             self.close()
-        kind = http.client.HTTPSConnection if self._https else http.client.HTTPConnection
-        conn = kind(self._host, self._port, timeout=max(0.001, min(CONNECT_TIMEOUT, deadline - time.monotonic())))
+        timeout = max(0.001, min(CONNECT_TIMEOUT, deadline - time.monotonic()))
+        conn = http.client.HTTPConnection(self._host, self._port, timeout=timeout)
+        if self._https:
+            context = self._certificates.context() if self._certificates else None
+            conn = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=context)
         try:
             conn.connect()
         except OSError as e:
@@ -254,8 +296,13 @@ class Connection:
                            "not Perdure's", hint, response.status, retry_after=_retry_after(response))
 
     def _unreachable(self, e: Exception) -> Error:
-        return Unavailable("unavailable", f"{self.url} cannot be reached: {e or type(e).__name__}",
-                           "is a server running there? perdure serve starts one")
+        hint = "is a server running there? perdure serve starts one"
+        if isinstance(e, ssl.SSLCertVerificationError):
+            hint = "is the server's certificate from an authority of your own? name it: server_ca"
+        elif isinstance(e, ssl.SSLError) and "ALERT" in str(e).upper() or self._https and isinstance(e, (ConnectionResetError, BrokenPipeError)):
+            # The alert may be lost when the server closes the connection.
+            hint = "does the server require client certificates? client_cert and client_key"
+        return Unavailable("unavailable", f"{self.url} cannot be reached: {e or type(e).__name__}", hint)
 
     def interrupt(self) -> None:
         """Ends a call that has an `until`. That is set first, so that no call slips through between the two."""

@@ -176,18 +176,45 @@ def redactor(values: Mapping[str, str]) -> Optional[Redactor]:
 
 
 def _forms(value: str) -> List[str]:
-    """A value as it is, and as JSON, Python's repr, URLs, HTML and base64 have it. Long lines count for themselves."""
+    """A value as it is, and as JSON, programs, URLs, HTML and base64 have it. Long lines count for themselves."""
     lines = [line.strip() for line in value.splitlines()]
     texts = [value, value.strip(), *[line for line in lines if len(line.encode()) >= MIN_LINE][:MAX_LINES]]
     forms = list(texts)
     for text in texts:
-        forms += [json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1], html.escape(text),
-                  urllib.parse.quote(text, safe=""), urllib.parse.quote(text), urllib.parse.quote_plus(text)]
+        forms += [json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1], repr(text)[1:-1],
+                  text.replace("'", "\\'"), text.replace("'", "'\\''"), text.replace("'", "'\"'\"'")]  # also in a shell
+        forms += _percent_forms(text) + _html_forms(text)
     newest = forms
     for _ in range(ESCAPE_LEVELS if len(value.encode()) <= MAX_ESCAPED else 1):  # messages quote messages: JSON in a string of JSON has each backslash twice
         newest = [escaped for form in newest for escaped in (json.dumps(form, ensure_ascii=False)[1:-1],) if escaped != form]
         forms = forms + newest
-    data = value.encode()
-    for encoded in (base64.b64encode(data).decode(), base64.urlsafe_b64encode(data).decode()):
-        forms += [encoded, encoded.rstrip("=")]
+    return forms + _base64_forms(value.encode())
+
+
+def _percent_forms(text: str) -> List[str]:
+    """A text as URLs and forms have it. Encoders differ in the characters that they leave, and in the case of the digits."""
+    forms = []
+    for left in ("", "/", "!'()*", "!'()*;,/?:@&=+$#", "$&+=:@"):  # RFC 3986, paths, encodeURIComponent, encodeURI, Go's paths
+        form = urllib.parse.quote(text, safe=left)
+        forms += [form, form.replace("%20", "+")]
+    return forms + [re.sub("%[0-9A-F]{2}", lambda code: code[0].lower(), form) for form in forms]
+
+
+def _html_forms(text: str) -> List[str]:
+    """A text as HTML and XML have it."""
+    escaped = html.escape(text, quote=False)
+    return [escaped.replace('"', double).replace("'", single)
+            for double in ('"', "&quot;", "&#34;", "&#x22;") for single in ("'", "&apos;", "&#39;", "&#x27;")]
+
+
+def _base64_forms(data: bytes) -> List[str]:
+    """Data in base64, alone and within a longer text: there, it begins at one of three places of a group of four characters,
+    and the characters at its ends depend on its neighbours, too."""
+    forms = []
+    for marks in (b"+/", b"-_"):
+        whole = base64.b64encode(data, marks).decode()
+        forms += [whole, whole.rstrip("=")]
+        for before in range(3):
+            shifted = b"\0" * before + data
+            forms.append(base64.b64encode(shifted, marks).decode()[(8 * before + 5) // 6:8 * len(shifted) // 6])
     return forms

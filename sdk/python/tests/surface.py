@@ -45,7 +45,7 @@ def record(method, path, query="", headers=None, body=None, media=""):
 class Recorder:
     """A connection without a server."""
 
-    def __init__(self, url, headers):
+    def __init__(self, url, headers, certificates=None):
         pass
 
     def ask(self, method, path, *, query="", body=None, media="application/json", headers=None, timeout=0, safe=False, until=None):

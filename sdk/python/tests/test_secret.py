@@ -177,6 +177,33 @@ class Filling(unittest.TestCase):
         self.assertEqual(shown.value({"7316": ["7316-2287", 7316, 173160, 8, True, None, 1.5]}),
                          {"[secret PIN]": ["[secret LONG]", "[secret PIN]", "1[secret PIN]0", 8, True, None, 1.5]})
 
+    def test_redactor_knows_the_forms_of_other_encoders(self):
+        shown = redactor({"KEY": "a/b+c P@ss w0rd!'x\"==<ü>"})
+        for form in (
+            "a/b+c P@ss w0rd!'x\"==<ü>",
+            "a/b+c P@ss w0rd!'x\\\"==<\\u00fc>",
+            "a/b+c P@ss w0rd!\\'x\"==<ü>",
+            "a/b+c P@ss w0rd!'\"'\"'x\"==<ü>",
+            "a/b+c P@ss w0rd!'\\''x\"==<ü>",
+            "a/b%2Bc%20P%40ss%20w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+            "a%2Fb%2Bc%20P%40ss%20w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+            "a%2Fb%2Bc+P%40ss+w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+            "a%2Fb%2Bc%20P%40ss%20w0rd!'x%22%3D%3D%3C%C3%BC%3E",
+            "a%2fb%2bc%20P%40ss%20w0rd%21%27x%22%3d%3d%3c%c3%bc%3e",
+            "a/b+c P@ss w0rd!&#x27;x&quot;==&lt;ü&gt;",
+            "a/b+c P@ss w0rd!&#39;x&#34;==&lt;ü&gt;",
+            "a/b+c P@ss w0rd!&#39;x&quot;==&lt;ü&gt;",
+        ):
+            self.assertEqual(shown.text(f"a {form} b"), "a [secret KEY] b", form)
+        for text in (  # base64 of Bearer, of user:, of ab:…:cd, alone, and of xy…z for URLs
+            "QmVhcmVyIGEvYitjIFBAc3MgdzByZCEneCI9PTzDvD4=",
+            "dXNlcjphL2IrYyBQQHNzIHcwcmQhJ3giPT08w7w+",
+            "YWI6YS9iK2MgUEBzcyB3MHJkISd4Ij09PMO8PjpjZA==",
+            "YS9iK2MgUEBzcyB3MHJkISd4Ij09PMO8Pg==",
+            "eHlhL2IrYyBQQHNzIHcwcmQhJ3giPT08w7w-eg==",
+        ):
+            self.assertRegex(shown.text(text), r"^.{0,12}\[secret KEY\].{0,8}$", text)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -6,6 +6,7 @@ import { hostname } from "node:os";
 import process from "node:process";
 
 import type { Agent } from "./agent.ts";
+import type { CertificateFiles } from "./certificates.ts";
 import { Backoff, sleep } from "./clock.ts";
 import { PerdureError } from "./errors.ts";
 import { Host, type Log } from "./host.ts";
@@ -74,12 +75,19 @@ export interface ActOptions extends CallOptions {
   author?: string | undefined;
 }
 
-export interface SubmitOptions extends CallOptions {
+export interface SubmitAllOptions extends CallOptions {
+  /** The caller's span, for example `run.traceparent`: the trace of each job has a link to it. */
+  traceparent?: string | undefined;
+}
+
+export interface SubmitOptions extends SubmitAllOptions {
   /** The key of the job, if the definition has none. The key of a run (`run.key`) is accepted too, so that a handler
    * that submits a job makes one job, however often it is repeated. */
   key?: string | undefined;
-  /** The caller's span, for example `run.traceparent`: the job's trace has a link to it. */
-  traceparent?: string | undefined;
+}
+
+function parentIn(options: SubmitAllOptions): Record<string, string> {
+  return options.traceparent ? { Traceparent: headerText(options.traceparent) } : {};
 }
 
 export interface ClientOptions {
@@ -90,6 +98,12 @@ export interface ClientOptions {
   /** A file with the token, in place of `token`, which is read for each call, so that the token can be replaced there; by
    * default $PERDURE_TOKEN_FILE. */
   tokenFile?: string;
+  /** A PEM file with the authorities of the server's certificate, in place of the system's; by default $PERDURE_SERVER_CA. */
+  serverCA?: string;
+  /** PEM files with a certificate and its private key, if the server requires client certificates; by default
+   * $PERDURE_CLIENT_CERT and $PERDURE_CLIENT_KEY. */
+  clientCert?: string;
+  clientKey?: string;
   /** Sent with every request, for example to a proxy in front of the server. */
   headers?: Record<string, string>;
   /** For how long a call is repeated that the server is too busy for (429); 60_000 if nothing is said. */
@@ -146,6 +160,16 @@ function tokenOf(options: ClientOptions): () => Promise<string | undefined> {
   return async () => (file ? tokenText(await readTokenFile(file), `the token file ${file}`) : undefined);
 }
 
+/** Returns the PEM files of the options, or else of the environment. */
+function filesOf(options: ClientOptions): CertificateFiles {
+  const own = options.clientCert || options.clientKey;
+  return {
+    serverCA: options.serverCA || process.env.PERDURE_SERVER_CA,
+    clientCert: own ? options.clientCert : process.env.PERDURE_CLIENT_CERT,
+    clientKey: own ? options.clientKey : process.env.PERDURE_CLIENT_KEY,
+  };
+}
+
 /** A token without the space around it. The error does not repeat the text, which may be a secret. */
 function tokenText(text: string, what: string): string {
   const token = text.trim();
@@ -172,7 +196,7 @@ export class Client {
   constructor(url = "", options: ClientOptions = {}) {
     this.#patienceMs = options.patienceMs ?? outageMs;
     this.#transport = new Transport(url || process.env.PERDURE_SERVER || "http://127.0.0.1:7420",
-      { ...(options.author ? { "Perdure-Author": headerText(options.author) } : {}), ...options.headers }, tokenOf(options));
+      { ...(options.author ? { "Perdure-Author": headerText(options.author) } : {}), ...options.headers }, tokenOf(options), filesOf(options));
   }
 
   // Jobs.
@@ -192,7 +216,7 @@ export class Client {
       body: text ? definition : stringify(definition), ...(text ? { contentType: "application/yaml" } : {}),
       headers: {
         ...(options.key ? { "Idempotency-Key": headerText(options.key) } : {}),
-        ...(options.traceparent ? { Traceparent: headerText(options.traceparent) } : {}),
+        ...parentIn(options),
       },
       signal: options.signal,
     }, safe);
@@ -201,9 +225,9 @@ export class Client {
 
   /** Stores many jobs in few calls, each answered for itself: `{id, key, created}` or `{error}`. With a definition, jobs are
    * what each has of its own. If a call fails, it throws, and those before it are stored. With keys, all may be sent again. */
-  submitAll(definitions: JobDefinition[]): Promise<BatchResult[]>;
-  submitAll(jobs: JobValues[], definition: JobDefinition): Promise<BatchResult[]>;
-  async submitAll(jobs: JobValues[], definition?: JobDefinition): Promise<BatchResult[]> {
+  submitAll(definitions: JobDefinition[], definition?: undefined, options?: SubmitAllOptions): Promise<BatchResult[]>;
+  submitAll(jobs: JobValues[], definition: JobDefinition, options?: SubmitAllOptions): Promise<BatchResult[]>;
+  async submitAll(jobs: JobValues[], definition?: JobDefinition, options: SubmitAllOptions = {}): Promise<BatchResult[]> {
     const base = definition === undefined ? "" : stringify(definition);
     const head = base ? `{"definition":${base},"jobs":[` : '{"jobs":[';
     const results: BatchResult[] = [];
@@ -217,7 +241,9 @@ export class Client {
         items.push(item);
       }
       const safe = jobs.slice(from, from + items.length).every((job) => job.key);
-      const { value } = await this.#ask("POST", "/v1/batches/submit", { body: `${head}${items.join()}]}` }, safe);
+      const { value } = await this.#ask("POST", "/v1/batches/submit", {
+        body: `${head}${items.join()}]}`, headers: parentIn(options), signal: options.signal,
+      }, safe);
       results.push(...listIn(value as BatchAnswer, "results", items.length));
       from += items.length;
     }

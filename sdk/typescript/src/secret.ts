@@ -184,21 +184,45 @@ export class Redactor {
   }
 }
 
-/** A value as it is, and as JSON, Node's inspect, URLs, HTML and base64 have it. Long lines count for themselves. */
+/** A value as it is, and as JSON, programs, URLs, HTML and base64 have it. Long lines count for themselves. */
 function formsOf(value: string): string[] {
   const lines = value.split(/\r?\n/).map((line) => line.trim()).filter((line) => bytes(line) >= minLine).slice(0, maxLines);
   const texts = [value, value.trim(), ...lines];
-  const data = Buffer.from(value);
-  const base64 = data.toString("base64");
-  const forms = [...texts, ...texts.flatMap((text) => [JSON.stringify(text).slice(1, -1), inspect(text).slice(1, -1), encodeURIComponent(text),
-    encodeURI(text), new URLSearchParams([["", text]]).toString().slice(1), html(text)])];
+  const forms = [...texts, ...texts.flatMap((text) => [JSON.stringify(text).slice(1, -1), ascii(JSON.stringify(text)).slice(1, -1), inspect(text).slice(1, -1),
+    text.replaceAll("'", "\\'"), text.replaceAll("'", "'\\''"), text.replaceAll("'", `'"'"'`), // also in a shell
+    new URLSearchParams([["", text]]).toString().slice(1), ...percentForms(text), ...htmlForms(text)])];
   let newest = forms;
-  for (let level = 0; level < (data.length > maxEscaped ? 1 : escapeLevels); level++) { // messages quote messages: JSON in a string of JSON has each backslash twice
+  for (let level = 0; level < (bytes(value) > maxEscaped ? 1 : escapeLevels); level++) { // messages quote messages: JSON in a string of JSON has each backslash twice
     newest = newest.map((form) => JSON.stringify(form).slice(1, -1)).filter((escaped, i) => escaped !== newest[i]);
     forms.push(...newest);
   }
-  return [...forms, base64, base64.replaceAll("=", ""), data.toString("base64url")];
+  return [...forms, ...base64Forms(Buffer.from(value))];
 }
 
-const entities: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
-const html = (text: string): string => text.replace(/[&<>"']/g, (c) => entities[c]!);
+/** A text of JSON in ASCII. */
+const ascii = (text: string): string => text.replace(/[\u0080-\uffff]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+/** A text as URLs and forms have it. Encoders differ in the characters that they leave, and in the case of the digits. */
+function percentForms(text: string): string[] {
+  const forms = [/[A-Za-z0-9_.~-]/, /[A-Za-z0-9_.~/-]/, /[A-Za-z0-9_.~!'()*-]/, /[A-Za-z0-9_.~!'()*;,/?:@&=+$#-]/, /[A-Za-z0-9_.~$&+=:@-]/] // RFC 3986, paths, encodeURIComponent, encodeURI, Go's paths
+    .map((left) => [...Buffer.from(text)].map((byte) => (left.test(String.fromCharCode(byte)) ? String.fromCharCode(byte) : `%${byte.toString(16).toUpperCase().padStart(2, "0")}`)).join(""))
+    .flatMap((form) => [form, form.replaceAll("%20", "+")]);
+  return [...forms, ...forms.map((form) => form.replace(/%[0-9A-F]{2}/g, (code) => code.toLowerCase()))];
+}
+
+/** A text as HTML and XML have it. */
+function htmlForms(text: string): string[] {
+  const escaped = text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
+  return ['"', "&quot;", "&#34;", "&#x22;"].flatMap((double) => ["'", "&apos;", "&#39;", "&#x27;"].map((single) => escaped.replaceAll('"', double).replaceAll("'", single)));
+}
+
+/** Data in base64, alone and within a longer text: there, it begins at one of three places of a group of four characters, and
+ * the characters at its ends depend on its neighbours, too. */
+function base64Forms(data: Buffer): string[] {
+  const whole = data.toString("base64");
+  const within = [0, 1, 2].flatMap((before) => {
+    const shifted = Buffer.concat([Buffer.alloc(before), data]);
+    return [shifted.toString("base64"), shifted.toString("base64url")].map((text) => text.slice(Math.ceil((8 * before) / 6), Math.floor((8 * shifted.length) / 6)));
+  });
+  return [...within, whole, whole.replaceAll("=", ""), data.toString("base64url")];
+}

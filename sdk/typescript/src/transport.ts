@@ -1,5 +1,6 @@
 // One call to a server, and what its answer means.
 
+import { type CertificateFiles, type Fetch, fetchWith } from "./certificates.ts";
 import { PerdureError, refusal } from "./errors.ts";
 import { parse } from "./json.ts";
 
@@ -29,9 +30,11 @@ export class Transport {
   readonly #base: string;
   readonly #headers: Record<string, string>;
   readonly #token: () => Promise<string | undefined>;
+  readonly #fetch: Fetch;
 
   /** token returns the token of a call; undefined: none is sent. */
-  constructor(url: string, headers: Record<string, string>, token: () => Promise<string | undefined> = async () => undefined) {
+  constructor(url: string, headers: Record<string, string>, token: () => Promise<string | undefined> = async () => undefined,
+    files: CertificateFiles = {}) {
     const u = URL.canParse(url) ? new URL(url) : undefined;
     if (!u || !/^https?:$/.test(u.protocol) || u.search || u.hash || u.username || u.password) {
       // The URL is not repeated: it may hold a password.
@@ -40,6 +43,7 @@ export class Transport {
     this.#base = u.href.replace(/\/+$/, "");
     this.#headers = headers;
     this.#token = token;
+    this.#fetch = fetchWith(u.href, files);
   }
 
   async #sent(): Promise<Record<string, string>> {
@@ -58,7 +62,7 @@ export class Transport {
     ask.signal?.addEventListener("abort", stop, { once: true });
     const timer = setTimeout(() => ended.abort(), limit);
     try {
-      const response = await fetch(target, {
+      const response = await this.#fetch(target, {
         method, signal: ended.signal, redirect: "manual",
         headers: { ...sent, ...ask.headers, ...(ask.body === undefined ? {} : { "Content-Type": ask.contentType ?? "application/json" }) },
         ...(ask.body === undefined ? {} : { body: ask.body }),
@@ -82,7 +86,7 @@ export class Transport {
     signal?.addEventListener("abort", stop, { once: true });
     const silent = setTimeout(() => ended.abort(), silentMs);
     try {
-      const response = await fetch(this.#base + path, { headers: { ...sent, Accept: "text/event-stream" }, signal: ended.signal, redirect: "manual" });
+      const response = await this.#fetch(this.#base + path, { headers: { ...sent, Accept: "text/event-stream" }, signal: ended.signal, redirect: "manual" });
       if (!response.ok || !response.body || !response.headers.get("Content-Type")?.startsWith("text/event-stream")) {
         this.#read(response, await response.text(), false);
         throw new PerdureError("unavailable", `${this.#base} answered ${path} with something that is no stream of events`);
@@ -107,8 +111,7 @@ export class Transport {
     if (e instanceof PerdureError) return e;
     if (caller?.aborted) return caller.reason;
     if (ended.aborted) return new PerdureError("unavailable", `${this.#base} did not answer within ${limit} ms`, { cause: e });
-    return new PerdureError("unavailable", `${this.#base} cannot be reached: ${causeOf(e)}`,
-      { cause: e, hint: "is a server running there? perdure serve starts one" });
+    return new PerdureError("unavailable", `${this.#base} cannot be reached: ${causeOf(e)}`, { cause: e, hint: hintFor(this.#base, causeOf(e)) });
   }
 
   #read(response: Response, text: string, sentText: boolean): { status: number; value: unknown } {
@@ -177,8 +180,16 @@ async function* readEvents(body: AsyncIterable<Uint8Array>, heard: () => void): 
   }
 }
 
+function hintFor(url: string, cause: string): string {
+  // The alert of TLS may be lost when the server closes the connection.
+  if (/alert/.test(cause) || (url.startsWith("https:") && /ECONNRESET|EPIPE|socket hang up/.test(cause))) return "does the server require client certificates? clientCert and clientKey";
+  if (/certificate/.test(cause)) return "is the server's certificate from an authority of your own? name it: serverCA";
+  return "is a server running there? perdure serve starts one";
+}
+
 function causeOf(e: unknown): string {
   const cause = e instanceof Error && e.cause instanceof Error ? e.cause : e;
+  if (cause instanceof Error && "reason" in cause) return String(cause.reason); // OpenSSL's, whose message has several lines
   return cause instanceof Error ? cause.message || String((cause as NodeJS.ErrnoException).code ?? cause.name) : String(cause);
 }
 

@@ -983,11 +983,14 @@ export interface Warning {
 
 export interface Webhook {
   createdAt: string;
+  dead: number;
   name: string;
   pending: number;
-  state: string;
+  state: "active" | "failing" | "full" | "paused";
   updatedAt: string;
   format?: "cloudEvents" | "slack";
+  latest?: Delivery;
+  oldest?: Delivery;
   on?: ("received" | "running" | "parked" | "done" | "undoing" | "undone" | "givenUp" | "alertRaised" | "alertClosed" | "bulkFinished")[];
   pausedReason?: string;
   secret?: string;

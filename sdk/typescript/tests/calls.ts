@@ -13,7 +13,7 @@ const definition: JobDefinition = { type: "order", steps: { charge: { agent: "pa
 
 await client.submit(definition, { key: ref, traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
 await client.submit("type: order\nsteps: {charge: {agent: payments}}");
-await client.submitAll([definition]);
+await client.submitAll([definition], undefined, { traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
 const results = await client.submitAll([{ key: ref, input: { a: 1 }, priority: 3, labels: { a: "b" } }, {}, {}], definition);
 assert.deepEqual(results.map((r) => r.created), [true, false, undefined]);
 

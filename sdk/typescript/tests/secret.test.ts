@@ -134,3 +134,33 @@ test("numbers and names are redacted", () => {
   assert.equal(redactor.json('{"7316":["7316-2287",7316,173160,8,true,null,12345678901234567890]}'),
     '{"[secret PIN]":["[secret LONG]","[secret PIN]","1[secret PIN]0",8,true,null,12345678901234567890]}');
 });
+
+test("a redactor knows the forms of other encoders", () => {
+  const redactor = Redactor.of(new Map([["KEY", "a/b+c P@ss w0rd!'x\"==<ü>"]]))!;
+  for (const form of [
+    "a/b+c P@ss w0rd!'x\"==<ü>",
+    "a/b+c P@ss w0rd!'x\\\"==<\\u00fc>",
+    "a/b+c P@ss w0rd!\\'x\"==<ü>",
+    "a/b+c P@ss w0rd!'\"'\"'x\"==<ü>",
+    "a/b+c P@ss w0rd!'\\''x\"==<ü>",
+    "a/b%2Bc%20P%40ss%20w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+    "a%2Fb%2Bc%20P%40ss%20w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+    "a%2Fb%2Bc+P%40ss+w0rd%21%27x%22%3D%3D%3C%C3%BC%3E",
+    "a%2Fb%2Bc%20P%40ss%20w0rd!'x%22%3D%3D%3C%C3%BC%3E",
+    "a%2fb%2bc%20P%40ss%20w0rd%21%27x%22%3d%3d%3c%c3%bc%3e",
+    "a/b+c P@ss w0rd!&#x27;x&quot;==&lt;ü&gt;",
+    "a/b+c P@ss w0rd!&#39;x&#34;==&lt;ü&gt;",
+    "a/b+c P@ss w0rd!&#39;x&quot;==&lt;ü&gt;",
+  ]) {
+    assert.equal(redactor.text(`a ${form} b`), "a [secret KEY] b");
+  }
+  for (const text of [ // base64 of Bearer, of user:, of ab:…:cd, alone, and of xy…z for URLs
+    "QmVhcmVyIGEvYitjIFBAc3MgdzByZCEneCI9PTzDvD4=",
+    "dXNlcjphL2IrYyBQQHNzIHcwcmQhJ3giPT08w7w+",
+    "YWI6YS9iK2MgUEBzcyB3MHJkISd4Ij09PMO8PjpjZA==",
+    "YS9iK2MgUEBzcyB3MHJkISd4Ij09PMO8Pg==",
+    "eHlhL2IrYyBQQHNzIHcwcmQhJ3giPT08w7w-eg==",
+  ]) {
+    assert.match(redactor.text(text), /^.{0,12}\[secret KEY\].{0,8}$/, text);
+  }
+});

@@ -353,7 +353,7 @@ func TestHelpNamesEveryFlagIn80Columns(t *testing.T) {
 	if code := command(t.Context(), []string{"--help"}, func(string) string { return "" }, &out, &out); code != exitOK || out.String() != help {
 		t.Error(code, out.String())
 	}
-	for _, name := range []string{"server", "token-file", "nats", "nats-creds", "nats-ca", "stream", "replicas", "receiver", "publish", "positions", "intake", "reject", "durable", "ack-wait", "max-message", "in-flight", "grace", "check", "log-level", "log-format"} {
+	for _, name := range []string{"server", "token-file", "server-ca", "client-cert", "client-key", "nats", "nats-creds", "nats-ca", "stream", "replicas", "receiver", "publish", "positions", "intake", "reject", "durable", "ack-wait", "max-message", "in-flight", "grace", "check", "log-level", "log-format"} {
 		if !strings.Contains(help, "  --"+name+" ") {
 			t.Errorf("--%s is not in the help", name)
 		}

@@ -51,7 +51,8 @@ func (c *counts) attrs() []any {
 // connect connects to both servers, and returns an error if something that the process needs is missing.
 func (b *bridge) connect(ctx context.Context) error {
 	// The process repeats calls itself, and logs that it does.
-	options := []client.Option{client.Author("perdure-nats"), client.Patience(0), client.BusyPatience(0)}
+	options := []client.Option{client.Author("perdure-nats"), client.Patience(0), client.BusyPatience(0),
+		client.ServerCA(b.serverCA), client.Certificate(b.clientCert, b.clientKey)}
 	switch {
 	case b.tokenFile != "":
 		options = append(options, client.TokenFile(b.tokenFile))

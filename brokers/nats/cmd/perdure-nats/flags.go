@@ -42,6 +42,11 @@ Perdure:
   --server URL        a node [$PERDURE_SERVER] (default http://127.0.0.1:7420)
   --token-file FILE   its token; PERDURE_TOKEN may have the token itself
                       [$PERDURE_TOKEN_FILE]
+  --server-ca FILE    certificates that may sign that of the server
+                      [$PERDURE_SERVER_CA]
+  --client-cert FILE  a client certificate, if the server requires one
+                      [$PERDURE_CLIENT_CERT]
+  --client-key FILE   its private key [$PERDURE_CLIENT_KEY]
 
 NATS:
   --nats URL          servers, separated by commas [$PERDURE_NATS]
@@ -99,6 +104,7 @@ const typeMark = "{type}"
 // config is what the flags say.
 type config struct {
 	server, tokenFile, token        string
+	serverCA, clientCert, clientKey string
 	nats, natsCreds, natsCA         string
 	stream                          string
 	replicas                        int
@@ -118,6 +124,9 @@ func parse(args []string, getenv func(string) string) (config, error) {
 	f.Usage = func() {}
 	f.StringVar(&c.server, "server", "http://127.0.0.1:7420", "")
 	f.StringVar(&c.tokenFile, "token-file", "", "")
+	f.StringVar(&c.serverCA, "server-ca", "", "")
+	f.StringVar(&c.clientCert, "client-cert", "", "")
+	f.StringVar(&c.clientKey, "client-key", "", "")
 	f.StringVar(&c.nats, "nats", "nats://127.0.0.1:4222", "")
 	f.StringVar(&c.natsCreds, "nats-creds", "", "")
 	f.StringVar(&c.natsCA, "nats-ca", "", "")
