@@ -12,7 +12,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/operate"
 )
 
