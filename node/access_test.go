@@ -546,7 +546,7 @@ func TestAuditSaysWhatTokensAllow(t *testing.T) {
 	})
 }
 
-// The last valid admin token is kept, because without it nobody could create another one through the API. A program that
+// The last valid admin token is kept, because without it no caller could create another one through the API. A program that
 // embeds the node, or a command on the store, may delete it.
 func TestLastAdminTokenIsKept(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
