@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -265,6 +266,8 @@ putLimit; docs/access.md lists them. An act has one name, whether it was perform
 	f.StringVar(&q.Job, "job", "", "on this `JOB`")
 	f.StringVar(&since, "since", "", "from this `TIME` on, or this long ago")
 	restricts(cmd, "author", "act", "job", "since")
+	_ = cmd.RegisterFlagCompletionFunc("act", cobra.FixedCompletions(kernel.AuditActs, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
 	pageFlags(cmd, &q.Limit, &q.Cursor, "entries")
 	return cmd
 }
