@@ -159,6 +159,21 @@ test("a receiver that fails shows the error and the attempts, and what is due ar
   await page.getByRole("heading", { name: `paid-${jobs}` }).waitFor();
 });
 
+test("a receiver that fails is tried again at once", async (t) => {
+  receiver.status["/again"] = 503;
+  await call("POST", "webhooks", { name: "again", url: `${receiver.url}/again`, on: ["givenUp"] });
+  await call("POST", "webhooks/again/test");
+  const page = await open(t, "webhooks/again");
+  await rows(page).filter({ hasText: /503/ }).filter({ hasText: "in 2" }).first().waitFor(); // the second attempt has failed: the third one is due after 30 s
+  delete receiver.status["/again"];
+  await act(page, "Try again");
+  await page.getByRole("dialog", { name: "Try again again" }).getByText("perdure webhooks resume again").waitFor();
+  await page.getByRole("button", { name: "Try again now" }).click();
+  await pill(page, "active");
+  await rows(page).filter({ hasText: "delivered" }).first().waitFor();
+  assert.equal(accepted("/again").length, 1);
+});
+
 test("a receiver is paused and resumed, and gets what was stored meanwhile", async (t) => {
   await call("POST", "webhooks", { name: "mail", url: `${receiver.url}/mail`, on: ["done"], types: ["paid"] });
   const page = await open(t, "webhooks/mail");

@@ -91,6 +91,13 @@ export function Resume({ hook, close, done }: DialogProps) {
     close();
     done();
   };
+  if (hook.state === "failing") {
+    return (
+      <Ask title={`Try ${hook.name} again`} send="Try again now" run={run} close={close} command={`perdure webhooks resume ${hook.name}`}>
+        <p>Notifications that are to be sent again later are sent now.</p>
+      </Ask>
+    );
+  }
   return (
     <Ask title={`Resume ${hook.name}`} send="Resume the receiver" run={run} close={close} command={`perdure webhooks resume ${hook.name}`}>
       <p>{hook.pending > 0 ? `${numberText(hook.pending)} pending ${hook.pending === 1 ? "notification is" : "notifications are"} delivered.` : "What is stored from now on is delivered. Nothing is pending."}</p>

@@ -1,7 +1,7 @@
 // Webhooks: the receivers of notifications, one of them, and what became of the notifications of it.
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { curlToken, needs } from "../access.ts";
+import { curlToken, may, needs } from "../access.ts";
 import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import type { Json } from "../json.ts";
 import { applyEvent, emptyList } from "../live.ts";
@@ -209,7 +209,9 @@ function Receiver({ name, fresh }: { name: string; fresh: Fresh }) {
     );
   }
   const alert = undelivered.data?.items.find((one) => one.name === name);
-  const shown = acts.filter(([act]) => (act === "pause" ? hook.state !== "paused" : act === "resume" ? hook.state === "paused" : act !== "rotate" || !hook.stream));
+  const shown = acts
+    .filter(([act]) => (act === "pause" ? hook.state !== "paused" : act === "resume" ? hook.state === "paused" || hook.state === "failing" : act !== "rotate" || !hook.stream))
+    .map(([act, text, right]): (typeof acts)[number] => [act, act === "resume" && hook.state === "failing" ? "Try again …" : text, right]);
   const form: DialogProps = {
     hook,
     close: () => (draft.value = undefined),
@@ -318,7 +320,7 @@ function Facts({ hook }: { hook: Webhook }) {
             <dd>
               <bdi class="mono">{whole.value ? hook.url : host}</bdi>
               {more && !whole.value && "/…"}{" "}
-              {more && (
+              {more && may("access") && (
                 <button type="button" class="link" aria-expanded={whole.value} onClick={() => (whole.value = !whole.value)}>
                   {whole.value ? "Hide the path" : "Show the path"}
                 </button>
