@@ -577,7 +577,7 @@ var operations = []operation{
 		if d.chance(30) {
 			f.Job = id(d.someJob())
 		}
-		at := d.time()
+		now := at(50 * time.Second)
 		return func(store kernel.Store) (any, error) {
 			var all accessRead
 			var err [5]error
@@ -591,7 +591,7 @@ var operations = []operation{
 			}
 			err[4] = store.Update(ctx, func(tx kernel.Tx) (err error) {
 				if all.Count, err = tx.CountCredentials(kind); err == nil {
-					all.OtherAdmin, err = tx.HasOtherAdmin(one, at)
+					all.OtherAdmin, err = tx.HasOtherAdmin(one, now)
 				}
 				return err
 			})
