@@ -31,6 +31,13 @@ http {
 
 func startNginx(t *testing.T) (url, accessLog string) {
 	t.Helper()
+	addr, dir := runNginx(t, func(dir, addr string) string { return fmt.Sprintf(nginxConfig, dir, addr) })
+	return "http://" + addr + "/f", dir + "/access.log"
+}
+
+// runNginx runs nginx with a configuration that listens on addr and keeps its files in dir.
+func runNginx(t *testing.T, config func(dir, addr string) string) (addr, dir string) {
+	t.Helper()
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {
 		nginx = "/usr/sbin/nginx"
@@ -41,17 +48,17 @@ func startNginx(t *testing.T) (url, accessLog string) {
 			t.Skip("nginx is not there")
 		}
 	}
-	dir, err := os.MkdirTemp("", "perdure-nginx-") // its workers run as another user, who must be able to enter it
+	dir, err = os.MkdirTemp("", "perdure-nginx-") // its workers run as another user, who must be able to enter it
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	addr := rig.FreeAddress(t)
+	addr = rig.FreeAddress(t)
 	for _, err := range []error{
 		os.Chmod(dir, 0o755),
 		os.Mkdir(dir+"/www", 0o755),
 		os.WriteFile(dir+"/www/f", make([]byte, 20_000), 0o644),
-		os.WriteFile(dir+"/nginx.conf", fmt.Appendf(nil, nginxConfig, dir, addr), 0o644),
+		os.WriteFile(dir+"/nginx.conf", []byte(config(dir, addr)), 0o644),
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -70,7 +77,7 @@ func startNginx(t *testing.T) (url, accessLog string) {
 		}
 		return err == nil
 	})
-	return "http://" + addr + "/f", dir + "/access.log"
+	return addr, dir
 }
 
 // I12: an agent has a limit of 10, 500 steps wait, and a server refuses the eleventh request at once.

@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
-"""An agent without any library: `python3 agent.py [SERVER]`. It works for agent.yaml.
+"""An agent without any library: `python3 agent.py [SERVER]`. It works for agent.yaml. PERDURE_TOKEN is its token.
 
 Three POSTs are the whole protocol. Run as many of these as you like, and kill them as you like.
 """
-import json, sys, threading, time, urllib.request, uuid
+import json, os, sys, threading, time, urllib.request, uuid
 
 SERVER = sys.argv[1] if len(sys.argv) > 1 else "http://127.0.0.1:7420"
+TOKEN = {"Authorization": "Bearer " + os.environ["PERDURE_TOKEN"]} if os.environ.get("PERDURE_TOKEN") else {}
 HOLDER = f"python-{uuid.uuid4()}"  # never used again: what a dead agent held is not ours
 
 def post(path, **body):
     body = json.dumps({"holder": HOLDER, **body}).encode()
-    request = urllib.request.Request(SERVER + path, body, {"Content-Type": "application/json"})
+    request = urllib.request.Request(SERVER + path, body, {"Content-Type": "application/json", **TOKEN})
     return json.load(urllib.request.urlopen(request, timeout=30))
 
 def insist(path, **body):  # repeating a claim by its requestId, or a report, does no harm
     while True:
         try: return post(path, **body)
-        except OSError as e: print(path, e, flush=True); time.sleep(1)
+        except OSError as e:
+            if getattr(e, "code", 0) in (401, 403): raise  # PERDURE_TOKEN is not a token for these runs
+            print(path, e, flush=True); time.sleep(1)
 
 def work(run, stop):  # where this has an effect elsewhere, it goes under run["key"]: the same in every try
     for _ in range(10):

@@ -405,12 +405,12 @@ func TestActsAreAudited(t *testing.T) {
 			code                        perdure.Code
 		}
 		want := map[line]int{
-			{"undo", "", "ben", "twice", operate.AuditDone, ""}:                                       1,
-			{"skipStep", "/v1/jobs/k/steps/charge/skip", "ben", "", operate.AuditRefused, "conflict"}: 1,
-			{"putLimit", "ads-api", "", "", operate.AuditDone, ""}:                                    1,
-			{"deleteLimit", "ads-api", "", "", operate.AuditDone, ""}:                                 1,
-			{"putAgent", "payments", "", "", operate.AuditDone, ""}:                                   1,
-			{"getAudit", "/v1/audit", "", "", operate.AuditRefused, "forbidden"}:                      1,
+			{"undo", "", "ben", "twice", operate.AuditDone, ""}:                  1,
+			{"skip", "charge", "ben", "", operate.AuditRefused, "conflict"}:      1,
+			{"putLimit", "ads-api", "", "", operate.AuditDone, ""}:               1,
+			{"deleteLimit", "ads-api", "", "", operate.AuditDone, ""}:            1,
+			{"putAgent", "payments", "", "", operate.AuditDone, ""}:              1,
+			{"getAudit", "/v1/audit", "", "", operate.AuditRefused, "forbidden"}: 1,
 		}
 		var got map[line]int
 		for range 100 { // refusals are written within about a second
@@ -434,12 +434,158 @@ func TestActsAreAudited(t *testing.T) {
 			t.Errorf("recorded\n%v\nwant\n%v", got, want)
 		}
 		page, err := g.Audit(t.Context(), operate.AuditQuery{Job: "k"})
-		if err != nil || len(page.Items) != 1 || page.Items[0].Job != job.ID {
+		if err != nil || len(page.Items) != 2 || page.Items[0].Job != job.ID || page.Items[1].Job != job.ID {
 			t.Errorf("of the job: %+v, %v", page, err)
 		}
 		history, err := g.History(t.Context(), perdure.HistoryQuery{Job: "k"})
 		if err != nil || len(history.Items) == 0 || history.Items[0].Author != "the operator" {
 			t.Errorf("the history: %+v, %v", history, err)
+		}
+	})
+}
+
+// A refused act has the name and the job of a performed one, so that a filter finds both.
+func TestRefusedActsAreFoundAsPerformedOnes(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		job, _, err := g.Submit(t.Context(), []byte(`{"type":"order","key":"o1","steps":{"charge":{"agent":"payments"}}}`), "application/json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		viewer := "Authorization: Bearer " + g.token(t, operate.Rights{Role: operate.Viewer})
+		g.ask(t, http.MethodPost, "/v1/jobs/o1/undo", "{}", viewer)
+		g.ask(t, http.MethodPost, "/v1/jobs/"+job.ID.String()+"/steps/charge/skip", "{}", viewer)
+		g.ask(t, http.MethodPost, "/v1/jobs/none/undo", "{}", viewer)
+		g.ask(t, http.MethodPost, "/v1/jobs/o1/undo", "{}")
+		g.ask(t, http.MethodGet, "/v1/me", "") // the console, before a login
+		g.ask(t, http.MethodGet, "/v1/me", "", "Authorization: Bearer wrong")
+		if _, err := g.client(t, g.admin).Act(t.Context(), "o1", perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.client(t, g.admin).CreateWebhook(t.Context(), operate.WebhookRequest{Name: "shop", WebhookSettings: operate.WebhookSettings{Stream: true}, Author: "anna"}); err != nil {
+			t.Fatal(err)
+		}
+		entries := func(q operate.AuditQuery) (list []string) {
+			page, err := g.Audit(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page.Items {
+				if e.Act == "createToken" {
+					continue
+				}
+				on := e.Target
+				if e.Job == job.ID {
+					on = "job/" + on
+				}
+				list = append(list, fmt.Sprintf("%s %s %s %s", e.Author, e.Act, on, e.Outcome))
+			}
+			slices.Sort(list)
+			return list
+		}
+		for began := time.Now(); len(entries(operate.AuditQuery{})) < 7 && time.Since(began) < 20*time.Second; {
+			time.Sleep(50 * time.Millisecond)
+		}
+		for _, c := range []struct {
+			query operate.AuditQuery
+			want  []string
+		}{
+			{operate.AuditQuery{Job: "o1"}, []string{"the admin undo job/ done", "the viewer skip job/charge refused", "the viewer undo job/ refused", "unknown undo job/ refused"}},
+			{operate.AuditQuery{Act: "undo"}, []string{"the admin undo job/ done", "the viewer undo job/ refused", "the viewer undo none refused", "unknown undo job/ refused"}},
+			{operate.AuditQuery{Act: "getMe"}, []string{"unknown getMe /v1/me refused"}},
+			{operate.AuditQuery{Act: "createWebhook"}, []string{"the admin createWebhook shop done"}},
+		} {
+			if got := entries(c.query); !slices.Equal(got, c.want) {
+				t.Errorf("%+v: %q, want %q", c.query, got, c.want)
+			}
+		}
+		for _, c := range []struct {
+			query operate.AuditQuery
+			code  perdure.Code
+			says  string
+		}{
+			{operate.AuditQuery{Act: "undoJob"}, perdure.CodeInvalid, "did you mean undo?"},
+			{operate.AuditQuery{Act: "foo"}, perdure.CodeInvalid, "a verb such as undo"},
+			{operate.AuditQuery{Job: "none"}, perdure.CodeNotFound, "there is no job"},
+			{operate.AuditQuery{Job: perdure.JobID{1}.String()}, perdure.CodeNotFound, "there is no job"},
+		} {
+			if _, err := g.Audit(t.Context(), c.query); perdure.CodeOf(err) != c.code || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%+v: %v", c.query, err)
+			}
+		}
+	})
+}
+
+// The audit log says what a token allowed when it was created, and which one was rotated or revoked.
+func TestAuditSaysWhatTokensAllow(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		made, err := g.CreateToken(t.Context(), operate.TokenRequest{Name: "shop", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order", "refund"}, Groups: []string{"eu"}}, ExpiresIn: perdure.Duration(time.Hour)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.RotateToken(t.Context(), made.ID, 0, "anna"); err != nil {
+			t.Fatal(err)
+		}
+		if err := g.DeleteToken(t.Context(), made.ID, "anna"); err != nil {
+			t.Fatal(err)
+		}
+		page, err := g.Audit(t.Context(), operate.AuditQuery{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range page.Items {
+			got = append(got, e.Act+" "+e.Reason)
+		}
+		want := []string{"deleteToken shop", "rotateToken shop", "createToken shop: submitter, types order refund, groups eu, expires " + made.ExpiresAt.UTC().Format(time.RFC3339),
+			"createToken the admin: admin, does not expire"}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
+// The last valid admin token is kept, because without it no caller could create another one through the API. A program that
+// embeds the node, or a command on the store, may delete it.
+func TestLastAdminTokenIsKept(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		id := func(token string) string { return strings.Split(token, "_")[1] }
+		c := g.client(t, g.admin)
+		if err := c.DeleteToken(t.Context(), id(g.admin), "anna"); perdure.CodeOf(err) != perdure.CodeConflict || !strings.Contains(err.Error(), "is the last valid token of an admin") {
+			t.Errorf("the last one: %v", err)
+		}
+		soon, err := g.CreateToken(t.Context(), operate.TokenRequest{Name: "soon", Rights: operate.Rights{Role: operate.Admin}, ExpiresIn: perdure.Duration(time.Second)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1100 * time.Millisecond)
+		if err := c.DeleteToken(t.Context(), id(g.admin), "anna"); perdure.CodeOf(err) != perdure.CodeConflict {
+			t.Errorf("the last one that has not expired: %v", err)
+		}
+		if err := c.DeleteToken(t.Context(), soon.ID, "anna"); err != nil {
+			t.Errorf("an expired one: %v", err)
+		}
+		second := g.token(t, operate.Rights{Role: operate.Admin})
+		other := g.client(t, second)
+		failed := make(chan error, 2)
+		go func() { failed <- c.DeleteToken(t.Context(), id(second), "anna") }()
+		go func() { failed <- other.DeleteToken(t.Context(), id(g.admin), "ben") }()
+		if first, last := <-failed, <-failed; (first == nil) == (last == nil) {
+			t.Errorf("each of two admins deletes the other's token at the same time: %v, %v", first, last)
+		}
+		page, err := g.ListTokens(t.Context(), operate.PageQuery{})
+		if err != nil || len(page.Items) != 1 {
+			t.Fatalf("%+v, %v", page, err)
+		}
+		last := page.Items[0].ID
+		if err := g.DeleteToken(operate.WithIdentity(t.Context(), &operate.Identity{AdminsLogIn: true, Name: "anna"}), last, "anna"); err != nil {
+			t.Errorf("with admins of OpenID Connect: %v", err)
+		}
+		last = id(g.token(t, operate.Rights{Role: operate.Admin}))
+		if err := g.DeleteToken(t.Context(), last, "anna"); err != nil {
+			t.Errorf("in the store: %v", err)
 		}
 	})
 }
@@ -576,6 +722,36 @@ func TestLoopbackIsOpenUntilThereIsAnAdminToken(t *testing.T) {
 	})
 }
 
+// An empty restriction would give a token more rights than its creator meant: it is refused, with its place.
+func TestEmptyRestrictionsOfTokensAreRefused(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		for body, pointer := range map[string]string{
+			`{"name":"s","role":"submitter","types":[""]}`:               "types.0: ",
+			`{"name":"s","role":"submitter","types":[]}`:                 "types: ",
+			`{"name":"s","role":"submitter","types":["order",null]}`:     "types: ",
+			`{"name":"s","role":"agent","agents":[""]}`:                  "agents.0: ",
+			`{"name":"s","role":"agent","agents":[]}`:                    "agents: ",
+			`{"name":"s","role":"operator","groups":[""]}`:               "groups.0: ",
+			`{"name":"s","role":"viewer","expiresIn":"0s"}`:              "expiresIn: ",
+			`{"name":"s","role":"viewer","expiresIn":"0"}`:               "expiresIn: ",
+			`{"name":"s","role":"viewer","expiresIn":""}`:                "expiresIn: ",
+			`{"name":"s","role":"viewer","expiresIn":0}`:                 "expiresIn: ",
+			`{"name":"s","role":"submitter","types":"order"}`:            "types: ",
+			`{"name":"s","role":"submitter","types":["order","order "]}`: "types: ",
+		} {
+			resp, refusal := g.ask(t, http.MethodPost, "/v1/tokens", body, "Authorization: Bearer "+g.admin)
+			if resp.StatusCode != http.StatusUnprocessableEntity || !strings.HasPrefix(refusal.Message, pointer) {
+				t.Errorf("%s: %d %q", body, resp.StatusCode, refusal.Message)
+			}
+		}
+		page, err := g.ListTokens(t.Context(), operate.PageQuery{})
+		if err != nil || len(page.Items) != 1 {
+			t.Errorf("%+v, %v", page, err)
+		}
+	})
+}
+
 // The bounds of tokens are those of the documentation, and a refusal names the field.
 func TestTokenRequestsAreChecked(t *testing.T) {
 	names := make([]string, operate.MaxTokenNames+1)
@@ -583,13 +759,17 @@ func TestTokenRequestsAreChecked(t *testing.T) {
 		names[i] = fmt.Sprint("n", i)
 	}
 	for pointer, r := range map[string]operate.TokenRequest{
-		"/name":      {Rights: operate.Rights{Role: operate.Viewer}},
-		"/role":      {Name: "x", Rights: operate.Rights{Role: "root"}},
-		"/types":     {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: names}},
-		"/agents":    {Name: "x", Rights: operate.Rights{Role: operate.Agent}},
-		"/groups":    {Name: "x", Rights: operate.Rights{Role: operate.Viewer, Groups: []string{"a\nb"}}},
-		"/expiresIn": {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(operate.MaxTokenAge + 1)},
+		"/name":       {Rights: operate.Rights{Role: operate.Viewer}},
+		"/role":       {Name: "x", Rights: operate.Rights{Role: "root"}},
+		"/types":      {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: names}},
+		"/agents":     {Name: "x", Rights: operate.Rights{Role: operate.Agent}},
+		"/groups":     {Name: "x", Rights: operate.Rights{Role: operate.Viewer, Groups: []string{"a\nb"}}},
+		"/expiresIn":  {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(operate.MaxTokenAge + 1)},
+		"/expiresIn ": {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(time.Millisecond)},
+		"/types ":     {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: []string{}}},
+		"/types  ":    {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: []string{""}}},
 	} {
+		pointer = strings.TrimSpace(pointer)
 		var e *perdure.Error
 		if err := r.Check(); !errors.As(err, &e) || len(e.Fields) != 1 || e.Fields[0].Pointer != pointer {
 			t.Errorf("%s: %v", pointer, err)

@@ -212,7 +212,7 @@ func New(store Store, cfg Config) *Node {
 	n.courier = courier.New(courier.Config{Store: store, Scheduler: n.scheduler, Compile: n.CompileMail, MaxMail: cfg.MaxMail, Poll: n.mailPoll,
 		Applied: n.metrics.Delivered, Waiting: n.metrics.Waiting, Log: n.log, Env: n.env})
 	n.webhooks = webhook.New(n.webhookConfig())
-	n.access = access.New(access.Config{Store: store, Scheduler: n.scheduler, StoreTime: n.nearlyStoreTime, Failed: n.metrics.AuthFailed, Log: n.log, Env: n.env})
+	n.access = access.New(access.Config{Store: store, FindJobs: store.FindJobs, Scheduler: n.scheduler, StoreTime: n.nearlyStoreTime, Failed: n.metrics.AuthFailed, Log: n.log, Env: n.env})
 	n.bulk = bulk.New(bulk.Config{Store: store, Scheduler: n.scheduler, Find: n.FindBulk, Log: n.log, Env: n.env})
 	if len(cfg.Agents) > 0 {
 		n.host = n.newHost()

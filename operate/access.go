@@ -76,6 +76,8 @@ func (r *Rights) Check() error {
 	switch {
 	case !slices.Contains(UserRoles, r.Role):
 		return refuseField("/role", "use viewer, submitter, agent, operator or admin", "is not a user role: %q", r.Role)
+	case r.Types != nil && len(r.Types) == 0: // not all types: a program may have filtered its list down to nothing
+		return refuseField("/types", "leave it out for all types", "has no names")
 	case len(r.Types) > 0 && r.Role != Submitter:
 		return refuseField("/types", "leave it out, or use the role submitter", "restricts submitters only")
 	case len(r.Agents) > 0 && r.Role != Agent:
@@ -133,6 +135,8 @@ type Identity struct {
 	Credential string `json:"-"` // the id of the token or session; "": none
 	Address    string `json:"-"` // from which the call came
 	OnBehalfOf string `json:"-"` // whom the caller names as the author of the act; "": it names none
+	// AdminsLogIn reports whether admins can log in to the node without a token. If not, its last admin token is kept.
+	AdminsLogIn bool `json:"-"`
 }
 
 type identityKey struct{}
@@ -161,7 +165,7 @@ func (r *TokenRequest) Check() error {
 	switch {
 	case !plain.IsLine(r.Name, MaxTokenNameRunes):
 		return refuseField("/name", "", "is not 1 to %d characters that can be printed", MaxTokenNameRunes)
-	case r.ExpiresIn < 0 || time.Duration(r.ExpiresIn) > MaxTokenAge:
+	case r.ExpiresIn != 0 && time.Duration(r.ExpiresIn) < time.Second || time.Duration(r.ExpiresIn) > MaxTokenAge:
 		return refuseField("/expiresIn", "leave it out for a token that does not expire", "is not between 1s and 10 years")
 	}
 	return r.Rights.Check()
@@ -222,10 +226,10 @@ type AuditEntry struct {
 	Via        Via           `json:"via,omitempty"`        // missing: the program that embeds the node, or a command with --store
 	Credential string        `json:"credential,omitempty"` // id of the token or session
 	Address    string        `json:"address,omitempty"`    // from which the request came
-	Act        string        `json:"act"`                  // a verb such as undo, or the name of a call such as putLimit
+	Act        string        `json:"act"`                  // a verb such as undo, or the name of another call such as putLimit
 	Job        perdure.JobID `json:"job,omitzero"`
 	Target     string        `json:"target,omitempty"` // a step of the job, or what the act was on: the name of a limit, the id of a token
-	Reason     string        `json:"reason,omitempty"` // given by the author
+	Reason     string        `json:"reason,omitempty"` // given by the author; of a token: its name, and what it allows
 	Outcome    AuditOutcome  `json:"outcome"`
 	Code       perdure.Code  `json:"code,omitempty"`  // of a refusal
 	Count      int           `json:"count,omitempty"` // of an entry refusedRequests: how many requests of that second it stands for

@@ -67,6 +67,7 @@ type Tracer struct {
 	ended    spans // that tracer has ended; only Run uses it
 	sampler  sdk.Sampler
 	log      *slog.Logger
+	endpoint string
 
 	queue    chan record
 	exported atomic.Int64
@@ -93,7 +94,7 @@ type record struct {
 }
 
 // FromEnvironment returns a tracer that is configured by the environment; nil if OTEL_EXPORTER_OTLP_ENDPOINT (or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) is not set, or traces are switched off.
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) is not set, or traces are switched off. A variable that cannot be used is an error.
 func FromEnvironment(cfg Config) (*Tracer, error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" ||
 		strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") || os.Getenv("OTEL_TRACES_EXPORTER") == "none" {
@@ -106,6 +107,9 @@ func FromEnvironment(cfg Config) (*Tracer, error) {
 			return nil, fmt.Errorf("%s is %q: only http/protobuf is supported, which collectors accept on port 4318", name, p)
 		}
 	}
+	if err := checkEnvironment(); err != nil {
+		return nil, err
+	}
 	sampler, err := samplerOf(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
 	if err != nil {
 		return nil, err
@@ -114,7 +118,11 @@ func FromEnvironment(cfg Config) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTLP exporter: %w", err)
 	}
-	return newTracer(cfg, exporter, sampler)
+	t, err := newTracer(cfg, exporter, sampler)
+	if err == nil {
+		t.endpoint = endpoint()
+	}
+	return t, err
 }
 
 // LogErrors makes the OpenTelemetry library of this process log its errors, such as spans that a collector has rejected.
@@ -208,6 +216,9 @@ func (t *Tracer) put(r *record) {
 		t.dropped.Add(1)
 	}
 }
+
+// Endpoint returns the URL to which spans are sent, without a password.
+func (t *Tracer) Endpoint() string { return t.endpoint }
 
 // Spans returns how many spans the collector has taken, and how many were dropped: the queue was full, or the collector
 // did not take them.

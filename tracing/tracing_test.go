@@ -11,6 +11,8 @@ import (
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -490,6 +492,61 @@ func TestEnvironmentSwitchesTracesOnAndOff(t *testing.T) {
 			tracer, err := FromEnvironment(Config{})
 			if (tracer != nil) != c.on || (err != nil) != (c.text != "") || err != nil && !strings.Contains(err.Error(), c.text) {
 				t.Errorf("%v, %v", tracer, err)
+			}
+		})
+	}
+}
+
+// A variable that the library would ignore is refused, with its name, and without what may be a secret.
+func TestVariablesThatCannotBeUsedAreRefused(t *testing.T) {
+	dir := t.TempDir()
+	empty := filepath.Join(dir, "empty.pem")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const prefix = "OTEL_EXPORTER_OTLP_"
+	for _, c := range []struct{ name, value, says string }{
+		{"ENDPOINT", "localhost:4318", `is "localhost:4318": it must be an http or https URL, such as http://localhost:4318`},
+		{"ENDPOINT", "http:///v1", "must be an http or https URL"},
+		{"ENDPOINT", "grpc://localhost:4317", "must be an http or https URL"},
+		{"ENDPOINT", "ftp://user:secret@localhost", "must be an http or https URL"},
+		{"TRACES_ENDPOINT", "localhost", "must be an http or https URL"},
+		{"HEADERS", "secret", "header 1 has no =; write NAME=VALUE"},
+		{"HEADERS", "api-key=secret,b", "header 2 has no ="},
+		{"HEADERS", "api key=secret", "the name of header 1 is not one of HTTP"},
+		{"TRACES_HEADERS", "api-key=secret%zz", "the value of header api-key is not percent-encoded"},
+		{"TRACES_HEADERS", "api-key=secret%0Ax", "the value of header api-key is not percent-encoded"},
+		{"TIMEOUT", "10s", `is "10s": it must be a number of milliseconds`},
+		{"TIMEOUT", "0", "it must be a number of milliseconds"},
+		{"COMPRESSION", "zstd", "it must be gzip or none"},
+		{"CERTIFICATE", filepath.Join(dir, "none.pem"), "no such file"},
+		{"TRACES_CERTIFICATE", empty, "has no certificate in PEM"},
+		{"CLIENT_CERTIFICATE", empty, "CLIENT_KEY belong together"},
+	} {
+		t.Run(c.name+" "+c.value, func(t *testing.T) {
+			t.Setenv(prefix+"ENDPOINT", "http://localhost:4318")
+			t.Setenv(prefix+c.name, c.value)
+			_, err := FromEnvironment(Config{})
+			if err == nil || !strings.HasPrefix(err.Error(), prefix+c.name) || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret") {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	for _, c := range []struct{ name, value, url string }{
+		{"ENDPOINT", "http://localhost:4318", "http://localhost:4318/v1/traces"},
+		{"ENDPOINT", "https://user:secret@traces.example.com/otlp/", "https://user:xxxxx@traces.example.com/otlp/v1/traces"},
+		{"TRACES_ENDPOINT", "http://localhost:4318", "http://localhost:4318/"},
+		{"TRACES_ENDPOINT", "http://localhost:4318/x", "http://localhost:4318/x"},
+		{"HEADERS", "api-key=a%20b, x = y=z", "http://localhost:4318/v1/traces"},
+		{"TIMEOUT", "10000", "http://localhost:4318/v1/traces"},
+		{"COMPRESSION", "gzip", "http://localhost:4318/v1/traces"},
+	} {
+		t.Run(c.name+" "+c.value, func(t *testing.T) {
+			t.Setenv(prefix+"ENDPOINT", "http://localhost:4318")
+			t.Setenv(prefix+c.name, c.value)
+			tracer, err := FromEnvironment(Config{})
+			if err != nil || tracer.Endpoint() != c.url {
+				t.Fatalf("%v, %v", tracer, err)
 			}
 		})
 	}

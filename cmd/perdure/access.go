@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/oidc"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/internal/tlsfiles"
@@ -54,6 +53,14 @@ func (f *accessFlags) check(publicURL string) (err error) {
 		return &usageError{msg: "--tls-cert and --tls-key belong together", hint: "give both"}
 	case f.tls.ClientCA != "" && f.tls.Cert == "":
 		return &usageError{msg: "--tls-client-ca needs --tls-cert and --tls-key", hint: "client certificates are a part of TLS"}
+	}
+	for _, file := range []struct{ flag, path string }{{"tls-cert", f.tls.Cert}, {"tls-key", f.tls.Key}, {"tls-client-ca", f.tls.ClientCA}} {
+		if file.path == "" {
+			continue
+		}
+		if _, err := os.Stat(file.path); err != nil {
+			return usagef("--%s: %v", file.flag, err)
+		}
 	}
 	return f.checkOIDC(publicURL)
 }
@@ -131,7 +138,7 @@ func (f *accessFlags) secured(l net.Listener) (net.Listener, error) {
 	}
 	cfg, err := tlsfiles.New(f.tls)
 	if err != nil {
-		return nil, perdure.Refuse(perdure.CodeInvalid, "%v", err)
+		return nil, &usageError{msg: fmt.Sprintf("the files of --tls-cert, --tls-key and --tls-client-ca cannot be used: %v", err)}
 	}
 	return tls.NewListener(l, cfg), nil
 }

@@ -23,7 +23,8 @@ func (a *app) agentCmd() *cobra.Command {
 		Short: "Run the built-in agents against a server",
 		Long: `Claims runs of the built-in agents from a node, executes them in this process, and reports them. Any
 number of these processes may run on any machine that reaches the server. If there is no server at the
-start, the command ends after five seconds with exit code 3; later it waits until the server is back.
+start, the command ends after five seconds with exit code 3; later it waits until the server is back. If
+its token (--token-file, PERDURE_TOKEN) is not one for these agents, it ends at the start with exit code 4.
 SIGTERM or SIGINT drains within --grace: runs that have not begun are returned.`,
 		Example: `  perdure agent --agents shell --server http://perdure.internal:7420
   perdure agent --agents http,shell --slots shell=2 --name build-7`,

@@ -36,6 +36,7 @@ func (f *agentFlags) register(cmd *cobra.Command, def string, private bool) {
 	cmd.Flags().StringSliceVar(&f.env, "shell-env", nil, "`NAMES` of further environment variables that programs of the agent shell inherit (repeatable)")
 	cmd.Flags().BoolVar(&f.private, "allow-private-targets", private, "let the agent http and webhooks call loopback, link-local and this machine's own addresses, and metadata services")
 	cmd.Flags().StringVar(&f.secrets, "secrets-dir", "", "`DIR` with a file NAME for each secret that is not in the environment")
+	restricts(cmd, "slots")
 	_ = cmd.MarkFlagDirname("secrets-dir")
 	_ = cmd.RegisterFlagCompletionFunc("agents", cobra.FixedCompletions(append(slices.Clone(builtIn), "none"), cobra.ShellCompDirectiveNoFileComp))
 }

@@ -25,6 +25,7 @@ func (a *app) alertsCmd() *cobra.Command {
 		cmd.Flags().StringVar(&q.Type, "type", "", "only alerts of jobs of this `TYPE`")
 		cmd.Flags().StringVar(&q.Step, "step", "", "only alerts of steps with this `NAME`")
 		cmd.Flags().StringVar(&q.Code, "code", "", "only alerts with this error `CODE`")
+		restricts(cmd, "job", "kind", "type", "step", "code")
 		_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(allAlertWords, cobra.ShellCompDirectiveNoFileComp))
 		cmd.Flags().IntVar(&q.Limit, "limit", perdure.DefaultListLimit, fmt.Sprintf("alerts per page, at most %d", perdure.MaxListLimit))
 		cmd.Flags().StringVar(&q.Cursor, "cursor", "", "`CURSOR` of the page, as the page before printed it")

@@ -46,6 +46,7 @@ ID is an id, a unique start of an id, or @latest.`,
 	uses(cmd, "server", "store", "output")
 	f := cmd.Flags()
 	f.StringVar(&state, "state", "", "only bulk acts in this `STATE`: running, done, stopped")
+	restricts(cmd, "state")
 	pageFlags(cmd, &q.Limit, &q.Cursor, "bulk acts")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"running", "done", "stopped"}, cobra.ShellCompDirectiveNoFileComp))
 	cmd.AddCommand(a.showBulkCmd(), a.changeBulkCmd("stop", "Stop a bulk act", `Stops a bulk act after the job that it is at. The acts that it has performed remain. "bulk resume" lets it

@@ -130,7 +130,7 @@ func (a *app) chaos(ctx context.Context, o *chaosFlags, command []string) error 
 	way := chaos.NewWay(to, transport, chaos.Mischief{Lose: float64(o.lose), Cut: float64(o.cut), Double: float64(o.double), Delay: time.Duration(o.delay), Seed: o.seed})
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return notListening(o.listen, err)
+		return notListening("listen", o.listen, err)
 	}
 	front := &http.Server{Handler: o.hosts.hosts.Handler(way), ReadHeaderTimeout: 10 * time.Second}
 	go func() { _ = front.Serve(listener) }()

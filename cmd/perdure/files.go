@@ -46,6 +46,7 @@ func (f *inputFlags) register(cmd *cobra.Command) {
 	cmd.Flags().StringArrayVarP(&f.values, "set", "i", nil, "set a field of the input: `NAME=VALUE`; VALUE is JSON, or else a string (repeatable)")
 	cmd.Flags().StringVar(&f.file, "input", "", "take fields of the input from this JSON `FILE` (- is stdin); -i has precedence")
 	cmd.Flags().StringVar(&f.key, "key", "", "the job's `KEY`, instead of the definition's")
+	restricts(cmd, "input", "key")
 }
 
 // read returns the fields of the input that the flags set.

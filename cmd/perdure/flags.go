@@ -23,7 +23,7 @@ const (
 	envPrefix     = "PERDURE_"
 	usesKey       = "perdure.uses"
 	createsKey    = "perdure.creates"    // annotates commands that create a missing SQLite file
-	filterKey     = "perdure.filter"     // annotates flags that select jobs: an empty value is refused, because it would select more
+	filterKey     = "perdure.filter"     // annotates flags that select or restrict: an empty value is refused, because it would allow more
 	noVariableKey = "perdure.noVariable" // annotates flags that are not read from the environment
 )
 
@@ -84,10 +84,11 @@ func settleFlags(cmd *cobra.Command) error {
 			if f.Changed {
 				err = usagef("--%s means nothing to %q", f.Name, cmd.CommandPath())
 			}
-		case f.Changed && f.Annotations[filterKey] != nil && slices.ContainsFunc(textsOf(f), blank):
-			err = &usageError{msg: "--" + f.Name + " is empty", hint: "leave it out, or quote a value"}
 		case !f.Changed && f.Annotations[noVariableKey] == nil:
 			err = fromEnv(f)
+		}
+		if err == nil && f.Annotations[filterKey] != nil && hasBlank(f) {
+			err = emptyFlag(f)
 		}
 		if err == nil && (f.Name == "reason" || f.Annotations[filterKey] != nil) && !utf8.ValidString(strings.Join(textsOf(f), "")) {
 			err = &usageError{msg: "--" + f.Name + " is not valid UTF-8", hint: "write it in UTF-8"}
@@ -102,6 +103,19 @@ func textsOf(f *pflag.Flag) []string {
 		return many.GetSlice()
 	}
 	return []string{f.Value.String()}
+}
+
+// restricts marks flags whose empty value would allow or select more than was meant.
+func restricts(cmd *cobra.Command, names ...string) {
+	for _, name := range names {
+		_ = cmd.Flags().SetAnnotation(name, filterKey, []string{"true"})
+	}
+}
+
+// hasBlank reports whether a flag has no value, or an empty one.
+func hasBlank(f *pflag.Flag) bool {
+	texts := textsOf(f)
+	return len(texts) == 0 || slices.ContainsFunc(texts, blank)
 }
 
 func blank(s string) bool { return strings.TrimSpace(s) == "" }
@@ -119,6 +133,23 @@ func lookupEnv(flag string) string {
 		return ""
 	}
 	return os.Getenv(envName(flag))
+}
+
+// emptyFlag refuses a flag without a value, or the variable that it was read from. A flag that was not given is no error.
+func emptyFlag(f *pflag.Flag) error {
+	_, set := os.LookupEnv(envName(f.Name))
+	ofProgram := slices.Contains(ofRun, f.Name) && os.Getenv("PERDURE_RUN") != ""
+	what := " is empty"
+	if f.Value.Type() == "duration" {
+		what = " is 0s"
+	}
+	switch {
+	case f.Changed:
+		return &usageError{msg: "--" + f.Name + what, hint: "leave it out, or quote a value"}
+	case set && !ofProgram && f.Annotations[noVariableKey] == nil:
+		return &usageError{msg: envName(f.Name) + what, hint: "unset it, or give it a value"}
+	}
+	return nil
 }
 
 func fromEnv(f *pflag.Flag) error {
@@ -208,8 +239,10 @@ func (d *duration) Set(s string) error {
 		return nil
 	}
 	v, err := perdure.ParseDuration(s)
-	*d = duration(v)
-	return err
+	if *d = duration(v); err != nil {
+		return fmt.Errorf("%w; write 30s, 12h or 90d, for example", err)
+	}
+	return nil
 }
 
 // pageFlags adds the flags of a list that is printed a page at a time.

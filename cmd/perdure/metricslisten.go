@@ -24,7 +24,7 @@ func (o *serveFlags) listenForMetrics() (net.Listener, error) {
 	}
 	l, err := net.Listen("tcp", o.metricsListen)
 	if err != nil {
-		return nil, notListening(o.metricsListen, err)
+		return nil, notListening("metrics-listen", o.metricsListen, err)
 	}
 	return l, nil
 }

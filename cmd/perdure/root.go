@@ -44,13 +44,13 @@ func run(args []string, in io.Reader, stdout, stderr *os.File) int {
 	root.SetErr(stderr)
 
 	a.errSt = styleFor("auto", stderr)
-	err := root.ExecuteContext(context.Background())
+	ran, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		err = a.helpErr
 	}
 	var known *usageError
 	if err != nil && !a.started && !errors.As(err, &known) {
-		err = asUsage(err)
+		err = asUsage(ran, err)
 	}
 	if err == nil && a.out.failed() {
 		err = fmt.Errorf("writing the result: %w", a.out.err)
@@ -67,9 +67,9 @@ func run(args []string, in io.Reader, stdout, stderr *os.File) int {
 }
 
 // asUsage splits cobra's error into what is wrong and how to mend it.
-func asUsage(err error) error {
+func asUsage(cmd *cobra.Command, err error) error {
 	msg, rest, _ := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
-	u := &usageError{msg: msg, hint: `see "perdure --help"`}
+	u := &usageError{msg: msg, hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
 	if near := strings.Fields(rest); len(near) > 0 {
 		u.hint = "did you mean " + strings.Join(near, " or ") + "?"
 	}

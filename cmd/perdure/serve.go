@@ -84,6 +84,7 @@ it. The agents sleep and approval are always available.`,
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
 	f.StringVar(&o.traceURL, "trace-url", "", "where the trace of a job is shown, as a `URL` with {traceId}: `get` and the console link to it")
+	restricts(cmd, "tls-client-ca")
 	o.log.register(cmd)
 	return cmd
 }
@@ -114,7 +115,12 @@ func (o *serveFlags) check() error {
 	case time.Duration(o.roleTTL) < leastRoleTTL || time.Duration(o.roleTTL) > mostRoleTTL:
 		return usagef("--role-ttl must be %v to %v", leastRoleTTL, mostRoleTTL)
 	}
-	return cmp.Or(checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
+	if o.metricsListen != "" {
+		if err := checkAddress("metrics-listen", o.metricsListen); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(checkAddress("listen", o.listen), checkTraceURL(o.traceURL), o.hosts.check(), o.access.check(o.hosts.public), o.agents.check())
 }
 
 // checkTraceURL checks --trace-url. The console makes a link of it, so another scheme is refused.
@@ -179,7 +185,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 		return errors.Join(err, store.Close())
 	}
 	if tracer != nil {
-		log.Info("traces are exported")
+		log.Info("traces are exported", "url", tracer.Endpoint())
 	}
 	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
@@ -212,7 +218,7 @@ func (o *serveFlags) listenOn(ctx context.Context, store kernel.Store, log *slog
 	}
 	l, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return nil, notListening(o.listen, err)
+		return nil, notListening("listen", o.listen, err)
 	}
 	secured, err := o.access.secured(l)
 	if err != nil {
@@ -278,13 +284,26 @@ func (a *app) announceServing(log *slog.Logger, url string, agents []string) {
 	fmt.Fprintf(a.err, "listening on %s, store %s, agents %s\n", url, redact.URL(a.store), strings.Join(agents, ", "))
 }
 
-func notListening(addr string, err error) error {
+// checkAddress refuses the value of a flag on which no process can listen.
+func checkAddress(flag, addr string) error {
+	_, port, err := net.SplitHostPort(addr)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
+	if err != nil {
+		return &usageError{msg: fmt.Sprintf("--%s %s is not an address", flag, shownArg(addr)), hint: "HOST:PORT, such as 127.0.0.1:7420, or :7420 for all addresses of this machine"}
+	}
+	return nil
+}
+
+// notListening is the error of a listener at the value of a flag.
+func notListening(flag, addr string, err error) error {
 	e := perdure.Refuse(perdure.CodeUnavailable, "cannot listen on %s: %v", addr, errors.Unwrap(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? choose another address with --listen"
+		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? choose another address with --"+flag
 	case errors.As(err, new(*net.AddrError)), errors.As(err, new(*net.DNSError)):
-		return usagef("--listen %s: %v", addr, errors.Unwrap(err))
+		return usagef("--%s %s: %v", flag, addr, errors.Unwrap(err))
 	}
 	return e
 }

@@ -114,6 +114,11 @@ func (a *app) dial(ctx context.Context, cmd *cobra.Command, agents *agentFlags) 
 	if serverFlag {
 		t.where = " --server " + quoted(redact.URL(a.server))
 	}
+	for _, name := range ofServer {
+		if _, byFlag := given(cmd, name); byFlag {
+			t.where += " --" + name + " " + quoted(cmd.Flags().Lookup(name).Value.String())
+		}
+	}
 	return t, nil
 }
 

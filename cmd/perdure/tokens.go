@@ -1,22 +1,37 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
 )
 
 func (a *app) tokensCmd() *cobra.Command {
 	var page operate.PageQuery
+	list := func(cmd *cobra.Command, _ []string) error {
+		if err := checkPageSize(page.Limit); err != nil {
+			return err
+		}
+		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+			tokens, err := t.ListTokens(ctx, page)
+			if err != nil {
+				return err
+			}
+			return a.printTokens(tokens)
+		})
+	}
 	cmd := &cobra.Command{
-		Use: "tokens", Aliases: []string{"token"}, Short: "Manage tokens: create, rotate, rm", Args: noArgs,
+		Use: "tokens", Aliases: []string{"token"}, Short: "Manage tokens: list, create, rotate, rm", Args: noArgs, RunE: list,
 		Long: `Lists tokens, expired ones too. A token identifies a program or a user to a server, and has a user role:
 
   viewer     reads everything except tokens, sessions and the audit log
@@ -32,26 +47,25 @@ has an admin token, callers on the server's own machine need a token, too.`,
   perdure tokens
   perdure tokens rotate 8XkqT2mWc0Za --overlap 24h
   perdure tokens rm 8XkqT2mWc0Za`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkPageSize(page.Limit); err != nil {
-				return err
-			}
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				tokens, err := t.ListTokens(ctx, page)
-				if err != nil {
-					return err
-				}
-				return a.printTokens(tokens)
-			})
-		},
 	}
-	uses(cmd, "server", "store", "output")
-	pageFlags(cmd, &page.Limit, &page.Cursor, "tokens")
-	cmd.AddCommand(a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
+	ls := &cobra.Command{
+		Use: "list", Aliases: []string{"ls"}, Short: "List tokens", Args: noArgs, RunE: list,
+		Long: `Lists tokens, expired ones too: what each may do, when it expires, and when it was used last. A page is in
+the order of names, and of tokens with one name in the order of their creation.`,
+		Example: "  perdure tokens list -o json",
+	}
+	for _, c := range []*cobra.Command{cmd, ls} {
+		uses(c, "server", "store", "output")
+		pageFlags(c, &page.Limit, &page.Cursor, "tokens")
+	}
+	cmd.AddCommand(ls, a.createTokenCmd(), a.rotateTokenCmd(), a.removeTokenCmd())
 	return cmd
 }
 
 func (a *app) printTokens(page *perdure.Page[operate.TokenView]) error {
+	slices.SortFunc(page.Items, func(x, y operate.TokenView) int {
+		return cmp.Or(strings.Compare(x.Name, y.Name), x.CreatedAt.Compare(y.CreatedAt))
+	})
 	tb, now := a.newTable(), time.Now()
 	tb.head("ID", "NAME", "ROLE", "FOR", "GROUPS", "AGE", "EXPIRES", "USED", "BY")
 	for i := range page.Items {
@@ -125,6 +139,7 @@ created.`,
 	f.StringSliceVar(&r.Agents, "agent", nil, "of an agent: `AGENT` whose runs it may carry out (repeatable)")
 	f.StringSliceVar(&r.Groups, "group", nil, "`GROUP` for approvals (repeatable)")
 	f.Var(&expires, "expires", "expire after this `DURATION` (default: never)")
+	restricts(cmd, "type", "agent", "group", "expires")
 	_ = cmd.MarkFlagRequired("name")
 	_ = cmd.MarkFlagRequired("role")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(operate.Texts(operate.UserRoles), cobra.ShellCompDirectiveNoFileComp))
@@ -159,6 +174,9 @@ too, so that programs can be switched over. Without it, that one ends within 5 s
 		Example:           "  perdure tokens rotate 8XkqT2mWc0Za --overlap 24h",
 		ValidArgsFunction: a.completeToken,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if time.Duration(overlap) > operate.MaxTokenOverlap {
+				return usagef("--overlap must be at most %dd", operate.MaxTokenOverlap/(24*time.Hour))
+			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				token, err := t.RotateToken(ctx, args[0], time.Duration(overlap), author())
 				if err != nil {
@@ -177,7 +195,7 @@ func (a *app) removeTokenCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm ID…", Aliases: []string{"revoke"}, Short: "Revoke tokens", Args: argsOf(1, -1, "the ids of tokens"),
 		Long: `Deletes tokens, and ends the sessions of the console that were started with them. Each node refuses them
-within 5 seconds.`,
+within 5 seconds. A server refuses to revoke the last valid token of an admin (exit 8); --store does not.`,
 		Example:           "  perdure tokens rm 8XkqT2mWc0Za",
 		ValidArgsFunction: a.completeToken,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -218,7 +236,8 @@ func (a *app) auditCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "audit", Short: "Read the audit log: who did what, and what was refused", Args: noArgs,
 		Long: `Prints acts, changes of limits, agents, tokens and bulk acts, logins, and requests that were refused, newest
-first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of a call such as putLimit.`,
+first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of another call such as
+putLimit; docs/access.md lists them. An act has one name, whether it was performed or refused.`,
 		Example: `  perdure audit --since 24h
   perdure audit --author anna --act undo
   perdure audit --job order-1042
@@ -246,6 +265,9 @@ first. Entries are kept for 400 days. ACT is a verb such as undo, or the name of
 	f.StringVar(&q.Act, "act", "", "with this `ACT`")
 	f.StringVar(&q.Job, "job", "", "on this `JOB`")
 	f.StringVar(&since, "since", "", "from this `TIME` on, or this long ago")
+	restricts(cmd, "author", "act", "job", "since")
+	_ = cmd.RegisterFlagCompletionFunc("act", cobra.FixedCompletions(kernel.AuditActs, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("job", a.completeJob)
 	pageFlags(cmd, &q.Limit, &q.Cursor, "entries")
 	return cmd
 }

@@ -156,6 +156,7 @@ func (o *webhookFlags) register(cmd *cobra.Command) {
 	f.StringSliceVar(&o.types, "types", nil, "report changes of jobs of these `TYPES` only")
 	f.StringVar(&o.format, "format", "", "`FORM` of the body: cloudEvents (default) or slack")
 	f.BoolVar(&o.stream, "stream", false, "make a stream, which programs read with GET /v1/events, in place of a URL")
+	restricts(cmd, "on", "types")
 	_ = cmd.RegisterFlagCompletionFunc("on", cobra.FixedCompletions(operate.Texts(operate.EventKinds), cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(operate.Texts(operate.WebhookFormats), cobra.ShellCompDirectiveNoFileComp))
 }
@@ -392,6 +393,7 @@ of their deliveries.`, Example: "  perdure webhooks deliveries shop --state dead
 		},
 	}
 	cmd.Flags().StringVar((*string)(&q.State), "state", "", "only notifications in this `STATE`: pending, delivered or dead")
+	restricts(cmd, "state")
 	pageFlags(cmd, &q.Limit, &q.Cursor, "notifications")
 	_ = cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions(operate.Texts(operate.DeliveryStates), cobra.ShellCompDirectiveNoFileComp))
 	uses(cmd, "server", "store", "output")

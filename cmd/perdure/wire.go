@@ -103,7 +103,7 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 func newTracer(log *slog.Logger) (*tracing.Tracer, error) {
 	tracer, err := tracing.FromEnvironment(tracing.Config{Version: buildVersion(), Log: log})
 	if err != nil {
-		return nil, &usageError{msg: err.Error()}
+		return nil, &usageError{msg: err.Error(), hint: "correct or unset the variable; without OTEL_EXPORTER_OTLP_ENDPOINT no traces are exported"}
 	}
 	if tracer != nil {
 		tracing.LogErrors(log)
@@ -197,6 +197,9 @@ const tokenVariable = envPrefix + "TOKEN"
 // token returns the option for the token of a command's client.
 func (a *app) token() (client.Option, error) {
 	if a.tokenFile != "" {
+		if info, err := os.Stat(a.tokenFile); err == nil && info.Mode().Perm()&0o004 != 0 && !a.jsonLog {
+			a.talk("warning: other users can read the token file %s; chmod 600 %s", a.tokenFile, quoted(a.tokenFile))
+		}
 		return client.TokenFile(a.tokenFile), nil
 	}
 	text := os.Getenv(tokenVariable)
@@ -240,6 +243,9 @@ func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.Serve
 		if err == nil {
 			cfg.SecretsDir = agents.secrets
 			return c.Serve(ctx, cfg, makeAgents(agents)...)
+		}
+		if ctx.Err() != nil { // ended before it began: nothing is to be drained
+			return nil
 		}
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {
 			return err

@@ -343,7 +343,7 @@ test("the audit log has filters, pages, and links to jobs", async (t) => {
   await row.locator(".state.good", { hasText: "done" }).last().waitFor();
   assert.equal(await page.title(), "Audit log · Perdure");
   await page.getByLabel("Author").fill("vera");
-  await page.getByLabel("Act").fill("undoJob");
+  await page.getByLabel("Act").fill("undo");
   await page.keyboard.press("Enter");
   await eventually(async () => {
     await page.reload(); // refusals are recorded up to a second later

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -353,7 +354,7 @@ func TestFailuresAreCountedByNetwork(t *testing.T) {
 func TestRefusedRequestsAreBounded(t *testing.T) {
 	w := newWorld(t)
 	for range MaxRefusals + 50 {
-		w.Refused(operate.AuditEntry{Act: "undoJob", Outcome: operate.AuditRefused})
+		w.Refused(operate.AuditEntry{Act: "undo", Outcome: operate.AuditRefused}, "")
 	}
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
 		w.writer.mu.Lock()
@@ -362,10 +363,39 @@ func TestRefusedRequestsAreBounded(t *testing.T) {
 		if len(entries) == 0 && time.Since(began) < 20*time.Second {
 			continue
 		}
-		if n := len(entries); n != MaxRefusals+1 || entries[n-1].Act != ActRefused || entries[n-1].Count != 50 {
+		if n := len(entries); n != MaxRefusals+1 || entries[n-1].Act != kernel.ActRefusals || entries[n-1].Count != 50 {
 			t.Errorf("%d entries", n)
 		}
 		return
+	}
+}
+
+// The entry of a refused act has the id of its job, if there is one. Each job is searched for once; an id is not.
+func TestRefusedRequestsNameTheirJobs(t *testing.T) {
+	id, id2 := perdure.JobID{1}, perdure.JobID{2}
+	w, searched := newWorld(t), 0
+	w.refusals.find = func(_ context.Context, ref string, max int) ([]perdure.JobID, error) {
+		searched++
+		switch ref {
+		case "o1":
+			return []perdure.JobID{id}, nil
+		case "down":
+			return nil, errors.New("down")
+		case "job_":
+			return []perdure.JobID{id, id2}, nil
+		}
+		return nil, nil
+	}
+	var refused []refusal
+	for _, r := range [][2]string{{"o1", ""}, {"o1", "charge"}, {id2.String(), "charge"}, {"none", ""}, {"none", "charge"}, {"down", ""}, {"job_", ""}, {"@latest", ""}, {"", "ads-api"}} {
+		refused = append(refused, refusal{operate.AuditEntry{Target: r[1]}, r[0]})
+	}
+	var got []string
+	for _, e := range w.refusals.found(t.Context(), refused) {
+		got = append(got, map[perdure.JobID]string{id: "1 ", id2: "2 "}[e.Job]+e.Target)
+	}
+	if want := []string{"1 ", "1 charge", "2 charge", "none", "none/charge", "down", "job_", "@latest", "ads-api"}; !slices.Equal(got, want) || searched != 4 {
+		t.Errorf("%q after %d searches", got, searched)
 	}
 }
 

@@ -25,10 +25,11 @@ type Scheduler interface {
 type Config struct {
 	Store     kernel.AccessReader
 	Scheduler Scheduler
-	StoreTime func() time.Time // the store's clock, as nearly as this process knows it
-	Failed    func()           // called for each wrong token; nil: nothing is called
-	Log       *slog.Logger     // nil: nothing is logged
-	Env       env.Env          // nil: env.Real
+	StoreTime func() time.Time                                                        // the store's clock, as nearly as this process knows it
+	FindJobs  func(ctx context.Context, ref string, max int) ([]perdure.JobID, error) // of a kernel.Store; nil: jobs of refused requests are not found
+	Failed    func()                                                                  // called for each wrong token; nil: nothing is called
+	Log       *slog.Logger                                                            // nil: nothing is logged
+	Env       env.Env                                                                 // nil: env.Real
 }
 
 // Registry identifies callers. It is safe for concurrent use.

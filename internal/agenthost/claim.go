@@ -109,12 +109,21 @@ func (h *Host) claim(a *hosted, req protocol.Claim) (got arrival, ok bool) {
 			return got, false
 		}
 		if failed == 0 {
-			h.log.Warn("claim failed; retrying", "agent", a.Name, "err", err)
+			h.log.Warn("claim failed; retrying", "agent", a.Name, "err", err, "action", actionFor(err))
 		}
 		if !retry.pause(h.claiming) {
 			return got, false
 		}
 	}
+}
+
+// actionFor says what to check after a call that failed.
+func actionFor(err error) string {
+	switch perdure.CodeOf(err) {
+	case perdure.CodeUnauthenticated, perdure.CodeForbidden:
+		return "check the token"
+	}
+	return "check server and network"
 }
 
 // retrieve repeats a claim whose answer was lost in a drain, so that its runs can be returned at once instead of

@@ -196,7 +196,7 @@ func (h *Host) deliver(c *call) {
 			return
 		}
 		if failed == 0 {
-			h.log.Warn("report failed; retrying", "reports", len(reports), "err", err)
+			h.log.Warn("report failed; retrying", "reports", len(reports), "err", err, "action", actionFor(err))
 		}
 		if !retry.pause(h.life) {
 			return

@@ -3,9 +3,12 @@ package kernel
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -62,12 +65,56 @@ func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
 	return e
 }
 
+// AuditActs are the names of acts in the audit log: an act has the same name whether it was performed or refused. They are
+// the verbs of acts on jobs, and the names of the other calls that can be refused or are recorded.
+var AuditActs = []string{
+	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit),
+	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
+	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook",
+	"login", "logout", "createToken", "rotateToken", "deleteToken", "deleteSession",
+	ActRaiseFence, ActRefusals,
+
+	// These are recorded only if they are refused because of the caller.
+	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat",
+	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getGraph", "getShapeGraph", "followJob",
+	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
+	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listTokens", "listSessions", "getAudit", "getMe",
+}
+
+// Acts that are no calls of the API.
+const (
+	ActRaiseFence = "raiseFence"
+	ActRefusals   = "refusedRequests" // an entry that counts refused requests that have no entries of their own
+)
+
+// Summary says what the credential allows and until when, for the audit log.
+func (c *Credential) Summary() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", c.Name, c.Rights.Role)
+	for _, list := range []struct {
+		of    string
+		names []string
+	}{{"types", c.Rights.Types}, {"agents", c.Rights.Agents}, {"groups", c.Rights.Groups}} {
+		if len(list.names) > 0 {
+			fmt.Fprintf(&b, ", %s %s", list.of, strings.Join(list.names, " "))
+		}
+	}
+	if c.ExpiresAt.IsZero() {
+		b.WriteString(", does not expire")
+	} else {
+		b.WriteString(", expires " + c.ExpiresAt.UTC().Format(time.RFC3339))
+	}
+	return plain.Shorten(b.String(), perdure.MaxReasonBytes-len("…"))
+}
+
 // AccessTx is what transactions do with credentials. A transaction that adds a credential has locked
 // the role courier (Locker.LockRoles), so that no other one adds one at the same time, and CountCredentials is exact.
 type AccessTx interface {
 	// LockCredential locks a credential, and waits for a lock that another transaction holds; nil: there is none.
 	LockCredential(id string) (*Credential, error)
 	CountCredentials(CredentialKind) (int, error)
+	// HasOtherAdmin reports whether there is a token of the user role admin, other than id, that is valid at a time.
+	HasOtherAdmin(id string, at time.Time) (bool, error)
 	// AddCredential stores a new credential, and returns ErrStale if its id is taken. SaveCredential writes the hashes
 	// and times of one that this transaction has locked; nothing else of it ever changes.
 	AddCredential(*Credential) error

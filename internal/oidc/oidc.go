@@ -179,6 +179,11 @@ func (p *Provider) failed(message string, err error) error {
 	return refuse(message, "log in again; if it fails again, compare the settings --oidc-… with those of the provider")
 }
 
+// GivesAdmin reports whether users can have the user role admin.
+func (p *Provider) GivesAdmin() bool {
+	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Role == operate.Admin })
+}
+
 // identify returns the identity that the claims of a user give.
 func (p *Provider) identify(subject string, claims map[string]any) (*operate.Identity, error) {
 	id := &operate.Identity{Name: p.name(subject, claims), Via: operate.ViaSession}

@@ -24,7 +24,7 @@ type Registry interface {
 	Login(ctx context.Context, token, address string) (cookie string, id *operate.Identity, err error)
 	Start(ctx context.Context, of *operate.Identity, address string) (cookie string, id *operate.Identity, err error)
 	Logout(context.Context, *operate.Identity) error
-	Refused(operate.AuditEntry)
+	Refused(e operate.AuditEntry, job string)
 }
 
 // Tokens says which callers need a token or a session.
@@ -110,7 +110,7 @@ func (c *call) identify(rt *route) error {
 		return c.unidentified(err)
 	}
 	caller := *id
-	caller.Address = address
+	caller.Address, caller.AdminsLogIn = address, c.OIDC != nil && c.OIDC.GivesAdmin()
 	if header := c.r.Header.Get(authorHeader); misnamed(header, perdure.MaxHolderLength) == "" {
 		caller.OnBehalfOf = header
 	}
@@ -257,10 +257,25 @@ func (c *call) auditRefusal(rt *route, err error) {
 	if !denied && !isAct || p.Status >= http.StatusInternalServerError {
 		return
 	}
-	e := kernel.AuditOf(c.r.Context(), "", rt.id)
+	if rt.id == "getMe" && c.r.Header.Get("Authorization") == "" && c.cookie() == "" { // the console asks whether it has to log in
+		return
+	}
+	e := kernel.AuditOf(c.r.Context(), "", rt.actName())
 	if operate.IdentityOf(c.r.Context()) == nil {
 		e.Author, e.Address = "unknown", c.address()
 	}
-	e.Outcome, e.Code, e.Target = operate.AuditRefused, p.Code, printable(c.r.URL.Path)
-	c.Access.Refused(e)
+	e.Outcome, e.Code = operate.AuditRefused, p.Code
+	job := ""
+	switch id, name := c.r.PathValue("id"), c.r.PathValue("name"); {
+	case strings.HasPrefix(rt.path, "/v1/jobs/{id}"):
+		if job = id; misnamed(id, perdure.MaxKeyLength) != "" {
+			job = printable(id)
+		}
+		e.Target = printable(name)
+	default:
+		if e.Target = printable(cmp.Or(id, name, c.r.PathValue("agent"))); e.Target == "" {
+			e.Target = printable(c.r.URL.Path)
+		}
+	}
+	c.Access.Refused(e, job)
 }

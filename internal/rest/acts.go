@@ -74,6 +74,7 @@ func (a *api) actRoutes() []route {
 				http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
 			do: func(c *call) error { return c.act(&v) },
 		}
+		rt.act = string(v.Verb)
 		if v.step {
 			rt.path, rt.id = "/v1/jobs/{id}/steps/{name}/"+string(v.Verb), string(v.Verb)+"Step"
 		}

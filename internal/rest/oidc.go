@@ -14,6 +14,7 @@ import (
 // OIDC logs users of the console in at an OpenID Connect provider. Package oidc has one.
 type OIDC interface {
 	Start(ctx context.Context, to string, now time.Time) (location, cookie string, err error)
+	GivesAdmin() bool // users can have the user role admin
 	Finish(ctx context.Context, query url.Values, cookie string, now time.Time) (id *operate.Identity, to string, err error)
 }
 
@@ -78,7 +79,7 @@ func (c *call) oidcCookie(value string, seconds int) {
 func (c *call) loginFailed(err error, to string) {
 	p := problemOf(c.r, err)
 	c.Log.InfoContext(c.r.Context(), "login failed", "code", p.Code, "error", printable(p.Detail), "address", c.address())
-	c.Access.Refused(operate.AuditEntry{Author: "unknown", Address: c.address(), Act: "login", Target: "oidc", Outcome: operate.AuditRefused, Code: p.Code})
+	c.Access.Refused(operate.AuditEntry{Author: "unknown", Address: c.address(), Act: "login", Target: "oidc", Outcome: operate.AuditRefused, Code: p.Code}, "")
 	to, _, _ = strings.Cut(c.returnTo(to), "#")
 	c.redirect(to + "#login=" + string(p.Code))
 }

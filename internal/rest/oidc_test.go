@@ -21,6 +21,8 @@ func (s sso) Start(_ context.Context, to string, _ time.Time) (location, cookie 
 	return "https://login.example.com/auth?x=y", "kept", nil
 }
 
+func (s sso) GivesAdmin() bool { return false }
+
 func (s sso) Finish(_ context.Context, query url.Values, cookie string, _ time.Time) (*operate.Identity, string, error) {
 	if cookie == "no role" {
 		return nil, query.Get("to"), perdure.Refuse(perdure.CodeForbidden, "no")

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"cmp"
 	"net/http"
 	"reflect"
 	"slices"
@@ -13,6 +14,7 @@ import (
 type route struct {
 	method, path string
 	id           string // operationId
+	act          string // its name in the audit log; "": id
 	tag          string
 	summary, doc string
 	params       []param
@@ -66,6 +68,9 @@ func (a *api) mount(routes []route) {
 	}
 	a.mux.Handle("/", a.handler(route{anyQuery: true, do: func(c *call) error { return noSuchPath(c.r) }}))
 }
+
+// actName is the name of the call in the audit log: one of kernel.AuditActs.
+func (rt *route) actName() string { return cmp.Or(rt.act, rt.id) }
 
 func (a *api) handler(rt route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

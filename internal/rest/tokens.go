@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -72,8 +73,8 @@ func (a *api) accessRoutes() []route {
 		},
 		{
 			method: http.MethodDelete, path: token, id: "deleteToken", tag: "access", do: (*call).deleteToken,
-			summary: "Revoke a token", doc: "Also ends the sessions that were started with it. Each node refuses it within 5 seconds.", headers: authorParam,
-			results: []result{{status: http.StatusNoContent, doc: "The token was deleted"}}, problems: []int{http.StatusNotFound},
+			summary: "Revoke a token", doc: "Also ends the sessions that were started with it. Each node refuses it within 5 seconds. The last valid token of an admin is refused with 409, unless OpenID Connect gives users the user role admin.", headers: authorParam,
+			results: []result{{status: http.StatusNoContent, doc: "The token was deleted"}}, problems: []int{http.StatusNotFound, http.StatusConflict},
 		},
 		{
 			method: http.MethodGet, path: "/v1/sessions", id: "listSessions", tag: "access", do: (*call).listSessions,
@@ -102,7 +103,7 @@ func (a *api) accessRoutes() []route {
 			summary: "Read the audit log", doc: "Acts, changes of access, logins, and refused requests, newest first. Entries are kept for 400 days.",
 			params: append([]param{
 				{name: "author", doc: "By this author", example: "anna"},
-				{name: "act", doc: "With this act: a verb such as undo, or the operationId of a call such as putLimit", example: "undo"},
+				{name: "act", doc: "With this act, performed or refused: a verb such as undo, or the operationId of another call such as putLimit", example: "undo"},
 				{name: "job", doc: "On this job: an id, a key, the start of an id, or @latest", example: "order-1042"},
 				{name: "since", doc: "From this time on, or this long ago", example: "24h"},
 			}, pageParams...),
@@ -190,9 +191,9 @@ func readToken(doc *document) (r operate.TokenRequest) {
 		case "role":
 			r.Role = operate.UserRole(field.string())
 		case "types":
-			r.Types = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
+			r.Types = field.someNames(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "agents":
-			r.Agents = field.names(operate.MaxTokenNames, perdure.MaxNameLength)
+			r.Agents = field.someNames(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "groups":
 			r.Groups = field.names(operate.MaxTokenNames, perdure.MaxKeyLength)
 		case "expiresIn":
@@ -218,6 +219,16 @@ func (v value) names(most, length int) (list []string) {
 		case i == most:
 			v.fault("has more than %d elements", most)
 		}
+	}
+	return list
+}
+
+// someNames is names for a list that restricts: an empty one is a fault, because it would allow everything.
+func (v value) someNames(most, length int) []string {
+	isList := v.kind() == jsontext.List
+	list := v.names(most, length)
+	if isList && len(list) == 0 {
+		v.fault(emptyField)
 	}
 	return list
 }

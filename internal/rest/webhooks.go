@@ -13,7 +13,6 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -274,11 +273,11 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 		case string(name) == "stream":
 			r.Stream = field.boolean()
 		case string(name) == "on":
-			for _, s := range field.webhookNames(len(operate.EventKinds)) {
+			for _, s := range field.someNames(len(operate.EventKinds), perdure.MaxNameLength) {
 				r.On = append(r.On, operate.EventKind(s))
 			}
 		case string(name) == "types":
-			r.Types = field.webhookNames(operate.MaxWebhookTypes)
+			r.Types = field.someNames(operate.MaxWebhookTypes, perdure.MaxNameLength)
 		case string(name) == "format":
 			r.Format = operate.WebhookFormat(field.string())
 		case named:
@@ -291,16 +290,6 @@ func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 		root.need("name", r.Name != "")
 	}
 	return r
-}
-
-// webhookNames reads a list of 1 to most names.
-func (v value) webhookNames(most int) []string {
-	isList := v.kind() == jsontext.List
-	names := v.names(most, perdure.MaxNameLength)
-	if isList && len(names) == 0 {
-		v.fault(emptyField)
-	}
-	return names
 }
 
 func (c *call) deleteWebhook() error { return c.remove("name", c.Service.DeleteWebhook) }

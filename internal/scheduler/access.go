@@ -79,6 +79,9 @@ func (s *Scheduler) AddCredential(ctx context.Context, c *kernel.Credential, max
 		if err := tx.AddCredential(c); err != nil {
 			return err
 		}
+		if c.Kind == kernel.TokenCredential {
+			audit.Reason = c.Summary()
+		}
 		audit.At = now
 		return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{audit}})
 	})
@@ -104,35 +107,67 @@ func (s *Scheduler) RotateToken(ctx context.Context, id string, hash [32]byte, o
 		if err := tx.SaveCredential(c); err != nil {
 			return err
 		}
-		audit.At = now
+		audit.At, audit.Reason = now, c.Name
 		return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{audit}})
 	})
 	return c, err
 }
 
-// DeleteCredential deletes a token, with its sessions, or a session.
+// DeleteCredential deletes a token, with its sessions, or a session. A caller with an identity may delete the last valid
+// admin token only if admins can log in without one: it would lock all admins out.
 func (s *Scheduler) DeleteCredential(ctx context.Context, id string, kind kernel.CredentialKind, audit operate.AuditEntry) error {
 	tries := 0
 	return s.update(ctx, func(tx kernel.Tx) error {
 		tries++
-		_, err := lockKind(tx, id, kind)
+		if kind == kernel.TokenCredential { // of the last two admin tokens, one call deletes one, and another call the other
+			if _, err := tx.LockRoles([]string{kernel.RoleCourier}); err != nil {
+				return err
+			}
+		}
+		c, err := lockKind(tx, id, kind)
 		if tries > 1 && perdure.CodeOf(err) == perdure.CodeNotFound { // an earlier try may have deleted it
 			return nil
 		}
 		if err != nil {
 			return err
 		}
+		if err := keepAdmin(ctx, tx, c); err != nil {
+			return err
+		}
 		if err := tx.DeleteCredential(id); err != nil {
 			return err
 		}
+		audit.Reason = c.Name
 		return saveAudit(tx, audit)
 	})
+}
+
+// keepAdmin refuses to delete the last valid admin token.
+func keepAdmin(ctx context.Context, tx kernel.Tx, c *kernel.Credential) error {
+	id := operate.IdentityOf(ctx)
+	if id == nil || id.AdminsLogIn || c.Kind != kernel.TokenCredential || c.Rights.Role != operate.Admin {
+		return nil
+	}
+	now, err := tx.Now()
+	if err != nil || !c.ValidAt(now) {
+		return err
+	}
+	if has, err := tx.HasOtherAdmin(c.ID, now); has || err != nil {
+		return err
+	}
+	e := perdure.Refuse(perdure.CodeConflict, "token %s is the last valid token of an admin", c.ID)
+	e.Hint = "create another one first; or delete it in the store: perdure tokens rm " + c.ID + " --store URL"
+	return e
 }
 
 func lockKind(tx kernel.Tx, id string, kind kernel.CredentialKind) (*kernel.Credential, error) {
 	c, err := tx.LockCredential(id)
 	if err == nil && (c == nil || c.Kind != kind) {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no %s %s", kind, id)
+		e := perdure.Refuse(perdure.CodeNotFound, "there is no %s %s", kind, id)
+		if kind == kernel.TokenCredential {
+			e.Hint = "a token is named by its ID; list them with: perdure tokens"
+		}
+		return nil, e
 	}
 	return c, err
 }

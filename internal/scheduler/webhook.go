@@ -46,7 +46,11 @@ func (s *Scheduler) PutReceiver(ctx context.Context, name, author string, settin
 		if err := tx.PutReceiver(row); err != nil {
 			return err
 		}
-		return auditSetting(ctx, tx, author, "putWebhook", name)
+		act := "putWebhook"
+		if create {
+			act = "createWebhook"
+		}
+		return auditSetting(ctx, tx, author, act, name)
 	})
 	return row, created || mine, err
 }

@@ -2,12 +2,15 @@ package service
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/access"
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -137,10 +140,20 @@ func tokenView(c *kernel.Credential) operate.TokenView {
 // Audit implements operate.Access.
 func (svc *Service) Audit(ctx context.Context, q operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error) {
 	f := kernel.AuditFilter{Author: q.Author, Act: q.Act, Since: q.Since}
-	var err error
+	if q.Act != "" && !slices.Contains(kernel.AuditActs, q.Act) {
+		hint := "a verb such as undo, or the name of a call such as putLimit: docs/access.md lists them"
+		if near := plain.Nearest(q.Act, kernel.AuditActs); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return nil, refuseParam("act", fmt.Sprintf("%q is no act", plain.Clip(q.Act, perdure.MaxNameLength)), hint)
+	}
+	var err, noJob error
 	if q.Job != "" {
-		if f.Job, err = svc.resolve(ctx, q.Job); err != nil {
-			return nil, err
+		if f.Job, noJob = svc.resolve(ctx, q.Job); noJob != nil {
+			// Entries are kept longer than jobs: with its id, a job that was deleted is found here.
+			if f.Job, err = perdure.ParseJobID(q.Job); err != nil || perdure.CodeOf(noJob) != perdure.CodeNotFound {
+				return nil, noJob
+			}
 		}
 	}
 	if f.Before, err = position(q.Cursor); err != nil {
@@ -154,6 +167,9 @@ func (svc *Service) Audit(ctx context.Context, q operate.AuditQuery) (*perdure.P
 	entries, err := svc.Store.AuditLog(ctx, f)
 	if err != nil {
 		return nil, Unreachable(err)
+	}
+	if noJob != nil && len(entries) == 0 && q.Cursor == "" {
+		return nil, noJob
 	}
 	page := &perdure.Page[operate.AuditEntry]{Items: []operate.AuditEntry{}}
 	if len(entries) > limit {

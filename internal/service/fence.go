@@ -30,7 +30,7 @@ func (svc *Service) RaiseFence(ctx context.Context, author, reason string) (fenc
 		if err := tx.RaiseFence(fence, kernel.Alert{Kind: perdure.AlertSetback, Message: message, RaisedAt: now}); err != nil {
 			return err
 		}
-		audit := kernel.AuditOf(ctx, author, "raiseFence")
+		audit := kernel.AuditOf(ctx, author, kernel.ActRaiseFence)
 		audit.At, audit.Target, audit.Reason = now, strconv.FormatInt(fence, 10), reason
 		return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{audit}})
 	})

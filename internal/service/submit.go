@@ -124,7 +124,7 @@ func maySubmit(ctx context.Context, plan *definition.Plan) error {
 		return nil
 	}
 	e := perdure.Refuse(perdure.CodeForbidden, "the token %s may not submit jobs of type %s", id.Name, typ)
-	e.Hint = "it is for the types " + strings.Join(id.Types, ", ")
+	e.Hint = "the types of the token: " + strings.Join(id.Types, ", ")
 	return e
 }
 

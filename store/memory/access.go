@@ -37,6 +37,15 @@ func (tx *tx) CountCredentials(kind kernel.CredentialKind) (n int, err error) {
 	return n, nil
 }
 
+func (tx *tx) HasOtherAdmin(id string, at time.Time) (bool, error) {
+	for _, c := range tx.credentials {
+		if c.Kind == kernel.TokenCredential && c.Rights.Role == operate.Admin && c.ID != id && c.ValidAt(at) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 func (tx *tx) AddCredential(c *kernel.Credential) error {
 	if tx.credentials[c.ID] != nil {
 		tx.failed = kernel.ErrStale

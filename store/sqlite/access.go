@@ -17,6 +17,7 @@ const (
 	credentialsSQL    = `SELECT ` + credentialColumns + ` FROM perdure_credential WHERE kind = ? AND id > ? ORDER BY id LIMIT ?`
 	credentialsOfSQL  = `SELECT count(*) FROM perdure_credential WHERE kind = ?`
 	hasAdminSQL       = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin')`
+	otherAdminSQL     = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin' AND id <> ? AND (expires_at IS NULL OR expires_at > ?))`
 	auditColumns      = `id, at, author, on_behalf_of, via, credential, address, act, job, target, reason, outcome, code, count`
 	forgetSessionSQL  = `DELETE FROM perdure_credential WHERE id IN (
 		SELECT id FROM perdure_credential WHERE kind = 'session' AND (expires_at < ? OR used_at < ?) ORDER BY id LIMIT ?)`
@@ -39,6 +40,10 @@ func (tx *tx) LockCredential(id string) (*kernel.Credential, error) {
 
 func (tx *tx) CountCredentials(kind kernel.CredentialKind) (int, error) {
 	return one(tx.c, (*row).int, credentialsOfSQL, string(kind))
+}
+
+func (tx *tx) HasOtherAdmin(id string, at time.Time) (bool, error) {
+	return one(tx.c, (*row).flag, otherAdminSQL, id, micros(at))
 }
 
 func (tx *tx) AddCredential(c *kernel.Credential) error {

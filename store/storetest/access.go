@@ -18,6 +18,7 @@ var accessChecks = []check{
 	{"Access/IdIsTakenOnce", credentialTaken},
 	{"Access/SessionsEndWithTheirToken", sessionsOfTokens},
 	{"Access/AdminToken", adminToken},
+	{"Access/OtherAdmin", otherAdmin},
 	{"Access/UseIsRecordedForwards", credentialTouched},
 	{"Access/RollbackKeepsCredentials", credentialRolledBack},
 	{"Access/AuditNewestFirst", auditFilters},
@@ -128,6 +129,27 @@ func sessionsOfTokens(s *suite) {
 	}
 	s.update(func(tx kernel.Tx) { s.must(tx.DeleteCredential("")) })
 	s.equal("a session without a token is left", s.credential(5) != nil, true)
+}
+
+func otherAdmin(s *suite) {
+	admin := func(c *kernel.Credential) { c.Rights, c.ExpiresAt = operate.Rights{Role: operate.Admin}, time.Time{} }
+	other := func(n int, ago time.Duration) (has bool) {
+		s.Helper()
+		s.update(func(tx kernel.Tx) {
+			var err error
+			has, err = tx.HasOtherAdmin(credentialID(n), at(ago))
+			s.must(err)
+		})
+		return has
+	}
+	s.equal("none", other(1, 0), false)
+	s.addCredentials(newCredential(1, admin), newCredential(2), newCredential(3, admin, isSession("")))
+	s.equal("a submitter and a session of an admin are none", other(1, 0), false)
+	s.equal("the admin itself", other(2, 0), true)
+	s.addCredentials(newCredential(4, admin, func(c *kernel.Credential) { c.ExpiresAt = at(time.Hour) }))
+	s.equal("before it expires", other(1, time.Hour-time.Microsecond), true)
+	s.equal("when it expires", other(1, time.Hour), false)
+	s.equal("one that does not expire", other(4, 24*time.Hour), true)
 }
 
 func adminToken(s *suite) {

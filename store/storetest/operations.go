@@ -577,6 +577,7 @@ var operations = []operation{
 		if d.chance(30) {
 			f.Job = id(d.someJob())
 		}
+		now := at(50 * time.Second)
 		return func(store kernel.Store) (any, error) {
 			var all accessRead
 			var err [5]error
@@ -589,7 +590,9 @@ var operations = []operation{
 				all.Audit[i].ID = 0 // ids have gaps after a rollback
 			}
 			err[4] = store.Update(ctx, func(tx kernel.Tx) (err error) {
-				all.Count, err = tx.CountCredentials(kind)
+				if all.Count, err = tx.CountCredentials(kind); err == nil {
+					all.OtherAdmin, err = tx.HasOtherAdmin(one, now)
+				}
 				return err
 			})
 			return all, errors.Join(err[:]...)
@@ -1022,11 +1025,11 @@ type bulkRead struct {
 
 // accessRead is everything that is read of credentials and the audit log.
 type accessRead struct {
-	One      *kernel.Credential
-	List     []*kernel.Credential
-	HasAdmin bool
-	Audit    []operate.AuditEntry
-	Count    int
+	One                  *kernel.Credential
+	List                 []*kernel.Credential
+	HasAdmin, OtherAdmin bool
+	Audit                []operate.AuditEntry
+	Count                int
 }
 
 // outboxRead is everything that is read of receivers and notifications.

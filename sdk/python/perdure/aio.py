@@ -128,6 +128,7 @@ class AsyncClient:
     job_schema = _call(Client.job_schema)
     ready = _call(Client.ready)
     call = _call(Client.call)
+    _check_token = _call(Client._check_token)
 
     def host(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
              secrets_dir: Optional[str] = None) -> AsyncHost:
@@ -145,6 +146,7 @@ class AsyncClient:
     async def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
                     secrets_dir: Optional[str] = None, stop: Optional[asyncio.Event] = None) -> None:
         """Client.serve for async code: async handlers run on this event loop. It drains, too, when its task is cancelled."""
+        await self._check_token(agents)
         stop = stop or asyncio.Event()
         with _signals(stop):
             async with self.host(*agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir):

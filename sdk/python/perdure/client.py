@@ -13,17 +13,19 @@ import threading
 import time
 import urllib.parse
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union, cast
+from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
 from . import clock
 from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Certificates, Connection, Stop, to_json
-from .errors import BacklogFull, Invalid, Seconds, Unavailable, refusal, seconds
+from .errors import BacklogFull, Denied, Error, Invalid, Seconds, Unavailable, refusal, seconds
 from .host import Host
 from .types import AgentInfo, Alert, BatchResult, Entry, Health, Job, Limit, Node, PageAlert, PageEntry, PageJob, StepDetail
 
 Definition = Union[Mapping[str, Any], str, bytes]  # JSON as an object, or YAML as text
 
+IDENTITY_TIMEOUT = 5.0  # for asking, at the start of a host, what the token allows
+TOKEN_HINT = "pass the token of an agent with the option token or token_file, or PERDURE_TOKEN"
 MAX_BATCH = 1000              # jobs in a call
 MAX_BATCH_BYTES = 16 << 20    # of a call's body, and of its definition as often as there are jobs
 MAX_WAIT = 60.0               # of one call; a longer wait is several
@@ -474,12 +476,30 @@ class Client:
         secrets_dir: a directory with a file for each secret that inputs refer to (${secret.NAME}). A secret without a
         file is that of the environment variable PERDURE_SECRET_NAME.
         Times are seconds, timedeltas, or texts such as "30s".
-        Raises NotDrained, which names the runs, if the grace was over before everything was reported.
+        Raises NotDrained, which names the runs, if the grace was over before everything was reported. Raises Denied if the
+        server answers at the start that the token is not valid, or may not carry out runs of these agents; later, calls that
+        fail are repeated.
         """
+        self._check_token(agents)
         stop = stop or threading.Event()
         with _signals(stop), self.host(*agents, name=name, heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir):
             while not stop.wait(1.0):  # a signal may reach another thread: this one must wake to act on it
                 pass
+
+
+    def _check_token(self, agents: Sequence[Agent]) -> None:
+        """Raises Denied if the server says that this client may not carry out runs of the agents."""
+        try:
+            me = self._call("GET", "/v1/me", timeout=IDENTITY_TIMEOUT, safe=True)[1]
+        except Denied as e:
+            raise Denied(e.code, f"no runs are claimed: {e.message}", TOKEN_HINT, e.status) from e
+        except Error:  # claims wait until the server is there
+            return
+        role, own = me.get("role"), me.get("agents") or []
+        for agent in agents:
+            if role != "admin" and (role != "agent" or agent.name not in own):
+                raise Denied("forbidden", f"no runs are claimed: the token {me.get('name')}, user role {role}, may not carry out runs of "
+                             f"the agent {agent.name}", TOKEN_HINT, 403)
 
 
 class _Pool:

@@ -21,6 +21,8 @@ const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
 const maxWaitMs = 60_000; // of one call; a longer wait is several
 const outageMs = 60_000; // how long a wait bears a server that does not answer
+const identityMs = 5_000; // for asking, at the start of a host, what the token allows
+const tokenHint = "pass the token of an agent with the option token or tokenFile, or PERDURE_TOKEN";
 const attempts = 3; // of what may be repeated, where the server is away for a moment
 
 /** A definition as an object is sent as JSON, as a text it is YAML. */
@@ -508,11 +510,30 @@ export class Client {
     });
   }
 
+  /** Rejects if the server says that this client may not carry out runs of the agents. */
+  async #checkToken(agents: Agent[]): Promise<void> {
+    let me: { name?: string; role?: string; agents?: string[] };
+    try {
+      me = (await this.#transport.ask("GET", "/v1/me", { timeoutMs: identityMs })).value as typeof me;
+    } catch (e) {
+      if (!(e instanceof PerdureError)) throw e;
+      if (e.code !== "unauthenticated" && e.code !== "forbidden") return; // claims wait until the server is there
+      throw new PerdureError(e.code, `no runs are claimed: ${e.message}`, { hint: tokenHint, status: e.status, cause: e });
+    }
+    for (const { name } of agents) {
+      if (me.role === "admin" || (me.role === "agent" && me.agents?.includes(name))) continue;
+      throw new PerdureError("forbidden", `no runs are claimed: the token ${me.name}, user role ${me.role}, may not carry out runs of the agent ${name}`,
+        { hint: tokenHint, status: 403 });
+    }
+  }
+
   /** Claims runs for the agents, executes them here and reports, until SIGTERM, SIGINT, or the signal's end. Then it drains:
    * what has not started is given back, what runs may finish within the grace. A second SIGTERM kills. Rejects with
-   * NotDrained if the grace was over before everything was told. */
+   * NotDrained if the grace was over before everything was told, and with a PerdureError if the server answers at the start
+   * that the token is not valid, or may not carry out runs of these agents; later, calls that fail are repeated. */
   async serve(agents: Agent[], options: ServeOptions = {}): Promise<void> {
     const host = this.host(agents, options);
+    await this.#checkToken(agents);
     const stopped = new AbortController();
     const stop = (): void => stopped.abort();
     const names = options.signals === false ? [] : ["SIGTERM", "SIGINT"] as const;
