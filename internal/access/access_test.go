@@ -287,7 +287,7 @@ func TestWrongTokensCostFewReads(t *testing.T) {
 		}
 		w.expect(fmt.Sprint("wrong ", i), NewSecret().Text, want)
 	}
-	if n := w.store.reads.Load() - before; n > MaxFailures {
+	if n := w.store.reads.Load() - before; n > MaxFailures+MaxReads {
 		t.Errorf("%d reads", n)
 	}
 	w.expect("random text", "x", perdure.CodeTooManyRequests)
@@ -297,6 +297,51 @@ func TestWrongTokensCostFewReads(t *testing.T) {
 	}
 	w.clock.advance(failureTime)
 	w.expect("a minute later", NewSecret().Text, perdure.CodeUnauthenticated)
+}
+
+// An address with many wrong tokens does not lock valid ones out that the node has not read yet, nor logins with them. An
+// agent that repeats a wrong token does not use up their reads.
+func TestValidTokensOfAnAddressWithFailures(t *testing.T) {
+	w := newWorld(t)
+	stale, session := NewSecret(), NewSecret()
+	w.add(func(c *kernel.Credential) {
+		c.ID, c.Hash, c.Kind, c.ExpiresAt = session.ID, session.Hash, kernel.SessionCredential, epoch.Add(time.Hour)
+	})
+	for range 1000 {
+		_ = w.identify(stale.Text)
+	}
+	w.expect("repeated", stale.Text, perdure.CodeTooManyRequests)
+	if n := w.store.reads.Load(); n != MaxFailures {
+		t.Errorf("%d reads of one wrong token", n)
+	}
+	w.expect("valid", w.add(), "")
+	w.expect("another valid one", w.add(), "")
+	if _, _, err := w.Login(t.Context(), w.add(), "192.0.2.1"); err != nil {
+		t.Errorf("login: %v", err)
+	}
+	if _, _, err := w.Login(t.Context(), NewSecret().Text, "192.0.2.1"); perdure.CodeOf(err) != perdure.CodeTooManyRequests {
+		t.Errorf("login with a wrong token: %v", err)
+	}
+	if _, err := w.Identify(t.Context(), session.Text, kernel.SessionCredential, "192.0.2.1"); err != nil {
+		t.Errorf("session: %v", err)
+	}
+	for second := range 3 {
+		before := w.store.reads.Load()
+		for range 1000 {
+			w.expect("wrong", NewSecret().Text, perdure.CodeTooManyRequests)
+		}
+		if n := w.store.reads.Load() - before; n > MaxReads {
+			t.Errorf("%d reads in second %d", n, second)
+		}
+		w.clock.advance(readsTime)
+		w.expect("valid, in the next second", w.add(), "")
+	}
+	for i := range 3 * maxWrong {
+		w.failures.remember(&[32]byte{byte(i), byte(i >> 8)})
+	}
+	if n := len(w.failures.wrong); n > maxWrong {
+		t.Errorf("%d wrong tokens are remembered", n)
+	}
 }
 
 // At most two reads of unknown tokens are in progress. Known tokens do not wait for them.

@@ -98,14 +98,14 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		return nil, r.wrong(kind, address)
 	}
 	now := r.Env.Now()
-	c, err := r.credential(ctx, id, address, now)
+	c, known, err := r.cached(ctx, id, now)
 	if err != nil {
 		return nil, err
 	}
 	storeTime := r.StoreTime()
 	sum := hash(text)
-	if c != nil && !c.hasSecret(&sum, storeTime) { // the token may have been rotated since it was cached
-		if c, err = r.load(ctx, id, address, now); err != nil {
+	if !known || c != nil && !c.hasSecret(&sum, storeTime) { // the token may have been rotated since it was cached
+		if c, err = r.compare(ctx, id, &sum, kind, address, now); err != nil {
 			return nil, err
 		}
 	}
@@ -114,6 +114,23 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 	}
 	r.touch(ctx, c, storeTime)
 	return &c.identity, nil
+}
+
+// compare loads the credential of a token that is not cached. Tokens of an address with many failures are loaded, too,
+// because one of them may be valid; but few of them.
+func (r *Registry) compare(ctx context.Context, id string, sum *[32]byte, kind kernel.CredentialKind, address string, now time.Time) (*identified, error) {
+	switch r.failures.check(address, sum) {
+	case wrongAgain:
+		return nil, r.wrong(kind, address)
+	case readLater:
+		r.Failed()
+		return nil, errTooMany
+	}
+	c, err := r.load(ctx, id, now)
+	if err == nil && (c == nil || !c.hasSecret(sum, r.StoreTime())) {
+		r.failures.remember(sum)
+	}
+	return c, err
 }
 
 func (c *identified) hasSecret(sum *[32]byte, now time.Time) bool {
@@ -140,7 +157,10 @@ func (r *Registry) StillValid(ctx context.Context, id *operate.Identity) bool {
 		return true
 	}
 	now := r.Env.Now()
-	c, err := r.credential(ctx, id.Credential, "", now)
+	c, known, err := r.cached(ctx, id.Credential, now)
+	if !known && err == nil {
+		c, err = r.load(ctx, id.Credential, now)
+	}
 	return err != nil || c != nil && c.ValidAt(r.StoreTime())
 }
 
@@ -158,30 +178,26 @@ func (r *Registry) HasAdmin(ctx context.Context) (bool, error) {
 	return has, unavailable(err)
 }
 
-// credential returns a credential as it was read within cacheTime; nil if there is none.
-func (r *Registry) credential(ctx context.Context, id, address string, now time.Time) (*identified, error) {
+// cached returns a credential as it was read within cacheTime, and nil if it was deleted since it was cached. known is
+// false if it is not cached.
+func (r *Registry) cached(ctx context.Context, id string, now time.Time) (c *identified, known bool, err error) {
 	r.mu.RLock()
 	entry := r.cache[id]
 	r.mu.RUnlock()
 	if entry == nil {
-		return r.load(ctx, id, address, now)
+		return nil, false, nil
 	}
-	c, err := entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
+	c, err = entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
 	if err == nil && c == nil {
 		r.mu.Lock()
 		delete(r.cache, id)
 		r.mu.Unlock()
 	}
-	return c, unavailable(err)
+	return c, true, unavailable(err)
 }
 
-// load reads a credential that is not cached, or has changed since. Few such reads are in progress at a time, and an
-// address with too many failures gets none.
-func (r *Registry) load(ctx context.Context, id, address string, now time.Time) (*identified, error) {
-	if !r.failures.allow(address) {
-		r.Failed()
-		return nil, errTooMany
-	}
+// load reads a credential that is not cached, or has changed since. Few such reads are in progress at a time.
+func (r *Registry) load(ctx context.Context, id string, now time.Time) (*identified, error) {
 	ctx, cancel := env.WithTimeout(r.Env, ctx, waitTime)
 	defer cancel()
 	select {
