@@ -693,6 +693,42 @@ func TestSessions(t *testing.T) {
 	})
 }
 
+// The sessions of one token, or of one user of OpenID Connect, are bounded: the oldest one ends, so that nobody uses up the
+// sessions of all.
+func TestSessionsOfOneUserAreBounded(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		registry := g.Access()
+		login := func(start func() (string, *operate.Identity, error)) *operate.Identity {
+			t.Helper()
+			_, id, err := start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		token := g.token(t, operate.Rights{Role: operate.Viewer})
+		user := &operate.Identity{Name: "ben", Rights: operate.Rights{Role: operate.Viewer}, Via: operate.ViaSession}
+		byToken := func() (string, *operate.Identity, error) { return registry.Login(t.Context(), token, "192.0.2.1") }
+		byUser := func() (string, *operate.Identity, error) { return registry.Start(t.Context(), user, "192.0.2.1") }
+		other := login(func() (string, *operate.Identity, error) { return registry.Login(t.Context(), g.admin, "192.0.2.1") })
+		user.Name = "carl"
+		carl := login(byUser)
+		user.Name = "ben"
+		first := []*operate.Identity{login(byToken), login(byToken), login(byUser), login(byUser)}
+		for range operate.MaxSessionsEach - 1 {
+			login(byToken)
+			login(byUser)
+		}
+		for i, id := range append(first, other, carl) {
+			c, err := store.Credential(t.Context(), id.Credential)
+			if err != nil || (c != nil) != (i != 0 && i != 2) {
+				t.Errorf("session %d is left: %v, %v", i, c != nil, err)
+			}
+		}
+	})
+}
+
 // Callers on the node's machine need no token until there is an admin token; others always do.
 func TestLoopbackIsOpenUntilThereIsAnAdminToken(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
