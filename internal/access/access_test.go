@@ -249,6 +249,60 @@ func TestCredentialsEndInTime(t *testing.T) {
 	session("not used for an hour", false)
 }
 
+// A call that was begun with a secret that was replaced since then is no longer valid; one with the secret that replaced it,
+// or in the overlap, is.
+func TestReplacedSecretIsNoLongerValid(t *testing.T) {
+	w := newWorld(t)
+	text := w.add()
+	rotate := func(overlap time.Duration) (after string) {
+		t.Helper()
+		id, _ := idOf(text)
+		secret := NewSecretOf(id)
+		if err := w.store.Update(t.Context(), func(tx kernel.Tx) error {
+			c, err := tx.LockCredential(id)
+			if err != nil {
+				return err
+			}
+			c.Previous, c.PreviousUntil, c.Hash = c.Hash, w.clock.Now().Add(overlap), secret.Hash
+			return tx.SaveCredential(c)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return secret.Text
+	}
+	began := func(text string) *operate.Identity {
+		t.Helper()
+		id, err := w.Identify(t.Context(), text, kernel.TokenCredential, "192.0.2.1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	valid := func(what string, id *operate.Identity, want bool) {
+		t.Helper()
+		if w.StillValid(t.Context(), id) != want {
+			t.Errorf("%s is valid: not %v", what, want)
+		}
+	}
+	first := began(text)
+	second := rotate(time.Minute)
+	valid("the cached secret", first, true)
+	w.clock.advance(cacheTime)
+	valid("the previous secret in its overlap", first, true)
+	valid("the new secret", began(second), true)
+	overlapping := began(text)
+	valid("the previous secret, used after the rotation", overlapping, true)
+	w.clock.advance(time.Minute)
+	valid("the previous secret after its overlap", first, false)
+	valid("the previous secret after its overlap, used after the rotation", overlapping, false)
+	valid("the new secret, later", began(second), true)
+	leaked := began(second)
+	third := rotate(0)
+	w.clock.advance(cacheTime)
+	valid("a secret that was replaced without an overlap", leaked, false)
+	valid("its replacement", began(third), true)
+}
+
 // While the store does not answer, a token that was read in time is accepted, and others are refused as unavailable.
 func TestStoreThatDoesNotAnswer(t *testing.T) {
 	w := newWorld(t)

@@ -48,8 +48,9 @@ type Registry struct {
 // identified is a credential as it was read, with its identity.
 type identified struct {
 	kernel.Credential
-	identity operate.Identity
-	touched  atomic.Bool // a use was recorded since it was read
+	identity operate.Identity // of a caller with the secret
+	previous operate.Identity // of a caller with the secret before the latest rotation
+	touched  atomic.Bool      // a use was recorded since it was read
 }
 
 const (
@@ -113,6 +114,9 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		return nil, r.wrong(kind, address)
 	}
 	r.touch(ctx, c, storeTime)
+	if sum != c.Hash {
+		return &c.previous, nil
+	}
 	return &c.identity, nil
 }
 
@@ -151,17 +155,21 @@ func (r *Registry) wrong(kind kernel.CredentialKind, address string) error {
 	return errWrong
 }
 
-// StillValid reports whether an identity that was returned before is still valid. It is true if the store does not answer.
+// StillValid reports whether an identity that was returned before is still valid: whether its credential is, and still has
+// the secret of the caller. It is true if the store does not answer.
 func (r *Registry) StillValid(ctx context.Context, id *operate.Identity) bool {
 	if id.Credential == "" {
 		return true
 	}
 	now := r.Env.Now()
 	c, known, err := r.cached(ctx, id.Credential, now)
-	if !known && err == nil {
+	replaced := func() bool {
+		return c != nil && id.Secret != [32]byte{} && !c.hasSecret(&id.Secret, r.StoreTime())
+	}
+	if err == nil && (!known || replaced()) { // as in Identify
 		c, err = r.load(ctx, id.Credential, now)
 	}
-	return err != nil || c != nil && c.ValidAt(r.StoreTime())
+	return err != nil || c != nil && !replaced() && c.ValidAt(r.StoreTime())
 }
 
 // HasAdmin reports whether the store has an admin token. If the store does not answer, HasAdmin returns
@@ -233,7 +241,10 @@ func (r *Registry) read(ctx context.Context, id string) (*identified, error) {
 	if c.Kind == kernel.SessionCredential {
 		via = operate.ViaSession
 	}
-	return &identified{Credential: *c, identity: operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID}}, nil
+	current := operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID, Secret: c.Hash}
+	previous := current
+	previous.Secret = c.Previous
+	return &identified{Credential: *c, identity: current, previous: previous}, nil
 }
 
 // touch records the use of a credential, if the last recorded use is old.
