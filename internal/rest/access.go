@@ -245,6 +245,14 @@ func (c *call) endWhenRevoked(ctx context.Context, cancel context.CancelCauseFun
 	return func() { timer.Stop() }
 }
 
+// orRevoked returns why a waiting call was ended, if its credential is no longer valid and it has failed; otherwise err.
+func orRevoked(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && perdure.CodeOf(cause) == perdure.CodeUnauthenticated {
+		return cause
+	}
+	return err
+}
+
 // auditRefusal records a refused act, and a call that its caller may not make.
 func (c *call) auditRefusal(rt *route, err error) {
 	if c.Access == nil || rt.id == "" {
