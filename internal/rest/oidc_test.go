@@ -26,7 +26,7 @@ func (s sso) GivesAdmin() bool { return false }
 
 func (s sso) Finish(_ context.Context, query url.Values, cookie string, _ time.Time) (*operate.Identity, string, error) {
 	if cookie == "no role" {
-		return nil, query.Get("to"), perdure.Refuse(perdure.CodeForbidden, "no")
+		return &operate.Identity{Name: "ben"}, query.Get("to"), perdure.Refuse(perdure.CodeForbidden, "no")
 	}
 	if cookie != "kept" {
 		return nil, "", perdure.Refuse(perdure.CodeUnauthenticated, "no")
@@ -93,6 +93,26 @@ func TestLoginThatFailsHasNoSession(t *testing.T) {
 	if w = exchange(h, "GET /v1/me", ""); w.Code != http.StatusOK { // the test's requests come from 192.0.2.1
 		if w.Header().Get("Perdure-Login") != "oidc" {
 			t.Errorf("%d %v", w.Code, w.Header())
+		}
+	}
+}
+
+// recorded is a registry that keeps refusals.
+type recorded struct {
+	resttest.Registry
+	entries *[]operate.AuditEntry
+}
+
+func (r recorded) Refused(e operate.AuditEntry, _ string) { *r.entries = append(*r.entries, e) }
+
+// A refused login is recorded with the name of the user, if the provider has identified the user.
+func TestRefusedLoginNamesTheUser(t *testing.T) {
+	for cookie, want := range map[string]string{"no role": "ben", "nonsense": "unknown"} {
+		var entries []operate.AuditEntry
+		h := New(Config{Service: resttest.Full(), Log: quiet, Access: recorded{entries: &entries}, OIDC: sso{new(string)}, Console: "/ui/"})
+		exchange(h, "GET /ui/oidc/callback?to=/ui/", "", "Cookie: perdure-login="+cookie)
+		if len(entries) != 1 || entries[0].Author != want || entries[0].Act != "login" {
+			t.Errorf("%s: %+v", cookie, entries)
 		}
 	}
 }
