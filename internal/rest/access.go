@@ -154,6 +154,9 @@ func forbidden(rt *route, role operate.UserRole, allowed []operate.UserRole) err
 // caller returns the identity of the caller; nil and an error if it has none.
 func (c *call) caller(address string) (*operate.Identity, error) {
 	ctx := c.r.Context()
+	if len(c.r.Header.Values("Authorization")) > 1 { // a proxy may have checked another one
+		return nil, badPart("header", "Authorization", "is given more than once").hint("send one token")
+	}
 	if header := c.r.Header.Get("Authorization"); header != "" {
 		scheme, token, _ := strings.Cut(header, " ")
 		if !strings.EqualFold(scheme, "Bearer") {
