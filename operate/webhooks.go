@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -226,7 +227,7 @@ func (r *WebhookRequest) Check() error {
 		e.Fields = append(e.Fields, perdure.FieldError{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 	}
 	if !IsWebhookName(r.Name) {
-		fault("/name", "must be 1 to %d letters, digits, -, _ or .", MaxWebhookName)
+		fault("/name", "must be 1 to %d letters, digits, -, _ or ., the first of them a letter or digit", MaxWebhookName)
 	}
 	switch {
 	case r.Stream == (r.URL != ""):
@@ -268,8 +269,8 @@ func IsWebhookName(name string) bool {
 	if name == "" || len(name) > MaxWebhookName {
 		return false
 	}
-	for _, c := range name {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.", c)) {
+	for i, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || i > 0 && strings.ContainsRune("-_.", c)) {
 			return false
 		}
 	}
@@ -289,10 +290,17 @@ func CheckWebhookURL(text string) error {
 		return fmt.Errorf("is not a URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return fmt.Errorf("must begin with https:// or http://, and name a host")
+	case u.Port() != "" && !isPort(u.Port()):
+		return fmt.Errorf("must have a port from 1 to 65535")
 	case u.User != nil:
 		return fmt.Errorf("must have no user and password: deliveries are signed instead")
 	case u.Fragment != "":
 		return fmt.Errorf("must have no fragment")
 	}
 	return nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }

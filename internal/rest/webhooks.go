@@ -26,7 +26,7 @@ type (
 		Format format      `json:"format,omitempty" doc:"The form of the body; default: cloudEvents"`
 	}
 	newWebhookBody struct {
-		Name   string      `json:"name" maxLength:"64" doc:"1 to 64 letters, digits, -, _ or ."`
+		Name   string      `json:"name" maxLength:"64" doc:"1 to 64 letters, digits, -, _ or ., the first a letter or digit"`
 		URL    string      `json:"url,omitempty" maxLength:"2048" doc:"Where notifications are posted: http or https. Either url or stream is given"`
 		Stream bool        `json:"stream,omitempty" doc:"Notifications are read by GET /v1/events"`
 		On     []eventKind `json:"on,omitempty" doc:"The changes that are reported; default: parked, done, undone"`
@@ -225,7 +225,7 @@ func (c *call) putWebhook() error {
 		return err
 	}
 	if !operate.IsWebhookName(name) {
-		return badPart("path", "name", "must be 1 to "+itoa(operate.MaxWebhookName)+" letters, digits, `-`, `_` or `.`")
+		return badPart("path", "name", "must be 1 to "+itoa(operate.MaxWebhookName)+" letters, digits, `-`, `_` or `.`, the first of them a letter or digit")
 	}
 	author, err := c.author()
 	if err != nil {

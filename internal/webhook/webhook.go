@@ -597,12 +597,13 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 	answers := make([]Answer, len(due))
 	outcomes := make([]kernel.DeliveryOutcome, len(due))
 	tasks := make([]func(), min(AtOnce, len(due)))
+	began := d.cfg.Env.Now()
 	for first := range tasks {
 		tasks[first] = func() {
 			for i := first; i < len(due); i += AtOnce {
 				var err error
 				answers[i], err = d.post(ctx, to, &due[i])
-				outcomes[i] = d.outcome(&due[i], answers[i], err, now)
+				outcomes[i] = d.outcome(&due[i], answers[i], err, now.Add(d.cfg.Env.Now().Sub(began)))
 				if outcomes[i].State != operate.DeliveryDelivered {
 					return
 				}
@@ -617,7 +618,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		if answers[i].Status == statusGone {
 			gone = true
 			if IsURL(to.Name) { // there is no receiver that could be paused
-				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now
+				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now.Add(d.cfg.Env.Now().Sub(began))
 			}
 		}
 		results = append(results, kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: o})
