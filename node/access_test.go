@@ -693,7 +693,7 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// The sessions of one token, or of one user of OpenID Connect, are bounded: the oldest one ends, so that nobody uses up the
+// The sessions of one token, or of one user of OpenID Connect, are bounded: the oldest one ends, so that one caller cannot use up the
 // sessions of all.
 func TestSessionsOfOneUserAreBounded(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {

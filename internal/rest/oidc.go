@@ -15,7 +15,7 @@ import (
 type OIDC interface {
 	Start(ctx context.Context, to string, now time.Time) (location, cookie string, err error)
 	GivesAdmin() bool // users can have the user role admin
-	// Finish returns the name of the user with the refusal of a user who is known.
+	// Finish returns the name of the user with a refusal, if the ID token gives it.
 	Finish(ctx context.Context, query url.Values, cookie string, now time.Time) (id *operate.Identity, to string, err error)
 }
 
