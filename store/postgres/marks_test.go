@@ -18,12 +18,12 @@ import (
 
 // slowLanes opens a store that regards every full search as slow, so that searches begin at the marks. interval is the
 // time between full searches.
-func slowLanes(t *testing.T, url string, interval time.Duration) *Store {
+func slowLanes(t *testing.T, url string, interval time.Duration, opts ...Option) *Store {
 	t.Helper()
 	if _, _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), url)
+	s, err := Open(t.Context(), url, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +115,41 @@ func TestMarksOfUncommittedTransactionsHideNoStep(t *testing.T) {
 	claim(9, nil, 8)
 }
 
+// Only plain lanes have marks. An agent without marks may have ready steps in lanes of limits, or in bundles.
+func TestPollFindsStepsOfAgentsWithoutMarks(t *testing.T) {
+	inBundle := laneJob(1, 5)
+	inBundle.Job.Desired, inBundle.Job.Shape = perdure.Done, kernel.ShapeID{1}
+	first := kernel.InitialStep(inBundle.Job, 0, "s", 0)
+	first.Phase, first.Agent = perdure.Ready, "a"
+	inBundle.Steps = []*kernel.Step{&first}
+	for name, nj := range map[string]kernel.NewJob{"a lane of a limit": keyJob(1, 5, "k"), "a bundle": inBundle} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Start(t)
+			s := slowLanes(t, url, time.Hour, WithBundles(1))
+			ready := func(want ...string) {
+				t.Helper()
+				if l, err := s.Poll(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, want) {
+					t.Errorf("agents with ready steps: %v, %v; want %v", l.Ready, err, want)
+				}
+			}
+			if found, err := claimLane(s, 1, nil); err != nil || len(found) > 0 { // a full search
+				t.Fatalf("found %v, %v", numbers(found), err)
+			}
+			ready()
+			submitLane(t, s, nj)
+			var plain int
+			if err := connect(t, url).QueryRow(t.Context(), "select count(*) from perdure.ready where lane >= 0").Scan(&plain); err != nil || plain > 0 {
+				t.Fatalf("%d steps are in plain lanes, %v", plain, err)
+			}
+			ready("a")
+			if found, err := claimLane(s, 9, nil); err != nil || !slices.Equal(numbers(found), []int{1}) {
+				t.Errorf("found %v, %v", numbers(found), err)
+			}
+			ready()
+		})
+	}
+}
+
 // A step that another process makes ready before a mark is found by the next full search.
 func TestStepsOfOtherProcessesAreFound(t *testing.T) {
 	url := pgtest.Start(t)
@@ -160,7 +195,7 @@ func TestMarksFollowTheClaims(t *testing.T) {
 			t.Fatalf("found %d steps, %v", len(found), err)
 		}
 	}
-	if _, marks := s.cache.Marks.MarksOf([]string{"a"}); len(marks) != 1 || numbers([]kernel.StepRef{marks[0].StepRef})[0] < (rounds-1)*each {
+	if _, _, marks := s.cache.Marks.MarksOf([]string{"a"}); len(marks) != 1 || numbers([]kernel.StepRef{marks[0].StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the marks are %v", marks)
 	}
 }

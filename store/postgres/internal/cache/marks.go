@@ -281,8 +281,8 @@ func (of *laneMark) raise(l *Search, id kernel.LaneID, committed bool) {
 	}
 }
 
-// MarksOf returns the agents for which a full search is due, and the marks of the lanes of the others.
-func (l *Marks) MarksOf(agents []string) (full []string, marks []ReadyEntry) {
+// MarksOf returns the agents for which a full search is due, the others, and the marks of the others' plain lanes.
+func (l *Marks) MarksOf(agents []string) (full, others []string, marks []ReadyEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range agents {
@@ -291,11 +291,12 @@ func (l *Marks) MarksOf(agents []string) (full []string, marks []ReadyEntry) {
 			full = append(full, name)
 			continue
 		}
+		others = append(others, name)
 		for id, lane := range a.lanes {
 			marks = append(marks, EntryOf(name, id, lane.from))
 		}
 	}
-	return full, marks
+	return full, others, marks
 }
 
 // SearchFully makes the next search of an agent a full one, for tests.
