@@ -363,6 +363,8 @@ var ofStores = []mutant{
 	{name: "a step that was announced and not dispatched is not found", file: "store/postgres/internal/cache/marks.go", old: "if l.announces && !committed {", new: "if false {", pkg: "store/postgres", run: "SkipAnnounced"},
 	{name: "more urgent steps are overtaken", file: "store/postgres/internal/cache/marks.go", old: "		if kernel.ClaimLess(at, last) <= 0 {", new: "		if last.Index < 0 {", pkg: "store/postgres", run: "SkipAnnounced"},
 	{name: "steps that other nodes have made ready are never searched", file: "store/postgres/internal/cache/marks.go", old: "now.Sub(a.lastWithoutSkips) < withoutSkipsInterval && (", new: "(", pkg: "store/postgres", run: "SkipAnnounced"},
+	{name: "an agent whose ready steps are all in lanes of limits has none", file: "store/postgres/internal/cache/marks.go", old: "		others = append(others, name)\n		for id, lane := range a.lanes {\n",
+		new: "		for id, lane := range a.lanes {\n			others = append(others, name)\n", pkg: "store/postgres", run: "WithoutMarks"},
 	{name: "a limit is full for ever", file: "internal/dispatch/limits.go", old: "now.Sub(a.fullAt) <= fullExpiry", new: "!now.IsZero()", pkg: "internal/scheduler", run: "SearchedAgain"},
 	{name: "a step that differs from its initial state is implicit", file: "store/postgres/internal/cache/shapes.go", old: "return met && list[at].equals(j, s)", new: "return met && at >= 0", pkg: "store/postgres", run: "ImplicitSteps"},
 	{name: "a shape that another server may have lost is known", file: "store/postgres/internal/cache/shapes.go", old: "known && s.server.Equal(server)", new: "known", pkg: "store/postgres/internal/cache", run: "ShapesAreKnownOfOneServer"},
