@@ -363,6 +363,7 @@ var ofStores = []mutant{
 	{name: "a step that was announced and not dispatched is not found", file: "store/postgres/internal/cache/marks.go", old: "if l.announces && !committed {", new: "if false {", pkg: "store/postgres", run: "SkipAnnounced"},
 	{name: "more urgent steps are overtaken", file: "store/postgres/internal/cache/marks.go", old: "		if kernel.ClaimLess(at, last) <= 0 {", new: "		if last.Index < 0 {", pkg: "store/postgres", run: "SkipAnnounced"},
 	{name: "steps that other nodes have made ready are never searched", file: "store/postgres/internal/cache/marks.go", old: "now.Sub(a.lastWithoutSkips) < withoutSkipsInterval && (", new: "(", pkg: "store/postgres", run: "SkipAnnounced"},
+	{name: "a full search yields one claim's steps of other nodes", file: "store/postgres/internal/cache/marks.go", old: "case of != nil && l.Full", new: "case of != nil && false && l.Full", pkg: "store/postgres", run: "MoveMarksBack"},
 	{name: "an agent whose ready steps are all in lanes of limits has none", file: "store/postgres/internal/cache/marks.go", old: "		others = append(others, name)\n		for id, lane := range a.lanes {\n",
 		new: "		for id, lane := range a.lanes {\n			others = append(others, name)\n", pkg: "store/postgres", run: "WithoutMarks"},
 	{name: "a limit is full for ever", file: "internal/dispatch/limits.go", old: "now.Sub(a.fullAt) <= fullExpiry", new: "!now.IsZero()", pkg: "internal/scheduler", run: "SearchedAgain"},

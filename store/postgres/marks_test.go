@@ -180,6 +180,45 @@ func TestStepsOfOtherProcessesAreFound(t *testing.T) {
 	}
 }
 
+// A full search that finds steps of another process before a mark moves it back, also if its transaction is rolled back
+// or uses only the first of them. Otherwise each full search would yield one claim's steps.
+func TestFullSearchesMoveMarksBack(t *testing.T) {
+	url := pgtest.Start(t)
+	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+	claim := func(most int, failure error, want ...int) {
+		t.Helper()
+		if found, err := claimLane(s, most, failure); !errors.Is(err, failure) || !slices.Equal(numbers(found), want) {
+			t.Errorf("found %v, %v; want %v", numbers(found), err, want)
+		}
+	}
+	oops := errors.New("oops")
+	submitLane(t, s, laneJob(100, 5), laneJob(101, 5), laneJob(102, 5))
+	claim(1, nil, 100)
+	claim(1, nil, 101)
+	submitLane(t, other, laneJob(1, 9), laneJob(2, 9), laneJob(3, 9))
+	claim(1, nil, 102)
+	s.cache.Marks.SearchFully("a")
+	claim(1, oops, 1)
+	claim(1, nil, 1)
+	submitLane(t, s, laneJob(103, 5))
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error { // it begins at the mark, and ends after a full search
+		found, err := tx.Ready("a", 1, nil)
+		if err != nil || !slices.Equal(numbers(found), []int{2}) {
+			t.Errorf("found %v, %v", numbers(found), err)
+		}
+		submitLane(t, other, laneJob(0, 9))
+		s.cache.Marks.SearchFully("a")
+		claim(1, oops, 0)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	claim(1, nil, 0)
+	claim(1, nil, 2)
+	claim(9, nil, 3, 103)
+	claim(9, nil)
+}
+
 // A mark follows the claims, at most one claim behind, so that no search reads the entries of steps that were dispatched
 // long ago.
 func TestMarksFollowTheClaims(t *testing.T) {
@@ -292,9 +331,7 @@ func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 					}
 				}
 			}, nil)
-			if name == "quick" {
-				find(2, 113, 114)
-			}
+			find(2, 113, 114)
 			if n := s.cache.Marks.InProgress("a"); n > 0 {
 				t.Errorf("%d searches are still registered", n)
 			}
