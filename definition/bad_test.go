@@ -122,7 +122,7 @@ var badYAML = []bad{
 	{"notify receiver", "type: t\nnotify: [{receiver: §a b}]\nsteps: {a: {agent: x}}\n", "no name of a receiver"},
 	{"notify secret", "type: t\nnotify: [{webhook: http://x.example, secret: §a-b}]\nsteps: {a: {agent: x}}\n", "no name of a secret"},
 	{"notify secret itself", "type: t\nnotify: [{webhook: http://x.example, secret: §whsec_abc}]\nsteps: {a: {agent: x}}\n", "and not the secret itself"},
-	{"notify computed", "type: t\nnotify: [{webhook: §\"http://x.example/${input.x}\"}]\nsteps: {a: {agent: x}}\n", "is not computed"},
+	{"notify computed", "type: t\nnotify: [{webhook: §\"http://x.example/${input.x}\"}]\nsteps: {a: {agent: x}}\n", "a URL is not an expression"},
 	{"limits of the job", "type: t\n§limits: [{name: ads}]\nsteps: {a: {agent: x}}\n", "limits belong to steps"},
 	{"schedule", "type: t\n§schedule: {}\nsteps: {a: {agent: x}}\n", "not built yet"},
 	{"input schema", "type: t\n§inputSchema: {}\nsteps: {a: {agent: x}}\n", "not built yet"},

@@ -3,6 +3,7 @@ package node_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,6 +46,32 @@ func TestNumberOfReceiversIsBounded(t *testing.T) {
 			t.Errorf("after one was deleted: %v", err)
 		}
 	})
+}
+
+// Without an identity, the audit log has the author that each change of a receiver names.
+func TestChangesOfReceiversAreRecordedWithTheirAuthor(t *testing.T) {
+	n := start(t, memory.New(), node.Config{})
+	ctx := t.Context()
+	_, err := n.CreateWebhook(ctx, operate.WebhookRequest{Name: "r", Author: "anna", WebhookSettings: operate.WebhookSettings{URL: "https://shop.invalid/"}})
+	errs := []error{err}
+	for _, change := range []func(ctx context.Context, name, author string) (*operate.WebhookView, error){n.PauseWebhook, n.ResumeWebhook, n.RotateWebhook} {
+		_, err := change(ctx, "r", "anna")
+		errs = append(errs, err)
+	}
+	_, err = n.TestWebhook(ctx, "r", "anna")
+	errs = append(errs, err)
+	_, err = n.ResendWebhook(ctx, operate.WebhookResend{Name: "r", Since: time.Now(), Author: "anna"})
+	errs = append(errs, err, n.DeleteWebhook(ctx, "r", "anna"))
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	page, err := n.Audit(ctx, operate.AuditQuery{Author: "anna"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(page.Items) != len(errs) {
+		t.Errorf("%d entries of %d changes: %+v", len(page.Items), len(errs), page.Items)
+	}
 }
 
 // Receivers of the store get alerts of jobs that are raised and closed, and the ends of bulk acts. A receiver for a type of

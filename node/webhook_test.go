@@ -325,6 +325,96 @@ func TestWebhookToThisMachineIsRefused(t *testing.T) {
 	})
 }
 
+// A receiver of the name of a deleted one gets none of its notifications: those that were not delivered are dead, and a
+// reader of a stream learns that events are missing.
+func TestReceiverOfADeletedNameBeginsAnew(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}})
+		create := func(r operate.WebhookRequest) {
+			t.Helper()
+			r.Author = "anna"
+			for {
+				_, err := n.CreateWebhook(t.Context(), r)
+				if err == nil {
+					return
+				}
+				if perdure.CodeOf(err) != perdure.CodeConflict || !strings.Contains(err.Error(), "not yet given up") {
+					t.Fatal(err)
+				}
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		finish := func() {
+			t.Helper()
+			if job, err := n.Job(t.Context(), submitNotifying(t, n, "done", "").String(), time.Minute); err != nil || job.Current != perdure.Done {
+				t.Fatal(job, err)
+			}
+		}
+		stream := operate.WebhookRequest{Name: "s", WebhookSettings: operate.WebhookSettings{Stream: true, On: []operate.EventKind{operate.EventDone}}}
+		create(stream)
+		enough := errors.New("enough")
+		read := func(after int64, events int) (positions []int64, gaps []int) {
+			t.Helper()
+			err := n.FollowEvents(t.Context(), "s", after, func(page *operate.EventPage) error {
+				if page.Gap {
+					gaps = append(gaps, len(positions))
+				}
+				for _, e := range page.Events {
+					positions = append(positions, e.Position)
+				}
+				if len(positions) >= events {
+					return enough
+				}
+				return nil
+			})
+			if !errors.Is(err, enough) {
+				t.Fatal(err)
+			}
+			return positions, gaps
+		}
+		for range 3 {
+			finish()
+		}
+		old, _ := read(0, 3)
+		if err := n.DeleteWebhook(t.Context(), "s", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		finish()
+		create(stream)
+		finish()
+		for _, after := range []int64{0, old[0], old[2]} {
+			left := 3
+			for _, p := range old {
+				if p <= after {
+					left--
+				}
+			}
+			if positions, gaps := read(after, left+1); len(positions) != left+1 || fmt.Sprint(gaps) != fmt.Sprint([]int{left}) {
+				t.Errorf("after %d: events %v, gaps before %v, want one before the last", after, positions, gaps)
+			}
+		}
+
+		h := newHook(t)
+		h.answer = func(int, *http.Request) int { return 503 }
+		hooked := operate.WebhookRequest{Name: "h", WebhookSettings: operate.WebhookSettings{URL: h.server.URL, On: []operate.EventKind{operate.EventDone}}}
+		create(hooked)
+		finish()
+		for v, err := n.GetWebhook(t.Context(), "h"); err != nil || v.State != operate.WebhookFailing; v, err = n.GetWebhook(t.Context(), "h") {
+			time.Sleep(20 * time.Millisecond)
+		}
+		if err := n.DeleteWebhook(t.Context(), "h", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		other := newHook(t)
+		hooked.URL = other.server.URL
+		create(hooked)
+		page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: "h"})
+		if err != nil || len(page.Items) != 1 || page.Items[0].State != operate.DeliveryDead || other.calls != 0 {
+			t.Errorf("%+v, %v; the new one got %d calls", page, err, other.calls)
+		}
+	})
+}
+
 // The events of a stream have positions without gaps. A reader that goes on after a position misses nothing, and learns
 // if events are not kept any more.
 func TestStreamIsReadWithoutGaps(t *testing.T) {

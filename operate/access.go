@@ -18,10 +18,10 @@ type Access interface {
 	CreateToken(context.Context, TokenRequest) (*NewToken, error)
 	// ListTokens returns tokens in the order of their ids, expired ones too.
 	ListTokens(context.Context, PageQuery) (*perdure.Page[TokenView], error)
-	// RotateToken gives a token another secret. The secret before it stays valid for the time overlap, at most
-	// MaxTokenOverlap.
+	// RotateToken gives a token a new secret. The old secret stays valid for the time overlap, at most MaxTokenOverlap.
 	RotateToken(ctx context.Context, id string, overlap time.Duration, author string) (*NewToken, error)
-	// DeleteToken revokes a token, and ends the sessions that were started with it. Each node refuses it after CredentialCached at the latest.
+	// DeleteToken revokes a token, and ends the sessions that were started with it. Each node refuses it after
+	// CredentialCached at the latest.
 	DeleteToken(ctx context.Context, id, author string) error
 
 	// ListSessions returns the sessions of the console that have not ended.
@@ -43,7 +43,7 @@ const (
 	MaxTokenOverlap   = 30 * 24 * time.Hour
 	SessionLongest    = 12 * time.Hour // a session ends then
 	SessionIdle       = time.Hour      // a session that is not used for so long ends
-	// CredentialCached is for how long a node may remember a token or session, and so accept it after it was revoked.
+	// CredentialCached bounds the time for which a node caches a token or session, and so accepts it after it was revoked.
 	CredentialCached = 5 * time.Second
 	AuditKept        = 400 * 24 * time.Hour
 )
@@ -85,13 +85,19 @@ func (r *Rights) Check() error {
 	case len(r.Agents) == 0 && r.Role == Agent:
 		return refuseField("/agents", "name the agents whose runs it may carry out", "is required for the role agent")
 	}
-	for pointer, names := range map[string][]string{"/types": r.Types, "/agents": r.Agents, "/groups": r.Groups} {
-		if len(names) > MaxTokenNames {
-			return refuseField(pointer, "", "has %d names; at most %d", len(names), MaxTokenNames)
+	isName := func(s string) bool { return len(s) <= perdure.MaxNameLength && plain.IsName(s) }
+	isGroup := func(s string) bool { return plain.IsLine(s, perdure.MaxKeyLength) }
+	for _, list := range []struct {
+		pointer string
+		names   []string
+		valid   func(string) bool
+	}{{"/types", r.Types, isName}, {"/agents", r.Agents, isName}, {"/groups", r.Groups, isGroup}} {
+		if len(list.names) > MaxTokenNames {
+			return refuseField(list.pointer, "", "has %d names; at most %d", len(list.names), MaxTokenNames)
 		}
-		for _, name := range names {
-			if pointer == "/groups" && !plain.IsLine(name, perdure.MaxKeyLength) || pointer != "/groups" && (len(name) > perdure.MaxNameLength || !plain.IsName(name)) {
-				return refuseField(pointer, "", "%q is not a name", plain.Clip(name, perdure.MaxNameLength))
+		for _, name := range list.names {
+			if !list.valid(name) {
+				return refuseField(list.pointer, "", "%q is not a name", plain.Clip(name, perdure.MaxNameLength))
 			}
 		}
 	}
@@ -108,10 +114,10 @@ func (r *Rights) MayCarryOut(agent string) bool {
 	return r.Role != Agent || slices.Contains(r.Agents, agent)
 }
 
-// Via says how a caller was identified.
+// Via is the way in which a caller was identified.
 type Via string
 
-// How a caller was identified.
+// The ways in which a caller is identified.
 const (
 	ViaToken    Via = "token"
 	ViaSession  Via = "session"
@@ -146,7 +152,7 @@ func IdentityOf(ctx context.Context) *Identity {
 	return id
 }
 
-// TokenRequest is what a new token is to be.
+// TokenRequest describes a new token.
 type TokenRequest struct {
 	Name string `json:"name"`
 	Rights
@@ -190,7 +196,7 @@ type SessionView struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Rights
-	Token      string    `json:"token,omitempty"` // the id of the token with which it was started; missing: OpenID Connect
+	Token      string    `json:"token,omitempty"` // the id of the token with which it was started; missing: started with OpenID Connect
 	CreatedAt  time.Time `json:"createdAt"`
 	ExpiresAt  time.Time `json:"expiresAt"`  // at the latest
 	LastUsedAt time.Time `json:"lastUsedAt"` // to within a minute
@@ -202,10 +208,10 @@ type PageQuery struct {
 	Cursor string
 }
 
-// AuditOutcome says what became of an act.
+// AuditOutcome is the outcome of an act.
 type AuditOutcome string
 
-// What became of an act.
+// The outcomes of an act.
 const (
 	AuditDone    AuditOutcome = "done"
 	AuditRefused AuditOutcome = "refused"
@@ -226,7 +232,7 @@ type AuditEntry struct {
 	Reason     string        `json:"reason,omitempty"` // given by the author; of a token: its name, and what it allows
 	Outcome    AuditOutcome  `json:"outcome"`
 	Code       perdure.Code  `json:"code,omitempty"`  // of a refusal
-	Count      int           `json:"count,omitempty"` // above 1: so many refused requests in that second were not recorded one by one
+	Count      int           `json:"count,omitempty"` // of an entry refusedRequests: how many requests of that second it stands for
 }
 
 // AuditQuery selects entries of the audit log, newest first. An empty field selects all.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,13 +23,14 @@ type Webhooks interface {
 	// ListWebhooks returns all receivers in the order of their names. GetWebhook returns one.
 	ListWebhooks(context.Context) ([]WebhookView, error)
 	GetWebhook(ctx context.Context, name string) (*WebhookView, error)
-	// CreateWebhook creates a receiver, and returns it with its secret, which is not shown again. An existing name is a
-	// conflict. SetWebhook creates a receiver, or replaces the settings of one and keeps its secret.
+	// CreateWebhook creates a receiver, and returns it with its secret, which is not shown again; a stream has none. An
+	// existing name is a conflict. SetWebhook creates a receiver, or replaces the settings of one and keeps its secret.
 	CreateWebhook(context.Context, WebhookRequest) (*WebhookView, error)
 	SetWebhook(context.Context, WebhookRequest) (v *WebhookView, created bool, err error)
 	// DeleteWebhook deletes a receiver. Its undelivered notifications are dead.
 	DeleteWebhook(ctx context.Context, name, author string) error
-	// PauseWebhook ends the deliveries; notifications are still stored. ResumeWebhook starts them again.
+	// PauseWebhook ends the deliveries; notifications are still stored. ResumeWebhook starts them again, and makes the
+	// notifications whose attempts have failed due at once, at most MaxResend.
 	PauseWebhook(ctx context.Context, name, author string) (*WebhookView, error)
 	ResumeWebhook(ctx context.Context, name, author string) (*WebhookView, error)
 	// RotateWebhook gives the receiver a new secret, and returns it once. For WebhookRotation deliveries are signed with
@@ -41,7 +43,8 @@ type Webhooks interface {
 	// ListDeliveries returns the notifications of a receiver, newest first.
 	ListDeliveries(context.Context, DeliveryQuery) (*perdure.Page[Delivery], error)
 	// FollowEvents calls see with the notifications of a stream receiver after a position, in order, until see returns an
-	// error or ctx ends. The first call may have none. The position 0 is before the oldest that is kept, and LatestEvent after the newest.
+	// error or ctx ends. The first call may have none. The position 0 is before the oldest that is kept, and LatestEvent
+	// after the newest.
 	FollowEvents(ctx context.Context, receiver string, after int64, see func(*EventPage) error) error
 }
 
@@ -55,6 +58,7 @@ const (
 	MaxUndelivered      = 1_000_000 // pending notifications of a store
 	MaxResend           = 10_000    // notifications of one call of ResendWebhook
 	MaxEvents           = 500       // events of one EventPage
+	MaxWebhookCount     = 500       // WebhookView counts pending and dead notifications up to this number
 	WebhookRotation     = 24 * time.Hour
 	NotificationKept    = 14 * 24 * time.Hour
 	NotificationRetried = 3 * 24 * time.Hour // after this time a notification that was not delivered is dead
@@ -66,7 +70,7 @@ type EventKind string
 // The kinds of changes.
 const (
 	EventReceived     EventKind = "received"     // a job was submitted
-	EventRunning      EventKind = "running"      // its first step was dispatched
+	EventRunning      EventKind = "running"      // a step was dispatched while the job was waiting
 	EventParked       EventKind = "parked"       // it waits for an operator
 	EventDone         EventKind = "done"         // it has settled as done
 	EventUndoing      EventKind = "undoing"      // it is to be undone
@@ -74,7 +78,7 @@ const (
 	EventGivenUp      EventKind = "givenUp"      // an operator closed it as it was
 	EventAlertRaised  EventKind = "alertRaised"  // an alert of a job was raised
 	EventAlertClosed  EventKind = "alertClosed"  // an alert of a job was closed
-	EventBulkFinished EventKind = "bulkFinished" // a bulk act has met all of its jobs
+	EventBulkFinished EventKind = "bulkFinished" // a bulk act is done
 	EventTest         EventKind = "test"         // an operator tests a receiver
 )
 
@@ -136,9 +140,9 @@ type WebhookView struct {
 	WebhookSettings
 	State        WebhookState `json:"state"`
 	PausedReason string       `json:"pausedReason,omitempty"` // why it is paused
-	Secret       string       `json:"secret,omitempty"`       // only in the answer that has made it
-	Pending      int          `json:"pending"`                // undelivered notifications, counted up to MaxEvents
-	Dead         int          `json:"dead"`                   // dead notifications, counted up to MaxEvents
+	Secret       string       `json:"secret,omitempty"`       // only in the answer to the call that has created it
+	Pending      int          `json:"pending"`                // undelivered notifications, counted up to MaxWebhookCount
+	Dead         int          `json:"dead"`                   // dead notifications, counted up to MaxWebhookCount
 	Oldest       *Delivery    `json:"oldest,omitempty"`       // the oldest pending notification
 	Latest       *Delivery    `json:"latest,omitempty"`       // the latest notification
 	CreatedAt    time.Time    `json:"createdAt"`
@@ -187,7 +191,7 @@ type DeliveryQuery struct {
 	Cursor string
 }
 
-// Delivery is a notification and what became of it.
+// Delivery is a notification and the outcome of its delivery.
 type Delivery struct {
 	ID          string        `json:"id"`
 	Type        string        `json:"type"` // of the CloudEvent
@@ -223,7 +227,7 @@ func (r *WebhookRequest) Check() error {
 		e.Fields = append(e.Fields, perdure.FieldError{Pointer: pointer, Message: fmt.Sprintf(format, args...)})
 	}
 	if !IsWebhookName(r.Name) {
-		fault("/name", "must be 1 to %d letters, digits, -, _ or .", MaxWebhookName)
+		fault("/name", "must be 1 to %d letters, digits, -, _ or ., the first of them a letter or digit", MaxWebhookName)
 	}
 	switch {
 	case r.Stream == (r.URL != ""):
@@ -265,8 +269,8 @@ func IsWebhookName(name string) bool {
 	if name == "" || len(name) > MaxWebhookName {
 		return false
 	}
-	for _, c := range name {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.", c)) {
+	for i, c := range name {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || i > 0 && strings.ContainsRune("-_.", c)) {
 			return false
 		}
 	}
@@ -281,15 +285,22 @@ func CheckWebhookURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case strings.Contains(text, "${"):
-		return fmt.Errorf("is taken as it is: a ${…} in it is not computed")
+		return fmt.Errorf("must not contain ${…}: a URL is not an expression")
 	case err != nil:
 		return fmt.Errorf("is not a URL")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		return fmt.Errorf("must begin with https:// or http://, and name a host")
+	case u.Port() != "" && !isPort(u.Port()):
+		return fmt.Errorf("must have a port from 1 to 65535")
 	case u.User != nil:
 		return fmt.Errorf("must have no user and password: deliveries are signed instead")
 	case u.Fragment != "":
 		return fmt.Errorf("must have no fragment")
 	}
 	return nil
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
 }

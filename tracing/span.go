@@ -13,7 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/traceid"
 )
 
-// span starts and ends a span.
+// span starts and ends the span of a record, with the ids that every node computes for it.
 func (t *Tracer) span(r *record) {
 	trace, jobSpan := traceid.OfJob(r.job)
 	id, parent := jobSpan, traceid.Span{}
@@ -70,8 +70,8 @@ func linkOf(r *record) (api.Link, bool) {
 		TraceFlags: api.TraceFlags(0).WithSampled(sampled), Remote: true})}, true
 }
 
-// faultOf returns the value of error.type; empty if the span is no failure. A job that is undone because a step has
-// failed is one; a job that an operator undoes is not.
+// faultOf returns the value of error.type; empty if the span is not a failure. The span of a job that is undone before it
+// was done is a failure; that of an undo of a settled job is not.
 func faultOf(r *record) string {
 	switch {
 	case r.step == "" && r.givenUp:
@@ -120,10 +120,10 @@ func (givenIDs) NewSpanID(ctx context.Context, _ api.TraceID) api.SpanID {
 	return given.span
 }
 
-// spans collects the spans that have ended.
-type spans struct{ ended []sdk.ReadOnlySpan }
+// spans is a span processor that collects the spans that have ended.
+type spans struct{ list []sdk.ReadOnlySpan }
 
 func (s *spans) OnStart(context.Context, sdk.ReadWriteSpan) {}
-func (s *spans) OnEnd(span sdk.ReadOnlySpan)                { s.ended = append(s.ended, span) }
+func (s *spans) OnEnd(span sdk.ReadOnlySpan)                { s.list = append(s.list, span) }
 func (s *spans) Shutdown(context.Context) error             { return nil }
 func (s *spans) ForceFlush(context.Context) error           { return nil }

@@ -64,7 +64,7 @@ type Config struct {
 type Tracer struct {
 	exporter sdk.SpanExporter
 	tracer   api.Tracer
-	made     spans // that tracer has ended; only Run uses it
+	ended    spans // that tracer has ended; only Run uses it
 	sampler  sdk.Sampler
 	log      *slog.Logger
 	endpoint string
@@ -74,7 +74,7 @@ type Tracer struct {
 	dropped  atomic.Int64
 }
 
-// record is what a span is made of.
+// record has what a span is built from.
 type record struct {
 	job        perdure.JobID
 	typ        string
@@ -161,7 +161,7 @@ func newTracer(cfg Config, exporter sdk.SpanExporter, sampler sdk.Sampler) (*Tra
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	provider := sdk.NewTracerProvider(sdk.WithIDGenerator(givenIDs{}), sdk.WithSampler(sdk.AlwaysSample()), sdk.WithResource(about), sdk.WithSpanProcessor(&t.made))
+	provider := sdk.NewTracerProvider(sdk.WithIDGenerator(givenIDs{}), sdk.WithSampler(sdk.AlwaysSample()), sdk.WithResource(about), sdk.WithSpanProcessor(&t.ended))
 	t.tracer = provider.Tracer("github.com/perdure/perdure")
 	return t, nil
 }
@@ -237,7 +237,7 @@ func (t *Tracer) Run(ctx context.Context) {
 		}
 		failing = err != nil
 	}
-	// What is being exported when ctx ends, and what is queued then, has lastExport.
+	// Spans that are queued or being exported when ctx ends have the time lastExport.
 	last, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(lastExport, cancel) })()
@@ -276,11 +276,11 @@ func (t *Tracer) take(ctx context.Context) (batch []record) {
 }
 
 func (t *Tracer) export(ctx context.Context, batch []record) error {
-	t.made.ended = nil
+	t.ended.list = nil
 	for i := range batch {
 		t.span(&batch[i])
 	}
-	err := t.exporter.ExportSpans(ctx, t.made.ended)
+	err := t.exporter.ExportSpans(ctx, t.ended.list)
 	if err != nil {
 		t.dropped.Add(int64(len(batch)))
 		return err

@@ -429,6 +429,33 @@ func TestRequestEndsBeforeItsRun(t *testing.T) {
 	}
 }
 
+// An answer 101 has no body: what follows is another protocol, on a connection that may stay open for ever. The run fails at
+// once.
+func TestSwitchedProtocolIsNotRead(t *testing.T) {
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { c.Close() })
+		_, _ = c.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n"))
+	})
+	ended := make(chan error, 1)
+	go func() {
+		_, err := execute(t, a, aRun(m{"url": url}))
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if !strings.Contains(verdict(err), "http_101") {
+			t.Errorf("%s: %v", verdict(err), err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("it waits for the end of the connection")
+	}
+}
+
 // F053: bodies and headers are bounded.
 func TestBodiesAndHeadersAreBounded(t *testing.T) {
 	url, a := serve(t, Config{}, func(w http.ResponseWriter, r *http.Request) {

@@ -105,6 +105,10 @@ func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessa
 		return nil, x.healthOf(err), x.failure(req.Context(), err)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusSwitchingProtocols { // then the body is the connection, whose reading the context does not end
+		resp.Body.Close()
+		resp.Body = http.NoBody
+	}
 	failing = healthy
 	if resp.StatusCode >= 500 {
 		failing = unhealthy

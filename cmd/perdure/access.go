@@ -16,7 +16,7 @@ import (
 	"github.com/perdure/perdure/internal/tlsfiles"
 )
 
-// accessFlags say who may call a node, and how its connections are protected.
+// accessFlags are the flags for access: who may call a node, and how its connections are protected.
 type accessFlags struct {
 	insecure bool
 	proxied  bool
@@ -71,7 +71,7 @@ const maxSecret = 64 << 10
 func (f *accessFlags) checkOIDC(publicURL string) error {
 	if f.oidc.Issuer == "" {
 		if f.oidc.ClientID != "" || f.secretFile != "" || len(f.rules) > 0 {
-			return &usageError{msg: "settings of OpenID Connect need --oidc-issuer", hint: "https://login.example.com"}
+			return &usageError{msg: "settings of OpenID Connect need --oidc-issuer", hint: "add, for example, --oidc-issuer https://login.example.com"}
 		}
 		return nil
 	}
@@ -157,7 +157,7 @@ func isBeyond(addr net.Addr) bool {
 	return ok && !tcp.IP.IsLoopback()
 }
 
-// listensBeyond reports whether a value of --listen is for other machines, before it is used. It is true in doubt.
+// listensBeyond is isBeyond for a value of --listen, before it is used. A host name other than localhost counts as beyond.
 func listensBeyond(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

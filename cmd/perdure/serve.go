@@ -172,7 +172,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 		return errors.Join(err, store.Close())
 	}
 	defer listener.Close()
-	scraped, err := o.listenForMetrics()
+	metricsListener, err := o.listenForMetrics()
 	if err != nil {
 		return errors.Join(err, store.Close())
 	}
@@ -191,10 +191,11 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
 	}
-	if scraped != nil {
-		scraping, endScraping := context.WithCancel(context.WithoutCancel(ctx))
-		defer endScraping()
-		go o.serveMetrics(scraping, n, scraped, log)
+	if metricsListener != nil {
+		// Metrics are served until the node has drained.
+		metricsCtx, endMetrics := context.WithCancel(context.WithoutCancel(ctx))
+		defer endMetrics()
+		go o.serveMetrics(metricsCtx, n, metricsListener, log)
 	}
 	err = a.answer(ctx, n, listener, o, log)
 	crashpoint.Here(crashpoint.ServeClose)
@@ -203,7 +204,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	return err
 }
 
-// listenOn opens the node's listener, if it may serve those who could connect.
+// listenOn opens the node's listener, unless other machines could connect without tokens, or send them unencrypted.
 func (o *serveFlags) listenOn(ctx context.Context, store kernel.Store, log *slog.Logger) (net.Listener, error) {
 	hasAdmin, err := store.HasAdminToken(ctx)
 	if err != nil {
@@ -226,7 +227,7 @@ func (o *serveFlags) listenOn(ctx context.Context, store kernel.Store, log *slog
 	return secured, nil
 }
 
-// warn logs settings that let others do more than they should.
+// warn logs settings that make the node unsafe.
 func (o *serveFlags) warn(log *slog.Logger, addr net.Addr) {
 	if o.access.insecure {
 		log.Warn("every caller may act without a token", "listen", addr.String(), "agents", strings.Join(o.agents.all(), ","),
@@ -300,7 +301,7 @@ func notListening(flag, addr string, err error) error {
 	e := perdure.Refuse(perdure.CodeUnavailable, "cannot listen on %s: %v", addr, errors.Unwrap(err))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? --"+flag+" takes another"
+		e.Message, e.Hint = fmt.Sprintf("cannot listen on %s: the address is in use", addr), "is a node running already? choose another address with --"+flag
 	case errors.As(err, new(*net.AddrError)), errors.As(err, new(*net.DNSError)):
 		return usagef("--%s %s: %v", flag, addr, errors.Unwrap(err))
 	}

@@ -35,9 +35,9 @@ running, parked, done, undoing, undone, givenUp, alertRaised, alertClosed, bulkF
 	ls := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the receivers of notifications", Args: noArgs, RunE: list,
 		Long: `Lists receivers, whether they are active, and how many notifications are pending and dead.`, Example: "  perdure webhooks list -o json"}
 	uses(ls, "server", "store", "output")
-	cmd.AddCommand(ls, a.showWebhookCmd(), a.putWebhookCmd(true), a.putWebhookCmd(false), a.removeWebhookCmd(),
+	cmd.AddCommand(ls, a.showWebhookCmd(), a.createWebhookCmd(), a.setWebhookCmd(), a.removeWebhookCmd(),
 		a.webhookActCmd("pause", "Pause a receiver", "Nothing is delivered to the receiver until it is resumed. Notifications are still stored; each is dead\nthree days after its change.", (*target).PauseWebhook),
-		a.webhookActCmd("resume", "Resume a receiver", "Delivers what was stored while the receiver was paused, and tries at once what was attempted without success.", (*target).ResumeWebhook),
+		a.webhookActCmd("resume", "Resume a receiver", "Delivers the notifications that were stored while the receiver was paused, and repeats failed attempts at once.", (*target).ResumeWebhook),
 		a.webhookActCmd("rotate", "Give a receiver a new secret", "Prints the new secret, once. For 24 hours deliveries are signed with both secrets.", (*target).RotateWebhook),
 		a.testWebhookCmd(), a.resendCmd(), a.deliveriesCmd())
 	return cmd
@@ -66,9 +66,9 @@ func (a *app) printWebhooks(all []operate.WebhookView) error {
 	return nil
 }
 
-// upTo returns a number that was counted up to operate.MaxEvents.
+// upTo returns the text of a number that was counted up to operate.MaxWebhookCount.
 func upTo(n int) string {
-	if n >= operate.MaxEvents {
+	if n >= operate.MaxWebhookCount {
 		return strconv.Itoa(n) + "+"
 	}
 	return strconv.Itoa(n)
@@ -99,7 +99,7 @@ func (a *app) printWebhook(v *operate.WebhookView) error {
 	return nil
 }
 
-// deliveryLine says what became of a notification.
+// deliveryLine describes a notification and the outcome of its delivery.
 func deliveryLine(d *operate.Delivery, now time.Time) string {
 	line := fmt.Sprintf("%s %s, %s old, %s", d.ID, d.Type, span(max(now.Sub(d.Time), 0)), d.State)
 	if d.Attempts > 0 {
@@ -114,7 +114,7 @@ func deliveryLine(d *operate.Delivery, now time.Time) string {
 	return line
 }
 
-// nextAttempt says when a notification is tried again.
+// nextAttempt returns the text of the time of the next attempt.
 func nextAttempt(d *operate.Delivery, now time.Time) string {
 	switch {
 	case d.State != operate.DeliveryPending || d.NextAttempt.IsZero():
@@ -143,82 +143,113 @@ func (a *app) showWebhookCmd() *cobra.Command {
 	return cmd
 }
 
-func (a *app) putWebhookCmd(create bool) *cobra.Command {
-	var on, types []string
-	var r operate.WebhookRequest
+// webhookFlags are the settings of a receiver.
+type webhookFlags struct {
+	on, types []string
+	format    string
+	stream    bool
+}
+
+func (o *webhookFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringSliceVar(&o.on, "on", nil, "report these `CHANGES`; default: parked,done,undone")
+	f.StringSliceVar(&o.types, "types", nil, "report changes of jobs of these `TYPES` only")
+	f.StringVar(&o.format, "format", "", "`FORM` of the body: cloudEvents (default) or slack")
+	f.BoolVar(&o.stream, "stream", false, "make a stream, which programs read with GET /v1/events, in place of a URL")
+	restricts(cmd, "on", "types")
+	_ = cmd.RegisterFlagCompletionFunc("on", cobra.FixedCompletions(operate.Texts(operate.EventKinds), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(operate.Texts(operate.WebhookFormats), cobra.ShellCompDirectiveNoFileComp))
+}
+
+// request returns the request for the arguments NAME [URL]. It does not check that the settings are complete.
+func (o *webhookFlags) request(args []string) (r operate.WebhookRequest, err error) {
+	r.Name, r.Author = args[0], author()
+	if len(args) > 1 {
+		r.URL = args[1]
+	}
+	for _, k := range o.on {
+		if err := knownWord("on", k, operate.Texts(operate.EventKinds)); err != nil {
+			return r, err
+		}
+		r.On = append(r.On, operate.EventKind(k))
+	}
+	if err := knownWord("format", o.format, operate.Texts(operate.WebhookFormats)); err != nil {
+		return r, err
+	}
+	r.Types, r.Format, r.Stream = o.types, operate.WebhookFormat(o.format), o.stream
+	return r, nil
+}
+
+func checkWebhook(r *operate.WebhookRequest) error {
+	if (r.URL == "") != r.Stream {
+		return &usageError{msg: "a receiver has either a URL or --stream", hint: "give one of them"}
+	}
+	return r.Check()
+}
+
+func (a *app) createWebhookCmd() *cobra.Command {
+	var o webhookFlags
 	cmd := &cobra.Command{
-		Use: "set NAME [URL]", Short: "Create or change a receiver", Args: argsOf(1, 2, "NAME [URL]"), ValidArgsFunction: a.completeWebhook,
-		Long: `Creates a receiver, or changes the settings that are given. The others stay as they are, and so do the
-secret and the state. --all-types removes the restriction to types.`,
-		Example: "  perdure webhooks set shop https://shop.example/hooks --on parked\n  perdure webhooks set shop --types order,refund\n  perdure webhooks set audit --stream --on received,done,undone",
-	}
-	if create {
-		cmd.Use, cmd.Short = "create NAME [URL]", "Create a receiver"
-		cmd.Long = `Creates a receiver and prints its secret, once. Deliveries are signed with it, after Standard Webhooks.`
-		cmd.Example = "  perdure webhooks create shop https://shop.example/hooks --on parked,done\n  perdure webhooks create ops https://hooks.slack.com/services/… --format slack\n  perdure webhooks create audit --stream"
-		cmd.ValidArgsFunction = nil
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if r.Name, r.Author = args[0], author(); len(args) > 1 {
-			r.URL = args[1]
-		}
-		for _, k := range on {
-			if err := knownWord("on", k, operate.Texts(operate.EventKinds)); err != nil {
+		Use: "create NAME [URL]", Short: "Create a receiver", Args: argsOf(1, 2, "NAME [URL]"),
+		Long: `Creates a receiver. If it has a URL, its secret is printed, once: deliveries are signed with it, after Standard
+Webhooks. A stream has no secret.`,
+		Example: "  perdure webhooks create shop https://shop.example/hooks --on parked,done\n  perdure webhooks create ops https://hooks.slack.com/services/… --format slack\n  perdure webhooks create audit --stream",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := o.request(args)
+			if err := cmp.Or(err, checkWebhook(&r)); err != nil {
 				return err
 			}
-			r.On = append(r.On, operate.EventKind(k))
-		}
-		if err := knownWord("format", string(r.Format), operate.Texts(operate.WebhookFormats)); err != nil {
-			return err
-		}
-		r.Types = types
-		check := func() error {
-			if (r.URL == "") != r.Stream {
-				return &usageError{msg: "a receiver has either a URL or --stream", hint: "give one of them"}
-			}
-			return r.Check()
-		}
-		if create {
-			if err := check(); err != nil {
-				return err
-			}
-		}
-		return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-			if create {
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				v, err := t.CreateWebhook(ctx, r)
 				if err != nil {
 					return err
 				}
 				return a.printWebhook(v)
-			}
-			if err := cmp.Or(keepSettings(ctx, t, cmd, &r), check()); err != nil {
-				return err
-			}
-			v, _, err := t.SetWebhook(ctx, r)
-			if err != nil {
-				return err
-			}
-			return a.printWebhook(v)
-		})
+			})
+		},
 	}
-	cmd.Flags().StringSliceVar(&on, "on", nil, "report these `CHANGES`; default: parked,done,undone")
-	cmd.Flags().StringSliceVar(&types, "types", nil, "only of jobs of these `TYPES`")
-	if !create {
-		cmd.Flags().Bool("all-types", false, "of jobs of all types again")
-		cmd.MarkFlagsMutuallyExclusive("types", "all-types")
-	}
-	cmd.Flags().StringVar((*string)(&r.Format), "format", "", "`FORM` of the body: cloudEvents (default) or slack")
-	cmd.Flags().BoolVar(&r.Stream, "stream", false, "programs read the notifications with GET /v1/events")
-	restricts(cmd, "on", "types")
-	_ = cmd.RegisterFlagCompletionFunc("on", cobra.FixedCompletions(operate.Texts(operate.EventKinds), cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("format", cobra.FixedCompletions(operate.Texts(operate.WebhookFormats), cobra.ShellCompDirectiveNoFileComp))
+	o.register(cmd)
 	uses(cmd, "server", "store", "output")
 	return cmd
 }
 
-// keepSettings fills a request with the settings of the receiver that are not given, if it exists.
+func (a *app) setWebhookCmd() *cobra.Command {
+	var o webhookFlags
+	cmd := &cobra.Command{
+		Use: "set NAME [URL]", Short: "Create or change a receiver", Args: argsOf(1, 2, "NAME [URL]"), ValidArgsFunction: a.completeWebhook,
+		Long: `Creates a receiver, or changes the settings that are given. The others stay as they are, and so do the
+secret and the state. --all-types removes the restriction to types.`,
+		Example: "  perdure webhooks set shop https://shop.example/hooks --on parked\n  perdure webhooks set shop --types order,refund\n  perdure webhooks set audit --stream --on received,done,undone",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r, err := o.request(args)
+			if err != nil {
+				return err
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				if err := keepSettings(ctx, t, cmd, &r); err != nil {
+					return err
+				}
+				if err := checkWebhook(&r); err != nil {
+					return err
+				}
+				v, _, err := t.SetWebhook(ctx, r)
+				if err != nil {
+					return err
+				}
+				return a.printWebhook(v)
+			})
+		},
+	}
+	o.register(cmd)
+	cmd.Flags().Bool("all-types", false, "report changes of jobs of all types again")
+	cmd.MarkFlagsMutuallyExclusive("types", "all-types")
+	uses(cmd, "server", "store", "output")
+	return cmd
+}
+
+// keepSettings fills in the settings that were not given, with those of the receiver if it exists.
 func keepSettings(ctx context.Context, t *target, cmd *cobra.Command, r *operate.WebhookRequest) error {
-	is, err := t.GetWebhook(ctx, r.Name)
+	current, err := t.GetWebhook(ctx, r.Name)
 	if perdure.CodeOf(err) == perdure.CodeNotFound {
 		return nil
 	}
@@ -227,16 +258,16 @@ func keepSettings(ctx context.Context, t *target, cmd *cobra.Command, r *operate
 	}
 	given := cmd.Flags().Changed
 	if r.URL == "" && !given("stream") {
-		r.URL, r.Stream = is.URL, is.Stream
+		r.URL, r.Stream = current.URL, current.Stream
 	}
 	if !given("on") {
-		r.On = is.On
+		r.On = current.On
 	}
 	if !given("types") && !given("all-types") {
-		r.Types = is.Types
+		r.Types = current.Types
 	}
 	if !given("format") {
-		r.Format = is.Format
+		r.Format = current.Format
 	}
 	return nil
 }
@@ -280,7 +311,7 @@ func (a *app) testWebhookCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "test NAME", Short: "Send a test notification", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
 		Long: `Stores a notification of the type perdure.test for a receiver, and prints its id. It is delivered as any
-other: "perdure webhooks deliveries NAME" shows what became of it.`, Example: "  perdure webhooks test shop",
+other: "perdure webhooks deliveries NAME" shows the outcome.`, Example: "  perdure webhooks test shop",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				id, err := t.TestWebhook(ctx, args[0], author())
@@ -304,11 +335,14 @@ other: "perdure webhooks deliveries NAME" shows what became of it.`, Example: " 
 func (a *app) resendCmd() *cobra.Command {
 	since := ""
 	cmd := &cobra.Command{
-		Use: "resend NAME --since AGO", Short: "Send dead notifications again", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
-		Long: `Sends notifications again that are dead: those of changes since a time, or in the last AGO. They keep
-their ids. Notifications are kept for 14 days after their end.`, Example: "  perdure webhooks resend shop --since 2d",
+		Use: "resend NAME --since TIME", Short: "Send dead notifications again", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
+		Long: `Sends dead notifications again: those of changes since --since, which is a time, or a duration before now.
+They keep their ids. Notifications are kept for 14 days after their end.`, Example: "  perdure webhooks resend shop --since 2d",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			at, err := webhookTime(since)
+			if since == "" {
+				return &usageError{msg: "--since is missing", hint: "a duration before now, such as 2d, or a time"}
+			}
+			at, err := timeOrAgo("since", since, time.Now())
 			if err != nil {
 				return err
 			}
@@ -330,31 +364,17 @@ their ids. Notifications are kept for 14 days after their end.`, Example: "  per
 			})
 		},
 	}
-	cmd.Flags().StringVar(&since, "since", "", "of changes since this `TIME`, or this long ago (required)")
+	cmd.Flags().StringVar(&since, "since", "", "of changes since this `TIME`, or this duration before now (required)")
 	uses(cmd, "server", "store", "output")
 	return cmd
-}
-
-func webhookTime(text string) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, &usageError{msg: "--since is missing", hint: "--since 2d, say"}
-	}
-	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return at, nil
-	}
-	ago, err := perdure.ParseDuration(text)
-	if err != nil {
-		return time.Time{}, usagef("--since must be a time such as 2026-01-02T15:04:05Z, or a duration such as 2d, not %q", text)
-	}
-	return time.Now().Add(-ago), nil
 }
 
 func (a *app) deliveriesCmd() *cobra.Command {
 	var q operate.DeliveryQuery
 	cmd := &cobra.Command{
 		Use: "deliveries NAME|URL", Short: "List the notifications of a receiver", Args: argsOf(1, 1, "NAME|URL"), ValidArgsFunction: a.completeWebhook,
-		Long: `Lists the notifications of a receiver, or of a URL that definitions name, newest first, with what
-became of them.`, Example: "  perdure webhooks deliveries shop --state dead\n  perdure webhooks deliveries https://shop.example/hooks",
+		Long: `Lists the notifications of a receiver, or of a URL that definitions name, newest first, with the outcomes
+of their deliveries.`, Example: "  perdure webhooks deliveries shop --state dead\n  perdure webhooks deliveries https://shop.example/hooks",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkPageSize(q.Limit); err != nil {
 				return err

@@ -1,6 +1,5 @@
 // The login. It covers the page, which stays as it is: what was entered is still there afterwards, and the address is the
-// same. Only the node names the address to which a login at a
-// provider returns, and accepts none outside this console.
+// same. After a login at a provider, the node returns the browser to an address of this console only.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { identified, me } from "./access.ts";

@@ -5,7 +5,7 @@ import { useLayoutEffect, useRef } from "preact/hooks";
 import { secretShown } from "./access.ts";
 import { Copy, Icon } from "./widgets.tsx";
 
-/** warning says what the text is for, and children follow it: how it is used. */
+/** warning is the sentence about the use of the text. children are shown below the text. */
 export function Secret({ title, text, what, warning, children, close }: { title: ComponentChildren; text: string; what: string; warning: ComponentChildren; children?: ComponentChildren; close: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
   useLayoutEffect(() => {

@@ -176,7 +176,7 @@ func TestRevokedTokenIsNoticedInTime(t *testing.T) {
 	w.clock.advance(cacheTime - 1)
 	w.expect("cached", text, "")
 	identity := &operate.Identity{Credential: id}
-	if !w.Revalid(t.Context(), identity) {
+	if !w.StillValid(t.Context(), identity) {
 		t.Error("a cached token is not valid any more")
 	}
 	w.clock.advance(1)
@@ -188,7 +188,7 @@ func TestRevokedTokenIsNoticedInTime(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	if w.Revalid(t.Context(), identity) {
+	if w.StillValid(t.Context(), identity) {
 		t.Error("a revoked token is still valid")
 	}
 }
@@ -263,7 +263,7 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	w.clock.advance(cacheTime)
 	w.expect("read too long ago", text, perdure.CodeUnavailable)
 	id, _ := idOf(text)
-	if !w.Revalid(t.Context(), &operate.Identity{Credential: id}) {
+	if !w.StillValid(t.Context(), &operate.Identity{Credential: id}) {
 		t.Error("a call that waits ends because the store does not answer")
 	}
 	if has, err := w.HasAdmin(t.Context()); has || err != nil {

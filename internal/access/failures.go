@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// MaxFailures is how many wrong tokens a minute are looked at from one address.
+	// MaxFailures is how many wrong tokens a minute from one address are compared with the store.
 	MaxFailures  = 10
 	failureTime  = time.Minute
 	maxAddresses = 10_000 // whose failures are counted; any more count together
@@ -63,7 +63,8 @@ func (f *failures) add(address string) bool {
 	return c.n <= MaxFailures
 }
 
-// key is what stands for an address: of IPv6 the network, because a machine can use all addresses of it.
+// key returns the key under which failures of an address are counted. For IPv6 it is the network, because a machine can
+// use all addresses of its network.
 func (f *failures) key(address string) string {
 	key := address
 	if a, err := netip.ParseAddr(address); err == nil && a.Unmap().Is6() {

@@ -39,8 +39,8 @@ type Registry struct {
 	refusals *refusals
 
 	mu    sync.RWMutex
-	known map[string]*cached[*identified] // credentials that existed when they were read last, by id
-	reads chan struct{}                   // bounds reads of credentials that are not known
+	cache map[string]*cached[*identified] // credentials that existed when they were read last, by id
+	loads chan struct{}                   // bounds reads of credentials that are not cached
 
 	hasAdmin cached[bool] // whether the store has an admin token
 }
@@ -55,14 +55,14 @@ type identified struct {
 const (
 	// cacheTime is below operate.CredentialCached because a call that begins at its end takes some time.
 	cacheTime = operate.CredentialCached - time.Second
-	// maxReads bounds the reads of unknown credentials in progress: callers with wrong tokens must not occupy the
+	// maxLoads bounds the reads of credentials that are not cached: callers with wrong tokens must not occupy the
 	// connections of the store.
-	maxReads = 2
+	maxLoads = 2
 	readTime = 5 * time.Second
 	// waitTime bounds how long a caller waits for the reads of others, and for its own.
 	waitTime = 10 * time.Second
-	// maxKnown bounds the credentials in memory: as many as a store has.
-	maxKnown = operate.MaxTokens + operate.MaxSessions
+	// maxCached bounds the credentials in memory: as many as a store has.
+	maxCached = operate.MaxTokens + operate.MaxSessions
 )
 
 // New returns a registry.
@@ -76,7 +76,7 @@ func New(cfg Config) *Registry {
 	if cfg.Failed == nil {
 		cfg.Failed = func() {}
 	}
-	return &Registry{Config: cfg, failures: newFailures(cfg.Env), refusals: newRefusals(cfg), known: map[string]*cached[*identified]{}, reads: make(chan struct{}, maxReads)}
+	return &Registry{Config: cfg, failures: newFailures(cfg.Env), refusals: newRefusals(cfg), cache: map[string]*cached[*identified]{}, loads: make(chan struct{}, maxLoads)}
 }
 
 var (
@@ -104,8 +104,8 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 	}
 	storeTime := r.StoreTime()
 	sum := hash(text)
-	if c != nil && !c.hasSecret(&sum, storeTime) { // it may have another secret by now
-		if c, err = r.unknown(ctx, id, address, now); err != nil {
+	if c != nil && !c.hasSecret(&sum, storeTime) { // the token may have been rotated since it was cached
+		if c, err = r.load(ctx, id, address, now); err != nil {
 			return nil, err
 		}
 	}
@@ -117,8 +117,8 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 }
 
 func (c *identified) hasSecret(sum *[32]byte, now time.Time) bool {
-	is, was := subtle.ConstantTimeCompare(sum[:], c.Hash[:]) == 1, subtle.ConstantTimeCompare(sum[:], c.Previous[:]) == 1
-	return is || was && now.Before(c.PreviousUntil)
+	current, previous := subtle.ConstantTimeCompare(sum[:], c.Hash[:]) == 1, subtle.ConstantTimeCompare(sum[:], c.Previous[:]) == 1
+	return current || previous && now.Before(c.PreviousUntil)
 }
 
 // wrong counts a wrong token, and returns the refusal. A wrong session is not counted: most likely it has expired in a
@@ -134,8 +134,8 @@ func (r *Registry) wrong(kind kernel.CredentialKind, address string) error {
 	return errWrong
 }
 
-// Revalid reports whether an identity that was returned before is still valid. It is true if the store does not answer.
-func (r *Registry) Revalid(ctx context.Context, id *operate.Identity) bool {
+// StillValid reports whether an identity that was returned before is still valid. It is true if the store does not answer.
+func (r *Registry) StillValid(ctx context.Context, id *operate.Identity) bool {
 	if id.Credential == "" {
 		return true
 	}
@@ -144,7 +144,8 @@ func (r *Registry) Revalid(ctx context.Context, id *operate.Identity) bool {
 	return err != nil || c != nil && c.ValidAt(r.StoreTime())
 }
 
-// HasAdmin reports whether the store has an admin token. If the store does not answer, it is what it was before.
+// HasAdmin reports whether the store has an admin token. If the store does not answer, HasAdmin returns
+// what it read last.
 func (r *Registry) HasAdmin(ctx context.Context) (bool, error) {
 	has, err := r.hasAdmin.get(ctx, r.Env, r.Env.Now(), func(ctx context.Context) (bool, error) {
 		ctx, cancel := env.WithTimeout(r.Env, ctx, readTime)
@@ -160,23 +161,23 @@ func (r *Registry) HasAdmin(ctx context.Context) (bool, error) {
 // credential returns a credential as it was read within cacheTime; nil if there is none.
 func (r *Registry) credential(ctx context.Context, id, address string, now time.Time) (*identified, error) {
 	r.mu.RLock()
-	known := r.known[id]
+	entry := r.cache[id]
 	r.mu.RUnlock()
-	if known == nil {
-		return r.unknown(ctx, id, address, now)
+	if entry == nil {
+		return r.load(ctx, id, address, now)
 	}
-	c, err := known.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
+	c, err := entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
 	if err == nil && c == nil {
 		r.mu.Lock()
-		delete(r.known, id)
+		delete(r.cache, id)
 		r.mu.Unlock()
 	}
 	return c, unavailable(err)
 }
 
-// unknown reads a credential that this process has not read before. Few such reads are in progress at a time, and an
-// address that was often wrong gets none.
-func (r *Registry) unknown(ctx context.Context, id, address string, now time.Time) (*identified, error) {
+// load reads a credential that is not cached, or has changed since. Few such reads are in progress at a time, and an
+// address with too many failures gets none.
+func (r *Registry) load(ctx context.Context, id, address string, now time.Time) (*identified, error) {
 	if !r.failures.allow(address) {
 		r.Failed()
 		return nil, errTooMany
@@ -184,8 +185,8 @@ func (r *Registry) unknown(ctx context.Context, id, address string, now time.Tim
 	ctx, cancel := env.WithTimeout(r.Env, ctx, waitTime)
 	defer cancel()
 	select {
-	case r.reads <- struct{}{}:
-		defer func() { <-r.reads }()
+	case r.loads <- struct{}{}:
+		defer func() { <-r.loads }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -195,13 +196,13 @@ func (r *Registry) unknown(ctx context.Context, id, address string, now time.Tim
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.known) >= maxKnown {
-		clear(r.known) // those that were deleted meanwhile
+	if len(r.cache) >= maxCached { // it has entries of credentials that were deleted
+		clear(r.cache)
 	}
-	if r.known[id] == nil {
-		r.known[id] = &cached[*identified]{}
+	if r.cache[id] == nil {
+		r.cache[id] = &cached[*identified]{}
 	}
-	r.known[id].latest.Store(&read[*identified]{c, now})
+	r.cache[id].latest.Store(&read[*identified]{c, now})
 	return c, nil
 }
 

@@ -44,7 +44,7 @@ func (r *Registry) Logout(ctx context.Context, id *operate.Identity) error {
 	audit := kernel.AuditOf(operate.WithIdentity(ctx, id), "", "logout")
 	err := r.Scheduler.DeleteCredential(ctx, id.Credential, kernel.SessionCredential, audit)
 	r.mu.Lock()
-	delete(r.known, id.Credential)
+	delete(r.cache, id.Credential)
 	r.mu.Unlock()
 	if perdure.CodeOf(err) == perdure.CodeNotFound {
 		return nil

@@ -265,8 +265,9 @@ func (c *Courier) closed(d *kernel.Delivery) bool {
 	return true
 }
 
-// forget deletes old closed mail, sessions that have ended, and old entries of the audit log, at most once in forgetEvery. more reports that more of it may be left for the next
-// round. A courier that becomes the leader deletes at once, because some nodes run for less than a minute.
+// forget deletes old closed mail, sessions that have ended, and old entries of the audit log, at most once in forgetEvery.
+// more reports that more of it may be left for the next round. A courier that becomes the leader deletes at once, because
+// some nodes run for less than a minute.
 func (c *Courier) forget(ctx context.Context) (more bool, err error) {
 	at := c.cfg.Env.Now()
 	if !c.deletedAt.IsZero() && at.Sub(c.deletedAt) <= forgetEvery {

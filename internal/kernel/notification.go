@@ -25,7 +25,7 @@ type NotifyDefinition struct {
 	Secret   string              `json:"secret,omitempty"` // name of a secret of the nodes, with which deliveries to Webhook are signed
 }
 
-// target returns the name under which notifications for it are stored.
+// target returns the value of Notification.Receiver for notifications to n.
 func (n *NotifyDefinition) target() string {
 	if n.Webhook != "" {
 		return n.Webhook
@@ -61,7 +61,7 @@ func (r *Receiver) State(oldest *Notification) operate.WebhookState {
 	return operate.WebhookActive
 }
 
-// Routing is what decides which notifications are stored.
+// Routing has the settings that decide which notifications are stored.
 type Routing struct {
 	Receivers []Route
 	// Full has the receivers whose new notifications are dead at once, because too many are undelivered.
@@ -84,13 +84,13 @@ type Notification struct {
 	At       time.Time       // of the change
 	Data     json.RawMessage // of the CloudEvent
 	Secret   string          // of a URL: the name of a secret of the nodes
-	// ExpiresAt is when it is dead if it was not delivered before.
+	// ExpiresAt is the time at which the notification is dead unless it was delivered before.
 	ExpiresAt time.Time
 
 	DeliveryOutcome
 }
 
-// DeliveryOutcome is what has become of a notification.
+// DeliveryOutcome is the state of the delivery of a notification.
 type DeliveryOutcome struct {
 	State    operate.DeliveryState
 	Attempts int
@@ -116,14 +116,14 @@ type NotificationFilter struct {
 
 // Outbox keeps notifications until some time after their delivery.
 type Outbox interface {
-	// Receiver returns a receiver; nil if there is none. Receivers returns all in the order of their names.
+	// Receiver returns a receiver; nil if there is none. Receivers returns all receivers in the order of their names.
 	Receiver(ctx context.Context, name string) (*Receiver, error)
 	Receivers(context.Context) ([]*Receiver, error)
 	// PendingReceivers returns receivers that have pending notifications: at most max of those after one, in order.
 	PendingReceivers(ctx context.Context, after string, max int) ([]string, error)
 	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: at
-	// most max, in order. It leaves out those behind an attempted pending one of the same job. Others of one job may be
-	// returned together: all that come before one of them are returned before it.
+	// most max, in the order of their numbers. It leaves out notifications that come after a pending one of the same job
+	// that was attempted. Several notifications of one job may be returned together.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
@@ -152,14 +152,13 @@ type OutboxTx interface {
 	DeleteReceiver(name string) (bool, error)
 	// SetFull replaces the receivers whose new notifications are dead at once. The caller has called LockReceivers.
 	SetFull(receivers []string) error
-	// SaveDeliveries writes outcomes of notifications of a receiver that are pending. Others are left as they are.
+	// SaveDeliveries writes the outcomes of notifications of a receiver. Notifications that are not pending stay as they are.
 	SaveDeliveries(receiver string, results []DeliveryResult) error
-	// Resend makes dead notifications of a receiver that were stored for changes at a time since, or later, pending at
-	// the time now, with operate.NotificationRetried before they expire: at most max, the earliest first. It returns their
-	// number.
+	// Resend makes dead notifications of a receiver pending again: those of changes at the time since or later, at most
+	// max, the earliest first. They are due now, and expire after operate.NotificationRetried. It returns their number.
 	Resend(receiver string, since, now time.Time, max int) (int, error)
-	// Hasten makes pending notifications of a receiver whose NextAt is after now due now: at most max of those that were
-	// attempted, the earliest first. It returns their number.
+	// Hasten makes pending notifications of a receiver due now whose attempts have failed: at most max, the earliest first.
+	// It returns their number.
 	Hasten(receiver string, now time.Time, max int) (int, error)
 }
 
@@ -175,7 +174,7 @@ func reports(on []operate.EventKind, kind operate.EventKind) bool {
 	return slices.Contains(on, kind)
 }
 
-// JobEvents returns what a change of a job reports, in order. before is nil for a new job.
+// JobEvents returns the kinds of events that a change of a job reports, in order. before is nil for a new job.
 func JobEvents(before, after *Job) (kinds []operate.EventKind) {
 	if before == nil {
 		kinds = append(kinds, operate.EventReceived)
@@ -204,7 +203,8 @@ func JobEvents(before, after *Job) (kinds []operate.EventKind) {
 // UseRouting sets which notifications are stored for the changes after this call.
 func (w *Workset) UseRouting(r *Routing) { w.routing = r }
 
-// notifyJob adds the notifications of a change of a job. Without a receiver it costs two comparisons.
+// notifyJob adds the notifications of a change of a job: to the receivers that its definition names, and to the receivers
+// of the store that match. Without a receiver it costs two comparisons.
 func (w *Workset) notifyJob(c *Changes, e *entry, before, after *Job) {
 	own := e.plan.Definition.Notify
 	if len(own) == 0 && (w.routing == nil || len(w.routing.Receivers) == 0) {
@@ -231,7 +231,8 @@ func (w *Workset) notifyJob(c *Changes, e *entry, before, after *Job) {
 	}
 }
 
-// namedBy reports whether the definition itself names the receiver for a change of this kind.
+// namedBy reports whether the definition names the receiver for a change of this kind. The receiver then has the
+// notification already.
 func namedBy(own []NotifyDefinition, receiver string, kind operate.EventKind) bool {
 	return slices.ContainsFunc(own, func(n NotifyDefinition) bool { return n.Receiver == receiver && reports(n.On, kind) })
 }
@@ -260,7 +261,8 @@ func (w *Workset) NotifyAlerts(c *Changes) {
 	}
 }
 
-// ReportsClosed reports whether a receiver gets alerts that were closed. Only then the open alerts are read.
+// ReportsClosed reports whether any receiver is to be notified of closed alerts. If not, a transaction need not read the
+// open alerts.
 func (w *Workset) ReportsClosed() bool {
 	return slices.ContainsFunc(w.routing.routes(), func(r Route) bool { return reports(r.Settings.On, operate.EventAlertClosed) })
 }
@@ -270,15 +272,15 @@ func (w *Workset) ReportsClosed() bool {
 func (w *Workset) NotifyClosedAlerts(c *Changes, open []Alert) {
 	for i := range open {
 		a := &open[i]
-		// The first one closes it.
+		// The first CloseAlerts that matches closes the alert, and decides its author.
 		if at := slices.IndexFunc(c.CloseAlerts, func(x CloseAlerts) bool { return x.Closes(a) }); at >= 0 {
 			w.NotifyClosedAlert(c, a, c.CloseAlerts[at].By)
 		}
 	}
 }
 
-// NotifyClosedAlert adds the notifications of an alert that was closed. by is empty if that followed from a change of the
-// job. As when alerts are raised, only those of jobs are reported.
+// NotifyClosedAlert adds the notifications of an alert that was closed. by is empty if a change of the job has closed it.
+// Only alerts of jobs are reported.
 func (w *Workset) NotifyClosedAlert(c *Changes, a *Alert, by string) {
 	for _, r := range w.routing.routes() {
 		if routed(&r.Settings, operate.EventAlertClosed, a.Type) && !a.Job.IsZero() {

@@ -43,7 +43,7 @@ type RoleInfo struct {
 func RoleTable() []RoleInfo {
 	return []RoleInfo{
 		{RoleSupervisor, "finds expired runs, steps whose wait is over, and jobs past their deadline, every second; computes the statistics"},
-		{RoleCourier, "applies mail: it turns submissions made in callers' transactions into jobs, and carries out bulk acts"},
+		{RoleCourier, "applies mail: it turns submissions made in callers' transactions into jobs; carries out bulk acts; delivers notifications"},
 	}
 }
 

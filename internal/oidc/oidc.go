@@ -1,13 +1,13 @@
 // Package oidc logs users of the console in with OpenID Connect: the authorization code flow with PKCE, state and nonce.
-// The protocol itself is github.com/coreos/go-oidc and golang.org/x/oauth2; this package has the settings, what is kept
-// between the two requests of a login, and the way from claims to a user role.
+// The protocol itself is github.com/coreos/go-oidc and golang.org/x/oauth2; this package has the settings, the state
+// between the two requests of a login, and the rules that give a user role for claims.
 //
-//	Start     → where the browser goes, and the cookie that it keeps meanwhile
-//	Finish    the query with which the browser comes back, and the cookie → an identity, and the page to return to
+//	Start     returns the address of the provider's login, and a cookie for the browser
+//	Finish    takes the query with which the browser returns, and the cookie; it returns an identity, and the page to show
 //
-// What a login keeps is in the cookie, so that any node can finish it. The cookie belongs to the browser that began the
-// login: a page that makes another browser finish it has no such cookie (login CSRF). The provider is asked for its keys
-// when the first user logs in, so that a node starts while the provider is down.
+// The state of a login is in the cookie, so that any node can finish it. Only the browser that began the login has the
+// cookie, so that no page can make another browser finish it (login CSRF). The provider's settings are read when the first
+// user logs in, so that a node starts while the provider is down.
 package oidc
 
 import (
@@ -33,7 +33,7 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// Config is how a node uses a provider.
+// Config has the settings of a node for a provider.
 type Config struct {
 	Issuer       string // URL
 	ClientID     string
@@ -79,10 +79,10 @@ type Provider struct {
 	Config
 
 	mu        sync.Mutex
-	discovery *oidc.Provider // nil: not asked yet
+	discovery *oidc.Provider // the settings of the provider; nil: not read yet
 }
 
-// New returns a provider, or why its settings cannot be used. It does not connect.
+// New returns a provider, or an error if its settings cannot be used. It does not connect.
 func New(cfg Config) (*Provider, error) {
 	if u, err := url.Parse(cfg.Issuer); err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.User != nil {
 		return nil, errors.New("the issuer is not a URL such as https://login.example.com")
@@ -102,16 +102,16 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{Config: cfg}, nil
 }
 
-// login is what a browser keeps between the two requests of a login.
+// login is the state of a login between its two requests.
 type login struct {
 	State    string    `json:"s"`
 	Nonce    string    `json:"n"`
 	Verifier string    `json:"v"` // of PKCE
-	To       string    `json:"t"` // the page to return to
+	To       string    `json:"t"` // the page to show after the login
 	Until    time.Time `json:"u"`
 }
 
-// Start begins a login that returns to the page to. It returns where the browser goes, and the cookie that it keeps.
+// Start begins a login that returns to the page to. It returns the address to which the browser is sent, and its cookie.
 func (p *Provider) Start(ctx context.Context, to string, now time.Time) (location, cookie string, err error) {
 	client, _, err := p.client(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (p *Provider) Finish(ctx context.Context, query url.Values, cookie string, 
 	return id, to, err
 }
 
-// failed is the error of a login that the provider's answer has ended. Messages of the libraries name no secret, but they
+// failed returns the error for an answer of the provider with which a login cannot go on. Messages of the libraries name no secret, but they
 // may be long.
 func (p *Provider) failed(message string, err error) error {
 	if err != nil {
@@ -194,7 +194,7 @@ func (p *Provider) identify(subject string, claims map[string]any) (*operate.Ide
 		}
 	}
 	if best < 0 {
-		return nil, &perdure.Error{Code: perdure.CodeForbidden, Message: id.Name + " has no user role here", Hint: "an operator can give one with --oidc-role"}
+		return nil, &perdure.Error{Code: perdure.CodeForbidden, Message: id.Name + " has no user role here", Hint: "the node's administrator can give one with --oidc-role"}
 	}
 	id.Role = rank[best]
 	for _, group := range values(claims, p.GroupsClaim) {
@@ -205,7 +205,7 @@ func (p *Provider) identify(subject string, claims map[string]any) (*operate.Ide
 	return id, nil
 }
 
-// name is the author of the user's acts.
+// name returns the author of the user's acts.
 func (p *Provider) name(subject string, claims map[string]any) string {
 	for _, claim := range []string{"preferred_username", "email"} {
 		if s, _ := claims[claim].(string); plain.IsLine(s, operate.MaxTokenNameRunes) {
@@ -215,7 +215,7 @@ func (p *Provider) name(subject string, claims map[string]any) string {
 	return plain.Clip(plain.Text(subject), operate.MaxTokenNameRunes)
 }
 
-// values are the texts of a claim: one, or several. An e-mail address that the provider has not verified does not count.
+// values returns the texts of a claim: one, or several. An e-mail address that the provider has not verified does not count.
 func values(claims map[string]any, claim string) (list []string) {
 	if verified, given := claims["email_verified"].(bool); claim == "email" && (!given || !verified) {
 		return nil
@@ -233,7 +233,7 @@ func values(claims map[string]any, claim string) (list []string) {
 	return list
 }
 
-// client returns the client of the provider, and what verifies its ID tokens. The first call that succeeds reads the
+// client returns the client of the provider, and the verifier of its ID tokens. The first call that succeeds reads the
 // provider's settings; keys that the provider rotates are read again by the library.
 func (p *Provider) client(ctx context.Context) (*oauth2.Config, *oidc.IDTokenVerifier, error) {
 	p.mu.Lock()
@@ -248,5 +248,19 @@ func (p *Provider) client(ctx context.Context) (*oauth2.Config, *oidc.IDTokenVer
 		p.discovery = found
 	}
 	return &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: p.discovery.Endpoint(), RedirectURL: p.Redirect,
-		Scopes: []string{oidc.ScopeOpenID, "profile", "email", "groups"}}, p.discovery.Verifier(&oidc.Config{ClientID: p.ClientID}), nil
+		Scopes: scopes(p.discovery)}, p.discovery.Verifier(&oidc.Config{ClientID: p.ClientID}), nil
+}
+
+// scopes returns the scopes of a login. The scope groups is not part of OpenID Connect. Some providers need it for the claim
+// groups, and others refuse a login with a scope that they do not have, so that it is left out if a provider lists its
+// scopes without it.
+func scopes(p *oidc.Provider) []string {
+	all := []string{oidc.ScopeOpenID, "profile", "email"}
+	var settings struct {
+		Supported []string `json:"scopes_supported"`
+	}
+	if err := p.Claims(&settings); err == nil && len(settings.Supported) > 0 && !slices.Contains(settings.Supported, "groups") {
+		return all
+	}
+	return append(all, "groups")
 }

@@ -56,6 +56,31 @@ func (p *provider) begin(t *testing.T, c *Provider) (query url.Values, cookie st
 	return url.Values{"state": {q.Get("state")}, "code": {p.Code(q, "anna")}}, cookie
 }
 
+func TestScopeGroupsIsLeftOutIfTheProviderDoesNotListIt(t *testing.T) {
+	for _, c := range []struct {
+		listed []string
+		want   string
+	}{
+		{nil, "openid profile email groups"},
+		{[]string{"openid", "email", "profile", "groups"}, "openid profile email groups"},
+		{[]string{"openid", "email", "profile"}, "openid profile email"},
+	} {
+		p := newProvider(t)
+		p.Scopes = c.listed
+		location, _, err := p.client(t).Start(t.Context(), "/ui/", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u, err := url.Parse(location)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := u.Query().Get("scope"); got != c.want {
+			t.Errorf("with %q listed, the scopes are %q, want %q", c.listed, got, c.want)
+		}
+	}
+}
+
 func TestLogin(t *testing.T) {
 	p := newProvider(t)
 	c := p.client(t)

@@ -19,7 +19,7 @@ import (
 // Registry identifies callers. Package access has one.
 type Registry interface {
 	Identify(ctx context.Context, text string, kind kernel.CredentialKind, address string) (*operate.Identity, error)
-	Revalid(context.Context, *operate.Identity) bool
+	StillValid(context.Context, *operate.Identity) bool
 	HasAdmin(context.Context) (bool, error)
 	Login(ctx context.Context, token, address string) (cookie string, id *operate.Identity, err error)
 	Start(ctx context.Context, of *operate.Identity, address string) (cookie string, id *operate.Identity, err error)
@@ -37,9 +37,10 @@ const (
 	TokensNever                   // none (serve --insecure)
 )
 
-// The user roles that may make a call, beside admin, which may make each.
+// The user roles that may make a call. admin may make each, so that no list names it: admins is empty, while anyone is
+// nil, which means that the caller is not identified at all.
 var (
-	anyone   []operate.UserRole // also callers that were not identified
+	anyone   []operate.UserRole
 	everyone = []operate.UserRole{operate.Viewer, operate.Submitter, operate.Agent, operate.Operator}
 	viewers  = []operate.UserRole{operate.Viewer, operate.Operator}
 	readers  = []operate.UserRole{operate.Viewer, operate.Submitter, operate.Operator}
@@ -108,14 +109,14 @@ func (c *call) identify(rt *route) error {
 	if err != nil {
 		return c.unidentified(err)
 	}
-	known := *id
-	known.Address, known.AdminsLogIn = address, c.OIDC != nil && c.OIDC.GivesAdmin()
+	caller := *id
+	caller.Address, caller.AdminsLogIn = address, c.OIDC != nil && c.OIDC.GivesAdmin()
 	if header := c.r.Header.Get(authorHeader); misnamed(header, perdure.MaxHolderLength) == "" {
-		known.OnBehalfOf = header
+		caller.OnBehalfOf = header
 	}
-	c.r = c.r.WithContext(operate.WithIdentity(c.r.Context(), &known))
-	if known.Role != operate.Admin && !slices.Contains(allowed, known.Role) {
-		return forbidden(rt, known.Role, allowed)
+	c.r = c.r.WithContext(operate.WithIdentity(c.r.Context(), &caller))
+	if caller.Role != operate.Admin && !slices.Contains(allowed, caller.Role) {
+		return forbidden(rt, caller.Role, allowed)
 	}
 	return nil
 }
@@ -217,26 +218,27 @@ func isLoopback(address string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// revokedAfter is how often calls that wait ask whether their caller's credential is still valid.
-const revokedAfter = operate.CredentialCached - time.Second
+// revalidateEvery is the time between two checks whether the credential of a waiting call is still valid. A check may be
+// answered with a credential that was read up to 4 s before, so that both together are at most operate.CredentialCached.
+const revalidateEvery = time.Second
 
-// endWhenRevoked cancels a call that waits when its caller's credential is no longer valid. It returns a function that
-// ends this.
+// endWhenRevoked checks the credential of a waiting call in intervals, and cancels the call when the credential is no
+// longer valid. The function that it returns ends the checks.
 func (c *call) endWhenRevoked(ctx context.Context, cancel context.CancelCauseFunc) (stop func()) {
 	id := operate.IdentityOf(ctx)
 	if c.Access == nil || id == nil || id.Credential == "" {
 		return func() {}
 	}
 	var timer *time.Timer
-	ready := make(chan struct{})
-	timer = time.AfterFunc(revokedAfter, func() {
+	ready := make(chan struct{}) // closed when timer is set: the function may run before AfterFunc has returned
+	timer = time.AfterFunc(revalidateEvery, func() {
 		<-ready
 		switch {
 		case ctx.Err() != nil:
-		case !c.Access.Revalid(ctx, id):
+		case !c.Access.StillValid(ctx, id):
 			cancel(&perdure.Error{Code: perdure.CodeUnauthenticated, Message: "the token or session is no longer valid"})
 		default:
-			timer.Reset(revokedAfter)
+			timer.Reset(revalidateEvery)
 		}
 	})
 	close(ready)
@@ -250,7 +252,9 @@ func (c *call) auditRefusal(rt *route, err error) {
 	}
 	p := problemOf(c.r, err)
 	denied := p.Code == perdure.CodeUnauthenticated || p.Code == perdure.CodeForbidden || rt.id == "login"
-	if allowed := permissions[rt.id]; !denied && (rt.method == http.MethodGet || !slices.Equal(allowed, doers) && len(allowed) > 0) || p.Status >= http.StatusInternalServerError {
+	allowed := permissions[rt.id]
+	isAct := rt.method != http.MethodGet && (slices.Equal(allowed, doers) || len(allowed) == 0)
+	if !denied && !isAct || p.Status >= http.StatusInternalServerError {
 		return
 	}
 	if rt.id == "getMe" && c.r.Header.Get("Authorization") == "" && c.cookie() == "" { // the console asks whether it has to log in

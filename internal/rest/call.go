@@ -77,8 +77,8 @@ func (c *call) longPoll(wait time.Duration) (context.Context, context.CancelFunc
 	c.request.end()
 	ctx, cancel := context.WithCancelCause(admission.With(c.r.Context(), c.gate()))
 	stop := context.AfterFunc(c.Shutdown, func() { cancel(nil) })
-	keep := c.endWhenRevoked(ctx, cancel)
-	done := func() { stop(); keep(); cancel(nil); release() }
+	stopChecks := c.endWhenRevoked(ctx, cancel)
+	done := func() { stop(); stopChecks(); cancel(nil); release() }
 	if wait > 0 {
 		limited, end := context.WithTimeout(ctx, wait+serviceTime)
 		return limited, func() { end(); done() }, nil

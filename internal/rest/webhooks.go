@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -15,7 +16,7 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// The types of the bodies, for the documentation. They are read field by field.
+// The types of the bodies, for the OpenAPI description. The bodies are read field by field.
 type (
 	webhookBody struct {
 		URL    string      `json:"url,omitempty" maxLength:"2048" doc:"Where notifications are posted: http or https. Either url or stream is given"`
@@ -25,7 +26,7 @@ type (
 		Format format      `json:"format,omitempty" doc:"The form of the body; default: cloudEvents"`
 	}
 	newWebhookBody struct {
-		Name   string      `json:"name" maxLength:"64" doc:"1 to 64 letters, digits, -, _ or ."`
+		Name   string      `json:"name" maxLength:"64" doc:"1 to 64 letters, digits, -, _ or ., the first a letter or digit"`
 		URL    string      `json:"url,omitempty" maxLength:"2048" doc:"Where notifications are posted: http or https. Either url or stream is given"`
 		Stream bool        `json:"stream,omitempty" doc:"Notifications are read by GET /v1/events"`
 		On     []eventKind `json:"on,omitempty" doc:"The changes that are reported; default: parked, done, undone"`
@@ -77,9 +78,9 @@ func (a *api) webhookRoutes() []route {
 		},
 		{
 			method: http.MethodPost, path: "/v1/webhooks", id: "createWebhook", tag: "webhooks", do: (*call).createWebhook,
-			summary: "Create a receiver", doc: "The answer has the secret with which deliveries are signed. It is not shown again. At most 100 receivers; another, or a name that exists, is a conflict.",
+			summary: "Create a receiver", doc: "Unless it is a stream, the answer has the secret with which deliveries are signed. It is not shown again. At most 100 receivers; another, or a name that exists, is a conflict.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[newWebhookBody](), example: newWebhookExample},
-			results:  []result{{status: http.StatusCreated, doc: "The receiver, with its secret", of: view, example: createdWebhookExample, headers: map[string]string{"Location": "Where the receiver is"}}},
+			results:  []result{{status: http.StatusCreated, doc: "The receiver, with its secret unless it is a stream", of: view, example: createdWebhookExample, headers: map[string]string{"Location": "Where the receiver is"}}},
 			problems: bodyProblems,
 		},
 		{
@@ -101,17 +102,17 @@ func (a *api) webhookRoutes() []route {
 			summary: "Delete a receiver", doc: "Its undelivered notifications are dead.", headers: authorParam,
 			results: []result{{status: http.StatusNoContent, doc: "The receiver was deleted"}}, problems: []int{http.StatusNotFound},
 		},
-		change("pause", "pauseWebhook", "Pause a receiver", "Nothing is delivered to it. Notifications are still stored, and are dead three days after the change.", (*call).pauseWebhook),
-		change("resume", "resumeWebhook", "Resume a receiver", "What was stored meanwhile is delivered.", (*call).resumeWebhook),
+		change("pause", "pauseWebhook", "Pause a receiver", "Nothing is delivered to it. Notifications are still stored. Each is dead three days after its change.", (*call).pauseWebhook),
+		change("resume", "resumeWebhook", "Resume a receiver", "The notifications that were stored meanwhile are delivered, and failed attempts are repeated at once.", (*call).resumeWebhook),
 		{
 			method: http.MethodPost, path: one + "/rotate", id: "rotateWebhook", tag: "webhooks", do: (*call).rotateWebhook,
-			summary: "Give a receiver a new secret", doc: "The answer has the new secret. It is not shown again. For 24 hours deliveries are signed with the old and the new one.", headers: authorParam,
+			summary: "Give a receiver a new secret", doc: "The answer has the new secret. It is not shown again. For 24 hours deliveries are signed with the old and the new secret. A stream has no secret: a conflict.", headers: authorParam,
 			results:  []result{{status: http.StatusOK, doc: "The receiver, with its secret", of: view, example: createdWebhookExample}},
 			problems: actProblems,
 		},
 		{
 			method: http.MethodPost, path: one + "/test", id: "testWebhook", tag: "webhooks", do: (*call).testWebhook,
-			summary: "Test a receiver", doc: "Stores a notification of the type perdure.test, which is delivered as any other. The deliveries show what became of it.", headers: authorParam,
+			summary: "Test a receiver", doc: "Stores a notification of the type perdure.test, which is delivered as any other. The deliveries show the outcome.", headers: authorParam,
 			results:  []result{{status: http.StatusOK, doc: "The notification is stored", of: reflect.TypeFor[testAnswer](), example: `{"id":"ntc_4f0c2a7be1d84d0f9a33b1c5d2e6f708"}`}},
 			problems: actProblems,
 		},
@@ -124,7 +125,7 @@ func (a *api) webhookRoutes() []route {
 		},
 		{
 			method: http.MethodGet, path: one + "/deliveries", id: "listDeliveries", tag: "webhooks", do: (*call).deliveries,
-			summary: "List the notifications of a receiver", doc: "Newest first, with what became of them.",
+			summary: "List the notifications of a receiver", doc: "Newest first, with the outcomes of their deliveries.",
 			params:  append([]param{{name: "state", doc: "pending, delivered or dead", example: "dead"}}, pageParams...),
 			results: []result{{status: http.StatusOK, doc: "A page of notifications", of: reflect.TypeFor[perdure.Page[operate.Delivery]](), example: deliveriesExample}}, problems: []int{http.StatusNotFound},
 		},
@@ -158,7 +159,7 @@ func (c *call) webhook(v *operate.WebhookView) *operate.WebhookView {
 	return &out
 }
 
-// siteOf returns the part of a URL that names its host, with … for the rest.
+// siteOf returns the scheme and host of a URL, with … for the rest.
 func siteOf(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Path == "" && u.RawQuery == "" {
@@ -205,18 +206,11 @@ func (c *call) createWebhook() error {
 	if err != nil {
 		return err
 	}
-	doc, err := c.document(maxWebhookBody, false)
+	request, err := c.webhookRequest("")
 	if err != nil {
 		return err
 	}
-	request := readWebhook(doc, true)
-	if err := doc.err(); err != nil {
-		return err
-	}
 	request.Author = author
-	if err := request.Check(); err != nil {
-		return err
-	}
 	v, err := c.Service.CreateWebhook(c.ctx(), request)
 	if err != nil {
 		return err
@@ -231,24 +225,17 @@ func (c *call) putWebhook() error {
 		return err
 	}
 	if !operate.IsWebhookName(name) {
-		return badPart("path", "name", "must be 1 to "+itoa(operate.MaxWebhookName)+" letters, digits, `-`, `_` or `.`")
+		return badPart("path", "name", "must be 1 to "+itoa(operate.MaxWebhookName)+" letters, digits, `-`, `_` or `.`, the first of them a letter or digit")
 	}
 	author, err := c.author()
 	if err != nil {
 		return err
 	}
-	doc, err := c.document(maxWebhookBody, false)
+	request, err := c.webhookRequest(name)
 	if err != nil {
 		return err
 	}
-	request := readWebhook(doc, false)
-	if err := doc.err(); err != nil {
-		return err
-	}
-	request.Name, request.Author = name, author
-	if err := request.Check(); err != nil {
-		return err
-	}
+	request.Author = author
 	v, created, err := c.Service.SetWebhook(c.ctx(), request)
 	if err != nil {
 		return err
@@ -260,6 +247,21 @@ func (c *call) putWebhook() error {
 	return c.json(status, c.webhook(v))
 }
 
+// webhookRequest reads and checks the body of a receiver with the name. If name is empty, the body has it.
+func (c *call) webhookRequest(name string) (r operate.WebhookRequest, err error) {
+	doc, err := c.document(maxWebhookBody, false)
+	if err != nil {
+		return r, err
+	}
+	r = readWebhook(doc, name == "")
+	if err := doc.err(); err != nil {
+		return r, err
+	}
+	r.Name = cmp.Or(name, r.Name)
+	return r, r.Check()
+}
+
+// readWebhook reads the fields of a receiver. named reports whether the name is one of them.
 func readWebhook(doc *document, named bool) (r operate.WebhookRequest) {
 	root := doc.root()
 	for name, field := range root.fields() {
@@ -308,7 +310,7 @@ func (c *call) changeWebhook(change func(ctx context.Context, name, author strin
 	return c.json(http.StatusOK, c.webhook(v))
 }
 
-// webhookAct reads a call without fields.
+// webhookAct reads a call whose body has no fields.
 func (c *call) webhookAct() (name, author string, err error) {
 	if name, err = c.path("name"); err != nil {
 		return "", "", err

@@ -25,9 +25,10 @@ func saveAudit(tx kernel.Tx, e operate.AuditEntry) error {
 	return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{e}})
 }
 
-// auditSetting records a change of a limit or of an agent's settings.
-func auditSetting(ctx context.Context, tx kernel.Tx, act, name string) error {
-	audit := kernel.AuditOf(ctx, "", act)
+// auditSetting records a change of a limit, of an agent's settings, or of a receiver of notifications. author is empty if
+// the call does not name one.
+func auditSetting(ctx context.Context, tx kernel.Tx, author, act, name string) error {
+	audit := kernel.AuditOf(ctx, author, act)
 	audit.Target = name
 	return saveAudit(tx, audit)
 }

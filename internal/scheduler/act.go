@@ -205,7 +205,7 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 		if err := tx.PutAgent(name, settings); err != nil {
 			return err
 		}
-		return auditSetting(ctx, tx, "putAgent", name)
+		return auditSetting(ctx, tx, "", "putAgent", name)
 	})
 }
 
@@ -227,7 +227,7 @@ func (s *Scheduler) PutLimit(ctx context.Context, name string, settings perdure.
 		if err := tx.PutLimit(limit); err != nil {
 			return err
 		}
-		if err := auditSetting(ctx, tx, "putLimit", name); err != nil {
+		if err := auditSetting(ctx, tx, "", "putLimit", name); err != nil {
 			return err
 		}
 		return openAll(tx, name)
@@ -266,7 +266,7 @@ func (s *Scheduler) DeleteLimit(ctx context.Context, name string) error {
 			return err
 		}
 		if found {
-			if err := auditSetting(ctx, tx, "deleteLimit", name); err != nil {
+			if err := auditSetting(ctx, tx, "", "deleteLimit", name); err != nil {
 				return err
 			}
 		}

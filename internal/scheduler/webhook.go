@@ -11,7 +11,7 @@ import (
 
 // PutReceiver stores the settings of a receiver. A new one gets the secret; an existing one is a conflict if create is
 // set, and otherwise keeps its secret and state.
-func (s *Scheduler) PutReceiver(ctx context.Context, name string, settings operate.WebhookSettings, secret string, create bool) (row *kernel.Receiver, created bool, err error) {
+func (s *Scheduler) PutReceiver(ctx context.Context, name, author string, settings operate.WebhookSettings, secret string, create bool) (row *kernel.Receiver, created bool, err error) {
 	mine := false // an earlier try of this call, whose commit was indeterminate, has created it
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.LockReceivers()
@@ -50,13 +50,13 @@ func (s *Scheduler) PutReceiver(ctx context.Context, name string, settings opera
 		if create {
 			act = "createWebhook"
 		}
-		return auditSetting(ctx, tx, act, name)
+		return auditSetting(ctx, tx, author, act, name)
 	})
 	return row, created || mine, err
 }
 
 // DeleteReceiver deletes a receiver, and reports whether it existed.
-func (s *Scheduler) DeleteReceiver(ctx context.Context, name string) (had bool, err error) {
+func (s *Scheduler) DeleteReceiver(ctx context.Context, name, author string) (had bool, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		if _, err := tx.LockReceivers(); err != nil {
 			return err
@@ -66,7 +66,7 @@ func (s *Scheduler) DeleteReceiver(ctx context.Context, name string) (had bool, 
 		if err != nil || !found {
 			return err
 		}
-		return auditSetting(ctx, tx, "deleteWebhook", name)
+		return auditSetting(ctx, tx, author, "deleteWebhook", name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()
@@ -75,14 +75,14 @@ func (s *Scheduler) DeleteReceiver(ctx context.Context, name string) (had bool, 
 }
 
 // ChangeReceiver changes how notifications are delivered to a receiver. act names the change in the audit log.
-func (s *Scheduler) ChangeReceiver(ctx context.Context, act, name string, change func(r *kernel.Receiver, now time.Time)) (row *kernel.Receiver, err error) {
-	return s.changeReceiver(ctx, act, name, func(_ kernel.Tx, r *kernel.Receiver, now time.Time) error {
+func (s *Scheduler) ChangeReceiver(ctx context.Context, act, name, author string, change func(r *kernel.Receiver, now time.Time)) (row *kernel.Receiver, err error) {
+	return s.changeReceiver(ctx, act, name, author, func(_ kernel.Tx, r *kernel.Receiver, now time.Time) error {
 		change(r, now)
 		return nil
 	})
 }
 
-func (s *Scheduler) changeReceiver(ctx context.Context, act, name string, change func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error) (row *kernel.Receiver, err error) {
+func (s *Scheduler) changeReceiver(ctx context.Context, act, name, author string, change func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error) (row *kernel.Receiver, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		if row, err = tx.LockReceiver(name); err != nil {
 			return err
@@ -101,7 +101,7 @@ func (s *Scheduler) changeReceiver(ctx context.Context, act, name string, change
 		if err := tx.PutReceiver(row); err != nil {
 			return err
 		}
-		return auditSetting(ctx, tx, act, name)
+		return auditSetting(ctx, tx, author, act, name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()
@@ -110,8 +110,8 @@ func (s *Scheduler) changeReceiver(ctx context.Context, act, name string, change
 }
 
 // ResumeReceiver resumes a receiver, and makes what was attempted without success due at once: at most operate.MaxResend.
-func (s *Scheduler) ResumeReceiver(ctx context.Context, name string) (*kernel.Receiver, error) {
-	return s.changeReceiver(ctx, "resumeWebhook", name, func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error {
+func (s *Scheduler) ResumeReceiver(ctx context.Context, name, author string) (*kernel.Receiver, error) {
+	return s.changeReceiver(ctx, "resumeWebhook", name, author, func(tx kernel.Tx, r *kernel.Receiver, now time.Time) error {
 		r.PausedCause = ""
 		_, err := tx.Hasten(name, now, operate.MaxResend)
 		return err
@@ -141,7 +141,7 @@ func (s *Scheduler) TestReceiver(ctx context.Context, name, author string) (id s
 		if err := tx.Save(&c); err != nil {
 			return err
 		}
-		return auditSetting(ctx, tx, "testWebhook", name)
+		return auditSetting(ctx, tx, author, "testWebhook", name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()
@@ -151,7 +151,7 @@ func (s *Scheduler) TestReceiver(ctx context.Context, name, author string) (id s
 
 // ResendNotifications makes dead notifications of a receiver pending again: at most operate.MaxResend. It returns their
 // number.
-func (s *Scheduler) ResendNotifications(ctx context.Context, name string, since time.Time) (n int, err error) {
+func (s *Scheduler) ResendNotifications(ctx context.Context, name, author string, since time.Time) (n int, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		row, err := tx.LockReceiver(name)
 		if err != nil {
@@ -167,7 +167,7 @@ func (s *Scheduler) ResendNotifications(ctx context.Context, name string, since 
 		if n, err = tx.Resend(name, since, now, operate.MaxResend); err != nil {
 			return err
 		}
-		return auditSetting(ctx, tx, "resendWebhook", name)
+		return auditSetting(ctx, tx, author, "resendWebhook", name)
 	})
 	if err == nil {
 		s.cfg.OnNotify()

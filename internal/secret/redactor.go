@@ -17,7 +17,7 @@ import (
 )
 
 // Redactor replaces the values of secrets in what a run reports: each by [secret NAME]. It finds a value as it is, and in
-// the forms in which messages and echoed requests usually have it (see forms). It cannot find a value that was transformed
+// the forms in which messages and echoed requests usually have it (see formsOf). It cannot find a value that was transformed
 // in another way. A nil Redactor changes nothing. It is safe for concurrent use.
 type Redactor struct {
 	forms []form // the longest first
@@ -175,12 +175,12 @@ func (r *Redactor) Part(s string, start, end bool) string {
 	if r == nil || s == "" {
 		return s
 	}
-	head, tail := "", ""
 	for _, f := range r.forms {
-		if (start || end) && strings.Contains(f.text, s) {
+		if (start || end) && strings.Contains(f.text, s) { // s is the middle of a secret, or all of it
 			return f.mark
 		}
 	}
+	head, tail := "", ""
 	if start {
 		if k, mark := r.overlap(s, strings.HasPrefix, func(t string, k int) string { return t[len(t)-k:] }); k > 0 {
 			head, s = mark, s[k:]
@@ -194,7 +194,8 @@ func (r *Redactor) Part(s string, start, end bool) string {
 	return head + r.Text(s) + tail
 }
 
-// overlap returns the length of the longest incomplete secret at one end of s.
+// overlap returns the length of the longest incomplete secret at one end of s, and its mark. part returns the k bytes of a
+// form that would be at this end, and has reports whether s has them there.
 func (r *Redactor) overlap(s string, has func(s, part string) bool, part func(text string, k int) string) (longest int, mark string) {
 	for _, f := range r.forms {
 		for k := min(len(f.text)-1, len(s)); k > longest; k-- {

@@ -24,7 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/jsontext"
 )
 
-// Variable is what the environment variable of a secret begins with.
+// Variable is the prefix of the environment variable of a secret.
 const Variable = "PERDURE_SECRET_"
 
 const (
@@ -35,8 +35,8 @@ const (
 // MaxName is the most characters of a name.
 const MaxName = 128
 
-// IsName reports whether name can be that of a secret: capital letters, digits and _, beginning with a letter. Such a name
-// is also that of a file and the end of the name of an environment variable, on every system.
+// IsName reports whether name is a valid name of a secret: capital letters, digits and _, beginning with a letter. On every
+// system, such a name is also valid for a file, and at the end of the name of an environment variable.
 func IsName(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -52,7 +52,7 @@ func IsName(name string) bool {
 // Reference returns the text that refers to a secret.
 func Reference(name string) string { return opening + name + closing }
 
-// Value is a secret, resolved.
+// Value is a resolved secret.
 type Value struct{ Name, Text string }
 
 // expand replaces the references in a text. It does not read the values that it fills in.
@@ -77,8 +77,8 @@ func expand(text string, value func(name string) string) string {
 
 // place is a node of the tree of pointers.
 type place struct {
-	here bool // a pointer ends here
-	kids map[string]*place
+	here     bool // a pointer ends here
+	children map[string]*place
 }
 
 func placesOf(pointers []string) (*place, error) {
@@ -89,15 +89,15 @@ func placesOf(pointers []string) (*place, error) {
 		}
 		p := root
 		for _, part := range tokens(pointer) {
-			kid := p.kids[part]
-			if kid == nil {
-				kid = &place{}
-				if p.kids == nil {
-					p.kids = map[string]*place{}
+			child := p.children[part]
+			if child == nil {
+				child = &place{}
+				if p.children == nil {
+					p.children = map[string]*place{}
 				}
-				p.kids[part] = kid
+				p.children[part] = child
 			}
-			p = kid
+			p = child
 		}
 		p.here = true
 	}
@@ -118,11 +118,11 @@ func tokens(pointer string) []string {
 	return list
 }
 
-// lenient is how an input is read: it was checked when it was stored.
+// lenient has the options for reading an input, which was checked when it was stored.
 var lenient = jsontext.Options{Lenient: true, AnyNames: true}
 
-// Fill resolves the references in the strings of input at the pointers. value returns a secret; its errors are joined with
-// line breaks, so that one error names all that is missing. values are what was filled in, each once.
+// Fill resolves the references in the strings of input at the pointers. value returns a secret; its errors are joined,
+// so that one error names all missing secrets. values has each secret that was filled in, once.
 func Fill(input json.RawMessage, pointers []string, value func(name string) (string, error)) (filled json.RawMessage, values []Value, err error) {
 	root, err := placesOf(pointers)
 	if err != nil {
@@ -166,14 +166,14 @@ func (f *filler) value(r *jsontext.Reader, p *place) {
 			b, _ := r.Name()
 			name := string(b)
 			f.out.TextName(name)
-			f.value(r, p.kids[name])
+			f.value(r, p.children[name])
 		}
 		f.out.EndObject()
 	case kind == jsontext.List:
 		f.out.BeginList()
 		r.List()
 		for i := 0; r.More(); i++ {
-			f.value(r, p.kids[strconv.Itoa(i)])
+			f.value(r, p.children[strconv.Itoa(i)])
 		}
 		f.out.EndList()
 	default:
@@ -237,7 +237,7 @@ func TextAt(input json.RawMessage, pointer string) (text string, ok bool) {
 	return text, r.Err() == nil
 }
 
-// joined is several errors with one message, on one line.
+// joined returns several errors as one, with all messages on one line. errors.Join would put each on a line of its own.
 func joined(errs []error) error {
 	if len(errs) == 1 {
 		return errs[0]

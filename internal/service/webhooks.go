@@ -32,10 +32,10 @@ func (svc *Service) webhookView(ctx context.Context, r *kernel.Receiver) (*opera
 	}
 	var oldest, latest []kernel.Notification
 	var err error
-	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxEvents); err != nil {
+	if v.Pending, err = svc.Store.CountPending(ctx, r.Name, operate.MaxWebhookCount); err != nil {
 		return nil, Unreachable(err)
 	}
-	if v.Dead, err = svc.Store.CountDead(ctx, r.Name, operate.MaxEvents); err != nil {
+	if v.Dead, err = svc.Store.CountDead(ctx, r.Name, operate.MaxWebhookCount); err != nil {
 		return nil, Unreachable(err)
 	}
 	if v.Pending > 0 {
@@ -116,7 +116,10 @@ func (svc *Service) putWebhook(ctx context.Context, r operate.WebhookRequest, cr
 	if err := cmp.Or(svc.ended(), checkAuthor(r.Author), r.Check()); err != nil {
 		return nil, false, err
 	}
-	row, created, err := svc.Scheduler.PutReceiver(ctx, r.Name, r.WebhookSettings, newSecret(), create)
+	if err := svc.checkReplaced(ctx, r.Name); err != nil {
+		return nil, false, err
+	}
+	row, created, err := svc.Scheduler.PutReceiver(ctx, r.Name, r.Author, r.WebhookSettings, newSecret(), create)
 	if err != nil {
 		return nil, false, Unreachable(err)
 	}
@@ -126,6 +129,26 @@ func (svc *Service) putWebhook(ctx context.Context, r operate.WebhookRequest, cr
 		v.Secret = row.Secret
 	}
 	return v, created, err
+}
+
+// checkReplaced refuses to create a receiver while notifications of a deleted one of the same name are pending: they would be
+// delivered to it. None is added to them, and the deliverer soon ends them as dead.
+func (svc *Service) checkReplaced(ctx context.Context, name string) error {
+	r, err := svc.Store.Receiver(ctx, name)
+	switch {
+	case err != nil:
+		return Unreachable(err)
+	case r != nil:
+		return nil
+	}
+	pending, err := svc.Store.CountPending(ctx, name, 1)
+	if err != nil {
+		return Unreachable(err)
+	}
+	if pending > 0 {
+		return perdure.Refuse(perdure.CodeConflict, "receiver %s was just deleted, and its notifications are not yet given up: try again in some seconds", name)
+	}
+	return nil
 }
 
 func checkAuthor(author string) error {
@@ -140,7 +163,7 @@ func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) erro
 	if err := cmp.Or(svc.ended(), checkAuthor(author)); err != nil {
 		return err
 	}
-	had, err := svc.Scheduler.DeleteReceiver(ctx, name)
+	had, err := svc.Scheduler.DeleteReceiver(ctx, name, author)
 	switch {
 	case err != nil:
 		return Unreachable(err)
@@ -168,7 +191,7 @@ func (svc *Service) changeWebhook(ctx context.Context, message, name, author str
 // PauseWebhook implements operate.Webhooks.
 func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
 	_, v, err := svc.changeWebhook(ctx, "webhook paused", name, author, func() (*kernel.Receiver, error) {
-		return svc.Scheduler.ChangeReceiver(ctx, "pauseWebhook", name, func(r *kernel.Receiver, _ time.Time) {
+		return svc.Scheduler.ChangeReceiver(ctx, "pauseWebhook", name, author, func(r *kernel.Receiver, _ time.Time) {
 			if r.PausedCause == "" {
 				r.PausedCause = "paused by " + author
 			}
@@ -179,7 +202,7 @@ func (svc *Service) PauseWebhook(ctx context.Context, name, author string) (*ope
 
 // ResumeWebhook implements operate.Webhooks.
 func (svc *Service) ResumeWebhook(ctx context.Context, name, author string) (*operate.WebhookView, error) {
-	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func() (*kernel.Receiver, error) { return svc.Scheduler.ResumeReceiver(ctx, name) })
+	_, v, err := svc.changeWebhook(ctx, "webhook resumed", name, author, func() (*kernel.Receiver, error) { return svc.Scheduler.ResumeReceiver(ctx, name, author) })
 	return v, err
 }
 
@@ -192,7 +215,7 @@ func (svc *Service) RotateWebhook(ctx context.Context, name, author string) (*op
 	}
 	secret := newSecret()
 	row, v, err := svc.changeWebhook(ctx, "webhook secret rotated", name, author, func() (*kernel.Receiver, error) {
-		return svc.Scheduler.ChangeReceiver(ctx, "rotateWebhook", name, func(r *kernel.Receiver, now time.Time) {
+		return svc.Scheduler.ChangeReceiver(ctx, "rotateWebhook", name, author, func(r *kernel.Receiver, now time.Time) {
 			if r.Secret != secret {
 				r.OldSecret, r.OldUntil, r.Secret = r.Secret, now.Add(operate.WebhookRotation), secret
 			}
@@ -221,7 +244,7 @@ func (svc *Service) ResendWebhook(ctx context.Context, r operate.WebhookResend) 
 	if err := cmp.Or(svc.ended(), checkAuthor(r.Author)); err != nil {
 		return 0, err
 	}
-	n, err := svc.Scheduler.ResendNotifications(ctx, r.Name, r.Since)
+	n, err := svc.Scheduler.ResendNotifications(ctx, r.Name, r.Author, r.Since)
 	if err != nil {
 		return 0, Unreachable(err)
 	}
@@ -273,7 +296,7 @@ func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int
 		if err := svc.ended(); err != nil {
 			return err
 		}
-		page, next, err := svc.readEvents(ctx, receiver, after)
+		page, next, more, err := svc.readEvents(ctx, receiver, after)
 		if err != nil {
 			return err
 		}
@@ -282,7 +305,7 @@ func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int
 				return err
 			}
 		}
-		if after = next; len(page.Events) == operate.MaxEvents {
+		if after = next; more {
 			continue
 		}
 		if !env.Sleep(svc.Env, ctx, eventPause) || svc.Env.Wait(ctx, svc.EventPoll(), moved) == env.Gone {
@@ -291,37 +314,44 @@ func (svc *Service) FollowEvents(ctx context.Context, receiver string, after int
 	}
 }
 
-// readEvents returns the events after a position, and the position after them.
-func (svc *Service) readEvents(ctx context.Context, receiver string, after int64) (page *operate.EventPage, next int64, err error) {
+// readEvents returns the events after a position, and the position after them. more reports that there may be more events.
+func (svc *Service) readEvents(ctx context.Context, receiver string, after int64) (page *operate.EventPage, next int64, more bool, err error) {
 	r, err := svc.receiver(ctx, receiver)
 	switch {
 	case err != nil:
-		return nil, 0, err
+		return nil, 0, false, err
 	case !r.Settings.Stream:
-		return nil, 0, perdure.Refuse(perdure.CodeConflict, "receiver %s has a url, and is not a stream", receiver)
+		return nil, 0, false, perdure.Refuse(perdure.CodeConflict, "receiver %s has a url, and is not a stream", receiver)
 	case after < 0:
-		return &operate.EventPage{}, r.Position, nil
+		return &operate.EventPage{}, r.Position, false, nil
 	}
 	if err := admission.Ask(ctx, operate.MaxEvents*deliveryRoom); err != nil {
-		return nil, 0, err
+		return nil, 0, false, err
 	}
 	rows, err := svc.Store.StreamedNotifications(ctx, receiver, after, operate.MaxEvents)
 	if err != nil {
-		return nil, 0, Unreachable(err)
+		return nil, 0, false, Unreachable(err)
 	}
 	cell, err := svc.Store.Cell(ctx)
 	if err != nil {
-		return nil, 0, Unreachable(err)
+		return nil, 0, false, Unreachable(err)
 	}
-	page = &operate.EventPage{}
+	page, more = &operate.EventPage{}, len(rows) == operate.MaxEvents
+	// Positions follow each other. A missing one was deleted, or is between a stream that was deleted and one of the same name:
+	// the next page begins behind it, with a gap.
+	for i := 1; i < len(rows); i++ {
+		if rows[i].Position != rows[i-1].Position+1 {
+			rows = rows[:i]
+			more = true
+		}
+	}
 	for i := range rows {
 		body, err := webhook.Body(&rows[i], operate.FormatCloudEvents, webhook.Source(cell), "")
 		if err != nil {
-			return nil, 0, err
+			return nil, 0, false, err
 		}
 		page.Events = append(page.Events, operate.Event{Position: rows[i].Position, Body: body})
 	}
-	// Positions follow each other, so that a missing one was deleted, or is of a stream that was deleted.
 	switch {
 	case len(rows) > 0:
 		page.Gap, next = after != 0 && rows[0].Position != after+1, rows[len(rows)-1].Position
@@ -330,5 +360,5 @@ func (svc *Service) readEvents(ctx context.Context, receiver string, after int64
 	default:
 		page.Gap, next = after != r.Position, r.Position
 	}
-	return page, next, nil
+	return page, next, more, nil
 }

@@ -1,8 +1,8 @@
 // Package tlsfiles makes the TLS configuration of a server, or of its clients, from PEM files, and reads them again when
 // they change: certificates are renewed every few weeks, and a node or an agent runs for longer.
 //
-// The files are looked at when a connection begins, at most once a second. If they cannot be used, for example because
-// only one of certificate and key was replaced so far, the configuration before them stays.
+// The files are checked when a connection begins, at most once a second. If they cannot be used, for example because only
+// one of certificate and key was replaced so far, the configuration stays as it was.
 package tlsfiles
 
 import (
@@ -22,7 +22,7 @@ type Config struct {
 	Failed    func(error) // called when changed files cannot be used; nil: nothing is called
 }
 
-// checkEvery is the least time between two looks at the files.
+// checkEvery is the least time between two checks of the files.
 const checkEvery = time.Second
 
 // maxFile bounds the size of each file.
@@ -37,7 +37,7 @@ type files struct {
 	current *tls.Config
 }
 
-// stamp tells whether a file has changed.
+// stamp is compared to find out whether a file has changed.
 type stamp struct {
 	modified time.Time
 	size     int64
@@ -136,11 +136,11 @@ var errTooLarge = errors.New("the file is larger than 1 MiB")
 
 func read(name string) ([]byte, error) {
 	info, err := os.Stat(name)
-	if err == nil && info.Size() > maxFile {
-		return nil, fmt.Errorf("%s: %w", name, errTooLarge)
-	}
 	if err != nil {
 		return nil, err
+	}
+	if info.Size() > maxFile {
+		return nil, fmt.Errorf("%s: %w", name, errTooLarge)
 	}
 	return os.ReadFile(name)
 }

@@ -1,5 +1,5 @@
 // Package traceid computes the ids of traces and spans from the ids of jobs and runs, in the form of W3C Trace Context.
-// So each node can name any span without stored state, and two nodes name it alike.
+// So no node stores the id of a span, and all nodes compute the same one.
 //
 //	trace of a job    bytes 0 to 15 of SHA-256("job_…")
 //	span of a job     bytes 16 to 23 of the same hash
@@ -43,8 +43,8 @@ func OfJob(id perdure.JobID) (trace Trace, span Span) {
 // OfRun returns the span of a run.
 func OfRun(id perdure.JobID, step string, run int64) Span { return spanOf(id, step, run) }
 
-// OfReopening returns the span of the undo or redo of a settled job that began at this time. A step may have the same
-// name, and no step has as many runs.
+// OfReopening returns the span of the undo or redo of a settled job that began at this time. A step may be named
+// "reopened", but no step has as many runs as a time has microseconds.
 func OfReopening(id perdure.JobID, at time.Time) Span { return spanOf(id, "reopened", at.UnixMicro()) }
 
 func spanOf(id perdure.JobID, name string, n int64) (span Span) {
@@ -82,20 +82,20 @@ func Parse(parent string) (trace Trace, span Span, sampled, ok bool) {
 			return trace, span, false, false
 		}
 	}
-	later := version[0] > 0 && version[0] < 0xff && (len(parent) == 55 || parent[55] == '-')
-	ok = (version[0] == 0 && len(parent) == 55 || later) && trace != Trace{} && span != Span{}
+	newer := version[0] > 0 && version[0] < 0xff && (len(parent) == 55 || parent[55] == '-')
+	ok = (version[0] == 0 && len(parent) == 55 || newer) && trace != Trace{} && span != Span{}
 	return trace, span, flags[0]&1 != 0, ok
 }
 
 type parentKey struct{}
 
-// With returns a context for submissions that belong to this span. A traceparent that is not well formed is ignored.
+// With returns a context whose submissions link to a span. A traceparent that is not well formed is ignored.
 func With(ctx context.Context, parent string) context.Context {
 	trace, span, sampled, ok := Parse(parent)
 	if !ok {
 		return ctx
 	}
-	return context.WithValue(ctx, parentKey{}, Parent(trace, span, sampled)) // a bounded text, of the version that is known
+	return context.WithValue(ctx, parentKey{}, Parent(trace, span, sampled)) // of bounded length and of version 00
 }
 
 // Of returns the traceparent of submissions with this context: that of With or, in a handler, that of its run. It is empty

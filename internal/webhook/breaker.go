@@ -7,17 +7,17 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// A circuit breaker for each receiver keeps a deliverer from a receiver that is down. It counts failures in a row, since
-// a receiver that fails now and then is retried by the schedule of each notification. It is not that of the agent http
-// (failsafe-go), which reads the machine's clock: this one runs in the simulation, where time is virtual.
+// Each receiver has a circuit breaker, so that a receiver that is down gets few requests. It counts failures in a row: a
+// receiver that fails now and then is retried by the schedule of each notification. The circuit breaker of the agent http
+// (failsafe-go) reads the machine's clock; this one also runs in the simulation, where time is virtual.
 const (
 	breakerFailures = 8 // failures in a row that open it
 	breakerDelay    = 5 * time.Second
 	breakerMaxDelay = 5 * time.Minute
 )
 
-// breaker is the state of a circuit: how many attempts have failed in a row, and until when nothing is sent. It is that of
-// one version of a receiver: an operator who resumes or changes it closes the circuit.
+// breaker is the state of a circuit: how many attempts have failed in a row, and until when nothing is sent. It belongs to
+// one version of a receiver, so that a change of the receiver, or its resumption, closes the circuit.
 type breaker struct {
 	version  time.Time // when the receiver was last changed
 	failures int
@@ -47,11 +47,11 @@ func (d *Deliverer) judge(receiver string, b *breaker, results []kernel.Delivery
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known := d.breakers[receiver] != nil
+	failing := d.breakers[receiver] != nil
 	switch {
-	case ok && known:
+	case ok && failing:
 		d.cfg.Log.Info("webhook works again", "receiver", shown(receiver))
-	case !ok && !known:
+	case !ok && !failing:
 		d.cfg.Log.Warn("webhook fails; its notifications are sent again later", "receiver", shown(receiver), "error", failed)
 	}
 	if ok {
@@ -64,7 +64,7 @@ func (d *Deliverer) judge(receiver string, b *breaker, results []kernel.Delivery
 		b.until = d.cfg.Env.Now().Add(b.delay)
 	}
 	if len(d.breakers) >= maxReceivers {
-		clear(d.breakers) // circuits close: that costs some attempts
+		clear(d.breakers) // this closes the circuits, which costs some attempts
 	}
 	d.breakers[receiver] = b
 	return false

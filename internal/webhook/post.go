@@ -84,7 +84,9 @@ func (h *HTTP) Post(ctx context.Context, r Request) (Answer, error) {
 		return Answer{}, cause(err)
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	if resp.StatusCode != http.StatusSwitchingProtocols { // then the body is the connection, whose reading ctx does not end
+		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
+	}
 	return Answer{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}, nil
 }
 
@@ -102,8 +104,9 @@ func (h *HTTP) Close() { h.client.CloseIdleConnections() }
 
 // retryAfter reads the header, which has seconds or a time.
 func retryAfter(text string) time.Duration {
-	if n, err := strconv.Atoi(text); err == nil && n > 0 && n < 1<<30 {
-		return time.Duration(n) * time.Second
+	const most = 1 << 30
+	if n, err := strconv.Atoi(text); n > 0 && (err == nil || errors.Is(err, strconv.ErrRange)) {
+		return time.Duration(min(n, most)) * time.Second
 	}
 	if at, err := http.ParseTime(text); err == nil {
 		return max(time.Until(at), 0)

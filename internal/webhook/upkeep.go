@@ -10,8 +10,9 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// measure counts the pending notifications, at most once in MeasureEvery, and less often if that takes long. At the bound, new notifications of the receiver
-// with most of them are dead at once, until a tenth of the bound is free again. Jobs go on.
+// measure counts the pending notifications, at most once in MeasureEvery, and less often if that takes long. At the bound,
+// new notifications of the receiver with the most of them are dead at once, until a tenth of the bound is free again. Jobs
+// go on.
 func (d *Deliverer) measure(ctx context.Context, found bool) error {
 	began := d.cfg.Env.Now()
 	if began.Before(d.measureAt) {
@@ -30,37 +31,30 @@ func (d *Deliverer) measure(ctx context.Context, found bool) error {
 	case n >= d.cfg.MaxPending:
 		return d.fill(ctx)
 	case d.full && n < d.cfg.MaxPending/10*9:
-		return d.empty(ctx)
+		return d.unfill(ctx)
 	}
 	return nil
 }
 
 // fill marks the receiver with the most pending notifications as full.
 func (d *Deliverer) fill(ctx context.Context) error {
-	largest, most, after := "", 0, ""
-	for {
-		names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
+	largest, most := "", 0
+	for name, err := range d.pendingReceivers(ctx) {
 		if err != nil {
 			return err
 		}
-		for _, name := range names {
-			n, err := d.cfg.Store.CountPending(ctx, name, d.cfg.MaxPending)
-			if err != nil {
-				return err
-			}
-			if n > most {
-				largest, most = name, n
-			}
-			after = name
+		n, err := d.cfg.Store.CountPending(ctx, name, d.cfg.MaxPending)
+		if err != nil {
+			return err
 		}
-		if len(names) < receiversPage {
-			break
+		if n > most {
+			largest, most = name, n
 		}
 	}
 	if largest == "" {
 		return nil
 	}
-	alert, err := d.lacksAlert(ctx, largest)
+	raise, err := d.lacksAlert(ctx, largest)
 	if err != nil {
 		return err
 	}
@@ -74,7 +68,7 @@ func (d *Deliverer) fill(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if alert {
+		if raise {
 			a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(largest), RaisedAt: now,
 				Message: fmt.Sprintf("%d notifications are undelivered, most of them to %s: new ones to it are dead at once", d.cfg.MaxPending, shown(largest))}
 			if err := tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}}); err != nil {
@@ -85,18 +79,18 @@ func (d *Deliverer) fill(ctx context.Context) error {
 	})
 }
 
-// empty removes the marks of full receivers. It is called once after the leader has begun, too.
-func (d *Deliverer) empty(ctx context.Context) error {
-	any := false
+// unfill removes the marks of full receivers. A new leader calls it once, because an earlier one may have set them.
+func (d *Deliverer) unfill(ctx context.Context) error {
+	marked := false
 	err := d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		r, err := tx.Routing()
 		if err != nil {
 			return err
 		}
-		any = len(r.Full) > 0
+		marked = len(r.Full) > 0
 		return nil
 	})
-	if err == nil && any {
+	if err == nil && marked {
 		err = d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 			if _, err := tx.LockReceivers(); err != nil {
 				return err

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net/url"
 	"slices"
@@ -97,8 +98,9 @@ const (
 	// Timeout bounds one attempt.
 	Timeout = 15 * time.Second
 
-	retry          = time.Second           // the pause after an error of the store
-	gather         = 20 * time.Millisecond // between two searches, so that a busy store has few commits of many outcomes instead of many of few
+	retry = time.Second // the pause after an error of the store
+	// gather is the pause between two searches, so that a busy store has few commits of many outcomes and not many of few.
+	gather         = 20 * time.Millisecond
 	receiversPage  = 500
 	maxReceivers   = 10_000 // receivers with pending notifications in one search
 	measureEvery   = 10 * time.Second
@@ -110,7 +112,7 @@ const (
 	// repeated only after costShare times the time that it took.
 	costShare = 20
 	cheap     = 50 * time.Millisecond // a search that takes less is repeated at once
-	maxRest   = time.Minute
+	maxPause  = time.Minute           // after a costly search
 )
 
 // schedule has the pauses after failed attempts. The last one repeats until the notification expires.
@@ -139,7 +141,7 @@ type Deliverer struct {
 	source    string
 	measureAt time.Time // when the pending notifications are counted again; zero: now
 	forgotAt  time.Time // when old notifications were last deleted; zero: not yet
-	full      bool      // receivers are full
+	full      bool      // receivers may be marked as full; a new leader does not know, and so begins with true
 }
 
 // worker delivers to one receiver.
@@ -174,7 +176,7 @@ func New(cfg Config) *Deliverer {
 	return &Deliverer{cfg: cfg, wakeups: make(chan struct{}, 1)}
 }
 
-// Wake makes the deliverer look for notifications soon. It never blocks.
+// Wake makes the deliverer search for notifications soon. It never blocks.
 func (d *Deliverer) Wake() {
 	select {
 	case d.wakeups <- struct{}{}:
@@ -229,26 +231,44 @@ func (d *Deliverer) round(ctx context.Context, ended chan struct{}) (busy bool, 
 		}
 		d.source = Source(cell)
 	}
-	after, found := "", 0
-	for found < maxReceivers {
-		names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
+	found := 0
+	for name, err := range d.pendingReceivers(ctx) {
 		if err != nil {
 			return false, err
 		}
-		for _, name := range names {
-			d.start(ctx, name, ended)
-		}
-		found += len(names)
-		if len(names) < receiversPage {
+		d.start(ctx, name, ended)
+		if found++; found == maxReceivers {
 			break
 		}
-		after = names[len(names)-1]
 	}
 	if err := d.measure(ctx, found > 0); err != nil {
 		return false, err
 	}
 	left, err := d.forget(ctx)
 	return found > 0 || left, err
+}
+
+// pendingReceivers returns the receivers that have pending notifications. An error is the last value.
+func (d *Deliverer) pendingReceivers(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		after := ""
+		for {
+			names, err := d.cfg.Store.PendingReceivers(ctx, after, receiversPage)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, name := range names {
+				if !yield(name, nil) {
+					return
+				}
+			}
+			if len(names) < receiversPage {
+				return
+			}
+			after = names[len(names)-1]
+		}
+	}
 }
 
 // start starts the worker of a receiver, unless there are too many. If it works already, it searches again.
@@ -315,7 +335,7 @@ func restOf(found, size int) rest {
 	return some
 }
 
-// page delivers notifications that are due.
+// page reads a page of notifications that are due, and delivers it.
 func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	to, err := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}, error(nil)
 	if !IsURL(receiver) {
@@ -338,8 +358,8 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	case err != nil:
 		return none, err
 	case len(due) == 0:
-		if took := d.cfg.Env.Now().Sub(began); took > cheap {
-			d.cfg.Env.Wait(ctx, min(costShare*took, maxRest), nil)
+		if duration := d.cfg.Env.Now().Sub(began); duration > cheap {
+			d.cfg.Env.Wait(ctx, min(costShare*duration, maxPause), nil)
 		}
 		return none, nil
 	}
@@ -354,6 +374,11 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	case to.Settings.Stream:
 		return left, d.stream(ctx, to, due, now)
 	}
+	return d.attempt(ctx, to, due, now, left)
+}
+
+// attempt posts the first notification of each job, and stores the outcomes. left is what the page of due has left.
+func (d *Deliverer) attempt(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time, left rest) (rest, error) {
 	b := d.breaker(to)
 	if d.cfg.Env.Now().Before(b.until) {
 		return none, nil
@@ -366,24 +391,24 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	if ctx.Err() != nil {
 		return none, ctx.Err()
 	}
-	if gone && !IsURL(receiver) {
-		if err := d.pause(ctx, receiver); err != nil {
+	if gone && !IsURL(to.Name) {
+		if err := d.pause(ctx, to.Name); err != nil {
 			return none, err
 		}
 	}
-	if ok := d.judge(receiver, b, results); !ok && left == some {
+	if ok := d.judge(to.Name, b, results); !ok && left == some {
 		left = none
 	}
-	return left, d.save(ctx, receiver, results)
+	return left, d.save(ctx, to.Name, results)
 }
 
-// firstOfJobs returns the first notification of each job, and those that are about none: the others of a job wait for its
+// firstOfJobs returns the first notification of each job, and all that belong to no job. The others of a job wait for its
 // first.
 func firstOfJobs(due []kernel.Notification) []kernel.Notification {
-	met := map[perdure.JobID]bool{}
+	seen := map[perdure.JobID]bool{}
 	return slices.DeleteFunc(due, func(n kernel.Notification) bool {
-		later := met[n.Job]
-		met[n.Job] = !n.Job.IsZero()
+		later := seen[n.Job]
+		seen[n.Job] = !n.Job.IsZero()
 		return later
 	})
 }
@@ -420,10 +445,10 @@ func (d *Deliverer) save(ctx context.Context, receiver string, results []kernel.
 			dead++
 		}
 	}
-	alert := false
+	raise := false
 	if dead > 0 {
 		var err error
-		if alert, err = d.lacksAlert(ctx, receiver); err != nil {
+		if raise, err = d.lacksAlert(ctx, receiver); err != nil {
 			return err
 		}
 	}
@@ -433,7 +458,7 @@ func (d *Deliverer) save(ctx context.Context, receiver string, results []kernel.
 		if err != nil {
 			return err
 		}
-		if alert {
+		if raise {
 			if err := tx.Save(&kernel.Changes{Alerts: []kernel.Alert{deadAlert(receiver, results, now)}}); err != nil {
 				return err
 			}
@@ -460,7 +485,8 @@ func (d *Deliverer) save(ctx context.Context, receiver string, results []kernel.
 	return nil
 }
 
-// lacksAlert reports whether no alert `undelivered` of a receiver is open.
+// lacksAlert reports whether no alert `undelivered` of a receiver is open. If too many are open to read them all, it
+// returns false: another alert would not help.
 func (d *Deliverer) lacksAlert(ctx context.Context, receiver string) (bool, error) {
 	open, err := d.cfg.Store.Alerts(ctx, kernel.AlertFilter{Kind: perdure.AlertUndelivered, Limit: perdure.MaxListLimit})
 	if err != nil {
@@ -475,10 +501,8 @@ func (d *Deliverer) lacksAlert(ctx context.Context, receiver string) (bool, erro
 }
 
 func alertName(receiver string) string {
-	if name := shown(receiver); len(name) <= perdure.MaxNameLength {
-		return name
-	}
-	return shown(receiver)[:perdure.MaxNameLength]
+	name := shown(receiver)
+	return name[:min(len(name), perdure.MaxNameLength)]
 }
 
 func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) kernel.Alert {
@@ -512,7 +536,7 @@ func shown(receiver string) string {
 // pause pauses a receiver that has answered 410 Gone, and raises an alert.
 func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 	d.cfg.Log.Warn("webhook paused: it answered 410 Gone", "receiver", receiver)
-	alert, err := d.lacksAlert(ctx, receiver)
+	raise, err := d.lacksAlert(ctx, receiver)
 	if err != nil {
 		return err
 	}
@@ -526,7 +550,7 @@ func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 			return err
 		}
 		r.PausedCause, r.UpdatedAt = "the receiver answered 410 Gone", now
-		if err := tx.PutReceiver(r); err != nil || !alert {
+		if err := tx.PutReceiver(r); err != nil || !raise {
 			return err
 		}
 		a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
@@ -548,7 +572,7 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 		written = false
 		r, err := tx.LockReceiver(to.Name)
 		if err != nil || r == nil || r.Position != to.Position {
-			return err // another leader has moved it on
+			return err // another leader has added to the stream
 		}
 		r.Position += int64(len(due))
 		if err := tx.PutReceiver(r); err != nil {
@@ -567,18 +591,19 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 	return err
 }
 
-// deliver posts notifications, AtOnce at the same time, and returns the outcomes of those that were attempted: none is begun
-// after one of those before it, at a distance of AtOnce, has failed. gone reports that the receiver wants no more.
+// deliver posts notifications, with AtOnce tasks at the same time, and returns the outcomes of those that were attempted: a
+// task ends with its first failure. gone reports that the receiver has answered 410 Gone.
 func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) (results []kernel.DeliveryResult, gone bool) {
 	answers := make([]Answer, len(due))
 	outcomes := make([]kernel.DeliveryOutcome, len(due))
 	tasks := make([]func(), min(AtOnce, len(due)))
+	began := d.cfg.Env.Now()
 	for first := range tasks {
 		tasks[first] = func() {
 			for i := first; i < len(due); i += AtOnce {
 				var err error
 				answers[i], err = d.post(ctx, to, &due[i])
-				outcomes[i] = d.outcome(&due[i], answers[i], err, now)
+				outcomes[i] = d.outcome(&due[i], answers[i], err, now.Add(d.cfg.Env.Now().Sub(began)))
 				if outcomes[i].State != operate.DeliveryDelivered {
 					return
 				}
@@ -593,7 +618,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		if answers[i].Status == statusGone {
 			gone = true
 			if IsURL(to.Name) { // there is no receiver that could be paused
-				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now
+				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now.Add(d.cfg.Env.Now().Sub(began))
 			}
 		}
 		results = append(results, kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: o})
@@ -603,7 +628,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 
 const statusGone = 410
 
-// outcome judges an answer.
+// outcome returns the outcome of an attempt from its answer or error.
 func (d *Deliverer) outcome(n *kernel.Notification, a Answer, err error, now time.Time) kernel.DeliveryOutcome {
 	o := kernel.DeliveryOutcome{Attempts: n.Attempts + 1}
 	switch {

@@ -281,6 +281,14 @@ func TestHangingReceiverDelaysNoOther(t *testing.T) {
 		if got := fmt.Sprint(o.states("slow")); got != "[pending 1 pending 0]" {
 			t.Error(got)
 		}
+		list, err := o.Notifications(t.Context(), kernel.NotificationFilter{Receiver: "slow"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The pause begins when the attempt has ended.
+		if left := time.Until(list[1].NextAt); left < 3*time.Second || left > 6*time.Second {
+			t.Errorf("the next attempt is in %s", left)
+		}
 	})
 }
 

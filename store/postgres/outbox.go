@@ -31,9 +31,9 @@ on conflict (name) do update set settings = excluded.settings, secret = excluded
 	notificationSelect = `select number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position
 from perdure.notification n where receiver = $1`
 
-	// A plan that was made while the table was empty must not read a whole index for each row. So the receiver is given, too,
-	// which the index by receivers needs, and the state is compared as an expression, which rules out the indexes of
-	// pending ones.
+	// A plan that PostgreSQL made while the table was empty must not read a whole index for each row. The condition on the
+	// receiver allows the index by receivers. The state is compared as an expression, so that the plan cannot use the
+	// partial indexes of pending notifications.
 	saveDeliveriesSQL = `
 update perdure.notification n set state = v.state, attempts = v.attempts, next_at = v.next_at, ended_at = v.ended_at, error = v.error, position = v.position
 from unnest($1::bigint[], $2::text[], $3::int[], $4::timestamptz[], $5::timestamptz[], $6::text[], $7::bigint[])
@@ -70,7 +70,8 @@ delete from perdure.notification where number in (
 	afterAllNotifications = 1<<63 - 1
 )
 
-// deliveriesOfSQL reads the index of a state, which a parameter could not choose.
+// deliveriesOfSQL has a statement for each state. PostgreSQL uses the partial index of a state only if the state is a
+// constant of the statement.
 var deliveriesOfSQL = map[operate.DeliveryState]string{
 	operate.DeliveryPending:   notificationSelect + " and number < $2 and state = 'pending' order by number desc limit $3",
 	operate.DeliveryDead:      notificationSelect + " and number < $2 and state = 'dead' order by number desc limit $3",
@@ -93,7 +94,7 @@ func scanNotification(r *pgwire.Reader) kernel.Notification {
 			Error: r.Text(), Position: r.Int64()}}
 }
 
-// routeTexts caches settings of receivers by their text, because each transaction reads those of all receivers.
+// routeTexts caches the settings of receivers by their text, because each transaction reads all receivers.
 type routeTexts struct {
 	mu     sync.Mutex
 	parsed map[string]operate.WebhookSettings
@@ -118,7 +119,7 @@ func (t *routeTexts) of(text string) (s operate.WebhookSettings, err error) {
 	return s, nil
 }
 
-// Routing returns the routing that was read with the beginning of the transaction.
+// Routing returns the routing that was read when the transaction began.
 func (tx *tx) Routing() (*kernel.Routing, error) {
 	if err := tx.start(); err != nil {
 		return nil, err
@@ -126,7 +127,7 @@ func (tx *tx) Routing() (*kernel.Routing, error) {
 	return &tx.routing, nil
 }
 
-// LockReceivers closes the gate that every transaction shares which may store notifications.
+// LockReceivers takes the gate exclusively. Each transaction that may store notifications holds it shared.
 func (tx *tx) LockReceivers() (all []*kernel.Receiver, err error) {
 	if err := tx.closeGate(); err != nil {
 		return nil, err

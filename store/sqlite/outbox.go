@@ -51,7 +51,7 @@ const (
 	afterAllNotifications = 1<<63 - 1
 )
 
-// deliveriesOfSQL reads the index of a state.
+// deliveriesOfSQL has a statement for each state, which uses the partial index of the state.
 var deliveriesOfSQL = map[operate.DeliveryState]string{
 	operate.DeliveryPending:   notificationSelect + `INDEXED BY perdure_notification_pending WHERE state = 'pending' AND ` + newestOfReceiver,
 	operate.DeliveryDead:      notificationSelect + `INDEXED BY perdure_notification_dead WHERE state = 'dead' AND ` + newestOfReceiver,

@@ -26,6 +26,7 @@ type Provider struct {
 	ClientID, ClientSecret string
 	Redirects              string                    // the only address to which it sends browsers back; "": any
 	Users                  map[string]map[string]any // claims of each user, by name
+	Scopes                 []string                  // that it lists; none: it lists no scopes
 
 	t      *testing.T
 	mu     sync.Mutex
@@ -44,8 +45,12 @@ func New(t *testing.T) *Provider {
 	p.Server = httptest.NewServer(mux)
 	t.Cleanup(p.Close)
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		p.answer(w, http.StatusOK, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
-			"id_token_signing_alg_values_supported": []string{"RS256"}})
+		settings := map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token", "jwks_uri": p.URL + "/keys",
+			"id_token_signing_alg_values_supported": []string{"RS256"}}
+		if len(p.Scopes) > 0 {
+			settings["scopes_supported"] = p.Scopes
+		}
+		p.answer(w, http.StatusOK, settings)
 	})
 	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, _ *http.Request) {
 		p.mu.Lock()

@@ -266,10 +266,10 @@ func (Registry) Identify(context.Context, string, kernel.CredentialKind, string)
 	return admin(operate.ViaToken), nil
 }
 
-func (Registry) Revalid(context.Context, *operate.Identity) bool { return true }
-func (Registry) HasAdmin(context.Context) (bool, error)          { return false, nil }
-func (Registry) Logout(context.Context, *operate.Identity) error { return nil }
-func (Registry) Refused(operate.AuditEntry, string)              {}
+func (Registry) StillValid(context.Context, *operate.Identity) bool { return true }
+func (Registry) HasAdmin(context.Context) (bool, error)             { return false, nil }
+func (Registry) Logout(context.Context, *operate.Identity) error    { return nil }
+func (Registry) Refused(operate.AuditEntry, string)                 {}
 
 func (Registry) Login(context.Context, string, string) (string, *operate.Identity, error) {
 	return "cookie", admin(operate.ViaSession), nil

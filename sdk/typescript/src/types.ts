@@ -513,7 +513,7 @@ export interface NewToken {
 }
 
 export interface NewWebhookBody {
-  /** 1 to 64 letters, digits, -, _ or . */
+  /** 1 to 64 letters, digits, -, _ or ., the first a letter or digit */
   name: string;
   /** The form of the body; default: cloudEvents */
   format?: "cloudEvents" | "slack";

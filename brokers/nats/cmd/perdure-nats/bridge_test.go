@@ -366,7 +366,7 @@ func TestFailureOfASubmissionDecidesWhatBecomesOfTheMessage(t *testing.T) {
 		perdure.CodeInvalid: refused, perdure.CodeMalformed: refused, perdure.CodeTooLarge: refused, perdure.CodeConflict: refused,
 		"unsupportedMediaType": refused, perdure.CodeBacklogFull: again, perdure.CodeTooManyRequests: again, perdure.CodeUnavailable: again,
 		perdure.CodeSchema: again, perdure.CodeInUse: again, "timeout": again, "internal": again,
-		perdure.CodeUnauthenticated: broken, perdure.CodeMisdirected: broken,
+		perdure.CodeUnauthenticated: fatal, perdure.CodeMisdirected: fatal,
 	} {
 		if got := in.judge(t.Context(), perdure.Refuse(code, "x")); got != want {
 			t.Errorf("%s: %d; want %d", code, got, want)

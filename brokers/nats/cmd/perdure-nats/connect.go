@@ -21,7 +21,7 @@ import (
 const (
 	callTimeout = 5 * time.Second  // a request to NATS
 	startWithin = 30 * time.Second // JetStream may elect a leader while the process starts
-	room        = 64 << 10         // bytes that a message of NATS must be able to carry: an event has at most 20 KB
+	minPayload  = 64 << 10         // bytes that NATS must accept in a message: an event has at most 20 KB
 	keepStream  = 14 * 24 * time.Hour
 	duplicates  = 10 * time.Minute // the window of deduplication of a stream that is created
 )
@@ -94,10 +94,10 @@ func (b *bridge) check(ctx context.Context) error {
 	return nil
 }
 
-// checkPerdure checks the receiver and the rights of the token. Only a check with an answer is decisive: a node that is
-// starting, or busy, is waited for.
+// checkPerdure checks the receiver and the rights of the token. If the node is starting or busy, it checks again for a
+// while.
 func (b *bridge) checkPerdure(ctx context.Context) error {
-	return b.patiently(ctx, func(ctx context.Context) error {
+	return b.retryTemporary(ctx, func(ctx context.Context) error {
 		if b.receiver != "" {
 			r, err := b.perdure.GetWebhook(ctx, b.receiver)
 			switch {
@@ -154,9 +154,9 @@ func (b *bridge) connectNATS() error {
 	if b.nc, err = nats.Connect(b.nats, options...); err != nil {
 		return natsError(err, "NATS cannot be reached; is --nats right?")
 	}
-	if most := b.nc.MaxPayload(); most < room {
+	if most := b.nc.MaxPayload(); most < minPayload {
 		b.nc.Close()
-		return perdure.Refuse(perdure.CodeInvalid, "the NATS server accepts messages of %d bytes only; set its max_payload to %d or more", most, room)
+		return perdure.Refuse(perdure.CodeInvalid, "the NATS server accepts messages of %d bytes only; set its max_payload to %d or more", most, minPayload)
 	}
 	b.js, err = jetstream.New(b.nc, jetstream.WithDefaultTimeout(callTimeout), jetstream.WithPublishAsyncTimeout(b.pubAgain),
 		jetstream.WithPublishAsyncMaxPending(2*maxInFlight))
@@ -179,8 +179,8 @@ func natsError(err error, what string) error {
 	return perdure.Refuse(code, "%s: %v", what, err)
 }
 
-// patiently repeats f while its error is temporary, for startWithin.
-func (b *bridge) patiently(ctx context.Context, f func(context.Context) error) error {
+// retryTemporary repeats f while its error is temporary, at most for startWithin.
+func (b *bridge) retryTemporary(ctx context.Context, f func(context.Context) error) error {
 	for end, try := time.Now().Add(startWithin), 1; ; try++ {
 		call, cancel := context.WithTimeout(ctx, startWithin)
 		err := f(call)
@@ -201,7 +201,7 @@ func (b *bridge) patiently(ctx context.Context, f func(context.Context) error) e
 
 // checkStreams returns an error if no JetStream stream stores a subject of the flags. With --stream it creates it.
 func (b *bridge) checkStreams(ctx context.Context) error {
-	return b.patiently(ctx, func(ctx context.Context) error {
+	return b.retryTemporary(ctx, func(ctx context.Context) error {
 		var missing []string
 		for _, s := range b.subjects() {
 			_, err := b.streamOf(ctx, s)
@@ -234,7 +234,7 @@ func (b *bridge) checkStreams(ctx context.Context) error {
 	})
 }
 
-// subjects returns what streams must store.
+// subjects returns the subjects that streams must store.
 func (b *bridge) subjects() []string {
 	var all []string
 	if b.receiver != "" {

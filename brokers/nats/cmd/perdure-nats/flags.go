@@ -98,10 +98,10 @@ Exit codes:
   130  interrupted during the drain
 `
 
-// typeMark is where a subject has the type of the event.
+// typeMark stands for the type of the event in a subject.
 const typeMark = "{type}"
 
-// config is what the flags say.
+// config has the values of the flags.
 type config struct {
 	server, tokenFile, token        string
 	serverCA, clientCert, clientKey string

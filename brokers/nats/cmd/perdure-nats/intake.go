@@ -27,7 +27,7 @@ type consumer struct {
 
 func (b *bridge) consumer(ctx context.Context) (*consumer, error) {
 	in := &consumer{bridge: b, window: make(chan struct{}, b.inFlight)}
-	err := b.patiently(ctx, func(ctx context.Context) (err error) {
+	err := b.retryTemporary(ctx, func(ctx context.Context) (err error) {
 		if in.stream, err = b.streamOf(ctx, b.intake); err != nil {
 			return natsError(err, "the stream of "+b.intake+" is not found")
 		}
@@ -72,7 +72,7 @@ func (in *consumer) run(ctx, hard context.Context, fail func(error)) error {
 	return nil
 }
 
-func (in *consumer) consume(ctx, hard context.Context, flights *sync.WaitGroup, fail func(error), heard func()) error {
+func (in *consumer) consume(ctx, hard context.Context, flights *sync.WaitGroup, fail func(error), received func()) error {
 	messages, err := in.from.Messages(jetstream.PullMaxMessages(in.inFlight))
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (in *consumer) consume(ctx, hard context.Context, flights *sync.WaitGroup, 
 			_ = m.Nak() // another process gets it at once; without the answer JetStream delivers it after the ack wait
 			continue
 		}
-		heard()
+		received()
 		select {
 		case in.window <- struct{}{}:
 		case <-ctx.Done():
@@ -112,7 +112,7 @@ const (
 	stored  outcome = iota // acknowledge it
 	refused                // to the reject subject
 	again                  // deliver it again
-	broken                 // deliver it again, and end the process: the process is at fault, not the message
+	fatal                  // deliver it again, and end the process, whose token is at fault and not the message
 )
 
 // take submits one message.
@@ -148,11 +148,11 @@ func (in *consumer) take(hard context.Context, m jetstream.Msg, fail func(error)
 		in.counts.rejected.Add(1)
 		log.Warn("message refused", "reject", in.reject, "code", string(perdure.CodeOf(err)), "error", err.Error())
 		err = m.Ack()
-	case again, broken:
+	case again, fatal:
 		in.counts.repeated.Add(1)
 		delay := backoff(int(min(meta.NumDelivered, 16)), in.retryLongest)
 		log.Info("message is delivered again", "delivered", meta.NumDelivered, "after", delay, "error", fmt.Sprint(err))
-		if result == broken {
+		if result == fatal {
 			fail(err)
 		}
 		err = m.NakWithDelay(delay)
@@ -172,24 +172,24 @@ func (in *consumer) submit(ctx context.Context, m jetstream.Msg, key string) (*p
 	return in.perdure.SubmitWithKey(ctx, m.Data(), mediaType(m), key)
 }
 
-// judge says what the error of a submission means for its message.
+// judge returns the outcome of a message from the error of its submission.
 func (in *consumer) judge(ctx context.Context, err error) outcome {
 	switch code := perdure.CodeOf(err); code {
 	case "":
 		if err == nil {
 			return stored
 		}
-		return again // the time was over
+		return again // the call has timed out
 	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull, perdure.CodeTooManyRequests, "timeout", "internal":
 		return again
 	case perdure.CodeUnauthenticated, perdure.CodeMisdirected:
-		return broken
+		return fatal
 	case perdure.CodeForbidden:
 		// Either the token may not submit jobs of this type, or it may submit none.
 		if ok, err := in.maySubmit(ctx); err != nil {
 			return again
 		} else if !ok {
-			return broken
+			return fatal
 		}
 	}
 	return refused

@@ -114,7 +114,7 @@ func (b *bridge) run(ctx context.Context) error {
 		return err
 	}
 	defer b.close()
-	// What has begun may go on for the grace after ctx has ended.
+	// ctx ends when the drain begins, and hard when it must be over: work that has begun may go on between them.
 	hard, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	defer context.AfterFunc(ctx, func() {
@@ -123,25 +123,25 @@ func (b *bridge) run(ctx context.Context) error {
 		context.AfterFunc(hard, func() { t.Stop() })
 	})()
 
-	var works []func(ctx, hard context.Context, fail func(error)) error
+	var directions []func(ctx, hard context.Context, fail func(error)) error
 	if b.receiver != "" {
 		p, err := b.publisher(ctx)
 		if err != nil {
 			return err
 		}
-		works = append(works, p.run)
+		directions = append(directions, p.run)
 	}
 	if b.intake != "" {
 		in, err := b.consumer(ctx)
 		if err != nil {
 			return err
 		}
-		works = append(works, in.run)
+		directions = append(directions, in.run)
 	}
 	var all sync.WaitGroup
-	for _, work := range works {
+	for _, run := range directions {
 		all.Go(func() {
-			if err := work(ctx, hard, fail); err != nil {
+			if err := run(ctx, hard, fail); err != nil {
 				fail(err)
 			}
 		})

@@ -37,7 +37,7 @@ type positions struct {
 func (b *bridge) openPosition(ctx context.Context, stream string) (*positions, int64, error) {
 	s := &positions{key: "receiver/" + strings.ReplaceAll(b.receiver, ".", "="), writer: rand.Text()}
 	var start int64
-	err := b.patiently(ctx, func(ctx context.Context) (err error) {
+	err := b.retryTemporary(ctx, func(ctx context.Context) (err error) {
 		if s.kv, err = b.bucket(ctx, stream); err != nil {
 			return natsError(err, "the bucket "+b.positions+" cannot be opened")
 		}

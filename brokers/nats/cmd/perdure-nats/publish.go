@@ -21,16 +21,16 @@ const saveEvery = 200 * time.Millisecond
 // publisher publishes the notifications of a receiver.
 //
 // Publications are pipelined: the next notification is sent before JetStream has acknowledged the last one. But of one
-// job only one is in flight. If a publication fails, it is repeated, and may so get behind notifications of other jobs,
-// but never behind a later one of its own job. The position that is stored is that before the first notification that is
-// not acknowledged.
+// job only one is in flight. A publication that is repeated after a failure may follow later notifications of other jobs,
+// but never a later notification of its own job. The stored position is the one before the first notification that is not
+// acknowledged.
 type publisher struct {
 	*bridge
 	stream string // that stores the notifications
 	at     *positions
 	start  int64
 	window chan struct{} // one for each publication in flight
-	kick   chan struct{} // the position has moved
+	moved  chan struct{} // the position has moved and is not stored
 
 	mu    sync.Mutex
 	busy  map[string]chan struct{} // by job: closed when its notification in flight is acknowledged
@@ -49,8 +49,8 @@ type notification struct {
 }
 
 func (b *bridge) publisher(ctx context.Context) (*publisher, error) {
-	p := &publisher{bridge: b, window: make(chan struct{}, b.inFlight), kick: make(chan struct{}, 1), busy: map[string]chan struct{}{}}
-	err := b.patiently(ctx, func(ctx context.Context) (err error) {
+	p := &publisher{bridge: b, window: make(chan struct{}, b.inFlight), moved: make(chan struct{}, 1), busy: map[string]chan struct{}{}}
+	err := b.retryTemporary(ctx, func(ctx context.Context) (err error) {
 		if p.stream, err = b.streamOf(ctx, b.published("perdure.test")); err != nil {
 			return natsError(err, "the stream of "+b.publish+" is not found")
 		}
@@ -224,7 +224,7 @@ func (p *publisher) acknowledge(n *notification) {
 		p.queue = p.queue[1:]
 	}
 	select {
-	case p.kick <- struct{}{}:
+	case p.moved <- struct{}{}:
 	default:
 	}
 }
@@ -233,7 +233,7 @@ func (p *publisher) acknowledge(n *notification) {
 func (p *publisher) savePositions(ctx context.Context, fail func(error)) {
 	for try := 1; ; {
 		select {
-		case <-p.kick:
+		case <-p.moved:
 		case <-ctx.Done():
 			return
 		}
@@ -251,7 +251,7 @@ func (p *publisher) savePositions(ctx context.Context, fail func(error)) {
 		default:
 			p.log.Warn("position not stored", "try", try, "error", err.Error())
 			select {
-			case p.kick <- struct{}{}: // again
+			case p.moved <- struct{}{}: // again
 			default:
 			}
 			try++

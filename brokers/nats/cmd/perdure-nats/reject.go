@@ -50,7 +50,7 @@ func (in *consumer) rejectMessage(ctx context.Context, m jetstream.Msg, meta *je
 	place := fmt.Sprintf("%s %d %s", meta.Stream, meta.Sequence.Stream, m.Subject())
 	out.Header.Set(originHeader, place)
 	out.Header.Set(keyHeader, ascii(key))
-	// Repeated, because the acknowledgement of the message was lost, it is the same message.
+	// If the message is delivered and refused again, JetStream drops the second publication.
 	out.Header.Set(jetstream.MsgIDHeader, fmt.Sprintf("reject-%s-%d-%d", meta.Stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
 	out.Header.Set(problemHeader, p.text())
 	out.Data = m.Data()
