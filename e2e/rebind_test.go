@@ -39,7 +39,7 @@ func TestDNSRebindingIsRefused(t *testing.T) {
 		served bool
 	}{
 		{"by default", nil, false},
-		{"with other hosts allowed", []string{"--public-url", "https://jobs.example.com", "--allowed-hosts", "example,other.example"}, false},
+		{"with other hosts allowed", []string{"--insecure", "--public-url", "https://jobs.example.com", "--allowed-hosts", "example,other.example"}, false},
 		{"with the check disabled", []string{"--allowed-hosts", "*"}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -621,8 +621,13 @@ func TestWrongTokensAreBounded(t *testing.T) {
 		if _, err := g.client(t, g.admin).ListTokens(t.Context(), operate.PageQuery{}); err != nil {
 			t.Errorf("a valid token of the same address: %v", err)
 		}
-		if resp, _ := g.ask(t, http.MethodPost, "/v1/sessions", fmt.Sprintf(`{"token":%q}`, g.admin)); resp.StatusCode != http.StatusTooManyRequests {
-			t.Errorf("a login after too many failures: %d", resp.StatusCode)
+		if _, err := g.client(t, g.token(t, operate.Rights{Role: operate.Admin})).ListTokens(t.Context(), operate.PageQuery{}); err != nil {
+			t.Errorf("a valid token of the same address that the node has not read: %v", err)
+		}
+		for token, want := range map[string]int{"x": http.StatusTooManyRequests, g.admin: http.StatusCreated} {
+			if resp, _ := g.ask(t, http.MethodPost, "/v1/sessions", fmt.Sprintf(`{"token":%q}`, token)); resp.StatusCode != want {
+				t.Errorf("a login after too many failures: %d, want %d", resp.StatusCode, want)
+			}
 		}
 	})
 }
@@ -684,6 +689,42 @@ func TestSessions(t *testing.T) {
 		}
 		if sessions, err = g.ListSessions(t.Context(), operate.PageQuery{}); err != nil || len(sessions.Items) != 0 {
 			t.Errorf("sessions of a revoked token: %+v, %v", sessions, err)
+		}
+	})
+}
+
+// The sessions of one token, or of one user of OpenID Connect, are bounded: the oldest one ends, so that one caller cannot use up the
+// sessions of all.
+func TestSessionsOfOneUserAreBounded(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		registry := g.Access()
+		login := func(start func() (string, *operate.Identity, error)) *operate.Identity {
+			t.Helper()
+			_, id, err := start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return id
+		}
+		token := g.token(t, operate.Rights{Role: operate.Viewer})
+		user := &operate.Identity{Name: "ben", Rights: operate.Rights{Role: operate.Viewer}, Via: operate.ViaSession}
+		byToken := func() (string, *operate.Identity, error) { return registry.Login(t.Context(), token, "192.0.2.1") }
+		byUser := func() (string, *operate.Identity, error) { return registry.Start(t.Context(), user, "192.0.2.1") }
+		other := login(func() (string, *operate.Identity, error) { return registry.Login(t.Context(), g.admin, "192.0.2.1") })
+		user.Name = "carl"
+		carl := login(byUser)
+		user.Name = "ben"
+		first := []*operate.Identity{login(byToken), login(byToken), login(byUser), login(byUser)}
+		for range operate.MaxSessionsEach - 1 {
+			login(byToken)
+			login(byUser)
+		}
+		for i, id := range append(first, other, carl) {
+			c, err := store.Credential(t.Context(), id.Credential)
+			if err != nil || (c != nil) != (i != 0 && i != 2) {
+				t.Errorf("session %d is left: %v, %v", i, c != nil, err)
+			}
 		}
 	})
 }

@@ -37,6 +37,7 @@ type Access interface {
 const (
 	MaxTokens         = 10_000
 	MaxSessions       = 10_000
+	MaxSessionsEach   = 100 // of one token, or of one user of OpenID Connect; the oldest one ends
 	MaxTokenNames     = 100 // types, agents and groups of one token, of each
 	MaxTokenNameRunes = 100
 	MaxTokenAge       = 10 * 365 * 24 * time.Hour
@@ -133,8 +134,11 @@ type Identity struct {
 	Expires time.Time `json:"expires,omitzero"` // of the token or session
 
 	Credential string `json:"-"` // the id of the token or session; "": none
-	Address    string `json:"-"` // from which the call came
-	OnBehalfOf string `json:"-"` // whom the caller names as the author of the act; "": it names none
+	// Secret is the hash of the token's text, so that a call that waits ends when the secret is replaced. The zero value is
+	// not compared.
+	Secret     [32]byte `json:"-"`
+	Address    string   `json:"-"` // from which the call came
+	OnBehalfOf string   `json:"-"` // whom the caller names as the author of the act; "": it names none
 	// AdminsLogIn reports whether admins can log in to the node without a token. If not, its last admin token is kept.
 	AdminsLogIn bool `json:"-"`
 }

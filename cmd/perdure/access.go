@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"strings"
 
@@ -104,7 +105,7 @@ func (f *accessFlags) checkOIDC(publicURL string) error {
 	return nil
 }
 
-// tokens says which callers need a token. beyond is true if other machines can connect.
+// tokens says which callers need a token. beyond is true if other machines can connect, directly or through a proxy.
 func (f *accessFlags) tokens(beyond bool) rest.Tokens {
 	switch {
 	case f.insecure:
@@ -116,19 +117,33 @@ func (f *accessFlags) tokens(beyond bool) rest.Tokens {
 }
 
 // mayListen refuses to serve other machines without tokens, or with tokens that every machine on the network could read.
-func (f *accessFlags) mayListen(listen string, beyond, hasAdmin bool) error {
-	if !beyond || f.insecure {
+func (f *accessFlags) mayListen(listen, publicURL string, hasAdmin bool) error {
+	beyond, proxied := listensBeyond(listen), f.behindProxy(publicURL)
+	if !beyond && !proxied || f.insecure {
 		return nil
 	}
 	switch {
 	case !hasAdmin && f.provider == nil:
-		return &usageError{msg: fmt.Sprintf("--listen %s: other machines can connect, and the store has no admin token", listen),
+		why := fmt.Sprintf("--listen %s: other machines can connect", listen)
+		if !beyond && f.proxied {
+			why = "--behind-proxy: other machines can connect through the proxy"
+		} else if !beyond {
+			why = "--public-url: other machines can connect under this URL"
+		}
+		return &usageError{msg: why + ", and the store has no admin token",
 			hint: "create one with: perdure tokens create --name NAME --role admin --store URL; or let every caller act with --insecure"}
-	case f.tls.Cert == "" && !f.proxied:
+	case beyond && f.tls.Cert == "" && !f.proxied:
 		return &usageError{msg: fmt.Sprintf("--listen %s: tokens would cross the network unencrypted", listen),
 			hint: "give --tls-cert and --tls-key, or --behind-proxy if a proxy in front serves HTTPS, or --insecure"}
 	}
 	return nil
+}
+
+// behindProxy reports whether other machines reach the node through a proxy, which makes its callers look like local ones
+// if it is on the node's machine.
+func (f *accessFlags) behindProxy(publicURL string) bool {
+	u, err := url.Parse(publicURL)
+	return f.proxied || publicURL != "" && (err != nil || !isLocalHost(u.Hostname()))
 }
 
 // secured returns the listener with TLS, if it is configured.
@@ -163,6 +178,11 @@ func listensBeyond(listen string) bool {
 	if err != nil {
 		return true
 	}
+	return !isLocalHost(host)
+}
+
+// isLocalHost reports whether only this machine connects to a host: localhost, or an address of loopback.
+func isLocalHost(host string) bool {
 	addr, err := netip.ParseAddr(host)
-	return host != "localhost" && (err != nil || !addr.Unmap().IsLoopback())
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }

@@ -210,7 +210,7 @@ func (o *serveFlags) listenOn(ctx context.Context, store kernel.Store, log *slog
 	if err != nil {
 		return nil, err
 	}
-	if err := o.access.mayListen(o.listen, listensBeyond(o.listen), hasAdmin); err != nil {
+	if err := o.access.mayListen(o.listen, o.hosts.public, hasAdmin); err != nil {
 		return nil, err
 	}
 	o.access.tls.Failed = func(err error) {

@@ -144,7 +144,7 @@ func newServer(n engine, polls context.Context, o *serveFlags, beyond bool, log 
 	hosts := o.hosts
 	cfg := rest.Config{Service: n, Ready: n.Ready, Metrics: n.Metrics(), JobSchema: definition.Schema(),
 		Log: log, Version: buildVersion(), Shutdown: polls, Hosts: hosts.hosts, Connections: o.connections(), Console: rest.ConsolePath(hosts.public),
-		Tokens: o.access.tokens(beyond), Secure: strings.HasPrefix(hosts.public, "https:"), Proxies: o.access.proxies}
+		Tokens: o.access.tokens(beyond || o.access.behindProxy(hosts.public)), Secure: strings.HasPrefix(hosts.public, "https:"), Proxies: o.access.proxies}
 	if o.access.provider != nil {
 		cfg.OIDC = o.access.provider
 	}

@@ -48,8 +48,9 @@ type Registry struct {
 // identified is a credential as it was read, with its identity.
 type identified struct {
 	kernel.Credential
-	identity operate.Identity
-	touched  atomic.Bool // a use was recorded since it was read
+	identity operate.Identity // of a caller with the secret
+	previous operate.Identity // of a caller with the secret before the latest rotation
+	touched  atomic.Bool      // a use was recorded since it was read
 }
 
 const (
@@ -98,14 +99,14 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		return nil, r.wrong(kind, address)
 	}
 	now := r.Env.Now()
-	c, err := r.credential(ctx, id, address, now)
+	c, known, err := r.cached(ctx, id, now)
 	if err != nil {
 		return nil, err
 	}
 	storeTime := r.StoreTime()
 	sum := hash(text)
-	if c != nil && !c.hasSecret(&sum, storeTime) { // the token may have been rotated since it was cached
-		if c, err = r.load(ctx, id, address, now); err != nil {
+	if !known || c != nil && !c.hasSecret(&sum, storeTime) { // the token may have been rotated since it was cached
+		if c, err = r.compare(ctx, id, &sum, kind, address, now); err != nil {
 			return nil, err
 		}
 	}
@@ -113,7 +114,27 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		return nil, r.wrong(kind, address)
 	}
 	r.touch(ctx, c, storeTime)
+	if sum != c.Hash {
+		return &c.previous, nil
+	}
 	return &c.identity, nil
+}
+
+// compare loads the credential of a token that is not cached. Tokens of an address with many failures are loaded, too,
+// because one of them may be valid; but few of them.
+func (r *Registry) compare(ctx context.Context, id string, sum *[32]byte, kind kernel.CredentialKind, address string, now time.Time) (*identified, error) {
+	switch r.failures.check(address, sum) {
+	case wrongAgain:
+		return nil, r.wrong(kind, address)
+	case readLater:
+		r.Failed()
+		return nil, errTooMany
+	}
+	c, err := r.load(ctx, id, now)
+	if err == nil && (c == nil || !c.hasSecret(sum, r.StoreTime())) {
+		r.failures.remember(sum)
+	}
+	return c, err
 }
 
 func (c *identified) hasSecret(sum *[32]byte, now time.Time) bool {
@@ -134,14 +155,21 @@ func (r *Registry) wrong(kind kernel.CredentialKind, address string) error {
 	return errWrong
 }
 
-// StillValid reports whether an identity that was returned before is still valid. It is true if the store does not answer.
+// StillValid reports whether an identity that was returned before is still valid: whether its credential is, and still has
+// the secret of the caller. It is true if the store does not answer.
 func (r *Registry) StillValid(ctx context.Context, id *operate.Identity) bool {
 	if id.Credential == "" {
 		return true
 	}
 	now := r.Env.Now()
-	c, err := r.credential(ctx, id.Credential, "", now)
-	return err != nil || c != nil && c.ValidAt(r.StoreTime())
+	c, known, err := r.cached(ctx, id.Credential, now)
+	replaced := func() bool {
+		return c != nil && id.Secret != [32]byte{} && !c.hasSecret(&id.Secret, r.StoreTime())
+	}
+	if err == nil && (!known || replaced()) { // as in Identify
+		c, err = r.load(ctx, id.Credential, now)
+	}
+	return err != nil || c != nil && !replaced() && c.ValidAt(r.StoreTime())
 }
 
 // HasAdmin reports whether the store has an admin token. If the store does not answer, HasAdmin returns
@@ -158,30 +186,26 @@ func (r *Registry) HasAdmin(ctx context.Context) (bool, error) {
 	return has, unavailable(err)
 }
 
-// credential returns a credential as it was read within cacheTime; nil if there is none.
-func (r *Registry) credential(ctx context.Context, id, address string, now time.Time) (*identified, error) {
+// cached returns a credential as it was read within cacheTime, and nil if it was deleted since it was cached. known is
+// false if it is not cached.
+func (r *Registry) cached(ctx context.Context, id string, now time.Time) (c *identified, known bool, err error) {
 	r.mu.RLock()
 	entry := r.cache[id]
 	r.mu.RUnlock()
 	if entry == nil {
-		return r.load(ctx, id, address, now)
+		return nil, false, nil
 	}
-	c, err := entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
+	c, err = entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
 	if err == nil && c == nil {
 		r.mu.Lock()
 		delete(r.cache, id)
 		r.mu.Unlock()
 	}
-	return c, unavailable(err)
+	return c, true, unavailable(err)
 }
 
-// load reads a credential that is not cached, or has changed since. Few such reads are in progress at a time, and an
-// address with too many failures gets none.
-func (r *Registry) load(ctx context.Context, id, address string, now time.Time) (*identified, error) {
-	if !r.failures.allow(address) {
-		r.Failed()
-		return nil, errTooMany
-	}
+// load reads a credential that is not cached, or has changed since. Few such reads are in progress at a time.
+func (r *Registry) load(ctx context.Context, id string, now time.Time) (*identified, error) {
 	ctx, cancel := env.WithTimeout(r.Env, ctx, waitTime)
 	defer cancel()
 	select {
@@ -217,7 +241,10 @@ func (r *Registry) read(ctx context.Context, id string) (*identified, error) {
 	if c.Kind == kernel.SessionCredential {
 		via = operate.ViaSession
 	}
-	return &identified{Credential: *c, identity: operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID}}, nil
+	current := operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID, Secret: c.Hash}
+	previous := current
+	previous.Secret = c.Previous
+	return &identified{Credential: *c, identity: current, previous: previous}, nil
 }
 
 // touch records the use of a credential, if the last recorded use is old.

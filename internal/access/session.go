@@ -11,10 +11,6 @@ import (
 
 // Login starts a session for the holder of a token. It returns the text of the session's cookie, and the identity.
 func (r *Registry) Login(ctx context.Context, token, address string) (cookie string, id *operate.Identity, err error) {
-	if !r.failures.allow(address) {
-		r.Failed()
-		return "", nil, errTooMany
-	}
 	of, err := r.Identify(ctx, token, kernel.TokenCredential, address)
 	if err != nil {
 		return "", nil, err

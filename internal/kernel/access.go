@@ -113,6 +113,9 @@ type AccessTx interface {
 	// LockCredential locks a credential, and waits for a lock that another transaction holds; nil: there is none.
 	LockCredential(id string) (*Credential, error)
 	CountCredentials(CredentialKind) (int, error)
+	// SessionsOf returns the ids of at most max sessions, the newest first: of those that were started with a token, or,
+	// if token is "", of those that users with this name started with OpenID Connect.
+	SessionsOf(token, name string, max int) ([]string, error)
 	// HasOtherAdmin reports whether there is a token of the user role admin, other than id, that is valid at a time.
 	HasOtherAdmin(id string, at time.Time) (bool, error)
 	// AddCredential stores a new credential, and returns ErrStale if its id is taken. SaveCredential writes the hashes

@@ -531,6 +531,8 @@ var ofAccess = []mutant{
 	{name: "an expired credential is valid", file: "internal/kernel/access.go", old: "	return (c.ExpiresAt.IsZero() || now.Before(c.ExpiresAt)) &&", new: "	return true &&", pkg: "internal/access"},
 	{name: "a session never idles", file: "internal/kernel/access.go", old: "c.Kind != SessionCredential || now.Before(c.UsedAt.Add(operate.SessionIdle))", new: "true", pkg: "internal/access"},
 	{name: "an address may be wrong for ever", file: "internal/access/failures.go", old: "	return c.n < MaxFailures || ", new: "	return true || ", run: "Wrong|Failures"},
+	{name: "wrong tokens lock valid ones out", file: "internal/access/failures.go", old: "	if c.reads >= MaxReads {", new: "	if true {", run: "Valid"},
+	{name: "a repeated wrong token uses up the reads", file: "internal/access/failures.go", old: "known && now.Sub(at) < wrongTime {", new: "false && known && now.Sub(at) < wrongTime {", run: "Valid"},
 	{name: "each address of a network is counted alone", file: "internal/access/failures.go", old: "a.Unmap().Is6() {", new: "false {", run: "Failures"},
 	{name: "unknown tokens occupy the store", file: "internal/access/registry.go", old: "	maxLoads = 2\n", new: "	maxLoads = 20\n", run: "Occupy"},
 	{name: "an empty list of types means all types", file: "internal/rest/tokens.go", old: "	if isList && len(list) == 0 {", new: "	if false && isList {", pkg: "node", run: "EmptyRestrictions/memory"},

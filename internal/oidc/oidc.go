@@ -24,6 +24,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -132,7 +133,8 @@ func refuse(message, hint string) error {
 }
 
 // Finish ends a login: it exchanges the provider's code for an ID token, and verifies the token. It returns the user, and
-// the page to return to, which it also returns with most errors.
+// the page to return to, which it also returns with most errors. If the user is known and has no user role, it returns the
+// error and an identity that has only a name.
 func (p *Provider) Finish(ctx context.Context, query url.Values, cookie string, now time.Time) (id *operate.Identity, to string, err error) {
 	var l login
 	if text, err := base64.RawURLEncoding.DecodeString(cookie); err != nil || json.Unmarshal(text, &l) != nil || l.State == "" ||
@@ -184,9 +186,13 @@ func (p *Provider) GivesAdmin() bool {
 	return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Role == operate.Admin })
 }
 
-// identify returns the identity that the claims of a user give.
+// identify returns the identity that the claims of a user give, and only the name if they give no user role.
 func (p *Provider) identify(subject string, claims map[string]any) (*operate.Identity, error) {
-	id := &operate.Identity{Name: p.name(subject, claims), Via: operate.ViaSession}
+	name := name(subject, claims)
+	if !plain.IsLine(name, operate.MaxTokenNameRunes) {
+		return nil, p.failed("the provider's ID token does not name the user", nil)
+	}
+	id := &operate.Identity{Name: name, Via: operate.ViaSession}
 	best := -1
 	for _, r := range p.Rules {
 		if slices.Contains(values(claims, r.Claim), r.Value) {
@@ -194,7 +200,7 @@ func (p *Provider) identify(subject string, claims map[string]any) (*operate.Ide
 		}
 	}
 	if best < 0 {
-		return nil, &perdure.Error{Code: perdure.CodeForbidden, Message: id.Name + " has no user role here", Hint: "the node's administrator can give one with --oidc-role"}
+		return &operate.Identity{Name: name}, &perdure.Error{Code: perdure.CodeForbidden, Message: id.Name + " has no user role here", Hint: "the node's administrator can give one with --oidc-role"}
 	}
 	id.Role = rank[best]
 	for _, group := range values(claims, p.GroupsClaim) {
@@ -205,14 +211,21 @@ func (p *Provider) identify(subject string, claims map[string]any) (*operate.Ide
 	return id, nil
 }
 
-// name returns the author of the user's acts.
-func (p *Provider) name(subject string, claims map[string]any) string {
+// name returns the author of the user's acts. Like the name of a token, it has only characters that can be printed: others
+// could show it as the name of another user.
+func name(subject string, claims map[string]any) string {
 	for _, claim := range []string{"preferred_username", "email"} {
-		if s, _ := claims[claim].(string); plain.IsLine(s, operate.MaxTokenNameRunes) {
-			return s
+		if found := values(claims, claim); len(found) == 1 && plain.IsLine(found[0], operate.MaxTokenNameRunes) {
+			return found[0]
 		}
 	}
-	return plain.Clip(plain.Text(subject), operate.MaxTokenNameRunes)
+	printed := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, plain.Text(subject))
+	return plain.Clip(printed, operate.MaxTokenNameRunes)
 }
 
 // values returns the texts of a claim: one, or several. An e-mail address that the provider has not verified does not count.

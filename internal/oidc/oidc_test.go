@@ -177,6 +177,40 @@ func TestUserRolesFollowTheRules(t *testing.T) {
 	}
 }
 
+// The author of a user's acts is a verified name that can be printed.
+func TestNamesOfUsers(t *testing.T) {
+	c := &Provider{Config: Config{GroupsClaim: "groups", Rules: []Rule{{operate.Viewer, "groups", "all"}}}}
+	for _, test := range []struct{ subject, claims, want string }{
+		{"17", `{"preferred_username": "anna", "email": "a@example.com", "email_verified": true}`, "anna"},
+		{"17", `{"email": "a@example.com", "email_verified": true}`, "a@example.com"},
+		{"17", `{"email": "root@example.com", "email_verified": false}`, "17"},
+		{"17", `{"email": "root@example.com"}`, "17"},
+		{"17", `{"email": "root@example.com", "email_verified": "true"}`, "17"},
+		{"17", `{"preferred_username": "anna\u202e", "email": "a@example.com", "email_verified": true}`, "a@example.com"},
+		{"17", `{"preferred_username": "an\nna"}`, "17"},
+		{"17", `{"preferred_username": ["anna", "root"]}`, "17"},
+		{"1\n7\x1b\u202e", `{}`, "1\ufffd7\ufffd\ufffd"},
+		{strings.Repeat("ü", 100), `{}`, strings.Repeat("ü", 50)},
+		{"", `{}`, ""},
+		{" ", `{}`, ""},
+	} {
+		claims := map[string]any{"groups": "all"}
+		if err := json.Unmarshal([]byte(test.claims), &claims); err != nil {
+			t.Fatal(err)
+		}
+		id, err := c.identify(test.subject, claims)
+		switch {
+		case test.want == "" && perdure.CodeOf(err) != perdure.CodeUnauthenticated:
+			t.Errorf("%q, %s: %+v, %v", test.subject, test.claims, id, err)
+		case test.want != "" && (err != nil || id.Name != test.want):
+			t.Errorf("%q, %s: %+v, %v", test.subject, test.claims, id, err)
+		}
+	}
+	if id, err := c.identify("17", map[string]any{"preferred_username": "anna"}); perdure.CodeOf(err) != perdure.CodeForbidden || id == nil || id.Name != "anna" || id.Role != "" {
+		t.Errorf("without a user role: %+v, %v", id, err)
+	}
+}
+
 // If the provider does not answer, a login is refused as unavailable, and the next one asks it again.
 func TestProviderThatIsDownIsAskedAgain(t *testing.T) {
 	p := newProvider(t)

@@ -154,6 +154,9 @@ func forbidden(rt *route, role operate.UserRole, allowed []operate.UserRole) err
 // caller returns the identity of the caller; nil and an error if it has none.
 func (c *call) caller(address string) (*operate.Identity, error) {
 	ctx := c.r.Context()
+	if len(c.r.Header.Values("Authorization")) > 1 { // a proxy may have checked another one
+		return nil, badPart("header", "Authorization", "is given more than once").hint("send one token")
+	}
 	if header := c.r.Header.Get("Authorization"); header != "" {
 		scheme, token, _ := strings.Cut(header, " ")
 		if !strings.EqualFold(scheme, "Bearer") {
@@ -243,6 +246,14 @@ func (c *call) endWhenRevoked(ctx context.Context, cancel context.CancelCauseFun
 	})
 	close(ready)
 	return func() { timer.Stop() }
+}
+
+// orRevoked returns why a waiting call was ended, if its credential is no longer valid and it has failed; otherwise err.
+func orRevoked(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); err != nil && perdure.CodeOf(cause) == perdure.CodeUnauthenticated {
+		return cause
+	}
+	return err
 }
 
 // auditRefusal records a refused act, and a call that its caller may not make.

@@ -168,13 +168,13 @@ func (c *call) waitForRuns(req protocol.Claim) ([]perdure.Run, error) {
 		ctx = poll
 	}
 	runs, err := c.Service.Claim(ctx, req)
-	revoked := context.Cause(ctx)
+	ended := orRevoked(ctx, err)
 	switch {
 	case c.gone():
 		c.giveBack(&req, runs)
 		return nil, ctx.Err()
-	case err != nil && perdure.CodeOf(revoked) == perdure.CodeUnauthenticated:
-		return nil, revoked
+	case perdure.CodeOf(ended) == perdure.CodeUnauthenticated:
+		return nil, c.unidentified(ended)
 	case err != nil && c.shuttingDown() && req.RequestID == "": // with a requestId, runs may have been granted to it before (F019)
 		return nil, nil
 	case err != nil && c.shuttingDown() && storeTrouble(err): // the shutdown ended the wait

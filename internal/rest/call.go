@@ -57,10 +57,7 @@ func (c *call) done() {
 func (c *call) foreign() error {
 	asWrite := *c.r
 	asWrite.Method = http.MethodPost // CrossOriginProtection lets every read pass
-	if err := c.browsers.Check(&asWrite); err != nil {
-		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
-	}
-	return nil
+	return c.crossOrigin(&asWrite)
 }
 
 // longPoll returns a context that also ends with the node's shutdown, with the caller's credential, and after wait if that is

@@ -59,12 +59,14 @@ func (c *call) stream(run func(context.Context, *stream) error) error {
 	ctx = admission.With(ctx, admission.Gate{Admit: s.admit, Room: s.outbound.room})
 	defer s.idle.Wait() // nothing writes once the call has returned
 	defer cancel()
-	err = run(ctx, s)
+	err = orRevoked(ctx, run(ctx, s))
 	switch {
 	case ctxEnded(err) && (c.gone() || c.shuttingDown()), s.isBroken():
 		return nil
 	case err != nil && s.begun:
 		_ = s.send("problem", problemOf(c.r, err))
+	case err != nil:
+		return c.unidentified(err)
 	}
 	return err // the caller logs it if necessary; the answer may have begun
 }

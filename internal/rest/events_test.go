@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http/httptest"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/rest/resttest"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -65,6 +68,67 @@ func TestStreamMayEndAfterAComment(t *testing.T) {
 			t.Error(got)
 		}
 	})
+}
+
+// revocable is a registry whose token is revoked after the first check.
+type revocable struct {
+	resttest.Registry
+	checks *int
+}
+
+func (revocable) Identify(context.Context, string, kernel.CredentialKind, string) (*operate.Identity, error) {
+	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Credential: "c"}, nil
+}
+
+func (r revocable) StillValid(context.Context, *operate.Identity) bool {
+	*r.checks++
+	return *r.checks < 2
+}
+
+// A call that waits ends with 401 when its token is revoked: a stream with an event, if it has begun. It is no error of the
+// node.
+func TestWaitingCallsOfARevokedTokenAreUnauthenticated(t *testing.T) {
+	waits := func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("read: %w", ctx.Err()) }
+	for _, c := range []struct {
+		target, accept string
+		status         int
+		events         string
+	}{
+		{"/v1/jobs/j/events", "", 200, "job problem"},
+		{"/v1/jobs/none/events", "", 401, ""},
+		{"/v1/jobs", mediaEvents, 200, "page problem"},
+		{"/v1/jobs?type=interrupted", mediaEvents, 200, "page problem"},
+		{"/v1/jobs/j?wait=1m", "", 401, ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			svc := resttest.Full()
+			svc.OnFollow = func(ctx context.Context, ref string, see func(*perdure.JobView) error) error {
+				if ref == "j" {
+					_ = see(&perdure.JobView{ID: perdure.JobID{1}, Phase: perdure.Running})
+				}
+				return waits(ctx)
+			}
+			svc.OnFollowJobs = func(ctx context.Context, q perdure.JobQuery, see func(*operate.JobsChange) error) error {
+				_ = see(resttest.JobsChanges()[0])
+				err := waits(ctx)
+				if q.Type != "" {
+					return see(&operate.JobsChange{Problem: perdure.Refuse(perdure.CodeUnavailable, "canceled")})
+				}
+				return err
+			}
+			svc.OnJob = func(ctx context.Context, _ string, _ time.Duration) (*perdure.JobView, error) { return nil, waits(ctx) }
+			var log bytes.Buffer
+			h := New(Config{Service: svc, Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn})), Access: revocable{checks: new(int)}})
+			w := exchange(h, "GET "+c.target, "", "Authorization: Bearer x", "Accept: "+c.accept)
+			body := w.Body.String()
+			if got := strings.Join(eventNames(body), " "); w.Code != c.status || got != c.events || !strings.Contains(body, `"code":"unauthenticated"`) || strings.Contains(body, "unavailable") {
+				t.Errorf("%s: %d, %s in\n%s", c.target, w.Code, got, body)
+			}
+			if log.Len() > 0 {
+				t.Errorf("%s: %s", c.target, log.String())
+			}
+		})
+	}
 }
 
 func TestEventsOfAnUnknownJobAreRefused(t *testing.T) {

@@ -235,8 +235,8 @@ func (c *call) waitForJob(wait time.Duration, read func(context.Context, time.Du
 		}
 		defer cancel()
 		job, err := read(ctx, wait)
-		if err == nil || c.gone() || !c.shuttingDown() {
-			return job, err
+		if err = orRevoked(ctx, err); err == nil || c.gone() || !c.shuttingDown() {
+			return job, c.unidentified(err)
 		}
 	}
 	return read(c.ctx(), 0)

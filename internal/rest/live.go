@@ -82,6 +82,8 @@ func sendChange[T, ID any](ctx context.Context, s *stream, change *operate.ListC
 		return s.event(ctx, "gone", &goneRows[ID]{change.Gone})
 	case change.Newer != nil:
 		return s.event(ctx, "newer", change.Newer)
+	case change.Problem != nil && ctx.Err() != nil: // the end of the stream has interrupted the list
+		return orRevoked(ctx, change.Problem)
 	case change.Problem != nil:
 		return s.event(ctx, "problem", problemOf(s.r, change.Problem))
 	}

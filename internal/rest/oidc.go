@@ -15,6 +15,7 @@ import (
 type OIDC interface {
 	Start(ctx context.Context, to string, now time.Time) (location, cookie string, err error)
 	GivesAdmin() bool // users can have the user role admin
+	// Finish returns the name of the user with a refusal, if the ID token gives it.
 	Finish(ctx context.Context, query url.Values, cookie string, now time.Time) (id *operate.Identity, to string, err error)
 }
 
@@ -35,7 +36,7 @@ func (a *api) mountOIDC() {
 func (c *call) startOIDC() error {
 	location, cookie, err := c.OIDC.Start(c.ctx(), c.returnTo(c.r.URL.Query().Get("to")), time.Now())
 	if err != nil {
-		c.loginFailed(err, c.r.URL.Query().Get("to"))
+		c.loginFailed(err, c.r.URL.Query().Get("to"), nil)
 		return nil
 	}
 	c.oidcCookie(cookie, int(oidcTime.Seconds()))
@@ -57,7 +58,7 @@ func (c *call) finishOIDC() error {
 		text, _, err = c.Access.Start(c.ctx(), id, c.address())
 	}
 	if err != nil {
-		c.loginFailed(err, to)
+		c.loginFailed(err, to, id)
 		return nil
 	}
 	c.setCookie(text, int(operate.SessionLongest.Seconds()))
@@ -76,10 +77,14 @@ func (c *call) oidcCookie(value string, seconds int) {
 
 // loginFailed records a login that failed, and sends the browser back to the page to, which asks for a login. The page gets
 // the code of the problem, and not its text: a link of another site could make it show any text.
-func (c *call) loginFailed(err error, to string) {
-	p := problemOf(c.r, err)
+// user is nil if it is not known.
+func (c *call) loginFailed(err error, to string, user *operate.Identity) {
+	p, author := problemOf(c.r, err), "unknown"
+	if user != nil {
+		author = user.Name
+	}
 	c.Log.InfoContext(c.r.Context(), "login failed", "code", p.Code, "error", printable(p.Detail), "address", c.address())
-	c.Access.Refused(operate.AuditEntry{Author: "unknown", Address: c.address(), Act: "login", Target: "oidc", Outcome: operate.AuditRefused, Code: p.Code}, "")
+	c.Access.Refused(operate.AuditEntry{Author: author, Address: c.address(), Act: "login", Target: "oidc", Outcome: operate.AuditRefused, Code: p.Code}, "")
 	to, _, _ = strings.Cut(c.returnTo(to), "#")
 	c.redirect(to + "#login=" + string(p.Code))
 }

@@ -3,6 +3,7 @@ package rest
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -25,7 +26,7 @@ func (s sso) GivesAdmin() bool { return false }
 
 func (s sso) Finish(_ context.Context, query url.Values, cookie string, _ time.Time) (*operate.Identity, string, error) {
 	if cookie == "no role" {
-		return nil, query.Get("to"), perdure.Refuse(perdure.CodeForbidden, "no")
+		return &operate.Identity{Name: "ben"}, query.Get("to"), perdure.Refuse(perdure.CodeForbidden, "no")
 	}
 	if cookie != "kept" {
 		return nil, "", perdure.Refuse(perdure.CodeUnauthenticated, "no")
@@ -96,6 +97,26 @@ func TestLoginThatFailsHasNoSession(t *testing.T) {
 	}
 }
 
+// recorded is a registry that keeps refusals.
+type recorded struct {
+	resttest.Registry
+	entries *[]operate.AuditEntry
+}
+
+func (r recorded) Refused(e operate.AuditEntry, _ string) { *r.entries = append(*r.entries, e) }
+
+// A refused login is recorded with the name of the user, if the provider has identified the user.
+func TestRefusedLoginNamesTheUser(t *testing.T) {
+	for cookie, want := range map[string]string{"no role": "ben", "nonsense": "unknown"} {
+		var entries []operate.AuditEntry
+		h := New(Config{Service: resttest.Full(), Log: quiet, Access: recorded{entries: &entries}, OIDC: sso{new(string)}, Console: "/ui/"})
+		exchange(h, "GET /ui/oidc/callback?to=/ui/", "", "Cookie: perdure-login="+cookie)
+		if len(entries) != 1 || entries[0].Author != want || entries[0].Act != "login" {
+			t.Errorf("%s: %+v", cookie, entries)
+		}
+	}
+}
+
 // X-Forwarded-For names the caller only if the connection is one of a trusted proxy.
 func TestForwardedAddressIsOfTrustedProxiesOnly(t *testing.T) {
 	proxies, err := ParseProxies([]string{"10.0.0.0/8", "192.0.2.7", "fd00::/8"})
@@ -109,8 +130,21 @@ func TestForwardedAddressIsOfTrustedProxiesOnly(t *testing.T) {
 		{"10.1.2.3:1", "198.51.100.1, 10.9.9.9", "198.51.100.1"},
 		{"10.1.2.3:1", "10.9.9.9", "10.9.9.9"},
 		{"10.1.2.3:1", "", "10.1.2.3"},
-		{"10.1.2.3:1", "nonsense", "10.1.2.3"},
-		{"10.1.2.3:1", "198.51.100.1, nonsense", "10.1.2.3"},
+		{"10.1.2.3:1", " ", "10.1.2.3"},
+		{"10.1.2.3:1", "198.51.100.1:5555", "198.51.100.1"},
+		{"10.1.2.3:1", "6.6.6.6, 198.51.100.1:5555 ,10.9.9.9:80", "198.51.100.1"},
+		{"10.1.2.3:1", "[2001:db8::1]:5555", "2001:db8::1"},
+		{"10.1.2.3:1", "[2001:db8::1]", "2001:db8::1"},
+		{"10.1.2.3:1", "[::ffff:198.51.100.1]:5", "198.51.100.1"},
+		{"10.1.2.3:1", "nonsense", unreadable},
+		{"10.1.2.3:1", "unknown", unreadable},
+		{"10.1.2.3:1", "[2001:db8::1]x", unreadable},
+		{"10.1.2.3:1", "2001:db8::1]", unreadable},
+		{"10.1.2.3:1", "198.51.100.1:port", unreadable},
+		{"10.1.2.3:1", "198.51.100.1, nonsense", unreadable},
+		{"10.1.2.3:1", "198.51.100.1,", unreadable},
+		{"10.1.2.3:1", "nonsense, 10.9.9.9", unreadable},
+		{"10.1.2.3:1", "nonsense, 198.51.100.1", "198.51.100.1"}, // the first was sent by the client
 		{"192.0.2.7:1", "2001:db8::1", "2001:db8::1"},
 		{"192.0.2.8:1", "2001:db8::1", "192.0.2.8"},
 		{"[fd00::1]:1", "127.0.0.1", "127.0.0.1"},
@@ -119,6 +153,9 @@ func TestForwardedAddressIsOfTrustedProxiesOnly(t *testing.T) {
 		if got := proxies.address(c.remote, []string{c.forwarded}); got != c.want {
 			t.Errorf("%s for %s: %s, want %s", c.remote, c.forwarded, got, c.want)
 		}
+	}
+	if isLoopback(unreadable) {
+		t.Error("a caller whose address cannot be read is a local one")
 	}
 	if got := Proxies(nil).address("127.0.0.1:1", []string{"8.8.8.8"}); got != "127.0.0.1" {
 		t.Error(got)
@@ -130,5 +167,27 @@ func TestForwardedAddressIsOfTrustedProxiesOnly(t *testing.T) {
 	}
 	if _, err := ParseProxies(make([]string, maxProxies+1)); err == nil {
 		t.Error("too many are accepted")
+	}
+}
+
+// Behind a proxy on this machine, a caller whose address cannot be read has no more rights than one elsewhere.
+func TestUnreadableForwardedAddressIsNotLocal(t *testing.T) {
+	proxies, err := ParseProxies([]string{"127.0.0.1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := New(Config{Service: resttest.Full(), Log: quiet, Access: resttest.Registry{}, Proxies: proxies, Metrics: http.NotFoundHandler()})
+	for forwarded, open := range map[string]bool{"": true, "127.0.0.1": true, "203.0.113.9": false, "203.0.113.9:5555": false, "unknown": false, "_hidden": false, "127.0.0.1, x": false} {
+		for _, path := range []string{"/v1/limits", "/metrics"} {
+			r := httptest.NewRequest(http.MethodGet, "http://localhost"+path, nil)
+			r.RemoteAddr = "127.0.0.1:1"
+			if forwarded != "" {
+				r.Header.Set("X-Forwarded-For", forwarded)
+			}
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); (w.Code != http.StatusUnauthorized) != open {
+				t.Errorf("%s, forwarded for %q: %d", path, forwarded, w.Code)
+			}
+		}
 	}
 }

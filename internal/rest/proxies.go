@@ -40,7 +40,8 @@ func (p Proxies) trust(a netip.Addr) bool {
 }
 
 // address returns the IP address of the caller: that of the connection, or the last one in X-Forwarded-For that is not of
-// a trusted proxy, if the connection is of one.
+// a trusted proxy, if the connection is of one. If the header of a trusted proxy cannot be read, the caller is unreadable,
+// and not the proxy: that may be on this machine, where callers may do more.
 func (p Proxies) address(remote string, forwarded []string) string {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {
@@ -51,14 +52,33 @@ func (p Proxies) address(remote string, forwarded []string) string {
 		return host
 	}
 	hops := strings.Split(strings.Join(forwarded, ","), ",")
+	if len(hops) == 1 && strings.TrimSpace(hops[0]) == "" { // a call of the proxy itself, such as a health check
+		return at.Unmap().String()
+	}
 	for _, hop := range slices.Backward(hops) {
-		next, err := netip.ParseAddr(strings.TrimSpace(hop))
-		if err != nil {
-			break
+		next, ok := hopAddress(strings.TrimSpace(hop))
+		if !ok {
+			return unreadable
 		}
-		if at = next.Unmap(); !p.trust(at) {
+		if at = next; !p.trust(at) {
 			break
 		}
 	}
-	return at.String()
+	return at.Unmap().String()
+}
+
+// unreadable is the address of a caller whom a trusted proxy names in a way that cannot be read. It is not a local one.
+const unreadable = "unknown"
+
+// hopAddress reads an address of X-Forwarded-For: IP, IP:PORT, [IP] or [IP]:PORT.
+func hopAddress(text string) (netip.Addr, bool) {
+	if literal, port, bracketed := strings.Cut(strings.TrimPrefix(text, "["), "]"); bracketed && text[0] == '[' && isPort(port) {
+		a, err := netip.ParseAddr(literal)
+		return a.Unmap().WithZone(""), err == nil
+	}
+	if a, err := netip.ParseAddr(text); err == nil {
+		return a.Unmap().WithZone(""), true
+	}
+	a, err := netip.ParseAddrPort(text)
+	return a.Addr().Unmap().WithZone(""), err == nil
 }

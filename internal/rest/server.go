@@ -164,8 +164,8 @@ func (a *api) admit(r *http.Request) error {
 	if err := a.Hosts.check(r); err != nil {
 		return err
 	}
-	if err := a.browsers.Check(r); err != nil {
-		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
+	if err := a.crossOrigin(r); err != nil {
+		return err
 	}
 	p := r.URL.EscapedPath()
 	tidy := path.Clean(p)
@@ -174,6 +174,20 @@ func (a *api) admit(r *http.Request) error {
 	}
 	if p != tidy || p[0] != '/' {
 		return noSuchPath(r)
+	}
+	return nil
+}
+
+// crossOrigin refuses a write that a page of another origin makes a browser send. A page of http:// is one if browsers reach
+// this node over TLS: CrossOriginProtection compares hosts only, if the browser does not send Sec-Fetch-Site.
+func (a *api) crossOrigin(r *http.Request) error {
+	if err := a.browsers.Check(r); err != nil {
+		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
+	}
+	scheme, _, _ := strings.Cut(r.Header.Get("Origin"), "://")
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
+	if !reads && r.Header.Get("Sec-Fetch-Site") == "" && (r.TLS != nil || a.Secure) && strings.EqualFold(scheme, "http") {
+		return perdure.Refuse(perdure.CodeForbidden, "refused as a cross-origin request: its page is of http, and browsers reach this node over https")
 	}
 	return nil
 }

@@ -48,7 +48,7 @@ func (s *Scheduler) AddAudit(ctx context.Context, entries []operate.AuditEntry) 
 }
 
 // AddCredential stores a new token or session with the times that set gives it, and records it. At most max of its kind
-// are stored.
+// are stored. A session ends the oldest ones of its token or user beyond operate.MaxSessionsEach.
 func (s *Scheduler) AddCredential(ctx context.Context, c *kernel.Credential, max int, set func(c *kernel.Credential, now time.Time), audit operate.AuditEntry) error {
 	return s.update(ctx, func(tx kernel.Tx) error {
 		if _, err := tx.LockRoles([]string{kernel.RoleCourier}); err != nil { // see kernel.AccessTx
@@ -61,6 +61,11 @@ func (s *Scheduler) AddCredential(ctx context.Context, c *kernel.Credential, max
 		if earlier != nil && earlier.Hash == c.Hash {
 			*c = *earlier // an earlier try of this call, whose commit was indeterminate (F006)
 			return nil
+		}
+		if c.Kind == kernel.SessionCredential {
+			if err := endOldSessions(tx, c); err != nil {
+				return err
+			}
 		}
 		n, err := tx.CountCredentials(c.Kind)
 		if err != nil {
@@ -85,6 +90,20 @@ func (s *Scheduler) AddCredential(ctx context.Context, c *kernel.Credential, max
 		audit.At = now
 		return tx.Save(&kernel.Changes{Audit: []operate.AuditEntry{audit}})
 	})
+}
+
+// endOldSessions makes room for a session, so that one token or user cannot use up the sessions of all.
+func endOldSessions(tx kernel.Tx, c *kernel.Credential) error {
+	ids, err := tx.SessionsOf(c.Token, c.Name, 2*operate.MaxSessionsEach)
+	if err != nil || len(ids) < operate.MaxSessionsEach {
+		return err
+	}
+	for _, id := range ids[operate.MaxSessionsEach-1:] {
+		if err := tx.DeleteCredential(id); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // RotateToken replaces the secret of a token by the one with this hash. The secret before it is valid for the time

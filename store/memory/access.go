@@ -37,6 +37,22 @@ func (tx *tx) CountCredentials(kind kernel.CredentialKind) (n int, err error) {
 	return n, nil
 }
 
+func (tx *tx) SessionsOf(token, name string, max int) (ids []string, err error) {
+	var found []*kernel.Credential
+	for _, c := range tx.credentials {
+		if c.Kind == kernel.SessionCredential && c.Token == token && (token != "" || c.Name == name) {
+			found = append(found, c)
+		}
+	}
+	slices.SortFunc(found, func(a, b *kernel.Credential) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), cmp.Compare(b.ID, a.ID))
+	})
+	for _, c := range firstN(max, found) {
+		ids = append(ids, c.ID)
+	}
+	return ids, nil
+}
+
 func (tx *tx) HasOtherAdmin(id string, at time.Time) (bool, error) {
 	for _, c := range tx.credentials {
 		if c.Kind == kernel.TokenCredential && c.Rights.Role == operate.Admin && c.ID != id && c.ValidAt(at) {

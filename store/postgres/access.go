@@ -19,6 +19,7 @@ const (
 	credentialsOfSQL  = "select count(*)::int from perdure.credential where kind = $1"
 	hasAdminSQL       = "select exists (select from perdure.credential where kind = 'token' and role = 'admin')"
 	otherAdminSQL     = "select exists (select from perdure.credential where kind = 'token' and role = 'admin' and id <> $1 and (expires_at is null or expires_at > $2))"
+	sessionsOfSQL     = "select id from perdure.credential where kind = 'session' and token = $1 and ($1 <> '' or name = $2) order by created_at desc nulls last, id desc limit $3"
 	addCredentialSQL  = "insert into perdure.credential (" + credentialColumns + ", role) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) on conflict do nothing"
 	saveCredentialSQL = "update perdure.credential set hash = $2, previous = $3, previous_until = $4, rotated_at = $5, expires_at = $6, used_at = $7 where id = $1"
 	touchSQL          = "update perdure.credential set used_at = $2 where id = $1 and (used_at is null or used_at < $2)"
@@ -56,6 +57,11 @@ func (tx *tx) CountCredentials(kind kernel.CredentialKind) (n int, err error) {
 		return r.Failed
 	}))
 	return n, err
+}
+
+func (tx *tx) SessionsOf(token, name string, max int) (ids []string, err error) {
+	err = tx.run(pgwire.Into(pgwire.New(sessionsOfSQL).Text(token).Text(name).Int(max), &ids, (*pgwire.Reader).Text))
+	return ids, err
 }
 
 func (tx *tx) HasOtherAdmin(id string, at time.Time) (has bool, err error) {

@@ -18,6 +18,7 @@ const (
 	credentialsOfSQL  = `SELECT count(*) FROM perdure_credential WHERE kind = ?`
 	hasAdminSQL       = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin')`
 	otherAdminSQL     = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin' AND id <> ? AND (expires_at IS NULL OR expires_at > ?))`
+	sessionsOfSQL     = `SELECT id FROM perdure_credential WHERE kind = 'session' AND token = ? AND (token <> '' OR name = ?) ORDER BY created_at DESC, id DESC LIMIT ?`
 	auditColumns      = `id, at, author, on_behalf_of, via, credential, address, act, job, target, reason, outcome, code, count`
 	forgetSessionSQL  = `DELETE FROM perdure_credential WHERE id IN (
 		SELECT id FROM perdure_credential WHERE kind = 'session' AND (expires_at < ? OR used_at < ?) ORDER BY id LIMIT ?)`
@@ -40,6 +41,10 @@ func (tx *tx) LockCredential(id string) (*kernel.Credential, error) {
 
 func (tx *tx) CountCredentials(kind kernel.CredentialKind) (int, error) {
 	return one(tx.c, (*row).int, credentialsOfSQL, string(kind))
+}
+
+func (tx *tx) SessionsOf(token, name string, max int) ([]string, error) {
+	return all(tx.c, (*row).text, sessionsOfSQL, token, name, atMost(max))
 }
 
 func (tx *tx) HasOtherAdmin(id string, at time.Time) (bool, error) {

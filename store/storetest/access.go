@@ -17,6 +17,7 @@ var accessChecks = []check{
 	{"Access/ListInPages", credentialPages},
 	{"Access/IdIsTakenOnce", credentialTaken},
 	{"Access/SessionsEndWithTheirToken", sessionsOfTokens},
+	{"Access/SessionsOfATokenOrUser", sessionsOf},
 	{"Access/AdminToken", adminToken},
 	{"Access/OtherAdmin", otherAdmin},
 	{"Access/UseIsRecordedForwards", credentialTouched},
@@ -129,6 +130,29 @@ func sessionsOfTokens(s *suite) {
 	}
 	s.update(func(tx kernel.Tx) { s.must(tx.DeleteCredential("")) })
 	s.equal("a session without a token is left", s.credential(5) != nil, true)
+}
+
+// Sessions are listed by their token, or by the name of a user without one, the newest first.
+func sessionsOf(s *suite) {
+	began := func(after time.Duration) func(*kernel.Credential) {
+		return func(c *kernel.Credential) { c.CreatedAt = at(after) }
+	}
+	named := func(name string) func(*kernel.Credential) { return func(c *kernel.Credential) { c.Name = name } }
+	of := credentialID(1)
+	s.addCredentials(newCredential(1), newCredential(2, isSession(of), began(2*time.Second)), newCredential(3, isSession(of), began(3*time.Second), named("other")),
+		newCredential(4, isSession(of), began(time.Second)), newCredential(5, isSession(of), began(2*time.Second)), newCredential(6, isSession(credentialID(9))),
+		newCredential(7, isSession(""), named("ben")), newCredential(8, isSession(""), named("Ben")), newCredential(9, named("ben")))
+	for _, c := range []struct {
+		token, name string
+		max         int
+		want        []int
+	}{{of, "", 9, []int{3, 5, 2, 4}}, {of, "ben", 2, []int{3, 5}}, {of, "", 0, nil}, {"", "ben", 9, []int{7}}, {"", "", 9, nil}, {"x", "ben", 9, nil}} {
+		var want []string
+		for _, n := range c.want {
+			want = append(want, credentialID(n))
+		}
+		checkTx(s, fmt.Sprintf("%d of %q, %q", c.max, c.token, c.name), want, func(tx kernel.Tx) ([]string, error) { return tx.SessionsOf(c.token, c.name, c.max) })
+	}
 }
 
 func otherAdmin(s *suite) {

@@ -570,6 +570,7 @@ var operations = []operation{
 	{"read credentials and the audit log", func(d *differential) act {
 		kind := []kernel.CredentialKind{kernel.TokenCredential, kernel.SessionCredential}[d.rnd.IntN(2)]
 		one, max := credentialID(d.rnd.IntN(20)), d.max()
+		token := d.pick("", credentialID(d.rnd.IntN(20)))
 		f := kernel.AuditFilter{Act: d.pick("", "undo"), Limit: d.rnd.IntN(6)}
 		if d.chance(30) {
 			f.Since = d.time()
@@ -592,6 +593,9 @@ var operations = []operation{
 			err[4] = store.Update(ctx, func(tx kernel.Tx) (err error) {
 				if all.Count, err = tx.CountCredentials(kind); err == nil {
 					all.OtherAdmin, err = tx.HasOtherAdmin(one, now)
+				}
+				if err == nil {
+					all.Sessions, err = tx.SessionsOf(token, "ci ü <b>", max)
 				}
 				return err
 			})
@@ -1030,6 +1034,7 @@ type accessRead struct {
 	HasAdmin, OtherAdmin bool
 	Audit                []operate.AuditEntry
 	Count                int
+	Sessions             []string
 }
 
 // outboxRead is everything that is read of receivers and notifications.
