@@ -18,12 +18,12 @@ import (
 
 // slowLanes opens a store that regards every full search as slow, so that searches begin at the marks. interval is the
 // time between full searches.
-func slowLanes(t *testing.T, url string, interval time.Duration) *Store {
+func slowLanes(t *testing.T, url string, interval time.Duration, opts ...Option) *Store {
 	t.Helper()
 	if _, _, err := Migrate(t.Context(), url); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open(t.Context(), url)
+	s, err := Open(t.Context(), url, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func TestDifferentialFromMarks(t *testing.T) {
 	for seed := range uint64(2) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			url := pgtest.Start(t)
-			storetest.Differential(t, 100+seed, 3500, memory.New(), NewPoster(t, url, slowLanes(t, url, time.Hour)))
+			storetest.Differential(t, 100+seed, 3500, memory.New(), NewPoster(t, url, slowLanes(t, url, time.Hour, WithBundles(int(seed%2)))))
 		})
 	}
 }
@@ -115,6 +115,41 @@ func TestMarksOfUncommittedTransactionsHideNoStep(t *testing.T) {
 	claim(9, nil, 8)
 }
 
+// Only plain lanes have marks. An agent without marks may have ready steps in lanes of limits, or in bundles.
+func TestPollFindsStepsOfAgentsWithoutMarks(t *testing.T) {
+	inBundle := laneJob(1, 5)
+	inBundle.Job.Desired, inBundle.Job.Shape = perdure.Done, kernel.ShapeID{1}
+	first := kernel.InitialStep(inBundle.Job, 0, "s", 0)
+	first.Phase, first.Agent = perdure.Ready, "a"
+	inBundle.Steps = []*kernel.Step{&first}
+	for name, nj := range map[string]kernel.NewJob{"a lane of a limit": keyJob(1, 5, "k"), "a bundle": inBundle} {
+		t.Run(name, func(t *testing.T) {
+			url := pgtest.Start(t)
+			s := slowLanes(t, url, time.Hour, WithBundles(1))
+			ready := func(want ...string) {
+				t.Helper()
+				if l, err := s.Poll(t.Context(), []string{"a", "b"}); err != nil || !slices.Equal(l.Ready, want) {
+					t.Errorf("agents with ready steps: %v, %v; want %v", l.Ready, err, want)
+				}
+			}
+			if found, err := claimLane(s, 1, nil); err != nil || len(found) > 0 { // a full search
+				t.Fatalf("found %v, %v", numbers(found), err)
+			}
+			ready()
+			submitLane(t, s, nj)
+			var plain int
+			if err := connect(t, url).QueryRow(t.Context(), "select count(*) from perdure.ready where lane >= 0").Scan(&plain); err != nil || plain > 0 {
+				t.Fatalf("%d steps are in plain lanes, %v", plain, err)
+			}
+			ready("a")
+			if found, err := claimLane(s, 9, nil); err != nil || !slices.Equal(numbers(found), []int{1}) {
+				t.Errorf("found %v, %v", numbers(found), err)
+			}
+			ready()
+		})
+	}
+}
+
 // A step that another process makes ready before a mark is found by the next full search.
 func TestStepsOfOtherProcessesAreFound(t *testing.T) {
 	url := pgtest.Start(t)
@@ -145,6 +180,45 @@ func TestStepsOfOtherProcessesAreFound(t *testing.T) {
 	}
 }
 
+// A full search that finds steps of another process before a mark moves it back, also if its transaction is rolled back
+// or uses only the first of them. Otherwise each full search would yield one claim's steps.
+func TestFullSearchesMoveMarksBack(t *testing.T) {
+	url := pgtest.Start(t)
+	s, other := slowLanes(t, url, time.Hour), slowLanes(t, url, time.Hour)
+	claim := func(most int, failure error, want ...int) {
+		t.Helper()
+		if found, err := claimLane(s, most, failure); !errors.Is(err, failure) || !slices.Equal(numbers(found), want) {
+			t.Errorf("found %v, %v; want %v", numbers(found), err, want)
+		}
+	}
+	oops := errors.New("oops")
+	submitLane(t, s, laneJob(100, 5), laneJob(101, 5), laneJob(102, 5))
+	claim(1, nil, 100)
+	claim(1, nil, 101)
+	submitLane(t, other, laneJob(1, 9), laneJob(2, 9), laneJob(3, 9))
+	claim(1, nil, 102)
+	s.cache.Marks.SearchFully("a")
+	claim(1, oops, 1)
+	claim(1, nil, 1)
+	submitLane(t, s, laneJob(103, 5))
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error { // it begins at the mark, and ends after a full search
+		found, err := tx.Ready("a", 1, nil)
+		if err != nil || !slices.Equal(numbers(found), []int{2}) {
+			t.Errorf("found %v, %v", numbers(found), err)
+		}
+		submitLane(t, other, laneJob(0, 9))
+		s.cache.Marks.SearchFully("a")
+		claim(1, oops, 0)
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	claim(1, nil, 0)
+	claim(1, nil, 2)
+	claim(9, nil, 3, 103)
+	claim(9, nil)
+}
+
 // A mark follows the claims, at most one claim behind, so that no search reads the entries of steps that were dispatched
 // long ago.
 func TestMarksFollowTheClaims(t *testing.T) {
@@ -160,7 +234,7 @@ func TestMarksFollowTheClaims(t *testing.T) {
 			t.Fatalf("found %d steps, %v", len(found), err)
 		}
 	}
-	if _, marks := s.cache.Marks.MarksOf([]string{"a"}); len(marks) != 1 || numbers([]kernel.StepRef{marks[0].StepRef})[0] < (rounds-1)*each {
+	if _, _, marks := s.cache.Marks.MarksOf([]string{"a"}); len(marks) != 1 || numbers([]kernel.StepRef{marks[0].StepRef})[0] < (rounds-1)*each {
 		t.Errorf("the marks are %v", marks)
 	}
 }
@@ -257,9 +331,7 @@ func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 					}
 				}
 			}, nil)
-			if name == "quick" {
-				find(2, 113, 114)
-			}
+			find(2, 113, 114)
 			if n := s.cache.Marks.InProgress("a"); n > 0 {
 				t.Errorf("%d searches are still registered", n)
 			}

@@ -25,7 +25,8 @@ func (s *Store) ReadyAgents(ctx context.Context, max int) ([]string, error) {
 }
 
 const (
-	// lookSQL begins at marks for lanes whose full searches are slow (see cache.Marks).
+	// lookSQL begins at marks for the plain lanes of agents whose full searches are slow (see cache.Marks). Such an agent, in
+	// $2, may have no mark: all its ready steps may be in lanes of limits, or in bundles.
 	lookSQL = `select ` + readingSQL + `, least(
 		(select at from perdure.due order by at limit 1),
 		(select look_at from perdure.open where look_at is not null order by look_at limit 1)),
@@ -33,7 +34,7 @@ const (
 		array(select agent from unnest($1::text[]) as a (agent)
 			where exists (select from perdure.ready r where r.agent = a.agent collate "C")
 			union
-			select agent from unnest($2::text[], $3::bigint[], $4::bigint[], $5::uuid[], $6::int[]) as l (agent, lane, ord, job, idx)
+			select agent from unnest($3::text[], $4::bigint[], $5::bigint[], $6::uuid[], $7::int[]) as l (agent, lane, ord, job, idx)
 			where exists (select from perdure.ready r where r.agent = l.agent collate "C" and r.lane = l.lane
 				and (r.ord, r.job, r.idx) >= (l.ord, l.job, l.idx))
 			union
@@ -49,7 +50,7 @@ const (
 // Poll is one query. It does not read runs: a set of runs counts until its time comes, even if all of them have ended or
 // their locks were extended. Expired corrects the time of such a set.
 func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, error) {
-	full, marks := s.cache.Marks.MarksOf(agents)
+	full, others, marks := s.cache.Marks.MarksOf(agents)
 	var names, lanes, orders, jobs, idxs pgwire.Cells
 	for _, m := range marks {
 		names.Text(m.Agent)
@@ -59,7 +60,7 @@ func (s *Store) Poll(ctx context.Context, agents []string) (kernel.PollAnswer, e
 		idxs.Int4(m.Index)
 	}
 	n := len(marks)
-	st := pgwire.New(lookSQL).Texts(full).Array(pgwire.Text, n, names).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs)
+	st := pgwire.New(lookSQL).Texts(full).Texts(others).Array(pgwire.Text, n, names).Array(pgwire.Int8, n, lanes).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs).Array(pgwire.Int4, n, idxs)
 	return first(queryAtOnce(ctx, s, st, func(r *pgwire.Reader) (l kernel.PollAnswer) {
 		l.Now = s.clock.timeOf(scanReading(r)).now
 		l.Next = r.Time()

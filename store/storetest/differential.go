@@ -146,7 +146,7 @@ func saves(fn func(kernel.Tx) (*kernel.Changes, error)) act {
 func (d *differential) pick(of ...string) string { return of[d.rnd.IntN(len(of))] }
 func (d *differential) chance(percent int) bool  { return d.rnd.IntN(100) < percent }
 func (d *differential) time() time.Time          { return at(time.Duration(d.rnd.IntN(100)) * time.Second) }
-func (d *differential) agent() string            { return d.pick("http", "shell", "ftp") }
+func (d *differential) agent() string            { return d.pick("http", "shell", "ftp", limitedAgent) }
 func (d *differential) typ() string              { return d.pick("order", "import", "a") }
 func (d *differential) holder() string           { return d.pick("h1", "h2", "@n1", "@n2/x") }
 func (d *differential) request() string          { return d.pick("", "r1", "r2") }
@@ -214,6 +214,7 @@ func (d *differential) newJob() kernel.NewJob {
 		st := &kernel.Step{StepRef: ref(n, i), Name: fmt.Sprintf("s%d", i), Type: nj.Job.Type, Priority: nj.Job.Priority}
 		if d.chance(70) {
 			st.Desired, st.Phase, st.Turn, st.Agent, st.ReadyAt = perdure.Done, perdure.Ready, 1, d.agent(), d.time()
+			limitStep(st)
 		} else {
 			d.scrambleStep(st)
 		}
@@ -232,6 +233,7 @@ func (d *differential) waitingSteps(nj kernel.NewJob) kernel.NewJob {
 			Desired: perdure.Done, Phase: perdure.Waiting, Turn: 1, Blockers: i, UpdatedAt: nj.Job.CreatedAt}
 		if i == 0 {
 			st.Phase, st.Agent, st.ReadyAt, st.Needs = perdure.Ready, d.agent(), d.time(), d.needs()
+			limitStep(st)
 		} else if d.chance(10) {
 			st.Blockers = d.rnd.IntN(3)
 		}
@@ -278,6 +280,7 @@ func (d *differential) scrambleStep(s *kernel.Step) {
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.maybeTime(d.time()), d.time()
 	s.Needs = d.needs()
+	limitStep(s)
 	if s.Ageing = 0; s.Agent == agentWithSettings { // other agents have no settings
 		s.Ageing = []time.Duration{0, time.Second, time.Minute}[d.rnd.IntN(3)]
 	}
@@ -285,6 +288,16 @@ func (d *differential) scrambleStep(s *kernel.Step) {
 
 // agentWithSettings is the only agent that has settings.
 const agentWithSettings = "shell"
+
+// limitedAgent is an agent whose steps all need a user's own limit, so that a store has no plain lane of it.
+const limitedAgent = "ads"
+
+// limitStep makes a step of limitedAgent need a limit.
+func limitStep(s *kernel.Step) {
+	if s.Agent == limitedAgent && s.Needs == "" {
+		s.Needs = `[{"name":"mail"}]`
+	}
+}
 
 func putAgent(name string, ageing time.Duration) act {
 	return inTx(func(tx kernel.Tx) (any, error) {

@@ -578,7 +578,7 @@ var operations = []operation{
 		if d.chance(30) {
 			f.Job = id(d.someJob())
 		}
-		now := at(50 * time.Second)
+		now := d.time()
 		return func(store kernel.Store) (any, error) {
 			var all accessRead
 			var err [5]error

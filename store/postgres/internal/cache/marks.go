@@ -14,7 +14,8 @@ import (
 // search walked over them, a queue would become slower with every step that leaves it.
 //
 // While a search from the beginning of all lanes is quick, every search is such a full search. Otherwise searches begin
-// at the marks. What another process makes ready before a mark is found by a full search, which is made at intervals.
+// at the marks. What another process makes ready before a mark is found by a full search, which is made at intervals and
+// moves the mark back.
 type Marks struct {
 	Quick    time.Duration // a full search that takes less need not be avoided
 	Interval time.Duration // between full searches that are not quick, at least
@@ -67,7 +68,7 @@ type Search struct {
 	From       map[kernel.LaneID]kernel.Candidate // where it began in each known lane; LaneStart in a full search that skips nothing
 	first      map[kernel.LaneID]kernel.Candidate // the first step that it found
 	last       map[kernel.LaneID]kernel.Candidate // the last step that it found
-	readyBelow map[kernel.LaneID]kernel.Candidate // the earliest step that this process has made ready meanwhile
+	readyBelow map[kernel.LaneID]kernel.Candidate // the earliest step to which the mark was moved back meanwhile
 
 	announces bool
 }
@@ -207,8 +208,11 @@ func (t *MarksTx) end(committed bool) {
 			}
 		}
 		for id, first := range l.first {
-			if a.lanes[id] == nil && committed && len(a.lanes) < maxLanes {
+			switch of := a.lanes[id]; {
+			case of == nil && len(a.lanes) < maxLanes:
 				a.lanes[id] = &laneMark{from: first, searches: map[*Search]bool{}}
+			case of != nil && l.Full && a.fullTook >= t.store.Quick && kernel.ClaimLess(first, of.from) < 0: // another process has made it ready
+				of.moveBack(id, first)
 			}
 		}
 	}
@@ -252,17 +256,22 @@ func (l *Marks) lower(r *ReadyEntry) {
 		a.lanes[r.Lane] = of
 	}
 	at := r.Candidate()
-	if kernel.ClaimLess(at, of.from) < 0 {
-		of.from = at
-	}
 	for search, last := range of.announced {
 		if kernel.ClaimLess(at, last) <= 0 {
 			delete(of.announced, search)
 		}
 	}
+	of.moveBack(r.Lane, at)
+}
+
+// moveBack moves the mark back to a step, and keeps searches in progress from moving it past the step.
+func (of *laneMark) moveBack(id kernel.LaneID, at kernel.Candidate) {
+	if kernel.ClaimLess(at, of.from) < 0 {
+		of.from = at
+	}
 	for look := range of.searches {
-		if below, ok := look.readyBelow[r.Lane]; !ok || kernel.ClaimLess(at, below) < 0 {
-			look.readyBelow[r.Lane] = at
+		if below, ok := look.readyBelow[id]; !ok || kernel.ClaimLess(at, below) < 0 {
+			look.readyBelow[id] = at
 		}
 	}
 }
@@ -281,8 +290,8 @@ func (of *laneMark) raise(l *Search, id kernel.LaneID, committed bool) {
 	}
 }
 
-// MarksOf returns the agents for which a full search is due, and the marks of the lanes of the others.
-func (l *Marks) MarksOf(agents []string) (full []string, marks []ReadyEntry) {
+// MarksOf returns the agents for which a full search is due, the others, and the marks of the others' plain lanes.
+func (l *Marks) MarksOf(agents []string) (full, others []string, marks []ReadyEntry) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range agents {
@@ -291,11 +300,12 @@ func (l *Marks) MarksOf(agents []string) (full []string, marks []ReadyEntry) {
 			full = append(full, name)
 			continue
 		}
+		others = append(others, name)
 		for id, lane := range a.lanes {
 			marks = append(marks, EntryOf(name, id, lane.from))
 		}
 	}
-	return full, marks
+	return full, others, marks
 }
 
 // SearchFully makes the next search of an agent a full one, for tests.
