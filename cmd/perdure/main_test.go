@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	if shell.MaybeReaper() { // a command that a script ran has started this binary again; otherwise it would run all tests
 		return
 	}
+	completeWithin = 20 * time.Second
 	testscript.Main(m, map[string]func(){"perdure": main})
 }
 

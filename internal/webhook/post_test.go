@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"bufio"
 	"context"
 	"net"
 	"net/http"
@@ -25,6 +26,9 @@ func TestSwitchedProtocolIsNotRead(t *testing.T) {
 				return
 			}
 			t.Cleanup(func() { c.Close() })
+			if _, err := http.ReadRequest(bufio.NewReader(c)); err != nil {
+				return
+			}
 			_, _ = c.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: foo\r\n\r\n"))
 		}
 	}()
