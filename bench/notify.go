@@ -2,11 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/perdure/perdure/node"
@@ -21,13 +19,6 @@ const (
 
 // notifyVariable tells the process that measures.
 const notifyVariable = "PERDURE_BENCH_NOTIFY"
-
-func notifyVariant(receiver string) (variant, error) {
-	if !slices.Contains([]string{notifyStream, notifyWebhook}, receiver) {
-		return variant{}, fmt.Errorf("--notify: %q is no receiver: use %s or %s", receiver, notifyStream, notifyWebhook)
-	}
-	return variant{environment: []string{notifyVariable + "=" + receiver}}, nil
-}
 
 // notify registers the receiver that the environment asks for. stop ends it.
 func notify(ctx context.Context, n *node.Node) (stop func(), err error) {

@@ -2,7 +2,7 @@ package main
 
 import (
 	"cmp"
-	"maps"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,16 +37,15 @@ func withVariants(systems []string, without, gogc, older, notify string) ([]stri
 			return nil, err
 		}
 	}
-	receivers := map[string]variant{}
+	var receivers []string
 	for receiver := range strings.SplitSeq(notify, ",") {
-		if receiver == "" {
-			continue
+		switch receiver {
+		case "":
+		case notifyStream, notifyWebhook:
+			receivers = append(receivers, receiver)
+		default:
+			return nil, fmt.Errorf("--notify: %q is no receiver: use %s or %s", receiver, notifyStream, notifyWebhook)
 		}
-		v, err := notifyVariant(receiver)
-		if err != nil {
-			return nil, err
-		}
-		receivers[receiver] = v
 	}
 	var all []string
 	for _, name := range systems {
@@ -68,8 +67,8 @@ func withVariants(systems []string, without, gogc, older, notify string) ([]stri
 			}
 		}
 		if _, ok := k.New(&Env{}).(*perdureNode); ok {
-			for _, receiver := range slices.Sorted(maps.Keys(receivers)) {
-				add(" with a "+receiver, receivers[receiver])
+			for _, receiver := range receivers {
+				add(" with a "+receiver, variant{environment: []string{notifyVariable + "=" + receiver}})
 			}
 		}
 		for percent := range strings.SplitSeq(gogc, ",") {
