@@ -1,8 +1,8 @@
 // The audit log: who has done what, and what was refused. Only admins see this page. Its entries never change, so it is
 // loaded once, and again when the user asks for it.
-import { useSignal } from "@preact/signals";
-import { call, callUrl, Problem } from "../api.ts";
+import { callUrl } from "../api.ts";
 import { useLoad } from "../load.ts";
+import { useOlder } from "../older.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { unknownMark, type Mark } from "../state.ts";
@@ -85,30 +85,11 @@ function Filters() {
 function List({ filter }: { filter: Record<string, string> }) {
   const url = (cursor?: string) => callUrl(["v1", "audit"], queryText({ ...filter, limit: String(pageSize), cursor }));
   const first = useLoad<PageAuditEntry>(url(), 0);
-  const older = useSignal<AuditEntry[]>([]); // of further pages
-  const next = useSignal<PageAuditEntry | undefined>(undefined); // the last of these pages
-  const problem = useSignal<Problem | undefined>(undefined);
-  const loading = useSignal(false);
-  const last = next.value ?? first.data;
-  const entries = [...(first.data?.items ?? []), ...older.value];
+  const older = useOlder<AuditEntry>(first.data, url);
+  const entries = [...(first.data?.items ?? []), ...older.items];
   const again = () => {
-    older.value = [];
-    next.value = undefined;
+    older.forget();
     first.again();
-  };
-  const more = async () => {
-    problem.value = undefined;
-    loading.value = true;
-    try {
-      const page = await call<PageAuditEntry>(url(last!.nextCursor));
-      older.value = [...older.peek(), ...page.items];
-      next.value = page;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    } finally {
-      loading.value = false;
-    }
   };
   const refused = first.problem && <ProblemNote problem={first.problem} again={again} />;
   if (!first.data) {
@@ -151,9 +132,9 @@ function List({ filter }: { filter: Record<string, string> }) {
           </tbody>
         </table>
         <div class="below">
-          {last?.nextCursor && entries.length < mostRows && (
-            <button type="button" onClick={more} disabled={loading.value}>
-              {loading.value ? "Loading …" : "More"}
+          {older.nextCursor && entries.length < mostRows && (
+            <button type="button" onClick={older.more} disabled={older.loading}>
+              {older.loading ? "Loading …" : "More"}
             </button>
           )}
           <button type="button" onClick={again}>
@@ -161,10 +142,10 @@ function List({ filter }: { filter: Record<string, string> }) {
           </button>
           <span class="muted small">
             {entries.length === 1 ? "1 entry" : `${entries.length} entries`}
-            {last?.nextCursor && entries.length >= mostRows && ". The page shows no more: narrow the filters"}. As a command: <code>perdure audit</code>
+            {older.nextCursor && entries.length >= mostRows && ". The page shows no more: narrow the filters"}. As a command: <code>perdure audit</code>
           </span>
           <AsOf at={first.at} />
-          {problem.value && <ProblemNote problem={problem.value} />}
+          {older.problem && <ProblemNote problem={older.problem} />}
         </div>
       </div>
     </>

@@ -6,6 +6,7 @@ import { call, callUrl, Problem, serverAddress } from "../api.ts";
 import { authorHeaders, CommandLine, FormDialog, NamesField, namesOf, useSend } from "../form.tsx";
 import { useLoad } from "../load.ts";
 import type { UserRole } from "../rights.ts";
+import { useOlder } from "../older.ts";
 import { link } from "../router.ts";
 import { Secret } from "../secret.tsx";
 import { unknownMark } from "../state.ts";
@@ -34,28 +35,13 @@ export function Tokens() {
   const sessions = useLoad<PageSession>(callUrl(["v1", "sessions"], `?limit=${pageSize}`), 10_000);
   const draft = useSignal<Draft | undefined>(undefined);
   const secret = useSignal<NewToken | undefined>(undefined);
-  const older = useSignal<Token[]>([]); // of further pages
-  const next = useSignal<PageToken | undefined>(undefined); // the last of these pages
-  const problem = useSignal<Problem | undefined>(undefined);
-  const last = next.value ?? first.data;
-  const tokens = [...(first.data?.items ?? []), ...older.value];
-  if (!last?.nextCursor) tokens.sort((a, b) => a.name.localeCompare(b.name, "en") || a.createdAt.localeCompare(b.createdAt));
+  const older = useOlder<Token>(first.data, (cursor) => callUrl(["v1", "tokens"], `?limit=${pageSize}&cursor=${encodeURIComponent(cursor)}`));
+  const tokens = [...(first.data?.items ?? []), ...older.items];
+  if (!older.nextCursor) tokens.sort((a, b) => a.name.localeCompare(b.name, "en") || a.createdAt.localeCompare(b.createdAt));
   const changed = () => {
-    older.value = [];
-    next.value = undefined;
+    older.forget();
     first.again();
     sessions.again();
-  };
-  const more = async () => {
-    problem.value = undefined;
-    try {
-      const page = await call<PageToken>(callUrl(["v1", "tokens"], `?limit=${pageSize}&cursor=${encodeURIComponent(last!.nextCursor!)}`));
-      older.value = [...older.peek(), ...page.items];
-      next.value = page;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    }
   };
   return (
     <>
@@ -107,18 +93,18 @@ export function Tokens() {
             </tbody>
           </table>
           <div class="below">
-            {last?.nextCursor && tokens.length < mostRows && (
-              <button type="button" onClick={more}>
+            {older.nextCursor && tokens.length < mostRows && (
+              <button type="button" onClick={older.more}>
                 More
               </button>
             )}
             <span class="muted small">
               {plural(tokens.length, "token")}
-              {last?.nextCursor ? ", and more. As a command: " : ". As a command: "}
+              {older.nextCursor ? ", and more. As a command: " : ". As a command: "}
               <code>perdure tokens</code>
             </span>
             <AsOf at={first.at} />
-            {problem.value && <ProblemNote problem={problem.value} />}
+            {older.problem && <ProblemNote problem={older.problem} />}
           </div>
         </div>
       )}

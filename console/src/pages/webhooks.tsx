@@ -2,10 +2,11 @@
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { curlToken, may, needs } from "../access.ts";
-import { call, callUrl, Problem, serverAddress } from "../api.ts";
+import { callUrl, serverAddress } from "../api.ts";
 import type { Json } from "../json.ts";
 import { applyEvent, emptyList } from "../live.ts";
 import { useLoad } from "../load.ts";
+import { useOlder } from "../older.ts";
 import { place, setQuery } from "../place.ts";
 import type { Right } from "../rights.ts";
 import { link, queryText } from "../router.ts";
@@ -361,14 +362,10 @@ function Deliveries({ hook, turn }: { hook: Webhook; turn: number }) {
   const first = useLoad<PageDelivery>(url(), 3000);
   const list = useSignal(emptyList<Delivery, PageDelivery>()); // the first page, whose rows stay where they are
   const replace = useRef(false);
-  const older = useSignal<Delivery[]>([]); // of further pages
-  const next = useSignal<PageDelivery | undefined>(undefined); // the last of these pages
-  const problem = useSignal<Problem | undefined>(undefined);
-  const loading = useSignal(false);
+  const older = useOlder<Delivery>(list.value.shown, url);
   const startAgain = () => {
     replace.current = true;
-    older.value = [];
-    next.value = undefined;
+    older.forget();
     first.again();
   };
   useEffect(() => {
@@ -380,23 +377,8 @@ function Deliveries({ hook, turn }: { hook: Webhook; turn: number }) {
     replace.current = false;
   }, [first.data]);
   const { shown, gone } = list.value;
-  const last = next.value ?? shown;
-  const items = [...list.value.rows, ...older.value];
-  const total = plural(items.length, "notification") + (last?.nextCursor ? ", and more that are older" : "");
-  const more = async () => {
-    problem.value = undefined;
-    loading.value = true;
-    try {
-      const page = await call<PageDelivery>(url(last!.nextCursor));
-      older.value = [...older.peek(), ...page.items];
-      next.value = page;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    } finally {
-      loading.value = false;
-    }
-  };
+  const items = [...list.value.rows, ...older.items];
+  const total = plural(items.length, "notification") + (older.nextCursor ? ", and more that are older" : "");
   return (
     <section class="box data" aria-labelledby="deliveries">
       <header>
@@ -445,17 +427,17 @@ function Deliveries({ hook, turn }: { hook: Webhook; turn: number }) {
             </tbody>
           </table>
           <div class="below">
-            {last?.nextCursor && items.length < mostRows && (
-              <button type="button" onClick={more} disabled={loading.value}>
-                {loading.value ? "Loading …" : "More"}
+            {older.nextCursor && items.length < mostRows && (
+              <button type="button" onClick={older.more} disabled={older.loading}>
+                {older.loading ? "Loading …" : "More"}
               </button>
             )}
             <span class="muted small">
               {total}
-              {last?.nextCursor && items.length >= mostRows && ". The page shows no more: choose a state"}. They are kept for 14 days after their end. As a command: <code>perdure webhooks deliveries {hook.name}</code>
+              {older.nextCursor && items.length >= mostRows && ". The page shows no more: choose a state"}. They are kept for 14 days after their end. As a command: <code>perdure webhooks deliveries {hook.name}</code>
             </span>
             <AsOf at={first.at} />
-            {problem.value && <ProblemNote problem={problem.value} />}
+            {older.problem && <ProblemNote problem={older.problem} />}
           </div>
         </>
       )}
