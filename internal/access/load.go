@@ -15,7 +15,7 @@ const (
 	// take a twentieth of the time of one connection; but of at most maxPause, because a caller with a valid token waits
 	// for it, too, while many unknown tokens arrive.
 	loadPause = 20
-	maxPause  = 5 * time.Millisecond
+	maxPause  = 10 * time.Millisecond
 	// maxLoaded bounds the credentials of one read.
 	maxLoaded = 1000
 	// waitTime bounds how long a caller waits for a read.
