@@ -48,6 +48,13 @@ const settled = async (id) => {
   }
 };
 
+/** Waits for the page of the bulk act that a dialog has started, and returns the id of the act. */
+async function started(page, title) {
+  await page.waitForURL(/\/bulk\/bulk_\w+$/); // the dialog may have the same heading
+  await page.getByRole("heading", { name: title, exact: true }).waitFor();
+  return new URL(page.url()).pathname.split("/").at(-1);
+}
+
 test("all jobs that match a filter are undone, with a preview, a reason and the same command", async (t) => {
   await jobs("lot-a", 60);
   const page = await open(t, "jobs?type=lot-a&label=lot%3Dlot-a");
@@ -66,9 +73,7 @@ test("all jobs that match a filter are undone, with a preview, a reason and the 
   await dialog.getByText(/^perdure undo --type lot-a --label 'lot=lot-a' --reason 'wrong lot' --server http|^perdure undo --type lot-a --label lot=lot-a --reason 'wrong lot' --server http/).waitFor();
   await look(page, "bulk-dialog");
   await dialog.getByRole("button", { name: "Undo 60 jobs" }).click();
-  await page.getByRole("heading", { name: "Undo many jobs" }).waitFor();
-  const id = new URL(page.url()).pathname.split("/").at(-1);
-  const bulk = await settled(id);
+  const bulk = await settled(await started(page, "Undo many jobs"));
   assert.deepEqual([bulk.done, bulk.unchanged, bulk.refused, bulk.author, bulk.reason], [60, 0, 0, "Zoë 注", "wrong lot"]);
   await page.locator(".title .state.good").waitFor();
   await page.getByText("60 of 60 jobs").waitFor();
@@ -105,7 +110,7 @@ test("jobs are selected with the keyboard, and refusals are listed", async (t) =
   await look(page, "bulk-refused");
   await page.goto(new URL("../bulk", page.url()).href);
   await page.getByRole("heading", { name: "Bulk acts" }).waitFor();
-  assert.ok((await page.locator("a[data-row]").count()) >= 1);
+  await page.locator("a[data-row]").first().waitFor();
   await look(page, "bulk-list");
 });
 
@@ -125,8 +130,7 @@ test("a step of many jobs is skipped, with the step that they all wait for", asy
   await dialog.getByText(/^perdure skip job_\w+ job_\w+ job_\w+ --step s --reason 'it was not needed' --server http/).waitFor();
   await look(page, "bulk-step");
   await dialog.getByRole("button", { name: "Skip 3 jobs" }).click();
-  await page.getByRole("heading", { name: "Skip s of many jobs" }).waitFor();
-  const bulk = await settled(new URL(page.url()).pathname.split("/").at(-1));
+  const bulk = await settled(await started(page, "Skip s of many jobs"));
   assert.deepEqual([bulk.act, bulk.step, bulk.done, bulk.refused], ["skip", "s", 3, 0]);
 });
 
@@ -148,8 +152,7 @@ test("a step of all jobs that match is settled as undone, and the call for curl 
   const request = page.waitForRequest((request) => request.url().endsWith("/v1/bulk") && request.method() === "POST");
   await dialog.getByRole("button", { name: "Settle 60 jobs" }).click();
   assert.ok((await request).postData().startsWith(body.slice(0, -1)));
-  await page.getByRole("heading", { name: "Settle s of many jobs" }).waitFor();
-  const bulk = await settled(new URL(page.url()).pathname.split("/").at(-1));
+  const bulk = await settled(await started(page, "Settle s of many jobs"));
   assert.equal(bulk.matched, 60);
 });
 
