@@ -121,9 +121,9 @@ type Outbox interface {
 	Receivers(context.Context) ([]*Receiver, error)
 	// PendingReceivers returns receivers that have pending notifications: at most max of those after one, in order.
 	PendingReceivers(ctx context.Context, after string, max int) ([]string, error)
-	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: at
-	// most max, in the order of their numbers. It leaves out notifications that come after a pending one of the same job
-	// that was attempted. Several notifications of one job may be returned together.
+	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: the
+	// first max in the order of their numbers, and possibly some more. It leaves out notifications that come after a pending
+	// one of the same job that was attempted. Several notifications of one job may be returned together.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
@@ -133,7 +133,8 @@ type Outbox interface {
 	// StreamedNotifications returns delivered notifications of a stream in the order of their positions: at most max of
 	// those after a position.
 	StreamedNotifications(ctx context.Context, receiver string, after int64, max int) ([]Notification, error)
-	// ForgetNotifications deletes at most max notifications that ended before a time.
+	// ForgetNotifications deletes max notifications that ended before a time, or all of them if there are fewer, and
+	// possibly some more. It returns their number.
 	ForgetNotifications(ctx context.Context, before time.Time, max int) (int, error)
 }
 

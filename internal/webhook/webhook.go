@@ -329,7 +329,7 @@ const (
 
 // restOf is what a page of so many notifications has left.
 func restOf(found, size int) rest {
-	if found == size {
+	if found >= size {
 		return many
 	}
 	return some
@@ -611,6 +611,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		}
 	}
 	env.Start(d.cfg.Env, tasks...)()
+	ended := now.Add(d.cfg.Env.Now().Sub(began)) // equal outcomes are stored together
 	for i, o := range outcomes {
 		if o.Attempts == 0 {
 			continue // not attempted
@@ -618,8 +619,11 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		if answers[i].Status == statusGone {
 			gone = true
 			if IsURL(to.Name) { // there is no receiver that could be paused
-				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now.Add(d.cfg.Env.Now().Sub(began))
+				o.State, o.NextAt = operate.DeliveryDead, time.Time{}
 			}
+		}
+		if o.State != operate.DeliveryPending {
+			o.EndedAt = ended
 		}
 		results = append(results, kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: o})
 	}
@@ -628,7 +632,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 
 const statusGone = 410
 
-// outcome returns the outcome of an attempt from its answer or error.
+// outcome returns the outcome of an attempt from its answer or error, without EndedAt.
 func (d *Deliverer) outcome(n *kernel.Notification, a Answer, err error, now time.Time) kernel.DeliveryOutcome {
 	o := kernel.DeliveryOutcome{Attempts: n.Attempts + 1}
 	switch {
@@ -637,7 +641,7 @@ func (d *Deliverer) outcome(n *kernel.Notification, a Answer, err error, now tim
 	case a.Status < 200 || a.Status > 299:
 		o.Error = fmt.Sprintf("the receiver answered %d", a.Status)
 	default:
-		o.State, o.EndedAt = operate.DeliveryDelivered, now
+		o.State = operate.DeliveryDelivered
 		return o
 	}
 	if len(o.Error) > maxErrorLength {

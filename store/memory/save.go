@@ -51,11 +51,8 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)
-	for _, n := range c.Notifications {
-		tx.addNotification(n)
-	}
 	tx.addAudit(c.Audit)
-	return nil
+	return tx.addNotifications(c.Notifications)
 }
 
 // closeLanes closes those of the lanes that have steps and are open.
