@@ -313,6 +313,9 @@ func (w *Workset) notify(c *Changes, n Notification) {
 		n.State, n.NextAt, n.EndedAt, n.Error = operate.DeliveryDead, time.Time{}, w.now, "too many notifications of this receiver are undelivered"
 	}
 	n.ID = notificationID(&n, len(c.Notifications), w.random())
+	if len(c.Notifications) == cap(c.Notifications) {
+		c.Notifications = slices.Grow(c.Notifications, max(16, len(c.Notifications))) // append would grow a long list more often
+	}
 	c.Notifications = append(c.Notifications, n)
 }
 

@@ -414,25 +414,22 @@ func firstOfJobs(due []kernel.Notification) []kernel.Notification {
 }
 
 // expired returns dead outcomes for notifications that have expired, and for those of a receiver that was deleted. The
-// others are returned, too.
+// others are returned, too, in the memory of due.
 func expired(due []kernel.Notification, now time.Time, to *kernel.Receiver) (results []kernel.DeliveryResult, others []kernel.Notification) {
-	for _, n := range due {
+	others = slices.DeleteFunc(due, func(n kernel.Notification) bool {
 		reason := ""
 		switch {
 		case to == nil:
 			reason = "the receiver was deleted"
 		case !now.Before(n.ExpiresAt):
-			reason = n.Error
-			if reason == "" {
-				reason = "it was not delivered in time"
-			}
+			reason = cmp.Or(n.Error, "it was not delivered in time")
 		default:
-			others = append(others, n)
-			continue
+			return false
 		}
 		results = append(results, kernel.DeliveryResult{Number: n.Number,
 			DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: n.Attempts, EndedAt: now, Error: reason}})
-	}
+		return true
+	})
 	return results, others
 }
 

@@ -84,7 +84,7 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 	for i := range rows {
 		rows[i].Data = rows[i].Text()
 	}
-	all, err := outbox.Unpack(rows, nil)
+	all, err := outbox.Unpack(rows)
 	for _, n := range all {
 		tx.lastNotification++
 		n.Number = tx.lastNotification

@@ -114,20 +114,24 @@ func (r *Row) append(n *kernel.Notification) {
 	r.several.EndObject()
 }
 
-// Unpack appends the notifications of rows to a list. Data of a row of several is what Text has returned.
-func Unpack(rows []Row, into []kernel.Notification) ([]kernel.Notification, error) {
+// Unpack returns the notifications of rows. Data of a row of several is what Text has returned.
+func Unpack(rows []Row) (all []kernel.Notification, err error) {
+	size := 0
 	for i := range rows {
-		var err error
-		if into, err = rows[i].unpack(into); err != nil {
+		size += rows[i].Size
+	}
+	all = make([]kernel.Notification, 0, size)
+	for i := range rows {
+		if all, err = rows[i].appendTo(all); err != nil {
 			return nil, err
 		}
 	}
-	return into, nil
+	return all, nil
 }
 
-func (r *Row) unpack(into []kernel.Notification) ([]kernel.Notification, error) {
+func (r *Row) appendTo(all []kernel.Notification) ([]kernel.Notification, error) {
 	if r.Size == 1 {
-		return append(into, r.Notification), nil
+		return append(all, r.Notification), nil
 	}
 	text := jsontext.NewReader(r.Data, jsontext.Options{AnyNames: true})
 	n := r.Notification
@@ -153,7 +157,7 @@ func (r *Row) unpack(into []kernel.Notification) ([]kernel.Notification, error) 
 				text.Skip()
 			}
 		}
-		into = append(into, n)
+		all = append(all, n)
 		if n.Number++; n.Position > 0 {
 			n.Position++
 		}
@@ -161,12 +165,12 @@ func (r *Row) unpack(into []kernel.Notification) ([]kernel.Notification, error) 
 	if err := text.End(); err != nil {
 		return nil, err
 	}
-	return into, nil
+	return all, nil
 }
 
 // split returns a row for each notification of rows.
 func split(rows []Row) (single []Row, err error) {
-	all, err := Unpack(rows, nil)
+	all, err := Unpack(rows)
 	for i := range all {
 		single = append(single, Row{Notification: all[i], Size: 1})
 	}
@@ -191,18 +195,19 @@ type Writer interface {
 
 // Save writes the outcomes of notifications of a receiver. Notifications that are not pending stay as they are.
 func Save(w Writer, receiver string, results []kernel.DeliveryResult) error {
-	results = slices.Clone(results)
-	slices.SortFunc(results, func(a, b kernel.DeliveryResult) int { return cmp.Compare(a.Number, b.Number) })
+	byNumber := func(a, b kernel.DeliveryResult) int { return cmp.Compare(a.Number, b.Number) }
+	if !slices.IsSortedFunc(results, byNumber) {
+		results = slices.SortedFunc(slices.Values(results), byNumber)
+	}
 	left := results
 	if rows := wholeRows(results); len(rows) > 0 {
 		saved, err := w.SaveOutcomes(receiver, rows)
 		if err != nil {
 			return err
 		}
+		rows = slices.DeleteFunc(rows, func(o Outcome) bool { return !slices.Contains(saved, o.Number) })
 		left = without(results, func(r kernel.DeliveryResult) bool {
-			return slices.ContainsFunc(rows, func(o Outcome) bool {
-				return o.Number <= r.Number && r.Number < o.Number+int64(o.Size) && slices.Contains(saved, o.Number)
-			})
+			return slices.ContainsFunc(rows, func(o Outcome) bool { return o.Number <= r.Number && r.Number < o.Number+int64(o.Size) })
 		})
 	}
 	left, err := saveSingle(w, receiver, left)
@@ -297,7 +302,7 @@ func Due(s Source, max int) ([]kernel.Notification, error) {
 		if err != nil || len(rows) == 0 {
 			return nil, err
 		}
-		due, err := Unpack(rows, nil)
+		due, err := Unpack(rows)
 		if err != nil {
 			return nil, err
 		}
@@ -334,7 +339,7 @@ func withoutWaiting(s Source, due []kernel.Notification) ([]kernel.Notification,
 // Listed returns at most max notifications of rows that were read newest first: those before a number, newest first.
 func Listed(rows []Row, before int64, max int) ([]kernel.Notification, error) {
 	slices.Reverse(rows)
-	all, err := Unpack(rows, nil)
+	all, err := Unpack(rows)
 	if err != nil {
 		return nil, err
 	}
@@ -345,7 +350,7 @@ func Listed(rows []Row, before int64, max int) ([]kernel.Notification, error) {
 
 // Streamed returns at most max notifications of rows in the order of their positions: those after a position.
 func Streamed(rows []Row, after int64, max int) ([]kernel.Notification, error) {
-	all, err := Unpack(rows, nil)
+	all, err := Unpack(rows)
 	if err != nil {
 		return nil, err
 	}
