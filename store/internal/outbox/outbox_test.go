@@ -57,15 +57,16 @@ func TestPack(t *testing.T) {
 		list []kernel.Notification
 		want string
 	}{
-		"none":                     {nil, "[]"},
-		"one":                      {[]kernel.Notification{pending(1, 1)}, "[[ntc_1]]"},
-		"different jobs":           {[]kernel.Notification{pending(1, 1), pending(2, 2), pending(3, 3)}, "[[ntc_1 ntc_2 ntc_3]]"},
-		"several of each job":      {[]kernel.Notification{pending(1, 1), pending(2, 1), pending(3, 2), pending(4, 2), pending(5, 2)}, "[[ntc_1 ntc_3] [ntc_2 ntc_4] [ntc_5]]"},
-		"two receivers":            {[]kernel.Notification{pending(1, 1), pending(2, 1, other), pending(3, 2), pending(4, 2, other)}, "[[ntc_1 ntc_3] [ntc_2 ntc_4]]"},
-		"of no job":                {[]kernel.Notification{pending(1, 0), pending(2, 0)}, "[[ntc_1] [ntc_2]]"},
-		"one stands alone":         {[]kernel.Notification{pending(1, 1), pending(2, 1, dead), pending(3, 1), pending(4, 2)}, "[[ntc_1] [ntc_2] [ntc_3 ntc_4]]"},
-		"another secret":           {[]kernel.Notification{pending(1, 1), pending(2, 2, secret), pending(3, 3, secret)}, "[[ntc_1] [ntc_2 ntc_3]]"},
-		"a row that is not filled": {[]kernel.Notification{pending(1, 1), pending(2, 1), pending(3, 2, secret), pending(4, 2, secret)}, "[[ntc_1] [ntc_2] [ntc_3] [ntc_4]]"},
+		"none":                      {nil, "[]"},
+		"one":                       {[]kernel.Notification{pending(1, 1)}, "[[ntc_1]]"},
+		"different jobs":            {[]kernel.Notification{pending(1, 1), pending(2, 2), pending(3, 3)}, "[[ntc_1 ntc_2 ntc_3]]"},
+		"several of each job":       {[]kernel.Notification{pending(1, 1), pending(2, 1), pending(3, 2), pending(4, 2), pending(5, 2)}, "[[ntc_1 ntc_3] [ntc_2 ntc_4] [ntc_5]]"},
+		"two receivers":             {[]kernel.Notification{pending(1, 1), pending(2, 1, other), pending(3, 2), pending(4, 2, other)}, "[[ntc_1 ntc_3] [ntc_2 ntc_4]]"},
+		"of no job":                 {[]kernel.Notification{pending(1, 0), pending(2, 0)}, "[[ntc_1] [ntc_2]]"},
+		"one stands alone":          {[]kernel.Notification{pending(1, 1), pending(2, 1, dead), pending(3, 1), pending(4, 2)}, "[[ntc_1] [ntc_2] [ntc_3 ntc_4]]"},
+		"another secret":            {[]kernel.Notification{pending(1, 1), pending(2, 2, secret), pending(3, 3, secret)}, "[[ntc_1] [ntc_2 ntc_3]]"},
+		"another secret in between": {[]kernel.Notification{pending(1, 1), pending(2, 1), pending(3, 2, secret), pending(4, 2)}, "[[ntc_1] [ntc_2] [ntc_3] [ntc_4]]"},
+		"a row that is not filled":  {[]kernel.Notification{pending(1, 1), pending(2, 1), pending(3, 2, secret), pending(4, 2, secret)}, "[[ntc_1] [ntc_2] [ntc_3] [ntc_4]]"},
 	} {
 		if got := fmt.Sprint(shape(t, Pack(tt.list))); got != tt.want {
 			t.Errorf("%s: %s, not %s", name, got, tt.want)
