@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -575,4 +576,29 @@ func outboxManyStreamed(s *suite) {
 		read, after = append(read, page...), page[len(page)-1].Position
 	}
 	s.equal("all", idsOf(read), idsOf(list))
+}
+
+// Notifications returns n notifications that a store keeps in one row, and one that has a row of its own, because it is
+// about no job.
+func Notifications(n int) []kernel.Notification {
+	list := many(n + 1)
+	list[n].Job = perdure.JobID{}
+	for i := range list {
+		list[i].At = time.UnixMicro(1)
+	}
+	return list
+}
+
+// NotificationsShown returns what the view of a new store shows of Notifications(n), separated by commas: number, id, job,
+// kind, at, state, and the digits of the job's id.
+func NotificationsShown(n int, at string) string {
+	var shown []string
+	for i, x := range Notifications(n) {
+		number, job := 1024+i, x.Job.String()
+		if x.Job.IsZero() {
+			number, job = 2048, ""
+		}
+		shown = append(shown, fmt.Sprintf("%d %s %s %s %s pending %x", number, x.ID, job, x.Kind, at, x.Job[:]))
+	}
+	return strings.Join(shown, ", ")
 }
