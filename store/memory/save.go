@@ -42,8 +42,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	for _, ch := range c.CloseAlerts {
 		tx.closeAlerts(ch)
 	}
+	var ids []int64
 	for _, a := range c.Alerts {
-		tx.raise(a)
+		ids = append(ids, tx.raise(a))
 	}
 	for _, e := range c.History {
 		e.At, e.ReadyAt, e.StartedAt = storedTime(e.At), storedTime(e.ReadyAt), storedTime(e.StartedAt)
@@ -52,7 +53,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 	}
 	tx.closeLanes(c.CloseLanes)
 	tx.addAudit(c.Audit)
-	return tx.addNotifications(c.Notifications)
+	return tx.addNotifications(c.WithAlertIDs(ids))
 }
 
 // closeLanes closes those of the lanes that have steps and are open.
@@ -139,12 +140,13 @@ func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 	}
 }
 
-func (tx *tx) raise(a kernel.Alert) {
+func (tx *tx) raise(a kernel.Alert) (id int64) {
 	last := tx.lastAlert
 	tx.addUndo(func() { tx.lastAlert = last })
 	tx.lastAlert++
 	a.ID, a.RaisedAt, a.ClosedAt = tx.lastAlert, storedTime(a.RaisedAt), storedTime(a.ClosedAt)
 	set(tx, tx.alerts, a.ID, a)
+	return a.ID
 }
 
 func sameJob(a, b *kernel.Job) bool {

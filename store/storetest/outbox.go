@@ -23,6 +23,7 @@ var outboxChecks = []check{
 	{"Outbox/PendingOnesAreHastened", outboxHasten},
 	{"Outbox/RollbackStoresNone", outboxRolledBack},
 	{"Outbox/OldOnesAreForgotten", outboxForgotten},
+	{"Outbox/NotificationsHaveTheIDsOfAlerts", outboxAlertIDs},
 	{"Outbox/ManyOfOneTransaction", outboxMany},
 	{"Outbox/ManyOfOneTransactionHaveDifferentOutcomes", outboxManyOutcomes},
 	{"Outbox/SeveralOfOneJobInOneTransaction", outboxManyOfJob},
@@ -378,6 +379,37 @@ func outboxForgotten(s *suite) {
 	s.equal("another", forget(10), 1)
 	s.equal("none", forget(10), 0)
 	s.equal("what is left", len(s.notifications(kernel.NotificationFilter{Receiver: "a"})), 2)
+}
+
+func outboxAlertIDs(s *suite) {
+	alert := func(n int, name string) kernel.Alert {
+		return kernel.Alert{Job: id(n), Step: "s", Kind: perdure.AlertNamed, Name: name, RaisedAt: at(0)}
+	}
+	list := many(4)
+	for i, place := range []int{0, 2, 1, 2} {
+		list[i].Alert = place
+		list[i].Data = []byte(`{"key":"\"alert\":{","alert":{"kind":"named"}}`)
+	}
+	s.update(func(tx kernel.Tx) { s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(9, "earlier")}})) })
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(1, "first"), alert(2, "second")}, Notifications: list}))
+		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(3, "later")}}))
+	})
+	ids := map[string]int64{}
+	alerts, err := s.store.Alerts(ctx, kernel.AlertFilter{})
+	s.must(err)
+	for _, a := range alerts {
+		ids[a.Name] = a.ID
+	}
+	s.equal("ids are different", len(map[int64]bool{ids["earlier"]: true, ids["first"]: true, ids["second"]: true, ids["later"]: true, 0: true}), 5)
+	s.equal("ids grow", ids["earlier"] < ids["first"] && ids["first"] < ids["second"] && ids["second"] < ids["later"], true)
+	for i, name := range []string{"", "second", "first", "second"} {
+		list[i].Alert = 0
+		if name != "" {
+			list[i].Data = fmt.Appendf(nil, `{"key":"\"alert\":{","alert":{"id":%d,"kind":"named"}}`, ids[name])
+		}
+	}
+	s.equal("stored", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
 }
 
 // many returns notifications to receiver a that one transaction stores: their jobs are different, and their times equal.
