@@ -39,7 +39,7 @@ const isUrl = (name: string) => name.includes("://");
 function AskUrl() {
   return (
     <form
-      class="row"
+      class="ask"
       onSubmit={(event) => {
         event.preventDefault();
         const url = String(new FormData(event.currentTarget).get("url")).trim();
