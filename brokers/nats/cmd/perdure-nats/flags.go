@@ -94,7 +94,8 @@ Exit codes:
   3    Perdure or NATS is not reachable
   4    not allowed
   7    the receiver or a stream does not exist
-  8    another process reads the receiver now, or it is not a stream
+  8    another process reads the receiver now, or it is not a stream; or the
+       consumer or stream of --durable or --stream has another subject
   130  interrupted during the drain
 `
 

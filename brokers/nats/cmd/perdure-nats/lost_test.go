@@ -1,11 +1,16 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -27,7 +32,7 @@ func TestIntakeGoesOnAfterItsStreamWasDeletedAndCreatedAgain(t *testing.T) {
 	put(t, js, "m-1", definition)
 	eventually(t, "the job is done", func() error { return g.done([]string{"m-1"}) })
 
-	// A stream in memory ends with its server. Nobody says so to the process when it is connected again.
+	// A stream in memory ends with its server. When the process is connected again, only heartbeats are missing.
 	servers[0].end(syscall.SIGKILL)
 	servers[0].start()
 	addStream(t, js, in)
@@ -85,5 +90,41 @@ func TestProcessEndsIfNATSRefusesItsLogin(t *testing.T) {
 	}
 	if err := logged(bridge, "NATS refuses the login"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestTraceOfAMessageIsPassedOn(t *testing.T) {
+	t.Parallel()
+	g := newGrid(t)
+	target, err := url.Parse(g.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	passed := make(chan string, 10)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			passed <- r.Header.Get("Traceparent")
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(between.Close)
+	_, urls := cluster(t, 1)
+	js := jetStream(t, urls)
+	addStream(t, js, jetstream.StreamConfig{Name: "IN", Subjects: []string{"intake", "rejected"}})
+	child(t, "bridge", "--server", between.URL, "--nats", urls, "--intake", "intake", "--reject", "rejected")
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for _, name := range []string{"Traceparent", "traceparent"} { // NATS distinguishes them
+		if _, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: "intake", Data: []byte(definition), Header: nats.Header{name: {parent}}}); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case got := <-passed:
+			if got != parent {
+				t.Errorf("%s: %q", name, got)
+			}
+		case <-time.After(patience):
+			t.Fatal("no submission")
+		}
 	}
 }
