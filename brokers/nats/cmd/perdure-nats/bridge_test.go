@@ -298,6 +298,9 @@ func TestStartFailsWithTheReason(t *testing.T) {
 	_, urls := cluster(t, 1)
 	js := jetStream(t, urls)
 	addStream(t, js, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}})
+	addStream(t, js, jetstream.StreamConfig{Name: "NARROW", Subjects: []string{"narrow.one"}})
+	addStream(t, js, jetstream.StreamConfig{Name: "WIDE1", Subjects: []string{"wide.one"}})
+	addStream(t, js, jetstream.StreamConfig{Name: "WIDE2", Subjects: []string{"wide.two"}})
 	for _, c := range []struct {
 		args string
 		code int
@@ -324,6 +327,9 @@ func TestStartFailsWithTheReason(t *testing.T) {
 		{"--receiver broker --publish nowhere --check", exitNotFound, "no JetStream stream stores nowhere"},
 		{"--receiver broker --publish nowhere --stream OTHER", exitConflict, "does not store nowhere"},
 		{"--receiver broker --publish other.x --nats nats://127.0.0.1:1", exitUnreachable, "NATS cannot be reached"},
+		{"--intake wide.* --reject other.no --check", exitConflict, "several JetStream streams store messages of wide.* (WIDE1, WIDE2)"},
+		{"--receiver broker --publish wide.{type} --check", exitConflict, "several JetStream streams"},
+		{"--receiver broker --publish narrow.{type} --check", exitNotFound, "no JetStream stream stores narrow.>"},
 		{"--receiver broker --publish other.{type} --check", exitOK, "ok"},
 		{"--intake other.in --reject other.no --check", exitOK, "ok"},
 	} {

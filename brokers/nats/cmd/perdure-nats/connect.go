@@ -228,6 +228,9 @@ func (b *bridge) checkStreams(ctx context.Context) error {
 		var missing []string
 		for _, s := range b.subjects() {
 			_, err := b.streamOf(ctx, s)
+			if strings.HasSuffix(s, ".>") && err == nil && s != b.intake { // a stream may store some subjects of the events
+				_, err = b.streamOf(ctx, b.published("perdure.test"))
+			}
 			switch {
 			case errors.Is(err, jetstream.ErrStreamNotFound):
 				missing = append(missing, s)
@@ -271,9 +274,22 @@ func (b *bridge) subjects() []string {
 	return all
 }
 
-// streamOf returns the stream that stores a subject.
+// streamOf returns the stream that stores a subject. Messages of another stream would be neither read nor published.
 func (b *bridge) streamOf(ctx context.Context, subject string) (string, error) {
-	return b.js.StreamNameBySubject(ctx, subject)
+	var names []string
+	list := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	switch {
+	case list.Err() != nil:
+		return "", list.Err()
+	case len(names) == 0:
+		return "", jetstream.ErrStreamNotFound
+	case len(names) > 1:
+		return "", perdure.Refuse(perdure.CodeConflict, "several JetStream streams store messages of %s (%s); start a process for each, with a subject that is in one stream", subject, strings.Join(names, ", "))
+	}
+	return names[0], nil
 }
 
 // backoff returns a pause that grows with the attempts, with jitter, so that messages that failed together do not
