@@ -175,6 +175,26 @@ test("the menu of the user names the rights, and logs out", async (t) => {
   assert.ok(!items.some((s) => s.name === "shop"));
 });
 
+test("no login is shown while a logout is on its way", async (t) => {
+  const page = await openAs(t, "operator", "limits");
+  page.expectedErrors.push(/401/);
+  let answer;
+  const asked = new Promise((wake) => (answer = wake));
+  await page.route("**/v1/sessions/current", async (route) => {
+    const response = await route.fetch(); // the session has ended
+    await asked;
+    await route.fulfill({ response });
+  });
+  await page.getByLabel("User olaf operator").click();
+  const refused = page.waitForResponse((response) => response.status() === 401);
+  await page.getByRole("button", { name: "Log out" }).click();
+  await (await refused).finished();
+  await page.waitForTimeout(500); // a login would be shown by then
+  assert.equal(await page.getByRole("dialog", { name: "Log in" }).count(), 0);
+  answer();
+  await page.getByText("This node asks for a token.").waitFor();
+});
+
 for (const [who, shown] of Object.entries({
   viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes"],
   submitter: ["Jobs", "Submit"],

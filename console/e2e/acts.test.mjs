@@ -67,6 +67,27 @@ test("the focus goes to the first field of a dialog, and comes back to its butto
   await eventually(async () => assert.equal(await page.evaluate(() => document.activeElement.id), "main"));
 });
 
+test("the focus comes back to a menu whose dialog was late, and the script of dialogs is loaded before one is opened", async (t) => {
+  const page = await open(t, "jobs/wide-1000");
+  await page.waitForFunction(() => performance.getEntriesByType("resource").some((entry) => /\/dialogs-\w+\.js$/.test(entry.name)));
+  let load;
+  const asked = new Promise((wake) => (load = wake));
+  await page.route("**/assets/dialogs-*.js", async (route) => {
+    await asked;
+    await route.continue();
+  });
+  await page.reload();
+  await loaded(page);
+  await page.getByLabel("More actions").click();
+  await page.getByRole("button", { name: "Give up …" }).click();
+  await page.evaluate(() => new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))); // a button that is hidden has lost the focus by then
+  load();
+  await page.getByRole("dialog", { name: "Give up wide-1000" }).waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
+  await eventually(async () => assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-label")), "More actions"));
+});
+
 test("Back closes a dialog", async (t) => {
   await api("jobs", parks("acts-back"));
   const page = await open(t, "jobs?type=acts");

@@ -18,8 +18,8 @@ const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.m
 const patience = 60_000;
 
 /**
- * What makes the console slow, to find tests that depend on its speed. SLOW is how many milliseconds, about, each script
- * and each answer of the API is late, and each part of a stream; SLOW_CPU by what factor the page's scripts are slower.
+ * What makes the console slow, to find tests that depend on its speed. Each call, answer and script, and each part of a
+ * stream, is late by a random time of at most SLOW milliseconds. Scripts of pages take SLOW_CPU times as long.
  */
 const slow = Number(process.env.SLOW ?? 0), slowCPU = Number(process.env.SLOW_CPU ?? 1);
 
@@ -55,7 +55,7 @@ export async function open(t, path, { base = full, size = wide, dark = false, zo
   return page;
 }
 
-/** Makes a page as slow as the environment says: a part of the delay is before the server gets a call, and a part after. */
+/** Makes a page as slow as the environment says. */
 async function slowDown(page) {
   if (!slow && slowCPU === 1) return;
   const devTools = await page.context().newCDPSession(page);
@@ -119,6 +119,7 @@ const colours = { runOnly: { type: "rule", values: ["color-contrast", "link-in-t
  * a menu covers a part of the page. SHOTS is a directory for a picture of each. The page then has its size of before.
  */
 export async function violations(page, what, { covered = false, at = [narrow, { width: 1024, height: 900 }, wide] } = {}) {
+  await loaded(page);
   const before = page.viewportSize();
   for (const size of at) {
     await page.setViewportSize(size);

@@ -368,11 +368,11 @@ test("a graph of 1,000 steps is drawn in part, and quickly", async (t) => {
 test("a table of 1,000 steps has the rows near the window", async (t) => {
   const page = await open(t, "jobs/wide-1000?tab=steps");
   await page.getByText("1000 of 1000 steps").waitFor();
-  await page.locator("tbody tr", { hasText: "s_0_0" }).first().waitFor();
+  await page.locator("tbody a[title=s_0_0]").waitFor();
   assert.ok((await page.locator("tbody tr").count()) < 400);
   await eventually(async () => {
     await page.evaluate(() => scrollTo(0, document.documentElement.scrollHeight)); // the height is estimated until rows are drawn
-    assert.match(await page.locator("tbody tr:not(.gap)").last().textContent(), /s_24_39/);
+    assert.ok((await page.locator("tbody tr", { hasText: "s_24_39" }).count()) > 0);
   });
   assert.ok((await page.locator("tbody tr").count()) < 400);
 });

@@ -409,7 +409,7 @@ function Deliveries({ name, turn }: { name: string; turn: number }) {
   const first = useLoad<PageDelivery>(url(), 3000);
   const list = useSignal(emptyList<Delivery, PageDelivery>()); // the first page, whose rows stay where they are
   const replace = useRef(false);
-  const older = useOlder<Delivery>(list.value.shown, url);
+  const older = useOlder<Delivery, PageDelivery>(list.value.shown, url);
   const startAgain = () => {
     replace.current = true;
     older.forget();
