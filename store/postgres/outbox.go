@@ -348,7 +348,7 @@ func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) 
 	if f.State != "" {
 		text = deliveriesOfSQL[f.State]
 	}
-	rows, err := query(ctx, s, pgwire.New(text).Text(f.Receiver).Int(limit+outbox.MaxSize).Int64(before), scanNotification)
+	rows, err := query(ctx, s, pgwire.New(text).Text(f.Receiver).Int(outbox.ToList(f, limit)).Int64(before), scanNotification)
 	if err != nil {
 		return nil, err
 	}

@@ -285,7 +285,7 @@ func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) 
 	if f.State != "" {
 		query = deliveriesOfSQL[f.State]
 	}
-	rows, err := s.notificationRows(ctx, limit, query, f.Receiver, before)
+	rows, err := s.notificationRows(ctx, outbox.ToList(f, limit), query, f.Receiver, before)
 	if err != nil {
 		return nil, err
 	}
@@ -294,17 +294,17 @@ func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) 
 
 // StreamedNotifications implements kernel.Outbox.
 func (s *Store) StreamedNotifications(ctx context.Context, receiver string, after int64, max int) ([]kernel.Notification, error) {
-	rows, err := s.notificationRows(ctx, max, streamSQL, receiver, after)
+	rows, err := s.notificationRows(ctx, max+outbox.MaxSize, streamSQL, receiver, after)
 	if err != nil {
 		return nil, err
 	}
 	return outbox.Streamed(rows, after, max)
 }
 
-// notificationRows reads rows until they have max notifications, without those of the first row.
+// notificationRows reads rows until they have max notifications.
 func (s *Store) notificationRows(ctx context.Context, max int, query string, args ...any) (rows []outbox.Row, err error) {
 	err = s.with(ctx, func(c *conn) error {
-		rows, err = readRows(c, max+outbox.MaxSize, query, args...)
+		rows, err = readRows(c, max, query, args...)
 		return err
 	})
 	return rows, err

@@ -336,6 +336,14 @@ func withoutWaiting(s Source, due []kernel.Notification) ([]kernel.Notification,
 	}), nil
 }
 
+// ToList is how many notifications are read for Listed: those of the first row may be after the page.
+func ToList(f kernel.NotificationFilter, max int) int {
+	if f.Before == 0 {
+		return max
+	}
+	return max + MaxSize
+}
+
 // Listed returns at most max notifications of rows that were read newest first: those before a number, newest first.
 func Listed(rows []Row, before int64, max int) ([]kernel.Notification, error) {
 	slices.Reverse(rows)
