@@ -85,7 +85,7 @@ var layers = []layer{
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
 	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "internal/tlsfiles", "internal/traceid", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
 	{pkg: "internal/access", ours: []string{"", "internal/env", "internal/kernel", "operate"}, why: "who calls a node: it knows tokens and sessions, and no call"},
-	{pkg: "internal/oidc", ours: []string{"", "internal/plain", "operate"}, modules: []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2"}, why: "logins with OpenID Connect; it knows no session"},
+	{pkg: "internal/oidc", ours: []string{"", "internal/plain", "operate"}, modules: []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/sync"}, why: "logins with OpenID Connect; it knows no session"},
 	{pkg: "internal/service", ours: []string{"", "definition", "internal/access", "internal/admission", "internal/env", "internal/graph", "internal/kernel", "internal/lru", "internal/plain", "internal/scheduler", "internal/traceid", "internal/webhook", "operate", "protocol"}, why: "what a node answers to its callers: it changes through the scheduler, and reads from the store"},
 	{pkg: "internal/watch", ours: []string{"internal/env", "internal/kernel", "internal/scheduler"}, why: "what a node observes and logs"},
 	{pkg: "internal/metrics", ours: []string{"", "internal/agenthost", "internal/kernel", "internal/scheduler", "internal/supervisor", "operate", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "what a node counts"},
