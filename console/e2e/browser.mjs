@@ -12,12 +12,16 @@ export const empty = process.env.EMPTY_CONSOLE_URL;
 export const narrow = { width: 360, height: 740 };
 export const wide = { width: 1400, height: 900 };
 
-export const sizes = [420, 1024, 1600].map((width) => ({ width, height: 900 }));
-
 const axe = readFileSync(new URL("../node_modules/axe-core/axe.min.js", import.meta.url), "utf8");
 
 /** How long a test waits for something, in milliseconds: the machine may be busy with other tests. */
 const patience = 60_000;
+
+/**
+ * What makes the console slow, to find tests that depend on its speed. Each call, answer and script, and each part of a
+ * stream, is late by a random time of at most SLOW milliseconds. Scripts of pages take SLOW_CPU times as long.
+ */
+const slow = Number(process.env.SLOW ?? 0), slowCPU = Number(process.env.SLOW_CPU ?? 1);
 
 let browser;
 
@@ -36,6 +40,7 @@ export async function open(t, path, { base = full, size = wide, dark = false, zo
   context.setDefaultTimeout(patience);
   if (cookie) await context.addCookies([{ ...cookie, domain: new URL(base).hostname, path: "/" }]);
   const page = await context.newPage();
+  await slowDown(page);
   const errors = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
@@ -50,10 +55,40 @@ export async function open(t, path, { base = full, size = wide, dark = false, zo
   return page;
 }
 
+/** Makes a page as slow as the environment says. */
+async function slowDown(page) {
+  if (!slow && slowCPU === 1) return;
+  const devTools = await page.context().newCDPSession(page);
+  await devTools.send("Emulation.setCPUThrottlingRate", { rate: slowCPU });
+  if (!slow) return;
+  devTools.on("Fetch.requestPaused", async ({ requestId }) => {
+    await new Promise((wake) => setTimeout(wake, slow * Math.random()));
+    await devTools.send("Fetch.continueRequest", { requestId }).catch(() => {}); // the page may have left
+  });
+  const patterns = ["*/v1/*", "*.js"].flatMap((urlPattern) => ["Request", "Response"].map((requestStage) => ({ urlPattern, requestStage })));
+  await devTools.send("Fetch.enable", { patterns });
+  await page.addInitScript((slow) => {
+    const reader = ReadableStreamDefaultReader.prototype, { read } = reader;
+    reader.read = async function () {
+      const part = await read.call(this);
+      await new Promise((wake) => setTimeout(wake, slow * Math.random()));
+      return part;
+    };
+  }, slow);
+}
+
 /** Waits until nothing is being loaded for the first time. */
 export async function loaded(page) {
   await page.waitForSelector("main h1, main h2, .login[open]");
   await page.waitForFunction(() => !document.querySelector(".waiting"));
+}
+
+/** Waits until the tab has a title: it gets one after the page is shown. */
+export const titled = (page, title) => page.waitForFunction((title) => document.title === title, title);
+
+/** Waits until a selector matches so many elements. */
+export async function counted(locator, n) {
+  await eventually(async () => assert.equal(await locator.count(), n));
 }
 
 /** Repeats a check until it passes: after an act the page changes when the server has answered. */
@@ -76,21 +111,34 @@ export async function api(path, body) {
   return JSON.parse(text);
 }
 
-/** Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if a part is too wide. covered: whether a menu covers a part of the page. */
-export async function violations(page, what, covered = false, at = sizes) {
+const everything = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"] };
+const colours = { runOnly: { type: "rule", values: ["color-contrast", "link-in-text-block"] } };
+
+/**
+ * Fails if axe finds a violation on a page, in any of the sizes, light or dark, or if a part is too wide. covered: whether
+ * a menu covers a part of the page. SHOTS is a directory for a picture of each. The page then has its size of before.
+ */
+export async function violations(page, what, { covered = false, at = [narrow, { width: 1024, height: 900 }, wide] } = {}) {
+  await loaded(page);
+  const before = page.viewportSize();
   for (const size of at) {
     await page.setViewportSize(size);
     for (const colorScheme of ["light", "dark"]) {
       await page.emulateMedia({ colorScheme });
-      await page.evaluate(axe); // the policy forbids script elements
-      const rules = { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "target-size": { enabled: !covered } } };
+      if (!(await page.evaluate(() => "axe" in globalThis))) await page.evaluate(axe); // the policy forbids script elements
+      const rules = colorScheme === "light" ? { ...everything, rules: { "target-size": { enabled: !covered } } } : colours; // the rest is the same in dark
       const { violations, passes } = await page.evaluate((rules) => globalThis.axe.run(document, rules), rules);
-      assert.ok(passes.length > 5, "axe has checked the page");
+      assert.ok(passes.length > (rules === colours ? 0 : 5), "axe has checked the page");
       assert.deepEqual(violations.map((v) => `${v.id}: ${v.nodes.slice(0, 3).map((n) => `${n.html.slice(0, 150)} (${n.failureSummary})`).join("; ")}`), [], `${what}, ${size.width}, ${colorScheme}`);
+      if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/${what.replaceAll(/\W+/g, "-")}-${size.width}-${colorScheme}.png` });
     }
-    for (const part of ["html", "dialog[open]"]) {
-      const wider = await page.evaluate((part) => [...document.querySelectorAll(part)].map((element) => element.scrollWidth - element.clientWidth), part);
-      assert.ok(wider.every((pixels) => pixels === 0), `${what}: ${part} is wider than its room in ${size.width} pixels`);
-    }
+    await eventually(async () => {
+      for (const part of ["html", "dialog[open]"]) {
+        const wider = await page.evaluate((part) => [...document.querySelectorAll(part)].map((element) => element.scrollWidth - element.clientWidth), part);
+        assert.ok(wider.every((pixels) => pixels === 0), `${what}: ${part} is wider than its room in ${size.width} pixels`);
+      }
+    });
   }
+  await page.emulateMedia({ colorScheme: null });
+  await page.setViewportSize(before);
 }

@@ -29,7 +29,7 @@ async function logIn(page, user, button = "Continue") {
 async function logOut(page, user, role) {
   await page.getByLabel(`User ${user} ${role}`).click();
   await page.getByRole("button", { name: "Log out" }).click();
-  await page.getByRole("dialog", { name: "Log in" }).waitFor();
+  await page.getByText("Log in at your provider, or with a token.").waitFor(); // a page that was loaded again: it knows no user
 }
 
 /** The identity that the node sees in this browser; undefined: none. */

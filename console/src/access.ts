@@ -74,12 +74,19 @@ export function identified(identity: Identity): void {
   });
 }
 
+/** Whether the user logs out. Calls that are refused meanwhile show no login: the page is loaded again. */
+export const leaving = signal(false);
+
 /** Ends the session. The page is loaded again, so that it keeps nothing of the user. */
 export async function logOut(): Promise<void> {
+  leaving.value = true;
   try {
     await call<undefined>(callUrl(["v1", "sessions", "current"]), { method: "DELETE" });
   } catch (error) {
-    if (!(error instanceof Problem) || error.code === "unreachable") throw error;
+    if (!(error instanceof Problem) || error.code === "unreachable") {
+      leaving.value = false;
+      throw error;
+    }
     // the session has ended already
   }
   location.reload();

@@ -1,7 +1,7 @@
 // The frame around every page: header, banner, help.
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { loadMe, may, me, meProblem, needText, secretShown } from "./access.ts";
+import { leaving, loadMe, may, me, meProblem, needText, secretShown } from "./access.ts";
 import { openAct } from "./act.tsx";
 import { attemptNow, callUrl, loginNeeded, reach } from "./api.ts";
 import { openBulk } from "./bulk.tsx";
@@ -36,6 +36,11 @@ const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submi
 
 export function App() {
   const { page, job } = place.value;
+  // A dialog that opened late would leave to the page what the operator types meanwhile.
+  const acts = may("act");
+  useEffect(() => {
+    if (acts) Dialogs.preload();
+  }, [acts]);
   return (
     <>
       <a
@@ -57,7 +62,7 @@ export function App() {
       <Help />
       {(openAct.value || openLimit.value || openBulk.value) && <Dialogs />}
       <ActMessage />
-      {loginNeeded.value && !secretShown.value && <Login />}
+      {loginNeeded.value && !secretShown.value && !leaving.value && <Login />}
     </>
   );
 }

@@ -1,6 +1,6 @@
 // Keyboard shortcuts. No single key executes an act.
 import { signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { go } from "./place.ts";
 import { link } from "./router.ts";
 
@@ -58,9 +58,9 @@ const pages: Record<string, string> = {
 type Handler = () => void;
 let ofPage: Record<string, Handler>[] = [];
 
-/** Keys of a page or a part of it, while it is shown. */
+/** Keys of a page or a part of it, while it is shown: they work from its first frame. */
 export function useKeys(handlers: Record<string, Handler>): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     ofPage = [...ofPage, handlers];
     return () => {
       ofPage = ofPage.filter((h) => h !== handlers);

@@ -4,10 +4,13 @@ import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { Waiting } from "./widgets.tsx";
 
-/** A component that is loaded when it is first shown. load is an import() of its module. A quiet one shows nothing until then. */
-export function lazy<P extends object>(load: () => Promise<ComponentType<P>>, quiet = false): ComponentType<P> {
+/**
+ * A component that is loaded when it is first shown, or before, by its function preload. load is an import() of its
+ * module. A quiet one shows nothing until then.
+ */
+export function lazy<P extends object>(load: () => Promise<ComponentType<P>>, quiet = false): ComponentType<P> & { preload: () => void } {
   let Loaded: ComponentType<P> | undefined;
-  return function Lazy(props: P) {
+  function Lazy(props: P) {
     const state = useSignal<"waiting" | "loaded" | "failed">(Loaded ? "loaded" : "waiting");
     useEffect(() => {
       if (Loaded) return;
@@ -36,5 +39,14 @@ export function lazy<P extends object>(load: () => Promise<ComponentType<P>>, qu
         </button>
       </div>
     );
+  }
+  const preload = () => {
+    load().then(
+      (component) => {
+        Loaded = component;
+      },
+      () => undefined, // it is loaded when it is shown
+    );
   };
+  return Object.assign(Lazy, { preload });
 }

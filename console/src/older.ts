@@ -1,5 +1,6 @@
-// The further pages of a list whose first page is loaded again and again: they are loaded when the user asks for them.
+// The further pages of a list: they are loaded when the user asks for them.
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import { call, Problem } from "./api.ts";
 
 interface Page<T> {
@@ -7,8 +8,10 @@ interface Page<T> {
   nextCursor?: string;
 }
 
-export interface Older<T> {
+export interface Older<T, P extends Page<T>> {
   items: T[];
+  /** The last page that is shown: the first one of the list, if there is no other. */
+  last: P | undefined;
   /** The cursor of the next page; undefined if there is none. */
   nextCursor: string | undefined;
   loading: boolean;
@@ -20,29 +23,33 @@ export interface Older<T> {
 }
 
 /** The pages after the first one. url returns the address of the page at a cursor. */
-export function useOlder<T>(first: Page<T> | undefined, url: (cursor: string) => string): Older<T> {
-  const items = useSignal<T[]>([]);
-  const latest = useSignal<Page<T> | undefined>(undefined);
+export function useOlder<T, P extends Page<T>>(first: P | undefined, url: (cursor: string) => string): Older<T, P> {
+  const pages = useSignal<P[]>([]);
   const problem = useSignal<Problem | undefined>(undefined);
   const loading = useSignal(false);
-  const nextCursor = (latest.value ?? first)?.nextCursor;
+  const turn = useRef({}); // another one after the pages were forgotten: a page that arrives then belongs to another list
+  const last = pages.value.at(-1) ?? first;
+  const nextCursor = last?.nextCursor;
   const more = async () => {
+    if (loading.peek() || nextCursor === undefined) return;
+    const own = turn.current;
     problem.value = undefined;
     loading.value = true;
     try {
-      const page = await call<Page<T>>(url(nextCursor!));
-      items.value = [...items.peek(), ...page.items];
-      latest.value = page;
+      const page = await call<P>(url(nextCursor));
+      if (own === turn.current) pages.value = [...pages.peek(), page];
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      problem.value = error;
+      if (own === turn.current) problem.value = error;
     } finally {
-      loading.value = false;
+      if (own === turn.current) loading.value = false;
     }
   };
   const forget = () => {
-    items.value = [];
-    latest.value = undefined;
+    turn.current = {};
+    pages.value = [];
+    problem.value = undefined;
+    loading.value = false;
   };
-  return { items: items.value, nextCursor, loading: loading.value, problem: problem.value, more, forget };
+  return { items: pages.value.flatMap((page) => page.items), last, nextCursor, loading: loading.value, problem: problem.value, more, forget };
 }

@@ -49,9 +49,9 @@ export function Menu({ title, label, right, children }: { title: ComponentChildr
     addEventListener("pointerdown", close);
     return () => removeEventListener("pointerdown", close);
   }, []);
-  const close = (focus: boolean) => {
+  const close = () => {
     menu.current!.open = false;
-    if (focus) menu.current!.querySelector("summary")!.focus();
+    menu.current!.querySelector("summary")!.focus(); // a dialog that a choice opens gives the focus back to it
   };
   return (
     <details
@@ -60,7 +60,7 @@ export function Menu({ title, label, right, children }: { title: ComponentChildr
       onKeyDown={(event) => {
         const items = [...event.currentTarget.querySelectorAll<HTMLElement>(".menu-items :is(a, button:not(:disabled))")];
         const at = items.indexOf(document.activeElement as HTMLElement);
-        if (event.key === "Escape" && menu.current!.open) close(true);
+        if (event.key === "Escape" && menu.current!.open) close();
         else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
           menu.current!.open = true;
           const by = event.key === "ArrowDown" ? 1 : -1;
@@ -71,7 +71,7 @@ export function Menu({ title, label, right, children }: { title: ComponentChildr
       }}
     >
       <summary class="button" aria-label={label}>{title} ▾</summary>
-      <div class="menu-items" onClick={(event) => (event.target as Element).closest("a, button:not([data-stay])") && close(false)}>
+      <div class="menu-items" onClick={(event) => (event.target as Element).closest("a, button:not([data-stay])") && close()}>
         {children}
       </div>
     </details>

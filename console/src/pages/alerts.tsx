@@ -1,8 +1,8 @@
 // Alerts, newest first, in groups by type, step and error code.
-import { useSignal } from "@preact/signals";
-import { call, callUrl, Problem } from "../api.ts";
+import { callUrl } from "../api.ts";
 import { grouped } from "../groups.ts";
 import { useLiveList } from "../live.ts";
+import { useOlder } from "../older.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { alertMark } from "../state.ts";
@@ -54,28 +54,12 @@ export function Alerts() {
 
 function List({ query, closed, filtered }: { query: string; closed: boolean; filtered: boolean }) {
   const first = useLiveList<Alert, PageAlert>(callUrl(["v1", "alerts"], query));
-  const older = useSignal<Alert[]>([]); // of further pages
-  const next = useSignal<PageAlert | undefined>(undefined); // the last of these pages
-  const problem = useSignal<Problem | undefined>(undefined);
-  const last = next.value ?? first.shown;
+  const older = useOlder<Alert, PageAlert>(first.shown, (cursor) => callUrl(["v1", "alerts"], `${query}&cursor=${encodeURIComponent(cursor)}`));
   const startAgain = () => {
-    older.value = [];
-    next.value = undefined;
+    older.forget();
     first.again();
   };
-  const alerts = [...first.rows, ...older.value];
-  const more = async () => {
-    problem.value = undefined;
-    try {
-      const page = await call<PageAlert>(callUrl(["v1", "alerts"], `${query}&cursor=${encodeURIComponent(last?.nextCursor ?? "")}`));
-      const known = new Set(alerts.map((a) => a.id));
-      older.value = [...older.peek(), ...page.items.filter((a) => !known.has(a.id))];
-      next.value = page;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    }
-  };
+  const alerts = [...first.rows, ...older.items];
   const refused = first.problem && <ProblemNote problem={first.problem} again={startAgain} />;
   if (!first.shown) {
     return (
@@ -86,11 +70,11 @@ function List({ query, closed, filtered }: { query: string; closed: boolean; fil
       )
     );
   }
-  const total = plural(alerts.length, "alert") + (last?.nextCursor ? ", and more that are older" : "");
+  const total = plural(alerts.length, "alert") + (older.nextCursor ? ", and more that are older" : "");
   return (
     <>
       {refused}
-      {alerts.length > 0 && !closed && <Groups alerts={alerts} gone={first.gone} more={!!last?.nextCursor} />}
+      {alerts.length > 0 && !closed && <Groups alerts={alerts} gone={first.gone} more={!!older.nextCursor} />}
       <div class="box data">
         {alerts.length > 0 && (
           <Newer list={first} noun="alert" show={startAgain}>
@@ -107,14 +91,14 @@ function List({ query, closed, filtered }: { query: string; closed: boolean; fil
         )}
         {alerts.length > 0 && (
           <div class="below">
-            {last?.nextCursor && alerts.length < mostRows && (
-              <button type="button" onClick={more}>
-                More
+            {older.nextCursor && alerts.length < mostRows && (
+              <button type="button" onClick={older.more} disabled={older.loading}>
+                {older.loading ? "Loading …" : "More"}
               </button>
             )}
             <span class="muted small">{total}</span>
             {first.live ? <span class="muted small">live</span> : <AsOf at={first.at} />}
-            {problem.value && <ProblemNote problem={problem.value} />}
+            {older.problem && <ProblemNote problem={older.problem} />}
           </div>
         )}
       </div>

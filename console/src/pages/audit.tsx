@@ -85,7 +85,7 @@ function Filters() {
 function List({ filter }: { filter: Record<string, string> }) {
   const url = (cursor?: string) => callUrl(["v1", "audit"], queryText({ ...filter, limit: String(pageSize), cursor }));
   const first = useLoad<PageAuditEntry>(url(), 0);
-  const older = useOlder<AuditEntry>(first.data, url);
+  const older = useOlder<AuditEntry, PageAuditEntry>(first.data, url);
   const entries = [...(first.data?.items ?? []), ...older.items];
   const again = () => {
     older.forget();

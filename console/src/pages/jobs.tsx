@@ -1,10 +1,10 @@
 // The list of jobs: filters, pages by cursor, and the first page as it changes (live.ts). Rows stay where they are: newer
 // jobs are counted, and shown when the user asks for them.
-import { useSignal } from "@preact/signals";
-import { call, callUrl, Problem } from "../api.ts";
+import { callUrl } from "../api.ts";
 import { BulkBar, SelectAll, SelectRow } from "../bulk.tsx";
 import { FirstJob } from "../firstjob.tsx";
 import { useLiveList } from "../live.ts";
+import { useOlder } from "../older.ts";
 import { place, setQuery } from "../place.ts";
 import { link, queryText } from "../router.ts";
 import { jobMark, stateName } from "../state.ts";
@@ -251,33 +251,14 @@ function removeFilter(f: Filter): void {
 function List({ query, filters }: { query: Record<string, string | string[]>; filters: Filter[] }) {
   const url = callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", count: "true", limit: String(pageSize) }));
   const first = useLiveList<Job, PageJob>(url);
-  const older = useSignal<Job[]>([]); // of further pages
-  const next = useSignal<PageJob | undefined>(undefined); // the last of these pages
-  const loading = useSignal(false);
-  const problem = useSignal<Problem | undefined>(undefined);
-  const last = next.value ?? first.shown;
-  const jobs = older.value.length > 0 ? [...first.rows, ...older.value] : first.rows;
+  const older = useOlder<Job, PageJob>(first.shown, (cursor) => callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", limit: String(pageSize), cursor })));
+  const { last } = older;
+  const jobs = older.items.length > 0 ? [...first.rows, ...older.items] : first.rows;
 
   const startAgain = () => {
-    older.value = [];
-    next.value = undefined;
+    older.forget();
     first.again();
     window.scrollTo(0, 0);
-  };
-  const more = async () => {
-    loading.value = true;
-    problem.value = undefined;
-    try {
-      const page = await call<PageJob>(callUrl(["v1", "jobs"], queryText({ ...query, with: "summary", limit: String(pageSize), cursor: last?.nextCursor })));
-      const known = new Set(jobs.map((job) => job.id));
-      older.value = [...older.peek(), ...page.items.filter((job) => !known.has(job.id))];
-      next.value = page;
-    } catch (error) {
-      if (!(error instanceof Problem)) throw error;
-      problem.value = error;
-    } finally {
-      loading.value = false;
-    }
   };
 
   const refused = first.problem && <ProblemNote problem={first.problem} again={startAgain} />;
@@ -324,8 +305,8 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
         </table>
         <div class="below">
           {last?.nextCursor && jobs.length < mostRows && (
-            <button type="button" onClick={more} disabled={loading.value}>
-              {loading.value ? "Loading …" : last.scannedBackTo ? "Continue the search" : "More"}
+            <button type="button" onClick={older.more} disabled={older.loading}>
+              {older.loading ? "Loading …" : last.scannedBackTo ? "Continue the search" : "More"}
             </button>
           )}
           <span class="muted small">
@@ -338,7 +319,7 @@ function List({ query, filters }: { query: Record<string, string | string[]>; fi
             )}
           </span>
           {first.live ? <span class="muted small">live</span> : <AsOf at={first.at} />}
-          {problem.value && <ProblemNote problem={problem.value} />}
+          {older.problem && <ProblemNote problem={older.problem} />}
         </div>
       </div>
     </>

@@ -35,7 +35,7 @@ export function Tokens() {
   const sessions = useLoad<PageSession>(callUrl(["v1", "sessions"], `?limit=${pageSize}`), 10_000);
   const draft = useSignal<Draft | undefined>(undefined);
   const secret = useSignal<NewToken | undefined>(undefined);
-  const older = useOlder<Token>(first.data, (cursor) => callUrl(["v1", "tokens"], `?limit=${pageSize}&cursor=${encodeURIComponent(cursor)}`));
+  const older = useOlder<Token, PageToken>(first.data, (cursor) => callUrl(["v1", "tokens"], `?limit=${pageSize}&cursor=${encodeURIComponent(cursor)}`));
   const tokens = [...(first.data?.items ?? []), ...older.items];
   if (!older.nextCursor) tokens.sort((a, b) => a.name.localeCompare(b.name, "en") || a.createdAt.localeCompare(b.createdAt));
   const changed = () => {
@@ -94,8 +94,8 @@ export function Tokens() {
           </table>
           <div class="below">
             {older.nextCursor && tokens.length < mostRows && (
-              <button type="button" onClick={older.more}>
-                More
+              <button type="button" onClick={older.more} disabled={older.loading}>
+                {older.loading ? "Loading …" : "More"}
               </button>
             )}
             <span class="muted small">
