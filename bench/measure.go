@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"syscall"
 	"time"
@@ -20,7 +19,7 @@ type Order struct {
 	Within           time.Duration
 	Env              Env
 	Options          Options
-	Profile          string // directory for profiles; "": none
+	Profile          string // where profiles go, less their ends; "": none
 }
 
 type Result struct {
@@ -44,8 +43,9 @@ type measure struct {
 	n    int
 
 	profile string // where profiles go, less their ends
-	done    int64  // jobs that were done before the clock started
-	ran     int64  // and handlers
+
+	done int64 // jobs that were done before the clock started
+	ran  int64 // and handlers
 
 	look  *look
 	began mark
@@ -67,7 +67,7 @@ func (k mark) minus(o mark) mark {
 // garbage, and one that hangs can be killed.
 func carryOut(ctx context.Context, o Order) (r Result) {
 	m := &measure{Result: Result{System: o.System, Workload: o.Workload, N: o.N, Extra: map[string]float64{}},
-		env: o.Env, opts: o.Options, n: o.N}
+		env: o.Env, opts: o.Options, n: o.N, profile: o.Profile}
 	ctx, cancel := context.WithTimeout(ctx, o.Within)
 	defer cancel()
 	kind, ok1 := kindOf(o.System)
@@ -77,9 +77,6 @@ func carryOut(ctx context.Context, o Order) (r Result) {
 		return m.Result
 	}
 	m.kind, m.Unit = kind, w.Unit
-	if o.Profile != "" {
-		m.profile = filepath.Join(o.Profile, o.System+"-"+o.Workload)
-	}
 	m.sys = kind.New(&m.env)
 	defer func() {
 		if p := recover(); p != nil {

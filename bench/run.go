@@ -166,7 +166,10 @@ func (r *runner) ask(ctx context.Context, k Kind, w Workload, n int) (res Result
 		return res, err
 	}
 	defer os.RemoveAll(dir)
-	o := Order{System: k.base(), Workload: w.Name, N: n, Within: r.within, Env: r.env, Options: r.options, Profile: r.profile}
+	o := Order{System: k.base(), Workload: w.Name, N: n, Within: r.within, Env: r.env, Options: r.options}
+	if r.profile != "" {
+		o.Profile = filepath.Join(r.profile, strings.ReplaceAll(k.Name, " ", "-")+"-"+w.Name)
+	}
 	if w.Long {
 		o.Within += 2*r.options.Held + time.Duration(r.options.Waiting+r.options.Finished)*time.Millisecond
 	}

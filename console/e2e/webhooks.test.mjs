@@ -353,3 +353,27 @@ test("while the server cannot be reached, the page keeps its data and acts are d
   await page.getByText(/No response since/).waitFor({ state: "detached" });
   await eventually(async () => assert.ok(await page.getByRole("button", { name: "Test …", exact: true }).isEnabled()));
 });
+
+test("the deliveries to a URL that a definition names are listed", async (t) => {
+  const url = `${receiver.url}/reply/4711?a=<b>&c`;
+  const { id } = await api("jobs", { type: "paid", key: "reply-1", notify: [{ webhook: url, on: ["done"] }], steps: { reserve: { agent: "stock" } } });
+  await eventually(async () => assert.equal(accepted("/reply/4711?a=<b>&c").length, 1));
+  const page = await open(t, "webhooks");
+  const field = page.getByLabel("Deliveries to a URL that a definition names");
+  await field.fill(url);
+  await field.press("Enter");
+  await page.getByRole("heading", { name: `Deliveries to ${receiver.url}` }).waitFor();
+  await counted(rows(page), 1);
+  await rows(page).getByText("✓").waitFor();
+  await violations(page, "deliveries to a URL");
+  await page.reload(); // the address has the URL
+  await loaded(page);
+  await counted(rows(page), 1);
+  await page.getByLabel("State").selectOption("dead");
+  await page.getByText("No notification is dead.").waitFor();
+  await page.getByLabel("State").selectOption("delivered");
+  await rows(page).getByRole("link", { name: `…${id.slice(-8)}` }).click();
+  await page.getByRole("heading", { name: "reply-1" }).waitFor();
+  await page.goto(`${full}webhooks/${encodeURIComponent("https://nobody.example/")}`);
+  await page.getByText("Nothing was reported to this URL.").waitFor();
+});

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -83,7 +84,10 @@ type Notification struct {
 	Kind     operate.EventKind
 	At       time.Time       // of the change
 	Data     json.RawMessage // of the CloudEvent
-	Secret   string          // of a URL: the name of a secret of the nodes
+	// Alert is the place, counted from 1, in Changes.Alerts of the alert that Data reports; 0: none, or Data has its id. It
+	// is not stored: Save adds the id to Data.
+	Alert  int
+	Secret string // of a URL: the name of a secret of the nodes
 	// ExpiresAt is the time at which the notification is dead unless it was delivered before.
 	ExpiresAt time.Time
 
@@ -121,9 +125,9 @@ type Outbox interface {
 	Receivers(context.Context) ([]*Receiver, error)
 	// PendingReceivers returns receivers that have pending notifications: at most max of those after one, in order.
 	PendingReceivers(ctx context.Context, after string, max int) ([]string, error)
-	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: at
-	// most max, in the order of their numbers. It leaves out notifications that come after a pending one of the same job
-	// that was attempted. Several notifications of one job may be returned together.
+	// DueNotifications returns pending notifications of a receiver that were not attempted yet, or whose NextAt has come: the
+	// first max in the order of their numbers, and possibly some more. It leaves out notifications that come after a pending
+	// one of the same job that was attempted. Several notifications of one job may be returned together.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
@@ -133,7 +137,8 @@ type Outbox interface {
 	// StreamedNotifications returns delivered notifications of a stream in the order of their positions: at most max of
 	// those after a position.
 	StreamedNotifications(ctx context.Context, receiver string, after int64, max int) ([]Notification, error)
-	// ForgetNotifications deletes at most max notifications that ended before a time.
+	// ForgetNotifications deletes max notifications that ended before a time, or all of them if there are fewer, and
+	// possibly some more. It returns their number.
 	ForgetNotifications(ctx context.Context, before time.Time, max int) (int, error)
 }
 
@@ -212,11 +217,16 @@ func (w *Workset) notifyJob(c *Changes, e *entry, before, after *Job) {
 	}
 	for _, kind := range JobEvents(before, after) {
 		var data json.RawMessage
+		alert := 0
 		add := func(receiver, secret string) {
 			if data == nil {
-				data = jobData(after, kind, parkedAlert(c.Alerts, after, kind))
+				var parked *Alert
+				if alert = parkedAlert(c.Alerts, after, kind); alert > 0 {
+					parked = &c.Alerts[alert-1]
+				}
+				data = jobData(after, kind, parked)
 			}
-			w.notify(c, Notification{Receiver: receiver, Secret: secret, Job: after.ID, Kind: kind, Data: data})
+			w.notify(c, Notification{Receiver: receiver, Secret: secret, Job: after.ID, Kind: kind, Data: data, Alert: alert})
 		}
 		for i := range own {
 			if n := &own[i]; reports(n.On, kind) && (n.Webhook != "" || w.routing.has(n.Receiver)) {
@@ -254,7 +264,7 @@ func (w *Workset) NotifyAlerts(c *Changes) {
 		a := &c.Alerts[i]
 		for _, r := range w.routing.routes() {
 			if routed(&r.Settings, operate.EventAlertRaised, a.Type) && a.Kind != perdure.AlertUndelivered {
-				w.notify(c, Notification{Receiver: r.Name, Job: a.Job, Kind: operate.EventAlertRaised,
+				w.notify(c, Notification{Receiver: r.Name, Job: a.Job, Kind: operate.EventAlertRaised, Alert: i + 1,
 					Data: encodeData(&eventData{Key: a.JobKey, Type: a.Type, Alert: alertOfData(a)})})
 			}
 		}
@@ -312,6 +322,9 @@ func (w *Workset) notify(c *Changes, n Notification) {
 		n.State, n.NextAt, n.EndedAt, n.Error = operate.DeliveryDead, time.Time{}, w.now, "too many notifications of this receiver are undelivered"
 	}
 	n.ID = notificationID(&n, len(c.Notifications), w.random())
+	if len(c.Notifications) == cap(c.Notifications) {
+		c.Notifications = slices.Grow(c.Notifications, max(16, len(c.Notifications))) // append would grow a long list more often
+	}
 	c.Notifications = append(c.Notifications, n)
 }
 
@@ -345,6 +358,7 @@ type eventData struct {
 }
 
 type alertData struct {
+	ID      int64             `json:"id,omitempty"` // of a new alert: added by WithAlertIDs
 	Kind    perdure.AlertKind `json:"kind"`
 	Step    string            `json:"step,omitempty"`
 	Name    string            `json:"name,omitempty"`
@@ -369,20 +383,37 @@ const (
 )
 
 func alertOfData(a *Alert) *alertData {
-	return &alertData{a.Kind, a.Step, a.Name, a.Code, plain.Clip(a.Message, maxNotificationText)}
+	return &alertData{a.ID, a.Kind, a.Step, a.Name, a.Code, plain.Clip(a.Message, maxNotificationText)}
 }
 
-// parkedAlert returns the alert that has parked a job; nil if this change has raised none.
-func parkedAlert(raised []Alert, j *Job, kind operate.EventKind) *Alert {
+// parkedAlert returns the place of the alert that has parked a job, counted from 1; 0 if this change has raised none.
+func parkedAlert(raised []Alert, j *Job, kind operate.EventKind) int {
 	if kind != operate.EventParked {
-		return nil
+		return 0
 	}
-	for i := range raised {
-		if raised[i].Job == j.ID && raised[i].Kind == perdure.AlertParked {
-			return &raised[i]
+	return 1 + slices.IndexFunc(raised, func(a Alert) bool { return a.Job == j.ID && a.Kind == perdure.AlertParked })
+}
+
+// NeedAlertIDs reports whether any of the notifications reports an alert of the same changes.
+func (c *Changes) NeedAlertIDs() bool {
+	return slices.ContainsFunc(c.Notifications, func(n Notification) bool { return n.Alert > 0 })
+}
+
+// WithAlertIDs returns the notifications as they are to be stored. ids are those of Alerts, in their order; they may be nil
+// if NeedAlertIDs is false.
+func (c *Changes) WithAlertIDs(ids []int64) []Notification {
+	if !c.NeedAlertIDs() {
+		return c.Notifications
+	}
+	all := slices.Clone(c.Notifications)
+	for i := range all {
+		if n := &all[i]; n.Alert > 0 {
+			// Within a string of JSON the quotation marks would be escaped, and no other member has this name and an object.
+			n.Data = bytes.Replace(n.Data, []byte(`"alert":{`), fmt.Appendf(nil, `"alert":{"id":%d,`, ids[n.Alert-1]), 1)
+			n.Alert = 0
 		}
 	}
-	return nil
+	return all
 }
 
 func jobData(j *Job, kind operate.EventKind, parked *Alert) json.RawMessage {

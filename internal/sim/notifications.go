@@ -44,14 +44,14 @@ func notify(i int) []any {
 
 // outbox is what the world knows of notifications.
 type outbox struct {
-	created bool                      // auditor was created
-	due     map[notified][]jobEvent   // what committed transactions have to report, in order
-	alerts  map[perdure.JobID]int     // number of raised alerts that auditor must get
-	earlier map[alertGroup]alertCount // alerts when auditor was created
-	bulk    int                       // number of bulk acts that it must get
-	bodies  map[string][]byte         // what a receiver has accepted, by id
-	last    map[notified]int          // the place of the latest change of a job that a receiver has accepted; 0: none
-	gone    map[string]bool           // ids to which the answer was 410
+	created bool                    // auditor was created
+	due     map[notified][]jobEvent // what committed transactions have to report, in order
+	alerts  map[perdure.JobID]int   // number of raised alerts that auditor must get
+	earlier map[int64]alertChanges  // alerts when auditor was created
+	bulk    int                     // number of bulk acts that it must get
+	bodies  map[string][]byte       // what a receiver has accepted, by id
+	last    map[notified]int        // the place of the latest change of a job that a receiver has accepted; 0: none
+	gone    map[string]bool         // ids to which the answer was 410
 }
 
 func newOutbox() outbox {
@@ -190,7 +190,7 @@ func (w *world) notificationsCommitted(t *watchedTx) {
 		}
 	}
 	if t.receiver && !o.created {
-		o.created, o.earlier = true, w.countAlerts()
+		o.created, o.earlier = true, w.alertsOfJobs()
 	}
 }
 
@@ -404,38 +404,31 @@ func (w *world) auditNotifications() {
 	}
 }
 
-// alertGroup has the alerts of jobs that notifications do not distinguish. alertCount is how many were raised and closed.
-type (
-	alertGroup struct {
-		job        perdure.JobID
-		step       string
-		kind       perdure.AlertKind
-		name, code string
-	}
-	alertCount struct{ raised, closed int }
-)
+// alertChanges is how often an alert of a job was raised and closed: once, or not at all.
+type alertChanges struct {
+	job            perdure.JobID
+	kind           perdure.AlertKind
+	raised, closed int
+}
 
 func isOfAlert(kind operate.EventKind) bool {
 	return kind == operate.EventAlertRaised || kind == operate.EventAlertClosed
 }
 
-func (w *world) countAlerts() map[alertGroup]alertCount {
+func (w *world) alertsOfJobs() map[int64]alertChanges {
 	all, err := w.inner.Alerts(context.Background(), kernel.AlertFilter{Closed: true, Limit: 100_000})
 	w.must(err)
-	counts := map[alertGroup]alertCount{}
+	found := map[int64]alertChanges{}
 	for i := range all {
-		a := &all[i]
-		if a.Job.IsZero() {
-			continue
+		if a := &all[i]; !a.Job.IsZero() {
+			changes := alertChanges{a.Job, a.Kind, 1, 0}
+			if !a.ClosedAt.IsZero() {
+				changes.closed = 1
+			}
+			found[a.ID] = changes
 		}
-		of := alertGroup{a.Job, a.Step, a.Kind, a.Name, a.Code}
-		n := counts[of]
-		if n.raised++; !a.ClosedAt.IsZero() {
-			n.closed++
-		}
-		counts[of] = n
 	}
-	return counts
+	return found
 }
 
 // auditAlerts checks that auditor got each alert that was raised, and each that was closed, and the former first.
@@ -443,39 +436,42 @@ func (w *world) auditAlerts() {
 	if !w.outbox.created {
 		return
 	}
-	got := map[alertGroup]alertCount{}
+	got := map[int64]alertChanges{}
 	for _, n := range w.notifications(auditor) {
 		if !isOfAlert(n.Kind) {
 			continue
 		}
 		var data struct {
 			Alert struct {
-				Kind             perdure.AlertKind
-				Step, Name, Code string
+				ID   int64
+				Kind perdure.AlertKind
 			}
 		}
 		w.must(json.Unmarshal(n.Data, &data))
-		of := alertGroup{n.Job, data.Alert.Step, data.Alert.Kind, data.Alert.Name, data.Alert.Code}
-		seen, before := got[of], w.outbox.earlier[of]
+		id := data.Alert.ID
+		seen := got[id]
+		seen.job, seen.kind = n.Job, data.Alert.Kind
 		if n.Kind == operate.EventAlertRaised {
 			seen.raised++
-		} else if seen.closed++; before.closed+seen.closed > before.raised+seen.raised {
-			w.wrong("notify", "%s got that the alert %+v was closed before it was raised", auditor, of)
+		} else if seen.closed++; w.outbox.earlier[id].raised+seen.raised == 0 {
+			w.wrong("notify", "%s got that alert %d was closed before it was raised", auditor, id)
 		}
-		got[of] = seen
+		got[id] = seen
 	}
-	now := w.countAlerts()
-	for of := range got {
-		if _, exists := now[of]; !exists {
-			w.wrong("notify", "%s got the alert %+v, which does not exist", auditor, of)
+	now := w.alertsOfJobs()
+	for id, seen := range got {
+		if _, exists := now[id]; !exists {
+			w.wrong("notify", "%s got alert %d, %+v, which does not exist", auditor, id, seen)
 		}
 	}
-	for of, n := range now {
-		before := w.outbox.earlier[of]
-		if want := (alertCount{n.raised - before.raised, n.closed - before.closed}); got[of] != want {
-			w.wrong("notify", "%s got %+v alerts %+v, and there were %+v", auditor, got[of], of, want)
+	for id, want := range now {
+		before := w.outbox.earlier[id]
+		want.raised -= before.raised
+		want.closed -= before.closed
+		if seen := got[id]; seen != want && (want.raised+want.closed > 0 || seen != alertChanges{}) {
+			w.wrong("notify", "%s got of alert %d %+v, and there were %+v", auditor, id, seen, want)
 		}
-		if n.closed > before.closed {
+		if want.closed > 0 {
 			w.hit("alert closed")
 		}
 	}

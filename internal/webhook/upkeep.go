@@ -121,7 +121,7 @@ func (d *Deliverer) forget(ctx context.Context) (left bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if left = deleted == forgetAtOnce; !left {
+	if left = deleted >= forgetAtOnce; !left {
 		d.forgotAt = at
 	}
 	return left, nil

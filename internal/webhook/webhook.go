@@ -329,7 +329,7 @@ const (
 
 // restOf is what a page of so many notifications has left.
 func restOf(found, size int) rest {
-	if found == size {
+	if found >= size {
 		return many
 	}
 	return some
@@ -414,25 +414,22 @@ func firstOfJobs(due []kernel.Notification) []kernel.Notification {
 }
 
 // expired returns dead outcomes for notifications that have expired, and for those of a receiver that was deleted. The
-// others are returned, too.
+// others are returned, too, in the memory of due.
 func expired(due []kernel.Notification, now time.Time, to *kernel.Receiver) (results []kernel.DeliveryResult, others []kernel.Notification) {
-	for _, n := range due {
+	others = slices.DeleteFunc(due, func(n kernel.Notification) bool {
 		reason := ""
 		switch {
 		case to == nil:
 			reason = "the receiver was deleted"
 		case !now.Before(n.ExpiresAt):
-			reason = n.Error
-			if reason == "" {
-				reason = "it was not delivered in time"
-			}
+			reason = cmp.Or(n.Error, "it was not delivered in time")
 		default:
-			others = append(others, n)
-			continue
+			return false
 		}
 		results = append(results, kernel.DeliveryResult{Number: n.Number,
 			DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: n.Attempts, EndedAt: now, Error: reason}})
-	}
+		return true
+	})
 	return results, others
 }
 
@@ -611,6 +608,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		}
 	}
 	env.Start(d.cfg.Env, tasks...)()
+	ended := now.Add(d.cfg.Env.Now().Sub(began)) // equal outcomes are stored together
 	for i, o := range outcomes {
 		if o.Attempts == 0 {
 			continue // not attempted
@@ -618,8 +616,11 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		if answers[i].Status == statusGone {
 			gone = true
 			if IsURL(to.Name) { // there is no receiver that could be paused
-				o.State, o.NextAt, o.EndedAt = operate.DeliveryDead, time.Time{}, now.Add(d.cfg.Env.Now().Sub(began))
+				o.State, o.NextAt = operate.DeliveryDead, time.Time{}
 			}
+		}
+		if o.State != operate.DeliveryPending {
+			o.EndedAt = ended
 		}
 		results = append(results, kernel.DeliveryResult{Number: due[i].Number, DeliveryOutcome: o})
 	}
@@ -628,7 +629,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 
 const statusGone = 410
 
-// outcome returns the outcome of an attempt from its answer or error.
+// outcome returns the outcome of an attempt from its answer or error, without EndedAt.
 func (d *Deliverer) outcome(n *kernel.Notification, a Answer, err error, now time.Time) kernel.DeliveryOutcome {
 	o := kernel.DeliveryOutcome{Attempts: n.Attempts + 1}
 	switch {
@@ -637,7 +638,7 @@ func (d *Deliverer) outcome(n *kernel.Notification, a Answer, err error, now tim
 	case a.Status < 200 || a.Status > 299:
 		o.Error = fmt.Sprintf("the receiver answered %d", a.Status)
 	default:
-		o.State, o.EndedAt = operate.DeliveryDelivered, now
+		o.State = operate.DeliveryDelivered
 		return o
 	}
 	if len(o.Error) > maxErrorLength {

@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/store/internal/outbox"
 )
 
 func copyReceiver(r *kernel.Receiver) *kernel.Receiver {
@@ -75,13 +76,21 @@ func (tx *tx) SetFull(receivers []string) error {
 	return nil
 }
 
-// addNotification stores a notification under the next number.
-func (tx *tx) addNotification(n kernel.Notification) {
+// addNotifications stores notifications under the next numbers, in the order in which the other stores number them.
+func (tx *tx) addNotifications(all []kernel.Notification) error {
 	last := tx.lastNotification
 	tx.addUndo(func() { tx.lastNotification = last })
-	tx.lastNotification++
-	n.Number = tx.lastNotification
-	set(tx, tx.notifications, n.Number, copyNotification(n))
+	rows := outbox.Pack(all)
+	for i := range rows {
+		rows[i].Data = rows[i].Text()
+	}
+	all, err := outbox.Unpack(rows)
+	for _, n := range all {
+		tx.lastNotification++
+		n.Number = tx.lastNotification
+		set(tx, tx.notifications, n.Number, copyNotification(n))
+	}
+	return err
 }
 
 func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) error {

@@ -42,8 +42,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	for _, ch := range c.CloseAlerts {
 		tx.closeAlerts(ch)
 	}
+	var ids []int64
 	for _, a := range c.Alerts {
-		tx.raise(a)
+		ids = append(ids, tx.raise(a))
 	}
 	for _, e := range c.History {
 		e.At, e.ReadyAt, e.StartedAt = storedTime(e.At), storedTime(e.ReadyAt), storedTime(e.StartedAt)
@@ -51,11 +52,8 @@ func (tx *tx) save(c *kernel.Changes) error {
 		set(tx, tx.history, e.Job, append(slices.Clip(tx.history[e.Job]), e))
 	}
 	tx.closeLanes(c.CloseLanes)
-	for _, n := range c.Notifications {
-		tx.addNotification(n)
-	}
 	tx.addAudit(c.Audit)
-	return nil
+	return tx.addNotifications(c.WithAlertIDs(ids))
 }
 
 // closeLanes closes those of the lanes that have steps and are open.
@@ -142,12 +140,13 @@ func (tx *tx) closeAlerts(ch kernel.CloseAlerts) {
 	}
 }
 
-func (tx *tx) raise(a kernel.Alert) {
+func (tx *tx) raise(a kernel.Alert) (id int64) {
 	last := tx.lastAlert
 	tx.addUndo(func() { tx.lastAlert = last })
 	tx.lastAlert++
 	a.ID, a.RaisedAt, a.ClosedAt = tx.lastAlert, storedTime(a.RaisedAt), storedTime(a.ClosedAt)
 	set(tx, tx.alerts, a.ID, a)
+	return a.ID
 }
 
 func sameJob(a, b *kernel.Job) bool {

@@ -131,6 +131,8 @@ func checkPlans(t *testing.T, rows int) {
 		{"Notifications, dead", deliveriesOfSQL[operate.DeliveryDead], []string{"notification_dead"}},
 		{"StreamedNotifications", streamSQL, []string{"notification_stream"}},
 		{"SaveDeliveries", saveDeliveriesSQL, nil},
+		{"SaveDeliveries, take rows", takeNotificationsSQL, nil},
+		{"DueNotifications, attempted", attemptedSQL, []string{"notification_of_job"}},
 		{"Resend", resendSQL, []string{"notification_dead", "notification_pkey"}},
 		{"Hasten", hastenSQL, []string{"notification_pkey"}},
 		{"ForgetNotifications", forgetOutboxSQL, []string{"notification_ended", "notification_pkey"}},
@@ -276,7 +278,7 @@ func fill(t *testing.T, conn *pgx.Conn, rows int) {
 		"insert into perdure.shape select " + id + ", ''" + from,
 		"insert into perdure.alert (job, step, kind, name, message, closed_by) select " + id + ", '', '', '', '', ''" + from,
 		"insert into perdure.entry (job, step, run, event, author, detail) select " + id + ", '', 1, '', '', ''" + from,
-		"insert into perdure.notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, error, position) select n::text, 'r', " + id +
+		"insert into perdure.notification (id, size, receiver, job, kind, at, data, secret, expires_at, state, attempts, error, position) select n::text, 1, 'r', " + id +
 			", 'done', now(), '{}', '', now(), case when n % 2 = 0 then 'pending' else 'dead' end, 0, '', n % 2" + from,
 		"insert into perdure.\"limit\" select 'job:' || n, 1" + from,
 		"vacuum analyze",

@@ -17,6 +17,8 @@ const closeAlertsSQL = `update perdure.alert a set closed_at = coalesce($5, cloc
 
 // Save sends everything in at most one round trip, in the order of the fields of Changes. It compares how many rows were
 // written with how many there should have been.
+const alertIDsSQL = "select nextval(pg_get_serial_sequence('perdure.alert', 'id')) from generate_series(1, $1)"
+
 func (tx *tx) Save(c *kernel.Changes) error {
 	if c.Empty() {
 		return nil
@@ -36,9 +38,13 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	for _, ch := range c.CloseAlerts {
 		w.closeAlerts(ch)
 	}
-	w.alerts(c.Alerts)
+	ids, err := tx.alertIDs(c)
+	if err != nil {
+		return err
+	}
+	w.alerts(c.Alerts, ids)
 	w.history(c.History)
-	w.notifications(c.Notifications)
+	w.notifications(c.WithAlertIDs(ids))
 	w.audit(c.Audit)
 	if needsWakeUp(c) || len(w.queues.delPermits) > 0 {
 		tx.wakes |= wakeReady
@@ -240,15 +246,31 @@ func (w *writing) closeAlerts(ch kernel.CloseAlerts) {
 	w.add(pgwire.New(closeAlertsSQL).UUID(ch.Job).Text(ch.Step).Texts(kinds).Text(ch.By).Time(w.tx.returnedReading.now))
 }
 
-func (w *writing) alerts(all []kernel.Alert) {
+// alertIDs draws the ids of new alerts if notifications report them. Otherwise the database assigns them.
+func (tx *tx) alertIDs(c *kernel.Changes) (ids []int64, err error) {
+	if c.NeedAlertIDs() {
+		err = tx.run(pgwire.Into(pgwire.New(alertIDsSQL).Int(len(c.Alerts)), &ids, (*pgwire.Reader).Int64))
+	}
+	return ids, err
+}
+
+// alerts inserts alerts. ids are theirs; nil: the database assigns them.
+func (w *writing) alerts(all []kernel.Alert, ids []int64) {
 	if len(all) == 0 {
 		return
 	}
-	g := pgwire.NewGrid(pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Text.Named("kind"), pgwire.Text.Named("name"), pgwire.Text.Named("message"),
+	fields := []pgwire.Field{pgwire.UUID.Named("job"), pgwire.Text.Named("step"), pgwire.Text.Named("kind"), pgwire.Text.Named("name"), pgwire.Text.Named("message"),
 		pgwire.Time.Named("raised_at"), pgwire.Time.Named("closed_at"), pgwire.Text.Named("closed_by"),
-		pgwire.Text.Named("type"), pgwire.Text.Named("job_key"), pgwire.Text.Named("code"), pgwire.Int4.Named("attempts")).Classes(1)
-	for _, a := range all {
+		pgwire.Text.Named("type"), pgwire.Text.Named("job_key"), pgwire.Text.Named("code"), pgwire.Int4.Named("attempts")}
+	if ids != nil {
+		fields = append(fields, pgwire.Int8.Named("id"))
+	}
+	g := pgwire.NewGrid(fields...).Classes(1)
+	for i, a := range all {
 		g.Row()
+		if ids != nil {
+			g.At(12).Int8(ids[i])
+		}
 		g.At(0).UUID(a.Job)
 		g.At(1).Text(a.Step)
 		g.At(2).Text(string(a.Kind))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 // The views show the current and the desired state, and until when which holder has the run.
@@ -97,4 +98,26 @@ func row(t *testing.T, url, sql string) []any {
 		}
 	}
 	return all[0]
+}
+
+// Notifications that share a row are rows of the view.
+func TestViewShowsEachNotification(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		return tx.Save(&kernel.Changes{Notifications: storetest.Notifications(2)})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close(t.Context())
+	shown := ""
+	err = conn.QueryRow(t.Context(), `select string_agg(concat_ws(' ', number, id, coalesce(job, ''), kind, to_char(at at time zone 'UTC', 'YYYY-MM-DD HH24:MI:SS.US'), state, replace(job_id::text, '-', '')), ', ' order by number)
+		from perdure.notifications`).Scan(&shown)
+	if want := storetest.NotificationsShown(2, "1970-01-01 00:00:00.000001"); err != nil || shown != want {
+		t.Errorf("%s, %v, not %s", shown, err, want)
+	}
 }

@@ -161,7 +161,21 @@ func one[T any](c *conn, read func(*row) T, query string, args ...any) (first T,
 	return first, err
 }
 
-func collect[T any](c *conn, s *driver.Stmt, read func(*row) T) (found []T, err error) {
+// until reads the rows of a query up to the first one that is enough.
+func until[T any](c *conn, read func(*row) T, enough func(T) bool, query string, args ...any) ([]T, error) {
+	s, err := c.stmt(query)
+	if err != nil {
+		return nil, err
+	}
+	bind(s, args)
+	return collectUntil(c, s, read, enough)
+}
+
+func collect[T any](c *conn, s *driver.Stmt, read func(*row) T) ([]T, error) {
+	return collectUntil(c, s, read, func(T) bool { return false })
+}
+
+func collectUntil[T any](c *conn, s *driver.Stmt, read func(*row) T, enough func(T) bool) (found []T, err error) {
 	r := row{s: s, words: c.words}
 	for {
 		more, err := s.Step()
@@ -175,6 +189,9 @@ func collect[T any](c *conn, s *driver.Stmt, read func(*row) T) (found []T, err 
 		found = append(found, read(&r))
 		if r.err != nil {
 			return nil, errors.Join(r.err, s.Reset())
+		}
+		if enough(found[len(found)-1]) {
+			return found, s.Reset()
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/store/internal/outbox"
 )
 
 const (
@@ -17,13 +18,15 @@ const (
 	receiverSQL     = receiverSelect + ` WHERE name = ?`
 	receiversSQL    = receiverSelect + ` ORDER BY name`
 
-	notificationColumns = `number, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
+	notificationColumns = `number, size, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
 	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc `
 
-	addNotificationSQL = `INSERT INTO perdure_notification (id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position)
-		VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
+	// A new row gets the next number that is a multiple of outbox.Room.
+	addNotificationSQL = `INSERT INTO perdure_notification (` + notificationColumns + `)
+		VALUES (coalesce(?, ((SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'perdure_notification') / 1024 + 1) * 1024),?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	saveDeliverySQL = `UPDATE perdure_notification SET state = ?, attempts = ?, next_at = ?, ended_at = ?, error = ?, position = ?
-		WHERE number = ? AND receiver = ? AND state = 'pending'`
+		WHERE number = ? AND size = ? AND receiver = ? AND state = 'pending'`
+	takeNotificationSQL = `DELETE FROM perdure_notification WHERE number = ? AND receiver = ? AND size > 1 AND state = 'pending' RETURNING ` + notificationColumns
 
 	pendingReceiversSQL = `
 		WITH RECURSIVE r (receiver) AS (
@@ -34,9 +37,11 @@ const (
 	dueNotificationsSQL = notificationSelect + `INDEXED BY perdure_notification_pending WHERE receiver = ? AND state = 'pending' AND (attempts = 0 OR next_at <= ?) AND (job = zeroblob(16) OR NOT EXISTS (
 			SELECT 1 FROM perdure_notification p INDEXED BY perdure_notification_of_job
 			WHERE p.receiver = ntc.receiver AND p.job = ntc.job AND p.state = 'pending' AND p.attempts > 0 AND p.number < ntc.number))
-		ORDER BY number LIMIT ?`
-	countPendingOfSQL = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_pending WHERE state = 'pending' AND receiver = ? LIMIT ?)`
-	countPendingSQL   = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
+		AND number > ? ORDER BY number LIMIT ?`
+	anyAttemptedSQL   = `SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_of_job WHERE receiver = ? AND state = 'pending' AND attempts > 0 LIMIT 1`
+	attemptedSQL      = `SELECT min(number) FROM perdure_notification INDEXED BY perdure_notification_of_job WHERE receiver = ? AND state = 'pending' AND attempts > 0 AND job = ?`
+	countPendingOfSQL = `SELECT coalesce(sum(size), 0) FROM (SELECT size FROM perdure_notification INDEXED BY perdure_notification_pending WHERE state = 'pending' AND receiver = ? LIMIT ?)`
+	countPendingSQL   = `SELECT coalesce(sum(size), 0) FROM (SELECT size FROM perdure_notification WHERE state = 'pending' LIMIT ?)`
 	countDeadSQL      = `SELECT count(*) FROM (SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_dead WHERE state = 'dead' AND receiver = ? LIMIT ?)`
 	deliveriesSQL     = notificationSelect + `WHERE receiver = ? AND number < ? ORDER BY number DESC LIMIT ?`
 	streamSQL         = notificationSelect + `WHERE receiver = ? AND position > 0 AND position > ? ORDER BY position LIMIT ?`
@@ -46,7 +51,10 @@ const (
 		SELECT number FROM perdure_notification INDEXED BY perdure_notification_pending
 		WHERE receiver = ?2 AND state = 'pending' AND attempts > 0 AND next_at > ?1 ORDER BY number LIMIT ?3)`
 	forgetNotificationsSQL = `DELETE FROM perdure_notification WHERE number IN (
-		SELECT number FROM perdure_notification WHERE ended_at IS NOT NULL AND ended_at < ? ORDER BY ended_at LIMIT ?)`
+		SELECT number FROM (
+			SELECT number, sum(size) OVER (ORDER BY ended_at, number ROWS UNBOUNDED PRECEDING) - size AS earlier FROM perdure_notification
+			WHERE ended_at IS NOT NULL AND ended_at < ?1 ORDER BY ended_at, number LIMIT ?2)
+		WHERE earlier < ?2) RETURNING size`
 
 	afterAllNotifications = 1<<63 - 1
 )
@@ -68,10 +76,13 @@ func readReceiver(r *row) *kernel.Receiver {
 	return x
 }
 
-func readNotification(r *row) kernel.Notification {
-	return kernel.Notification{Number: r.num(), ID: r.text(), Receiver: r.text(), Job: r.id(), Kind: operate.EventKind(r.text()), At: r.time(), Data: r.bytes(),
+func readNotification(r *row) (x outbox.Row) {
+	number := r.num()
+	x.Size = r.int()
+	x.Notification = kernel.Notification{Number: number, ID: r.text(), Receiver: r.text(), Job: r.id(), Kind: operate.EventKind(r.text()), At: r.time(), Data: r.bytes(),
 		Secret: r.text(), ExpiresAt: r.time(), DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryState(r.text()), Attempts: r.int(), NextAt: r.time(), EndedAt: r.time(),
 			Error: r.text(), Position: r.num()}}
+	return x
 }
 
 // Routing returns the routing from the cache of the latest transaction that has read it, unless this one changes it.
@@ -134,9 +145,17 @@ func (tx *tx) SetFull(receivers []string) error {
 }
 
 func (tx *tx) addNotifications(all []kernel.Notification) error {
-	for i := range all {
-		n := &all[i]
-		if err := tx.exec(addNotificationSQL, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Data), n.Secret, micros(n.ExpiresAt),
+	if len(all) == 0 {
+		return nil
+	}
+	return tx.InsertRows(outbox.Pack(all))
+}
+
+// InsertRows implements outbox.Writer.
+func (tx *tx) InsertRows(rows []outbox.Row) error {
+	for i := range rows {
+		n := &rows[i]
+		if err := tx.exec(addNotificationSQL, orNull(n.Number), n.Size, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Text()), n.Secret, micros(n.ExpiresAt),
 			string(n.State), n.Attempts, micros(n.NextAt), micros(n.EndedAt), n.Error, n.Position); err != nil {
 			return err
 		}
@@ -145,13 +164,34 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 }
 
 func (tx *tx) SaveDeliveries(receiver string, results []kernel.DeliveryResult) error {
-	for i := range results {
-		r := &results[i]
-		if err := tx.exec(saveDeliverySQL, string(r.State), r.Attempts, micros(r.NextAt), micros(r.EndedAt), r.Error, r.Position, r.Number, receiver); err != nil {
-			return err
+	return outbox.Save(tx, receiver, results)
+}
+
+// SaveOutcomes implements outbox.Writer.
+func (tx *tx) SaveOutcomes(receiver string, all []outbox.Outcome) (saved []int64, err error) {
+	for i := range all {
+		o := &all[i]
+		n, err := tx.changed(saveDeliverySQL, string(o.State), o.Attempts, micros(o.NextAt), micros(o.EndedAt), o.Error, o.Position, o.Number, o.Size, receiver)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			saved = append(saved, o.Number)
 		}
 	}
-	return nil
+	return saved, nil
+}
+
+// TakeRows implements outbox.Writer.
+func (tx *tx) TakeRows(receiver string, numbers []int64) (taken []outbox.Row, err error) {
+	for _, number := range numbers {
+		rows, err := all(tx.c, readNotification, takeNotificationSQL, number, receiver)
+		if err != nil {
+			return nil, err
+		}
+		taken = append(taken, rows...)
+	}
+	return taken, nil
 }
 
 func (tx *tx) Resend(receiver string, since, now time.Time, max int) (int, error) {
@@ -177,17 +217,60 @@ func (s *Store) PendingReceivers(ctx context.Context, after string, max int) ([]
 	return view(ctx, s, (*row).text, pendingReceiversSQL, after, max)
 }
 
+// readRows reads rows until they have so many notifications.
+func readRows(c *conn, max int, query string, args ...any) (rows []outbox.Row, err error) {
+	return until(c, readNotification, func(r outbox.Row) bool {
+		max -= r.Size
+		return max <= 0
+	}, query, append(args, max)...)
+}
+
 // DueNotifications implements kernel.Outbox.
-func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]kernel.Notification, error) {
-	return view(ctx, s, readNotification, dueNotificationsSQL, receiver, now.UnixMicro(), max)
+func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) (due []kernel.Notification, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		due, err = outbox.Due(dueRows{c, receiver, now}, max)
+		return err
+	})
+	return due, err
+}
+
+// dueRows implements outbox.Source.
+type dueRows struct {
+	c        *conn
+	receiver string
+	now      time.Time
+}
+
+func (d dueRows) DueRows(after int64, max int) ([]outbox.Row, error) {
+	return readRows(d.c, max, dueNotificationsSQL, d.receiver, d.now.UnixMicro(), after)
+}
+
+func (d dueRows) Attempted(jobs []perdure.JobID) (map[perdure.JobID]int64, error) {
+	any, err := one(d.c, (*row).num, anyAttemptedSQL, d.receiver)
+	if err != nil || any == 0 {
+		return nil, err
+	}
+	found := map[perdure.JobID]int64{}
+	for _, job := range jobs {
+		first, err := one(d.c, (*row).num, attemptedSQL, d.receiver, job[:])
+		if err != nil {
+			return nil, err
+		}
+		if first > 0 {
+			found[job] = first
+		}
+	}
+	return found, nil
 }
 
 // CountPending implements kernel.Outbox.
 func (s *Store) CountPending(ctx context.Context, receiver string, max int) (int, error) {
-	if receiver == "" {
-		return viewOne(ctx, s, (*row).int, countPendingSQL, max)
+	query, args := countPendingSQL, []any{max}
+	if receiver != "" {
+		query, args = countPendingOfSQL, []any{receiver, max}
 	}
-	return viewOne(ctx, s, (*row).int, countPendingOfSQL, receiver, max)
+	n, err := viewOne(ctx, s, (*row).int, query, args...)
+	return min(n, max), err
 }
 
 // CountDead implements kernel.Outbox.
@@ -198,21 +281,43 @@ func (s *Store) CountDead(ctx context.Context, receiver string, max int) (int, e
 // Notifications implements kernel.Outbox.
 func (s *Store) Notifications(ctx context.Context, f kernel.NotificationFilter) ([]kernel.Notification, error) {
 	before, limit := cmp.Or(f.Before, afterAllNotifications), cmp.Or(f.Limit, perdure.DefaultListLimit)
-	if f.State == "" {
-		return view(ctx, s, readNotification, deliveriesSQL, f.Receiver, before, limit)
+	query := deliveriesSQL
+	if f.State != "" {
+		query = deliveriesOfSQL[f.State]
 	}
-	return view(ctx, s, readNotification, deliveriesOfSQL[f.State], f.Receiver, before, limit)
+	rows, err := s.notificationRows(ctx, outbox.ToList(f, limit), query, f.Receiver, before)
+	if err != nil {
+		return nil, err
+	}
+	return outbox.Listed(rows, before, limit)
 }
 
 // StreamedNotifications implements kernel.Outbox.
 func (s *Store) StreamedNotifications(ctx context.Context, receiver string, after int64, max int) ([]kernel.Notification, error) {
-	return view(ctx, s, readNotification, streamSQL, receiver, after, max)
+	rows, err := s.notificationRows(ctx, max+outbox.MaxSize, streamSQL, receiver, after)
+	if err != nil {
+		return nil, err
+	}
+	return outbox.Streamed(rows, after, max)
+}
+
+// notificationRows reads rows until they have max notifications.
+func (s *Store) notificationRows(ctx context.Context, max int, query string, args ...any) (rows []outbox.Row, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		rows, err = readRows(c, max, query, args...)
+		return err
+	})
+	return rows, err
 }
 
 // ForgetNotifications implements kernel.Outbox.
 func (s *Store) ForgetNotifications(ctx context.Context, before time.Time, max int) (n int, err error) {
 	err = s.Update(ctx, func(t kernel.Tx) error {
-		n, err = t.(*tx).changed(forgetNotificationsSQL, micros(before), max)
+		sizes, err := all(t.(*tx).c, (*row).int, forgetNotificationsSQL, micros(before), max)
+		n = 0
+		for _, size := range sizes {
+			n += size
+		}
 		return err
 	})
 	return n, err

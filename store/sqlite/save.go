@@ -43,11 +43,13 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return err
 		}
 	}
+	var alerts []int64
 	for _, a := range c.Alerts {
 		if err := tx.exec(`INSERT INTO perdure_alert (job, type, job_key, step, kind, code, attempts, name, message, raised_at, closed_at, closed_by) VALUES (?,?,?,?,?,?,?,?,?,?,?,?)`,
 			a.Job[:], a.Type, a.JobKey, a.Step, string(a.Kind), a.Code, a.Attempts, a.Name, a.Message, micros(a.RaisedAt), micros(a.ClosedAt), a.ClosedBy); err != nil {
 			return err
 		}
+		alerts = append(alerts, tx.c.db.LastInsertRowID())
 	}
 	for _, e := range c.History {
 		if err := tx.exec(`INSERT INTO perdure_entry (job, step, run, at, event, author, detail, turn, direction, ready_at, started_at) VALUES (?,?,?,?,?,?,?,?,?,?,?)`,
@@ -65,7 +67,7 @@ func (tx *tx) save(c *kernel.Changes) error {
 			return err
 		}
 	}
-	return tx.addNotifications(c.Notifications)
+	return tx.addNotifications(c.WithAlertIDs(alerts))
 }
 
 // change writes jobs and steps. A job and its first step are one row, and are written at once. If a row is not as it was

@@ -11,6 +11,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/storetest"
 )
 
 var humps = regexp.MustCompile(`([a-z])([A-Z])`)
@@ -87,5 +88,20 @@ func TestViewsAnswerTheDocumentedQueries(t *testing.T) {
 		if err != nil || len(got) != 1 || got[0] != want {
 			t.Errorf("%s\n got %q, %v\nwant %q", query, got, err, want)
 		}
+	}
+}
+
+// Notifications that share a row are rows of the view.
+func TestViewShowsEachNotification(t *testing.T) {
+	s := open(t, filepath.Join(t.TempDir(), "perdure.db"))
+	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
+		return tx.Save(&kernel.Changes{Notifications: storetest.Notifications(2)})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := all(s.write, (*row).text, `SELECT group_concat(number || ' ' || id || ' ' || coalesce(job, '') || ' ' || kind || ' ' || at || ' ' || state || ' ' || lower(hex(job_id)), ', ') FROM notifications`)
+	want := storetest.NotificationsShown(2, "1970-01-01 00:00:00.000001")
+	if err != nil || len(rows) != 1 || rows[0] != want {
+		t.Errorf("%v, %v, not %s", rows, err, want)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
@@ -654,14 +655,18 @@ var operations = []operation{
 	}},
 	{"store notifications", func(d *differential) act {
 		var c kernel.Changes
-		for range 1 + d.rnd.IntN(4) {
+		receiver, at, due, expires, secret := d.receiver(), d.time(), d.time(), d.time(), d.pick("", "", "", "s")
+		for range 1 + d.rnd.IntN(6) {
 			d.notified++
-			c.Notifications = append(c.Notifications, newNotification(d.notified, d.receiver(), func(n *kernel.Notification) {
-				n.Job, n.Kind, n.At, n.NextAt, n.ExpiresAt = id(d.rnd.IntN(3)), d.eventKind(), d.time(), d.time(), d.time()
-				if d.chance(20) {
+			c.Notifications = append(c.Notifications, newNotification(d.notified, receiver, func(n *kernel.Notification) {
+				n.Job, n.Kind, n.At, n.NextAt, n.ExpiresAt, n.Secret = id(d.rnd.IntN(4)), d.eventKind(), at, due, expires, secret
+				if d.chance(10) {
+					n.Receiver, n.ExpiresAt, n.Secret = d.receiver(), d.time(), "t"
+				}
+				if d.chance(10) {
 					n.Job = perdure.JobID{}
 				}
-				if d.chance(20) {
+				if d.chance(25) {
 					n.DeliveryOutcome = d.deliveryOutcome()
 				}
 			}))
@@ -701,6 +706,28 @@ var operations = []operation{
 			})
 		}
 	}},
+	{"deliver what is due", func(d *differential) act {
+		receiver, now, end, leaveOut, stream := d.receiver(), d.time(), d.time(), d.rnd.IntN(12), d.chance(50)
+		first := int64(d.streamed)
+		d.streamed += 100
+		return func(store kernel.Store) (any, error) {
+			found, err := store.DueNotifications(ctx, receiver, now, 100)
+			if err != nil {
+				return nil, err
+			}
+			var results []kernel.DeliveryResult
+			for i, n := range found {
+				r := kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: n.Attempts + 1, EndedAt: end}}
+				if stream {
+					r.Position = first + int64(i) + 1
+				}
+				if i != leaveOut {
+					results = append(results, r)
+				}
+			}
+			return len(results), store.Update(ctx, func(tx kernel.Tx) error { return tx.SaveDeliveries(receiver, results) })
+		}
+	}},
 	{"resend notifications", func(d *differential) act {
 		receiver, since, now, max := d.receiver(), d.time(), d.time(), d.max()
 		return inTx(func(tx kernel.Tx) (int, error) { return tx.Resend(receiver, since, now, max) })
@@ -722,14 +749,19 @@ var operations = []operation{
 			all.One, err[0] = store.Receiver(ctx, receiver)
 			all.Receivers, err[1] = store.Receivers(ctx)
 			all.Pending, err[2] = store.PendingReceivers(ctx, after, max)
-			all.Due, err[3] = store.DueNotifications(ctx, receiver, now, max)
+			all.Due, err[3] = store.DueNotifications(ctx, receiver, now, 1000)
+			some, readErr := store.DueNotifications(ctx, receiver, now, max)
+			if err[3] = errors.Join(err[3], readErr); len(some) < min(max, len(all.Due)) || !reflect.DeepEqual(some, all.Due[:len(some)]) && len(some) > 0 {
+				err[3] = errors.Join(err[3], fmt.Errorf("of %d due notifications, the first %d are %d others", len(all.Due), max, len(some)))
+			}
 			all.Count, err[4] = store.CountPending(ctx, receiver, max)
 			all.Dead, err[9] = store.CountDead(ctx, receiver, max)
 			all.CountAll, err[5] = store.CountPending(ctx, "", max)
 			all.Streamed, err[6] = store.StreamedNotifications(ctx, receiver, position, max)
 			f := f
-			newest, readErr := store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 20})
-			if err[7] = readErr; before < len(newest) {
+			var newest []kernel.Notification
+			newest, err[7] = store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 20})
+			if before < len(newest) {
 				f.Before = newest[before].Number
 			}
 			all.Listed, err[8] = store.Notifications(ctx, f)

@@ -3,6 +3,8 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -21,6 +23,11 @@ var outboxChecks = []check{
 	{"Outbox/PendingOnesAreHastened", outboxHasten},
 	{"Outbox/RollbackStoresNone", outboxRolledBack},
 	{"Outbox/OldOnesAreForgotten", outboxForgotten},
+	{"Outbox/NotificationsHaveTheIDsOfAlerts", outboxAlertIDs},
+	{"Outbox/ManyOfOneTransaction", outboxMany},
+	{"Outbox/ManyOfOneTransactionHaveDifferentOutcomes", outboxManyOutcomes},
+	{"Outbox/SeveralOfOneJobInOneTransaction", outboxManyOfJob},
+	{"Outbox/StreamOfManyInTheOrderOfPositions", outboxManyStreamed},
 }
 
 // newReceiver returns a receiver of which every field has a value.
@@ -63,7 +70,7 @@ func (s *suite) notifications(f kernel.NotificationFilter) []kernel.Notification
 
 func (s *suite) numberOf(receiver, id string) int64 {
 	s.Helper()
-	found, err := s.store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 100})
+	found, err := s.store.Notifications(ctx, kernel.NotificationFilter{Receiver: receiver, Limit: 10_000})
 	s.must(err)
 	for _, n := range found {
 		if n.ID == id {
@@ -372,4 +379,258 @@ func outboxForgotten(s *suite) {
 	s.equal("another", forget(10), 1)
 	s.equal("none", forget(10), 0)
 	s.equal("what is left", len(s.notifications(kernel.NotificationFilter{Receiver: "a"})), 2)
+}
+
+func outboxAlertIDs(s *suite) {
+	alert := func(n int, name string) kernel.Alert {
+		return kernel.Alert{Job: id(n), Step: "s", Kind: perdure.AlertNamed, Name: name, RaisedAt: at(0)}
+	}
+	list := many(4)
+	for i, place := range []int{0, 2, 1, 2} {
+		list[i].Alert = place
+		list[i].Data = []byte(`{"key":"\"alert\":{","alert":{"kind":"named"}}`)
+	}
+	s.update(func(tx kernel.Tx) { s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(9, "earlier")}})) })
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(1, "first"), alert(2, "second")}, Notifications: list}))
+		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(3, "later")}}))
+	})
+	ids := map[string]int64{}
+	alerts, err := s.store.Alerts(ctx, kernel.AlertFilter{})
+	s.must(err)
+	for _, a := range alerts {
+		ids[a.Name] = a.ID
+	}
+	s.equal("ids are different", len(map[int64]bool{ids["earlier"]: true, ids["first"]: true, ids["second"]: true, ids["later"]: true, 0: true}), 5)
+	s.equal("ids grow", ids["earlier"] < ids["first"] && ids["first"] < ids["second"] && ids["second"] < ids["later"], true)
+	for i, name := range []string{"", "second", "first", "second"} {
+		list[i].Alert = 0
+		if name != "" {
+			list[i].Data = fmt.Appendf(nil, `{"key":"\"alert\":{","alert":{"id":%d,"kind":"named"}}`, ids[name])
+		}
+	}
+	s.equal("stored", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
+}
+
+// many returns notifications to receiver a that one transaction stores: their jobs are different, and their times equal.
+func many(n int) (list []kernel.Notification) {
+	for i := range n {
+		list = append(list, newNotification(i+1, "a", func(x *kernel.Notification) {
+			x.At, x.NextAt, x.ExpiresAt = at(0), at(0), at(time.Hour)
+			x.Kind = []operate.EventKind{operate.EventDone, operate.EventUndone}[i%2]
+			x.Data = fmt.Appendf(nil, `{"key":"ü%d"}`, i)
+		}))
+	}
+	return list
+}
+
+func idsOf(list []kernel.Notification) (ids []string) {
+	for _, n := range list {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
+// deliver gives notifications that are due an outcome each; nil: none.
+func (s *suite) deliver(outcome func(i int) *kernel.DeliveryOutcome) {
+	s.Helper()
+	due, err := s.store.DueNotifications(ctx, "a", at(0), 10_000)
+	s.must(err)
+	var results []kernel.DeliveryResult
+	for i, n := range due {
+		if o := outcome(i); o != nil {
+			results = append(results, kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: *o})
+		}
+	}
+	s.update(func(tx kernel.Tx) { s.must(tx.SaveDeliveries("a", results)) })
+}
+
+func outboxMany(s *suite) {
+	const n = 1500 // more than a row has, and more than the numbers of a row
+	list := many(n)
+	s.notify(list...)
+	count := func(max int) int {
+		found, err := s.store.CountPending(ctx, "a", max)
+		s.must(err)
+		return found
+	}
+	s.equal("pending", []int{count(10_000), count(7)}, []int{n, 7})
+	s.equal("all are due", s.dueFor("a", at(0), 10_000), idsOf(list))
+	for _, max := range []int{1, 255, 256, 257, 1000} {
+		due := s.dueFor("a", at(0), max)
+		s.equal("the first are due", len(due) >= max && len(due) < max+300 && slices.Equal(due, idsOf(list)[:len(due)]), true)
+	}
+	// Pages, newest first. Each begins within the notifications of one transaction.
+	var read []kernel.Notification
+	for before := int64(0); ; {
+		page, err := s.store.Notifications(ctx, kernel.NotificationFilter{Receiver: "a", Before: before, Limit: 100, State: operate.DeliveryPending})
+		s.must(err)
+		if len(page) == 0 {
+			break
+		}
+		s.equal("a page", len(page) <= 100, true)
+		read, before = append(read, page...), page[len(page)-1].Number
+	}
+	slices.Reverse(read)
+	s.equal("pages have all", idsOf(read), idsOf(list))
+	for i := range read {
+		if i > 0 && read[i].Number <= read[i-1].Number {
+			s.Fatalf("number %d follows %d", read[i].Number, read[i-1].Number)
+		}
+		read[i].Number = 0
+	}
+	s.equal("every field", read, list)
+	delivered := kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 1, EndedAt: at(time.Hour)}
+	s.deliver(func(int) *kernel.DeliveryOutcome { return &delivered })
+	s.equal("none is pending", count(10), 0)
+	list[0].DeliveryOutcome = delivered
+	s.equal("the first is delivered", s.notifications(kernel.NotificationFilter{Receiver: "a", State: operate.DeliveryDelivered, Before: s.numberOf("a", list[1].ID)}), list[:1])
+	forgotten, err := s.store.ForgetNotifications(ctx, at(2*time.Hour), 300)
+	s.must(err)
+	s.equal("some are forgotten", forgotten >= 300 && forgotten < 600, true)
+	for forgotten < n {
+		more, err := s.store.ForgetNotifications(ctx, at(2*time.Hour), 300)
+		s.must(err)
+		if more == 0 {
+			break
+		}
+		forgotten += more
+	}
+	s.equal("all are forgotten", forgotten, n)
+	s.equal("none is left", len(s.notifications(kernel.NotificationFilter{Receiver: "a"})), 0)
+	s.notify(newNotification(n+1, "a"))
+	s.equal("a number is never used again", s.numberOf("a", newNotification(n+1, "a").ID) > read[0].Number, true)
+}
+
+func outboxManyOutcomes(s *suite) {
+	list := many(300)
+	s.notify(list...)
+	delivered := kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 1, EndedAt: at(time.Hour)}
+	failed := kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: 1, NextAt: at(time.Minute), Error: "no"}
+	dead := kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 1, EndedAt: at(time.Hour), Error: "never"}
+	want := map[int]*kernel.DeliveryOutcome{3: &failed, 4: &dead, 5: nil, 299: nil}
+	s.deliver(func(i int) *kernel.DeliveryOutcome {
+		if o, other := want[i]; other {
+			return o
+		}
+		return &delivered
+	})
+	for i := range list {
+		if o, other := want[i]; !other {
+			list[i].DeliveryOutcome = delivered
+		} else if o != nil {
+			list[i].DeliveryOutcome = *o
+		}
+	}
+	found, err := s.store.Notifications(ctx, kernel.NotificationFilter{Receiver: "a", Limit: 1000})
+	s.must(err)
+	slices.Reverse(found)
+	for i := range found {
+		found[i].Number = 0
+	}
+	s.equal("each has its outcome", found, list)
+	s.equal("those that were not attempted are due", s.dueFor("a", at(0), 10), []string{list[5].ID, list[299].ID})
+	s.equal("the one that failed is due later", s.dueFor("a", at(time.Minute), 10), []string{list[3].ID, list[5].ID, list[299].ID})
+
+	// Behind the one that failed waits the next one of its job, among others of one transaction that do not wait.
+	next := many(300)[:10]
+	for i := range next {
+		next[i].ID = fmt.Sprintf("ntc_%032x", 1000+i)
+	}
+	s.notify(next...)
+	others := slices.DeleteFunc(idsOf(next), func(id string) bool { return id == next[3].ID })
+	s.equal("one waits", s.dueFor("a", at(0), 100), append([]string{list[5].ID, list[299].ID}, others...))
+	s.deliver(func(int) *kernel.DeliveryOutcome { return &delivered })
+	s.equal("it still waits", len(s.dueFor("a", at(0), 100)), 0)
+	s.outcome("a", list[3].ID, delivered)
+	s.equal("it follows", s.dueFor("a", at(0), 100), []string{next[3].ID})
+
+	// A transaction of which every notification waits hides none that comes later.
+	s.outcome("a", next[3].ID, delivered)
+	earlier, waiting := many(302)[300:], many(302)[300:]
+	s.notify(earlier...)
+	s.deliver(func(int) *kernel.DeliveryOutcome { return &failed })
+	for i := range waiting {
+		waiting[i].ID = fmt.Sprintf("ntc_%032x", 2000+i)
+	}
+	s.notify(waiting...)
+	s.equal("they wait", len(s.dueFor("a", at(0), 100)), 0)
+	later := newNotification(400, "a")
+	s.notify(later)
+	s.equal("another is due", s.dueFor("a", at(0), 1), []string{later.ID})
+}
+
+func outboxManyOfJob(s *suite) {
+	list := many(3)
+	var all []kernel.Notification
+	for i := range list {
+		for k := range 3 {
+			n := list[i]
+			n.ID = fmt.Sprintf("ntc_%032x", 10*i+k)
+			all = append(all, n)
+		}
+	}
+	s.notify(all...)
+	last := map[perdure.JobID]string{}
+	due, err := s.store.DueNotifications(ctx, "a", at(0), 100)
+	s.must(err)
+	s.equal("all are due", len(due), 9)
+	for _, n := range due {
+		if n.ID <= last[n.Job] {
+			s.Errorf("%s of %s comes after %s", n.ID, n.Job, last[n.Job])
+		}
+		last[n.Job] = n.ID
+	}
+	failed := kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: 1, NextAt: at(time.Minute)}
+	s.outcome("a", all[0].ID, failed)
+	for _, n := range all[1:3] {
+		s.equal("the others of the job wait", slices.Contains(s.dueFor("a", at(0), 100), n.ID), false)
+	}
+	s.equal("those of other jobs do not", len(s.dueFor("a", at(0), 100)), 6)
+}
+
+func outboxManyStreamed(s *suite) {
+	list := many(600)
+	s.notify(list...)
+	s.deliver(func(i int) *kernel.DeliveryOutcome {
+		return &kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 1, EndedAt: at(time.Hour), Position: int64(i) + 1}
+	})
+	var read []kernel.Notification
+	for after := int64(0); ; {
+		page, err := s.store.StreamedNotifications(ctx, "a", after, 70)
+		s.must(err)
+		if len(page) == 0 {
+			break
+		}
+		for i, n := range page {
+			s.equal("position", n.Position, after+int64(i)+1)
+		}
+		read, after = append(read, page...), page[len(page)-1].Position
+	}
+	s.equal("all", idsOf(read), idsOf(list))
+}
+
+// Notifications returns n notifications that a store keeps in one row, and one that has a row of its own, because it is
+// about no job.
+func Notifications(n int) []kernel.Notification {
+	list := many(n + 1)
+	list[n].Job = perdure.JobID{}
+	for i := range list {
+		list[i].At = time.UnixMicro(1)
+	}
+	return list
+}
+
+// NotificationsShown returns what the view of a new store shows of Notifications(n), separated by commas: number, id, job,
+// kind, at, state, and the digits of the job's id.
+func NotificationsShown(n int, at string) string {
+	var shown []string
+	for i, x := range Notifications(n) {
+		number, job := 1024+i, x.Job.String()
+		if x.Job.IsZero() {
+			number, job = 2048, ""
+		}
+		shown = append(shown, fmt.Sprintf("%d %s %s %s %s pending %x", number, x.ID, job, x.Kind, at, x.Job[:]))
+	}
+	return strings.Join(shown, ", ")
 }

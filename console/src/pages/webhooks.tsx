@@ -7,7 +7,7 @@ import type { Json } from "../json.ts";
 import { applyEvent, emptyList } from "../live.ts";
 import { useLoad } from "../load.ts";
 import { useOlder } from "../older.ts";
-import { place, setQuery } from "../place.ts";
+import { go, place, setQuery } from "../place.ts";
 import type { Right } from "../rights.ts";
 import { link, queryText } from "../router.ts";
 import type { Alert, Delivery, ListWebhook, PageAlert, PageDelivery, Webhook } from "../types.ts";
@@ -26,8 +26,54 @@ export function WebhookPages() {
   const fresh = useSignal<Webhook | undefined>(undefined);
   return (
     <>
-      {name ? <Receiver key={name} name={name} fresh={fresh} /> : <Receivers fresh={fresh} />}
+      {!name ? <Receivers fresh={fresh} /> : isUrl(name) ? <UrlDeliveries key={name} url={name} /> : <Receiver key={name} name={name} fresh={fresh} />}
       {fresh.value && <Created hook={fresh.value} close={() => (fresh.value = undefined)} />}
+    </>
+  );
+}
+
+/** Whether notifications go to a URL that definitions name, and not to a receiver of the store. */
+const isUrl = (name: string) => name.includes("://");
+
+/** Asks for a URL that definitions name. */
+function AskUrl() {
+  return (
+    <form
+      class="ask"
+      onSubmit={(event) => {
+        event.preventDefault();
+        const url = String(new FormData(event.currentTarget).get("url")).trim();
+        if (url) go(link.webhooks(url));
+      }}
+    >
+      <label class="row">
+        <span class="muted small">Deliveries to a URL that a definition names</span>
+        <input name="url" type="url" required pattern="https?://.+" placeholder="https://shop.example/hooks" maxLength={2048} />
+      </label>
+      <button type="submit">Show</button>
+    </form>
+  );
+}
+
+/** The deliveries to a URL that definitions name. */
+function UrlDeliveries({ url }: { url: string }) {
+  useTitle("Webhook of a definition");
+  return (
+    <>
+      <div class="title">
+        <h1 class="cut">
+          Deliveries to <bdi>{hostOf(url).host || url}</bdi>
+        </h1>
+        <div class="end">
+          <a class="button" href={link.webhooks()}>
+            All receivers
+          </a>
+        </div>
+      </div>
+      <p class="muted">
+        Definitions name this URL in <code>notify</code>. Its path, which may be a secret, is shown only in the address of this page.
+      </p>
+      <Deliveries key={place.value.query.get("state") ?? ""} name={url} turn={0} />
     </>
   );
 }
@@ -95,6 +141,7 @@ function Receivers({ fresh }: { fresh: Fresh }) {
           </div>
         </div>
       )}
+      <AskUrl />
       {creating.value && <Settings fresh={fresh} close={() => (creating.value = false)} done={list.again} />}
     </>
   );
@@ -240,7 +287,7 @@ function Receiver({ name, fresh }: { name: string; fresh: Fresh }) {
       {page.problem && <ProblemNote problem={page.problem} again={page.again} />}
       <Trouble hook={hook} alert={alert} open={(act) => (draft.value = act)} />
       <Facts hook={hook} />
-      <Deliveries key={place.value.query.get("state") ?? ""} hook={hook} turn={turn.value} />
+      <Deliveries key={place.value.query.get("state") ?? ""} name={hook.name} turn={turn.value} />
       <AsOf at={page.at} />
       {draft.value === "edit" && <Settings hook={hook} fresh={fresh} close={form.close} done={form.done} />}
       {draft.value === "test" && <Test {...form} />}
@@ -356,9 +403,9 @@ function Facts({ hook }: { hook: Webhook }) {
 
 const states = ["pending", "delivered", "dead"];
 
-function Deliveries({ hook, turn }: { hook: Webhook; turn: number }) {
+function Deliveries({ name, turn }: { name: string; turn: number }) {
   const state = place.value.query.get("state") ?? "";
-  const url = (cursor?: string) => callUrl(["v1", "webhooks", hook.name, "deliveries"], queryText({ state, limit: String(pageSize), cursor }));
+  const url = (cursor?: string) => callUrl(["v1", "webhooks", name, "deliveries"], queryText({ state, limit: String(pageSize), cursor }));
   const first = useLoad<PageDelivery>(url(), 3000);
   const list = useSignal(emptyList<Delivery, PageDelivery>()); // the first page, whose rows stay where they are
   const replace = useRef(false);
@@ -402,7 +449,7 @@ function Deliveries({ hook, turn }: { hook: Webhook; turn: number }) {
       {!shown ? (
         !first.problem && <Waiting />
       ) : items.length === 0 ? (
-        <p class="fine">{state ? `No notification is ${state}.` : "Nothing was reported to this receiver yet. A test shows whether it can be reached."}</p>
+        <p class="fine">{state ? `No notification is ${state}.` : isUrl(name) ? "Nothing was reported to this URL." : "Nothing was reported to this receiver yet. A test shows whether it can be reached."}</p>
       ) : (
         <>
           <Newer list={list.value} noun="notification" show={startAgain}>
@@ -434,7 +481,7 @@ function Deliveries({ hook, turn }: { hook: Webhook; turn: number }) {
             )}
             <span class="muted small">
               {total}
-              {older.nextCursor && items.length >= mostRows && ". The page shows no more: choose a state"}. They are kept for 14 days after their end. As a command: <code>perdure webhooks deliveries {hook.name}</code>
+              {older.nextCursor && items.length >= mostRows && ". The page shows no more: choose a state"}. They are kept for 14 days after their end. As a command: <code>perdure webhooks deliveries {shellWord(name)}</code>
             </span>
             <AsOf at={first.at} />
             {older.problem && <ProblemNote problem={older.problem} />}

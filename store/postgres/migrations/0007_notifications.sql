@@ -36,11 +36,10 @@ create table perdure.notification (
 	position bigint not null                     -- in a stream, once it is delivered
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_limit = 2000);
 
--- The pending notifications, in the order in which they are delivered; and those that were attempted, behind which the
--- others of their job wait: most notifications are never in this index.
+-- The pending notifications, in the order in which they are delivered. Neither index mentions next_at, so that a failed
+-- attempt is a HOT update.
 create index notification_pending on perdure.notification (receiver, number) where state = 'pending';
-create index notification_of_job on perdure.notification (receiver, job, number) where state = 'pending' and attempts > 0;
-create index notification_dead on perdure.notification (receiver, number) where state = 'dead';
+create index notification_of_job on perdure.notification (receiver, job, number) where state = 'pending';
 create index notification_receiver on perdure.notification (receiver, number);
 create index notification_stream on perdure.notification (receiver, position) where position > 0;
 create index notification_ended on perdure.notification (ended_at) where ended_at is not null;

@@ -37,8 +37,7 @@ CREATE TABLE perdure_notification (
 ) STRICT;
 
 CREATE INDEX perdure_notification_pending ON perdure_notification (receiver, number) WHERE state = 'pending';
-CREATE INDEX perdure_notification_of_job ON perdure_notification (receiver, job, number) WHERE state = 'pending' AND attempts > 0;
-CREATE INDEX perdure_notification_dead ON perdure_notification (receiver, number) WHERE state = 'dead';
+CREATE INDEX perdure_notification_of_job ON perdure_notification (receiver, job, number) WHERE state = 'pending';
 CREATE INDEX perdure_notification_receiver ON perdure_notification (receiver, number);
 CREATE INDEX perdure_notification_stream ON perdure_notification (receiver, position) WHERE position > 0;
 CREATE INDEX perdure_notification_ended ON perdure_notification (ended_at) WHERE ended_at IS NOT NULL;

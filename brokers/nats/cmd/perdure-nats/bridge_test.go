@@ -298,6 +298,9 @@ func TestStartFailsWithTheReason(t *testing.T) {
 	_, urls := cluster(t, 1)
 	js := jetStream(t, urls)
 	addStream(t, js, jetstream.StreamConfig{Name: "OTHER", Subjects: []string{"other.>"}})
+	addStream(t, js, jetstream.StreamConfig{Name: "NARROW", Subjects: []string{"narrow.one"}})
+	addStream(t, js, jetstream.StreamConfig{Name: "WIDE1", Subjects: []string{"wide.one"}})
+	addStream(t, js, jetstream.StreamConfig{Name: "WIDE2", Subjects: []string{"wide.two"}})
 	for _, c := range []struct {
 		args string
 		code int
@@ -314,11 +317,19 @@ func TestStartFailsWithTheReason(t *testing.T) {
 		{"--receiver broker --publish a --max-message 67108865", exitUsage, "1 to 67108864"},
 		{"--intake a --reject b --ack-wait 3s", exitUsage, "--ack-wait must be 4s to 1h"},
 		{"--receiver broker --publish a --log-level loud", exitUsage, "--log-level"},
-		{"--receiver broker --publish a --no-such-flag", exitUsage, "no-such-flag"},
+		{"--receiver broker --publish a --no-such-flag", exitUsage, "not defined: --no-such-flag"},
+		{"--receiver broker --publish a --grace 30", exitUsage, `"30" for flag --grace: not a number, or not a duration such as 30s`},
+		{"--receiver broker --publish other.x --nats-creds /nowhere", exitUsage, "--nats-creds: open /nowhere"},
+		{"--receiver broker --publish other.x --nats-ca /nowhere", exitUsage, "--nats-ca: open /nowhere"},
+		{"--receiver broker --publish other.x --nats-ca connect.go", exitUsage, "--nats-ca: connect.go has no certificate in PEM form"},
+		{"--receiver broker --publish nowhere --stream NEW --check", exitNotFound, "without --check, --stream NEW is created"},
 		{"--receiver none --publish other.{type} --check", exitNotFound, "perdure webhooks create none --stream"},
 		{"--receiver broker --publish nowhere --check", exitNotFound, "no JetStream stream stores nowhere"},
 		{"--receiver broker --publish nowhere --stream OTHER", exitConflict, "does not store nowhere"},
 		{"--receiver broker --publish other.x --nats nats://127.0.0.1:1", exitUnreachable, "NATS cannot be reached"},
+		{"--intake wide.* --reject other.no --check", exitConflict, "several JetStream streams store messages of wide.* (WIDE1, WIDE2)"},
+		{"--receiver broker --publish wide.{type} --check", exitConflict, "several JetStream streams"},
+		{"--receiver broker --publish narrow.{type} --check", exitNotFound, "no JetStream stream stores narrow.>"},
 		{"--receiver broker --publish other.{type} --check", exitOK, "ok"},
 		{"--intake other.in --reject other.no --check", exitOK, "ok"},
 	} {

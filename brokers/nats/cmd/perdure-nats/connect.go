@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -20,6 +22,7 @@ import (
 
 const (
 	callTimeout = 5 * time.Second  // a request to NATS
+	heartbeat   = 5 * time.Second  // of the intake; the process notices after two that its consumer is missing
 	startWithin = 30 * time.Second // JetStream may elect a leader while the process starts
 	minPayload  = 64 << 10         // bytes that NATS must accept in a message: an event has at most 20 KB
 	keepStream  = 14 * 24 * time.Hour
@@ -145,9 +148,15 @@ func (b *bridge) connectNATS() error {
 		}),
 	}
 	if b.natsCreds != "" {
+		if _, err := os.ReadFile(b.natsCreds); err != nil {
+			return usage("--nats-creds: %v", err)
+		}
 		options = append(options, nats.UserCredentials(b.natsCreds))
 	}
 	if b.natsCA != "" {
+		if err := checkAuthorities(b.natsCA); err != nil {
+			return err
+		}
 		options = append(options, nats.RootCAs(b.natsCA))
 	}
 	var err error
@@ -163,13 +172,27 @@ func (b *bridge) connectNATS() error {
 	return err
 }
 
+// checkAuthorities returns an error unless a file has certificates.
+func checkAuthorities(file string) error {
+	text, err := os.ReadFile(file)
+	switch {
+	case err != nil:
+		return usage("--nats-ca: %v", err)
+	case !x509.NewCertPool().AppendCertsFromPEM(text):
+		return usage("--nats-ca: %s has no certificate in PEM form", file)
+	}
+	return nil
+}
+
 // natsError gives an error of NATS the code that decides the exit code.
 func natsError(err error, what string) error {
 	code := perdure.CodeUnavailable
 	switch {
 	case perdure.CodeOf(err) != "":
 		return err
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrPermissionViolation):
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked), errors.Is(err, nats.ErrAccountAuthExpired):
+		code, what = perdure.CodeForbidden, "NATS refuses the login; check --nats-creds, or user and password in --nats"
+	case errors.Is(err, nats.ErrPermissionViolation):
 		code = perdure.CodeForbidden
 	case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrBucketNotFound):
 		code = perdure.CodeNotFound
@@ -205,6 +228,9 @@ func (b *bridge) checkStreams(ctx context.Context) error {
 		var missing []string
 		for _, s := range b.subjects() {
 			_, err := b.streamOf(ctx, s)
+			if strings.HasSuffix(s, ".>") && err == nil && s != b.intake { // a stream may store some subjects of the events
+				_, err = b.streamOf(ctx, b.published("perdure.test"))
+			}
 			switch {
 			case errors.Is(err, jetstream.ErrStreamNotFound):
 				missing = append(missing, s)
@@ -215,7 +241,9 @@ func (b *bridge) checkStreams(ctx context.Context) error {
 		switch {
 		case len(missing) == 0:
 			return nil
-		case b.stream == "" || b.config.check:
+		case b.stream != "" && b.config.check:
+			return perdure.Refuse(perdure.CodeNotFound, "no JetStream stream stores %s; without --check, --stream %s is created for them", strings.Join(missing, ", "), b.stream)
+		case b.stream == "":
 			return perdure.Refuse(perdure.CodeNotFound, "no JetStream stream stores %s; create one, for example: nats stream add NAME --subjects '%s'; or give --stream NAME",
 				strings.Join(missing, ", "), strings.Join(missing, ","))
 		}
@@ -246,9 +274,22 @@ func (b *bridge) subjects() []string {
 	return all
 }
 
-// streamOf returns the stream that stores a subject.
+// streamOf returns the stream that stores a subject. Messages of another stream would be neither read nor published.
 func (b *bridge) streamOf(ctx context.Context, subject string) (string, error) {
-	return b.js.StreamNameBySubject(ctx, subject)
+	var names []string
+	list := b.js.StreamNames(ctx, jetstream.WithStreamListSubject(subject))
+	for name := range list.Name() {
+		names = append(names, name)
+	}
+	switch {
+	case list.Err() != nil:
+		return "", list.Err()
+	case len(names) == 0:
+		return "", jetstream.ErrStreamNotFound
+	case len(names) > 1:
+		return "", perdure.Refuse(perdure.CodeConflict, "several JetStream streams store messages of %s (%s); start a process for each, with a subject that is in one stream", subject, strings.Join(names, ", "))
+	}
+	return names[0], nil
 }
 
 // backoff returns a pause that grows with the attempts, with jitter, so that messages that failed together do not

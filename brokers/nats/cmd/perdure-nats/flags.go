@@ -94,7 +94,8 @@ Exit codes:
   3    Perdure or NATS is not reachable
   4    not allowed
   7    the receiver or a stream does not exist
-  8    another process reads the receiver now, or it is not a stream
+  8    another process reads the receiver now, or it is not a stream; or the
+       consumer or stream of --durable or --stream has another subject
   130  interrupted during the drain
 `
 
@@ -149,7 +150,7 @@ func parse(args []string, getenv func(string) string) (config, error) {
 		if errors.Is(err, flag.ErrHelp) {
 			return c, err
 		}
-		return c, usage("%v; see perdure-nats --help", err)
+		return c, usage("%s; see perdure-nats --help", flagError(err))
 	}
 	if f.NArg() > 0 {
 		return c, usage("%q is not a flag; see perdure-nats --help", f.Arg(0))
@@ -161,7 +162,7 @@ func parse(args []string, getenv func(string) string) (config, error) {
 		name := "PERDURE_" + strings.ToUpper(strings.ReplaceAll(g.Name, "-", "_"))
 		if value := getenv(name); value != "" && !given[g.Name] && wrong == nil {
 			if err := f.Set(g.Name, value); err != nil {
-				wrong = usage("%s=%q: %v", name, value, err)
+				wrong = usage("%s=%q: %s", name, value, flagError(err))
 			}
 		}
 	})
@@ -172,6 +173,15 @@ func parse(args []string, getenv func(string) string) (config, error) {
 		c.token = getenv("PERDURE_TOKEN")
 	}
 	return c, c.valid()
+}
+
+// flagError rewords an error of package flag: the flags have two dashes here, and "parse error" does not say what to write.
+func flagError(err error) string {
+	text := err.Error()
+	for _, before := range []string{"flag needs an argument: -", "flag provided but not defined: -", "for flag -"} {
+		text = strings.Replace(text, before, before+"-", 1)
+	}
+	return strings.Replace(text, "parse error", "not a number, or not a duration such as 30s", 1)
 }
 
 func usage(format string, args ...any) error {

@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -36,15 +38,27 @@ func (b *bridge) consumer(ctx context.Context) (*consumer, error) {
 	return in, err
 }
 
-// open opens the durable consumer, or creates it.
-func (in *consumer) open(ctx context.Context) (err error) {
-	in.from, err = in.js.CreateOrUpdateConsumer(ctx, in.stream, jetstream.ConsumerConfig{
+// open opens the durable consumer, or creates it. The consumer of another subject is refused: with this subject, JetStream
+// would pass over the messages that another process waits for.
+func (in *consumer) open(ctx context.Context) error {
+	cfg := jetstream.ConsumerConfig{
 		Durable: in.durable, FilterSubject: in.intake, AckPolicy: jetstream.AckExplicitPolicy, AckWait: in.ackWait,
 		MaxAckPending: in.inFlight, MaxDeliver: -1, Description: "submits jobs to Perdure",
-	})
+	}
+	from, err := in.js.CreateConsumer(ctx, in.stream, cfg)
+	if errors.Is(err, jetstream.ErrConsumerExists) { // with other settings
+		if from, err = in.js.Consumer(ctx, in.stream, in.durable); err == nil {
+			if found := from.CachedInfo().Config; found.FilterSubject != in.intake {
+				reads := cmp.Or(found.FilterSubject, strings.Join(found.FilterSubjects, ", "), "all subjects")
+				return perdure.Refuse(perdure.CodeConflict, "consumer %s of stream %s reads %s, and not %s; choose another --durable", in.durable, in.stream, reads, in.intake)
+			}
+			from, err = in.js.UpdateConsumer(ctx, in.stream, cfg)
+		}
+	}
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
+		in.from = from
 		return nil
 	case errors.As(err, &refused) && refused.Code == 400:
 		return perdure.Refuse(perdure.CodeInvalid, "consumer %s of stream %s exists with other settings: %v; choose another --durable", in.durable, in.stream, err)
@@ -56,24 +70,45 @@ func (in *consumer) open(ctx context.Context) (err error) {
 func (in *consumer) run(ctx, hard context.Context, fail func(error)) error {
 	var flights sync.WaitGroup
 	defer flights.Wait()
+	opened := true
 	for try := 1; ctx.Err() == nil; try++ {
-		err := in.consume(ctx, hard, &flights, fail, func() { try = 0 })
-		if ctx.Err() != nil {
-			break
+		if opened {
+			err := in.consume(ctx, hard, &flights, fail, func() { try = 0 })
+			if ctx.Err() != nil {
+				break
+			}
+			in.log.Warn("intake interrupted", "stream", in.stream, "consumer", in.durable, "error", fmt.Sprint(err))
 		}
-		in.log.Warn("intake interrupted", "stream", in.stream, "consumer", in.durable, "error", fmt.Sprint(err))
 		pause(ctx, try)
 		call, cancel := context.WithTimeout(ctx, callTimeout)
-		if err := in.open(call); err != nil && ctx.Err() == nil { // it may have been deleted
+		err := in.open(call) // it may have been deleted
+		cancel()
+		opened = err == nil
+		switch code := perdure.CodeOf(err); {
+		case opened, ctx.Err() != nil:
+		case code == perdure.CodeConflict, code == perdure.CodeInvalid:
+			return err
+		default:
 			in.log.Warn("consumer cannot be opened", "consumer", in.durable, "error", err.Error())
 		}
-		cancel()
+	}
+	return nil
+}
+
+// missing returns an error if the consumer does not exist. The server of a consumer that was deleted while there was no
+// connection sends no heartbeat, and nothing else.
+func (in *consumer) missing(ctx context.Context) error {
+	call, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := in.js.Consumer(call, in.stream, in.durable)
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
+		return err
 	}
 	return nil
 }
 
 func (in *consumer) consume(ctx, hard context.Context, flights *sync.WaitGroup, fail func(error), received func()) error {
-	messages, err := in.from.Messages(jetstream.PullMaxMessages(in.inFlight))
+	messages, err := in.from.Messages(jetstream.PullMaxMessages(in.inFlight), jetstream.PullHeartbeat(heartbeat))
 	if err != nil {
 		return err
 	}
@@ -84,6 +119,9 @@ func (in *consumer) consume(ctx, hard context.Context, flights *sync.WaitGroup, 
 		switch {
 		case errors.Is(err, jetstream.ErrNoHeartbeat) && ctx.Err() == nil:
 			in.log.Debug("no heartbeat of the consumer", "consumer", in.durable)
+			if err := in.missing(ctx); err != nil {
+				return err
+			}
 			continue
 		case err != nil:
 			return err
@@ -166,8 +204,10 @@ func (in *consumer) submit(ctx context.Context, m jetstream.Msg, key string) (*p
 	if n := len(m.Data()); n > in.maxMessage {
 		return nil, false, perdure.Refuse(perdure.CodeTooLarge, "the message has %d bytes; --max-message is %d", n, in.maxMessage)
 	}
-	if parent := m.Headers().Get("Traceparent"); parent != "" {
-		ctx = client.WithTraceparent(ctx, parent)
+	for name, values := range m.Headers() { // NATS distinguishes case, and programs write both
+		if strings.EqualFold(name, "Traceparent") && len(values) > 0 {
+			ctx = client.WithTraceparent(ctx, values[0])
+		}
 	}
 	return in.perdure.SubmitWithKey(ctx, m.Data(), mediaType(m), key)
 }

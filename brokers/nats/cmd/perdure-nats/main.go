@@ -16,6 +16,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -26,6 +27,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/nats-io/nats.go"
 
 	"github.com/perdure/perdure"
 )
@@ -117,6 +120,11 @@ func (b *bridge) run(ctx context.Context) error {
 	// ctx ends when the drain begins, and hard when it must be over: work that has begun may go on between them.
 	hard, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
+	b.nc.SetClosedHandler(func(nc *nats.Conn) {
+		// The client gives up if servers refuse its login twice. Nothing that is in progress can end well any more.
+		fail(natsError(cmp.Or(nc.LastError(), nats.ErrConnectionClosed), "NATS connection closed"))
+		abandon()
+	})
 	defer context.AfterFunc(ctx, func() {
 		b.log.Info("draining", "grace", b.grace)
 		t := time.AfterFunc(b.grace, abandon)

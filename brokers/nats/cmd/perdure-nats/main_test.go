@@ -46,14 +46,17 @@ func TestMain(m *testing.M) {
 
 func serveNATS(text string) {
 	var o struct {
-		Name, Dir     string
-		Port, Cluster int
-		Routes        []string
+		Name, Dir, Password string
+		Port, Cluster       int
+		Routes              []string
 	}
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
 		panic(err)
 	}
 	options := &server.Options{ServerName: o.Name, Host: "127.0.0.1", Port: o.Port, JetStream: true, StoreDir: o.Dir, NoSigs: true}
+	if o.Password != "" {
+		options.Username, options.Password = userOfNATS, o.Password
+	}
 	if o.Cluster > 0 {
 		options.Cluster = server.ClusterOpts{Name: "test", Host: "127.0.0.1", Port: o.Cluster}
 		for _, r := range o.Routes {
@@ -146,18 +149,25 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// cluster starts n NATS servers, each a process, and returns them with their URLs.
-func cluster(t *testing.T, n int) (servers []*process, urls string) {
+const userOfNATS = "bridge"
+
+// cluster starts n NATS servers, each a process, and returns them with their URLs. With a password they require it.
+func cluster(t *testing.T, n int, password ...string) (servers []*process, urls string) {
 	t.Helper()
+	login, secret := "", ""
+	if len(password) > 0 {
+		secret = password[0]
+		login = userOfNATS + ":" + secret + "@"
+	}
 	var ports, routes []int
 	var all, peers []string
 	for range n {
 		ports, routes = append(ports, freePort(t)), append(routes, freePort(t))
-		all = append(all, fmt.Sprintf("nats://127.0.0.1:%d", ports[len(ports)-1]))
+		all = append(all, fmt.Sprintf("nats://%s127.0.0.1:%d", login, ports[len(ports)-1]))
 		peers = append(peers, fmt.Sprintf("nats://127.0.0.1:%d", routes[len(routes)-1]))
 	}
 	for i := range n {
-		o := map[string]any{"Name": fmt.Sprintf("n%d", i+1), "Dir": filepath.Join(t.TempDir(), "js"), "Port": ports[i]}
+		o := map[string]any{"Name": fmt.Sprintf("n%d", i+1), "Dir": filepath.Join(t.TempDir(), "js"), "Port": ports[i], "Password": secret}
 		if n > 1 {
 			o["Cluster"], o["Routes"] = routes[i], peers
 		}
