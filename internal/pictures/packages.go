@@ -46,7 +46,7 @@ var strips = []struct {
 	leaf  bool // each imports nothing of this module, except others of the list
 }{
 	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate",
-		"internal/plain", "internal/redact", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
+		"internal/plain", "internal/redact", "internal/retryafter", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
 	{title: "For tests and drills; nothing that ships imports them, but for chaos (perdure chaos):", pkgs: []string{"internal/chaos", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
 		"internal/pgtest", "internal/tlsfiles/tlstest", "internal/oidc/oidctest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
 }
