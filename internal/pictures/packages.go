@@ -72,7 +72,7 @@ func drawPackages(src *source) (*canvas, error) {
 	}
 	kept := reduce(edges)
 	last := groups[len(groups)-1].shape()
-	c := newCanvas(last.x1+margin, last.y1+168, "The packages of Perdure, in layers",
+	c := newCanvas(last.x1+margin, 0, "The packages of Perdure, in layers",
 		"Boxes are groups of packages, in layers. An arrow means imports, and goes down; arrows that follow from others are left out. "+sentence(kept))
 	c.text(margin, 28, "l", small, "An arrow means: imports. All arrows go down. Imports that follow from others are left out.")
 	for i := range groups {
@@ -101,6 +101,7 @@ func drawPackages(src *source) (*canvas, error) {
 		}
 		y += 10
 	}
+	c.height = y
 	return c, nil
 }
 
