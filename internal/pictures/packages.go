@@ -72,7 +72,11 @@ func drawPackages(src *source) (*canvas, error) {
 	}
 	kept := reduce(edges)
 	last := groups[len(groups)-1].shape()
-	c := newCanvas(last.x1+margin, 0, "The packages of Perdure, in layers",
+	width, height := last.x1+margin, last.y1+34
+	for _, s := range strips {
+		height += 29 + 17*float64(len(wrapped(s.pkgs, width-2*margin)))
+	}
+	c := newCanvas(width, height, "The packages of Perdure, in layers",
 		"Boxes are groups of packages, in layers. An arrow means imports, and goes down; arrows that follow from others are left out. "+sentence(kept))
 	c.text(margin, 28, "l", small, "An arrow means: imports. All arrows go down. Imports that follow from others are left out.")
 	for i := range groups {
@@ -101,7 +105,6 @@ func drawPackages(src *source) (*canvas, error) {
 		}
 		y += 10
 	}
-	c.height = y
 	return c, nil
 }
 
