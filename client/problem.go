@@ -7,9 +7,11 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/retryafter"
 )
 
 // problem is a refusal as the server writes it (RFC 9457).
@@ -22,7 +24,10 @@ type problem struct {
 	Errors []perdure.FieldError `json:"errors"`
 }
 
-const maxProblem = 1 << 20
+const (
+	maxProblem = 1 << 20
+	maxPlain   = 1 << 10 // read of an answer that is not a problem
+)
 
 // refused returns the error that an answer with an error status has. It is *away if the server could not handle any call
 // at the moment.
@@ -37,7 +42,7 @@ func (c *Client) refused(resp *http.Response) error {
 	if resp.StatusCode < http.StatusInternalServerError && resp.StatusCode != http.StatusTooManyRequests {
 		return err
 	}
-	return passing(err, retryAfter(resp))
+	return passing(err, retryafter.Of(resp.Header, time.Now(), maxRetryAfter))
 }
 
 func (p *problem) err() error {
@@ -55,6 +60,11 @@ func (c *Client) stranger(resp *http.Response) error {
 	e.Hint = "check the URL: a proxy or another program may listen there, or the API may be mounted below a path"
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		e.Hint = fmt.Sprintf("it redirects to %s: use that URL", redact.URL(to))
+	}
+	if resp.StatusCode == http.StatusBadRequest && resp.TLS == nil { // as net/http and proxies answer what is not TLS
+		if b, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)); strings.Contains(strings.ToLower(string(b)), "https") {
+			e.Hint = "the server expects HTTPS: write https:// in place of http://"
+		}
 	}
 	return e
 }

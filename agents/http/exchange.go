@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/retryafter"
 	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/internal/targets"
 )
@@ -127,7 +128,7 @@ func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessa
 		return nil, failing, perdure.Rejected(err, code)
 	}
 	err = perdure.Failed(err, code)
-	if after := retryAfter(resp.Header, time.Now()); after > 0 {
+	if after := retryafter.Of(resp.Header, time.Now(), perdure.MaxRetryAfter); after > 0 {
 		err = perdure.RetryAfter(after, err)
 	}
 	return nil, failing, err
@@ -184,26 +185,22 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// retryAfter reads a Retry-After in seconds or as a date. A date is compared with the Date of the same answer, so that
-// the two clocks need not agree.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	v := strings.TrimSpace(h.Get("Retry-After"))
-	if n, err := strconv.ParseUint(v, 10, 32); err == nil {
-		return min(time.Duration(n)*time.Second, perdure.MaxRetryAfter)
+// shown returns the URL of the request without the parts that may be secret: user, password and query. A secret in it is
+// replaced before these parts are left out, because a part of a secret is not recognized.
+func (x *exchange) shown(u *url.URL) string {
+	text := x.secrets.Text(x.in.URL)
+	if text == x.in.URL {
+		return u.Scheme + "://" + u.Host + u.EscapedPath()
 	}
-	at, err := http.ParseTime(v)
-	if err != nil {
-		return 0
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i]
 	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
 	}
-	return min(max(at.Sub(now), 0), perdure.MaxRetryAfter)
-}
-
-// shown returns a URL without the parts that may be secret: user, password and query.
-func shown(u *url.URL) string {
-	return u.Scheme + "://" + u.Host + u.EscapedPath()
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + rest[strings.LastIndexByte(host, '@')+1:]
 }
 
 // quietKey is Idempotency-Key in a case that net/http does not know. Under its canonical name the transport

@@ -141,7 +141,7 @@ func (a *app) setAgentCmd() *cobra.Command {
 				return usagef("--ageing must be 1s to 3650d")
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				v, err := t.PutAgent(ctx, args[0], perdure.AgentSettings{Ageing: perdure.Duration(head)})
+				v, err := t.PutAgent(asAuthor(ctx), args[0], perdure.AgentSettings{Ageing: perdure.Duration(head)})
 				if err != nil {
 					return err
 				}

@@ -110,7 +110,7 @@ key. A bound that is omitted is removed.`,
 				return limitUsage(args[0], settings, err)
 			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				l, err := t.PutLimit(ctx, args[0], settings)
+				l, err := t.PutLimit(asAuthor(ctx), args[0], settings)
 				if err != nil {
 					return err
 				}
@@ -157,7 +157,7 @@ func (a *app) removeLimitCmd() *cobra.Command {
 		ValidArgsFunction: a.completeLimit,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				if err := t.DeleteLimit(ctx, args[0]); err != nil {
+				if err := t.DeleteLimit(asAuthor(ctx), args[0]); err != nil {
 					return err
 				}
 				a.talk("limit %s is gone", args[0])

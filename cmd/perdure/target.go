@@ -168,6 +168,11 @@ func author() string {
 	return name
 }
 
+// asAuthor returns the context of a call that has no parameter for its author. A server identifies the caller by its token.
+func asAuthor(ctx context.Context) context.Context {
+	return operate.WithIdentity(ctx, &operate.Identity{OnBehalfOf: author()})
+}
+
 // connect is dial for commands that only read.
 func (a *app) connect(cmd *cobra.Command) (*target, error) {
 	return a.dial(cmd.Context(), cmd, nil)

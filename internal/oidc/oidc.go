@@ -22,12 +22,13 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
@@ -79,8 +80,8 @@ func ParseRule(text string) (Rule, error) {
 type Provider struct {
 	Config
 
-	mu        sync.Mutex
-	discovery *oidc.Provider // the settings of the provider; nil: not read yet
+	discovery atomic.Pointer[oidc.Provider] // the settings of the provider; nil: not read yet
+	reading   singleflight.Group
 }
 
 // New returns a provider, or an error if its settings cannot be used. It does not connect.
@@ -246,22 +247,37 @@ func values(claims map[string]any, claim string) (list []string) {
 	return list
 }
 
-// client returns the client of the provider, and the verifier of its ID tokens. The first call that succeeds reads the
-// provider's settings; keys that the provider rotates are read again by the library.
+// client returns the client of the provider, and the verifier of its ID tokens.
 func (p *Provider) client(ctx context.Context) (*oauth2.Config, *oidc.IDTokenVerifier, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.discovery == nil {
+	found, err := p.settings(ctx)
+	if err != nil {
+		return nil, nil, &perdure.Error{Code: perdure.CodeUnavailable, Message: "the OpenID Connect provider does not answer as it should: " + plain.Clip(plain.Text(err.Error()), 300),
+			Hint: "try again later, or log in with a token"}
+	}
+	return &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: found.Endpoint(), RedirectURL: p.Redirect, Scopes: scopes(found)},
+		found.Verifier(&oidc.Config{ClientID: p.ClientID}), nil
+}
+
+// settings returns the settings of the provider. They are read until that succeeds once; keys that the provider rotates are
+// read again by the library. Calls at the same time share one reading, so that none waits for several of them.
+func (p *Provider) settings(ctx context.Context) (*oidc.Provider, error) {
+	if found := p.discovery.Load(); found != nil {
+		return found, nil
+	}
+	reading := p.reading.DoChan("", func() (any, error) {
 		// The library keeps the context for reading keys later: it must not end with this call.
 		found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.HTTP), p.Issuer)
-		if err != nil {
-			return nil, nil, &perdure.Error{Code: perdure.CodeUnavailable, Message: "the OpenID Connect provider does not answer as it should: " + plain.Clip(plain.Text(err.Error()), 300),
-				Hint: "try again later, or log in with a token"}
+		if err == nil {
+			p.discovery.Store(found)
 		}
-		p.discovery = found
+		return found, err
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case read := <-reading:
+		return read.Val.(*oidc.Provider), read.Err
 	}
-	return &oauth2.Config{ClientID: p.ClientID, ClientSecret: p.ClientSecret, Endpoint: p.discovery.Endpoint(), RedirectURL: p.Redirect,
-		Scopes: scopes(p.discovery)}, p.discovery.Verifier(&oidc.Config{ClientID: p.ClientID}), nil
 }
 
 // scopes returns the scopes of a login. The scope groups is not part of OpenID Connect. Some providers need it for the claim

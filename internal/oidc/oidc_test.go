@@ -1,6 +1,7 @@
 package oidc
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -230,6 +231,44 @@ func TestProviderThatIsDownIsAskedAgain(t *testing.T) {
 	down = false
 	if _, _, err := c.Start(t.Context(), "/ui/", time.Now()); err != nil {
 		t.Errorf("up again: %v", err)
+	}
+}
+
+// Logins wait for a provider that does not answer only as long as one request to it takes, and a caller that gives up does
+// not wait.
+func TestLoginsShareTheReadingOfTheSettings(t *testing.T) {
+	p := newProvider(t)
+	asked, answer := make(chan struct{}, 10), make(chan struct{})
+	inner := p.Config.Handler
+	p.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- struct{}{}
+		<-answer
+		inner.ServeHTTP(w, r)
+	})
+	c := p.client(t)
+	const logins = 5
+	errs := make(chan error, logins)
+	start := func(ctx context.Context) {
+		_, _, err := c.Start(ctx, "/ui/", time.Now())
+		errs <- err
+	}
+	for range logins {
+		go start(t.Context())
+	}
+	<-asked
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := c.Start(ctx, "/ui/", time.Now()); perdure.CodeOf(err) != perdure.CodeUnavailable {
+		t.Errorf("given up: %v", err)
+	}
+	close(answer)
+	for range logins {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(asked); n > 1 { // one that began after the answer
+		t.Errorf("the provider was asked %d times more", n)
 	}
 }
 
