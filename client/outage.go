@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"net/http"
-	"strconv"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -71,14 +69,6 @@ func passing(err error, retryAfter time.Duration) error {
 		return &away{err: err, retryAfter: retryAfter}
 	}
 	return err
-}
-
-func retryAfter(resp *http.Response) time.Duration {
-	s, err := strconv.ParseUint(resp.Header.Get("Retry-After"), 10, 32)
-	if err != nil {
-		return 0 // no header, or a date: the clocks of client and server may differ
-	}
-	return min(time.Duration(s)*time.Second, maxRetryAfter)
 }
 
 // outage is the time for which a call that waits has not reached the server. It begins with the first attempt without

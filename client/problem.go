@@ -7,9 +7,11 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/retryafter"
 )
 
 // problem is a refusal as the server writes it (RFC 9457).
@@ -40,7 +42,7 @@ func (c *Client) refused(resp *http.Response) error {
 	if resp.StatusCode < http.StatusInternalServerError && resp.StatusCode != http.StatusTooManyRequests {
 		return err
 	}
-	return passing(err, retryAfter(resp))
+	return passing(err, retryafter.Of(resp.Header, time.Now(), maxRetryAfter))
 }
 
 func (p *problem) err() error {

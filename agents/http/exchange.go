@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/retryafter"
 	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/internal/targets"
 )
@@ -127,7 +128,7 @@ func (x *exchange) do(client *http.Client, req *http.Request) (out json.RawMessa
 		return nil, failing, perdure.Rejected(err, code)
 	}
 	err = perdure.Failed(err, code)
-	if after := retryAfter(resp.Header, time.Now()); after > 0 {
+	if after := retryafter.Of(resp.Header, time.Now(), perdure.MaxRetryAfter); after > 0 {
 		err = perdure.RetryAfter(after, err)
 	}
 	return nil, failing, err
@@ -182,23 +183,6 @@ func (x *exchange) healthOf(err error) health {
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
 	return errors.As(err, &t) && t.Timeout()
-}
-
-// retryAfter reads a Retry-After in seconds or as a date. A date is compared with the Date of the same answer, so that
-// the two clocks need not agree.
-func retryAfter(h http.Header, now time.Time) time.Duration {
-	v := strings.TrimSpace(h.Get("Retry-After"))
-	if n, err := strconv.ParseUint(v, 10, 32); err == nil {
-		return min(time.Duration(n)*time.Second, perdure.MaxRetryAfter)
-	}
-	at, err := http.ParseTime(v)
-	if err != nil {
-		return 0
-	}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		now = date
-	}
-	return min(max(at.Sub(now), 0), perdure.MaxRetryAfter)
 }
 
 // shown returns the URL of the request without the parts that may be secret: user, password and query. A secret in it is

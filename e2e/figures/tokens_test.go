@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,15 +29,28 @@ const (
 	// goalTokens is how many times as long the 99th percentile of the calls of others may be during the attack.
 	goalTokens = 1.5
 
-	callers     = 8                     // with a valid token
-	callEvery   = 10 * time.Millisecond // of each caller
-	attackRate  = 1000                  // wrong tokens a second
-	attackHands = 16
+	callers   = 8                     // with a valid token
+	callEvery = 10 * time.Millisecond // of each caller
+
+	otherRate   = 1000 // other calls a second: wrong tokens, or what they are compared with
+	otherHands  = 64   // addresses that make other calls at the same time
+	callsOfTurn = 2000 // at most
+	// auditDelay is more than the time after which a node records the refused requests of a second.
+	auditDelay = 1200 * time.Millisecond
 )
 
-// TestWrongTokenFigures compares the calls of callers with a valid token while wrong tokens are sent, while none are, and
-// while as many other calls are made, in turn. The wrong tokens have the right form and come from a thousand addresses, so that the node reads the store for
-// as many as it ever does.
+// The phases of a turn: the other calls, beside which the calls of callers with a valid token are measured.
+const (
+	quiet  = iota // none
+	wrong         // wrong tokens
+	valid         // as many calls with a valid token
+	public        // as many calls of /healthz, which needs no token: what any calls cost others on this machine
+	phases
+)
+
+// TestWrongTokenFigures measures calls of callers with a valid token while wrong tokens are sent, while none are, and
+// beside as many other calls, in turn. The wrong tokens have the right form and come from many addresses, so that the node
+// compares all of them with the store.
 //
 //	make test-access                        # 10,000 wrong tokens, on SQLite and PostgreSQL
 func TestWrongTokenFigures(t *testing.T) {
@@ -60,55 +75,67 @@ func measureTokens(t *testing.T, r *report, url string) {
 	call := g.caller(t, token.Token, job)
 	g.eventually("calls need a token", func() bool { return g.statusWithout() == http.StatusUnauthorized })
 
-	turns := max(1, *wrongTokens/attackRate)
-	length := time.Duration(*wrongTokens) * time.Second / attackRate / time.Duration(turns)
-	var refused, accepted atomic.Int64
-	var all [phases][]time.Duration
-	var byTurn, byValid []float64
+	others := min(*wrongTokens, callsOfTurn)
+	turns := max(1, *wrongTokens/others)
+	var all [phases]times
+	var p99 [phases][]float64 // of each turn
+	var work [phases]time.Duration
+	var processor *reads
 	for turn := range turns + 1 { // the first warms up
-		var p99 [phases]float64
+		if turn == 1 {
+			processor = g.startReads(t)
+		}
 		for i := range phases {
-			phase := (i + turn) % phases // each is first in every third turn
-			besides := [phases]func(context.Context){nil,
-				func(ctx context.Context) { g.attack(t, ctx, turn, *wrongTokens/turns, "", &refused) },
-				func(ctx context.Context) { g.attack(t, ctx, turn, *wrongTokens/turns, token.Token, &accepted) }}[phase]
-			times := timesOf(call, length, besides)
-			slices.Sort(times)
-			p99[phase] = ms(quantileOf(times, 0.99))
+			phase := (i + turn) % phases // each is first in every fourth turn
+			besides := g.otherCalls(t, phase, turn, others, token.Token)
+			var before time.Duration
 			if turn > 0 {
-				all[phase] = append(all[phase], times...)
+				before = processor.processorTime()
+			}
+			took := timesOf(call, time.Duration(others)*time.Second/otherRate, besides)
+			time.Sleep(auditDelay) // otherwise the next phase would have this work; each phase waits, so that processor times compare
+			if turn > 0 {
+				work[phase] += processor.processorTime() - before
+				p99[phase] = append(p99[phase], took.p99())
+				all[phase] = append(all[phase], took...)
 			}
 		}
-		if turn > 0 {
-			byTurn, byValid = append(byTurn, p99[attacked]/p99[quiet]), append(byValid, p99[attacked]/p99[busy])
-		}
 	}
-	if n := int(refused.Load()); n < *wrongTokens || accepted.Load() < int64(*wrongTokens) {
-		t.Errorf("%d wrong tokens were refused, and %d valid ones accepted; want %d at least", n, accepted.Load(), *wrongTokens)
-	}
-	for i := range all {
-		slices.Sort(all[i])
-	}
-	slices.Sort(byTurn)
-	slices.Sort(byValid)
-	quantiles := func(phase int) string {
-		return number(ms(quantileOf(all[phase], 0.5))) + " and " + number(ms(quantileOf(all[phase], 0.99))) + " ms"
-	}
-	name := fmt.Sprintf("%d wrong tokens: p99 of other callers, as a multiple of that ", *wrongTokens)
+
 	judged := *wrongTokens >= fullAttack
-	r.addJudged(t, figure{Part: "tokens", Name: name + "without", Value: byTurn[turns/2], Unit: "×", Goal: goalTokens,
-		Detail: fmt.Sprintf("median of %d turns of %s, from %s to %s; p50 and p99 of all calls: %s with wrong tokens, %s without", turns, length, number(byTurn[0]), number(byTurn[turns-1]), quantiles(attacked), quantiles(quiet))}, judged)
-	r.addJudged(t, figure{Part: "tokens", Name: name + "with as many calls with a valid token", Value: byValid[turns/2], Unit: "×",
-		Detail: fmt.Sprintf("from %s to %s; %s with valid tokens", number(byValid[0]), number(byValid[turns-1]), quantiles(busy))}, judged)
+	add := func(against int, name string, goal float64) {
+		ratios := make([]float64, turns)
+		for i := range ratios {
+			ratios[i] = p99[wrong][i] / p99[against][i]
+		}
+		slices.Sort(ratios)
+		r.addJudged(t, figure{Part: "tokens", Name: fmt.Sprintf("%d wrong tokens: p99 of other callers, as a multiple of that %s", *wrongTokens, name), Value: ratios[turns/2], Unit: "×", Goal: goal,
+			Detail: fmt.Sprintf("median of %d turns, from %s to %s; p50 and p99 of all calls: %s with wrong tokens, %s %s", turns, number(ratios[0]), number(ratios[turns-1]), all[wrong], all[against], name)}, judged)
+	}
+	add(quiet, "without", goalTokens)
+	add(public, "beside as many calls of /healthz", 0)
+	add(valid, "beside as many calls with a valid token", 0)
+	for _, w := range []struct {
+		phase int
+		name  string
+	}{{wrong, "wrong token"}, {public, "call of /healthz"}, {valid, "call of /v1/me with a valid token"}} {
+		each := (work[w.phase] - work[quiet]) / time.Duration(turns*others)
+		r.addJudged(t, figure{Part: "tokens", Name: "processor time of a " + w.name + ", with its client and PostgreSQL", Value: float64(each) / float64(time.Microsecond), Unit: "µs"}, judged)
+	}
 }
 
-// The phases of a turn.
-const (
-	quiet    = iota // no other calls are made
-	attacked        // wrong tokens are sent
-	busy            // as many calls are made with a valid token: the load of the attack, without its refusals
-	phases
-)
+// times are durations of calls.
+type times []time.Duration
+
+func (ts times) p99() float64 {
+	slices.Sort(ts)
+	return ms(quantileOf(ts, 0.99))
+}
+
+func (ts times) String() string {
+	slices.Sort(ts)
+	return number(ms(quantileOf(ts, 0.5))) + " and " + number(ts.p99()) + " ms"
+}
 
 // caller returns a function that makes one call with a valid token, and returns how long it took.
 func (g *grid) caller(t *testing.T, token string, job perdure.JobID) func() time.Duration {
@@ -146,65 +173,96 @@ func (g *grid) statusWithout() int {
 
 // timesOf makes calls at a fixed rate for a while, and returns how long each took. besides runs meanwhile, and is waited
 // for.
-func timesOf(call func() time.Duration, length time.Duration, besides func(context.Context)) (times []time.Duration) {
+func timesOf(call func() time.Duration, length time.Duration, besides func()) (took times) {
 	ctx, cancel := context.WithTimeout(context.Background(), length)
 	defer cancel()
 	var mu sync.Mutex
-	var calling, attacking sync.WaitGroup
-	if besides != nil {
-		attacking.Go(func() { besides(context.WithoutCancel(ctx)) })
-	}
+	var calling, others sync.WaitGroup
+	others.Go(besides)
 	for i := range callers {
 		calling.Go(func() {
 			time.Sleep(callEvery * time.Duration(i) / callers)
 			tick := time.NewTicker(callEvery)
 			defer tick.Stop()
 			for ctx.Err() == nil {
-				took := call()
+				d := call()
 				mu.Lock()
-				times = append(times, took)
+				took = append(took, d)
 				mu.Unlock()
 				<-tick.C
 			}
 		})
 	}
 	calling.Wait()
-	attacking.Wait()
-	return times
+	others.Wait()
+	return took
 }
 
-// attack makes n calls at attackRate with a token, or each with another wrong one if it is empty, and counts them. Each address makes as many calls as a node looks at wrong tokens of it in a minute.
-func (g *grid) attack(t *testing.T, ctx context.Context, turn, n int, token string, count *atomic.Int64) {
-	var taken atomic.Int64
-	begin := time.Now()
-	var hands sync.WaitGroup
-	for range attackHands {
-		hands.Go(func() {
-			for {
-				address := int(taken.Add(1)) - 1
-				if address*access.MaxFailures >= n {
-					return
-				}
-				from := net.IPv4(127, byte(1+turn), byte(1+address/250), byte(1+address%250))
-				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: from}}
-				client := &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
-				for k := range access.MaxFailures {
-					due := begin.Add(time.Duration(address*access.MaxFailures+k) * time.Second / attackRate)
-					time.Sleep(time.Until(due))
-					sent := token
-					if sent == "" {
-						sent = access.NewSecret().Text
-					}
-					status := g.call(ctx, client, "/v1/me", sent)
-					if refused := status == http.StatusUnauthorized || status == http.StatusTooManyRequests; refused != (token == "") || !refused && status != http.StatusOK {
-						t.Errorf("a call of the attack got %d", status)
-						continue
-					}
-					count.Add(1)
-				}
-				client.CloseIdleConnections()
-			}
-		})
+// otherCalls returns a function that makes n other calls of a phase at otherRate. Each address makes as many as a node
+// compares wrong tokens of it in a minute.
+func (g *grid) otherCalls(t *testing.T, phase, turn, n int, token string) func() {
+	path, want, tokens := "/v1/me", http.StatusOK, make([]string, n)
+	for i := range tokens {
+		if tokens[i] = token; phase == wrong {
+			tokens[i] = access.NewSecret().Text // here, so that the attack itself takes little processor time
+		}
 	}
-	hands.Wait()
+	switch phase {
+	case quiet:
+		return func() {}
+	case wrong:
+		want = http.StatusUnauthorized
+	case public:
+		path = "/healthz"
+	}
+	return func() {
+		var taken atomic.Int64
+		begin := time.Now()
+		sleepUntil := func(call int) { time.Sleep(time.Until(begin.Add(time.Duration(call) * time.Second / otherRate))) }
+		var hands sync.WaitGroup
+		for range otherHands {
+			hands.Go(func() {
+				for {
+					address := int(taken.Add(1)) - 1
+					first := address * access.MaxFailures
+					if first >= n {
+						return
+					}
+					sleepUntil(first)
+					if err := g.callFrom(net.IPv4(127, byte(1+turn), byte(1+address/250), byte(1+address%250)), path, want, tokens[first:min(first+access.MaxFailures, n)], func(i int) { sleepUntil(first + i) }); err != nil {
+						t.Errorf("%s: %v", path, err)
+					}
+				}
+			})
+		}
+		hands.Wait()
+	}
+}
+
+// callFrom makes a call with each token over one connection from an address. It takes less processor time than an
+// http.Client, because the programs that attack a node do not run on its machine. wait waits until a call is due.
+func (g *grid) callFrom(address net.IP, path string, want int, tokens []string, wait func(i int)) error {
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: address}}).Dial("tcp", strings.TrimPrefix(g.base, "http://"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for i, token := range tokens {
+		wait(i)
+		if _, err := conn.Write(fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, token)); err != nil {
+			return err
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return err
+		}
+		if _, err = io.Copy(io.Discard, resp.Body); err != nil {
+			return err
+		}
+		if resp.StatusCode != want {
+			return fmt.Errorf("status %d instead of %d", resp.StatusCode, want)
+		}
+	}
+	return nil
 }

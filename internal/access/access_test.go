@@ -24,10 +24,15 @@ type clock struct {
 	now atomic.Int64
 }
 
-// epoch is about now, because deadlines of contexts follow the real clock.
-var epoch = time.Now().Truncate(time.Microsecond).Round(0)
+var epoch = time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
 
-func (c *clock) Now() time.Time          { return epoch.Add(time.Duration(c.now.Load())) }
+func (c *clock) Now() time.Time { return epoch.Add(time.Duration(c.now.Load())) }
+
+// WithDeadline follows the real clock: the set time does not pass.
+func (c *clock) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, at.Sub(c.Now()))
+}
+
 func (c *clock) advance(d time.Duration) { c.now.Add(int64(d)) }
 
 // counted is a store whose reads of credentials are counted, and can fail.
@@ -38,7 +43,7 @@ type counted struct {
 	slow   chan struct{} // nil: reads do not wait
 }
 
-func (s *counted) Credential(ctx context.Context, id string) (*kernel.Credential, error) {
+func (s *counted) FindCredentials(ctx context.Context, ids []string) ([]*kernel.Credential, error) {
 	s.reads.Add(1)
 	if s.slow != nil {
 		<-s.slow
@@ -46,7 +51,7 @@ func (s *counted) Credential(ctx context.Context, id string) (*kernel.Credential
 	if err := s.failed.Load(); err != nil && *err != nil {
 		return nil, *err
 	}
-	return s.Store.Credential(ctx, id)
+	return s.Store.FindCredentials(ctx, ids)
 }
 
 func (s *counted) HasAdminToken(ctx context.Context) (bool, error) {
@@ -238,10 +243,10 @@ func TestCredentialsEndInTime(t *testing.T) {
 		w.clock.advance(operate.SessionIdle * 2 / 3)
 		session("used in time", true)
 		for began := time.Now(); ; time.Sleep(time.Millisecond) { // it is recorded beside the call
-			if c, err := w.store.Store.Credential(t.Context(), id.Credential); err != nil || c.UsedAt.Equal(w.clock.Now()) {
+			if found, err := w.store.Store.FindCredentials(t.Context(), []string{id.Credential}); err != nil || found[0].UsedAt.Equal(w.clock.Now()) {
 				break
 			} else if time.Since(began) > 10*time.Second {
-				t.Fatalf("the use was not recorded: %+v", c)
+				t.Fatalf("the use was not recorded: %+v", found[0])
 			}
 		}
 	}
@@ -398,28 +403,111 @@ func TestValidTokensOfAnAddressWithFailures(t *testing.T) {
 	}
 }
 
-// At most two reads of unknown tokens are in progress. Known tokens do not wait for them.
+// One read of unknown tokens is in progress, however many callers there are, and the next one is for all who wait for it.
+// Known tokens do not wait for them.
 func TestUnknownTokensDoNotOccupyTheStore(t *testing.T) {
 	w := newWorld(t)
-	good := w.add()
+	good, unread := w.add(), w.add()
 	w.expect("good", good, "")
 	w.store.slow = make(chan struct{})
 	var callers sync.WaitGroup
-	for i := range 20 {
+	call := func(i int, text string, want perdure.Code) {
 		callers.Go(func() {
-			_, _ = w.Identify(t.Context(), NewSecret().Text, kernel.TokenCredential, fmt.Sprintf("192.0.2.%d", i))
+			if _, err := w.Identify(t.Context(), text, kernel.TokenCredential, fmt.Sprintf("192.0.2.%d", i)); perdure.CodeOf(err) != want {
+				t.Errorf("caller %d: %v", i, err)
+			}
 		})
 	}
-	for w.store.reads.Load() < 1+2 {
+	call(0, NewSecret().Text, perdure.CodeUnauthenticated)
+	for w.store.reads.Load() < 1+1 {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(20 * time.Millisecond)
-	if n := w.store.reads.Load() - 1; n != 2 {
+	for i := range 20 {
+		call(1+i, NewSecret().Text, perdure.CodeUnauthenticated)
+	}
+	for i := range 10 {
+		call(50+i, unread, "")
+	}
+	waiting := func() (n int) {
+		w.loader.mu.Lock()
+		defer w.loader.mu.Unlock()
+		for _, l := range w.loader.waiting {
+			n += len(l.ids)
+		}
+		return n
+	}
+	for waiting() < 21 {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(4 * maxPause)
+	if n := w.store.reads.Load() - 1; n != 1 {
 		t.Errorf("%d reads in progress", n)
 	}
 	w.expect("good", good, "")
 	close(w.store.slow)
 	callers.Wait()
+	if n := w.store.reads.Load() - 1; n != 2 {
+		t.Errorf("%d reads for 31 callers", n)
+	}
+}
+
+// A pause follows each read of unknown tokens, and each has a bounded number of them. A caller who no longer waits does
+// not end the read for others.
+func TestReadsOfUnknownTokensAreBounded(t *testing.T) {
+	var mu sync.Mutex
+	var sizes []int
+	var begins sync.Map                // times at which reads began
+	started := make(chan struct{}, 10) // a value for each read
+	l := &loader{env: env.Real{}, read: func(ctx context.Context, ids []string) (map[string]*identified, error) {
+		started <- struct{}{}
+		mu.Lock()
+		defer mu.Unlock()
+		sizes = append(sizes, len(ids))
+		time.Sleep(maxPause / loadPause)
+		return nil, ctx.Err()
+	}}
+	mu.Lock() // the first read is in progress
+	var callers sync.WaitGroup
+	gone, leave := context.WithCancel(t.Context())
+	load := func(ctx context.Context, id string) {
+		callers.Go(func() {
+			c, began, err := l.load(ctx, id)
+			if ctx == gone {
+				return
+			}
+			if c != nil || err != nil {
+				t.Errorf("%s: %v, %v", id, c, err)
+			}
+			begins.Store(began, true)
+		})
+	}
+	load(gone, "first")
+	<-started
+	for i := range 2*maxLoaded + 1 {
+		load(t.Context(), fmt.Sprint(i))
+	}
+	for reads := 0; reads < 3; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		reads = len(l.waiting)
+		l.mu.Unlock()
+	}
+	leave()
+	mu.Unlock()
+	callers.Wait()
+	if want := []int{1, maxLoaded, maxLoaded, 1}; !slices.Equal(sizes, want) {
+		t.Errorf("reads of %d tokens", sizes)
+	}
+	var times []time.Time
+	begins.Range(func(began, _ any) bool { times = append(times, began.(time.Time)); return true })
+	slices.SortFunc(times, time.Time.Compare)
+	for i, began := range times[1:] {
+		if d := began.Sub(times[i]); d < maxPause {
+			t.Errorf("read %d began %s after the one before", i, d)
+		}
+	}
+	if len(times) != 3 {
+		t.Errorf("%d reads", len(times))
+	}
 }
 
 func TestFailuresAreCountedByNetwork(t *testing.T) {

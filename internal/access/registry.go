@@ -37,10 +37,10 @@ type Registry struct {
 	Config
 	failures *failures
 	refusals *refusals
+	loader   *loader
 
 	mu    sync.RWMutex
 	cache map[string]*cached[*identified] // credentials that existed when they were read last, by id
-	loads chan struct{}                   // bounds reads of credentials that are not cached
 
 	hasAdmin cached[bool] // whether the store has an admin token
 }
@@ -56,12 +56,7 @@ type identified struct {
 const (
 	// cacheTime is below operate.CredentialCached because a call that begins at its end takes some time.
 	cacheTime = operate.CredentialCached - time.Second
-	// maxLoads bounds the reads of credentials that are not cached: callers with wrong tokens must not occupy the
-	// connections of the store.
-	maxLoads = 2
-	readTime = 5 * time.Second
-	// waitTime bounds how long a caller waits for the reads of others, and for its own.
-	waitTime = 10 * time.Second
+	readTime  = 5 * time.Second
 	// maxCached bounds the credentials in memory: as many as a store has.
 	maxCached = operate.MaxTokens + operate.MaxSessions
 )
@@ -77,7 +72,9 @@ func New(cfg Config) *Registry {
 	if cfg.Failed == nil {
 		cfg.Failed = func() {}
 	}
-	return &Registry{Config: cfg, failures: newFailures(cfg.Env), refusals: newRefusals(cfg), cache: map[string]*cached[*identified]{}, loads: make(chan struct{}, maxLoads)}
+	r := &Registry{Config: cfg, failures: newFailures(cfg.Env), refusals: newRefusals(cfg), cache: map[string]*cached[*identified]{}}
+	r.loader = &loader{env: cfg.Env, read: r.read}
+	return r
 }
 
 var (
@@ -106,7 +103,7 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 	storeTime := r.StoreTime()
 	sum := hash(text)
 	if !known || c != nil && !c.hasSecret(&sum, storeTime) { // the token may have been rotated since it was cached
-		if c, err = r.compare(ctx, id, &sum, kind, address, now); err != nil {
+		if c, err = r.compare(ctx, id, &sum, kind, address); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +119,7 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 
 // compare loads the credential of a token that is not cached. Tokens of an address with many failures are loaded, too,
 // because one of them may be valid; but few of them.
-func (r *Registry) compare(ctx context.Context, id string, sum *[32]byte, kind kernel.CredentialKind, address string, now time.Time) (*identified, error) {
+func (r *Registry) compare(ctx context.Context, id string, sum *[32]byte, kind kernel.CredentialKind, address string) (*identified, error) {
 	switch r.failures.check(address, sum) {
 	case wrongAgain:
 		return nil, r.wrong(kind, address)
@@ -130,7 +127,7 @@ func (r *Registry) compare(ctx context.Context, id string, sum *[32]byte, kind k
 		r.Failed()
 		return nil, errTooMany
 	}
-	c, err := r.load(ctx, id, now)
+	c, err := r.load(ctx, id)
 	if err == nil && (c == nil || !c.hasSecret(sum, r.StoreTime())) {
 		r.failures.remember(sum)
 	}
@@ -167,7 +164,7 @@ func (r *Registry) StillValid(ctx context.Context, id *operate.Identity) bool {
 		return c != nil && id.Secret != [32]byte{} && !c.hasSecret(&id.Secret, r.StoreTime())
 	}
 	if err == nil && (!known || replaced()) { // as in Identify
-		c, err = r.load(ctx, id.Credential, now)
+		c, err = r.load(ctx, id.Credential)
 	}
 	return err != nil || c != nil && !replaced() && c.ValidAt(r.StoreTime())
 }
@@ -195,7 +192,10 @@ func (r *Registry) cached(ctx context.Context, id string, now time.Time) (c *ide
 	if entry == nil {
 		return nil, false, nil
 	}
-	c, err = entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) { return r.read(ctx, id) })
+	c, err = entry.get(ctx, r.Env, now, func(ctx context.Context) (*identified, error) {
+		found, err := r.read(ctx, []string{id})
+		return found[id], err
+	})
 	if err == nil && c == nil {
 		r.mu.Lock()
 		delete(r.cache, id)
@@ -204,17 +204,9 @@ func (r *Registry) cached(ctx context.Context, id string, now time.Time) (c *ide
 	return c, true, unavailable(err)
 }
 
-// load reads a credential that is not cached, or has changed since. Few such reads are in progress at a time.
-func (r *Registry) load(ctx context.Context, id string, now time.Time) (*identified, error) {
-	ctx, cancel := env.WithTimeout(r.Env, ctx, waitTime)
-	defer cancel()
-	select {
-	case r.loads <- struct{}{}:
-		defer func() { <-r.loads }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	c, err := r.read(ctx, id)
+// load reads a credential that is not cached, or has changed since.
+func (r *Registry) load(ctx context.Context, id string) (*identified, error) {
+	c, at, err := r.loader.load(ctx, id)
 	if err != nil || c == nil {
 		return nil, unavailable(err)
 	}
@@ -226,25 +218,30 @@ func (r *Registry) load(ctx context.Context, id string, now time.Time) (*identif
 	if r.cache[id] == nil {
 		r.cache[id] = &cached[*identified]{}
 	}
-	r.cache[id].latest.Store(&read[*identified]{c, now})
+	r.cache[id].latest.Store(&read[*identified]{c, at})
 	return c, nil
 }
 
-func (r *Registry) read(ctx context.Context, id string) (*identified, error) {
+// read reads credentials. The result has those that exist, by id.
+func (r *Registry) read(ctx context.Context, ids []string) (map[string]*identified, error) {
 	ctx, cancel := env.WithTimeout(r.Env, ctx, readTime)
 	defer cancel()
-	c, err := r.Store.Credential(ctx, id)
-	if err != nil || c == nil {
+	list, err := r.Store.FindCredentials(ctx, ids)
+	if err != nil {
 		return nil, err
 	}
-	via := operate.ViaToken
-	if c.Kind == kernel.SessionCredential {
-		via = operate.ViaSession
+	found := make(map[string]*identified, len(list))
+	for _, c := range list {
+		via := operate.ViaToken
+		if c.Kind == kernel.SessionCredential {
+			via = operate.ViaSession
+		}
+		current := operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID, Secret: c.Hash}
+		previous := current
+		previous.Secret = c.Previous
+		found[c.ID] = &identified{Credential: *c, identity: current, previous: previous}
 	}
-	current := operate.Identity{Name: c.Name, Rights: c.Rights, Via: via, Expires: c.ExpiresAt, Credential: c.ID, Secret: c.Hash}
-	previous := current
-	previous.Secret = c.Previous
-	return &identified{Credential: *c, identity: current, previous: previous}, nil
+	return found, nil
 }
 
 // touch records the use of a credential, if the last recorded use is old.

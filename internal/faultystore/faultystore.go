@@ -281,11 +281,11 @@ func (s *Store) ForgetBulkActs(ctx context.Context, before time.Time, max int) (
 	return n, err
 }
 
-func (s *Store) Credential(ctx context.Context, id string) (c *kernel.Credential, err error) {
+func (s *Store) FindCredentials(ctx context.Context, ids []string) (found []*kernel.Credential, err error) {
 	if err = s.readFault(ctx); err == nil {
-		c, err = s.Store.Credential(ctx, id)
+		found, err = s.Store.FindCredentials(ctx, ids)
 	}
-	return c, err
+	return found, err
 }
 
 func (s *Store) Credentials(ctx context.Context, kind kernel.CredentialKind, after string, max int) (list []*kernel.Credential, err error) {

@@ -128,8 +128,8 @@ type AccessTx interface {
 
 // AccessReader reads credentials and the audit log.
 type AccessReader interface {
-	// Credential returns a credential; nil if there is none.
-	Credential(ctx context.Context, id string) (*Credential, error)
+	// FindCredentials returns those of the credentials that exist, in any order.
+	FindCredentials(ctx context.Context, ids []string) ([]*Credential, error)
 	// Credentials returns at most max credentials of a kind in the order of their ids, beginning after an id.
 	Credentials(ctx context.Context, kind CredentialKind, after string, max int) ([]*Credential, error)
 	// HasAdminToken reports whether there is a token of the user role admin, expired or not.

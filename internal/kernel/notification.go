@@ -34,6 +34,11 @@ func (n *NotifyDefinition) target() string {
 	return n.Receiver
 }
 
+// ErrNoReceiver returns the error for a receiver that does not exist.
+func ErrNoReceiver(name string) error {
+	return perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", name)
+}
+
 // Receiver is the row of a receiver of the store.
 type Receiver struct {
 	Name     string

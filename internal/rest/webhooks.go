@@ -18,7 +18,8 @@ import (
 
 // The types of the bodies, for the OpenAPI description. The bodies are read field by field.
 type (
-	webhookBody struct {
+	// WebhookBody is exported because the description has no fields of an embedded type that is not.
+	WebhookBody struct {
 		URL    string      `json:"url,omitempty" maxLength:"2048" doc:"Where notifications are posted: http or https. Either url or stream is given"`
 		Stream bool        `json:"stream,omitempty" doc:"Notifications are read by GET /v1/events"`
 		On     []eventKind `json:"on,omitempty" doc:"The changes that are reported; default: parked, done, undone"`
@@ -26,12 +27,8 @@ type (
 		Format format      `json:"format,omitempty" doc:"The form of the body; default: cloudEvents"`
 	}
 	newWebhookBody struct {
-		Name   string      `json:"name" maxLength:"64" doc:"1 to 64 letters, digits, -, _ or ., the first a letter or digit"`
-		URL    string      `json:"url,omitempty" maxLength:"2048" doc:"Where notifications are posted: http or https. Either url or stream is given"`
-		Stream bool        `json:"stream,omitempty" doc:"Notifications are read by GET /v1/events"`
-		On     []eventKind `json:"on,omitempty" doc:"The changes that are reported; default: parked, done, undone"`
-		Types  []string    `json:"types,omitempty" maxItems:"100" doc:"Types of jobs; default: all"`
-		Format format      `json:"format,omitempty" doc:"The form of the body; default: cloudEvents"`
+		Name string `json:"name" maxLength:"64" doc:"1 to 64 letters, digits, -, _ or ., the first a letter or digit"`
+		WebhookBody
 	}
 	resendBody struct {
 		Since string `json:"since" doc:"Of changes at this time or later; or this long ago at most"`
@@ -90,7 +87,7 @@ func (a *api) webhookRoutes() []route {
 		{
 			method: http.MethodPut, path: one, id: "putWebhook", tag: "webhooks", do: (*call).putWebhook,
 			summary: "Create or replace a receiver", doc: "A receiver that exists keeps its secret and its state. A stream cannot become a receiver with a url, nor the other way.",
-			headers: authorParam, body: &media{of: reflect.TypeFor[webhookBody](), example: webhookBodyExample},
+			headers: authorParam, body: &media{of: reflect.TypeFor[WebhookBody](), example: webhookBodyExample},
 			results: []result{
 				{status: http.StatusOK, doc: "The receiver was replaced", of: view, example: webhookExample},
 				{status: http.StatusCreated, doc: "The receiver was created; with its secret", of: view, example: createdWebhookExample},

@@ -88,7 +88,7 @@ func (s *Scheduler) changeReceiver(ctx context.Context, act, name, author string
 			return err
 		}
 		if row == nil {
-			return errNoReceiver(name)
+			return kernel.ErrNoReceiver(name)
 		}
 		now, err := tx.Now()
 		if err != nil {
@@ -118,10 +118,6 @@ func (s *Scheduler) ResumeReceiver(ctx context.Context, name, author string) (*k
 	})
 }
 
-func errNoReceiver(name string) error {
-	return perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", name)
-}
-
 // TestReceiver stores a notification that reports no change, and returns its id.
 func (s *Scheduler) TestReceiver(ctx context.Context, name, author string) (id string, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
@@ -130,7 +126,7 @@ func (s *Scheduler) TestReceiver(ctx context.Context, name, author string) (id s
 			return err
 		}
 		if row == nil {
-			return errNoReceiver(name)
+			return kernel.ErrNoReceiver(name)
 		}
 		now, err := tx.Now()
 		if err != nil {
@@ -158,7 +154,7 @@ func (s *Scheduler) ResendNotifications(ctx context.Context, name, author string
 			return err
 		}
 		if row == nil {
-			return errNoReceiver(name)
+			return kernel.ErrNoReceiver(name)
 		}
 		now, err := tx.Now()
 		if err != nil {

@@ -96,7 +96,7 @@ func (svc *Service) receiver(ctx context.Context, name string) (*kernel.Receiver
 	case err != nil:
 		return nil, Unreachable(err)
 	case r == nil:
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", name)
+		return nil, kernel.ErrNoReceiver(name)
 	}
 	return r, nil
 }
@@ -168,7 +168,7 @@ func (svc *Service) DeleteWebhook(ctx context.Context, name, author string) erro
 	case err != nil:
 		return Unreachable(err)
 	case !had:
-		return perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", name)
+		return kernel.ErrNoReceiver(name)
 	}
 	svc.Log.InfoContext(ctx, "webhook deleted", "webhook", name, "author", author)
 	return nil

@@ -9,11 +9,12 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strconv"
 	"syscall"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/descriptors"
+	"github.com/perdure/perdure/internal/retryafter"
 	"github.com/perdure/perdure/internal/targets"
 )
 
@@ -87,7 +88,7 @@ func (h *HTTP) Post(ctx context.Context, r Request) (Answer, error) {
 	if resp.StatusCode != http.StatusSwitchingProtocols { // then the body is the connection, whose reading ctx does not end
 		_, _ = io.CopyN(io.Discard, resp.Body, maxAnswer)
 	}
-	return Answer{Status: resp.StatusCode, RetryAfter: retryAfter(resp.Header.Get("Retry-After"))}, nil
+	return Answer{Status: resp.StatusCode, RetryAfter: retryafter.Of(resp.Header, time.Now(), perdure.MaxRetryAfter)}, nil
 }
 
 // cause returns an error without the URL, which may hold a secret.
@@ -101,15 +102,3 @@ func cause(err error) error {
 
 // Close closes the connections that are not in use.
 func (h *HTTP) Close() { h.client.CloseIdleConnections() }
-
-// retryAfter reads the header, which has seconds or a time.
-func retryAfter(text string) time.Duration {
-	const most = 1 << 30
-	if n, err := strconv.Atoi(text); n > 0 && (err == nil || errors.Is(err, strconv.ErrRange)) {
-		return time.Duration(min(n, most)) * time.Second
-	}
-	if at, err := http.ParseTime(text); err == nil {
-		return max(time.Until(at), 0)
-	}
-	return 0
-}

@@ -107,9 +107,16 @@ func (tx *tx) addAudit(entries []operate.AuditEntry) {
 	}
 }
 
-// Credential implements kernel.AccessReader.
-func (s *Store) Credential(ctx context.Context, id string) (*kernel.Credential, error) {
-	return view(ctx, s, func() *kernel.Credential { return copyCredential(s.credentials[id]) })
+// FindCredentials implements kernel.AccessReader.
+func (s *Store) FindCredentials(ctx context.Context, ids []string) ([]*kernel.Credential, error) {
+	return view(ctx, s, func() (found []*kernel.Credential) {
+		for _, id := range ids {
+			if c := s.credentials[id]; c != nil {
+				found = append(found, copyCredential(c))
+			}
+		}
+		return found
+	})
 }
 
 // Credentials implements kernel.AccessReader.

@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	credentialColumns = "id, kind, hash, previous, previous_until, name, rights, token, created_by, created_at, rotated_at, expires_at, used_at"
-	credentialSQL     = "select " + credentialColumns + " from perdure.credential where id = $1"
-	lockCredentialSQL = credentialSQL + " for update"
-	credentialsSQL    = "select " + credentialColumns + " from perdure.credential where kind = $1 and id > $2 order by id limit $3"
-	credentialsOfSQL  = "select count(*)::int from perdure.credential where kind = $1"
-	hasAdminSQL       = "select exists (select from perdure.credential where kind = 'token' and role = 'admin')"
-	otherAdminSQL     = "select exists (select from perdure.credential where kind = 'token' and role = 'admin' and id <> $1 and (expires_at is null or expires_at > $2))"
-	sessionsOfSQL     = "select id from perdure.credential where kind = 'session' and token = $1 and ($1 <> '' or name = $2) order by created_at desc nulls last, id desc limit $3"
-	addCredentialSQL  = "insert into perdure.credential (" + credentialColumns + ", role) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) on conflict do nothing"
-	saveCredentialSQL = "update perdure.credential set hash = $2, previous = $3, previous_until = $4, rotated_at = $5, expires_at = $6, used_at = $7 where id = $1"
-	touchSQL          = "update perdure.credential set used_at = $2 where id = $1 and (used_at is null or used_at < $2)"
-	deleteSessionsSQL = "delete from perdure.credential where token = $1 and token <> ''"
-	deleteSQL         = "delete from perdure.credential where id = $1"
-	auditColumns      = "id, at, author, on_behalf_of, via, credential, address, act, job, target, reason, outcome, code, count"
-	forgetSessionsSQL = `delete from perdure.credential where id in (
+	credentialColumns  = "id, kind, hash, previous, previous_until, name, rights, token, created_by, created_at, rotated_at, expires_at, used_at"
+	findCredentialsSQL = "select " + credentialColumns + " from perdure.credential where id = any($1)"
+	lockCredentialSQL  = "select " + credentialColumns + " from perdure.credential where id = $1 for update"
+	credentialsSQL     = "select " + credentialColumns + " from perdure.credential where kind = $1 and id > $2 order by id limit $3"
+	credentialsOfSQL   = "select count(*)::int from perdure.credential where kind = $1"
+	hasAdminSQL        = "select exists (select from perdure.credential where kind = 'token' and role = 'admin')"
+	otherAdminSQL      = "select exists (select from perdure.credential where kind = 'token' and role = 'admin' and id <> $1 and (expires_at is null or expires_at > $2))"
+	sessionsOfSQL      = "select id from perdure.credential where kind = 'session' and token = $1 and ($1 <> '' or name = $2) order by created_at desc nulls last, id desc limit $3"
+	addCredentialSQL   = "insert into perdure.credential (" + credentialColumns + ", role) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) on conflict do nothing"
+	saveCredentialSQL  = "update perdure.credential set hash = $2, previous = $3, previous_until = $4, rotated_at = $5, expires_at = $6, used_at = $7 where id = $1"
+	touchSQL           = "update perdure.credential set used_at = $2 where id = $1 and (used_at is null or used_at < $2)"
+	deleteSessionsSQL  = "delete from perdure.credential where token = $1 and token <> ''"
+	deleteSQL          = "delete from perdure.credential where id = $1"
+	auditColumns       = "id, at, author, on_behalf_of, via, credential, address, act, job, target, reason, outcome, code, count"
+	forgetSessionsSQL  = `delete from perdure.credential where id in (
 	select id from perdure.credential where kind = 'session' and (expires_at < $1 or used_at < $2) order by id limit $3)`
 	forgetAuditSQL = "delete from perdure.audit_entry where id in (select id from perdure.audit_entry where at < $1 order by at, id limit $2)"
 )
@@ -122,9 +122,9 @@ func scanAudit(r *pgwire.Reader) operate.AuditEntry {
 		Act: r.Text(), Job: r.UUID(), Target: r.Text(), Reason: r.Text(), Outcome: operate.AuditOutcome(r.Text()), Code: perdure.Code(r.Text()), Count: r.Int()}
 }
 
-// Credential implements kernel.AccessReader.
-func (s *Store) Credential(ctx context.Context, id string) (*kernel.Credential, error) {
-	return first(query(ctx, s, pgwire.New(credentialSQL).Text(id), scanCredential))
+// FindCredentials implements kernel.AccessReader.
+func (s *Store) FindCredentials(ctx context.Context, ids []string) ([]*kernel.Credential, error) {
+	return query(ctx, s, pgwire.New(findCredentialsSQL).Texts(ids), scanCredential)
 }
 
 // Credentials implements kernel.AccessReader.

@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	credentialColumns = `id, kind, hash, previous, previous_until, name, rights, token, created_by, created_at, rotated_at, expires_at, used_at`
-	credentialSQL     = `SELECT ` + credentialColumns + ` FROM perdure_credential WHERE id = ?`
-	credentialsSQL    = `SELECT ` + credentialColumns + ` FROM perdure_credential WHERE kind = ? AND id > ? ORDER BY id LIMIT ?`
-	credentialsOfSQL  = `SELECT count(*) FROM perdure_credential WHERE kind = ?`
-	hasAdminSQL       = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin')`
-	otherAdminSQL     = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin' AND id <> ? AND (expires_at IS NULL OR expires_at > ?))`
-	sessionsOfSQL     = `SELECT id FROM perdure_credential WHERE kind = 'session' AND token = ? AND (token <> '' OR name = ?) ORDER BY created_at DESC, id DESC LIMIT ?`
-	auditColumns      = `id, at, author, on_behalf_of, via, credential, address, act, job, target, reason, outcome, code, count`
-	forgetSessionSQL  = `DELETE FROM perdure_credential WHERE id IN (
+	credentialColumns  = `id, kind, hash, previous, previous_until, name, rights, token, created_by, created_at, rotated_at, expires_at, used_at`
+	credentialSQL      = `SELECT ` + credentialColumns + ` FROM perdure_credential WHERE id = ?`
+	findCredentialsSQL = `SELECT ` + credentialColumns + ` FROM perdure_credential WHERE id IN (SELECT value FROM json_each(?))`
+	credentialsSQL     = `SELECT ` + credentialColumns + ` FROM perdure_credential WHERE kind = ? AND id > ? ORDER BY id LIMIT ?`
+	credentialsOfSQL   = `SELECT count(*) FROM perdure_credential WHERE kind = ?`
+	hasAdminSQL        = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin')`
+	otherAdminSQL      = `SELECT EXISTS (SELECT 1 FROM perdure_credential WHERE kind = 'token' AND role = 'admin' AND id <> ? AND (expires_at IS NULL OR expires_at > ?))`
+	sessionsOfSQL      = `SELECT id FROM perdure_credential WHERE kind = 'session' AND token = ? AND (token <> '' OR name = ?) ORDER BY created_at DESC, id DESC LIMIT ?`
+	auditColumns       = `id, at, author, on_behalf_of, via, credential, address, act, job, target, reason, outcome, code, count`
+	forgetSessionSQL   = `DELETE FROM perdure_credential WHERE id IN (
 		SELECT id FROM perdure_credential WHERE kind = 'session' AND (expires_at < ? OR used_at < ?) ORDER BY id LIMIT ?)`
 	forgetAuditSQL = `DELETE FROM perdure_audit_entry WHERE id IN (SELECT id FROM perdure_audit_entry WHERE at < ? ORDER BY at, id LIMIT ?)`
 )
@@ -86,9 +87,13 @@ func readAudit(r *row) operate.AuditEntry {
 		Act: r.text(), Job: r.id(), Target: r.text(), Reason: r.text(), Outcome: operate.AuditOutcome(r.text()), Code: perdure.Code(r.text()), Count: r.int()}
 }
 
-// Credential implements kernel.AccessReader.
-func (s *Store) Credential(ctx context.Context, id string) (*kernel.Credential, error) {
-	return viewOne(ctx, s, readCredential, credentialSQL, id)
+// FindCredentials implements kernel.AccessReader.
+func (s *Store) FindCredentials(ctx context.Context, ids []string) ([]*kernel.Credential, error) {
+	if len(ids) == 1 {
+		return view(ctx, s, readCredential, credentialSQL, ids[0])
+	}
+	list, _ := json.Marshal(ids) // it cannot fail
+	return view(ctx, s, readCredential, findCredentialsSQL, string(list))
 }
 
 // Credentials implements kernel.AccessReader.

@@ -14,6 +14,7 @@ import (
 
 var accessChecks = []check{
 	{"Access/EveryField", credentialFields},
+	{"Access/FindByID", credentialsByID},
 	{"Access/ListInPages", credentialPages},
 	{"Access/IdIsTakenOnce", credentialTaken},
 	{"Access/SessionsEndWithTheirToken", sessionsOfTokens},
@@ -54,9 +55,12 @@ func (s *suite) addCredentials(list ...*kernel.Credential) {
 
 func (s *suite) credential(n int) *kernel.Credential {
 	s.Helper()
-	c, err := s.store.Credential(ctx, credentialID(n))
+	found, err := s.store.FindCredentials(ctx, []string{credentialID(n)})
 	s.must(err)
-	return c
+	if len(found) == 0 {
+		return nil
+	}
+	return found[0]
 }
 
 // Every field is stored and read. A save changes hashes and times only.
@@ -82,6 +86,22 @@ func credentialFields(s *suite) {
 		s.must(tx.SaveCredential(c))
 	})
 	s.equal("after a save", s.credential(1), want)
+}
+
+func credentialsByID(s *suite) {
+	s.addCredentials(newCredential(1), newCredential(2), newCredential(3, isSession("")))
+	one, two, three := credentialID(1), credentialID(2), credentialID(3)
+	for _, c := range []struct{ ids, want []string }{{nil, nil}, {[]string{"x", `"`}, nil}, {[]string{two}, []string{two}},
+		{[]string{three, "x", one}, []string{one, three}}, {[]string{two, two, one}, []string{one, two}}} {
+		found, err := s.store.FindCredentials(ctx, c.ids)
+		s.must(err)
+		var got []string
+		for _, f := range found {
+			got = append(got, f.ID)
+		}
+		slices.Sort(got)
+		s.equal(fmt.Sprintf("credentials %q", c.ids), slices.Compact(got), c.want)
+	}
 }
 
 func credentialPages(s *suite) {

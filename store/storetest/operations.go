@@ -571,6 +571,7 @@ var operations = []operation{
 	{"read credentials and the audit log", func(d *differential) act {
 		kind := []kernel.CredentialKind{kernel.TokenCredential, kernel.SessionCredential}[d.rnd.IntN(2)]
 		one, max := credentialID(d.rnd.IntN(20)), d.max()
+		some := []string{one, credentialID(d.rnd.IntN(20)), "x"}[:1+d.rnd.IntN(3)]
 		token := d.pick("", credentialID(d.rnd.IntN(20)))
 		f := kernel.AuditFilter{Act: d.pick("", "undo"), Limit: d.rnd.IntN(6)}
 		if d.chance(30) {
@@ -583,7 +584,8 @@ var operations = []operation{
 		return func(store kernel.Store) (any, error) {
 			var all accessRead
 			var err [5]error
-			all.One, err[0] = store.Credential(ctx, one)
+			all.Some, err[0] = store.FindCredentials(ctx, some)
+			slices.SortFunc(all.Some, func(a, b *kernel.Credential) int { return cmp.Compare(a.ID, b.ID) })
 			all.List, err[1] = store.Credentials(ctx, kind, one, max)
 			all.HasAdmin, err[2] = store.HasAdminToken(ctx)
 			all.Audit, err[3] = store.AuditLog(ctx, f)
@@ -1061,7 +1063,7 @@ type bulkRead struct {
 
 // accessRead is everything that is read of credentials and the audit log.
 type accessRead struct {
-	One                  *kernel.Credential
+	Some                 []*kernel.Credential
 	List                 []*kernel.Credential
 	HasAdmin, OtherAdmin bool
 	Audit                []operate.AuditEntry
