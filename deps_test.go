@@ -28,6 +28,7 @@ type layer struct {
 
 var layers = []layer{
 	{pkg: "internal/jsontext", why: "the one reader and writer of JSON, where encoding/json is too slow or too lenient; every package that takes text from outside may use it"},
+	{pkg: "internal/retryafter", why: "how long an answer asks its client to wait; clients of HTTP use it"},
 	{pkg: "internal/plain", ours: []string{"internal/jsontext"}, why: "checks of texts and JSON values; every package that stores or sends some uses it"},
 	{pkg: "internal/runcontext", why: "the context of a handler, between agent hosts and the root"},
 	{pkg: "internal/secret", ours: []string{"internal/jsontext", "internal/runcontext"}, why: "references to secrets in an input, and their values in what a run reports; nodes, agent hosts and agents agree on them. It reads no file and no variable"},
@@ -76,14 +77,14 @@ var layers = []layer{
 	{pkg: "internal/bulk", ours: []string{"internal/crashpoint", "internal/env", "internal/kernel", "operate"}, why: "as supervisor: the service finds the jobs, and the scheduler acts on them"},
 
 	{pkg: "internal/targets", why: "which addresses may be dialled, for the agent http and for webhooks"},
-	{pkg: "internal/webhook", ours: []string{"", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/kernel", "internal/targets", "operate"}, why: "as bulk: it delivers notifications through an interface, and reaches no job"},
+	{pkg: "internal/webhook", ours: []string{"", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/kernel", "internal/retryafter", "internal/targets", "operate"}, why: "as bulk: it delivers notifications through an interface, and reaches no job"},
 
 	{pkg: "agents/internal/with", why: "how the two agents read their inputs"},
-	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact", "internal/secret", "internal/targets"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
+	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact", "internal/retryafter", "internal/secret", "internal/targets"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
 	{pkg: "agents/shell", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/secret"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
-	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "internal/tlsfiles", "internal/traceid", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
+	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "internal/retryafter", "internal/tlsfiles", "internal/traceid", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},
 	{pkg: "internal/access", ours: []string{"", "internal/env", "internal/kernel", "operate"}, why: "who calls a node: it knows tokens and sessions, and no call"},
 	{pkg: "internal/oidc", ours: []string{"", "internal/plain", "operate"}, modules: []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2", "golang.org/x/sync"}, why: "logins with OpenID Connect; it knows no session"},
 	{pkg: "internal/service", ours: []string{"", "definition", "internal/access", "internal/admission", "internal/env", "internal/graph", "internal/kernel", "internal/lru", "internal/plain", "internal/scheduler", "internal/traceid", "internal/webhook", "operate", "protocol"}, why: "what a node answers to its callers: it changes through the scheduler, and reads from the store"},

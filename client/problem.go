@@ -24,7 +24,10 @@ type problem struct {
 	Errors []perdure.FieldError `json:"errors"`
 }
 
-const maxProblem = 1 << 20
+const (
+	maxProblem = 1 << 20
+	maxPlain   = 1 << 10 // read of an answer that is not a problem
+)
 
 // refused returns the error that an answer with an error status has. It is *away if the server could not handle any call
 // at the moment.
@@ -57,6 +60,11 @@ func (c *Client) stranger(resp *http.Response) error {
 	e.Hint = "check the URL: a proxy or another program may listen there, or the API may be mounted below a path"
 	if to := resp.Header.Get("Location"); to != "" && resp.StatusCode < 400 {
 		e.Hint = fmt.Sprintf("it redirects to %s: use that URL", redact.URL(to))
+	}
+	if resp.StatusCode == http.StatusBadRequest && resp.TLS == nil { // as net/http and proxies answer what is not TLS
+		if b, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)); strings.Contains(strings.ToLower(string(b)), "https") {
+			e.Hint = "the server expects HTTPS: write https:// in place of http://"
+		}
 	}
 	return e
 }

@@ -53,6 +53,12 @@ func TestCertificates(t *testing.T) {
 		}
 	}
 
+	_, err = connect(t, "http://"+l.Addr().String()).JobSchema(within(t, 10*time.Second))
+	code(t, err, perdure.CodeUnavailable)
+	if err == nil || !strings.Contains(err.Error(), "write https:// in place of http://") {
+		t.Errorf("without TLS: %v", err)
+	}
+
 	if err := os.WriteFile(file("text.pem"), []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}

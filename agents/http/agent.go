@@ -116,7 +116,7 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	output, failing, err := x.do(a.client, req)
 	verdict(failing)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s: %w", req.Method, shown(req.URL), err)
+		return nil, fmt.Errorf("%s %s: %w", req.Method, x.shown(req.URL), err)
 	}
 	return output, nil
 }

@@ -185,9 +185,22 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// shown returns a URL without the parts that may be secret: user, password and query.
-func shown(u *url.URL) string {
-	return u.Scheme + "://" + u.Host + u.EscapedPath()
+// shown returns the URL of the request without the parts that may be secret: user, password and query. A secret in it is
+// replaced before these parts are left out, because a part of a secret is not recognized.
+func (x *exchange) shown(u *url.URL) string {
+	text := x.secrets.Text(x.in.URL)
+	if text == x.in.URL {
+		return u.Scheme + "://" + u.Host + u.EscapedPath()
+	}
+	if i := strings.IndexAny(text, "?#"); i >= 0 {
+		text = text[:i]
+	}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		return text
+	}
+	host, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + rest[strings.LastIndexByte(host, '@')+1:]
 }
 
 // quietKey is Idempotency-Key in a case that net/http does not know. Under its canonical name the transport

@@ -70,3 +70,27 @@ func TestRedirectTakesNoSecretElsewhere(t *testing.T) {
 		t.Errorf("%q: %s", got, result)
 	}
 }
+
+// The message of a failed request has the URL without its user and query. A secret that is a URL is not cut by that: its
+// path is a secret, too.
+func TestFailureShowsNoPartOfASecretURL(t *testing.T) {
+	url, a := serve(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) })
+	host := strings.TrimPrefix(url, "http://")
+	for _, c := range []struct{ value, url, want string }{
+		{"http://usr:pass-9d1@" + host + "/hook/path-9d1?key=query-9d1&x=a b#frag-9d1", "", "GET [secret KEY]: "},
+		{host + "/hook/path-9d1?key=query-9d1", "http://", "GET http://[secret KEY]: "},
+		{"path-9d1?key=query-9d1", url + "/hook/", "GET " + url + "/hook/[secret KEY]: "},
+		{"usr:pass-9d1", "http://KEY@" + host + "/hook/open?page=query-9d1", "GET " + url + "/hook/open: "},
+	} {
+		run := aRun(m{"url": strings.Replace(c.url, "KEY", c.value, 1)})
+		if !strings.Contains(c.url, "KEY") {
+			run = aRun(m{"url": c.url + c.value})
+		}
+		run.Secrets = []string{"/url"}
+		ctx := runcontext.WithSecrets(t.Context(), run, secret.NewRedactor([]secret.Value{{Name: "KEY", Text: c.value}}), nil)
+		_, err := a.Execute(ctx, run)
+		if got := fmt.Sprint(err); !strings.Contains(got, c.want) || strings.Contains(got, "9d1") {
+			t.Errorf("%s%s: %s; want %s", c.url, c.value, got, c.want)
+		}
+	}
+}

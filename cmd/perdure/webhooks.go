@@ -251,7 +251,12 @@ secret and the state. --all-types removes the restriction to types.`,
 func keepSettings(ctx context.Context, t *target, cmd *cobra.Command, r *operate.WebhookRequest) error {
 	current, err := t.GetWebhook(ctx, r.Name)
 	if perdure.CodeOf(err) == perdure.CodeNotFound {
-		return nil
+		if r.URL != "" || r.Stream {
+			return nil // it is created
+		}
+		missing := perdure.Refuse(perdure.CodeNotFound, "there is no receiver %s", r.Name)
+		missing.Hint = "to create it, give its URL, or --stream"
+		return missing
 	}
 	if err != nil {
 		return err

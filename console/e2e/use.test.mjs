@@ -91,7 +91,7 @@ test("the list counts newer jobs, and does not move", async (t) => {
   await page.getByRole("button", { name: "Show 1 newer job" }).waitFor();
   assert.equal(await page.locator("tbody tr").count(), 1);
   await api(`jobs/${first.id}/undo`, {});
-  await page.locator("tbody tr", { hasText: "newer-1" }).getByText("undone", { exact: true }).waitFor();
+  await page.locator("tbody tr", { hasText: "newer-1" }).locator(".state bdi", { hasText: /^undone$/ }).waitFor();
   await page.getByRole("button", { name: "Show 1 newer job" }).click();
   await eventually(async () => assert.deepEqual(await page.locator("tbody a[data-row]").allInnerTexts(), ["newer-2", "newer-1"]));
 });

@@ -46,7 +46,7 @@ var strips = []struct {
 	leaf  bool // each imports nothing of this module, except others of the list
 }{
 	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate",
-		"internal/plain", "internal/redact", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
+		"internal/plain", "internal/redact", "internal/retryafter", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
 	{title: "For tests and drills; nothing that ships imports them, but for chaos (perdure chaos):", pkgs: []string{"internal/chaos", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
 		"internal/pgtest", "internal/tlsfiles/tlstest", "internal/oidc/oidctest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
 }
@@ -72,7 +72,11 @@ func drawPackages(src *source) (*canvas, error) {
 	}
 	kept := reduce(edges)
 	last := groups[len(groups)-1].shape()
-	c := newCanvas(last.x1+margin, last.y1+168, "The packages of Perdure, in layers",
+	width, height := last.x1+margin, last.y1+34
+	for _, s := range strips {
+		height += 29 + 17*float64(len(wrapped(s.pkgs, width-2*margin)))
+	}
+	c := newCanvas(width, height, "The packages of Perdure, in layers",
 		"Boxes are groups of packages, in layers. An arrow means imports, and goes down; arrows that follow from others are left out. "+sentence(kept))
 	c.text(margin, 28, "l", small, "An arrow means: imports. All arrows go down. Imports that follow from others are left out.")
 	for i := range groups {

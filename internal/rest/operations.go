@@ -312,20 +312,33 @@ func (c *call) closeAlert() error {
 	if err != nil {
 		return err
 	}
+	why := ""
 	for name, field := range doc.root().fields() {
 		if string(name) != "reason" {
 			field.unknown("reason")
 		} else if reason := field.prose(perdure.MaxReasonBytes); reason != "" {
-			author += ": " + reason // an alert has one field for both
+			why = reason
 		}
 	}
 	if err := doc.err(); err != nil {
 		return err
 	}
-	alert, err := c.Service.CloseAlert(c.ctx(), id, author)
+	by := author
+	if why != "" {
+		by += ": " + why // an alert has one field for both
+	}
+	alert, err := c.Service.CloseAlert(c.ctx(), id, by)
 	if err != nil {
 		return err
 	}
+	attrs := []any{"alert", id, "kind", string(alert.Kind)}
+	if !alert.Job.IsZero() {
+		attrs = append(attrs, "job", alert.Job.String())
+	}
+	if alert.Step != "" {
+		attrs = append(attrs, "step", alert.Step)
+	}
+	c.Log.InfoContext(c.ctx(), "alert closed", append(attrs, "author", author, "reason", why)...)
 	return c.json(http.StatusOK, utcAlert(*alert))
 }
 

@@ -3,7 +3,10 @@ package rest
 import (
 	"log/slog"
 	"net/http"
+	"strings"
 
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -17,8 +20,21 @@ func (c *call) logRefusal(rt *route, err error) {
 	if p.Status >= http.StatusInternalServerError { // see fail
 		return
 	}
-	c.Log.LogAttrs(c.r.Context(), slog.LevelInfo, "request refused", slog.String("method", rt.method), slog.String("path", printable(c.r.URL.Path)),
-		slog.Int("status", p.Status), slog.String("code", string(p.Code)), slog.String("error", printable(p.Detail)))
+	attrs := []slog.Attr{slog.String("method", rt.method), slog.String("path", printable(c.r.URL.Path)),
+		slog.Int("status", p.Status), slog.String("code", string(p.Code)), slog.String("error", printable(p.Detail))}
+	if strings.HasPrefix(rt.path, "/v1/jobs/{id}") {
+		for _, name := range [][2]string{{"job", "id"}, {"step", "name"}} {
+			if value := c.r.PathValue(name[1]); value != "" && misnamed(value, perdure.MaxKeyLength) == "" {
+				attrs = append(attrs, slog.String(name[0], value))
+			}
+		}
+	}
+	if c.Access == nil || operate.IdentityOf(c.r.Context()) != nil { // otherwise the caller is not known
+		if author, err := c.author(); err == nil {
+			attrs = append(attrs, slog.String("author", author))
+		}
+	}
+	c.Log.LogAttrs(c.r.Context(), slog.LevelInfo, "request refused", attrs...)
 }
 
 // logRefusedReports logs one line with the number of refused reports of a call, and the first of them. reportOf returns the

@@ -13,7 +13,8 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// A refused change and refused reports are logged at info, in one line of bounded length each. Reading is not logged.
+// A refused change, refused reports, and an alert that is closed are logged at info, in one line of bounded length each.
+// Reading is not logged.
 func TestRefusalsAreLogged(t *testing.T) {
 	refuse := perdure.Refuse(perdure.CodeConflict, "nothing is parked in this job")
 	svc := resttest.Full()
@@ -32,12 +33,15 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}
 	report := `{"job":"` + resttest.ID.String() + `","step":"s","run":1,"outcome":"done"}`
 	for _, test := range []struct{ line, body, want string }{
-		{"POST /v1/jobs/j/resume", "", `"msg":"request refused","method":"POST","path":"/v1/jobs/j/resume","status":409,"code":"conflict","error":"nothing is parked in this job"}`},
-		{"POST /v1/jobs", `{"type":"t"}`, `"msg":"request refused","method":"POST","path":"/v1/jobs","status":422,"code":"invalid","error":"it has no steps"}`},
+		{"POST /v1/jobs/j/resume", "", `"msg":"request refused","method":"POST","path":"/v1/jobs/j/resume","status":409,"code":"conflict","error":"nothing is parked in this job","job":"j","author":"rest"}`},
+		{"POST /v1/jobs/j/steps/s/skip", "", `"code":"conflict","error":"nothing is parked in this job","job":"j","step":"s","author":"rest"}`},
+		{"POST /v1/jobs", `{"type":"t"}`, `"msg":"request refused","method":"POST","path":"/v1/jobs","status":422,"code":"invalid","error":"it has no steps","author":"rest"}`},
 		{"PUT /v1/limits/no:thing", `{"max":1}`, `"msg":"request refused","method":"PUT","path":"/v1/limits/no:thing","status":400,"code":"invalid"`},
 		{"POST /v1/jobs/" + strings.Repeat("j", 500) + "/undo", "", `"msg":"request refused"`},
 		{"POST /v1/batches/submit", `{"jobs":[{},{},{}]}`, `"msg":"jobs of a batch refused","jobs":2,"of":3}`},
 		{"POST /v1/reports", `{"holder":"h","reports":[` + report + "," + report + "," + report + `]}`, `"msg":"reports refused","holder":"h","refused":2,"of":3,"job":"` + resttest.ID.String() + `","step":"s","run":1,"reason":"late","error":"too late"}`},
+		{"POST /v1/alerts/1/close", `{"reason":"mended"}`, `"msg":"alert closed","alert":1,`},
+		{"POST /v1/alerts/1/close", `{"reason":"mended"}`, `"author":"rest","reason":"mended"}`},
 		{"GET /v1/jobs/j/history", "", ""},
 		{"GET /v1/jobs/j/runs", "", ""},
 		{"POST /v1/agents/a/claim", `{}`, ""},

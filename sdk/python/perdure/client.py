@@ -64,8 +64,8 @@ class Client:
     """One server: `url`, or $PERDURE_SERVER, or http://127.0.0.1:7420. It may be used by many threads.
 
     author: who acts, for a job's history. token: identifies this program to the server (`perdure tokens create`);
-    or token_file, which is read for each call, so that the token can be replaced there; or $PERDURE_TOKEN, or
-    $PERDURE_TOKEN_FILE. server_ca: a PEM file with the authorities of the server's certificate, in place of the system's;
+    or token_file, which is read for each call, so that the token can be replaced there; or $PERDURE_TOKEN_FILE, or
+    $PERDURE_TOKEN. server_ca: a PEM file with the authorities of the server's certificate, in place of the system's;
     or $PERDURE_SERVER_CA. client_cert and client_key: PEM files, if the server requires client certificates; or
     $PERDURE_CLIENT_CERT and $PERDURE_CLIENT_KEY. headers: sent with every request, for example to a proxy in front of the
     server. patience: for how many seconds a call is repeated that the server is too busy for (429).
@@ -79,9 +79,11 @@ class Client:
         self._headers = {**({"Perdure-Author": _header("author", author)} if author else {}), **(headers or {})}
         if token and token_file:
             raise ValueError("token and token_file: give one of them")
+        what = "token"
         if not token and not token_file:
-            token, token_file = os.environ.get("PERDURE_TOKEN", ""), os.environ.get("PERDURE_TOKEN_FILE", "")
-        self._token = _token(token, "token") if token else ""
+            token_file, what = os.environ.get("PERDURE_TOKEN_FILE", ""), "PERDURE_TOKEN"
+            token = "" if token_file else os.environ.get("PERDURE_TOKEN", "")
+        self._token = _token(token, what) if token else ""
         self._token_file = token_file
         if not (client_cert or client_key):
             client_cert, client_key = os.environ.get("PERDURE_CLIENT_CERT", ""), os.environ.get("PERDURE_CLIENT_KEY", "")

@@ -119,12 +119,17 @@ class Tokens(unittest.TestCase):
         for options in {"token_file": str(self.file)}, {"environment": {"PERDURE_TOKEN_FILE": str(self.file)}}:
             self.file.write_text("pdr_1\n")
             self.assertEqual(self.sent(**options), ["Bearer pdr_1", "Bearer pdr_2"])
+        self.file.write_text("pdr_1\n")
+        both = {"PERDURE_TOKEN": "pdr_3", "PERDURE_TOKEN_FILE": str(self.file)}
+        self.assertEqual(self.sent(environment=both), ["Bearer pdr_1", "Bearer pdr_2"])  # as the command line
 
     def test_what_cannot_be_a_token_is_refused(self):
         for token in ("a b", "a\nb", "\u00fc"):
             with self.assertRaises(Invalid) as refused:
                 Client(token=token)
             self.assertNotIn(token, str(refused.exception))
+        with mock.patch.dict(os.environ, {"PERDURE_TOKEN": "a b"}), self.assertRaisesRegex(Invalid, "PERDURE_TOKEN has no token"):
+            Client()
         with self.assertRaises(ValueError):
             Client(token="a", token_file="b")
         client = Client("http://127.0.0.1:1", token_file=str(self.file))

@@ -151,10 +151,10 @@ function whyOpen(job?: Job): string {
 function tokenOf(options: ClientOptions): () => Promise<string | undefined> {
   if (options.token && options.tokenFile) throw new TypeError("token and tokenFile: give one of them");
   const named = options.token || options.tokenFile;
-  const text = named ? options.token : process.env.PERDURE_TOKEN;
   const file = named ? options.tokenFile : process.env.PERDURE_TOKEN_FILE;
-  if (text) {
-    const token = tokenText(text, "token");
+  const text = named ? options.token : process.env.PERDURE_TOKEN;
+  if (text && !file) {
+    const token = tokenText(text, named ? "token" : "PERDURE_TOKEN");
     return async () => token;
   }
   return async () => (file ? tokenText(await readTokenFile(file), `the token file ${file}`) : undefined);

@@ -201,6 +201,9 @@ test("tokens", async (t) => {
   assert.deepEqual(await sent({ token: "pdr_1", headers: { Authorization: "Basic x" } }), ["Basic x", "Basic x"]);
   assert.deepEqual(await sent({ tokenFile: file }), ["Bearer pdr_1", "Bearer pdr_2"]);
   assert.deepEqual(await sent({}, { PERDURE_TOKEN_FILE: file }), ["Bearer pdr_1", "Bearer pdr_2"]);
+  assert.deepEqual(await sent({}, { PERDURE_TOKEN: "pdr_3", PERDURE_TOKEN_FILE: file }), ["Bearer pdr_1", "Bearer pdr_2"]); // as the command line
+  await assert.rejects(sent({}, { PERDURE_TOKEN: "a b" }), { message: /^PERDURE_TOKEN has no token/ });
+  delete process.env.PERDURE_TOKEN;
   for (const token of ["a b", "a\nb", "ü"]) assert.throws(() => new Client(url, { token }), (e: Error) => e instanceof PerdureError && !e.message.includes(token));
   assert.throws(() => new Client(url, { token: "a", tokenFile: "b" }), TypeError);
   for (const text of ["", "a b", "x".repeat(5000)]) {
