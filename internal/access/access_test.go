@@ -436,7 +436,7 @@ func TestUnknownTokensDoNotOccupyTheStore(t *testing.T) {
 		}
 		return n
 	}
-	for waiting() < 21 {
+	for began := time.Now(); waiting() < 21 && time.Since(began) < 10*time.Second; {
 		time.Sleep(time.Millisecond)
 	}
 	time.Sleep(4 * maxPause)
