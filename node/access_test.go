@@ -499,6 +499,10 @@ func TestRefusedActsAreFoundAsPerformedOnes(t *testing.T) {
 				t.Errorf("%+v: %q, want %q", c.query, got, c.want)
 			}
 		}
+		created, err := g.Audit(t.Context(), operate.AuditQuery{Act: "createWebhook"})
+		if err != nil || len(created.Items) != 1 || created.Items[0].Reason != "a stream" {
+			t.Errorf("%+v, %v", created, err)
+		}
 		for _, c := range []struct {
 			query operate.AuditQuery
 			code  perdure.Code

@@ -352,6 +352,7 @@ func TestWrongCallsOfReceiversAreRefused(t *testing.T) {
 		{"POST /v1/webhooks", `{"name":"a"}`, 422, "/url"},
 		{"POST /v1/webhooks", `{"name":"a","url":"https://x.example/","stream":true}`, 422, "/url"},
 		{"POST /v1/webhooks", `{"name":"a","url":"ftp://x.example/"}`, 422, "/url"},
+		{"POST /v1/webhooks", `{"name":"a","url":"http://x.example/ y"}`, 422, "/url"},
 		{"POST /v1/webhooks", `{"name":"a","url":"https://anna:pw@x.example/"}`, 422, "/url"},
 		{"POST /v1/webhooks", `{"name":"a","stream":true,"on":["failed"]}`, 422, "/on/0"},
 		{"POST /v1/webhooks", `{"name":"a","stream":true,"on":["done","done"]}`, 422, "/on/1"},

@@ -277,6 +277,36 @@ func TestGoneReceiverIsPaused(t *testing.T) {
 	})
 }
 
+// Dead notifications to a URL that a definition names are sent again, as those of a receiver.
+func TestNotificationsToAURLAreSentAgain(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		h := newHook(t)
+		n := start(t, store, node.Config{Agents: []*perdure.Agent{endAgent()}})
+		url := h.server.URL + "/reply?to=x"
+		h.setAnswer(func(int, *http.Request) int { return 410 })
+		job := submitNotifying(t, n, "done", fmt.Sprintf("notify: [{webhook: %q, on: [done]}]", url))
+		eventually(t, "dead", func() bool {
+			page, err := n.ListDeliveries(t.Context(), operate.DeliveryQuery{Name: url, State: operate.DeliveryDead})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return len(page.Items) == 1
+		})
+		alerts, err := n.ListAlerts(t.Context(), perdure.AlertQuery{Kind: perdure.AlertUndelivered})
+		if err != nil || len(alerts.Items) != 1 || !strings.Contains(alerts.Items[0].Message, "perdure webhooks resend") || strings.Contains(alerts.Items[0].Message, "reply") {
+			t.Errorf("%+v, %v", alerts, err)
+		}
+		h.setAnswer(nil)
+		if sent, err := n.ResendWebhook(t.Context(), operate.WebhookResend{Name: h.server.URL, Since: time.Now().Add(-time.Hour), Author: "anna"}); sent != 0 || err != nil {
+			t.Errorf("another URL: %d, %v", sent, err)
+		}
+		if sent, err := n.ResendWebhook(t.Context(), operate.WebhookResend{Name: url, Since: time.Now().Add(-time.Hour), Author: "anna"}); sent != 1 || err != nil {
+			t.Errorf("%d, %v", sent, err)
+		}
+		eventually(t, "delivered", func() bool { return h.got(job) == "done" })
+	})
+}
+
 // While a secret is rotated, deliveries are signed with both. A test notification arrives.
 func TestRotatedSecretSignsWithBoth(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/plain"
@@ -296,6 +297,8 @@ func CheckWebhookURL(text string) error {
 		return fmt.Errorf("must have no user and password: deliveries are signed instead")
 	case u.Fragment != "":
 		return fmt.Errorf("must have no fragment")
+	case strings.ContainsFunc(text, unicode.IsSpace):
+		return fmt.Errorf("must have no spaces: write %%20")
 	}
 	return nil
 }

@@ -91,7 +91,11 @@ func (a *app) printWebhook(v *operate.WebhookView) error {
 	}
 	now := time.Now()
 	if d := v.Oldest; d != nil {
-		a.printf("oldest pending: %s\n", deliveryLine(d, now))
+		shown := *d
+		if v.State == operate.WebhookPaused {
+			shown.NextAttempt = time.Time{} // not before it is resumed
+		}
+		a.printf("oldest pending: %s\n", deliveryLine(&shown, now))
 	}
 	if d := v.Latest; d != nil && d.State != operate.DeliveryPending {
 		a.printf("latest: %s\n", deliveryLine(d, now))
@@ -342,7 +346,8 @@ func (a *app) resendCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "resend NAME --since TIME", Short: "Send dead notifications again", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeWebhook,
 		Long: `Sends dead notifications again: those of changes since --since, which is a time, or a duration before now.
-They keep their ids. Notifications are kept for 14 days after their end.`, Example: "  perdure webhooks resend shop --since 2d",
+In place of NAME it takes a URL that definitions name. They keep their ids.
+Notifications are kept for 14 days after their end.`, Example: "  perdure webhooks resend shop --since 2d\n  perdure webhooks resend https://shop.example/replies --since 2d",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if since == "" {
 				return &usageError{msg: "--since is missing", hint: "a duration before now, such as 2d, or a time"}

@@ -7,7 +7,7 @@ import { go } from "./place.ts";
 import { link } from "./router.ts";
 import { Secret } from "./secret.tsx";
 import type { Alert, Webhook } from "./types.ts";
-import { numberText } from "./webhook.tsx";
+import { hostOf, numberText } from "./webhook.tsx";
 import { actMessage, plural, ProblemNote, shellWord } from "./widgets.tsx";
 
 type EventKind = NonNullable<Webhook["on"]>[number];
@@ -53,7 +53,7 @@ function Ask({ title, send, warn = false, run, close, command, children }: { tit
   );
 }
 
-const post = <T,>({ name }: Webhook, verb: string, body: object = {}) => call<T>(callUrl(["v1", "webhooks", name, verb]), { method: "POST", headers: { ...json, ...authorHeaders() }, body: JSON.stringify(body) });
+const post = <T,>({ name }: Pick<Webhook, "name">, verb: string, body: object = {}) => call<T>(callUrl(["v1", "webhooks", name, verb]), { method: "POST", headers: { ...json, ...authorHeaders() }, body: JSON.stringify(body) });
 
 export function Test({ hook, close, done }: DialogProps) {
   const run = async () => {
@@ -119,16 +119,17 @@ export function Rotate({ hook, close, done, fresh }: DialogProps & { fresh: Fres
   );
 }
 
-export function Resend({ hook, close, done }: DialogProps) {
+/** name: that of a receiver, or a URL that definitions name. */
+export function Resend({ name, close, done }: Omit<DialogProps, "hook"> & { name: string }) {
   const since = useSignal("3d");
   const run = async () => {
-    const { resent } = await post<{ resent: number }>(hook, "resend", { since: since.value.trim() });
+    const { resent } = await post<{ resent: number }>({ name }, "resend", { since: since.value.trim() });
     actMessage.value = resent === 0 ? "There are no dead notifications of this time." : `${plural(resent, "dead notification")} ${resent === 1 ? "is" : "are"} pending again.${resent >= 10_000 ? " There may be more: resend again." : ""}`;
     close();
     done();
   };
   return (
-    <Ask title={`Resend to ${hook.name}`} send="Send dead ones again" run={run} close={close} command={`perdure webhooks resend ${hook.name} --since ${shellWord(since.value.trim() || "AGO")}`}>
+    <Ask title={`Resend to ${hostOf(name).host || name}`} send="Send dead ones again" run={run} close={close} command={`perdure webhooks resend ${shellWord(name)} --since ${shellWord(since.value.trim() || "AGO")}`}>
       <p>Dead notifications are sent again, at most 10,000 at once, and keep their ids. Each has another three days.</p>
       <label class="stack">
         <span class="muted">Of changes in the last 3d, say, or since a time such as 2026-01-02T15:04:05Z</span>

@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -67,6 +69,23 @@ func (r *Receiver) State(oldest *Notification) operate.WebhookState {
 	return operate.WebhookActive
 }
 
+// Summary says what is reported and where to, for the audit log. The path of a URL may be a secret, and is left out.
+func (r *Receiver) Summary() string {
+	var b strings.Builder
+	if r.Settings.Stream {
+		b.WriteString("a stream")
+	} else if u, err := url.Parse(r.Settings.URL); err == nil {
+		b.WriteString("to " + u.Scheme + "://" + u.Host)
+	}
+	for _, kind := range r.Settings.On {
+		b.WriteString(", " + string(kind))
+	}
+	for _, typ := range r.Settings.Types {
+		b.WriteString(", type " + typ)
+	}
+	return plain.Shorten(b.String(), perdure.MaxReasonBytes-len("…"))
+}
+
 // Routing has the settings that decide which notifications are stored.
 type Routing struct {
 	Receivers []Route
@@ -98,6 +117,9 @@ type Notification struct {
 
 	DeliveryOutcome
 }
+
+// IsURL reports whether the receiver of a notification is a URL that a definition names.
+func IsURL(receiver string) bool { return strings.Contains(receiver, "://") }
 
 // DeliveryOutcome is the state of the delivery of a notification.
 type DeliveryOutcome struct {

@@ -142,3 +142,16 @@ func TestClosedAlertsAreReported(t *testing.T) {
 		t.Errorf("%s\nwant %s", s, want)
 	}
 }
+
+// The audit log says where notifications go, without the path and the query, which may be secrets.
+func TestSummaryOfAReceiver(t *testing.T) {
+	for want, s := range map[string]operate.WebhookSettings{
+		"a stream":                {Stream: true},
+		"to https://x.example:44": {URL: "https://x.example:44/secret?key=secret"},
+		"to http://x.example, done, alertRaised, type order, type trip": {URL: "http://x.example", On: []operate.EventKind{operate.EventDone, operate.EventAlertRaised}, Types: []string{"order", "trip"}},
+	} {
+		if got := (&Receiver{Settings: s}).Summary(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -182,15 +182,19 @@ func (a *api) admit(r *http.Request) error {
 // this node over TLS: CrossOriginProtection compares hosts only, if the browser does not send Sec-Fetch-Site.
 func (a *api) crossOrigin(r *http.Request) error {
 	if err := a.browsers.Check(r); err != nil {
-		return perdure.Refuse(perdure.CodeForbidden, "refused as %v", err)
+		return errOtherSite
 	}
 	scheme, _, _ := strings.Cut(r.Header.Get("Origin"), "://")
 	reads := r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions
 	if !reads && r.Header.Get("Sec-Fetch-Site") == "" && (r.TLS != nil || a.Secure) && strings.EqualFold(scheme, "http") {
-		return perdure.Refuse(perdure.CodeForbidden, "refused as a cross-origin request: its page is of http, and browsers reach this node over https")
+		return errOtherSite
 	}
 	return nil
 }
+
+// errOtherSite refuses a request that a browser says, by its headers Sec-Fetch-Site and Origin, to send for another site.
+var errOtherSite = &perdure.Error{Code: perdure.CodeForbidden, Message: "refused: a page of another site makes the browser send this request",
+	Hint: "pages of the address at which this node is reached may send it, and programs that are no browsers"}
 
 // isProbe reports whether a path is for monitoring of this process.
 func isProbe(path string) bool { return path == "/healthz" || path == "/readyz" || path == "/metrics" }

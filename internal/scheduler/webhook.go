@@ -50,7 +50,9 @@ func (s *Scheduler) PutReceiver(ctx context.Context, name, author string, settin
 		if create {
 			act = "createWebhook"
 		}
-		return auditSetting(ctx, tx, author, act, name)
+		audit := kernel.AuditOf(ctx, author, act)
+		audit.Target, audit.Reason = name, row.Summary()
+		return saveAudit(tx, audit)
 	})
 	return row, created || mine, err
 }
@@ -145,16 +147,18 @@ func (s *Scheduler) TestReceiver(ctx context.Context, name, author string) (id s
 	return id, err
 }
 
-// ResendNotifications makes dead notifications of a receiver pending again: at most operate.MaxResend. It returns their
-// number.
+// ResendNotifications makes dead notifications of a receiver, or to a URL that definitions name, pending again: at most
+// operate.MaxResend. It returns their number.
 func (s *Scheduler) ResendNotifications(ctx context.Context, name, author string, since time.Time) (n int, err error) {
 	err = s.update(ctx, func(tx kernel.Tx) error {
-		row, err := tx.LockReceiver(name)
-		if err != nil {
-			return err
-		}
-		if row == nil {
-			return kernel.ErrNoReceiver(name)
+		if !kernel.IsURL(name) {
+			row, err := tx.LockReceiver(name)
+			if err != nil {
+				return err
+			}
+			if row == nil {
+				return kernel.ErrNoReceiver(name)
+			}
 		}
 		now, err := tx.Now()
 		if err != nil {

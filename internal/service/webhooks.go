@@ -261,7 +261,7 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 	if err != nil {
 		return nil, errCursor
 	}
-	if !webhook.IsURL(q.Name) {
+	if !kernel.IsURL(q.Name) {
 		if _, err := svc.receiver(ctx, q.Name); err != nil {
 			return nil, err
 		}

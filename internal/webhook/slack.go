@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -37,7 +38,7 @@ func slackBody(n *kernel.Notification, publicURL string) ([]byte, error) {
 	}
 	b.WriteString(" " + slackVerbs[n.Kind])
 	if a := data.Alert; a != nil {
-		if a.Step != "" && !strings.HasPrefix(a.Message, "step "+a.Step+",") {
+		if a.Step != "" && !strings.HasPrefix(cmp.Or(a.Message, data.Reason), "step "+a.Step+",") {
 			b.WriteString(", step " + slackText(a.Step))
 		}
 		if a.Message != "" {

@@ -315,9 +315,6 @@ func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 	}
 }
 
-// IsURL reports whether a receiver is a URL that a definition names.
-func IsURL(receiver string) bool { return strings.Contains(receiver, "://") }
-
 // rest is what a page has left.
 type rest int
 
@@ -338,7 +335,7 @@ func restOf(found, size int) rest {
 // page reads a page of notifications that are due, and delivers it.
 func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 	to, err := &kernel.Receiver{Name: receiver, Settings: operate.WebhookSettings{URL: receiver}}, error(nil)
-	if !IsURL(receiver) {
+	if !kernel.IsURL(receiver) {
 		if to, err = d.cfg.Store.Receiver(ctx, receiver); err != nil {
 			return none, err
 		}
@@ -391,7 +388,7 @@ func (d *Deliverer) attempt(ctx context.Context, to *kernel.Receiver, due []kern
 	if ctx.Err() != nil {
 		return none, ctx.Err()
 	}
-	if gone && !IsURL(to.Name) {
+	if gone && !kernel.IsURL(to.Name) {
 		if err := d.pause(ctx, to.Name); err != nil {
 			return none, err
 		}
@@ -510,9 +507,9 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 			break
 		}
 	}
-	hint := ""
-	if !IsURL(receiver) {
-		hint = fmt.Sprintf("; send them again with: perdure webhooks resend %s --since 3d", receiver)
+	hint := fmt.Sprintf("; send them again with: perdure webhooks resend %s --since 3d", receiver)
+	if kernel.IsURL(receiver) {
+		hint = "; send them again with perdure webhooks resend and the URL that the definition names"
 	}
 	return kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
 		Message: fmt.Sprintf("notifications to %s are dead: %s%s", shown(receiver), cause, hint)}
@@ -520,7 +517,7 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 
 // shown returns a receiver without the parts of a URL that may be secret.
 func shown(receiver string) string {
-	if !IsURL(receiver) {
+	if !kernel.IsURL(receiver) {
 		return receiver
 	}
 	u, err := url.Parse(receiver)
@@ -615,7 +612,7 @@ func (d *Deliverer) deliver(ctx context.Context, to *kernel.Receiver, due []kern
 		}
 		if answers[i].Status == statusGone {
 			gone = true
-			if IsURL(to.Name) { // there is no receiver that could be paused
+			if kernel.IsURL(to.Name) { // there is no receiver that could be paused
 				o.State, o.NextAt = operate.DeliveryDead, time.Time{}
 			}
 		}
@@ -678,13 +675,13 @@ func (d *Deliverer) post(ctx context.Context, to *kernel.Receiver, n *kernel.Not
 
 // secrets returns the secrets with which a delivery is signed; none: it is not signed.
 func (d *Deliverer) secrets(to *kernel.Receiver, n *kernel.Notification) ([]string, error) {
-	if IsURL(to.Name) {
+	if kernel.IsURL(to.Name) {
 		if n.Secret == "" {
 			return nil, nil
 		}
 		secret, ok := d.cfg.Secret(n.Secret)
 		if !ok {
-			return nil, fmt.Errorf("this node has no secret %s: set PERDURE_SECRET_%s on each node", n.Secret, n.Secret)
+			return nil, fmt.Errorf("this node has no secret %s: give each node the file %s in --secrets-dir, or the variable PERDURE_SECRET_%s", n.Secret, n.Secret, n.Secret)
 		}
 		return []string{secret}, nil
 	}

@@ -512,6 +512,17 @@ func TestSlackMessageLinksTheJob(t *testing.T) {
 		if m.Text != want {
 			t.Errorf("%q, want %q", m.Text, want)
 		}
+		// A reason that begins with the step is not given the step a second time.
+		o.notify("a", 2, 2, func(n *kernel.Notification) {
+			n.Kind = operate.EventParked
+			n.Data = []byte(`{"key":"k","type":"order","reason":"step charge, do: 1 failure","alert":{"kind":"parked","step":"charge"}}`)
+		})
+		if err := json.Unmarshal(o.posted[1].Body, &m); err != nil {
+			t.Fatal(err)
+		}
+		if want := "|k> is parked: step charge, do: 1 failure"; !strings.HasSuffix(m.Text, want) {
+			t.Errorf("%q does not end with %q", m.Text, want)
+		}
 	})
 }
 

@@ -58,6 +58,8 @@ function AskUrl() {
 /** The deliveries to a URL that definitions name. */
 function UrlDeliveries({ url }: { url: string }) {
   useTitle("Webhook of a definition");
+  const asking = useSignal(false);
+  const turn = useSignal(0); // counts what changes deliveries
   return (
     <>
       <div class="title">
@@ -65,6 +67,9 @@ function UrlDeliveries({ url }: { url: string }) {
           Deliveries to <bdi>{hostOf(url).host || url}</bdi>
         </h1>
         <div class="end">
+          <button type="button" {...needs("act")} onClick={() => (asking.value = true)}>
+            Resend …
+          </button>
           <a class="button" href={link.webhooks()}>
             All receivers
           </a>
@@ -73,7 +78,8 @@ function UrlDeliveries({ url }: { url: string }) {
       <p class="muted">
         Definitions name this URL in <code>notify</code>. Its path, which may be a secret, is shown only in the address of this page.
       </p>
-      <Deliveries key={place.value.query.get("state") ?? ""} name={url} turn={0} />
+      <Deliveries key={place.value.query.get("state") ?? ""} name={url} turn={turn.value} />
+      {asking.value && <Resend name={url} close={() => (asking.value = false)} done={() => turn.value++} />}
     </>
   );
 }
@@ -287,14 +293,14 @@ function Receiver({ name, fresh }: { name: string; fresh: Fresh }) {
       {page.problem && <ProblemNote problem={page.problem} again={page.again} />}
       <Trouble hook={hook} alert={alert} open={(act) => (draft.value = act)} />
       <Facts hook={hook} />
-      <Deliveries key={place.value.query.get("state") ?? ""} name={hook.name} turn={turn.value} />
+      <Deliveries key={place.value.query.get("state") ?? ""} name={hook.name} paused={hook.state === "paused"} turn={turn.value} />
       <AsOf at={page.at} />
       {draft.value === "edit" && <Settings hook={hook} fresh={fresh} close={form.close} done={form.done} />}
       {draft.value === "test" && <Test {...form} />}
       {draft.value === "pause" && <Pause {...form} />}
       {draft.value === "resume" && <Resume {...form} />}
       {draft.value === "rotate" && <Rotate {...form} fresh={fresh} />}
-      {draft.value === "resend" && <Resend {...form} />}
+      {draft.value === "resend" && <Resend {...form} name={name} />}
       {draft.value === "delete" && <Delete {...form} />}
       {draft.value === "close" && alert && <CloseAlert {...form} alert={alert} />}
     </>
@@ -403,7 +409,7 @@ function Facts({ hook }: { hook: Webhook }) {
 
 const states = ["pending", "delivered", "dead"];
 
-function Deliveries({ name, turn }: { name: string; turn: number }) {
+function Deliveries({ name, paused = false, turn }: { name: string; paused?: boolean; turn: number }) {
   const state = place.value.query.get("state") ?? "";
   const url = (cursor?: string) => callUrl(["v1", "webhooks", name, "deliveries"], queryText({ state, limit: String(pageSize), cursor }));
   const first = useLoad<PageDelivery>(url(), 3000);
@@ -469,7 +475,7 @@ function Deliveries({ name, turn }: { name: string; turn: number }) {
             </thead>
             <tbody>
               {items.map((one) => (
-                <DeliveryRow key={one.id} one={one} gone={gone.has(one.id)} />
+                <DeliveryRow key={one.id} one={one} gone={gone.has(one.id)} paused={paused} />
               ))}
             </tbody>
           </table>
@@ -496,7 +502,7 @@ function Deliveries({ name, turn }: { name: string; turn: number }) {
 const typeText = (type: string) => type.replace(/^perdure\./, "");
 
 /** gone: it no longer has the state that the list shows. */
-function DeliveryRow({ one, gone }: { one: Delivery; gone: boolean }) {
+function DeliveryRow({ one, gone, paused }: { one: Delivery; gone: boolean; paused: boolean }) {
   return (
     <tr>
       <td>
@@ -527,7 +533,9 @@ function DeliveryRow({ one, gone }: { one: Delivery; gone: boolean }) {
         <Ago at={one.time} />
       </td>
       <td class="num c3">{one.attempts}</td>
-      <td class="c3">{one.state === "pending" && one.nextAttempt && Date.parse(one.nextAttempt) <= now.value ? "due" : <Ago at={one.nextAttempt ?? one.endedAt} />}</td>
+      <td class="c3">
+        {one.state === "pending" && paused ? "when resumed" : one.state === "pending" && one.nextAttempt && Date.parse(one.nextAttempt) <= now.value ? "due" : <Ago at={one.nextAttempt ?? one.endedAt} />}
+      </td>
       <td class="c2 text" title={one.error}>
         {one.error ? <bdi class="clamp">{one.error}</bdi> : <span class="muted">–</span>}
       </td>
