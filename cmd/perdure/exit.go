@@ -126,7 +126,7 @@ func complainRefusal(w io.Writer, st style, err error, e *perdure.Error) {
 	fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), message(msg))
 	for _, f := range e.Fields {
 		fmt.Fprintf(w, "  %s\n", message(place(f)+f.Message))
-		if f.Hint != "" {
+		if f.Hint != "" && f.Hint != e.Hint {
 			fmt.Fprintf(w, "    hint: %s\n", message(f.Hint))
 		}
 	}
