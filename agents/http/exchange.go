@@ -145,6 +145,7 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 	if u := (*url.Error)(nil); errors.As(err, &u) {
 		err = redact.Error(u.Err) // url.Error repeats the URL; the error that it wraps may contain that of a proxy or a redirect
 	}
+	err = x.withoutSecretHost(err)
 	switch {
 	case !x.sent.Load() && lacksDescriptor(err):
 		return perdure.Returned(err)
@@ -166,6 +167,23 @@ func (x *exchange) failure(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// withoutSecretHost returns an error that does not name the host of the request, if the host is in a secret.
+func (x *exchange) withoutSecretHost(err error) error {
+	u, parseErr := url.Parse(x.in.URL)
+	if parseErr != nil || u.Hostname() == "" || strings.Contains(x.secrets.Text(x.in.URL), u.Hostname()) {
+		return err
+	}
+	return &hiddenHost{err, u.Hostname()}
+}
+
+type hiddenHost struct {
+	error
+	host string
+}
+
+func (e *hiddenHost) Error() string { return strings.ReplaceAll(e.error.Error(), e.host, "[host of a secret]") }
+func (e *hiddenHost) Unwrap() error { return e.error }
 
 // healthOf returns what a request without an answer shows about the host. A timeout does not show that the host is in
 // trouble, because the step sets the time.

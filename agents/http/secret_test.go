@@ -94,3 +94,21 @@ func TestFailureShowsNoPartOfASecretURL(t *testing.T) {
 		}
 	}
 }
+
+// The host of a secret is not named by the error of a connection that fails.
+func TestFailureDoesNotNameTheHostOfASecret(t *testing.T) {
+	a := New(Config{})
+	for _, value := range []string{"http://host-9d1.invalid/hook", "host-9d1.invalid"} {
+		run := aRun(m{"url": "http://" + strings.TrimPrefix(value, "http://")})
+		run.Secrets = []string{"/url"}
+		ctx := runcontext.WithSecrets(t.Context(), run, secret.NewRedactor([]secret.Value{{Name: "KEY", Text: value}}), nil)
+		_, err := a.Execute(ctx, run)
+		if got := fmt.Sprint(err); err == nil || strings.Contains(got, "9d1") || !strings.Contains(got, "lookup [host of a secret]") {
+			t.Errorf("%s: %v", value, err)
+		}
+		open := aRun(m{"url": "http://host-9d1.invalid/"})
+		if _, err := a.Execute(t.Context(), open); !strings.Contains(fmt.Sprint(err), "host-9d1.invalid") {
+			t.Errorf("a host that is no secret is hidden: %v", err)
+		}
+	}
+}
