@@ -395,6 +395,10 @@ func outboxAlertIDs(s *suite) {
 		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(1, "first"), alert(2, "second")}, Notifications: list}))
 		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(3, "later")}}))
 	})
+	single := newNotification(7, "b", func(n *kernel.Notification) { n.Alert, n.Data = 1, []byte(`{"alert":{"kind":"named"}}`) })
+	s.update(func(tx kernel.Tx) {
+		s.must(tx.Save(&kernel.Changes{Alerts: []kernel.Alert{alert(4, "single")}, Notifications: []kernel.Notification{single}}))
+	})
 	ids := map[string]int64{}
 	alerts, err := s.store.Alerts(ctx, kernel.AlertFilter{})
 	s.must(err)
@@ -410,6 +414,7 @@ func outboxAlertIDs(s *suite) {
 		}
 	}
 	s.equal("stored", s.notifications(kernel.NotificationFilter{Receiver: "a"}), list)
+	s.equal("of one alert", string(s.notifications(kernel.NotificationFilter{Receiver: "b"})[0].Data), fmt.Sprintf(`{"alert":{"id":%d,"kind":"named"}}`, ids["single"]))
 }
 
 // many returns notifications to receiver a that one transaction stores: their jobs are different, and their times equal.

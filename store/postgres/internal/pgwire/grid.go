@@ -63,7 +63,7 @@ func (g *Grid) Class(i, class int) { g.columns[i].class = class }
 // KeyedBy names the first column of the table's key.
 func (g *Grid) KeyedBy(name string) { g.keyed = name }
 
-// Identify distinguishes grids of one table that have different columns.
+// Identify distinguishes grids of one table that have as many columns, but others.
 func (g *Grid) Identify(id Bits) { g.id = id }
 
 // Len is the number of rows.
@@ -235,7 +235,7 @@ func (g *Grid) only(i int) bool {
 // nothing".
 func (g *Grid) Insert(table, more string) *Statement {
 	s := New("")
-	s.SQL = gridTexts.Of(gridKey{op: "insert", table: table, more: more, columns: g.id, vary: g.Into(s)}, func() string {
+	s.SQL = gridTexts.Of(gridKey{op: "insert", table: table, more: more, width: len(g.columns), columns: g.id, vary: g.Into(s)}, func() string {
 		var names, values []string
 		for i := range g.columns {
 			names, values = append(names, g.columns[i].Name), append(values, g.Value(i))
@@ -253,7 +253,7 @@ func (g *Grid) Insert(table, more string) *Statement {
 // Remove is the statement that deletes the rows with these values, which are the table's key.
 func (g *Grid) Remove(table string) *Statement {
 	s := New("")
-	s.SQL = gridTexts.Of(gridKey{op: "delete", table: table, more: g.columns[0].Name, vary: g.Into(s)}, func() string {
+	s.SQL = gridTexts.Of(gridKey{op: "delete", table: table, more: g.columns[0].Name, width: len(g.columns), vary: g.Into(s)}, func() string {
 		from, where := g.Match(len(g.columns), g.From())
 		if from != "" {
 			from = " using " + from
@@ -266,6 +266,7 @@ func (g *Grid) Remove(table string) *Statement {
 // gridKey is everything that the text of a grid's statement depends on.
 type gridKey struct {
 	op, table, more string
+	width           int // number of columns
 	columns, vary   Bits
 }
 
