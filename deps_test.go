@@ -47,7 +47,7 @@ var layers = []layer{
 	{pkg: "internal/traceid", ours: []string{"", "internal/runcontext"}, why: "ids of traces are computed alike by nodes and agents, and users need no module for them"},
 	{pkg: "operate", ours: []string{"", "internal/plain"}, why: "what a console needs of a node; other programs need it rarely"},
 	{pkg: "protocol", ours: []string{"", "internal/plain", "operate"}, why: "an agent host of one's own needs the standard library and no more"},
-	{pkg: "internal/kernel", ours: []string{"", "internal/plain", "internal/secret", "operate", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
+	{pkg: "internal/kernel", ours: []string{"", "internal/jsontext", "internal/plain", "internal/secret", "operate", "protocol"}, why: "the rules are pure: rows and events come in as values, changes go out as values"},
 	{pkg: "internal/graph", ours: []string{"internal/columns", "internal/kernel", "operate"}, why: "drawings of definitions; it is pure"},
 	{pkg: "definition/internal/text", ours: []string{"", "internal/jsontext", "internal/plain"}, why: "YAML and JSON into trees with places; it knows no field and no expression"},
 	{pkg: "definition/internal/expr", ours: []string{"", "definition/internal/text", "internal/jsontext", "internal/kernel", "internal/lru", "internal/secret"}, modules: []string{"github.com/expr-lang/expr"}, why: "expressions and templates; it knows no field of a definition"},

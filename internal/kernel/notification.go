@@ -10,12 +10,12 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/jsontext"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
@@ -74,8 +74,10 @@ func (r *Receiver) Summary() string {
 	var b strings.Builder
 	if r.Settings.Stream {
 		b.WriteString("a stream")
-	} else if u, err := url.Parse(r.Settings.URL); err == nil {
-		b.WriteString("to " + u.Scheme + "://" + u.Host)
+	} else if scheme, rest, found := strings.Cut(r.Settings.URL, "://"); found {
+		host, _, _ := strings.Cut(rest, "/")
+		host, _, _ = strings.Cut(host, "?")
+		b.WriteString("to " + scheme + "://" + host)
 	}
 	for _, kind := range r.Settings.On {
 		b.WriteString(", " + string(kind))
@@ -475,12 +477,53 @@ func fewLabels(all map[string]string) map[string]string {
 	return few
 }
 
+// encodeData returns what encoding/json would, without escapes for HTML. It is written out because each job with a
+// receiver has its data encoded, at a third of the cost.
 func encodeData(d *eventData) json.RawMessage {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(d); err != nil {
-		panic(err) // texts and numbers only
+	a := jsontext.NewAppender(make([]byte, 0, 256))
+	a.BeginObject()
+	a.OptionalText("key", d.Key)
+	a.OptionalText("type", d.Type)
+	if len(d.Labels) > 0 {
+		a.Name("labels")
+		a.BeginObject()
+		for _, name := range slices.Sorted(maps.Keys(d.Labels)) {
+			a.TextName(name)
+			a.Text(d.Labels[name])
+		}
+		a.EndObject()
 	}
-	return bytes.TrimSpace(b.Bytes())
+	if d.LabelsOmitted {
+		a.BoolField("labelsOmitted", true)
+	}
+	a.OptionalText("current", d.Current)
+	a.OptionalText("desired", d.Desired)
+	a.OptionalText("phase", d.Phase)
+	a.OptionalText("reason", d.Reason)
+	if x := d.Alert; x != nil {
+		a.Name("alert")
+		a.BeginObject()
+		if x.ID != 0 {
+			a.IntField("id", x.ID)
+		}
+		a.TextField("kind", string(x.Kind))
+		a.OptionalText("step", x.Step)
+		a.OptionalText("name", x.Name)
+		a.OptionalText("code", x.Code)
+		a.OptionalText("message", x.Message)
+		a.EndObject()
+	}
+	if x := d.Bulk; x != nil {
+		a.Name("bulk")
+		a.BeginObject()
+		a.TextField("id", x.ID)
+		a.TextField("author", x.Author)
+		a.IntField("done", int64(x.Done))
+		a.IntField("unchanged", int64(x.Unchanged))
+		a.IntField("refused", int64(x.Refused))
+		a.EndObject()
+	}
+	a.OptionalText("author", d.Author)
+	a.EndObject()
+	return a.Bytes()
 }

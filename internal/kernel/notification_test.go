@@ -1,10 +1,13 @@
 package kernel
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
@@ -148,10 +151,44 @@ func TestSummaryOfAReceiver(t *testing.T) {
 	for want, s := range map[string]operate.WebhookSettings{
 		"a stream":                {Stream: true},
 		"to https://x.example:44": {URL: "https://x.example:44/secret?key=secret"},
+		"to https://x.example":    {URL: "https://x.example?key=secret"},
 		"to http://x.example, done, alertRaised, type order, type trip": {URL: "http://x.example", On: []operate.EventKind{operate.EventDone, operate.EventAlertRaised}, Types: []string{"order", "trip"}},
 	} {
 		if got := (&Receiver{Settings: s}).Summary(); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
 	}
+}
+
+// The data of an event is written as encoding/json writes it.
+func TestDataOfEventsIsThatOfEncodingJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := func(name string) string {
+			return strings.ToValidUTF8(rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"<&>", "\u2028\"\\\x00", "ü"})).Draw(t, name), "")
+		}
+		number := rapid.IntRange(0, 3)
+		d := eventData{Key: text("key"), Type: text("type"), Current: text("current"), Desired: text("desired"), Phase: text("phase"), Reason: text("reason"), Author: text("author"),
+			LabelsOmitted: rapid.Bool().Draw(t, "omitted")}
+		for range number.Draw(t, "labels") {
+			if d.Labels == nil {
+				d.Labels = map[string]string{}
+			}
+			d.Labels[text("name")] = text("value")
+		}
+		if rapid.Bool().Draw(t, "alert") {
+			d.Alert = &alertData{int64(number.Draw(t, "id")), perdure.AlertKind(text("kind")), text("step"), text("name"), text("code"), text("message")}
+		}
+		if rapid.Bool().Draw(t, "bulk") {
+			d.Bulk = &bulkData{text("id"), text("by"), number.Draw(t, "done"), number.Draw(t, "unchanged"), number.Draw(t, "refused")}
+		}
+		var want bytes.Buffer
+		e := json.NewEncoder(&want)
+		e.SetEscapeHTML(false)
+		if err := e.Encode(&d); err != nil {
+			t.Fatal(err)
+		}
+		if got := encodeData(&d); string(got) != strings.TrimSuffix(want.String(), "\n") {
+			t.Errorf("%s, not %s", got, want.String())
+		}
+	})
 }

@@ -518,6 +518,7 @@ var ofNotifications = []mutant{
 	{name: "a costly search is repeated at once", file: "internal/webhook/webhook.go", old: "duration > cheap {", new: "duration > cheap && false {", run: "CostlySearch"},
 	{name: "an alert is reported without its id", file: "internal/kernel/notification.go", old: "Alert: i + 1,", new: "Alert: 0,", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "an alert is reported with the id of another", file: "internal/kernel/notification.go", old: "ids[n.Alert-1]", new: "ids[0]", pkg: "store/memory", run: "TestStore/Outbox"},
+	{name: "rows with more columns are inserted by the statement of those with fewer", file: "store/postgres/internal/pgwire/grid.go", old: "more: more, width: len(g.columns), ", new: "more: more, ", pkg: "store/postgres", run: "TestContract$/Outbox"},
 	{name: "notifications with different secrets share a row", file: "store/internal/outbox/outbox.go", old: "r.Secret == n.Secret && ", new: "", run: "TestPack"},
 	{name: "a job's second notification gets a lower number than its first", file: "store/internal/outbox/outbox.go", old: "to.open[:min(layer, len(to.open))], len(p.rows))", new: "to.open[:min(layer, len(to.open))], append([]int{len(p.rows)}, to.open[min(layer+1, len(to.open)):]...)...)", run: "TestPack"},
 	{name: "a row has any number of notifications", file: "store/internal/outbox/outbox.go", old: "r.Size < MaxSize && ", new: "", run: "TestPack"},
