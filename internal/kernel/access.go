@@ -128,7 +128,7 @@ type AccessTx interface {
 
 // AccessReader reads credentials and the audit log.
 type AccessReader interface {
-	// FindCredentials returns those of the credentials that exist, in any order.
+	// FindCredentials returns those of the credentials that exist, each once, in any order.
 	FindCredentials(ctx context.Context, ids []string) ([]*Credential, error)
 	// Credentials returns at most max credentials of a kind in the order of their ids, beginning after an id.
 	Credentials(ctx context.Context, kind CredentialKind, after string, max int) ([]*Credential, error)

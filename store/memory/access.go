@@ -110,7 +110,7 @@ func (tx *tx) addAudit(entries []operate.AuditEntry) {
 // FindCredentials implements kernel.AccessReader.
 func (s *Store) FindCredentials(ctx context.Context, ids []string) ([]*kernel.Credential, error) {
 	return view(ctx, s, func() (found []*kernel.Credential) {
-		for _, id := range ids {
+		for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 			if c := s.credentials[id]; c != nil {
 				found = append(found, copyCredential(c))
 			}

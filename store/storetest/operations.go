@@ -709,7 +709,7 @@ var operations = []operation{
 		}
 	}},
 	{"deliver what is due", func(d *differential) act {
-		receiver, now, end, leaveOut, stream := d.receiver(), d.time(), d.time(), d.rnd.IntN(12), d.chance(50)
+		receiver, now, end, next, leaveOut, fails, stream := d.receiver(), d.time(), d.time(), d.time(), d.rnd.IntN(12), d.rnd.IntN(6), d.chance(50)
 		first := int64(d.streamed)
 		d.streamed += 100
 		return func(store kernel.Store) (any, error) {
@@ -720,7 +720,10 @@ var operations = []operation{
 			var results []kernel.DeliveryResult
 			for i, n := range found {
 				r := kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: n.Attempts + 1, EndedAt: end}}
-				if stream {
+				switch {
+				case i == fails:
+					r.DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: n.Attempts + 1, NextAt: next, Error: "no"}
+				case stream:
 					r.Position = first + int64(i) + 1
 				}
 				if i != leaveOut {

@@ -296,26 +296,29 @@ type Source interface {
 }
 
 // Due implements kernel.Outbox.DueNotifications.
-func Due(s Source, max int) ([]kernel.Notification, error) {
-	for after := int64(-1); ; {
-		rows, err := s.DueRows(after, max)
+func Due(s Source, max int) (all []kernel.Notification, err error) {
+	for after := int64(-1); len(all) < max; {
+		left := max - len(all)
+		rows, err := s.DueRows(after, left)
 		if err != nil || len(rows) == 0 {
-			return nil, err
+			return all, err
 		}
 		due, err := Unpack(rows)
 		if err != nil {
 			return nil, err
 		}
 		after = due[len(due)-1].Number
+		last := len(due) < left
 		if len(due) > len(rows) {
 			if due, err = withoutWaiting(s, due); err != nil {
 				return nil, err
 			}
 		}
-		if len(due) > 0 {
-			return due, nil
+		if all = append(all, due...); last {
+			break
 		}
 	}
+	return all, nil
 }
 
 // withoutWaiting leaves out notifications that come after a pending one of the same job that was attempted.
