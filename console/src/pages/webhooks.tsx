@@ -46,7 +46,7 @@ function AskUrl() {
         if (url) go(link.webhooks(url));
       }}
     >
-      <label class="row">
+      <label>
         <span class="muted small">Deliveries to a URL that a definition names</span>
         <input name="url" type="url" required pattern="https?://.+" placeholder="https://shop.example/hooks" maxLength={2048} />
       </label>
