@@ -46,7 +46,7 @@ export async function open(t, path, { base = full, size = wide, dark = false, zo
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
   page.expectedErrors = [];
   t.after(async () => {
-    await page.unrouteAll({ behavior: "ignoreErrors" }); // an answer that a test changes may be on its way
+    if (!page.isClosed()) await page.unrouteAll({ behavior: "ignoreErrors" }); // an answer that a test changes may be on its way
     await context.close();
     const unexpected = errors.filter((text) => !page.expectedErrors.some((pattern) => pattern.test(text)));
     assert.deepEqual(unexpected, [], `errors of the browser at ${path}`);
