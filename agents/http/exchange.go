@@ -182,7 +182,9 @@ type hiddenHost struct {
 	host string
 }
 
-func (e *hiddenHost) Error() string { return strings.ReplaceAll(e.error.Error(), e.host, "[host of a secret]") }
+func (e *hiddenHost) Error() string {
+	return strings.ReplaceAll(e.error.Error(), e.host, "[host of a secret]")
+}
 func (e *hiddenHost) Unwrap() error { return e.error }
 
 // healthOf returns what a request without an answer shows about the host. A timeout does not show that the host is in
