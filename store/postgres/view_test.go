@@ -121,3 +121,21 @@ func TestViewShowsEachNotification(t *testing.T) {
 		t.Errorf("%s, %v, not %s", shown, err, want)
 	}
 }
+
+// The numbers of rows are multiples of outbox.Room also after a test has emptied the table and restarted its sequence: a
+// row with another number would never be split, and so some of its notifications would be sent again for ever.
+func TestNumbersOfNotificationsInAnEmptiedTable(t *testing.T) {
+	url := fresh(t)
+	s := open(t, url)
+	exec(t, url, "truncate perdure.notification restart identity")
+	for range 2 {
+		if err := s.Update(t.Context(), func(tx kernel.Tx) error {
+			return tx.Save(&kernel.Changes{Notifications: storetest.Notifications(2)[:2]})
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, want := fmt.Sprint(row(t, url, "select array_agg(array[number, size] order by number)::text from perdure.notification")), "[{{1024,2},{2048,2}}]"; got != want {
+		t.Errorf("numbers and sizes are %s, not %s", got, want)
+	}
+}
