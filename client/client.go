@@ -29,6 +29,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -155,7 +156,11 @@ func (c *Client) tlsConfig(scheme string) (*tls.Config, error) {
 		return refuse("give both", "a client certificate and its private key belong together")
 	}
 	files, err := tlsfiles.NewClient(c.files)
-	if err != nil {
+	var unread *fs.PathError
+	switch {
+	case errors.As(err, &unread):
+		return refuse("", "%v", err)
+	case err != nil:
 		return refuse("the files must be in PEM form", "%v", err)
 	}
 	return files, nil

@@ -74,10 +74,8 @@ func (r *Receiver) Summary() string {
 	var b strings.Builder
 	if r.Settings.Stream {
 		b.WriteString("a stream")
-	} else if scheme, rest, found := strings.Cut(r.Settings.URL, "://"); found {
-		host, _, _ := strings.Cut(rest, "/")
-		host, _, _ = strings.Cut(host, "?")
-		b.WriteString("to " + scheme + "://" + host)
+	} else {
+		b.WriteString("to " + SiteOf(r.Settings.URL))
 	}
 	for _, kind := range r.Settings.On {
 		b.WriteString(", " + string(kind))
@@ -122,6 +120,18 @@ type Notification struct {
 
 // IsURL reports whether the receiver of a notification is a URL that a definition names.
 func IsURL(receiver string) bool { return strings.Contains(receiver, "://") }
+
+// SiteOf returns the scheme and host of a URL, because its other parts may be secret. Another text is returned as it is.
+func SiteOf(text string) string {
+	scheme, rest, isURL := strings.Cut(text, "://")
+	if !isURL {
+		return text
+	}
+	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
+		rest = rest[:end]
+	}
+	return scheme + "://" + rest[strings.LastIndexByte(rest, '@')+1:]
+}
 
 // DeliveryOutcome is the state of the delivery of a notification.
 type DeliveryOutcome struct {

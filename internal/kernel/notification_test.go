@@ -192,3 +192,19 @@ func TestDataOfEventsIsThatOfEncodingJSON(t *testing.T) {
 		}
 	})
 }
+
+// Of a URL only scheme and host are shown: anything else may be a secret.
+func TestSiteOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://hooks.example.com/T1/secret":     "https://hooks.example.com",
+		"http://localhost:8080?key=secret":        "http://localhost:8080",
+		"https://example.com#secret":              "https://example.com",
+		"https://ann:secret@example.com/@/secret": "https://example.com",
+		"https://[::1]:9000":                      "https://[::1]:9000",
+		"a-receiver":                              "a-receiver",
+	} {
+		if got := SiteOf(text); got != want {
+			t.Errorf("%s: %s, not %s", text, got, want)
+		}
+	}
+}

@@ -37,22 +37,35 @@ const (
 	TokensNever                   // none (serve --insecure)
 )
 
-// The user roles that may make a call. admin may make each, so that no list names it: admins is empty, while anyone is
-// nil, which means that the caller is not identified at all.
+// permit says who may make a call.
+type permit struct {
+	public bool               // anyone, and the caller is not identified
+	roles  []operate.UserRole // beside admin, which may make each call
+}
+
+func (p permit) allows(role operate.UserRole) bool {
+	return role == operate.Admin || slices.Contains(p.roles, role)
+}
+
+// isForOperators reports whether only operators and admins may make the call.
+func (p permit) isForOperators() bool {
+	return !p.public && (len(p.roles) == 0 || slices.Equal(p.roles, doers.roles))
+}
+
 var (
-	anyone   []operate.UserRole
-	everyone = []operate.UserRole{operate.Viewer, operate.Submitter, operate.Agent, operate.Operator}
-	viewers  = []operate.UserRole{operate.Viewer, operate.Operator}
-	readers  = []operate.UserRole{operate.Viewer, operate.Submitter, operate.Operator}
-	senders  = []operate.UserRole{operate.Submitter, operate.Operator}
-	workers  = []operate.UserRole{operate.Agent}
-	doers    = []operate.UserRole{operate.Operator}
-	admins   = []operate.UserRole{}
+	anyone   = permit{public: true}
+	everyone = permit{roles: []operate.UserRole{operate.Viewer, operate.Submitter, operate.Agent, operate.Operator}}
+	viewers  = permit{roles: []operate.UserRole{operate.Viewer, operate.Operator}}
+	readers  = permit{roles: []operate.UserRole{operate.Viewer, operate.Submitter, operate.Operator}}
+	senders  = permit{roles: []operate.UserRole{operate.Submitter, operate.Operator}}
+	workers  = permit{roles: []operate.UserRole{operate.Agent}}
+	doers    = permit{roles: []operate.UserRole{operate.Operator}}
+	admins   = permit{}
 )
 
-// permissions are the user roles that may make each call, by operationId. docs/access.md has the same table: a test
+// permissions say who may make each call, by operationId. docs/access.md has the same table: a test
 // compares them, and requests each route with each role.
-var permissions = map[string][]operate.UserRole{
+var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
@@ -102,7 +115,7 @@ func (c *call) identify(rt *route) error {
 	}
 	allowed := permissions[rt.id]
 	address := c.address()
-	if allowed == nil || rt.id == "metrics" && isLoopback(address) { // a scraper on this machine needs no token
+	if allowed.public || rt.id == "metrics" && isLoopback(address) { // a scraper on this machine needs no token
 		return nil
 	}
 	id, err := c.caller(address)
@@ -115,8 +128,8 @@ func (c *call) identify(rt *route) error {
 		caller.OnBehalfOf = header
 	}
 	c.r = c.r.WithContext(operate.WithIdentity(c.r.Context(), &caller))
-	if caller.Role != operate.Admin && !slices.Contains(allowed, caller.Role) {
-		return forbidden(rt, caller.Role, allowed)
+	if !allowed.allows(caller.Role) {
+		return forbidden(rt, caller.Role, allowed.roles)
 	}
 	return nil
 }
@@ -263,8 +276,7 @@ func (c *call) auditRefusal(rt *route, err error) {
 	}
 	p := problemOf(c.r, err)
 	denied := p.Code == perdure.CodeUnauthenticated || p.Code == perdure.CodeForbidden || rt.id == "login"
-	allowed := permissions[rt.id]
-	isAct := rt.method != http.MethodGet && (slices.Equal(allowed, doers) || len(allowed) == 0)
+	isAct := rt.method != http.MethodGet && permissions[rt.id].isForOperators()
 	if !denied && !isAct || p.Status >= http.StatusInternalServerError {
 		return
 	}

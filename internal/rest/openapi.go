@@ -93,7 +93,7 @@ func (rt *route) operation(schemas huma.Registry) *huma.Operation {
 	if rt.path != healthPath {
 		always = append(always, http.StatusMisdirectedRequest)
 	}
-	if permissions[rt.id] != nil {
+	if !permissions[rt.id].public {
 		always = append(always, http.StatusUnauthorized, http.StatusForbidden)
 	}
 	for _, status := range append(always, rt.problems...) {

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"net/url"
 	"reflect"
 	"strconv"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -149,20 +149,13 @@ const maxWebhookBody = 64 << 10
 func (c *call) webhook(v *operate.WebhookView) *operate.WebhookView {
 	out := *v
 	if id := operate.IdentityOf(c.ctx()); id != nil && id.Role != operate.Admin {
-		out.URL = siteOf(v.URL)
+		if site := kernel.SiteOf(v.URL); site != v.URL {
+			out.URL = site + "/…"
+		}
 	}
 	utc(&out.CreatedAt, &out.UpdatedAt)
 	out.Oldest, out.Latest = utcDelivery(v.Oldest), utcDelivery(v.Latest)
 	return &out
-}
-
-// siteOf returns the scheme and host of a URL, with … for the rest.
-func siteOf(text string) string {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.Path == "" && u.RawQuery == "" {
-		return text
-	}
-	return u.Scheme + "://" + u.Host + "/…"
 }
 
 func utcDelivery(d *operate.Delivery) *operate.Delivery {

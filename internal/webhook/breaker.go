@@ -50,9 +50,9 @@ func (d *Deliverer) judge(receiver string, b *breaker, results []kernel.Delivery
 	failing := d.breakers[receiver] != nil
 	switch {
 	case ok && failing:
-		d.cfg.Log.Info("webhook works again", "receiver", shown(receiver))
+		d.cfg.Log.Info("webhook works again", "receiver", kernel.SiteOf(receiver))
 	case !ok && !failing:
-		d.cfg.Log.Warn("webhook fails; its notifications are sent again later", "receiver", shown(receiver), "error", failed)
+		d.cfg.Log.Warn("webhook fails; its notifications are sent again later", "receiver", kernel.SiteOf(receiver), "error", failed)
 	}
 	if ok {
 		delete(d.breakers, receiver)

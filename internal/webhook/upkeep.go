@@ -59,7 +59,7 @@ func (d *Deliverer) fill(ctx context.Context) error {
 		return err
 	}
 	d.full = true
-	d.cfg.Log.Warn("too many notifications are undelivered: new ones of a receiver are dead at once", "receiver", shown(largest), "pending", most)
+	d.cfg.Log.Warn("too many notifications are undelivered: new ones of a receiver are dead at once", "receiver", kernel.SiteOf(largest), "pending", most)
 	return d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
 		if _, err := tx.LockReceivers(); err != nil {
 			return err
@@ -70,7 +70,7 @@ func (d *Deliverer) fill(ctx context.Context) error {
 		}
 		if raise {
 			a := kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(largest), RaisedAt: now,
-				Message: fmt.Sprintf("%d notifications are undelivered, most of them to %s: new ones to it are dead at once", d.cfg.MaxPending, shown(largest))}
+				Message: fmt.Sprintf("%d notifications are undelivered, most of them to %s: new ones to it are dead at once", d.cfg.MaxPending, kernel.SiteOf(largest))}
 			if err := tx.Save(&kernel.Changes{Alerts: []kernel.Alert{a}}); err != nil {
 				return err
 			}

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -299,7 +298,7 @@ func (d *Deliverer) work(ctx context.Context, receiver string, w *worker) {
 		more, err := d.page(ctx, receiver)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			d.cfg.Log.Warn("delivery of notifications failed; retrying", "receiver", shown(receiver), "error", err)
+			d.cfg.Log.Warn("delivery of notifications failed; retrying", "receiver", kernel.SiteOf(receiver), "error", err)
 			d.cfg.Env.Wait(ctx, retry, nil)
 		case more == some:
 			d.cfg.Env.Wait(ctx, gather, nil)
@@ -474,7 +473,7 @@ func (d *Deliverer) save(ctx context.Context, receiver string, results []kernel.
 		}
 	}
 	if dead > 0 {
-		d.cfg.Log.Warn("notifications are dead", "receiver", shown(receiver), "number", dead)
+		d.cfg.Log.Warn("notifications are dead", "receiver", kernel.SiteOf(receiver), "number", dead)
 	}
 	return nil
 }
@@ -495,7 +494,7 @@ func (d *Deliverer) lacksAlert(ctx context.Context, receiver string) (bool, erro
 }
 
 func alertName(receiver string) string {
-	name := shown(receiver)
+	name := kernel.SiteOf(receiver)
 	return name[:min(len(name), perdure.MaxNameLength)]
 }
 
@@ -512,19 +511,7 @@ func deadAlert(receiver string, results []kernel.DeliveryResult, now time.Time) 
 		hint = "; send them again with perdure webhooks resend and the URL that the definition names"
 	}
 	return kernel.Alert{Kind: perdure.AlertUndelivered, Name: alertName(receiver), RaisedAt: now,
-		Message: fmt.Sprintf("notifications to %s are dead: %s%s", shown(receiver), cause, hint)}
-}
-
-// shown returns a receiver without the parts of a URL that may be secret.
-func shown(receiver string) string {
-	if !kernel.IsURL(receiver) {
-		return receiver
-	}
-	u, err := url.Parse(receiver)
-	if err != nil {
-		return "a URL"
-	}
-	return u.Scheme + "://" + u.Host
+		Message: fmt.Sprintf("notifications to %s are dead: %s%s", kernel.SiteOf(receiver), cause, hint)}
 }
 
 // pause pauses a receiver that has answered 410 Gone, and raises an alert.
