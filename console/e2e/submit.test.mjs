@@ -214,6 +214,31 @@ test("a large value is a tree that folds, with exact numbers", async (t) => {
   await violations(page, "a large value");
 });
 
+test("an operator who has left the page stays where they are when the job is accepted", async (t) => {
+  const page = await open(t, "submit");
+  await editor(page).fill("type: draft\nkey: left-alone\nsteps:\n  first: {agent: stock}\n");
+  let answer;
+  const asked = new Promise((resolve) => {
+    void page.route("**/v1/jobs", async (route) => {
+      if (route.request().method() !== "POST") return route.continue();
+      const response = await route.fetch();
+      const leave = new Promise((done) => (answer = done));
+      resolve(response.status());
+      await leave;
+      await route.fulfill({ response });
+    });
+  });
+  await page.getByRole("button", { name: "Submit", exact: true }).click();
+  assert.equal(await asked, 201);
+  await page.locator("nav").getByRole("link", { name: "Limits" }).click();
+  await page.getByRole("heading", { name: "Limits", exact: true }).waitFor();
+  const answered = page.waitForResponse((r) => r.request().method() === "POST" && r.url().endsWith("/v1/jobs"));
+  answer();
+  await (await answered).finished();
+  await page.evaluate(() => new Promise((done) => setTimeout(done, 100)));
+  assert.match(page.url(), /limits$/);
+});
+
 test("a part of the console that cannot be loaded says so", async (t) => {
   const page = await open(t, "jobs");
   page.expectedErrors.push(/ERR_FAILED|404/);

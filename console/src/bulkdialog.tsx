@@ -5,7 +5,7 @@ import { commandOf, meanings, titles, warns, type Verb } from "./act.tsx";
 import { call, callUrl, Problem, serverAddress } from "./api.ts";
 import { atLeast, countWords, openBulk, selected, stepVerbs, type Draft } from "./bulk.tsx";
 import { authorHeaders, CommandLine, curlText, fieldFlags, fieldMembers, FormDialog, keepAuthor, ReasonFields, StepFieldInputs, usePreview, type StepFields } from "./form.tsx";
-import { go } from "./place.ts";
+import { goOnFromHere } from "./place.ts";
 import { link, type Query } from "./router.ts";
 import { jobMark } from "./state.ts";
 import type { Bulk, BulkPreview } from "./types.ts";
@@ -59,6 +59,7 @@ function Dialog({ draft }: { draft: Draft }) {
   const close = () => (openBulk.value = undefined);
   const start = async () => {
     if (sending.value) return;
+    const goOn = goOnFromHere();
     sending.value = true;
     try {
       keepAuthor();
@@ -66,7 +67,7 @@ function Dialog({ draft }: { draft: Draft }) {
       close();
       selected.value = new Set();
       draft.done();
-      go(link.bulk(bulk.id));
+      goOn(link.bulk(bulk.id));
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       refuse(error);

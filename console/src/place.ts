@@ -29,6 +29,14 @@ export function go(to: string, replace = false): void {
   }
 }
 
+/** Returns what goes to a link after an answer has come, unless the operator has gone to another page since. */
+export function goOnFromHere(): typeof go {
+  const { page, job } = place.value;
+  return (to, replace) => {
+    if (place.value.page === page && place.value.job === job) go(to, replace);
+  };
+}
+
 /** Changes fields of the query, and stays on the page. An empty value removes a field. */
 export function setQuery(change: Record<string, string | string[] | undefined>, replace = true): void {
   const query = new URLSearchParams(place.value.query);

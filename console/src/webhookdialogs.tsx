@@ -3,7 +3,7 @@ import { signal, useSignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { call, callUrl, serverAddress } from "./api.ts";
 import { authorHeaders, CommandLine, FormDialog, useSend } from "./form.tsx";
-import { go } from "./place.ts";
+import { goOnFromHere } from "./place.ts";
 import { link } from "./router.ts";
 import { Secret } from "./secret.tsx";
 import type { Alert, Webhook } from "./types.ts";
@@ -141,10 +141,11 @@ export function Resend({ name, close, done }: Omit<DialogProps, "hook"> & { name
 
 export function Delete({ hook, close }: DialogProps) {
   const run = async () => {
+    const goOn = goOnFromHere();
     await call<undefined>(callUrl(["v1", "webhooks", hook.name]), { method: "DELETE", headers: authorHeaders() });
     actMessage.value = `The receiver ${hook.name} is deleted.`;
     close();
-    go(link.webhooks(), true);
+    goOn(link.webhooks(), true);
   };
   return (
     <Ask title={`Delete ${hook.name}`} send="Delete the receiver" warn run={run} close={close} command={`perdure webhooks rm ${hook.name}`}>
@@ -214,6 +215,7 @@ export function Settings({ hook, fresh, close, done }: SettingsProps) {
   const submit = () =>
     send(async () => {
       const headers = { ...json, ...authorHeaders() };
+      const goOn = goOnFromHere();
       if (hook) {
         await call<Webhook>(callUrl(["v1", "webhooks", hook.name]), { method: "PUT", headers, body: JSON.stringify(settings) });
         actMessage.value = `The settings of ${hook.name} are replaced.`;
@@ -223,7 +225,7 @@ export function Settings({ hook, fresh, close, done }: SettingsProps) {
         name.value = url.value = types.value = "";
         close();
         if (created.secret) fresh.value = created;
-        else go(link.webhooks(created.name)); // its page says how a stream is read
+        else goOn(link.webhooks(created.name)); // its page says how a stream is read
       }
       done();
     });

@@ -8,7 +8,7 @@ import { caretTo, Editor, type LineMark } from "../editor.tsx";
 import { shownPart, siblings, stackMark, countMarks } from "../fold.ts";
 import { GraphView } from "../graph.tsx";
 import type { Json } from "../json.ts";
-import { go, place } from "../place.ts";
+import { go, goOnFromHere, place } from "../place.ts";
 import { link } from "../router.ts";
 import type { Mark } from "../state.ts";
 import type { Graph, Job, Plan, Validation, Warning } from "../types.ts";
@@ -119,12 +119,13 @@ function Form({ first, from }: { first: string; from: string }) {
 
   const submit = async () => {
     if (sending.value) return;
+    const goOn = goOnFromHere();
     sending.value = true;
     refused.value = undefined;
     try {
       const job = await call<Job>(callUrl(["v1", "jobs"]), { method: "POST", headers: { "Content-Type": "application/yaml" }, body: text.value });
       keepDraft(undefined);
-      go(link.job(job.id));
+      goOn(link.job(job.id));
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
       refused.value = error.code === "unreachable" ? new Problem(0, "noAnswer", error.message, "The job may have been stored nevertheless: look at the list of jobs before you submit it again.") : error;
