@@ -351,6 +351,13 @@ func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.
 	return out, err
 }
 
+func (s *Store) PendingForStream(ctx context.Context, receiver string, max int) (out []kernel.PendingNotification, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.PendingForStream(ctx, receiver, max)
+	}
+	return out, err
+}
+
 func (s *Store) CountPending(ctx context.Context, receiver string, max int) (out int, err error) {
 	if err = s.readFault(ctx); err == nil {
 		out, err = s.Store.CountPending(ctx, receiver, max)

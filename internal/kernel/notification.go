@@ -149,6 +149,14 @@ type DeliveryResult struct {
 	DeliveryOutcome
 }
 
+// PendingNotification is what decides how a notification is added to a stream.
+type PendingNotification struct {
+	Number    int64
+	Attempts  int
+	ExpiresAt time.Time
+	Error     string
+}
+
 // NotificationFilter selects notifications of a receiver, newest first.
 type NotificationFilter struct {
 	Receiver string
@@ -168,6 +176,9 @@ type Outbox interface {
 	// first max in the order of their numbers, and possibly some more. It leaves out notifications that come after a pending
 	// one of the same job that was attempted. Several notifications of one job may be returned together.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
+	// PendingForStream returns the pending notifications of a stream: the first max in the order of their numbers, and
+	// possibly some more. All of them are due, because what is added to a stream waits for nobody.
+	PendingForStream(ctx context.Context, receiver string, max int) ([]PendingNotification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
 	// CountDead counts the dead notifications of a receiver, up to max.
@@ -193,6 +204,8 @@ type OutboxTx interface {
 	LockReceiver(name string) (*Receiver, error)
 	// PutReceiver creates or replaces a receiver that was locked by one of these calls.
 	PutReceiver(*Receiver) error
+	// SetPosition writes the Position of a receiver that LockReceiver has locked.
+	SetPosition(receiver string, position int64) error
 	DeleteReceiver(name string) (bool, error)
 	// SetFull replaces the receivers whose new notifications are dead at once. The caller has called LockReceivers.
 	SetFull(receivers []string) error

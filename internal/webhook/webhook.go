@@ -339,38 +339,43 @@ func (d *Deliverer) page(ctx context.Context, receiver string) (rest, error) {
 			return none, err
 		}
 	}
-	size := PageSize
-	if to != nil && to.Settings.Stream {
-		size = StreamPageSize
-	}
 	now, err := d.cfg.Store.Now(ctx)
 	if err != nil {
 		return none, err
 	}
-	crashpoint.Here(crashpoint.WebhookRead)
-	began := d.cfg.Env.Now()
-	due, err := d.cfg.Store.DueNotifications(ctx, receiver, now, size)
-	switch {
-	case err != nil:
-		return none, err
-	case len(due) == 0:
-		if duration := d.cfg.Env.Now().Sub(began); duration > cheap {
-			d.cfg.Env.Wait(ctx, min(costShare*duration, maxPause), nil)
-		}
-		return none, nil
+	if to != nil && to.Settings.Stream {
+		return d.stream(ctx, to, now)
 	}
-	crashpoint.Here(crashpoint.WebhookHasRead)
-	left := restOf(len(due), size)
+	due, err := search(ctx, d, func() ([]kernel.Notification, error) {
+		return d.cfg.Store.DueNotifications(ctx, receiver, now, PageSize)
+	})
+	if err != nil || len(due) == 0 {
+		return none, err
+	}
+	left := restOf(len(due), PageSize)
 	results, due := expired(due, now, to)
 	switch {
 	case len(results) > 0:
 		return left, d.save(ctx, receiver, results)
 	case to == nil, to.PausedCause != "":
 		return none, nil // they expire
-	case to.Settings.Stream:
-		return left, d.stream(ctx, to, due, now)
 	}
 	return d.attempt(ctx, to, due, now, left)
+}
+
+// search reads notifications. It pauses after a costly search that has found none.
+func search[N any](ctx context.Context, d *Deliverer, read func() ([]N, error)) ([]N, error) {
+	crashpoint.Here(crashpoint.WebhookRead)
+	began := d.cfg.Env.Now()
+	found, err := read()
+	if err != nil {
+		return nil, err
+	}
+	if duration := d.cfg.Env.Now().Sub(began); len(found) == 0 && duration > cheap {
+		d.cfg.Env.Wait(ctx, min(costShare*duration, maxPause), nil)
+	}
+	crashpoint.Here(crashpoint.WebhookHasRead)
+	return found, nil
 }
 
 // attempt posts the first notification of each job, and stores the outcomes. left is what the page of due has left.
@@ -413,20 +418,24 @@ func firstOfJobs(due []kernel.Notification) []kernel.Notification {
 // others are returned, too, in the memory of due.
 func expired(due []kernel.Notification, now time.Time, to *kernel.Receiver) (results []kernel.DeliveryResult, others []kernel.Notification) {
 	others = slices.DeleteFunc(due, func(n kernel.Notification) bool {
-		reason := ""
+		reason := notInTime(n.Error)
 		switch {
 		case to == nil:
 			reason = "the receiver was deleted"
-		case !now.Before(n.ExpiresAt):
-			reason = cmp.Or(n.Error, "it was not delivered in time")
-		default:
+		case now.Before(n.ExpiresAt):
 			return false
 		}
-		results = append(results, kernel.DeliveryResult{Number: n.Number,
-			DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: n.Attempts, EndedAt: now, Error: reason}})
+		results = append(results, dead(n.Number, n.Attempts, now, reason))
 		return true
 	})
 	return results, others
+}
+
+// notInTime is why a notification is dead that has expired, after an attempt with this error or without one.
+func notInTime(latest string) string { return cmp.Or(latest, "it was not delivered in time") }
+
+func dead(number int64, attempts int, now time.Time, reason string) kernel.DeliveryResult {
+	return kernel.DeliveryResult{Number: number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: attempts, EndedAt: now, Error: reason}}
 }
 
 // save writes outcomes. The first dead notification of a receiver raises an alert, which stays open until an operator
@@ -540,13 +549,35 @@ func (d *Deliverer) pause(ctx context.Context, receiver string) error {
 	})
 }
 
-// stream gives notifications the next positions of a stream.
-func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kernel.Notification, now time.Time) error {
-	results := make([]kernel.DeliveryResult, len(due))
-	for i, n := range due {
-		results[i] = kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered,
-			Attempts: 1, EndedAt: now, Position: to.Position + int64(i) + 1}}
+// stream gives the pending notifications of a stream the next positions. The expired ones come first.
+func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, now time.Time) (rest, error) {
+	pending, err := search(ctx, d, func() ([]kernel.PendingNotification, error) {
+		return d.cfg.Store.PendingForStream(ctx, to.Name, StreamPageSize)
+	})
+	if err != nil || len(pending) == 0 {
+		return none, err
 	}
+	left := restOf(len(pending), StreamPageSize)
+	var expired, results []kernel.DeliveryResult
+	for _, n := range pending {
+		if !now.Before(n.ExpiresAt) {
+			expired = append(expired, dead(n.Number, n.Attempts, now, notInTime(n.Error)))
+			continue
+		}
+		results = append(results, kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered,
+			Attempts: 1, EndedAt: now, Position: to.Position + int64(len(results)) + 1}})
+	}
+	switch {
+	case len(expired) > 0:
+		return left, d.save(ctx, to.Name, expired)
+	case to.PausedCause != "":
+		return none, nil
+	}
+	return left, d.addToStream(ctx, to, results)
+}
+
+// addToStream stores that notifications have positions of a stream.
+func (d *Deliverer) addToStream(ctx context.Context, to *kernel.Receiver, results []kernel.DeliveryResult) error {
 	written := false
 	crashpoint.Here(crashpoint.WebhookSave)
 	err := d.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
@@ -555,8 +586,7 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, due []kerne
 		if err != nil || r == nil || r.Position != to.Position {
 			return err // another leader has added to the stream
 		}
-		r.Position += int64(len(due))
-		if err := tx.PutReceiver(r); err != nil {
+		if err := tx.SetPosition(to.Name, results[len(results)-1].Position); err != nil {
 			return err
 		}
 		written = true

@@ -60,6 +60,14 @@ func (tx *tx) PutReceiver(r *kernel.Receiver) error {
 	return nil
 }
 
+func (tx *tx) SetPosition(receiver string, position int64) error {
+	if r := tx.receiver(receiver); r != nil {
+		r.Position = position
+		set(tx, tx.receivers, receiver, copyReceiver(r))
+	}
+	return nil
+}
+
 func (tx *tx) DeleteReceiver(name string) (bool, error) {
 	_, had := tx.receivers[name]
 	remove(tx, tx.receivers, name)
@@ -176,6 +184,16 @@ func (s *Store) DueNotifications(ctx context.Context, receiver string, now time.
 			behind[n.Job] = !n.Job.IsZero() && n.Attempts > 0
 			return n.Attempts == 0 || !n.NextAt.After(now)
 		}))
+	})
+}
+
+// PendingForStream implements kernel.Outbox.
+func (s *Store) PendingForStream(ctx context.Context, receiver string, max int) ([]kernel.PendingNotification, error) {
+	return view(ctx, s, func() (pending []kernel.PendingNotification) {
+		for _, n := range s.notificationsOf(func(n *kernel.Notification) bool { return n.Receiver == receiver && n.State == operate.DeliveryPending }) {
+			pending = append(pending, kernel.PendingNotification{Number: n.Number, Attempts: n.Attempts, ExpiresAt: n.ExpiresAt, Error: n.Error})
+		}
+		return firstN(max, pending)
 	})
 }
 

@@ -26,6 +26,7 @@ const (
 insert into perdure.receiver (` + receiverColumns + `) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 on conflict (name) do update set settings = excluded.settings, secret = excluded.secret, old_secret = excluded.old_secret, old_until = excluded.old_until,
 	paused_cause = excluded.paused_cause, position = excluded.position, created_at = excluded.created_at, updated_at = excluded.updated_at`
+	setPositionSQL    = "update perdure.receiver set position = $2 where name = $1"
 	deleteReceiverSQL = "delete from perdure.receiver where name = $1"
 	clearFullSQL      = "delete from perdure.receiver_full"
 	setFullSQL        = "insert into perdure.receiver_full (receiver) select r from unnest($1::text[]) as u (r)"
@@ -78,14 +79,19 @@ var (
 	or not exists (
 		select from perdure.notification p
 		where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.attempts > 0 and p.number < n.number))`)
-	deliveriesSQL = rowsSQL("number desc", "number < $3")
-	streamSQL     = rowsSQL("position", "position > 0 and position > $3")
+	pendingForStreamSQL = selectRowsSQL("number, size, attempts, expires_at, error", "number", "state = 'pending'")
+	deliveriesSQL       = rowsSQL("number desc", "number < $3")
+	streamSQL           = rowsSQL("position", "position > 0 and position > $3")
 )
 
 // rowsSQL has the limit twice, so that PostgreSQL stops after $2 rows although it does not know how many notifications
 // they have.
 func rowsSQL(order, where string) string {
-	return "select " + notificationColumns + " from (select n.*, sum(size) over (order by " + order + ") - size as earlier from perdure.notification n where receiver = $1 and " +
+	return selectRowsSQL(notificationColumns, order, where)
+}
+
+func selectRowsSQL(columns, order, where string) string {
+	return "select " + columns + " from (select n.*, sum(size) over (order by " + order + ") - size as earlier from perdure.notification n where receiver = $1 and " +
 		where + " order by " + order + " limit $2) n where earlier < $2 order by " + order
 }
 
@@ -171,6 +177,11 @@ func (tx *tx) PutReceiver(r *kernel.Receiver) error {
 	tx.wakes |= wakeOutbox
 	return tx.run(pgwire.New(putReceiverSQL).Text(r.Name).Text(string(marshal(&r.Settings))).Text(r.Secret).Text(r.OldSecret).Time(r.OldUntil).
 		Text(r.PausedCause).Int64(r.Position).Time(r.CreatedAt).Time(r.UpdatedAt), tx.readSettings())
+}
+
+func (tx *tx) SetPosition(receiver string, position int64) error {
+	tx.wrote = true
+	return tx.run(pgwire.New(setPositionSQL).Text(receiver).Int64(position))
 }
 
 func (tx *tx) DeleteReceiver(name string) (had bool, err error) {
@@ -324,6 +335,15 @@ func (d dueRows) Attempted(jobs []perdure.JobID) (map[perdure.JobID]int64, error
 		return none
 	})
 	return found, err
+}
+
+// PendingForStream implements kernel.Outbox.
+func (s *Store) PendingForStream(ctx context.Context, receiver string, max int) ([]kernel.PendingNotification, error) {
+	rows, err := query(ctx, s, pgwire.New(pendingForStreamSQL).Text(receiver).Int(max), func(r *pgwire.Reader) (x outbox.PendingRow) {
+		x.Number, x.Size, x.Attempts, x.ExpiresAt, x.Error = r.Int64(), r.Int(), r.Int(), r.Time(), r.Text()
+		return x
+	})
+	return outbox.Pending(rows), err
 }
 
 // CountPending implements kernel.Outbox.

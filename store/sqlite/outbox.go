@@ -38,6 +38,8 @@ const (
 			SELECT 1 FROM perdure_notification p INDEXED BY perdure_notification_of_job
 			WHERE p.receiver = ntc.receiver AND p.job = ntc.job AND p.state = 'pending' AND p.attempts > 0 AND p.number < ntc.number))
 		AND number > ? ORDER BY number LIMIT ?`
+	pendingForStreamSQL = `SELECT number, size, attempts, expires_at, error FROM perdure_notification INDEXED BY perdure_notification_pending
+		WHERE receiver = ? AND state = 'pending' ORDER BY number LIMIT ?`
 	anyAttemptedSQL   = `SELECT 1 FROM perdure_notification INDEXED BY perdure_notification_of_job WHERE receiver = ? AND state = 'pending' AND attempts > 0 LIMIT 1`
 	attemptedSQL      = `SELECT min(number) FROM perdure_notification INDEXED BY perdure_notification_of_job WHERE receiver = ? AND state = 'pending' AND attempts > 0 AND job = ?`
 	countPendingOfSQL = `SELECT coalesce(sum(size), 0) FROM (SELECT size FROM perdure_notification INDEXED BY perdure_notification_pending WHERE state = 'pending' AND receiver = ? LIMIT ?)`
@@ -123,6 +125,10 @@ func (tx *tx) PutReceiver(r *kernel.Receiver) error {
 	tx.routing, tx.changesRouting = nil, true
 	return tx.exec(`INSERT OR REPLACE INTO perdure_receiver (`+receiverColumns+`) VALUES (?,?,?,?,?,?,?,?,?)`,
 		r.Name, string(settings), r.Secret, r.OldSecret, micros(r.OldUntil), r.PausedCause, r.Position, micros(r.CreatedAt), micros(r.UpdatedAt))
+}
+
+func (tx *tx) SetPosition(receiver string, position int64) error {
+	return tx.exec(`UPDATE perdure_receiver SET position = ? WHERE name = ?`, position, receiver)
 }
 
 func (tx *tx) DeleteReceiver(name string) (bool, error) {
@@ -261,6 +267,23 @@ func (d dueRows) Attempted(jobs []perdure.JobID) (map[perdure.JobID]int64, error
 		}
 	}
 	return found, nil
+}
+
+// PendingForStream implements kernel.Outbox.
+func (s *Store) PendingForStream(ctx context.Context, receiver string, max int) ([]kernel.PendingNotification, error) {
+	var rows []outbox.PendingRow
+	err := s.with(ctx, func(c *conn) (err error) {
+		left := max
+		rows, err = until(c, func(r *row) (x outbox.PendingRow) {
+			x.Number, x.Size, x.Attempts, x.ExpiresAt, x.Error = r.num(), r.int(), r.int(), r.time(), r.text()
+			return x
+		}, func(x outbox.PendingRow) bool {
+			left -= x.Size
+			return left <= 0
+		}, pendingForStreamSQL, receiver, max)
+		return err
+	})
+	return outbox.Pending(rows), err
 }
 
 // CountPending implements kernel.Outbox.

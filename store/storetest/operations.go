@@ -626,6 +626,16 @@ var operations = []operation{
 			return all, err
 		})
 	}},
+	{"set the position of a receiver", func(d *differential) act {
+		name, position, fails := d.receiver(), int64(d.rnd.IntN(100)), d.chance(20)
+		return inTx(func(tx kernel.Tx) (*kernel.Receiver, error) {
+			r, err := tx.LockReceiver(name)
+			if err = errors.Join(err, tx.SetPosition(name, position)); err == nil && fails {
+				err = errOops
+			}
+			return r, err
+		})
+	}},
 	{"change a receiver", func(d *differential) act {
 		name, position, paused, fails := d.receiver(), int64(d.rnd.IntN(100)), d.pick("", "410"), d.chance(20)
 		return inTx(func(tx kernel.Tx) (*kernel.Receiver, error) {
@@ -717,6 +727,16 @@ var operations = []operation{
 			if err != nil {
 				return nil, err
 			}
+			if stream {
+				pending, err := store.PendingForStream(ctx, receiver, 100)
+				if err != nil {
+					return nil, err
+				}
+				found = nil
+				for _, n := range pending {
+					found = append(found, kernel.Notification{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{Attempts: n.Attempts}})
+				}
+			}
 			var results []kernel.DeliveryResult
 			for i, n := range found {
 				r := kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: n.Attempts + 1, EndedAt: end}}
@@ -750,7 +770,7 @@ var operations = []operation{
 		before, position := d.rnd.IntN(10), int64(d.rnd.IntN(d.streamed+1))
 		return func(store kernel.Store) (any, error) {
 			var all outboxRead
-			var err [10]error
+			var err [11]error
 			all.One, err[0] = store.Receiver(ctx, receiver)
 			all.Receivers, err[1] = store.Receivers(ctx)
 			all.Pending, err[2] = store.PendingReceivers(ctx, after, max)
@@ -758,6 +778,14 @@ var operations = []operation{
 			some, readErr := store.DueNotifications(ctx, receiver, now, max)
 			if err[3] = errors.Join(err[3], readErr); len(some) < min(max, len(all.Due)) || !reflect.DeepEqual(some, all.Due[:len(some)]) && len(some) > 0 {
 				err[3] = errors.Join(err[3], fmt.Errorf("of %d due notifications, the first %d are %d others", len(all.Due), max, len(some)))
+			}
+			all.ForStream, err[10] = store.PendingForStream(ctx, receiver, 1000)
+			first, readErr := store.PendingForStream(ctx, receiver, max)
+			if err[10] = errors.Join(err[10], readErr); len(first) < min(max, len(all.ForStream)) || len(first) > 0 && !reflect.DeepEqual(first, all.ForStream[:len(first)]) {
+				err[10] = errors.Join(err[10], fmt.Errorf("of %d pending notifications, the first %d are %d others", len(all.ForStream), max, len(first)))
+			}
+			for i := range all.ForStream {
+				all.ForStream[i].Number = 0
 			}
 			all.Count, err[4] = store.CountPending(ctx, receiver, max)
 			all.Dead, err[9] = store.CountDead(ctx, receiver, max)
@@ -1080,6 +1108,7 @@ type outboxRead struct {
 	Receivers             []*kernel.Receiver
 	Pending               []string
 	Due, Streamed, Listed []kernel.Notification
+	ForStream             []kernel.PendingNotification
 	Count, CountAll, Dead int
 }
 

@@ -27,6 +27,8 @@ var outboxChecks = []check{
 	{"Outbox/ManyOfOneTransaction", outboxMany},
 	{"Outbox/ManyOfOneTransactionHaveDifferentOutcomes", outboxManyOutcomes},
 	{"Outbox/SeveralOfOneJobInOneTransaction", outboxManyOfJob},
+	{"Outbox/PendingForAStream", outboxPendingForStream},
+	{"Outbox/PositionOfAStream", outboxPosition},
 	{"Outbox/StreamOfManyInTheOrderOfPositions", outboxManyStreamed},
 }
 
@@ -290,6 +292,49 @@ func outboxStream(s *suite) {
 	s.equal("all", read(0, 10), []string{list[1].ID, list[0].ID, list[2].ID})
 	s.equal("after a position", read(1, 1), []string{list[0].ID})
 	s.equal("after the last", len(read(3, 10)), 0)
+}
+
+func outboxPendingForStream(s *suite) {
+	list := many(600)
+	list[0].DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryPending, Attempts: 2, NextAt: at(time.Hour), Error: "no"}
+	list[1].DeliveryOutcome = kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: 1, EndedAt: at(0)}
+	list[599].Receiver = "b"
+	s.notify(list...)
+	all, err := s.store.PendingForStream(ctx, "a", 1000)
+	s.must(err)
+	s.equal("pending", len(all), 598)
+	s.equal("an attempted one", all[0], kernel.PendingNotification{Number: s.numberOf("a", list[0].ID), Attempts: 2, ExpiresAt: list[0].ExpiresAt, Error: "no"})
+	for i, n := range all[1:] {
+		s.equal("number", n.Number, s.numberOf("a", list[i+2].ID))
+	}
+	for _, max := range []int{1, 2, 300} {
+		some, err := s.store.PendingForStream(ctx, "a", max)
+		s.must(err)
+		s.equal(fmt.Sprintf("at least %d", max), len(some) >= max, true)
+		s.equal(fmt.Sprintf("the first %d", max), some, all[:len(some)])
+	}
+	none, err := s.store.PendingForStream(ctx, "c", 10)
+	s.must(err)
+	s.equal("of no receiver", len(none), 0)
+}
+
+func outboxPosition(s *suite) {
+	a, b := newReceiver("a"), newReceiver("b")
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.LockReceivers()
+		s.must(err)
+		s.must(tx.PutReceiver(a))
+		s.must(tx.PutReceiver(b))
+	})
+	s.update(func(tx kernel.Tx) {
+		_, err := tx.LockReceiver("a")
+		s.must(err)
+		s.must(tx.SetPosition("a", 7))
+	})
+	a.Position = 7
+	all, err := s.store.Receivers(ctx)
+	s.must(err)
+	s.equal("receivers", all, []*kernel.Receiver{a, b})
 }
 
 func outboxResend(s *suite) {

@@ -339,6 +339,23 @@ func withoutWaiting(s Source, due []kernel.Notification) ([]kernel.Notification,
 	}), nil
 }
 
+// PendingRow is what PendingForStream needs of a row.
+type PendingRow struct {
+	kernel.PendingNotification // Number is that of the first notification
+	Size                       int
+}
+
+// Pending returns the notifications of rows.
+func Pending(rows []PendingRow) (all []kernel.PendingNotification) {
+	for _, r := range rows {
+		for range r.Size {
+			all = append(all, r.PendingNotification)
+			r.Number++
+		}
+	}
+	return all
+}
+
 // ToList is how many notifications are read for Listed: those of the first row may be after the page.
 func ToList(f kernel.NotificationFilter, max int) int {
 	if f.Before == 0 {
