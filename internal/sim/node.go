@@ -339,7 +339,7 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 		if len(t.roles) > 0 {
 			s.l.n.wakeOthers(func(l *link) chan struct{} { return l.roles })
 		}
-		if t.receiver || slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool { return len(c.Notifications) > 0 }) {
+		if len(t.receivers) > 0 || slices.ContainsFunc(t.saved, func(c *kernel.Changes) bool { return len(c.Notifications) > 0 }) {
 			s.l.n.wakeOthers(func(l *link) chan struct{} { return l.outbox })
 		}
 	}
@@ -349,21 +349,21 @@ func (s *watched) Update(ctx context.Context, fn func(kernel.Tx) error) error {
 // watchedTx records what is saved, and when.
 type watchedTx struct {
 	kernel.Tx
-	w        *world
-	began    time.Duration
-	now      time.Time
-	saved    []*kernel.Changes
-	limits   bool
-	found    map[string][]kernel.StepRef // ready steps, by agent, as the transaction has read them before it dispatched any of them
-	locked   map[perdure.JobID]bool
-	skipped  map[perdure.JobID]bool // as if another transaction had locked them
-	repeats  map[perdure.JobID]bool // jobs of the runs of repeated claims
-	shares   []share
-	roles    []kernel.RoleChange
-	closed   []kernel.ClosedMail
-	bulk     []savedBulk
-	events   []dueEvent // what receivers must get
-	receiver bool       // a receiver was stored
+	w         *world
+	began     time.Duration
+	now       time.Time
+	saved     []*kernel.Changes
+	limits    bool
+	found     map[string][]kernel.StepRef // ready steps, by agent, as the transaction has read them before it dispatched any of them
+	locked    map[perdure.JobID]bool
+	skipped   map[perdure.JobID]bool // as if another transaction had locked them
+	repeats   map[perdure.JobID]bool // jobs of the runs of repeated claims
+	shares    []share
+	roles     []kernel.RoleChange
+	closed    []kernel.ClosedMail
+	bulk      []savedBulk
+	events    []dueEvent // what receivers must get
+	receivers []string   // receivers that were stored
 }
 
 func (t *watchedTx) Now() (time.Time, error) {

@@ -15,20 +15,24 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// Receivers of notifications. Definitions name the first two by their URLs, and auditor by its name. There is no receiver
-// with the name missing.
+// Receivers of notifications. Definitions name the first two by their URLs, and auditor by its name. journal is a stream.
+// There is no receiver with the name missing.
 const (
 	shopURL, chatURL = "https://shop.sim/orders", "https://chat.sim/hook"
 	auditor          = "auditor"
 	auditorURL       = "https://auditor.sim/"
+	journal          = "journal"
 	missing          = "missing"
 )
 
-var receivers = []string{shopURL, chatURL, auditor, missing}
+var receivers = []string{shopURL, chatURL, auditor, journal, missing}
 
 // auditorOn are the changes that auditor gets of all jobs. Some definitions name it for others.
 var auditorOn = []operate.EventKind{operate.EventParked, operate.EventDone, operate.EventUndoing, operate.EventUndone, operate.EventGivenUp,
 	operate.EventAlertRaised, operate.EventAlertClosed, operate.EventBulkFinished}
+
+// journalOn are the changes that journal gets of all jobs.
+var journalOn = []operate.EventKind{operate.EventReceived, operate.EventParked, operate.EventDone, operate.EventUndone}
 
 // notify returns the receivers in the definition of the i-th job; nil: it names none.
 func notify(i int) []any {
@@ -44,14 +48,17 @@ func notify(i int) []any {
 
 // outbox is what the world knows of notifications.
 type outbox struct {
-	created bool                    // auditor was created
-	due     map[notified][]jobEvent // what committed transactions have to report, in order
-	alerts  map[perdure.JobID]int   // number of raised alerts that auditor must get
-	earlier map[int64]alertChanges  // alerts when auditor was created
-	bulk    int                     // number of bulk acts that it must get
-	bodies  map[string][]byte       // what a receiver has accepted, by id
-	last    map[notified]int        // the place of the latest change of a job that a receiver has accepted; 0: none
-	gone    map[string]bool         // ids to which the answer was 410
+	created  bool                    // auditor was created
+	streams  bool                    // journal was created
+	read     []string                // the ids that a reader of journal has got, in order
+	due      map[notified][]jobEvent // what committed transactions have to report, in order
+	alerts   map[perdure.JobID]int   // number of raised alerts that auditor must get
+	earlier  map[int64]alertChanges  // alerts when auditor was created
+	position int64                   // of the latest of these
+	bulk     int                     // number of bulk acts that it must get
+	bodies   map[string][]byte       // what a receiver has accepted, by id
+	last     map[notified]int        // the place of the latest change of a job that a receiver has accepted; 0: none
+	gone     map[string]bool         // ids to which the answer was 410
 }
 
 func newOutbox() outbox {
@@ -134,6 +141,9 @@ func (t *watchedTx) reportJob(before, now *kernel.Job) {
 		if toAuditor {
 			add(auditor)
 		}
+		if t.w.outbox.streams && slices.Contains(journalOn, kind) {
+			add(journal)
+		}
 	}
 }
 
@@ -165,7 +175,7 @@ func changesOf(before, now *kernel.Job) (kinds []operate.EventKind) {
 }
 
 func (t *watchedTx) PutReceiver(r *kernel.Receiver) error {
-	t.receiver = true
+	t.receivers = append(t.receivers, r.Name)
 	return t.Tx.PutReceiver(r)
 }
 
@@ -189,26 +199,59 @@ func (w *world) notificationsCommitted(t *watchedTx) {
 			}
 		}
 	}
-	if t.receiver && !o.created {
+	if slices.Contains(t.receivers, auditor) && !o.created {
 		o.created, o.earlier = true, w.alertsOfJobs()
 	}
+	o.streams = o.streams || slices.Contains(t.receivers, journal)
 }
 
 // ——— receivers ———
 
-// createAuditor is an operator who creates a receiver of the store, and repeats the call until it is answered.
-func (w *world) createAuditor() {
-	r := operate.WebhookRequest{Name: auditor, Author: operator, WebhookSettings: operate.WebhookSettings{URL: auditorURL, On: auditorOn}}
+// createReceivers is an operator who creates the receivers of the store, and repeats each call until it is answered.
+func (w *world) createReceivers() {
+	w.createReceiver(auditor, operate.WebhookSettings{URL: auditorURL, On: auditorOn})
+	w.createReceiver(journal, operate.WebhookSettings{Stream: true, On: journalOn})
+}
+
+func (w *world) createReceiver(name string, settings operate.WebhookSettings) {
+	r := operate.WebhookRequest{Name: name, Author: operator, WebhookSettings: settings}
 	for {
 		_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (*operate.WebhookView, error) {
 			return n.real.CreateWebhook(ctx, r)
 		})
-		w.logLine("receiver %s is created: %v", auditor, err)
+		w.logLine("receiver %s is created: %v", name, err)
 		if err == nil || perdure.CodeOf(err) == perdure.CodeConflict {
 			return
 		}
 		w.clients.Wait(context.Background(), time.Second, nil)
 	}
+}
+
+// readStream is a program that reads journal, page by page, for as long as the schedule lasts.
+func (w *world) readStream() {
+	for {
+		if w.clients.Wait(context.Background(), time.Duration(w.posts.Int64N(int64(2*time.Second))), nil) == env.Gone {
+			return
+		}
+		w.readPage(1 + w.posts.IntN(20))
+	}
+}
+
+// readPage reads the next events of journal. They have the next positions: an event never appears behind a later one that
+// was read.
+func (w *world) readPage(max int) (n int) {
+	o := &w.outbox
+	page, err := w.inner.StreamedNotifications(context.Background(), journal, o.position, max)
+	w.must(err)
+	for _, n := range page {
+		if len(o.read) > 0 && n.Position != o.position+1 {
+			w.wrong("notify", "position %d of %s follows on %d", n.Position, journal, o.position)
+		}
+		o.read, o.position = append(o.read, n.ID), n.Position
+		o.bodies[n.ID] = n.Data
+		w.hit("event read")
+	}
+	return len(page)
 }
 
 // outage is a time in which a receiver is down.
@@ -357,6 +400,8 @@ func (w *world) undelivered() int {
 // auditNotifications checks that each change was reported to each of its receivers, in order, and that nothing else was
 // stored. A notification is dead only if its URL has answered 410.
 func (w *world) auditNotifications() {
+	for w.readPage(1000) > 0 {
+	}
 	o, stored, alerts, bulk := &w.outbox, map[notified]int{}, map[perdure.JobID]int{}, 0
 	for _, receiver := range receivers {
 		rows := w.notifications(receiver)
@@ -367,7 +412,7 @@ func (w *world) auditNotifications() {
 				w.wrong("notify", "%s to %s is pending, and the receiver is up", n.Kind, receiver)
 			case n.State == operate.DeliveryDelivered && !arrived:
 				w.wrong("notify", "%s of %s counts as delivered to %s, and has never arrived", n.Kind, short(n.Job), receiver)
-			case n.State == operate.DeliveryDead && (receiver == auditor || !o.gone[n.ID]):
+			case n.State == operate.DeliveryDead && (receiver == auditor || receiver == journal || !o.gone[n.ID]):
 				w.wrong("notify", "%s of %s to %s is dead: %s", n.Kind, short(n.Job), receiver, n.Error)
 			case n.State == operate.DeliveryDead:
 				w.hit("notification dead")
@@ -398,9 +443,31 @@ func (w *world) auditNotifications() {
 	for of, n := range stored {
 		w.wrong("notify", "%d changes of %s are stored for %s, which gets none", n, short(of.job), of.receiver)
 	}
+	w.auditStream()
 	w.auditAlerts()
 	if got, want := fmt.Sprint(alerts, bulk), fmt.Sprint(o.alerts, o.bulk); got != want {
 		w.wrong("notify", "%s got the alerts and bulk acts %s, and there were %s", auditor, got, want)
+	}
+}
+
+// auditStream checks that the reader of journal got each event once, and those of a job in the order of its changes.
+func (w *world) auditStream() {
+	rows, latest, seen := map[string]kernel.Notification{}, map[perdure.JobID]int64{}, map[string]bool{}
+	for _, n := range w.notifications(journal) {
+		rows[n.ID] = n
+	}
+	for _, id := range w.outbox.read {
+		n := rows[id]
+		if seen[id] {
+			w.wrong("notify", "%s got %s twice", journal, id)
+		}
+		if n.Number < latest[n.Job] {
+			w.wrong("notify", "%s got %s of %s after a later change", journal, n.Kind, short(n.Job))
+		}
+		seen[id], latest[n.Job] = true, n.Number
+	}
+	if len(seen) != len(rows) {
+		w.wrong("notify", "%s got %d of %d events", journal, len(seen), len(rows))
 	}
 }
 

@@ -132,7 +132,8 @@ func (w *world) play(r *rand.Rand) error {
 	for _, l := range w.swarm.limits {
 		w.clients.Go(func() { w.setLimit(l.name, l.max) })
 	}
-	w.clients.Go(w.createAuditor)
+	w.clients.Go(w.createReceivers)
+	w.clients.Go(w.readStream)
 	w.settle(w.clients)
 	for _, m := range w.swarm.faults {
 		w.after(m.at, nil, func() { w.startFault(m) })

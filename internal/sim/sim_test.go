@@ -280,7 +280,7 @@ func TestActsAreAudited(t *testing.T) { occurs(t, "audit") }
 // A change that was committed reaches each of its receivers, in order and with the state of the job after it, while
 // receivers refuse, hang, are down, and are gone. No other change does (accepted, auditNotifications).
 func TestNotificationsArrive(t *testing.T) {
-	for _, what := range []string{"notified", "notification repeated", "receiver down", "receiver refuses", "receiver hangs", "receiver gone", "receiver slow", "answer of a receiver lost", "notification dead"} {
+	for _, what := range []string{"notified", "event read", "notification repeated", "receiver down", "receiver refuses", "receiver hangs", "receiver gone", "receiver slow", "answer of a receiver lost", "notification dead"} {
 		occurs(t, what)
 	}
 }
