@@ -512,6 +512,8 @@ var ofNotifications = []mutant{
 	{name: "a commit with notifications wakes no other node", file: "store/postgres/save.go", old: "		tx.wakes |= wakeOutbox\n", new: "", pkg: "store/postgres", run: "CommitsWakeOtherDeliverers"},
 	{name: "new events of a stream wake no other node", file: "store/postgres/outbox.go", old: "		tx.wakes |= wakeStreams\n", new: "", pkg: "store/postgres", run: "CommitsWakeOtherDeliverers"},
 	{name: "notifications of another node do not wake the deliverer", file: "node/components.go", old: "n.shared.OutboxWakeups(), n.webhooks.Wake)", new: "n.shared.OutboxWakeups(), func() {})", run: "NotificationsWakeOtherNodes"},
+	{name: "two leaders give the positions of a stream", file: "internal/webhook/webhook.go", old: "r == nil || r.Position != to.Position {", new: "r == nil {", run: "PositionTwice"},
+	{name: "the position of a stream is not stored", file: "internal/webhook/webhook.go", old: "results[len(results)-1].Position)", new: "to.Position)", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "new events of a stream wake no reader", file: "internal/webhook/webhook.go", old: "		d.cfg.Streamed()\n", new: "", pkg: "node", run: "NotificationsWakeTheirNode/memory"},
 	{name: "undelivered notifications have no bound", file: "internal/webhook/upkeep.go", old: "	case n >= d.cfg.MaxPending:", new: "	case false:", pkg: "node", run: "UndeliveredNotificationsAreBounded/memory"},
 	{name: "a full receiver stays full", file: "internal/webhook/upkeep.go", old: "	case d.full && ", new: "	case false && ", pkg: "node", run: "UndeliveredNotificationsAreBounded/memory"},

@@ -41,6 +41,21 @@ type office struct {
 	n        int
 	slow     time.Duration // how long a search takes
 	searches int
+	pending  func([]kernel.PendingNotification) // called once, with what a search has found for a stream
+}
+
+func (o *office) PendingForStream(ctx context.Context, receiver string, max int) ([]kernel.PendingNotification, error) {
+	found, err := o.Store.PendingForStream(ctx, receiver, max)
+	o.mu.Lock()
+	then := o.pending
+	if len(found) > 0 {
+		o.pending = nil
+	}
+	o.mu.Unlock()
+	if then != nil && len(found) > 0 {
+		then(found)
+	}
+	return found, err
 }
 
 func (o *office) DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]kernel.Notification, error) {
@@ -101,8 +116,16 @@ func (o *office) receiver(name string, edit func(*kernel.Receiver)) {
 	o.update(func(tx kernel.Tx) error { return tx.PutReceiver(r) })
 }
 
-// notify stores notifications of a job to a receiver, and returns their ids.
+// notify stores notifications of a job to a receiver, waits until they were attempted, and returns their ids.
 func (o *office) notify(receiver string, job byte, n int, edits ...func(*kernel.Notification)) (ids []string) {
+	o.t.Helper()
+	ids = o.store(receiver, job, n, edits...)
+	o.d.Wake()
+	settle()
+	return ids
+}
+
+func (o *office) store(receiver string, job byte, n int, edits ...func(*kernel.Notification)) (ids []string) {
 	o.t.Helper()
 	o.update(func(tx kernel.Tx) error {
 		now, err := tx.Now()
@@ -121,8 +144,6 @@ func (o *office) notify(receiver string, job byte, n int, edits ...func(*kernel.
 		}
 		return tx.Save(&c)
 	})
-	o.d.Wake()
-	settle()
 	return ids
 }
 
@@ -457,6 +478,41 @@ func TestDeletedReceiverGetsNoMore(t *testing.T) {
 		o.notify("deleted", 1, 3)
 		if got := fmt.Sprint(o.states("deleted"), len(o.ids("deleted"))); got != "[dead 0 dead 0 dead 0] 0" {
 			t.Error(got)
+		}
+	})
+}
+
+// A leader was paused after it has read what is pending, and another one has added more to the stream since. No position
+// is given twice.
+func TestPausedLeaderGivesNoPositionTwice(t *testing.T) {
+	run(t, func(o *office) {
+		o.receiver("s", func(r *kernel.Receiver) { r.Settings, r.Position = operate.WebhookSettings{Stream: true}, 40 })
+		o.pending = func(read []kernel.PendingNotification) {
+			o.store("s", 1, 1)
+			all, err := o.Store.PendingForStream(t.Context(), "s", 10)
+			if err != nil || len(read) != 1 || len(all) != 2 {
+				t.Error(len(read), len(all), err)
+			}
+			o.update(func(tx kernel.Tx) error {
+				var results []kernel.DeliveryResult
+				for i, n := range all {
+					results = append(results, kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered, Attempts: 1,
+						EndedAt: time.Now(), Position: 41 + int64(i)}})
+				}
+				return errors.Join(tx.SetPosition("s", 42), tx.SaveDeliveries("s", results))
+			})
+		}
+		o.notify("s", 1, 1)
+		settle()
+		o.notify("s", 1, 1)
+		list, err := o.StreamedNotifications(t.Context(), "s", 0, 10)
+		if err != nil || len(list) != 3 {
+			t.Fatal(len(list), err)
+		}
+		for i, n := range list {
+			if n.Position != 41+int64(i) || n.ID != fmt.Sprintf("ntc_%d", i+1) {
+				t.Errorf("%s has position %d", n.ID, n.Position)
+			}
 		}
 	})
 }

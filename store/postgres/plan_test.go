@@ -125,6 +125,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"CountPending", countPendingSQL, nil},
 		{"CountPending, of a receiver", countPendingOfSQL, []string{"notification_pending"}},
 		{"CountDead", countDeadSQL, []string{"notification_dead"}},
+		{"PendingForStream", pendingForStreamSQL, []string{"notification_pending"}},
 		{"Notifications", deliveriesSQL, []string{"notification_receiver"}},
 		{"Notifications, delivered", deliveriesOfSQL[operate.DeliveryDelivered], []string{"notification_receiver"}},
 		{"Notifications, pending", deliveriesOfSQL[operate.DeliveryPending], []string{"notification_pending"}},
