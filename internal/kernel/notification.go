@@ -373,25 +373,34 @@ func (w *Workset) notify(c *Changes, n Notification) {
 	if w.routing != nil && w.routing.Full[n.Receiver] {
 		n.State, n.NextAt, n.EndedAt, n.Error = operate.DeliveryDead, time.Time{}, w.now, "too many notifications of this receiver are undelivered"
 	}
-	n.ID = notificationID(&n, len(c.Notifications), w.random())
+	n.ID = w.notificationID(c, &n)
 	if len(c.Notifications) == cap(c.Notifications) {
 		c.Notifications = slices.Grow(c.Notifications, max(16, len(c.Notifications))) // append would grow a long list more often
 	}
 	c.Notifications = append(c.Notifications, n)
 }
 
-// notificationID returns an id that no other notification has: it is computed from all that distinguishes it, and from a
-// random number, because two changes may have the same time.
-func notificationID(n *Notification, place int, random float64) string {
-	hash := sha256.New()
-	hash.Write(n.Job[:])
-	hash.Write([]byte(n.Receiver + "\x00" + string(n.Kind) + "\x00"))
-	var b [24]byte
-	binary.BigEndian.PutUint64(b[:], uint64(n.At.UnixMicro()))
-	binary.BigEndian.PutUint64(b[8:], uint64(place))
-	binary.BigEndian.PutUint64(b[16:], math.Float64bits(random))
-	hash.Write(b[:])
-	return "ntc_" + hex.EncodeToString(hash.Sum(nil)[:16])
+// notificationID returns an id that no other notification has: a number of the change, and the notification's place in it.
+// The number is computed from what distinguishes the first notification, and from a random number, because two changes
+// may have the same time.
+func (w *Workset) notificationID(c *Changes, n *Notification) string {
+	const prefix, number = "ntc_", 12 // bytes, that is, twice as many digits
+	var id [len(prefix) + 2*number + 8]byte
+	place := id[len(prefix)+2*number:]
+	if len(c.Notifications) > 0 {
+		copy(id[:], c.Notifications[0].ID)
+	} else {
+		b := append(n.Job[:], n.Receiver+"\x00"+string(n.Kind)+"\x00"...)
+		b = binary.BigEndian.AppendUint64(b, uint64(n.At.UnixMicro()))
+		b = binary.BigEndian.AppendUint64(b, math.Float64bits(w.random()))
+		hash := sha256.Sum256(b)
+		copy(id[:], prefix)
+		hex.Encode(id[len(prefix):], hash[:number])
+	}
+	var at [4]byte
+	binary.BigEndian.PutUint32(at[:], uint32(len(c.Notifications)))
+	hex.Encode(place, at[:])
+	return string(id[:])
 }
 
 // eventData is the data of a CloudEvent.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -19,14 +20,19 @@ const (
 	receiversSQL    = receiverSelect + ` ORDER BY name`
 
 	notificationColumns = `number, size, id, receiver, job, kind, at, data, secret, expires_at, state, attempts, next_at, ended_at, error, position`
-	notificationSelect  = `SELECT ` + notificationColumns + ` FROM perdure_notification ntc `
+	notificationSelect  = `SELECT number, size, id, receiver, job, kind, at,
+		CASE size WHEN 1 THEN data ELSE (SELECT d.data FROM perdure_notification_data d WHERE d.number = ntc.number) END,
+		secret, expires_at, state, attempts, next_at, ended_at, error, position FROM perdure_notification ntc `
 
 	// A new row gets the next number that is a multiple of outbox.Room.
 	addNotificationSQL = `INSERT INTO perdure_notification (` + notificationColumns + `)
 		VALUES (coalesce(?, ((SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'perdure_notification') / 1024 + 1) * 1024),?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)`
 	saveDeliverySQL = `UPDATE perdure_notification SET state = ?, attempts = ?, next_at = ?, ended_at = ?, error = ?, position = ?
 		WHERE number = ? AND size = ? AND receiver = ? AND state = 'pending'`
-	takeNotificationSQL = `DELETE FROM perdure_notification WHERE number = ? AND receiver = ? AND size > 1 AND state = 'pending' RETURNING ` + notificationColumns
+	severalSQL                = notificationSelect + `WHERE number = ? AND receiver = ? AND size > 1 AND state = 'pending'`
+	deleteNotificationSQL     = `DELETE FROM perdure_notification WHERE number = ?`
+	addNotificationDataSQL    = `INSERT INTO perdure_notification_data (number, data) VALUES (last_insert_rowid(), ?)`
+	deleteNotificationDataSQL = `DELETE FROM perdure_notification_data WHERE number = ?`
 
 	pendingReceiversSQL = `
 		WITH RECURSIVE r (receiver) AS (
@@ -56,7 +62,7 @@ const (
 		SELECT number FROM (
 			SELECT number, sum(size) OVER (ORDER BY ended_at, number ROWS UNBOUNDED PRECEDING) - size AS earlier FROM perdure_notification
 			WHERE ended_at IS NOT NULL AND ended_at < ?1 ORDER BY ended_at, number LIMIT ?2)
-		WHERE earlier < ?2) RETURNING size`
+		WHERE earlier < ?2) RETURNING number, size`
 
 	afterAllNotifications = 1<<63 - 1
 )
@@ -161,9 +167,18 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 func (tx *tx) InsertRows(rows []outbox.Row) error {
 	for i := range rows {
 		n := &rows[i]
-		if err := tx.exec(addNotificationSQL, orNull(n.Number), n.Size, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Text()), n.Secret, micros(n.ExpiresAt),
+		data, several := n.Text(), []byte(nil)
+		if n.Size > 1 {
+			data, several = nil, data
+		}
+		if err := tx.exec(addNotificationSQL, orNull(n.Number), n.Size, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(data), n.Secret, micros(n.ExpiresAt),
 			string(n.State), n.Attempts, micros(n.NextAt), micros(n.EndedAt), n.Error, n.Position); err != nil {
 			return err
+		}
+		if n.Size > 1 {
+			if err := tx.exec(addNotificationDataSQL, textOf(several)); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
@@ -191,9 +206,14 @@ func (tx *tx) SaveOutcomes(receiver string, all []outbox.Outcome) (saved []int64
 // TakeRows implements outbox.Writer.
 func (tx *tx) TakeRows(receiver string, numbers []int64) (taken []outbox.Row, err error) {
 	for _, number := range numbers {
-		rows, err := all(tx.c, readNotification, takeNotificationSQL, number, receiver)
+		rows, err := all(tx.c, readNotification, severalSQL, number, receiver)
 		if err != nil {
 			return nil, err
+		}
+		for _, row := range rows {
+			if err := errors.Join(tx.exec(deleteNotificationSQL, row.Number), tx.exec(deleteNotificationDataSQL, row.Number)); err != nil {
+				return nil, err
+			}
 		}
 		taken = append(taken, rows...)
 	}
@@ -336,10 +356,18 @@ func (s *Store) notificationRows(ctx context.Context, max int, query string, arg
 // ForgetNotifications implements kernel.Outbox.
 func (s *Store) ForgetNotifications(ctx context.Context, before time.Time, max int) (n int, err error) {
 	err = s.Update(ctx, func(t kernel.Tx) error {
-		sizes, err := all(t.(*tx).c, (*row).int, forgetNotificationsSQL, micros(before), max)
+		tx := t.(*tx)
+		type gone struct {
+			number int64
+			size   int
+		}
+		rows, err := all(tx.c, func(r *row) gone { return gone{r.num(), r.int()} }, forgetNotificationsSQL, micros(before), max)
 		n = 0
-		for _, size := range sizes {
-			n += size
+		for _, g := range rows {
+			n += g.size
+			if g.size > 1 {
+				err = errors.Join(err, tx.exec(deleteNotificationDataSQL, g.number))
+			}
 		}
 		return err
 	})
