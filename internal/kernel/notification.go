@@ -375,7 +375,8 @@ func (w *Workset) notify(c *Changes, n Notification) {
 	}
 	n.ID = w.notificationID(c, &n)
 	if len(c.Notifications) == cap(c.Notifications) {
-		c.Notifications = slices.Grow(c.Notifications, max(16, len(c.Notifications))) // append would grow a long list more often
+		// Append would grow a long list more often. Few changes have more notifications than jobs.
+		c.Notifications = slices.Grow(c.Notifications, max(len(c.Notifications), min(len(w.order), 64), 1))
 	}
 	c.Notifications = append(c.Notifications, n)
 }
@@ -457,7 +458,12 @@ func parkedAlert(raised []Alert, j *Job, kind operate.EventKind) int {
 
 // NeedAlertIDs reports whether any of the notifications reports an alert of the same changes.
 func (c *Changes) NeedAlertIDs() bool {
-	return slices.ContainsFunc(c.Notifications, func(n Notification) bool { return n.Alert > 0 })
+	for i := range c.Notifications { // without a copy of each
+		if c.Notifications[i].Alert > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // WithAlertIDs returns the notifications as they are to be stored. ids are those of Alerts, in their order; they may be nil
