@@ -177,7 +177,7 @@ type Outbox interface {
 	// one of the same job that was attempted. Several notifications of one job may be returned together.
 	DueNotifications(ctx context.Context, receiver string, now time.Time, max int) ([]Notification, error)
 	// PendingForStream returns the pending notifications of a stream: the first max in the order of their numbers, and
-	// possibly some more. All of them are due, because what is added to a stream waits for nobody.
+	// possibly some more. All of them are due, because to add to a stream cannot fail as an attempt can.
 	PendingForStream(ctx context.Context, receiver string, max int) ([]PendingNotification, error)
 	// CountPending counts the pending notifications of a receiver (empty: of all), up to max.
 	CountPending(ctx context.Context, receiver string, max int) (int, error)
