@@ -208,3 +208,26 @@ func TestSiteOf(t *testing.T) {
 		}
 	}
 }
+
+// No two notifications have the same id, whether they are of one change or of two at the same time.
+func TestNotificationsHaveIdsOfTheirOwn(t *testing.T) {
+	now, seen, drawn := time.Unix(1000, 0), map[string]bool{}, 0.0
+	for range 3 {
+		w := NewWorkset(now, func() float64 { drawn += 0.01; return drawn })
+		for range 2 {
+			var c Changes
+			for range 300 {
+				w.notify(&c, Notification{Receiver: "a", Job: perdure.JobID{1}, Kind: operate.EventDone})
+			}
+			for _, n := range c.Notifications {
+				if len(n.ID) != len("ntc_")+32 || !strings.HasPrefix(n.ID, "ntc_") {
+					t.Fatalf("id %s", n.ID)
+				}
+				seen[n.ID] = true
+			}
+		}
+	}
+	if len(seen) != 3*2*300 {
+		t.Errorf("%d ids", len(seen))
+	}
+}

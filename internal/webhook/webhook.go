@@ -425,7 +425,7 @@ func expired(due []kernel.Notification, now time.Time, to *kernel.Receiver) (res
 		case now.Before(n.ExpiresAt):
 			return false
 		}
-		results = append(results, dead(n.Number, n.Attempts, now, reason))
+		results = append(results, deadResult(n.Number, n.Attempts, now, reason))
 		return true
 	})
 	return results, others
@@ -434,7 +434,7 @@ func expired(due []kernel.Notification, now time.Time, to *kernel.Receiver) (res
 // notInTime is why a notification is dead that has expired, after an attempt with this error or without one.
 func notInTime(latest string) string { return cmp.Or(latest, "it was not delivered in time") }
 
-func dead(number int64, attempts int, now time.Time, reason string) kernel.DeliveryResult {
+func deadResult(number int64, attempts int, now time.Time, reason string) kernel.DeliveryResult {
 	return kernel.DeliveryResult{Number: number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDead, Attempts: attempts, EndedAt: now, Error: reason}}
 }
 
@@ -561,7 +561,7 @@ func (d *Deliverer) stream(ctx context.Context, to *kernel.Receiver, now time.Ti
 	var expired, results []kernel.DeliveryResult
 	for _, n := range pending {
 		if !now.Before(n.ExpiresAt) {
-			expired = append(expired, dead(n.Number, n.Attempts, now, notInTime(n.Error)))
+			expired = append(expired, deadResult(n.Number, n.Attempts, now, notInTime(n.Error)))
 			continue
 		}
 		results = append(results, kernel.DeliveryResult{Number: n.Number, DeliveryOutcome: kernel.DeliveryOutcome{State: operate.DeliveryDelivered,
