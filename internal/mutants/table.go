@@ -505,6 +505,7 @@ var ofNotifications = []mutant{
 	{name: "a job that stays parked is reported as parked again", file: "internal/kernel/notification.go", old: "case after.Phase == perdure.Parked && before.Phase != perdure.Parked:", new: "case after.Phase == perdure.Parked:", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "a refused notification counts as delivered", file: "internal/webhook/webhook.go", old: "case a.Status < 200 || a.Status > 299:", new: "case a.Status < 200:", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "an attempt has no end", file: "internal/webhook/webhook.go", old: "	ctx, cancel := env.WithTimeout(d.cfg.Env, ctx, Timeout)", new: "	ctx, cancel := context.WithCancel(ctx)", pkg: "internal/sim", run: "NotificationsArrive"},
+	{name: "a row is delivered in parts", file: "internal/webhook/webhook.go", old: "waits[n.Row] = true", new: "waits[n.Number] = true", run: "AsAWhole"},
 	{name: "the notifications of a job overtake each other", file: "internal/webhook/webhook.go", old: "		seen[n.Job] = !n.Job.IsZero()\n", new: "", pkg: "internal/sim", run: "NotificationsArrive"},
 	{name: "the first alert that is closed is not reported", file: "internal/kernel/notification.go", old: "x.Closes(a) }); at >= 0 {", new: "x.Closes(a) }); at > 0 {", run: "ClosedAlerts"},
 	{name: "closed alerts are not reported", file: "internal/scheduler/batch.go", old: "		b.w.NotifyClosedAlerts(c, open)", new: "		_ = open", pkg: "internal/sim", run: "NotificationsArrive"},

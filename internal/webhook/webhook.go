@@ -404,14 +404,17 @@ func (d *Deliverer) attempt(ctx context.Context, to *kernel.Receiver, due []kern
 }
 
 // firstOfJobs returns the first notification of each job, and all that belong to no job. The others of a job wait for its
-// first.
+// first. Those of a row wait together, because to store their outcomes apart costs more; no job of the first row waits.
 func firstOfJobs(due []kernel.Notification) []kernel.Notification {
-	seen := map[perdure.JobID]bool{}
-	return slices.DeleteFunc(due, func(n kernel.Notification) bool {
-		later := seen[n.Job]
+	seen, waits := map[perdure.JobID]bool{}, map[int64]bool{}
+	for i := range due {
+		n := &due[i]
+		if seen[n.Job] {
+			waits[n.Row] = true
+		}
 		seen[n.Job] = !n.Job.IsZero()
-		return later
-	})
+	}
+	return slices.DeleteFunc(due, func(n kernel.Notification) bool { return waits[n.Row] })
 }
 
 // expired returns dead outcomes for notifications that have expired, and for those of a receiver that was deleted. The

@@ -95,7 +95,7 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 	all, err := outbox.Unpack(rows)
 	for _, n := range all {
 		tx.lastNotification++
-		n.Number = tx.lastNotification
+		n.Number, n.Row = tx.lastNotification, tx.lastNotification
 		set(tx, tx.notifications, n.Number, copyNotification(n))
 	}
 	return err

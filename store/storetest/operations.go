@@ -800,7 +800,7 @@ var operations = []operation{
 			all.Listed, err[8] = store.Notifications(ctx, f)
 			for _, list := range [][]kernel.Notification{all.Due, all.Streamed, all.Listed} {
 				for i := range list {
-					list[i].Number = 0 // numbers have gaps after a rollback
+					list[i].Number, list[i].Row = 0, 0 // numbers have gaps after a rollback
 				}
 			}
 			return all, errors.Join(err[:]...)

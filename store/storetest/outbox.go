@@ -64,7 +64,7 @@ func (s *suite) notifications(f kernel.NotificationFilter) []kernel.Notification
 		if i > 0 && found[i].Number >= found[i-1].Number {
 			s.Errorf("numbers do not grow: %d, then %d", found[i].Number, found[i-1].Number)
 		}
-		found[i].Number = 0
+		found[i].Number, found[i].Row = 0, 0
 		list = append(list, found[i])
 	}
 	return list
@@ -576,7 +576,7 @@ func outboxManyOutcomes(s *suite) {
 	s.must(err)
 	slices.Reverse(found)
 	for i := range found {
-		found[i].Number = 0
+		found[i].Number, found[i].Row = 0, 0
 	}
 	s.equal("each has its outcome", found, list)
 	s.equal("those that were not attempted are due", s.dueFor("a", at(0), 10), []string{list[5].ID, list[299].ID})

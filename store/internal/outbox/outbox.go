@@ -137,6 +137,7 @@ func Unpack(rows []Row) (all []kernel.Notification, err error) {
 }
 
 func (r *Row) appendTo(all []kernel.Notification) ([]kernel.Notification, error) {
+	r.Row = r.Number
 	if r.Size == 1 {
 		return append(all, r.Notification), nil
 	}
