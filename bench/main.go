@@ -146,7 +146,7 @@ func parse(args []string, out io.Writer) (a asked, err error) {
 	f.StringVar(&without, "without", "", "measure Perdure once more without an optimisation, by its `NAME`; several, separated by commas, each by itself, or with + between those that are left out together: "+speed.Names())
 	f.StringVar(&gogc, "gogc", "", "measure each system once more with this `GOGC`; several, separated by commas")
 	f.StringVar(&older, "older", "", "measure Perdure once more by this `PROGRAM`, the bench of another commit")
-	f.StringVar(&notify, "notify", "", "measure a node once more with a `RECEIVER` that is notified of the end of each job: "+notifyStream+", "+notifyWebhook+", or both, separated by a comma")
+	f.StringVar(&notify, "notify", "", "measure a node once more with a `RECEIVER` that is notified of the end of each job: "+notifyPaused+", "+notifyStream+", "+notifyWebhook+", or several, separated by commas")
 	f.StringVar(&a.profile, "profile", "", "directory for profiles of processor time and allocations, of what measures a rate")
 	f.BoolVar(&a.list, "list", false, "list systems and workloads")
 	if err := f.Parse(args); err != nil {

@@ -13,8 +13,9 @@ import (
 
 // What receives a notification of the end of each job in a variant of Perdure.
 const (
-	notifyStream  = "stream"  // a stream that no program reads
-	notifyWebhook = "webhook" // an HTTP server in the process that measures, which takes everything at once
+	notifyPaused  = "paused-stream" // its notifications are stored, and not delivered
+	notifyStream  = "stream"        // a stream that no program reads
+	notifyWebhook = "webhook"       // an HTTP server in the process that measures, which takes everything at once
 )
 
 // notifyVariable tells the process that measures.
@@ -27,7 +28,7 @@ func notify(ctx context.Context, n *node.Node) (stop func(), err error) {
 	switch os.Getenv(notifyVariable) {
 	case "":
 		return stop, nil
-	case notifyStream:
+	case notifyStream, notifyPaused:
 		settings.Stream = true
 	default:
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -39,6 +40,8 @@ func notify(ctx context.Context, n *node.Node) (stop func(), err error) {
 		stop = func() { _ = server.Close() }
 		settings.URL = "http://" + l.Addr().String() + "/"
 	}
-	_, err = n.CreateWebhook(ctx, operate.WebhookRequest{Name: "bench", WebhookSettings: settings, Author: "bench"})
+	if _, err = n.CreateWebhook(ctx, operate.WebhookRequest{Name: "bench", WebhookSettings: settings, Author: "bench"}); err == nil && os.Getenv(notifyVariable) == notifyPaused {
+		_, err = n.PauseWebhook(ctx, "bench", "bench")
+	}
 	return stop, err
 }

@@ -41,10 +41,10 @@ func withVariants(systems []string, without, gogc, older, notify string) ([]stri
 	for receiver := range strings.SplitSeq(notify, ",") {
 		switch receiver {
 		case "":
-		case notifyStream, notifyWebhook:
+		case notifyPaused, notifyStream, notifyWebhook:
 			receivers = append(receivers, receiver)
 		default:
-			return nil, fmt.Errorf("--notify: %q is no receiver: use %s or %s", receiver, notifyStream, notifyWebhook)
+			return nil, fmt.Errorf("--notify: %q is no receiver: use %s, %s or %s", receiver, notifyPaused, notifyStream, notifyWebhook)
 		}
 	}
 	var all []string
