@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -75,6 +76,9 @@ func (o *bulkOp) apply(b *batch) error {
 	o.began, o.row = b.began, nil
 	if err := b.admit(o.leadership); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(b.bulk, func(x savedBulk) bool { return x.row.ID == o.id }) {
+		return nil // a request of an earlier leader, in this transaction, was first; the store's row does not show it yet
 	}
 	row, err := b.tx.LockBulkAct(o.id)
 	if err != nil || row == nil || row.State != operate.BulkRunning || row.Cursor != o.from {

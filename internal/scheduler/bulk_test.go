@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -151,6 +152,40 @@ func TestBulkStepIsCarriedOutOnce(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// F072: a step of an earlier leader and one of the new leader come into one transaction. One of them is carried out.
+// Simulated schedules found it: seeds 25038 and 45269.
+func TestTwoBulkStepsInOneTransaction(t *testing.T) {
+	store := memory.New()
+	d := open(t, store, scheduler.Config{Writers: 1})
+	id := d.submit(one)
+	act := d.startBulk(1)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	all.Go(func() {
+		_ = store.Update(context.Background(), func(kernel.Tx) error {
+			close(entered)
+			<-leave
+			return nil
+		})
+	})
+	<-entered
+	all.Go(func() { d.submit(one) })  // its transaction waits
+	time.Sleep(50 * time.Millisecond) // and the next one takes both steps
+	for range 2 {
+		all.Go(func() {
+			if _, err := d.BulkStep(context.Background(), act, bulkPage(id)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond)
+	close(leave)
+	all.Wait()
+	if now := d.bulk(act.ID); now.Done != 1 || now.Unchanged != 0 || now.State != operate.BulkDone || d.undos(id) != 1 {
+		t.Errorf("%+v, %d undos", now, d.undos(id))
 	}
 }
 
