@@ -353,6 +353,9 @@ func (n *Node) takeOver(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer n.takingOver.Release()
+	if n.life.Err() != nil { // the node has stopped while this call waited: its store may be closed
+		return context.Cause(n.life)
+	}
 	if n.tookOver {
 		return nil
 	}

@@ -323,6 +323,7 @@ var ofStores = []mutant{
 	{name: "mail that is closed is closed again", file: "store/sqlite/mail.go", old: " WHERE recipient = ? AND id = ? AND closed_at IS NULL`,\n			at,", new: " WHERE recipient = ? AND id = ?`,\n			at,", run: "Differential"},
 	{name: "a refusal is closed without an alert", file: "internal/scheduler/mail.go", old: "		b.refusals = append(b.refusals, ", new: "		_ = append(b.refusals, ", pkg: "internal/sim", run: "Schedules"},
 	{name: "submissions may wait without bound", file: "store/sqlite/submit.go", old: "	if waiting > room {", new: "	if waiting > room && false {", run: "Mail"},
+	{name: "a call that waited begins a transaction of a stopped node", file: "node/node.go", old: "	if n.life.Err() != nil { // the node has stopped", new: "	if false { // the node has stopped", pkg: "internal/sim", run: "FailedBefore"},
 	{name: "two steps of a bulk act in one transaction act twice", file: "internal/scheduler/bulk.go", old: "return x.row.ID == o.id })", new: "return false })", run: "TwoBulkSteps"},
 	{name: "a bulk act moves its cursor before it acts", file: "internal/scheduler/bulk.go", old: "	for i, id := range o.page.Jobs {\n		if b.w.Has(id) {",
 		new: "	row.Cursor = o.page.End\n	if err := b.s.update(context.Background(), func(tx kernel.Tx) error { return tx.SaveBulkAct(row, nil) }); err != nil {\n		return err\n	}\n	for i, id := range o.page.Jobs {\n		if b.w.Has(id) {", run: "Bulk"},

@@ -295,6 +295,16 @@ var operated struct {
 	hits map[string]int
 }
 
+// Schedules that rare faults have failed in:
+//
+//	204190                 a node had stopped while a call waited for its first transaction (F013)
+//	25038, 45269, 87705    two leaders' steps of a bulk act came into one transaction (F072)
+func TestScheduleThatFailedBefore(t *testing.T) {
+	for _, seed := range []uint64{204190, 25038, 45269, 87705} {
+		play(t, seed, sim.Config{Store: inMemory})
+	}
+}
+
 // occurs plays schedules, and requires that something was checked in them at least twenty times.
 func occurs(t *testing.T, what string) {
 	t.Helper()
