@@ -29,7 +29,7 @@ export function go(to: string, replace = false): void {
   }
 }
 
-/** Returns what goes to a link after an answer has come, unless the operator has gone to another page since. */
+/** Returns a `go` for the time when an answer has come: it does nothing if the operator is on another page by then. */
 export function goOnFromHere(): typeof go {
   const { page, job } = place.value;
   return (to, replace) => {

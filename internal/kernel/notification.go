@@ -102,7 +102,7 @@ type Route struct {
 // Notification is a message to a receiver. It is stored in the transaction of the change that it reports.
 type Notification struct {
 	Number   int64  // assigned by the store; the notifications of one job have growing numbers
-	Row      int64  // assigned by the store; outcomes of all that have the same one are stored together at less cost
+	Row      int64  // assigned by the store; equal outcomes of notifications with the same row cost one write
 	ID       string // ntc_ and 32 hexadecimal digits
 	Receiver string // the name of a receiver, or the URL that the job's definition names
 	Job      perdure.JobID

@@ -75,22 +75,18 @@ returning size`
 
 // These read the rows of a receiver ($1) in an order, until they have so many notifications ($2).
 var (
-	dueNotificationsSQL = rowsSQL("number", `number > $3 and state = 'pending' and (attempts = 0 or next_at <= $4) and (job = '00000000-0000-0000-0000-000000000000'
+	dueNotificationsSQL = rowsSQL(notificationColumns, "number", `number > $3 and state = 'pending' and (attempts = 0 or next_at <= $4) and (job = '00000000-0000-0000-0000-000000000000'
 	or not exists (
 		select from perdure.notification p
 		where p.receiver = n.receiver and p.job = n.job and p.state = 'pending' and p.attempts > 0 and p.number < n.number))`)
-	pendingForStreamSQL = selectRowsSQL("number, size, attempts, expires_at, error", "number", "state = 'pending'")
-	deliveriesSQL       = rowsSQL("number desc", "number < $3")
-	streamSQL           = rowsSQL("position", "position > 0 and position > $3")
+	pendingForStreamSQL = rowsSQL("number, size, attempts, expires_at, error", "number", "state = 'pending'")
+	deliveriesSQL       = rowsSQL(notificationColumns, "number desc", "number < $3")
+	streamSQL           = rowsSQL(notificationColumns, "position", "position > 0 and position > $3")
 )
 
 // rowsSQL has the limit twice, so that PostgreSQL stops after $2 rows although it does not know how many notifications
 // they have.
-func rowsSQL(order, where string) string {
-	return selectRowsSQL(notificationColumns, order, where)
-}
-
-func selectRowsSQL(columns, order, where string) string {
+func rowsSQL(columns, order, where string) string {
 	return "select " + columns + " from (select n.*, sum(size) over (order by " + order + ") - size as earlier from perdure.notification n where receiver = $1 and " +
 		where + " order by " + order + " limit $2) n where earlier < $2 order by " + order
 }
@@ -98,9 +94,9 @@ func selectRowsSQL(columns, order, where string) string {
 // deliveriesOfSQL has a statement for each state. PostgreSQL uses the partial index of a state only if the state is a
 // constant of the statement.
 var deliveriesOfSQL = map[operate.DeliveryState]string{
-	operate.DeliveryPending:   rowsSQL("number desc", "number < $3 and state = 'pending'"),
-	operate.DeliveryDead:      rowsSQL("number desc", "number < $3 and state = 'dead'"),
-	operate.DeliveryDelivered: rowsSQL("number desc", "number < $3 and state = 'delivered'"),
+	operate.DeliveryPending:   rowsSQL(notificationColumns, "number desc", "number < $3 and state = 'pending'"),
+	operate.DeliveryDead:      rowsSQL(notificationColumns, "number desc", "number < $3 and state = 'dead'"),
+	operate.DeliveryDelivered: rowsSQL(notificationColumns, "number desc", "number < $3 and state = 'delivered'"),
 }
 
 func scanReceiver(r *pgwire.Reader) *kernel.Receiver {

@@ -93,6 +93,11 @@ func readNotification(r *row) (x outbox.Row) {
 	return x
 }
 
+func readPending(r *row) (x outbox.PendingRow) {
+	x.Number, x.Size, x.Attempts, x.ExpiresAt, x.Error = r.num(), r.int(), r.int(), r.time(), r.text()
+	return x
+}
+
 // Routing returns the routing from the cache of the latest transaction that has read it, unless this one changes it.
 func (tx *tx) Routing() (*kernel.Routing, error) {
 	if tx.routing == nil && !tx.changesRouting {
@@ -167,16 +172,12 @@ func (tx *tx) addNotifications(all []kernel.Notification) error {
 func (tx *tx) InsertRows(rows []outbox.Row) error {
 	for i := range rows {
 		n := &rows[i]
-		data, several := n.Text(), []byte(nil)
-		if n.Size > 1 {
-			data, several = nil, data
-		}
-		if err := tx.exec(addNotificationSQL, orNull(n.Number), n.Size, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(data), n.Secret, micros(n.ExpiresAt),
+		if err := tx.exec(addNotificationSQL, orNull(n.Number), n.Size, n.ID, n.Receiver, n.Job[:], string(n.Kind), micros(n.At), textOf(n.Data), n.Secret, micros(n.ExpiresAt),
 			string(n.State), n.Attempts, micros(n.NextAt), micros(n.EndedAt), n.Error, n.Position); err != nil {
 			return err
 		}
 		if n.Size > 1 {
-			if err := tx.exec(addNotificationDataSQL, textOf(several)); err != nil {
+			if err := tx.exec(addNotificationDataSQL, textOf(n.Text())); err != nil {
 				return err
 			}
 		}
@@ -244,10 +245,15 @@ func (s *Store) PendingReceivers(ctx context.Context, after string, max int) ([]
 }
 
 // readRows reads rows until they have so many notifications.
-func readRows(c *conn, max int, query string, args ...any) (rows []outbox.Row, err error) {
-	return until(c, readNotification, func(r outbox.Row) bool {
-		max -= r.Size
-		return max <= 0
+func readRows(c *conn, max int, query string, args ...any) ([]outbox.Row, error) {
+	return untilSize(c, readNotification, func(r outbox.Row) int { return r.Size }, max, query, args...)
+}
+
+func untilSize[R any](c *conn, read func(*row) R, size func(R) int, max int, query string, args ...any) ([]R, error) {
+	left := max
+	return until(c, read, func(r R) bool {
+		left -= size(r)
+		return left <= 0
 	}, query, append(args, max)...)
 }
 
@@ -293,14 +299,7 @@ func (d dueRows) Attempted(jobs []perdure.JobID) (map[perdure.JobID]int64, error
 func (s *Store) PendingForStream(ctx context.Context, receiver string, max int) ([]kernel.PendingNotification, error) {
 	var rows []outbox.PendingRow
 	err := s.with(ctx, func(c *conn) (err error) {
-		left := max
-		rows, err = until(c, func(r *row) (x outbox.PendingRow) {
-			x.Number, x.Size, x.Attempts, x.ExpiresAt, x.Error = r.num(), r.int(), r.int(), r.time(), r.text()
-			return x
-		}, func(x outbox.PendingRow) bool {
-			left -= x.Size
-			return left <= 0
-		}, pendingForStreamSQL, receiver, max)
+		rows, err = untilSize(c, readPending, func(r outbox.PendingRow) int { return r.Size }, max, pendingForStreamSQL, receiver)
 		return err
 	})
 	return outbox.Pending(rows), err
