@@ -78,7 +78,7 @@ func (o *bulkOp) apply(b *batch) error {
 		return err
 	}
 	if slices.ContainsFunc(b.bulk, func(x savedBulk) bool { return x.row.ID == o.id }) {
-		return nil // a request of an earlier leader, in this transaction, was first; the store's row does not show it yet
+		return nil // another leader's request in this transaction was first, and the store does not show it yet
 	}
 	row, err := b.tx.LockBulkAct(o.id)
 	if err != nil || row == nil || row.State != operate.BulkRunning || row.Cursor != o.from {

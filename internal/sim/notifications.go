@@ -51,10 +51,10 @@ type outbox struct {
 	created  bool                    // auditor was created
 	streams  bool                    // journal was created
 	read     []string                // the ids that a reader of journal has got, in order
+	position int64                   // of the latest of them
 	due      map[notified][]jobEvent // what committed transactions have to report, in order
 	alerts   map[perdure.JobID]int   // number of raised alerts that auditor must get
 	earlier  map[int64]alertChanges  // alerts when auditor was created
-	position int64                   // of the latest of these
 	bulk     int                     // number of bulk acts that it must get
 	bodies   map[string][]byte       // what a receiver has accepted, by id
 	last     map[notified]int        // the place of the latest change of a job that a receiver has accepted; 0: none

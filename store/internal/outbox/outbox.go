@@ -49,8 +49,10 @@ func (r *Row) Text() []byte {
 // the numbers of each job's notifications to a receiver are in the order of all.
 func Pack(all []kernel.Notification) []Row {
 	p := packer{rows: make([]Row, 0, min(len(all), 8)), receivers: map[string]*layers{}}
+	if len(all) > 0 { // most notifications are to one receiver: its map need not grow
+		p.receivers[all[0].Receiver] = &layers{given: make(map[perdure.JobID]int, len(all))}
+	}
 	for i := range all {
-		p.left = len(all) - i
 		p.add(&all[i])
 	}
 	return p.rows
@@ -59,7 +61,6 @@ func Pack(all []kernel.Notification) []Row {
 type packer struct {
 	rows      []Row
 	receivers map[string]*layers
-	left      int // notifications that are not in a row yet
 }
 
 // layers are the rows of a receiver to which notifications may be added. Layer n has the n-th notifications of jobs.
@@ -71,12 +72,7 @@ type layers struct {
 func (p *packer) add(n *kernel.Notification) {
 	to := p.receivers[n.Receiver]
 	if to == nil {
-		to = &layers{}
-		if len(p.receivers) == 0 { // most notifications are to it: its map need not grow
-			to.given = make(map[perdure.JobID]int, p.left)
-		} else {
-			to.given = map[perdure.JobID]int{}
-		}
+		to = &layers{given: map[perdure.JobID]int{}}
 		p.receivers[n.Receiver] = to
 	}
 	if n.Job.IsZero() || n.State != operate.DeliveryPending || n.Attempts > 0 {
