@@ -97,7 +97,7 @@ func (l *logged) report(outcome perdure.Outcome) {
 	}
 }
 
-// A chunk is stored once, however often and in however many parts it is sent (F019, F029). A missing part is noticed.
+// A chunk is stored once, however often and in however many parts it is sent (F190). A missing part is noticed.
 func TestChunksOfALogAreStoredOnce(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		l := startLogged(t, store)
@@ -135,7 +135,7 @@ func TestChunksOfALogAreStoredOnce(t *testing.T) {
 	})
 }
 
-// Only the holder of a run adds to its log; also after the run has ended, if it has begun the log before (F020).
+// Only the holder of a run adds to its log; also after the run has ended, if it has begun the log before (F191).
 func TestOnlyTheHolderAddsToALog(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		l := startLogged(t, store)
@@ -238,7 +238,7 @@ func TestReaderOfALogEnds(t *testing.T) {
 	}
 }
 
-// Calls of many holders at once are each answered, and each byte is stored once (F028).
+// Calls of many holders at once are each answered, and each byte is stored once (F190).
 func TestManyCallsAddToLogs(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		l := startLogged(t, store)
@@ -260,7 +260,7 @@ func TestManyCallsAddToLogs(t *testing.T) {
 	})
 }
 
-// A node stores a bounded number of bytes a second. What is above is refused with a time, and accepted later.
+// A node stores a bounded number of bytes a second. What is above is refused with a time, and accepted later (F192).
 func TestLogsAboveTheRateAreRefused(t *testing.T) {
 	l := startLogged(t, memory.New())
 	data := strings.Repeat("x", protocol.MaxLogChunk)

@@ -11,8 +11,8 @@ import (
 
 // Logs is the part of Service that reads what runs have written.
 type Logs interface {
-	// ReadLog calls see with the parts of a log in their order, and at least once. With Follow it goes on until the run has
-	// ended, see returns an error, or ctx ends.
+	// ReadLog calls see with the parts of a log in their order, and at least once. With Follow it goes on until the run or
+	// its log has ended, see returns an error, or ctx ends.
 	ReadLog(ctx context.Context, q LogQuery, see func(*LogPart) error) error
 }
 
@@ -43,7 +43,7 @@ type LogPart struct {
 	LeftOut int64  `json:"leftOut,omitempty"` // so many bytes before Offset are not stored
 	Size    int64  `json:"size"`              // offset of the end of the log, when the part was read
 	Data    []byte `json:"data,omitempty"`    // any bytes; in JSON as base64
-	End     bool   `json:"end,omitempty"`     // the run has ended, and this is the last part
+	End     bool   `json:"end,omitempty"`     // nothing follows in the log, or the run has ended
 }
 
 // Next returns the offset of the byte after the part.

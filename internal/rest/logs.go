@@ -65,7 +65,7 @@ func (a *api) logRoutes() []route {
 			method: http.MethodGet, path: "/v1/jobs/{id}/steps/{name}/logs", id: "getLogs", tag: "jobs", do: (*call).readLogs,
 			summary: "Read the log of a run",
 			doc: "The bytes that the run has written, and a line such as `… 312 MiB left out …` where some are not stored. With `follow=true` the answer ends with the run. " +
-				"With `Accept: text/event-stream` the answer is a stream of events `part`, each with `run`, `offset`, `leftOut` (bytes before offset that are not stored), `size` (the present end of the log), `data` in base64 and, if the run has ended and nothing follows, `end`; after the last part it has the event `end`. " +
+				"With `Accept: text/event-stream` the answer is a stream of events `part`, each with `run`, `offset`, `leftOut` (bytes before offset that are not stored), `size` (the present end of the log), `data` in base64 and, if the run or its log has ended, `end`; after the last part it has the event `end`. " +
 				"A node serves 500 streams of single jobs, to which these belong.",
 			params: []param{
 				{name: "run", doc: "Number of the run; default: the latest run of the step", example: "3"},

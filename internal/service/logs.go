@@ -456,12 +456,12 @@ func (r *logReader) pass(part *operate.LogPart) error {
 	return r.see(part)
 }
 
-// ended reports whether nothing follows in the log: the run has ended, and so has its log.
+// ended reports whether the run has ended. Its holder may still add to the log.
 func (r *logReader) ended(step *kernel.Step) bool {
 	return step.Run != r.ref.Run || step.Phase != perdure.Running
 }
 
-// end passes the end of the log to the caller, who has all of it.
+// end passes the end of a log of which the caller has all bytes.
 func (r *logReader) end(l *kernel.Log, step *kernel.Step) error {
 	ended := l.Complete || r.ended(step)
 	if ended || !r.seen {
@@ -498,13 +498,12 @@ func (r *logReader) follow(ctx context.Context) error {
 				return err
 			}
 		}
-		if r.ended(step) {
-			if endedAt.IsZero() || r.next != before {
-				endedAt = svc.Env.Now()
-			}
-			if l.Complete || l.Next == 0 && l.Holder == "" || svc.Env.Now().Sub(endedAt) >= lastBytes {
-				return r.end(&l, step)
-			}
+		ended := r.ended(step)
+		if ended && (endedAt.IsZero() || r.next != before) {
+			endedAt = svc.Env.Now()
+		}
+		if l.Complete || ended && (l.Holder == "" || svc.Env.Now().Sub(endedAt) >= lastBytes) {
+			return r.end(&l, step)
 		}
 		if !env.Sleep(svc.Env, ctx, logPause) || svc.Env.Wait(ctx, logPoll, news) == env.Gone {
 			return ctx.Err()

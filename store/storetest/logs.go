@@ -63,7 +63,7 @@ func logFields(s *suite) {
 	s.equal("rows of two runs", s.logs(other.LogRun, out.LogRun), append([]kernel.Log{{LogRef: other, Holder: "i"}}, rows...))
 }
 
-// A change of a row that is not as it was loaded writes nothing, and neither do the others of its transaction (F028).
+// A change of a row that is not as it was loaded writes nothing, and neither do the others of its transaction (F190).
 func logStale(s *suite) {
 	a, b := logRef(1, "a", 1, operate.Stdout), logRef(1, "a", 1, operate.Stderr)
 	first := kernel.Log{LogRef: a, Holder: "h", Next: 3}
