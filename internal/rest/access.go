@@ -69,7 +69,7 @@ var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
-	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers,
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
@@ -81,7 +81,7 @@ var permissions = map[string]permit{
 
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
-	"claim": workers, "report": workers, "heartbeat": workers,
+	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,
 
 	"undoJob": doers, "redoJob": doers, "resumeJob": doers, "giveUpJob": doers, "resumeStep": doers, "settleStep": doers, "skipStep": doers, "editStep": doers,
 	"startBulk": doers, "stopBulk": doers, "resumeBulk": doers, "closeAlert": doers, "putLimit": doers, "deleteLimit": doers, "putAgent": doers,
