@@ -37,6 +37,7 @@ type Service interface {
 	Logs
 	Bulk
 	Webhooks
+	Roles
 	Access
 }
 
