@@ -41,7 +41,11 @@ func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.
 	if cfg.Grace <= 0 {
 		cfg.Grace = defaultGrace
 	}
-	if err := c.mayServe(ctx, agents); err != nil {
+	names := make([]string, len(agents))
+	for i, a := range agents {
+		names[i] = a.Name
+	}
+	if err := c.MayServe(ctx, names...); err != nil {
 		return err
 	}
 	host := agenthost.New(agenthost.Config{Exchange: c, Holder: holder(cfg.Name), Agents: agents,
@@ -70,24 +74,25 @@ const identityTime = 5 * time.Second
 
 const agentTokenHint = "create one with: perdure tokens create --name NAME --role agent --agent %s; pass it with --token-file or PERDURE_TOKEN, or the option of the client"
 
-// mayServe returns an error if the server says that this client may not carry out runs of the agents.
-func (c *Client) mayServe(ctx context.Context, agents []*perdure.Agent) error {
+// MayServe returns an error if the server says that this client may not carry out runs of the agents. If the server does
+// not answer, the error is nil.
+func (c *Client) MayServe(ctx context.Context, agents ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, identityTime)
 	defer cancel()
 	id, err := c.Me(ctx)
 	switch perdure.CodeOf(err) {
 	case perdure.CodeUnauthenticated, perdure.CodeForbidden:
 		e := perdure.Refuse(perdure.CodeOf(err), "no runs are claimed: %s", messageOf(err))
-		e.Hint = fmt.Sprintf(agentTokenHint, agents[0].Name)
+		e.Hint = fmt.Sprintf(agentTokenHint, agents[0])
 		return e
 	}
 	if err != nil { // claims wait until the server is there
 		return nil
 	}
 	for _, a := range agents {
-		if id.Role != operate.Admin && (id.Role != operate.Agent || !id.MayCarryOut(a.Name)) {
-			e := perdure.Refuse(perdure.CodeForbidden, "no runs are claimed: the token %s, user role %s, may not carry out runs of the agent %s", id.Name, id.Role, a.Name)
-			e.Hint = fmt.Sprintf(agentTokenHint, a.Name)
+		if id.Role != operate.Admin && (id.Role != operate.Agent || !id.MayCarryOut(a)) {
+			e := perdure.Refuse(perdure.CodeForbidden, "no runs are claimed: the token %s, user role %s, may not carry out runs of the agent %s", id.Name, id.Role, a)
+			e.Hint = fmt.Sprintf(agentTokenHint, a)
 			return e
 		}
 	}

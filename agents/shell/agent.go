@@ -49,6 +49,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/environ"
 	"github.com/perdure/perdure/agents/internal/with"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/secret"
@@ -99,7 +100,7 @@ func (a *agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
 	t := timesOf(ctx)
-	p := newProcess(in, secret.Of(ctx), environ(os.LookupEnv, a.env, in, run, time.Until(t.term)))
+	p := newProcess(in, secret.Of(ctx), environ.Of(os.LookupEnv, a.env, in.Env, run, time.Until(t.term)))
 	if err := ctx.Err(); err != nil {
 		return nil, perdure.NoEffect(context.Cause(ctx))
 	}

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/environ"
 	"github.com/perdure/perdure/agents/internal/with"
 	"github.com/perdure/perdure/internal/secret"
 )
@@ -125,13 +124,6 @@ func (in *Input) stdin() (string, bool) {
 	return string(in.Stdin), true
 }
 
-// inherited are the variables of this process that every program gets if they are set. Other variables may be secrets,
-// such as those of the store or of a cloud.
-var inherited = []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"}
-
-// ofRun are the variables of a run. Nothing else can set them.
-var ofRun = []string{"PERDURE_KEY", "PERDURE_RUN", "PERDURE_JOB", "PERDURE_STEP", "PERDURE_DIRECTION", "PERDURE_REMAINING_MS", "PERDURE_DO_KEY"}
-
 // MaxEnv bounds Config.Env.
 const MaxEnv = 100
 
@@ -149,40 +141,11 @@ func CheckEnv(names []string) error {
 			return fmt.Errorf("%q is given a value; name the variable alone, and set it where the process is started, or in env of the step", known)
 		case strings.ContainsAny(name, "\x00*? \t\n"):
 			return fmt.Errorf("%q is not the name of a variable; each is named in full", name)
-		case slices.Contains(ofRun, name):
+		case slices.Contains(environ.OfRun, name):
 			return fmt.Errorf("%s is set for each run", name)
 		case strings.HasPrefix(name, secret.Variable):
 			return fmt.Errorf("%s is a secret, which not every program may have; name it in env of the step: ${secret.%s}", name, strings.TrimPrefix(name, secret.Variable))
 		}
 	}
 	return nil
-}
-
-// environ is the program's environment: the variables of this process that every program gets or that names lists, then
-// env of the input, then the variables of the run. If a name occurs twice, the last one counts.
-func environ(lookup func(string) (string, bool), names []string, in *Input, run *perdure.Run, remaining time.Duration) []string {
-	env := []string{} // nil would be the whole environment of this process
-	for _, name := range slices.Concat(inherited, names) {
-		if value, set := lookup(name); set {
-			env = append(env, name+"="+value)
-		}
-	}
-	for name, v := range in.Env {
-		env = append(env, name+"="+string(v))
-	}
-	env = append(env,
-		"PERDURE_KEY="+run.Key,
-		"PERDURE_RUN="+strconv.FormatInt(run.Number, 10),
-		"PERDURE_JOB="+run.Job.String(),
-		"PERDURE_STEP="+run.Step,
-		"PERDURE_DIRECTION="+run.Direction.String(),
-		"PERDURE_REMAINING_MS="+strconv.FormatInt(max(remaining.Milliseconds(), 0), 10),
-	)
-	if run.DoKey != "" {
-		env = append(env, "PERDURE_DO_KEY="+run.DoKey)
-	}
-	if run.Traceparent != "" {
-		env = append(env, "TRACEPARENT="+run.Traceparent)
-	}
-	return env
 }

@@ -22,7 +22,7 @@ const (
 // ahead returns the number of runs that an agent claims beyond its slots: 0 unless its claims get as many runs as they
 // ask for.
 func (a *hosted) ahead(now time.Time) int {
-	if !speed.ClaimAhead.On() || !a.filledAtOnce || now.Before(a.noAheadUntil) || a.handlerTime <= 0 {
+	if a.exact || !speed.ClaimAhead.On() || !a.filledAtOnce || now.Before(a.noAheadUntil) || a.handlerTime <= 0 {
 		return 0
 	}
 	n := 2 * int64(a.slots) * int64(a.claimTime) / int64(a.handlerTime) // twice as many, because runs arrive in batches

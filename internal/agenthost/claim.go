@@ -22,7 +22,7 @@ func (h *Host) claimLoop(a *hosted) {
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: shortClaim}
 	for {
 		n := 0
-		if !h.await(h.claiming, &a.freed, func() bool { n = a.claimSize(h.env.Now()); return n > 0 }) || h.claiming.Err() != nil {
+		if !h.await(h.claiming, &a.freed, func() bool { n = h.claimSize(a); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
 		req := h.claimOf(a, n, h.cfg.ClaimWait)

@@ -71,6 +71,8 @@ func (h *Host) heartbeat(batch []*live) {
 		}
 		return
 	}
+	var extended []*live
+	defer func() { h.notifyExtended(extended) }()
 	h.mu.Lock()
 	defer h.unlock()
 	for i, l := range batch {
@@ -82,6 +84,7 @@ func (h *Host) heartbeat(batch []*live) {
 		r := &results[i]
 		if l := h.live[handle{r.Job, r.Step, r.Run}]; l != nil && !l.lost {
 			h.applyHeartbeatResult(l, r, sent)
+			extended = append(extended, l)
 		}
 	}
 }

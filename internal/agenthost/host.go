@@ -10,6 +10,7 @@
 //	secrets.go    secrets: resolved before a handler is called, and removed from what it returns
 //	report.go     reports, as many in a call as are ready
 //	drain.go      the orderly end
+//	adopt.go      runs whose work goes on while no host is there
 //
 // One rule has priority over all others: once the lock of a run has expired, the host reports nothing about the run.
 // Time is counted from before a call was sent, so the host believes a lock to expire too early, and never too late.
@@ -37,7 +38,7 @@ const (
 // Config says which agents a host carries, and for which exchange.
 type Config struct {
 	Exchange protocol.Exchange
-	Holder   string // names this incarnation of the process; never used again (F119)
+	Holder   string // names this process; never used by two processes at once, and again only by one that adopts its runs (F119)
 	Agents   []*perdure.Agent
 
 	// Heartbeat is the interval promised with every claim: after each heartbeat, a run belongs to the host for so long,
@@ -53,6 +54,16 @@ type Config struct {
 	Log *slog.Logger // nil: nothing is logged
 
 	Env env.Env // nil: env.Real
+
+	// The following are for handlers whose work outlives this process; see adopt.go.
+
+	// ExactSlots forbids to claim more runs than there are free slots.
+	ExactSlots bool
+	// Extended is called when a heartbeat has extended the lock of a run, which ends left after the call. It must not block.
+	Extended func(run *perdure.Run, left time.Duration)
+	// Ended is called when nothing more is to be done for a run: its report was answered, or the run was lost and its
+	// handler has returned. It is not called for runs that are left behind when the context of Run ends.
+	Ended func(run *perdure.Run)
 }
 
 // Host carries out runs for agents. Its methods may be called from any goroutine.
@@ -70,7 +81,9 @@ type Host struct {
 	started  atomic.Bool
 
 	mu            sync.Mutex
-	notes         []note // log lines to write when mu is free: a log that blocks must not hold mu (F127)
+	notes         []note         // log lines to write when mu is free: a log that blocks must not hold mu (F127)
+	ended         []*perdure.Run // for Config.Ended, when mu is free
+	paused        bool           // nothing is claimed
 	live          map[handle]*live
 	arrived       []*live // admitted and not started
 	starting      bool    // a goroutine is about to start them
@@ -92,6 +105,7 @@ type Host struct {
 type hosted struct {
 	*perdure.Agent
 	slots   int
+	exact   bool // nothing is claimed ahead
 	busy    int  // handlers that carry out a run of this host
 	held    int  // runs in Host.live: running, unreported, or lost with a handler that has not returned
 	claimed int  // runs that claims in progress may bring
@@ -174,7 +188,7 @@ func New(cfg Config) *Host {
 		if slots <= 0 {
 			slots = perdure.DefaultSlots
 		}
-		h.agents = append(h.agents, &hosted{Agent: a, slots: slots})
+		h.agents = append(h.agents, &hosted{Agent: a, slots: slots, exact: cfg.ExactSlots})
 	}
 	return h
 }

@@ -21,11 +21,14 @@ func (h *Host) logRun(level slog.Level, message string, a *hosted, r *perdure.Ru
 	}
 }
 
-// unlock releases mu, and writes the log lines that were kept under it.
+// unlock releases mu, and writes the log lines that were kept under it. Then it makes the calls of Config.Ended.
 func (h *Host) unlock() {
-	notes := h.notes
-	h.notes = nil
+	notes, ended := h.notes, h.ended
+	h.notes, h.ended = nil, nil
 	h.mu.Unlock()
+	for _, run := range ended {
+		h.cfg.Ended(run)
+	}
 	for _, n := range notes {
 		h.log.Log(context.Background(), n.level, n.message, n.about...)
 	}

@@ -44,6 +44,7 @@ type live struct {
 	deadline instant // the deadline, which lock never exceeds
 	inLine   bool    // it waits for a slot
 	running  bool    // the handler has not returned
+	adopted  bool    // its work was begun by an earlier process: it is not returned as not started
 	lost     bool    // the run no longer belongs to this host, and is not reported
 	report   *protocol.Report
 	progress *json.RawMessage // not sent yet
@@ -191,7 +192,7 @@ func (h *Host) mayBegin(l *live) bool {
 	case l.lost:
 	case l.lock.reached(h.now()):
 		h.lose(l, errLockExpired)
-	case h.claiming.Err() == nil:
+	case h.claiming.Err() == nil || l.adopted:
 		h.logRun(slog.LevelDebug, "run started", l.agent, l.run)
 		return true
 	}
@@ -301,6 +302,9 @@ func (h *Host) forget(l *live) {
 	l.agent.held--
 	l.agent.freed.ring()
 	h.finished.ring()
+	if h.cfg.Ended != nil {
+		h.ended = append(h.ended, l.run)
+	}
 }
 
 // watchEvery is how often the wall clock is checked, which timers do not follow (F039).

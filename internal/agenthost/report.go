@@ -144,7 +144,7 @@ func (h *Host) claimWithReports(batch []*live) *reportsClaim {
 		}
 	}
 	n = min(n, a.freeAfter(n, h.env.Now()))
-	if n <= 0 || !a.filledAtOnce || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
+	if n <= 0 || !a.filledAtOnce || h.paused || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
 		return nil
 	}
 	a.claimed += n

@@ -6,8 +6,8 @@
 // and step, and by the comment, which is the run itself. Every call finds it by these, and a job that has another comment is never
 // touched, except that an earlier run of the same step is cancelled before the next one starts.
 //
-// The shared directory has a directory for each run: the batch script, stdout and stderr, the command's working directory, and the
-// record of its exit. Slurm forgets a job MinJobAge after its end; the record stays until Forget.
+// Each run has a directory with the batch script, stdout and stderr, the command's working directory, and the record of its exit.
+// Slurm forgets a job MinJobAge after its end; the record stays.
 package slurm
 
 import (
@@ -18,8 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,10 +38,11 @@ const (
 	maxRecord = 100
 )
 
-// Run identifies a run of a step.
+// Run identifies a run of a step, and says where its directory is.
 type Run struct {
 	Job, Step string // without white space
 	Number    int64
+	Dir       string // absolute, below a directory that is shared with the machines of the cluster
 }
 
 // name returns the name of the Slurm jobs of all runs of a step.
@@ -57,13 +56,14 @@ func (r Run) String() string { return r.Job + "/" + r.Step + "/" + strconv.Forma
 
 // Command is what a run executes.
 type Command struct {
-	Args []string          // not passed to a shell
-	Env  map[string]string // besides PATH and HOME of the cluster's machine; nothing else is passed on
-	// Until is when the command must have ended. StopWithin is the time between TERM and KILL before that.
-	Until      time.Time
-	StopWithin time.Duration
-	CPUs       int   // 0: one
-	Memory     int64 // in bytes; 0: the partition's default
+	Args []string // not passed to a shell
+	Env  []string // NAME=VALUE, besides PATH and HOME of the cluster's machine; nothing else is passed on
+	// Until is when the command must have ended, unless Extend sets a later end. StopWithin is the time between TERM and KILL
+	// before that. After Deadline it is not extended any more.
+	Until, Deadline time.Time
+	StopWithin      time.Duration
+	CPUs            int   // 0: one
+	Memory          int64 // in bytes; 0: the partition's default
 }
 
 // State is the state of a run at the cluster.
@@ -81,26 +81,27 @@ const (
 type Status struct {
 	State State
 	Exit  int    // of Exited: the exit status, or 128 and the signal that has ended the command
-	Code  string // of Failed: timeout, outOfMemory, stopped, or lost if the machine failed
+	Code  string // of Failed: late if the command was not started, timeout, outOfMemory, stopped, or lost if the machine failed
 }
 
 // Cluster is a Slurm cluster.
 type Cluster struct {
-	Dir       string   // the shared directory; absolute
 	Partition string   // "": the cluster's default
 	Account   string   // "": the user's default
+	Bin       string   // the directory of Slurm's commands; "": they are found by PATH
 	Env       []string // the environment of Slurm's commands; nil: that of this process
 }
 
 // ErrUnsure is wrapped by an error of Start after which the run may have been started, or may still start. The caller may only
-// observe it; a further Start is safe as well, but may find nothing and start a second job while the first one is on its way.
+// observe it then: a further Start could find nothing, and start a second job while the first one is on its way. After any other
+// error nothing was started.
 var ErrUnsure = errors.New("it is not known whether Slurm has taken the job")
 
 // Start starts a run, unless it was started before. It cancels earlier runs of the step first.
 func (c *Cluster) Start(ctx context.Context, r Run, cmd Command) error {
 	jobs, err := c.jobs(ctx, r)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnsure, err) // an earlier call may have started it
+		return err
 	}
 	if slices.ContainsFunc(jobs, func(j job) bool { return j.comment == r.String() }) {
 		return nil
@@ -121,7 +122,7 @@ func (c *Cluster) Start(ctx context.Context, r Run, cmd Command) error {
 	switch {
 	case err == nil:
 		return nil
-	case refused(err):
+	case Refused(err):
 		return err
 	}
 	if jobs, again := c.jobs(ctx, r); again == nil && slices.ContainsFunc(jobs, func(j job) bool { return j.comment == r.String() }) {
@@ -130,8 +131,8 @@ func (c *Cluster) Start(ctx context.Context, r Run, cmd Command) error {
 	return fmt.Errorf("%w: %w", ErrUnsure, err)
 }
 
-// refused reports whether the controller has answered that it does not take a job.
-func refused(err error) bool {
+// Refused reports whether an error of Start says that Slurm does not take this job, now or later.
+func Refused(err error) bool {
 	exit := (*exec.ExitError)(nil)
 	if !errors.As(err, &exit) || !strings.Contains(err.Error(), "Batch job submission failed: ") {
 		return false
@@ -145,12 +146,12 @@ func refused(err error) bool {
 }
 
 func (c *Cluster) options(r Run, cmd Command) []string {
-	dir := c.dir(r)
+	dir := r.Dir
 	options := []string{"--parsable", "--job-name=" + r.name(), "--comment=" + r.String(),
 		"--no-requeue", // by default, Slurm starts a job again after the failure of its machine: two processes of one run
 		"--export=NONE", "--chdir=" + filepath.Join(dir, "work"), "--output=" + filepath.Join(dir, "stdout"), "--error=" + filepath.Join(dir, "stderr"),
 		// The script ends the command in time. This is for a machine that does not answer.
-		"--time=" + strconv.Itoa(max(1, int((time.Until(cmd.Until)+time.Minute-1)/time.Minute))),
+		"--time=" + strconv.Itoa(max(1, int((time.Until(cmd.Deadline)+2*time.Minute-1)/time.Minute))),
 		"--cpus-per-task=" + strconv.Itoa(max(1, cmd.CPUs))}
 	if cmd.Memory > 0 {
 		options = append(options, "--mem="+strconv.FormatInt((cmd.Memory+(1<<20)-1)>>20, 10)+"M")
@@ -166,46 +167,65 @@ func (c *Cluster) options(r Run, cmd Command) []string {
 
 // prepare writes the directory of a run, and returns the path of its batch script.
 func (c *Cluster) prepare(r Run, cmd Command) (string, error) {
-	dir := c.dir(r)
+	dir := r.Dir
 	if err := os.MkdirAll(filepath.Join(dir, "work"), 0o700); err != nil {
+		return "", err
+	}
+	if err := c.Extend(r, cmd.Until); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "script")
 	return path, os.WriteFile(path, []byte(script(dir, cmd)), 0o700)
 }
 
+// Extend sets when the command of a run must have ended. The batch script reads it each second.
+func (c *Cluster) Extend(r Run, until time.Time) error {
+	path := filepath.Join(r.Dir, "until")
+	if err := os.WriteFile(path+".part", []byte(strconv.FormatInt(until.Unix(), 10)+"\n"), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}
+
 // script returns the batch script of a run. It has no other way to the gateway than the shared directory. It ends the command in
-// time by the clock of its machine, and does not begin when it is too late: sbatch may have waited long for room.
+// time by the clock of its machine, and does not begin when it is too late: the job may have waited long for room.
 func script(dir string, cmd Command) string {
 	var b strings.Builder
-	stop := max(1, int(cmd.StopWithin.Seconds()))
-	fmt.Fprintf(&b, "#!/bin/sh\ndir=%s\nuntil=%d\nstop=%d\n", quote(dir), cmd.Until.Unix(), stop)
-	b.WriteString(`left=$((until - $(date +%s) - stop))
+	fmt.Fprintf(&b, "#!/bin/sh\ndir=%s\nstop=%d\n", quote(dir), max(1, int(cmd.StopWithin.Seconds())))
+	b.WriteString(`left() { echo $(($(cat "$dir/until") - $(date +%s))); }
 record() {
 	printf '%s\n' "$1" > "$dir/exit.part" && sync "$dir/exit.part" && mv "$dir/exit.part" "$dir/exit"
 }
-if [ "$left" -le 0 ]; then
-	record timeout
+if [ "$(left)" -le "$stop" ]; then
+	record late
 	exit 124
 fi
 command=
-trap '[ -z "$command" ] || kill -TERM "$command"' TERM # Slurm signals the group of this shell; timeout has made one of its own
+trap '[ -z "$command" ] || kill -TERM "-$command"' TERM # Slurm signals the group of this shell; the command has one of its own
 `)
-	b.WriteString(`timeout --kill-after="$stop" "$left" env -i "PATH=$PATH" "HOME=$HOME" "SLURM_JOB_ID=$SLURM_JOB_ID"`)
-	for _, name := range slices.Sorted(maps.Keys(cmd.Env)) {
-		b.WriteString(" " + quote(name+"="+cmd.Env[name]))
-	}
-	for _, arg := range cmd.Args {
-		b.WriteString(" " + quote(arg))
+	b.WriteString(`setsid env -i "PATH=$PATH" "HOME=$HOME" "SLURM_JOB_ID=$SLURM_JOB_ID"`)
+	for _, word := range slices.Concat(cmd.Env, cmd.Args) {
+		b.WriteString(" " + quote(word))
 	}
 	b.WriteString(` &
 command=$!
+while sleep 1; do
+	left=$(left)
+	if [ "$left" -le 0 ]; then
+		kill -KILL "-$command"
+	elif [ "$left" -le "$stop" ] && [ ! -e "$dir/expired" ]; then
+		: > "$dir/expired"
+		kill -TERM "-$command"
+	fi
+done 2>/dev/null >/dev/null &
+watch=$!
 while :; do # a signal ends wait, but not the command
 	wait "$command"
 	status=$?
 	kill -0 "$command" 2>/dev/null || break
 done
-if [ "$status" -ge 124 ] && [ "$(date +%s)" -ge $((until - stop)) ]; then
+kill "$watch"
+if [ -e "$dir/expired" ] && [ "$status" -ne 0 ]; then
 	record timeout
 else
 	record "$status"
@@ -259,7 +279,7 @@ func (c *Cluster) Observe(ctx context.Context, runs []Run) (map[Run]Status, erro
 
 // record reads the record of a run's exit.
 func (c *Cluster) record(r Run) (s Status, ended bool) {
-	f, err := os.Open(filepath.Join(c.dir(r), "exit"))
+	f, err := os.Open(filepath.Join(r.Dir, "exit"))
 	if err != nil {
 		return s, false
 	}
@@ -269,8 +289,8 @@ func (c *Cluster) record(r Run) (s Status, ended bool) {
 		return s, false
 	}
 	word := strings.TrimSpace(string(text))
-	if word == "timeout" {
-		return Status{State: Failed, Code: "timeout"}, true
+	if word == "timeout" || word == "late" {
+		return Status{State: Failed, Code: word}, true
 	}
 	exit, err := strconv.Atoi(word)
 	if err != nil {
@@ -311,32 +331,6 @@ func (c *Cluster) signal(ctx context.Context, r Run, options ...string) error {
 func (c *Cluster) cancel(ctx context.Context, name string, args ...string) error {
 	_, err := c.call(ctx, "scancel", append([]string{"--quiet", "--name=" + name}, args...)...)
 	return err
-}
-
-// Output opens a stream of a run, stdout or stderr, at an offset. The error is fs.ErrNotExist if the run has not begun.
-func (c *Cluster) Output(r Run, stream string, offset int64) (io.ReadCloser, error) {
-	f, err := os.Open(filepath.Join(c.dir(r), stream))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(offset, io.SeekStart); err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
-// Forget deletes what the shared directory has of a run.
-func (c *Cluster) Forget(r Run) error {
-	err := os.RemoveAll(c.dir(r))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
-}
-
-func (c *Cluster) dir(r Run) string {
-	return filepath.Join(c.Dir, r.name()+"-"+strconv.FormatInt(r.Number, 10))
 }
 
 // job is a job as squeue prints it.
@@ -398,7 +392,7 @@ func statusOf(state, exit string) Status {
 func (c *Cluster) call(ctx context.Context, name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, name, args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin, name), args...)
 	cmd.Env = c.Env
 	cmd.WaitDelay = time.Second
 	var out, messages bytes.Buffer

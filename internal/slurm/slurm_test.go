@@ -2,8 +2,9 @@ package slurm
 
 import (
 	"errors"
-	"io"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,30 +18,43 @@ type world struct {
 	*testing.T
 	slurm   *slurmtest.Cluster
 	cluster *Cluster
+	dir     string // shared
 }
 
-// newWorld starts a cluster. wrap has scripts that are found before Slurm's own commands.
-func newWorld(t *testing.T, wrap map[string]string) *world {
+// newWorld starts a cluster. sbatch is a script in place of Slurm's command; "": none.
+func newWorld(t *testing.T, sbatch string) *world {
 	if testing.Short() {
 		t.Skip("starts a Slurm cluster")
 	}
-	w := &world{T: t, slurm: slurmtest.Start(t)}
-	bin := t.TempDir()
-	for name, text := range wrap {
-		if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+text), 0o700); err != nil {
-			t.Fatal(err)
-		}
+	t.Parallel()
+	w := &world{T: t, slurm: slurmtest.Start(t), dir: t.TempDir()}
+	w.cluster = &Cluster{Partition: "batch", Env: append(os.Environ(), "SLURM_CONF="+w.slurm.Config, "SECRET_OF_THE_GATEWAY=canary")}
+	if sbatch == "" {
+		return w
 	}
-	path := bin + ":" + os.Getenv("PATH")
-	t.Setenv("PATH", path) // exec.Command finds programs by that of this process
-	w.cluster = &Cluster{Dir: t.TempDir(), Partition: "batch", Env: append(os.Environ(), "SLURM_CONF="+w.slurm.Config)}
+	w.cluster.Bin = t.TempDir()
+	w.must(os.WriteFile(filepath.Join(w.cluster.Bin, "sbatch"), []byte("#!/bin/sh\n"+sbatch), 0o700))
+	for _, name := range []string{"squeue", "scancel"} {
+		path, err := exec.LookPath(name)
+		w.must(err)
+		w.must(os.Symlink(path, filepath.Join(w.cluster.Bin, name)))
+	}
 	return w
 }
 
-func run(number int64) Run { return Run{Job: "job_1", Step: "render", Number: number} }
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) run(job, step string, number int64) Run {
+	return Run{job, step, number, filepath.Join(w.dir, fmt.Sprintf("%s-%s-%d", job, step, number))}
+}
 
 func (w *world) command(line string) Command {
-	return Command{Args: []string{"sh", "-c", line}, Until: time.Now().Add(time.Minute), StopWithin: time.Second}
+	return Command{Args: []string{"sh", "-c", line}, Until: time.Now().Add(time.Minute), Deadline: time.Now().Add(time.Minute), StopWithin: time.Second}
 }
 
 func (w *world) start(r Run, line string) {
@@ -75,15 +89,8 @@ func isRunning(s Status) bool { return s.State == Running }
 
 func (w *world) output(r Run, stream string) string {
 	w.Helper()
-	f, err := w.cluster.Output(r, stream, 0)
-	if err != nil {
-		w.Fatal(err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(f)
-	if err != nil {
-		w.Fatal(err)
-	}
+	text, err := os.ReadFile(filepath.Join(r.Dir, stream))
+	w.must(err)
 	return string(text)
 }
 
@@ -101,20 +108,19 @@ func (w *world) count(r Run) int {
 func (w *world) begun(r Run) {
 	w.Helper()
 	w.until(r, func(s Status) bool {
-		text, _ := os.ReadFile(filepath.Join(w.cluster.dir(r), "stdout"))
+		text, _ := os.ReadFile(filepath.Join(r.Dir, "stdout"))
 		return hasEnded(s) || strings.Contains(string(text), "begun")
 	})
 }
 
 // TestCommandsOfACluster runs commands to their end: exit statuses, streams, environment, and a working directory of their own.
 func TestCommandsOfACluster(t *testing.T) {
-	w := newWorld(t, nil)
-	ok, three, env, args := run(1), Run{"job_1", "three", 1}, Run{"job_1", "env", 1}, Run{"job_1", "args", 1}
-	t.Setenv("SECRET_OF_THE_GATEWAY", "canary")
+	w := newWorld(t, "")
+	ok, three, env, args := w.run("job_1", "render", 1), w.run("job_1", "three", 1), w.run("job_1", "env", 1), w.run("job_1", "args", 1)
 	w.start(ok, `echo out; echo err >&2; pwd`)
 	w.start(three, `exit 3`)
 	cmd := w.command(`env`)
-	cmd.Env = map[string]string{"QUALITY": "it's high", "PERDURE_RUN": "1"}
+	cmd.Env = []string{"QUALITY=it's high", "PERDURE_RUN=1"}
 	if err := w.cluster.Start(t.Context(), env, cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +134,7 @@ func TestCommandsOfACluster(t *testing.T) {
 			t.Errorf("%v: %+v, not exit %d", r, s, want)
 		}
 	}
-	if got, want := w.output(ok, "stdout"), "out\n"+filepath.Join(w.cluster.dir(ok), "work")+"\n"; got != want {
+	if got, want := w.output(ok, "stdout"), "out\n"+filepath.Join(ok.Dir, "work")+"\n"; got != want {
 		t.Errorf("stdout %q, not %q", got, want)
 	}
 	if got := w.output(ok, "stderr"); got != "err\n" {
@@ -140,21 +146,19 @@ func TestCommandsOfACluster(t *testing.T) {
 	if got, want := w.output(args, "stdout"), "a b|$HOME|it's|*|\\n||`x`|"; got != want {
 		t.Errorf("arguments %q, not %q", got, want)
 	}
-	if err := w.cluster.Forget(ok); err != nil {
-		t.Fatal(err)
-	}
+	w.must(os.RemoveAll(ok.Dir))
 	if s := w.observe(ok); s != (Status{State: Exited}) { // Slurm still knows it
 		t.Errorf("without its directory: %+v", s)
 	}
-	if s := w.observe(run(99)); s.State != Gone {
+	if s := w.observe(w.run("job_1", "render", 99)); s.State != Gone {
 		t.Errorf("a run that never was: %+v", s)
 	}
 }
 
 // TestStartOfARunTwice starts a run again, while it waits and after its end: there is one job (F250).
 func TestStartOfARunTwice(t *testing.T) {
-	w := newWorld(t, nil)
-	r := run(1)
+	w := newWorld(t, "")
+	r := w.run("job_1", "render", 1)
 	for range 3 {
 		w.start(r, `echo begun >> "$OLDPWD"/../begun 2>/dev/null; echo begun`)
 	}
@@ -171,10 +175,10 @@ func TestStartOfARunTwice(t *testing.T) {
 // TestLostAnswerOfSbatch lets sbatch hand a job over and then fail, as it does when it waits too long for the answer. The run
 // is found by its name, and started once (F250).
 func TestLostAnswerOfSbatch(t *testing.T) {
-	w := newWorld(t, map[string]string{"sbatch": `/usr/bin/sbatch "$@" > /dev/null
+	w := newWorld(t, `/usr/bin/sbatch "$@" > /dev/null
 echo 'sbatch: error: Batch job submission failed: Socket timed out on send/recv operation' >&2
-exit 1`})
-	r := run(1)
+exit 1`)
+	r := w.run("job_1", "render", 1)
 	w.start(r, `echo begun`)
 	w.start(r, `echo begun`)
 	w.until(r, hasEnded)
@@ -185,15 +189,15 @@ exit 1`})
 
 // TestSbatchThatFails distinguishes a refusal, after which there is no job, from a failure after which there may be one (F250).
 func TestSbatchThatFails(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newWorld(t, "")
 	w.cluster.Partition = "missing"
-	err := w.cluster.Start(t.Context(), run(1), w.command("exit 0"))
+	err := w.cluster.Start(t.Context(), w.run("job_1", "render", 1), w.command("exit 0"))
 	if err == nil || errors.Is(err, ErrUnsure) || !strings.Contains(err.Error(), "partition") {
 		t.Errorf("a partition that does not exist: %v", err)
 	}
 	w.cluster.Partition = "batch"
 	w.slurm.KillController()
-	if err := w.cluster.Start(t.Context(), run(1), w.command("exit 0")); !errors.Is(err, ErrUnsure) {
+	if err := w.cluster.Start(t.Context(), w.run("job_1", "render", 1), w.command("exit 0")); err == nil || errors.Is(err, ErrUnsure) {
 		t.Errorf("without a controller: %v", err)
 	}
 }
@@ -201,9 +205,9 @@ func TestSbatchThatFails(t *testing.T) {
 // TestControllerForgetsAJob kills the controller after it has answered sbatch, before it has saved its state. The job is gone,
 // and the next one gets its number: it must not be taken for it (F251).
 func TestControllerForgetsAJob(t *testing.T) {
-	w := newWorld(t, nil)
-	first, other := run(1), Run{"job_2", "other", 1}
-	w.start(Run{"job_3", "saved", 1}, `sleep 30`) // the controller saves its state now, and then not for some seconds
+	w := newWorld(t, "")
+	first, other := w.run("job_1", "render", 1), w.run("job_2", "other", 1)
+	w.start(w.run("job_3", "saved", 1), `sleep 30`) // the controller saves its state now, and then not for some seconds
 	time.Sleep(100 * time.Millisecond)
 	w.start(first, `echo begun; sleep 30`)
 	jobs, err := w.cluster.jobs(t.Context(), first)
@@ -239,8 +243,8 @@ func TestControllerForgetsAJob(t *testing.T) {
 // TestDaemonsOfAClusterAreKilled kills slurmd while a command runs, and then the controller after it has saved its state: the
 // command goes on, and its exit is seen.
 func TestDaemonsOfAClusterAreKilled(t *testing.T) {
-	w := newWorld(t, nil)
-	r := run(1)
+	w := newWorld(t, "")
+	r := w.run("job_1", "render", 1)
 	w.start(r, `echo begun; sleep 2; exit 7`)
 	w.begun(r)
 	w.slurm.KillDaemon()
@@ -258,8 +262,8 @@ func TestDaemonsOfAClusterAreKilled(t *testing.T) {
 
 // TestStopOfARun sends TERM, and then KILL to a command that ignores it; and takes a waiting job from the queue.
 func TestStopOfARun(t *testing.T) {
-	w := newWorld(t, nil)
-	polite, stubborn := run(1), Run{"job_1", "stubborn", 1}
+	w := newWorld(t, "")
+	polite, stubborn := w.run("job_1", "render", 1), w.run("job_1", "stubborn", 1)
 	w.start(polite, `trap "echo stopped; exit 3" TERM; echo begun; sleep 30 & wait`)
 	w.start(stubborn, `trap "" TERM; echo begun; while :; do sleep 1; done`)
 	w.begun(polite)
@@ -283,25 +287,33 @@ func TestStopOfARun(t *testing.T) {
 	}
 }
 
-// TestDeadlineOfACommand ends a command that takes too long, and does not begin one that is late.
-func TestDeadlineOfACommand(t *testing.T) {
-	w := newWorld(t, nil)
-	long, late := run(1), Run{"job_1", "late", 1}
+// TestLockOfACommand ends a command when its lock ends, does not begin one that is late, and lets one go on whose lock is
+// extended.
+func TestLockOfACommand(t *testing.T) {
+	w := newWorld(t, "")
+	long, late, extended := w.run("job_1", "render", 1), w.run("job_1", "late", 1), w.run("job_1", "extended", 1)
 	cmd := w.command(`trap "" TERM; echo begun; while :; do sleep 1; done`)
 	cmd.Until = time.Now().Add(7 * time.Second)
 	if err := w.cluster.Start(t.Context(), long, cmd); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Args = []string{"sleep", "9"}
+	if err := w.cluster.Start(t.Context(), extended, cmd); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.cluster.Extend(extended, time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	cmd.Until = time.Now()
 	if err := w.cluster.Start(t.Context(), late, cmd); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range []Run{long, late} {
-		if s := w.until(r, hasEnded); s != (Status{State: Failed, Code: "timeout"}) {
-			t.Errorf("%v: %+v", r, s)
+	for r, want := range map[Run]Status{long: {State: Failed, Code: "timeout"}, late: {State: Failed, Code: "late"}, extended: {State: Exited}} {
+		if s := w.until(r, hasEnded); s != want {
+			t.Errorf("%v: %+v, not %+v", r, s, want)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(w.cluster.dir(late), "stdout")); err == nil && w.output(late, "stdout") != "" {
+	if _, err := os.Stat(filepath.Join(late.Dir, "stdout")); err == nil && w.output(late, "stdout") != "" {
 		t.Error("a command began after its end")
 	}
 }
@@ -309,17 +321,17 @@ func TestDeadlineOfACommand(t *testing.T) {
 // TestNextRunStopsTheEarlierOne starts run 2 of a step while run 1 is still alive: two runs of one step never have two living
 // processes (F252).
 func TestNextRunStopsTheEarlierOne(t *testing.T) {
-	w := newWorld(t, nil)
-	other := Run{"job_1", "other", 1}
+	w := newWorld(t, "")
+	other := w.run("job_1", "other", 1)
 	w.start(other, `echo begun; sleep 30`)
-	w.start(run(1), `trap "" TERM; echo begun; while :; do sleep 1; done`)
-	w.begun(run(1))
+	w.start(w.run("job_1", "render", 1), `trap "" TERM; echo begun; while :; do sleep 1; done`)
+	w.begun(w.run("job_1", "render", 1))
 	w.begun(other)
-	w.start(run(2), `exit 0`)
-	if s := w.until(run(1), hasEnded); s.State == Exited && s.Exit == 0 {
+	w.start(w.run("job_1", "render", 2), `exit 0`)
+	if s := w.until(w.run("job_1", "render", 1), hasEnded); s.State == Exited && s.Exit == 0 {
 		t.Errorf("the first run: %+v", s)
 	}
-	if s := w.until(run(2), hasEnded); s != (Status{State: Exited}) {
+	if s := w.until(w.run("job_1", "render", 2), hasEnded); s != (Status{State: Exited}) {
 		t.Errorf("the second run: %+v", s)
 	}
 	if s := w.observe(other); s.State != Running {
@@ -328,7 +340,7 @@ func TestNextRunStopsTheEarlierOne(t *testing.T) {
 }
 
 func TestObservedRunsAreBounded(t *testing.T) {
-	c := &Cluster{Dir: t.TempDir()}
+	c := &Cluster{}
 	if _, err := c.Observe(t.Context(), make([]Run, MaxObserved+1)); err == nil {
 		t.Error("no error")
 	}

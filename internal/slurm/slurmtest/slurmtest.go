@@ -197,6 +197,11 @@ func (c *Cluster) StartDaemon() (err error) {
 // KillDaemon kills slurmd without a warning. Its jobs go on.
 func (c *Cluster) KillDaemon() { c.daemon.kill() }
 
+// Resume lets a node take jobs again that the controller has drained.
+func (c *Cluster) Resume() {
+	_ = c.Command("scontrol", "update", "NodeName="+c.node, "State=RESUME").Run() // it fails if the node is not drained
+}
+
 // Command returns a command of Slurm's, for this cluster.
 func (c *Cluster) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)

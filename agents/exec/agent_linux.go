@@ -1,0 +1,572 @@
+package exec
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/internal/environ"
+	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/slurm"
+)
+
+// Ending is what the end of a run's context demands.
+type Ending uint8
+
+const (
+	Leave Ending = iota // this process ends, and the command goes on
+	Stop                // the run is not wanted any more: TERM, and KILL a while later
+	Kill                // the run does not belong to this host any more: KILL
+)
+
+// DefaultStopWithin is the time between TERM and KILL.
+const DefaultStopWithin = 10 * time.Second
+
+// User is the user of commands.
+type User struct {
+	syscall.Credential
+	Home string
+}
+
+// Config configures the agent. Dir, Host, Left and Ending are required.
+type Config struct {
+	Slots      int
+	Dir        string         // has a directory for each run
+	Host       string         // the name of the host, which the output has
+	StopWithin time.Duration  // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
+	Commands   []string       // the only programs that may run, as steps name them; nil: any
+	User       *User          // nil: the user of this process
+	Cgroups    string         // the directory in which each run gets a cgroup; "": none
+	Slurm      *slurm.Cluster // commands run there, and Dir is shared with its machines; nil: they run on this machine
+
+	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
+	Ending func(cause error) Ending
+	Full   func() // called when there was no space for a run
+	Log    *slog.Logger
+}
+
+// Agent runs commands. Its runs survive it: a later Agent with the same directory continues with them.
+type Agent struct {
+	*perdure.Agent
+	cfg  Config
+	boot string
+	jobs *slurm.Watcher // of Config.Slurm
+
+	mu   sync.Mutex
+	live map[string]*attended // by the name of the run's directory
+}
+
+// attended is a run of which this process waits for the end.
+type attended struct {
+	until int64         // the end of the lock by Extend, in nanoseconds of CLOCK_BOOTTIME; 0: not extended
+	wake  chan struct{} // receives when until has changed
+}
+
+// New makes the agent.
+func New(cfg Config) (*Agent, error) {
+	boot, err := keeper.Boot()
+	if err != nil {
+		return nil, fmt.Errorf("reading the boot id: %w", err)
+	}
+	if cfg.StopWithin <= 0 {
+		cfg.StopWithin = DefaultStopWithin
+	}
+	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, live: map[string]*attended{}}
+	a.Slots = cfg.Slots
+	a.HandleAny(a.run)
+	return a, nil
+}
+
+// handleOf is the handle of a run: unique among all runs of a store.
+func handleOf(run *perdure.Run) string {
+	return fmt.Sprintf("%s/%s/%d", run.Job, run.Step, run.Number)
+}
+
+// dirName returns the name of a run's directory. Names of steps may contain what names of files may not.
+func dirName(run *perdure.Run) string {
+	hash := sha256.Sum256([]byte(run.Step))
+	return fmt.Sprintf("%s-%s-%d", run.Job, hex.EncodeToString(hash[:4]), run.Number)
+}
+
+// reported is a file in the directory of a run of which nothing is left to be reported.
+const reported = "reported"
+
+// Pending returns the runs of earlier processes that may have to be reported.
+func (a *Agent) Pending() (runs []perdure.Run, err error) {
+	entries, err := os.ReadDir(a.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		dir := filepath.Join(a.cfg.Dir, e.Name())
+		if _, err := os.Stat(filepath.Join(dir, reported)); err == nil {
+			continue
+		}
+		r, err := keeper.ReadRun(dir)
+		var run perdure.Run
+		if err == nil {
+			err = json.Unmarshal(r.Owner, &run)
+		}
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // the earlier process died before it wrote run.json, so nothing was started
+			_ = os.RemoveAll(dir)
+		case err != nil:
+			a.cfg.Log.Error("run directory not readable; it is left alone", "dir", dir, "err", err)
+		default:
+			runs = append(runs, run)
+		}
+	}
+	return runs, nil
+}
+
+// Ended notes that nothing is left to be reported of a run. Sweep removes its directory later.
+func (a *Agent) Ended(run *perdure.Run) {
+	dir := filepath.Join(a.cfg.Dir, dirName(run))
+	err := os.WriteFile(filepath.Join(dir, reported), nil, 0o600)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // perhaps the disk is full: then the output is of less use than the space
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// Discard ends what is left of a run that does not belong to this host any more.
+func (a *Agent) Discard(run *perdure.Run) {
+	dir := filepath.Join(a.cfg.Dir, dirName(run))
+	if a.cfg.Slurm != nil {
+		a.destroyJob(dir, run)
+	} else if r, err := keeper.ReadRun(dir); err == nil {
+		a.destroy(dir, r)
+	}
+	a.Ended(run)
+}
+
+// destroy kills the processes of a run.
+func (a *Agent) destroy(dir string, r *keeper.Run) {
+	if k, err := keeper.ReadKeeper(dir); err == nil && k.Boot != a.boot {
+		return
+	}
+	if _, err := keeper.ReadExit(dir); err == nil {
+		return // the keeper has seen to it
+	}
+	_ = keeper.Refuse(dir, keeper.Exit{Message: "the run no longer belongs to this host"})
+	keeper.Destroy(dir, r)
+}
+
+// Sweep removes the directories of runs that ended longer than keep ago.
+func (a *Agent) Sweep(keep time.Duration) {
+	entries, _ := os.ReadDir(a.cfg.Dir)
+	for _, e := range entries {
+		dir := filepath.Join(a.cfg.Dir, e.Name())
+		if info, err := os.Stat(filepath.Join(dir, reported)); err == nil && time.Since(info.ModTime()) >= keep {
+			if err := os.RemoveAll(dir); err != nil {
+				a.cfg.Log.Warn("run directory not removed", "dir", dir, "err", err)
+			}
+		}
+	}
+}
+
+// Extend notes that the lock of a run ends left from now. It does not block.
+func (a *Agent) Extend(run *perdure.Run, left time.Duration) {
+	until := lockEnd(left)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at := a.live[dirName(run)]
+	if at == nil {
+		return
+	}
+	at.until = until
+	select {
+	case at.wake <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+// lockEnd returns until when a command may run whose lock ends left from now. It ends a little earlier, so that its end
+// can be reported.
+func lockEnd(left time.Duration) int64 {
+	return keeper.Now() + int64(left-min(left/10, time.Second))
+}
+
+var (
+	errLeft       = errors.New("the command goes on without this process")
+	errNotStarted = errors.New("the command was not started")
+)
+
+// run carries out a run: it starts a command, or continues with one that an earlier process has started.
+func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
+	in, err := parse(run.Input)
+	if err == nil && len(run.Secrets) > 0 {
+		err = fmt.Errorf("%s: commands on hosts get no secrets: let the program fetch them", strings.TrimPrefix(run.Secrets[0], "/"))
+	}
+	if err != nil {
+		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
+	}
+	name := dirName(run)
+	dir := filepath.Join(a.cfg.Dir, name)
+	at := &attended{wake: make(chan struct{}, 1)}
+	a.mu.Lock()
+	a.live[name] = at
+	a.mu.Unlock()
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		delete(a.live, name)
+	}()
+	r, err := keeper.ReadRun(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := a.allowed(in); err != nil {
+			return nil, err
+		}
+		r, err = a.prepare(dir, in, run)
+	}
+	if err != nil {
+		return nil, a.notStarted(err)
+	}
+	var exit *keeper.Exit
+	if a.cfg.Slurm != nil {
+		exit, err = a.attendJob(ctx, dir, r, at, run)
+	} else {
+		exit, err = a.attend(ctx, dir, r, at)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return a.outcome(in, dir, exit)
+}
+
+// allowed refuses programs that the host does not allow.
+func (a *Agent) allowed(in *Input) error {
+	if program := string(in.Command[0]); a.cfg.Commands != nil && !slices.Contains(a.cfg.Commands, program) {
+		return perdure.NoEffect(perdure.Rejected(fmt.Errorf("%s: host %s allows other commands only: %s", program, a.cfg.Host, strings.Join(a.cfg.Commands, ", ")), "notExecutable"))
+	}
+	return nil
+}
+
+// prepare makes the directory of a run, with run.json. Without that nothing is started.
+func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, error) {
+	left := a.cfg.Left(run)
+	owner, err := json.Marshal(run)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	lookup := os.LookupEnv
+	if a.cfg.Slurm != nil { // the machines of the cluster have their own
+		lookup = func(string) (string, bool) { return "", false }
+	} else if a.cfg.User != nil {
+		lookup = func(name string) (string, bool) {
+			if name == "HOME" {
+				return a.cfg.User.Home, true
+			}
+			return os.LookupEnv(name)
+		}
+	}
+	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.cfg.StopWithin, left/2), Owner: owner,
+		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+filepath.Join(dir, progressFile))}
+	for _, arg := range in.Command {
+		r.Command = append(r.Command, string(arg))
+	}
+	if a.cfg.Cgroups != "" {
+		cgroup := filepath.Join(a.cfg.Cgroups, filepath.Base(dir))
+		if err := os.MkdirAll(cgroup, 0o755); err != nil {
+			return nil, fmt.Errorf("creating a cgroup: %w", err)
+		}
+		r.Cgroup = cgroup
+	}
+	return r, keeper.WriteRun(dir, r)
+}
+
+// notStarted returns the error of a run whose command was not started, because of the machine.
+func (a *Agent) notStarted(err error) error {
+	for _, errno := range []error{syscall.ENOSPC, syscall.EDQUOT, keeper.ErrNoSpace} {
+		if errors.Is(err, errno) {
+			a.cfg.Full()
+			return perdure.Failed(perdure.Returned(err), "noSpace")
+		}
+	}
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM} {
+		if errors.Is(err, errno) {
+			return perdure.Returned(err)
+		}
+	}
+	return perdure.NoEffect(perdure.Failed(err, "start"))
+}
+
+const (
+	dialPause  = 20 * time.Millisecond // doubles up to dialMost
+	dialMost   = time.Second
+	killWithin = 15 * time.Second // a keeper that does not end its run for so long is killed
+)
+
+// attend waits for the end of a run, and starts it first if no process has done so. What it does follows from the
+// directory alone.
+func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *attended) (*keeper.Exit, error) {
+	pause := dialPause
+	asked := false // the keeper was asked to end the run: the end of ctx means nothing more
+	for {
+		if exit, err := keeper.ReadExit(dir); !errors.Is(err, fs.ErrNotExist) {
+			return exit, err
+		}
+		k, err := keeper.ReadKeeper(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			if err := a.start(ctx, dir, r); err != nil {
+				return nil, err
+			}
+			continue
+		case err != nil:
+			return nil, err
+		case k.Boot == "": // the earlier process died while it recorded that it starts nothing
+			return nil, perdure.Returned(errNotStarted)
+		case k.Boot != a.boot:
+			return nil, perdure.Failed(errors.New("the machine was restarted while the command ran"), "hostRestarted")
+		case !k.Alive():
+			if exit, err := keeper.ReadExit(dir); err == nil { // it was written meanwhile
+				return exit, nil
+			}
+			keeper.KillRun(r)
+			return nil, perdure.Failed(errors.New("the keeper of the command was killed, and the command with it"), "lost")
+		}
+		client, err := keeper.Dial(dir, r.Handle)
+		if err == nil {
+			pause = dialPause
+			asked, err = a.follow(ctx, client, dir, r, at, asked)
+			client.Close()
+		} else if !asked && ctx.Err() != nil {
+			switch a.cfg.Ending(context.Cause(ctx)) {
+			case Leave:
+				return nil, errLeft
+			case Kill:
+				keeper.Destroy(dir, r)
+			}
+			err = nil
+		}
+		if errors.Is(err, errLeft) {
+			return nil, err
+		}
+		time.Sleep(pause)
+		pause = min(2*pause, dialMost)
+	}
+}
+
+// start starts the keeper of a run.
+func (a *Agent) start(ctx context.Context, dir string, r *keeper.Run) error {
+	switch {
+	case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == Leave:
+		return errLeft
+	case ctx.Err() != nil, r.Boot != a.boot:
+		return perdure.Returned(errNotStarted)
+	}
+	var user *syscall.Credential
+	if a.cfg.User != nil {
+		user = &a.cfg.User.Credential
+	}
+	err := keeper.Start(dir, user)
+	if err == nil {
+		return nil
+	}
+	refused := keeper.Refuse(dir, keeper.Exit{Message: err.Error()})
+	if errors.Is(refused, fs.ErrExist) { // it has started after all
+		return nil
+	}
+	return a.notStarted(err)
+}
+
+// progressEvery is how often the file of PERDURE_PROGRESS is read.
+const progressEvery = time.Second
+
+// follow waits until the keeper ends, passes extensions of the lock to it, and reads the progress. It returns nil when the
+// connection has ended.
+func (a *Agent) follow(ctx context.Context, client *keeper.Client, dir string, r *keeper.Run, at *attended, asked bool) (bool, error) {
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	progress := progressReader{path: filepath.Join(dir, progressFile)}
+	done, kill := ctx.Done(), (<-chan time.Time)(nil)
+	if asked {
+		done = nil
+	}
+	select {
+	case at.wake <- struct{}{}: // it may have been extended before
+	default:
+	}
+	for {
+		select {
+		case <-client.Done():
+			return asked, nil
+		case <-at.wake:
+			a.mu.Lock()
+			until := at.until
+			a.mu.Unlock()
+			if until == 0 {
+				continue
+			}
+			if err := client.Extend(until); err != nil {
+				return asked, err
+			}
+		case <-ticker.C:
+			if text := progress.read(); text != nil && ctx.Err() == nil {
+				_ = perdure.Progress(ctx, text) // it is within the bound
+			}
+		case <-done:
+			within := r.StopWithin
+			switch a.cfg.Ending(context.Cause(ctx)) {
+			case Leave:
+				return asked, errLeft
+			case Kill:
+				within = 0
+			}
+			asked, done = true, nil
+			kill = time.After(within + killWithin)
+			if err := client.Stop(within); err != nil && within > 0 {
+				return false, err // again, after another attempt to connect
+			}
+		case <-kill: // the keeper hangs
+			keeper.Destroy(dir, r)
+			return asked, nil
+		}
+	}
+}
+
+// progressFile is the file that PERDURE_PROGRESS names.
+const progressFile = "progress"
+
+// progressReader reads the progress of a command when it has changed.
+type progressReader struct {
+	path    string
+	changed time.Time
+	size    int64
+}
+
+// read returns the progress as JSON: the content of the file if that is JSON, else its text. nil: it has not changed, or
+// has more than perdure.MaxProgressBytes.
+func (p *progressReader) read() json.RawMessage {
+	info, err := os.Lstat(p.path)
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 || info.Size() > perdure.MaxProgressBytes || info.ModTime().Equal(p.changed) && info.Size() == p.size {
+		return nil
+	}
+	b, err := os.ReadFile(p.path)
+	if err != nil {
+		return nil
+	}
+	p.changed, p.size = info.ModTime(), info.Size()
+	if plain.CheckJSON(b) != nil {
+		if b, err = json.Marshal(with.Plain(strings.TrimSpace(string(b)))); err != nil {
+			return nil
+		}
+	}
+	if len(b) > perdure.MaxProgressBytes {
+		return nil
+	}
+	return b
+}
+
+// output is what a run returns.
+type output struct {
+	Exit   int             `json:"exit"`
+	Host   string          `json:"host"`
+	Stdout json.RawMessage `json:"stdout,omitempty"`
+}
+
+const (
+	outputRest  = 4 << 10 // of an output, for what is not stdout
+	stdoutTail  = 4 << 10 // of a stdout that is no JSON value
+	stderrBytes = 3 << 10 // the end of stderr in an error's message
+)
+
+// outcome returns the result of a run whose command has ended.
+func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
+	switch e.Cause {
+	case keeper.NotStarted:
+		return nil, startError(in, e)
+	case keeper.TimedOut:
+		return nil, perdure.Failed(a.withStderr(dir, errors.New("not done in time, killed")), "timeout")
+	case keeper.Stopped:
+		return nil, perdure.Failed(a.withStderr(dir, errors.New("stopped")), "stopped")
+	}
+	switch code := exitCode(e.Exit); {
+	case e.Signal == "" && code == 0:
+		stdout, err := stdoutOf(dir)
+		if err != nil {
+			a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+		}
+		return json.Marshal(&output{Host: a.cfg.Host, Stdout: stdout})
+	case e.OOM:
+		return nil, perdure.Failed(a.withStderr(dir, errors.New("killed: out of memory")), "outOfMemory")
+	case e.Signal != "":
+		return nil, perdure.Failed(a.withStderr(dir, fmt.Errorf("killed by %s", e.Signal)), "signal_"+e.Signal)
+	default:
+		err := a.withStderr(dir, fmt.Errorf("exit code %d", code))
+		name := fmt.Sprintf("exit_%d", code)
+		switch {
+		case slices.Contains(in.Exit.Rejected, code):
+			return nil, perdure.Rejected(err, name)
+		case slices.Contains(in.Exit.Returned, code):
+			return nil, perdure.Failed(perdure.Returned(err), name)
+		}
+		return nil, perdure.Failed(err, name)
+	}
+}
+
+// startError returns the error of a command that could not be started.
+func startError(in *Input, e *keeper.Exit) error {
+	err := fmt.Errorf("%s: %s", in.Command[0], e.Message)
+	switch syscall.Errno(e.Errno) {
+	case syscall.ENOENT, syscall.ENOTDIR:
+		return perdure.NoEffect(perdure.Rejected(err, "notFound"))
+	case syscall.EACCES, syscall.EPERM, syscall.ENOEXEC, syscall.EISDIR:
+		return perdure.NoEffect(perdure.Rejected(err, "notExecutable"))
+	case syscall.E2BIG, syscall.ENAMETOOLONG, syscall.EINVAL, syscall.ELOOP:
+		return perdure.NoEffect(perdure.Rejected(err, "input"))
+	}
+	return perdure.NoEffect(perdure.Failed(err, "start"))
+}
+
+// stdoutOf returns stdout: as it is if it is one JSON value, else the end of it as a text; nil if there is none.
+func stdoutOf(dir string) (json.RawMessage, error) {
+	s, err := keeper.ReadStream(dir, keeper.Stdout)
+	if err != nil || s.Size == 0 {
+		return nil, err
+	}
+	whole, ok, err := s.Whole(perdure.MaxPayloadBytes - outputRest)
+	if err != nil {
+		return nil, err
+	}
+	if ok && plain.CheckJSON(whole) == nil && len(strings.TrimSpace(string(whole))) > 0 {
+		return whole, nil
+	}
+	tail, _, err := s.Tail(stdoutTail)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(with.Plain(string(tail)))
+}
+
+// withStderr appends the end of stderr to an error.
+func (a *Agent) withStderr(dir string, err error) error {
+	s, rerr := keeper.ReadStream(dir, keeper.Stderr)
+	if rerr != nil {
+		return err
+	}
+	tail, _, rerr := s.Tail(stderrBytes)
+	text := strings.TrimSpace(with.Plain(string(tail)))
+	if rerr != nil || text == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, text)
+}

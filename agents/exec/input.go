@@ -1,0 +1,113 @@
+// Package exec is the agent that runs commands on hosts. A command has a parent of its own, the keeper (internal/keeper):
+// it goes on while the host agent is restarted, and it ends when the lock of its run ends. The agent shell, whose programs
+// end with it, is for the embedded case.
+//
+// How the command ends is how the run ends:
+//
+//	exit 0                    done; the output is {"exit":0,"host":"h1","stdout":…}
+//	one of exit.rejected      rejected, "exit_64"
+//	one of exit.returned      returned: the command says that it has changed nothing, and cannot run now
+//	any other exit            failed, "exit_1", with the end of stderr
+//	killed by a signal        failed, "signal_TERM"
+//	killed for want of memory failed, "outOfMemory"
+//	not done in time          failed, "timeout"; it gets TERM early enough to report this
+//	asked to stop             failed, "stopped"
+//	the keeper was killed     failed, "lost"; the other processes of the run are killed
+//	the machine was booted    failed, "hostRestarted"
+//	no such program           rejected without effect, "notFound"; "notExecutable" alike
+//	input wrong               rejected without effect, "input"
+//	no space on the disk      returned, "noSpace"
+package exec
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/perdure/perdure/agents/internal/with"
+)
+
+// Name is the name of the agent.
+const Name = "exec"
+
+// Input is `with` of a step.
+//
+//	command: [render, --frame, 7]                # required: the program and its arguments; no shell reads them
+//	env: {QUALITY: high}                         # added to the environment
+//	exit: {rejected: [64], returned: [75]}       # exit codes with a meaning of their own
+//
+// Arguments and values of env that are no strings are passed as JSON text.
+type Input struct {
+	Command []text          `json:"command"`
+	Env     map[string]text `json:"env"`
+	Exit    exits           `json:"exit"`
+}
+
+type exits struct {
+	Rejected []exitCode `json:"rejected"`
+	Returned []exitCode `json:"returned"`
+}
+
+func (e *exits) UnmarshalJSON(b []byte) error {
+	type plain exits
+	if with.IsNull(b) {
+		return nil
+	}
+	return with.Decode(b, (*plain)(e))
+}
+
+// text is a string, or the JSON of anything else.
+type text string
+
+func (t *text) UnmarshalJSON(b []byte) error {
+	if b[0] != '"' {
+		*t = text(b)
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(t))
+}
+
+// exitCode is 1 to 255.
+type exitCode int
+
+func (c *exitCode) UnmarshalJSON(b []byte) error {
+	n, err := strconv.Atoi(string(b))
+	if err != nil || n < 1 || n > 255 {
+		return fmt.Errorf("an exit code from 1 to 255, not %s", with.Brief(b))
+	}
+	*c = exitCode(n)
+	return nil
+}
+
+// parse reads an input strictly.
+func parse(b json.RawMessage) (*Input, error) {
+	in := &Input{}
+	if err := with.Decode(b, in); err != nil {
+		return nil, err
+	}
+	if len(in.Command) == 0 || in.Command[0] == "" {
+		return nil, errors.New("command is missing: a list of the program and its arguments")
+	}
+	for i, arg := range in.Command {
+		if strings.Contains(string(arg), "\x00") {
+			return nil, fmt.Errorf("command: argument %d has a NUL; remove it", i)
+		}
+	}
+	for name, v := range in.Env {
+		switch {
+		case name == "" || strings.ContainsAny(name, "=\x00"):
+			return nil, fmt.Errorf("env: %q is not a name of a variable", name)
+		case strings.Contains(string(v), "\x00"):
+			return nil, fmt.Errorf("env: %s has a NUL; remove it", name)
+		}
+	}
+	for _, code := range in.Exit.Returned {
+		if slices.Contains(in.Exit.Rejected, code) {
+			return nil, fmt.Errorf("exit: %d cannot be both rejected and returned; leave it in one list", code)
+		}
+	}
+	return in, nil
+}

@@ -1,0 +1,337 @@
+// Package hostagent is the agent of a host: a process that claims runs of the agent exec, and has keepers run their
+// commands. It may be killed and started again at any time: the commands go on, and the next process continues with them.
+//
+// What it needs for that is in its state directory:
+//
+//	lock       held while a process uses the directory
+//	host.json  the name of the host and its incarnation, made once: the holder of its runs is host/NAME/INCARNATION
+//	runs/      a directory for each run (internal/keeper)
+//
+// At its start it asks the server which of the runs that it finds still belong to the holder (agenthost.Host.Adopt). Those
+// are carried on or reported; what is left of the others is killed. New runs are claimed only after that, because until
+// then it is not known how many slots are free.
+//
+// While the file system of the state directory is full, nothing is claimed.
+package hostagent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/exec"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/slurm"
+	"github.com/perdure/perdure/protocol"
+)
+
+// Defaults and bounds of Config.
+const (
+	DefaultSlots     = 10
+	MaxSlots         = 1000
+	DefaultHeartbeat = time.Minute
+	DefaultKeep      = time.Hour
+	DefaultMinFree   = 64 << 20
+)
+
+// Config configures a host. Exchange, Name and State are required.
+type Config struct {
+	Exchange   protocol.Exchange
+	Name       string         // of the host; see CheckName
+	State      string         // the state directory, which is created if it is missing
+	Slots      int            // 1 to MaxSlots; 0: DefaultSlots
+	Commands   []string       // the only programs that may run; nil: any
+	User       *exec.User     // the user of commands; nil: that of this process
+	Slurm      *slurm.Cluster // commands run there, and State is shared with its machines; nil: they run on this machine
+	NoCgroups  bool           // use no cgroups even where they could be created
+	StopWithin time.Duration  // between TERM and KILL; 0: exec.DefaultStopWithin
+	Heartbeat  time.Duration  // the runs expire so long after this host was heard of last; 0: DefaultHeartbeat
+	Keep       time.Duration  // how long the directory of a reported run is kept; 0: not at all
+	MinFree    uint64         // bytes that must be free in the file system of State; 0: DefaultMinFree
+	Log        *slog.Logger   // nil: nothing is logged
+}
+
+// Host is a host agent whose state directory is locked.
+type Host struct {
+	cfg   Config
+	log   *slog.Logger
+	lock  *os.File
+	agent *exec.Agent
+	host  *agenthost.Host
+	full  chan struct{} // receives when a run found no space
+
+	groups string // the directory of the cgroups of runs; "": none
+
+	// Holder is the holder of the runs of this host.
+	Holder string
+}
+
+var names = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
+
+// CheckName returns what is wrong with the name of a host; nil if it is valid.
+func CheckName(name string) error {
+	if !names.MatchString(name) {
+		return fmt.Errorf("%q is not a name of a host: 1 to 63 letters, digits, dots, hyphens and underscores, with a letter or digit at both ends", name)
+	}
+	return nil
+}
+
+// identity is host.json.
+type identity struct {
+	Name        string `json:"name"`
+	Incarnation string `json:"incarnation"`
+}
+
+// Open locks the state directory and prepares the host. Close releases it.
+func Open(cfg Config) (*Host, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Slots <= 0 {
+		cfg.Slots = DefaultSlots
+	}
+	if cfg.Heartbeat <= 0 {
+		cfg.Heartbeat = DefaultHeartbeat
+	}
+	if cfg.MinFree == 0 {
+		cfg.MinFree = DefaultMinFree
+	}
+	if err := CheckName(cfg.Name); err != nil {
+		return nil, err
+	}
+	state, err := filepath.Abs(cfg.State)
+	if err != nil {
+		return nil, err
+	}
+	cfg.State = state
+	// Another user who runs the commands must reach the directories of runs, which only that user can read.
+	mode := fs.FileMode(0o700)
+	if cfg.User != nil {
+		mode = 0o711
+	}
+	runs := filepath.Join(state, "runs")
+	for _, dir := range []string{state, runs} {
+		if err := os.MkdirAll(dir, mode); err != nil {
+			return nil, err
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			return nil, err
+		}
+	}
+	h := &Host{cfg: cfg, log: cfg.Log, full: make(chan struct{}, 1)}
+	if err := h.acquire(); err != nil {
+		return nil, err
+	}
+	id, err := identify(state, cfg.Name)
+	if err == nil {
+		h.Holder = "host/" + id.Name + "/" + id.Incarnation
+		h.groups = h.cgroups(id)
+		h.agent, err = exec.New(exec.Config{Slots: cfg.Slots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
+			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Log: h.log})
+	}
+	if err != nil {
+		h.Close()
+		return nil, err
+	}
+	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
+		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
+	return h, nil
+}
+
+// Close releases the state directory.
+func (h *Host) Close() {
+	if h.groups != "" {
+		_ = os.Remove(h.groups) // it fails while a command runs
+	}
+	_ = h.lock.Close()
+}
+
+// acquire locks the state directory. The lock ends with this process; keepers do not inherit it.
+func (h *Host) acquire() error {
+	path := filepath.Join(h.cfg.State, "lock")
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return &perdure.Error{Code: perdure.CodeInUse, Message: fmt.Sprintf("another process uses the state directory %s", h.cfg.State), Hint: "stop it, or give this host a directory of its own: --state"}
+		}
+		return fmt.Errorf("locking %s: %w", path, err)
+	}
+	h.lock = f
+	return nil
+}
+
+// identify reads the identity of the host, or makes it.
+func identify(state, name string) (*identity, error) {
+	path := filepath.Join(state, "host.json")
+	b, err := os.ReadFile(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		id := &identity{Name: name, Incarnation: incarnation()}
+		return id, keeper.WriteFile(state, "host.json", id)
+	case err != nil:
+		return nil, err
+	}
+	id := &identity{}
+	if err := json.Unmarshal(b, id); err != nil || id.Incarnation == "" {
+		return nil, fmt.Errorf("%s is damaged (%v): move the state directory away when no command of the host runs any more", path, err)
+	}
+	if id.Name != name {
+		return nil, perdure.Refuse(perdure.CodeInvalid, "the state directory %s belongs to the host %s, not to %s: give this host a directory of its own (--state)", state, id.Name, name)
+	}
+	return id, nil
+}
+
+func incarnation() string {
+	b := make([]byte, 8)
+	_, _ = rand.Read(b) // it never fails
+	return hex.EncodeToString(b)
+}
+
+// cgroups returns the directory for the cgroups of runs; "" if none can be created.
+func (h *Host) cgroups(id *identity) string {
+	if h.cfg.NoCgroups || h.cfg.Slurm != nil {
+		return ""
+	}
+	base, err := keeper.OwnCgroup()
+	dir := ""
+	if err == nil {
+		dir, err = keeper.NewCgroups(base, "perdure-"+id.Incarnation)
+	}
+	if err != nil {
+		h.log.Info("no cgroups: processes of a run are found by their parents and their environment", "err", err)
+	}
+	return dir
+}
+
+func ending(cause error) exec.Ending {
+	switch agenthost.EndingOf(cause) {
+	case agenthost.Stop:
+		return exec.Stop
+	case agenthost.Kill:
+		return exec.Kill
+	case agenthost.Leave:
+	}
+	return exec.Leave
+}
+
+func (h *Host) noteFull() {
+	select {
+	case h.full <- struct{}{}:
+	default:
+	}
+}
+
+const (
+	checkEvery = 2 * time.Second  // how often the free space is checked
+	sweepEvery = 30 * time.Second // how often directories of reported runs are removed
+	leaveTime  = 5 * time.Second  // how long reports are waited for at the end
+)
+
+// Run claims and carries out runs until ctx ends. The commands go on after that.
+func (h *Host) Run(ctx context.Context) error {
+	pending, err := h.agent.Pending()
+	if err != nil {
+		return err
+	}
+	h.host.Pause(true)
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	ended := make(chan error, 1)
+	go func() { ended <- h.host.Run(life) }()
+	adopted := make(chan error, 1)
+	go func() { adopted <- h.adopt(ctx, pending) }()
+
+	check, sweep := time.NewTicker(checkEvery), time.NewTicker(sweepEvery)
+	defer check.Stop()
+	defer sweep.Stop()
+	h.agent.Sweep(h.cfg.Keep)
+	adopting := true
+	full := h.isFull()
+	if full {
+		h.logFull(full)
+	}
+	for {
+		h.host.Pause(adopting || full)
+		select {
+		case err := <-adopted:
+			if adopting = false; err != nil && ctx.Err() == nil {
+				return err
+			}
+		case <-check.C:
+			if now := h.isFull(); now != full {
+				full = now
+				h.logFull(full)
+			}
+		case <-h.full:
+			if !full {
+				full = true
+				h.logFull(full)
+			}
+		case <-sweep.C:
+			h.agent.Sweep(h.cfg.Keep)
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			quiet, cancel := context.WithTimeout(life, leaveTime)
+			h.host.Quiesce(quiet)
+			cancel()
+			end(errLeft)
+			if err := <-ended; !errors.Is(err, errLeft) {
+				return err
+			}
+			return nil
+		}
+	}
+}
+
+var errLeft = errors.New("the host agent ends, and its commands go on")
+
+// adopt continues with the runs of the earlier process.
+func (h *Host) adopt(ctx context.Context, pending []perdure.Run) error {
+	if len(pending) == 0 {
+		return nil
+	}
+	h.log.Info("continuing with runs of the earlier process", "runs", len(pending))
+	over, err := h.host.Adopt(ctx, exec.Name, pending)
+	for i := range over {
+		h.log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
+		h.agent.Discard(&over[i])
+	}
+	return err
+}
+
+// isFull reports whether the file system of the state directory has too little space for further runs.
+func (h *Host) isFull() bool {
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(h.cfg.State, &st); err != nil {
+		h.log.Warn("free space of the state directory not known", "dir", h.cfg.State, "err", err)
+		return false
+	}
+	return st.Bavail*uint64(st.Bsize) < h.cfg.MinFree || st.Files > 0 && st.Ffree == 0
+}
+
+func (h *Host) logFull(full bool) {
+	if full {
+		h.log.Error("state directory full; nothing is claimed", "dir", h.cfg.State, "action", "free space on its file system")
+		return
+	}
+	h.log.Info("state directory has space again; claiming", "dir", h.cfg.State)
+}

@@ -1,0 +1,524 @@
+package hostagent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	osexec "os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/store/memory"
+)
+
+func TestMain(m *testing.M) {
+	keeper.MaybeRun()
+	if text := os.Getenv("PERDURE_TEST_HOST"); text != "" {
+		if err := beHost(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	os.Exit(m.Run())
+}
+
+// settings are those of a host in a process of its own.
+type settings struct {
+	Server    string
+	Name      string
+	State     string
+	Heartbeat time.Duration
+	MinFree   uint64
+	NoCgroups bool
+}
+
+func (s *settings) config() (Config, error) {
+	c, err := client.New(s.Server)
+	return Config{Exchange: c, Name: s.Name, State: s.State, Heartbeat: s.Heartbeat, StopWithin: 300 * time.Millisecond, MinFree: s.MinFree,
+		NoCgroups: s.NoCgroups, Keep: time.Hour, Slots: 4, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}, err
+}
+
+func beHost(text string) error {
+	var s settings
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return err
+	}
+	cfg, err := s.config()
+	if err != nil {
+		return err
+	}
+	h, err := Open(cfg)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return h.Run(ctx)
+}
+
+// grid is a node whose server can be taken away.
+type grid struct {
+	*testing.T
+	node   *node.Node
+	client *client.Client
+	dir    string // for the files of commands
+	addr   string
+	server *http.Server
+	lose   atomic.Int64 // so many answers to reports are lost
+}
+
+func newGrid(t *testing.T) *grid {
+	t.Helper()
+	t.Parallel()
+	n := node.New(memory.New(), node.Config{SweepPeriod: 50 * time.Millisecond})
+	if err := n.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := &grid{T: t, node: n, addr: "127.0.0.1:0", dir: t.TempDir()}
+	g.up()
+	c, err := client.New("http://" + g.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.client = c
+	t.Cleanup(func() {
+		g.down()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		_ = n.Stop(ctx)
+	})
+	return g
+}
+
+func (g *grid) up() {
+	g.Helper()
+	l, err := net.Listen("tcp", g.addr)
+	if err != nil {
+		g.Fatal(err)
+	}
+	g.addr = l.Addr().String()
+	quiet := slog.New(slog.DiscardHandler)
+	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, &g.lose}, Log: quiet}), quiet)
+	go func(s *http.Server) { _ = s.Serve(l) }(g.server)
+}
+
+func (g *grid) down() { _ = g.server.Close() }
+
+// lossy loses answers to reports.
+type lossy struct {
+	protocol.Server
+	lose *atomic.Int64
+}
+
+func (l lossy) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
+	results, runs, err := l.Server.Report(ctx, holder, reports, next)
+	if err == nil && l.lose.Add(-1) >= 0 {
+		return nil, nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
+	}
+	return results, runs, err
+}
+
+// host is a host agent in a process of its own.
+type host struct {
+	*grid
+	settings
+	cmd *osexec.Cmd
+	log *bytes.Buffer
+}
+
+func (g *grid) host(name string, heartbeat time.Duration) *host {
+	g.Helper()
+	h := &host{grid: g, settings: settings{Server: "http://" + g.addr, Name: name, State: filepath.Join(g.dir, name), Heartbeat: heartbeat, MinFree: 1}}
+	g.Cleanup(h.clean)
+	h.start()
+	return h
+}
+
+// clean ends the host agent and its commands.
+func (h *host) clean() {
+	h.kill(syscall.SIGKILL)
+	dirs, _ := filepath.Glob(filepath.Join(h.State, "runs", "*"))
+	for _, dir := range dirs {
+		if r, err := keeper.ReadRun(dir); err == nil {
+			keeper.Destroy(dir, r)
+		}
+	}
+	id, err := identify(h.State, h.Name)
+	if base, berr := keeper.OwnCgroup(); err == nil && berr == nil {
+		_ = os.Remove(filepath.Join(base, "perdure-"+id.Incarnation))
+	}
+	if h.Failed() {
+		h.Logf("log of %s:\n%s", h.Name, h.log)
+	}
+}
+
+func (h *host) start() {
+	h.Helper()
+	text, _ := json.Marshal(h.settings)
+	if h.log == nil {
+		h.log = &bytes.Buffer{}
+	}
+	h.cmd = osexec.Command(os.Args[0])
+	h.cmd.Env = append(os.Environ(), "PERDURE_TEST_HOST="+string(text))
+	h.cmd.Stderr = h.log
+	if err := h.cmd.Start(); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// kill sends a signal to the host agent, and waits for its end.
+func (h *host) kill(s syscall.Signal) {
+	if h.cmd != nil {
+		_ = h.cmd.Process.Signal(s)
+		_ = h.cmd.Wait()
+		h.cmd = nil
+	}
+}
+
+// submit submits a job of one step with one attempt, which runs a shell script. $D is the directory of the grid.
+func (g *grid) submit(script string, attempts int) perdure.JobID {
+	g.Helper()
+	text, _ := json.Marshal(map[string]any{"type": "test", "steps": map[string]any{"run": map[string]any{"agent": "exec", "retry": map[string]any{"attempts": attempts, "backoff": "10ms"},
+		"completeWithin": "2m", "with": map[string]any{"command": []string{"sh", "-c", script}, "env": map[string]string{"D": g.dir}}}}})
+	v, _, err := g.client.Submit(g.Context(), text, "application/json")
+	if err != nil {
+		g.Fatal(err)
+	}
+	return v.ID
+}
+
+// step waits until the step of a job is as ok demands.
+func (g *grid) step(id perdure.JobID, what string, ok func(*perdure.StepView) bool) *perdure.StepView {
+	g.Helper()
+	var s *perdure.StepView
+	g.await(what, func() bool {
+		v, err := g.node.Job(g.Context(), id.String(), 0)
+		if err != nil {
+			g.Fatal(err)
+		}
+		s = &v.Steps[0]
+		return ok(s)
+	})
+	return s
+}
+
+func (g *grid) await(what string, ok func() bool) {
+	g.Helper()
+	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			g.Fatalf("waited in vain for %s", what)
+		}
+	}
+}
+
+func settled(s *perdure.StepView) bool { return s.Phase == perdure.Settled }
+func parked(s *perdure.StepView) bool  { return s.Phase == perdure.Parked }
+
+// file waits for a file of a command, with a line in it, and returns its text.
+func (g *grid) file(name string) (text string) {
+	g.Helper()
+	g.await(name, func() bool {
+		b, _ := os.ReadFile(filepath.Join(g.dir, name))
+		text = string(b)
+		return strings.HasSuffix(text, "\n")
+	})
+	return text
+}
+
+func (g *grid) touch(name string) {
+	g.Helper()
+	if err := os.WriteFile(filepath.Join(g.dir, name), []byte("\n"), 0o600); err != nil {
+		g.Fatal(err)
+	}
+}
+
+func (g *grid) lives(pid string) bool {
+	n, err := strconv.Atoi(strings.TrimSpace(pid))
+	b, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n))
+	return err == nil && rerr == nil && !strings.Contains(string(b), ") Z ")
+}
+
+// keeperOf returns the directory of the only run of a host, and its keeper.
+func (h *host) keeperOf() (string, *keeper.Keeper) {
+	h.Helper()
+	dirs, _ := filepath.Glob(filepath.Join(h.State, "runs", "*"))
+	if len(dirs) != 1 {
+		h.Fatalf("%d directories", len(dirs))
+	}
+	k, err := keeper.ReadKeeper(dirs[0])
+	if err != nil {
+		h.Fatal(err)
+	}
+	return dirs[0], k
+}
+
+// waits is a script that counts its starts, and ends when the file go is there.
+const waits = `echo start >> $D/starts; echo $$ > $D/pid; while [ ! -e $D/go ]; do sleep 0.02; done; echo '{"n":1}'`
+
+func TestCommandRuns(t *testing.T) {
+	g := newGrid(t)
+	g.host("h1", time.Minute)
+	s := g.step(g.submit(`echo '{"n":1}'`, 1), "the end", settled)
+	if string(s.Output) != `{"exit":0,"host":"h1","stdout":{"n":1}}` {
+		t.Errorf("%s", s.Output)
+	}
+}
+
+// F230: the host agent is killed, or stopped, and started again. Its commands go on, and each is reported once.
+func TestCommandsSurviveTheirHostAgent(t *testing.T) {
+	for name, sig := range map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM} {
+		t.Run(name, func(t *testing.T) {
+			g := newGrid(t)
+			h := g.host("h1", 20*time.Second)
+			id := g.submit(waits, 1)
+			pid := g.file("pid")
+			h.kill(sig)
+			if !g.lives(pid) {
+				t.Fatal("the command died with its host agent")
+			}
+			h.start()
+			g.await("the next process", func() bool { return strings.Contains(h.logText(), "continuing with runs") })
+			g.touch("go")
+			s := g.step(id, "the end", settled)
+			if starts := g.file("starts"); starts != "start\n" || s.Run != 1 || string(s.Output) != `{"exit":0,"host":"h1","stdout":{"n":1}}` {
+				t.Errorf("%q, %d runs, %s", starts, s.Run, s.Output)
+			}
+		})
+	}
+}
+
+func (h *host) logText() string { return h.log.String() }
+
+// F230: the command ends while there is no host agent. The next process reports its end.
+func TestEndWithoutHostAgentIsReported(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 20*time.Second)
+	id := g.submit(waits, 1)
+	g.file("pid")
+	dir, _ := h.keeperOf()
+	h.kill(syscall.SIGKILL)
+	g.touch("go")
+	g.await("the exit record", func() bool { _, err := keeper.ReadExit(dir); return err == nil })
+	h.start()
+	if s := g.step(id, "the end", settled); s.Run != 1 {
+		t.Errorf("%d runs", s.Run)
+	}
+	g.await("the mark", func() bool { _, err := os.Stat(filepath.Join(dir, "reported")); return err == nil })
+}
+
+// F231: the host agent does not come back. The keeper kills the command before the lock ends, and the step runs on another
+// host; at no time do both commands live.
+func TestCommandOfADeadHostEndsBeforeTheNextOneStarts(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 3*time.Second)
+	id := g.submit(`trap '' TERM; exec 9>$D/held; flock -n 9 || echo overlap >> $D/overlaps; echo $$ >> $D/pid; if [ -e $D/go ]; then exit 0; fi; sleep 60`, 5)
+	g.file("pid")
+	g.touch("go")
+	h.kill(syscall.SIGKILL)
+	g.host("h2", 20*time.Second)
+	s := g.step(id, "the end", settled)
+	if !strings.Contains(string(s.Output), `"host":"h2"`) || s.Run != 2 {
+		t.Errorf("%d runs, %s", s.Run, s.Output)
+	}
+	if _, err := os.Stat(filepath.Join(g.dir, "overlaps")); err == nil {
+		t.Error("two commands of the step lived at once")
+	}
+	h.start() // its report would be late: nothing is reported, and the directory is discarded
+	dir, _ := h.keeperOf()
+	g.await("the mark", func() bool { _, err := os.Stat(filepath.Join(dir, "reported")); return err == nil })
+}
+
+// F232: the keeper is killed; with it the host agent, or not.
+func TestKilledKeeperIsReported(t *testing.T) {
+	for name, both := range map[string]bool{"keeper alone": false, "both": true} {
+		t.Run(name, func(t *testing.T) {
+			g := newGrid(t)
+			h := g.host("h1", 20*time.Second)
+			id := g.submit(waits, 1)
+			pid := g.file("pid")
+			_, k := h.keeperOf()
+			if both {
+				h.kill(syscall.SIGKILL)
+			}
+			began := time.Now()
+			if err := syscall.Kill(k.PID, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if both {
+				h.start()
+			}
+			s := g.step(id, "the failure", parked)
+			if s.LastError == nil || s.LastError.Code != "lost" || g.lives(pid) {
+				t.Errorf("%+v", s.LastError)
+			}
+			if d := time.Since(began); d > 10*time.Second { // 2s on a machine with nothing else to do
+				t.Errorf("reported after %s", d)
+			}
+		})
+	}
+}
+
+// F233: the machine was restarted. Processes that have the numbers of those before are left alone.
+func TestRestartedMachineIsReported(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 20*time.Second)
+	id := g.submit(waits, 1)
+	pid := g.file("pid")
+	dir, k := h.keeperOf()
+	h.kill(syscall.SIGKILL)
+	k.Boot = "another"
+	b, _ := json.Marshal(k)
+	if err := os.WriteFile(filepath.Join(dir, "keeper.json"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h.start()
+	s := g.step(id, "the failure", parked)
+	if s.LastError == nil || s.LastError.Code != "hostRestarted" || !g.lives(pid) {
+		t.Errorf("%+v", s.LastError)
+	}
+	_ = syscall.Kill(k.PID, syscall.SIGKILL)
+}
+
+// F239: the host is cut off from the node while the command ends. Its end is reported when the connection is back.
+func TestEndDuringAnOutageIsReported(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 20*time.Second)
+	id := g.submit(waits, 1)
+	g.file("pid")
+	dir, _ := h.keeperOf()
+	g.down()
+	g.touch("go")
+	g.await("the exit record", func() bool { _, err := keeper.ReadExit(dir); return err == nil })
+	time.Sleep(100 * time.Millisecond)
+	g.up()
+	if s := g.step(id, "the end", settled); s.Run != 1 || g.file("starts") != "start\n" {
+		t.Errorf("%d runs", s.Run)
+	}
+}
+
+// F236: the answer to a report is lost, and the host agent is killed before it has reported again. Its next process does.
+func TestLostAnswerToAReport(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 20*time.Second)
+	g.lose.Store(3)
+	id := g.submit(waits, 1)
+	g.file("pid")
+	dir, _ := h.keeperOf()
+	g.touch("go")
+	g.step(id, "the end", settled)
+	h.kill(syscall.SIGKILL)
+	h.start()
+	g.await("the mark", func() bool { _, err := os.Stat(filepath.Join(dir, "reported")); return err == nil })
+	if s := g.step(id, "the end", settled); s.Run != 1 || g.file("starts") != "start\n" {
+		t.Errorf("%d runs", s.Run)
+	}
+}
+
+// An operator takes the job back while the command runs: it gets TERM, and KILL if it ignores that.
+func TestUnwantedCommandIsStopped(t *testing.T) {
+	g := newGrid(t)
+	g.host("h1", 1500*time.Millisecond)
+	id := g.submit(`trap '' TERM; `+waits, 1)
+	pid := g.file("pid")
+	if _, err := g.client.Act(g.Context(), id.String(), perdure.Act{Verb: perdure.VerbUndo, Author: "anna", Reason: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	g.await("the end of the command", func() bool { return !g.lives(pid) })
+	g.await("the end of the job", func() bool {
+		v, err := g.node.Job(t.Context(), id.String(), 0)
+		return err == nil && v.Phase != perdure.Running
+	})
+}
+
+// F238: the disk of the state directory is full: nothing is claimed until it has space again.
+func TestFullDiskStopsClaims(t *testing.T) {
+	g := newGrid(t)
+	disk := filepath.Join(g.dir, "disk")
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("NOT TESTED: no tmpfs can be mounted: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	ballast := filepath.Join(disk, "ballast")
+	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	h := &host{grid: g, settings: settings{Server: "http://" + g.addr, Name: "h1", State: filepath.Join(disk, "state"), Heartbeat: 20 * time.Second, MinFree: 2 << 20}}
+	t.Cleanup(h.clean)
+	h.start()
+	id := g.submit("true", 1)
+	g.await("the lock", func() bool { _, err := os.Stat(filepath.Join(h.State, "host.json")); return err == nil })
+	time.Sleep(500 * time.Millisecond)
+	if s := g.step(id, "the step", func(*perdure.StepView) bool { return true }); s.Phase != perdure.Ready {
+		t.Errorf("claimed: %s", s.Phase)
+	}
+	if err := os.Remove(ballast); err != nil {
+		t.Fatal(err)
+	}
+	g.step(id, "the end", settled)
+}
+
+func TestStateDirectoryHasOneUser(t *testing.T) {
+	s := settings{Server: "http://127.0.0.1:1", Name: "h1", State: t.TempDir(), NoCgroups: true}
+	cfg, err := s.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(cfg); perdure.CodeOf(err) != perdure.CodeInUse {
+		t.Errorf("%v", err)
+	}
+	first.Close()
+	second, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Holder != first.Holder || !strings.HasPrefix(first.Holder, "host/h1/") {
+		t.Errorf("%s, then %s", first.Holder, second.Holder)
+	}
+	second.Close()
+	cfg.Name = "h2"
+	if _, err := Open(cfg); perdure.CodeOf(err) != perdure.CodeInvalid {
+		t.Errorf("%v", err)
+	}
+	if err := os.WriteFile(filepath.Join(cfg.State, "host.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(cfg); err == nil || !strings.Contains(err.Error(), "damaged") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestCheckName(t *testing.T) {
+	for name, ok := range map[string]bool{"h1": true, "build-7.example_x": true, "a": true, strings.Repeat("a", 63): true,
+		"": false, "a/b": false, "-a": false, "a.": false, "ä": false, strings.Repeat("a", 64): false, "a b": false} {
+		if err := CheckName(name); (err == nil) != ok {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package keeper
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	startPatience = 30 * time.Second // how long a keeper may take to start
+	callPatience  = 5 * time.Second  // how long it may take to answer
+)
+
+// ErrNoSpace: the run was not started, because its directory cannot hold the record of its exit.
+var ErrNoSpace = errors.New("no space is left in the state directory")
+
+// Start starts a keeper for the run of a directory, as user if that is not nil. It returns when a keeper has the run:
+// this one, or one that was started before. If it returns another error than ErrNoSpace, a keeper that is slow may still
+// start: Refuse prevents it.
+func Start(dir string, user *syscall.Credential) error {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	// It is closed in this process when the keeper has it.
+	log, err := os.OpenFile(filepath.Join(dir, logFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		_ = w.Close()
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	if user != nil {
+		for _, path := range []string{dir, log.Name(), filepath.Join(dir, runFile)} {
+			if err := os.Chown(path, int(user.Uid), int(user.Gid)); err != nil {
+				_ = w.Close()
+				return err
+			}
+		}
+	}
+	cmd := exec.Command("/proc/self/exe", Command, dir) // this link leads to the program also after an upgrade has replaced its file
+	cmd.Args[0] = "perdure"
+	cmd.Env = keeperEnv()
+	cmd.Stderr = log
+	cmd.ExtraFiles = []*os.File{w}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: user}
+	err = cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		return fmt.Errorf("starting a keeper: %w", err)
+	}
+	go func() { _ = cmd.Wait() }()
+	_ = r.SetReadDeadline(time.Now().Add(startPatience))
+	text, err := io.ReadAll(io.LimitReader(r, maxLine))
+	switch {
+	case string(text) == "ready", len(text) == 0 && err == nil && !missing(keeperIn(dir)):
+		return nil
+	case string(text) == "noSpace":
+		return ErrNoSpace
+	case len(text) > 0:
+		return fmt.Errorf("starting a keeper: %s", text)
+	case err != nil: // it may still start
+		return fmt.Errorf("starting a keeper: %w", err)
+	}
+	return fmt.Errorf("starting a keeper: it has ended without a message; see %s", filepath.Join(dir, logFile))
+}
+
+func keeperIn(dir string) error {
+	_, err := ReadKeeper(dir)
+	return err
+}
+
+// Destroy kills the keeper of a directory, if it lives, and all processes of its run.
+func Destroy(dir string, r *Run) {
+	if k, err := ReadKeeper(dir); err == nil && k.Alive() {
+		_ = signalProcess(k.PID, k.Start, syscall.SIGKILL)
+	}
+	KillRun(r)
+}
+
+// keeperEnv is the environment of a keeper: nothing of this process, which may hold secrets, but what its tools need.
+func keeperEnv() []string {
+	env := []string{"GOMAXPROCS=1"}
+	for _, kv := range os.Environ() {
+		if strings.HasPrefix(kv, "GORACE=") || strings.HasPrefix(kv, "GOCOVERDIR=") {
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+// Client is a connection to a keeper. One call at a time.
+type Client struct {
+	conn    net.Conn
+	answers chan Status
+	done    chan struct{}
+}
+
+// Dial connects to the keeper of a directory. It must answer with the handle of the run.
+func Dial(dir, handle string) (*Client, error) {
+	k, err := ReadKeeper(dir)
+	if err != nil {
+		return nil, err
+	}
+	// By way of the directory's descriptor, because a path to a socket has at most 107 bytes.
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = d.Close() }()
+	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), k.Socket), callPatience)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{conn: conn, answers: make(chan Status, 1), done: make(chan struct{})}
+	go c.read()
+	s, err := c.Status()
+	if err == nil && s.Handle != handle {
+		err = fmt.Errorf("the keeper runs %s, and not %s", s.Handle, handle)
+	}
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *Client) read() {
+	defer close(c.done)
+	for d := json.NewDecoder(bufio.NewReaderSize(c.conn, maxLine)); ; {
+		var s Status
+		if d.Decode(&s) != nil {
+			return
+		}
+		select {
+		case c.answers <- s:
+		default: // of a call that was given up
+		}
+	}
+}
+
+// Done is closed when the keeper has ended, or the connection is closed.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Close closes the connection. The keeper continues.
+func (c *Client) Close() { _ = c.conn.Close() }
+
+// Status asks for the status.
+func (c *Client) Status() (Status, error) { return c.call(operation{Op: opStatus}) }
+
+// Extend sets a new end of the lock, in nanoseconds of CLOCK_BOOTTIME. An earlier end than the present one is ignored.
+func (c *Client) Extend(until int64) error {
+	_, err := c.call(operation{Op: opExtend, Until: until})
+	return err
+}
+
+// Stop ends the run: TERM now, and KILL after within.
+func (c *Client) Stop(within time.Duration) error {
+	_, err := c.call(operation{Op: opStop, Within: within})
+	return err
+}
+
+func (c *Client) call(op operation) (Status, error) {
+	select { // an answer that came too late for its call
+	case <-c.answers:
+	default:
+	}
+	_ = c.conn.SetWriteDeadline(time.Now().Add(callPatience))
+	if err := json.NewEncoder(c.conn).Encode(op); err != nil {
+		return Status{}, err
+	}
+	timeout := time.NewTimer(callPatience)
+	defer timeout.Stop()
+	select {
+	case s := <-c.answers:
+		return s, nil
+	case <-c.done:
+		return Status{}, net.ErrClosed
+	case <-timeout.C:
+		return Status{}, os.ErrDeadlineExceeded
+	}
+}

@@ -1,0 +1,418 @@
+package keeper
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Command is the first argument of a process that is a keeper. The second is the directory of its run.
+const Command = "keeper"
+
+// MaybeRun must be the first call in main of a program that starts keepers. If this process is a keeper, it runs the
+// command, and does not return.
+func MaybeRun() {
+	if len(os.Args) != 3 || os.Args[1] != Command {
+		return
+	}
+	if err := run(os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "perdure keeper:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+const (
+	killPatience = 10 * time.Second       // how long the rest of a run is killed after its command has ended
+	killPause    = 5 * time.Millisecond   // between two attempts
+	drainTime    = 500 * time.Millisecond // how long the pipes are read after the last process of the run has ended
+)
+
+// readyFD is the pipe on which the host agent learns that keeper.json is there, or why the keeper cannot start.
+const readyFD = 3
+
+// keeper is the state of the process. Only its loop changes it.
+type keeper struct {
+	run    *Run
+	record *exitRecord
+	main   int // the command's process; 0: it was not started
+	alarm  *alarm
+
+	until  int64 // end of the lock
+	termed bool  // the processes have got TERM
+	killAt int64 // when they get KILL, after that
+	cause  Cause
+}
+
+// run runs the command of the directory dir to its end. It returns nil if another keeper has the run.
+func run(dir string) error {
+	ready := os.NewFile(readyFD, "ready")
+	unix.CloseOnExec(readyFD)
+	// The parent-death signal of the command belongs to the thread that forks.
+	runtime.LockOSThread()
+	debug.SetGCPercent(20)
+	// A handler in place of SIG_IGN, which the command would inherit. The host agent decides when the command ends, and
+	// not a signal to all processes of a terminal or a service.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGQUIT)
+
+	k, listener, err := prepare(dir)
+	switch {
+	case errors.Is(err, fs.ErrExist): // another keeper has the run
+		return nil
+	case errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT):
+		_, _ = ready.WriteString("noSpace")
+		return err
+	case err != nil:
+		_, _ = ready.WriteString(err.Error())
+		return err
+	}
+	defer func() { _ = listener.Close() }() // it removes the socket
+	_, _ = ready.WriteString("ready")
+	_ = ready.Close()
+	requests := make(chan request)
+	go serve(listener, k.run.Handle, requests)
+	exit := k.carryOut(requests)
+	exit.At = time.Now()
+	if err := k.record.write(exit); err != nil {
+		return fmt.Errorf("recording the exit: %w", err)
+	}
+	removeCgroup(k.run.Cgroup)
+	return nil
+}
+
+// prepare does everything that may fail before the command is started. It ends with keeper.json: from there on the run
+// is this keeper's.
+func prepare(dir string) (*keeper, net.Listener, error) {
+	if err := os.Chdir(dir); err != nil {
+		return nil, nil, err
+	}
+	r, err := ReadRun(".")
+	if err != nil {
+		return nil, nil, err
+	}
+	me, err := self()
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.Boot != me.Boot || Now() >= r.Until {
+		return nil, nil, errors.New("the lock of the run has ended")
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return nil, nil, fmt.Errorf("becoming a subreaper: %w", err)
+	}
+	if err := os.Mkdir(WorkDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, err
+	}
+	k := &keeper{run: r, until: r.Until}
+	if k.record, err = reserveExit("."); err != nil {
+		return nil, nil, err
+	}
+	// Only this user can connect. A short name: a path to a socket has at most 107 bytes.
+	name := fmt.Sprintf("s%d", me.PID)
+	mask := syscall.Umask(0o177)
+	_ = os.Remove(name) // of a dead keeper with this number, which had no keeper.json
+	listener, err := net.Listen("unix", name)
+	syscall.Umask(mask)
+	if err == nil {
+		k.alarm, err = newAlarm()
+	}
+	if err == nil {
+		err = createRecord(".", keeperFile, &Keeper{Process: me, Socket: name})
+	}
+	if err != nil {
+		k.record.release()
+		if listener != nil {
+			_ = listener.Close()
+		}
+		return nil, nil, err
+	}
+	return k, listener, nil
+}
+
+// carryOut runs the command, and returns when it and all its descendants have ended.
+func (k *keeper) carryOut(requests <-chan request) *Exit {
+	output, err := k.start()
+	if err != nil {
+		e := &Exit{Cause: NotStarted, Message: err.Error()}
+		if errno := syscall.Errno(0); errors.As(err, &errno) {
+			e.Errno = int(errno)
+		} else if errors.Is(err, exec.ErrNotFound) {
+			e.Errno = int(syscall.ENOENT)
+		}
+		return e
+	}
+	debug.FreeOSMemory()
+	ended, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
+	go reap(k.main, ended, alone)
+	k.arm()
+	var status syscall.WaitStatus
+	for running := true; running; {
+		select {
+		case status = <-ended:
+			running = false
+		case <-k.alarm.rang:
+			k.enforce(Now())
+		case q := <-requests:
+			q.answer <- k.handle(q.op)
+		}
+	}
+	k.killRest(alone, requests)
+	output.finish()
+	e := &Exit{Cause: k.cause, OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
+	if status.Signaled() {
+		e.Signal = strings.TrimPrefix(unix.SignalName(status.Signal()), "SIG")
+	} else {
+		e.Exit = status.ExitStatus()
+	}
+	return e
+}
+
+// start starts the command, with pipes for its output.
+func (k *keeper) start() (*output, error) {
+	env := append(k.run.Env[:len(k.run.Env):len(k.run.Env)], handleVariable+"="+k.run.Handle)
+	for _, kv := range env { // the last one counts
+		if path, ok := strings.CutPrefix(kv, "PATH="); ok {
+			_ = os.Setenv("PATH", path)
+		}
+	}
+	program := k.run.Command[0]
+	if !strings.Contains(program, "/") {
+		found, err := exec.LookPath(program)
+		if err != nil && !errors.Is(err, exec.ErrDot) {
+			return nil, err
+		}
+		program = found
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = null.Close() }()
+	out, err := newOutput()
+	if err != nil {
+		return nil, err
+	}
+	attr := &syscall.ProcAttr{Dir: WorkDir, Env: env, Files: []uintptr{null.Fd(), out.ends[0].Fd(), out.ends[1].Fd()},
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
+	if k.run.Cgroup != "" {
+		cgroup, err := os.Open(k.run.Cgroup)
+		if err != nil {
+			out.finish()
+			return nil, err
+		}
+		defer func() { _ = cgroup.Close() }()
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, int(cgroup.Fd())
+	}
+	k.main, err = syscall.ForkExec(program, k.run.Command, attr)
+	for _, end := range out.ends {
+		_ = end.Close()
+	}
+	if err != nil {
+		out.finish()
+	}
+	return out, err
+}
+
+// reap reaps all children, among them orphans of the run. It sends how the main process has ended, and closes alone when
+// there is no child left after that.
+func reap(main int, ended chan<- syscall.WaitStatus, alone chan<- struct{}) {
+	defer close(alone)
+	for gone := false; ; {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil: // ECHILD
+			if !gone {
+				ended <- 0 // it cannot be: only this function reaps it
+			}
+			return
+		case pid == main && (status.Exited() || status.Signaled()):
+			gone = true
+			ended <- status
+		}
+	}
+}
+
+// handle carries out a request of the host agent.
+func (k *keeper) handle(op operation) Status {
+	switch {
+	case op.Op == opExtend && op.Until > k.until:
+		k.until = op.Until
+		k.arm()
+	case op.Op == opStop:
+		if k.cause == "" {
+			k.cause = Stopped
+		}
+		k.terminate(min(Now()+max(int64(op.Within), 0), k.until))
+	}
+	return Status{Handle: k.run.Handle, Until: k.until, Cause: k.cause}
+}
+
+// enforce does what is due.
+func (k *keeper) enforce(now int64) {
+	switch {
+	case k.termed && now >= k.killAt, now >= k.until:
+		if k.cause == "" {
+			k.cause = TimedOut
+		}
+		k.termed, k.killAt = true, now
+		k.kill()
+	case !k.termed && now >= k.until-int64(k.run.StopWithin):
+		k.cause = TimedOut
+		k.terminate(k.until)
+		return
+	}
+	k.arm()
+}
+
+// arm sets the alarm for what is due next.
+func (k *keeper) arm() {
+	switch now := Now(); {
+	case !k.termed:
+		k.alarm.set(k.until - int64(k.run.StopWithin))
+	case k.killAt > now:
+		k.alarm.set(k.killAt)
+	default: // KILL was sent; a process may have started another one meanwhile
+		k.alarm.set(now + int64(100*time.Millisecond))
+	}
+}
+
+// terminate sends TERM to all processes of the run, once, and KILL at killAt. An earlier time overrides a later one.
+func (k *keeper) terminate(killAt int64) {
+	if !k.termed || killAt < k.killAt {
+		k.killAt = killAt
+	}
+	first := !k.termed
+	k.termed = true
+	if k.killAt <= Now() {
+		k.kill()
+	} else if first {
+		signalAll(syscall.SIGTERM)
+	}
+	k.arm()
+}
+
+func (k *keeper) kill() {
+	if k.run.Cgroup != "" {
+		killCgroup(k.run.Cgroup)
+	}
+	signalAll(syscall.SIGKILL)
+}
+
+// signalAll signals all descendants of this process.
+func signalAll(sig syscall.Signal) {
+	for pid, st := range descendants(os.Getpid()) {
+		_ = signalProcess(pid, st.start, sig)
+	}
+}
+
+// killRest kills what the command has left behind, until there is no child any more.
+func (k *keeper) killRest(alone <-chan struct{}, requests <-chan request) {
+	wait := time.NewTimer(killPause)
+	defer wait.Stop()
+	for end := time.Now().Add(killPatience); time.Now().Before(end); {
+		select {
+		case <-alone:
+			return
+		case q := <-requests:
+			q.answer <- Status{Handle: k.run.Handle, Until: k.until, Cause: k.cause}
+		case <-wait.C:
+			k.kill()
+			wait.Reset(killPause)
+		}
+	}
+	fmt.Fprintln(os.Stderr, "perdure keeper: processes of the run do not end after SIGKILL")
+}
+
+// output are the pipes of a command, and the goroutines that read them. They always read, so that the command waits no
+// longer than for a pipe.
+type output struct {
+	ends    []*os.File // of the command
+	readers []*os.File
+	done    []chan struct{}
+}
+
+func newOutput() (*output, error) {
+	o := &output{}
+	for _, name := range []string{Stdout, Stderr} {
+		s, err := newStream(".", name, HeadBytes, SegmentBytes)
+		var r, w *os.File
+		if err == nil {
+			r, w, err = os.Pipe()
+		}
+		if err != nil {
+			o.finish()
+			return nil, err
+		}
+		done := make(chan struct{})
+		o.ends, o.readers, o.done = append(o.ends, w), append(o.readers, r), append(o.done, done)
+		go func() {
+			defer close(done)
+			defer s.close()
+			_, _ = io.CopyBuffer(struct{ io.Writer }{s}, struct{ io.Reader }{r}, make([]byte, 64<<10)) // without splice, for which a file is no target
+		}()
+	}
+	return o, nil
+}
+
+// finish reads what is left in the pipes. A process that could not be killed may hold them open; it is not waited for.
+func (o *output) finish() {
+	for _, end := range o.ends {
+		_ = end.Close()
+	}
+	for i, r := range o.readers {
+		_ = r.SetReadDeadline(time.Now().Add(drainTime))
+		<-o.done[i]
+		_ = r.Close()
+	}
+}
+
+// alarm is a timer on CLOCK_BOOTTIME: timers of Go do not count the time while the machine is suspended.
+type alarm struct {
+	file *os.File
+	rang chan struct{}
+}
+
+func newAlarm() (*alarm, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("creating a timer: %w", err)
+	}
+	a := &alarm{file: os.NewFile(uintptr(fd), "alarm"), rang: make(chan struct{}, 1)}
+	go func() {
+		for b := make([]byte, 8); ; {
+			if _, err := a.file.Read(b); err != nil {
+				return
+			}
+			select {
+			case a.rang <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return a, nil
+}
+
+// set sets the time of the alarm, at once if it is past.
+func (a *alarm) set(at int64) {
+	raw, err := a.file.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, 1))}, nil)
+	})
+}

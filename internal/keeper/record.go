@@ -1,0 +1,219 @@
+package keeper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// The files of a run's directory.
+const (
+	runFile    = "run.json"
+	keeperFile = "keeper.json"
+	exitFile   = "exit.json"
+	logFile    = "keeper.log" // what the keeper itself writes to stderr: nothing, unless it fails
+
+	// WorkDir is the directory in which the command runs.
+	WorkDir = "work"
+)
+
+// Run is what a keeper runs: run.json.
+type Run struct {
+	Handle     string          `json:"handle"`  // JOB/STEP/RUN
+	Command    []string        `json:"command"` // the program and its arguments
+	Env        []string        `json:"env"`     // the whole environment, without PERDURE_HANDLE
+	Boot       string          `json:"boot"`    // the boot to which Until belongs
+	Until      int64           `json:"until"`   // the end of the lock, in nanoseconds of CLOCK_BOOTTIME
+	StopWithin time.Duration   `json:"stopWithin"`
+	Cgroup     string          `json:"cgroup,omitempty"` // the directory of the run's cgroup; "": there is none
+	Owner      json.RawMessage `json:"owner,omitempty"`  // what the host agent needs to know of the run
+}
+
+// Keeper says which process a keeper is: keeper.json.
+type Keeper struct {
+	Process
+	Socket string `json:"socket"` // its name in the run's directory
+}
+
+// Exit is how a run has ended: exit.json.
+type Exit struct {
+	Exit    int       `json:"exit"`             // the exit code; 0 if a signal has ended the command, or it was not started
+	Signal  string    `json:"signal,omitempty"` // without SIG
+	Cause   Cause     `json:"cause,omitempty"`
+	Message string    `json:"message,omitempty"` // of NotStarted
+	Errno   int       `json:"errno,omitempty"`   // of NotStarted
+	OOM     bool      `json:"oom,omitempty"`     // the kernel has killed a process of the run for want of memory
+	At      time.Time `json:"at"`
+}
+
+// Cause is why a keeper has ended a command. The zero value: the command has ended by itself.
+type Cause string
+
+const (
+	NotStarted Cause = "notStarted" // the command could not be started
+	TimedOut   Cause = "timeout"    // the lock was about to end
+	Stopped    Cause = "stopped"    // the host agent asked for it
+)
+
+// maxRecordBytes bounds a file of a run's directory.
+const maxRecordBytes = 8 << 20
+
+// WriteRun writes run.json, and returns when it is on disk.
+func WriteRun(dir string, r *Run) error { return writeRecord(dir, runFile, r) }
+
+// ReadRun reads run.json. The error is fs.ErrNotExist if there is none.
+func ReadRun(dir string) (*Run, error) { return readRecord[Run](dir, runFile) }
+
+// ReadKeeper reads keeper.json. The error is fs.ErrNotExist if no keeper has started.
+func ReadKeeper(dir string) (*Keeper, error) { return readRecord[Keeper](dir, keeperFile) }
+
+// ReadExit reads exit.json. The error is fs.ErrNotExist if the command has not ended, or its end was not recorded.
+func ReadExit(dir string) (*Exit, error) { return readRecord[Exit](dir, exitFile) }
+
+func readRecord[T any](dir, name string) (*T, error) {
+	path := filepath.Join(dir, name)
+	if info, err := os.Stat(path); err != nil {
+		return nil, err
+	} else if info.Size() > maxRecordBytes {
+		return nil, fmt.Errorf("%s: %d bytes, more than %d", path, info.Size(), maxRecordBytes)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	v := new(T)
+	if err := json.Unmarshal(b, v); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return v, nil
+}
+
+// WriteFile writes v as JSON to a file of a directory, and returns when it is on disk. A reader finds the earlier file or
+// this one, and nothing between.
+func WriteFile(dir, name string, v any) error { return writeRecord(dir, name, v) }
+
+// writeRecord writes a file aside, syncs it, and gives it its name.
+func writeRecord(dir, name string, v any) error {
+	aside, err := writeAside(dir, name, v)
+	if err == nil {
+		err = os.Rename(aside, filepath.Join(dir, name))
+	}
+	if err != nil {
+		_ = os.Remove(aside)
+		return err
+	}
+	return syncDir(dir)
+}
+
+// createRecord is writeRecord, except that it fails with fs.ErrExist if the file is there.
+func createRecord(dir, name string, v any) error {
+	aside, err := writeAside(dir, name, v)
+	if err == nil {
+		err = os.Link(aside, filepath.Join(dir, name))
+	}
+	_ = os.Remove(aside)
+	if err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+func writeAside(dir, name string, v any) (path string, err error) {
+	path = filepath.Join(dir, fmt.Sprintf("%s.%d", name, os.Getpid()))
+	b, err := json.Marshal(v)
+	if err != nil {
+		return path, err
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return path, err
+	}
+	return path, writeAndSync(f, b)
+}
+
+func writeAndSync(f *os.File, b []byte) error {
+	_, err := f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// syncDir makes the names of a directory durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Sync()
+}
+
+// exitRecord is the place of an exit record on disk. It is reserved before the command starts, so that a full disk does
+// not lose the outcome.
+type exitRecord struct {
+	dir  string
+	file *os.File
+}
+
+const exitRecordBytes = 4 << 10
+
+func reserveExit(dir string) (*exitRecord, error) {
+	f, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("%s.%d", exitFile, os.Getpid())), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = f.Write(make([]byte, exitRecordBytes)); err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		_ = f.Close()
+		_ = os.Remove(f.Name())
+		return nil, err
+	}
+	return &exitRecord{dir, f}, nil
+}
+
+func (r *exitRecord) release() {
+	_ = r.file.Close()
+	_ = os.Remove(r.file.Name())
+}
+
+// write writes the record into the reserved place, and gives it its name.
+func (r *exitRecord) write(e *Exit) error {
+	e.Message = e.Message[:min(len(e.Message), exitRecordBytes/8)] // JSON takes at most six bytes for one
+	b, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if _, err := r.file.WriteAt(b, 0); err != nil {
+		return err
+	}
+	if err := r.file.Truncate(int64(len(b))); err != nil {
+		return err
+	}
+	if err := errors.Join(r.file.Sync(), r.file.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(r.file.Name(), filepath.Join(r.dir, exitFile)); err != nil {
+		return err
+	}
+	return syncDir(r.dir)
+}
+
+// Refuse records that the command of a run is not started: no keeper starts it from here on. The error is fs.ErrExist if a
+// keeper has the run.
+func Refuse(dir string, e Exit) error {
+	if err := createRecord(dir, keeperFile, &Keeper{}); err != nil {
+		return err
+	}
+	e.Cause, e.At = NotStarted, time.Now()
+	return writeRecord(dir, exitFile, &e)
+}
+
+// missing reports whether an error says that a file is not there.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
