@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -378,5 +379,33 @@ func TestDirectoriesOfRunsDiffer(t *testing.T) {
 		if slices.Contains(names[:i], name) || strings.ContainsAny(name, "/ ") || len(name) > 100 {
 			t.Errorf("%q", name)
 		}
+	}
+}
+
+// As root, commands and their keepers are processes of another user, who can read no other run's directory.
+func TestCommandsOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: only root can start processes of another user")
+	}
+	const nobody = 65534
+	dir, err := os.MkdirTemp("", "perdure-user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	run := aRun(sh(`id -u; id -g; id -G; echo $HOME; echo '"half"' > $PERDURE_PROGRESS; touch file && stat -c %u ../keeper.json`))
+	a := newAgent(t, dir, func(c *Config) {
+		c.User = &User{Credential: syscall.Credential{Uid: nobody, Gid: nobody, Groups: []uint32{nobody}}, Home: "/home/none"}
+	})
+	out, err := a.Execute(t.Context(), run)
+	if want := `{"exit":0,"host":"h1","stdout":"65534\n65534\n65534\n/home/none\n65534\n"}`; err != nil || string(out) != want {
+		t.Errorf("%s, %v", out, err)
+	}
+	info, err := os.Stat(filepath.Join(dir, dirName(run)))
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }

@@ -17,9 +17,11 @@ import (
 	"os"
 
 	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/keeper"
 )
 
 func main() {
+	keeper.MaybeRun() // this process is the keeper of a command on a host
 	if reaper() { // this process is the reaper of a shell agent that was killed
 		return
 	}

@@ -146,6 +146,9 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 	output, err := k.start()
 	if err != nil {
 		e := &Exit{Cause: NotStarted, Message: err.Error()}
+		if named := (*exec.Error)(nil); errors.As(err, &named) { // without the program, which the reader of the record knows
+			e.Message = named.Err.Error()
+		}
 		if errno := syscall.Errno(0); errors.As(err, &errno) {
 			e.Errno = int(errno)
 		} else if errors.Is(err, exec.ErrNotFound) {
