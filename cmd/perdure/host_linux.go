@@ -5,13 +5,13 @@ import (
 	"os"
 	"os/user"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/hostagent"
+	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/redact"
 )
 
@@ -80,7 +80,7 @@ func credential(u *user.User) (*exec.User, error) {
 	if err != nil {
 		return nil, fmt.Errorf("groups of user %s: %w", u.Username, err)
 	}
-	as := &exec.User{Credential: syscall.Credential{Uid: uint32(id), Gid: uint32(group)}, Home: u.HomeDir}
+	as := &exec.User{User: keeper.User{UID: uint32(id), GID: uint32(group)}, Home: u.HomeDir}
 	for _, g := range groups {
 		n, err := strconv.ParseUint(g, 10, 32)
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 
 func main() {
 	keeper.MaybeRun() // this process is the keeper of a command on a host
-	if reaper() { // this process is the reaper of a shell agent that was killed
+	if reaper() {     // this process is the reaper of a shell agent that was killed
 		return
 	}
 	if err := crashpoint.Check(); err != nil {
