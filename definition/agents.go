@@ -21,6 +21,9 @@ type param struct {
 	doc      string
 }
 
+// exitCodes is the schema of a list of exit codes.
+const exitCodes = `{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":1,"maximum":255},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]}`
+
 // builtins are the parameters of the agents that come with Perdure.
 var builtins = map[string][]param{
 	"http": {
@@ -38,7 +41,13 @@ var builtins = map[string][]param{
 		{"dir", false, checkText, `{"type":"string"}`, "The directory in which the program runs."},
 		{"env", false, checkEnv, `{"$ref":"#/$defs/values"}`, "Variables that are added to the environment."},
 		{"stdin", false, nil, `true`, "Standard input: a string as it is, any other value as JSON."},
-		{"rejectedCodes", false, checkCodes, `{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":1,"maximum":255},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]}`, "Exit codes after which the run is not tried again."},
+		{"rejectedCodes", false, checkCodes, exitCodes, "Exit codes after which the run is not tried again."},
+	},
+	"exec": {
+		{"command", true, checkCommand, `{"anyOf":[{"type":"array","minItems":1},{"$ref":"#/$defs/expression"}],"examples":[["render","--frame","${input.frame}"]]}`, "The program and its arguments. There is no shell in between."},
+		{"env", false, checkEnv, `{"$ref":"#/$defs/values"}`, "Variables that are added to the environment."},
+		{"exit", false, checkExit, `{"anyOf":[{"type":"object","additionalProperties":false,"properties":{"rejected":` + exitCodes + `,"returned":` + exitCodes + `}},{"$ref":"#/$defs/expression"}]}`,
+			"Exit codes with a meaning of their own: rejected is not tried again, returned counts no failure and says that nothing was changed."},
 	},
 	"sleep": {
 		{"for", false, checkFor, `{"type":"string","examples":["15m","${input.pause}"]}`, "A duration."},
@@ -157,7 +166,11 @@ func (c *inputCheck) with(agent string, params []param, n *text.Node, p *text.Po
 // noSecrets refuses secrets in a parameter.
 func (c *inputCheck) noSecrets(agent, param string, n *text.Node, p *text.Pointer) {
 	if c.strings[n].HasSecret() {
-		c.d.Add(p, n.At, "a secret in `%s` of %s", param, agent).WithHint("%s; secrets may stand in %s", secretRisk(agent), strings.Join(secretParams[agent], ", "))
+		hint := "; secrets may stand in " + strings.Join(secretParams[agent], ", ")
+		if len(secretParams[agent]) == 0 {
+			hint = "; let the program fetch the secret"
+		}
+		c.d.Add(p, n.At, "a secret in `%s` of %s", param, agent).WithHint("%s%s", secretRisk(agent), hint)
 	}
 	for i := range n.Kids {
 		kp := p.Item(i)
@@ -169,8 +182,11 @@ func (c *inputCheck) noSecrets(agent, param string, n *text.Node, p *text.Pointe
 }
 
 func secretRisk(agent string) string {
-	if agent == "shell" {
+	switch agent {
+	case "shell":
 		return "arguments are visible to every user of the machine, and programs repeat their input"
+	case "exec":
+		return "the command of a run is kept on the host's disk"
 	}
 	return "this parameter is not sent"
 }
@@ -375,4 +391,31 @@ func checkEnv(c *inputCheck, n *text.Node, p *text.Pointer) {
 
 func checkCodes(c *inputCheck, n *text.Node, p *text.Pointer) {
 	c.each(n, p, "a list of exit codes", func(v *text.Node, p *text.Pointer) { c.d.count(v, p, "an exit code", 1, 255) })
+}
+
+func checkExit(c *inputCheck, n *text.Node, p *text.Pointer) {
+	if n.Kind != text.Object {
+		c.d.mismatch(n, p, "an object such as {rejected: [64], returned: [75]}")
+		return
+	}
+	names := []string{"rejected", "returned"}
+	meant := map[string]string{}
+	for i, k := range n.Keys {
+		p := p.Member(k.Name)
+		if !slices.Contains(names, k.Name) {
+			c.d.Add(p, k.At, "unknown field %s in exit", text.Quote(k.Name)).WithHint("%s", text.Suggest(k.Name, names))
+			continue
+		}
+		v, ok := c.value(&n.Kids[i], p)
+		if !ok {
+			continue
+		}
+		checkCodes(c, v, p)
+		for _, code := range v.Kids {
+			if other, ok := meant[code.Text]; ok && other != k.Name && code.Kind == text.Number {
+				c.d.Add(p, code.At, "exit code %s cannot be both %s and %s", code.Text, other, k.Name)
+			}
+			meant[code.Text] = k.Name
+		}
+	}
 }

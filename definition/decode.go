@@ -212,7 +212,7 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 		}
 	}
 	if n.Get("agent") == nil {
-		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, sleep, approval, or one of your own")
+		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, exec, sleep, approval, or one of your own")
 	}
 }
 

@@ -96,7 +96,7 @@ func agentRules() string {
 		needs := `["agent"]`
 		then := `{"properties":{"with":{"$ref":"#/$defs/with.` + agent + `"}`
 		switch agent {
-		case "http", "shell":
+		case "exec", "http", "shell":
 			needs = `["agent","with"]`
 			own := `{"if":{"not":{"required":["agent"]}},"then":{"required":["with"],"properties":{"with":{"$ref":"#/$defs/with.` + agent + `"}}}}`
 			then += `,"undo":` + own

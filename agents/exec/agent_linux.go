@@ -37,9 +37,9 @@ const (
 // DefaultStopWithin is the time between TERM and KILL.
 const DefaultStopWithin = 10 * time.Second
 
-// User is the user of commands.
+// User is the user of commands. Dir must let every user pass (0711) then.
 type User struct {
-	syscall.Credential
+	keeper.User
 	Home string
 }
 
@@ -263,13 +263,24 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, e
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	mode := fs.FileMode(0o700)
+	if a.cfg.User != nil {
+		mode = 0o711 // the command reaches work/ through it
+	}
+	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	progress := filepath.Join(dir, progressFile)
+	if err := os.WriteFile(progress, nil, 0o600); err != nil {
 		return nil, err
 	}
 	lookup := os.LookupEnv
 	if a.cfg.Slurm != nil { // the machines of the cluster have their own
 		lookup = func(string) (string, bool) { return "", false }
-	} else if a.cfg.User != nil {
+	} else if u := a.cfg.User; u != nil {
+		if err := os.Chown(progress, int(u.UID), int(u.GID)); err != nil {
+			return nil, err
+		}
 		lookup = func(name string) (string, bool) {
 			if name == "HOME" {
 				return a.cfg.User.Home, true
@@ -278,7 +289,10 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, e
 		}
 	}
 	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.cfg.StopWithin, left/2), Owner: owner,
-		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+filepath.Join(dir, progressFile))}
+		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+progress)}
+	if a.cfg.User != nil {
+		r.User = &a.cfg.User.User
+	}
 	for _, arg := range in.Command {
 		r.Command = append(r.Command, string(arg))
 	}
@@ -373,11 +387,7 @@ func (a *Agent) start(ctx context.Context, dir string, r *keeper.Run) error {
 	case ctx.Err() != nil, r.Boot != a.boot:
 		return perdure.Returned(errNotStarted)
 	}
-	var user *syscall.Credential
-	if a.cfg.User != nil {
-		user = &a.cfg.User.Credential
-	}
-	err := keeper.Start(dir, user)
+	err := keeper.Start(dir)
 	if err == nil {
 		return nil
 	}

@@ -380,3 +380,31 @@ func TestDirectoriesOfRunsDiffer(t *testing.T) {
 		}
 	}
 }
+
+// As root, commands are processes of another user, who can neither read nor change the records of a run.
+func TestCommandsOfAnotherUser(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("NOT TESTED: only root can start processes of another user")
+	}
+	const nobody = 65534
+	dir, err := os.MkdirTemp("", "perdure-user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := os.Chmod(dir, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	run := aRun(sh(`exec 2>&1; id -u; id -g; id -G; echo $HOME; echo '"half"' > $PERDURE_PROGRESS && touch file && echo wrote
+cat ../run.json || echo no; ls .. || echo no; rm ../progress || echo no; echo x > ../exit.json || echo no; kill -9 $PPID || echo no`))
+	a := newAgent(t, dir, func(c *Config) {
+		c.User = &User{User: keeper.User{UID: nobody, GID: nobody, Groups: []uint32{nobody}}, Home: "/home/none"}
+	})
+	out, err := a.Execute(t.Context(), run)
+	if s := string(out); err != nil || strings.Count(s, `no\n`) != 5 || !strings.Contains(s, `"65534\n65534\n65534\n/home/none\nwrote\n`) || strings.Contains(s, "handle") {
+		t.Errorf("%s, %v", out, err)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, dirName(run), progressFile)); string(b) != "\"half\"\n" {
+		t.Errorf("%q", b)
+	}
+}

@@ -26,12 +26,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure/agents/internal/with"
 )
 
 // Name is the name of the agent.
 const Name = "exec"
+
+// MaxStopWithin is the longest time between TERM and KILL.
+const MaxStopWithin = 5 * time.Minute
 
 // Input is `with` of a step.
 //

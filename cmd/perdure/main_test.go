@@ -20,6 +20,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/perdure/perdure/agents/shell"
+	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/tlsfiles/tlstest"
 )
@@ -62,6 +63,7 @@ func call() {
 // The scripts in testdata/script run this very binary, as an operator would.
 
 func TestMain(m *testing.M) {
+	keeper.MaybeRun()
 	if shell.MaybeReaper() { // a command that a script ran has started this binary again; otherwise it would run all tests
 		return
 	}
@@ -91,6 +93,7 @@ func runScripts(t *testing.T, dir, database string) {
 			env.Setenv("USER", "anna")
 			env.Setenv("GORACE", "atexit_sleep_ms=0") // else each command takes a second longer under the race detector
 			env.Setenv("PG", database)
+			env.Setenv("ROOT", fmt.Sprintf("--allow-root=%t", os.Geteuid() == 0))
 			env.Setenv("EXAMPLES", examples(env.T().(interface{ Fatal(...any) })))
 			certs := filepath.Join(env.WorkDir, "certs") // ca.pem, cert.pem, key.pem, client.pem, client.key
 			if err := os.Mkdir(certs, 0o700); err != nil {
@@ -99,6 +102,12 @@ func runScripts(t *testing.T, dir, database string) {
 			tlstest.Write(env.T().(tlstest.TB), certs)
 			env.Values["background"] = map[string]*background{}
 			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			if cond != "root" {
+				return false, fmt.Errorf("unknown condition %q", cond)
+			}
+			return os.Geteuid() == 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "sig": killCmd, "ends": endsCmd, "waitfile": waitFileCmd,

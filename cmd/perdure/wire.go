@@ -228,31 +228,40 @@ func sweep(ctx context.Context, n engine) (string, any, error) {
 // soon, and a wrong address must be reported soon.
 const startPatience = 5 * time.Second
 
-// runAgents runs agents against a server until ctx ends, and drains them. It waits while the server's store is
-// unavailable.
+// runAgents runs agents against a server until ctx ends, and drains them.
 func (a *app) runAgents(ctx context.Context, agents agentFlags, cfg client.ServeConfig) error {
+	c, err := a.reach(ctx, cfg.Log)
+	if c == nil || err != nil {
+		return err
+	}
+	cfg.SecretsDir = agents.secrets
+	return c.Serve(ctx, cfg, makeAgents(agents)...)
+}
+
+// reach returns a client of --server when the server answers. It waits while the server's store is unavailable. The client
+// is nil if ctx ends first: nothing has begun then that would have to be drained.
+func (a *app) reach(ctx context.Context, log *slog.Logger) (*client.Client, error) {
 	options, err := a.clientOptions(a.server)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c, err := client.New(a.server, options...)
 	if err != nil {
-		return &usageError{msg: err.Error()}
+		return nil, &usageError{msg: err.Error()}
 	}
 	for began, told := time.Now(), false; ; told = true {
 		_, err := c.JobSchema(ctx)
 		if err == nil {
-			cfg.SecretsDir = agents.secrets
-			return c.Serve(ctx, cfg, makeAgents(agents)...)
+			return c, nil
 		}
-		if ctx.Err() != nil { // ended before it began: nothing is to be drained
-			return nil
+		if ctx.Err() != nil {
+			return nil, nil
 		}
 		if perdure.CodeOf(err) != perdure.CodeUnavailable || time.Since(began) > startPatience {
-			return err
+			return nil, err
 		}
 		if !told && a.jsonLog {
-			cfg.Log.Warn("server not reachable; trying again", "error", err, "for", startPatience.String())
+			log.Warn("server not reachable; trying again", "error", err, "for", startPatience.String())
 		} else if !told {
 			a.talk("%v: trying for %s", err, startPatience)
 		}

@@ -190,8 +190,11 @@ func identify(state, name string) (*identity, error) {
 		return nil, err
 	}
 	id := &identity{}
-	if err := json.Unmarshal(b, id); err != nil || id.Incarnation == "" {
-		return nil, fmt.Errorf("%s is damaged (%v): move the state directory away when no command of the host runs any more", path, err)
+	if err = json.Unmarshal(b, id); err == nil && id.Incarnation == "" {
+		err = errors.New("incarnation is missing")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s is damaged (%w): move the state directory away when no command of the host runs any more", path, err)
 	}
 	if id.Name != name {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "the state directory %s belongs to the host %s, not to %s: give this host a directory of its own (--state)", state, id.Name, name)

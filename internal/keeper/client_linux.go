@@ -23,10 +23,9 @@ const (
 // ErrNoSpace: the run was not started, because its directory cannot hold the record of its exit.
 var ErrNoSpace = errors.New("no space is left in the state directory")
 
-// Start starts a keeper for the run of a directory, as user if that is not nil. It returns when a keeper has the run:
-// this one, or one that was started before. If it returns another error than ErrNoSpace, a keeper that is slow may still
-// start: Refuse prevents it.
-func Start(dir string, user *syscall.Credential) error {
+// Start starts a keeper for the run of a directory. It returns when a keeper has the run: this one, or one that was started
+// before. If it returns another error than ErrNoSpace, a keeper that is slow may still start: Refuse prevents it.
+func Start(dir string) error {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return err
@@ -39,20 +38,12 @@ func Start(dir string, user *syscall.Credential) error {
 		return err
 	}
 	defer func() { _ = log.Close() }()
-	if user != nil {
-		for _, path := range []string{dir, log.Name(), filepath.Join(dir, runFile)} {
-			if err := os.Chown(path, int(user.Uid), int(user.Gid)); err != nil {
-				_ = w.Close()
-				return err
-			}
-		}
-	}
 	cmd := exec.Command("/proc/self/exe", Command, dir) // this link leads to the program also after an upgrade has replaced its file
 	cmd.Args[0] = "perdure"
 	cmd.Env = keeperEnv()
 	cmd.Stderr = log
 	cmd.ExtraFiles = []*os.File{w}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: user}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	_ = w.Close()
 	if err != nil {

@@ -14,6 +14,9 @@
 // So two runs of a step never have living processes at once. The lock is counted on CLOCK_BOOTTIME, which continues
 // while the machine is suspended.
 //
+// If the command has another user than the keeper (Run.User), it owns work/ alone, and reaches it through the directory of
+// the run, which it cannot read.
+//
 // A keeper ends all processes of its run. It is their subreaper: a process whose parent has died becomes a child of the
 // keeper, also after setsid. If there is a cgroup for the run, the kernel kills all of its processes at once. If the
 // keeper itself is killed, its command dies with it (parent-death signal), and KillRun finds the other processes by the

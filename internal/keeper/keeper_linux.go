@@ -84,11 +84,11 @@ func run(dir string) error {
 	requests := make(chan request)
 	go serve(listener, k.run.Handle, requests)
 	exit := k.carryOut(requests)
+	removeCgroup(k.run.Cgroup)
 	exit.At = time.Now()
 	if err := k.record.write(exit); err != nil {
 		return fmt.Errorf("recording the exit: %w", err)
 	}
-	removeCgroup(k.run.Cgroup)
 	return nil
 }
 
@@ -146,6 +146,9 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 	output, err := k.start()
 	if err != nil {
 		e := &Exit{Cause: NotStarted, Message: err.Error()}
+		if named := (*exec.Error)(nil); errors.As(err, &named) { // without the program, which the reader of the record knows
+			e.Message = named.Err.Error()
+		}
 		if errno := syscall.Errno(0); errors.As(err, &errno) {
 			e.Errno = int(errno)
 		} else if errors.Is(err, exec.ErrNotFound) {
@@ -206,6 +209,13 @@ func (k *keeper) start() (*output, error) {
 	}
 	attr := &syscall.ProcAttr{Dir: WorkDir, Env: env, Files: []uintptr{null.Fd(), out.ends[0].Fd(), out.ends[1].Fd()},
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}}
+	if u := k.run.User; u != nil {
+		if err := os.Chown(WorkDir, int(u.UID), int(u.GID)); err != nil {
+			out.finish()
+			return nil, err
+		}
+		attr.Sys.Credential = &syscall.Credential{Uid: u.UID, Gid: u.GID, Groups: u.Groups}
+	}
 	if k.run.Cgroup != "" {
 		cgroup, err := os.Open(k.run.Cgroup)
 		if err != nil {

@@ -38,7 +38,7 @@ func started(t *testing.T, r *Run, dir string) {
 	if err := WriteRun(dir, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := Start(dir, nil); err != nil {
+	if err := Start(dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -419,7 +419,7 @@ func TestCommandRunsOnceThoughStartedTwice(t *testing.T) {
 	}
 	failed := make(chan error, 3)
 	for range cap(failed) {
-		go func() { failed <- Start(dir, nil) }()
+		go func() { failed <- Start(dir) }()
 	}
 	for range cap(failed) {
 		if err := <-failed; err != nil {
@@ -441,7 +441,7 @@ func TestRunIsNotStartedAfterItsLock(t *testing.T) {
 		if err := WriteRun(dir, r); err != nil {
 			t.Fatal(err)
 		}
-		if err := Start(dir, nil); err == nil || !strings.Contains(err.Error(), "lock of the run has ended") {
+		if err := Start(dir); err == nil || !strings.Contains(err.Error(), "lock of the run has ended") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "started")); !missing(err) {
@@ -548,7 +548,7 @@ func TestFullDisk(t *testing.T) {
 	if err := WriteRun(second, r); err == nil { // the output of the first has filled the disk
 		t.Error("run.json was written")
 	}
-	if err := Start(second, nil); err == nil {
+	if err := Start(second); err == nil {
 		t.Error("started")
 	}
 	if _, err := os.Stat(filepath.Join(second, "started")); !missing(err) {

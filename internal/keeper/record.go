@@ -30,7 +30,15 @@ type Run struct {
 	Until      int64           `json:"until"`   // the end of the lock, in nanoseconds of CLOCK_BOOTTIME
 	StopWithin time.Duration   `json:"stopWithin"`
 	Cgroup     string          `json:"cgroup,omitempty"` // the directory of the run's cgroup; "": there is none
+	User       *User           `json:"user,omitempty"`   // of the command; nil: that of the keeper
 	Owner      json.RawMessage `json:"owner,omitempty"`  // what the host agent needs to know of the run
+}
+
+// User is the user of a command. The keeper is root then, so that the command can neither end it nor change its records.
+type User struct {
+	UID    uint32   `json:"uid"`
+	GID    uint32   `json:"gid"`
+	Groups []uint32 `json:"groups"`
 }
 
 // Keeper says which process a keeper is: keeper.json.

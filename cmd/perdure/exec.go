@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/agents/exec"
+)
+
+// execOptions are the flags of perdure exec.
+type execOptions struct {
+	attempts int
+	keep     bool
+	env      []string
+	labels   []string
+	key      string
+	within   duration
+}
+
+// execStep is the name of the only step of a job of perdure exec.
+const execStep = "run"
+
+// Exit codes of perdure exec for commands that were not started, as shells have them.
+const (
+	exitNotExecutable = 126
+	exitNoProgram     = 127
+	exitSignal        = 128 // plus the number of the signal
+)
+
+func (a *app) execCmd() *cobra.Command {
+	o := execOptions{within: duration(24 * time.Hour)}
+	cmd := &cobra.Command{
+		Use:   "exec [flags] -- COMMAND…",
+		Short: "Run a command on a host, and wait for its end",
+		Long: `Submits a job of type exec with one step, which runs the command on a host (see "perdure host"), waits
+for its end, prints its output, and exits with the command's exit code (127: not found; 126: not
+executable; 128 and the number of the signal that killed it; 1: another failure, with its reason on
+stderr). No shell reads the command. Of an output that is not one JSON value, the last 4 KiB are printed.
+
+When the command has failed, the job is given up, so that it needs no operator; --keep leaves it parked,
+for "perdure resume". Ctrl-C leaves the job running.`,
+		Example: `  perdure exec -- python train.py --epochs 3
+  perdure exec --attempts 3 --env QUALITY=high -- render --frame 7
+  perdure exec --key nightly-2031-01-02 --timeout 1h -- ./nightly.sh`,
+		Args: argsOf(1, -1, "a command"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			body, err := o.definition(args)
+			if err != nil {
+				return err
+			}
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.exec(ctx, t, body, &o) })
+		},
+	}
+	uses(cmd, "server", "output", "timeout")
+	f := cmd.Flags()
+	f.SetInterspersed(false) // what follows the command is the command's
+	f.IntVar(&o.attempts, "attempts", 1, "how often the command is tried if it fails")
+	f.BoolVar(&o.keep, "keep", false, "leave the job parked if the command fails")
+	f.StringArrayVar(&o.env, "env", nil, "add `NAME=VALUE` to the environment (repeatable)")
+	f.StringArrayVarP(&o.labels, "label", "l", nil, "label `NAME=VALUE` of the job (repeatable)")
+	f.StringVar(&o.key, "key", "", "`KEY` of the job: a second call with it waits for the same job")
+	f.Var(&o.within, "complete-within", "longest time of an attempt")
+	restricts(cmd, "key")
+	_ = cmd.RegisterFlagCompletionFunc("label", a.completeLabel)
+	return cmd
+}
+
+// definition returns the definition of the job. The command is in its input: it is no template, and all jobs of this kind
+// have one shape.
+func (o *execOptions) definition(command []string) ([]byte, error) {
+	labels, err := readLabels(o.labels)
+	if err != nil {
+		return nil, err
+	}
+	env := map[string]string{}
+	for _, kv := range o.env {
+		name, value, ok := strings.Cut(kv, "=")
+		if !ok || name == "" {
+			return nil, usagef("--env %q: not of the form NAME=VALUE", kv)
+		}
+		env[name] = value
+	}
+	switch {
+	case o.attempts < 1 || o.attempts > perdure.MaxAttempts:
+		return nil, usagef("--attempts must be 1 to %d", perdure.MaxAttempts)
+	case o.within <= 0:
+		return nil, usagef("--complete-within must be more than 0s")
+	}
+	job := map[string]any{
+		"type":  "exec",
+		"input": map[string]any{"command": command, "env": env},
+		"steps": map[string]any{execStep: map[string]any{"agent": exec.Name, "completeWithin": perdure.Duration(o.within), "retry": map[string]any{"attempts": o.attempts},
+			"with": map[string]string{"command": "${input.command}", "env": "${input.env}"}}},
+	}
+	if len(labels) > 0 {
+		job["labels"] = labels
+	}
+	if o.key != "" {
+		job["key"] = o.key
+	}
+	return json.Marshal(job)
+}
+
+// exec submits the job, waits for its end, and returns the exit code as an error.
+func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) error {
+	v, _, err := t.Submit(ctx, body, mediaJSON)
+	if err != nil {
+		return err
+	}
+	waiting, cancel := a.bounded(ctx)
+	defer cancel()
+	end, err := a.awaitRest(waiting, t, v)
+	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
+		job := newTracker(v, perdure.Done)
+		a.goOn(t, []*tracker{job}, err, "perdure watch "+refOf(v)+t.where)
+		return quietly(codeOf(err))
+	}
+	if err != nil {
+		return err
+	}
+	if end.Phase == perdure.Parked && o.keep {
+		defer a.talk("  try again:  perdure resume %s%s", refOf(end), t.where)
+	}
+	if end.Phase == perdure.Parked && !o.keep {
+		given, err := t.Act(ctx, end.ID.String(), perdure.Act{Verb: perdure.VerbGiveUp, Author: author(), Reason: "the command of perdure exec has failed"})
+		if err != nil {
+			complain(a.err, a.errSt, fmt.Errorf("the job stays parked: %w", err))
+		} else {
+			end.Phase, end.GivenUp = given.Phase, given.GivenUp
+		}
+	}
+	return a.printExec(end)
+}
+
+// noticeAfter is when a command that has not started is reported to the user.
+const noticeAfter = 3 * time.Second
+
+// awaitRest waits until a job is settled or parked. It goes on while the server is unreachable, for lostFor.
+func (a *app) awaitRest(ctx context.Context, t *target, v *perdure.JobView) (*perdure.JobView, error) {
+	ref, wait := v.ID.String(), noticeAfter
+	var lost time.Time
+	for told := false; ; {
+		now, err := t.Job(ctx, ref, wait)
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case err == nil && (now.Phase == perdure.Settled || now.Phase == perdure.Parked):
+			return now, nil
+		case err == nil:
+			lost, wait = time.Time{}, perdure.MaxClaimWait
+			if s := now.Steps.Get(execStep); !told && s != nil && s.Phase == perdure.Ready && s.Why != nil {
+				told = true
+				a.talk("%s waits: %s", now.ID, plain(s.Why.Text))
+			}
+			continue
+		case perdure.CodeOf(err) != perdure.CodeUnavailable:
+			return nil, err
+		case lost.IsZero():
+			lost = time.Now()
+			a.talk("%v; trying again", err)
+		case time.Since(lost) > lostFor:
+			return nil, err
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// printExec prints the output or the failure of the command, and returns the exit code as an error.
+func (a *app) printExec(v *perdure.JobView) error {
+	s := v.Steps.Get(execStep)
+	if s == nil {
+		return fmt.Errorf("job %s has no step %q: its key belongs to another definition", v.ID, execStep)
+	}
+	if a.json() {
+		if err := a.object(v); err != nil {
+			return err
+		}
+	}
+	if v.Phase == perdure.Settled && v.GivenUp == nil && v.Current == perdure.Done {
+		var out struct {
+			Stdout json.RawMessage `json:"stdout"`
+		}
+		if err := json.Unmarshal(s.Output, &out); err != nil && len(s.Output) > 0 {
+			return fmt.Errorf("output of job %s: %w", v.ID, err)
+		}
+		if !a.json() {
+			a.printStdout(out.Stdout)
+		}
+		return nil
+	}
+	if s.LastError == nil {
+		return quietly(stateCode(v, perdure.Done))
+	}
+	complain(a.err, a.errSt, fmt.Errorf("%s (job %s)", s.LastError.Message, v.ID))
+	return exit(codeOfCommand(s.LastError.Code))
+}
+
+// printStdout prints an output: a text as the command wrote it, and another value as JSON. On a terminal, it is made safe.
+func (a *app) printStdout(stdout json.RawMessage) {
+	var text string
+	if len(stdout) > 0 && json.Unmarshal(stdout, &text) != nil {
+		text = string(stdout) + "\n"
+	}
+	if a.tty != nil {
+		text = style{}.safe(text)
+	}
+	a.printf("%s", text)
+}
+
+// linuxSignals are the signals of Linux, where commands run, by their numbers.
+var linuxSignals = []string{"", "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM"}
+
+// codeOfCommand returns the exit code for the code of a run's failure.
+func codeOfCommand(code string) int {
+	if n, ok := strings.CutPrefix(code, "exit_"); ok {
+		if v, err := strconv.Atoi(n); err == nil && 0 < v && v < 256 {
+			return v
+		}
+	}
+	if name, ok := strings.CutPrefix(code, "signal_"); ok {
+		if i := slices.Index(linuxSignals, name); i > 0 {
+			return exitSignal + i
+		}
+	}
+	switch code {
+	case "notFound":
+		return exitNoProgram
+	case "notExecutable":
+		return exitNotExecutable
+	}
+	return exitOther
+}

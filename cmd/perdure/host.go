@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perdure/perdure/agents/exec"
+)
+
+// hostOptions are the flags of perdure host.
+type hostOptions struct {
+	name, state, user    string
+	slots                int
+	commands             []string
+	allowRoot, noCgroups bool
+
+	heartbeat, stopWithin, keep duration
+	log                         logFlags
+}
+
+// maxHostSlots is hostagent.MaxSlots.
+const maxHostSlots = 1000
+
+func (a *app) hostCmd() *cobra.Command {
+	o := hostOptions{heartbeat: duration(time.Minute), stopWithin: duration(10 * time.Second), keep: duration(time.Hour)}
+	cmd := &cobra.Command{
+		Use:   "host --state DIR",
+		Short: "Run the commands of steps of the agent exec on this machine",
+		Long: `Claims runs of the agent exec from a node, and runs their commands. Each command has a small process
+beside it, its keeper, which survives this one: after a restart, by hand, by a crash or by an upgrade,
+"perdure host" with the same --state continues with the commands that run. If it does not come back, each
+command is ended when its run expires, and the step runs elsewhere.
+
+SIGTERM or SIGINT ends this process, and its commands go on. With systemd, set KillMode=process, and
+Delegate=yes so that all processes of a command can be ended together.
+
+As root it refuses to start, unless --user names the user of commands, or --allow-root is given. Linux only.`,
+		Example: `  perdure host --state /var/lib/perdure --server http://perdure.internal:7420
+  perdure host --state ~/perdure --name build-7 --slots 4
+  perdure host --state /var/lib/perdure --user render --allow-commands render,/usr/bin/ffmpeg`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			return a.runHost(cmd, o)
+		},
+	}
+	uses(cmd, "server")
+	f := cmd.Flags()
+	f.StringVar(&o.name, "name", "", "`NAME` of the host (default: this machine's name up to the first dot)")
+	f.StringVar(&o.state, "state", "", "`DIR` that keeps what is needed after a restart; one for each host, on a local disk")
+	f.IntVar(&o.slots, "slots", 10, "commands at a time, at most 1000")
+	f.StringSliceVar(&o.commands, "allow-commands", nil, "the only `PROGRAMS` that may run, each as steps name it (default: any)")
+	f.StringVar(&o.user, "user", "", "run commands as this `USER`; needs root")
+	f.BoolVar(&o.allowRoot, "allow-root", false, "run commands as root")
+	f.BoolVar(&o.noCgroups, "no-cgroups", false, "use no cgroups, even where they could be created")
+	f.Var(&o.heartbeat, "heartbeat", "promised interval of heartbeats; the runs expire so long after this host was heard of last")
+	f.Var(&o.stopWithin, "stop-within", "time between SIGTERM and SIGKILL for a command, at most half of --heartbeat")
+	f.Var(&o.keep, "keep", "how long the directory of a run is kept after its report")
+	o.log.register(cmd)
+	restricts(cmd, "allow-commands", "user")
+	_ = cmd.MarkFlagDirname("state")
+	return cmd
+}
+
+// check refuses values that cannot be meant.
+func (o *hostOptions) check() error {
+	if o.state == "" {
+		return &usageError{msg: "--state is missing", hint: "a directory for this host alone, on a local disk: --state /var/lib/perdure"}
+	}
+	if o.name == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return usagef("--name is missing, and this machine's name is not known: %v", err)
+		}
+		o.name, _, _ = strings.Cut(name, ".")
+	}
+	heartbeat, stop := time.Duration(o.heartbeat), time.Duration(o.stopWithin)
+	switch {
+	case o.slots < 1 || o.slots > maxHostSlots:
+		return usagef("--slots must be 1 to %d", maxHostSlots)
+	case heartbeat < time.Second || heartbeat > time.Hour:
+		return usagef("--heartbeat must be 1s to 1h")
+	case stop <= 0 || stop > exec.MaxStopWithin:
+		return usagef("--stop-within must be more than 0s, and at most %s", span(exec.MaxStopWithin))
+	case 2*stop > heartbeat:
+		return &usageError{msg: "--heartbeat must be at least twice --stop-within", hint: "a command is stopped so long before its run expires"}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/perdure/perdure/agents/exec"
+	"github.com/perdure/perdure/internal/hostagent"
+	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/redact"
+)
+
+func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
+	if err := hostagent.CheckName(o.name); err != nil {
+		return &usageError{msg: err.Error(), hint: "--name NAME"}
+	}
+	as, err := o.commandUser(os.Geteuid())
+	if err != nil {
+		return err
+	}
+	defer a.unblock()()
+	ctx, stop := a.interruptible(cmd.Context())
+	defer stop()
+	log := a.serviceLogger(o.log)
+	c, err := a.reach(ctx, log)
+	if c == nil || err != nil {
+		return err
+	}
+	if err := c.MayServe(ctx, exec.Name); err != nil {
+		return err
+	}
+	h, err := hostagent.Open(hostagent.Config{Exchange: c, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
+		StopWithin: time.Duration(o.stopWithin), Heartbeat: time.Duration(o.heartbeat), Keep: time.Duration(o.keep), Log: log})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if a.jsonLog {
+		log.Info("host started", "host", o.name, "holder", h.Holder, "slots", o.slots, "server", redact.URL(a.server))
+	} else {
+		a.talk("host %s with %s for %s", o.name, plural(o.slots, "slot"), redact.URL(a.server))
+	}
+	return h.Run(ctx)
+}
+
+// commandUser returns the user of commands; nil for the user of this process.
+func (o *hostOptions) commandUser(uid int) (*exec.User, error) {
+	switch {
+	case o.user != "" && o.allowRoot:
+		return nil, usagef("--user and --allow-root exclude each other")
+	case o.user == "" && uid == 0 && !o.allowRoot:
+		return nil, &usageError{msg: "this process is root, and every job could run commands as root", hint: "run it as another user, or name the user of commands: --user NAME; --allow-root if root is meant"}
+	case o.user == "":
+		return nil, nil
+	case uid != 0:
+		return nil, &usageError{msg: "--user needs root", hint: "run perdure host as that user instead"}
+	}
+	u, err := user.Lookup(o.user)
+	if err != nil {
+		return nil, usagef("--user %s: %v", o.user, err)
+	}
+	return credential(u)
+}
+
+func credential(u *user.User) (*exec.User, error) {
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user %s: %w", u.Username, err)
+	}
+	group, err := strconv.ParseUint(u.Gid, 10, 32)
+	if err != nil {
+		return nil, fmt.Errorf("user %s: %w", u.Username, err)
+	}
+	groups, err := u.GroupIds()
+	if err != nil {
+		return nil, fmt.Errorf("groups of user %s: %w", u.Username, err)
+	}
+	as := &exec.User{User: keeper.User{UID: uint32(id), GID: uint32(group)}, Home: u.HomeDir}
+	for _, g := range groups {
+		n, err := strconv.ParseUint(g, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("groups of user %s: %w", u.Username, err)
+		}
+		as.Groups = append(as.Groups, uint32(n))
+	}
+	return as, nil
+}
