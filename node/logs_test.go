@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -220,6 +221,24 @@ func TestFollowedLogEndsWithItsRun(t *testing.T) {
 		}
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A reader on the node that stores a chunk is woken, and does not poll.
+func TestReaderOfALogIsWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := startLogged(t, memory.New())
+		got := make(chan time.Time, 10)
+		go func() {
+			_ = l.node.ReadLog(t.Context(), operate.LogQuery{Job: "k", Step: "a", Follow: true}, func(*operate.LogPart) error { got <- time.Now(); return nil })
+		}()
+		<-got
+		time.Sleep(300 * time.Millisecond)
+		added := time.Now()
+		l.add("h", l.chunk(0, "one", last), "accepted 3")
+		if lag := (<-got).Sub(added); lag > 100*time.Millisecond {
+			t.Errorf("a chunk is seen %s after it was stored", lag)
 		}
 	})
 }

@@ -611,4 +611,13 @@ var ofValues = []mutant{
 	{name: "a sweep has the budget that other requests have left", file: "internal/scheduler/sweep.go", old: "	b.SetBudget(b.s.budget())\n", new: "", run: "BesideOthers"},
 	{name: "sweeps stop at postponed conditions", file: "internal/scheduler/sweep.go", old: "(o.found == 0 || o.scanAll && o.undecided)", new: "o.found == 0", run: "HoldUpOther"},
 	{name: "the bytes that a condition reads have no bound", file: "internal/scheduler/batch.go", old: "			b.w.ReadsTooMuch(m.PayloadReaders[0])\n", new: "			_ = unused\n", run: "TooMuch"},
+	{name: "a log has another holder than its run", file: "internal/kernel/log.go", old: "case s.LockedBy != holder:", new: "case false:", pkg: "node", run: "OnlyTheHolder"},
+	{name: "another holder adds to a log", file: "internal/kernel/log.go", old: "case c.Now.Holder != holder:", new: "case false:", pkg: "node", run: "OnlyTheHolder"},
+	{name: "a gap in a log is not noticed", file: "internal/kernel/log.go", old: "case chunk.Offset > c.Now.Next && !chunk.Skips:", new: "case false:", pkg: "node", run: "StoredOnce"},
+	{name: "bytes that a log has are added again", file: "internal/kernel/log.go", old: "chunk.Data[min(l.Next-chunk.Offset, int64(len(chunk.Data))):]", new: "chunk.Data", run: "RepeatedBytesOfALog"},
+	{name: "a log keeps all bytes", file: "internal/kernel/log.go", old: "c.CutTo = l.Next - MaxLogPart", new: "c.CutTo = 0 * l.Next", run: "LogKeeps"},
+	{name: "each line of a log is a row", file: "internal/kernel/log.go", old: "leastLogChunk = 4 << 10", new: "leastLogChunk = 0", run: "LogKeeps"},
+	{name: "a node stores any number of bytes of logs", file: "internal/service/logs.go", old: "if w.room > used {", new: "if true || w.room > used {", pkg: "node", run: "LogsAboveTheRate"},
+	{name: "readers of a log are not woken", file: "internal/service/logs.go", old: "close(r.moved)", new: "_ = r.moved", pkg: "node", run: "ReaderOfALogIsWoken"},
+	{name: "a stale row of a log is written", file: "store/sqlite/logs.go", old: "if err == nil && n != 1 {", new: "if err == nil && n > 1 {", run: "TestStore/Logs"},
 }
