@@ -92,6 +92,11 @@ func hostName(cfg Config) string {
 func (n *Node) rollCalled(r kernel.NodeAnswer, duration time.Duration) {
 	n.metrics.RollCall(duration)
 	n.metrics.Fence(r.Fence)
+	for _, role := range r.Roles {
+		if role.Leader == n.id && role.Led(r.Now) {
+			n.metrics.StoodBy(role.Name, role.StoodBy(r.Now))
+		}
+	}
 	if n.roll.called(r, n.env.Now()) {
 		n.log.Error("store may have lost commits; run numbers continue from the fence; see alert setback", "fence", r.Fence)
 	}

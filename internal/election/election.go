@@ -3,7 +3,8 @@
 // Each node has an Elector. At random intervals it makes a roll call: it renews the row of its node in the store, and
 // reads the roles. If a role has no leader or no standby, the elector enlists its node for the place. It also takes the
 // standby's place if leader and standby are on one host and its node is on another. The places are leases: they lapse
-// unless the next roll calls renew them.
+// unless the next roll calls renew them. If its node leads two or more roles, and the standby of one of them leads none,
+// the elector hands that role over.
 //
 // While the node leads a role, the elector runs the role's Service. The service's context ends with the leadership, and
 // carries the leadership (kernel.Leadership): role, node and epoch.
@@ -156,6 +157,10 @@ func (e *Elector) round(ctx context.Context, fresh bool) (next time.Duration, er
 		}
 	}
 	e.follow(ctx, roles, now, calledAt)
+	if name := kernel.Spread(roles, e.cfg.Node, now); name != "" {
+		e.handOver(ctx, name)
+		return e.cfg.TTL / failedShare, nil // the next roll call reads the new leader
+	}
 	return e.wait(roles, now), nil
 }
 
@@ -184,14 +189,16 @@ func (e *Elector) ownRoles(all []kernel.Role) (roles []kernel.Role) {
 // elect reads the roles again under the locks of their rows, and takes the free places. It returns the roles after that,
 // and the time that was read under the locks.
 func (e *Elector) elect(ctx context.Context, fresh bool) (now time.Time, roles []kernel.Role, err error) {
-	err = e.change(ctx, e.names(), func(r kernel.Role, at time.Time) kernel.Role {
-		if fresh {
-			r = r.Vacate()
+	err = e.change(ctx, func(all []kernel.Role, at time.Time) []kernel.Role {
+		now, roles = at, nil
+		for _, r := range all {
+			if fresh {
+				r = r.Vacate()
+			}
+			roles = append(roles, e.enlist(r, at))
 		}
-		now, r = at, e.enlist(r, at)
-		roles = append(roles, r)
-		return r
-	}, func() { roles = nil })
+		return roles
+	})
 	return now, roles, err
 }
 
@@ -202,15 +209,15 @@ func (e *Elector) enlist(r kernel.Role, now time.Time) kernel.Role {
 
 func (e *Elector) names() []string { return slices.Sorted(maps.Keys(e.cfg.Roles)) }
 
-// change applies a rule to roles in a transaction. It calls again before each attempt.
-func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.Role, time.Time) kernel.Role, restart func()) error {
+// change applies a rule to the roles in a transaction. The rule may be called several times, and returns the roles in the
+// order in which it got them.
+func (e *Elector) change(ctx context.Context, rule func([]kernel.Role, time.Time) []kernel.Role) error {
 	ctx, cancel := env.WithTimeout(e.cfg.Env, ctx, e.cfg.TTL/timeoutShare)
 	defer cancel()
 	crashpoint.Here(crashpoint.RoleChange)
 	defer crashpoint.Here(crashpoint.RoleChanged)
 	return e.cfg.Store.Update(ctx, func(tx kernel.Tx) error {
-		restart()
-		roles, err := tx.LockRoles(names)
+		before, err := tx.LockRoles(e.names())
 		if err != nil {
 			return err
 		}
@@ -219,13 +226,36 @@ func (e *Elector) change(ctx context.Context, names []string, rule func(kernel.R
 			return err
 		}
 		var changes []kernel.RoleChange
-		for _, before := range roles {
-			if r := rule(before, now); r != before {
-				changes = append(changes, kernel.RoleChange{Now: r, Loaded: before})
+		for i, r := range rule(before, now) {
+			if r != before[i] {
+				changes = append(changes, kernel.RoleChange{Now: r, Loaded: before[i]})
 			}
 		}
 		return tx.SaveRoles(changes)
 	})
+}
+
+// handOver hands a role over to its standby, which leads no role, and stands by for it. First it waits for the role's
+// service, so that it has returned before the standby leads. If the roles have changed meanwhile, nothing is handed over,
+// and the next roll call starts the service again.
+func (e *Elector) handOver(ctx context.Context, name string) {
+	e.end(name, "its standby leads no role", anyLeadership)
+	for _, l := range e.allLeaderships() {
+		if l.Role == name {
+			e.cfg.Env.Wait(ctx, leaveTime, l.serviceEnded)
+		}
+	}
+	err := e.change(ctx, func(all []kernel.Role, now time.Time) []kernel.Role {
+		after := slices.Clone(all)
+		if kernel.Spread(all, e.cfg.Node, now) == name {
+			i := slices.IndexFunc(all, func(r kernel.Role) bool { return r.Name == name })
+			after[i] = all[i].Swap(e.cfg.Host, now, e.cfg.TTL)
+		}
+		return after
+	})
+	if err != nil && ctx.Err() == nil {
+		e.cfg.Log.Warn("handing over a role failed; retrying", "role", name, "error", err)
+	}
 }
 
 // wait returns the time until the next roll call: a random part of TTL, but no longer than until a place lapses that
@@ -249,8 +279,7 @@ func (e *Elector) wait(roles []kernel.Role, now time.Time) time.Duration {
 // leave gives up all places of this node. First it waits for the services, so that they have returned before another
 // node leads.
 func (e *Elector) leave(ctx context.Context) {
-	names := e.names()
-	for _, name := range names {
+	for _, name := range e.names() {
 		e.end(name, "the node stops", anyLeadership)
 	}
 	for _, l := range e.allLeaderships() {
@@ -258,9 +287,12 @@ func (e *Elector) leave(ctx context.Context) {
 	}
 	ctx, cancel := env.WithTimeout(e.cfg.Env, context.WithoutCancel(ctx), leaveTime)
 	defer cancel()
-	err := e.change(ctx, names, func(r kernel.Role, now time.Time) kernel.Role {
-		return r.HandOver(e.cfg.Node, now, e.cfg.TTL)
-	}, func() {})
+	err := e.change(ctx, func(all []kernel.Role, now time.Time) (after []kernel.Role) {
+		for _, r := range all {
+			after = append(after, r.HandOver(e.cfg.Node, now, e.cfg.TTL))
+		}
+		return after
+	})
 	if err != nil {
 		e.cfg.Log.Warn("handing over the roles failed; other nodes take over when they lapse", "error", err)
 	}

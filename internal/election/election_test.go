@@ -546,3 +546,79 @@ func TestRandomEventsKeepOneLeader(t *testing.T) {
 		})
 	}
 }
+
+// Roles are spread: the first node leads both roles until a second one stands by, which then leads one of them (F183). The
+// service of the role has returned before the other node leads.
+func TestRolesAreSpreadOverTheNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGrid(t)
+		serving := map[string]string{}
+		two := func(name, host string) func(*election.Config) {
+			return func(c *election.Config) {
+				c.Host, c.Roles = host, map[string]election.Service{}
+				for _, role := range []string{"x", "y"} {
+					c.Roles[role] = func(ctx context.Context) {
+						g.mu.Lock()
+						if other := serving[role]; other != "" {
+							t.Errorf("%s and %s serve role %s", other, name, role)
+						}
+						serving[role] = name
+						g.mu.Unlock()
+						<-ctx.Done()
+						g.mu.Lock()
+						serving[role] = ""
+						g.mu.Unlock()
+					}
+				}
+			}
+		}
+		roles := func() string {
+			all, err := g.store.Roles(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var text []string
+			for _, r := range all {
+				text = append(text, fmt.Sprintf("%s: %s, %s", r.Name, r.Leader, r.Standby))
+			}
+			return strings.Join(text, "; ")
+		}
+		a := g.join("a", two("a", "h1"))
+		time.Sleep(ttl)
+		synctest.Wait()
+		if got := roles(); got != "x: a, ; y: a, " {
+			t.Errorf("one node: %s", got)
+		}
+		b := g.join("b", two("b", "h2"))
+		time.Sleep(2 * ttl)
+		synctest.Wait()
+		if got := roles(); got != "x: b, a; y: a, b" {
+			t.Errorf("two nodes: %s", got)
+		}
+		g.mu.Lock()
+		if serving["x"] != "b" || serving["y"] != "a" {
+			t.Errorf("serving: %v", serving)
+		}
+		g.mu.Unlock()
+		epoch := func() (sum int64) {
+			all, _ := g.store.Roles(t.Context())
+			for _, r := range all {
+				sum += r.Epoch
+			}
+			return sum
+		}
+		before := epoch()
+		time.Sleep(10 * ttl)
+		synctest.Wait()
+		if got := epoch(); got != before { // they do not hand roles back and forth
+			t.Errorf("epochs: %d, then %d", before, got)
+		}
+		b.leave()
+		time.Sleep(ttl)
+		synctest.Wait()
+		if got := roles(); got != "x: a, ; y: a, " {
+			t.Errorf("after one has left: %s", got)
+		}
+		a.leave()
+	})
+}

@@ -106,6 +106,46 @@ func (r Role) HandOver(node string, now time.Time, ttl time.Duration) Role {
 	return r
 }
 
+// Spread returns the name of the role that a node hands over to its standby, so that the roles are spread over the nodes;
+// "" if there is none. A node that leads two or more of these roles hands one over to a standby that leads none. A standby
+// that leads a role is passed over, so that two nodes do not hand a role back and forth.
+func Spread(roles []Role, node string, now time.Time) (name string) {
+	leads := map[string]int{}
+	for _, r := range roles {
+		if r.Led(now) {
+			leads[r.Leader]++
+		}
+	}
+	if leads[node] < 2 {
+		return ""
+	}
+	for _, r := range roles {
+		if r.Led(now) && r.Leader == node && r.StoodBy(now) && leads[r.Standby] == 0 {
+			return r.Name
+		}
+	}
+	return ""
+}
+
+// Swap returns the role after its leader has handed it over and stands by for it.
+func (r Role) Swap(host string, now time.Time, ttl time.Duration) Role {
+	return r.HandOver(r.Leader, now, ttl).Enlist(r.Leader, host, now, ttl)
+}
+
+// Vacancy describes what the role lacks where nodes live on several hosts: a leader, a standby, or a second host; "" if it
+// lacks nothing.
+func (r Role) Vacancy(now time.Time) string {
+	switch {
+	case !r.Led(now):
+		return "no node leads role " + r.Name
+	case !r.StoodBy(now):
+		return "no node stands by for role " + r.Name
+	case r.LeaderHost == r.StandbyHost:
+		return "leader and standby of role " + r.Name + " are on one host"
+	}
+	return ""
+}
+
 // Vacate returns the role without leader and standby, for the case that both are known to be dead.
 func (r Role) Vacate() Role { return Role{Name: r.Name, Epoch: r.Epoch} }
 

@@ -220,3 +220,48 @@ func TestNodeIsDeadAfterThreeTTLs(t *testing.T) {
 		}
 	}
 }
+
+// A node that leads several roles hands one over to a standby that leads none (F183). No other role is handed over.
+func TestSpreadHandsOneRoleOver(t *testing.T) {
+	now, ttl := time.Unix(1_000_000, 0), time.Minute
+	later := now.Add(time.Second)
+	role := func(name, leader, standby string) Role {
+		return Role{Name: name, Epoch: 7, Leader: leader, LeaderHost: "h-" + leader, LeaderUntil: later, Standby: standby, StandbyHost: "h-" + standby, StandbyUntil: later}
+	}
+	lapsed := func(r Role) Role { r.StandbyUntil = now; return r }
+	ended := func(r Role) Role { r.LeaderUntil = now; return r }
+	for name, test := range map[string]struct {
+		roles []Role
+		want  string
+	}{
+		"two roles":                            {[]Role{role("x", "a", "b"), role("y", "a", "b")}, "x"},
+		"one role":                             {[]Role{role("x", "a", "b"), role("y", "b", "a")}, ""},
+		"of another node":                      {[]Role{role("x", "b", "c"), role("y", "b", "c")}, ""},
+		"no standby":                           {[]Role{lapsed(role("x", "a", "b")), lapsed(role("y", "a", "b"))}, ""},
+		"one has a standby":                    {[]Role{lapsed(role("x", "a", "b")), role("y", "a", "b")}, "y"},
+		"the standby leads":                    {[]Role{role("w", "b", "a"), role("x", "a", "b"), role("y", "a", "b")}, ""},
+		"the standby has led":                  {[]Role{ended(role("w", "b", "a")), role("x", "a", "b"), role("y", "a", "b")}, "x"},
+		"another standby leads":                {[]Role{role("w", "b", "a"), role("x", "a", "b"), role("y", "a", "c")}, "y"},
+		"the second leadership is over":        {[]Role{role("x", "a", "b"), ended(role("y", "a", "b"))}, ""},
+		"the leadership that would go is over": {[]Role{ended(role("v", "a", "b")), role("x", "a", "b"), role("y", "a", "b")}, "x"},
+	} {
+		if got := Spread(test.roles, "a", now); got != test.want {
+			t.Errorf("%s: %q, not %q", name, got, test.want)
+		}
+	}
+	before := role("x", "a", "b")
+	if got, want := before.Swap("h-a", now, ttl), (Role{Name: "x", Epoch: 8, Leader: "b", LeaderHost: "h-b", LeaderUntil: now.Add(ttl),
+		Standby: "a", StandbyHost: "h-a", StandbyUntil: now.Add(ttl)}); got != want {
+		t.Errorf("swapped: %+v, not %+v", got, want)
+	}
+}
+
+func TestVacancyNamesWhatTheRoleLacks(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	everyRole(now, func(r Role) {
+		complete := r.Leader != "" && now.Before(r.LeaderUntil) && r.Standby != "" && now.Before(r.StandbyUntil) && r.LeaderHost != r.StandbyHost
+		if got := r.Vacancy(now); (got == "") != complete {
+			t.Errorf("%+v: %q", r, got)
+		}
+	})
+}

@@ -41,6 +41,7 @@ type Metrics struct {
 	batch       prometheus.Histogram
 	commit      prometheus.Histogram
 	leader      *prometheus.GaugeVec
+	standby     *prometheus.GaugeVec
 	refusals    *prometheus.CounterVec
 	renewal     prometheus.Histogram
 	fence       prometheus.Gauge
@@ -103,6 +104,7 @@ func New(version string) *Metrics {
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
 	m.commit = histogram("store_transaction_duration_seconds", "Duration of a transaction.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.leader = gauges("role_leader", "1 if this node leads the role, else 0.", "role")
+	m.standby = gauges("role_standby", "1 if another node stands by for the role, else 0; on the leader of the role.", "role")
 	m.refusals = counter("role_writes_refused_total", "Writes under a role that were refused because another node leads.", "role")
 	m.renewal = histogram("node_renewal_duration_seconds", "Time that the store took to renew the row of this node.", seconds).WithLabelValues().(prometheus.Histogram)
 	m.fence = gauge("store_fence", "Lowest number that a new run may have. It rises when the store turns out to have lost commits.")
@@ -215,6 +217,18 @@ func (m *Metrics) Leads(role string, leads bool) {
 		value = 1
 	}
 	m.leader.WithLabelValues(role).Set(value)
+	if !leads {
+		m.standby.DeleteLabelValues(role)
+	}
+}
+
+// StoodBy records whether a role that this node leads has a standby.
+func (m *Metrics) StoodBy(role string, stoodBy bool) {
+	value := 0.0
+	if stoodBy {
+		value = 1
+	}
+	m.standby.WithLabelValues(role).Set(value)
 }
 
 func (m *Metrics) Deposed(role string) { m.refusals.WithLabelValues(role).Inc() }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -30,6 +31,9 @@ func (svc *Service) Check(ctx context.Context, report func(kernel.Finding)) erro
 			report(kernel.Finding{Rule: "F111", Message: "the store: " + f})
 		}
 	}
+	if err := svc.checkRoles(ctx, report); err != nil {
+		return err
+	}
 	var after perdure.JobID
 	for {
 		jobs, _, err := svc.Store.ListJobs(ctx, kernel.JobFilter{After: after, Ascending: true, Limit: checkPage})
@@ -46,6 +50,61 @@ func (svc *Service) Check(ctx context.Context, report func(kernel.Finding)) erro
 			return nil
 		}
 	}
+}
+
+// checkRoles reports roles that have no leader and standby on different hosts for twice the time of roles, although nodes
+// live on several hosts.
+func (svc *Service) checkRoles(ctx context.Context, report func(kernel.Finding)) error {
+	before, err := svc.vacancies(ctx)
+	if err != nil || len(before) == 0 || !env.Sleep(svc.Env, ctx, 2*svc.RoleTTL) {
+		return err
+	}
+	now, err := svc.vacancies(ctx)
+	if err != nil {
+		return err
+	}
+	for role, fault := range now {
+		if before[role] != "" {
+			report(kernel.Finding{Rule: "F183", Message: fault})
+		}
+	}
+	return nil
+}
+
+// vacancies returns what roles lack, by their names.
+func (svc *Service) vacancies(ctx context.Context) (map[string]string, error) {
+	now, err := svc.Store.Now(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	nodes, err := svc.Store.Nodes(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	hosts := map[string]bool{}
+	for i := range nodes {
+		if svc.stateOf(&nodes[i], now) == perdure.NodeAlive {
+			hosts[nodes[i].Host] = true
+		}
+	}
+	if len(hosts) < 2 {
+		return nil, nil
+	}
+	roles, err := svc.Store.Roles(ctx)
+	if err != nil {
+		return nil, Unreachable(err)
+	}
+	found := map[string]string{}
+	for _, info := range kernel.RoleTable() {
+		r := kernel.Role{Name: info.Name}
+		if i := slices.IndexFunc(roles, func(r kernel.Role) bool { return r.Name == info.Name }); i >= 0 {
+			r = roles[i]
+		}
+		if fault := r.Vacancy(now); fault != "" {
+			found[r.Name] = fault
+		}
+	}
+	return found, nil
 }
 
 // checkJob checks the rows of one job. The rows are read one after the other, so findings count only if the job has not

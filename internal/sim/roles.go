@@ -112,6 +112,12 @@ func (w *world) roleMoved(n *node, ch *kernel.RoleChange, at time.Time) {
 	}
 	displaced := now.Standby == n.proc.name && before.StandbyHost == before.LeaderHost && now.StandbyHost != now.LeaderHost
 	fresh := w.swarm.alone && now.Leader == n.proc.name // all others are known to be dead
+	if now.Leader != before.Leader || now.Epoch != before.Epoch {
+		w.ledBy[kernel.Leadership{Role: now.Name, Epoch: now.Epoch}] = now.Leader
+	}
+	if begins := now.Leader != before.Leader; begins && before.Leader == n.proc.name && now.Leader == before.Standby && now.Standby == n.proc.name {
+		w.hit("F183")
+	}
 	switch begins := now.Leader != "" && (now.Leader != before.Leader || now.Epoch != before.Epoch); {
 	case now.Epoch < before.Epoch, begins && now.Epoch <= before.Epoch:
 		w.wrong("F071", "role %s: epoch %d of %q comes after epoch %d of %q", now.Name, now.Epoch, now.Leader, before.Epoch, before.Leader)
@@ -138,7 +144,7 @@ func (w *world) swept(n *node, s *share) {
 }
 
 // checkRolesAreHeld checks that, without faults, each role soon has a living leader that knows its role, and a living
-// standby. If nodes live on several hosts, these two are on different ones.
+// standby, and that the roles are spread (G9 of hosts, F183). If nodes live on several hosts, these two are on different ones.
 func (w *world) checkRolesAreHeld() {
 	fault := w.vacancy()
 	if fault == "" {
@@ -157,6 +163,13 @@ func (w *world) vacancy() string {
 	for _, role := range kernel.RoleTable() {
 		if fault := w.vacancyOf(role.Name); fault != "" {
 			return fault
+		}
+	}
+	roles, err := w.inner.Roles(context.Background())
+	w.must(err)
+	for _, n := range w.nodes {
+		if name := kernel.Spread(roles, n.proc.name, w.storeNow()); name != "" {
+			return n.proc.name + " leads several roles, and the standby of role " + name + " leads none"
 		}
 	}
 	return ""
@@ -217,6 +230,11 @@ func (w *world) nodeNamed(name string) *node {
 	return w.nodes[i]
 }
 
+// leaderAfter returns the leader of the epoch after that of the role; it may have handed the role over since.
+func (w *world) leaderAfter(before *kernel.Role) string {
+	return w.ledBy[kernel.Leadership{Role: before.Name, Epoch: before.Epoch + 1}]
+}
+
 // endLeader ends the leader when there are no faults. A leader that stops hands over to its standby at once. If the
 // leader dies, all nodes of its host die with it, provided that nodes live on other hosts. Its standby is on one of
 // those, and leads when the leader's time is over.
@@ -240,14 +258,14 @@ func (w *world) endLeader(killed bool) {
 	default:
 		leader.stop()
 		w.runUntil(w.now + time.Second)
-		if now := w.roleNamed(before.Name); now.Leader != before.Standby || now.Epoch != before.Epoch+1 {
+		if now := w.roleNamed(before.Name); w.leaderAfter(&before) != before.Standby {
 			w.wrong("F076", "%s has left, and %+v comes after %+v", leader.proc.name, now, before)
 		}
 	}
 	for end := w.now + w.swarm.ttl*3/2 + slack + time.Second; len(w.faults) == 0 && w.now < end; w.checkRolesAreHeld() {
 		w.runUntil(w.now + 500*time.Millisecond)
 	}
-	if now := w.roleNamed(before.Name); len(w.faults) == 0 && (several || !killed) && (now.Leader != before.Standby || now.Epoch != before.Epoch+1) {
+	if now := w.roleNamed(before.Name); len(w.faults) == 0 && (several || !killed) && w.leaderAfter(&before) != before.Standby {
 		w.wrong("F076", "host %s has died, and %+v comes after %+v", before.LeaderHost, now, before)
 	}
 }

@@ -56,6 +56,7 @@ type world struct {
 	order           order
 	postponed       map[kernel.StepRef]time.Duration // when the input of a step was last postponed by a transaction
 	admittedLeaders map[kernel.Leadership]string     // by role and epoch: the node that was admitted to write under it
+	ledBy           map[kernel.Leadership]string     // by role and epoch: the leader
 	vacant          time.Duration                    // since when the role lacks a leader or standby, without faults; 0: it does not
 	healed          time.Duration                    // when the faults ended
 }
