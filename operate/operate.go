@@ -36,6 +36,7 @@ type Service interface {
 	FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*AlertsChange) error) error
 	Bulk
 	Webhooks
+	Hosts
 	Access
 }
 

@@ -50,6 +50,7 @@ type Store interface {
 	kernel.BulkReader
 	kernel.Outbox
 	kernel.AccessReader
+	kernel.HostReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
@@ -99,8 +100,9 @@ type Config struct {
 // Service implements protocol.Server. It is safe for concurrent use.
 type Service struct {
 	Config
-	recent *recent
-	graphs *graphs
+	recent      *recent
+	recentHosts *recentHosts
+	graphs      *graphs
 
 	summaries *lru.Cache[perdure.JobID, recentSummary]
 	liveBytes *liveBytes
@@ -121,7 +123,7 @@ func New(cfg Config) *Service {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	svc := &Service{Config: cfg, recent: newRecent(), graphs: newGraphs(), summaries: newSummaries(), liveBytes: &liveBytes{}}
+	svc := &Service{Config: cfg, recent: newRecent(), recentHosts: newRecentHosts(), graphs: newGraphs(), summaries: newSummaries(), liveBytes: &liveBytes{}}
 	svc.liveJobs, svc.liveAlert = newLiveLists[perdure.JobView, perdure.JobID](svc), newLiveLists[perdure.AlertView, int64](svc)
 	return svc
 }

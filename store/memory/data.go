@@ -38,6 +38,7 @@ type data struct {
 	nodes            map[string]kernel.Node
 	roles            map[string]kernel.Role
 	seen             map[seenBy]time.Time
+	hosts            map[string]kernel.Host
 	stats            json.RawMessage
 	series           map[seriesKey]int64
 	receivers        map[string]*kernel.Receiver
@@ -68,6 +69,7 @@ func newData() data {
 		limits:        map[string]kernel.Limit{},
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		agents:        map[string]perdure.AgentSettings{},
+		hosts:         map[string]kernel.Host{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},
