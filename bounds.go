@@ -65,7 +65,12 @@ const (
 	MaxJobWait       = 5 * time.Minute
 	MaxPosted        = 10_000 // submissions in callers' transactions that wait for a node
 	MaxClaimWait     = time.Minute
-	MaxSeen          = 10_000 // holders whose latest claim is recorded: the most recent ones
+	MaxHosts         = 10_000            // registered at once
+	MaxAmounts       = 32                // amounts of a host, or of what a step requires
+	MaxHostWord      = plain.MaxHostWord // characters of the name of a host, grid or amount, or of a host's label or its value
+	MaxHostRuns      = 1000              // runs of one host at once
+	MaxDemandBytes   = 4 << 10           // what a step requires, in its canonical text
+	MaxSeen          = 10_000            // holders whose latest claim is recorded: the most recent ones
 
 	// Defaults of definitions.
 	DefaultAttempts       = 5

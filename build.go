@@ -59,6 +59,13 @@ type builtStep struct {
 	Retry          *Retry          `json:"retry,omitempty"`
 	OnFailure      []Rung          `json:"onFailure,omitempty"`
 	Limits         []StepLimit     `json:"limits,omitempty"`
+	Requires       *Requires       `json:"requires,omitempty"`
+	Prefers        *builtPrefers   `json:"prefers,omitempty"`
+	Place          string          `json:"place,omitempty"`
+}
+
+type builtPrefers struct {
+	Labels map[string]string `json:"labels"`
 }
 
 // builtSteps are a JSON object, in their order.
@@ -188,6 +195,19 @@ func (s *StepBuilder) Limit(name, key string, amount int) *StepBuilder {
 	s.step.Limits = append(s.step.Limits, StepLimit{name, key, amount})
 	return s
 }
+
+// Requires makes the step run on hosts only that have what r requires. A run takes its amounts until it ends.
+func (s *StepBuilder) Requires(r Requires) *StepBuilder { s.step.Requires = &r; return s }
+
+// Prefers ranks hosts that have more of these labels first. It excludes none.
+func (s *StepBuilder) Prefers(labels map[string]string) *StepBuilder {
+	s.step.Prefers = &builtPrefers{labels}
+	return s
+}
+
+// Place chooses between hosts that rank equally: "pack", the default, takes the one with the least left over, and "spread"
+// the one with the most.
+func (s *StepBuilder) Place(place string) *StepBuilder { s.step.Place = place; return s }
 
 // UndoWith is Undo with an input of its own.
 func (s *StepBuilder) UndoWith(v any) *StepBuilder {

@@ -30,7 +30,7 @@ flow: chain
 steps:
   reserve: {agent: stock, with: {sku: "${input.sku}"}, undo: {with: {by: "${doKey}"}}, completeWithin: 30s, retry: {attempts: 3, backoff: 1s, notOn: [gone]}}
   charge: {agent: payments, action: pay, with: {amount: 4200}, undo: {}, onFailure: park}
-  ship: {agent: carrier, limits: [{name: carrier-api, key: "${input.sku}", amount: 2}, {name: labels}], when: "input.amount > 0", with: {note: "$${raw}"}, undo: {agent: other, action: fetch}, onFailure: skip}
+  ship: {agent: carrier, limits: [{name: carrier-api, key: "${input.sku}", amount: 2}, {name: labels}], requires: {cpu: 1.5, memory: 4GiB, gpu: 1, labels: {zone: a, driver: "*"}, grid: local}, prefers: {labels: {cache: warm}}, place: spread, when: "input.amount > 0", with: {note: "$${raw}"}, undo: {agent: other, action: fetch}, onFailure: skip}
   tell: {agent: mail, onFailure: {restart: 2}}
 `
 	job := perdure.Define("order").Key("order-1042").Priority(7).Label("customer", "c-77").
@@ -43,7 +43,9 @@ steps:
 		Step("charge", "payments").Action("pay").With(struct {
 		Amount int `json:"amount"`
 	}{4200}).Undo().OnFailure(perdure.ParkRung()).
-		Step("ship", "carrier").Limit("carrier-api", "${input.sku}", 2).Limit("labels", "", 1).When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
+		Step("ship", "carrier").Limit("carrier-api", "${input.sku}", 2).Limit("labels", "", 1).
+		Requires(perdure.Requires{Amounts: perdure.Amounts{"cpu": 1500, "memory": 4 << 30, "gpu": 1}, Labels: map[string]string{"zone": "a", "driver": "*"}, Grid: "local"}).
+		Prefers(map[string]string{"cache": "warm"}).Place("spread").When("input.amount > 0").With(map[string]any{"note": perdure.Literal("${raw}")}).
 		UndoBy(perdure.UndoDefinition{Agent: "other", Action: "fetch"}).OnFailure(perdure.SkipRung()).
 		Step("tell", "mail").OnFailure(perdure.RestartRung(2))
 	plan, err := definition.FromDefinition(job)

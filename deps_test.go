@@ -253,8 +253,9 @@ func importsOf(t *testing.T) map[string][]string {
 	return found
 }
 
-// maxNames bounds the lines of `go doc -short .`, so that a user can read them all.
-const maxNames = 91
+// maxNames bounds the lines of `go doc -short .`, so that a user can read them all. Two of them, Amounts and Requires, are
+// what a step requires of a host: programs write it in definitions, and read it in Run.
+const maxNames = 93
 
 func TestPackageHasFewExportedNames(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "doc", "-short", ".").Output()

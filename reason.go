@@ -25,6 +25,7 @@ type ReasonKind string
 const (
 	WhyAfterSteps ReasonKind = "afterSteps" // other steps are not settled
 	WhyNoAgent    ReasonKind = "noAgent"    // no process has claimed runs of this agent lately
+	WhyNoHost     ReasonKind = "noHost"     // no host could take the step, even if it had no runs
 	WhyAgentBusy  ReasonKind = "agentBusy"  // ready; its agent's processes have not claimed it yet
 	WhyLimit      ReasonKind = "limit"      // a limit is full; a limit with Max 0 stops all work
 	WhyBackoff    ReasonKind = "backoff"    // will be retried after a pause

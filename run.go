@@ -25,9 +25,11 @@ type Run struct {
 	RemainingMs int64           `json:"remainingMs"` // until LockedUntil, by the store's clock
 	// WaitedMs is how long the claim had waited when RemainingMs was read, by the scheduler's own clock. If the
 	// remaining time is counted from the time at which the claim was sent, plus WaitedMs, it can only be too short.
-	WaitedMs    int64  `json:"waitedMs,omitempty"`
-	Priority    int    `json:"priority"`
-	Traceparent string `json:"traceparent,omitempty"`
+	WaitedMs int64 `json:"waitedMs,omitempty"`
+	Priority int   `json:"priority"`
+	// Requires is what the run takes of its host until it ends; nil: nothing.
+	Requires    *Requires `json:"requires,omitempty"`
+	Traceparent string    `json:"traceparent,omitempty"`
 }
 
 // RunError is why a run failed or was rejected.

@@ -86,7 +86,9 @@ type StepView struct {
 	OutputBytes int             `json:"outputBytes,omitempty"` // of an output that is left out
 	// Limits are the limits of which each run of the step holds permits, with the keys that were computed when the step
 	// became ready. It is missing before that.
-	Limits    []StepLimit     `json:"limits,omitempty"`
+	Limits []StepLimit `json:"limits,omitempty"`
+	// Requires is what each run of the step takes of its host. It is missing before the step became ready.
+	Requires  *Requires       `json:"requires,omitempty"`
 	LastError *RunError       `json:"lastError,omitempty"`
 	Progress  json.RawMessage `json:"progress,omitempty"`
 	ReadyAt   time.Time       `json:"readyAt,omitzero"`

@@ -30,7 +30,7 @@ func (c *Client) Report(ctx context.Context, holder string, reports []protocol.R
 	call := func(list []byte, last bool) ([]protocol.ReportResult, error) {
 		var with *protocol.Claim
 		if next != nil && last {
-			with = &protocol.Claim{Agent: next.Agent, Max: next.Max, Heartbeat: next.Heartbeat, RequestID: next.RequestID, Secrets: next.Secrets}
+			with = &protocol.Claim{Agent: next.Agent, Max: next.Max, Heartbeat: next.Heartbeat, RequestID: next.RequestID, Secrets: next.Secrets, Host: next.Host, Free: next.Free}
 		}
 		body := encodeSet(holder, "reports", list, with)
 		var out work

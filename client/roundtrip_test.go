@@ -277,6 +277,29 @@ func TestRoundTrip(t *testing.T) {
 			page, err := s.ListDeliveries(ctx, operate.DeliveryQuery{Name: "shop", State: operate.DeliveryDead, Limit: 7, Cursor: "y"})
 			return all{page}, err
 		}, all{operate.DeliveryQuery{Name: "shop", State: operate.DeliveryDead, Limit: 7, Cursor: "y"}}, all{resttest.Deliveries()}},
+		{"RegisterHost", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.RegisterHost(ctx, operate.HostRequest{Name: "h1", HostSettings: resttest.HostSettings()})
+			return all{v}, err
+		}, all{operate.HostRequest{Name: "h1", HostSettings: resttest.HostSettings()}}, all{resttest.Registered()}},
+		{"ListHosts", func(ctx context.Context, s protocol.Server) (all, error) {
+			page, err := s.ListHosts(ctx, operate.HostQuery{Grid: "local", State: operate.HostReady, Label: "zone=a", Limit: 7, Cursor: "y"})
+			return all{page}, err
+		}, all{operate.HostQuery{Grid: "local", State: operate.HostReady, Label: "zone=a", Limit: 7, Cursor: "y"}}, all{&perdure.Page[operate.HostView]{Items: []operate.HostView{*resttest.Host()}, NextCursor: "z"}}},
+		{"GetHost", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.GetHost(ctx, "h1")
+			return all{v}, err
+		}, all{"h1"}, all{resttest.Host()}},
+		{"DrainHost", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.DrainHost(ctx, operate.HostDrain{Name: "h1", Deadline: time.Minute, Author: "anna", Reason: "update"})
+			return all{v}, err
+		}, all{operate.HostDrain{Name: "h1", Deadline: time.Minute, Author: "anna", Reason: "update"}}, all{resttest.Host()}},
+		{"ReadyHost", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ReadyHost(ctx, "h1", "anna")
+			return all{v}, err
+		}, all{"h1", "anna"}, all{resttest.Host()}},
+		{"DeleteHost", func(ctx context.Context, s protocol.Server) (all, error) {
+			return nil, s.DeleteHost(ctx, "h1", "anna")
+		}, all{"h1", "anna"}, nil},
 		{"ListAgents", func(ctx context.Context, s protocol.Server) (all, error) {
 			agents, err := s.ListAgents(ctx)
 			return all{agents}, err

@@ -330,6 +330,11 @@ func appendClaim(a *jsontext.Appender, c *protocol.Claim) {
 	if c.Secrets {
 		a.BoolField("secrets", true)
 	}
+	if a.OptionalText("host", c.Host); c.Host != "" {
+		if free, err := c.Free.MarshalJSON(); err == nil {
+			a.RawField("free", free)
+		}
+	}
 	a.EndObject()
 }
 

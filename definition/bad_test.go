@@ -19,6 +19,15 @@ func in(step string) string {
 	return "type: t\ninput: {a: 1, s: x, n: null, l: [1, 2]}\nsteps:\n  one: {agent: x}\n  two:\n" + step
 }
 
+// numbered returns n fields with a number each.
+func numbered(field string, n int) string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(field, i)
+	}
+	return strings.Join(all, ", ")
+}
+
 var badYAML = []bad{
 	// the text
 	{"empty", "§", "no definition"},
@@ -156,6 +165,31 @@ var badYAML = []bad{
 	{"limit unknown field", in("    agent: x\n    limits: [{name: ads, §rate: 5/s}]\n"), "rate"},
 	{"limit twice", in("    agent: x\n    limits: [{name: ads, key: a}, §{name: ads, key: a}]\n"), "named twice"},
 	{"too many limits", in("    agent: x\n    limits: §[{name: a}, {name: b}, {name: c}, {name: d}, {name: e}, {name: f}, {name: g}, {name: h}, {name: i}]\n"), "9 limits; at most 8"},
+	{"requires not an object", in("    agent: x\n    requires: §2\n"), "an object such as"},
+	{"requires nothing of cpu", in("    agent: x\n    requires: {cpu: §0}\n"), "cpu is above 0"},
+	{"requires less than nothing", in("    agent: x\n    requires: {cpu: §-1}\n"), "at most three decimals"},
+	{"requires four decimals", in("    agent: x\n    requires: {cpu: §0.0001}\n"), "at most three decimals"},
+	{"requires part of a gpu", in("    agent: x\n    requires: {gpu: §0.5}\n"), "whole number"},
+	{"requires text", in("    agent: x\n    requires: {gpu: §\"1\"}\n"), "expected a number"},
+	{"requires unknown unit", in("    agent: x\n    requires: {memory: §4GB}\n"), "a size such as 4GiB"},
+	{"requires too much", in("    agent: x\n    requires: {memory: §9PiB}\n"), "is over 1PiB"},
+	{"requires a computed amount", in("    agent: x\n    requires: {cpu: §\"${input.a}\"}\n"), "cannot be computed"},
+	{"requires bad name", in("    agent: x\n    requires: {§\"a b\": 1}\n"), "the name has other characters"},
+	{"requires long name", in("    agent: x\n    requires: {§" + strings.Repeat("g", 65) + ": 1}\n"), "65 characters; at most 64"},
+	{"requires too many amounts", in("    agent: x\n    requires: §{" + numbered("a%d: 1", 33) + "}\n"), "33 amounts; at most 32"},
+	{"requires labels not an object", in("    agent: x\n    requires: {labels: §gpu}\n"), "an object of text"},
+	{"requires bad label", in("    agent: x\n    requires: {labels: {zone: §\"a b\"}}\n"), "the value of the label has other characters"},
+	{"requires label not text", in("    agent: x\n    requires: {labels: {zone: §7}}\n"), "expected text"},
+	{"requires too many labels", in("    agent: x\n    requires: {labels: §{" + numbered("a%d: b", 65) + "}}\n"), "65 labels; at most 64"},
+	{"requires more than a demand has", in("    agent: x\n    requires: §{labels: {" + numbered("a%d"+strings.Repeat("x", 60)+": b", 64) + "}}\n"), "bytes; at most 4096"},
+	{"requires bad grid", in("    agent: x\n    requires: {grid: §\"*\"}\n"), "the grid has other characters"},
+	{"prefers not an object", in("    agent: x\n    requires: {}\n    prefers: §warm\n"), "an object such as"},
+	{"prefers without labels", in("    agent: x\n    requires: {}\n    prefers: §{}\n"), "`labels` is missing"},
+	{"prefers an amount", in("    agent: x\n    requires: {}\n    prefers: {labels: {}, §cpu: 2}\n"), "unknown field"},
+	{"prefers without requires", in("    agent: x\n    §prefers: {labels: {cache: warm}}\n"), "no effect without `requires`"},
+	{"place unknown", in("    agent: x\n    requires: {}\n    place: §best\n"), "unknown place"},
+	{"place without requires", in("    agent: x\n    §place: spread\n"), "no effect without `requires`"},
+	{"requires of a sleep", in("    agent: sleep\n    with: {for: 1s}\n    §requires: {cpu: 1}\n"), "takes no `requires`"},
 	{"limits of a sleep", in("    agent: sleep\n    with: {for: 1s}\n    §limits: [{name: ads}]\n"), "takes no `limits`"},
 	{"after word", in("    agent: x\n    after: §one\n"), "list of steps"},
 	{"after nowhere", in("    agent: x\n    after: [§won]\n"), "there is no step `won`"},

@@ -57,6 +57,9 @@ func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
 	if s.Retry = &retry; sameRetry(retry, perdure.Retry{}) {
 		s.Retry = nil
 	}
+	if s.Place == kernel.PlacePack {
+		s.Place = ""
+	}
 	s.OnFailure = plainLadder(s.OnFailure)
 	if slices.Equal(s.OnFailure, job) || isPark(s.OnFailure) && len(job) == 0 {
 		s.OnFailure = nil
@@ -243,7 +246,7 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
 	b = appendRetry(b, s.Retry)
 	b = appendLadder(b, s.OnFailure)
-	return append(appendLimits(b, s.Limits), '}')
+	return append(appendPlacement(appendLimits(b, s.Limits), s), '}')
 }
 
 func appendLimits(b []byte, uses []kernel.LimitUse) []byte {

@@ -32,6 +32,11 @@ func parseOne(t testing.TB, src string, format Format, opts Options) *kernel.Pla
 // one hash.
 var same = [][]string{
 	{
+		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2, memory: 1GiB, labels: {b: c, a: '*'}}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {labels: {a: '*', b: c}, memory: 1024MiB, cpu: 2.0}, place: pack}}",
+		"type: t\nsteps: {a: {agent: x, requires: {labels: {a: '*', b: c}, memory: 1073741824, cpu: 2.000}}}",
+	},
+	{
 		"type: t\nsteps: {a: {agent: x}, b: {agent: y, after: [a]}}",
 		"steps: {b: {after: [a], agent: y}, a: {agent: x}}\ntype: t\n",
 		"type: t\nflow: chain\nsteps: {a: {agent: x}, b: {agent: y}}",
@@ -99,6 +104,13 @@ func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 		"type: t\nsteps: {a: {agent: x, retry: {attempts: 3}, undo: {retry: {}}}}",
 		"type: t\nsteps: {a: {agent: x, completeWithin: 1m, undo: {}}}",
 		"type: t\nsteps: {a: {agent: x, completeWithin: 1m, undo: {completeWithin: 5m}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {cpu: 1}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2, labels: {gpu: '*'}}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2, grid: local}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {}, prefers: {labels: {cache: warm}}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {}, place: spread}}",
 		"type: t\ninput: 1\nsteps: {a: {agent: x}}",
 		"type: t\ninput: 1.0\nsteps: {a: {agent: x}}",
 		"type: t\ninput: 1e0\nsteps: {a: {agent: x}}",
@@ -252,6 +264,11 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 				s.With = json.RawMessage(rapid.SampledFrom(append(own, "null")).Draw(t, "with"))
 				s.Action = rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "action")
 				s.Retry = anyRetry(t)
+				if rapid.Bool().Draw(t, "requires") {
+					s.Requires = rapid.SampledFrom([]*perdure.Requires{{}, {Amounts: perdure.Amounts{"memory": 3 << 20, "cpu": 1250}}, {Labels: map[string]string{"zone": "a", "gpu": "*"}, Grid: "local", Amounts: perdure.Amounts{"gpu": 1}}}).Draw(t, "require")
+					s.Place = rapid.SampledFrom([]string{"", "pack", "spread"}).Draw(t, "place")
+					s.Prefers = rapid.SampledFrom([]*kernel.Preferences{nil, {Labels: map[string]string{"cache": "warm"}}}).Draw(t, "prefers")
+				}
 				if rapid.Bool().Draw(t, "undo") {
 					s.Undo = &perdure.UndoDefinition{Agent: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "undoAgent"),
 						Action: rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "undoAction"), CompleteWithin: anyDuration(t), Retry: anyRetry(t)}

@@ -207,10 +207,17 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 			if len(s.Limits) > 0 {
 				src.limits = v
 			}
+		case "requires":
+			s.Requires = d.requires(v, p)
+		case "prefers":
+			s.Prefers = d.prefers(v, p)
+		case "place":
+			s.Place = d.place(v, p)
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}
 	}
+	d.placement(s, src)
 	if n.Get("agent") == nil {
 		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, exec, sleep, approval, or one of your own")
 	}

@@ -42,6 +42,9 @@ var stepFields = []field{
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "How often and how soon a failed run is tried again."},
 	{name: "onFailure", schema: `{"$ref":"#/$defs/ladder"}`, doc: "The escalation ladder when the retries are used up. Default: that of the job."},
 	{name: "limits", schema: `{"type":"array","maxItems":8,"items":{"$ref":"#/$defs/limit"}}`, doc: "Limits of which each run, and each undo run, holds a permit until it ends."},
+	{name: "requires", schema: `{"$ref":"#/$defs/requires"}`, doc: "What the step requires of the host that runs it. A run takes the amounts until it ends."},
+	{name: "prefers", schema: `{"type":"object","additionalProperties":false,"required":["labels"],"properties":{"labels":{"$ref":"#/$defs/hostLabels"}}}`, doc: "Labels of hosts that go first. They exclude none."},
+	{name: "place", schema: `{"enum":["pack","spread"],"default":"pack"}`, doc: "pack: of the hosts that fit, the one with the least left over. spread: the one with the most."},
 	{name: "forEach", planned: true}, {name: "as", planned: true}, {name: "maxParallel", planned: true}, {name: "tolerate", planned: true},
 	{name: "heartbeat", planned: true}, {name: "approval", planned: true}, {name: "join", planned: true},
 	{name: "outputSchema", planned: true},
@@ -55,6 +58,8 @@ var undoFields = []field{
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "The retries of undo runs. Default: those of the step."},
 	{name: "onFailure", planned: true},
 }
+
+var prefersFields = []field{{name: "labels"}}
 
 var limitFields = []field{
 	{name: "name", schema: `{"$ref":"#/$defs/name","examples":["ads-api"]}`, doc: "The name of the limit, as set with: perdure limits set NAME. A limit that is not set bounds nothing."},

@@ -31,6 +31,14 @@ const definitions = `
 "name":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9._-]*$","maxLength":128},
 "duration":{"type":"string","pattern":"^([0-9.]+(d|h|ms|m|s|us|µs|ns))+$","examples":["30s","5m","1h30m","2d"],"description":"Go's syntax, and d for days; above 0, at most 10 years."},
 "expression":{"type":"string","pattern":"\\$\\{"},
+"hostWord":{"type":"string","pattern":"^[a-zA-Z0-9][a-zA-Z0-9._-]*$","maxLength":64},
+"hostLabels":{"type":"object","maxProperties":64,"propertyNames":{"$ref":"#/$defs/hostWord"},"additionalProperties":{"anyOf":[{"const":"*"},{"$ref":"#/$defs/hostWord"}]},"examples":[{"zone":"a","gpu":"*"}]},
+"requires":{"type":"object","propertyNames":{"$ref":"#/$defs/hostWord"},"properties":{
+ "cpu":{"type":"number","minimum":0.001,"description":"CPUs, with at most three decimals."},
+ "memory":{"anyOf":[{"type":"string","pattern":"^[0-9]+(B|KiB|MiB|GiB|TiB|PiB)?$"},{"type":"integer","minimum":1}],"examples":["4GiB"],"description":"A size, or a number of bytes."},
+ "labels":{"$ref":"#/$defs/hostLabels","description":"Labels that the host has. * stands for any value."},
+ "grid":{"$ref":"#/$defs/hostWord","description":"The grid to which the host belongs."}},
+ "additionalProperties":{"type":"integer","minimum":1},"examples":[{"cpu":2,"memory":"4GiB"}]},
 "values":{"anyOf":[{"type":"object","additionalProperties":{"type":["string","number","boolean","null","array"]}},{"$ref":"#/$defs/expression"}]},
 "statuses":{"anyOf":[{"type":"array","items":{"anyOf":[{"type":"integer","minimum":200,"maximum":599},{"type":"string","pattern":"^[2-5](xx|[0-9][0-9])$"},{"$ref":"#/$defs/expression"}]}},{"$ref":"#/$defs/expression"}]},
 "rung":{"anyOf":[
@@ -102,9 +110,9 @@ func agentRules() string {
 			then += `,"undo":` + own
 		case "sleep":
 			needs = `["agent","with"]`
-			then += `,"undo":false,"retry":false,"action":false,"limits":false,"completeWithin":false`
+			then += `,"undo":false,"retry":false,"action":false,"limits":false,"completeWithin":false,"requires":false,"prefers":false,"place":false`
 		case "approval":
-			then += `,"undo":false,"retry":false,"action":false,"limits":false`
+			then += `,"undo":false,"retry":false,"action":false,"limits":false,"requires":false,"prefers":false,"place":false`
 		}
 		rules = append(rules, `{"if":{"properties":{"agent":{"const":"`+agent+`"}},"required":["agent"]},"then":`+then+`},"required":`+needs+`}}`)
 	}

@@ -23,7 +23,7 @@ const indexBytes = 64 // of a name in Shape.Index
 func stepBytes(p *kernel.PlanStep) int {
 	d := p.StepDefinition
 	n := int(unsafe.Sizeof(*p)+unsafe.Sizeof(*d)) + len(d.Name) + len(d.Agent) + len(d.Action) + len(d.When) + cap(d.With) +
-		wordSize*(cap(p.After)+cap(p.Before)) + ladderBytes(d.OnFailure) + retryBytes(d.Retry)
+		wordSize*(cap(p.After)+cap(p.Before)) + ladderBytes(d.OnFailure) + retryBytes(d.Retry) + requiresBytes(d)
 	for _, name := range d.After {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}

@@ -38,6 +38,7 @@ type Service interface {
 	Bulk
 	Webhooks
 	Roles
+	Hosts
 	Access
 }
 

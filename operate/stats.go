@@ -67,10 +67,10 @@ type TypeStats struct {
 
 // ReasonStats is a reason for which steps wait.
 type ReasonStats struct {
-	// Reason is noAgent, agentBusy, limit, backoff, notYet (a sleep, an approval with a deadline, or an earlier run that
+	// Reason is noAgent, noHost, agentBusy, limit, backoff, notYet (a sleep, an approval with a deadline, or an earlier run that
 	// may still act) or afterSteps (other steps, or an approval without a deadline).
 	Reason    perdure.ReasonKind `json:"reason"`
-	Name      string             `json:"name,omitempty"` // of the agent (noAgent, agentBusy) or limit
+	Name      string             `json:"name,omitempty"` // of the agent (noAgent, noHost, agentBusy) or limit
 	Steps     int                `json:"steps"`
 	Capped    bool               `json:"capped,omitempty"`    // there are more
 	Oldest    time.Time          `json:"oldest,omitzero"`     // noAgent, agentBusy: when about the oldest of the steps became ready

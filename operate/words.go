@@ -5,7 +5,7 @@ import "github.com/perdure/perdure"
 // Reasons returns all reasons why a step is not running, in the order in which an operator looks at them.
 func Reasons() []perdure.ReasonKind {
 	return []perdure.ReasonKind{perdure.WhyQuarantined, perdure.WhyParked, perdure.WhyApproval, perdure.WhyDeadline, perdure.WhyExpired,
-		perdure.WhyBackoff, perdure.WhyNoAgent, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning,
+		perdure.WhyBackoff, perdure.WhyNoAgent, perdure.WhyNoHost, perdure.WhyHeld, perdure.WhyLimit, perdure.WhyAgentBusy, perdure.WhyRunning,
 		perdure.WhyNotYet, perdure.WhyAfterSteps}
 }
 

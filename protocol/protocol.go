@@ -39,12 +39,14 @@ type Server interface {
 type Claim struct {
 	Agent     string
 	Holder    string
-	Max       int           // 1 to MaxBatch
-	Wait      time.Duration // how long to wait for runs; 0: not at all
-	Heartbeat time.Duration // promised interval: a run belongs to the holder for this long after each heartbeat; 0: until its deadline
-	RequestID string        // a repeated claim returns the same runs while they are valid and not reported
-	Secrets   bool          // the holder resolves Run.Secrets; a step with secrets that is claimed without this fails
-	First     bool          // no earlier claim had this RequestID, so no runs need be searched for it
+	Max       int             // 1 to MaxBatch
+	Wait      time.Duration   // how long to wait for runs; 0: not at all
+	Heartbeat time.Duration   // promised interval: a run belongs to the holder for this long after each heartbeat; 0: until its deadline
+	RequestID string          // a repeated claim returns the same runs while they are valid and not reported
+	Secrets   bool            // the holder resolves Run.Secrets; a step with secrets that is claimed without this fails
+	Host      string          // the host that carries out the runs; empty: none, and then steps that require one are not granted
+	Free      perdure.Amounts // what is free of the host
+	First     bool            // no earlier claim had this RequestID, so no runs need be searched for it
 }
 
 // Report is the end of a run.

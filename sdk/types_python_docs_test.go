@@ -21,7 +21,7 @@ var stepFields = map[string]string{
 	"failures": "failed runs since the retries last started over", "givenUp": "it was unsettled when the job was given up",
 	"input":      "of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)",
 	"inputBytes": "size of an input that is left out; Client.step returns it", "key": "idempotency key of all runs of this turn",
-	"lastError": "code and message of the latest failure", "limits": "the limits of which its runs hold permits",
+	"lastError": "code and message of the latest failure", "limits": "the limits of which its runs hold permits", "requires": "what each of its runs takes of its host",
 	"lockedBy": "the holder of the run in flight", "lockedUntil": "end of that holder's lock",
 	"noUndo":  "the step is undone, and its definition has no undo, so an effect of its runs remains",
 	"outcome": "of the latest run", "output": "of the latest do run that was done",

@@ -147,6 +147,8 @@ func tsDefinition(t *testing.T) string {
 			b.WriteString(tsInterface(name, def))
 		case len(def.AnyOf) > 0:
 			fmt.Fprintf(&b, "\n%sexport type %s = %s;\n", tsComment("", def.Description), tsName(name), tsType(def))
+		case def.Type == "object":
+			fmt.Fprintf(&b, "\n%sexport type %s = %s;\n", tsComment("", def.Description), tsName(name), tsType(def))
 		default:
 			if tsType(def) != "string" {
 				t.Errorf("$defs/%s is no longer text: let the generator write a type for it", name)
@@ -182,6 +184,9 @@ func tsInterface(name string, s *tsSchema) string {
 		}
 		fmt.Fprintf(&b, "%s  %s%s: %s;\n", tsComment("  ", p.Description), key, optional, tsType(p))
 	}
+	if others := new(tsSchema); json.Unmarshal(s.Additional, others) == nil && others.Type != "" { // fields with names of the user's choice
+		b.WriteString("  [name: string]: unknown;\n")
+	}
 	b.WriteString("}\n")
 	return b.String()
 }
@@ -204,7 +209,7 @@ func tsType(s *tsSchema) string {
 	switch {
 	case s.Ref != "":
 		switch name := path.Base(s.Ref); name {
-		case "name", "duration", "expression":
+		case "name", "duration", "expression", "hostWord":
 			return "string"
 		default:
 			return tsName(name)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
 )
 
 // Completion queries the live server. It gives up quickly rather than make the user wait. Tests wait longer: their machine
@@ -117,6 +118,23 @@ func (a *app) completeWebhook(cmd *cobra.Command, args []string, _ string) ([]st
 				words = append(words, plain(all[i].Name)+"\t"+string(all[i].State))
 			}
 			return err
+		})
+	}
+	return words, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) completeHost(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var words []string
+	if len(args) == 0 {
+		a.ask(cmd, func(ctx context.Context, t *target) error {
+			page, err := t.ListHosts(ctx, operate.HostQuery{Limit: perdure.MaxListLimit})
+			if err != nil {
+				return err
+			}
+			for i := range page.Items {
+				words = append(words, plain(page.Items[i].Name)+"\t"+string(page.Items[i].State))
+			}
+			return nil
 		})
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp

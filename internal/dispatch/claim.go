@@ -6,6 +6,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
+	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -94,10 +95,13 @@ func (c *Claim) Answer(runs []perdure.Run, err error) {
 type grant struct {
 	*Claim
 	runs      []perdure.Run
-	bytes     int    // size of the answer
-	lacksRoom bool   // nothing was granted, because the server has no room for the answer
-	aside     *Aside // not nil if this transaction cannot answer the claim
-	locked    bool   // the transaction has locked the repeated claim, and it had no runs
+	bytes     int             // size of the answer
+	lacksRoom bool            // nothing was granted, because the server has no room for the answer
+	host      *kernel.Host    // the claim's host; nil: none
+	free      perdure.Amounts // what is free of the host
+	refused   error           // the claim does not fit its host
+	aside     *Aside          // not nil if this transaction cannot answer the claim
+	locked    bool            // the transaction has locked the repeated claim, and it had no runs
 }
 
 // runBytes is an upper bound on the size of a run in the answer, without its input and output.
@@ -133,4 +137,6 @@ func (g *grant) add(run *perdure.Run, began time.Time, most int) {
 func (c *Claim) mayGetNewRuns() bool { return !c.Repeated || c.hasNoRuns }
 
 // isOpen reports whether this transaction may grant the claim new runs.
-func (g *grant) isOpen() bool { return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 }
+func (g *grant) isOpen() bool {
+	return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 && g.refused == nil && (g.host == nil || !g.host.Draining)
+}

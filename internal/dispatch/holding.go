@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/speed"
 	"github.com/perdure/perdure/protocol"
@@ -248,6 +249,9 @@ func FirstRuns(p *kernel.Plan) (agent string, runs int) {
 		s := &p.Steps[i]
 		if len(s.After) > 0 || s.Form != kernel.ByAgent {
 			continue
+		}
+		if s.Demand(perdure.Do) != "" { // few claims can take it
+			return "", 0
 		}
 		if agent == "" {
 			agent = s.Agent

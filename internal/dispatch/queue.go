@@ -195,7 +195,7 @@ func (q *Queue) searchedLately(a *agentQueue) bool {
 
 // maySearchLater reports whether a claim need not cause a search now. If so, it sets a timer for a search.
 func (q *Queue) maySearchLater(a *agentQueue, c *Claim) bool {
-	if !speed.LookLater.On() || c.Repeated || c.Request.Wait < 2*searchPause || a.lastResult != nothingReady || q.due[a] || !q.searchedLately(a) {
+	if !speed.LookLater.On() || c.Repeated || c.Request.Host != "" || c.Request.Wait < 2*searchPause || a.lastResult != nothingReady || q.due[a] || !q.searchedLately(a) {
 		return false
 	}
 	c.searchedAt = a.searchedAt
@@ -349,7 +349,7 @@ func (q *Queue) takeReportClaims(requests []*Request) (claims []*Claim) {
 		r.Next = nil
 		a := q.agent(c.Request.Agent)
 		c.state, c.searchedAt = taken, q.clock
-		known := q.searchedLately(a)
+		known := c.Request.Host == "" && q.searchedLately(a)
 		switch {
 		case !a.searching:
 			if !known {

@@ -15,6 +15,7 @@ type search struct {
 	mode        claimMode
 	searchClaim *grant   // the claim that makes this writer search the store (Claim.ownsSearch); nil if another writer does
 	open        []*grant // claims that may be granted new runs
+	forHosts    bool     // one of these claims is for a host
 	asked       int      // number of runs that these claims ask for
 	want        int      // number of those not granted yet
 
@@ -65,6 +66,7 @@ func newSearch(agent string, claims []*grant) *search {
 		if g.isOpen() {
 			s.open = append(s.open, g)
 			s.asked += g.Request.Max
+			s.forHosts = s.forHosts || g.host != nil
 			s.mode = max(s.mode, g.mode)
 		}
 	}
@@ -72,9 +74,18 @@ func newSearch(agent string, claims []*grant) *search {
 	return s
 }
 
+// close removes an open claim: it is granted no more runs.
+func (s *search) close(i int) {
+	if i == 0 {
+		s.open = s.open[1:]
+		return
+	}
+	s.open = slices.Delete(s.open, i, i+1)
+}
+
 // find finds the first candidates. fresh are the steps that the transaction has made ready.
 func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
-	s.own, s.wereReady, s.younger, s.stored, s.exhausted, s.ownSuffice = fresh, nil, nil, nil, false, false
+	s.own, s.wereReady, s.younger, s.stored, s.exhausted, s.ownSuffice = t.served(s, fresh), nil, nil, nil, false, false
 	if s.want == 0 {
 		return nil
 	}
@@ -118,7 +129,7 @@ func (t *Transaction) find(s *search, fresh []kernel.StepRef) (err error) {
 	}
 	s.younger = younger
 	max := min(s.want-len(ahead)-len(younger), MaxFound)
-	s.stored, err = t.b.Tx().Ready(s.agent, max, s.full)
+	s.stored, err = t.b.Tx().Ready(s.agent, max, s.full, s.serves())
 	s.exhausted = len(s.stored) < max
 	return err
 }
@@ -135,7 +146,7 @@ func (t *Transaction) ahead(s *search) (ahead, younger []kernel.StepRef, none bo
 	if len(s.own) == 0 || len(s.full) > 0 { // older steps that need a limit may have room now, so the order has to be read from the store
 		return nil, nil, false, nil
 	}
-	head, err := t.b.Tx().Ready(s.agent, 1, nil)
+	head, err := t.b.Tx().Ready(s.agent, 1, nil, s.serves())
 	if err != nil || len(head) == 0 {
 		return s.own, nil, err == nil, err
 	}
@@ -182,7 +193,7 @@ func (t *Transaction) ownUrgent(s *search) ([]kernel.StepRef, error) {
 	if len(s.own) == 0 {
 		return nil, nil
 	}
-	head, err := t.b.Tx().Ready(s.agent, 1, s.full)
+	head, err := t.b.Tx().Ready(s.agent, 1, s.full, s.serves())
 	if err != nil || len(head) == 0 {
 		return s.own, err
 	}

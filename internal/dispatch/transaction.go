@@ -13,7 +13,9 @@ import (
 
 // Tx is what dispatch needs of a store's transaction: searches, and locks of limits. kernel.Tx describes the methods.
 type Tx interface {
-	Ready(agent string, max int, full []string) ([]kernel.StepRef, error)
+	Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error)
+	Hosts(names []string) ([]kernel.Host, error)
+	ShareHosts(names []string) ([]kernel.Host, error)
 	AnnounceDispatch(agent string)
 	HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error)
 	Granted(holder, agent, request string, max int) ([]kernel.StepRef, error)
@@ -90,6 +92,9 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 		if err := t.repeat(); err != nil {
 			return err
 		}
+		if err := t.loadHosts(); err != nil {
+			return err
+		}
 	}
 	for rest := t.grants; len(rest) > 0; {
 		agent, n := rest[0].Request.Agent, 1
@@ -140,7 +145,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 			t.endOverBudget(s, none)
 		}
 	}
-	return nil
+	return t.confirmHosts()
 }
 
 // MaxGranted bounds how many runs one transaction grants. The next transaction serves the remaining claims.
@@ -223,7 +228,7 @@ func (t *Transaction) serve(s *search) error {
 			return err
 		}
 		ask := max(min(s.want, MaxFound), passed) + passed
-		if found, err = t.b.Tx().Ready(s.agent, ask, s.full); err != nil {
+		if found, err = t.b.Tx().Ready(s.agent, ask, s.full, s.serves()); err != nil {
 			return err
 		}
 		last = len(found) < ask
@@ -344,18 +349,22 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 	claim := newRuleCall(func() (*perdure.Run, error) { return t.b.Workset().Claim(ref, &g.Request, &t.limits.counted, g.room()) })
 	for _, ref = range refs {
 		for len(s.open) > 0 {
-			g = s.open[0]
+			i := t.choose(s, ref)
+			if i < 0 {
+				break
+			}
+			g = s.open[i]
 			if may, err := t.mayGrant(g); err != nil {
 				return granted, more, err
 			} else if !may {
-				s.open = s.open[1:]
+				s.close(i)
 				continue
 			}
 			run, err := t.runOf(ref, claim)
 			if err != nil {
 				if errors.Is(err, kernel.ErrNoRoom) {
 					g.lacksRoom = len(g.runs) == 0
-					s.open = s.open[1:]
+					s.close(i)
 					continue
 				}
 				if postponed := (*kernel.Postponed)(nil); errors.As(err, &postponed) {
@@ -368,8 +377,11 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 				granted++
 				t.granted++
 				g.add(run, t.b.Began(), len(refs))
+				if g.host != nil {
+					g.free = kernel.Take(g.free, t.b.Workset().Step(ref).Needs.Demand().Requires())
+				}
 				if len(g.runs) >= g.Request.Max {
-					s.open = s.open[1:]
+					s.close(i)
 				}
 			}
 			break
@@ -434,7 +446,7 @@ func (t *Transaction) ReturnEarly() (kept []*Claim) {
 	}
 	var returned []*Claim
 	t.grants = slices.DeleteFunc(t.grants, func(g *grant) bool {
-		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || len(g.runs) > 0 || blocked[g.Request.Agent] {
+		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || g.refused != nil || len(g.runs) > 0 || blocked[g.Request.Agent] {
 			kept = append(kept, g.Claim)
 			return false
 		}
@@ -507,6 +519,10 @@ func (t *Transaction) End(o Outcome) {
 			t.q.asides.put(g.aside)
 		case o.Err == nil && len(g.runs) > 0:
 			g.Answer(g.runs, nil)
+		case o.Err == nil && g.refused != nil && g.WithReports: // a claim of its own is answered with the reason
+			g.Answer(nil, nil)
+		case o.Err == nil && g.refused != nil:
+			g.Answer(nil, g.refused)
 		case g.Request.Wait > 0:
 			returned = append(returned, g.Claim)
 		default:

@@ -435,3 +435,24 @@ func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error 
 	}
 	return err
 }
+
+func (s *Store) Host(ctx context.Context, name string) (h *kernel.Host, err error) {
+	if err = s.readFault(ctx); err == nil {
+		h, err = s.Store.Host(ctx, name)
+	}
+	return h, err
+}
+
+func (s *Store) ListHosts(ctx context.Context, after string, max int) (hosts []kernel.Host, err error) {
+	if err = s.readFault(ctx); err == nil {
+		hosts, err = s.Store.ListHosts(ctx, after, max)
+	}
+	return hosts, err
+}
+
+func (s *Store) HostRuns(ctx context.Context, holder string, max int) (runs []kernel.HostRun, err error) {
+	if err = s.readFault(ctx); err == nil {
+		runs, err = s.Store.HostRuns(ctx, holder, max)
+	}
+	return runs, err
+}

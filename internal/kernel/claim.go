@@ -179,6 +179,9 @@ func (w *Workset) Claim(ref StepRef, c *protocol.Claim, limits *Admission, room 
 	if r.Phase != perdure.Ready || r.Agent != c.Agent || w.pastDeadline(e.job) {
 		return nil, nil
 	}
+	if c.Host == "" && r.Needs.Demand() != "" { // a host carries it out
+		return nil, nil
+	}
 	if !w.admit(limits, e, r) {
 		return nil, nil
 	}
@@ -309,6 +312,9 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage, secrets
 		RemainingMs: r.LockedUntil.Sub(w.now).Milliseconds(), Priority: r.Priority}
 	if r.Direction == perdure.Undo {
 		run.Output, run.DoKey = output, r.DoKey()
+	}
+	if d := r.Needs.Demand(); d != "" {
+		run.Requires = d.Requires()
 	}
 	return run
 }

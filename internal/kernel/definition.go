@@ -47,6 +47,14 @@ type StepDefinition struct {
 	Retry          *perdure.Retry          `json:"retry,omitempty"`
 	OnFailure      Ladder                  `json:"onFailure,omitempty"`
 	Limits         []LimitUse              `json:"limits,omitempty"`
+	Requires       *perdure.Requires       `json:"requires,omitempty"`
+	Prefers        *Preferences            `json:"prefers,omitempty"`
+	Place          string                  `json:"place,omitempty"` // PlaceSpread; empty: PlacePack
+}
+
+// Preferences are the labels of the hosts that a step prefers.
+type Preferences struct {
+	Labels map[string]string `json:"labels"`
 }
 
 // LimitUse is a limit of which a step needs permits while it runs.

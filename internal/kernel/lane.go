@@ -12,10 +12,11 @@ import (
 
 // LaneID identifies a lane: the ready steps of one agent that a claim may take interchangeably, except for their order.
 // Searches go lane by lane, so that steps that cannot be dispatched now are not in the way of others. The id is a hash
-// of what the steps of a lane have in common: the type of their jobs, and the permits of named limits that they need.
+// of what the steps of a lane have in common: the type of their jobs, the permits of named limits that they need, and their
+// demand on a host.
 // Two lanes whose ids collide are searched as one; each step is checked again before it is dispatched.
 //
-// A plain lane is one whose steps need no named limit. Ids of plain lanes are not negative, and there are few of these
+// A plain lane is one whose steps need no named limit and have no demand. Ids of plain lanes are not negative, and there are few of these
 // lanes. The number of other lanes can be as large as the number of limit keys.
 type LaneID int64
 
@@ -31,13 +32,13 @@ func LaneOf(typ string, needs Needs) LaneID {
 	return -LaneID(h.Sum64()>>1) - 1
 }
 
-// Plain reports whether the steps of the lane need no named limit.
+// Plain reports whether the steps of the lane need no named limit and have no demand.
 func (l LaneID) Plain() bool { return l >= 0 }
 
 // Lane is a lane that is not plain, as stores keep it.
 type Lane struct {
 	LaneRef
-	Class LaneID // common to all lanes whose steps have the same type and name the same limits
+	Class LaneID // common to all lanes whose steps have the same type and demand and name the same limits
 	Type  string
 	Needs Needs
 	First Candidate // its first step; in the result of LaneFor: the step given
@@ -49,9 +50,12 @@ func LaneFor(s *Step) (lane Lane, ok bool) {
 		return Lane{}, false
 	}
 	key := ReadyOf(s)
-	names := make([]string, 0, perdure.MaxStepLimits)
+	names := make([]string, 0, perdure.MaxStepLimits+1)
 	for _, n := range s.Needs.List() {
 		names = append(names, n.Name)
+	}
+	if d := s.Needs.Demand(); d != "" {
+		names = append(names, demandPrefix+string(d))
 	}
 	class := LaneOf(s.Type, Needs(strings.Join(slices.Compact(names), " ")))
 	return Lane{LaneRef{key.Agent, key.Lane}, class, s.Type, s.Needs, Candidate{s.StepRef, key.Order}}, true

@@ -101,7 +101,7 @@ func ofLimit(needs []Need, name string) (amount int) {
 }
 
 // Needs are the permits that a step needs, sorted by name and key, in the form of the step's row: a JSON list of
-// {"name", "key"?, "amount"?}. Empty: none.
+// {"name", "key"?, "amount"?}. The last of them may be the step's demand on a host, see Demand. Empty: none.
 type Needs string
 
 // needJSON is a need in JSON. In a definition its key may be any scalar.
@@ -198,9 +198,12 @@ func CheckLimitKey(key string) error {
 	return nil
 }
 
-// List returns the needs in order. It panics if the row is damaged.
+// List returns the permits in order, without the demand. It panics if the row is damaged.
 func (n Needs) List() []Need {
 	if n == "" {
+		return nil
+	}
+	if n = n.withDemand(""); n == "" {
 		return nil
 	}
 	if list, ok := n.plainList(); ok {

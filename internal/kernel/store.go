@@ -28,6 +28,7 @@ type Store interface {
 	Outbox
 	AccessReader
 	LogStore
+	HostReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -63,6 +64,7 @@ type Tx interface {
 	OutboxTx
 	AccessTx
 	HeldRoleTx
+	HostTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.
@@ -164,7 +166,8 @@ type Finder interface {
 	// Ready returns at most max ready steps of the agent, in the order of ClaimLess, from lanes that are not closed.
 	// Steps that need a permit of a limit in full are left out. If that is the limit of a job's type, steps of jobs that already hold
 	// its permit are not left out. Names in full that are not those of limits have no effect.
-	Ready(agent string, max int, full []string) ([]StepRef, error)
+	// Only steps whose demand is served are found; serves is called for each demand once or more often.
+	Ready(agent string, max int, full []string, serves Serves) ([]StepRef, error)
 	// ClosedFor returns keys for which lanes are closed: at most max, in order, beginning after the key after.
 	ClosedFor(after LimitKey, max int) ([]LimitKey, error)
 	// AnnounceDispatch announces that the next Save dispatches all steps that Ready has returned for the agent. A store may use this

@@ -22,6 +22,9 @@ type Facts struct {
 
 	Receivers map[string]bool // the receivers of notifications that exist
 
+	Hosts      []Host // all hosts, if they were read
+	HostsKnown bool
+
 	InFlight map[string]int // by agent: the runs in flight of agents that have no claim waiting; an agent that is not in it is not counted
 }
 
@@ -127,6 +130,11 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	}
 	if r := limitReason(j, s, f); r != nil {
 		return r
+	}
+	if d := s.Needs.Demand(); d != "" && f.HostsKnown {
+		if text := NoHost(d, f.Hosts, f.Now); text != "" {
+			return &perdure.Reason{Kind: perdure.WhyNoHost, Agent: s.Agent, Since: s.ReadyAt, Text: "no host can take it: " + text}
+		}
 	}
 	seen, ok := f.Seen[s.Agent]
 	if !ok {

@@ -34,6 +34,14 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 			facts.Seen = map[string]time.Time{"stock": w.now, "payments": w.now}
 		}, "a", perdure.WhyNoAgent, "no agent paiments has claimed runs here; known agents: payments, stock (did you mean payments?)"},
 		{"a", func(w *world) {
+			w.steps[0].Needs = Needs("").withDemand("cpu=2000;;")
+			facts.Hosts, facts.HostsKnown = []Host{*hostWith("h7", "", perdure.Amounts{"cpu": 1000})}, true
+		}, "a", perdure.WhyNoHost, "no host can take it: h7 has 1 of 2 cpu"},
+		{"a", func(w *world) {
+			w.steps[0].Needs = Needs("").withDemand("cpu=2000;;")
+			facts.Hosts, facts.HostsKnown = []Host{*hostWith("h7", "", perdure.Amounts{"cpu": 2000})}, true
+		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
+		{"a", func(w *world) {
 			w.now = w.now.Add(30 * time.Second)
 			facts.InFlight = map[string]int{"ag": 0}
 		}, "a", perdure.WhyNoAgent, "no process of agent ag claims runs; the latest claim was 30s ago"},

@@ -80,6 +80,8 @@ var permissions = map[string]permit{
 	"pauseWebhook": doers, "resumeWebhook": doers, "testWebhook": doers, "resendWebhook": doers,
 	"createWebhook": admins, "putWebhook": admins, "deleteWebhook": admins, "rotateWebhook": admins,
 
+	"registerHost": workers, "listHosts": viewers, "getHost": viewers, "drainHost": doers, "readyHost": doers, "deleteHost": doers,
+
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
 	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,

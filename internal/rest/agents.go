@@ -15,12 +15,14 @@ import (
 // The types of the bodies of the calls that agents make, for the documentation. They are read field by field.
 type (
 	claimBody struct {
-		Holder    string `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]" doc:"The name of the process that will hold the runs. Each process needs a name of its own. Names that start with @ are reserved for nodes"`
-		Max       int    `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
-		Wait      string `json:"wait,omitempty" default:"0s" doc:"How long to wait for work, at most 60s"`
-		Heartbeat string `json:"heartbeat,omitempty" doc:"The promised interval: a run is locked for so long after each heartbeat. Missing: until completeBy"`
-		RequestID string `json:"requestId,omitempty" maxLength:"128" doc:"Repeated, it returns the same runs while they are valid and unreported"`
-		Secrets   bool   `json:"secrets,omitempty" doc:"The caller resolves the references to secrets at the JSON Pointers in secrets of a run. A step with secrets that is claimed without this fails, code secretUnsupported"`
+		Holder    string    `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]" doc:"The name of the process that will hold the runs. Each process needs a name of its own. Names that start with @ are reserved for nodes"`
+		Max       int       `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
+		Wait      string    `json:"wait,omitempty" default:"0s" doc:"How long to wait for work, at most 60s"`
+		Heartbeat string    `json:"heartbeat,omitempty" doc:"The promised interval: a run is locked for so long after each heartbeat. Missing: until completeBy"`
+		RequestID string    `json:"requestId,omitempty" maxLength:"128" doc:"Repeated, it returns the same runs while they are valid and unreported"`
+		Host      string    `json:"host,omitempty" maxLength:"64" doc:"The host that will carry out the runs; the holder is that of its registration. Without it, steps that require a host are not granted"`
+		Free      amountsOf `json:"free,omitempty" doc:"What is free of the host: the runs fit into it together"`
+		Secrets   bool      `json:"secrets,omitempty" doc:"The caller resolves the references to secrets at the JSON Pointers in secrets of a run. A step with secrets that is claimed without this fails, code secretUnsupported"`
 	}
 	claimAnswer struct {
 		Runs []perdure.Run `json:"runs"`
@@ -31,11 +33,13 @@ type (
 		Claim   *nextBody         `json:"claim,omitempty" doc:"A claim that does not wait and is granted together with the reports: steps that the reports make ready come with the answer. If the answer is lost, a claim with the same requestId returns its runs"`
 	}
 	nextBody struct {
-		Agent     string `json:"agent" minLength:"1" maxLength:"128"`
-		Max       int    `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
-		Heartbeat string `json:"heartbeat,omitempty" doc:"As of a claim"`
-		RequestID string `json:"requestId" minLength:"1" maxLength:"128" doc:"As of a claim"`
-		Secrets   bool   `json:"secrets,omitempty" doc:"As of a claim"`
+		Agent     string    `json:"agent" minLength:"1" maxLength:"128"`
+		Max       int       `json:"max,omitempty" minimum:"1" maximum:"1000" default:"1" doc:"How many runs at most"`
+		Heartbeat string    `json:"heartbeat,omitempty" doc:"As of a claim"`
+		RequestID string    `json:"requestId" minLength:"1" maxLength:"128" doc:"As of a claim"`
+		Secrets   bool      `json:"secrets,omitempty" doc:"As of a claim"`
+		Host      string    `json:"host,omitempty" maxLength:"64" doc:"As of a claim"`
+		Free      amountsOf `json:"free,omitempty" doc:"As of a claim"`
 	}
 	reportsAnswer struct {
 		Results []protocol.ReportResult `json:"results" doc:"One for each report, in the same order"`
@@ -121,13 +125,14 @@ func readClaim(doc *document) protocol.Claim {
 			req.Holder = field.holder()
 		case "wait":
 			req.Wait = field.duration(0, perdure.MaxClaimWait)
-		case "max", "heartbeat", "requestId", "secrets":
+		case "max", "heartbeat", "requestId", "secrets", "host", "free":
 			readClaimField(&req, string(name), field)
 		default:
-			field.unknown("holder", "max", "wait", "heartbeat", "requestId", "secrets")
+			field.unknown("holder", "max", "wait", "heartbeat", "requestId", "secrets", "host", "free")
 		}
 	}
 	root.need("holder", req.Holder != "")
+	root.needTogether(&req)
 	return req
 }
 
@@ -138,11 +143,21 @@ func readClaimField(req *protocol.Claim, name string, field value) {
 	case field.null():
 	case name == "secrets":
 		req.Secrets = field.boolean()
+	case name == "host":
+		req.Host = field.name(perdure.MaxHostWord)
+	case name == "free":
+		req.Free = field.amounts()
 	case name == "max":
 		req.Max = int(field.integer(1, perdure.MaxBatch))
 	default:
 		req.RequestID = field.name(perdure.MaxRequestIDLength)
 	}
+}
+
+// needTogether records a fault if a claim has one of host and free, and not the other.
+func (v value) needTogether(c *protocol.Claim) {
+	v.need("free", c.Host == "" || c.Free != nil)
+	v.need("host", c.Host != "" || c.Free == nil)
 }
 
 // holder reads the name of a holder. The holders in nodes have names that start with @, which other processes cannot use.

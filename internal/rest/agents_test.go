@@ -21,10 +21,11 @@ func TestClaimIsReadAndAnswered(t *testing.T) {
 		`{"holder":"h","max":null,"wait":null,"heartbeat":null,"requestId":null}`:                             {Agent: "pay ments", Holder: "h", Max: 1},
 		` {"requestId":"r", "heartbeat":"15s", "wait":"1m", "max":1000, "secrets":true, "holder":"h\u00e9"} `: {Agent: "pay ments", Holder: "hé", Max: 1000, Wait: time.Minute, Heartbeat: 15 * time.Second, RequestID: "r", Secrets: true},
 		`{"holder":"h","wait":"0s"}`: {Agent: "pay ments", Holder: "h", Max: 1},
+		`{"holder":"host/h1/i","host":"h1","free":{"cpu":2.5,"memory":"4GiB","slots":3}}`: {Agent: "pay ments", Holder: "host/h1/i", Max: 1, Host: "h1", Free: perdure.Amounts{"cpu": 2500, "memory": 4 << 30, "slots": 3}},
 	} {
 		svc := resttest.Full()
 		svc.OnClaim = func(_ context.Context, req protocol.Claim) ([]perdure.Run, error) {
-			if req != want {
+			if !reflect.DeepEqual(req, want) {
 				t.Errorf("%s: %+v", body, req)
 			}
 			return []perdure.Run{resttest.Run()}, nil

@@ -187,6 +187,9 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[operate.AuditOutcome]():   reflect.TypeFor[auditWord](),
 		reflect.TypeFor[perdure.JobID]():          reflect.TypeFor[jobIDWord](),
 		reflect.TypeFor[perdure.Duration]():       reflect.TypeFor[durationWord](),
+		reflect.TypeFor[operate.HostState]():      reflect.TypeFor[hostState](),
+		reflect.TypeFor[perdure.Amounts]():        reflect.TypeFor[amountsOf](),
+		reflect.TypeFor[perdure.Requires]():       reflect.TypeFor[requiresOf](),
 		reflect.TypeFor[perdure.StepViews]():      reflect.TypeFor[map[string]perdure.StepView](),
 	} {
 		r.RegisterTypeAlias(noun, alias)

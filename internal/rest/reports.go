@@ -73,14 +73,15 @@ func readNext(v value) *protocol.Claim {
 		switch string(name) {
 		case "agent":
 			req.Agent = field.name(perdure.MaxNameLength)
-		case "max", "heartbeat", "requestId", "secrets":
+		case "max", "heartbeat", "requestId", "secrets", "host", "free":
 			readClaimField(req, string(name), field)
 		default:
-			field.unknown("agent", "max", "heartbeat", "requestId", "secrets")
+			field.unknown("agent", "max", "heartbeat", "requestId", "secrets", "host", "free")
 		}
 	}
 	v.need("agent", req.Agent != "")
 	v.need("requestId", req.RequestID != "")
+	v.needTogether(req)
 	return req
 }
 

@@ -89,6 +89,12 @@ func appendRun(a *jsontext.Appender, r *perdure.Run) {
 		a.IntField("waitedMs", r.WaitedMs)
 	}
 	a.IntField("priority", int64(r.Priority))
+	if r.Requires != nil {
+		requires, err := r.Requires.MarshalJSON()
+		if err == nil {
+			a.RawField("requires", requires)
+		}
+	}
 	a.OptionalText("traceparent", r.Traceparent)
 	a.EndObject()
 }

@@ -36,14 +36,14 @@ type searchedTx struct {
 	first []kernel.StepRef
 }
 
-func (tx *searchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+func (tx *searchedTx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
 	switch n := tx.s.n.Add(1); {
 	case n > mostSearches:
 		return nil, errors.New("too many searches")
 	case tx.s.stale && tx.first != nil:
 		return tx.first, nil
 	}
-	found, err := tx.Tx.Ready(agent, max, full)
+	found, err := tx.Tx.Ready(agent, max, full, serves)
 	tx.first = found
 	if then := tx.s.then; then != nil && len(found) > 0 {
 		tx.s.then = nil

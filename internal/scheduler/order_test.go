@@ -32,12 +32,12 @@ type gatedTx struct {
 	g *gated
 }
 
-func (tx gatedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+func (tx gatedTx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
 	tx.g.searches.Add(1)
 	if max == 0 {
 		tx.g.vain.Add(1)
 	}
-	return tx.Tx.Ready(agent, max, full)
+	return tx.Tx.Ready(agent, max, full, serves)
 }
 
 // L5: if a step that was found ready is changed by the same transaction, the next older step takes its place, not one

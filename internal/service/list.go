@@ -368,6 +368,9 @@ func (l *listing) reasons(ctx context.Context, j *kernel.Job) (reasons []stepRea
 	if err := l.svc.recent.fill(ctx, l.svc, f); err != nil {
 		return nil, err
 	}
+	if err := l.svc.recentHosts.fill(ctx, l.svc, f, steps); err != nil {
+		return nil, err
+	}
 	f.Quarantined = l.svc.Scheduler.Quarantined(j.ID)
 	plan := &kernel.Plan{Shape: shape, Definition: shape.Common, Hash: j.Hash}
 	open := func(i int) bool { return i < len(steps) && steps[i].Phase != perdure.Settled }

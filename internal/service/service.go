@@ -54,6 +54,7 @@ type Store interface {
 	kernel.Outbox
 	kernel.AccessReader
 	kernel.LogStore
+	kernel.HostReader
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
 	HeldRoles(context.Context) ([]kernel.HeldRole, error)
@@ -105,9 +106,10 @@ type Config struct {
 // Service implements protocol.Server. It is safe for concurrent use.
 type Service struct {
 	Config
-	recent *recent
-	graphs *graphs
-	logs   *logWriter
+	recent      *recent
+	recentHosts *recentHosts
+	graphs      *graphs
+	logs        *logWriter
 
 	summaries *lru.Cache[perdure.JobID, recentSummary]
 	liveBytes *liveBytes
@@ -129,7 +131,7 @@ func New(cfg Config) *Service {
 		cfg.Env = env.Real{}
 	}
 	cfg.LogRate = cmp.Or(cfg.LogRate, DefaultLogRate)
-	svc := &Service{Config: cfg, recent: newRecent(), graphs: newGraphs(), logs: &logWriter{readers: map[kernel.LogRef]*logReaders{}}, summaries: newSummaries(), liveBytes: &liveBytes{}}
+	svc := &Service{Config: cfg, recent: newRecent(), recentHosts: newRecentHosts(), graphs: newGraphs(), logs: &logWriter{readers: map[kernel.LogRef]*logReaders{}}, summaries: newSummaries(), liveBytes: &liveBytes{}}
 	svc.liveJobs, svc.liveAlert = newLiveLists[perdure.JobView, perdure.JobID](svc), newLiveLists[perdure.AlertView, int64](svc)
 	return svc
 }

@@ -78,6 +78,9 @@ func (svc *Service) viewOf(ctx context.Context, did *scheduler.Submitted, plan *
 	if err := svc.recent.fill(ctx, svc, f); err != nil {
 		svc.Log.Debug("view after a submission is incomplete", "error", err) // the job is stored
 	}
+	if err := svc.recentHosts.fill(ctx, svc, f, steps); err != nil {
+		svc.Log.Debug("view after a submission is incomplete", "error", err)
+	}
 	v := svc.tracedView(j)
 	v.Input, v.InputBytes = shown(plan.Definition.Input, len(plan.Definition.Input))
 	v.Steps = make(perdure.StepViews, len(steps))
@@ -612,6 +615,9 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 	for _, need := range s.Needs.List() {
 		v.Limits = append(v.Limits, perdure.StepLimit{Name: need.Name, Key: need.Key, Amount: need.Amount})
 	}
+	if d := s.Needs.Demand(); d != "" {
+		v.Requires = d.Requires()
+	}
 	if s.LastError != "" || s.ErrorCode != "" {
 		v.LastError = &perdure.RunError{Code: s.ErrorCode, Message: s.LastError}
 	}
@@ -654,6 +660,9 @@ func (svc *Service) facts(ctx context.Context, j *kernel.Job, steps []*kernel.St
 		return nil, err
 	}
 	if err := svc.countInFlight(ctx, f, steps); err != nil {
+		return nil, err
+	}
+	if err := svc.recentHosts.fill(ctx, svc, f, steps); err != nil {
 		return nil, err
 	}
 	limits, err := svc.Store.ListLimits(ctx)

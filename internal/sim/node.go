@@ -377,8 +377,8 @@ func (t *watchedTx) Now() (time.Time, error) {
 	return now, err
 }
 
-func (t *watchedTx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
-	refs, err := t.Tx.Ready(agent, max, full)
+func (t *watchedTx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
+	refs, err := t.Tx.Ready(agent, max, full, serves)
 	if err == nil && !t.dispatches(agent) {
 		if t.found == nil {
 			t.found = map[string][]kernel.StepRef{}

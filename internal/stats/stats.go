@@ -34,6 +34,7 @@ type Store interface {
 	Nodes(context.Context) ([]kernel.Node, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	ListLimits(context.Context) ([]kernel.Limit, error)
+	ListHosts(ctx context.Context, after string, max int) ([]kernel.Host, error)
 	LimitUse(ctx context.Context, limit kernel.LimitKey, max int) (int, []kernel.LimitHolder, error)
 	Update(context.Context, func(kernel.Tx) error) error
 }
@@ -167,6 +168,11 @@ func (l *Leader) compute(ctx context.Context) (*operate.Stats, error) {
 	if f.limits, f.limitsLeftOut, err = l.limits(ctx, c); err != nil {
 		return nil, err
 	}
+	if slices.ContainsFunc(c.Needing, func(g kernel.NeedGroup) bool { return g.Needs.Demand() != "" }) {
+		if f.hosts, err = l.cfg.Store.ListHosts(ctx, "", perdure.MaxHosts); err != nil {
+			return nil, err
+		}
+	}
 	minute := c.Now.Truncate(time.Minute)
 	from := minute.Add(-(operate.SeriesMinutes - 1) * time.Minute)
 	counts, err := l.cfg.Store.Series(ctx, from, maxSeriesRows)
@@ -245,6 +251,7 @@ type facts struct {
 	nodes  []kernel.Node
 	claims []kernel.LastClaim
 	limits []kernel.Limit
+	hosts  []kernel.Host // if steps with a demand wait
 
 	limitsLeftOut int
 }
@@ -449,14 +456,19 @@ func (f *facts) reasons(s *operate.Stats) {
 		byLimit[g.Limit] += g.Steps
 		held[g.Agent] += g.Steps
 	}
+	noHost := map[string]int{}
 	for _, g := range c.Needing {
-		for _, n := range g.Needs.List() {
-			if f.full(n.Name, n.Amount) {
-				byLimit[n.Name] += g.Steps
-				held[g.Agent] += g.Steps
-				break
-			}
+		of := g.Needs.List()
+		if i := slices.IndexFunc(of, func(n kernel.Need) bool { return f.full(n.Name, n.Amount) }); i >= 0 {
+			byLimit[of[i].Name] += g.Steps
+			held[g.Agent] += g.Steps
+		} else if d := g.Needs.Demand(); d != "" && kernel.NoHost(d, f.hosts, c.Now) != "" {
+			noHost[g.Agent] += g.Steps
+			held[g.Agent] += g.Steps
 		}
+	}
+	for agent, steps := range noHost {
+		list = append(list, operate.ReasonStats{Reason: perdure.WhyNoHost, Name: agent, Steps: steps, Capped: c.NeedingCapped})
 	}
 	for _, l := range f.limits {
 		kind, owner, _ := kernel.SplitLimit(l.Name)
@@ -526,7 +538,7 @@ func (f *facts) reasons(s *operate.Stats) {
 // rank orders reasons: first those that an operator can remove, last those that pass by themselves.
 func rank(r perdure.ReasonKind) int {
 	switch r {
-	case perdure.WhyNoAgent:
+	case perdure.WhyNoAgent, perdure.WhyNoHost:
 		return 0
 	case perdure.WhyLimit:
 		return 1

@@ -39,6 +39,7 @@ type data struct {
 	roles            map[string]kernel.Role
 	heldRoles        map[string]kernel.HeldRole
 	seen             map[seenBy]time.Time
+	hosts            map[string]kernel.Host
 	stats            json.RawMessage
 	series           map[seriesKey]int64
 	receivers        map[string]*kernel.Receiver
@@ -70,6 +71,7 @@ func newData() data {
 		limits:        map[string]kernel.Limit{},
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		agents:        map[string]perdure.AgentSettings{},
+		hosts:         map[string]kernel.Host{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},

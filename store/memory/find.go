@@ -46,7 +46,7 @@ func (tx *tx) Alert(id int64) (*kernel.Alert, error) {
 // AnnounceDispatch does nothing: transactions run one after the other.
 func (tx *tx) AnnounceDispatch(string) {}
 
-func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool {
 		_, there := tx.limits[limit]
 		return !there
@@ -54,7 +54,7 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	inOrder := func(a, b *kernel.Step) int { return kernel.ClaimLess(kernel.CandidateOf(a), kernel.CandidateOf(b)) }
 	return refs(max, tx.unsettledWhere(inOrder, func(s *kernel.Step) bool {
 		key := kernel.ReadyOf(s)
-		if !key.Ready || key.Agent != agent || s.NeedsAny(full, tx.jobs[s.Job].HasPermit) {
+		if !key.Ready || key.Agent != agent || s.NeedsAny(full, tx.jobs[s.Job].HasPermit) || !serves.Demand(s.Needs.Demand()) {
 			return false
 		}
 		_, closed := tx.closedLanes[kernel.LaneRef{Agent: agent, Lane: key.Lane}]

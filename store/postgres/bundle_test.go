@@ -117,7 +117,7 @@ func TestWaitingJobsAreInBundles(t *testing.T) {
 	for {
 		var refs []kernel.StepRef
 		err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-			if refs, err = tx.Ready("http", 100, nil); err != nil {
+			if refs, err = tx.Ready("http", 100, nil, nil); err != nil {
 				return err
 			}
 			var ids []perdure.JobID
@@ -184,7 +184,7 @@ func TestSearchesShareBundles(t *testing.T) {
 	one, two := open(t, url), open(t, url) // as two nodes
 	submitNow(t, one, alike(0, 600, 1)...)
 	search := func(tx kernel.Tx) []kernel.StepRef {
-		found, err := tx.Ready("http", 10, nil)
+		found, err := tx.Ready("http", 10, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -199,7 +199,7 @@ func TestSearchesShareBundles(t *testing.T) {
 			}
 			// If the other bundles do not have enough jobs, locked ones are returned too, so that the search is
 			// repeated. They cannot be locked now.
-			all, err := second.Ready("http", 1000, nil)
+			all, err := second.Ready("http", 1000, nil, nil)
 			if err != nil || len(all) != 600 {
 				t.Errorf("the larger search found %d steps, %v", len(all), err)
 			}
@@ -224,7 +224,7 @@ func TestSearchesSkipOnlyReturnedSteps(t *testing.T) {
 	s := open(t, fresh(t))
 	search := func(max int, meanwhile func()) (found []kernel.StepRef) {
 		err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-			if found, err = tx.Ready("http", max, nil); err != nil || meanwhile == nil {
+			if found, err = tx.Ready("http", max, nil, nil); err != nil || meanwhile == nil {
 				return err
 			}
 			tx.AnnounceDispatch("http")

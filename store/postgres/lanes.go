@@ -26,17 +26,28 @@ import (
 // waits for a limit which this one has locked, PostgreSQL aborts one of the two, and it is retried.
 
 const (
-	// openLanesOf selects the first $2 open lanes. Lanes of full types, and lanes that need a full limit, are left out.
-	openLanesOf = `
+	classesOf = `
 with recursive class (class) as (
 	(select class from perdure.lane where agent = $1 and closed_name is null order by class limit 1)
 	union all
 	select (select l.class from perdure.lane l where l.agent = $1 and l.closed_name is null and l.class > class.class order by l.class limit 1)
 	from class where class.class is not null
-), fits as materialized (
+)`
+
+	// demandsSQL selects the classes of open lanes whose steps have a demand, each with the needs of one lane: the demand
+	// is the same in all lanes of a class.
+	demandsSQL = classesOf + `
+select c.class, l.limits from class c cross join lateral (
+	select limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord, job, idx limit 1) l
+where strpos(l.limits, '{"name":"host:') > 0`
+
+	// openLanesOf selects the first $2 open lanes. Lanes of full types, and lanes that need a full limit, are left out. Of
+	// lanes with a demand only the classes $5 are selected, and lanes without one only if $6 is 1.
+	openLanesOf = classesOf + `, fits as materialized (
 	select c.class from class c cross join lateral (
 		select type, limits from perdure.lane where agent = $1 and closed_name is null and class = c.class order by ord, job, idx limit 1) l
 	where l.type <> all ($3::text[]) and not exists (select from jsonb_array_elements(l.limits::jsonb) as n where n ->> 'name' = any ($4::text[]))
+	and case when strpos(l.limits, '{"name":"host:') = 0 then $6 > 0 else c.class = any ($5::bigint[]) end
 ), found as materialized (
 	select l.* from fits f cross join lateral (
 		select ctid as at, lane, ord, job, idx from perdure.lane where agent = $1 and closed_name is null and class = f.class
@@ -138,13 +149,17 @@ type openLane struct {
 // readyOfLanes adds the first ready steps of the agent's open lanes whose limits are not full. If places were too early,
 // or lanes were left out, more lanes are read until the result is certain. A later search of the transaction reads
 // everything again, because others may have dispatched these steps while it waited for a lock.
-func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]cache.ReadyEntry) error {
+func (tx *tx) readyOfLanes(agent string, max int, full []string, serves kernel.Serves, found *[]cache.ReadyEntry) error {
 	if !tx.hasLanes {
 		return nil
 	}
 	types, names := fullOf(full)
+	served, err := tx.servedClasses(agent, serves)
+	if err != nil {
+		return err
+	}
 	for most := max + len(tx.lanes.left) + len(tx.lanes.closed); ; most *= 2 {
-		lanes, err := tx.findLanes(agent, most, types, names)
+		lanes, err := tx.findLanes(agent, most, types, names, served)
 		if err != nil {
 			return err
 		}
@@ -182,9 +197,33 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string, found *[]cache.
 	}
 }
 
+// servedClasses are the classes of lanes that a search may read.
+type servedClasses struct {
+	open    int // 1: also those whose steps have no demand
+	classes pgwire.Cells
+	demands int // number of classes
+}
+
+// servedClasses returns the classes of lanes whose demand is served.
+func (tx *tx) servedClasses(agent string, serves kernel.Serves) (s servedClasses, err error) {
+	if serves.Demand("") {
+		s.open = 1
+	}
+	if serves == nil {
+		return s, nil
+	}
+	return s, tx.run(pgwire.New(demandsSQL).Text(agent).Each(func(r *pgwire.Reader) error {
+		if class, needs := r.Int64(), kernel.Needs(r.Text()); serves.Demand(needs.Demand()) {
+			s.classes.Int8(class)
+			s.demands++
+		}
+		return nil
+	}))
+}
+
 // findLanes reads the first open lanes and, in the same statement, their first steps. After the transaction has
 // dispatched steps from lanes or closed some, most of the first lanes are useless to it: then it reads the lanes alone.
-func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLane, error) {
+func (tx *tx) findLanes(agent string, most int, types, names []string, served servedClasses) ([]openLane, error) {
 	sql, withHeads := lanesSQL, len(tx.lanes.left)+len(tx.lanes.closed) == 0
 	if withHeads {
 		sql = headsSQL
@@ -193,7 +232,7 @@ func (tx *tx) findLanes(agent string, most int, types, names []string) ([]openLa
 	if tx.lanes.at == nil {
 		tx.lanes.at = make(map[kernel.LaneRef]pgwire.RowID, cap(lanes))
 	}
-	err := tx.run(pgwire.New(sql).Text(agent).Int(most).Texts(types).Texts(names).Each(func(r *pgwire.Reader) error {
+	err := tx.run(pgwire.New(sql).Text(agent).Int(most).Texts(types).Texts(names).Array(pgwire.Int8, served.demands, served.classes).Int(served.open).Each(func(r *pgwire.Reader) error {
 		at, id, order := pgwire.RowID(r.Next()), kernel.LaneID(r.Int64()), r.Int64()
 		place := kernel.Candidate{Order: order, StepRef: scanRef(r)}
 		if n := len(lanes); n == 0 || lanes[n-1].id != id {

@@ -29,7 +29,7 @@ func checkPlaces(t *testing.T, s *Store, want ...int) {
 	}
 	for max := 1; max <= len(want)+1; max++ {
 		err := s.Update(t.Context(), func(tx kernel.Tx) error {
-			found, err := tx.Ready("a", max, nil)
+			found, err := tx.Ready("a", max, nil, nil)
 			if got := numbers(found); !slices.Equal(got, want[:min(max, len(want))]) {
 				return errors.Join(err, fmt.Errorf("a search for %d steps returns %v, want %v", max, got, want))
 			}
@@ -58,7 +58,7 @@ func search(t *testing.T, s *Store, max, n int, meanwhile func()) {
 	t.Helper()
 	tries := 0
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		found, err := tx.Ready("a", max, nil)
+		found, err := tx.Ready("a", max, nil, nil)
 		if err != nil {
 			return err
 		}
@@ -137,7 +137,7 @@ func TestPlaceSharedByTwoLanesHidesNoStep(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		found, err := tx.Ready("a", 9, nil)
+		found, err := tx.Ready("a", 9, nil, nil)
 		if got := numbers(found); !slices.Equal(got, []int{1, 2, 3}) {
 			t.Errorf("found %v", got)
 		}
@@ -155,13 +155,13 @@ func TestLanesAreReadAgainByLaterSearches(t *testing.T) {
 	s := slowLanes(t, url, time.Hour)
 	submitLane(t, s, keyJob(2, 9, "l"), keyJob(3, 5, "l"), keyJob(4, 0, "l"))
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		if found, err := tx.Ready("a", 1, nil); err != nil || !slices.Equal(numbers(found), []int{2}) {
+		if found, err := tx.Ready("a", 1, nil, nil); err != nil || !slices.Equal(numbers(found), []int{2}) {
 			t.Errorf("found %v, %v", numbers(found), err)
 		}
 		search(t, s, 1, 1, func() {})
 		submitLane(t, s, keyJob(1, 9, "l"))
 		for _, max := range []int{1, 1, 3} {
-			if found, err := tx.Ready("a", max, nil); err != nil || !slices.Equal(numbers(found), []int{1, 3, 4}[:max]) {
+			if found, err := tx.Ready("a", max, nil, nil); err != nil || !slices.Equal(numbers(found), []int{1, 3, 4}[:max]) {
 				t.Errorf("a search for %d steps returns %v, %v", max, numbers(found), err)
 			}
 		}
@@ -179,7 +179,7 @@ func TestLaneFoundBeforeItWasClosedIsCorrected(t *testing.T) {
 	submitLane(t, s, keyJob(1, 9, "k"))
 	conn := connect(t, url)
 	err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		if _, err := tx.Ready("a", 9, nil); err != nil {
+		if _, err := tx.Ready("a", 9, nil, nil); err != nil {
 			return err
 		}
 		if _, err := conn.Exec(t.Context(), "update perdure.lane set closed_name = 'ads', closed_key = 'k'; delete from perdure.ready"); err != nil {

@@ -60,7 +60,7 @@ func submitLane(t *testing.T, s *Store, jobs ...kernel.NewJob) {
 // claimLane settles the ready steps that it finds, in a transaction that then returns the error failure.
 func claimLane(s *Store, most int, failure error) (found []kernel.StepRef, err error) {
 	err = s.Update(context.Background(), func(tx kernel.Tx) error {
-		if found, err = tx.Ready("a", most, nil); err != nil {
+		if found, err = tx.Ready("a", most, nil, nil); err != nil {
 			return err
 		}
 		c, err := settling(tx, found)
@@ -95,7 +95,7 @@ func TestMarksOfUncommittedTransactionsHideNoStep(t *testing.T) {
 	claim(2, oops, 2, 3)
 	claim(9, oops, 2, 3)
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error {
-		found, err := tx.Ready("a", 9, nil)
+		found, err := tx.Ready("a", 9, nil, nil)
 		if err != nil || len(found) != 2 {
 			return errors.Join(err, fmt.Errorf("found %v", numbers(found)))
 		}
@@ -202,7 +202,7 @@ func TestFullSearchesMoveMarksBack(t *testing.T) {
 	claim(1, nil, 1)
 	submitLane(t, s, laneJob(103, 5))
 	if err := s.Update(t.Context(), func(tx kernel.Tx) error { // it begins at the mark, and ends after a full search
-		found, err := tx.Ready("a", 1, nil)
+		found, err := tx.Ready("a", 1, nil, nil)
 		if err != nil || !slices.Equal(numbers(found), []int{2}) {
 			t.Errorf("found %v, %v", numbers(found), err)
 		}
@@ -251,7 +251,7 @@ func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 				t.Helper()
 				var found []kernel.StepRef
 				err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
-					found, err = tx.Ready("a", 3, nil)
+					found, err = tx.Ready("a", 3, nil, nil)
 					return err
 				})
 				if err != nil || !slices.Equal(numbers(found), want) {
@@ -270,7 +270,7 @@ func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 			announce := func(meanwhile func(), failure error) {
 				t.Helper()
 				err := s.Update(t.Context(), func(tx kernel.Tx) error {
-					found, err := tx.Ready("a", 2, nil)
+					found, err := tx.Ready("a", 2, nil, nil)
 					if err != nil {
 						return err
 					}
@@ -319,7 +319,7 @@ func TestSearchesSkipAnnouncedSteps(t *testing.T) {
 					var found []kernel.StepRef
 					err := s.Update(t.Context(), func(tx kernel.Tx) (err error) {
 						s.cache.Marks.SearchFully("a") // otherwise the marks would hide it
-						found, err = tx.Ready("a", 1, nil)
+						found, err = tx.Ready("a", 1, nil, nil)
 						return err
 					})
 					if err != nil || time.Since(began) > 30*time.Second {

@@ -75,6 +75,7 @@ func checkPlans(t *testing.T, rows int) {
 		{"Ready, of jobs", readyOfSQL, []string{"ready_pkey"}},
 		{"Ready, of jobs, if lanes are closed", readyOfOpenSQL, []string{"ready_pkey", "lane_pkey"}},
 		{"steps of jobs with permits", permittedStepsSQL, []string{"step_pkey"}},
+		{"demands of lanes", demandsSQL, []string{"lane_open"}},
 		{"lanes", lanesSQL, []string{"lane_open"}},
 		{"lanes with their heads", headsSQL, []string{"lane_open", "ready_pkey"}},
 		{"Ready, of lanes", readyOfLanesSQL, []string{"ready_pkey"}},

@@ -75,7 +75,7 @@ select s.job, s.priority, s.ageing, s.limits from unnest($2::uuid[]) as j (job) 
 	select job, priority, ageing, limits from perdure.step where job = j.job and phase = 2 and agent = $1 offset 0) s`
 )
 
-func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -85,19 +85,22 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !tx.limited(limit) })
 	types, _ := fullOf(full)
 	var found []cache.ReadyEntry
-	l := tx.cache.Marks.Begin(agent)
+	var l *cache.Search // of the plain lanes; nil if they are not served
 	began := time.Now()
 	var page []bundleHead
-	if err := tx.run(tx.searchLanes(l, max, types, &found), selectBundles(agent, types, cache.LaneStart, &page)); err != nil {
+	if serves.Demand("") {
+		l = tx.cache.Marks.Begin(agent)
+		if err := tx.run(tx.searchLanes(l, max, types, &found), selectBundles(agent, types, cache.LaneStart, &page)); err != nil {
+			return nil, err
+		}
+	}
+	if err := tx.readyOfPermitted(agent, max, types, full, serves, &found); err != nil {
 		return nil, err
 	}
-	if err := tx.readyOfPermitted(l, max, types, full, &found); err != nil {
+	if err := tx.readyOfLanes(agent, max, full, serves, &found); err != nil {
 		return nil, err
 	}
-	if err := tx.readyOfLanes(agent, max, full, &found); err != nil {
-		return nil, err
-	}
-	if l.Full {
+	if l != nil && l.Full {
 		tx.cache.Marks.FullSearchTook(l, time.Since(began))
 	}
 	if err := tx.readyOfBundles(agent, max, types, page, &found); err != nil {
@@ -108,8 +111,9 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		slices.SortFunc(found, inOrder)
 	}
 	if len(found) > max {
-		found = found[:max]
-		l.Returned(found)
+		if found = found[:max]; l != nil {
+			l.Returned(found)
+		}
 	}
 	refs := make([]kernel.StepRef, len(found))
 	for i := range refs {
@@ -160,7 +164,7 @@ func (tx *tx) scanReady(agent string) func(*pgwire.Reader) cache.ReadyEntry {
 }
 
 // readyOfPermitted adds the ready steps of jobs that hold a permit of a full job:TYPE limit.
-func (tx *tx) readyOfPermitted(l *cache.Search, max int, fullTypes, full []string, found *[]cache.ReadyEntry) error {
+func (tx *tx) readyOfPermitted(agent string, max int, fullTypes, full []string, serves kernel.Serves, found *[]cache.ReadyEntry) error {
 	if len(fullTypes) == 0 {
 		return nil
 	}
@@ -174,18 +178,20 @@ func (tx *tx) readyOfPermitted(l *cache.Search, max int, fullTypes, full []strin
 	err := tx.run(pgwire.New(permittedSQL).Texts(fullTypes).Each(func(r *pgwire.Reader) error {
 		typ, job := r.Word(), perdure.JobID(r.UUID())
 		types[job] = typ
-		places[place{kernel.LaneOf(typ, ""), kernel.OrderOf(job, r.Int(), 0), job}] = true
+		if priority := r.Int(); serves.Demand("") {
+			places[place{kernel.LaneOf(typ, ""), kernel.OrderOf(job, priority, 0), job}] = true
+		}
 		return nil
 	}))
 	sql := readyOfSQL
-	if _, aged := tx.agents[l.Agent]; (aged || tx.hasLanes) && err == nil {
+	if _, aged := tx.agents[agent]; (aged || tx.hasLanes) && err == nil {
 		sql = readyOfOpenSQL
 		jobs := slices.SortedFunc(maps.Keys(types), perdure.JobID.Compare)
-		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(l.Agent), jobs).Each(func(r *pgwire.Reader) error {
+		err = tx.run(uuids(pgwire.New(permittedStepsSQL).Text(agent), jobs).Each(func(r *pgwire.Reader) error {
 			job := perdure.JobID(r.UUID())
 			priority, ageing := r.Int(), time.Duration(r.Int64())*time.Microsecond
 			s := kernel.Step{Type: types[job], Needs: kernel.Needs(r.Text())}
-			if !s.NeedsAny(full, true) {
+			if !s.NeedsAny(full, true) && serves.Demand(s.Needs.Demand()) {
 				places[place{kernel.LaneOf(s.Type, s.Needs), kernel.OrderOf(job, priority, ageing), job}] = true
 			}
 			return nil
@@ -201,5 +207,5 @@ func (tx *tx) readyOfPermitted(l *cache.Search, max int, fullTypes, full []strin
 		jobs.UUID(p.job)
 	}
 	n := len(places)
-	return tx.run(pgwire.Into(pgwire.New(sql).Text(l.Agent).Int(max).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs), found, tx.scanReady(l.Agent)))
+	return tx.run(pgwire.Into(pgwire.New(sql).Text(agent).Int(max).Array(pgwire.Int8, n, ids).Array(pgwire.Int8, n, orders).Array(pgwire.UUID, n, jobs), found, tx.scanReady(agent)))
 }

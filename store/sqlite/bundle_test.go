@@ -119,7 +119,7 @@ func TestWaitingJobsAreInBundles(t *testing.T) {
 	var order []perdure.JobID
 	for _, max := range slices.Repeat([]int{1, 100, 7, 250}, 6) {
 		if err := s.Update(ctx, func(tx kernel.Tx) error {
-			refs, err := tx.Ready("http", max, nil)
+			refs, err := tx.Ready("http", max, nil, nil)
 			if err != nil {
 				return err
 			}
@@ -227,7 +227,7 @@ func TestNewBundleIsUsedInItsTransaction(t *testing.T) {
 			if err := dispatch(tx, idAlike(4)); err != nil {
 				return err
 			}
-			refs, err := tx.Ready("http", 3, nil)
+			refs, err := tx.Ready("http", 3, nil, nil)
 			if err != nil || len(refs) != 3 || refs[0].Job != idAlike(0) || refs[2].Job != idAlike(2) {
 				t.Errorf("Ready returns %v, %v; want jobs 0 to 2", refs, err)
 			}

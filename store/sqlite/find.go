@@ -87,7 +87,7 @@ func readAgents(c *conn) (map[string]perdure.AgentSettings, error) {
 
 // Ready reads the first steps of each of the agent's lanes. Steps of a full type are found from the jobs that hold a
 // permit, so that however many other steps of the type there are, none of them is read.
-func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, error) {
+func (tx *tx) Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error) {
 	if max <= 0 {
 		return nil, nil
 	}
@@ -96,19 +96,22 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		return nil, err
 	}
 	full = slices.DeleteFunc(slices.Clone(full), func(limit string) bool { return !defined[limit] })
-	ready, err := tx.readyOfLanes(agent, max, full)
+	ready, err := tx.readyOfLanes(agent, max, full, serves)
 	if err != nil {
 		return nil, err
 	}
-	lanes, err := tx.plainLanes(agent)
-	if err != nil {
-		return nil, err
+	plain := serves.Demand("")
+	var lanes, bundleLanes []kernel.LaneID
+	if plain {
+		if lanes, err = tx.plainLanes(agent); err != nil {
+			return nil, err
+		}
 	}
 	fullLanes := map[kernel.LaneID]bool{}
 	for _, limit := range full {
 		if kind, typ, _ := kernel.SplitLimit(limit); kind == kernel.LimitOfJobs {
 			fullLanes[kernel.LaneOf(typ, "")] = true
-			permitted, err := tx.readyPermitted(agent, typ, full)
+			permitted, err := tx.readyPermitted(agent, typ, full, serves)
 			if err != nil {
 				return nil, err
 			}
@@ -125,9 +128,10 @@ func (tx *tx) Ready(agent string, max int, full []string) ([]kernel.StepRef, err
 		}
 		ready = append(ready, best...)
 	}
-	bundleLanes, err := tx.bundleLanes(agent)
-	if err != nil {
-		return nil, err
+	if plain {
+		if bundleLanes, err = tx.bundleLanes(agent); err != nil {
+			return nil, err
+		}
 	}
 	for _, lane := range bundleLanes {
 		if fullLanes[lane] {
@@ -158,7 +162,7 @@ func (tx *tx) readyOfLane(agent string, lane kernel.LaneID, max int) ([]kernel.C
 
 // readyPermitted returns the ready steps of the jobs that hold a permit of their type's limit. There are no more such
 // jobs than the limit allows.
-func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candidate, error) {
+func (tx *tx) readyPermitted(agent, typ string, full []string, serves kernel.Serves) ([]kernel.Candidate, error) {
 	jobs, err := all(tx.c, (*row).ref, `SELECT job, idx FROM perdure_permit WHERE name = ?`, kernel.JobLimit(typ))
 	agents, settingsErr := tx.Agents()
 	laned, lanesErr := one(tx.c, (*row).flag, `SELECT EXISTS (SELECT 1 FROM perdure_lane)`)
@@ -169,8 +173,11 @@ func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candida
 	var ready []kernel.Candidate
 	for _, job := range jobs {
 		var steps []kernel.Candidate
+		if !laned && !serves.Demand("") {
+			continue
+		}
 		if ages || laned { // their order is unknown if the settings have changed since they became ready, and so are their lanes
-			steps, err = tx.readyOfJob(job.Job, agent, full)
+			steps, err = tx.readyOfJob(job.Job, agent, full, serves)
 		} else {
 			var priority int
 			if priority, err = one(tx.c, (*row).int, `SELECT priority FROM perdure_step WHERE job = ? AND idx = 0`, job.Job[:]); err != nil {
@@ -188,11 +195,11 @@ func (tx *tx) readyPermitted(agent, typ string, full []string) ([]kernel.Candida
 	return ready, nil
 }
 
-// readyOfJob returns the ready steps of a job that are in no closed lane and need no full limit.
-func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string) (ready []kernel.Candidate, err error) {
+// readyOfJob returns the ready steps of a job that are in no closed lane, need no full limit, and are served.
+func (tx *tx) readyOfJob(job perdure.JobID, agent string, full []string, serves kernel.Serves) (ready []kernel.Candidate, err error) {
 	_, err = all(tx.c, func(r *row) struct{} {
 		c, s := readCandidate(r), kernel.Step{Needs: kernel.Needs(r.text())}
-		if !s.NeedsAny(full, true) {
+		if !s.NeedsAny(full, true) && serves.Demand(s.Needs.Demand()) {
 			ready = append(ready, c)
 		}
 		return struct{}{}

@@ -141,9 +141,9 @@ func (tx *tx) KeyUse(keys []kernel.LimitKey) (map[kernel.LimitKey]int, error) {
 	return found, nil
 }
 
-// readyOfLanes returns the first steps of the agent's open lanes whose limits are not full.
-func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candidate, error) {
-	of, err := tx.openLanes(agent, max, full)
+// readyOfLanes returns the first steps of the agent's open lanes whose limits are not full and whose demand is served.
+func (tx *tx) readyOfLanes(agent string, max int, full []string, serves kernel.Serves) ([]kernel.Candidate, error) {
+	of, err := tx.openLanes(agent, max, full, serves)
 	if err != nil {
 		return nil, err
 	}
@@ -161,8 +161,9 @@ func (tx *tx) readyOfLanes(agent string, max int, full []string) ([]kernel.Candi
 	})
 }
 
-// openLanes returns the first open lanes of each class whose limits are not full, in order, at most max.
-func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, error) {
+// openLanes returns the first open lanes of each class whose limits are not full and whose demand is served, in order, at
+// most max.
+func (tx *tx) openLanes(agent string, max int, full []string, serves kernel.Serves) ([]kernel.LaneID, error) {
 	type open struct {
 		lane  kernel.LaneID
 		first kernel.Candidate
@@ -178,7 +179,7 @@ func (tx *tx) openLanes(agent string, max int, full []string) ([]kernel.LaneID, 
 			break
 		}
 		class = int64(first[0].Class)
-		if first[0].NeedsAny(full) {
+		if first[0].NeedsAny(full) || !serves.Demand(first[0].Needs.Demand()) {
 			continue
 		}
 		of, err := all(tx.c, func(r *row) open { return open{kernel.LaneID(r.num()), readCandidate(r)} },

@@ -48,7 +48,7 @@ func TestSearchSkipsAFullLane(t *testing.T) {
 		for range 10 { // the fastest search counts, because the machine may delay others
 			start := time.Now()
 			err := s.Update(ctx, func(tx kernel.Tx) (err error) {
-				refs, err = tx.Ready("http", 20, full)
+				refs, err = tx.Ready("http", 20, full, nil)
 				return err
 			})
 			if err != nil {

@@ -111,7 +111,7 @@ func (m *driver) submit() {
 // claim dispatches the steps of the batch in one transaction.
 func (m *driver) claim() {
 	m.update(func(tx kernel.Tx) error {
-		refs, err := tx.Ready("http", m.size, nil)
+		refs, err := tx.Ready("http", m.size, nil, nil)
 		if err != nil {
 			return err
 		}

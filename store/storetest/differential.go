@@ -157,7 +157,15 @@ func (d *differential) limitKey() kernel.LimitKey {
 	return kernel.LimitKey{Name: d.pick("ads-api", "mail"), Key: d.pick("", "a", "b")}
 }
 func (d *differential) needs() kernel.Needs {
-	return kernel.Needs(d.pick("", "", `[{"name":"ads-api","key":"a"}]`, `[{"name":"ads-api","key":"b","amount":2}]`, `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a"},{"name":"mail","key":"a"}]`))
+	return kernel.Needs(d.pick("", "", `[{"name":"ads-api","key":"a"}]`, `[{"name":"ads-api","key":"b","amount":2}]`, `[{"name":"mail"}]`, `[{"name":"ads-api","key":"a"},{"name":"mail","key":"a"}]`,
+		`[{"name":"host:cpu=1000;;"}]`, `[{"name":"mail"},{"name":"host:slots=1;gpu=*;"}]`))
+}
+func (d *differential) serves() kernel.Serves {
+	if d.chance(50) {
+		return nil
+	}
+	served := map[kernel.Demand]bool{"": d.chance(50), "cpu=1000;;": d.chance(70), "slots=1;gpu=*;": d.chance(70)}
+	return func(demand kernel.Demand) bool { return served[demand] }
 }
 func (d *differential) max() int { return []int{0, 1, 3, 1000}[d.rnd.IntN(4)] }
 

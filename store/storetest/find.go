@@ -71,7 +71,7 @@ func findJobByHash(s *suite) {
 
 func (s *suite) ready(what, agent string, max int, full []string, want []kernel.StepRef) {
 	s.Helper()
-	checkTx(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full) })
+	checkTx(s, what, want, func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, max, full, nil) })
 }
 
 // Ready returns the ready steps of the agent: the oldest job first, then by index.
@@ -255,7 +255,7 @@ func findReadyRepeatedInOneTransaction(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		var found []kernel.StepRef
 		search := func(max, want int) {
-			refs, err := tx.Ready("http", max, nil)
+			refs, err := tx.Ready("http", max, nil, nil)
 			s.must(err)
 			if len(refs) != want {
 				s.Errorf("found %d steps, want %d", len(refs), want)

@@ -275,6 +275,7 @@ var operations = []operation{
 	}},
 	{"Limits", func(*differential) act { return inTx(kernel.Tx.Limits) }},
 	{"Ready", func(d *differential) act {
+		serves := d.serves()
 		agent, most := d.agent(), d.max()
 		var full []string
 		for _, typ := range []string{"order", "import", "a"} {
@@ -287,7 +288,7 @@ var operations = []operation{
 				full = append(full, name)
 			}
 		}
-		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, most, full) })
+		return inTx(func(tx kernel.Tx) ([]kernel.StepRef, error) { return tx.Ready(agent, most, full, serves) })
 	}},
 	{"Due", func(d *differential) act {
 		now, most := d.time(), d.max()
@@ -941,6 +942,51 @@ var operations = []operation{
 		most := d.max()
 		return reads(func(s kernel.Store) ([]string, error) { return s.ReadyAgents(ctx, most) })
 	}},
+	{"put a host", func(d *differential) act {
+		h := d.host()
+		return inTx(func(tx kernel.Tx) (*kernel.Host, error) {
+			was, err := tx.LockHost(h.Name)
+			if err != nil {
+				return nil, err
+			}
+			return was, tx.PutHost(&h, was)
+		})
+	}},
+	{"put a host that has changed", func(d *differential) act {
+		h, was := d.host(), d.host()
+		was.Name = h.Name
+		return inTx(func(tx kernel.Tx) (any, error) { return nil, tx.PutHost(&h, &was) })
+	}},
+	{"delete a host", func(d *differential) act {
+		name := d.hostName()
+		return inTx(func(tx kernel.Tx) (int, error) {
+			was, err := tx.LockHost(name)
+			if err != nil || was == nil {
+				return 0, err
+			}
+			if err := tx.DeleteHost(was); err != nil {
+				return 0, err
+			}
+			return tx.CountHosts()
+		})
+	}},
+	{"Hosts", func(d *differential) act {
+		names, share := []string{d.hostName(), d.hostName()}, d.chance(50)
+		return inTx(func(tx kernel.Tx) ([]kernel.Host, error) {
+			if share {
+				return tx.ShareHosts(names)
+			}
+			return tx.Hosts(names)
+		})
+	}},
+	{"ListHosts", func(d *differential) act {
+		after, most := d.pick("", "h1", "zz"), d.max()
+		return reads(func(s kernel.Store) ([]kernel.Host, error) { return s.ListHosts(ctx, after, most) })
+	}},
+	{"HostRuns", func(d *differential) act {
+		holder, most := d.holder(), d.max()
+		return reads(func(s kernel.Store) ([]kernel.HostRun, error) { return s.HostRuns(ctx, holder, most) })
+	}},
 	{"ReportNode", func(d *differential) act {
 		p := kernel.NodeReport{Node: kernel.Node{ID: d.pick("n1", "n2", "n3"), Host: "h", PID: d.rnd.IntN(100), Version: "v", Agents: []string{d.agent()}, Slots: []int{d.rnd.IntN(9)}, Since: d.time()}, TTL: ttl}
 		if d.chance(50) {
@@ -1213,7 +1259,7 @@ func withStepsToFind(s kernel.Store, agents []string) (found []string, err error
 	err = s.Update(ctx, func(tx kernel.Tx) error {
 		found = []string{}
 		for _, agent := range agents {
-			steps, err := tx.Ready(agent, 1, nil)
+			steps, err := tx.Ready(agent, 1, nil, nil)
 			if err != nil {
 				return err
 			}

@@ -418,7 +418,7 @@ func updateReadsItsOwnWrites(s *suite) {
 		byKey, err := tx.JobsByKey([]string{"k"})
 		s.must(err)
 		s.equal("key", byKey, map[string]kernel.Keyed{"k": keyedJob(2)})
-		ready, err := tx.Ready("http", 10, nil)
+		ready, err := tx.Ready("http", 10, nil, nil)
 		s.must(err)
 		s.equal("ready", ready, refs(1, 1, 2, 0))
 		s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{editStep(s.one(ref(1, 0), tx), settle)}}))

@@ -27,7 +27,7 @@ func inFlightRollback(s *suite) {
 	s.changeSteps(run("h", "r", at(time.Minute)), ref(1, 0))
 	for range 2 {
 		_ = s.store.Update(ctx, func(tx kernel.Tx) error {
-			_, err := tx.Ready("http", 10, nil)
+			_, err := tx.Ready("http", 10, nil, nil)
 			s.must(err)
 			s.must(tx.Save(&kernel.Changes{Steps: []kernel.StepChange{
 				editStep(s.one(ref(1, 0), tx), settle), editStep(s.one(ref(1, 1), tx), run("h", "r2", at(time.Hour)))}}))
@@ -154,7 +154,7 @@ func raceLanes(s *suite) {
 // dispatchFromLanes dispatches the steps that it finds, as far as their keys have room, and closes the lanes of the
 // others.
 func dispatchFromLanes(tx kernel.Tx, most int) error {
-	found, err := tx.Ready("http", 6, nil)
+	found, err := tx.Ready("http", 6, nil, nil)
 	if err != nil || len(found) == 0 {
 		return err
 	}

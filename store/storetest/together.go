@@ -302,7 +302,7 @@ func togetherDispatchedOnSubmission(s *suite) {
 		_, err := tx.Now()
 		s.must(err)
 		s.must(tx.Save(&kernel.Changes{NewJobs: all}))
-		found, err := tx.Ready("http", 3, nil)
+		found, err := tx.Ready("http", 3, nil, nil)
 		s.must(err)
 		s.equal("ready", found, refs(1, 0, 2, 0, 3, 0))
 		c := &kernel.Changes{}
@@ -329,7 +329,7 @@ func togetherTwoSearches(s *suite) {
 	s.submitNow(similarJobs(100, 20, 1)...)
 	taken := map[perdure.JobID]bool{}
 	take := func(tx kernel.Tx, max int) (n int) {
-		found, err := tx.Ready("http", max, nil)
+		found, err := tx.Ready("http", max, nil, nil)
 		s.must(err)
 		var jobs []perdure.JobID
 		for _, r := range found {

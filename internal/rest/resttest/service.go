@@ -73,6 +73,13 @@ type Service struct {
 	OnReleaseRole func(ctx context.Context, name, holder string) (*operate.RoleHold, error)
 	OnListRoles   func(context.Context) ([]operate.RoleState, error)
 
+	OnRegisterHost func(context.Context, operate.HostRequest) (*operate.HostRegistered, error)
+	OnListHosts    func(context.Context, operate.HostQuery) (*perdure.Page[operate.HostView], error)
+	OnGetHost      func(ctx context.Context, name string) (*operate.HostView, error)
+	OnDrainHost    func(context.Context, operate.HostDrain) (*operate.HostView, error)
+	OnReadyHost    func(ctx context.Context, name, author string) (*operate.HostView, error)
+	OnDeleteHost   func(ctx context.Context, name, author string) error
+
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
 	OnDeleteToken   func(ctx context.Context, id, author string) error
@@ -356,4 +363,28 @@ func (s *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery) (
 
 func (s *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
 	return s.OnFollowEvents(ctx, receiver, after, see)
+}
+
+func (s *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*operate.HostRegistered, error) {
+	return s.OnRegisterHost(ctx, r)
+}
+
+func (s *Service) ListHosts(ctx context.Context, q operate.HostQuery) (*perdure.Page[operate.HostView], error) {
+	return s.OnListHosts(ctx, q)
+}
+
+func (s *Service) GetHost(ctx context.Context, name string) (*operate.HostView, error) {
+	return s.OnGetHost(ctx, name)
+}
+
+func (s *Service) DrainHost(ctx context.Context, d operate.HostDrain) (*operate.HostView, error) {
+	return s.OnDrainHost(ctx, d)
+}
+
+func (s *Service) ReadyHost(ctx context.Context, name, author string) (*operate.HostView, error) {
+	return s.OnReadyHost(ctx, name, author)
+}
+
+func (s *Service) DeleteHost(ctx context.Context, name, author string) error {
+	return s.OnDeleteHost(ctx, name, author)
 }

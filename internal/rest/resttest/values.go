@@ -254,9 +254,17 @@ func Full() *Service {
 		OnAppendLogs: func(_ context.Context, _ string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
 			return LogResults()[:len(chunks)], nil
 		},
-		OnHoldRole:      func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
-		OnReleaseRole:   func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
-		OnListRoles:     func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },
+		OnHoldRole:     func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
+		OnReleaseRole:  func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
+		OnListRoles:    func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },
+		OnRegisterHost: func(context.Context, operate.HostRequest) (*operate.HostRegistered, error) { return Registered(), nil },
+		OnListHosts: func(context.Context, operate.HostQuery) (*perdure.Page[operate.HostView], error) {
+			return &perdure.Page[operate.HostView]{Items: []operate.HostView{*Host()}, NextCursor: "z"}, nil
+		},
+		OnGetHost:       func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
+		OnDrainHost:     func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
+		OnReadyHost:     func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
+		OnDeleteHost:    func(context.Context, string, string) error { return nil },
 		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
 		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
 		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },
@@ -410,4 +418,22 @@ func Runs() []operate.RunRecord {
 		{Step: "charge", Run: 3, Turn: 2, Direction: new(perdure.Undo), Holder: "h", ReadyAt: At, StartedAt: At, EndedAt: At, Outcome: perdure.OutcomeFailed, Error: "503: <no>"},
 		{Step: "charge", Run: 4},
 	}
+}
+
+// HostSettings are the settings of a host, with a value in each field.
+func HostSettings() operate.HostSettings {
+	return operate.HostSettings{Incarnation: "7f3a", Boot: "5b0c", Grid: "local", Labels: map[string]string{"zone": "a"},
+		Capacity: perdure.Amounts{"cpu": 2500, "memory": 4 << 30, "slots": 10}, Version: "1.4.0", Heartbeat: perdure.Duration(time.Minute)}
+}
+
+// Registered is the answer to the registration of a host.
+func Registered() *operate.HostRegistered {
+	return &operate.HostRegistered{Holder: "host/h1/7f3a", State: operate.HostDraining, DrainBy: At, Created: true}
+}
+
+// Host is a host with a value in each field.
+func Host() *operate.HostView {
+	return &operate.HostView{Name: "h1", State: operate.HostDraining, Holder: "host/h1/7f3a", HostSettings: HostSettings(), Used: perdure.Amounts{"cpu": 500},
+		Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, RegisteredAt: At, SeenAt: At,
+		InFlight: []operate.HostRun{{Job: ID, Step: "render", Run: 3, Agent: "exec", Requires: perdure.Requires{Amounts: perdure.Amounts{"cpu": 500}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, StartedAt: At}}}
 }

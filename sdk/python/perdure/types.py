@@ -95,7 +95,7 @@ class Holder(_Holder, total=False):
 
 
 class _Reason(TypedDict):
-    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "held", "limit", "agentBusy", "running", "notYet", "afterSteps"]
+    reason: Literal["quarantined", "parked", "approval", "deadline", "expired", "backoff", "noAgent", "noHost", "held", "limit", "agentBusy", "running", "notYet", "afterSteps"]
     text: str
 
 
@@ -158,6 +158,7 @@ class Step(_Step, total=False):
     outputBytes  size of an output that is left out; Client.step returns it
     progress     what the latest heartbeat of the run has shown
     readyAt      when it was last ready
+    requires     what each of its runs takes of its host
     returns      runs that were given back without a failure
     rung         how far it is on the escalation ladder, from 0
     skipped      it was skipped
@@ -183,6 +184,7 @@ class Step(_Step, total=False):
     outputBytes: int
     progress: Any
     readyAt: str
+    requires: Dict[str, Any]
     returns: int
     rung: int
     skipped: bool
@@ -316,6 +318,7 @@ class StepDetail(_StepDetail, total=False):
     outputBytes  size of an output that is left out; Client.step returns it
     progress     what the latest heartbeat of the run has shown
     readyAt      when it was last ready
+    requires     what each of its runs takes of its host
     returns      runs that were given back without a failure
     rung         how far it is on the escalation ladder, from 0
     skipped      it was skipped
@@ -341,6 +344,7 @@ class StepDetail(_StepDetail, total=False):
     outputBytes: int
     progress: Any
     readyAt: str
+    requires: Dict[str, Any]
     returns: int
     rung: int
     skipped: bool

@@ -32,6 +32,8 @@ export interface JobDefinition {
   states?: StateNames;
 }
 
+export type hostLabels = Record<string, "*" | string>;
+
 /** The rungs apply from the first to the last. A ladder that does not end otherwise ends with park. */
 export type Ladder = Rung | Rung[];
 
@@ -53,6 +55,18 @@ export interface notify {
   secret?: string;
   /** The URL to which notifications are delivered. Either webhook or receiver is given. */
   webhook?: string;
+}
+
+export interface requires {
+  /** CPUs, with at most three decimals. */
+  cpu?: number;
+  /** The grid to which the host belongs. */
+  grid?: string;
+  /** Labels that the host has. * stands for any value. */
+  labels?: hostLabels;
+  /** A size, or a number of bytes. */
+  memory?: string | number;
+  [name: string]: unknown;
 }
 
 export interface RetryDefinition {
@@ -83,6 +97,12 @@ export interface StepDefinition {
   limits?: LimitDefinition[];
   /** The escalation ladder when the retries are used up. Default: that of the job. */
   onFailure?: Ladder;
+  /** pack: of the hosts that fit, the one with the least left over. spread: the one with the most. */
+  place?: "pack" | "spread";
+  /** Labels of hosts that go first. They exclude none. */
+  prefers?: { labels: hostLabels };
+  /** What the step requires of the host that runs it. A run takes the amounts until it ends. */
+  requires?: requires;
   /** How often and how soon a failed run is tried again. */
   retry?: RetryDefinition;
   /** How the step is undone. Without it there is nothing to undo. */

@@ -195,7 +195,7 @@ export interface BulkFilter {
   label?: Record<string, string>;
   phase?: Phase[];
   q?: string;
-  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  reason?: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   since?: string;
   step?: string;
   type?: string;
@@ -244,8 +244,12 @@ export interface ClaimAnswer {
 export interface ClaimBody {
   /** The name of the process that will hold the runs. Each process needs a name of its own. Names that start with @ are reserved for nodes */
   holder: string;
+  /** What is free of the host: the runs fit into it together */
+  free?: Record<string, unknown>;
   /** The promised interval: a run is locked for so long after each heartbeat. Missing: until completeBy */
   heartbeat?: string;
+  /** The host that will carry out the runs; the holder is that of its registration. Without it, steps that require a host are not granted */
+  host?: string;
   /** How many runs at most */
   max?: number;
   /** Repeated, it returns the same runs while they are valid and unreported */
@@ -271,6 +275,12 @@ export interface Delivery {
   error?: string;
   job?: string;
   nextAttempt?: string;
+}
+
+export interface DrainBody {
+  /** How long the runs of the host may go on: 0s to 30d */
+  deadline?: string;
+  reason?: string;
 }
 
 export interface EditOptions {
@@ -371,6 +381,77 @@ export interface Holder {
   key?: string;
   run?: number;
   step?: string;
+}
+
+export interface Host {
+  /** What the host has */
+  capacity: Record<string, unknown>;
+  holder: string;
+  /** Made once for each state directory of the host, and the same after a restart */
+  incarnation: string;
+  name: string;
+  registeredAt: string;
+  /** The number of its runs, at most 1,000 */
+  runs: number;
+  seenAt: string;
+  state: "ready" | "draining" | "drained" | "silent";
+  /** What its runs take */
+  used: Record<string, unknown>;
+  /** The boot id of the machine */
+  boot?: string;
+  drain?: HostDrain;
+  /** The grid to which the host belongs */
+  grid?: string;
+  /** The host registers again at least this often, else it is silent: 1s to 1h, default 1m */
+  heartbeat?: string;
+  /** Its runs. A list of hosts does not have them */
+  inFlight?: HostRun[];
+  /** Labels that steps may require or prefer */
+  labels?: Record<string, string>;
+  /** The version of the host's program */
+  version?: string;
+}
+
+export interface HostDrain {
+  /** When its runs are to be stopped */
+  by: string;
+  author?: string;
+  reason?: string;
+}
+
+export interface HostRegistered {
+  /** The holder with which the host claims runs, reports and sends heartbeats */
+  holder: string;
+  state: "ready" | "draining" | "drained" | "silent";
+  /** Of a host that is drained: when its runs are to be stopped */
+  drainBy?: string;
+}
+
+export interface HostRun {
+  agent: string;
+  job: string;
+  /** What a run takes of its host: amounts by name, beside labels and grid */
+  requires: Record<string, unknown>;
+  run: number;
+  startedAt: string;
+  step: string;
+}
+
+export interface HostSettings {
+  /** What the host has */
+  capacity: Record<string, unknown>;
+  /** Made once for each state directory of the host, and the same after a restart */
+  incarnation: string;
+  /** The boot id of the machine */
+  boot?: string;
+  /** The grid to which the host belongs */
+  grid?: string;
+  /** The host registers again at least this often, else it is silent: 1s to 1h, default 1m */
+  heartbeat?: string;
+  /** Labels that steps may require or prefer */
+  labels?: Record<string, string>;
+  /** The version of the host's program */
+  version?: string;
 }
 
 export interface Identity {
@@ -584,7 +665,11 @@ export interface NextBody {
   /** As of a claim */
   requestId: string;
   /** As of a claim */
+  free?: Record<string, unknown>;
+  /** As of a claim */
   heartbeat?: string;
+  /** As of a claim */
+  host?: string;
   /** How many runs at most */
   max?: number;
   /** As of a claim */
@@ -648,6 +733,13 @@ export interface PageDelivery {
 
 export interface PageEntry {
   items: Entry[];
+  count?: Count;
+  nextCursor?: string;
+  scannedBackTo?: string;
+}
+
+export interface PageHost {
+  items: Host[];
   count?: Count;
   nextCursor?: string;
   scannedBackTo?: string;
@@ -717,13 +809,15 @@ export interface RawRun {
   step: string;
   doKey?: string;
   output?: unknown;
+  /** What a run takes of its host: amounts by name, beside labels and grid */
+  requires?: Record<string, unknown>;
   secrets?: string[];
   traceparent?: string;
   waitedMs?: number;
 }
 
 export interface Reason {
-  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   text: string;
   agent?: string;
   code?: string;
@@ -744,7 +838,7 @@ export interface ReasonBody {
 }
 
 export interface ReasonStats {
-  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
+  reason: "quarantined" | "parked" | "approval" | "deadline" | "expired" | "backoff" | "noAgent" | "noHost" | "held" | "limit" | "agentBusy" | "running" | "notYet" | "afterSteps";
   steps: number;
   capped?: boolean;
   lastClaim?: string;
@@ -938,6 +1032,8 @@ export interface Step {
   outputBytes?: number;
   progress?: unknown;
   readyAt?: string;
+  /** What a run takes of its host: amounts by name, beside labels and grid */
+  requires?: Record<string, unknown>;
   returns?: number;
   rung?: number;
   skipped?: boolean;
@@ -977,6 +1073,8 @@ export interface StepDetail {
   outputBytes?: number;
   progress?: unknown;
   readyAt?: string;
+  /** What a run takes of its host: amounts by name, beside labels and grid */
+  requires?: Record<string, unknown>;
   returns?: number;
   rung?: number;
   skipped?: boolean;

@@ -1,0 +1,455 @@
+package kernel
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/operate"
+)
+
+// Host is the row of a host: a machine, container or gateway whose agent claims runs for it, with labels and a capacity.
+type Host struct {
+	Name        string
+	Incarnation string // of the host's state directory: there is one holder for each
+	Boot        string // of the machine; empty: not known
+	Grid        string // empty: none
+	Version     string // of the host's program
+	Labels      map[string]string
+	Capacity    perdure.Amounts
+	Heartbeat   time.Duration // the host promises to register again this often
+
+	Draining    bool // no new runs
+	DrainBy     time.Time
+	DrainAuthor string
+	DrainReason string
+
+	RegisteredAt, SeenAt time.Time // when this incarnation registered first, and last
+}
+
+// Holder returns the name of the holder of the host's runs.
+func (h *Host) Holder() string { return "host/" + h.Name + "/" + h.Incarnation }
+
+// Silent reports whether the host has not registered again for longer than it has promised.
+func (h *Host) Silent(now time.Time) bool { return now.Sub(h.SeenAt) > h.Heartbeat }
+
+// StateAt returns the state of a host that has this number of runs.
+func (h *Host) StateAt(now time.Time, runs int) operate.HostState {
+	switch {
+	case h.Silent(now):
+		return operate.HostSilent
+	case h.Draining && runs == 0:
+		return operate.HostDrained
+	case h.Draining:
+		return operate.HostDraining
+	}
+	return operate.HostReady
+}
+
+// Register returns the host after a process has registered it as r says, at now. was is its row; nil if there is none.
+// The name belongs to one incarnation until that is silent. A host that is drained stays so: only an operator ends that.
+func Register(was *Host, r *Host, now time.Time) (Host, error) {
+	h := *r
+	h.SeenAt, h.RegisteredAt = now, now
+	switch {
+	case was == nil:
+		return h, nil
+	case was.Incarnation == h.Incarnation:
+		h.RegisteredAt = was.RegisteredAt
+	case !was.Silent(now):
+		return h, &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("host %s is registered by another process, incarnation %s, which was seen %s ago", h.Name, was.Incarnation, span(now.Sub(was.SeenAt))),
+			Hint: "give each host a name of its own, or wait " + span(was.Heartbeat) + " after the other process has ended"}
+	}
+	h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = was.Draining, was.DrainBy, was.DrainAuthor, was.DrainReason
+	return h, nil
+}
+
+// CheckRemoval returns why a host with this number of runs cannot be removed; nil if it can.
+func (h *Host) CheckRemoval(now time.Time, runs int) error {
+	switch state := h.StateAt(now, runs); {
+	case runs > 0:
+		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("host %s has runs", h.Name), Hint: "drain it, or wait until its runs have expired"}
+	case state != operate.HostSilent && state != operate.HostDrained:
+		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("host %s is %s: only silent or drained hosts can be removed", h.Name, state), Hint: "drain it, or end its process"}
+	}
+	return nil
+}
+
+// CheckClaim returns why a claim cannot be served for this host, which is nil if it is not registered; nil if it can. A
+// host that is being drained is no error: its claims get no runs.
+func CheckClaim(h *Host, c HostClaim) error {
+	switch {
+	case h == nil:
+		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "register it with PUT /v1/hosts/NAME"}
+	case h.Holder() != c.Holder:
+		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("the holder of host %s is %s", h.Name, h.Holder()), Hint: "claim with the holder that the registration has returned"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Free)) {
+		if has := h.Capacity[name]; c.Free[name] > has {
+			e := perdure.Refuse(perdure.CodeInvalid, "free has %s of %s, and host %s has %s", plain.AmountText(name, c.Free[name]), name, h.Name, plain.AmountText(name, has))
+			e.Fields = []perdure.FieldError{{Pointer: "/free/" + name, Message: e.Message}}
+			return e
+		}
+	}
+	return nil
+}
+
+// HostClaim is what a claim says of the host for which it asks.
+type HostClaim struct {
+	Host, Holder string
+	Free         perdure.Amounts
+}
+
+// ErrNoHost is returned for an act on a host that does not exist.
+func ErrNoHost(name string) error {
+	return perdure.Refuse(perdure.CodeNotFound, "there is no host %s", plain.Clip(name, perdure.MaxClippedText))
+}
+
+// Demand is what a step requires of the host that runs it, in canonical form: equal demands have equal texts. It has the
+// amounts, the labels and the grid, divided by semicolons, as in "cpu=2000,memory=4294967296;gpu=*,zone=a;local". Cpu is
+// in thousandths, memory in bytes. Empty: none.
+//
+// A demand is kept with the permits that the step needs (Needs), as a need whose name begins with demandPrefix. So steps
+// with the same demand are one lane.
+type Demand string
+
+// demandPrefix begins the name of a need that is a demand. The name of a limit has no colon.
+const demandPrefix = "host:"
+
+// slotsAmount is the amount that a demand takes if it names none.
+const slotsAmount = "slots"
+
+// AgentExec is the agent whose steps always have a demand.
+const AgentExec = "exec"
+
+// DemandOf returns the demand of a step that requires this. Without amounts it takes one slot.
+func DemandOf(r *perdure.Requires) Demand {
+	if r == nil {
+		return ""
+	}
+	b := []byte{}
+	for _, name := range slices.Sorted(maps.Keys(r.Amounts)) {
+		if len(b) > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendInt(append(append(b, name...), '='), r.Amounts[name], 10)
+	}
+	if len(b) == 0 {
+		b = append(b, slotsAmount+"=1"...)
+	}
+	b = append(b, ';')
+	for i, name := range slices.Sorted(maps.Keys(r.Labels)) {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(append(append(b, name...), '='), r.Labels[name]...)
+	}
+	return Demand(append(append(b, ';'), r.Grid...))
+}
+
+// oneSlot is what a step without a demand takes of a host.
+var oneSlot = &perdure.Requires{Amounts: perdure.Amounts{slotsAmount: 1}}
+
+// Requires returns what the demand requires; one slot for an empty one. It panics if the row is damaged.
+func (d Demand) Requires() *perdure.Requires {
+	if d == "" {
+		return oneSlot
+	}
+	parts := strings.Split(string(d), ";")
+	if len(parts) != 3 {
+		panic(fmt.Sprintf("the demand of a step's row cannot be read: %q", d))
+	}
+	r := &perdure.Requires{Amounts: perdure.Amounts{}, Grid: parts[2]}
+	for _, one := range strings.Split(parts[0], ",") {
+		name, text, _ := strings.Cut(one, "=")
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			panic(fmt.Sprintf("the demand of a step's row cannot be read: %v", err))
+		}
+		r.Amounts[name] = n
+	}
+	if parts[1] == "" {
+		return r
+	}
+	r.Labels = map[string]string{}
+	for _, one := range strings.Split(parts[1], ",") {
+		name, value, _ := strings.Cut(one, "=")
+		r.Labels[name] = value
+	}
+	return r
+}
+
+// Demand returns the demand among the needs; empty if there is none.
+func (n Needs) Demand() Demand {
+	_, rest, found := strings.Cut(string(n), demandField)
+	if !found {
+		return ""
+	}
+	text, _, _ := strings.Cut(rest, `"`)
+	return Demand(text)
+}
+
+const demandField = `{"name":"` + demandPrefix
+
+// withDemand returns the needs with this demand in place of theirs.
+func (n Needs) withDemand(d Demand) Needs {
+	had := n.Demand()
+	if had == d {
+		return n
+	}
+	list := strings.TrimSuffix(strings.TrimPrefix(string(n), "["), "]")
+	if had != "" { // the demand is the last need
+		list = strings.TrimSuffix(strings.TrimSuffix(list, demandField+string(had)+`"}`), ",")
+	}
+	if d != "" {
+		if list != "" {
+			list += ","
+		}
+		list += demandField + string(d) + `"}`
+	}
+	if list == "" {
+		return ""
+	}
+	return Needs("[" + list + "]")
+}
+
+// Demand returns the demand of a step's runs in direction d. An undo by another agent has none: that agent may have no
+// hosts.
+func (p *PlanStep) Demand(d perdure.Direction) Demand {
+	agent, _ := p.agentOf(d)
+	switch {
+	case p.Requires != nil && agent == p.Agent:
+		return DemandOf(p.Requires)
+	case agent == AgentExec:
+		return DemandOf(oneSlot)
+	}
+	return ""
+}
+
+// Placement is how the host of a step is chosen among those that fit.
+type Placement struct {
+	Prefers map[string]string // labels: hosts with more of them go first
+	Spread  bool              // then the host with the most left over; else the one with the least
+}
+
+// PlaceSpread and PlacePack are the values of `place`.
+const (
+	PlacePack   = "pack"
+	PlaceSpread = "spread"
+)
+
+// Placement returns the placement of a step.
+func (w *Workset) Placement(ref StepRef) (p Placement) {
+	ps := &w.entry(ref.Job).plan.Steps[ref.Index]
+	if ps.Prefers != nil {
+		p.Prefers = ps.Prefers.Labels
+	}
+	p.Spread = ps.Place == PlaceSpread
+	return p
+}
+
+// anyValue is the value of a label that stands for every value.
+const anyValue = "*"
+
+func hasLabel(h *Host, name, value string) bool {
+	has, ok := h.Labels[name]
+	return ok && (value == anyValue || has == value)
+}
+
+// Fits reports whether a host of which this is free can take what r requires.
+func Fits(h *Host, free perdure.Amounts, r *perdure.Requires) bool {
+	if h.Draining || r.Grid != "" && r.Grid != h.Grid {
+		return false
+	}
+	for name, value := range r.Labels {
+		if !hasLabel(h, name, value) {
+			return false
+		}
+	}
+	for name, n := range r.Amounts {
+		if free[name] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// Take returns what is left free after a run that requires r. Amounts that r does not name stay.
+func Take(free perdure.Amounts, r *perdure.Requires) perdure.Amounts {
+	left := maps.Clone(free)
+	for name, n := range r.Amounts {
+		left[name] -= n
+	}
+	return left
+}
+
+// Offer is a host that fits, with what is free.
+type Offer struct {
+	Host *Host
+	Free perdure.Amounts
+}
+
+// Better compares two offers for a step that requires r: below 0 if a goes first. Offers that are equal keep their order.
+func Better(a, b Offer, r *perdure.Requires, p Placement) int {
+	if c := cmp.Compare(b.preferred(p), a.preferred(p)); c != 0 {
+		return c
+	}
+	c := cmp.Compare(a.leftOver(r), b.leftOver(r))
+	if p.Spread {
+		return -c
+	}
+	return c
+}
+
+func (o Offer) preferred(p Placement) (n int) {
+	for name, value := range p.Prefers {
+		if hasLabel(o.Host, name, value) {
+			n++
+		}
+	}
+	return n
+}
+
+// leftOver returns how much of the host is left after the run, from 0 to 1: the mean over the amounts that r names, in
+// millionths, so that it does not depend on the order of a sum.
+func (o Offer) leftOver(r *perdure.Requires) (share int64) {
+	for name, n := range r.Amounts {
+		if has := o.Host.Capacity[name]; has > 0 {
+			share += int64(math.Round(float64(o.Free[name]-n) / float64(has) * 1e6))
+		}
+	}
+	return share / int64(max(len(r.Amounts), 1))
+}
+
+// UsedBy returns what the runs with these demands take.
+func UsedBy(demands []Demand) perdure.Amounts {
+	used := perdure.Amounts{}
+	for _, d := range demands {
+		for name, n := range d.Requires().Amounts {
+			used[name] += n
+		}
+	}
+	return used
+}
+
+// maxMisses bounds the hosts that a reason names.
+const maxMisses = 3
+
+// misses returns what the host lacks for r even if it is empty, in words; empty if it lacks nothing.
+func misses(h *Host, r *perdure.Requires, now time.Time) (lacks []string) {
+	switch {
+	case h.Silent(now):
+		lacks = append(lacks, "is silent")
+	case h.Draining:
+		lacks = append(lacks, "is draining")
+	}
+	if r.Grid != "" && r.Grid != h.Grid {
+		lacks = append(lacks, "is not of grid "+r.Grid)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+		switch value := r.Labels[name]; {
+		case hasLabel(h, name, value):
+		case value == anyValue:
+			lacks = append(lacks, "lacks label "+name)
+		default:
+			lacks = append(lacks, "lacks label "+name+"="+value)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Amounts)) {
+		if has := h.Capacity[name]; has < r.Amounts[name] {
+			lacks = append(lacks, fmt.Sprintf("has %s of %s %s", plain.AmountText(name, has), plain.AmountText(name, r.Amounts[name]), name))
+		}
+	}
+	return lacks
+}
+
+// NoHost returns why none of the hosts can take a demand even if it is empty, with the nearest misses; empty if one can.
+func NoHost(d Demand, hosts []Host, now time.Time) string {
+	if len(hosts) == 0 {
+		return "no host is registered"
+	}
+	r := d.Requires()
+	type miss struct {
+		host  string
+		lacks []string
+	}
+	nearest := make([]miss, 0, maxMisses+1)
+	for i := range hosts {
+		lacks := misses(&hosts[i], r, now)
+		if len(lacks) == 0 {
+			return ""
+		}
+		at, _ := slices.BinarySearchFunc(nearest, len(lacks)+1, func(m miss, n int) int { return cmp.Compare(len(m.lacks), n) })
+		nearest = slices.Insert(nearest, at, miss{hosts[i].Name, lacks})
+		nearest = nearest[:min(len(nearest), maxMisses)]
+	}
+	texts := make([]string, len(nearest))
+	for i, m := range nearest {
+		texts[i] = m.host + " " + strings.Join(m.lacks, ", ")
+	}
+	text := strings.Join(texts, "; ")
+	if more := len(hosts) - len(nearest); more > 0 {
+		text += fmt.Sprintf("; and %s more", plural(more, "host"))
+	}
+	return text
+}
+
+// Serves says which demands a search can serve; the empty demand stands for steps without one. nil serves only these.
+type Serves func(Demand) bool
+
+// Demand reports whether a demand can be served.
+func (f Serves) Demand(d Demand) bool {
+	if f == nil {
+		return d == ""
+	}
+	return f(d)
+}
+
+// HostTx is what transactions do with hosts.
+type HostTx interface {
+	// Hosts returns hosts in the order of their names, without locking them. ShareHosts also keeps them unchanged until the
+	// end of the transaction; any number of transactions may share a host at the same time.
+	Hosts(names []string) ([]Host, error)
+	ShareHosts(names []string) ([]Host, error)
+	// LockHost locks the row of a host, and returns it.
+	LockHost(name string) (*Host, error)
+	// CountHosts returns the number of hosts.
+	CountHosts() (int, error)
+	// PutHost writes a host. was is its row as it was loaded; nil if there was none. PutHost and DeleteHost compare it with
+	// the row (incarnation, draining, seen), and return ErrStale if they differ.
+	PutHost(h, was *Host) error
+	DeleteHost(was *Host) error
+}
+
+// HostReader serves views of hosts.
+type HostReader interface {
+	// Host returns a host; nil if there is none.
+	Host(ctx context.Context, name string) (*Host, error)
+	// ListHosts returns at most max hosts in the order of their names, beginning after a name.
+	ListHosts(ctx context.Context, after string, max int) ([]Host, error)
+	// HostRuns returns at most max runs in flight of a holder, in the order of jobs and steps.
+	HostRuns(ctx context.Context, holder string, max int) ([]HostRun, error)
+}
+
+// HostRun is a run in flight of a host.
+type HostRun struct {
+	StepRef
+	Name      string // the step's
+	Run       int64
+	Agent     string
+	Needs     Needs
+	StartedAt time.Time
+}
+
+// HostRunOf returns a running step as a run of its host.
+func HostRunOf(s *Step) HostRun {
+	return HostRun{s.StepRef, s.Name, s.Run, s.Agent, s.Needs, s.StartedAt}
+}

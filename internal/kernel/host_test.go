@@ -1,0 +1,244 @@
+package kernel
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/operate"
+)
+
+func requires(t *testing.T, text string) *perdure.Requires {
+	t.Helper()
+	r := &perdure.Requires{}
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		t.Fatal(text, err)
+	}
+	return r
+}
+
+func hostWith(name, labels string, capacity perdure.Amounts) *Host {
+	h := &Host{Name: name, Incarnation: "i", Labels: map[string]string{}, Capacity: capacity, Heartbeat: time.Minute, SeenAt: startTime}
+	for _, one := range strings.Fields(labels) {
+		k, v, _ := strings.Cut(one, "=")
+		h.Labels[k] = v
+	}
+	return h
+}
+
+// Equal demands have equal texts, and a text is read back as it was.
+func TestDemandHasOneText(t *testing.T) {
+	for text, want := range map[string]Demand{
+		`{"memory":"4GiB","cpu":2.5,"labels":{"zone":"a","gpu":"*"},"grid":"local"}`:       "cpu=2500,memory=4294967296;gpu=*,zone=a;local",
+		`{"cpu":2.500,"memory":4294967296,"grid":"local","labels":{"gpu":"*","zone":"a"}}`: "cpu=2500,memory=4294967296;gpu=*,zone=a;local",
+		`{}`:                     "slots=1;;",
+		`{"labels":{"gpu":"*"}}`: "slots=1;gpu=*;",
+	} {
+		d := DemandOf(requires(t, text))
+		if d != want || DemandOf(d.Requires()) != d {
+			t.Errorf("%s: %q, want %q", text, d, want)
+		}
+	}
+	if DemandOf(nil) != "" || Demand("").Requires().Amounts["slots"] != 1 {
+		t.Error("no demand")
+	}
+}
+
+// A demand is the last of a step's needs. It changes their lane and class, and is no permit.
+func TestDemandIsPartOfTheLane(t *testing.T) {
+	const limit = Needs(`[{"name":"ads","key":"host:x"}]`)
+	d := DemandOf(requires(t, `{"cpu":1}`))
+	lanes, classes := map[LaneID]bool{}, map[LaneID]bool{}
+	for _, needs := range []Needs{"", limit} {
+		for _, demand := range []Demand{"", d, "cpu=2000;;"} {
+			n := needs.withDemand("slots=9;;").withDemand(demand)
+			if n.Demand() != demand || n.withDemand("") != needs || len(n.List()) != len(needs.List()) {
+				t.Errorf("%s with %q: %s", needs, demand, n)
+			}
+			s := &Step{Type: "t", Phase: perdure.Ready, Needs: n}
+			lane, laned := LaneFor(s)
+			if laned != (n != "") || ReadyOf(s).Lane.Plain() == laned {
+				t.Errorf("%s has a lane of its own: %v", n, laned)
+			}
+			lanes[ReadyOf(s).Lane], classes[lane.Class] = true, true
+			s.Phase = perdure.Running
+			if held := PermitsOf(s, nil).List(); len(held) != len(needs.List()) {
+				t.Errorf("%s holds %v", n, held)
+			}
+		}
+	}
+	if len(lanes) != 6 || len(classes) != 6 {
+		t.Errorf("%d lanes, %d classes", len(lanes), len(classes))
+	}
+	if LaneOf("t", "") != LaneOf("t", Needs("").withDemand("")) {
+		t.Error("a step without a demand has another lane")
+	}
+}
+
+// The demand belongs to the runs of the step's agent. An undo by another agent has none, an undo by the same one has it.
+func TestDemandOfARun(t *testing.T) {
+	w := newWorld(t, "a undo; b")
+	ps := &w.plan.Steps[0]
+	d := *ps.StepDefinition
+	ps.StepDefinition = &d
+	d.Requires = requires(t, `{"cpu":1}`)
+	for agent, want := range map[string]Demand{"": "cpu=1000;;", "other": "", AgentExec: "slots=1;;"} {
+		d.Undo = &perdure.UndoDefinition{Agent: agent}
+		if do, undo := ps.Demand(perdure.Do), ps.Demand(perdure.Undo); do != "cpu=1000;;" || undo != want {
+			t.Errorf("undo by %q: %q and %q", agent, do, undo)
+		}
+	}
+	d.Requires, d.Agent = nil, AgentExec
+	if do := ps.Demand(perdure.Do); do != "slots=1;;" {
+		t.Errorf("exec: %q", do)
+	}
+	d.Agent = "ag"
+	if do := ps.Demand(perdure.Do); do != "" {
+		t.Errorf("without requires: %q", do)
+	}
+}
+
+// A claim without a host is granted no step that has a demand.
+func TestClaimWithoutAHostGetsNoDemand(t *testing.T) {
+	w := newWorld(t, "a")
+	w.submitPlan()
+	w.steps[0].Needs = Needs("").withDemand("cpu=1000;gpu=*;")
+	w.cannotClaim("a")
+}
+
+func TestFitsAndTake(t *testing.T) {
+	h := hostWith("h", "zone=a gpu=l4", perdure.Amounts{"cpu": 4000, "slots": 2})
+	h.Grid = "local"
+	free := perdure.Amounts{"cpu": 1500, "slots": 2}
+	for text, want := range map[string]bool{
+		`{}`: true, `{"slots":2}`: true, `{"slots":3}`: false, `{"cpu":1.5}`: true, `{"cpu":1.501}`: false, `{"gpu":1}`: false,
+		`{"labels":{"zone":"a"}}`: true, `{"labels":{"zone":"b"}}`: false, `{"labels":{"gpu":"*"}}`: true, `{"labels":{"ssd":"*"}}`: false,
+		`{"grid":"local"}`: true, `{"grid":"other"}`: false,
+	} {
+		if got := Fits(h, free, requires(t, text)); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	left := Take(free, requires(t, `{"cpu":1}`))
+	if left["cpu"] != 500 || left["slots"] != 2 || free["cpu"] != 1500 {
+		t.Errorf("left %v of %v", left, free)
+	}
+	h.Draining = true
+	if Fits(h, free, requires(t, `{}`)) {
+		t.Error("a host that is drained takes a step")
+	}
+}
+
+func TestBetterRanksByPreferenceThenPlace(t *testing.T) {
+	r := requires(t, `{"cpu":1}`)
+	full := Offer{hostWith("full", "", perdure.Amounts{"cpu": 8000}), perdure.Amounts{"cpu": 1000}}
+	empty := Offer{hostWith("empty", "", perdure.Amounts{"cpu": 8000}), perdure.Amounts{"cpu": 8000}}
+	warm := Offer{hostWith("warm", "cache=warm", perdure.Amounts{"cpu": 8000}), perdure.Amounts{"cpu": 4000}}
+	for _, c := range []struct {
+		p    Placement
+		a, b Offer
+	}{
+		{Placement{}, full, empty}, {Placement{Spread: true}, empty, full},
+		{Placement{Prefers: map[string]string{"cache": "warm"}}, warm, full},
+		{Placement{Prefers: map[string]string{"cache": "*"}, Spread: true}, warm, empty},
+	} {
+		if Better(c.a, c.b, r, c.p) >= 0 || Better(c.b, c.a, r, c.p) <= 0 || Better(c.a, c.a, r, c.p) != 0 {
+			t.Errorf("%+v: %s before %s", c.p, c.b.Host.Name, c.a.Host.Name)
+		}
+	}
+}
+
+// The name of a host belongs to one process until that is silent; a drain outlasts the process.
+func TestRegister(t *testing.T) {
+	r := hostWith("h", "", perdure.Amounts{"slots": 1})
+	h, err := Register(nil, r, startTime)
+	if err != nil || h.RegisteredAt != startTime || h.Draining || h.Holder() != "host/h/i" {
+		t.Errorf("%+v, %v", h, err)
+	}
+	h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = true, startTime, "anna", "why"
+	again, err := Register(&h, r, startTime.Add(10*time.Second))
+	if err != nil || again.RegisteredAt != startTime || again.SeenAt != startTime.Add(10*time.Second) || !again.Draining || again.DrainAuthor != "anna" {
+		t.Errorf("%+v, %v", again, err)
+	}
+	other := *r
+	other.Incarnation = "j"
+	if _, err := Register(&again, &other, startTime.Add(time.Minute+10*time.Second)); perdure.CodeOf(err) != perdure.CodeConflict {
+		t.Errorf("another process takes the name of one that is alive: %v", err)
+	}
+	taken, err := Register(&again, &other, startTime.Add(time.Minute+10*time.Second+time.Microsecond))
+	if err != nil || taken.Incarnation != "j" || !taken.Draining || !taken.RegisteredAt.After(startTime) {
+		t.Errorf("%+v, %v", taken, err)
+	}
+}
+
+func TestHostStatesAndRemoval(t *testing.T) {
+	h := hostWith("h", "", nil)
+	silent := startTime.Add(time.Minute + 1)
+	for _, c := range []struct {
+		draining bool
+		now      time.Time
+		runs     int
+		state    operate.HostState
+		removes  bool
+	}{
+		{false, startTime, 0, operate.HostReady, false}, {false, startTime, 1, operate.HostReady, false}, {true, startTime, 1, operate.HostDraining, false},
+		{true, startTime, 0, operate.HostDrained, true}, {false, silent, 0, operate.HostSilent, true}, {true, silent, 1, operate.HostSilent, false},
+	} {
+		h.Draining = c.draining
+		if state, err := h.StateAt(c.now, c.runs), h.CheckRemoval(c.now, c.runs); state != c.state || (err == nil) != c.removes {
+			t.Errorf("%+v: %s, %v", c, state, err)
+		}
+	}
+}
+
+func TestCheckClaim(t *testing.T) {
+	h := hostWith("h", "", perdure.Amounts{"cpu": 2000})
+	for _, c := range []struct {
+		h    *Host
+		c    HostClaim
+		code perdure.Code
+		text string
+	}{
+		{h, HostClaim{"h", "host/h/i", perdure.Amounts{"cpu": 2000}}, "", ""},
+		{nil, HostClaim{Host: "x"}, perdure.CodeNotFound, "there is no host x"},
+		{h, HostClaim{"h", "host/h/j", nil}, perdure.CodeConflict, "the holder of host h is host/h/i"},
+		{h, HostClaim{"h", "host/h/i", perdure.Amounts{"cpu": 2001}}, perdure.CodeInvalid, "free has 2.001 of cpu, and host h has 2"},
+		{h, HostClaim{"h", "host/h/i", perdure.Amounts{"gpu": 1}}, perdure.CodeInvalid, "free has 1 of gpu, and host h has 0"},
+	} {
+		err := CheckClaim(c.h, c.c)
+		if perdure.CodeOf(err) != c.code || err != nil && !strings.HasPrefix(err.Error(), c.text) {
+			t.Errorf("%+v: %v", c.c, err)
+		}
+	}
+}
+
+// The reason names the nearest misses first.
+func TestNoHostNamesTheNearestMisses(t *testing.T) {
+	d := DemandOf(requires(t, `{"cpu":4,"memory":"1GiB","labels":{"gpu":"*","zone":"a"}}`))
+	hosts := []Host{
+		*hostWith("h1", "", perdure.Amounts{}), *hostWith("h3", "zone=a", perdure.Amounts{"cpu": 8000, "memory": 1 << 30}),
+		*hostWith("h5", "", perdure.Amounts{"cpu": 8000}), *hostWith("h7", "zone=a gpu=l4", perdure.Amounts{"cpu": 2500, "memory": 1 << 30}),
+	}
+	if got, want := NoHost(d, hosts, startTime), "h3 lacks label gpu; h7 has 2.5 of 4 cpu; h5 lacks label gpu, lacks label zone=a, has 0B of 1GiB memory; and 1 host more"; got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := NoHost(d, nil, startTime); got != "no host is registered" {
+		t.Error(got)
+	}
+	fits := *hostWith("h9", "zone=a gpu=l4", perdure.Amounts{"cpu": 4000, "memory": 1 << 30})
+	if got := NoHost(d, append(hosts, fits), startTime); got != "" {
+		t.Error(got)
+	}
+	fits.Draining = true
+	if got := NoHost(d, []Host{fits}, startTime.Add(time.Hour)); got != "h9 is silent" {
+		t.Error(got)
+	}
+}
+
+func TestUsedBy(t *testing.T) {
+	if used := UsedBy([]Demand{"cpu=500,slots=1;;", "", "cpu=1000;gpu=*;"}); used["cpu"] != 1500 || used["slots"] != 2 || len(used) != 2 {
+		t.Error(used)
+	}
+}

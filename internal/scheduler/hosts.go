@@ -1,0 +1,110 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+// RegisterHost creates or replaces a host, and returns its row and the number of its runs, up to 1.
+func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
+	err = s.update(ctx, func(tx kernel.Tx) error {
+		was, err := tx.LockHost(r.Name)
+		if err != nil {
+			return err
+		}
+		if was == nil {
+			n, err := tx.CountHosts()
+			if err != nil {
+				return err
+			}
+			if n >= perdure.MaxHosts {
+				return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("there are %d hosts, which is the maximum", n), Hint: "remove hosts that are silent: perdure hosts rm NAME"}
+			}
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if row, err = kernel.Register(was, r, now); err != nil {
+			return err
+		}
+		created = was == nil
+		if runs, err = runsOfHost(tx, &row); err != nil {
+			return err
+		}
+		return tx.PutHost(&row, was)
+	})
+	return row, runs, created, err
+}
+
+// runsOfHost returns the number of runs of a host, up to 1.
+func runsOfHost(tx kernel.Tx, h *kernel.Host) (int, error) {
+	held, err := tx.HeldBy(h.Holder(), "", "", 1)
+	return len(held), err
+}
+
+// ChangeHost changes a host, and records the change as act in the audit log.
+func (s *Scheduler) ChangeHost(ctx context.Context, act, name, author, reason string, change func(h *kernel.Host, now time.Time)) (row kernel.Host, err error) {
+	err = s.update(ctx, func(tx kernel.Tx) error {
+		was, err := tx.LockHost(name)
+		if err != nil {
+			return err
+		}
+		if was == nil {
+			return kernel.ErrNoHost(name)
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		row = *was
+		change(&row, now)
+		if err := tx.PutHost(&row, was); err != nil {
+			return err
+		}
+		audit := kernel.AuditOf(ctx, author, act)
+		audit.Target, audit.Reason = name, reason
+		return saveAudit(tx, audit)
+	})
+	if err == nil {
+		s.queue.WakeAll() // claims of the host may be granted runs now
+	}
+	return row, err
+}
+
+// DeleteHost removes a host.
+func (s *Scheduler) DeleteHost(ctx context.Context, name, author string) error {
+	gone := false // an earlier try of this call, whose commit was indeterminate, may have removed it
+	return s.update(ctx, func(tx kernel.Tx) error {
+		was, err := tx.LockHost(name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case was == nil && gone:
+			return nil
+		case was == nil:
+			return kernel.ErrNoHost(name)
+		}
+		runs, err := runsOfHost(tx, was)
+		if err != nil {
+			return err
+		}
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		if err := was.CheckRemoval(now, runs); err != nil {
+			return err
+		}
+		if err := tx.DeleteHost(was); err != nil {
+			return err
+		}
+		gone = true
+		return auditSetting(ctx, tx, author, "deleteHost", name)
+	})
+}

@@ -1,0 +1,122 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/postgres/internal/pgwire"
+)
+
+const (
+	hostColumns   = "name, incarnation, boot, grid, version, labels, capacity, heartbeat, draining, drain_by, drain_author, drain_reason, registered_at, seen_at"
+	hostSQL       = "select " + hostColumns + " from perdure.host where name = $1"
+	lockHostSQL   = hostSQL + " for update"
+	hostsSQL      = "select " + hostColumns + " from perdure.host where name = any($1) order by name"
+	shareHostsSQL = hostsSQL + " for share"
+	listHostsSQL  = "select " + hostColumns + " from perdure.host where name > $1 order by name limit $2"
+	countHostsSQL = "select count(*)::int from perdure.host"
+	addHostSQL    = "insert into perdure.host (" + hostColumns + ") values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) on conflict do nothing"
+	saveHostSQL   = `update perdure.host set incarnation = $2, boot = $3, grid = $4, version = $5, labels = $6, capacity = $7, heartbeat = $8,
+	draining = $9, drain_by = $10, drain_author = $11, drain_reason = $12, registered_at = $13, seen_at = $14
+	where name = $1 and incarnation = $15 and draining = $16 and seen_at = $17`
+	deleteHostSQL = "delete from perdure.host where name = $1 and incarnation = $2 and draining = $3 and seen_at = $4"
+	hostRunsSQL   = `select distinct on (s.job, s.idx) s.job, s.idx, s.name, s.run, s.agent, coalesce(s.limits, ''), s.started_at from perdure.out o` + membersSQL + `
+	where o.locked_by = $1 and s.locked_by = $1 and s.phase = 3
+	order by s.job, s.idx limit $2`
+)
+
+func scanHost(r *pgwire.Reader) kernel.Host {
+	h := kernel.Host{Name: r.Text(), Incarnation: r.Text(), Boot: r.Text(), Grid: r.Text(), Version: r.Text()}
+	amounts := map[string]int64{}
+	if err := errors.Join(json.Unmarshal(r.Next(), &h.Labels), json.Unmarshal(r.Next(), &amounts)); err != nil {
+		r.Failed = err
+	}
+	if len(amounts) > 0 {
+		h.Capacity = amounts
+	}
+	h.Heartbeat = time.Duration(r.Int64()) * time.Microsecond
+	h.Draining = r.Int() == 1
+	h.DrainBy, h.DrainAuthor, h.DrainReason = r.Time(), r.Text(), r.Text()
+	h.RegisteredAt, h.SeenAt = r.Time(), r.Time()
+	return h
+}
+
+func scanHostRun(r *pgwire.Reader) kernel.HostRun {
+	return kernel.HostRun{StepRef: scanRef(r), Name: r.Text(), Run: r.Int64(), Agent: r.Text(), Needs: kernel.Needs(r.Text()), StartedAt: r.Time()}
+}
+
+func (tx *tx) Hosts(names []string) (hosts []kernel.Host, err error) {
+	err = tx.run(pgwire.Into(pgwire.New(hostsSQL).Texts(names), &hosts, scanHost))
+	return hosts, err
+}
+
+func (tx *tx) ShareHosts(names []string) (hosts []kernel.Host, err error) {
+	err = tx.run(pgwire.Into(pgwire.New(shareHostsSQL).Texts(names), &hosts, scanHost))
+	return hosts, err
+}
+
+func (tx *tx) LockHost(name string) (*kernel.Host, error) {
+	var found []kernel.Host
+	if err := tx.run(pgwire.Into(pgwire.New(lockHostSQL).Text(name), &found, scanHost)); err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+func (tx *tx) CountHosts() (n int, err error) {
+	err = tx.run(pgwire.New(countHostsSQL).Each(func(r *pgwire.Reader) error {
+		n = r.Int()
+		return r.Failed
+	}))
+	return n, err
+}
+
+func drainingInt(h *kernel.Host) int {
+	if h.Draining {
+		return 1
+	}
+	return 0
+}
+
+func (tx *tx) PutHost(h, was *kernel.Host) error {
+	tx.wrote = true
+	labels, err := json.Marshal(h.Labels)
+	capacity, capacityErr := json.Marshal(map[string]int64(h.Capacity))
+	if err = errors.Join(err, capacityErr); err != nil {
+		return err
+	}
+	sql := addHostSQL
+	if was != nil {
+		sql = saveHostSQL
+	}
+	st := pgwire.New(sql).Text(h.Name).Text(h.Incarnation).Text(h.Boot).Text(h.Grid).Text(h.Version).Text(string(labels)).Text(string(capacity)).
+		Int64(h.Heartbeat.Microseconds()).Int(drainingInt(h)).Time(h.DrainBy).Text(h.DrainAuthor).Text(h.DrainReason).Time(h.RegisteredAt).Time(h.SeenAt)
+	if was != nil {
+		st = st.Text(was.Incarnation).Int(drainingInt(was)).Time(was.SeenAt)
+	}
+	return tx.run(st.Exact(1))
+}
+
+func (tx *tx) DeleteHost(was *kernel.Host) error {
+	tx.wrote = true
+	return tx.run(pgwire.New(deleteHostSQL).Text(was.Name).Text(was.Incarnation).Int(drainingInt(was)).Time(was.SeenAt).Exact(1))
+}
+
+func (s *Store) Host(ctx context.Context, name string) (*kernel.Host, error) {
+	found, err := query(ctx, s, pgwire.New(hostSQL).Text(name), scanHost)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+func (s *Store) ListHosts(ctx context.Context, after string, max int) ([]kernel.Host, error) {
+	return query(ctx, s, pgwire.New(listHostsSQL).Text(after).Int(max), scanHost)
+}
+
+func (s *Store) HostRuns(ctx context.Context, holder string, max int) ([]kernel.HostRun, error) {
+	return query(ctx, s, pgwire.New(hostRunsSQL).Text(holder).Int(max), scanHostRun)
+}

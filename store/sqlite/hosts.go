@@ -1,0 +1,133 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/perdure/perdure/internal/kernel"
+)
+
+const (
+	hostColumns = `name, incarnation, boot, grid, version, labels, capacity, heartbeat, draining, drain_by, drain_author, drain_reason, registered_at, seen_at`
+	hostSQL     = `SELECT ` + hostColumns + ` FROM perdure_host WHERE name = ?`
+	hostsSQL    = `SELECT ` + hostColumns + ` FROM perdure_host WHERE name > ? ORDER BY name ` + limitTo
+	addHostSQL  = `INSERT INTO perdure_host (` + hostColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	saveHostSQL = `UPDATE perdure_host SET incarnation = ?, boot = ?, grid = ?, version = ?, labels = ?, capacity = ?, heartbeat = ?,
+		draining = ?, drain_by = ?, drain_author = ?, drain_reason = ?, registered_at = ?, seen_at = ?
+		WHERE name = ? AND incarnation = ? AND draining = ? AND seen_at = ?`
+	deleteHostSQL = `DELETE FROM perdure_host WHERE name = ? AND incarnation = ? AND draining = ? AND seen_at = ?`
+)
+
+func readHost(r *row) kernel.Host {
+	h := kernel.Host{Name: r.text(), Incarnation: r.text(), Boot: r.text(), Grid: r.text(), Version: r.text()}
+	r.json(&h.Labels)
+	amounts := map[string]int64{}
+	if r.json(&amounts); len(amounts) > 0 {
+		h.Capacity = amounts
+	}
+	h.Heartbeat = time.Duration(r.num()) * time.Microsecond
+	h.Draining = r.flag()
+	h.DrainBy, h.DrainAuthor, h.DrainReason = r.time(), r.text(), r.text()
+	h.RegisteredAt, h.SeenAt = r.time(), r.time()
+	return h
+}
+
+// oneHost returns a host; nil if there is none.
+func oneHost(c *conn, name string) (*kernel.Host, error) {
+	found, err := all(c, readHost, hostSQL, name)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+func (tx *tx) Hosts(names []string) (hosts []kernel.Host, err error) {
+	for _, name := range unique(slices.Clone(names), cmp.Compare[string]) {
+		found, err := all(tx.c, readHost, hostSQL, name)
+		if err != nil {
+			return nil, err
+		}
+		hosts = append(hosts, found...)
+	}
+	return hosts, nil
+}
+
+// ShareHosts is Hosts: there is no other transaction in progress.
+func (tx *tx) ShareHosts(names []string) ([]kernel.Host, error) { return tx.Hosts(names) }
+
+func (tx *tx) LockHost(name string) (*kernel.Host, error) { return oneHost(tx.c, name) }
+
+func (tx *tx) CountHosts() (int, error) {
+	return one(tx.c, (*row).int, `SELECT count(*) FROM perdure_host`)
+}
+
+func (tx *tx) PutHost(h, was *kernel.Host) error {
+	labels, err := json.Marshal(h.Labels)
+	capacity, capacityErr := json.Marshal(map[string]int64(h.Capacity))
+	if err = errors.Join(err, capacityErr); err != nil {
+		return err
+	}
+	values := []any{h.Incarnation, h.Boot, h.Grid, h.Version, string(labels), string(capacity), h.Heartbeat.Microseconds(),
+		flag(h.Draining), micros(h.DrainBy), h.DrainAuthor, h.DrainReason, micros(h.RegisteredAt), micros(h.SeenAt)}
+	var n int
+	if was == nil {
+		n, err = tx.changed(addHostSQL, append([]any{h.Name}, values...)...)
+	} else {
+		n, err = tx.changed(saveHostSQL, append(values, was.Name, was.Incarnation, flag(was.Draining), micros(was.SeenAt))...)
+	}
+	return tx.exactlyOne(n, err)
+}
+
+func (tx *tx) DeleteHost(was *kernel.Host) error {
+	n, err := tx.changed(deleteHostSQL, was.Name, was.Incarnation, flag(was.Draining), micros(was.SeenAt))
+	return tx.exactlyOne(n, err)
+}
+
+func flag(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
+func (s *Store) Host(ctx context.Context, name string) (h *kernel.Host, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		h, err = oneHost(c, name)
+		return err
+	})
+	return h, err
+}
+
+func (s *Store) ListHosts(ctx context.Context, after string, max int) (hosts []kernel.Host, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		hosts, err = all(c, readHost, hostsSQL, after, atMost(max))
+		return err
+	})
+	return hosts, err
+}
+
+func (s *Store) HostRuns(ctx context.Context, holder string, max int) (found []kernel.HostRun, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		found = nil
+		runs, err := runsInFlight(c, `WHERE locked_by = ?`, holder)
+		if err != nil {
+			return err
+		}
+		refs := refsOf(runs)
+		for _, ref := range refs[:min(len(refs), int(atMost(max)))] {
+			steps, err := all(c, readStep, `SELECT `+stepSelect+` FROM perdure_step WHERE job = ? AND idx = ?`, ref.Job[:], ref.Index)
+			if err != nil {
+				return err
+			}
+			for _, step := range steps {
+				found = append(found, kernel.HostRunOf(step))
+			}
+		}
+		return nil
+	})
+	return found, err
+}
