@@ -34,7 +34,7 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 	if err := c.MayServe(ctx, exec.Name); err != nil {
 		return err
 	}
-	h, err := hostagent.Open(hostagent.Config{Exchange: c, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
+	h, err := hostagent.Open(hostagent.Config{Exchange: c, Hosts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
 		StopWithin: time.Duration(o.stopWithin), Heartbeat: time.Duration(o.heartbeat), Keep: time.Duration(o.keep), Log: log})
 	if err != nil {
 		return err

@@ -78,12 +78,17 @@ func (h *Host) Pause(paused bool) {
 	}
 }
 
-// claimSize is hosted.claimSize, and 0 while claims are paused. mu must be held.
-func (h *Host) claimSize(a *hosted) int {
-	if h.paused {
-		return 0
+// claimSize returns how many runs a claim may ask for, and what of the host's capacity it offers; 0: no claim should be sent
+// now. mu must be held.
+func (h *Host) claimSize(a *hosted) (n int, free perdure.Amounts) {
+	switch {
+	case h.paused:
+		return 0, nil
+	case h.cfg.HostName == "":
+		return a.claimSize(h.env.Now()), nil
 	}
-	return a.claimSize(h.env.Now())
+	free = h.freeCapacity()
+	return h.offer(a, free), free
 }
 
 // Adopt takes over runs that an earlier process with this Holder has claimed. A heartbeat finds out for how long each of

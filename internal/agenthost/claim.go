@@ -21,11 +21,11 @@ func (h *Host) claimLoop(a *hosted) {
 	defer h.claimerEnded()
 	idle := backoff{env: h.env, base: 20 * time.Millisecond, most: shortClaim}
 	for {
-		n := 0
-		if !h.await(h.claiming, &a.freed, func() bool { n = h.claimSize(a); return n > 0 }) || h.claiming.Err() != nil {
+		n, free := 0, perdure.Amounts(nil)
+		if !h.await(h.claiming, &a.freed, func() bool { n, free = h.claimSize(a); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
-		req := h.claimOf(a, n, h.cfg.ClaimWait)
+		req := h.claimOf(a, n, free, h.cfg.ClaimWait)
 		began := h.env.Now()
 		got, ok := h.claim(a, req)
 		if !ok {
@@ -37,7 +37,7 @@ func (h *Host) claimLoop(a *hosted) {
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			return
 		}
-		h.recordClaim(a, n, got)
+		h.recordClaim(a, &req, got)
 	}
 }
 
@@ -49,16 +49,18 @@ func (h *Host) claimerEnded() {
 	h.finished.ring()
 }
 
-func (h *Host) claimOf(a *hosted, n int, wait time.Duration) protocol.Claim {
-	return protocol.Claim{Agent: a.Name, Holder: h.cfg.Holder, Max: n, Wait: wait,
+func (h *Host) claimOf(a *hosted, n int, free perdure.Amounts, wait time.Duration) protocol.Claim {
+	return protocol.Claim{Agent: a.Name, Holder: h.cfg.Holder, Host: h.cfg.HostName, Free: free, Max: n, Wait: wait,
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), Secrets: true, First: true}
 }
 
 // recordClaim records the result of a claim. Its runs count as busy from here on.
-func (h *Host) recordClaim(a *hosted, requested int, got arrival) {
+func (h *Host) recordClaim(a *hosted, req *protocol.Claim, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
+	requested := req.Max
 	a.claimed -= requested
+	add(h.offered, req.Free, -1)
 	switch now := h.env.Now(); {
 	case 2*len(got.runs) >= requested && millis(got.runs[0].WaitedMs) < maxFlowWait:
 		a.filledAtOnce, a.lastFilled = true, now

@@ -34,7 +34,7 @@ func (h *Host) Drain(ctx context.Context) error {
 	idle := func() bool { return h.claimers == 0 && h.handlers() == 0 }
 	if !h.await(grace, &h.finished, idle) {
 		crashpoint.Here(crashpoint.AgentCutShort)
-		h.cutShort()
+		h.CutShort()
 		h.await(wind, &h.finished, idle)
 	}
 	h.await(ctx, &h.finished, func() bool { return h.unreported() == 0 })
@@ -62,8 +62,9 @@ func (h *Host) portions(ctx context.Context) (grace, wind context.Context, cance
 	return grace, wind, func() { cancelGrace(); cancelWind() }
 }
 
-// cutShort ends the contexts of all running handlers.
-func (h *Host) cutShort() {
+// CutShort ends the contexts of all running handlers. Those that return an error then are reported as returned, with an unknown
+// effect.
+func (h *Host) CutShort() {
 	h.mu.Lock()
 	defer h.unlock()
 	for _, l := range h.live {

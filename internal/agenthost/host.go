@@ -57,6 +57,11 @@ type Config struct {
 
 	// The following are for handlers whose work outlives this process; see adopt.go.
 
+	// HostName is the name of the host, if it is registered. Claims say then what is free of its Capacity, and bring runs that
+	// fit into it.
+	HostName string
+	Capacity perdure.Amounts
+
 	// ExactSlots forbids to claim more runs than there are free slots.
 	ExactSlots bool
 	// Extended is called when a heartbeat has extended the lock of a run, which ends left after the call. It must not block.
@@ -81,9 +86,10 @@ type Host struct {
 	started  atomic.Bool
 
 	mu            sync.Mutex
-	notes         []note         // log lines to write when mu is free: a log that blocks must not hold mu (F127)
-	ended         []*perdure.Run // for Config.Ended, when mu is free
-	paused        bool           // nothing is claimed
+	notes         []note          // log lines to write when mu is free: a log that blocks must not hold mu (F127)
+	ended         []*perdure.Run  // for Config.Ended, when mu is free
+	paused        bool            // nothing is claimed
+	offered       perdure.Amounts // by claims in progress, of Config.Capacity
 	live          map[handle]*live
 	arrived       []*live // admitted and not started
 	starting      bool    // a goroutine is about to start them

@@ -143,13 +143,24 @@ func (h *Host) claimWithReports(batch []*live) *reportsClaim {
 			n++
 		}
 	}
-	n = min(n, a.freeAfter(n, h.env.Now()))
+	if h.cfg.HostName == "" {
+		n = min(n, a.freeAfter(n, h.env.Now()))
+	}
 	if n <= 0 || !a.filledAtOnce || h.paused || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
 		return nil
 	}
-	a.claimed += n
+	var free perdure.Amounts
+	if h.cfg.HostName == "" {
+		a.claimed += n
+	} else {
+		free = takenBy(batch)
+		n = h.offer(a, free)
+	}
+	if n == 0 {
+		return nil
+	}
 	h.claimers++
-	return &reportsClaim{a, h.claimOf(a, n, 0)}
+	return &reportsClaim{a, h.claimOf(a, n, free, 0)}
 }
 
 // deliver repeats a call until it is answered, or until none of its runs belongs to this host (F055). A report that
@@ -230,7 +241,7 @@ func (h *Host) sendCall(reports []protocol.Report, next *reportsClaim) (results 
 func (h *Host) endClaimWithReports(f *reportsClaim, got arrival) {
 	if !got.lost {
 		h.start(f.a, got)
-		h.recordClaim(f.a, f.req.Max, got)
+		h.recordClaim(f.a, &f.req, got)
 		h.claimerEnded()
 		return
 	}
@@ -242,7 +253,7 @@ func (h *Host) endClaimWithReports(f *reportsClaim, got arrival) {
 			return
 		}
 		h.start(f.a, got)
-		h.recordClaim(f.a, f.req.Max, got)
+		h.recordClaim(f.a, &f.req, got)
 	})
 }
 

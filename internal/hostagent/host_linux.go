@@ -36,6 +36,7 @@ import (
 	"github.com/perdure/perdure/internal/agenthost"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -51,9 +52,14 @@ const (
 // Config configures a host. Exchange, Name and State are required.
 type Config struct {
 	Exchange   protocol.Exchange
-	Name       string         // of the host; see CheckName
-	State      string         // the state directory, which is created if it is missing
-	Slots      int            // 1 to MaxSlots; 0: DefaultSlots
+	Name       string          // of the host; see CheckName
+	State      string          // the state directory, which is created if it is missing
+	Hosts      Registrar       // registers the host
+	Slots      int             // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
+	Capacity   perdure.Amounts // further capacities; cpu and memory that are missing are those of the machine
+	Labels     map[string]string
+	Grid       string         // "": none
+	Version    string         // of this program
 	Commands   []string       // the only programs that may run; nil: any
 	User       *exec.User     // the user of commands; nil: that of this process
 	Slurm      *slurm.Cluster // commands run there, and State is shared with its machines; nil: they run on this machine
@@ -63,6 +69,11 @@ type Config struct {
 	Keep       time.Duration  // how long the directory of a reported run is kept; 0: not at all
 	MinFree    uint64         // bytes that must be free in the file system of State; 0: DefaultMinFree
 	Log        *slog.Logger   // nil: nothing is logged
+}
+
+// Registrar registers hosts; see operate.Hosts.
+type Registrar interface {
+	RegisterHost(context.Context, operate.HostRequest) (*operate.HostRegistered, error)
 }
 
 // Host is a host agent whose state directory is locked.
@@ -75,6 +86,7 @@ type Host struct {
 	full  chan struct{} // receives when a run found no space
 
 	groups string // the directory of the cgroups of runs; "": none
+	id     *identity
 
 	// Holder is the holder of the runs of this host.
 	Holder string
@@ -138,16 +150,17 @@ func Open(cfg Config) (*Host, error) {
 	}
 	id, err := identify(state, cfg.Name)
 	if err == nil {
-		h.Holder = "host/" + id.Name + "/" + id.Incarnation
+		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
-		h.agent, err = exec.New(exec.Config{Slots: cfg.Slots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
+		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
 			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Log: h.log})
 	}
 	if err != nil {
 		h.Close()
 		return nil, err
 	}
-	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
+	h.cfg.Capacity = capacityOf(&cfg)
+	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, HostName: cfg.Name, Capacity: h.cfg.Capacity, ClaimWait: claimWait, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
 		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
 	return h, nil
 }
@@ -255,6 +268,10 @@ func (h *Host) Run(ctx context.Context) error {
 		return err
 	}
 	h.host.Pause(true)
+	registered, err := h.register(ctx)
+	if err != nil || registered == nil {
+		return err
+	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
 	ended := make(chan error, 1)
@@ -262,9 +279,12 @@ func (h *Host) Run(ctx context.Context) error {
 	adopted := make(chan error, 1)
 	go func() { adopted <- h.adopt(ctx, pending) }()
 
-	check, sweep := time.NewTicker(checkEvery), time.NewTicker(sweepEvery)
+	check, sweep, renew := time.NewTicker(checkEvery), time.NewTicker(sweepEvery), time.NewTicker(h.cfg.Heartbeat/3)
 	defer check.Stop()
 	defer sweep.Stop()
+	defer renew.Stop()
+	renewed := make(chan *operate.HostRegistered, 1)
+	var drained <-chan time.Time // the deadline of a drain
 	h.agent.Sweep(h.cfg.Keep)
 	adopting := true
 	full := h.isFull()
@@ -272,8 +292,25 @@ func (h *Host) Run(ctx context.Context) error {
 		h.logFull(full)
 	}
 	for {
-		h.host.Pause(adopting || full)
+		draining := registered.State != operate.HostReady
+		if !draining {
+			drained = nil
+		} else if drained == nil && !registered.DrainBy.IsZero() {
+			drained = time.After(time.Until(registered.DrainBy))
+		}
+		h.host.Pause(adopting || full || draining)
 		select {
+		case <-renew.C:
+			go h.renew(life, renewed)
+		case r := <-renewed:
+			if r.State != registered.State {
+				h.log.Info("state of the host changed", "host", h.cfg.Name, "state", r.State)
+			}
+			registered = r
+		case <-drained:
+			h.log.Info("deadline of the drain has passed; stopping what runs", "host", h.cfg.Name)
+			h.host.CutShort()
+			drained = time.After(checkEvery) // runs that arrived late
 		case err := <-adopted:
 			if adopting = false; err != nil && ctx.Err() == nil {
 				return err
@@ -302,6 +339,64 @@ func (h *Host) Run(ctx context.Context) error {
 			}
 			return nil
 		}
+	}
+}
+
+// claimWait is how long a claim waits for runs. Meanwhile, what becomes free is offered by other claims, and a step that needs
+// the parts of several claims waits for their ends.
+const claimWait = 5 * time.Second
+
+// register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
+func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
+	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
+		r, err := h.registerOnce(ctx)
+		switch code := perdure.CodeOf(err); {
+		case err == nil:
+			return r, nil
+		case ctx.Err() != nil:
+			return nil, nil
+		case code != "" && code != perdure.CodeUnavailable:
+			return nil, err
+		}
+		h.log.Warn("host not registered; retrying", "host", h.cfg.Name, "err", err, "action", "check server and network")
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (h *Host) registerOnce(ctx context.Context) (*operate.HostRegistered, error) {
+	ctx, cancel := context.WithTimeout(ctx, registerTime)
+	defer cancel()
+	boot, err := keeper.Boot()
+	if err != nil {
+		return nil, err
+	}
+	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
+		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: h.cfg.Capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+	if err == nil && r.Holder != h.Holder {
+		err = fmt.Errorf("the server has registered the holder %s, and not %s", r.Holder, h.Holder)
+	}
+	return r, err
+}
+
+// registerTime bounds a registration.
+const registerTime = 10 * time.Second
+
+// renew registers the host again: it is the host's sign of life.
+func (h *Host) renew(ctx context.Context, to chan<- *operate.HostRegistered) {
+	r, err := h.registerOnce(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			h.log.Warn("registration of the host not renewed", "host", h.cfg.Name, "err", err, "action", "check server and network")
+		}
+		return
+	}
+	select {
+	case to <- r:
+	case <-ctx.Done():
 	}
 }
 

@@ -22,7 +22,7 @@ type gateway struct {
 }
 
 func (g *grid) gateway(c *slurmtest.Cluster) *gateway {
-	w := &gateway{grid: g, cfg: Config{Exchange: g.client, Name: "gate", State: filepath.Join(g.dir, "gate"), Heartbeat: 30 * time.Second, StopWithin: 2 * time.Second,
+	w := &gateway{grid: g, cfg: Config{Exchange: g.client, Hosts: g.client, Name: "gate", State: filepath.Join(g.dir, "gate"), Heartbeat: 30 * time.Second, StopWithin: 2 * time.Second,
 		MinFree: 1, Keep: time.Hour, Slots: 4, Log: slog.New(slog.NewTextHandler(g.Output(), nil)),
 		Slurm: &slurm.Cluster{Env: append(os.Environ(), "SLURM_CONF="+c.Config)}}}
 	w.start()
