@@ -226,7 +226,7 @@ func (g *grid) await(what string, ok func() bool) {
 	g.Helper()
 	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			g.Fatalf("waited in vain for %s", what)
+			g.Fatalf("no %s within the time limit", what)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package environ builds the environment of a program that an agent runs. It is built anew: the environment of the agent
-// may hold secrets, such as those of a store or of a cloud.
+// Package environ builds the environment of a program that an agent runs. Of the environment of the
+// agent, which may hold secrets, such as those of a store or of a cloud, it has named variables only.
 package environ
 
 import (

@@ -85,7 +85,7 @@ export type Rung = "park" | "undo" | "skip" | { times?: number; wait: string } |
 export type HttpStatuses = (number | string)[] | string;
 
 export interface StepDefinition {
-  /** The agent that runs the step: http, shell, sleep, approval, or an agent of your own. */
+  /** The agent that runs the step: http, shell, exec, sleep, approval, or an agent of your own. */
   agent: string;
   /** The action of the agent. Default: the name of the step. */
   action?: string;
@@ -129,6 +129,8 @@ export interface UndoDefinition {
 export type HttpValues = Record<string, unknown> | string;
 
 export type ApprovalInput = { message?: string; role?: string } | string;
+
+export type with.exec = { command: unknown[] | string; env?: HttpValues; exit?: { rejected?: (number | string)[] | string; returned?: (number | string)[] | string } | string } | string;
 
 export type HttpInput = { body?: unknown; expect?: { done?: HttpStatuses; failed?: HttpStatuses; rejected?: HttpStatuses }; followRedirects?: number | string; headers?: HttpValues; method?: string; query?: HttpValues; url: string } | string;
 
