@@ -138,5 +138,5 @@ func (c *Claim) mayGetNewRuns() bool { return !c.Repeated || c.hasNoRuns }
 
 // isOpen reports whether this transaction may grant the claim new runs.
 func (g *grant) isOpen() bool {
-	return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 && g.refused == nil && (g.host == nil || !g.host.Draining)
+	return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 && g.refused == nil
 }

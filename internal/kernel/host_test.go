@@ -150,7 +150,7 @@ func TestBetterRanksByPreferenceThenPlace(t *testing.T) {
 	}
 }
 
-// The name of a host belongs to one process until that is silent; a drain outlasts the process.
+// The name of a host belongs to one process until that is silent; a drain outlasts the process (F176).
 func TestRegister(t *testing.T) {
 	r := hostWith("h", "", perdure.Amounts{"slots": 1})
 	h, err := Register(nil, r, startTime)

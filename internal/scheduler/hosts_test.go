@@ -56,7 +56,7 @@ steps:
 `
 
 // A claim of a host is granted the steps that fit into what is free, in order, however many others come before them. A
-// repeated claim returns the same runs. A claim without a host is granted steps without a demand (G2).
+// repeated claim returns the same runs. A claim without a host is granted steps without a demand (F177).
 func TestClaimOfAHostTakesWhatFits(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -129,7 +129,7 @@ func TestWaitingClaimOfAHostIsServed(t *testing.T) {
 	})
 }
 
-// Claims that do not fit their host are refused. A host that is drained gets nothing, until it is ready again (G5).
+// Claims that do not fit their host are refused. A host that is drained gets nothing, until it is ready again (F176, I21).
 func TestClaimsAreHeldAgainstTheirHost(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
