@@ -149,8 +149,12 @@ func (a *Agent) send(ctx context.Context, job slurm.Run, r *keeper.Run, run *per
 			return sent, a.notStarted(err)
 		}
 		left := a.cfg.Left(run)
-		err := a.cfg.Slurm.Start(context.WithoutCancel(ctx), job, slurm.Command{Args: r.Command, Env: r.Env, Until: wallTime(lockEnd(left)),
-			Deadline: sent.At.Add(left + max(run.CompleteBy.Sub(run.LockedUntil), 0)), StopWithin: r.StopWithin})
+		cmd := slurm.Command{Args: r.Command, Env: r.Env, Until: wallTime(lockEnd(left)),
+			Deadline: sent.At.Add(left + max(run.CompleteBy.Sub(run.LockedUntil), 0)), StopWithin: r.StopWithin}
+		if q := run.Requires; q != nil {
+			cmd.CPUs, cmd.Memory = int((q.Amounts["cpu"]+999)/1000), q.Amounts["memory"]
+		}
+		err := a.cfg.Slurm.Start(context.WithoutCancel(ctx), job, cmd)
 		switch {
 		case err == nil:
 			sent.Answered = true

@@ -2,19 +2,29 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
+	values "github.com/perdure/perdure/internal/plain"
 )
 
 // hostOptions are the flags of perdure host.
 type hostOptions struct {
-	name, state, user    string
-	slots                int
-	commands             []string
+	name, state, user  string
+	slots              int
+	cpu, memory        string
+	capacity, labels   []string
+	grid               string
+	partition, account string
+	commands           []string
+
+	amounts              perdure.Amounts   // of cpu, memory and capacity
+	labelled             map[string]string // labels
 	allowRoot, noCgroups bool
 
 	heartbeat, stopWithin, keep duration
@@ -40,7 +50,9 @@ Delegate=yes so that all processes of a command can be ended together.
 As root it refuses to start, unless --user names the user of commands, or --allow-root is given. Linux only.`,
 		Example: `  perdure host --state /var/lib/perdure --server http://perdure.internal:7420
   perdure host --state ~/perdure --name build-7 --slots 4
-  perdure host --state /var/lib/perdure --user render --allow-commands render,/usr/bin/ffmpeg`,
+  perdure host --state /var/lib/perdure --user render --allow-commands render,/usr/bin/ffmpeg
+  perdure host --state /var/lib/perdure --labels zone=a,gpu=l4 --capacity gpu=2 --memory 32GiB
+  perdure host --state /shared/perdure --grid slurm --partition batch --slots 500 --heartbeat 10m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(); err != nil {
@@ -54,6 +66,13 @@ As root it refuses to start, unless --user names the user of commands, or --allo
 	f.StringVar(&o.name, "name", "", "`NAME` of the host (default: this machine's name up to the first dot)")
 	f.StringVar(&o.state, "state", "", "`DIR` that keeps what is needed after a restart; one for each host, on a local disk")
 	f.IntVar(&o.slots, "slots", 10, "commands at a time, at most 1000")
+	f.StringVar(&o.cpu, "cpu", "", "`CPU` for commands, such as 8 or 1.5 (default: the processors of this machine)")
+	f.StringVar(&o.memory, "memory", "", "`MEMORY` for commands, such as 32GiB (default: that of this machine)")
+	f.StringSliceVar(&o.capacity, "capacity", nil, "further `NAME=COUNT` that steps may require, such as gpu=2 (repeatable)")
+	f.StringSliceVar(&o.labels, "labels", nil, "`NAME=VALUE` that steps may require or prefer, such as zone=a (repeatable)")
+	f.StringVar(&o.grid, "grid", "", "`GRID` to which the host belongs. With slurm, commands run as jobs of the Slurm cluster that this machine reaches, and --state is on a file system that the cluster shares")
+	f.StringVar(&o.partition, "partition", "", "Slurm `PARTITION` (default: the cluster's)")
+	f.StringVar(&o.account, "account", "", "Slurm `ACCOUNT` (default: the user's)")
 	f.StringSliceVar(&o.commands, "allow-commands", nil, "the only `PROGRAMS` that may run, each as steps name it (default: any)")
 	f.StringVar(&o.user, "user", "", "run commands as this `USER`; needs root")
 	f.BoolVar(&o.allowRoot, "allow-root", false, "run commands as root")
@@ -87,8 +106,44 @@ func (o *hostOptions) check() error {
 		return usagef("--heartbeat must be 1s to 1h")
 	case stop <= 0 || stop > exec.MaxStopWithin:
 		return usagef("--stop-within must be more than 0s, and at most %s", span(exec.MaxStopWithin))
+	case o.grid != gridSlurm && (o.partition != "" || o.account != ""):
+		return &usageError{msg: "--partition and --account are for Slurm", hint: "--grid slurm"}
+	case o.grid == gridSlurm && o.user != "":
+		return &usageError{msg: "--user and --grid slurm exclude each other: jobs of Slurm have the user of this process", hint: "run perdure host as that user"}
 	case 2*stop > heartbeat:
 		return &usageError{msg: "--heartbeat must be at least twice --stop-within", hint: "a command is stopped so long before its run expires"}
+	}
+	return o.readAmounts()
+}
+
+// gridSlurm is the grid whose commands are jobs of Slurm.
+const gridSlurm = "slurm"
+
+// readAmounts reads the capacities and labels.
+func (o *hostOptions) readAmounts() (err error) {
+	if o.labelled, err = readLabels(o.labels); err != nil {
+		return err
+	}
+	o.amounts = perdure.Amounts{}
+	given := slices.Clone(o.capacity)
+	for _, one := range []struct{ name, text string }{{"cpu", o.cpu}, {"memory", o.memory}} {
+		if one.text != "" {
+			given = append(given, one.name+"="+one.text)
+		}
+	}
+	for _, one := range given {
+		name, text, found := strings.Cut(one, "=")
+		_, twice := o.amounts[name]
+		switch n, err := values.ParseAmount(name, text); {
+		case !found || name == "":
+			return usagef("--capacity %s: NAME=COUNT, such as gpu=2", one)
+		case name == "slots" || twice:
+			return usagef("--capacity %s: %s is given twice, or has a flag of its own", one, name)
+		case err != nil:
+			return usagef("%s: %v", one, err)
+		default:
+			o.amounts[name] = n
+		}
 	}
 	return nil
 }

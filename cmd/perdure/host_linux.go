@@ -13,6 +13,7 @@ import (
 	"github.com/perdure/perdure/internal/hostagent"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/redact"
+	"github.com/perdure/perdure/internal/slurm"
 )
 
 func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
@@ -34,7 +35,13 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 	if err := c.MayServe(ctx, exec.Name); err != nil {
 		return err
 	}
-	h, err := hostagent.Open(hostagent.Config{Exchange: c, Hosts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
+	var cluster *slurm.Cluster
+	if o.grid == gridSlurm {
+		if cluster = (&slurm.Cluster{Partition: o.partition, Account: o.account}); !slurm.Installed() {
+			return &usageError{msg: "this machine has no commands of Slurm (sbatch, squeue, scancel)", hint: "install Slurm's client, or leave out --grid slurm"}
+		}
+	}
+	h, err := hostagent.Open(hostagent.Config{Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
 		StopWithin: time.Duration(o.stopWithin), Heartbeat: time.Duration(o.heartbeat), Keep: time.Duration(o.keep), Log: log})
 	if err != nil {
 		return err

@@ -92,6 +92,16 @@ type Cluster struct {
 	Env       []string // the environment of Slurm's commands; nil: that of this process
 }
 
+// Installed reports whether Slurm's commands are found by PATH.
+func Installed() bool {
+	for _, name := range []string{"sbatch", "squeue", "scancel"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // ErrUnsure is wrapped by an error of Start after which the run may have been started, or may still start. The caller may only
 // observe it then: a further Start could find nothing, and start a second job while the first one is on its way. After any other
 // error nothing was started.
