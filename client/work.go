@@ -104,6 +104,12 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 			run.Priority = int(integer(r))
 		case "traceparent":
 			run.Traceparent = text(r)
+		case "requires":
+			at := r.Offset()
+			run.Requires = &perdure.Requires{}
+			if err := run.Requires.UnmarshalJSON(r.Raw()); err != nil {
+				r.Fail(at, "%v", err)
+			}
 		default:
 			r.Skip()
 		}

@@ -89,7 +89,7 @@ func newGrid(t *testing.T, hosts int) *grid {
 		state := filepath.Join(dir, "h"+strconv.Itoa(i))
 		g.states = append(g.states, state)
 		args := []string{"host", "--name", "h" + strconv.Itoa(i), "--slots", strconv.Itoa(*slots), "--state", state,
-			"--server", g.urls[i%nodes], "--heartbeat", heartbeat.String(), "--keep", "0s", "--log-level", "warn"}
+			"--server", g.urls[i%nodes], "--heartbeat", heartbeat.String(), "--stop-within", "1s", "--keep", "0s", "--log-level", "warn"}
 		if os.Getuid() == 0 {
 			args = append(args, "--allow-root")
 		}
@@ -208,7 +208,7 @@ func TestCommandsOnHosts(t *testing.T) {
 	}
 	limit := begin.Add(time.Minute + 10*time.Duration(1+*commands/(*hosts**slots))*(*length) + 20*heartbeat)
 	for g.count("done") < *commands {
-		if time.Now().After(limit) {
+		if time.Now().After(limit) || g.bad() {
 			t.Errorf("%d of %d commands had their effect within %v", g.count("done"), *commands, time.Since(begin))
 			break
 		}
@@ -222,18 +222,28 @@ func TestCommandsOnHosts(t *testing.T) {
 	g.settled()
 	share, from, to := overhead(g.times(), *hosts**slots)
 	t.Logf("slots were idle for %.1f %% of %v in which work was waiting", 100*share, to.Sub(from).Round(time.Second))
+	if share < 0 {
+		t.Error("more commands lived at once than there are slots")
+	}
+	g.bad()
+}
+
+// bad reports processes that have ended by themselves.
+func (g *grid) bad() (any bool) {
 	for _, p := range append(slices.Clone(g.nodes), g.hosts...) {
 		for _, bad := range p.Bad() {
-			t.Error(bad)
+			any = true
+			g.Error(bad)
 		}
 	}
+	return any
 }
 
 // settled waits until all jobs are done.
 func (g *grid) settled() {
 	g.Helper()
 	for limit := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-		page, err := g.client.ListJobs(g.Context(), perdure.JobQuery{Type: "grid", Phases: []perdure.Phase{perdure.Waiting, perdure.Ready, perdure.Running, perdure.Parked}, Limit: 1})
+		page, err := g.client.ListJobs(g.Context(), perdure.JobQuery{Type: "grid", Phases: []perdure.Phase{perdure.Waiting, perdure.Running, perdure.Parked}, Limit: 1})
 		g.must(err)
 		if len(page.Items) == 0 {
 			break
