@@ -19,10 +19,13 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/shell"
+	"github.com/perdure/perdure/client"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/pgtest"
 	"github.com/perdure/perdure/internal/tlsfiles/tlstest"
+	"github.com/perdure/perdure/operate"
 )
 
 // call METHOD PATH [BODY] makes a request to $PERDURE_SERVER, and prints status, headers and body. In the body, JOB stands
@@ -110,7 +113,7 @@ func runScripts(t *testing.T, dir, database string) {
 			return os.Geteuid() == 0, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "sig": killCmd, "ends": endsCmd, "waitfile": waitFileCmd,
+			"exits": exitsCmd, "start": startCmd, "says": saysCmd, "sig": killCmd, "ends": endsCmd, "waitfile": waitFileCmd, "host": hostCmd,
 		},
 	})
 }
@@ -131,6 +134,17 @@ func exitsCmd(ts *testscript.TestScript, neg bool, args []string) {
 	err := ts.Exec(args[1], args[2:]...)
 	if got := exitCode(err); strconv.Itoa(got) != args[0] {
 		ts.Fatalf("exit %d, not %s (%v)", got, args[0], err)
+	}
+}
+
+// host NAME INCARNATION registers a host with 4 CPUs and 2 slots at the server, as its process does.
+func hostCmd(ts *testscript.TestScript, neg bool, args []string) {
+	c, err := client.New(ts.Getenv("PERDURE_SERVER"))
+	ts.Check(err)
+	_, err = c.RegisterHost(context.Background(), operate.HostRequest{Name: args[0], HostSettings: operate.HostSettings{Incarnation: args[1], Grid: "local",
+		Labels: map[string]string{"zone": "a"}, Capacity: perdure.Amounts{"cpu": 4000, "slots": 2}, Version: "1.0"}})
+	if refused := perdure.CodeOf(err) == perdure.CodeConflict; refused != neg || err != nil && !refused {
+		ts.Fatalf("host %s: %v", args[0], err)
 	}
 }
 
