@@ -568,7 +568,7 @@ var ofAccess = []mutant{
 	{name: "a flag without a value restricts nothing", file: "cmd/perdure/flags.go", old: "	return len(texts) == 0 || ", new: "	return ", pkg: "cmd/perdure", run: "Scripts/access$"},
 	{name: "the last admin token can be deleted", file: "internal/scheduler/access.go", old: "if has, err := tx.HasOtherAdmin(c.ID, now); has || err != nil {", new: "if _, err := tx.HasOtherAdmin(c.ID, now); true || err != nil {", pkg: "node", run: "LastAdmin/memory"},
 	{name: "a refused act has another name than a performed one", file: "internal/rest/route.go", old: "return cmp.Or(rt.act, rt.id)", new: "return cmp.Or(rt.id, rt.act)", pkg: "node", run: "RefusedActs/memory"},
-	{name: "an agent host starts with a token for other agents", file: "client/serve.go", old: "!id.MayCarryOut(a.Name)", new: "false", pkg: "cmd/perdure", run: "Scripts/access$"},
+	{name: "an agent host starts with a token for other agents", file: "client/serve.go", old: "!id.MayCarryOut(a)", new: "false", pkg: "cmd/perdure", run: "Scripts/access$"},
 	{name: "the user role is not looked at", file: "internal/rest/access.go", old: "if !allowed.allows(caller.Role) {", new: "if false {", pkg: "node", run: "EveryCall/memory"},
 	{name: "a viewer may act", file: "internal/rest/access.go", old: "doers    = permit{roles: []operate.UserRole{operate.Operator}}", new: "doers    = permit{roles: []operate.UserRole{operate.Operator, operate.Viewer}}", pkg: "node", run: "EveryCall/memory"},
 	{name: "loopback is open although there is an admin token", file: "internal/rest/access.go", old: "has || err != nil {", new: "false && has || err != nil {", pkg: "node", run: "Loopback/memory"},
