@@ -1,7 +1,6 @@
 package hostagent
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -143,7 +142,6 @@ type host struct {
 	*grid
 	settings
 	cmd *osexec.Cmd
-	log *bytes.Buffer
 }
 
 func (g *grid) host(name string, heartbeat time.Duration) *host {
@@ -168,19 +166,21 @@ func (h *host) clean() {
 		_ = os.Remove(filepath.Join(base, "perdure-"+id.Incarnation))
 	}
 	if h.Failed() {
-		h.Logf("log of %s:\n%s", h.Name, h.log)
+		h.Logf("log of %s:\n%s", h.Name, h.logText())
 	}
 }
 
 func (h *host) start() {
 	h.Helper()
 	text, _ := json.Marshal(h.settings)
-	if h.log == nil {
-		h.log = &bytes.Buffer{}
+	log, err := os.OpenFile(h.logFile(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		h.Fatal(err)
 	}
+	defer func() { _ = log.Close() }()
 	h.cmd = osexec.Command(os.Args[0])
 	h.cmd.Env = append(os.Environ(), "PERDURE_TEST_HOST="+string(text))
-	h.cmd.Stderr = h.log
+	h.cmd.Stderr = log
 	if err := h.cmd.Start(); err != nil {
 		h.Fatal(err)
 	}
@@ -307,7 +307,12 @@ func TestCommandsSurviveTheirHostAgent(t *testing.T) {
 	}
 }
 
-func (h *host) logText() string { return h.log.String() }
+func (h *host) logFile() string { return filepath.Join(h.dir, h.Name+".log") }
+
+func (h *host) logText() string {
+	b, _ := os.ReadFile(h.logFile())
+	return string(b)
+}
 
 // F230: the command ends while there is no host agent. The next process reports its end.
 func TestEndWithoutHostAgentIsReported(t *testing.T) {
