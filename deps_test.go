@@ -100,7 +100,8 @@ var layers = []layer{
 		why: "it answers for a protocol.Server, which may be any"},
 	{pkg: "rest", ours: []string{"definition", "internal/access", "internal/rest", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "the REST API of a node in the server of a user's program"},
 	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/artifacts", "internal/chaos", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/kernel", "internal/oidc", "internal/plain", "internal/redact", "internal/rest", "internal/secret", "internal/tlsfiles", "node", "operate", "protocol", "store", "store/sqlite", "tracing"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+	{pkg: "internal/lead", ours: []string{"", "operate"}, modules: []string{"golang.org/x/sys"}, why: "runs a command while it leads a role: it knows no server"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/artifacts", "internal/chaos", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/kernel", "internal/lead", "internal/oidc", "internal/plain", "internal/redact", "internal/rest", "internal/secret", "internal/tlsfiles", "node", "operate", "protocol", "store", "store/sqlite", "tracing"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		why: "the command line: flags, output, and a node made of all parts"},
 
 	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "internal/kernel", "internal/runcontext", "node", "protocol", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},

@@ -223,6 +223,18 @@ func TestRoundTrip(t *testing.T) {
 		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},
+		{"HoldRole", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.HoldRole(ctx, operate.RoleRequest{Name: "nightly", Holder: "web1/<4711>", TTL: perdure.Duration(10 * time.Second)})
+			return all{v}, err
+		}, all{operate.RoleRequest{Name: "nightly", Holder: "web1/<4711>", TTL: perdure.Duration(10 * time.Second)}}, all{resttest.RoleHold()}},
+		{"ReleaseRole", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ReleaseRole(ctx, "nightly", "web1/<4711>")
+			return all{v}, err
+		}, all{"nightly", "web1/<4711>"}, all{resttest.RoleHold()}},
+		{"ListRoles", func(ctx context.Context, s protocol.Server) (all, error) {
+			list, err := s.ListRoles(ctx)
+			return all{list}, err
+		}, nil, all{[]operate.RoleState{resttest.RoleState()}}},
 		{"ListWebhooks", func(ctx context.Context, s protocol.Server) (all, error) {
 			list, err := s.ListWebhooks(ctx)
 			return all{list}, err

@@ -38,6 +38,7 @@ type Service interface {
 	Artifacts
 	Bulk
 	Webhooks
+	Roles
 	Access
 }
 

@@ -188,9 +188,9 @@ func startCmd(ts *testscript.TestScript, _ bool, args []string) {
 // says NAME PATTERN waits for a line.
 func saysCmd(ts *testscript.TestScript, _ bool, args []string) { named(ts, args[0]).await(ts, args[1]) }
 
-// sig NAME SIGNAL sends INT, TERM or KILL.
+// sig NAME SIGNAL sends INT, TERM, KILL, STOP or CONT.
 func killCmd(ts *testscript.TestScript, _ bool, args []string) {
-	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
 	ts.Check(named(ts, args[0]).cmd.Process.Signal(signals[args[1]]))
 }
 

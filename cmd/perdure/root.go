@@ -116,7 +116,7 @@ func (a *app) tree() *cobra.Command {
 	group("acts", "Operator commands:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.giveUpCmd(),
 		a.topCmd(), a.bulkCmd(), a.alertsCmd(), a.limitsCmd(), a.agentsCmd(), a.artifactsCmd(), a.webhooksCmd())
 	group("access", "Access:", a.tokensCmd(), a.auditCmd())
-	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.nodesCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd(), a.fenceCmd(), a.chaosCmd())
+	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.leadCmd(), a.nodesCmd(), a.rolesCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd(), a.fenceCmd(), a.chaosCmd())
 	group("other", "Other:", a.schemaCmd(), a.versionCmd())
 	root.SetCompletionCommandGroupID("other")
 	root.SetHelpCommand(helpCmd())

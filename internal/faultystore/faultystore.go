@@ -226,6 +226,13 @@ func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (r kernel.N
 	return r, err
 }
 
+func (s *Store) HeldRoles(ctx context.Context) (roles []kernel.HeldRole, err error) {
+	if err = s.readFault(ctx); err == nil {
+		roles, err = s.Store.HeldRoles(ctx)
+	}
+	return roles, err
+}
+
 func (s *Store) Roles(ctx context.Context) (roles []kernel.Role, err error) {
 	if err = s.readFault(ctx); err == nil {
 		roles, err = s.Store.Roles(ctx)

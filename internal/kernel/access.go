@@ -70,7 +70,7 @@ func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
 var AuditActs = []string{
 	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit),
 	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
-	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook",
+	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
 	"login", "logout", "createToken", "rotateToken", "deleteToken", "deleteSession",
 	ActRaiseFence, ActRefusals,
 
@@ -78,7 +78,7 @@ var AuditActs = []string{
 	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs", "putArtifact", "getArtifact",
 	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
 	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
-	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listTokens", "listSessions", "getAudit", "getMe",
+	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "listTokens", "listSessions", "getAudit", "getMe",
 }
 
 // Acts that are no calls of the API.

@@ -60,6 +60,7 @@ var (
 	senders  = permit{roles: []operate.UserRole{operate.Submitter, operate.Operator}}
 	makers   = permit{roles: []operate.UserRole{operate.Submitter, operate.Agent, operate.Operator}}
 	workers  = permit{roles: []operate.UserRole{operate.Agent}}
+	leaders  = permit{roles: []operate.UserRole{operate.Agent, operate.Operator}}
 	doers    = permit{roles: []operate.UserRole{operate.Operator}}
 	admins   = permit{}
 )
@@ -83,6 +84,8 @@ var permissions = map[string]permit{
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
 	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,
+
+	"holdRole": leaders, "releaseRole": leaders, "listRoles": viewers,
 
 	"undoJob": doers, "redoJob": doers, "resumeJob": doers, "giveUpJob": doers, "resumeStep": doers, "settleStep": doers, "skipStep": doers, "editStep": doers,
 	"startBulk": doers, "stopBulk": doers, "resumeBulk": doers, "closeAlert": doers, "putLimit": doers, "deleteLimit": doers, "putAgent": doers,

@@ -124,6 +124,13 @@ const (
 )
 
 const (
+	holdExample  = `{"leads":true,"epoch":7,"leader":"web1/4711","until":"2026-01-02T15:04:15Z"}`
+	rolesExample = `{"items":[
+{"name":"courier","kind":"node","epoch":12,"leader":"n-7f3a","leaderHost":"web1","until":"2026-01-02T15:04:15Z","standby":"n-91bc","standbyHost":"web2","standbyUntil":"2026-01-02T15:04:14Z"},
+{"name":"nightly","kind":"held","epoch":7,"leader":"web1/4711","until":"2026-01-02T15:04:15Z"}]}`
+)
+
+const (
 	webhookBodyExample = `{"url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"]}`
 	newWebhookExample  = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"]}`
 	webhookExample     = `{"name":"shop","url":"https://shop.example/hooks/perdure","on":["parked","done"],"types":["order"],"format":"cloudEvents","state":"failing","pending":3,"dead":0,

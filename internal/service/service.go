@@ -16,6 +16,7 @@
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
 //	webhooks.go    receivers of notifications, and streams of events
+//	roles.go       roles that programs hold, and those of nodes
 //	access.go      tokens, sessions and the audit log
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
@@ -57,6 +58,7 @@ type Store interface {
 	kernel.LogStore
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
+	HeldRoles(context.Context) ([]kernel.HeldRole, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Submission(context.Context, perdure.JobID) (*kernel.Submission, error)
 	Update(context.Context, func(kernel.Tx) error) error

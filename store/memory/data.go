@@ -37,6 +37,7 @@ type data struct {
 	cell             int
 	nodes            map[string]kernel.Node
 	roles            map[string]kernel.Role
+	heldRoles        map[string]kernel.HeldRole
 	seen             map[seenBy]time.Time
 	stats            json.RawMessage
 	series           map[seriesKey]int64
@@ -75,6 +76,7 @@ func newData() data {
 		credentials:   map[string]*kernel.Credential{},
 		nodes:         map[string]kernel.Node{},
 		roles:         map[string]kernel.Role{},
+		heldRoles:     map[string]kernel.HeldRole{},
 		seen:          map[seenBy]time.Time{},
 		series:        map[seriesKey]int64{},
 		receivers:     map[string]*kernel.Receiver{},

@@ -987,6 +987,36 @@ var operations = []operation{
 			return withoutTimes(roles), err
 		})
 	}},
+	{"HeldRole", func(d *differential) act {
+		name, holder, give := d.pick("h1", "h2"), d.holder(), d.chance(40)
+		return reads(func(s kernel.Store) ([]kernel.HeldRole, error) {
+			if err := s.Update(ctx, func(tx kernel.Tx) error {
+				role, err := tx.LockHeldRole(name)
+				if err != nil {
+					return err
+				}
+				now, err := tx.Now()
+				if err != nil {
+					return err
+				}
+				next := role.Hold(holder, now, 0, ttl)
+				if give {
+					next = role.Release(holder)
+				}
+				if next.Epoch == 0 {
+					return nil
+				}
+				return tx.SaveHeldRole(kernel.HeldRoleChange{Now: next, Loaded: role})
+			}); err != nil {
+				return nil, err
+			}
+			roles, err := s.HeldRoles(ctx)
+			for i := range roles {
+				roles[i].Until = time.Time{}
+			}
+			return roles, err
+		})
+	}},
 	{"DropNode", func(d *differential) act {
 		name := d.pick("n1", "n2", "n3")
 		return reads(func(s kernel.Store) ([]kernel.Node, error) {

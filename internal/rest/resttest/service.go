@@ -72,6 +72,10 @@ type Service struct {
 	OnListDeliveries func(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error)
 	OnFollowEvents   func(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error
 
+	OnHoldRole    func(context.Context, operate.RoleRequest) (*operate.RoleHold, error)
+	OnReleaseRole func(ctx context.Context, name, holder string) (*operate.RoleHold, error)
+	OnListRoles   func(context.Context) ([]operate.RoleState, error)
+
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
 	OnDeleteToken   func(ctx context.Context, id, author string) error
@@ -303,6 +307,18 @@ func (Registry) Start(context.Context, *operate.Identity, string) (string, *oper
 
 func admin(via operate.Via) *operate.Identity {
 	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Via: via, Expires: At}
+}
+
+func (s *Service) HoldRole(ctx context.Context, r operate.RoleRequest) (*operate.RoleHold, error) {
+	return s.OnHoldRole(ctx, r)
+}
+
+func (s *Service) ReleaseRole(ctx context.Context, name, holder string) (*operate.RoleHold, error) {
+	return s.OnReleaseRole(ctx, name, holder)
+}
+
+func (s *Service) ListRoles(ctx context.Context) ([]operate.RoleState, error) {
+	return s.OnListRoles(ctx)
 }
 
 func (s *Service) ListWebhooks(ctx context.Context) ([]operate.WebhookView, error) {

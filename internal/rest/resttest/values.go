@@ -108,6 +108,16 @@ func Webhook() *operate.WebhookView {
 		Oldest: &Deliveries().Items[0], Latest: &Deliveries().Items[0], CreatedAt: At, UpdatedAt: At}
 }
 
+// RoleHold is an answer to a holder of a role, of which every field has a value.
+func RoleHold() *operate.RoleHold {
+	return &operate.RoleHold{Leads: true, Epoch: 7, Leader: "web1/<4711>", Until: At}
+}
+
+// RoleState is a role of which every field has a value.
+func RoleState() operate.RoleState {
+	return operate.RoleState{Name: "courier", Kind: operate.NodeRole, Epoch: 7, Leader: "n1", LeaderHost: "h1", Until: At, Standby: "n2", StandbyHost: "h2", StandbyUntil: At.Add(time.Second)}
+}
+
 // WebhookSettings are the settings of a receiver with a URL.
 func WebhookSettings() operate.WebhookSettings {
 	return operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventDone}, Types: []string{"order"}, Format: operate.FormatSlack}
@@ -253,6 +263,9 @@ func Full() *Service {
 		OnOpenArtifact: func(context.Context, string) (operate.ArtifactReader, error) {
 			return content{strings.NewReader(Artifact)}, nil
 		},
+		OnHoldRole:      func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
+		OnReleaseRole:   func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
+		OnListRoles:     func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },
 		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
 		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
 		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },

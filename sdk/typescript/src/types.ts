@@ -364,6 +364,13 @@ export interface Heartbeat {
   progress?: unknown;
 }
 
+export interface HoldBody {
+  /** Names one process, and is never used by two at once */
+  holder: string;
+  /** For how long the holder leads from now on: 2s to 5m */
+  ttl: string;
+}
+
 export interface Holder {
   job: string;
   amount?: number;
@@ -481,6 +488,10 @@ export interface ListLimit {
 
 export interface ListNode {
   items: Node[];
+}
+
+export interface ListRoleState {
+  items: RoleState[];
 }
 
 export interface ListWebhook {
@@ -751,6 +762,11 @@ export interface ReasonStats {
   used?: number;
 }
 
+export interface ReleaseBody {
+  /** The holder that gives the role up */
+  holder: string;
+}
+
 export interface Report {
   job: string;
   outcome: Outcome;
@@ -795,6 +811,25 @@ export interface Role {
   epoch: number;
   role: string;
   until: string;
+}
+
+export interface RoleHold {
+  epoch: number;
+  leads: boolean;
+  leader?: string;
+  until?: string;
+}
+
+export interface RoleState {
+  epoch: number;
+  kind: "node" | "held";
+  name: string;
+  leader?: string;
+  leaderHost?: string;
+  standby?: string;
+  standbyHost?: string;
+  standbyUntil?: string;
+  until?: string;
 }
 
 export interface RotateBody {
