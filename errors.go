@@ -24,6 +24,7 @@ const (
 	CodeMisdirected     Code = "misdirected"     // the request names a host that the node does not serve
 	CodeUnavailable     Code = "unavailable"     // the store is not reachable, or the node is draining
 	CodeSchema          Code = "schema"          // the store's schema is missing, older or newer
+	CodeNoSpace         Code = "noSpace"         // there is no room for an artifact
 	CodeInUse           Code = "inUse"           // another process uses the store
 )
 

@@ -197,6 +197,11 @@ type request struct {
 	seeOther  bool          // an answer 303 has a body that is read
 	events    bool          // the answer is a stream of events
 	lastEvent string        // id of the event after which a stream goes on; "": none
+	stream    io.ReadCloser // the body, in place of body
+	length    int64         // of stream
+	byteRange string        // header Range
+	// contentRange is the header Content-Range.
+	contentRange string
 	// repeatable marks a call that changes something, and can be repeated: carried out twice, it is the same.
 	repeatable bool
 }
@@ -288,7 +293,15 @@ func (c *Client) send(ctx context.Context, req *request) (*http.Response, error)
 	if err != nil {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "%s", redact.Text(cause(err).Error()))
 	}
-	if req.body != nil {
+	if req.stream != nil {
+		r.Body, r.ContentLength = req.stream, req.length
+	}
+	for name, value := range map[string]string{"Range": req.byteRange, "Content-Range": req.contentRange} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	if req.body != nil || req.stream != nil {
 		r.Header.Set("Content-Type", orElse(req.mediaType, "application/json"))
 	}
 	if req.lastEvent != "" {

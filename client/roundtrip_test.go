@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -362,6 +363,26 @@ func TestRoundTrip(t *testing.T) {
 			err = s.ReadLog(ctx, logs, func(p *operate.LogPart) error { out = append(out, p); return nil })
 			return out, err
 		}, all{logs}, anyOf(resttest.LogParts())},
+		{"UploadArtifact", func(ctx context.Context, s protocol.Server) (all, error) {
+			state, err := s.UploadArtifact(ctx, operate.ArtifactUpload{Hash: resttest.ArtifactHash, Size: 3, Length: 3, Body: strings.NewReader(resttest.Artifact)})
+			return all{state}, err
+		}, all{operate.ArtifactUpload{Hash: resttest.ArtifactHash, Size: 3, Length: 3}}, all{&operate.ArtifactState{Artifact: resttest.ArtifactHash, Size: 3, Next: 3, Created: true}}},
+		{"UploadArtifact, the rest", func(ctx context.Context, s protocol.Server) (all, error) {
+			state, err := s.UploadArtifact(ctx, operate.ArtifactUpload{Hash: resttest.ArtifactHash, Size: 9, Offset: 4, Length: 3, Body: strings.NewReader(resttest.Artifact)})
+			return all{state}, err
+		}, all{operate.ArtifactUpload{Hash: resttest.ArtifactHash, Size: 9, Offset: 4, Length: 3}}, all{&operate.ArtifactState{Artifact: resttest.ArtifactHash, Size: 9, Next: 7}}},
+		{"UploadArtifact, the state", func(ctx context.Context, s protocol.Server) (all, error) {
+			state, err := s.UploadArtifact(ctx, operate.ArtifactUpload{Hash: resttest.ArtifactHash, Size: 9})
+			return all{state}, err
+		}, all{operate.ArtifactUpload{Hash: resttest.ArtifactHash, Size: 9}}, all{&operate.ArtifactState{Artifact: resttest.ArtifactHash, Size: 9}}},
+		{"OpenArtifact", func(ctx context.Context, s protocol.Server) (all, error) {
+			r, err := s.OpenArtifact(ctx, resttest.ArtifactHash)
+			if err != nil {
+				return nil, err
+			}
+			text, err := io.ReadAll(r)
+			return all{string(text), r.Size()}, errors.Join(err, r.Close())
+		}, all{resttest.ArtifactHash}, all{resttest.Artifact, int64(3)}},
 		{"AppendLogs", func(ctx context.Context, s protocol.Server) (all, error) {
 			results, err := s.AppendLogs(ctx, "h", chunks)
 			return all{results}, err
@@ -402,6 +423,9 @@ func noting(seen *[]any) *resttest.Service {
 				switch arg := a.Interface().(type) {
 				case []byte:
 					*seen = append(*seen, string(arg))
+				case operate.ArtifactUpload:
+					arg.Body = nil
+					*seen = append(*seen, arg)
 				case func(*perdure.JobView) error, func(*operate.JobsChange) error, func(*operate.AlertsChange) error, func(*operate.LogPart) error:
 				default:
 					*seen = append(*seen, arg)

@@ -55,6 +55,7 @@ import (
 	"github.com/perdure/perdure/internal/traceid"
 	"github.com/perdure/perdure/internal/watch"
 	"github.com/perdure/perdure/internal/webhook"
+	"github.com/perdure/perdure/operate"
 )
 
 // Store is where a node keeps everything: store.Open, store/sqlite or store/postgres opens one. Its methods are for the
@@ -95,6 +96,8 @@ type Config struct {
 	// courier stores its number for all nodes; 0: 1,000,000.
 	MaxMail    int
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
+	// Artifacts keeps data that is larger than an input or output. All nodes of a store share it. nil: there are none.
+	Artifacts operate.Artifacts
 	// LogRate bounds the bytes of logs of runs that the node stores in a second; 0: DefaultLogRate.
 	LogRate int64
 	// Webhooks configures the delivery of notifications.
@@ -209,7 +212,7 @@ func New(store Store, cfg Config) *Node {
 		traceID = cfg.Tracer.TraceID
 	}
 	s := service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
-		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Streams: &n.streams, EventPoll: n.eventPoll, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, LogRate: cfg.LogRate, Log: n.log, Env: n.env}
+		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Streams: &n.streams, EventPoll: n.eventPoll, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, LogRate: cfg.LogRate, Artifacts: cfg.Artifacts, Log: n.log, Env: n.env}
 	if h := cfg.Hooks; h != nil && h.Service != nil {
 		h.Service(&s)
 	}

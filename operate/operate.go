@@ -1,5 +1,5 @@
 // Package operate is what a console needs of a node, in addition to perdure.Service: the numbers of an overview, drawings
-// of jobs, their recorded runs, previews of acts, acts on many jobs, what a job of a definition would do, lists as they change, and who may call the node. A node
+// of jobs, their recorded runs, previews of acts, acts on many jobs, what a job of a definition would do, lists as they change, logs, artifacts, and who may call the node. A node
 // implements Service, and so does a client of a node.
 package operate
 
@@ -35,6 +35,7 @@ type Service interface {
 	// FollowAlerts is FollowJobs for a list of alerts.
 	FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*AlertsChange) error) error
 	Logs
+	Artifacts
 	Bulk
 	Webhooks
 	Roles

@@ -43,6 +43,8 @@ var tsUnused = map[string]string{
 	"DELETE /v1/hosts/{name}":                             "it is for hosts, consoles and the command line",
 	"GET /v1/jobs/{id}/runs":                              "it is for consoles and the command line",
 	"GET /v1/jobs/{id}/steps/{name}/logs":                 "it is text, for consoles and the command line",
+	"PUT /v1/artifacts/{hash}":                            "it sends bytes; any client of HTTP does",
+	"GET /v1/artifacts/{hash}":                            "it is bytes; any client of HTTP reads them",
 	"POST /v1/logs":                                       "the agent host stores no logs of its handlers",
 	"POST /v1/bulk":                                       "it is for consoles and the command line",
 	"GET /v1/bulk":                                        "it is for consoles and the command line",

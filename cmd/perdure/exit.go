@@ -79,7 +79,7 @@ func codeOf(err error) int {
 	switch perdure.CodeOf(err) {
 	case perdure.CodeInvalid, perdure.CodeMalformed, perdure.CodeTooLarge:
 		return exitUsage
-	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull, perdure.CodeTooManyRequests:
+	case perdure.CodeUnavailable, perdure.CodeSchema, perdure.CodeInUse, perdure.CodeBacklogFull, perdure.CodeTooManyRequests, perdure.CodeNoSpace:
 		return exitUnreachable
 	case perdure.CodeForbidden, perdure.CodeMisdirected, perdure.CodeUnauthenticated:
 		return exitForbidden

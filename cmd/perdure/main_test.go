@@ -28,7 +28,7 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
-// call METHOD PATH [BODY] makes a request to $PERDURE_SERVER, and prints status, headers and body. In the body, JOB stands
+// call METHOD PATH [BODY [HEADER]] makes a request to $PERDURE_SERVER, and prints status, headers and body. In the body, JOB stands
 // for the text of the file id. A path that ends with # accepts a stream of events.
 func call() {
 	fail := func(err error) {
@@ -48,6 +48,10 @@ func call() {
 	fail(err)
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if len(os.Args) > 4 {
+		name, text, _ := strings.Cut(os.Args[4], ": ")
+		req.Header.Set(name, text)
 	}
 	if events {
 		req.Header.Set("Accept", "text/event-stream")

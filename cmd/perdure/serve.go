@@ -39,6 +39,7 @@ type serveFlags struct {
 	maxBacklog    int
 	maxMail       int
 	logRate       size
+	artifacts     string
 	maxConns      int
 	grace         duration
 	traceURL      string
@@ -86,6 +87,7 @@ it. The agents sleep and approval are always available.`,
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above this number of unsettled jobs")
 	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this `NUMBER` of them waits for a node; on PostgreSQL, numbers above 10,000 count as 10,000")
 	f.Var(&o.logRate, "log-rate", "store at most so many bytes of logs of runs in a second; what is above waits at the agents")
+	f.StringVar(&o.artifacts, "artifacts", "", "keep artifacts in the directory of this `URL`, file:///PATH, which all nodes share (default: beside the SQLite file)")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
 	f.StringVar(&o.traceURL, "trace-url", "", "where the trace of a job is shown, as a `URL` with {traceId}: `get` and the console link to it")
@@ -194,6 +196,10 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	defer a.unblock()()
 	ctx, stop := a.interruptible(ctx)
 	defer stop()
+	artifacts, err := artifactsOf(o.artifacts, a.store)
+	if err != nil {
+		return err
+	}
 	store, err := openStore(ctx, a.store, storeUse{create: true, migrate: o.migrate})
 	if err != nil {
 		return reason(ctx, err)
@@ -219,7 +225,7 @@ func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if tracer != nil {
 		log.Info("traces are exported", "url", tracer.Endpoint())
 	}
-	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer})
+	n := newNode(store, nodeOptions{agents: o.agents, log: log, listen: listener.Addr().String(), serve: o, tracer: tracer, artifacts: artifacts})
 	if err := n.Start(context.WithoutCancel(ctx)); err != nil {
 		return errors.Join(err, store.Close())
 	}

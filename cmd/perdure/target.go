@@ -145,6 +145,9 @@ func (a *app) open(ctx context.Context, use storeUse) (*target, error) {
 	if err != nil {
 		return nil, err
 	}
+	if o.artifacts, err = artifactsOf("", a.store); err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
 	n := newNode(store, o)
 	t := &target{service: n, node: n, place: redact.URL(a.store), store: store, tracer: tracer, talk: a.talk}
 	if os.Getenv(envName("store")) != a.store || os.Getenv(envName("server")) != "" {

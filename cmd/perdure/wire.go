@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/secret"
 	"github.com/perdure/perdure/internal/tlsfiles"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 	stores "github.com/perdure/perdure/store"
 	"github.com/perdure/perdure/store/sqlite"
@@ -83,10 +84,12 @@ type nodeOptions struct {
 	listen string
 	serve  *serveFlags     // nil: an embedded node
 	tracer *tracing.Tracer // nil: no traces
+
+	artifacts operate.Artifacts // nil: none
 }
 
 func newNode(store kernel.Store, o nodeOptions) engine {
-	cfg := node.Config{Agents: makeAgents(o.agents), SecretsDir: o.agents.secrets, Listen: o.listen, Version: buildVersion(), Log: o.log}
+	cfg := node.Config{Agents: makeAgents(o.agents), SecretsDir: o.agents.secrets, Listen: o.listen, Version: buildVersion(), Log: o.log, Artifacts: o.artifacts}
 	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecrets(o.agents.secrets)}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail

@@ -58,6 +58,7 @@ var (
 	viewers  = permit{roles: []operate.UserRole{operate.Viewer, operate.Operator}}
 	readers  = permit{roles: []operate.UserRole{operate.Viewer, operate.Submitter, operate.Operator}}
 	senders  = permit{roles: []operate.UserRole{operate.Submitter, operate.Operator}}
+	makers   = permit{roles: []operate.UserRole{operate.Submitter, operate.Agent, operate.Operator}}
 	workers  = permit{roles: []operate.UserRole{operate.Agent}}
 	leaders  = permit{roles: []operate.UserRole{operate.Agent, operate.Operator}}
 	doers    = permit{roles: []operate.UserRole{operate.Operator}}
@@ -70,7 +71,7 @@ var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
-	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers,
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers, "getArtifact": everyone, "putArtifact": makers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,

@@ -25,6 +25,9 @@ const (
 {"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"mix","run":4,"stream":"stderr","offset":20,"data":"b29wcwo="}]}`
 	logsAnswerExample = `{"results":[{"accepted":true,"next":65554},{"accepted":false,"reason":"gap","next":12}]}`
 
+	artifactExample = `{"artifact":"sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae","size":5000,"next":5000}`
+	partialExample  = `{"artifact":"sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae","size":5000,"next":1000}`
+
 	previewExample = `{"job":{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"unsure","desired":"undone","phase":"running","unsettled":1,
 "submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:08Z","inputBytes":15,

@@ -62,6 +62,7 @@ var kinds = map[perdure.Code]kind{
 	perdure.CodeForbidden:       {http.StatusForbidden, "Forbidden", 0},
 	perdure.CodeMisdirected:     {http.StatusMisdirectedRequest, "Misdirected", 0},
 	perdure.CodeUnavailable:     {http.StatusServiceUnavailable, "Unavailable", retryShort},
+	perdure.CodeNoSpace:         {http.StatusInsufficientStorage, "No space", 0},
 	perdure.CodeSchema:          {http.StatusServiceUnavailable, "Schema does not fit", 0},
 	perdure.CodeInUse:           {http.StatusServiceUnavailable, "Store in use", 0},
 	codeInternal:                {http.StatusInternalServerError, "Internal error", 0},

@@ -87,15 +87,16 @@ func Server(addr string, h http.Handler, log *slog.Logger) *http.Server {
 // api is the handler.
 type api struct {
 	Config
-	mux      *http.ServeMux
-	browsers *http.CrossOriginProtection
-	requests *requestMetrics
-	openapi  []byte
-	inbound  *flow     // bodies of requests
-	outbound *flow     // answers
-	waits    callBound // long polls and streams
-	streams  callBound // of single jobs
-	lists    callBound // streams of lists
+	mux       *http.ServeMux
+	browsers  *http.CrossOriginProtection
+	requests  *requestMetrics
+	openapi   []byte
+	inbound   *flow     // bodies of requests
+	outbound  *flow     // answers
+	waits     callBound // long polls and streams
+	streams   callBound // of single jobs
+	lists     callBound // streams of lists
+	transfers callBound // uploads and downloads of artifacts
 }
 
 // New returns the handler. It panics if the table of routes is inconsistent, which no configuration can cause.
@@ -111,7 +112,7 @@ func New(cfg Config) http.Handler {
 	}
 	a := &api{Config: cfg, mux: http.NewServeMux(), browsers: http.NewCrossOriginProtection(), requests: newRequestMetrics(cfg.Registry),
 		inbound: newFlow(maxRequestBytes), outbound: newFlow(maxAnswerBytes),
-		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}, lists: callBound{max: maxListStreams}}
+		waits: callBound{max: int64(max(cfg.Connections*3/4, 1))}, streams: callBound{max: maxStreams}, lists: callBound{max: maxListStreams}, transfers: callBound{max: maxTransfers}}
 	routes := a.routes()
 	checkPermissions(routes)
 	a.openapi = describe(routes, cfg.Version)

@@ -23,6 +23,7 @@
 //	stats.go       the numbers of an overview
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
+//	artifacts.go   data that is larger than an input or output
 //	logs.go        what runs write, and its readers
 //	check.go       whether the rows in the store agree with each other
 //	fence.go       run numbers after a restore from a backup
@@ -44,6 +45,7 @@ import (
 	"github.com/perdure/perdure/internal/lru"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/internal/webhook"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -90,10 +92,11 @@ type Config struct {
 	// between two reads of a stream without a wake-up.
 	Streams   *webhook.Streams
 	EventPoll func() time.Duration
-	Node      string        // the id of the node
-	RoleTTL   time.Duration // for how long a node keeps its roles after its latest roll call
-	Shared    bool          // several processes may have the store open at the same time
-	LogRate   int64         // how many bytes of logs are stored in a second; 0: DefaultLogRate
+	Node      string            // the id of the node
+	RoleTTL   time.Duration     // for how long a node keeps its roles after its latest roll call
+	Shared    bool              // several processes may have the store open at the same time
+	Artifacts operate.Artifacts // nil: the node keeps none
+	LogRate   int64             // how many bytes of logs are stored in a second; 0: DefaultLogRate
 
 	// TraceID returns the id of a job's trace; empty if none is exported. nil: no traces are exported.
 	TraceID  func(perdure.JobID) string

@@ -9,9 +9,10 @@ import (
 )
 
 const (
+	// A run has two streams. The limit makes PostgreSQL look up each run by the primary key, also while the table is small.
 	logsSQL = `select l.job, l.step, l.run, l.stream, l.holder, l.next, l.last, l.complete
 	from unnest($1::uuid[], $2::text[], $3::bigint[]) as u (job, step, run)
-	join perdure.log l on l.job = u.job and l.step = u.step and l.run = u.run`
+	cross join lateral (select * from perdure.log l where l.job = u.job and l.step = u.step and l.run = u.run limit 2) l`
 	addLogSQL = `insert into perdure.log (job, step, run, stream, holder, next, last, complete) values ($1, $2, $3, $4, $5, $6, $7, $8)
 	on conflict do nothing`
 	saveLogSQL = `update perdure.log set next = $5, last = $6, complete = $7

@@ -56,6 +56,9 @@ type Service struct {
 	OnReadLog    func(context.Context, operate.LogQuery, func(*operate.LogPart) error) error
 	OnAppendLogs func(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error)
 
+	OnUploadArtifact func(context.Context, operate.ArtifactUpload) (*operate.ArtifactState, error)
+	OnOpenArtifact   func(ctx context.Context, hash string) (operate.ArtifactReader, error)
+
 	OnListWebhooks   func(ctx context.Context) ([]operate.WebhookView, error)
 	OnGetWebhook     func(ctx context.Context, name string) (*operate.WebhookView, error)
 	OnCreateWebhook  func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error)
@@ -251,6 +254,14 @@ func (s *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*ope
 
 func (s *Service) AppendLogs(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
 	return s.OnAppendLogs(ctx, holder, chunks)
+}
+
+func (s *Service) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+	return s.OnUploadArtifact(ctx, u)
+}
+
+func (s *Service) OpenArtifact(ctx context.Context, hash string) (operate.ArtifactReader, error) {
+	return s.OnOpenArtifact(ctx, hash)
 }
 
 func (s *Service) CreateToken(ctx context.Context, r operate.TokenRequest) (*operate.NewToken, error) {

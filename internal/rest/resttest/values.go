@@ -3,6 +3,8 @@ package resttest
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -255,6 +257,13 @@ func Full() *Service {
 		OnAppendLogs: func(_ context.Context, _ string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
 			return LogResults()[:len(chunks)], nil
 		},
+		OnUploadArtifact: func(_ context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+			_, err := io.CopyN(io.Discard, u.Body, u.Length)
+			return &operate.ArtifactState{Artifact: u.Hash, Size: u.Size, Next: u.Offset + u.Length, Created: u.Offset+u.Length == u.Size}, err
+		},
+		OnOpenArtifact: func(context.Context, string) (operate.ArtifactReader, error) {
+			return content{strings.NewReader(Artifact)}, nil
+		},
 		OnHoldRole:     func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
 		OnReleaseRole:  func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
 		OnListRoles:    func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },
@@ -372,6 +381,16 @@ func Full() *Service {
 		},
 	}
 }
+
+// Artifact is the content of an artifact, and ArtifactHash its name.
+const (
+	Artifact     = "foo"
+	ArtifactHash = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+)
+
+type content struct{ *strings.Reader }
+
+func (content) Close() error { return nil }
 
 // LogParts are the parts of a log.
 func LogParts() []*operate.LogPart {

@@ -74,6 +74,12 @@ export interface AlertStats {
   type?: string;
 }
 
+export interface ArtifactState {
+  artifact: string;
+  next: number;
+  size: number;
+}
+
 export interface AuditEntry {
   act: string;
   at: string;
