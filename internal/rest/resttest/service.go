@@ -45,6 +45,7 @@ type Service struct {
 	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
 	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
 	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnHeartbeatAll func(ctx context.Context, holder string, beats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error)
 	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
 	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
 	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
@@ -345,4 +346,8 @@ func (s *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery) (
 
 func (s *Service) FollowEvents(ctx context.Context, receiver string, after int64, see func(*operate.EventPage) error) error {
 	return s.OnFollowEvents(ctx, receiver, after, see)
+}
+
+func (s *Service) HeartbeatAll(ctx context.Context, holder string, heartbeats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
+	return s.OnHeartbeatAll(ctx, holder, heartbeats, requestID)
 }
