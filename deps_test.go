@@ -116,7 +116,7 @@ var layers = []layer{
 	{pkg: "internal/faultystore", tests: true, ours: []string{"", "internal/kernel", "operate"}, why: "a store that fails in all ways, from a seed"},
 	{pkg: "internal/ledger", tests: true, why: "a service on which steps act, by which tests judge from outside"},
 	{pkg: "internal/rest/resttest", tests: true, ours: []string{"", "internal/kernel", "operate", "protocol"}, why: "a protocol.Server with known answers"},
-	{pkg: "store/storetest", tests: true, ours: []string{"", "internal/kernel", "operate"}, modules: []string{"github.com/google/go-cmp"}, why: "the contract of the stores"},
+	{pkg: "store/storetest", tests: true, ours: []string{"", "internal/kernel", "operate", "protocol"}, modules: []string{"github.com/google/go-cmp"}, why: "the contract of the stores"},
 	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/hook", "internal/kernel", "internal/scheduler", "internal/supervisor", "internal/webhook", "node", "operate", "protocol"}, why: "it plays nodes and agent hosts against each other, on the store that it is given"},
 	{pkg: "cmd/perdure-sim", tests: true, ours: []string{"internal/faultystore", "internal/kernel", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the simulation as a program, for campaigns"},
 	{pkg: "e2e/rig", tests: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and load, for tests that judge a grid from outside"},

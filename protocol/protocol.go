@@ -45,6 +45,7 @@ type Server interface {
 	operate.Service
 	Exchange
 	Completer
+	LogWriter
 }
 
 // Claim requests runs of one agent.
@@ -94,6 +95,8 @@ const (
 	RefusedUnknown   RefusalReason = "unknown"   // never dispatched
 	RefusedInvalid   RefusalReason = "invalid"   // unreadable, too large
 	RefusedForbidden RefusalReason = "forbidden" // another holder's
+	RefusedFull      RefusalReason = "full"      // of a log: the node has reached its bound on bytes a second
+	RefusedGap       RefusalReason = "gap"       // of a log: bytes before the chunk are missing
 )
 
 // Heartbeat is one run's heartbeat.

@@ -40,6 +40,8 @@ func init() {
 			"GET /v1/jobs/{id} ?steps":                       "a part of a job, for consoles; call() gets it",
 			"GET /v1/jobs/{id} :If-None-Match":               "for consoles, which keep the job that they show",
 			"GET /v1/jobs/{id}/runs":                         "for consoles and the command line; call() gets it",
+			"GET /v1/jobs/{id}/steps/{name}/logs":            "text, for consoles and the command line; any client of HTTP reads it",
+			"POST /v1/logs":                                  "the agent host stores no logs of its handlers; call() sends it",
 			"POST /v1/bulk":                                  "for consoles and the command line; call() sends it",
 			"GET /v1/bulk":                                   "for consoles and the command line; call() sends it",
 			"GET /v1/bulk/{id}":                              "for consoles and the command line; call() sends it",

@@ -36,6 +36,8 @@ var tsUnused = map[string]string{
 	"GET /v1/jobs/{id} query steps":                       "a part of a job, for consoles; call() gets it",
 	"GET /v1/jobs/{id} header If-None-Match":              "for consoles, which keep the job that they show",
 	"GET /v1/jobs/{id}/runs":                              "it is for consoles and the command line",
+	"GET /v1/jobs/{id}/steps/{name}/logs":                 "it is text, for consoles and the command line",
+	"POST /v1/logs":                                       "the agent host stores no logs of its handlers",
 	"POST /v1/bulk":                                       "it is for consoles and the command line",
 	"GET /v1/bulk":                                        "it is for consoles and the command line",
 	"GET /v1/bulk/{id}":                                   "it is for consoles and the command line",

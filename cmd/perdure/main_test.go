@@ -2,8 +2,11 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,6 +24,41 @@ import (
 	"github.com/perdure/perdure/internal/tlsfiles/tlstest"
 )
 
+// call METHOD PATH [BODY] makes a request to $PERDURE_SERVER, and prints status, headers and body. In the body, JOB stands
+// for the text of the file id. A path that ends with # accepts a stream of events.
+func call() {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	body := ""
+	if len(os.Args) > 3 {
+		id, err := os.ReadFile("id")
+		fail(err)
+		body = strings.ReplaceAll(os.Args[3], "JOB", strings.TrimSpace(string(id)))
+	}
+	path, events := strings.CutSuffix(os.Args[2], "#")
+	req, err := http.NewRequestWithContext(context.Background(), os.Args[1], os.Getenv("PERDURE_SERVER")+path, strings.NewReader(body))
+	fail(err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if events {
+		req.Header.Set("Accept", "text/event-stream")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	fail(err)
+	fmt.Println(resp.Status)
+	fail(resp.Header.Write(os.Stdout))
+	fmt.Println()
+	_, err = io.Copy(os.Stdout, resp.Body)
+	fail(err)
+	fail(resp.Body.Close())
+	fail(resp.Trailer.Write(os.Stdout))
+}
+
 // The scripts in testdata/script run this very binary, as an operator would.
 
 func TestMain(m *testing.M) {
@@ -28,7 +66,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	completeWithin = 20 * time.Second
-	testscript.Main(m, map[string]func(){"perdure": main})
+	testscript.Main(m, map[string]func(){"perdure": main, "call": call})
 }
 
 func TestScripts(t *testing.T) { runScripts(t, "script", "") }

@@ -112,7 +112,7 @@ func (a *app) tree() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.graphCmd(), a.validateCmd())
+	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.logsCmd(), a.graphCmd(), a.validateCmd())
 	group("acts", "Operator commands:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.giveUpCmd(),
 		a.topCmd(), a.bulkCmd(), a.alertsCmd(), a.limitsCmd(), a.agentsCmd(), a.webhooksCmd())
 	group("access", "Access:", a.tokensCmd(), a.auditCmd())

@@ -399,3 +399,39 @@ func (s *Store) ForgetNotifications(ctx context.Context, before time.Time, max i
 	}
 	return out, err
 }
+
+func (s *Store) Logs(ctx context.Context, runs []kernel.LogRun) (out []kernel.Log, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.Logs(ctx, runs)
+	}
+	return out, err
+}
+
+func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, max int) (out []kernel.LogChunk, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.LogChunks(ctx, log, from, max)
+	}
+	return out, err
+}
+
+func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error {
+	f, duration := s.draw(false)
+	if err := s.Sleep(ctx, duration); err != nil {
+		return err
+	}
+	switch f {
+	case Before, LostUndone:
+		return errBefore
+	case Transient:
+		return errTransient
+	case Stale:
+		return kernel.ErrStale
+	case Cancelled:
+		return context.DeadlineExceeded
+	}
+	err := s.Store.SaveLogs(ctx, changes)
+	if f == LostDone && err == nil {
+		return errTransient
+	}
+	return err
+}

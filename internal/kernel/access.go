@@ -75,8 +75,8 @@ var AuditActs = []string{
 	ActRaiseFence, ActRefusals,
 
 	// These are recorded only if they are refused because of the caller.
-	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat",
-	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getGraph", "getShapeGraph", "followJob",
+	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs",
+	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
 	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
 	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "listRoles", "listTokens", "listSessions", "getAudit", "getMe",
 }

@@ -27,6 +27,7 @@ type Store interface {
 	BulkReader
 	Outbox
 	AccessReader
+	LogStore
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }

@@ -310,7 +310,7 @@ var ofBounds = []mutant{
 	{name: "the metrics of the overview stay after the leadership", file: "internal/stats/stats.go", old: "	defer l.cfg.Computed(nil)\n", new: "", run: "WhileTheNodeLeads"},
 	{name: "a node with a full disk is ready", file: "node/ready.go", old: "	if why == nil {", new: "	if true {", run: "Reasons"},
 	{name: "a small write says that there is room for submissions", file: "internal/scheduler/batch.go", old: "	if b.storesJob() {", new: "	if true {", pkg: "node", run: "Reasons"},
-	{name: "a page of a history begins one too late", file: "internal/service/jobs.go", old: "cursorOf(entries[i-1].ID)", new: "cursorOf(entries[i].ID)", pkg: "node", run: "HistoryIsPaged/memory"},
+	{name: "a page of a history begins one too late", file: "internal/service/jobs.go", old: "historyList.cursor(entries[i-1].ID)", new: "historyList.cursor(entries[i].ID)", pkg: "node", run: "HistoryIsPaged/memory"},
 	{name: "the container's limit is the machine's", file: "cmd/perdure/memory.go", old: "n > 0 && (least == 0 || n < least)", new: "n > least", run: "ContainerMemory"},
 }
 

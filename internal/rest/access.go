@@ -70,7 +70,7 @@ var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
-	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers,
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
@@ -82,7 +82,7 @@ var permissions = map[string]permit{
 
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
-	"claim": workers, "report": workers, "heartbeat": workers,
+	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,
 
 	"holdRole": leaders, "releaseRole": leaders, "listRoles": viewers,
 

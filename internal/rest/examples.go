@@ -21,6 +21,10 @@ const (
 "nodes":[{"name":"reserve","x":24,"y":24,"agent":"stock","undo":true},{"name":"charge","x":256,"y":24,"agent":"payments","undo":true}],
 "edges":[{"from":0,"to":1,"points":[192,46,256,46]}]}`
 
+	logsExample = `{"holder":"host/h1/7f3a","chunks":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"render","run":3,"stream":"stdout","offset":65536,"data":"ZnJhbWUgMTcKZnJhbWUgMTgK"},
+{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"mix","run":4,"stream":"stderr","offset":20,"data":"b29wcwo="}]}`
+	logsAnswerExample = `{"results":[{"accepted":true,"next":65554},{"accepted":false,"reason":"gap","next":12}]}`
+
 	previewExample = `{"job":{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"unsure","desired":"undone","phase":"running","unsettled":1,
 "submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:08Z","inputBytes":15,

@@ -45,6 +45,7 @@ type data struct {
 	fullReceivers    map[string]bool
 	notifications    map[int64]kernel.Notification
 	lastNotification int64
+	logs             map[kernel.LogRef]storedLog
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -81,6 +82,7 @@ func newData() data {
 		receivers:     map[string]*kernel.Receiver{},
 		fullReceivers: map[string]bool{},
 		notifications: map[int64]kernel.Notification{},
+		logs:          map[kernel.LogRef]storedLog{},
 	}
 }
 

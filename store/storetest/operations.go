@@ -564,6 +564,8 @@ var operations = []operation{
 			return c, err
 		})
 	}},
+	{"add to logs", addToLogs},
+	{"read logs", readSomeLogs},
 	{"use a credential", func(d *differential) act {
 		name, when := credentialID(d.rnd.IntN(20)), d.time()
 		return func(store kernel.Store) (any, error) { return true, store.TouchCredential(ctx, name, when) }
@@ -755,6 +757,9 @@ var operations = []operation{
 	}},
 	{"resend notifications", func(d *differential) act {
 		receiver, since, now, max := d.receiver(), d.time(), d.time(), d.max()
+		if d.chance(60) {
+			since = at(-24 * time.Hour) // few notifications are dead
+		}
 		return inTx(func(tx kernel.Tx) (int, error) { return tx.Resend(receiver, since, now, max) })
 	}},
 	{"hasten notifications", func(d *differential) act {

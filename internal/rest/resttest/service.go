@@ -54,6 +54,9 @@ type Service struct {
 	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
 	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
 
+	OnReadLog    func(context.Context, operate.LogQuery, func(*operate.LogPart) error) error
+	OnAppendLogs func(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error)
+
 	OnListWebhooks   func(ctx context.Context) ([]operate.WebhookView, error)
 	OnGetWebhook     func(ctx context.Context, name string) (*operate.WebhookView, error)
 	OnCreateWebhook  func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error)
@@ -234,6 +237,14 @@ func (s *Service) Report(ctx context.Context, holder string, reports []protocol.
 
 func (s *Service) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return s.OnHeartbeat(ctx, holder, heartbeats)
+}
+
+func (s *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*operate.LogPart) error) error {
+	return s.OnReadLog(ctx, q, see)
+}
+
+func (s *Service) AppendLogs(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+	return s.OnAppendLogs(ctx, holder, chunks)
 }
 
 func (s *Service) CreateToken(ctx context.Context, r operate.TokenRequest) (*operate.NewToken, error) {

@@ -248,6 +248,12 @@ func Full() *Service {
 		OnAudit: func(context.Context, operate.AuditQuery) (*perdure.Page[operate.AuditEntry], error) {
 			return &perdure.Page[operate.AuditEntry]{Items: []operate.AuditEntry{AuditEntry()}, NextCursor: "next"}, nil
 		},
+		OnReadLog: func(_ context.Context, _ operate.LogQuery, see func(*operate.LogPart) error) error {
+			return each(LogParts(), see)
+		},
+		OnAppendLogs: func(_ context.Context, _ string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+			return LogResults()[:len(chunks)], nil
+		},
 		OnHoldRole:      func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
 		OnReleaseRole:   func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
 		OnListRoles:     func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },
@@ -363,6 +369,16 @@ func Full() *Service {
 			return out, nil
 		},
 	}
+}
+
+// LogParts are the parts of a log.
+func LogParts() []*operate.LogPart {
+	return []*operate.LogPart{{Run: 3, Offset: 7, Size: 400, Data: []byte("a\xff\n")}, {Run: 3, Offset: 400, LeftOut: 390, Size: 400, End: true}}
+}
+
+// LogResults are two results of chunks, of which each field has a value.
+func LogResults() []protocol.LogResult {
+	return []protocol.LogResult{{Accepted: true, Next: 12}, {Reason: protocol.RefusedFull, Message: "<later>", Next: 7, RetryAfter: 200 * time.Millisecond}}
 }
 
 // Nodes is one that leads.

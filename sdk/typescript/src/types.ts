@@ -496,8 +496,49 @@ export interface ListWebhook {
   items: Webhook[];
 }
 
+export interface LogChunkBody {
+  /** Id of the job */
+  job: string;
+  /** Offset of the first byte of data, counted from the start of the stream */
+  offset: number;
+  /** Number of the run */
+  run: number;
+  /** Name of the step */
+  step: string;
+  /** stdout or stderr */
+  stream: string;
+  /** At most 64 KiB, in base64 */
+  data?: string;
+  /** Nothing follows in this stream */
+  last?: boolean;
+  /** The bytes before offset that were not yet sent will not be sent: readers see how many are missing */
+  skips?: boolean;
+}
+
+export interface LogResult {
+  accepted: boolean;
+  /** Offset of the next byte that the log needs */
+  next: number;
+  message?: string;
+  /** full: the node has reached its bound on bytes a second, and has room after retryAfterMs. gap: bytes before the chunk are missing; send from next on, or with skips. late: the run is over and the holder had no log of it, or the stream was ended by last. forbidden, unknown, invalid: as for reports */
+  reason?: string;
+  /** With full: when there is room */
+  retryAfterMs?: number;
+}
+
 export interface LoginBody {
   token: string;
+}
+
+export interface LogsAnswer {
+  results: LogResult[];
+}
+
+export interface LogsBody {
+  /** At most 1,000, with 4 MiB of data together */
+  chunks: LogChunkBody[];
+  /** The holder of the runs */
+  holder: string;
 }
 
 export interface LongestPath {
