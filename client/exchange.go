@@ -56,6 +56,32 @@ func (c *Client) Heartbeat(ctx context.Context, holder string, sent []protocol.H
 	})
 }
 
+// HeartbeatAll implements protocol.Completer.
+func (c *Client) HeartbeatAll(ctx context.Context, holder string, sent []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
+	list, n, err := encodeList(sent, appendBeat)
+	if err != nil {
+		return nil, err
+	}
+	if n < len(sent) {
+		return nil, perdure.Refuse(perdure.CodeTooLarge, "a complete heartbeat has at most %d runs, and fits in one call", perdure.MaxBatch)
+	}
+	var out beats
+	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: encodeComplete(holder, list, requestID)}, &out)
+	return out.Runs, err
+}
+
+// encodeComplete returns the body of a complete heartbeat.
+func encodeComplete(holder string, list []byte, requestID string) []byte {
+	a := jsontext.NewAppender(nil)
+	a.BeginObject()
+	a.TextField("holder", holder)
+	a.BoolField("complete", true)
+	a.OptionalText("requestId", requestID)
+	a.RawField("runs", list)
+	a.EndObject()
+	return a.Bytes()
+}
+
 // inCalls sends all items in calls of as many as a server takes. If one call fails, its error is returned for all of
 // them: each item is safe to send again.
 func inCalls[In, Out any](all []In, encode func(*jsontext.Appender, *In) error, call func(list []byte, last bool) ([]Out, error)) ([]Out, error) {

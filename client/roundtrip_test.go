@@ -359,6 +359,17 @@ func TestRoundTrip(t *testing.T) {
 			results, runs, err := s.Report(ctx, "h", reports, &next)
 			return all{results, runs}, err
 		}, all{"h", reports, &next}, all{make([]protocol.ReportResult, 2), []perdure.Run{resttest.Run()}}},
+		{"HeartbeatAll", func(ctx context.Context, s protocol.Server) (all, error) {
+			results, err := s.HeartbeatAll(ctx, "h", beats, "r/7")
+			return all{results}, err
+		}, all{"h", beats, "r/7"}, all{[]protocol.HeartbeatResult{
+			{Job: resttest.ID, Step: "s", Run: 3, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
+			{Job: resttest.ID, Step: "t", Run: 4, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
+		}}},
+		{"HeartbeatAll of an idle holder", func(ctx context.Context, s protocol.Server) (all, error) {
+			results, err := s.HeartbeatAll(ctx, "h", nil, "")
+			return all{len(results)}, err
+		}, all{"h", []protocol.Heartbeat(nil), ""}, all{0}},
 		{"ReadLog", func(ctx context.Context, s protocol.Server) (out all, err error) {
 			err = s.ReadLog(ctx, logs, func(p *operate.LogPart) error { out = append(out, p); return nil })
 			return out, err

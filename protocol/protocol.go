@@ -27,11 +27,24 @@ type Exchange interface {
 	Heartbeat(ctx context.Context, holder string, beats []Heartbeat) ([]HeartbeatResult, error)
 }
 
+// Completer takes complete heartbeats: a holder that has lost a run, for example because its machine was started again, need
+// not wait for the end of the run's lock.
+type Completer interface {
+	// HeartbeatAll is Heartbeat with every run of the holder that was not reported, or whose report was not answered: at
+	// most MaxBatch, or none. The scheduler expires any other run that it has for the holder, except those that may have been
+	// dispatched after the call was sent. requestID is that of the holder's latest claim that was answered; "": none.
+	//
+	// Only a holder may call it that sends one claim after the other: it repeats a claim until it is answered before it sends
+	// another one. A process with several agents has several holders for this.
+	HeartbeatAll(ctx context.Context, holder string, beats []Heartbeat, requestID string) ([]HeartbeatResult, error)
+}
+
 // Server is everything that a node offers: to programs and operators, to consoles, and to agent hosts.
 type Server interface {
 	perdure.Service
 	operate.Service
 	Exchange
+	Completer
 	LogWriter
 }
 

@@ -48,6 +48,8 @@ func init() {
 			"GET /v1/bulk":                                   "for consoles and the command line; call() sends it",
 			"GET /v1/bulk/{id}":                              "for consoles and the command line; call() sends it",
 			"GET /v1/bulk/{id}/refusals":                     "for consoles and the command line; call() sends it",
+			"BeatsBody.complete":                             "the package claims for several agents at the same time, so its heartbeats are not complete",
+			"BeatsBody.requestId":                            "for complete heartbeats",
 			"POST /v1/bulk/{id}/stop":                        "for consoles and the command line; call() sends it",
 			"POST /v1/bulk/{id}/resume":                      "for consoles and the command line; call() sends it",
 			"GET /v1/roles":                                  "for perdure lead and the command line; call() sends it",

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // The events in this file come from the supervisor. Every step that is not settled waits for a time, a neighbour, a
@@ -31,7 +32,7 @@ type Cause string
 
 const (
 	CauseTime Cause = "expired" // its lock has ended
-	CauseLost Cause = "lost"    // its holder is known to be dead
+	CauseLost Cause = "lost"    // its holder is known to be dead, or to have lost it; see Unlisted
 )
 
 // Expire ends a run that was not reported. It counts as a failure, and the step stays unsure. If the holder died before
@@ -60,7 +61,7 @@ func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
 	until, holder := r.LockedUntil, r.LockedBy
 	w.endRun(r, perdure.OutcomeExpired, f.code)
 	if cause == CauseLost {
-		f.message = "its holder died"
+		f.message = "its holder died or has lost it"
 	}
 	if w.now.Before(until) && r.LockedUntil.Before(until) {
 		r.LockedUntil = until
@@ -118,4 +119,38 @@ func ladderHas(l Ladder, kind RungKind) bool {
 		}
 	}
 	return false
+}
+
+// Unlisted returns those of the steps whose runs a complete heartbeat of the holder proves to be lost. A complete heartbeat
+// lists every run of the holder that was not reported yet, or whose report was not answered. requestID is that of the
+// holder's latest claim that was answered; the holder sends its claims one after the other.
+//
+// The heartbeat may arrive late. So a run that is not listed is lost only if the holder must have known it when it sent the
+// heartbeat: it was granted to that claim, or dispatched before a run that was granted to it or is listed. A later run may
+// belong to a claim whose answer is still on its way.
+func Unlisted(steps []*Step, holder string, listed []protocol.Heartbeat, requestID string) (lost []*Step) {
+	type run struct {
+		job  perdure.JobID
+		step string
+		run  int64
+	}
+	has := make(map[run]bool, len(listed))
+	for i := range listed {
+		has[run{listed[i].Job, listed[i].Step, listed[i].Run}] = true
+	}
+	isListed := func(s *Step) bool { return has[run{s.Job, s.Name, s.Run}] }
+	ofClaim := func(s *Step) bool { return requestID != "" && s.Request == requestID }
+	held := func(s *Step) bool { return s.Phase == perdure.Running && s.LockedBy == holder }
+	var known time.Time // the holder knows all runs that were dispatched before
+	for _, s := range steps {
+		if held(s) && (isListed(s) || ofClaim(s)) && s.StartedAt.After(known) {
+			known = s.StartedAt
+		}
+	}
+	for _, s := range steps {
+		if held(s) && !isListed(s) && (ofClaim(s) || s.StartedAt.Before(known)) {
+			lost = append(lost, s)
+		}
+	}
+	return lost
 }

@@ -46,8 +46,10 @@ type (
 		Runs    []perdure.Run           `json:"runs,omitempty" doc:"The runs granted to the claim"`
 	}
 	beatsBody struct {
-		Holder string               `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
-		Runs   []protocol.Heartbeat `json:"runs" maxItems:"1000"`
+		Holder    string               `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
+		Runs      []protocol.Heartbeat `json:"runs" maxItems:"1000"`
+		Complete  bool                 `json:"complete,omitempty" doc:"runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before. Only for a holder that sends one claim after the other"`
+		RequestID string               `json:"requestId,omitempty" maxLength:"128" doc:"Of the holder's latest claim that was answered, for complete"`
 	}
 	beatsAnswer struct {
 		Runs []beatResult `json:"runs" doc:"One for each heartbeat, in the same order"`

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
 	"slices"
 	"time"
@@ -25,7 +26,7 @@ func (c *call) report() error {
 	var results []protocol.ReportResult
 	var reports []protocol.Report
 	var indexes []int // of reports: which of results answers it
-	holder := readSet(doc, "reports", func(v value) { next = readNext(v) }, func(item value) {
+	holder := readSet(doc, "reports", map[string]func(value){"claim": func(v value) { next = readNext(v) }}, func(item value) {
 		rep, err := readReport(item)
 		if err != nil {
 			results = append(results, protocol.ReportResult{Reason: protocol.RefusedInvalid, Message: err.Error()})
@@ -85,9 +86,9 @@ func readNext(v value) *protocol.Claim {
 	return req
 }
 
-// readSet reads {"holder": …, name: […]}: read is called for each item of the list, and claim, unless it is nil, for the
-// field of that name.
-func readSet(doc *document, name string, claim, read func(value)) (holder string) {
+// readSet reads {"holder": …, name: […]}: read is called for each item of the list, and the functions of more for the fields
+// of their names.
+func readSet(doc *document, name string, more map[string]func(value), read func(value)) (holder string) {
 	root, given := doc.root(), false
 	for field, v := range root.fields() {
 		switch {
@@ -96,12 +97,10 @@ func readSet(doc *document, name string, claim, read func(value)) (holder string
 		case string(field) == name:
 			given = !v.null()
 			v.set(read)
-		case claim == nil:
-			v.unknown("holder", name)
-		case string(field) == "claim":
-			claim(v)
+		case more[string(field)] != nil:
+			more[string(field)](v)
 		default:
-			v.unknown("holder", name, "claim")
+			v.unknown(append([]string{"holder", name}, slices.Sorted(maps.Keys(more))...)...)
 		}
 	}
 	root.need("holder", holder != "")
@@ -200,7 +199,13 @@ func (c *call) heartbeat() error {
 	var results []beatResult
 	var heartbeats []protocol.Heartbeat
 	var indexes []int // by heartbeat: the index of its result
-	holder := readSet(doc, "runs", nil, func(item value) {
+	var complete bool
+	var requestID string
+	more := map[string]func(value){
+		"complete":  func(v value) { complete = v.boolean() },
+		"requestId": func(v value) { requestID = v.name(perdure.MaxRequestIDLength) },
+	}
+	holder := readSet(doc, "runs", more, func(item value) {
 		var res beatResult
 		if beat, ok := readHeartbeat(item, &res); ok {
 			heartbeats, indexes = append(heartbeats, beat), append(indexes, len(results))
@@ -210,9 +215,17 @@ func (c *call) heartbeat() error {
 	if err := doc.err(); err != nil {
 		return err
 	}
-	if len(heartbeats) > 0 {
+	if complete && len(indexes) < len(results) {
+		return badPart("body", "runs", "has a run that cannot be read, and a complete heartbeat must list each run")
+	}
+	if len(heartbeats) > 0 || complete {
 		crashpoint.Here(crashpoint.RestHeartbeat)
-		answers, err := c.Service.Heartbeat(c.ctx(), holder, heartbeats)
+		var answers []protocol.HeartbeatResult
+		if complete {
+			answers, err = c.Service.HeartbeatAll(c.ctx(), holder, heartbeats, requestID)
+		} else {
+			answers, err = c.Service.Heartbeat(c.ctx(), holder, heartbeats)
+		}
 		if err != nil {
 			return err
 		}

@@ -163,6 +163,17 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, heartbeats []p
 	return op.results, nil
 }
 
+// HeartbeatAll is Heartbeat for all runs of the holder: others that the store has for it are lost, and expire at once,
+// unless they may have been dispatched after the heartbeat was sent. See protocol.Completer.
+func (s *Scheduler) HeartbeatAll(ctx context.Context, holder string, heartbeats []protocol.Heartbeat, requestID string) (results []protocol.HeartbeatResult, err error) {
+	if len(heartbeats) > 0 {
+		if results, err = s.Heartbeat(ctx, holder, heartbeats); err != nil {
+			return nil, err
+		}
+	}
+	return results, s.sweepUnlisted(ctx, holder, heartbeats, requestID)
+}
+
 type heartbeatOp struct {
 	holder  string
 	rights  *operate.Rights // as in reportOp

@@ -47,3 +47,8 @@ func (svc *Service) Report(ctx context.Context, holder string, reports []protoco
 func (svc *Service) Heartbeat(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return svc.Scheduler.Heartbeat(ctx, holder, beats)
 }
+
+// HeartbeatAll implements protocol.Completer.
+func (svc *Service) HeartbeatAll(ctx context.Context, holder string, beats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
+	return svc.Scheduler.HeartbeatAll(ctx, holder, beats, requestID)
+}

@@ -45,6 +45,7 @@ type Service struct {
 	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
 	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
 	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
+	OnHeartbeatAll func(ctx context.Context, holder string, beats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error)
 	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
 	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
 	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
@@ -398,4 +399,8 @@ func (s *Service) ReadyHost(ctx context.Context, name, author string) (*operate.
 
 func (s *Service) DeleteHost(ctx context.Context, name, author string) error {
 	return s.OnDeleteHost(ctx, name, author)
+}
+
+func (s *Service) HeartbeatAll(ctx context.Context, holder string, heartbeats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
+	return s.OnHeartbeatAll(ctx, holder, heartbeats, requestID)
 }

@@ -379,6 +379,13 @@ func Full() *Service {
 			}
 			return out, nil
 		},
+		OnHeartbeatAll: func(_ context.Context, _ string, heartbeats []protocol.Heartbeat, _ string) ([]protocol.HeartbeatResult, error) {
+			out := make([]protocol.HeartbeatResult, len(heartbeats))
+			for i, b := range heartbeats {
+				out[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
+			}
+			return out, nil
+		},
 	}
 }
 

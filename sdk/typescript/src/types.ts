@@ -139,6 +139,10 @@ export interface BeatsAnswer {
 export interface BeatsBody {
   holder: string;
   runs: Heartbeat[];
+  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before. Only for a holder that sends one claim after the other */
+  complete?: boolean;
+  /** Of the holder's latest claim that was answered, for complete */
+  requestId?: string;
 }
 
 export interface Bulk {

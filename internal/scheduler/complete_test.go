@@ -1,0 +1,198 @@
+package scheduler_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/everystore"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/scheduler"
+	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
+	"github.com/perdure/perdure/store/memory"
+)
+
+// sent is a complete heartbeat on its way.
+type sent struct {
+	runs    []protocol.Heartbeat
+	request string
+}
+
+// executor is a holder that sends one claim after the other, and complete heartbeats. Its network loses, doubles, delays
+// and reorders calls.
+type executor struct {
+	*harness
+	has      []perdure.Run // not reported, or the answer to the report was lost
+	granted  []perdure.Run // the answer with them was lost
+	lost     []perdure.Run // it has forgotten these
+	request  string        // of the latest claim that was answered
+	claiming *protocol.Claim
+	way      []sent
+	claims   int
+}
+
+func (x *executor) heartbeat() sent {
+	s := sent{request: x.request}
+	for _, r := range x.has {
+		s.runs = append(s.runs, protocol.Heartbeat{Job: r.Job, Step: r.Step, Run: r.Number})
+	}
+	return s
+}
+
+func (x *executor) deliver(s sent) {
+	x.t.Helper()
+	if _, err := x.HeartbeatAll(x.t.Context(), "h", s.runs, s.request); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// tryClaim claims runs under the same requestId until the claim is answered.
+func (x *executor) tryClaim(answered bool) {
+	if x.claiming == nil {
+		x.claims++
+		x.claiming = &protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: fmt.Sprint("r", x.claims)}
+	}
+	runs := x.claim(*x.claiming)
+	x.granted = runs
+	if answered {
+		x.granted = nil
+		x.has, x.request, x.claiming = append(x.has, runs...), x.claiming.RequestID, nil
+	}
+}
+
+// running reports whether the store still has the run for the holder.
+func (x *executor) running(r perdure.Run) bool {
+	x.t.Helper()
+	steps, err := x.store.StepsOf(x.t.Context(), r.Job, time.Time{})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	i := slices.IndexFunc(steps, func(s *kernel.Step) bool { return s.Name == r.Step })
+	return steps[i].Phase == perdure.Running && steps[i].Run == r.Number && steps[i].LockedBy == "h"
+}
+
+// No complete heartbeat ends a run that its holder executes, or whose grant is on its way to the holder; however late it
+// arrives, and how often (F185). A run that the holder has forgotten ends with the next one (F184).
+func TestCompleteHeartbeatsEndLostRunsOnly(t *testing.T) {
+	for seed := range uint64(12) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		x := &executor{harness: open(t, memory.New(), scheduler.Config{})}
+		for range 40 {
+			x.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {attempts: 50, backoff: 1ms}}\n")
+		}
+		for range 200 {
+			switch rnd.IntN(7) {
+			case 0, 1:
+				x.tryClaim(rnd.IntN(3) > 0)
+			case 2:
+				x.way = append(x.way, x.heartbeat())
+			case 3, 4: // some arrive late, twice, or in another order
+				if len(x.way) > 0 {
+					i := rnd.IntN(len(x.way))
+					x.deliver(x.way[i])
+					if rnd.IntN(3) > 0 {
+						x.way = slices.Delete(x.way, i, i+1)
+					}
+				}
+			case 5:
+				if len(x.has) > 0 {
+					i := rnd.IntN(len(x.has))
+					x.report("h", x.has[i], perdure.OutcomeFailed)
+					if rnd.IntN(3) > 0 { // else the answer is lost
+						x.has = slices.Delete(x.has, i, i+1)
+					}
+				}
+			case 6:
+				if i := len(x.has) - 1; i >= 0 && rnd.IntN(3) == 0 {
+					x.lost = append(x.lost, x.has[i])
+					x.has = x.has[:i]
+				}
+			}
+			for _, r := range slices.Concat(x.has, x.granted) {
+				if x.expired(r) {
+					t.Fatalf("seed %d: run %d of %s has expired, and its holder executes it, or will", seed, r.Number, r.Job)
+				}
+			}
+		}
+		for x.claiming != nil {
+			x.tryClaim(true)
+		}
+		time.Sleep(2 * time.Millisecond)
+		x.submit(one)
+		x.tryClaim(true)
+		x.deliver(x.heartbeat())
+		for _, r := range x.lost {
+			if x.running(r) {
+				t.Errorf("seed %d: run %d of %s was forgotten by its holder, and goes on", seed, r.Number, r.Job)
+			}
+		}
+	}
+}
+
+// expired reports whether the run has expired.
+func (x *executor) expired(r perdure.Run) bool {
+	x.t.Helper()
+	entries, err := x.store.History(x.t.Context(), r.Job, 0, 1000)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return slices.ContainsFunc(entries, func(e kernel.Entry) bool { return e.Run == r.Number && e.Event == "expired" })
+}
+
+// On each store: the run that is not listed expires with the code lost, those of other holders and agents of other tokens
+// stay, and an empty complete heartbeat of an idle holder does the same.
+func TestCompleteHeartbeatExpiresWhatIsNotListed(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		for range 3 {
+			d.submit("type: t\nsteps:\n  s: {agent: a, completeWithin: 1h, retry: {backoff: 1h}}\n")
+		}
+		mine := d.claim(protocol.Claim{Agent: "a", Holder: "h", Max: 2, RequestID: "r1"})
+		other := d.claim(protocol.Claim{Agent: "a", Holder: "g", Max: 1, RequestID: "r1"})
+		listed := []protocol.Heartbeat{{Job: mine[0].Job, Step: "s", Run: mine[0].Number}}
+		foreign := operate.WithIdentity(t.Context(), &operate.Identity{Name: "ci", Rights: operate.Rights{Role: operate.Agent, Agents: []string{"b"}}})
+		if _, err := d.HeartbeatAll(foreign, "h", nil, "r1"); err != nil {
+			t.Fatal(err)
+		}
+		phases := func() (all []perdure.Phase) {
+			for _, r := range append(slices.Clone(mine), other...) {
+				steps, err := store.StepsOf(t.Context(), r.Job, time.Time{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, steps[0].Phase)
+			}
+			return all
+		}
+		if got := phases(); !slices.Equal(got, []perdure.Phase{perdure.Running, perdure.Running, perdure.Running}) {
+			t.Errorf("with a token for another agent: %v", got)
+		}
+		results, err := d.HeartbeatAll(t.Context(), "h", listed, "")
+		if err != nil || len(results) != 1 || results[0].Stop {
+			t.Fatalf("%+v, %v", results, err)
+		}
+		if got := phases(); !slices.Equal(got, []perdure.Phase{perdure.Running, perdure.Running, perdure.Running}) {
+			t.Errorf("the claim may be on its way: %v", got)
+		}
+		for _, list := range [][]protocol.Heartbeat{listed, nil} {
+			if _, err := d.HeartbeatAll(t.Context(), "h", list, "r1"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := phases(); !slices.Equal(got, []perdure.Phase{perdure.Waiting, perdure.Waiting, perdure.Running}) {
+			t.Errorf("not listed: %v", got)
+		}
+		entries, err := store.History(t.Context(), mine[1].Job, 0, 10)
+		if err != nil || !slices.ContainsFunc(entries, func(e kernel.Entry) bool { return e.Event == "expired" && strings.HasPrefix(e.Detail, "lost") }) {
+			t.Errorf("%+v, %v", entries, err)
+		}
+		if res := d.report("h", mine[1], perdure.OutcomeDone); res.Accepted {
+			t.Errorf("a report of a run that its holder had lost: %+v", res)
+		}
+	})
+}
