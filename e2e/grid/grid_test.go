@@ -191,7 +191,7 @@ func overhead(all []interval, slots int) (share float64, first, last time.Time) 
 	return 1 - float64(busy)/(float64(slots)*float64(to-from)), time.Unix(0, from), time.Unix(0, to)
 }
 
-// TestCommandsOnHosts runs commands on hosts, in the full size by `make grid`. Hosts and nodes are killed if asked for (F170).
+// TestCommandsOnHosts runs commands on hosts, in the full size by `make grid`. Hosts and nodes are killed if asked for (F230, F233).
 func TestCommandsOnHosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

@@ -30,7 +30,7 @@ func (g *grid) wfcommons(args ...string) []byte {
 
 // TestWorkflowOnHosts runs a scientific workflow whose commands read and write files. When half of its files exist, all hosts and
 // a node are killed. The workflow is finished and every file has the content that it must have; then it is undone, and no file is
-// left (F170, F171).
+// left (F230, F231).
 func TestWorkflowOnHosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")

@@ -48,7 +48,7 @@ var strips = []struct {
 	{title: "Helpers that import at most each other; every layer may import them:", leaf: true, pkgs: []string{"internal/admission", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/jsontext", "internal/lru", "internal/negotiate",
 		"internal/plain", "internal/redact", "internal/retryafter", "internal/runcontext", "internal/secret", "internal/speed", "internal/tlsfiles"}},
 	{title: "For tests and drills; nothing that ships imports them, but for chaos (perdure chaos):", pkgs: []string{"internal/chaos", "cmd/perdure-sim", "internal/sim", "internal/faultystore", "internal/everystore", "definition/internal/cases",
-		"internal/pgtest", "internal/tlsfiles/tlstest", "internal/oidc/oidctest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
+		"internal/pgtest", "internal/slurm/slurmtest", "internal/tlsfiles/tlstest", "internal/oidc/oidctest", "internal/racedetector", "internal/ledger", "internal/rest/resttest", "store/storetest", "e2e/rig", "internal/mutants", "internal/pictures", "internal/wording"}},
 }
 
 const (
