@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 0
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover soak test-console test-access faults lint pictures bench bench-quick bench-micro fmt clean
+.PHONY: help build brokers console demo demo-console test test-short sim sim-campaign without mutants crashes chaos failover grid soak test-console test-access faults lint pictures bench bench-quick bench-micro fmt clean
 
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -149,6 +149,14 @@ FAILOVERS ?= 50
 failover: ## FAILOVERS=50 failovers of a PostgreSQL with two standbys under load; as root also with full disks
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/failover -failovers $(FAILOVERS) -hands 288 -pause 1s -permits 64
+
+HOSTS ?= 100
+grid: ## HOSTS=100 hosts of 10 slots as processes: 10,000 commands of 20 s, 20,000 of 5 s, and 5,000 while hosts and nodes are killed (half an hour)
+	scripts/setup
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((100 * $(HOSTS))) -length 20s
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((200 * $(HOSTS))) -length 5s
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((50 * $(HOSTS))) -length 20s -kills
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run WorkflowOnHosts -images 100
 
 soak: ## steady load on both stores, for FOR=20m: what grows?
 	scripts/setup

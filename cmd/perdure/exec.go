@@ -23,6 +23,8 @@ type execOptions struct {
 	env      []string
 	labels   []string
 	key      string
+	requires []string
+	onHosts  []string // labels that the host must have
 	within   duration
 }
 
@@ -49,6 +51,7 @@ stderr). No shell reads the command. Of an output that is not one JSON value, th
 When the command has failed, the job is given up, so that it needs no operator; --keep leaves it parked,
 for "perdure resume". Ctrl-C leaves the job running.`,
 		Example: `  perdure exec -- python train.py --epochs 3
+  perdure exec --requires gpu=1,memory=8GiB --host-label zone=a -- python train.py
   perdure exec --attempts 3 --env QUALITY=high -- render --frame 7
   perdure exec --key nightly-2031-01-02 --timeout 1h -- ./nightly.sh`,
 		Args: argsOf(1, -1, "a command"),
@@ -68,6 +71,8 @@ for "perdure resume". Ctrl-C leaves the job running.`,
 	f.StringArrayVar(&o.env, "env", nil, "add `NAME=VALUE` to the environment (repeatable)")
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "label `NAME=VALUE` of the job (repeatable)")
 	f.StringVar(&o.key, "key", "", "`KEY` of the job: a second call with it waits for the same job")
+	f.StringSliceVar(&o.requires, "requires", nil, "`NAME=AMOUNT` that the command takes of its host, such as cpu=2 or memory=8GiB (repeatable; default slots=1)")
+	f.StringSliceVar(&o.onHosts, "host-label", nil, "`NAME=VALUE` that the host must have; the value * stands for any (repeatable)")
 	f.Var(&o.within, "complete-within", "longest time of an attempt")
 	restricts(cmd, "key")
 	_ = cmd.RegisterFlagCompletionFunc("label", a.completeLabel)
@@ -95,11 +100,19 @@ func (o *execOptions) definition(command []string) ([]byte, error) {
 	case o.within <= 0:
 		return nil, usagef("--complete-within must be more than 0s")
 	}
+	requires, err := o.demand()
+	if err != nil {
+		return nil, err
+	}
+	step := map[string]any{"agent": exec.Name, "completeWithin": perdure.Duration(o.within), "retry": map[string]any{"attempts": o.attempts},
+		"with": map[string]string{"command": "${input.command}", "env": "${input.env}"}}
+	if requires != nil {
+		step["requires"] = requires
+	}
 	job := map[string]any{
 		"type":  "exec",
 		"input": map[string]any{"command": command, "env": env},
-		"steps": map[string]any{execStep: map[string]any{"agent": exec.Name, "completeWithin": perdure.Duration(o.within), "retry": map[string]any{"attempts": o.attempts},
-			"with": map[string]string{"command": "${input.command}", "env": "${input.env}"}}},
+		"steps": map[string]any{execStep: step},
 	}
 	if len(labels) > 0 {
 		job["labels"] = labels
@@ -108,6 +121,19 @@ func (o *execOptions) definition(command []string) ([]byte, error) {
 		job["key"] = o.key
 	}
 	return json.Marshal(job)
+}
+
+// demand returns what the command requires of its host; nil: nothing of its own.
+func (o *execOptions) demand() (*perdure.Requires, error) {
+	if len(o.requires)+len(o.onHosts) == 0 {
+		return nil, nil
+	}
+	amounts, err := readAmounts("--requires", o.requires)
+	if err != nil {
+		return nil, err
+	}
+	labels, err := readLabels(o.onHosts)
+	return &perdure.Requires{Amounts: amounts, Labels: labels}, err
 }
 
 // exec submits the job, waits for its end, and returns the exit code as an error.

@@ -124,26 +124,37 @@ func (o *hostOptions) readAmounts() (err error) {
 	if o.labelled, err = readLabels(o.labels); err != nil {
 		return err
 	}
-	o.amounts = perdure.Amounts{}
 	given := slices.Clone(o.capacity)
 	for _, one := range []struct{ name, text string }{{"cpu", o.cpu}, {"memory", o.memory}} {
 		if one.text != "" {
 			given = append(given, one.name+"="+one.text)
 		}
 	}
-	for _, one := range given {
-		name, text, found := strings.Cut(one, "=")
-		_, twice := o.amounts[name]
-		switch n, err := values.ParseAmount(name, text); {
-		case !found || name == "":
-			return usagef("--capacity %s: NAME=COUNT, such as gpu=2", one)
-		case name == "slots" || twice:
-			return usagef("--capacity %s: %s is given twice, or has a flag of its own", one, name)
-		case err != nil:
-			return usagef("%s: %v", one, err)
-		default:
-			o.amounts[name] = n
-		}
+	if o.amounts, err = readAmounts("--capacity", given); err != nil {
+		return err
+	}
+	if _, given := o.amounts["slots"]; given {
+		return &usageError{msg: "--capacity slots", hint: "--slots N"}
 	}
 	return nil
+}
+
+// readAmounts reads amounts of a host from the command line.
+func readAmounts(flag string, given []string) (perdure.Amounts, error) {
+	amounts := perdure.Amounts{}
+	for _, one := range given {
+		name, text, found := strings.Cut(one, "=")
+		_, twice := amounts[name]
+		switch n, err := values.ParseAmount(name, text); {
+		case !found || name == "":
+			return nil, usagef("%s %s: not of the form NAME=AMOUNT, such as gpu=2", flag, one)
+		case twice:
+			return nil, usagef("%s %s: %s is given twice", flag, one, name)
+		case err != nil:
+			return nil, usagef("%s %s: %v", flag, one, err)
+		default:
+			amounts[name] = n
+		}
+	}
+	return amounts, nil
 }
