@@ -109,7 +109,7 @@ func init() {
 func TestPythonKnowsTheCodesOfErrors(t *testing.T) {
 	plain := map[string]string{
 		"timeout": "the body was sent too slowly", "misdirected": "a wrong URL, or a node's setting",
-		"methodNotAllowed": "a fault of the package", "internal": "a fault of the server",
+		"methodNotAllowed": "a fault of the package", "noSpace": "only artifacts have it, which the package does not store", "internal": "a fault of the server",
 	}
 	cmd := exec.Command(python(t), "-c", "import json; from perdure.errors import _KINDS; print(json.dumps({code: kind.__name__ for code, kind in _KINDS.items()}))")
 	cmd.Env = environment(t)

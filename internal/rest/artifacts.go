@@ -29,7 +29,7 @@ func (a *api) artifactRoutes() []route {
 			doc: "The body is the artifact, of at most 5 GiB, whose SHA-256 is in the path. It is compared with the bytes, also after a resumed upload. " +
 				"An upload that was cut is resumed at the same node: `Content-Range: bytes 1000-4999/5000` sends the rest, and `bytes */5000` without a body reads how far it is.",
 			headers: []param{{name: "Content-Range", doc: "The part that the body has; default: all of it", example: "bytes 1000-4999/5000"}},
-			body:    &media{types: []string{mediaBytes}, of: reflect.TypeFor[string](), optional: true},
+			body:    &media{types: []string{mediaBytes}, of: reflect.TypeFor[string](), optional: true, example: `"any bytes"`},
 			results: []result{
 				{status: http.StatusOK, doc: "The artifact was there", of: reflect.TypeFor[operate.ArtifactState](), example: artifactExample},
 				{status: http.StatusCreated, doc: "The artifact was stored", of: reflect.TypeFor[operate.ArtifactState](), example: artifactExample},

@@ -86,7 +86,7 @@ func TestExamplesFitSchemas(t *testing.T) {
 		where := rt.method + " " + rt.path
 		if rt.body != nil {
 			fits(where, rt.body.of, rt.body.example)
-			path := strings.NewReplacer("{id}", "12", "{name}", "ads-api", "{agent}", "a").Replace(rt.path)
+			path := strings.NewReplacer("{id}", "12", "{name}", "ads-api", "{agent}", "a", "{hash}", resttest.ArtifactHash).Replace(rt.path)
 			h := full()
 			if rt.id == "login" {
 				h = New(Config{Service: resttest.Full(), Access: resttest.Registry{}, Tokens: TokensNever})

@@ -4,7 +4,7 @@ import type { FieldError } from "./types.ts";
 
 /** A code that does not change: docs/errors.md has them all. */
 export type ErrorCode = "invalid" | "malformed" | "tooLarge" | "notFound" | "conflict" | "backlogFull" | "tooManyRequests" | "timeout" | "unauthenticated" | "forbidden" | "misdirected"
-  | "unavailable" | "schema" | "inUse" | "methodNotAllowed" | "unsupportedMediaType" | "internal" | (string & {});
+  | "unavailable" | "schema" | "inUse" | "noSpace" | "methodNotAllowed" | "unsupportedMediaType" | "internal" | (string & {});
 
 /** A call that came to nothing. With code "unavailable", what was sent may have been done all the same. */
 export class PerdureError extends Error {
