@@ -99,7 +99,8 @@ var layers = []layer{
 		why: "it answers for a protocol.Server, which may be any"},
 	{pkg: "rest", ours: []string{"definition", "internal/access", "internal/rest", "protocol"}, modules: []string{"github.com/prometheus/client_golang"}, why: "the REST API of a node in the server of a user's program"},
 	{pkg: "internal/chaos", ours: []string{""}, why: "a proxy between agents and a server; it knows their messages and no more"},
-	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/kernel", "internal/oidc", "internal/plain", "internal/redact", "internal/rest", "internal/secret", "internal/tlsfiles", "node", "operate", "protocol", "store", "store/sqlite", "tracing"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
+	{pkg: "internal/lead", ours: []string{"", "operate"}, modules: []string{"golang.org/x/sys"}, why: "runs a command while it leads a role: it knows no server"},
+	{pkg: "cmd/perdure", ours: []string{"", "agents/http", "agents/shell", "client", "definition", "internal/chaos", "internal/columns", "internal/crashpoint", "internal/descriptors", "internal/graph", "internal/kernel", "internal/lead", "internal/oidc", "internal/plain", "internal/redact", "internal/rest", "internal/secret", "internal/tlsfiles", "node", "operate", "protocol", "store", "store/sqlite", "tracing"}, modules: []string{"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/term"},
 		why: "the command line: flags, output, and a node made of all parts"},
 
 	{pkg: "perduretest", ours: []string{"", "definition", "internal/agenthost", "internal/kernel", "internal/runcontext", "node", "protocol", "store/memory"}, why: "a node and an agent host in virtual time, for the tests of users"},
@@ -115,7 +116,7 @@ var layers = []layer{
 	{pkg: "internal/faultystore", tests: true, ours: []string{"", "internal/kernel", "operate"}, why: "a store that fails in all ways, from a seed"},
 	{pkg: "internal/ledger", tests: true, why: "a service on which steps act, by which tests judge from outside"},
 	{pkg: "internal/rest/resttest", tests: true, ours: []string{"", "internal/kernel", "operate", "protocol"}, why: "a protocol.Server with known answers"},
-	{pkg: "store/storetest", tests: true, ours: []string{"", "internal/kernel", "operate"}, modules: []string{"github.com/google/go-cmp"}, why: "the contract of the stores"},
+	{pkg: "store/storetest", tests: true, ours: []string{"", "internal/kernel", "operate", "protocol"}, modules: []string{"github.com/google/go-cmp"}, why: "the contract of the stores"},
 	{pkg: "internal/sim", tests: true, ours: []string{"", "definition", "internal/agenthost", "internal/election", "internal/env", "internal/faultystore", "internal/hook", "internal/kernel", "internal/scheduler", "internal/supervisor", "internal/webhook", "node", "operate", "protocol"}, why: "it plays nodes and agent hosts against each other, on the store that it is given"},
 	{pkg: "cmd/perdure-sim", tests: true, ours: []string{"internal/faultystore", "internal/kernel", "internal/pgtest", "internal/sim", "store/memory", "store/postgres", "store/sqlite"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the simulation as a program, for campaigns"},
 	{pkg: "e2e/rig", tests: true, ours: []string{"", "client", "internal/ledger"}, why: "processes, proxies and load, for tests that judge a grid from outside"},

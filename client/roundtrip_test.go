@@ -46,6 +46,9 @@ func TestRoundTrip(t *testing.T) {
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
 	}
 	beats := []protocol.Heartbeat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
+	logs := operate.LogQuery{Job: ref, Step: "charge", Run: 3, Stream: operate.Stderr, Offset: 7, Tail: 64 << 10, Follow: true}
+	chunks := []protocol.LogChunk{{Job: resttest.ID, Step: "s", Run: 3, Stream: operate.Stdout, Offset: 7, Data: []byte("\x00\xff<"), Skips: true, Last: true},
+		{Job: resttest.ID, Step: "t", Run: 4, Stream: operate.Stderr, Data: []byte("x")}}
 	definitions := []json.RawMessage{json.RawMessage(`{"s":"<&>","n":12345678901234567890.10}`), json.RawMessage("[ 1,\n2 ]"), json.RawMessage(`{"a":1,"a":2}`)}
 	submitted := []perdure.Submitted{resttest.Submitted(0), resttest.Submitted(1), resttest.Submitted(2)}
 	aged := resttest.Agent("http")
@@ -219,6 +222,18 @@ func TestRoundTrip(t *testing.T) {
 		{"DeleteLimit", func(ctx context.Context, s protocol.Server) (all, error) {
 			return nil, s.DeleteLimit(ctx, "agent:http")
 		}, all{"agent:http"}, nil},
+		{"HoldRole", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.HoldRole(ctx, operate.RoleRequest{Name: "nightly", Holder: "web1/<4711>", TTL: perdure.Duration(10 * time.Second)})
+			return all{v}, err
+		}, all{operate.RoleRequest{Name: "nightly", Holder: "web1/<4711>", TTL: perdure.Duration(10 * time.Second)}}, all{resttest.RoleHold()}},
+		{"ReleaseRole", func(ctx context.Context, s protocol.Server) (all, error) {
+			v, err := s.ReleaseRole(ctx, "nightly", "web1/<4711>")
+			return all{v}, err
+		}, all{"nightly", "web1/<4711>"}, all{resttest.RoleHold()}},
+		{"ListRoles", func(ctx context.Context, s protocol.Server) (all, error) {
+			list, err := s.ListRoles(ctx)
+			return all{list}, err
+		}, nil, all{[]operate.RoleState{resttest.RoleState()}}},
 		{"ListWebhooks", func(ctx context.Context, s protocol.Server) (all, error) {
 			list, err := s.ListWebhooks(ctx)
 			return all{list}, err
@@ -343,6 +358,14 @@ func TestRoundTrip(t *testing.T) {
 			results, runs, err := s.Report(ctx, "h", reports, &next)
 			return all{results, runs}, err
 		}, all{"h", reports, &next}, all{make([]protocol.ReportResult, 2), []perdure.Run{resttest.Run()}}},
+		{"ReadLog", func(ctx context.Context, s protocol.Server) (out all, err error) {
+			err = s.ReadLog(ctx, logs, func(p *operate.LogPart) error { out = append(out, p); return nil })
+			return out, err
+		}, all{logs}, anyOf(resttest.LogParts())},
+		{"AppendLogs", func(ctx context.Context, s protocol.Server) (all, error) {
+			results, err := s.AppendLogs(ctx, "h", chunks)
+			return all{results}, err
+		}, all{"h", chunks}, all{resttest.LogResults()}},
 		{"Heartbeat", func(ctx context.Context, s protocol.Server) (all, error) {
 			results, err := s.Heartbeat(ctx, "h", beats)
 			return all{results}, err
@@ -379,7 +402,7 @@ func noting(seen *[]any) *resttest.Service {
 				switch arg := a.Interface().(type) {
 				case []byte:
 					*seen = append(*seen, string(arg))
-				case func(*perdure.JobView) error, func(*operate.JobsChange) error, func(*operate.AlertsChange) error:
+				case func(*perdure.JobView) error, func(*operate.JobsChange) error, func(*operate.AlertsChange) error, func(*operate.LogPart) error:
 				default:
 					*seen = append(*seen, arg)
 				}

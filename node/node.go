@@ -67,6 +67,9 @@ const DefaultRoleTTL = kernel.DefaultRoleTTL
 // DefaultOldTransaction is the age at which a transaction that blocks vacuum is logged.
 const DefaultOldTransaction = watch.DefaultOldTransaction
 
+// DefaultLogRate is how many bytes of logs a node stores in a second: more would slow down everything else in the store.
+const DefaultLogRate = service.DefaultLogRate
+
 // Config configures a node. The zero value is a node without agents of its own.
 type Config struct {
 	Agents []*perdure.Agent
@@ -92,6 +95,8 @@ type Config struct {
 	// courier stores its number for all nodes; 0: 1,000,000.
 	MaxMail    int
 	MaxBacklog int // unsettled jobs above which a submission is refused; 0: 1,000,000
+	// LogRate bounds the bytes of logs of runs that the node stores in a second; 0: DefaultLogRate.
+	LogRate int64
 	// Webhooks configures the delivery of notifications.
 	Webhooks Webhooks
 	Writers  int // transactions of the scheduler in progress at the same time; 0: 3
@@ -204,7 +209,7 @@ func New(store Store, cfg Config) *Node {
 		traceID = cfg.Tracer.TraceID
 	}
 	s := service.Config{TraceID: traceID, TraceURL: cfg.TraceURL, Store: store, Scheduler: n.scheduler, Compiler: compiler, Life: n.life, Refuse: n.refuse, TakeOver: n.takeOver,
-		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Streams: &n.streams, EventPoll: n.eventPoll, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, Log: n.log, Env: n.env}
+		WakeCourier: n.Wake, WakeBulk: func() { n.bulk.Wake() }, Streams: &n.streams, EventPoll: n.eventPoll, Node: n.id, RoleTTL: cfg.RoleTTL, Shared: n.shared != nil, LogRate: cfg.LogRate, Log: n.log, Env: n.env}
 	if h := cfg.Hooks; h != nil && h.Service != nil {
 		h.Service(&s)
 	}

@@ -34,9 +34,11 @@ type Service interface {
 	FollowJobs(ctx context.Context, q perdure.JobQuery, see func(*JobsChange) error) error
 	// FollowAlerts is FollowJobs for a list of alerts.
 	FollowAlerts(ctx context.Context, q perdure.AlertQuery, see func(*AlertsChange) error) error
+	Logs
 	Bulk
 	Webhooks
 	Hosts
+	Roles
 	Access
 }
 

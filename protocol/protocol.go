@@ -32,6 +32,7 @@ type Server interface {
 	perdure.Service
 	operate.Service
 	Exchange
+	LogWriter
 }
 
 // Claim requests runs of one agent.
@@ -83,6 +84,8 @@ const (
 	RefusedUnknown   RefusalReason = "unknown"   // never dispatched
 	RefusedInvalid   RefusalReason = "invalid"   // unreadable, too large
 	RefusedForbidden RefusalReason = "forbidden" // another holder's
+	RefusedFull      RefusalReason = "full"      // of a log: the node has reached its bound on bytes a second
+	RefusedGap       RefusalReason = "gap"       // of a log: bytes before the chunk are missing
 )
 
 // Heartbeat is one run's heartbeat.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +27,41 @@ import (
 	"github.com/perdure/perdure/operate"
 )
 
+// call METHOD PATH [BODY] makes a request to $PERDURE_SERVER, and prints status, headers and body. In the body, JOB stands
+// for the text of the file id. A path that ends with # accepts a stream of events.
+func call() {
+	fail := func(err error) {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	body := ""
+	if len(os.Args) > 3 {
+		id, err := os.ReadFile("id")
+		fail(err)
+		body = strings.ReplaceAll(os.Args[3], "JOB", strings.TrimSpace(string(id)))
+	}
+	path, events := strings.CutSuffix(os.Args[2], "#")
+	req, err := http.NewRequestWithContext(context.Background(), os.Args[1], os.Getenv("PERDURE_SERVER")+path, strings.NewReader(body))
+	fail(err)
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if events {
+		req.Header.Set("Accept", "text/event-stream")
+	}
+	resp, err := http.DefaultClient.Do(req)
+	fail(err)
+	fmt.Println(resp.Status)
+	fail(resp.Header.Write(os.Stdout))
+	fmt.Println()
+	_, err = io.Copy(os.Stdout, resp.Body)
+	fail(err)
+	fail(resp.Body.Close())
+	fail(resp.Trailer.Write(os.Stdout))
+}
+
 // The scripts in testdata/script run this very binary, as an operator would.
 
 func TestMain(m *testing.M) {
@@ -32,7 +69,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	completeWithin = 20 * time.Second
-	testscript.Main(m, map[string]func(){"perdure": main})
+	testscript.Main(m, map[string]func(){"perdure": main, "call": call})
 }
 
 func TestScripts(t *testing.T) { runScripts(t, "script", "") }
@@ -161,9 +198,9 @@ func startCmd(ts *testscript.TestScript, _ bool, args []string) {
 // says NAME PATTERN waits for a line.
 func saysCmd(ts *testscript.TestScript, _ bool, args []string) { named(ts, args[0]).await(ts, args[1]) }
 
-// sig NAME SIGNAL sends INT, TERM or KILL.
+// sig NAME SIGNAL sends INT, TERM, KILL, STOP or CONT.
 func killCmd(ts *testscript.TestScript, _ bool, args []string) {
-	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL}
+	signals := map[string]syscall.Signal{"INT": syscall.SIGINT, "TERM": syscall.SIGTERM, "KILL": syscall.SIGKILL, "STOP": syscall.SIGSTOP, "CONT": syscall.SIGCONT}
 	ts.Check(named(ts, args[0]).cmd.Process.Signal(signals[args[1]]))
 }
 

@@ -18,7 +18,7 @@ func (a *app) historyCmd() *cobra.Command {
 	var runs bool
 	cmd := &cobra.Command{
 		Use:        "history JOB",
-		SuggestFor: []string{"log", "logs", "events", "audit"},
+		SuggestFor: []string{"events", "audit"},
 		Short:      "Show failures, expiries and acts in a job's history",
 		Long: `Prints a job's history, oldest first: failures, expired runs, and the acts of operators and policies.
 A run that has succeeded is listed when its step was dispatched again, with the time of its end.

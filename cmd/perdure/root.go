@@ -112,11 +112,11 @@ func (a *app) tree() *cobra.Command {
 			root.AddCommand(c)
 		}
 	}
-	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.graphCmd(), a.validateCmd())
+	group("jobs", "Jobs:", a.runCmd(), a.submitCmd(), a.getCmd(), a.listCmd(), a.watchCmd(), a.historyCmd(), a.logsCmd(), a.graphCmd(), a.validateCmd())
 	group("acts", "Operator commands:", a.undoCmd(), a.redoCmd(), a.resumeCmd(), a.settleCmd(), a.skipCmd(), a.editCmd(), a.giveUpCmd(),
 		a.topCmd(), a.bulkCmd(), a.alertsCmd(), a.limitsCmd(), a.agentsCmd(), a.webhooksCmd())
 	group("access", "Access:", a.tokensCmd(), a.auditCmd())
-	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.nodesCmd(), a.hostsCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd(), a.fenceCmd(), a.chaosCmd())
+	group("nodes", "Nodes and stores:", a.serveCmd(), a.agentCmd(), a.leadCmd(), a.nodesCmd(), a.hostsCmd(), a.rolesCmd(), a.checkCmd(), a.sweepCmd(), a.migrateCmd(), a.fenceCmd(), a.chaosCmd())
 	group("other", "Other:", a.schemaCmd(), a.versionCmd())
 	root.SetCompletionCommandGroupID("other")
 	root.SetHelpCommand(helpCmd())

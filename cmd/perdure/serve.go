@@ -20,6 +20,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/redact"
 	"github.com/perdure/perdure/internal/rest"
+	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
 )
 
 type serveFlags struct {
@@ -35,6 +38,7 @@ type serveFlags struct {
 	hostName      hostName
 	maxBacklog    int
 	maxMail       int
+	logRate       size
 	maxConns      int
 	grace         duration
 	traceURL      string
@@ -42,7 +46,7 @@ type serveFlags struct {
 }
 
 func (a *app) serveCmd() *cobra.Command {
-	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(kernel.DefaultRoleTTL)}
+	o := serveFlags{grace: duration(30 * time.Second), period: duration(time.Second), roleTTL: duration(kernel.DefaultRoleTTL), logRate: node.DefaultLogRate}
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a node: REST API, console, scheduler, supervisor, built-in agents",
@@ -81,6 +85,7 @@ it. The agents sleep and approval are always available.`,
 	f.Var(&o.hostName, "host-name", "`NAME` of the host: leader and standby of a role run on different hosts where possible (default: the operating system's)")
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above this number of unsettled jobs")
 	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this `NUMBER` of them waits for a node; on PostgreSQL, numbers above 10,000 count as 10,000")
+	f.Var(&o.logRate, "log-rate", "store at most so many bytes of logs of runs in a second; what is above waits at the agents")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
 	f.StringVar(&o.traceURL, "trace-url", "", "where the trace of a job is shown, as a `URL` with {traceId}: `get` and the console link to it")
@@ -108,6 +113,8 @@ func (o *serveFlags) check() error {
 		return usagef("--max-backlog must be 1 or more")
 	case o.maxMail < 1 || o.maxMail > kernel.MaxMaxMail:
 		return usagef("--mail-max must be 1 to %d", kernel.MaxMaxMail)
+	case o.logRate < leastLogRate || o.logRate > mostLogRate:
+		return usagef("--log-rate must be %s to %s", leastLogRate, mostLogRate)
 	case o.maxConns < 0:
 		return usagef("--max-connections must be 1 or more")
 	case o.batch < 0 || o.batch > perdure.MaxSteps:
@@ -152,6 +159,31 @@ const (
 	leastRoleTTL = 2 * time.Second
 	mostRoleTTL  = 5 * time.Minute
 )
+
+// A lower rate could never take a chunk. A higher one is no bound.
+const (
+	leastLogRate size = protocol.MaxLogChunk
+	mostLogRate  size = 1 << 30
+)
+
+// size is a flag with a number of bytes.
+type size int64
+
+func (s *size) Type() string { return "size" }
+func (s size) String() string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if shift := 30 - 10*i; s != 0 && s%(1<<shift) == 0 {
+			return fmt.Sprintf("%d%s", s>>shift, unit)
+		}
+	}
+	return fmt.Sprint(int64(s))
+}
+
+func (s *size) Set(text string) error {
+	n, err := operate.ParseSize(text)
+	*s = size(n)
+	return err
+}
 
 func (a *app) serve(ctx context.Context, o *serveFlags) error {
 	if err := o.check(); err != nil {

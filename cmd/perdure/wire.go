@@ -90,6 +90,7 @@ func newNode(store kernel.Store, o nodeOptions) engine {
 	cfg.Webhooks = node.Webhooks{ForbidPrivate: !o.agents.private, Secret: webhookSecrets(o.agents.secrets)}
 	if o.serve != nil {
 		cfg.SweepPeriod, cfg.SweepBatch, cfg.MaxBacklog, cfg.MaxMail = time.Duration(o.serve.period), o.serve.batch, o.serve.maxBacklog, o.serve.maxMail
+		cfg.LogRate = int64(o.serve.logRate)
 		cfg.Webhooks.PublicURL = o.serve.hosts.public
 		cfg.RoleTTL, cfg.HostName, cfg.TraceURL = time.Duration(o.serve.roleTTL), string(o.serve.hostName), o.serve.traceURL
 	}

@@ -226,6 +226,13 @@ func (s *Store) ReportNode(ctx context.Context, p kernel.NodeReport) (r kernel.N
 	return r, err
 }
 
+func (s *Store) HeldRoles(ctx context.Context) (roles []kernel.HeldRole, err error) {
+	if err = s.readFault(ctx); err == nil {
+		roles, err = s.Store.HeldRoles(ctx)
+	}
+	return roles, err
+}
+
 func (s *Store) Roles(ctx context.Context) (roles []kernel.Role, err error) {
 	if err = s.readFault(ctx); err == nil {
 		roles, err = s.Store.Roles(ctx)
@@ -412,4 +419,40 @@ func (s *Store) HostRuns(ctx context.Context, holder string, max int) (runs []ke
 		runs, err = s.Store.HostRuns(ctx, holder, max)
 	}
 	return runs, err
+}
+
+func (s *Store) Logs(ctx context.Context, runs []kernel.LogRun) (out []kernel.Log, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.Logs(ctx, runs)
+	}
+	return out, err
+}
+
+func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, max int) (out []kernel.LogChunk, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.LogChunks(ctx, log, from, max)
+	}
+	return out, err
+}
+
+func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error {
+	f, duration := s.draw(false)
+	if err := s.Sleep(ctx, duration); err != nil {
+		return err
+	}
+	switch f {
+	case Before, LostUndone:
+		return errBefore
+	case Transient:
+		return errTransient
+	case Stale:
+		return kernel.ErrStale
+	case Cancelled:
+		return context.DeadlineExceeded
+	}
+	err := s.Store.SaveLogs(ctx, changes)
+	if f == LostDone && err == nil {
+		return errTransient
+	}
+	return err
 }

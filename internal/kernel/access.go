@@ -70,16 +70,16 @@ func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
 var AuditActs = []string{
 	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit),
 	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
-	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook",
+	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
 	"drainHost", "readyHost", "deleteHost",
 	"login", "logout", "createToken", "rotateToken", "deleteToken", "deleteSession",
 	ActRaiseFence, ActRefusals,
 
 	// These are recorded only if they are refused because of the caller.
-	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat",
-	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getGraph", "getShapeGraph", "followJob",
+	"submitJob", "submitBatch", "validate", "claim", "report", "heartbeat", "appendLogs",
+	"listJobs", "getJob", "getStep", "getDefinition", "getHistory", "getRuns", "getLogs", "getGraph", "getShapeGraph", "followJob",
 	"metrics", "getStats", "listAlerts", "listAgents", "getAgent", "listLimits", "getLimit", "listNodes", "listBulk", "getBulk", "listBulkRefusals",
-	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "registerHost", "listHosts", "getHost", "listTokens", "listSessions", "getAudit", "getMe",
+	"listWebhooks", "getWebhook", "listDeliveries", "readEvents", "registerHost", "listHosts", "getHost", "listRoles", "listTokens", "listSessions", "getAudit", "getMe",
 }
 
 // Acts that are no calls of the API.

@@ -28,6 +28,7 @@ type Store interface {
 	Outbox
 	AccessReader
 	HostReader
+	LogStore
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }
@@ -63,6 +64,7 @@ type Tx interface {
 	OutboxTx
 	AccessTx
 	HostTx
+	HeldRoleTx
 	// Save writes changes. It compares each row with the one that was loaded (run, phase, current, desired) and returns
 	// ErrStale if they differ, or if the key of a new job is taken. A store may return this error later: from its next
 	// call, or from the commit. After an error nothing of the transaction can be committed.
@@ -264,6 +266,8 @@ type Registry interface {
 	Nodes(context.Context) ([]Node, error)
 	// Roles returns all roles in the order of their names.
 	Roles(context.Context) ([]Role, error)
+	// HeldRoles returns all roles that users' programs hold, in the order of their names.
+	HeldRoles(context.Context) ([]HeldRole, error)
 	// LastClaims returns the MaxSeen holders that claimed last, ordered by agent and holder.
 	LastClaims(context.Context) ([]LastClaim, error)
 }

@@ -166,6 +166,13 @@ var ofActors = []mutant{
 	{name: "the leader is not checked", file: "internal/scheduler/sweep.go", old: "	if m == nil {", new: "	if true {", pkg: "internal/sim", run: "Schedules"},
 	{name: "an epoch is not compared", file: "internal/kernel/role.go", old: "r.Epoch != m.Epoch || r.Leader != m.Node || !r.Led(now)", new: "r.Leader == \"\"", pkg: "internal/sim", run: "Schedules"},
 	{name: "a leader is replaced before its time is over", file: "internal/kernel/role.go", old: "led, stoodBy := r.Led(now), r.StoodBy(now)", new: "led, stoodBy := false, r.StoodBy(now)", pkg: "internal/sim", run: "Schedules"},
+	{name: "a program's leader is displaced", file: "internal/kernel/heldrole.go", old: "	case r.Led(now, fence):\n		return r\n", new: "", run: "Hold"},
+	{name: "a program's new leader has the epoch of the last", file: "internal/kernel/heldrole.go", old: "max(r.Epoch+1, fence)", new: "max(r.Epoch, fence, 1)", run: "Hold|Release"},
+	{name: "a held role below the fence has a leader", file: "internal/kernel/heldrole.go", old: " && r.Epoch >= fence", new: " && fence >= 0", run: "Hold"},
+	{name: "any program releases a role", file: "internal/kernel/heldrole.go", old: "if r.Holder == holder {", new: "if r.Holder != \"\" || holder == \"\" {", run: "Release"},
+	{name: "the command of a leader goes on after its time", file: "internal/lead/lead.go", old: "case now >= l.until:", new: "case now >= l.until+time.Hour*24:", run: "Killed|Dead"},
+	{name: "the command of a leader goes on when another one leads", file: "internal/lead/lead.go", old: "case !a.hold.Leads, a.hold.Epoch != l.epoch:", new: "case !a.hold.Leads && a.hold.Leads, a.hold.Epoch < l.epoch:", run: "Killed"},
+	{name: "the command of a leader outlives it", file: "internal/lead/process_linux.go", old: ", Pdeathsig: syscall.SIGKILL", new: "", run: "DiesWith"},
 	{name: "the standby is passed over", file: "internal/kernel/role.go", old: "(r.Leader == node || stoodBy), stoodBy && r.Standby != node:", new: "(r.Leader == node || stoodBy):", run: "Enlist"},
 	{name: "a standby on the leader's host keeps its place", file: "internal/kernel/role.go", old: "if led && r.StandbyHost == r.LeaderHost && host != r.LeaderHost {", new: "if false {",
 		pkg: "internal/sim", run: "Schedules"},
@@ -308,7 +315,7 @@ var ofBounds = []mutant{
 	{name: "the metrics of the overview stay after the leadership", file: "internal/stats/stats.go", old: "	defer l.cfg.Computed(nil)\n", new: "", run: "WhileTheNodeLeads"},
 	{name: "a node with a full disk is ready", file: "node/ready.go", old: "	if why == nil {", new: "	if true {", run: "Reasons"},
 	{name: "a small write says that there is room for submissions", file: "internal/scheduler/batch.go", old: "	if b.storesJob() {", new: "	if true {", pkg: "node", run: "Reasons"},
-	{name: "a page of a history begins one too late", file: "internal/service/jobs.go", old: "cursorOf(entries[i-1].ID)", new: "cursorOf(entries[i].ID)", pkg: "node", run: "HistoryIsPaged/memory"},
+	{name: "a page of a history begins one too late", file: "internal/service/jobs.go", old: "historyList.cursor(entries[i-1].ID)", new: "historyList.cursor(entries[i].ID)", pkg: "node", run: "HistoryIsPaged/memory"},
 	{name: "the container's limit is the machine's", file: "cmd/perdure/memory.go", old: "n > 0 && (least == 0 || n < least)", new: "n > least", run: "ContainerMemory"},
 }
 

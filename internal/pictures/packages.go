@@ -23,7 +23,7 @@ type group struct {
 var groups = []group{
 	{title: "programs", says: "command line, examples, test kit for users", pkgs: []string{"cmd/perdure", "examples/embed", "examples/shop", "perduretest"}, row: 0, left: 0, wide: 6},
 	{title: "handlers", says: "built-in agents; guard", shown: []string{"agents/http, shell", "guard, pgxguard"}, pkgs: []string{"agents/http", "agents/shell", "agents/internal/with", "guard", "guard/pgxguard"}, row: 1, left: 0, wide: 1},
-	{title: "client", says: "REST client", pkgs: []string{"client"}, row: 1, left: 1, wide: 1},
+	{title: "client", says: "REST client", shown: []string{"client,", "internal/lead"}, pkgs: []string{"client", "internal/lead"}, row: 1, left: 1, wide: 1},
 	{title: "node", says: "connects and starts the components", pkgs: []string{"node", "internal/hook"}, row: 1, left: 2, wide: 2},
 	{title: "REST API", says: "routes, OpenAPI, console", shown: []string{"rest, internal/rest,", "oidc, console"}, pkgs: []string{"rest", "internal/rest", "internal/oidc", "console"}, row: 1, left: 4, wide: 1},
 	{title: "stores", says: "load, lock, save", shown: []string{"store/postgres,", "sqlite, memory"}, pkgs: []string{"store", "store/memory", "store/sqlite", "store/postgres", "store/postgres/internal/pgwire", "store/postgres/internal/cache", "store/internal/rows", "store/internal/bundle", "store/internal/outbox", "store/internal/check", "store/internal/merge"}, row: 1, left: 5, wide: 1},

@@ -59,6 +59,7 @@ var (
 	readers  = permit{roles: []operate.UserRole{operate.Viewer, operate.Submitter, operate.Operator}}
 	senders  = permit{roles: []operate.UserRole{operate.Submitter, operate.Operator}}
 	workers  = permit{roles: []operate.UserRole{operate.Agent}}
+	leaders  = permit{roles: []operate.UserRole{operate.Agent, operate.Operator}}
 	doers    = permit{roles: []operate.UserRole{operate.Operator}}
 	admins   = permit{}
 )
@@ -69,7 +70,7 @@ var permissions = map[string]permit{
 	"health": anyone, "ready": anyone, "openapi": anyone, "jobSchema": anyone, "login": anyone,
 	"getMe": everyone, "logout": everyone,
 
-	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers,
+	"listJobs": readers, "getJob": readers, "getStep": readers, "getDefinition": readers, "getHistory": readers, "getRuns": readers, "getLogs": readers,
 	"getGraph": readers, "getShapeGraph": readers, "followJob": readers,
 
 	"metrics": viewers, "getStats": viewers, "listAlerts": viewers, "listAgents": viewers, "getAgent": viewers, "listLimits": viewers, "getLimit": viewers,
@@ -83,7 +84,9 @@ var permissions = map[string]permit{
 
 	"submitJob": senders, "submitBatch": senders, "validate": senders,
 
-	"claim": workers, "report": workers, "heartbeat": workers,
+	"claim": workers, "report": workers, "heartbeat": workers, "appendLogs": workers,
+
+	"holdRole": leaders, "releaseRole": leaders, "listRoles": viewers,
 
 	"undoJob": doers, "redoJob": doers, "resumeJob": doers, "giveUpJob": doers, "resumeStep": doers, "settleStep": doers, "skipStep": doers, "editStep": doers,
 	"startBulk": doers, "stopBulk": doers, "resumeBulk": doers, "closeAlert": doers, "putLimit": doers, "deleteLimit": doers, "putAgent": doers,

@@ -21,6 +21,10 @@ const (
 "nodes":[{"name":"reserve","x":24,"y":24,"agent":"stock","undo":true},{"name":"charge","x":256,"y":24,"agent":"payments","undo":true}],
 "edges":[{"from":0,"to":1,"points":[192,46,256,46]}]}`
 
+	logsExample = `{"holder":"host/h1/7f3a","chunks":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"render","run":3,"stream":"stdout","offset":65536,"data":"ZnJhbWUgMTcKZnJhbWUgMTgK"},
+{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"mix","run":4,"stream":"stderr","offset":20,"data":"b29wcwo="}]}`
+	logsAnswerExample = `{"results":[{"accepted":true,"next":65554},{"accepted":false,"reason":"gap","next":12}]}`
+
 	previewExample = `{"job":{"id":"job_0190a6b7c8d97e0f8123456789abcdef","key":"order-1042","type":"order","priority":5,
 "current":"unsure","desired":"undone","phase":"running","unsettled":1,
 "submittedAt":"2026-01-02T15:04:05Z","updatedAt":"2026-01-02T15:04:08Z","inputBytes":15,
@@ -118,6 +122,13 @@ const (
 	auditExample = `{"items":[{"id":812,"at":"2026-01-02T15:14:06Z","author":"anna","via":"session","credential":"b9RtUw27LxQe","address":"10.0.3.7","act":"undo",
 "job":"job_0190a6b7c8d97e0f8123456789abcdef","reason":"ordered twice","outcome":"done"},
 {"id":811,"at":"2026-01-02T15:13:40Z","author":"ci","via":"token","credential":"8XkqT2mWc0Za","address":"10.0.3.9","act":"putLimit","target":"/v1/limits/ads-api","outcome":"refused","code":"forbidden"}]}`
+)
+
+const (
+	holdExample  = `{"leads":true,"epoch":7,"leader":"web1/4711","until":"2026-01-02T15:04:15Z"}`
+	rolesExample = `{"items":[
+{"name":"courier","kind":"node","epoch":12,"leader":"n-7f3a","leaderHost":"web1","until":"2026-01-02T15:04:15Z","standby":"n-91bc","standbyHost":"web2","standbyUntil":"2026-01-02T15:04:14Z"},
+{"name":"nightly","kind":"held","epoch":7,"leader":"web1/4711","until":"2026-01-02T15:04:15Z"}]}`
 )
 
 const (

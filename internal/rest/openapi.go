@@ -181,6 +181,7 @@ func newSchemas() huma.Registry {
 		reflect.TypeFor[operate.WebhookFormat]():  reflect.TypeFor[format](),
 		reflect.TypeFor[operate.DeliveryState]():  reflect.TypeFor[deliveryState](),
 		reflect.TypeFor[operate.WebhookState]():   reflect.TypeFor[webhookState](),
+		reflect.TypeFor[operate.RoleKind]():       reflect.TypeFor[roleKind](),
 		reflect.TypeFor[operate.UserRole]():       reflect.TypeFor[userRoleWord](),
 		reflect.TypeFor[operate.Via]():            reflect.TypeFor[viaWord](),
 		reflect.TypeFor[operate.AuditOutcome]():   reflect.TypeFor[auditWord](),

@@ -156,7 +156,7 @@ func (svc *Service) Audit(ctx context.Context, q operate.AuditQuery) (*perdure.P
 			}
 		}
 	}
-	if f.Before, err = position(q.Cursor); err != nil {
+	if f.Before, err = auditList.position(q.Cursor); err != nil {
 		return nil, err
 	}
 	limit := pageSize(q.Limit)
@@ -174,7 +174,7 @@ func (svc *Service) Audit(ctx context.Context, q operate.AuditQuery) (*perdure.P
 	page := &perdure.Page[operate.AuditEntry]{Items: []operate.AuditEntry{}}
 	if len(entries) > limit {
 		entries = entries[:limit]
-		page.NextCursor = cursorOf(entries[limit-1].ID)
+		page.NextCursor = auditList.cursor(entries[limit-1].ID)
 	}
 	page.Items = append(page.Items, entries...)
 	return page, nil

@@ -354,7 +354,7 @@ func (svc *Service) bulkAct(ctx context.Context, id string) (*kernel.BulkAct, er
 
 // BulkRefusals implements operate.Bulk.
 func (svc *Service) BulkRefusals(ctx context.Context, q operate.BulkRefusalQuery) (*perdure.Page[operate.BulkRefusal], error) {
-	after, err := position(q.Cursor)
+	after, err := refusalList.position(q.Cursor)
 	if err != nil || after > operate.MaxBulkRefusals {
 		return nil, errCursor
 	}
@@ -372,7 +372,7 @@ func (svc *Service) BulkRefusals(ctx context.Context, q operate.BulkRefusalQuery
 	page := &perdure.Page[operate.BulkRefusal]{Items: []operate.BulkRefusal{}}
 	for i, r := range rows {
 		if i == limit {
-			page.NextCursor = cursorOf(int64(rows[i-1].Number))
+			page.NextCursor = refusalList.cursor(int64(rows[i-1].Number))
 			break
 		}
 		page.Items = append(page.Items, operate.BulkRefusal{Job: r.Job, Key: r.Key, Code: r.Code, Message: r.Message})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -145,19 +146,32 @@ func refuseParam(name, message, hint string) error {
 		Fields: []perdure.FieldError{{Pointer: "/query/" + name, Message: message, Hint: hint}}}
 }
 
-// position returns the id of the row at which a page ends, from a cursor; 0 without a cursor.
-func position(cursor string) (int64, error) {
+// numberedList is a list whose rows have numbers. Its cursors begin with its letter, so that no list accepts those of another.
+type numberedList string
+
+const (
+	alertList    numberedList = "a"
+	auditList    numberedList = "u"
+	deliveryList numberedList = "d"
+	historyList  numberedList = "h"
+	refusalList  numberedList = "r"
+)
+
+// cursor returns the cursor of a page that ends at a row.
+func (l numberedList) cursor(row int64) string { return string(l) + strconv.FormatInt(row, 36) }
+
+// position returns the number of the row at which a page ends, from its cursor; 0 without a cursor.
+func (l numberedList) position(cursor string) (int64, error) {
 	if cursor == "" {
 		return 0, nil
 	}
-	id, err := strconv.ParseInt(cursor, 36, 64)
-	if err != nil || id <= 0 || cursorOf(id) != cursor {
+	text, own := strings.CutPrefix(cursor, string(l))
+	row, err := strconv.ParseInt(text, 36, 64)
+	if !own || err != nil || row <= 0 || l.cursor(row) != cursor {
 		return 0, errCursor
 	}
-	return id, nil
+	return row, nil
 }
-
-func cursorOf(id int64) string { return strconv.FormatInt(id, 36) }
 
 func pageSize(limit int) int {
 	if limit <= 0 {
@@ -168,7 +182,7 @@ func pageSize(limit int) int {
 
 // History implements perdure.Jobs.
 func (svc *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdure.Page[perdure.EntryView], error) {
-	after, err := position(q.Cursor)
+	after, err := historyList.position(q.Cursor)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +201,7 @@ func (svc *Service) History(ctx context.Context, q perdure.HistoryQuery) (*perdu
 		page := &perdure.Page[perdure.EntryView]{Items: []perdure.EntryView{}}
 		for i, e := range entries {
 			if i == limit {
-				page.NextCursor = cursorOf(entries[i-1].ID)
+				page.NextCursor = historyList.cursor(entries[i-1].ID)
 				break
 			}
 			page.Items = append(page.Items, perdure.EntryView{Step: e.Step, Run: e.Run, At: e.At, Event: e.Event, Author: e.Author, Detail: e.Detail})

@@ -560,7 +560,7 @@ func (s *liveAlerts) head(ctx context.Context) (*perdure.Page[perdure.AlertView]
 
 func (s *liveAlerts) window(ctx context.Context, first, end int64) ([]perdure.AlertView, error) {
 	q := s.q
-	q.Cursor = cursorOf(first + 1)
+	q.Cursor = alertList.cursor(first + 1)
 	page, err := s.svc.ListAlerts(ctx, q)
 	if err != nil {
 		return nil, err

@@ -50,7 +50,7 @@ func (svc *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perd
 		f.Job = id
 	}
 	var err error
-	if f.Before, err = position(q.Cursor); err != nil {
+	if f.Before, err = alertList.position(q.Cursor); err != nil {
 		return nil, err
 	}
 	limit := pageSize(q.Limit)
@@ -65,7 +65,7 @@ func (svc *Service) ListAlerts(ctx context.Context, q perdure.AlertQuery) (*perd
 	page := &perdure.Page[perdure.AlertView]{Items: []perdure.AlertView{}}
 	for i, a := range alerts {
 		if i == limit {
-			page.NextCursor = cursorOf(alerts[i-1].ID)
+			page.NextCursor = alertList.cursor(alerts[i-1].ID)
 			break
 		}
 		page.Items = append(page.Items, alertView(a))

@@ -2,9 +2,9 @@
 // protocol.Server, which is perdure.Service with the calls of agent hosts.
 //
 // Everything that changes jobs, limits, agents or alerts goes through the scheduler, which decides and commits. Reads go
-// to the store. A read decides nothing, because it may be stale. Two functions have transactions of their own:
-// RaiseFence, which writes the fence and an alert, and committed (jobs.go), which changes nothing and must commit so that
-// its read is reliable.
+// to the store. A read decides nothing, because it may be stale. Four functions have transactions of their own:
+// RaiseFence, which writes the fence and an alert; committed (jobs.go), which changes nothing and must commit so that its
+// read is reliable; storeCalls (logs.go), which writes nothing but logs; and stepRow (logs.go), which reads one row.
 //
 //	submit.go      submissions
 //	jobs.go        one job: wait for it, act on it, its history
@@ -16,17 +16,20 @@
 //	preview.go     what an act would do to a job
 //	bulk.go        acts on many jobs
 //	webhooks.go    receivers of notifications, and streams of events
+//	roles.go       roles that programs hold, and those of nodes
 //	access.go      tokens, sessions and the audit log
 //	validate.go    what a job of a definition would do
 //	mail.go        jobs that are submitted in a caller's transaction and not yet created
 //	stats.go       the numbers of an overview
 //	operations.go  alerts, limits, agents and nodes
 //	exchange.go    the calls of agent hosts
+//	logs.go        what runs write, and its readers
 //	check.go       whether the rows in the store agree with each other
 //	fence.go       run numbers after a restore from a backup
 package service
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,8 +54,10 @@ type Store interface {
 	kernel.Outbox
 	kernel.AccessReader
 	kernel.HostReader
+	kernel.LogStore
 	Nodes(context.Context) ([]kernel.Node, error)
 	Roles(context.Context) ([]kernel.Role, error)
+	HeldRoles(context.Context) ([]kernel.HeldRole, error)
 	LastClaims(context.Context) ([]kernel.LastClaim, error)
 	Submission(context.Context, perdure.JobID) (*kernel.Submission, error)
 	Update(context.Context, func(kernel.Tx) error) error
@@ -88,6 +93,7 @@ type Config struct {
 	Node      string        // the id of the node
 	RoleTTL   time.Duration // for how long a node keeps its roles after its latest roll call
 	Shared    bool          // several processes may have the store open at the same time
+	LogRate   int64         // how many bytes of logs are stored in a second; 0: DefaultLogRate
 
 	// TraceID returns the id of a job's trace; empty if none is exported. nil: no traces are exported.
 	TraceID  func(perdure.JobID) string
@@ -103,6 +109,7 @@ type Service struct {
 	recent      *recent
 	recentHosts *recentHosts
 	graphs      *graphs
+	logs        *logWriter
 
 	summaries *lru.Cache[perdure.JobID, recentSummary]
 	liveBytes *liveBytes
@@ -123,7 +130,8 @@ func New(cfg Config) *Service {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	svc := &Service{Config: cfg, recent: newRecent(), recentHosts: newRecentHosts(), graphs: newGraphs(), summaries: newSummaries(), liveBytes: &liveBytes{}}
+	cfg.LogRate = cmp.Or(cfg.LogRate, DefaultLogRate)
+	svc := &Service{Config: cfg, recent: newRecent(), recentHosts: newRecentHosts(), graphs: newGraphs(), logs: &logWriter{readers: map[kernel.LogRef]*logReaders{}}, summaries: newSummaries(), liveBytes: &liveBytes{}}
 	svc.liveJobs, svc.liveAlert = newLiveLists[perdure.JobView, perdure.JobID](svc), newLiveLists[perdure.AlertView, int64](svc)
 	return svc
 }

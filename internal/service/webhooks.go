@@ -257,7 +257,7 @@ const deliveryRoom = 1 << 10
 
 // ListDeliveries implements operate.Webhooks.
 func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery) (*perdure.Page[operate.Delivery], error) {
-	before, err := position(q.Cursor)
+	before, err := deliveryList.position(q.Cursor)
 	if err != nil {
 		return nil, errCursor
 	}
@@ -277,7 +277,7 @@ func (svc *Service) ListDeliveries(ctx context.Context, q operate.DeliveryQuery)
 	page := &perdure.Page[operate.Delivery]{Items: []operate.Delivery{}}
 	for i, n := range rows {
 		if i == limit {
-			page.NextCursor = cursorOf(rows[i-1].Number)
+			page.NextCursor = deliveryList.cursor(rows[i-1].Number)
 			break
 		}
 		page.Items = append(page.Items, *deliveryView(&n))

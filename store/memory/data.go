@@ -37,6 +37,7 @@ type data struct {
 	cell             int
 	nodes            map[string]kernel.Node
 	roles            map[string]kernel.Role
+	heldRoles        map[string]kernel.HeldRole
 	seen             map[seenBy]time.Time
 	hosts            map[string]kernel.Host
 	stats            json.RawMessage
@@ -45,6 +46,7 @@ type data struct {
 	fullReceivers    map[string]bool
 	notifications    map[int64]kernel.Notification
 	lastNotification int64
+	logs             map[kernel.LogRef]storedLog
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -76,11 +78,13 @@ func newData() data {
 		credentials:   map[string]*kernel.Credential{},
 		nodes:         map[string]kernel.Node{},
 		roles:         map[string]kernel.Role{},
+		heldRoles:     map[string]kernel.HeldRole{},
 		seen:          map[seenBy]time.Time{},
 		series:        map[seriesKey]int64{},
 		receivers:     map[string]*kernel.Receiver{},
 		fullReceivers: map[string]bool{},
 		notifications: map[int64]kernel.Notification{},
+		logs:          map[kernel.LogRef]storedLog{},
 	}
 }
 

@@ -565,6 +565,8 @@ var operations = []operation{
 			return c, err
 		})
 	}},
+	{"add to logs", addToLogs},
+	{"read logs", readSomeLogs},
 	{"use a credential", func(d *differential) act {
 		name, when := credentialID(d.rnd.IntN(20)), d.time()
 		return func(store kernel.Store) (any, error) { return true, store.TouchCredential(ctx, name, when) }
@@ -756,6 +758,9 @@ var operations = []operation{
 	}},
 	{"resend notifications", func(d *differential) act {
 		receiver, since, now, max := d.receiver(), d.time(), d.time(), d.max()
+		if d.chance(60) {
+			since = at(-24 * time.Hour) // few notifications are dead
+		}
 		return inTx(func(tx kernel.Tx) (int, error) { return tx.Resend(receiver, since, now, max) })
 	}},
 	{"hasten notifications", func(d *differential) act {
@@ -1026,6 +1031,36 @@ var operations = []operation{
 			}
 			roles, err := s.Roles(ctx)
 			return withoutTimes(roles), err
+		})
+	}},
+	{"HeldRole", func(d *differential) act {
+		name, holder, give := d.pick("h1", "h2"), d.holder(), d.chance(40)
+		return reads(func(s kernel.Store) ([]kernel.HeldRole, error) {
+			if err := s.Update(ctx, func(tx kernel.Tx) error {
+				role, err := tx.LockHeldRole(name)
+				if err != nil {
+					return err
+				}
+				now, err := tx.Now()
+				if err != nil {
+					return err
+				}
+				next := role.Hold(holder, now, 0, ttl)
+				if give {
+					next = role.Release(holder)
+				}
+				if next.Epoch == 0 {
+					return nil
+				}
+				return tx.SaveHeldRole(kernel.HeldRoleChange{Now: next, Loaded: role})
+			}); err != nil {
+				return nil, err
+			}
+			roles, err := s.HeldRoles(ctx)
+			for i := range roles {
+				roles[i].Until = time.Time{}
+			}
+			return roles, err
 		})
 	}},
 	{"DropNode", func(d *differential) act {

@@ -15,6 +15,8 @@ var roleChecks = []check{
 	{"Roles/SharedRoleIsNotChanged", shareRole},
 	{"Roles/EachEpochHasOneLeader", racingElections},
 	{"Roles/FormerLeaderIsRefused", refuseFormerLeader},
+	{"Roles/HeldByPrograms", heldRoles},
+	{"Roles/HeldByOneProgram", racingHolders},
 }
 
 // ttl is much longer than a check takes.

@@ -53,6 +53,9 @@ type Service struct {
 	OnStopBulk     func(ctx context.Context, id, author string) (*operate.BulkView, error)
 	OnResumeBulk   func(ctx context.Context, id, author string) (*operate.BulkView, error)
 
+	OnReadLog    func(context.Context, operate.LogQuery, func(*operate.LogPart) error) error
+	OnAppendLogs func(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error)
+
 	OnListWebhooks   func(ctx context.Context) ([]operate.WebhookView, error)
 	OnGetWebhook     func(ctx context.Context, name string) (*operate.WebhookView, error)
 	OnCreateWebhook  func(ctx context.Context, r operate.WebhookRequest) (*operate.WebhookView, error)
@@ -72,6 +75,10 @@ type Service struct {
 	OnDrainHost    func(context.Context, operate.HostDrain) (*operate.HostView, error)
 	OnReadyHost    func(ctx context.Context, name, author string) (*operate.HostView, error)
 	OnDeleteHost   func(ctx context.Context, name, author string) error
+
+	OnHoldRole    func(context.Context, operate.RoleRequest) (*operate.RoleHold, error)
+	OnReleaseRole func(ctx context.Context, name, holder string) (*operate.RoleHold, error)
+	OnListRoles   func(context.Context) ([]operate.RoleState, error)
 
 	OnCreateToken   func(context.Context, operate.TokenRequest) (*operate.NewToken, error)
 	OnRotateToken   func(ctx context.Context, id string, overlap time.Duration, author string) (*operate.NewToken, error)
@@ -238,6 +245,14 @@ func (s *Service) Heartbeat(ctx context.Context, holder string, heartbeats []pro
 	return s.OnHeartbeat(ctx, holder, heartbeats)
 }
 
+func (s *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*operate.LogPart) error) error {
+	return s.OnReadLog(ctx, q, see)
+}
+
+func (s *Service) AppendLogs(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+	return s.OnAppendLogs(ctx, holder, chunks)
+}
+
 func (s *Service) CreateToken(ctx context.Context, r operate.TokenRequest) (*operate.NewToken, error) {
 	return s.OnCreateToken(ctx, r)
 }
@@ -288,6 +303,18 @@ func (Registry) Start(context.Context, *operate.Identity, string) (string, *oper
 
 func admin(via operate.Via) *operate.Identity {
 	return &operate.Identity{Name: "anna", Rights: operate.Rights{Role: operate.Admin}, Via: via, Expires: At}
+}
+
+func (s *Service) HoldRole(ctx context.Context, r operate.RoleRequest) (*operate.RoleHold, error) {
+	return s.OnHoldRole(ctx, r)
+}
+
+func (s *Service) ReleaseRole(ctx context.Context, name, holder string) (*operate.RoleHold, error) {
+	return s.OnReleaseRole(ctx, name, holder)
+}
+
+func (s *Service) ListRoles(ctx context.Context) ([]operate.RoleState, error) {
+	return s.OnListRoles(ctx)
 }
 
 func (s *Service) ListWebhooks(ctx context.Context) ([]operate.WebhookView, error) {

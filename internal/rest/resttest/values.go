@@ -106,6 +106,16 @@ func Webhook() *operate.WebhookView {
 		Oldest: &Deliveries().Items[0], Latest: &Deliveries().Items[0], CreatedAt: At, UpdatedAt: At}
 }
 
+// RoleHold is an answer to a holder of a role, of which every field has a value.
+func RoleHold() *operate.RoleHold {
+	return &operate.RoleHold{Leads: true, Epoch: 7, Leader: "web1/<4711>", Until: At}
+}
+
+// RoleState is a role of which every field has a value.
+func RoleState() operate.RoleState {
+	return operate.RoleState{Name: "courier", Kind: operate.NodeRole, Epoch: 7, Leader: "n1", LeaderHost: "h1", Until: At, Standby: "n2", StandbyHost: "h2", StandbyUntil: At.Add(time.Second)}
+}
+
 // WebhookSettings are the settings of a receiver with a URL.
 func WebhookSettings() operate.WebhookSettings {
 	return operate.WebhookSettings{URL: "https://x.example/a?b=<c>&d", On: []operate.EventKind{operate.EventParked, operate.EventDone}, Types: []string{"order"}, Format: operate.FormatSlack}
@@ -242,10 +252,19 @@ func Full() *Service {
 		OnListHosts: func(context.Context, operate.HostQuery) (*perdure.Page[operate.HostView], error) {
 			return &perdure.Page[operate.HostView]{Items: []operate.HostView{*Host()}, NextCursor: "z"}, nil
 		},
-		OnGetHost:       func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
-		OnDrainHost:     func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
-		OnReadyHost:     func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
-		OnDeleteHost:    func(context.Context, string, string) error { return nil },
+		OnGetHost:    func(context.Context, string) (*operate.HostView, error) { return Host(), nil },
+		OnDrainHost:  func(context.Context, operate.HostDrain) (*operate.HostView, error) { return Host(), nil },
+		OnReadyHost:  func(context.Context, string, string) (*operate.HostView, error) { return Host(), nil },
+		OnDeleteHost: func(context.Context, string, string) error { return nil },
+		OnReadLog: func(_ context.Context, _ operate.LogQuery, see func(*operate.LogPart) error) error {
+			return each(LogParts(), see)
+		},
+		OnAppendLogs: func(_ context.Context, _ string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+			return LogResults()[:len(chunks)], nil
+		},
+		OnHoldRole:      func(context.Context, operate.RoleRequest) (*operate.RoleHold, error) { return RoleHold(), nil },
+		OnReleaseRole:   func(context.Context, string, string) (*operate.RoleHold, error) { return RoleHold(), nil },
+		OnListRoles:     func(context.Context) ([]operate.RoleState, error) { return []operate.RoleState{RoleState()}, nil },
 		OnListWebhooks:  func(context.Context) ([]operate.WebhookView, error) { return []operate.WebhookView{*Webhook()}, nil },
 		OnGetWebhook:    func(context.Context, string) (*operate.WebhookView, error) { return Webhook(), nil },
 		OnCreateWebhook: func(context.Context, operate.WebhookRequest) (*operate.WebhookView, error) { return Webhook(), nil },
@@ -351,6 +370,16 @@ func Full() *Service {
 			return out, nil
 		},
 	}
+}
+
+// LogParts are the parts of a log.
+func LogParts() []*operate.LogPart {
+	return []*operate.LogPart{{Run: 3, Offset: 7, Size: 400, Data: []byte("a\xff\n")}, {Run: 3, Offset: 400, LeftOut: 390, Size: 400, End: true}}
+}
+
+// LogResults are two results of chunks, of which each field has a value.
+func LogResults() []protocol.LogResult {
+	return []protocol.LogResult{{Accepted: true, Next: 12}, {Reason: protocol.RefusedFull, Message: "<later>", Next: 7, RetryAfter: 200 * time.Millisecond}}
 }
 
 // Nodes is one that leads.

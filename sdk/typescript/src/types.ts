@@ -368,6 +368,13 @@ export interface Heartbeat {
   progress?: unknown;
 }
 
+export interface HoldBody {
+  /** Names one process, and is never used by two at once */
+  holder: string;
+  /** For how long the holder leads from now on: 2s to 5m */
+  ttl: string;
+}
+
 export interface Holder {
   job: string;
   amount?: number;
@@ -558,12 +565,57 @@ export interface ListNode {
   items: Node[];
 }
 
+export interface ListRoleState {
+  items: RoleState[];
+}
+
 export interface ListWebhook {
   items: Webhook[];
 }
 
+export interface LogChunkBody {
+  /** Id of the job */
+  job: string;
+  /** Offset of the first byte of data, counted from the start of the stream */
+  offset: number;
+  /** Number of the run */
+  run: number;
+  /** Name of the step */
+  step: string;
+  /** stdout or stderr */
+  stream: string;
+  /** At most 64 KiB, in base64 */
+  data?: string;
+  /** Nothing follows in this stream */
+  last?: boolean;
+  /** The bytes before offset that were not yet sent will not be sent: readers see how many are missing */
+  skips?: boolean;
+}
+
+export interface LogResult {
+  accepted: boolean;
+  /** Offset of the next byte that the log needs */
+  next: number;
+  message?: string;
+  /** full: the node has reached its bound on bytes a second, and has room after retryAfterMs. gap: bytes before the chunk are missing; send from next on, or with skips. late: the run is over and the holder had no log of it, or the stream was ended by last. forbidden, unknown, invalid: as for reports */
+  reason?: string;
+  /** With full: when there is room */
+  retryAfterMs?: number;
+}
+
 export interface LoginBody {
   token: string;
+}
+
+export interface LogsAnswer {
+  results: LogResult[];
+}
+
+export interface LogsBody {
+  /** At most 1,000, with 4 MiB of data together */
+  chunks: LogChunkBody[];
+  /** The holder of the runs */
+  holder: string;
 }
 
 export interface LongestPath {
@@ -798,6 +850,11 @@ export interface ReasonStats {
   used?: number;
 }
 
+export interface ReleaseBody {
+  /** The holder that gives the role up */
+  holder: string;
+}
+
 export interface Report {
   job: string;
   outcome: Outcome;
@@ -842,6 +899,25 @@ export interface Role {
   epoch: number;
   role: string;
   until: string;
+}
+
+export interface RoleHold {
+  epoch: number;
+  leads: boolean;
+  leader?: string;
+  until?: string;
+}
+
+export interface RoleState {
+  epoch: number;
+  kind: "node" | "held";
+  name: string;
+  leader?: string;
+  leaderHost?: string;
+  standby?: string;
+  standbyHost?: string;
+  standbyUntil?: string;
+  until?: string;
 }
 
 export interface RotateBody {

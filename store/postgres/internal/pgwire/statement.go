@@ -51,6 +51,11 @@ func (s *Statement) Int64(v int64) *Statement {
 	return s
 }
 
+func (s *Statement) Bool(v bool) *Statement {
+	s.oids, s.buf = append(s.oids, Bool.oid), AppendBool(s.buf, v)
+	return s
+}
+
 func (s *Statement) Text(v string) *Statement {
 	s.oids, s.buf = append(s.oids, Text.oid), AppendText(s.buf, v)
 	return s

@@ -1,4 +1,4 @@
--- schema: min_reader 9, min_writer 9
+-- schema: min_reader 11, min_writer 11
 --
 -- Hosts that carry out runs.
 create table perdure.host (

@@ -1,4 +1,4 @@
--- schema: min_reader 8, min_writer 8
+-- schema: min_reader 10, min_writer 10
 --
 -- Hosts that carry out runs. labels and capacity are JSON objects; cpu is in thousandths of a CPU, memory in bytes.
 CREATE TABLE perdure_host (

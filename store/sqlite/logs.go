@@ -1,0 +1,96 @@
+package sqlite
+
+import (
+	"context"
+	"slices"
+
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+const (
+	logsSQL = `SELECT job, step, run, stream, holder, next, last, complete FROM perdure_log WHERE job = ? AND step = ? AND run = ?`
+	addLog  = `INSERT INTO perdure_log (next, last, complete, holder, job, step, run, stream) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	saveLog = `UPDATE perdure_log SET next = ?, last = ?, complete = ? WHERE job = ? AND step = ? AND run = ? AND stream = ? AND next = ? AND complete = ?`
+
+	addLogChunk    = `INSERT INTO perdure_log_chunk (data, job, step, run, stream, at) VALUES (?, ?, ?, ?, ?, ?)`
+	extendLogChunk = `UPDATE perdure_log_chunk SET data = CAST(data || ? AS BLOB) WHERE job = ? AND step = ? AND run = ? AND stream = ? AND at = ?`
+	cutLog         = `DELETE FROM perdure_log_chunk WHERE job = ? AND step = ? AND run = ? AND stream = ? AND at >= ? AND at < ?`
+	// A row ends after an offset only if it begins less than MaxLogChunk before it.
+	logChunksSQL = `SELECT at, data FROM perdure_log_chunk
+		WHERE job = ? AND step = ? AND run = ? AND stream = ? AND at > ? AND at + length(data) > ? ORDER BY at LIMIT ?`
+)
+
+func readLog(r *row) kernel.Log {
+	l := kernel.Log{LogRef: kernel.LogRef{LogRun: kernel.LogRun{Job: r.id(), Step: r.text(), Run: r.num()}, Stream: operate.LogStream(r.text())}}
+	l.Holder, l.Next, l.Last, l.Complete = r.text(), r.num(), r.num(), r.flag()
+	return l
+}
+
+// Logs implements kernel.LogStore.
+func (s *Store) Logs(ctx context.Context, runs []kernel.LogRun) (found []kernel.Log, err error) {
+	err = s.with(ctx, func(c *conn) error {
+		found = nil
+		for _, run := range runs {
+			logs, err := all(c, readLog, logsSQL, run.Job[:], run.Step, run.Run)
+			if err != nil {
+				return err
+			}
+			found = append(found, logs...)
+		}
+		return nil
+	})
+	return found, err
+}
+
+// SaveLogs implements kernel.LogStore.
+func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error {
+	return s.writeRegistry(ctx, func() error {
+		for i := range changes {
+			if err := s.saveLog(&changes[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *Store) saveLog(c *kernel.LogChange) error {
+	l := &c.Now
+	ref := []any{l.Job[:], l.Step, l.Run, string(l.Stream)}
+	exactly := func(query string, args ...any) error {
+		n, err := s.registry.changed(query, args...)
+		if err == nil && n != 1 {
+			err = kernel.ErrStale
+		}
+		return err
+	}
+	var err error
+	if c.Loaded == nil {
+		err = exactly(addLog, slices.Concat([]any{l.Next, l.Last, l.Complete, l.Holder}, ref)...)
+	} else {
+		err = exactly(saveLog, slices.Concat([]any{l.Next, l.Last, l.Complete}, ref, []any{c.Loaded.Next, c.Loaded.Complete})...)
+	}
+	if err != nil {
+		return err
+	}
+	for _, w := range c.Writes {
+		query := addLogChunk
+		if w.Extends {
+			query = extendLogChunk
+		}
+		if err := exactly(query, slices.Concat([]any{w.Data}, ref, []any{w.Offset})...); err != nil {
+			return err
+		}
+	}
+	if c.CutTo > 0 {
+		return s.registry.exec(cutLog, slices.Concat(ref, []any{int64(kernel.MaxLogPart), c.CutTo})...)
+	}
+	return nil
+}
+
+// LogChunks implements kernel.LogStore.
+func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, max int) ([]kernel.LogChunk, error) {
+	return view(ctx, s, func(r *row) kernel.LogChunk { return kernel.LogChunk{Offset: r.num(), Data: r.bytes()} },
+		logChunksSQL, log.Job[:], log.Step, log.Run, string(log.Stream), from-kernel.MaxLogChunk, from, atMost(max))
+}

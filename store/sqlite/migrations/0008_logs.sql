@@ -1,0 +1,25 @@
+-- schema: min_reader 7, min_writer 7
+--
+-- perdure_log: what the runs of steps write on their standard output (stdout) and standard error (stderr).
+CREATE TABLE perdure_log (
+	job      BLOB NOT NULL,
+	step     TEXT NOT NULL,
+	run      INTEGER NOT NULL,
+	stream   TEXT NOT NULL,
+	holder   TEXT NOT NULL,
+	next     INTEGER NOT NULL, -- offset of the next byte
+	last     INTEGER NOT NULL, -- offset of the last row in perdure_log_chunk
+	complete INTEGER NOT NULL, -- 1: nothing follows
+	PRIMARY KEY (job, step, run, stream)
+) STRICT, WITHOUT ROWID;
+
+-- perdure_log_chunk: the bytes. Each row has the bytes from the offset at on. A log keeps its beginning and its end.
+CREATE TABLE perdure_log_chunk (
+	job    BLOB NOT NULL,
+	step   TEXT NOT NULL,
+	run    INTEGER NOT NULL,
+	stream TEXT NOT NULL,
+	at     INTEGER NOT NULL,
+	data   BLOB NOT NULL,
+	PRIMARY KEY (job, step, run, stream, at)
+) STRICT;
