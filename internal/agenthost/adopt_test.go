@@ -47,7 +47,7 @@ func TestRunsOfAnEarlierProcessAreAdopted(t *testing.T) {
 		})
 		var runs []perdure.Run
 		for n := range int64(4) {
-			runs = append(runs, dispatched(n+1, time.Millisecond, time.Hour)) // what it knows of the lock is stale
+			runs = append(runs, dispatched(n+1, time.Millisecond, time.Hour)) // the lock that it knows has ended
 		}
 		over, err := h.Adopt(t.Context(), "payments", runs)
 		if err != nil || len(over) != 1 || over[0].Number != 2 {
@@ -85,8 +85,8 @@ func TestPausedHostClaimsNothing(t *testing.T) {
 	})
 }
 
-// A host whose work goes on without it reports what has ended, and leaves the rest: Ended is called for the first, and the
-// handlers of the others have to leave.
+// A host whose work goes on without it reports what has ended, and leaves the rest. Ended is called for the first only, and the
+// handlers of the others leave.
 func TestQuietEndLeavesRuns(t *testing.T) {
 	virtual(t, func(t *testing.T) {
 		x := newExchange()
