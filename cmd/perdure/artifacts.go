@@ -23,6 +23,8 @@ func (a *app) artifactsCmd() *cobra.Command {
 		Short:      "Store and read artifacts: data that is larger than an input or output",
 		Long: `An artifact is up to 5 GiB of data, which is named by its SHA-256. Inputs and outputs refer to it by
 {"$artifact": "sha256:…", "size": …}. Artifacts are not deleted automatically.`,
+		Example: `  perdure artifacts put scene.blend
+  perdure artifacts get sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --to scene.blend`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		Args: noArgs,
 	}
@@ -44,7 +46,7 @@ the upload is resumed; so is one of the same file that was interrupted, while th
 			if err != nil {
 				return &usageError{msg: err.Error()}
 			}
-			defer f.Close()
+			defer func() { _ = f.Close() }() // it was only read
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				ctx, cancel := a.bounded(ctx)
 				defer cancel()
@@ -100,8 +102,7 @@ func (a *app) getArtifact(ctx context.Context, svc operate.Artifacts, hash, to s
 		if err != nil {
 			return err
 		}
-		defer os.Remove(f.Name()) // it has another name when it is complete
-		defer f.Close()
+		defer func() { _, _ = f.Close(), os.Remove(f.Name()) }() // it is closed and has another name when it is complete
 		if err := copyArtifact(f, content, hash); err != nil {
 			return err
 		}

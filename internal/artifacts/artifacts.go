@@ -108,7 +108,7 @@ func (d *Dir) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*op
 	if err != nil {
 		return nil, failed(err)
 	}
-	defer part.Close()
+	defer func() { _ = part.Close() }() // what matters is synced
 	return state, d.receive(ctx, part, &u, state)
 }
 
