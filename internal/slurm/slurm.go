@@ -293,7 +293,7 @@ func (c *Cluster) record(r Run) (s Status, ended bool) {
 	if err != nil {
 		return s, false
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	text, err := io.ReadAll(io.LimitReader(f, maxRecord))
 	if err != nil {
 		return s, false

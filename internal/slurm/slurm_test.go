@@ -84,8 +84,7 @@ func (w *world) until(r Run, is func(Status) bool) (s Status) {
 	return s
 }
 
-func hasEnded(s Status) bool  { return s.State == Exited || s.State == Failed }
-func isRunning(s Status) bool { return s.State == Running }
+func hasEnded(s Status) bool { return s.State == Exited || s.State == Failed }
 
 func (w *world) output(r Run, stream string) string {
 	w.Helper()
