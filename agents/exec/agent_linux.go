@@ -57,7 +57,11 @@ type Config struct {
 	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
 	Ending func(cause error) Ending
 	Full   func() // called when there was no space for a run
-	Log    *slog.Logger
+	// Begun is called before the command of a run is started, or continued with, and Over when it has ended, before that is
+	// reported; nil: nothing is called. dir has its streams (keeper.ReadStream).
+	Begun func(run *perdure.Run, dir string)
+	Over  func(dir string)
+	Log   *slog.Logger
 }
 
 // Agent runs commands. Its runs survive it: a later Agent with the same directory continues with them.
@@ -236,11 +240,17 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, a.notStarted(err)
 	}
+	if a.cfg.Begun != nil {
+		a.cfg.Begun(run, dir)
+	}
 	var exit *keeper.Exit
 	if a.cfg.Slurm != nil {
 		exit, err = a.attendJob(ctx, dir, r, at, run)
 	} else {
 		exit, err = a.attend(ctx, dir, r, at)
+	}
+	if a.cfg.Over != nil && !errors.Is(err, errLeft) {
+		a.cfg.Over(dir)
 	}
 	if err != nil {
 		return nil, err

@@ -52,11 +52,12 @@ const (
 // Config configures a host. Exchange, Name and State are required.
 type Config struct {
 	Exchange   protocol.Exchange
-	Name       string          // of the host; see CheckName
-	State      string          // the state directory, which is created if it is missing
-	Hosts      Registrar       // registers the host
-	Slots      int             // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
-	Capacity   perdure.Amounts // further capacities; cpu and memory that are missing are those of the machine
+	Name       string             // of the host; see CheckName
+	State      string             // the state directory, which is created if it is missing
+	Hosts      Registrar          // registers the host
+	Logs       protocol.LogWriter // takes what commands write; nil: it stays in the state directory
+	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
+	Capacity   perdure.Amounts    // further capacities; cpu and memory that are missing are those of the machine
 	Labels     map[string]string
 	Grid       string         // "": none
 	Version    string         // of this program
@@ -87,6 +88,7 @@ type Host struct {
 
 	groups string // the directory of the cgroups of runs; "": none
 	id     *identity
+	logs   *uploader // nil: none
 
 	// Holder is the holder of the runs of this host.
 	Holder string
@@ -153,13 +155,16 @@ func Open(cfg Config) (*Host, error) {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
 		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
-			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Log: h.log})
+			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
 		h.Close()
 		return nil, err
 	}
 	h.cfg.Capacity = capacityOf(&cfg)
+	if cfg.Logs != nil {
+		h.logs = newUploader(cfg.Logs, h.Holder, h.log)
+	}
 	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, HostName: cfg.Name, Capacity: h.cfg.Capacity, ClaimWait: claimWait, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
 		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
 	return h, nil
@@ -248,6 +253,18 @@ func ending(cause error) exec.Ending {
 	return exec.Leave
 }
 
+func (h *Host) begun(run *perdure.Run, dir string) {
+	if h.logs != nil {
+		h.logs.begin(run, dir)
+	}
+}
+
+func (h *Host) over(dir string) {
+	if h.logs != nil {
+		h.logs.end(dir)
+	}
+}
+
 func (h *Host) noteFull() {
 	select {
 	case h.full <- struct{}{}:
@@ -276,6 +293,9 @@ func (h *Host) Run(ctx context.Context) error {
 	defer end(nil)
 	ended := make(chan error, 1)
 	go func() { ended <- h.host.Run(life) }()
+	if h.logs != nil {
+		go h.logs.work(life)
+	}
 	adopted := make(chan error, 1)
 	go func() { adopted <- h.adopt(ctx, pending) }()
 
