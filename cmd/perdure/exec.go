@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
+	"github.com/perdure/perdure/operate"
 )
 
 // execOptions are the flags of perdure exec.
@@ -44,9 +46,9 @@ func (a *app) execCmd() *cobra.Command {
 		Use:   "exec [flags] -- COMMAND…",
 		Short: "Run a command on a host, and wait for its end",
 		Long: `Submits a job of type exec with one step, which runs the command on a host (see "perdure host"), waits
-for its end, prints its output, and exits with the command's exit code (127: not found; 126: not
-executable; 128 and the number of the signal that killed it; 1: another failure, with its reason on
-stderr). No shell reads the command. Of an output that is not one JSON value, the last 4 KiB are printed.
+for its end, prints what it writes as it writes it, and exits with the command's exit code (127: not
+found; 126: not executable; 128 and the number of the signal that killed it; 1: another failure, with its
+reason on stderr). No shell reads the command. "perdure logs JOB run" prints the same again.
 
 When the command has failed, the job is given up, so that it needs no operator; --keep leaves it parked,
 for "perdure resume". Ctrl-C leaves the job running.`,
@@ -144,7 +146,9 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 	}
 	waiting, cancel := a.bounded(ctx)
 	defer cancel()
+	logs := a.followLogs(waiting, t, v)
 	end, err := a.awaitRest(waiting, t, v)
+	logs.stop()
 	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
 		job := newTracker(v, perdure.Done)
 		a.goOn(t, []*tracker{job}, err, "perdure watch "+refOf(v)+t.where)
@@ -164,7 +168,7 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 			end.Phase, end.GivenUp = given.Phase, given.GivenUp
 		}
 	}
-	return a.printExec(end)
+	return a.printExec(end, logs.rest(ctx, end))
 }
 
 // noticeAfter is when a command that has not started is reported to the user.
@@ -203,8 +207,92 @@ func (a *app) awaitRest(ctx context.Context, t *target, v *perdure.JobView) (*pe
 	}
 }
 
-// printExec prints the output or the failure of the command, and returns the exit code as an error.
-func (a *app) printExec(v *perdure.JobView) error {
+// execLogs prints what the command writes, as it writes it.
+type execLogs struct {
+	svc     operate.Logs
+	streams []*execLog // none with -o json
+	stop    func()     // ends the printing, and waits for that
+}
+
+// execLog is one stream of the command.
+type execLog struct {
+	logPrinter
+	at  operate.LogQuery // where the next part begins
+	end bool             // the log of at.Run is complete
+}
+
+func (a *app) followLogs(ctx context.Context, svc operate.Logs, v *perdure.JobView) *execLogs {
+	logs := &execLogs{svc: svc, stop: func() {}}
+	if a.json() {
+		return logs
+	}
+	stderr := *a
+	stderr.out, stderr.st = &printer{w: a.err}, a.errSt
+	of := func(stream operate.LogStream) operate.LogQuery {
+		return operate.LogQuery{Job: v.ID.String(), Step: execStep, Stream: stream}
+	}
+	logs.streams = []*execLog{{logPrinter: logPrinter{app: a}, at: of(operate.Stdout)}, {logPrinter: logPrinter{app: &stderr}, at: of(operate.Stderr)}}
+	ctx, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	for _, l := range logs.streams {
+		all.Go(func() { l.follow(ctx, svc) })
+	}
+	logs.stop = func() { cancel(); all.Wait() }
+	return logs
+}
+
+// follow prints the logs of all runs, one after the other, until ctx ends.
+func (l *execLog) follow(ctx context.Context, svc operate.Logs) {
+	for ctx.Err() == nil {
+		q := l.at
+		q.Follow = true
+		if l.end {
+			q.Run, q.Offset = q.Run+1, 0
+		}
+		if err := svc.ReadLog(ctx, q, l.see); err != nil || l.end {
+			select {
+			case <-ctx.Done():
+			case <-time.After(logRetry):
+			}
+		}
+	}
+}
+
+// logRetry is the pause before the log of a further run is looked for.
+const logRetry = 500 * time.Millisecond
+
+func (l *execLog) see(part *operate.LogPart) error {
+	if part.Run == 0 { // no run has begun
+		return nil
+	}
+	if err := l.print(part); err != nil {
+		return err
+	}
+	l.at.Run, l.at.Offset, l.end = part.Run, part.Next(), part.End
+	return nil
+}
+
+// rest prints what is left of the logs of the last run. It reports whether stdout is printed as a whole.
+func (e *execLogs) rest(ctx context.Context, v *perdure.JobView) (whole bool) {
+	s := v.Steps.Get(execStep)
+	for i, l := range e.streams {
+		if s != nil && s.Run > 0 && (l.at.Run != s.Run || !l.end) {
+			if l.at.Run != s.Run {
+				l.at.Run, l.at.Offset = s.Run, 0
+			}
+			if err := e.svc.ReadLog(ctx, l.at, l.see); err != nil {
+				continue
+			}
+		}
+		l.flush()
+		whole = whole || i == 0 && l.at.Offset > 0
+	}
+	return whole
+}
+
+// printExec prints the output of the command, unless its logs were printed, or its failure, and returns the exit code as an
+// error.
+func (a *app) printExec(v *perdure.JobView, printed bool) error {
 	s := v.Steps.Get(execStep)
 	if s == nil {
 		return fmt.Errorf("job %s has no step %q: its key belongs to another definition", v.ID, execStep)
@@ -221,7 +309,7 @@ func (a *app) printExec(v *perdure.JobView) error {
 		if err := json.Unmarshal(s.Output, &out); err != nil && len(s.Output) > 0 {
 			return fmt.Errorf("output of job %s: %w", v.ID, err)
 		}
-		if !a.json() {
+		if !a.json() && !printed {
 			a.printStdout(out.Stdout)
 		}
 		return nil
