@@ -21,7 +21,21 @@ import (
 // clock is an env whose time a test sets.
 type clock struct {
 	env.Real
-	now atomic.Int64
+	now     atomic.Int64
+	delayed atomic.Int64  // answers to wrong tokens
+	hold    chan struct{} // nil: they do not wait
+}
+
+// Wait counts delays of answers to wrong tokens. The other waits follow the real clock.
+func (c *clock) Wait(ctx context.Context, d time.Duration, ch <-chan struct{}) env.Waited {
+	if d != wrongDelay {
+		return c.Real.Wait(ctx, d, ch)
+	}
+	c.delayed.Add(1)
+	if c.hold != nil {
+		<-c.hold
+	}
+	return env.Late
 }
 
 var epoch = time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
@@ -605,4 +619,36 @@ func BenchmarkIdentify(b *testing.B) {
 			}
 		}
 	})
+}
+
+// The answers to wrong tokens are delayed, but not more than maxDelayed at a time, and those to other callers never.
+func TestWrongTokensAreDelayed(t *testing.T) {
+	w := newWorld(t)
+	valid := w.add()
+	w.clock.hold = make(chan struct{})
+	var all sync.WaitGroup
+	for range maxDelayed {
+		all.Go(func() { _, _ = w.Identify(w.Context(), NewSecret().Text, kernel.TokenCredential, "") })
+	}
+	for w.clock.delayed.Load() < maxDelayed {
+		time.Sleep(time.Millisecond)
+	}
+	if _, err := w.Identify(t.Context(), valid, kernel.TokenCredential, ""); err != nil {
+		t.Error(err)
+	}
+	if _, err := w.Identify(t.Context(), NewSecret().Text, kernel.TokenCredential, ""); err == nil { // it does not wait
+		t.Error("a wrong token was accepted")
+	}
+	if n := w.clock.delayed.Load(); n != maxDelayed {
+		t.Errorf("%d answers were delayed", n)
+	}
+	close(w.clock.hold)
+	all.Wait()
+	_, _ = w.Identify(t.Context(), NewSecret().Text, kernel.TokenCredential, "")
+	if n := w.clock.delayed.Load(); n != maxDelayed+1 {
+		t.Errorf("%d answers were delayed, after the others had ended", n)
+	}
+	if _, err := w.Identify(t.Context(), NewSecret().Text, kernel.SessionCredential, ""); err == nil || w.clock.delayed.Load() != maxDelayed+1 {
+		t.Error("the answer to a session that has ended was delayed")
+	}
 }

@@ -43,6 +43,8 @@ type Registry struct {
 	cache map[string]*cached[*identified] // credentials that existed when they were read last, by id
 
 	hasAdmin cached[bool] // whether the store has an admin token
+
+	delayed atomic.Int64 // callers with wrong tokens that wait for their answers
 }
 
 // identified is a credential as it was read, with its identity.
@@ -57,6 +59,11 @@ const (
 	// cacheTime is below operate.CredentialCached because a call that begins at its end takes some time.
 	cacheTime = operate.CredentialCached - time.Second
 	readTime  = 5 * time.Second
+	// wrongDelay is how long the answer to a wrong token takes. So those who try many tokens, one after the other on each
+	// connection, cannot take the processors from other callers.
+	wrongDelay = 250 * time.Millisecond
+	// maxDelayed bounds the answers that are delayed at a time. Further ones are not delayed.
+	maxDelayed = 1000
 	// maxCached bounds the credentials in memory: as many as a store has.
 	maxCached = operate.MaxTokens + operate.MaxSessions
 )
@@ -93,7 +100,7 @@ func refuse(code perdure.Code, message, hint string) error {
 func (r *Registry) Identify(ctx context.Context, text string, kind kernel.CredentialKind, address string) (*operate.Identity, error) {
 	id, ok := idOf(text)
 	if !ok {
-		return nil, r.wrong(kind, address)
+		return nil, r.wrong(ctx, kind, address)
 	}
 	now := r.Env.Now()
 	c, known, err := r.cached(ctx, id, now)
@@ -108,7 +115,7 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 		}
 	}
 	if c == nil || c.Kind != kind || !c.ValidAt(storeTime) || !c.hasSecret(&sum, storeTime) {
-		return nil, r.wrong(kind, address)
+		return nil, r.wrong(ctx, kind, address)
 	}
 	r.touch(ctx, c, storeTime)
 	if sum != c.Hash {
@@ -122,9 +129,10 @@ func (r *Registry) Identify(ctx context.Context, text string, kind kernel.Creden
 func (r *Registry) compare(ctx context.Context, id string, sum *[32]byte, kind kernel.CredentialKind, address string) (*identified, error) {
 	switch r.failures.check(address, sum) {
 	case wrongAgain:
-		return nil, r.wrong(kind, address)
+		return nil, r.wrong(ctx, kind, address)
 	case readLater:
 		r.Failed()
+		r.delay(ctx)
 		return nil, errTooMany
 	}
 	c, err := r.load(ctx, id)
@@ -141,15 +149,24 @@ func (c *identified) hasSecret(sum *[32]byte, now time.Time) bool {
 
 // wrong counts a wrong token, and returns the refusal. A wrong session is not counted: most likely it has expired in a
 // browser.
-func (r *Registry) wrong(kind kernel.CredentialKind, address string) error {
+func (r *Registry) wrong(ctx context.Context, kind kernel.CredentialKind, address string) error {
 	r.Failed()
 	if kind == kernel.SessionCredential {
 		return errSession
 	}
+	r.delay(ctx)
 	if !r.failures.add(address) {
 		return errTooMany
 	}
 	return errWrong
+}
+
+// delay delays the answer to a wrong token.
+func (r *Registry) delay(ctx context.Context) {
+	defer r.delayed.Add(-1)
+	if r.delayed.Add(1) <= maxDelayed {
+		env.Sleep(r.Env, ctx, wrongDelay)
+	}
 }
 
 // StillValid reports whether an identity that was returned before is still valid: whether its credential is, and still has
