@@ -91,7 +91,7 @@ func labelsText(labels map[string]string) string {
 func usedText(v *operate.HostView) string {
 	list := make([]string, 0, len(v.Capacity))
 	for _, name := range slices.Sorted(maps.Keys(v.Capacity)) {
-		list = append(list, fmt.Sprintf("%s %s/%s", plain(name), operate.AmountText(name, v.Used[name]), operate.AmountText(name, v.Capacity[name])))
+		list = append(list, fmt.Sprintf("%s %s/%s", plain(name), amountText(name, v.Used[name]), amountText(name, v.Capacity[name])))
 	}
 	return strings.Join(list, ", ")
 }
@@ -122,7 +122,7 @@ func (a *app) printHost(v *operate.HostView) error {
 	for _, r := range v.InFlight {
 		takes := make([]string, 0, len(r.Requires.Amounts))
 		for _, name := range slices.Sorted(maps.Keys(r.Requires.Amounts)) {
-			takes = append(takes, plain(name)+" "+operate.AmountText(name, r.Requires.Amounts[name]))
+			takes = append(takes, plain(name)+" "+amountText(name, r.Requires.Amounts[name]))
 		}
 		tb.row(r.Job.String(), plain(r.Step), strconv.FormatInt(r.Run, 10), plain(r.Agent), strings.Join(takes, ", "), span(max(now.Sub(r.StartedAt), 0)))
 	}
@@ -225,4 +225,16 @@ func (a *app) removeHostCmd() *cobra.Command {
 	}
 	uses(cmd, "server", "store", "output")
 	return cmd
+}
+
+// amountText is operate.AmountText for tables: memory of more than a GiB has one decimal.
+func amountText(name string, n int64) string {
+	const gib = 1 << 30
+	switch {
+	case name == "memory" && n == 0:
+		return "0"
+	case name == "memory" && n > gib && n%gib != 0:
+		return strconv.FormatFloat(float64(n)/gib, 'f', 1, 64) + "GiB"
+	}
+	return operate.AmountText(name, n)
 }

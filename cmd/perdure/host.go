@@ -64,7 +64,7 @@ As root it refuses to start, unless --user names the user of commands, or --allo
 	uses(cmd, "server")
 	f := cmd.Flags()
 	f.StringVar(&o.name, "name", "", "`NAME` of the host (default: this machine's name up to the first dot)")
-	f.StringVar(&o.state, "state", "", "`DIR` that keeps what is needed after a restart; one for each host, on a local disk")
+	f.StringVar(&o.state, "state", "", "`DIR` that keeps what is needed after a restart; one for each host, on a local disk (with --grid slurm: on the shared one)")
 	f.IntVar(&o.slots, "slots", 10, "commands at a time, at most 1000")
 	f.StringVar(&o.cpu, "cpu", "", "`CPU` for commands, such as 8 or 1.5 (default: the processors of this machine)")
 	f.StringVar(&o.memory, "memory", "", "`MEMORY` for commands, such as 32GiB (default: that of this machine)")

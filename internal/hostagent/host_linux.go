@@ -299,7 +299,7 @@ func (h *Host) Run(ctx context.Context) error {
 	adopted := make(chan error, 1)
 	go func() { adopted <- h.adopt(ctx, pending) }()
 
-	check, sweep, renew := time.NewTicker(checkEvery), time.NewTicker(sweepEvery), time.NewTicker(h.cfg.Heartbeat/3)
+	check, sweep, renew := time.NewTicker(checkEvery), time.NewTicker(sweepEvery), time.NewTicker(min(h.cfg.Heartbeat/3, renewMost))
 	defer check.Stop()
 	defer sweep.Stop()
 	defer renew.Stop()
@@ -316,6 +316,7 @@ func (h *Host) Run(ctx context.Context) error {
 		if !draining {
 			drained = nil
 		} else if drained == nil && !registered.DrainBy.IsZero() {
+			h.log.Info("the host is drained; what runs at the deadline is stopped", "host", h.cfg.Name, "deadline", registered.DrainBy)
 			drained = time.After(time.Until(registered.DrainBy))
 		}
 		h.host.Pause(adopting || full || draining)
@@ -328,7 +329,6 @@ func (h *Host) Run(ctx context.Context) error {
 			}
 			registered = r
 		case <-drained:
-			h.log.Info("deadline of the drain has passed; stopping what runs", "host", h.cfg.Name)
 			h.host.CutShort()
 			drained = time.After(checkEvery) // runs that arrived late
 		case err := <-adopted:
@@ -402,8 +402,12 @@ func (h *Host) registerOnce(ctx context.Context) (*operate.HostRegistered, error
 	return r, err
 }
 
-// registerTime bounds a registration.
-const registerTime = 10 * time.Second
+const (
+	// registerTime bounds a registration.
+	registerTime = 10 * time.Second
+	// renewMost is the longest time between two registrations: so soon a host knows of its drain.
+	renewMost = 10 * time.Second
+)
 
 // renew registers the host again: it is the host's sign of life.
 func (h *Host) renew(ctx context.Context, to chan<- *operate.HostRegistered) {
