@@ -195,7 +195,7 @@ func TestForeignCursorsAreRefused(t *testing.T) {
 	n := start(t, memory.New(), node.Config{})
 	submit(t, n, "type: t\nkey: k\nsteps:\n  s: {agent: absent}\n")
 	bulk := startBulk(t, n, bulkRequest("none")).ID
-	numbers := []string{"😀", "0", "01", "+1", "-1", "ZZ", "zzzzzzzzzzzzzz", " 1"}
+	numbers := slices.Clip([]string{"😀", "0", "zz", "d1", "a0", "h01", "r+1", "a-1", "aZZ", "hzzzzzzzzzzzzzz", "a 1"}) // "d1" is one of deliveries
 	for name, list := range map[string]struct {
 		read func(cursor string) error
 		bad  []string
@@ -203,15 +203,15 @@ func TestForeignCursorsAreRefused(t *testing.T) {
 	}{
 		"jobs": {func(c string) error { _, err := n.ListJobs(t.Context(), perdure.JobQuery{Cursor: c}); return err },
 			[]string{"😀", "xyz", "01A1FCF4403B76EC83056E30413368DB"}, "01a1fcf4403b76ec83056e30413368db"},
-		"alerts": {func(c string) error { _, err := n.ListAlerts(t.Context(), perdure.AlertQuery{Cursor: c}); return err }, numbers, "zz"},
+		"alerts": {func(c string) error { _, err := n.ListAlerts(t.Context(), perdure.AlertQuery{Cursor: c}); return err }, append(numbers, "hzz"), "azz"},
 		"history": {func(c string) error {
 			_, err := n.History(t.Context(), perdure.HistoryQuery{Job: "k", Cursor: c})
 			return err
-		}, numbers, "zz"},
+		}, append(numbers, "azz"), "hzz"},
 		"refusals": {func(c string) error {
 			_, err := n.BulkRefusals(t.Context(), consoles.BulkRefusalQuery{ID: bulk, Cursor: c})
 			return err
-		}, append(numbers, "zz"), "5"},
+		}, append(numbers, "rzz"), "r5"},
 		"runs": {func(c string) error {
 			_, err := n.Runs(t.Context(), consoles.RunsQuery{Job: "k", Cursor: c})
 			return err
