@@ -2,6 +2,7 @@ package hostagent
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
@@ -223,7 +224,7 @@ func readAt(path string, offset, size int64) []byte {
 	defer func() { _ = f.Close() }()
 	b := make([]byte, size)
 	n, err := f.ReadAt(b, offset)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil
 	}
 	return b[:n]
