@@ -45,9 +45,9 @@ const MaxStopWithin = 5 * time.Minute
 //
 // Arguments and values of env that are no strings are passed as JSON text.
 type Input struct {
-	Command []text          `json:"command"`
-	Env     map[string]text `json:"env"`
-	Exit    exits           `json:"exit"`
+	Command []with.Text          `json:"command"`
+	Env     map[string]with.Text `json:"env"`
+	Exit    exits                `json:"exit"`
 }
 
 type exits struct {
@@ -61,17 +61,6 @@ func (e *exits) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	return with.Decode(b, (*plain)(e))
-}
-
-// text is a string, or the JSON of anything else.
-type text string
-
-func (t *text) UnmarshalJSON(b []byte) error {
-	if b[0] != '"' {
-		*t = text(b)
-		return nil
-	}
-	return json.Unmarshal(b, (*string)(t))
 }
 
 // exitCode is 1 to 255.

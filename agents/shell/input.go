@@ -24,22 +24,11 @@ import (
 // The program is looked for in PATH of this process if its name has no slash, and from dir if it
 // begins with a dot. Arguments and values of env that are no strings are passed as JSON text.
 type Input struct {
-	Command       []text          `json:"command"`
-	Dir           string          `json:"dir"`
-	Env           map[string]text `json:"env"`
-	Stdin         json.RawMessage `json:"stdin"`
-	RejectedCodes []exitCode      `json:"rejectedCodes"`
-}
-
-// text is a string, or the JSON of anything else.
-type text string
-
-func (t *text) UnmarshalJSON(b []byte) error {
-	if b[0] != '"' {
-		*t = text(b)
-		return nil
-	}
-	return json.Unmarshal(b, (*string)(t))
+	Command       []with.Text          `json:"command"`
+	Dir           string               `json:"dir"`
+	Env           map[string]with.Text `json:"env"`
+	Stdin         json.RawMessage      `json:"stdin"`
+	RejectedCodes []exitCode           `json:"rejectedCodes"`
 }
 
 // exitCode is 1 to 255; 0 is an expression in a draft.

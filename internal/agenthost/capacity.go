@@ -1,6 +1,7 @@
 package agenthost
 
 import (
+	"iter"
 	"maps"
 
 	"github.com/perdure/perdure"
@@ -12,11 +13,7 @@ import (
 // freeCapacity returns what of the capacity neither a run takes nor a claim in progress offers. mu must be held.
 func (h *Host) freeCapacity() perdure.Amounts {
 	free := maps.Clone(h.cfg.Capacity)
-	for _, l := range h.live {
-		if r := l.run.Requires; r != nil {
-			add(free, r.Amounts, -1)
-		}
-	}
+	add(free, takenBy(maps.Values(h.live)), -1)
 	add(free, h.offered, -1)
 	maps.DeleteFunc(free, func(_ string, n int64) bool { return n <= 0 })
 	return free
@@ -56,9 +53,9 @@ func (h *Host) offer(a *hosted, free perdure.Amounts) (n int) {
 }
 
 // takenBy returns what runs take of the capacity until their reports are answered.
-func takenBy(runs []*live) perdure.Amounts {
+func takenBy(runs iter.Seq[*live]) perdure.Amounts {
 	taken := perdure.Amounts{}
-	for _, l := range runs {
+	for l := range runs {
 		if r := l.run.Requires; r != nil {
 			add(taken, r.Amounts, 1)
 		}

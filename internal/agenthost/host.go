@@ -10,6 +10,7 @@
 //	secrets.go    secrets: resolved before a handler is called, and removed from what it returns
 //	report.go     reports, as many in a call as are ready
 //	drain.go      the orderly end
+//	capacity.go   what claims offer of a registered host
 //	adopt.go      runs whose work goes on while no host is there
 //
 // One rule has priority over all others: once the lock of a run has expired, the host reports nothing about the run.
@@ -55,12 +56,12 @@ type Config struct {
 
 	Env env.Env // nil: env.Real
 
-	// The following are for handlers whose work outlives this process; see adopt.go.
-
 	// HostName is the name of the host, if it is registered. Claims say then what is free of its Capacity, and bring runs that
 	// fit into it.
 	HostName string
 	Capacity perdure.Amounts
+
+	// The following are for handlers whose work outlives this process; see adopt.go.
 
 	// ExactSlots forbids to claim more runs than there are free slots.
 	ExactSlots bool

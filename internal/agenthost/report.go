@@ -3,6 +3,7 @@ package agenthost
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -137,24 +138,22 @@ type reportsClaim struct {
 // claimWithReports returns a claim for as many runs as these reports make room for, if claims were filled at once recently; nil
 // otherwise. The next step of a job is usually ready with the report of the previous one. mu must be held.
 func (h *Host) claimWithReports(batch []*live) *reportsClaim {
-	a, n := batch[0].agent, 0
-	for _, l := range batch {
-		if l.agent == a {
-			n++
-		}
-	}
-	if h.cfg.HostName == "" {
-		n = min(n, a.freeAfter(n, h.env.Now()))
-	}
-	if n <= 0 || !a.filledAtOnce || h.paused || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
+	a := batch[0].agent
+	if !a.filledAtOnce || h.paused || h.claiming.Err() != nil || h.now().mono.Before(h.noClaimsUntil) {
 		return nil
 	}
-	var free perdure.Amounts
-	if h.cfg.HostName == "" {
-		a.claimed += n
-	} else {
-		free = takenBy(batch)
+	n, free := 0, perdure.Amounts(nil)
+	if h.cfg.HostName != "" {
+		free = takenBy(slices.Values(batch))
 		n = h.offer(a, free)
+	} else {
+		for _, l := range batch {
+			if l.agent == a {
+				n++
+			}
+		}
+		n = max(min(n, a.freeAfter(n, h.env.Now())), 0)
+		a.claimed += n
 	}
 	if n == 0 {
 		return nil

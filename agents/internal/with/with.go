@@ -112,3 +112,15 @@ func Expression(s string) bool {
 func Plain(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
+
+// Text is a string, or the JSON of anything else.
+type Text string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *Text) UnmarshalJSON(b []byte) error {
+	if b[0] != '"' {
+		*t = Text(b)
+		return nil
+	}
+	return json.Unmarshal(b, (*string)(t))
+}
