@@ -92,6 +92,12 @@ var tsUnused = map[string]string{
 	"POST /v1/reports body NextBody.max":                  "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.requestId":            "as ReportsBody.claim",
 	"POST /v1/reports body NextBody.secrets":              "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.host":                 "as ReportsBody.claim",
+	"POST /v1/reports body NextBody.free":                 "as ReportsBody.claim",
+	"POST /v1/agents/{agent}/claim body ClaimBody.host":   "the agent host of the package is no host of the grid",
+	"POST /v1/agents/{agent}/claim body ClaimBody.free":   "as ClaimBody.host",
+	"POST /v1/heartbeats body BeatsBody.complete":         "agents of the package list the runs that they can name, and end the others by their deadline",
+	"POST /v1/heartbeats body BeatsBody.requestId":        "as BeatsBody.complete",
 }
 
 // tsOperation is what the OpenAPI document says of a call.
