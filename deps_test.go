@@ -85,7 +85,7 @@ var layers = []layer{
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact", "internal/retryafter", "internal/secret", "internal/targets"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
 	{pkg: "agents/shell", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/secret"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "internal/slurm", why: "runs commands as jobs of Slurm; it knows nothing of Perdure"},
-	{pkg: "agents/exec", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/keeper", "internal/plain", "internal/slurm"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
+	{pkg: "agents/exec", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/keeper", "internal/plain", "internal/slurm", "operate"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "internal/hostagent", ours: []string{"", "agents/exec", "internal/agenthost", "internal/keeper", "internal/slurm", "operate", "protocol"}, modules: []string{"golang.org/x/sys"}, why: "it connects the agent exec with an exchange, and has the state directory of a host"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},

@@ -17,18 +17,22 @@
 //	no such program           rejected without effect, "notFound"; "notExecutable" alike
 //	input wrong               rejected without effect, "input"
 //	no space on the disk      returned, "noSpace"
+//	an artifact is gone       rejected without effect, "artifactMissing"; with other bytes, failed, "artifactMismatch"
+//	no file to collect        failed, "fileMissing"
 package exec
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Name is the name of the agent.
@@ -42,12 +46,92 @@ const MaxStopWithin = 5 * time.Minute
 //	command: [render, --frame, 7]                # required: the program and its arguments; no shell reads them
 //	env: {QUALITY: high}                         # added to the environment
 //	exit: {rejected: [64], returned: [75]}       # exit codes with a meaning of their own
+//	files: {scene.blend: {"$artifact": …}}       # artifacts that are there as files when the command starts
+//	collect: {frames: "out/*.png"}               # files that are stored as artifacts when it has exited with 0
 //
 // Arguments and values of env that are no strings are passed as JSON text.
 type Input struct {
 	Command []with.Text          `json:"command"`
 	Env     map[string]with.Text `json:"env"`
 	Exit    exits                `json:"exit"`
+	Files   map[string]artifact  `json:"files"`   // by their paths in the working directory
+	Collect map[string]pattern   `json:"collect"` // by the names in the output
+}
+
+// Bounds of files and collect.
+const (
+	MaxFiles     = 1000 // of each
+	maxPath      = 1024
+	maxFilesName = 128
+)
+
+// artifact is a value {"$artifact": …}.
+type artifact plain.Artifact
+
+func (a *artifact) UnmarshalJSON(b []byte) error {
+	read, err := plain.ReadArtifact(b)
+	*a = artifact(read)
+	return err
+}
+
+// pattern matches paths in the working directory, as path.Match does.
+type pattern string
+
+// CheckFilePath returns what is wrong with the path of a file in the working directory; "" if it is valid.
+func CheckFilePath(p string) string {
+	switch {
+	case p == "" || p == "." || len(p) > maxPath || strings.Contains(p, "\x00"):
+		return fmt.Sprintf("a path has 1 to %d bytes, and no NUL", maxPath)
+	case path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../"):
+		return "a path is relative to the working directory of the command, and does not leave it: no / at its ends, no . and no .."
+	}
+	return ""
+}
+
+// CheckPattern returns what is wrong with a pattern for files in the working directory; "" if it is valid.
+func CheckPattern(p string) string {
+	if wrong := CheckFilePath(p); wrong != "" {
+		return wrong
+	}
+	if _, err := path.Match(p, ""); err != nil {
+		return "the pattern is not complete: * stands for any text without /, ? for one character, [a-z] for one of these"
+	}
+	if strings.Contains(p, "**") {
+		return "** has no meaning of its own: name each level, as in out/*/*.png"
+	}
+	return ""
+}
+
+// checkFiles returns what is wrong with files and collect.
+func (in *Input) checkFiles() error {
+	for _, n := range []int{len(in.Files), len(in.Collect)} {
+		if n > MaxFiles {
+			return fmt.Errorf("files and collect have at most %d entries each", MaxFiles)
+		}
+	}
+	size := int64(0)
+	for name, a := range in.Files {
+		if wrong := CheckFilePath(name); wrong != "" {
+			return fmt.Errorf("files: %q: %s", name, wrong)
+		}
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, is := in.Files[dir]; is {
+				return fmt.Errorf("files: %s cannot be both a file and a directory", dir)
+			}
+		}
+		if size += a.Size; size > plain.MaxArtifactBytes {
+			return fmt.Errorf("files: more than %d bytes together", int64(plain.MaxArtifactBytes))
+		}
+	}
+	for name, p := range in.Collect {
+		if name == "" || len(name) > maxFilesName {
+			return fmt.Errorf("collect: a name has 1 to %d bytes", maxFilesName)
+		}
+		if wrong := CheckPattern(string(p)); wrong != "" {
+			return fmt.Errorf("collect: %s: %q: %s", name, string(p), wrong)
+		}
+	}
+	return nil
 }
 
 type exits struct {
@@ -101,6 +185,9 @@ func parse(b json.RawMessage) (*Input, error) {
 		if slices.Contains(in.Exit.Rejected, code) {
 			return nil, fmt.Errorf("exit: %d cannot be both rejected and returned; leave it in one list", code)
 		}
+	}
+	if err := in.checkFiles(); err != nil {
+		return nil, err
 	}
 	return in, nil
 }
