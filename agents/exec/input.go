@@ -60,9 +60,8 @@ type Input struct {
 
 // Bounds of files and collect.
 const (
-	MaxFiles     = 1000 // of each
-	maxPath      = 1024
-	maxFilesName = 128
+	MaxFiles     = plain.MaxFiles // of each
+	maxFilesName = plain.MaxFilesName
 )
 
 // artifact is a value {"$artifact": …}.
@@ -77,31 +76,6 @@ func (a *artifact) UnmarshalJSON(b []byte) error {
 // pattern matches paths in the working directory, as path.Match does.
 type pattern string
 
-// CheckFilePath returns what is wrong with the path of a file in the working directory; "" if it is valid.
-func CheckFilePath(p string) string {
-	switch {
-	case p == "" || p == "." || len(p) > maxPath || strings.Contains(p, "\x00"):
-		return fmt.Sprintf("a path has 1 to %d bytes, and no NUL", maxPath)
-	case path.IsAbs(p) || path.Clean(p) != p || p == ".." || strings.HasPrefix(p, "../"):
-		return "a path is relative to the working directory of the command, and does not leave it: no / at its ends, no . and no .."
-	}
-	return ""
-}
-
-// CheckPattern returns what is wrong with a pattern for files in the working directory; "" if it is valid.
-func CheckPattern(p string) string {
-	if wrong := CheckFilePath(p); wrong != "" {
-		return wrong
-	}
-	if _, err := path.Match(p, ""); err != nil {
-		return "the pattern is not complete: * stands for any text without /, ? for one character, [a-z] for one of these"
-	}
-	if strings.Contains(p, "**") {
-		return "** has no meaning of its own: name each level, as in out/*/*.png"
-	}
-	return ""
-}
-
 // checkFiles returns what is wrong with files and collect.
 func (in *Input) checkFiles() error {
 	for _, n := range []int{len(in.Files), len(in.Collect)} {
@@ -111,7 +85,7 @@ func (in *Input) checkFiles() error {
 	}
 	size := int64(0)
 	for name, a := range in.Files {
-		if wrong := CheckFilePath(name); wrong != "" {
+		if wrong := plain.CheckFilePath(name); wrong != "" {
 			return fmt.Errorf("files: %q: %s", name, wrong)
 		}
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
@@ -127,7 +101,7 @@ func (in *Input) checkFiles() error {
 		if name == "" || len(name) > maxFilesName {
 			return fmt.Errorf("collect: a name has 1 to %d bytes", maxFilesName)
 		}
-		if wrong := CheckPattern(string(p)); wrong != "" {
+		if wrong := plain.CheckFilePattern(string(p)); wrong != "" {
 			return fmt.Errorf("collect: %s: %q: %s", name, string(p), wrong)
 		}
 	}

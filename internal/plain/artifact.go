@@ -75,7 +75,7 @@ func ReadArtifact(b []byte) (Artifact, error) {
 // Artifacts returns the artifacts to which a JSON value refers, each hash once, in the order of the hashes. The error is an
 // *ArtifactError for the first one in a wrong form. A value without any costs a search for the member's name.
 func Artifacts(b []byte) ([]Artifact, error) {
-	if !bytes.Contains(b, []byte(ArtifactName)) && !bytes.Contains(b, []byte(`\u`)) { // an escape may stand for a letter of the name
+	if !mayHaveArtifacts(b) {
 		return nil, nil
 	}
 	v, err := decodeAny(b)
@@ -91,6 +91,43 @@ func Artifacts(b []byte) ([]Artifact, error) {
 		all = append(all, found[hash])
 	}
 	return all, nil
+}
+
+// ArtifactHashes returns the hashes of the artifacts to which a JSON value refers, each once and in order. A value in a wrong
+// form is left out.
+func ArtifactHashes(b []byte) []string {
+	if !mayHaveArtifacts(b) {
+		return nil
+	}
+	v, err := decodeAny(b)
+	if err != nil {
+		return nil
+	}
+	found := map[string]bool{}
+	gatherHashes(v, found)
+	return slices.Sorted(maps.Keys(found))
+}
+
+func gatherHashes(v any, found map[string]bool) {
+	switch v := v.(type) {
+	case []any:
+		for _, kid := range v {
+			gatherHashes(kid, found)
+		}
+	case map[string]any:
+		if hash, _ := v[ArtifactName].(string); IsArtifactHash(hash) {
+			found[hash] = true
+		}
+		for _, kid := range v {
+			gatherHashes(kid, found)
+		}
+	}
+}
+
+// mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape may stand for a
+// letter of the member's name.
+func mayHaveArtifacts(b []byte) bool {
+	return bytes.Contains(b, []byte(ArtifactName)) || bytes.Contains(b, []byte(`\u`))
 }
 
 func decodeAny(b []byte) (v any, err error) {
