@@ -89,12 +89,15 @@ func (d *Dir) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*op
 		return nil, err
 	}
 	state := &operate.ArtifactState{Artifact: u.Hash, Size: u.Size}
-	if info, err := os.Stat(d.file(u.Hash)); err == nil {
-		if info.Size() != u.Size {
-			return nil, perdure.Refuse(perdure.CodeInvalid, "the artifact has %d bytes, not %d", info.Size(), u.Size)
-		}
+	size, err := d.keep(u.Hash)
+	switch {
+	case err == nil && size != u.Size:
+		return nil, perdure.Refuse(perdure.CodeInvalid, "the artifact has %d bytes, not %d", size, u.Size)
+	case err == nil:
 		state.Next = u.Size
 		return state, nil
+	case perdure.CodeOf(err) != perdure.CodeNotFound:
+		return nil, err
 	}
 	if err := d.begin(u.Hash); err != nil {
 		return nil, err
@@ -103,7 +106,6 @@ func (d *Dir) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*op
 	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
 		return nil, failed(err)
 	}
-	d.forget()
 	part, err := os.OpenFile(filepath.Join(d.uploads(), strings.TrimPrefix(u.Hash, "sha256:")+"."+d.node), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, failed(err)
@@ -213,7 +215,7 @@ func (d *Dir) OpenArtifact(_ context.Context, hash string) (operate.ArtifactRead
 	f, err := os.Open(d.file(hash))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no artifact %s", hash)
+		return nil, errNotStored(hash)
 	case err != nil:
 		return nil, failed(err)
 	}
