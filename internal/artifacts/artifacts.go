@@ -1,5 +1,7 @@
-// Package artifacts keeps artifacts in a directory: each in a file that is named by its hash.
+// Package artifacts keeps artifacts in a directory (Dir) or in an object store (S3), each under its hash, and deletes those
+// that no job uses (Sweeper).
 //
+// In a directory, an artifact is a file that is named by its hash.
 // An upload goes to a file of its own in the directory uploads. When it has all bytes, they are read again and compared
 // with the hash, synced, and the file gets its name. So a file with such a name is complete, whatever happened before. An
 // upload that is cut is continued at the node that has its file; other nodes on the same directory begin again.
@@ -45,7 +47,7 @@ var _ operate.Artifacts = (*Dir)(nil)
 func ParseURL(text string) (path string, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no directory; write file:///PATH", text)
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no directory and no bucket; write file:///PATH or s3://BUCKET/PREFIX", text)
 	}
 	return u.Path, nil
 }

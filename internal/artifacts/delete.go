@@ -53,7 +53,9 @@ func (d *Dir) keep(hash string) (size int64, err error) {
 	info, err := os.Stat(path)
 	if err == nil && time.Since(info.ModTime()) > renewAfter {
 		now := time.Now()
-		err = os.Chtimes(path, now, now) // it fails if a sweep has taken the file away meanwhile
+		if err = os.Chtimes(path, now, now); err == nil {
+			info, err = os.Stat(path) // a sweep may have taken the file away between the two steps of that call
+		}
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
