@@ -105,6 +105,7 @@ func (d *Dir) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*op
 		return nil, err
 	}
 	defer d.end(u.Hash)
+	d.forget()
 	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
 		return nil, failed(err)
 	}

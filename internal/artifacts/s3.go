@@ -266,6 +266,13 @@ func (s *S3) receive(ctx context.Context, up *s3Upload, u *operate.ArtifactUploa
 	}
 }
 
+// sumOf returns the hash of a body for its signature: not all stores with the interface of S3 read bodies that are signed in
+// chunks.
+func sumOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}
+
 func incomplete(err error) error {
 	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return perdure.Refuse(perdure.CodeMalformed, "the body is incomplete")
@@ -282,7 +289,7 @@ func (s *S3) sendPart(ctx context.Context, up *s3Upload, hash string, part []byt
 		up.id = id
 	}
 	number := len(up.parts) + 1
-	sent, err := s.core.PutObjectPart(ctx, s.bucket, s.object(hash), up.id, number, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{})
+	sent, err := s.core.PutObjectPart(ctx, s.bucket, s.object(hash), up.id, number, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{Sha256Hex: sumOf(part)})
 	if err != nil {
 		if minio.ToErrorResponse(err).Code == "NoSuchUpload" { // it was removed meanwhile
 			up.id, up.parts, up.sum = "", nil, sha256.New()
@@ -311,7 +318,7 @@ func (s *S3) complete(ctx context.Context, up *s3Upload, u *operate.ArtifactUplo
 	}
 	var err error
 	if up.id == "" {
-		_, err = s.core.PutObject(ctx, s.bucket, s.object(u.Hash), bytes.NewReader(last), int64(len(last)), "", "", minio.PutObjectOptions{ContentType: "application/octet-stream"})
+		_, err = s.core.PutObject(ctx, s.bucket, s.object(u.Hash), bytes.NewReader(last), int64(len(last)), "", sumOf(last), minio.PutObjectOptions{ContentType: "application/octet-stream"})
 	} else {
 		_, err = s.core.CompleteMultipartUpload(ctx, s.bucket, s.object(u.Hash), up.id, up.parts, minio.PutObjectOptions{})
 	}
@@ -377,7 +384,7 @@ func (s *S3) OldArtifacts(_ context.Context, from string, before time.Time) (has
 
 // DeleteArtifact implements Deleter.
 func (s *S3) DeleteArtifact(ctx context.Context, hash string, before time.Time) (bool, error) {
-	if _, err := s.core.PutObject(ctx, s.bucket, s.marker(hash), bytes.NewReader(nil), 0, "", "", minio.PutObjectOptions{}); err != nil {
+	if _, err := s.core.PutObject(ctx, s.bucket, s.marker(hash), bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{}); err != nil {
 		return false, s.failed(ctx, err, hash)
 	}
 	return s.decide(ctx, hash, before)
@@ -415,7 +422,9 @@ func (s *S3) Recover(ctx context.Context) error {
 		}
 	}
 	uploads, err := s.core.ListMultipartUploads(ctx, s.bucket, s.prefix+"sha256/", "", "", "", lookAtOnce)
-	if err != nil {
+	if r := minio.ToErrorResponse(err); err != nil && r.StatusCode == http.StatusNotFound && r.Code != minio.NoSuchBucket {
+		return nil // some stores say so if there are no uploads
+	} else if err != nil {
 		return s.failed(ctx, err, "")
 	}
 	for _, u := range uploads.Uploads {
