@@ -280,7 +280,7 @@ const (
 
 // Run claims and carries out runs until ctx ends. The commands go on after that.
 func (h *Host) Run(ctx context.Context) error {
-	pending, err := h.agent.Pending()
+	pending, unread, err := h.agent.Pending()
 	if err != nil {
 		return err
 	}
@@ -334,6 +334,11 @@ func (h *Host) Run(ctx context.Context) error {
 		case err := <-adopted:
 			if adopting = false; err != nil && ctx.Err() == nil {
 				return err
+			}
+			// A run whose directory is not readable may have a living command, which its keeper ends with the lock. It must not
+			// expire before.
+			if err == nil && unread == 0 {
+				h.host.CompleteHeartbeats()
 			}
 		case <-check.C:
 			if now := h.isFull(); now != full {
