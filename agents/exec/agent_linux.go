@@ -105,11 +105,12 @@ func dirName(run *perdure.Run) string {
 // reported is a file in the directory of a run of which nothing is left to be reported.
 const reported = "reported"
 
-// Pending returns the runs of earlier processes that may have to be reported.
-func (a *Agent) Pending() (runs []perdure.Run, err error) {
+// Pending returns the runs of earlier processes that may have to be reported, and how many directories of runs are not
+// readable.
+func (a *Agent) Pending() (runs []perdure.Run, unread int, err error) {
 	entries, err := os.ReadDir(a.cfg.Dir)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, e := range entries {
 		dir := filepath.Join(a.cfg.Dir, e.Name())
@@ -126,11 +127,12 @@ func (a *Agent) Pending() (runs []perdure.Run, err error) {
 			_ = os.RemoveAll(dir)
 		case err != nil:
 			a.cfg.Log.Error("run directory not readable; it is left alone", "dir", dir, "err", err)
+			unread++
 		default:
 			runs = append(runs, run)
 		}
 	}
-	return runs, nil
+	return runs, unread, nil
 }
 
 // Ended notes that nothing is left to be reported of a run. Sweep removes its directory later.

@@ -71,9 +71,10 @@ func NewLoop(c LoopConfig) *Loop {
 
 // Runs are the runs in the state directory.
 type Runs interface {
-	Pending() ([]perdure.Run, error) // those of earlier processes that may have to be reported
-	Discard(*perdure.Run)            // ends what is left of a run that does not belong to this host any more
-	Sweep(keep time.Duration)        // removes what is left of runs that were reported longer ago
+	// Pending returns those of earlier processes that may have to be reported, and how many could not be read.
+	Pending() (runs []perdure.Run, unread int, err error)
+	Discard(*perdure.Run)     // ends what is left of a run that does not belong to this host any more
+	Sweep(keep time.Duration) // removes what is left of runs that were reported longer ago
 }
 
 const (
@@ -89,7 +90,7 @@ var errLeft = errors.New("the host agent ends, and its commands go on")
 
 // Run returns nil after ctx has ended, or why the host cannot work.
 func (l *Loop) Run(ctx context.Context) error {
-	pending, err := l.Runs.Pending()
+	pending, unread, err := l.Runs.Pending()
 	if err != nil {
 		return err
 	}
@@ -114,6 +115,11 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.err = err
 			}
 		})
+		// A run whose directory is not readable may have a living command, which its keeper ends with the lock. It must not
+		// expire before.
+		if err == nil && unread == 0 {
+			l.Host.CompleteHeartbeats()
+		}
 	})
 	l.Runs.Sweep(l.Keep)
 	l.checkSpace()
