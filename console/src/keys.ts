@@ -18,6 +18,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "a"], "alerts"],
       [["g", "b"], "bulk acts"],
       [["g", "e"], "agents"],
+      [["g", "h"], "hosts"],
       [["g", "l"], "limits"],
       [["g", "w"], "webhooks"],
       [["g", "n"], "nodes"],
@@ -52,7 +53,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
 ];
 
 const pages: Record<string, string> = {
-  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
+  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), h: link.hosts(), l: link.limits(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
 };
 
 type Handler = () => void;
