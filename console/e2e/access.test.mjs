@@ -7,7 +7,7 @@ import { counted, empty, eventually, full, loaded, narrow, open, titled, violati
 
 const insecure = process.env.INSECURE_CONSOLE_URL;
 const html = "<img src=x onerror=document.title='broken'>";
-const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "limits", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
+const pages = ["", "jobs", "jobs/order-1042?step=charge", "alerts", "bulk", "agents", "hosts", "hosts/h1", "limits", "webhooks", "webhooks/shop", "nodes", "submit", "tokens", "audit"];
 
 /** Calls the API of the console with jobs. */
 async function call(method, path, { token, body, base = full } = {}) {
@@ -29,6 +29,7 @@ const at = [narrow, wide];
 const tokens = {};
 before(async () => {
   await must("POST", "webhooks", { body: { name: "shop", stream: true } });
+  await must("PUT", "hosts/h1", { body: { incarnation: "i1", capacity: { slots: 4 } } });
   tokens.admin = (await must("POST", "tokens", { body: { name: "ada", role: "admin" } })).token;
   for (const [key, body] of Object.entries({
     viewer: { name: "vera", role: "viewer" },
@@ -199,11 +200,11 @@ test("no login is shown while a logout is on its way", async (t) => {
 });
 
 for (const [who, shown] of Object.entries({
-  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes"],
+  viewer: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Webhooks", "Nodes"],
   submitter: ["Jobs", "Submit"],
   agent: [],
-  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes", "Submit"],
-  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Limits", "Webhooks", "Nodes", "Submit"],
+  operator: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Webhooks", "Nodes", "Submit"],
+  admin: ["Overview", "Jobs", "Alerts", "Bulk acts", "Agents", "Hosts", "Limits", "Webhooks", "Nodes", "Submit"],
 })) {
   test(`the user role ${who} sees its pages, and no page makes a call that is refused`, async (t) => {
     const page = await openAs(t, who, "");
@@ -217,7 +218,7 @@ for (const [who, shown] of Object.entries({
       await page.waitForTimeout(200);
     }
     assert.deepEqual(refused, []);
-    if (shown.length === 9) return;
+    if (shown.length === 10) return;
     await page.goto(full + (who === "viewer" ? "submit" : "alerts"));
     const needed = { viewer: "submitter or operator", submitter: "viewer or operator", agent: "viewer or operator" }[who];
     await page.getByRole("heading", { name: `This page needs the user role ${needed}` }).waitFor();
@@ -256,6 +257,9 @@ test("buttons of acts are disabled for a viewer, and name the user role", async 
   for (const act of ["Test …", "Pause …", "Resend …"]) await needs(page.getByRole("button", { name: act }));
   for (const act of ["Edit …", "Delete …"]) await needs(page.getByRole("button", { name: act }), "admin");
   await violations(page, "a receiver, for a viewer", { at });
+  await page.goto(full + "hosts/h1");
+  for (const act of ["Drain …", "Remove …"]) await needs(page.getByRole("button", { name: act }));
+  await violations(page, "a host, for a viewer", { at });
   await page.goto(full + "agents");
   await needs(page.getByRole("button", { name: "20: set the limit agent:payments" }));
   await violations(page, "agents of a viewer", { at });

@@ -41,7 +41,7 @@ export function Uses({ host, most = Infinity }: { host: Host; most?: number }) {
         );
       })}
       {left.length > 0 && (
-        <li class="muted small" title={left.map(({ name, used, capacity }) => `${name}: ${usedText(name, used, capacity, " of ")} in use`).join("\n")}>
+        <li class="muted more-uses" title={left.map(({ name, used, capacity }) => `${name}: ${usedText(name, used, capacity, " of ")} in use`).join("\n")}>
           and {left.length} more
         </li>
       )}

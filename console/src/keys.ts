@@ -44,7 +44,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
     [
       [["a"], "go to the actions"],
       [["[", "]"], "previous and next step, in the order of the graph"],
-      [["←", "→", "↑", "↓"], "follow edges; move the graph if no step is chosen, or with Shift; move the timeline"],
+      [["←", "→", "↑", "↓"], "follow edges; move the graph if no step is chosen, or with Shift; move the timeline, and go from run to run"],
       [["+", "-"], "zoom the graph or the timeline"],
       [["f"], "fit the graph into the window; show the whole time"],
       [["."], "copy the id"],

@@ -10,6 +10,7 @@ import { EventReader } from "./events.ts";
 import { parseJson } from "./json.ts";
 import { visible } from "./load.ts";
 import { blockPieces, bytesOf, leftOutText, LogWindow, type Block, type Part } from "./logtext.ts";
+import { save } from "./picturemenu.tsx";
 import { place, setQuery } from "./place.ts";
 import { queryText } from "./router.ts";
 import type { Job, Step } from "./types.ts";
@@ -111,8 +112,16 @@ class Followed {
     return this.url + queryText({ run: String(this.run), stream, ...query });
   }
 
-  get href(): string {
-    return this.#at({});
+  /** Saves the log as it is stored. A link would not do: the status is 206, which browsers take for a part of a file. */
+  async save(name: string): Promise<void> {
+    try {
+      const response = await fetch(this.#at({}), { cache: "no-store" });
+      answered(response);
+      if (!response.ok) throw problemOf(response.status, await response.text(), response.headers.get("Retry-After"));
+      save(name, await response.blob());
+    } catch (error) {
+      this.problem.value = error instanceof Problem ? error : new Problem(0, "notSaved", "The log could not be read.", "Try it again.");
+    }
   }
 
   /** Reads what is new. It returns how many bytes there were. */
@@ -195,8 +204,9 @@ class Followed {
     try {
       let from = Math.max(0, start - firstBytes);
       let parts = await this.#partsFrom(from, start, stop.signal);
-      if ((parts[0]?.leftOut ?? 0) > 0 && from > keptAtStart) {
-        from = keptAtStart - firstBytes; // what is between is not stored
+      // Where nothing is stored, the page goes back until it finds something.
+      for (let step = firstBytes; (parts[0]?.leftOut ?? 0) > 0 && from > 0; step *= 2) {
+        from = from > keptAtStart ? keptAtStart - firstBytes : Math.max(0, from - step);
         parts = await this.#partsFrom(from, start, stop.signal);
       }
       if (this.window.peek() !== window || window.start !== start) return; // the user has left this part
@@ -293,9 +303,9 @@ export function StepLog({ job, name, step }: { job: Job; name: string; step: Ste
           <button type="button" class="bare" aria-pressed={wrap.value === "wrap"} title="Wrap long lines" aria-label="Wrap long lines" onClick={nextWrap}>
             <Icon name="wrap" />
           </button>
-          <a class="button bare" href={now.href} download={`${job.key ?? job.id}-${name}-${run}-${stream}.log`.replace(/[^\w.@+-]+/g, "_").slice(-100)} title="Download the log" aria-label="Download the log">
+          <button type="button" class="bare" title="Save the log" aria-label="Save the log" onClick={() => void now.save(`${job.key ?? job.id}-${name}-${run}-${stream}.log`)}>
             <Icon name="download" />
-          </a>
+          </button>
           <button type="button" class="bare" aria-pressed={wide} title="As wide as the page" aria-label="As wide as the page" onClick={() => setQuery({ log: wide ? undefined : "wide" })}>
             <Icon name="wide" />
           </button>
@@ -365,7 +375,7 @@ function View({ log, over, label }: { log: Followed; over: boolean; label: strin
         )}
         <pre class={wrap.value === "wrap" ? "wrap" : ""} ref={lines}>
           {window.blocks.map((block) => (
-            <Lines key={block.id} block={block} />
+            <Lines key={block.id} block={block} more={block.from === window.start && window.start > 0} />
           ))}
           {open && <Lines key="open" block={{ id: 0, from: 0, to: 0, gap: 0, lines: [open] }} />}
         </pre>
@@ -388,14 +398,20 @@ function View({ log, over, label }: { log: Followed; over: boolean; label: strin
   );
 }
 
+interface LinesProps {
+  block: Block;
+  /** More bytes before the block may be missing. */
+  more?: boolean;
+}
+
 /** The lines of a block. They never change, so they are compared by the block, and drawn once. */
-class Lines extends Component<{ block: Block }> {
-  override shouldComponentUpdate(next: { block: Block }) {
-    return next.block !== this.props.block;
+class Lines extends Component<LinesProps> {
+  override shouldComponentUpdate(next: LinesProps) {
+    return next.block !== this.props.block || (next.more !== this.props.more && next.block.gap > 0);
   }
   override render() {
-    const { block } = this.props;
-    if (block.gap > 0) return <span class="log-block gap">{leftOutText(block.gap)}</span>;
+    const { block, more } = this.props;
+    if (block.gap > 0) return <span class="log-block gap">{leftOutText(block.gap).replace("… ", more ? "… at least " : "… ")}</span>;
     return (
       <bdi class="log-block">
         {blockPieces(block.lines).map(({ text, style }, i) => (style ? <span key={i} class={style}>{text}</span> : text))}

@@ -156,7 +156,7 @@ export function rowsByHost(runs: ReadonlyMap<string, readonly RunRecord[]>, now:
     else hosts.set(host, [run]);
   }
   const compare = new Intl.Collator("en", { numeric: true }).compare;
-  return [...hosts.keys()].sort(compare).flatMap((host) => {
+  return [...hosts.keys()].sort((a, b) => Number(a === "") - Number(b === "") || compare(a, b)).flatMap((host) => {
     const rows: Row[] = [], ends: number[] = [];
     for (const run of hosts.get(host)!.sort((a, b) => startOf(a) - startOf(b) || a.run - b.run)) {
       const from = startOf(run), to = endOf(run, now);

@@ -155,8 +155,8 @@ function List({ url, filtered, q }: { url: (cursor?: string) => string; filtered
               <tr>
                 <th>Host</th>
                 <th class="w-state">State</th>
-                <th class="w-name c3">Grid</th>
-                <th class="w-wide c4">Labels</th>
+                <th class="w-grid c3">Grid</th>
+                <th class="w-labels c4">Labels</th>
                 <th class="w-uses c2">In use</th>
                 <th class="w-num num">Runs</th>
                 <th class="w-time c2">Seen</th>
@@ -189,7 +189,7 @@ function List({ url, filtered, q }: { url: (cursor?: string) => string; filtered
 function HostRow({ host }: { host: Host }) {
   return (
     <tr>
-      <td class="text">
+      <td>
         <a data-row href={link.hosts({}, host.name)} title={host.name}>
           <bdi>{host.name}</bdi>
         </a>

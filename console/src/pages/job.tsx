@@ -506,7 +506,7 @@ function Holder({ holder }: { holder: string }) {
   const [, host] = /^host\/([^/]+)\/./.exec(holder) ?? [];
   if (!host || !may("watch")) return <bdi>{holder}</bdi>;
   return (
-    <a href={link.hosts({}, host)} title={holder}>
+    <a class="underlined" href={link.hosts({}, host)} title={holder}>
       host <bdi>{host}</bdi>
     </a>
   );
