@@ -24,6 +24,7 @@ import (
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/slurm"
+	"github.com/perdure/perdure/operate"
 )
 
 // Ending is what the end of a run's context demands.
@@ -47,13 +48,14 @@ type User struct {
 // Config configures the agent. Dir, Host, Left and Ending are required.
 type Config struct {
 	Slots      int
-	Dir        string         // has a directory for each run
-	Host       string         // the name of the host, which the output has
-	StopWithin time.Duration  // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
-	Commands   []string       // the only programs that may run, as steps name them; nil: any
-	User       *User          // nil: the user of this process
-	Cgroups    string         // the directory in which each run gets a cgroup; "": none
-	Slurm      *slurm.Cluster // commands run there, and Dir is shared with its machines; nil: they run on this machine
+	Dir        string            // has a directory for each run
+	Host       string            // the name of the host, which the output has
+	StopWithin time.Duration     // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
+	Commands   []string          // the only programs that may run, as steps name them; nil: any
+	User       *User             // nil: the user of this process
+	Cgroups    string            // the directory in which each run gets a cgroup; "": none
+	Artifacts  operate.Artifacts // has what commands read and write as files; nil: inputs with files or collect are rejected
+	Slurm      *slurm.Cluster    // commands run there, and Dir is shared with its machines; nil: they run on this machine
 
 	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
 	Ending func(cause error) Ending
@@ -206,6 +208,9 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err == nil && len(run.Secrets) > 0 {
 		err = fmt.Errorf("%s: commands on hosts get no secrets: let the program fetch them", strings.TrimPrefix(run.Secrets[0], "/"))
 	}
+	if err == nil && len(in.Files)+len(in.Collect) > 0 && a.cfg.Artifacts == nil {
+		err = errArtifacts
+	}
 	if err != nil {
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
@@ -230,6 +235,9 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, a.notStarted(err)
 	}
+	if r, err = a.place(ctx, dir, r, in, run); err != nil {
+		return nil, err
+	}
 	if a.cfg.Begun != nil {
 		a.cfg.Begun(run, dir)
 	}
@@ -245,7 +253,7 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	return a.outcome(in, dir, exit)
+	return a.outcome(ctx, in, dir, exit)
 }
 
 // allowed refuses programs that the host does not allow.
@@ -423,20 +431,23 @@ func (p *progressReader) read() json.RawMessage {
 type output struct {
 	Exit   int             `json:"exit"`
 	Host   string          `json:"host"`
+	Files  json.RawMessage `json:"files,omitempty"`
 	Stdout json.RawMessage `json:"stdout,omitempty"`
 }
 
 const (
-	outputRest  = 4 << 10 // of an output, for what is not stdout
-	stdoutTail  = 4 << 10 // of a stdout that is no JSON value
-	stderrBytes = 3 << 10 // the end of stderr in an error's message
+	outputRest = 4 << 10 // of an output, for what is neither stdout nor files
+	// maxFilesBytes bounds the list of collected files in an output.
+	maxFilesBytes = perdure.MaxPayloadBytes - outputRest - 6*stdoutTail
+	stdoutTail    = 4 << 10 // of a stdout that is no JSON value
+	stderrBytes   = 3 << 10 // the end of stderr in an error's message
 )
 
 // outcome returns the result of a run whose command has ended.
-func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
+func (a *Agent) outcome(ctx context.Context, in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
 	switch e.Cause {
 	case keeper.NotStarted:
-		return nil, startError(in, e)
+		return nil, a.startError(in, e)
 	case keeper.TimedOut:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("not done in time, killed")), "timeout")
 	case keeper.Stopped:
@@ -444,11 +455,11 @@ func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage,
 	}
 	switch code := exitCode(e.Exit); {
 	case e.Signal == "" && code == 0:
-		stdout, err := stdoutOf(dir)
+		files, err := a.collect(ctx, dir, in)
 		if err != nil {
-			a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+			return nil, err
 		}
-		return json.Marshal(&output{Host: a.cfg.Host, Stdout: stdout})
+		return a.output(dir, files)
 	case e.OOM:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("killed: out of memory")), "outOfMemory")
 	case e.Signal != "":
@@ -466,8 +477,40 @@ func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage,
 	}
 }
 
+// output returns the output of a command that has exited with 0.
+func (a *Agent) output(dir string, files map[string][]collected) (json.RawMessage, error) {
+	out := output{Host: a.cfg.Host}
+	if files != nil {
+		var err error
+		if out.Files, err = json.Marshal(files); err != nil {
+			return nil, err
+		}
+	}
+	if len(out.Files) > maxFilesBytes {
+		return nil, perdure.Failed(fmt.Errorf("collect: the list of the files has %d bytes, more than %d: collect fewer, or put them into one", len(out.Files), maxFilesBytes), codeTooLarge)
+	}
+	stdout, err := stdoutOf(dir, perdure.MaxPayloadBytes-outputRest-len(out.Files))
+	if err != nil {
+		a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+	}
+	out.Stdout = stdout
+	return json.Marshal(&out)
+}
+
 // startError returns the error of a command that could not be started.
-func startError(in *Input, e *keeper.Exit) error {
+func (a *Agent) startError(in *Input, e *keeper.Exit) error {
+	switch e.Code {
+	case codeMissing: // it can be stored again; a further run would not find it either
+		return perdure.NoEffect(perdure.Rejected(errors.New(e.Message), e.Code))
+	case codeNoSpace:
+		a.cfg.Full()
+		return perdure.Failed(perdure.Returned(errors.New(e.Message)), e.Code)
+	case codeUnavailable:
+		return perdure.Failed(perdure.Returned(errors.New(e.Message)), e.Code)
+	case "":
+	default:
+		return perdure.NoEffect(perdure.Failed(errors.New(e.Message), e.Code))
+	}
 	err := fmt.Errorf("%s: %s", in.Command[0], e.Message)
 	switch syscall.Errno(e.Errno) {
 	case syscall.ENOENT, syscall.ENOTDIR:
@@ -480,13 +523,14 @@ func startError(in *Input, e *keeper.Exit) error {
 	return perdure.NoEffect(perdure.Failed(err, "start"))
 }
 
-// stdoutOf returns stdout: as it is if it is one JSON value, else the end of it as a text; nil if there is none.
-func stdoutOf(dir string) (json.RawMessage, error) {
+// stdoutOf returns stdout: as it is if it is one JSON value of at most max bytes, else the end of it as a text; nil if there
+// is none.
+func stdoutOf(dir string, max int) (json.RawMessage, error) {
 	s, err := keeper.ReadStream(dir, keeper.Stdout)
 	if err != nil || s.Size == 0 {
 		return nil, err
 	}
-	whole, ok, err := s.Whole(perdure.MaxPayloadBytes - outputRest)
+	whole, ok, err := s.Whole(int64(max))
 	if err != nil {
 		return nil, err
 	}

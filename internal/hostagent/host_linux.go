@@ -43,6 +43,7 @@ type Config struct {
 	State      string             // the state directory, which is created if it is missing
 	Hosts      Registrar          // registers the host
 	Logs       protocol.LogWriter // takes what commands write; nil: it stays in the state directory
+	Artifacts  operate.Artifacts  // has the files that commands read and write; nil: none
 	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
 	Capacity   perdure.Amounts    // further capacities; cpu and memory that are missing are those of the machine
 	Labels     map[string]string
@@ -141,7 +142,7 @@ func Open(cfg Config) (*Host, error) {
 	if err == nil {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
-		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
+		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
 			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
