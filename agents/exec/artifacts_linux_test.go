@@ -324,7 +324,7 @@ func TestRestartWhileFilesAreRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := s.agent(dir)
-	pending, err := a.Pending()
+	pending, _, err := a.Pending()
 	if err != nil || len(pending) != 1 {
 		t.Fatalf("%v, %v", pending, err)
 	}

@@ -41,6 +41,16 @@ type User struct {
 	Groups []uint32 `json:"groups"`
 }
 
+// Process identifies a process beyond its number, which another process may have later.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // in clock ticks after the boot, from /proc
+	Boot  string `json:"boot"`
+}
+
+// Is reports whether the process is the one that has its number now, in this boot, since that start.
+func (p *Process) Is(boot string, start uint64) bool { return boot == p.Boot && start == p.Start }
+
 // Keeper says which process a keeper is: keeper.json.
 type Keeper struct {
 	Process
