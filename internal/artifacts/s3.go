@@ -289,7 +289,7 @@ func (s *S3) sendPart(ctx context.Context, up *s3Upload, hash string, part []byt
 		up.id = id
 	}
 	number := len(up.parts) + 1
-	sent, err := s.core.PutObjectPart(ctx, s.bucket, s.object(hash), up.id, number, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{Sha256Hex: sumOf(part)})
+	sent, err := s.core.PutObjectPart(ctx, s.bucket, s.object(hash), up.id, number, bytes.NewReader(part), int64(len(part)), minio.PutObjectPartOptions{Sha256Hex: sumOf(part), DisableContentSha256: true})
 	if err != nil {
 		if minio.ToErrorResponse(err).Code == "NoSuchUpload" { // it was removed meanwhile
 			up.id, up.parts, up.sum = "", nil, sha256.New()
@@ -318,7 +318,7 @@ func (s *S3) complete(ctx context.Context, up *s3Upload, u *operate.ArtifactUplo
 	}
 	var err error
 	if up.id == "" {
-		_, err = s.core.PutObject(ctx, s.bucket, s.object(u.Hash), bytes.NewReader(last), int64(len(last)), "", sumOf(last), minio.PutObjectOptions{ContentType: "application/octet-stream"})
+		_, err = s.core.PutObject(ctx, s.bucket, s.object(u.Hash), bytes.NewReader(last), int64(len(last)), "", sumOf(last), minio.PutObjectOptions{ContentType: "application/octet-stream", DisableContentSha256: true})
 	} else {
 		_, err = s.core.CompleteMultipartUpload(ctx, s.bucket, s.object(u.Hash), up.id, up.parts, minio.PutObjectOptions{})
 	}
@@ -384,7 +384,7 @@ func (s *S3) OldArtifacts(_ context.Context, from string, before time.Time) (has
 
 // DeleteArtifact implements Deleter.
 func (s *S3) DeleteArtifact(ctx context.Context, hash string, before time.Time) (bool, error) {
-	if _, err := s.core.PutObject(ctx, s.bucket, s.marker(hash), bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{}); err != nil {
+	if _, err := s.core.PutObject(ctx, s.bucket, s.marker(hash), bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
 		return false, s.failed(ctx, err, hash)
 	}
 	return s.decide(ctx, hash, before)
