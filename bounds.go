@@ -80,10 +80,11 @@ const (
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
-	DefaultMaxBacklog     = 1_000_000   // number of unsettled jobs above which a submission is refused
-	DefaultPatience       = time.Minute // of a step that waits for room on a host
-	DefaultAgeing         = MaxDuration // head start of one level of priority: by default a priority goes before all lower ones
-	DefaultSlots          = 16          // runs at once of an agent in one process
+	DefaultMaxBacklog     = 1_000_000          // number of unsettled jobs above which a submission is refused
+	ForgetHostAfter       = 7 * 24 * time.Hour // a host without runs is removed when it has been silent for so long
+	DefaultPatience       = time.Minute        // of a step that waits for room on a host
+	DefaultAgeing         = MaxDuration        // head start of one level of priority: by default a priority goes before all lower ones
+	DefaultSlots          = 16                 // runs at once of an agent in one process
 
 	MaxHoldersShown = 100              // holders of a limit in its view
 	NotSeenFor      = 90 * time.Second // a ready step whose agent had no claim for this long has the reason noAgent

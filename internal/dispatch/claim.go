@@ -6,7 +6,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
-	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -97,8 +96,8 @@ type grant struct {
 	runs      []perdure.Run
 	bytes     int             // size of the answer
 	lacksRoom bool            // nothing was granted, because the server has no room for the answer
-	host      *kernel.Host    // the claim's host; nil: none
-	free      perdure.Amounts // what is free of the host
+	place     *place          // the claim's host; nil: none
+	free      perdure.Amounts // what is free of the host, for this claim
 	refused   error           // the claim does not fit its host
 	aside     *Aside          // not nil if this transaction cannot answer the claim
 	locked    bool            // the transaction has locked the repeated claim, and it had no runs

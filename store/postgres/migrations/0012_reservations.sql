@@ -6,8 +6,8 @@ comment on column perdure.agent.patience is 'how long a step waits for room on a
 
 alter table perdure.host
 	add column reserved_job      uuid,
-	add column reserved_idx      int,
-	add column reserved_step     text collate "C",
+	add column reserved_idx      int not null default 0,
+	add column reserved_step     text collate "C" not null default '',
 	add column reserved_ready_at timestamptz,
 	add column reserved_at       timestamptz,
 	add column reserved_until    timestamptz;

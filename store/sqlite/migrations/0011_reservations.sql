@@ -4,8 +4,8 @@
 ALTER TABLE perdure_agent ADD COLUMN patience INTEGER NOT NULL DEFAULT 60000000; -- microseconds
 
 ALTER TABLE perdure_host ADD COLUMN reserved_job BLOB; -- the step for which the host is reserved; NULL: none
-ALTER TABLE perdure_host ADD COLUMN reserved_idx INTEGER;
-ALTER TABLE perdure_host ADD COLUMN reserved_step TEXT;
+ALTER TABLE perdure_host ADD COLUMN reserved_idx INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE perdure_host ADD COLUMN reserved_step TEXT NOT NULL DEFAULT '';
 ALTER TABLE perdure_host ADD COLUMN reserved_ready_at INTEGER; -- the reservation holds only while the step has been ready since then
 ALTER TABLE perdure_host ADD COLUMN reserved_at INTEGER;
 ALTER TABLE perdure_host ADD COLUMN reserved_until INTEGER;
