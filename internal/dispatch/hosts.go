@@ -49,6 +49,14 @@ type place struct {
 	refused map[kernel.Demand]bool // demands of which a step was refused, because it would delay the reserved one
 }
 
+// step returns the step for which the host is reserved.
+func (p *place) step() kernel.StepRef {
+	if !p.next.At.IsZero() {
+		return p.next.StepRef
+	}
+	return p.host.Reservation.StepRef
+}
+
 // loadHosts reads the hosts of the claims, and refuses claims that do not fit their hosts.
 func (t *Transaction) loadHosts() error {
 	var names []string
@@ -94,11 +102,15 @@ func (t *Transaction) loadReservation(p *place) error {
 		return nil
 	}
 	step, err := t.peek(p.host.Reservation.StepRef)
-	if err == nil && p.host.Reserves(step, t.b.Workset().Now()) {
-		p.reserved = step.Needs.Demand()
-		err = t.loadUses(p)
+	if err != nil {
+		return err
 	}
-	return err
+	if !p.host.Reserves(step, t.b.Workset().Now()) {
+		p.reserve = true // it ended, and is removed from the row
+		return nil
+	}
+	p.reserved = step.Needs.Demand()
+	return t.loadUses(p)
 }
 
 // loadUses reads the runs in flight of a host. Runs that end in this transaction are left out.
@@ -334,7 +346,10 @@ func (g *grant) canTake(d kernel.Demand) bool {
 // its demand are searched for the host in this transaction.
 func (t *Transaction) admits(g *grant, ref kernel.StepRef, d kernel.Demand) bool {
 	p := g.place
-	if p == nil || p.reserved == "" || p.next.StepRef == ref || p.next.At.IsZero() && p.host.Reservation.StepRef == ref {
+	if p == nil || p.reserved == "" {
+		return true
+	}
+	if p.step() == ref {
 		return true
 	}
 	w := t.b.Workset()
@@ -355,8 +370,9 @@ func (g *grant) took(s *kernel.Step) {
 	if g.place.used {
 		g.place.uses = append(g.place.uses, kernel.UseOf(s))
 	}
-	if g.place.next.StepRef == s.StepRef || g.place.host.Reservation.StepRef == s.StepRef {
+	if g.place.reserved != "" && g.place.step() == s.StepRef {
 		g.place.reserved, g.place.refused = "", nil
+		g.place.reserve, g.place.next = true, kernel.Reservation{}
 	}
 }
 

@@ -394,7 +394,7 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 				if g.place != nil {
 					g.took(t.b.Workset().Step(ref))
 				}
-				if len(g.runs) >= g.Request.Max {
+				if len(g.runs) >= g.Most {
 					s.close(i)
 				}
 			}

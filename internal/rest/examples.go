@@ -121,7 +121,7 @@ const (
 	hostBodyExample   = `{"incarnation":"7f3a2c11","boot":"5b0c","grid":"local","labels":{"zone":"a"},"capacity":{"cpu":8,"memory":"32GiB","slots":10},"version":"1.4.0"}`
 	registeredExample = `{"holder":"host/h1/7f3a2c11","state":"ready"}`
 	hostExample       = `{"name":"h1","state":"ready","holder":"host/h1/7f3a2c11","incarnation":"7f3a2c11","grid":"local","labels":{"zone":"a"},"capacity":{"cpu":8,"memory":"32GiB","slots":10},"heartbeat":"1m",
-	"used":{"cpu":2,"memory":"4GiB"},"runs":1,"registeredAt":"2026-01-02T15:04:05Z","seenAt":"2026-01-02T15:14:05Z"}`
+	"used":{"cpu":2,"memory":"4GiB"},"runs":1,"reservation":{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"render","since":"2026-01-02T15:13:05Z","until":"2026-01-02T15:33:05Z"},"registeredAt":"2026-01-02T15:04:05Z","seenAt":"2026-01-02T15:14:05Z"}`
 	auditExample = `{"items":[{"id":812,"at":"2026-01-02T15:14:06Z","author":"anna","via":"session","credential":"b9RtUw27LxQe","address":"10.0.3.7","act":"undo",
 "job":"job_0190a6b7c8d97e0f8123456789abcdef","reason":"ordered twice","outcome":"done"},
 {"id":811,"at":"2026-01-02T15:13:40Z","author":"ci","via":"token","credential":"8XkqT2mWc0Za","address":"10.0.3.9","act":"putLimit","target":"/v1/limits/ads-api","outcome":"refused","code":"forbidden"}]}`

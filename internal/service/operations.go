@@ -238,6 +238,7 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 	}
 	for i := range all {
 		if all[i].Name == name {
+			all[i].Health = svc.Scheduler.Health(name)
 			return &all[i], nil
 		}
 	}
