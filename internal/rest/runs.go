@@ -32,10 +32,11 @@ func (c *call) runs() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.RunRecord]{Items: make([]operate.RunRecord, len(page.Items)), NextCursor: page.NextCursor}
-	for i, r := range page.Items {
-		utc(&r.ReadyAt, &r.StartedAt, &r.EndedAt)
-		out.Items[i] = r
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcRun))
+}
+
+func utcRun(r *operate.RunRecord) *operate.RunRecord {
+	out := *r
+	utc(&out.ReadyAt, &out.StartedAt, &out.EndedAt)
+	return &out
 }
