@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -34,6 +35,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
 	"github.com/perdure/perdure/operate"
@@ -85,6 +87,8 @@ type Host struct {
 	agent *exec.Agent
 	host  *agenthost.Host
 	full  chan struct{} // receives when a run found no space
+
+	noSpace atomic.Bool // the state directory is full
 
 	groups string // the directory of the cgroups of runs; "": none
 	id     *identity
@@ -140,7 +144,7 @@ func Open(cfg Config) (*Host, error) {
 	runs := filepath.Join(state, "runs")
 	for _, dir := range []string{state, runs} {
 		if err := os.MkdirAll(dir, mode); err != nil {
-			return nil, err
+			return nil, unusable(state, err)
 		}
 		if err := os.Chmod(dir, mode); err != nil {
 			return nil, err
@@ -148,7 +152,7 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, log: cfg.Log, full: make(chan struct{}, 1)}
 	if err := h.acquire(); err != nil {
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	id, err := identify(state, cfg.Name)
 	if err == nil {
@@ -159,7 +163,7 @@ func Open(cfg Config) (*Host, error) {
 	}
 	if err != nil {
 		h.Close()
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	h.cfg.Capacity = capacityOf(&cfg)
 	if cfg.Logs != nil {
@@ -168,6 +172,14 @@ func Open(cfg Config) (*Host, error) {
 	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, HostName: cfg.Name, Capacity: h.cfg.Capacity, ClaimWait: claimWait, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
 		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
 	return h, nil
+}
+
+// unusable says how to mend a state directory without space.
+func unusable(state string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeNoSpace, Message: fmt.Sprintf("the state directory %s has no space: %v", state, err), Hint: "free space on its file system, or name another directory: --state"}
+	}
+	return err
 }
 
 // Close releases the state directory.
@@ -285,6 +297,7 @@ func (h *Host) Run(ctx context.Context) error {
 		return err
 	}
 	h.host.Pause(true)
+	h.noteSpace(h.isFull())
 	registered, err := h.register(ctx)
 	if err != nil || registered == nil {
 		return err
@@ -303,14 +316,10 @@ func (h *Host) Run(ctx context.Context) error {
 	defer check.Stop()
 	defer sweep.Stop()
 	defer renew.Stop()
-	renewed := make(chan *operate.HostRegistered, 1)
+	renewed := make(chan *registration, 1)
 	var drained <-chan time.Time // the deadline of a drain
 	h.agent.Sweep(h.cfg.Keep)
 	adopting := true
-	full := h.isFull()
-	if full {
-		h.logFull(full)
-	}
 	for {
 		draining := registered.State != operate.HostReady
 		if !draining {
@@ -319,7 +328,8 @@ func (h *Host) Run(ctx context.Context) error {
 			h.log.Info("the host is drained; what runs at the deadline is stopped", "host", h.cfg.Name, "deadline", registered.DrainBy)
 			drained = time.After(time.Until(registered.DrainBy))
 		}
-		h.host.Pause(adopting || full || draining)
+		// Without space nothing is claimed, nor before the node knows that there is some again.
+		h.host.Pause(adopting || h.noSpace.Load() || registered.noSpace || draining)
 		select {
 		case <-renew.C:
 			go h.renew(life, renewed)
@@ -327,7 +337,9 @@ func (h *Host) Run(ctx context.Context) error {
 			if r.State != registered.State {
 				h.log.Info("state of the host changed", "host", h.cfg.Name, "state", r.State)
 			}
-			registered = r
+			if registered = r; r.noSpace != h.noSpace.Load() { // it has changed meanwhile
+				go h.renew(life, renewed)
+			}
 		case <-drained:
 			h.host.CutShort()
 			drained = time.After(checkEvery) // runs that arrived late
@@ -336,14 +348,12 @@ func (h *Host) Run(ctx context.Context) error {
 				return err
 			}
 		case <-check.C:
-			if now := h.isFull(); now != full {
-				full = now
-				h.logFull(full)
+			if h.noteSpace(h.isFull()) {
+				go h.renew(life, renewed)
 			}
 		case <-h.full:
-			if !full {
-				full = true
-				h.logFull(full)
+			if h.noteSpace(true) {
+				go h.renew(life, renewed)
 			}
 		case <-sweep.C:
 			h.agent.Sweep(h.cfg.Keep)
@@ -366,8 +376,14 @@ func (h *Host) Run(ctx context.Context) error {
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second
 
+// registration is the answer to a registration.
+type registration struct {
+	*operate.HostRegistered
+	noSpace bool // the host has said that it has no space
+}
+
 // register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
-func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
+func (h *Host) register(ctx context.Context) (*registration, error) {
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		r, err := h.registerOnce(ctx)
 		switch code := perdure.CodeOf(err); {
@@ -387,19 +403,30 @@ func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
 	}
 }
 
-func (h *Host) registerOnce(ctx context.Context) (*operate.HostRegistered, error) {
+// registerOnce registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it
+// when there is space again.
+func (h *Host) registerOnce(ctx context.Context) (*registration, error) {
+	noSpace, capacity := h.noSpace.Load(), h.cfg.Capacity
+	if noSpace {
+		capacity = perdure.Amounts{}
+		for name := range h.cfg.Capacity {
+			capacity[name] = 0
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, registerTime)
 	defer cancel()
 	boot, err := keeper.Boot()
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.HostRegister)
 	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
-		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: h.cfg.Capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+	crashpoint.Here(crashpoint.HostRegistered)
 	if err == nil && r.Holder != h.Holder {
 		err = fmt.Errorf("the server has registered the holder %s, and not %s", r.Holder, h.Holder)
 	}
-	return r, err
+	return &registration{r, noSpace}, err
 }
 
 const (
@@ -410,7 +437,7 @@ const (
 )
 
 // renew registers the host again: it is the host's sign of life.
-func (h *Host) renew(ctx context.Context, to chan<- *operate.HostRegistered) {
+func (h *Host) renew(ctx context.Context, to chan<- *registration) {
 	r, err := h.registerOnce(ctx)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -432,10 +459,15 @@ func (h *Host) adopt(ctx context.Context, pending []perdure.Run) error {
 		return nil
 	}
 	h.log.Info("continuing with runs of the earlier process", "runs", len(pending))
+	crashpoint.Here(crashpoint.HostAdopt)
 	over, err := h.host.Adopt(ctx, exec.Name, pending)
+	crashpoint.Here(crashpoint.HostAdopted)
 	for i := range over {
 		h.log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
 		h.agent.Discard(&over[i])
+	}
+	if err == nil {
+		h.log.Info("runs of the earlier process continued", "runs", len(pending)-len(over), "discarded", len(over))
 	}
 	return err
 }
@@ -448,6 +480,15 @@ func (h *Host) isFull() bool {
 		return false
 	}
 	return st.Bavail*uint64(st.Bsize) < h.cfg.MinFree || st.Files > 0 && st.Ffree == 0
+}
+
+// noteSpace notes whether the state directory is full, and reports whether that has changed.
+func (h *Host) noteSpace(full bool) (changed bool) {
+	if h.noSpace.Swap(full) == full {
+		return false
+	}
+	h.logFull(full)
+	return true
 }
 
 func (h *Host) logFull(full bool) {

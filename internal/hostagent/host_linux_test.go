@@ -455,7 +455,7 @@ func TestUnwantedCommandIsStopped(t *testing.T) {
 	})
 }
 
-// F238: the disk of the state directory is full: nothing is claimed until it has space again.
+// F238, F253: the disk of the state directory is full: nothing is claimed until it has space again, and an alert is open meanwhile.
 func TestFullDiskStopsClaims(t *testing.T) {
 	g := newGrid(t)
 	disk := filepath.Join(g.dir, "disk")
@@ -479,10 +479,47 @@ func TestFullDiskStopsClaims(t *testing.T) {
 	if s := g.step(id, "the step", func(*perdure.StepView) bool { return true }); s.Phase != perdure.Ready {
 		t.Errorf("claimed: %s", s.Phase)
 	}
+	alerts := func(number int) {
+		t.Helper()
+		g.await("alert", func() bool {
+			page, err := g.client.ListAlerts(t.Context(), perdure.AlertQuery{Kind: perdure.AlertNoSpace})
+			return err == nil && len(page.Items) == number && (number == 0 || page.Items[0].Name == "h1" && page.Items[0].Step == "")
+		})
+	}
+	alerts(1)
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
 	g.step(id, "the end", settled)
+	alerts(0)
+	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alerts(1)
+	if text := h.logText(); strings.Contains(text, "claim failed") {
+		t.Error("claims of a full host fail")
+	}
+
+	// A host that has never had space cannot begin.
+	full := &host{grid: g, settings: settings{Server: h.Server, Name: "h2", State: filepath.Join(disk, "second"), MinFree: 1}}
+	rest, err := os.OpenFile(filepath.Join(disk, "rest"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = rest.Write(make([]byte, 4096))
+	}
+	_ = rest.Close()
+	cfg, err := full.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := Open(cfg); perdure.CodeOf(err) != perdure.CodeNoSpace {
+		t.Errorf("opened: %v", err)
+		if err == nil {
+			opened.Close()
+		}
+	}
 }
 
 func TestStateDirectoryHasOneUser(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
@@ -129,7 +130,9 @@ func (u *uploader) upload(ctx context.Context) (wait time.Duration, err error) {
 			return wait, nil
 		}
 		call, cancel := context.WithTimeout(ctx, uploadTime)
+		crashpoint.Here(crashpoint.HostUpload)
 		results, err := u.to.AppendLogs(call, u.holder, chunks)
+		crashpoint.Here(crashpoint.HostUploaded)
 		cancel()
 		if err != nil {
 			return wait, err

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -57,7 +58,7 @@ type logCall struct {
 
 // AppendLogs implements protocol.LogWriter.
 func (svc *Service) AppendLogs(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
-	if err := svc.ended(); err != nil {
+	if err := cmp.Or(svc.ended(), mayHold(ctx, holder)); err != nil {
 		return nil, err
 	}
 	size := 0
