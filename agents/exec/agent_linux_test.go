@@ -275,6 +275,11 @@ func TestUnfinishedStarts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "returned"},
+		"killed for want of memory": {func(t *testing.T, dir string, r *keeper.Run) { // F255
+			if err := keeper.WriteFile(dir, "exit.json", &keeper.Exit{Signal: "KILL", OOM: true}); err != nil {
+				t.Fatal(err)
+			}
+		}, "failed outOfMemory"},
 		"a dead keeper": {func(t *testing.T, dir string, r *keeper.Run) {
 			if err := keeper.WriteFile(dir, "keeper.json", &keeper.Keeper{Process: keeper.Process{PID: os.Getpid(), Start: 1, Boot: boot}}); err != nil {
 				t.Fatal(err)

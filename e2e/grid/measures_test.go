@@ -45,6 +45,9 @@ func percentile(all []time.Duration, share float64) time.Duration {
 // job returns the definition of a job of one step that runs a command.
 func (g *grid) job(env map[string]string, command ...string) []byte {
 	g.Helper()
+	if env == nil {
+		env = map[string]string{}
+	}
 	text, err := json.Marshal(map[string]any{"type": "grid", "steps": map[string]any{"run": map[string]any{"agent": "exec", "with": map[string]any{"command": command, "env": env}}}})
 	g.must(err)
 	return text
@@ -103,7 +106,7 @@ func TestMeasures(t *testing.T) {
 	g.figure(fmt.Sprintf("starts a second, of %d submitted a second", rate), "200", "%.0f (p50 %v, p99 %v)", float64(n)/took.Seconds(), percentile(all, 0.50), percentile(all, 0.99))
 
 	g.reattach(size(10, most))
-	g.followLog(size(1<<20, 5<<20), size(2*time.Second, 30*time.Second))
+	g.followLog(size(1_000_000, 5_000_000), size(2*time.Second, 30*time.Second))
 	g.loseHost()
 	g.bad()
 }
@@ -265,7 +268,7 @@ func (g *grid) followLog(rate int, length time.Duration) {
 			g.Errorf("node %d: %d lines of %d", i+1, n, whole)
 		}
 		if len(all) > 0 {
-			g.figure(fmt.Sprintf("lag of a log at %.0f MB/s, followed at node %d: p99", float64(rate)/(1<<20), i+1), "1 s", "%v (p50 %v; %.1f MB left out)", percentile(all, 0.99), percentile(all, 0.50), float64(leftOut[i])/(1<<20))
+			g.figure(fmt.Sprintf("lag of a log at %.0f MB/s, followed at node %d: p99", float64(rate)/1e6, i+1), "1 s", "%v (p50 %v; %.1f MB left out)", percentile(all, 0.99), percentile(all, 0.50), float64(leftOut[i])/(1<<20))
 		}
 	}
 }

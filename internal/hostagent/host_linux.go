@@ -174,8 +174,11 @@ func Open(cfg Config) (*Host, error) {
 	return h, nil
 }
 
-// unusable says how to mend a state directory without space.
+// unusable says how to mend a state directory that cannot be used.
 func unusable(state string, err error) error {
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the state directory %s cannot be used: %v", state, err), Hint: "name a directory that this user may create or write to: --state"}
+	}
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return &perdure.Error{Code: perdure.CodeNoSpace, Message: fmt.Sprintf("the state directory %s has no space: %v", state, err), Hint: "free space on its file system, or name another directory: --state"}
 	}

@@ -84,6 +84,7 @@ type grid struct {
 	addr   string
 	server *http.Server
 	lose   atomic.Int64 // so many answers to reports are lost
+	claims atomic.Int64 // so many answers to claims are lost, of those with runs
 }
 
 func newGrid(t *testing.T) *grid {
@@ -117,16 +118,24 @@ func (g *grid) up() {
 	}
 	g.addr = l.Addr().String()
 	quiet := slog.New(slog.DiscardHandler)
-	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, &g.lose}, Log: quiet}), quiet)
+	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, &g.lose, &g.claims}, Log: quiet}), quiet)
 	go func(s *http.Server) { _ = s.Serve(l) }(g.server)
 }
 
 func (g *grid) down() { _ = g.server.Close() }
 
-// lossy loses answers to reports.
+// lossy loses answers to reports and claims.
 type lossy struct {
 	protocol.Server
-	lose *atomic.Int64
+	lose, claims *atomic.Int64
+}
+
+func (l lossy) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
+	runs, err := l.Server.Claim(ctx, c)
+	if err == nil && len(runs) > 0 && l.claims.Add(-1) >= 0 {
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
+	}
+	return runs, err
 }
 
 func (l lossy) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -435,6 +444,35 @@ func TestLostAnswerToAReport(t *testing.T) {
 	h.start()
 	g.await("the mark", func() bool { _, err := os.Stat(filepath.Join(dir, "reported")); return err == nil })
 	if s := g.step(id, "the end", settled); s.Run != 1 || g.file("starts") != "start\n" {
+		t.Errorf("%d runs", s.Run)
+	}
+}
+
+// F236: the answer to a claim is lost. The repeated claim gets the same run, and its command is started once.
+func TestLostAnswerToAClaim(t *testing.T) {
+	g := newGrid(t)
+	g.claims.Store(2)
+	g.host("h1", 20*time.Second)
+	g.touch("go")
+	s := g.step(g.submit(waits, 1), "the end", settled)
+	if s.Run != 1 || g.file("starts") != "start\n" || g.claims.Load() >= 0 {
+		t.Errorf("%d runs, %d answers left to lose", s.Run, g.claims.Load())
+	}
+}
+
+// F256: the answer to a claim is lost, and the host agent is killed before it has claimed again. Nothing was started, and
+// the step runs again under its key.
+func TestLostAnswerToAClaimOfAKilledHost(t *testing.T) {
+	g := newGrid(t)
+	g.claims.Store(1000)
+	h := g.host("h1", 2*time.Second)
+	g.touch("go")
+	id := g.submit(waits, 2)
+	g.step(id, "the run", func(s *perdure.StepView) bool { return s.Run == 1 })
+	h.kill(syscall.SIGKILL)
+	g.claims.Store(0)
+	h.start()
+	if s := g.step(id, "the end", settled); s.Run != 2 || g.file("starts") != "start\n" {
 		t.Errorf("%d runs", s.Run)
 	}
 }

@@ -556,6 +556,26 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// F255: a command that takes more memory than its cgroup has is killed by the kernel, and the exit record says so.
+func TestOutOfMemoryIsRecorded(t *testing.T) {
+	r, dir := aRun(t, time.Minute, `exec tail -c 500000000 /dev/zero`)
+	r.Cgroup = aCgroup(t)
+	if _, err := os.Stat(filepath.Join(r.Cgroup, "memory.max")); err != nil {
+		// The controller may be free here, and only not be handed down.
+		for dir := filepath.Dir(r.Cgroup); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+			_ = writeCgroup(dir, "cgroup.subtree_control", "+memory")
+		}
+	}
+	if err := writeCgroup(r.Cgroup, "memory.max", "33554432"); err != nil {
+		t.Skipf("NOT TESTED: the controller for memory of cgroups of version 2 is not available here: %v", err)
+	}
+	_ = writeCgroup(r.Cgroup, "memory.swap.max", "0") // missing without swap
+	started(t, r, dir)
+	if e := ended(t, dir); !e.OOM || e.Signal != "KILL" || e.Cause != "" {
+		t.Errorf("%+v", e)
+	}
+}
+
 func TestOutOfMemoryIsReadFromTheCgroup(t *testing.T) {
 	dir := t.TempDir()
 	write := func(s string) {
