@@ -365,7 +365,7 @@ func TestTokensAreForTheirHosts(t *testing.T) {
 				t.Errorf("an operator's call: %v", err)
 			}
 		}
-		if _, _, err := submitter.Submit(t.Context(), []byte(`{"type":"t","steps":{"a":{"agent":"exec"},"b":{"agent":"exec"}}}`), "application/json"); err != nil {
+		if _, _, err := submitter.Submit(t.Context(), []byte(`{"type":"t","steps":{"a":{"agent":"exec","with":{"command":["true"]}},"b":{"agent":"exec","with":{"command":["true"]}}}}`), "application/json"); err != nil {
 			t.Fatal(err)
 		}
 		for _, holder := range []string{"host/h2/i", "h1", "host/h1", "hosts/h1/i", ""} {

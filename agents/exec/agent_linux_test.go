@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -24,6 +25,8 @@ import (
 func TestMain(m *testing.M) {
 	keeper.MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 

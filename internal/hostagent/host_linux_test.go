@@ -3,6 +3,7 @@ package hostagent
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -37,6 +38,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 

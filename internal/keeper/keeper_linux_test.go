@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 func TestMain(m *testing.M) {
 	MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -191,7 +194,8 @@ func TestCommandEndsWithItsLock(t *testing.T) {
 }
 
 func TestLockIsExtended(t *testing.T) {
-	r, dir := aRun(t, time.Second, `sleep 2; echo whole`)
+	t.Parallel()
+	r, dir := aRun(t, 4*time.Second, `while [ ! -e ../go ]; do sleep 0.05; done; echo whole`)
 	started(t, r, dir)
 	c, err := Dial(dir, r.Handle)
 	if err != nil {
@@ -206,6 +210,10 @@ func TestLockIsExtended(t *testing.T) {
 	}
 	if s, err := c.Status(); err != nil || s.Until < r.Until+int64(50*time.Second) || s.Handle != r.Handle {
 		t.Errorf("%+v, %v", s, err)
+	}
+	time.Sleep(time.Duration(r.Until - Now()))
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	<-c.Done()
 	if e := ended(t, dir); e.Exit != 0 || e.Cause != "" || text(t, dir, Stdout) != "whole\n" {
