@@ -79,6 +79,9 @@ type AgentSettings struct {
 	// before all jobs of priority 0 that were submitted in the 90 minutes before it, and no job waits behind one that
 	// was submitted more than 90 minutes later. A change applies to steps that become ready afterwards.
 	Ageing Duration `json:"ageing"`
+	// Patience is how long a step waits for room on a host before it reserves one, MinPatience to MaxPatience; 0:
+	// DefaultPatience. A change takes effect at once.
+	Patience Duration `json:"patience,omitempty"`
 }
 
 // Submitted is the result for one job of SubmitAll.

@@ -3,6 +3,7 @@ package hostagent
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -39,6 +40,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -86,6 +89,7 @@ type grid struct {
 	addr   string
 	server *http.Server
 	lose   atomic.Int64 // so many answers to reports are lost
+	claims atomic.Int64 // so many answers to claims are lost, of those with runs
 
 	block, afterRun atomic.Bool  // transfers of artifacts wait; only while there is the file ran
 	blocked         atomic.Int64 // transfers that have waited
@@ -128,10 +132,18 @@ func (g *grid) up() {
 
 func (g *grid) down() { _ = g.server.Close() }
 
-// lossy loses answers to reports.
+// lossy loses answers to reports and claims.
 type lossy struct {
 	protocol.Server
 	g *grid
+}
+
+func (l lossy) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
+	runs, err := l.Server.Claim(ctx, c)
+	if err == nil && len(runs) > 0 && l.g.claims.Add(-1) >= 0 {
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
+	}
+	return runs, err
 }
 
 func (l lossy) wait(ctx context.Context) {
@@ -467,6 +479,35 @@ func TestLostAnswerToAReport(t *testing.T) {
 	}
 }
 
+// F236: the answer to a claim is lost. The repeated claim gets the same run, and its command is started once.
+func TestLostAnswerToAClaim(t *testing.T) {
+	g := newGrid(t)
+	g.claims.Store(2)
+	g.host("h1", 20*time.Second)
+	g.touch("go")
+	s := g.step(g.submit(waits, 1), "the end", settled)
+	if s.Run != 1 || g.file("starts") != "start\n" || g.claims.Load() >= 0 {
+		t.Errorf("%d runs, %d answers left to lose", s.Run, g.claims.Load())
+	}
+}
+
+// F256: the answer to a claim is lost, and the host agent is killed before it has claimed again. Nothing was started, and
+// the step runs again under its key.
+func TestLostAnswerToAClaimOfAKilledHost(t *testing.T) {
+	g := newGrid(t)
+	g.claims.Store(1000)
+	h := g.host("h1", 2*time.Second)
+	g.touch("go")
+	id := g.submit(waits, 2)
+	g.step(id, "the run", func(s *perdure.StepView) bool { return s.Run == 1 })
+	h.kill(syscall.SIGKILL)
+	g.claims.Store(0)
+	h.start()
+	if s := g.step(id, "the end", settled); s.Run != 2 || g.file("starts") != "start\n" {
+		t.Errorf("%d runs", s.Run)
+	}
+}
+
 // An operator takes the job back while the command runs: it gets TERM, and KILL if it ignores that.
 func TestUnwantedCommandIsStopped(t *testing.T) {
 	g := newGrid(t)
@@ -483,7 +524,7 @@ func TestUnwantedCommandIsStopped(t *testing.T) {
 	})
 }
 
-// F238: the disk of the state directory is full: nothing is claimed until it has space again.
+// F238, F253: the disk of the state directory is full: nothing is claimed until it has space again, and an alert is open meanwhile.
 func TestFullDiskStopsClaims(t *testing.T) {
 	g := newGrid(t)
 	disk := filepath.Join(g.dir, "disk")
@@ -507,10 +548,47 @@ func TestFullDiskStopsClaims(t *testing.T) {
 	if s := g.step(id, "the step", func(*perdure.StepView) bool { return true }); s.Phase != perdure.Ready {
 		t.Errorf("claimed: %s", s.Phase)
 	}
+	alerts := func(number int) {
+		t.Helper()
+		g.await("alert", func() bool {
+			page, err := g.client.ListAlerts(t.Context(), perdure.AlertQuery{Kind: perdure.AlertNoSpace})
+			return err == nil && len(page.Items) == number && (number == 0 || page.Items[0].Name == "h1" && page.Items[0].Step == "")
+		})
+	}
+	alerts(1)
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
 	g.step(id, "the end", settled)
+	alerts(0)
+	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alerts(1)
+	if text := h.logText(); strings.Contains(text, "claim failed") {
+		t.Error("claims of a full host fail")
+	}
+
+	// A host that has never had space cannot begin.
+	full := &host{grid: g, settings: settings{Server: h.Server, Name: "h2", State: filepath.Join(disk, "second"), MinFree: 1}}
+	rest, err := os.OpenFile(filepath.Join(disk, "rest"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = rest.Write(make([]byte, 4096))
+	}
+	_ = rest.Close()
+	cfg, err := full.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := Open(cfg); perdure.CodeOf(err) != perdure.CodeNoSpace {
+		t.Errorf("opened: %v", err)
+		if err == nil {
+			opened.Close()
+		}
+	}
 }
 
 // F242: the host agent is killed while it reads the files of a run, and again while it stores what the command has left. The
