@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -46,7 +47,8 @@ func TestJobsUseArtifacts(t *testing.T) {
 			"/steps":     `{"type":"t","steps":{"a":{"agent":"ours","with":{"x":` + missing + `}}}}`,
 		} {
 			_, _, err := n.Submit(t.Context(), []byte(body), "application/json")
-			if refusal, _ := err.(*perdure.Error); refusal == nil || refusal.Code != perdure.CodeInvalid || refusal.Fields[0].Pointer != at {
+			refusal := (*perdure.Error)(nil)
+			if !errors.As(err, &refusal) || refusal.Code != perdure.CodeInvalid || refusal.Fields[0].Pointer != at {
 				t.Errorf("%s: %v", at, err)
 			}
 		}
