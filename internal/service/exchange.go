@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
@@ -49,6 +50,6 @@ func (svc *Service) Heartbeat(ctx context.Context, holder string, beats []protoc
 }
 
 // HeartbeatAll implements protocol.Completer.
-func (svc *Service) HeartbeatAll(ctx context.Context, holder string, beats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
-	return svc.Scheduler.HeartbeatAll(ctx, holder, beats, requestID)
+func (svc *Service) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	return svc.Scheduler.HeartbeatAll(ctx, c)
 }
