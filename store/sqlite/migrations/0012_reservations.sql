@@ -1,4 +1,4 @@
--- schema: min_reader 8, min_writer 11
+-- schema: min_reader 8, min_writer 12
 --
 -- A step that waits long for room on a host reserves one. The reservation is in the host's row.
 ALTER TABLE perdure_agent ADD COLUMN patience INTEGER NOT NULL DEFAULT 60000000; -- microseconds

@@ -1,4 +1,4 @@
--- schema: min_reader 9, min_writer 12
+-- schema: min_reader 9, min_writer 13
 --
 -- A step that waits long for room on a host reserves one. The reservation is in the host's row, and changes under its lock.
 alter table perdure.agent add column patience bigint not null default 60000000;
