@@ -659,4 +659,12 @@ var ofValues = []mutant{
 	{name: "a node stores any number of bytes of logs", file: "internal/service/logs.go", old: "if w.room > used {", new: "if true || w.room > used {", pkg: "node", run: "LogsAboveTheRate"},
 	{name: "readers of a log are not woken", file: "internal/service/logs.go", old: "close(r.moved)", new: "_ = r.moved", pkg: "node", run: "ReaderOfALogIsWoken"},
 	{name: "a stale row of a log is written", file: "store/sqlite/logs.go", old: "if err == nil && n != 1 {", new: "if err == nil && n > 1 {", run: "TestStore/Logs"},
+	{name: "an artifact whose time was renewed is deleted", file: "internal/artifacts/delete.go", old: "if err == nil && !info.ModTime().Before(time.Unix(0, before)) {", new: "if false {", run: "Sweep"},
+	{name: "naming an artifact does not renew its time", file: "internal/artifacts/delete.go", old: "time.Since(info.ModTime()) > RenewAfter", new: "false", run: "Sweep"},
+	{name: "a sweep does not ask which artifacts are used", file: "internal/artifacts/sweep.go", old: "		keep[h] = true\n", new: "		_ = h\n", run: "Sweep"},
+	{name: "a caller does not look for the marker of a deletion", file: "internal/artifacts/s3/s3.go", old: "	return info.Size, s.checkMarker(ctx, hash)", new: "	return info.Size, nil", run: "Sweep"},
+	{name: "an object store keeps bytes with another hash", file: "internal/artifacts/s3/s3.go", old: "; got != u.Hash {", new: "; got == \"\" {", run: "OtherBytes"},
+	{name: "a command is started again while its files are stored", file: "agents/exec/artifacts_linux.go", old: "|| !a.isWaiting(dir, r) {", new: "{", run: "RestartWhile"},
+	{name: "bytes of an artifact are not compared with its hash", file: "agents/exec/artifacts_linux.go", old: "hex.EncodeToString(hash.Sum(nil)) != from.Hash", new: "false", run: "MissingArtifact"},
+	{name: "the uses of outputs are not recorded", file: "internal/kernel/values.go", old: "	c.useArtifacts(ref.Job, ArtifactsIn(change.Output))\n", new: "", pkg: "node", run: "JobsUseArtifacts"},
 }
