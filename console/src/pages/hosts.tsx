@@ -15,7 +15,7 @@ import type { Host, HostRun, PageHost } from "../types.ts";
 import { Ago, AsOf, Copy, Icon, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** A host, as newer servers show it: a step that needs more room than is free may have reserved it. */
-type Shown = Host & { reservation?: { job: string; step: string; until?: string } };
+type Shown = Host & { reservation?: { job: string; step: string; since?: string; until?: string } };
 
 const every = 3000;
 const pageSize = 500;
@@ -392,6 +392,11 @@ function Facts({ host }: { host: Shown }) {
                 <a href={link.job(host.reservation.job, { step: host.reservation.step })}>
                   <bdi>{host.reservation.step}</bdi>
                 </a>
+                {host.reservation.since && (
+                  <>
+                    , since <Ago at={host.reservation.since} />
+                  </>
+                )}
                 {host.reservation.until && (
                   <>
                     , until <Ago at={host.reservation.until} />
@@ -430,7 +435,7 @@ function Runs({ host }: { host: Host }) {
               <th>Step</th>
               <th class="w-name c2">Job</th>
               <th class="w-grid c4">Agent</th>
-              <th class="w-wide c2">Takes</th>
+              <th class="w-why c2">Takes</th>
               <th class="w-time">Running for</th>
             </tr>
           </thead>
