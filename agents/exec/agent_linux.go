@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/environ"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
@@ -140,7 +141,9 @@ func (a *Agent) Pending() (runs []perdure.Run, unread int, err error) {
 // Ended notes that nothing is left to be reported of a run. Sweep removes its directory later.
 func (a *Agent) Ended(run *perdure.Run) {
 	dir := filepath.Join(a.cfg.Dir, dirName(run))
+	crashpoint.Here(crashpoint.ExecMark)
 	err := os.WriteFile(filepath.Join(dir, reported), nil, 0o600)
+	crashpoint.Here(crashpoint.ExecMarked)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // perhaps the disk is full: then the output is of less use than the space
 		_ = os.RemoveAll(dir)
 	}
@@ -175,9 +178,11 @@ func (a *Agent) Sweep(keep time.Duration) {
 	for _, e := range entries {
 		dir := filepath.Join(a.cfg.Dir, e.Name())
 		if info, err := os.Stat(filepath.Join(dir, reported)); err == nil && time.Since(info.ModTime()) >= keep {
+			crashpoint.Here(crashpoint.ExecRemove)
 			if err := os.RemoveAll(dir); err != nil {
 				a.cfg.Log.Warn("run directory not removed", "dir", dir, "err", err)
 			}
+			crashpoint.Here(crashpoint.ExecRemoved)
 		}
 	}
 }
@@ -230,7 +235,9 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 		if err := a.allowed(in); err != nil {
 			return nil, err
 		}
+		crashpoint.Here(crashpoint.ExecPrepare)
 		r, err = a.prepare(dir, in, run)
+		crashpoint.Here(crashpoint.ExecPrepared)
 	}
 	if err != nil {
 		return nil, a.notStarted(err)
@@ -253,6 +260,7 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.ExecEnded)
 	return a.outcome(ctx, in, dir, exit)
 }
 
@@ -374,9 +382,11 @@ func (p *place) KillRun()                        { keeper.KillRun(p.run) }
 func (p *place) Destroy()                        { keeper.Destroy(p.dir, p.run) }
 
 func (p *place) Start() error {
+	crashpoint.Here(crashpoint.ExecStart)
 	if err := keeper.Start(p.dir); err != nil {
 		return &startFailed{err}
 	}
+	crashpoint.Here(crashpoint.ExecStarted)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
@@ -128,7 +129,7 @@ func Open(cfg Config) (*Host, error) {
 	runs := filepath.Join(state, "runs")
 	for _, dir := range []string{state, runs} {
 		if err := os.MkdirAll(dir, mode); err != nil {
-			return nil, err
+			return nil, unusable(state, err)
 		}
 		if err := os.Chmod(dir, mode); err != nil {
 			return nil, err
@@ -136,7 +137,7 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, log: cfg.Log}
 	if err := h.acquire(); err != nil {
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	id, err := identify(state, cfg.Name)
 	if err == nil {
@@ -147,7 +148,7 @@ func Open(cfg Config) (*Host, error) {
 	}
 	if err != nil {
 		h.Close()
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	h.cfg.Capacity = capacityOf(&cfg)
 	if cfg.Logs != nil {
@@ -158,6 +159,17 @@ func Open(cfg Config) (*Host, error) {
 	h.loop = NewLoop(LoopConfig{Env: env.Real{}, Host: h.host, Agent: exec.Name, Runs: h.agent, Name: cfg.Name, State: state, Heartbeat: cfg.Heartbeat, Keep: cfg.Keep,
 		Register: h.register, Full: h.isFull, Log: h.log})
 	return h, nil
+}
+
+// unusable says how to mend a state directory that cannot be used.
+func unusable(state string, err error) error {
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the state directory %s cannot be used: %v", state, err), Hint: "name a directory that this user may create or write to: --state"}
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeNoSpace, Message: fmt.Sprintf("the state directory %s has no space: %v", state, err), Hint: "free space on its file system, or name another directory: --state"}
+	}
+	return err
 }
 
 // Close releases the state directory.
@@ -269,14 +281,24 @@ func (h *Host) Run(ctx context.Context) error {
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second
 
-// register registers the host.
-func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
+// register registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it when
+// there is space again.
+func (h *Host) register(ctx context.Context, full bool) (*operate.HostRegistered, error) {
+	capacity := h.cfg.Capacity
+	if full {
+		capacity = perdure.Amounts{}
+		for name := range h.cfg.Capacity {
+			capacity[name] = 0
+		}
+	}
 	boot, err := keeper.Boot()
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.HostRegister)
 	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
-		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: h.cfg.Capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+	crashpoint.Here(crashpoint.HostRegistered)
 	if err == nil && r.Holder != h.Holder {
 		err = fmt.Errorf("the server has registered the holder %s, and not %s", r.Holder, h.Holder)
 	}
