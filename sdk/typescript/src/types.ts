@@ -471,6 +471,7 @@ export interface Identity {
   agents?: string[];
   expires?: string;
   groups?: string[];
+  hosts?: string[];
   types?: string[];
 }
 
@@ -649,6 +650,7 @@ export interface NewToken {
   agents?: string[];
   expiresAt?: string;
   groups?: string[];
+  hosts?: string[];
   lastUsedAt?: string;
   previousUntil?: string;
   rotatedAt?: string;
@@ -975,6 +977,7 @@ export interface Session {
   role: "viewer" | "submitter" | "agent" | "operator" | "admin";
   agents?: string[];
   groups?: string[];
+  hosts?: string[];
   token?: string;
   types?: string[];
 }
@@ -1124,6 +1127,7 @@ export interface Token {
   agents?: string[];
   expiresAt?: string;
   groups?: string[];
+  hosts?: string[];
   lastUsedAt?: string;
   previousUntil?: string;
   rotatedAt?: string;
@@ -1140,6 +1144,8 @@ export interface TokenBody {
   expiresIn?: string;
   /** For approvals */
   groups?: string[];
+  /** Of an agent: the hosts that it may register, and whose runs it may carry out; missing: all */
+  hosts?: string[];
   /** Of a submitter: the types of jobs that it may submit; missing: all */
   types?: string[];
 }
