@@ -56,6 +56,7 @@ const (
 	MaxLimitKeyBytes = 256
 	MaxAgents        = 1000 // agents that have settings
 	MaxBatch         = 1000 // runs in a claim, reports or heartbeats in a call
+	MaxOpenClaims    = 1000 // claims in progress that a complete heartbeat names
 	MaxListLimit     = 500
 	DefaultListLimit = 50
 	MaxListRead      = 10_000 // jobs that a list reads in one call, if no index finds them; half as many with a filter on steps

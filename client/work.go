@@ -125,15 +125,19 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 // beats is the answer to heartbeats.
 type beats struct {
 	Runs []protocol.HeartbeatResult `json:"runs"`
+	AsOf time.Time                  `json:"asOf"`
 }
 
 func (b *beats) read(r *jsontext.Reader) {
 	for name := range members(r) {
-		if string(name) != "runs" {
+		switch string(name) {
+		case "runs":
+			b.Runs = listOf(r, readBeat)
+		case "asOf":
+			into(r, &b.AsOf)
+		default:
 			r.Skip()
-			continue
 		}
-		b.Runs = listOf(r, readBeat)
 	}
 }
 

@@ -217,7 +217,7 @@ func TestEndOfTheContext(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	next := newAgent(t, dir, nil)
-	if runs, err := next.Pending(); err != nil || len(runs) != 1 || runs[0].Key != run.Key || runs[0].Step != run.Step {
+	if runs, _, err := next.Pending(); err != nil || len(runs) != 1 || runs[0].Key != run.Key || runs[0].Step != run.Step {
 		t.Fatalf("%v, %v", runs, err)
 	}
 	end, ended = begin(next)
@@ -232,7 +232,7 @@ func TestEndOfTheContext(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 	next.Ended(run)
-	if runs, _ := next.Pending(); len(runs) != 0 {
+	if runs, _, _ := next.Pending(); len(runs) != 0 {
 		t.Errorf("%v", runs)
 	}
 	next.Sweep(time.Hour)
@@ -303,7 +303,7 @@ func TestUnfinishedStarts(t *testing.T) {
 			}
 			c.prepare(t, dir, r)
 			a := newAgent(t, state, nil)
-			if runs, err := a.Pending(); err != nil || len(runs) != 1 {
+			if runs, _, err := a.Pending(); err != nil || len(runs) != 1 {
 				t.Fatalf("%v, %v", runs, err)
 			}
 			out, err := a.Execute(t.Context(), run)
@@ -316,7 +316,7 @@ func TestUnfinishedStarts(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(state, "empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := newAgent(t, state, nil).Pending(); err != nil || len(runs) != 0 {
+	if runs, _, err := newAgent(t, state, nil).Pending(); err != nil || len(runs) != 0 {
 		t.Errorf("%v, %v", runs, err)
 	}
 	if _, err := os.Stat(filepath.Join(state, "empty")); err == nil {

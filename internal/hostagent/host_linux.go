@@ -1,17 +1,3 @@
-// Package hostagent is the agent of a host: a process that claims runs of the agent exec, and has keepers run their
-// commands. It may be killed and started again at any time: the commands go on, and the next process continues with them.
-//
-// What it needs for that is in its state directory:
-//
-//	lock       held while a process uses the directory
-//	host.json  the name of the host and its incarnation, made once: the holder of its runs is host/NAME/INCARNATION
-//	runs/      a directory for each run (internal/keeper)
-//
-// At its start it asks the server which of the runs that it finds still belong to the holder (agenthost.Host.Adopt). Those
-// are carried on or reported; what is left of the others is killed. New runs are claimed only after that, because until
-// then it is not known how many slots are free.
-//
-// While the file system of the state directory is full, nothing is claimed.
 package hostagent
 
 import (
@@ -35,7 +21,11 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/agenthost"
+<<<<<<< HEAD
 	"github.com/perdure/perdure/internal/crashpoint"
+=======
+	"github.com/perdure/perdure/internal/env"
+>>>>>>> main
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
 	"github.com/perdure/perdure/operate"
@@ -58,6 +48,7 @@ type Config struct {
 	State      string             // the state directory, which is created if it is missing
 	Hosts      Registrar          // registers the host
 	Logs       protocol.LogWriter // takes what commands write; nil: it stays in the state directory
+	Artifacts  operate.Artifacts  // has the files that commands read and write; nil: none
 	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
 	Capacity   perdure.Amounts    // further capacities; cpu and memory that are missing are those of the machine
 	Labels     map[string]string
@@ -87,7 +78,7 @@ type Host struct {
 	lock  *os.File
 	agent *exec.Agent
 	host  *agenthost.Host
-	full  chan struct{} // receives when a run found no space
+	loop  *Loop
 
 	noSpace atomic.Bool // the state directory is full
 
@@ -151,7 +142,7 @@ func Open(cfg Config) (*Host, error) {
 			return nil, err
 		}
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, full: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, log: cfg.Log}
 	if err := h.acquire(); err != nil {
 		return nil, unusable(state, err)
 	}
@@ -159,8 +150,13 @@ func Open(cfg Config) (*Host, error) {
 	if err == nil {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
+<<<<<<< HEAD
 		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
 			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Begun: h.begun, Over: h.over, Log: h.log})
+=======
+		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
+			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
+>>>>>>> main
 	}
 	if err != nil {
 		h.Close()
@@ -172,6 +168,8 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, HostName: cfg.Name, Capacity: h.cfg.Capacity, ClaimWait: claimWait, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
 		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
+	h.loop = NewLoop(LoopConfig{Env: env.Real{}, Host: h.host, Agent: exec.Name, Runs: h.agent, Name: cfg.Name, State: state, Heartbeat: cfg.Heartbeat, Keep: cfg.Keep,
+		Register: h.register, Full: h.isFull, Log: h.log})
 	return h, nil
 }
 
@@ -281,21 +279,9 @@ func (h *Host) over(dir string) {
 	}
 }
 
-func (h *Host) noteFull() {
-	select {
-	case h.full <- struct{}{}:
-	default:
-	}
-}
-
-const (
-	checkEvery = 2 * time.Second  // how often the free space is checked
-	sweepEvery = 30 * time.Second // how often directories of reported runs are removed
-	leaveTime  = 5 * time.Second  // how long reports are waited for at the end
-)
-
 // Run claims and carries out runs until ctx ends. The commands go on after that.
 func (h *Host) Run(ctx context.Context) error {
+<<<<<<< HEAD
 	pending, err := h.agent.Pending()
 	if err != nil {
 		return err
@@ -373,13 +359,21 @@ func (h *Host) Run(ctx context.Context) error {
 			}
 			return nil
 		}
+=======
+	if h.logs != nil {
+		logs, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		go h.logs.work(logs)
+>>>>>>> main
 	}
+	return h.loop.Run(ctx)
 }
 
 // claimWait is how long a claim waits for runs. Meanwhile, what becomes free is offered by other claims, and a step that needs
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second
 
+<<<<<<< HEAD
 // registration is the answer to a registration.
 type registration struct {
 	*operate.HostRegistered
@@ -419,6 +413,10 @@ func (h *Host) registerOnce(ctx context.Context) (*registration, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, registerTime)
 	defer cancel()
+=======
+// register registers the host.
+func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
+>>>>>>> main
 	boot, err := keeper.Boot()
 	if err != nil {
 		return nil, err
@@ -433,6 +431,7 @@ func (h *Host) registerOnce(ctx context.Context) (*registration, error) {
 	return &registration{r, noSpace}, err
 }
 
+<<<<<<< HEAD
 const (
 	// registerTime bounds a registration.
 	registerTime = 10 * time.Second
@@ -476,6 +475,8 @@ func (h *Host) adopt(ctx context.Context, pending []perdure.Run) error {
 	return err
 }
 
+=======
+>>>>>>> main
 // isFull reports whether the file system of the state directory has too little space for further runs.
 func (h *Host) isFull() bool {
 	var st syscall.Statfs_t
@@ -485,6 +486,7 @@ func (h *Host) isFull() bool {
 	}
 	return st.Bavail*uint64(st.Bsize) < h.cfg.MinFree || st.Files > 0 && st.Ffree == 0
 }
+<<<<<<< HEAD
 
 // noteSpace notes whether the state directory is full, and reports whether that has changed.
 func (h *Host) noteSpace(full bool) (changed bool) {
@@ -502,3 +504,5 @@ func (h *Host) logFull(full bool) {
 	}
 	h.log.Info("state directory has space again; claiming", "dir", h.cfg.State)
 }
+=======
+>>>>>>> main

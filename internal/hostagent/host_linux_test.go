@@ -55,7 +55,7 @@ type settings struct {
 
 func (s *settings) config() (Config, error) {
 	c, err := client.New(s.Server)
-	return Config{Exchange: c, Hosts: c, Logs: c, Name: s.Name, State: s.State, Heartbeat: s.Heartbeat, StopWithin: 300 * time.Millisecond, MinFree: s.MinFree,
+	return Config{Exchange: c, Hosts: c, Logs: c, Artifacts: c, Name: s.Name, State: s.State, Heartbeat: s.Heartbeat, StopWithin: 300 * time.Millisecond, MinFree: s.MinFree,
 		NoCgroups: s.NoCgroups, Keep: time.Hour, Slots: 4, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}, err
 }
 

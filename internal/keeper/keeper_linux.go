@@ -51,11 +51,7 @@ type keeper struct {
 	record *exitRecord
 	main   int // the command's process; 0: it was not started
 	alarm  *alarm
-
-	until  int64 // end of the lock
-	termed bool  // the processes have got TERM
-	killAt int64 // when they get KILL, after that
-	cause  Cause
+	rules  Rules
 }
 
 // run runs the command of the directory dir to its end. It returns nil if another keeper has the run.
@@ -121,7 +117,7 @@ func prepare(dir string) (*keeper, net.Listener, error) {
 	if err := os.Mkdir(WorkDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
 	}
-	k := &keeper{run: r, until: r.Until}
+	k := &keeper{run: r, rules: NewRules(r)}
 	if k.record, err = reserveExit("."); err != nil {
 		return nil, nil, err
 	}
@@ -174,7 +170,7 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 		case status = <-ended:
 			running = false
 		case <-k.alarm.rang:
-			k.enforce(Now())
+			k.signal(k.rules.Due(Now()))
 		case q := <-requests:
 			q.answer <- k.handle(q.op)
 		}
@@ -183,7 +179,7 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 	k.killRest(alone, requests)
 	crashpoint.Here(crashpoint.KeeperAlone)
 	output.finish()
-	e := &Exit{Cause: k.cause, OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
+	e := &Exit{Cause: k.rules.Cause(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
 	if status.Signaled() {
 		e.Signal = strings.TrimPrefix(unix.SignalName(status.Signal()), "SIG")
 	} else {
@@ -268,62 +264,34 @@ func reap(main int, ended chan<- syscall.WaitStatus, alone chan<- struct{}) {
 
 // handle carries out a request of the host agent.
 func (k *keeper) handle(op operation) Status {
-	switch {
-	case op.Op == opExtend && op.Until > k.until:
-		k.until = op.Until
+	switch op.Op {
+	case opExtend:
+		k.rules.Extend(op.Until)
 		k.arm()
-	case op.Op == opStop:
-		if k.cause == "" {
-			k.cause = Stopped
-		}
-		k.terminate(min(Now()+max(int64(op.Within), 0), k.until))
+	case opStop:
+		k.signal(k.rules.Stop(Now(), op.Within))
 	}
-	return Status{Handle: k.run.Handle, Until: k.until, Cause: k.cause}
+	return k.status()
 }
 
-// enforce does what is due.
-func (k *keeper) enforce(now int64) {
-	switch {
-	case k.termed && now >= k.killAt, now >= k.until:
-		if k.cause == "" {
-			k.cause = TimedOut
-		}
-		k.termed, k.killAt = true, now
+func (k *keeper) status() Status {
+	return Status{Handle: k.run.Handle, Until: k.rules.Until(), Cause: k.rules.Cause()}
+}
+
+// signal signals the processes of the run, and sets the alarm for what is due next.
+func (k *keeper) signal(s Signal) {
+	switch s {
+	case SignalTerm:
+		signalAll(syscall.SIGTERM)
+	case SignalKill:
 		k.kill()
-	case !k.termed && now >= k.until-int64(k.run.StopWithin):
-		k.cause = TimedOut
-		k.terminate(k.until)
-		return
+	case NoSignal:
 	}
 	k.arm()
 }
 
 // arm sets the alarm for what is due next.
-func (k *keeper) arm() {
-	switch now := Now(); {
-	case !k.termed:
-		k.alarm.set(k.until - int64(k.run.StopWithin))
-	case k.killAt > now:
-		k.alarm.set(k.killAt)
-	default: // KILL was sent; a process may have started another one meanwhile
-		k.alarm.set(now + int64(100*time.Millisecond))
-	}
-}
-
-// terminate sends TERM to all processes of the run, once, and KILL at killAt. An earlier time overrides a later one.
-func (k *keeper) terminate(killAt int64) {
-	if !k.termed || killAt < k.killAt {
-		k.killAt = killAt
-	}
-	first := !k.termed
-	k.termed = true
-	if k.killAt <= Now() {
-		k.kill()
-	} else if first {
-		signalAll(syscall.SIGTERM)
-	}
-	k.arm()
-}
+func (k *keeper) arm() { k.alarm.set(k.rules.Next(Now())) }
 
 func (k *keeper) kill() {
 	if k.run.Cgroup != "" {
@@ -348,7 +316,7 @@ func (k *keeper) killRest(alone <-chan struct{}, requests <-chan request) {
 		case <-alone:
 			return
 		case q := <-requests:
-			q.answer <- Status{Handle: k.run.Handle, Until: k.until, Cause: k.cause}
+			q.answer <- k.status()
 		case <-wait.C:
 			k.kill()
 			wait.Reset(killPause)

@@ -550,6 +550,8 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
+	c.useArtifacts(e.job.ID, e.plan.Artifacts)
+	c.useArtifacts(e.job.ID, ArtifactsIn(e.job.Input))
 	w.notifyJob(c, e, nil, e.loaded)
 }
 

@@ -115,11 +115,7 @@ func (c *call) listHosts() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.HostView]{Items: make([]operate.HostView, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		out.Items[i] = *utcHost(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcHost))
 }
 
 func (c *call) getHost() error {

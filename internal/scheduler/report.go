@@ -164,14 +164,15 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, heartbeats []p
 }
 
 // HeartbeatAll is Heartbeat for all runs of the holder: others that the store has for it are lost, and expire at once,
-// unless they may have been dispatched after the heartbeat was sent. See protocol.Completer.
-func (s *Scheduler) HeartbeatAll(ctx context.Context, holder string, heartbeats []protocol.Heartbeat, requestID string) (results []protocol.HeartbeatResult, err error) {
-	if len(heartbeats) > 0 {
-		if results, err = s.Heartbeat(ctx, holder, heartbeats); err != nil {
-			return nil, err
+// unless the holder may not have received them when it sent the heartbeat. See protocol.Completer.
+func (s *Scheduler) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) (results []protocol.HeartbeatResult, asOf time.Time, err error) {
+	if len(c.Runs) > 0 {
+		if results, err = s.Heartbeat(ctx, c.Holder, c.Runs); err != nil {
+			return nil, asOf, err
 		}
 	}
-	return results, s.sweepUnlisted(ctx, holder, heartbeats, requestID)
+	asOf, err = s.sweepUnlisted(ctx, &c)
+	return results, asOf, err
 }
 
 type heartbeatOp struct {

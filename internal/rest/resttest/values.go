@@ -379,12 +379,12 @@ func Full() *Service {
 			}
 			return out, nil
 		},
-		OnHeartbeatAll: func(_ context.Context, _ string, heartbeats []protocol.Heartbeat, _ string) ([]protocol.HeartbeatResult, error) {
-			out := make([]protocol.HeartbeatResult, len(heartbeats))
-			for i, b := range heartbeats {
+		OnHeartbeatAll: func(_ context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+			out := make([]protocol.HeartbeatResult, len(c.Runs))
+			for i, b := range c.Runs {
 				out[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
 			}
-			return out, nil
+			return out, At, nil
 		},
 	}
 }
