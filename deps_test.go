@@ -79,23 +79,14 @@ var layers = []layer{
 	{pkg: "internal/targets", why: "which addresses may be dialled, for the agent http and for webhooks"},
 	{pkg: "internal/webhook", ours: []string{"", "internal/crashpoint", "internal/descriptors", "internal/env", "internal/kernel", "internal/retryafter", "internal/targets", "operate"}, why: "as bulk: it delivers notifications through an interface, and reaches no job"},
 
-<<<<<<< HEAD
-	{pkg: "internal/keeper", ours: []string{"internal/crashpoint"}, modules: []string{"golang.org/x/sys"}, why: "a small process for each command: it knows no job"},
-=======
-	{pkg: "internal/keeper", ours: []string{"internal/env"}, modules: []string{"golang.org/x/sys"}, why: "a small process for each command: it knows no job"},
->>>>>>> main
+	{pkg: "internal/keeper", ours: []string{"internal/crashpoint", "internal/env"}, modules: []string{"golang.org/x/sys"}, why: "a small process for each command: it knows no job"},
 	{pkg: "agents/internal/environ", ours: []string{""}, why: "the environment of programs, for shell and exec"},
 	{pkg: "agents/internal/with", why: "how the built-in agents read their inputs"},
 	{pkg: "agents/http", ours: []string{"", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/redact", "internal/retryafter", "internal/secret", "internal/targets"}, modules: []string{"github.com/failsafe-go/failsafe-go"}, why: "an agent is a handler: it knows no scheduler and no store"},
 	{pkg: "agents/shell", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/descriptors", "internal/plain", "internal/secret"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
 	{pkg: "internal/slurm", why: "runs commands as jobs of Slurm; it knows nothing of Perdure"},
-<<<<<<< HEAD
-	{pkg: "agents/exec", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/crashpoint", "internal/keeper", "internal/plain", "internal/slurm"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
-	{pkg: "internal/hostagent", ours: []string{"", "agents/exec", "internal/agenthost", "internal/crashpoint", "internal/keeper", "internal/slurm", "operate", "protocol"}, modules: []string{"golang.org/x/sys"}, why: "it connects the agent exec with an exchange, and has the state directory of a host"},
-=======
-	{pkg: "agents/exec", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/env", "internal/keeper", "internal/plain", "internal/slurm", "operate"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
-	{pkg: "internal/hostagent", ours: []string{"", "agents/exec", "internal/agenthost", "internal/env", "internal/keeper", "internal/slurm", "operate", "protocol"}, modules: []string{"golang.org/x/sys"}, why: "it connects the agent exec with an exchange, and has the state directory of a host"},
->>>>>>> main
+	{pkg: "agents/exec", ours: []string{"", "agents/internal/environ", "agents/internal/with", "internal/crashpoint", "internal/env", "internal/keeper", "internal/plain", "internal/slurm", "operate"}, modules: []string{"golang.org/x/sys"}, why: "as http"},
+	{pkg: "internal/hostagent", ours: []string{"", "agents/exec", "internal/agenthost", "internal/crashpoint", "internal/env", "internal/keeper", "internal/slurm", "operate", "protocol"}, modules: []string{"golang.org/x/sys"}, why: "it connects the agent exec with an exchange, and has the state directory of a host"},
 	{pkg: "guard", ours: []string{""}, why: "it is part of users' handlers: they need the standard library and no more"},
 	{pkg: "guard/pgxguard", ours: []string{"guard"}, modules: []string{"github.com/jackc/pgx/v5"}, why: "the same for users of pgx"},
 	{pkg: "client", ours: []string{"", "internal/agenthost", "internal/crashpoint", "internal/jsontext", "internal/redact", "internal/retryafter", "internal/tlsfiles", "internal/traceid", "operate", "protocol"}, why: "agents on other machines use it: they need the standard library and no more"},

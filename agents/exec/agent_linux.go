@@ -21,11 +21,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/environ"
 	"github.com/perdure/perdure/agents/internal/with"
-<<<<<<< HEAD
 	"github.com/perdure/perdure/internal/crashpoint"
-=======
 	"github.com/perdure/perdure/internal/env"
->>>>>>> main
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/slurm"
@@ -59,25 +56,15 @@ type UserOfLabel struct {
 // Config configures the agent. Dir, Host, Left and Ending are required.
 type Config struct {
 	Slots      int
-<<<<<<< HEAD
-	Dir        string         // has a directory for each run
-	Host       string         // the name of the host, which the output has
-	StopWithin time.Duration  // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
-	Commands   []string       // the only programs that may run, as steps name them; nil: any
-	User       *User          // nil: the user of this process
-	Users      []UserOfLabel  // the first one whose label the job has counts, before User; if there are any, and User is nil, other jobs are refused
-	Cgroups    string         // the directory in which each run gets a cgroup; "": none
-	Slurm      *slurm.Cluster // commands run there, and Dir is shared with its machines; nil: they run on this machine
-=======
 	Dir        string            // has a directory for each run
 	Host       string            // the name of the host, which the output has
 	StopWithin time.Duration     // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
 	Commands   []string          // the only programs that may run, as steps name them; nil: any
 	User       *User             // nil: the user of this process
+	Users      []UserOfLabel     // the first one whose label the job has counts, before User; if there are any, and User is nil, other jobs are refused
 	Cgroups    string            // the directory in which each run gets a cgroup; "": none
 	Artifacts  operate.Artifacts // has what commands read and write as files; nil: inputs with files or collect are rejected
 	Slurm      *slurm.Cluster    // commands run there, and Dir is shared with its machines; nil: they run on this machine
->>>>>>> main
 
 	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
 	Ending func(cause error) Ending
@@ -282,12 +269,8 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-<<<<<<< HEAD
 	crashpoint.Here(crashpoint.ExecEnded)
-	return a.outcome(in, dir, exit)
-=======
 	return a.outcome(ctx, in, dir, exit)
->>>>>>> main
 }
 
 // allowed refuses programs that the host does not allow.
@@ -377,79 +360,12 @@ func (a *Agent) notStarted(err error) error {
 	return perdure.NoEffect(perdure.Failed(err, "start"))
 }
 
-<<<<<<< HEAD
-const (
-	dialPause  = 20 * time.Millisecond // doubles up to dialMost
-	dialMost   = time.Second
-	killWithin = 15 * time.Second // a keeper that does not end its run for so long is killed
-)
-
-// attend waits for the end of a run, and starts it first if no process has done so. What it does follows from the
-// directory alone.
-func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *attended) (*keeper.Exit, error) {
-	pause := dialPause
-	asked := false // the keeper was asked to end the run: the end of ctx means nothing more
-	for {
-		if exit, err := keeper.ReadExit(dir); !errors.Is(err, fs.ErrNotExist) {
-			return exit, err
-		}
-		k, err := keeper.ReadKeeper(dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			crashpoint.Here(crashpoint.ExecStart)
-			if err := a.start(ctx, dir, r); err != nil {
-				return nil, err
-			}
-			crashpoint.Here(crashpoint.ExecStarted)
-			continue
-		case err != nil:
-			return nil, err
-		case k.Boot == "": // the earlier process died while it recorded that it starts nothing
-			return nil, perdure.Returned(errNotStarted)
-		case k.Boot != a.boot:
-			return nil, perdure.Failed(errors.New("the machine was restarted while the command ran"), "hostRestarted")
-		case !k.Alive():
-			if exit, err := keeper.ReadExit(dir); err == nil { // it was written meanwhile
-				return exit, nil
-			}
-			keeper.KillRun(r)
-			return nil, perdure.Failed(errors.New("the keeper of the command was killed, and the command with it"), "lost")
-		}
-		client, err := keeper.Dial(dir, r.Handle)
-		if err == nil {
-			pause = dialPause
-			asked, err = a.follow(ctx, client, dir, r, at, asked)
-			client.Close()
-		} else if !asked && ctx.Err() != nil {
-			switch a.cfg.Ending(context.Cause(ctx)) {
-			case Leave:
-				return nil, errLeft
-			case Kill:
-				keeper.Destroy(dir, r)
-			}
-			err = nil
-		}
-		if errors.Is(err, errLeft) {
-			return nil, err
-		}
-		if exit, err := keeper.ReadExit(dir); err == nil { // the usual end: without a pause
-			return exit, nil
-		}
-		time.Sleep(pause)
-		pause = min(2*pause, dialMost)
-	}
-}
-
-// start starts the keeper of a run.
-func (a *Agent) start(ctx context.Context, dir string, r *keeper.Run) error {
-=======
 // attend waits for the end of a run, and starts it first if no process has done so.
 func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *keeper.Attendant) (*keeper.Exit, error) {
 	at.Env, at.Run = env.Real{}, r
 	at.Place = &place{a: a, dir: dir, run: r, progress: progressReader{path: filepath.Join(dir, progressFile)}}
 	at.Ending = func(cause error) keeper.Ending { return keeper.Ending(a.cfg.Ending(cause)) }
 	exit, err := at.Attend(ctx)
->>>>>>> main
 	switch {
 	case err == nil, errors.Is(err, errLeft):
 		return exit, err
@@ -488,9 +404,11 @@ func (p *place) KillRun()                        { keeper.KillRun(p.run) }
 func (p *place) Destroy()                        { keeper.Destroy(p.dir, p.run) }
 
 func (p *place) Start() error {
+	crashpoint.Here(crashpoint.ExecStart)
 	if err := keeper.Start(p.dir); err != nil {
 		return &startFailed{err}
 	}
+	crashpoint.Here(crashpoint.ExecStarted)
 	return nil
 }
 

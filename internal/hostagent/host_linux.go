@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -21,11 +20,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/agenthost"
-<<<<<<< HEAD
 	"github.com/perdure/perdure/internal/crashpoint"
-=======
 	"github.com/perdure/perdure/internal/env"
->>>>>>> main
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
 	"github.com/perdure/perdure/operate"
@@ -79,8 +75,6 @@ type Host struct {
 	agent *exec.Agent
 	host  *agenthost.Host
 	loop  *Loop
-
-	noSpace atomic.Bool // the state directory is full
 
 	groups string // the directory of the cgroups of runs; "": none
 	id     *identity
@@ -150,13 +144,8 @@ func Open(cfg Config) (*Host, error) {
 	if err == nil {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
-<<<<<<< HEAD
-		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
-			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Begun: h.begun, Over: h.over, Log: h.log})
-=======
 		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
-			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
->>>>>>> main
+			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
 		h.Close()
@@ -281,90 +270,10 @@ func (h *Host) over(dir string) {
 
 // Run claims and carries out runs until ctx ends. The commands go on after that.
 func (h *Host) Run(ctx context.Context) error {
-<<<<<<< HEAD
-	pending, err := h.agent.Pending()
-	if err != nil {
-		return err
-	}
-	h.host.Pause(true)
-	h.noteSpace(h.isFull())
-	registered, err := h.register(ctx)
-	if err != nil || registered == nil {
-		return err
-	}
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	ended := make(chan error, 1)
-	go func() { ended <- h.host.Run(life) }()
-	if h.logs != nil {
-		go h.logs.work(life)
-	}
-	adopted := make(chan error, 1)
-	go func() { adopted <- h.adopt(ctx, pending) }()
-
-	check, sweep, renew := time.NewTicker(checkEvery), time.NewTicker(sweepEvery), time.NewTicker(min(h.cfg.Heartbeat/3, renewMost))
-	defer check.Stop()
-	defer sweep.Stop()
-	defer renew.Stop()
-	renewed := make(chan *registration, 1)
-	var drained <-chan time.Time // the deadline of a drain
-	h.agent.Sweep(h.cfg.Keep)
-	adopting := true
-	for {
-		draining := registered.State != operate.HostReady
-		if !draining {
-			drained = nil
-		} else if drained == nil && !registered.DrainBy.IsZero() {
-			h.log.Info("the host is drained; what runs at the deadline is stopped", "host", h.cfg.Name, "deadline", registered.DrainBy)
-			drained = time.After(time.Until(registered.DrainBy))
-		}
-		// Without space nothing is claimed, nor before the node knows that there is some again.
-		h.host.Pause(adopting || h.noSpace.Load() || registered.noSpace || draining)
-		select {
-		case <-renew.C:
-			go h.renew(life, renewed)
-		case r := <-renewed:
-			if r.State != registered.State {
-				h.log.Info("state of the host changed", "host", h.cfg.Name, "state", r.State)
-			}
-			if registered = r; r.noSpace != h.noSpace.Load() { // it has changed meanwhile
-				go h.renew(life, renewed)
-			}
-		case <-drained:
-			h.host.CutShort()
-			drained = time.After(checkEvery) // runs that arrived late
-		case err := <-adopted:
-			if adopting = false; err != nil && ctx.Err() == nil {
-				return err
-			}
-		case <-check.C:
-			if h.noteSpace(h.isFull()) {
-				go h.renew(life, renewed)
-			}
-		case <-h.full:
-			if h.noteSpace(true) {
-				go h.renew(life, renewed)
-			}
-		case <-sweep.C:
-			h.agent.Sweep(h.cfg.Keep)
-		case err := <-ended:
-			return err
-		case <-ctx.Done():
-			quiet, cancel := context.WithTimeout(life, leaveTime)
-			h.host.Quiesce(quiet)
-			cancel()
-			end(errLeft)
-			if err := <-ended; !errors.Is(err, errLeft) {
-				return err
-			}
-			return nil
-		}
-=======
 	if h.logs != nil {
 		logs, end := context.WithCancel(context.WithoutCancel(ctx))
 		defer end()
 		go h.logs.work(logs)
->>>>>>> main
 	}
 	return h.loop.Run(ctx)
 }
@@ -373,50 +282,16 @@ func (h *Host) Run(ctx context.Context) error {
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second
 
-<<<<<<< HEAD
-// registration is the answer to a registration.
-type registration struct {
-	*operate.HostRegistered
-	noSpace bool // the host has said that it has no space
-}
-
-// register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
-func (h *Host) register(ctx context.Context) (*registration, error) {
-	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
-		r, err := h.registerOnce(ctx)
-		switch code := perdure.CodeOf(err); {
-		case err == nil:
-			return r, nil
-		case ctx.Err() != nil:
-			return nil, nil
-		case code != "" && code != perdure.CodeUnavailable:
-			return nil, err
-		}
-		h.log.Warn("host not registered; retrying", "host", h.cfg.Name, "err", err, "action", "check server and network")
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case <-time.After(pause):
-		}
-	}
-}
-
-// registerOnce registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it
-// when there is space again.
-func (h *Host) registerOnce(ctx context.Context) (*registration, error) {
-	noSpace, capacity := h.noSpace.Load(), h.cfg.Capacity
+// register registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it when
+// there is space again.
+func (h *Host) register(ctx context.Context, noSpace bool) (*operate.HostRegistered, error) {
+	capacity := h.cfg.Capacity
 	if noSpace {
 		capacity = perdure.Amounts{}
 		for name := range h.cfg.Capacity {
 			capacity[name] = 0
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, registerTime)
-	defer cancel()
-=======
-// register registers the host.
-func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
->>>>>>> main
 	boot, err := keeper.Boot()
 	if err != nil {
 		return nil, err
@@ -428,55 +303,9 @@ func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
 	if err == nil && r.Holder != h.Holder {
 		err = fmt.Errorf("the server has registered the holder %s, and not %s", r.Holder, h.Holder)
 	}
-	return &registration{r, noSpace}, err
+	return r, err
 }
 
-<<<<<<< HEAD
-const (
-	// registerTime bounds a registration.
-	registerTime = 10 * time.Second
-	// renewMost is the longest time between two registrations: so soon a host knows of its drain.
-	renewMost = 10 * time.Second
-)
-
-// renew registers the host again: it is the host's sign of life.
-func (h *Host) renew(ctx context.Context, to chan<- *registration) {
-	r, err := h.registerOnce(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			h.log.Warn("registration of the host not renewed", "host", h.cfg.Name, "err", err, "action", "check server and network")
-		}
-		return
-	}
-	select {
-	case to <- r:
-	case <-ctx.Done():
-	}
-}
-
-var errLeft = errors.New("the host agent ends, and its commands go on")
-
-// adopt continues with the runs of the earlier process.
-func (h *Host) adopt(ctx context.Context, pending []perdure.Run) error {
-	if len(pending) == 0 {
-		return nil
-	}
-	h.log.Info("continuing with runs of the earlier process", "runs", len(pending))
-	crashpoint.Here(crashpoint.HostAdopt)
-	over, err := h.host.Adopt(ctx, exec.Name, pending)
-	crashpoint.Here(crashpoint.HostAdopted)
-	for i := range over {
-		h.log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
-		h.agent.Discard(&over[i])
-	}
-	if err == nil {
-		h.log.Info("runs of the earlier process continued", "runs", len(pending)-len(over), "discarded", len(over))
-	}
-	return err
-}
-
-=======
->>>>>>> main
 // isFull reports whether the file system of the state directory has too little space for further runs.
 func (h *Host) isFull() bool {
 	var st syscall.Statfs_t
@@ -486,23 +315,3 @@ func (h *Host) isFull() bool {
 	}
 	return st.Bavail*uint64(st.Bsize) < h.cfg.MinFree || st.Files > 0 && st.Ffree == 0
 }
-<<<<<<< HEAD
-
-// noteSpace notes whether the state directory is full, and reports whether that has changed.
-func (h *Host) noteSpace(full bool) (changed bool) {
-	if h.noSpace.Swap(full) == full {
-		return false
-	}
-	h.logFull(full)
-	return true
-}
-
-func (h *Host) logFull(full bool) {
-	if full {
-		h.log.Error("state directory full; nothing is claimed", "dir", h.cfg.State, "action", "free space on its file system")
-		return
-	}
-	h.log.Info("state directory has space again; claiming", "dir", h.cfg.State)
-}
-=======
->>>>>>> main

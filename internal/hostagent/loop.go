@@ -23,6 +23,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/operate"
 )
@@ -35,8 +36,8 @@ type Loop struct {
 	wake chan struct{} // receives when one of the following has changed
 
 	mu         sync.Mutex
-	registered *operate.HostRegistered // the latest answer
-	adopting   bool                    // the runs of the earlier process are not confirmed yet
+	registered *registration // the latest answer
+	adopting   bool          // the runs of the earlier process are not confirmed yet
 	full       bool
 	ended      bool // Host.Run has returned
 	err        error
@@ -53,9 +54,16 @@ type LoopConfig struct {
 	Heartbeat time.Duration
 	Keep      time.Duration // how long the directory of a reported run is kept
 
-	Register func(context.Context) (*operate.HostRegistered, error)
+	// Register registers the host. noSpace says that it can take nothing, because the disk is full.
+	Register func(ctx context.Context, noSpace bool) (*operate.HostRegistered, error)
 	Full     func() bool // the disk of the state directory is full; nil: never
 	Log      *slog.Logger
+}
+
+// registration is the answer to a registration.
+type registration struct {
+	*operate.HostRegistered
+	noSpace bool // as it was registered
 }
 
 // NewLoop returns a loop that has not started.
@@ -95,6 +103,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		return err
 	}
 	l.Host.Pause(true)
+	l.checkSpace()
 	if l.registered, err = l.register(ctx); err != nil || l.registered == nil {
 		return err
 	}
@@ -122,7 +131,6 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 	})
 	l.Runs.Sweep(l.Keep)
-	l.checkSpace()
 	l.watch(ctx, life)
 	if l.hasEnded() {
 		return hostErr
@@ -146,6 +154,7 @@ func (l *Loop) watch(ctx, life context.Context) {
 	renewEvery := min(l.Heartbeat/3, renewMost)
 	now := l.Env.Now()
 	check, sweep, renew := now.Add(checkEvery), now.Add(sweepEvery), now.Add(renewEvery)
+	reported := l.registered.noSpace
 	var stopAt time.Time // when what runs is stopped next; zero: the host is not drained
 	for ctx.Err() == nil && !l.hasEnded() && l.failed() == nil {
 		now := l.Env.Now()
@@ -162,6 +171,9 @@ func (l *Loop) watch(ctx, life context.Context) {
 		if !now.Before(sweep) {
 			l.Runs.Sweep(l.Keep)
 			sweep = now.Add(sweepEvery)
+		}
+		if full := l.isFull(); full != reported {
+			reported, renew = full, now // at once: an alert depends on it
 		}
 		if !now.Before(renew) {
 			l.Env.Go(func() { l.renew(life) })
@@ -190,7 +202,8 @@ func (l *Loop) follow(stopAt, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	draining := l.registered.State != operate.HostReady
-	l.Host.Pause(l.adopting || l.full || draining)
+	// Without space nothing is claimed, nor before the node knows that there is some again.
+	l.Host.Pause(l.adopting || l.full || l.registered.noSpace || draining)
 	switch {
 	case !draining || l.registered.DrainBy.IsZero():
 		return time.Time{}
@@ -229,12 +242,15 @@ func (l *Loop) NoteFull() { l.setFull(true) }
 
 func (l *Loop) checkSpace() { l.setFull(l.Full()) }
 
-func (l *Loop) setFull(full bool) {
+func (l *Loop) isFull() bool {
 	l.mu.Lock()
-	same := l.full == full
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	return l.full
+}
+
+func (l *Loop) setFull(full bool) {
 	switch {
-	case same:
+	case l.isFull() == full:
 		return
 	case full:
 		l.Log.Error("state directory full; nothing is claimed", "dir", l.State, "action", "free space on its file system")
@@ -245,7 +261,7 @@ func (l *Loop) setFull(full bool) {
 }
 
 // register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
-func (l *Loop) register(ctx context.Context) (*operate.HostRegistered, error) {
+func (l *Loop) register(ctx context.Context) (*registration, error) {
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		r, err := l.registerOnce(ctx)
 		switch code := perdure.CodeOf(err); {
@@ -263,10 +279,12 @@ func (l *Loop) register(ctx context.Context) (*operate.HostRegistered, error) {
 	}
 }
 
-func (l *Loop) registerOnce(ctx context.Context) (*operate.HostRegistered, error) {
+func (l *Loop) registerOnce(ctx context.Context) (*registration, error) {
 	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
 	defer cancel()
-	return l.Register(ctx)
+	noSpace := l.isFull()
+	r, err := l.Register(ctx, noSpace)
+	return &registration{r, noSpace}, err
 }
 
 // renew registers the host again: it is the host's sign of life.
@@ -292,10 +310,15 @@ func (l *Loop) adopt(ctx context.Context, pending []perdure.Run) error {
 		return nil
 	}
 	l.Log.Info("continuing with runs of the earlier process", "runs", len(pending))
+	crashpoint.Here(crashpoint.HostAdopt)
 	over, err := l.Host.Adopt(ctx, l.Agent, pending)
+	crashpoint.Here(crashpoint.HostAdopted)
 	for i := range over {
 		l.Log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
 		l.Runs.Discard(&over[i])
+	}
+	if err == nil {
+		l.Log.Info("runs of the earlier process continued", "runs", len(pending)-len(over), "discarded", len(over))
 	}
 	return err
 }

@@ -211,15 +211,11 @@ func TestLockIsExtended(t *testing.T) {
 	if s, err := c.Status(); err != nil || s.Until < r.Until+int64(50*time.Second) || s.Handle != r.Handle {
 		t.Errorf("%+v, %v", s, err)
 	}
-<<<<<<< HEAD
 	time.Sleep(time.Duration(r.Until - Now()))
 	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	<-c.Done()
-=======
 	<-c.done
->>>>>>> main
 	if e := ended(t, dir); e.Exit != 0 || e.Cause != "" || text(t, dir, Stdout) != "whole\n" {
 		t.Errorf("%+v", e)
 	}

@@ -2,12 +2,9 @@ package service
 
 import (
 	"context"
-<<<<<<< HEAD
 	"fmt"
 	"strings"
-=======
 	"time"
->>>>>>> main
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
@@ -71,14 +68,9 @@ func (svc *Service) Heartbeat(ctx context.Context, holder string, beats []protoc
 }
 
 // HeartbeatAll implements protocol.Completer.
-<<<<<<< HEAD
-func (svc *Service) HeartbeatAll(ctx context.Context, holder string, beats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
-	if err := mayHold(ctx, holder); err != nil {
-		return nil, err
-	}
-	return svc.Scheduler.HeartbeatAll(ctx, holder, beats, requestID)
-=======
 func (svc *Service) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	if err := mayHold(ctx, c.Holder); err != nil {
+		return nil, time.Time{}, err
+	}
 	return svc.Scheduler.HeartbeatAll(ctx, c)
->>>>>>> main
 }
