@@ -380,8 +380,8 @@ func TestTokensAreForTheirHosts(t *testing.T) {
 		}
 		report := []protocol.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone}}
 		beats := []protocol.Heartbeat{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number}}
-		_, _, complete := h1.HeartbeatAll(t.Context(), protocol.CompleteHeartbeat{Holder: "host/h2/i"})
 		_, _, reported := h1.Report(t.Context(), "host/h2/i", report, nil)
+		_, _, complete := h1.HeartbeatAll(t.Context(), protocol.CompleteHeartbeat{Holder: "host/h2/i"})
 		for what, err := range map[string]error{"report": reported, "heartbeat": second(h1.Heartbeat(t.Context(), "host/h2/i", beats)), "complete heartbeat": complete,
 			"log": second(h1.AppendLogs(t.Context(), "host/h2/i", []protocol.LogChunk{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Stream: operate.Stdout, Data: []byte("x")}}))} {
 			if perdure.CodeOf(err) != perdure.CodeForbidden {

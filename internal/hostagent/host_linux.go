@@ -284,9 +284,9 @@ const claimWait = 5 * time.Second
 
 // register registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it when
 // there is space again.
-func (h *Host) register(ctx context.Context, noSpace bool) (*operate.HostRegistered, error) {
+func (h *Host) register(ctx context.Context, full bool) (*operate.HostRegistered, error) {
 	capacity := h.cfg.Capacity
-	if noSpace {
+	if full {
 		capacity = perdure.Amounts{}
 		for name := range h.cfg.Capacity {
 			capacity[name] = 0

@@ -21,9 +21,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/artifacts"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
@@ -88,12 +90,15 @@ type grid struct {
 	server *http.Server
 	lose   atomic.Int64 // so many answers to reports are lost
 	claims atomic.Int64 // so many answers to claims are lost, of those with runs
+
+	block, afterRun atomic.Bool  // transfers of artifacts wait; only while there is the file ran
+	blocked         atomic.Int64 // transfers that have waited
 }
 
 func newGrid(t *testing.T) *grid {
 	t.Helper()
 	t.Parallel()
-	n := node.New(memory.New(), node.Config{SweepPeriod: 50 * time.Millisecond})
+	n := node.New(memory.New(), node.Config{SweepPeriod: 50 * time.Millisecond, Artifacts: artifacts.New(t.TempDir())})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +126,7 @@ func (g *grid) up() {
 	}
 	g.addr = l.Addr().String()
 	quiet := slog.New(slog.DiscardHandler)
-	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, &g.lose, &g.claims}, Log: quiet}), quiet)
+	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, g}, Log: quiet}), quiet)
 	go func(s *http.Server) { _ = s.Serve(l) }(g.server)
 }
 
@@ -130,20 +135,43 @@ func (g *grid) down() { _ = g.server.Close() }
 // lossy loses answers to reports and claims.
 type lossy struct {
 	protocol.Server
-	lose, claims *atomic.Int64
+	g *grid
 }
 
 func (l lossy) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
 	runs, err := l.Server.Claim(ctx, c)
-	if err == nil && len(runs) > 0 && l.claims.Add(-1) >= 0 {
+	if err == nil && len(runs) > 0 && l.g.claims.Add(-1) >= 0 {
 		return nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
 	}
 	return runs, err
 }
 
+func (l lossy) wait(ctx context.Context) {
+	for first := true; ctx.Err() == nil; first = false {
+		_, err := os.Stat(filepath.Join(l.g.dir, "ran"))
+		if !l.g.block.Load() && !(l.g.afterRun.Load() && err == nil) {
+			return
+		}
+		if first {
+			l.g.blocked.Add(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (l lossy) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+	l.wait(ctx)
+	return l.Server.UploadArtifact(ctx, u)
+}
+
+func (l lossy) OpenArtifact(ctx context.Context, hash string) (operate.ArtifactReader, error) {
+	l.wait(ctx)
+	return l.Server.OpenArtifact(ctx, hash)
+}
+
 func (l lossy) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	results, runs, err := l.Server.Report(ctx, holder, reports, next)
-	if err == nil && l.lose.Add(-1) >= 0 {
+	if err == nil && l.g.lose.Add(-1) >= 0 {
 		return nil, nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
 	}
 	return results, runs, err
@@ -560,6 +588,45 @@ func TestFullDiskStopsClaims(t *testing.T) {
 		if err == nil {
 			opened.Close()
 		}
+	}
+}
+
+// F242: the host agent is killed while it reads the files of a run, and again while it stores what the command has left. The
+// command runs once, and the run is done with all files.
+func TestFilesSurviveTheHostAgent(t *testing.T) {
+	g := newGrid(t)
+	state, err := operate.PutArtifact(t.Context(), g.node, strings.NewReader("scene"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := g.host("h1", time.Minute)
+	g.block.Store(true) // transfers wait
+	body, _ := json.Marshal(map[string]any{"type": "test", "steps": map[string]any{"run": map[string]any{"agent": "exec", "retry": map[string]any{"attempts": 1}, "with": map[string]any{
+		"command": []string{"sh", "-c", "echo run >> $D/ran; cp scene out1; echo 2 > out2"}, "env": map[string]string{"D": g.dir},
+		"files": map[string]any{"scene": map[string]any{"$artifact": state.Artifact, "size": state.Size}}, "collect": map[string]string{"all": "out*"}}}}})
+	v, _, err := g.client.Submit(t.Context(), body, "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.await("transfer", func() bool { return g.blocked.Load() > 0 })
+	h.kill(syscall.SIGKILL)
+	g.block.Store(false)
+	g.afterRun.Store(true) // transfers wait as soon as the command has run
+	h.start()
+	g.file("ran")
+	g.await("transfer", func() bool { return g.blocked.Load() > 1 })
+	h.kill(syscall.SIGKILL)
+	g.afterRun.Store(false)
+	h.start()
+	s := g.step(v.ID, "end", settled)
+	var out struct {
+		Files map[string][]struct{ Path string }
+	}
+	if err := json.Unmarshal(s.Output, &out); err != nil || len(out.Files["all"]) != 2 || s.Run != 1 {
+		t.Errorf("run %d: %s", s.Run, s.Output)
+	}
+	if ran := g.file("ran"); ran != "run\n" {
+		t.Errorf("%q", ran)
 	}
 }
 

@@ -36,9 +36,11 @@ type Loop struct {
 	wake chan struct{} // receives when one of the following has changed
 
 	mu         sync.Mutex
-	registered *registration // the latest answer
-	adopting   bool          // the runs of the earlier process are not confirmed yet
+	registered *operate.HostRegistered // the latest answer
+	saidFull   bool                    // what the node knows of the space: the registration before that answer said so
+	adopting   bool                    // the runs of the earlier process are not confirmed yet
 	full       bool
+	renewNow   bool // the node does not know of a change of full
 	ended      bool // Host.Run has returned
 	err        error
 }
@@ -54,16 +56,9 @@ type LoopConfig struct {
 	Heartbeat time.Duration
 	Keep      time.Duration // how long the directory of a reported run is kept
 
-	// Register registers the host. noSpace says that it can take nothing, because the disk is full.
-	Register func(ctx context.Context, noSpace bool) (*operate.HostRegistered, error)
+	Register func(ctx context.Context, full bool) (*operate.HostRegistered, error)
 	Full     func() bool // the disk of the state directory is full; nil: never
 	Log      *slog.Logger
-}
-
-// registration is the answer to a registration.
-type registration struct {
-	*operate.HostRegistered
-	noSpace bool // as it was registered
 }
 
 // NewLoop returns a loop that has not started.
@@ -104,7 +99,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	l.Host.Pause(true)
 	l.checkSpace()
-	if l.registered, err = l.register(ctx); err != nil || l.registered == nil {
+	if registered, err := l.register(ctx); err != nil || !registered {
 		return err
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -154,7 +149,6 @@ func (l *Loop) watch(ctx, life context.Context) {
 	renewEvery := min(l.Heartbeat/3, renewMost)
 	now := l.Env.Now()
 	check, sweep, renew := now.Add(checkEvery), now.Add(sweepEvery), now.Add(renewEvery)
-	reported := l.registered.noSpace
 	var stopAt time.Time // when what runs is stopped next; zero: the host is not drained
 	for ctx.Err() == nil && !l.hasEnded() && l.failed() == nil {
 		now := l.Env.Now()
@@ -172,10 +166,7 @@ func (l *Loop) watch(ctx, life context.Context) {
 			l.Runs.Sweep(l.Keep)
 			sweep = now.Add(sweepEvery)
 		}
-		if full := l.isFull(); full != reported {
-			reported, renew = full, now // at once: an alert depends on it
-		}
-		if !now.Before(renew) {
+		if l.mustRenew() || !now.Before(renew) {
 			l.Env.Go(func() { l.renew(life) })
 			renew = now.Add(renewEvery)
 		}
@@ -197,13 +188,21 @@ func earliest(at ...time.Time) time.Time {
 	return first
 }
 
+// mustRenew reports whether the node is to be told of a change now.
+func (l *Loop) mustRenew() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.renewNow
+	l.renewNow = false
+	return now
+}
+
 // follow pauses or resumes claims, and returns when what runs is to be stopped because of a drain; zero: not at all.
 func (l *Loop) follow(stopAt, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	draining := l.registered.State != operate.HostReady
-	// Without space nothing is claimed, nor before the node knows that there is some again.
-	l.Host.Pause(l.adopting || l.full || l.registered.noSpace || draining)
+	l.Host.Pause(l.adopting || l.full || l.saidFull || draining)
 	switch {
 	case !draining || l.registered.DrainBy.IsZero():
 		return time.Time{}
@@ -242,66 +241,65 @@ func (l *Loop) NoteFull() { l.setFull(true) }
 
 func (l *Loop) checkSpace() { l.setFull(l.Full()) }
 
-func (l *Loop) isFull() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.full
-}
-
 func (l *Loop) setFull(full bool) {
+	l.mu.Lock()
+	same := l.full == full
+	l.mu.Unlock()
 	switch {
-	case l.isFull() == full:
+	case same:
 		return
 	case full:
 		l.Log.Error("state directory full; nothing is claimed", "dir", l.State, "action", "free space on its file system")
 	default:
 		l.Log.Info("state directory has space again; claiming", "dir", l.State)
 	}
-	l.change(func() { l.full = full })
+	l.change(func() { l.full, l.renewNow = full, true })
 }
 
-// register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
-func (l *Loop) register(ctx context.Context) (*registration, error) {
+// register registers the host, and repeats that until it is answered. It returns false if ctx ends first.
+func (l *Loop) register(ctx context.Context) (bool, error) {
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
-		r, err := l.registerOnce(ctx)
+		err := l.registerOnce(ctx)
 		switch code := perdure.CodeOf(err); {
 		case err == nil:
-			return r, nil
+			return true, nil
 		case ctx.Err() != nil:
-			return nil, nil
+			return false, nil
 		case code != "" && code != perdure.CodeUnavailable:
-			return nil, err
+			return false, err
 		}
 		l.Log.Warn("host not registered; retrying", "host", l.Name, "err", err, "action", "check server and network")
 		if !env.Sleep(l.Env, ctx, pause) {
-			return nil, nil
+			return false, nil
 		}
 	}
 }
 
-func (l *Loop) registerOnce(ctx context.Context) (*registration, error) {
+// registerOnce makes one attempt to register the host, and stores the answer.
+func (l *Loop) registerOnce(ctx context.Context) error {
+	l.mu.Lock()
+	full := l.full
+	l.mu.Unlock()
 	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
 	defer cancel()
-	noSpace := l.isFull()
-	r, err := l.Register(ctx, noSpace)
-	return &registration{r, noSpace}, err
+	r, err := l.Register(ctx, full)
+	if err == nil {
+		l.change(func() {
+			if l.registered != nil && r.State != l.registered.State {
+				l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
+			}
+			l.registered, l.saidFull = r, full
+			l.renewNow = full != l.full // it has changed meanwhile
+		})
+	}
+	return err
 }
 
 // renew registers the host again: it is the host's sign of life.
 func (l *Loop) renew(ctx context.Context) {
-	r, err := l.registerOnce(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
-		}
-		return
+	if err := l.registerOnce(ctx); err != nil && ctx.Err() == nil {
+		l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
 	}
-	l.change(func() {
-		if r.State != l.registered.State {
-			l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
-		}
-		l.registered = r
-	})
 }
 
 // adopt continues with the runs of the earlier process.

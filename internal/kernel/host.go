@@ -33,6 +33,8 @@ type Host struct {
 	DrainReason string
 
 	RegisteredAt, SeenAt time.Time // when this incarnation registered first, and last
+
+	Reservation Reservation // zero: none
 }
 
 // Holder returns the name of the holder of the host's runs.
@@ -87,7 +89,7 @@ func Register(was *Host, r *Host, now time.Time) (Host, error) {
 	case was == nil:
 		return h, nil
 	case was.Incarnation == h.Incarnation:
-		h.RegisteredAt = was.RegisteredAt
+		h.RegisteredAt, h.Reservation = was.RegisteredAt, was.Reservation
 	case !was.Silent(now):
 		return h, &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("host %s is registered by another process, incarnation %s, which was seen %s ago", h.Name, was.Incarnation, span(now.Sub(was.SeenAt))),
 			Hint: "give each host a name of its own, or wait " + span(was.Heartbeat) + " after the other process has ended"}
@@ -453,6 +455,11 @@ type HostTx interface {
 	LockHost(name string) (*Host, error)
 	// CountHosts returns the number of hosts.
 	CountHosts() (int, error)
+	// ReservedFor returns the hosts whose reservation names one of these steps, in the order of their names, without locking
+	// them.
+	ReservedFor([]StepRef) ([]Host, error)
+	// SilentHosts returns at most max hosts that were not seen since a time, in the order of their names.
+	SilentHosts(since time.Time, max int) ([]string, error)
 	// PutHost writes a host. was is its row as it was loaded; nil if there was none. PutHost and DeleteHost compare it with
 	// the row (incarnation, draining, seen), and return ErrStale if they differ.
 	PutHost(h, was *Host) error

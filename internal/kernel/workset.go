@@ -484,6 +484,7 @@ type RunEnd struct {
 	Run       int64
 	Turn      int
 	Agent     string
+	Holder    string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome
 	Code      string // error code of a failure

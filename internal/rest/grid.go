@@ -96,6 +96,11 @@ func utcHost(h *operate.HostView) *operate.HostView {
 		utc(&drain.By)
 		out.Drain = &drain
 	}
+	if h.Reservation != nil {
+		reservation := *h.Reservation
+		utc(&reservation.Since, &reservation.Until)
+		out.Reservation = &reservation
+	}
 	out.InFlight = make([]operate.HostRun, len(h.InFlight))
 	for i, r := range h.InFlight {
 		utc(&r.StartedAt)

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -35,6 +36,9 @@ func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kerne
 			return err
 		}
 		created = was == nil
+		if err := endReservation(tx, &row, now); err != nil {
+			return err
+		}
 		if runs, err = runsOfHost(tx, &row); err != nil {
 			return err
 		}
@@ -48,6 +52,78 @@ func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kerne
 		s.cfg.OnNotify()
 	}
 	return row, runs, created, err
+}
+
+// endReservation removes the reservation of a host that does not hold any more.
+func endReservation(tx kernel.Tx, h *kernel.Host, now time.Time) error {
+	if h.Reservation.At.IsZero() {
+		return nil
+	}
+	steps, err := tx.Steps([]kernel.StepRef{h.Reservation.StepRef})
+	if err == nil && (len(steps) == 0 || !h.Reserves(steps[0], now)) {
+		h.Reservation = kernel.Reservation{}
+	}
+	return err
+}
+
+// maxForgotten bounds how many silent hosts one call of SweepHosts looks at.
+const maxForgotten = 100
+
+// SweepHosts removes hosts that have been silent for long (kernel.Host.Forgotten).
+func (s *Scheduler) SweepHosts(ctx context.Context) error {
+	m, leads := kernel.LeadershipOf(ctx)
+	var removed []string
+	err := s.update(ctx, func(tx kernel.Tx) error {
+		removed = nil
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		names, err := tx.SilentHosts(now.Add(-perdure.ForgetHostAfter), maxForgotten)
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		if leads {
+			if err := m.Admit(tx); err != nil {
+				return err
+			}
+		}
+		for _, name := range names {
+			h, err := tx.LockHost(name)
+			if err != nil {
+				return err
+			}
+			if h == nil {
+				continue
+			}
+			runs, err := runsOfHost(tx, h)
+			if err != nil {
+				return err
+			}
+			if !h.Forgotten(now, runs) {
+				continue
+			}
+			if err := tx.DeleteHost(h); err != nil {
+				return err
+			}
+			audit := kernel.AuditOf(ctx, "perdure", "deleteHost")
+			audit.Target, audit.Reason = name, "silent since "+h.SeenAt.UTC().Format(time.RFC3339)
+			if err := saveAudit(tx, audit); err != nil {
+				return err
+			}
+			removed = append(removed, name)
+		}
+		return nil
+	})
+	if errors.Is(err, kernel.ErrDeposed) {
+		s.meter.Deposed(m.Role)
+	}
+	if err == nil {
+		for _, name := range removed {
+			s.log.InfoContext(ctx, "host removed", "host", name, "reason", "silent")
+		}
+	}
+	return err
 }
 
 // saveHostAlerts raises and closes the alerts of a host whose row changes.

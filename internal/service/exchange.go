@@ -56,6 +56,10 @@ func (svc *Service) Report(ctx context.Context, holder string, reports []protoco
 			return nil, nil, err
 		}
 	}
+	reports, err := svc.keepOutputs(ctx, reports)
+	if err != nil {
+		return nil, nil, err
+	}
 	return svc.Scheduler.Report(ctx, holder, reports, next)
 }
 

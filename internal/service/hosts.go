@@ -68,6 +68,9 @@ func (svc *Service) hostView(ctx context.Context, h *kernel.Host, now time.Time,
 	if h.Draining {
 		v.Drain = &operate.HostDrainView{By: h.DrainBy, Author: h.DrainAuthor, Reason: h.DrainReason}
 	}
+	if r := h.Reservation; now.Before(r.Until) && !h.Draining && !h.Silent(now) {
+		v.Reservation = &operate.HostReservation{Job: r.Job, Step: r.Step, Since: r.At, Until: r.Until}
+	}
 	demands := make([]kernel.Demand, len(held))
 	for i := range held {
 		demands[i] = held[i].Needs.Demand()
@@ -189,6 +192,7 @@ func (svc *Service) DrainHost(ctx context.Context, d operate.HostDrain) (*operat
 	}
 	_, err := svc.Scheduler.ChangeHost(ctx, "drainHost", d.Name, d.Author, d.Reason, func(h *kernel.Host, now time.Time) {
 		h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = true, now.Add(d.Deadline), d.Author, d.Reason
+		h.Reservation = kernel.Reservation{}
 	})
 	if err != nil {
 		return nil, Unreachable(err)

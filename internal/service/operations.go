@@ -185,7 +185,7 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 		if views[name] == nil {
 			of, set := settings[name]
 			if !set {
-				of.Ageing = perdure.Duration(perdure.DefaultAgeing)
+				of.Ageing, of.Patience = perdure.Duration(perdure.DefaultAgeing), perdure.Duration(perdure.DefaultPatience)
 			}
 			views[name] = &perdure.AgentView{Name: name, AgentSettings: of}
 		}
@@ -238,6 +238,7 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 	}
 	for i := range all {
 		if all[i].Name == name {
+			all[i].Health = svc.Scheduler.Health(name)
 			return &all[i], nil
 		}
 	}

@@ -14,6 +14,9 @@ import { span } from "../time.ts";
 import type { Host, HostRun, PageHost } from "../types.ts";
 import { Ago, AsOf, Copy, Icon, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
+/** A host, as newer servers show it: a step that needs more room than is free may have reserved it. */
+type Shown = Host & { reservation?: { job: string; step: string; until?: string } };
+
 const every = 3000;
 const pageSize = 500;
 /** How many amounts and labels of a host its row has. */
@@ -155,8 +158,8 @@ function List({ url, filtered, q }: { url: (cursor?: string) => string; filtered
               <tr>
                 <th>Host</th>
                 <th class="w-state">State</th>
-                <th class="w-grid c3">Grid</th>
-                <th class="w-labels c4">Labels</th>
+                <th class="w-grid c4">Grid</th>
+                <th class="w-labels c3">Labels</th>
                 <th class="w-uses c2">In use</th>
                 <th class="w-num num">Runs</th>
                 <th class="w-time c2">Seen</th>
@@ -205,7 +208,7 @@ function HostRow({ host }: { host: Host }) {
       <td>
         <State mark={hostMark(host)} />
       </td>
-      <td class="c3" title={host.grid}>
+      <td class="c4" title={host.grid}>
         {host.grid ? (
           <a href={link.hosts({ grid: host.grid })}>
             <bdi>{host.grid}</bdi>
@@ -214,7 +217,7 @@ function HostRow({ host }: { host: Host }) {
           <span class="muted">–</span>
         )}
       </td>
-      <td class="c4 text">
+      <td class="c3 text">
         <Labels labels={host.labels} to={labelLink} most={mostInRow} />
       </td>
       <td class="c2 text">
@@ -341,7 +344,7 @@ function Trouble({ host }: { host: Host }) {
   );
 }
 
-function Facts({ host }: { host: Host }) {
+function Facts({ host }: { host: Shown }) {
   return (
     <aside class="box panel" aria-label={`Details of ${host.name}`}>
       <header>
@@ -382,6 +385,21 @@ function Facts({ host }: { host: Host }) {
               <span class="muted">–</span>
             )}
           </dd>
+          {host.reservation && (
+            <>
+              <dt title="A step for which the host is kept free">reserved for</dt>
+              <dd>
+                <a href={link.job(host.reservation.job, { step: host.reservation.step })}>
+                  <bdi>{host.reservation.step}</bdi>
+                </a>
+                {host.reservation.until && (
+                  <>
+                    , until <Ago at={host.reservation.until} />
+                  </>
+                )}
+              </dd>
+            </>
+          )}
           <dt>holder</dt>
           <dd>
             <code>
@@ -411,7 +429,7 @@ function Runs({ host }: { host: Host }) {
             <tr>
               <th>Step</th>
               <th class="w-name c2">Job</th>
-              <th class="w-name c3">Agent</th>
+              <th class="w-grid c4">Agent</th>
               <th class="w-wide c2">Takes</th>
               <th class="w-time">Running for</th>
             </tr>
@@ -445,7 +463,7 @@ function RunRow({ run }: { run: HostRun }) {
         </a>
         <span class="muted"> run {run.run}</span>
       </td>
-      <td class="c3" title={run.agent}>
+      <td class="c4" title={run.agent}>
         <bdi>{run.agent}</bdi>
       </td>
       <td class="c2" title={takes}>
