@@ -93,6 +93,9 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 			}
 		}
 	}
+	if s.Agent == kernel.AgentExec {
+		return w.canTake(s.Needs.Demand())
+	}
 	for _, h := range w.everyHost() {
 		if slices.Contains(h.agents, s.Agent) && h.busy[s.Agent] < h.slots {
 			return true
@@ -144,6 +147,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 // audit is the final check: every accepted job has ended as it must, and so have its effects.
 func (w *world) audit() {
 	w.auditMail()
+	w.auditHosts()
 	w.auditNotifications()
 	jobs, now := w.known(), w.storeNow()
 	stored := map[perdure.JobID]bool{}

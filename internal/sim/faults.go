@@ -209,6 +209,7 @@ func (w *world) heal() {
 			h.run()
 		}
 	}
+	w.healMachines()
 	w.checkNodesAnswer()
 	lateHost := w.newHost(nil)
 	lateHost.agents = []string{lateAgent, agentNames[0], agentNames[1]}

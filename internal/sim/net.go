@@ -35,6 +35,7 @@ var (
 	callClaim     = &call{kind: "claim", unsaid: []string{"F019"}, twice: []string{"F021"}}
 	callReport    = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
 	callHeartbeat = &call{kind: "heartbeat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
+	callRegister  = &call{kind: "registration"}
 	callAct       = &call{kind: "act"}
 	callGet       = &call{kind: "get"}
 )
@@ -60,7 +61,7 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 	o := &open[T]{done: make(chan struct{}, 1)}
 	n := w.anyNode()
 	p.Wait(ctx, w.latency(), nil)
-	if w.cutOff[p] {
+	if w.cutOff[p] || w.grid.cutOff(p) {
 		w.hit("F040")
 		p.Wait(ctx, w.upTo(3*time.Second), nil)
 		return none, errReset
