@@ -45,7 +45,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 		}
 		if w.swarm.grid != nil {
 			for _, ch := range movedSteps(c) {
-				w.checkExec(&ch, t.now, machines)
+				w.checkExec(&ch, t, machines)
 			}
 		}
 		w.keepValues(c, early)

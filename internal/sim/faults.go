@@ -40,7 +40,7 @@ func (w *world) startFault(m plannedFault) {
 		}
 	case "clock forward":
 		w.hit("F080")
-		w.clockDisturbed = true
+		w.clockDisturbed, w.clockForward = true, true
 		w.clockOffset += m.long
 	case "clock back":
 		w.jumpClockBack(m.long)

@@ -145,7 +145,7 @@ type grid struct {
 // lockEnd is the end of a run's lock, in the time of the simulation, which no clock's jump changes.
 type lockEnd struct {
 	at      time.Duration
-	machine *machine
+	claimer int // the process of the host agent to which the run was dispatched: machine.born
 }
 
 func newGrid(w *world) *grid {
@@ -296,7 +296,9 @@ func (w *world) healMachines() {
 	}
 	for _, m := range w.grid.machines {
 		m.cutOff, m.full = false, false
-		w.thaw(m.agent.proc)
+		if !m.asleep {
+			w.thaw(m.agent.proc)
+		}
 		if m.off && !m.gone {
 			m.start()
 		}
@@ -305,7 +307,9 @@ func (w *world) healMachines() {
 		w.startMachine(fmt.Sprintf("late%d", i+1), plannedMachine{zone: zone, grid: "far", slots: 4, cpu: 4, gpu: 2, cgroups: true, heartbeat: 6 * time.Second, stopWithin: time.Second},
 			map[string]string{"zone": zone, "late": "1"})
 	}
-	w.after(w.drainBound(), w.clients, func() { w.clients.Go(w.endDrains) })
+	for i := range 10 { // an operator's drain may still be on its way
+		w.after(w.drainBound()+time.Duration(i)*10*time.Second, w.clients, func() { w.clients.Go(w.endDrains) })
+	}
 }
 
 // drainBound is how long a drained host may have runs after its deadline and without faults: until its process knows of the
@@ -349,7 +353,7 @@ func (w *world) endDrains() {
 	}
 }
 
-// restGrid reports how many hosts are not yet as they must be after the faults: none is drained.
+// drainsOpen returns the number of hosts that are drained.
 func (w *world) drainsOpen() (n int) {
 	if w.swarm.grid == nil {
 		return 0

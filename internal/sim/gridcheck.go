@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -18,6 +17,7 @@ import (
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
 //
+// G2 does not count runs whose claim was answered to a process that died before it had the answer: nothing runs for them.
 // G6, that a large step is placed in time, needs reservations, and has its place beside dispatchDelay.
 
 // commandStarted checks a command that starts.
@@ -28,7 +28,7 @@ func (g *grid) commandStarted(p *osProcess, run *perdure.Run) {
 	}
 	demands := []kernel.Demand{kernel.DemandOf(requiresOf(run))}
 	for other := range g.living {
-		if other.of.job == at.job && other.of.step == at.step && other.of != at && !g.excused(other) && w.now < g.locks[other.of].at {
+		if other.of.job == at.job && other.of.step == at.step && other.of != at && !g.excused(other) && !w.clockForward && w.now < g.locks[other.of].at {
 			w.wrong("G1", "the command of %s/%s run %d starts on %s while a process of run %d lives on %s", short(at.job), at.step, at.run, p.m.name, other.of.run, other.m.name)
 		}
 		if other.m == p.m && other.leader && !g.excused(other) && g.requires[other.of] != "" {
@@ -96,7 +96,7 @@ func (g *grid) traceless(m *machine, at handle) bool {
 }
 
 // checkExec checks the change of a step that a host runs (G3, G5), and notes the end of its lock, and the machines.
-func (w *world) checkExec(ch *kernel.StepChange, now time.Time, touched map[*machine]bool) {
+func (w *world) checkExec(ch *kernel.StepChange, t *watchedTx, touched map[*machine]bool) {
 	after, before := ch.Now, ch.Loaded
 	for _, s := range []*kernel.Step{after, before} {
 		if m := w.grid.holders[s.LockedBy]; m != nil {
@@ -112,7 +112,11 @@ func (w *world) checkExec(ch *kernel.StepChange, now time.Time, touched map[*mac
 	if after.Phase != perdure.Running || m == nil {
 		return
 	}
-	w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{w.now + after.LockedUntil.Sub(now), m}
+	if at := (handle{after.Job, after.Name, after.Run}); after.Run != before.Run {
+		w.grid.locks[at] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), m.born}
+	} else if !after.LockedUntil.Equal(before.LockedUntil) {
+		w.grid.locks[at] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), w.grid.locks[at].claimer}
+	}
 	if after.Run != before.Run {
 		h, err := w.inner.Host(context.Background(), m.name)
 		w.must(err)
@@ -133,6 +137,10 @@ func (w *world) hostsCommitted(touched map[*machine]bool) {
 			w.must(err)
 			var demands []kernel.Demand
 			for i := range runs {
+				at := handle{runs[i].Job, runs[i].Name, runs[i].Run}
+				if holder == m.holder() && w.grid.locks[at].claimer < m.born && w.grid.traceless(m, at) {
+					continue // the process that has claimed it died before the answer came
+				}
 				demands = append(demands, runs[i].Needs.Demand())
 			}
 			for name, n := range kernel.UsedBy(demands) {
@@ -178,7 +186,8 @@ func (w *world) auditHosts() {
 		return
 	}
 	for p := range w.grid.living {
-		if !w.grid.orphans[p] {
+		found := p.marked || p.m.cgroups // by the host agent, if it has the directory of the run
+		if !w.grid.orphans[p] || found && p.m.incarnation == 1 && !p.m.gone {
 			w.wrong("G4", "all jobs are settled or parked, and process %d of %s/%s run %d lives on %s", p.pid, short(p.of.job), p.of.step, p.of.run, p.m.name)
 		}
 	}

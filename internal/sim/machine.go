@@ -78,6 +78,9 @@ type osProcess struct {
 	term   func() // what it does on TERM
 }
 
+// hostClaimWait is how long a claim of a host waits.
+const hostClaimWait = 5 * time.Second
+
 const maxPID = 60 // so numbers are soon used again
 
 func (m *machine) holder() string { return m.holderOf(m.incarnation) }
@@ -242,7 +245,7 @@ func (m *machine) runAgent() {
 	agent.HandleAny(m.carryOut)
 	ctx, end := context.WithCancel(context.Background())
 	m.end = end
-	m.real = agenthost.New(agenthost.Config{Exchange: remoteExchange{m.agent}, Holder: m.holder(), HostName: m.name, Capacity: m.capacity, ClaimWait: 5 * time.Second,
+	m.real = agenthost.New(agenthost.Config{Exchange: remoteExchange{m.agent}, Holder: m.holder(), HostName: m.name, Capacity: m.capacity, ClaimWait: hostClaimWait,
 		Agents: []*perdure.Agent{agent}, Heartbeat: m.heartbeat, ExactSlots: true, Extended: m.extended, Ended: m.endedRun, Env: proc})
 	loop := hostagent.NewLoop(hostagent.LoopConfig{Env: proc, Host: m.real, Agent: kernel.AgentExec, Runs: stateDir{m}, Name: m.name, State: "/var", Heartbeat: m.heartbeat,
 		Keep: time.Minute, Register: m.register, Full: func() bool { return m.full }})
@@ -439,9 +442,12 @@ func (p *place) Start() error {
 			done <- struct{}{}
 		})
 	}
-	m.w.after(m.w.upTo(40*time.Millisecond), nil, func() {
+	var begin func()
+	begin = func() {
 		switch {
-		case m.boots != boot || m.off || m.asleep:
+		case m.boots != boot || m.off:
+		case m.asleep:
+			m.w.after(100*time.Millisecond, nil, begin)
 		case d.record.Boot != m.bootID() || m.bootTime() >= d.record.Until:
 			answer(errTooLate)
 		case d.keeper != nil: // another keeper has the run
@@ -451,7 +457,8 @@ func (p *place) Start() error {
 			m.startKeeper(d)
 			answer(nil)
 		}
-	})
+	}
+	m.w.after(m.w.upTo(40*time.Millisecond), nil, begin)
 	m.agent.proc.Wait(context.Background(), time.Minute, done)
 	return err
 }
@@ -539,6 +546,7 @@ type simKeeper struct {
 	main        *osProcess
 	status      *keeper.Exit // how the main process has ended
 	wake        chan struct{}
+	alarm       *event // for what is due next
 	connections []*connection
 }
 
@@ -560,7 +568,10 @@ func (k *simKeeper) run() {
 		if k.status != nil {
 			break
 		}
-		k.ringIn(time.Duration(float64(k.rules.Next(now)-now) / m.rate()))
+		if k.alarm != nil {
+			k.alarm.run = nil
+		}
+		k.alarm = k.ringIn(time.Duration(float64(k.rules.Next(now)-now) / m.rate()))
 		proc.Wait(context.Background(), -1, k.wake)
 	}
 	for k.killDescendants() {
@@ -599,8 +610,8 @@ func (k *simKeeper) signal(s keeper.Signal) {
 }
 
 // ringIn wakes the keeper by CLOCK_BOOTTIME, which does not stop while the machine is suspended.
-func (k *simKeeper) ringIn(d time.Duration) {
-	k.p.m.w.after(d, k.p.proc, func() {
+func (k *simKeeper) ringIn(d time.Duration) *event {
+	return k.p.m.w.after(d, k.p.proc, func() {
 		select {
 		case k.wake <- struct{}{}:
 		default:
@@ -656,6 +667,7 @@ func (m *machine) startCommand(k *simKeeper) {
 		daemon := m.startProcess("daemon", handleOf(&run))
 		daemon.keeper, daemon.marked = k, w.hostChoices.IntN(2) == 0 // it may have changed its environment
 		daemon.term = func() {}
+		w.grid.living[daemon] = true
 		w.hit("F235")
 	}
 	p.proc.Go(func() {

@@ -34,6 +34,7 @@ type world struct {
 	faultsEnded    bool              // the faults have ended
 
 	clockDisturbed  bool          // a clock has jumped or stood still
+	clockForward    bool          // the store's clock has jumped forward: runs expire before their time
 	clockOffset     time.Duration // how far the store's wall clock is off
 	lastStoreTime   time.Time     // the latest time that the store's clock returned
 	lastStoreTimeAt time.Duration
