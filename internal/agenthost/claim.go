@@ -25,14 +25,14 @@ func (h *Host) claimLoop(a *hosted) {
 		if !h.await(h.claiming, &a.freed, func() bool { n, free = h.claimSize(a); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
-		req := h.claimOf(a, n, free, h.cfg.ClaimWait)
+		req := h.claimOf(a, n, free, h.claimWait())
 		began := h.env.Now()
 		got, ok := h.claim(a, req)
 		if !ok {
 			h.retrieve(a, req)
 			return
 		}
-		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= shortClaim {
+		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= min(shortClaim, req.Wait) {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			return
@@ -60,7 +60,10 @@ func (h *Host) recordClaim(a *hosted, req *protocol.Claim, got arrival) {
 	defer h.unlock()
 	requested := req.Max
 	a.claimed -= requested
-	add(h.offered, req.Free, -1)
+	if h.cfg.HostName != "" {
+		h.offers--
+		add(h.offered, req.Free, -1)
+	}
 	switch now := h.env.Now(); {
 	case 2*len(got.runs) >= requested && millis(got.runs[0].WaitedMs) < maxFlowWait:
 		a.filledAtOnce, a.lastFilled = true, now

@@ -25,7 +25,7 @@ func (w *world) checkPromptness() {
 			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && now.Sub(s.AvailableAt) > slack:
 				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
 			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > patienceFor(s):
-				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do", short(j.ID), s.Name, now.Sub(s.ReadyAt))
+				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
 			}
 		}
 	}

@@ -236,7 +236,7 @@ func (w *world) startMachineFault(f plannedFault) {
 		w.crash(m.agent.proc)
 		m.dirs = map[handle]*runDir{}
 		m.incarnation++
-		w.after(short, nil, m.runAgent)
+		w.after(short, nil, m.restartAgent)
 	case "two of one name":
 		w.clients.Go(func() { w.registerTwice(m) })
 		w.settle(w.clients)

@@ -222,14 +222,6 @@ func (m *machine) reboot(down time.Duration) {
 // runAgent starts a process of the host agent.
 func (m *machine) runAgent() {
 	w := m.w
-	if m.asleep {
-		w.after(time.Second, nil, func() {
-			if !m.off && m.agent.proc.dead {
-				m.runAgent()
-			}
-		})
-		return
-	}
 	m.born++
 	proc := w.spawn(fmt.Sprintf("%s.agent%d", m.name, m.born))
 	proc.rate = w.swarm.rates[m.id%len(w.swarm.rates)]
@@ -255,9 +247,9 @@ func (m *machine) runAgent() {
 		err := loop.Run(ctx)
 		w.logLine("%s ends: %v", proc.name, err)
 		w.after(time.Second, nil, func() { // a service manager starts it again
-			if m.agent.proc == proc && !m.off {
+			if m.agent.proc == proc {
 				w.crash(proc)
-				m.runAgent()
+				m.restartAgent()
 			}
 		})
 	})
@@ -270,13 +262,19 @@ func (m *machine) killAgent(down time.Duration) {
 		return
 	}
 	m.w.logLine("%s is killed", m.agent.proc.name)
-	proc := m.agent.proc
-	m.w.crash(proc)
-	m.w.after(down, nil, func() {
-		if m.agent.proc == proc && !m.off {
-			m.runAgent()
-		}
-	})
+	m.w.crash(m.agent.proc)
+	m.w.after(down, nil, m.restartAgent)
+}
+
+// restartAgent starts the host agent if none runs.
+func (m *machine) restartAgent() {
+	switch {
+	case m.off || !m.agent.proc.dead:
+	case m.asleep:
+		m.w.after(time.Second, nil, m.restartAgent)
+	default:
+		m.runAgent()
+	}
 }
 
 func (m *machine) register(ctx context.Context) (*operate.HostRegistered, error) {
@@ -571,7 +569,7 @@ func (k *simKeeper) run() {
 		if k.alarm != nil {
 			k.alarm.run = nil
 		}
-		k.alarm = k.ringIn(time.Duration(float64(k.rules.Next(now)-now) / m.rate()))
+		k.alarm = k.ringIn(time.Duration(float64(k.rules.Next(now)-now)/m.rate()) + time.Microsecond) // it is rounded down
 		proc.Wait(context.Background(), -1, k.wake)
 	}
 	for k.killDescendants() {
