@@ -134,6 +134,7 @@ type grid struct {
 	machines []*machine
 	holders  map[string]*machine
 	started  map[handle]int      // commands
+	claimers map[string]*process // of host agents, by the requestId of the claim
 	exits    map[handle]int      // exit records: 0 of a command that has ended by itself with code 0, else another number
 	locks    map[handle]lockEnd  // of runs on hosts
 	living   map[*osProcess]bool // of runs
@@ -145,11 +146,11 @@ type grid struct {
 // lockEnd is the end of a run's lock, in the time of the simulation, which no clock's jump changes.
 type lockEnd struct {
 	at      time.Duration
-	claimer int // the process of the host agent to which the run was dispatched: machine.born
+	claimer *process // which has sent the claim
 }
 
 func newGrid(w *world) *grid {
-	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
+	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, claimers: map[string]*process{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
 		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}}
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
 )
 
 // What must be true of hosts:
@@ -17,7 +18,8 @@ import (
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
 //
-// G2 does not count runs whose claim was answered to a process that died before it had the answer: nothing runs for them.
+// G2 does not count runs whose lock has passed, and those whose claim was sent by a process that died before it had the
+// answer: nothing runs for them.
 // G6, that a large step is placed in time, needs reservations, and has its place beside dispatchDelay.
 
 // commandStarted checks a command that starts.
@@ -112,10 +114,8 @@ func (w *world) checkExec(ch *kernel.StepChange, t *watchedTx, touched map[*mach
 	if after.Phase != perdure.Running || m == nil {
 		return
 	}
-	if at := (handle{after.Job, after.Name, after.Run}); after.Run != before.Run {
-		w.grid.locks[at] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), m.born}
-	} else if !after.LockedUntil.Equal(before.LockedUntil) {
-		w.grid.locks[at] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), w.grid.locks[at].claimer}
+	if after.Run != before.Run || !after.LockedUntil.Equal(before.LockedUntil) {
+		w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), w.grid.claimers[after.Request]}
 	}
 	if after.Run != before.Run {
 		h, err := w.inner.Host(context.Background(), m.name)
@@ -138,8 +138,9 @@ func (w *world) hostsCommitted(touched map[*machine]bool) {
 			var demands []kernel.Demand
 			for i := range runs {
 				at := handle{runs[i].Job, runs[i].Name, runs[i].Run}
-				if holder == m.holder() && w.grid.locks[at].claimer < m.born && w.grid.traceless(m, at) {
-					continue // the process that has claimed it died before the answer came
+				lock := w.grid.locks[at]
+				if lock.at <= w.now || lock.claimer != m.agent.proc && w.grid.traceless(m, at) {
+					continue
 				}
 				demands = append(demands, runs[i].Needs.Demand())
 			}
@@ -267,4 +268,11 @@ func (g *grid) cutOff(p *process) bool {
 		}
 	}
 	return false
+}
+
+// claimSent notes which process has sent a claim of a host.
+func (g *grid) claimSent(h *host, req *protocol.Claim) {
+	if req.Host != "" {
+		g.claimers[req.RequestID] = h.proc
+	}
 }

@@ -169,6 +169,7 @@ type remoteExchange struct{ h *host }
 func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
 	req.First = false // this field is not sent over the network
+	w.grid.claimSent(x.h, &req)
 	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
 		runs, err := n.real.Claim(ctx, req)
@@ -190,6 +191,9 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 	}
 	w := x.h.w
 	x.h.says(reports)
+	if next != nil {
+		w.grid.claimSent(x.h, next)
+	}
 	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
 		began := w.now
 		var req *protocol.Claim
