@@ -134,7 +134,7 @@ type grid struct {
 	machines []*machine
 	holders  map[string]*machine
 	started  map[handle]int      // commands
-	claimers map[string]*process // of host agents, by the requestId of the claim
+	claimers map[string]*process // of host agents, by the requestId of a claim to which they have no answer
 	exits    map[handle]int      // exit records: 0 of a command that has ended by itself with code 0, else another number
 	locks    map[handle]lockEnd  // of runs on hosts
 	living   map[*osProcess]bool // of runs
@@ -146,7 +146,7 @@ type grid struct {
 // lockEnd is the end of a run's lock, in the time of the simulation, which no clock's jump changes.
 type lockEnd struct {
 	at      time.Duration
-	claimer *process // which has sent the claim
+	request string // the claim
 }
 
 func newGrid(w *world) *grid {

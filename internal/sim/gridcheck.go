@@ -18,8 +18,9 @@ import (
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
 //
-// G2 does not count runs whose lock has passed, and those whose claim was sent by a process that died before it had the
-// answer: nothing runs for them.
+// G2 counts the runs that the host has or may still receive. The store may have others for a while: those that never reach the
+// host, because the process that sent the claim has died, or has had another answer to it; and those of which the host believes
+// that their lock has ended, because the answer to a heartbeat was lost. Nothing runs for them.
 // G6, that a large step is placed in time, needs reservations, and has its place beside dispatchDelay.
 
 // commandStarted checks a command that starts.
@@ -97,6 +98,19 @@ func (g *grid) traceless(m *machine, at handle) bool {
 	return true
 }
 
+// has reports whether a host has a run, or may still receive it.
+func (g *grid) has(m *machine, at handle) bool {
+	if g.claimers[g.locks[at].request] == m.agent.proc || m.real.Left(&perdure.Run{Job: at.job, Step: at.step, Number: at.run}) > 0 {
+		return true
+	}
+	for p := range g.living {
+		if p.of == at && !g.orphans[p] {
+			return true
+		}
+	}
+	return false
+}
+
 // checkExec checks the change of a step that a host runs (G3, G5), and notes the end of its lock, and the machines.
 func (w *world) checkExec(ch *kernel.StepChange, t *watchedTx, touched map[*machine]bool) {
 	after, before := ch.Now, ch.Loaded
@@ -115,7 +129,7 @@ func (w *world) checkExec(ch *kernel.StepChange, t *watchedTx, touched map[*mach
 		return
 	}
 	if after.Run != before.Run || !after.LockedUntil.Equal(before.LockedUntil) {
-		w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), w.grid.claimers[after.Request]}
+		w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), after.Request}
 	}
 	if after.Run != before.Run {
 		h, err := w.inner.Host(context.Background(), m.name)
@@ -138,11 +152,9 @@ func (w *world) hostsCommitted(touched map[*machine]bool) {
 			var demands []kernel.Demand
 			for i := range runs {
 				at := handle{runs[i].Job, runs[i].Name, runs[i].Run}
-				lock := w.grid.locks[at]
-				if lock.at <= w.now || lock.claimer != m.agent.proc && w.grid.traceless(m, at) {
-					continue
+				if w.grid.has(m, at) {
+					demands = append(demands, runs[i].Needs.Demand())
 				}
-				demands = append(demands, runs[i].Needs.Demand())
 			}
 			for name, n := range kernel.UsedBy(demands) {
 				if n > m.capacity[name] {
@@ -270,9 +282,15 @@ func (g *grid) cutOff(p *process) bool {
 	return false
 }
 
-// claimSent notes which process has sent a claim of a host.
+// claimSent notes which process has sent a claim of a host, and claimAnswered that it does not wait for an answer any more.
 func (g *grid) claimSent(h *host, req *protocol.Claim) {
 	if req.Host != "" {
 		g.claimers[req.RequestID] = h.proc
+	}
+}
+
+func (g *grid) claimAnswered(req *protocol.Claim, err error) {
+	if req != nil && err == nil {
+		delete(g.claimers, req.RequestID)
 	}
 }

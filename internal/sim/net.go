@@ -170,7 +170,7 @@ func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdur
 	w := x.h.w
 	req.First = false // this field is not sent over the network
 	w.grid.claimSent(x.h, &req)
-	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
+	runs, err := ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
 		runs, err := n.real.Claim(ctx, req)
 		if ctx.Err() != nil {
@@ -182,6 +182,8 @@ func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdur
 		}
 		return runs, err
 	})
+	w.grid.claimAnswered(&req, err)
+	return runs, err
 }
 
 func (x remoteExchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -209,6 +211,7 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 		}
 		return got, err
 	})
+	w.grid.claimAnswered(next, err)
 	if err == nil {
 		w.checkReportAnswers(false, reports, got.results)
 		x.h.contradict(reports, got.results)
