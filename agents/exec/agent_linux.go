@@ -163,21 +163,9 @@ func (a *Agent) Discard(run *perdure.Run) {
 	if a.cfg.Slurm != nil {
 		a.destroyJob(dir, run)
 	} else if r, err := keeper.ReadRun(dir); err == nil {
-		a.destroy(dir, r)
+		keeper.Abandon(&place{a: a, dir: dir, run: r})
 	}
 	a.Ended(run)
-}
-
-// destroy kills the processes of a run.
-func (a *Agent) destroy(dir string, r *keeper.Run) {
-	if k, err := keeper.ReadKeeper(dir); err == nil && k.Boot != a.boot {
-		return
-	}
-	if _, err := keeper.ReadExit(dir); err == nil {
-		return // the keeper has seen to it
-	}
-	_ = keeper.Refuse(dir, keeper.Exit{Message: "the run no longer belongs to this host"})
-	keeper.Destroy(dir, r)
 }
 
 // Sweep removes the directories of runs that ended longer than keep ago.
@@ -395,7 +383,6 @@ type place struct {
 }
 
 func (p *place) Boot() string                    { return p.a.boot }
-func (p *place) Now() int64                      { return keeper.Now() }
 func (p *place) Exit() (*keeper.Exit, error)     { return keeper.ReadExit(p.dir) }
 func (p *place) Keeper() (*keeper.Keeper, error) { return keeper.ReadKeeper(p.dir) }
 func (p *place) Alive(k *keeper.Keeper) bool     { return k.Alive() }

@@ -139,15 +139,19 @@ export interface BeatResult {
 export interface BeatsAnswer {
   /** One for each heartbeat, in the same order */
   runs: BeatResult[];
+  /** Of a complete heartbeat: the time of the answer, for the next one */
+  asOf?: string;
 }
 
 export interface BeatsBody {
   holder: string;
   runs: Heartbeat[];
-  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before. Only for a holder that sends one claim after the other */
+  /** The asOf of the latest answer to a complete heartbeat of this process. Missing: no run expires */
+  asOf?: string;
+  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before asOf, except those of openClaims */
   complete?: boolean;
-  /** Of the holder's latest claim that was answered, for complete */
-  requestId?: string;
+  /** The requestIds of the holder's claims that were sent, and that it repeats until they are answered */
+  openClaims?: string[];
 }
 
 export interface Bulk {
@@ -432,6 +436,8 @@ export interface Host {
   inFlight?: HostRun[];
   /** Labels that steps may require or prefer */
   labels?: Record<string, string>;
+  /** The step for which it is kept: it gets only runs that do not delay this step */
+  reservation?: HostReservation;
   /** The version of the host's program */
   version?: string;
 }
@@ -449,6 +455,14 @@ export interface HostRegistered {
   state: "ready" | "draining" | "drained" | "silent";
   /** Of a host that is drained: when its runs are to be stopped */
   drainBy?: string;
+}
+
+export interface HostReservation {
+  job: string;
+  since: string;
+  step: string;
+  /** It ends by then */
+  until: string;
 }
 
 export interface HostRun {
