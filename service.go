@@ -3,6 +3,7 @@ package perdure
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/perdure/perdure/internal/plain"
@@ -207,12 +208,19 @@ func (a *Act) Check() error {
 // checkValue checks the input or output of an act.
 func checkValue(name string, value json.RawMessage) error {
 	if len(value) > MaxPayloadBytes {
-		e := refuseField("/"+name, "store it elsewhere, and pass a reference", "%s has %d bytes; at most %d", name, len(value), MaxPayloadBytes)
+		e := refuseField("/"+name, "make it an artifact, and pass a reference", "%s has %d bytes; at most %d", name, len(value), MaxPayloadBytes)
 		e.Code = CodeTooLarge
 		return e
 	}
 	if err := plain.CheckJSON(value); err != nil {
 		return refuseField("/"+name, "", "%s: %v", name, err)
+	}
+	if _, err := plain.Artifacts(value); err != nil {
+		at := ""
+		if bad := (*plain.ArtifactError)(nil); errors.As(err, &bad) {
+			at = bad.Pointer
+		}
+		return refuseField("/"+name+at, "", "%s: %v", name, err)
 	}
 	return nil
 }

@@ -181,6 +181,7 @@ const (
 	AlertRefused     AlertKind = "refused"     // a submission in a caller's transaction was refused; closed by an operator
 	AlertClock       AlertKind = "clock"       // without a job: the database server's clock was set; closed by an operator
 	AlertUndelivered AlertKind = "undelivered" // without a job: notifications of a receiver are dead; closed by an operator
+	AlertNoSpace     AlertKind = "noSpace"     // without a job: a host has reported no capacity; closed when it has some again
 	AlertSetback     AlertKind = "setback"     // without a job: the store may have lost commits; closed by an operator, or after a failover without loss
 )
 

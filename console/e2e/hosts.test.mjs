@@ -86,7 +86,7 @@ test("the page of a host has its runs, which lead to their steps, and its text i
   const details = page.getByRole("complementary", { name: "Details of h1" });
   for (const text of ["gpu 0 of 2", "memory 4 of 32 GiB", "inc-h1", "5e2b1c", "host/h1/inc-h1", html]) await details.getByText(text).first().waitFor();
   assert.equal(await page.locator("main img").count(), 0);
-  await page.getByText("cpu 2, memory 4 GiB, job=frames").first().waitFor();
+  await page.locator("td", { hasText: "cpu 2, memory 4 GiB, job=frames" }).last().waitFor();
   await violations(page, "a host");
   await page.getByRole("link", { name: "render" }).click();
   const panel = page.getByRole("complementary", { name: "Step render" });
@@ -95,6 +95,47 @@ test("the page of a host has its runs, which lead to their steps, and its text i
   page.expectedErrors.push(/404/);
   await page.goto(full + "hosts/none");
   await page.getByRole("heading", { name: "There is no such host" }).waitFor();
+});
+
+/** Adds fields to the answers of a call, as servers of other versions have them. */
+const adds = (page, path, more) =>
+  page.route(`**/v1/${path}`, async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...(await response.json()), ...more } });
+  });
+
+test("a host names the step that has reserved it", async (t) => {
+  const page = await open(t, "hosts");
+  await adds(page, "hosts/h1", { reservation: { job: run.job, step: "large", since: new Date(Date.now() - 3_600_000).toISOString(), until: new Date(Date.now() + 90_000).toISOString() } });
+  await page.getByRole("link", { name: "h1", exact: true }).click();
+  const details = page.getByRole("complementary", { name: "Details of h1" });
+  await details.getByText("reserved for").waitFor();
+  await details.getByText(/since 1 h ago, until in 1 min/).waitFor();
+  assert.equal(await details.getByRole("link", { name: "large" }).getAttribute("href"), `jobs/${run.job}?step=large`);
+});
+
+test("the page of an agent has its settings, and how the runs of its holders have ended", async (t) => {
+  const page = await open(t, "agents");
+  await adds(page, "agents/exec", {
+    patience: "5m",
+    health: [
+      { holder: "host/h7/x", runs: 100, done: 12, meanDuration: "1m30s", weight: 0.1 },
+      { holder: html, runs: 3, done: 3, meanDuration: "950ms", weight: 1 },
+    ],
+  });
+  await page.getByRole("link", { name: "exec", exact: true }).click();
+  await titled(page, "Agent exec · Perdure");
+  const holders = page.getByRole("table", { name: "Holders" });
+  const texts = async () => (await holders.locator("tbody tr").allInnerTexts()).map((text) => text.split(/\s*\n\s*|\t/).filter(Boolean));
+  await eventually(async () => assert.deepEqual(await texts(), [["h7", "↻", "fails", "10 %", "12 %", "100", "1m30s"], [html, "●", "healthy", "100 %", "100 %", "3", "950ms"]]));
+  await page.getByText("5m", { exact: true }).waitFor();
+  assert.equal(await page.locator("main img").count(), 0);
+  assert.equal(await holders.getByRole("link", { name: "h7" }).getAttribute("href"), "hosts/h7");
+  await violations(page, "an agent", { at: [narrow, wide] });
+  await page.getByRole("button", { name: "set the limit agent:exec" }).waitFor();
+  page.expectedErrors.push(/404/);
+  await page.goto(full + "agents/none");
+  await page.getByRole("heading", { name: "There is no such agent" }).waitFor();
 });
 
 test("a host is drained, is ready again, and is removed once it is drained and has no runs", async (t) => {

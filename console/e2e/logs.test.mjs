@@ -157,6 +157,15 @@ test("of 100,000 lines the end is first, earlier lines are loaded on request, an
   }
   await eventually(async () => assert.equal((await lines(page)).at(-1), rest.at(-1)));
   assert.ok((await lines(page)).length <= 20_201);
+  // After the end of the run nothing is read any more, until the user goes elsewhere.
+  await on.report(run, "done", { output: { exit: 0 } });
+  await page.getByText("the run has ended").waitFor();
+  await page.waitForTimeout(8000);
+  await view(page).evaluate((e) => e.scrollTo(0, 0));
+  await more.click();
+  await page.getByText("after this are not shown").waitFor();
+  await page.getByRole("button", { name: "To the end" }).click();
+  await eventually(async () => assert.equal((await lines(page)).at(-1), rest.at(-1)));
 });
 
 test("bytes that are not stored are marked, and what precedes them can be loaded", async (t) => {

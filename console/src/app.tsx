@@ -31,6 +31,7 @@ const Tokens = lazy(() => import("./pages/tokens.tsx").then((part) => part.Token
 const Login = lazy(() => import("./login.tsx").then((part) => part.Login), true);
 const Dialogs = lazy(() => import("./dialogs.tsx").then((part) => part.Dialogs), true);
 const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.BulkPages));
+const OneAgent = lazy(() => import("./pages/agent.tsx").then((part) => part.OneAgent));
 const HostPages = lazy(() => import("./pages/hosts.tsx").then((part) => part.HostPages));
 const WebhookPages = lazy(() => import("./pages/webhooks.tsx").then((part) => part.WebhookPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
@@ -96,7 +97,7 @@ function Content() {
     case "bulk":
       return <BulkPages />;
     case "agents":
-      return <Agents />;
+      return job ? <OneAgent key={job} name={job} /> : <Agents />;
     case "hosts":
       return <HostPages />;
     case "limits":

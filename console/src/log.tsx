@@ -100,7 +100,8 @@ class Followed {
   readonly apart = signal(false);
   /** Counts the changes of the window. */
   readonly turn = signal(0);
-  #wake: () => void = () => {};
+  /** Counts how often reading has to begin again: it ends with the log. */
+  readonly begins = signal(0);
 
   constructor(
     readonly url: string,
@@ -185,7 +186,6 @@ class Followed {
       }
       await new Promise<void>((wake) => {
         const timer = setTimeout(wake, wait);
-        this.#wake = wake;
         stop.addEventListener("abort", () => {
           clearTimeout(timer);
           wake();
@@ -239,10 +239,10 @@ class Followed {
     if (this.apart.peek()) {
       this.window.value = new LogWindow(0);
       this.apart.value = false;
+      this.begins.value++;
     }
     this.follows.value = true;
     this.turn.value++;
-    this.#wake();
   }
 }
 
@@ -269,7 +269,7 @@ export function StepLog({ job, name, step }: { job: Job; name: string; step: Ste
     const stop = new AbortController();
     void now.follow(stop.signal, expected);
     return () => stop.abort();
-  }, [now, shown, back, expected, over]);
+  }, [now, shown, back, expected, over, now.begins.value]);
   useEffect(() => {
     if (!query.get("stream") && chosen.value?.run !== run && now.loaded.value && now.stream === "stdout" && now.size.value === 0 && now.otherSize.value > 0) chosen.value = { run, stream: "stderr" };
   }, [run, now.loaded.value, now.size.value, now.otherSize.value]);
@@ -349,7 +349,8 @@ function View({ log, over, label }: { log: Followed; over: boolean; label: strin
     return () => observer.disconnect();
   }, [log]);
   const scrolled = () => {
-    const { scrollTop, scrollHeight, clientHeight } = view.current!;
+    if (!view.current) return; // the event comes in the next frame: the log may be gone by then
+    const { scrollTop, scrollHeight, clientHeight } = view.current;
     const end = scrollHeight - scrollTop - clientHeight < atEnd;
     if (end && !log.apart.peek()) log.follows.value = true;
     else if (!end && scrollTop < last.current - 2) log.follows.value = false;
@@ -385,7 +386,7 @@ function View({ log, over, label }: { log: Followed; over: boolean; label: strin
       <p class="log-status muted small">
         <span>
           {plural(window.lines, "line")}
-          {log.size.value > 0 && `, of ${sizeText(log.size.value)}`}
+          {log.size.value > 0 && `${window.start === 0 && later === 0 ? ", " : " of a log of "}${sizeText(log.size.value)}`}
         </span>
         <span>{over ? (log.ended.value ? "the run has ended" : "") : log.follows.value ? "followed" : "not followed"}</span>
         {!log.follows.value && (

@@ -6,7 +6,7 @@ export type Page = "overview" | "jobs" | "job" | "alerts" | "bulk" | "agents" | 
 /** A page and its state. */
 export interface Place {
   page: Page;
-  /** The job's id or key, if the page is "job"; the id of a bulk act, or the name of a host or receiver, if the page is "bulk", "hosts" or "webhooks" and shows one. */
+  /** The job's id or key, if the page is "job"; the id of a bulk act, or the name of an agent, host or receiver, if the page is "bulk", "agents", "hosts" or "webhooks" and shows one. */
   job: string;
   /** The path below the base, without a slash at its beginning. */
   path: string;
@@ -21,7 +21,7 @@ export function placeOf(url: URL, base: string): Place {
   const place: Place = { page: "unknown", job: "", path, query: url.searchParams };
   const [first = "", second, ...more] = path.replace(/\/$/, "").split("/");
   if (first === "" && second === undefined) place.page = "overview";
-  else if ((first === "jobs" || first === "bulk" || first === "hosts" || first === "webhooks") && second !== undefined && more.length === 0) {
+  else if ((first === "jobs" || first === "agents" || first === "bulk" || first === "hosts" || first === "webhooks") && second !== undefined && more.length === 0) {
     const job = decoded(second);
     if (job !== undefined) Object.assign(place, { page: first === "jobs" ? "job" : first, job });
   } else if (second === undefined) place.page = lists.find((name) => name === first) ?? "unknown";
@@ -58,7 +58,7 @@ export const link = {
   job: (job: string, query: Query = {}) => `jobs/${encodeURIComponent(job)}${queryText(query)}`,
   alerts: (query: Query = {}) => `alerts${queryText(query)}`,
   bulk: (id = "") => (id ? `bulk/${encodeURIComponent(id)}` : "bulk"),
-  agents: () => "agents",
+  agents: (name = "") => (name ? `agents/${encodeURIComponent(name)}` : "agents"),
   hosts: (query: Query = {}, name = "") => (name ? `hosts/${encodeURIComponent(name)}` : "hosts") + queryText(query),
   limits: () => "limits",
   webhooks: (name = "", query: Query = {}) => (name ? `webhooks/${encodeURIComponent(name)}` : "webhooks") + queryText(query),

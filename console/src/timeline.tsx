@@ -306,7 +306,7 @@ function Chart({ job, byHost, rows, at, moving, chosen, choose }: ChartProps) {
             {words[kind]}
           </li>
         ))}
-        {undone && <li class="muted">undo runs are violet, have an arrow{undo ? ", and are below do runs" : ""}</li>}
+        {undone && <li class="muted">undo runs are violet, {undo ? "have an arrow, and are below do runs" : "and have an arrow"}</li>}
         {scale.pieces.some((p) => p.folded) && <li class="muted">grey, between dashed lines: idle time, folded</li>}
       </ul>
     </>

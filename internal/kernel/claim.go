@@ -327,7 +327,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage, secrets
 		run.Output, run.DoKey = output, r.DoKey()
 	}
 	if d := r.Needs.Demand(); d != "" {
-		run.Requires = d.Requires()
+		run.Requires, run.Labels = d.Requires(), e.job.Labels
 	}
 	return run
 }

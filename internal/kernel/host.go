@@ -43,6 +43,30 @@ func (h *Host) Holder() string { return "host/" + h.Name + "/" + h.Incarnation }
 // Silent reports whether the host has not registered again for longer than it has promised.
 func (h *Host) Silent(now time.Time) bool { return now.Sub(h.SeenAt) > h.Heartbeat }
 
+// NoSpace reports whether the host has said that it can take nothing at present: all of its capacities are 0.
+func (h *Host) NoSpace() bool {
+	for _, n := range h.Capacity {
+		if n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// AlertsOfHost returns the alerts to raise and to close when the row of a host changes from was to h. nil: there was, or
+// is, no row. The stores close alerts by job and step, so an alert of a host has its name in Step, too.
+func AlertsOfHost(was, h *Host, now time.Time) (raise []Alert, closes []CloseAlerts) {
+	had := was != nil && was.NoSpace()
+	switch has := h != nil && h.NoSpace(); {
+	case has && !had:
+		return []Alert{{Kind: perdure.AlertNoSpace, Name: h.Name, Step: h.Name, RaisedAt: now,
+			Message: fmt.Sprintf("host %s has no capacity at present, as when its state directory is full: free space there; its runs go on", h.Name)}}, nil
+	case had && !has:
+		return nil, []CloseAlerts{{Step: was.Name, Kinds: []perdure.AlertKind{perdure.AlertNoSpace}, By: policyAuthor}}
+	}
+	return nil, nil
+}
+
 // StateAt returns the state of a host that has this number of runs.
 func (h *Host) StateAt(now time.Time, runs int) operate.HostState {
 	switch {
@@ -86,13 +110,16 @@ func (h *Host) CheckRemoval(now time.Time, runs int) error {
 }
 
 // CheckClaim returns why a claim cannot be served for this host, which is nil if it is not registered; nil if it can. A
-// host that is being drained is no error: its claims get no runs.
+// host that is being drained, or has no capacity at present, is no error: its claims get no runs.
 func CheckClaim(h *Host, c HostClaim) error {
 	switch {
 	case h == nil:
 		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "register it with PUT /v1/hosts/NAME"}
 	case h.Holder() != c.Holder:
 		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("the holder of host %s is %s", h.Name, h.Holder()), Hint: "claim with the holder that the registration has returned"}
+	}
+	if h.NoSpace() { // the claim may have been sent before
+		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Free)) {
 		if has := h.Capacity[name]; c.Free[name] > has {
@@ -268,7 +295,7 @@ func hasLabel(h *Host, name, value string) bool {
 
 // Fits reports whether a host of which this is free can take what r requires.
 func Fits(h *Host, free perdure.Amounts, r *perdure.Requires) bool {
-	if h.Draining || r.Grid != "" && r.Grid != h.Grid {
+	if h.Draining || h.NoSpace() || r.Grid != "" && r.Grid != h.Grid {
 		return false
 	}
 	for name, value := range r.Labels {
@@ -364,6 +391,9 @@ func misses(h *Host, r *perdure.Requires, now time.Time) (lacks []string) {
 		default:
 			lacks = append(lacks, "lacks label "+name+"="+value)
 		}
+	}
+	if h.NoSpace() {
+		return append(lacks, "has no capacity at present")
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Amounts)) {
 		if has := h.Capacity[name]; has < r.Amounts[name] {

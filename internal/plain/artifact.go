@@ -27,6 +27,7 @@ const (
 // Bounds of values that refer to artifacts.
 const (
 	MaxArtifactBytes = 5 << 30
+	MaxArtifacts     = 1000 // different ones in one value
 	maxArtifactType  = 255
 	maxArtifactPath  = 4096
 )
@@ -37,6 +38,8 @@ type Artifact struct {
 	Size int64
 	Type string // the media type; empty: not known
 	Path string // of the file that it was; empty: not known
+
+	Pointer string // its first place in the value, as a JSON Pointer
 }
 
 // ArtifactError is a value that refers to an artifact in a wrong form. Pointer is its place, as a JSON Pointer.
@@ -124,10 +127,22 @@ func gatherHashes(v any, found map[string]bool) {
 	}
 }
 
-// mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape may stand for a
-// letter of the member's name.
+// mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape such as \u0061 may
+// stand for a letter of the member's name.
 func mayHaveArtifacts(b []byte) bool {
-	return bytes.Contains(b, []byte(ArtifactName)) || bytes.Contains(b, []byte(`\u`))
+	if bytes.Contains(b, []byte(ArtifactName)) {
+		return true
+	}
+	const ascii = `\u00`
+	for {
+		i := bytes.Index(b, []byte(ascii))
+		if i < 0 || len(b) <= i+len(ascii) {
+			return false
+		}
+		if b = b[i+len(ascii):]; '2' <= b[0] && b[0] <= '7' {
+			return true
+		}
+	}
 }
 
 func decodeAny(b []byte) (v any, err error) {
@@ -152,7 +167,12 @@ func walkArtifacts(v any, at string, found map[string]Artifact) *ArtifactError {
 				bad.Pointer = at + bad.Pointer
 				return bad
 			}
-			found[a.Hash] = a
+			if _, met := found[a.Hash]; !met {
+				if a.Pointer = at; len(found) == MaxArtifacts {
+					return &ArtifactError{Pointer: at, Message: fmt.Sprintf("more than %d artifacts", MaxArtifacts)}
+				}
+				found[a.Hash] = a
+			}
 			return nil
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {

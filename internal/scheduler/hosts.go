@@ -12,7 +12,9 @@ import (
 
 // RegisterHost creates or replaces a host, and returns its row and the number of its runs, up to 1.
 func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
+	notified := false
 	err = s.update(ctx, func(tx kernel.Tx) error {
+		notified = false
 		was, err := tx.LockHost(r.Name)
 		if err != nil {
 			return err
@@ -40,8 +42,15 @@ func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kerne
 		if runs, err = runsOfHost(tx, &row); err != nil {
 			return err
 		}
-		return tx.PutHost(&row, was)
+		if err := tx.PutHost(&row, was); err != nil {
+			return err
+		}
+		notified, err = s.saveHostAlerts(tx, was, &row, now)
+		return err
 	})
+	if err == nil && notified {
+		s.cfg.OnNotify()
+	}
 	return row, runs, created, err
 }
 
@@ -117,6 +126,22 @@ func (s *Scheduler) SweepHosts(ctx context.Context) error {
 	return err
 }
 
+// saveHostAlerts raises and closes the alerts of a host whose row changes.
+func (s *Scheduler) saveHostAlerts(tx kernel.Tx, was, h *kernel.Host, now time.Time) (notified bool, err error) {
+	c := &kernel.Changes{}
+	if c.Alerts, c.CloseAlerts = kernel.AlertsOfHost(was, h, now); c.Empty() {
+		return false, nil
+	}
+	routing, err := tx.Routing()
+	if err != nil {
+		return false, err
+	}
+	w := kernel.NewWorkset(now, s.env.Float64)
+	w.UseRouting(routing)
+	w.NotifyAlerts(c)
+	return len(c.Notifications) > 0, tx.Save(c)
+}
+
 // runsOfHost returns the number of runs of a host, up to 1.
 func runsOfHost(tx kernel.Tx, h *kernel.Host) (int, error) {
 	held, err := tx.HeldBy(h.Holder(), "", "", 1)
@@ -181,6 +206,9 @@ func (s *Scheduler) DeleteHost(ctx context.Context, name, author string) error {
 			return err
 		}
 		gone = true
+		if _, err := s.saveHostAlerts(tx, was, nil, now); err != nil {
+			return err
+		}
 		return auditSetting(ctx, tx, author, "deleteHost", name)
 	})
 }

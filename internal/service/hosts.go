@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // RegisterHost implements operate.Hosts.
 func (svc *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*operate.HostRegistered, error) {
-	if err := cmp.Or(svc.ended(), mayRegister(ctx), r.Check()); err != nil {
+	if err := cmp.Or(svc.ended(), mayRegister(ctx, r.Name), r.Check()); err != nil {
 		return nil, err
 	}
 	h := kernel.Host{Name: r.Name, Incarnation: r.Incarnation, Boot: r.Boot, Grid: r.Grid, Version: r.Version,
@@ -38,10 +39,17 @@ func (svc *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*o
 	return &operate.HostRegistered{Holder: row.Holder(), State: row.StateAt(row.SeenAt, runs), DrainBy: row.DrainBy, Created: created}, nil
 }
 
-// mayRegister returns why the caller may not register hosts; nil if it may.
-func mayRegister(ctx context.Context) error {
+// mayRegister returns why the caller may not register a host; nil if it may.
+func mayRegister(ctx context.Context, name string) error {
 	id := operate.IdentityOf(ctx)
-	if id == nil || id.MayCarryOut(kernel.AgentExec) {
+	switch {
+	case id == nil:
+		return nil
+	case !id.MayBeHost(name):
+		e := perdure.Refuse(perdure.CodeForbidden, "the token %s is only for the hosts %s", id.Name, strings.Join(id.Hosts, ", "))
+		e.Hint = "use a token that was created with --host " + plain.Clip(name, perdure.MaxHostWord) + ", or without --host"
+		return e
+	case id.MayCarryOut(kernel.AgentExec):
 		return nil
 	}
 	e := perdure.Refuse(perdure.CodeForbidden, "the token %s is not for hosts", id.Name)

@@ -32,7 +32,7 @@ func (svc *Service) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure
 var alertKinds = append(operate.AlertKinds(), operate.StoreAlertKinds()...)
 
 func alertView(a kernel.Alert) perdure.AlertView {
-	return perdure.AlertView{ID: a.ID, Job: a.Job, Type: a.Type, JobKey: a.JobKey, Step: a.Step, Kind: a.Kind, Code: a.Code, Attempts: a.Attempts, Name: a.Name, Message: a.Message,
+	return perdure.AlertView{ID: a.ID, Job: a.Job, Type: a.Type, JobKey: a.JobKey, Step: a.OfStep(), Kind: a.Kind, Code: a.Code, Attempts: a.Attempts, Name: a.Name, Message: a.Message,
 		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"bytes"
+	"errors"
 	"slices"
 
 	"github.com/perdure/perdure/internal/kernel"
@@ -60,6 +61,6 @@ func artifactUsesUndone(s *suite) {
 		}
 		return errOops
 	})
-	s.equal("error", err, errOops)
+	s.equal("error", errors.Is(err, errOops), true)
 	s.equal("used", s.usedArtifacts(a), nil)
 }

@@ -155,8 +155,8 @@ function List({ url, filtered, q }: { url: (cursor?: string) => string; filtered
               <tr>
                 <th>Host</th>
                 <th class="w-state">State</th>
-                <th class="w-grid c3">Grid</th>
-                <th class="w-labels c4">Labels</th>
+                <th class="w-grid c4">Grid</th>
+                <th class="w-labels c3">Labels</th>
                 <th class="w-uses c2">In use</th>
                 <th class="w-num num">Runs</th>
                 <th class="w-time c2">Seen</th>
@@ -205,7 +205,7 @@ function HostRow({ host }: { host: Host }) {
       <td>
         <State mark={hostMark(host)} />
       </td>
-      <td class="c3" title={host.grid}>
+      <td class="c4" title={host.grid}>
         {host.grid ? (
           <a href={link.hosts({ grid: host.grid })}>
             <bdi>{host.grid}</bdi>
@@ -214,7 +214,7 @@ function HostRow({ host }: { host: Host }) {
           <span class="muted">–</span>
         )}
       </td>
-      <td class="c4 text">
+      <td class="c3 text">
         <Labels labels={host.labels} to={labelLink} most={mostInRow} />
       </td>
       <td class="c2 text">
@@ -382,6 +382,17 @@ function Facts({ host }: { host: Host }) {
               <span class="muted">–</span>
             )}
           </dd>
+          {host.reservation && (
+            <>
+              <dt title="A step for which the host is kept free">reserved for</dt>
+              <dd>
+                <a href={link.job(host.reservation.job, { step: host.reservation.step })}>
+                  <bdi>{host.reservation.step}</bdi>
+                </a>
+                , since <Ago at={host.reservation.since} />, until <Ago at={host.reservation.until} />
+              </dd>
+            </>
+          )}
           <dt>holder</dt>
           <dd>
             <code>
@@ -411,8 +422,8 @@ function Runs({ host }: { host: Host }) {
             <tr>
               <th>Step</th>
               <th class="w-name c2">Job</th>
-              <th class="w-name c3">Agent</th>
-              <th class="w-wide c2">Takes</th>
+              <th class="w-grid c4">Agent</th>
+              <th class="w-why c2">Takes</th>
               <th class="w-time">Running for</th>
             </tr>
           </thead>
@@ -445,7 +456,7 @@ function RunRow({ run }: { run: HostRun }) {
         </a>
         <span class="muted"> run {run.run}</span>
       </td>
-      <td class="c3" title={run.agent}>
+      <td class="c4" title={run.agent}>
         <bdi>{run.agent}</bdi>
       </td>
       <td class="c2" title={takes}>
