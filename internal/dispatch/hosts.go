@@ -199,10 +199,16 @@ func (t *Transaction) reserve() error {
 // reserveFor reserves hosts of these claims for steps of an agent.
 func (t *Transaction) reserveFor(agent string, may []*grant) error {
 	w, tx := t.b.Workset(), t.b.Tx()
+	for _, g := range may {
+		if err := t.loadUses(g.place); err != nil {
+			return err
+		}
+	}
 	_, full := t.q.cachedLimits(agent, t.b.Began())
 	refs, err := tx.Ready(agent, maxReserving, full, func(d kernel.Demand) bool {
 		return d != "" && slices.ContainsFunc(may, func(g *grant) bool {
-			return kernel.Fits(&g.place.host, g.place.host.Capacity, d.Requires()) && !kernel.Fits(&g.place.host, g.free, d.Requires())
+			_, ok := g.place.host.RoomFor(d, g.free, g.place.uses, w.Now())
+			return ok
 		})
 	})
 	if err != nil || len(refs) == 0 {
@@ -262,9 +268,6 @@ func (t *Transaction) reserveStep(s *kernel.Step, may []*grant, reserved []kerne
 		p := g.place
 		if p.reserved != "" {
 			continue
-		}
-		if err := t.loadUses(p); err != nil {
-			return err
 		}
 		if at, ok := p.host.RoomFor(s.Needs.Demand(), g.free, p.uses, now); ok && (best == nil || at.Before(bestAt)) {
 			best, bestAt = p, at

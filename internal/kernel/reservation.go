@@ -98,13 +98,26 @@ func roomAt(free perdure.Amounts, uses []Use, r *perdure.Requires, now time.Time
 }
 
 // RoomFor returns when the host has room for a step with this demand, if the step may reserve it: the host is large enough,
-// and has no room now.
+// has no room now, and has a run that takes less than the step of what the step lacks. Without such a run, each run that
+// ends makes room for the step, which gets it in its turn: then it waits because there is much work, and not because it is
+// large.
 func (h *Host) RoomFor(d Demand, free perdure.Amounts, uses []Use, now time.Time) (at time.Time, ok bool) {
 	r := d.Requires()
-	if !Fits(h, h.Capacity, r) || covers(free, r) {
+	if !Fits(h, h.Capacity, r) || covers(free, r) || !slices.ContainsFunc(uses, func(u Use) bool { return u.smaller(free, r) }) {
 		return at, false
 	}
 	return roomAt(free, uses, r, now)
+}
+
+// smaller reports whether the run takes less than r of something of which not enough is free for r.
+func (u Use) smaller(free perdure.Amounts, r *perdure.Requires) bool {
+	takes := u.Demand.Requires().Amounts
+	for name, n := range r.Amounts {
+		if free[name] < n && takes[name] > 0 && takes[name] < n {
+			return true
+		}
+	}
+	return false
 }
 
 // Admits reports whether a host that is reserved for a step with the demand reserved gets a run that requires r and ends by

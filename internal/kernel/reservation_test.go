@@ -57,6 +57,7 @@ func TestHostThatMayBeReserved(t *testing.T) {
 		"after the last":       {"slots=4;zone=a;", slots(0), 30},
 		"room now":             {"slots=2;;", slots(2), -1},
 		"too large":            {"slots=5;;", slots(0), -1},
+		"as small as the runs": {"slots=1;;", slots(0), -1},
 		"another label":        {"slots=4;zone=b;", slots(0), -1},
 		"less than it seems":   {"slots=4;;", slots(-1), -1},
 	} {

@@ -140,6 +140,7 @@ var ofActors = []mutant{
 	{name: "a reservation is not stored", file: "internal/dispatch/hosts.go", old: "row.Reservation = p.next", new: "row.Reservation = h.Reservation", pkg: "internal/scheduler", run: "TestReservationOutlives/memory"},
 	{name: "a registration ends a reservation", file: "internal/kernel/host.go", old: "h.RegisteredAt, h.Reservation = was.RegisteredAt, was.Reservation", new: "h.RegisteredAt = was.RegisteredAt", run: "TestRegister"},
 	{name: "a reservation holds for a step that is ready again", file: "internal/kernel/reservation.go", old: " && s.ReadyAt.Equal(v.ReadyAt)", new: "", run: "TestReservationHolds"},
+	{name: "small steps reserve hosts, one after the other", file: "internal/kernel/reservation.go", old: " || !slices.ContainsFunc(uses, func(u Use) bool { return u.smaller(free, r) })", new: "", run: "TestHostThatMay"},
 	{name: "a run that ends too late is admitted", file: "internal/kernel/reservation.go", old: "if !ok || !end.After(at) {", new: "if !ok || !end.After(at.Add(time.Minute)) {", run: "TestReservedHostAdmits"},
 	{name: "holders that fail as all others do are slowed", file: "internal/kernel/health.go", old: "w.share() < n.share/2", new: "w.share() < 0.5", run: "TestWeight"},
 	{name: "a host has any number of runs", file: "internal/dispatch/hosts.go", old: "return len(g.place.uses) >= perdure.MaxHostRuns, err", new: "return false, err", pkg: "internal/scheduler", run: "TestRunsOfAHost/memory"},

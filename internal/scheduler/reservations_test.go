@@ -195,8 +195,13 @@ func TestHostIsReservedForOneStep(t *testing.T) {
 		if got := stepsOf(run); !slices.Equal(got, []string{"large"}) {
 			t.Fatal("granted:", got)
 		}
-		d.submit(jobOf("long", "{slots: 1}", "2h"))
-		d.until("h1 second", func() bool { d.claimFree("h1", 0); return slices.Equal(d.reserved(), []string{"h1 second"}) })
+		d.report("host/h1/i", run[0], perdure.OutcomeDone)
+		d.submit("priority: 9\n" + jobOf("urgent", "{slots: 1}", "1h")) // it goes first, and the step does not fit any more
+		run = d.claim(protocol.Claim{Agent: "a", Holder: "host/h1/i", Max: 9, Host: "h1", Free: perdure.Amounts{"slots": 4}})
+		if got := stepsOf(run); !slices.Equal(got, []string{"urgent"}) {
+			t.Fatal("granted:", got)
+		}
+		d.until("h1 second", func() bool { d.claimFree("h1", 3); return slices.Equal(d.reserved(), []string{"h1 second"}) })
 		d.report("host/h1/i", run[0], perdure.OutcomeDone)
 		if got := d.claimFree("h1", 4); !slices.Equal(got, []string{"second"}) {
 			t.Error("granted:", got)
@@ -243,10 +248,10 @@ func TestLargeStepIsPlacedAmongSmallOnes(t *testing.T) {
 		m.free = maps.Clone(m.capacity)
 		m.holder = d.register("h1", m.capacity)
 		for range 8 {
-			d.submit(jobOf("small", "{slots: 1}", "3s"))
+			d.submit(jobOf("small", "{slots: 1}", "1m"))
 		}
 		large := d.submit("priority: 0\n" + jobOf("large", "{slots: 4}", "1m"))
-		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var placed atomic.Bool
 		var runs, working sync.WaitGroup
@@ -267,7 +272,7 @@ func TestLargeStepIsPlacedAmongSmallOnes(t *testing.T) {
 						placed.Store(true)
 					}
 					runs.Go(func() {
-						d.submit("priority: 1\n" + jobOf("small", "{slots: 1}", "3s")) // the stream of small steps does not end, and goes first
+						d.submit("priority: 1\n" + jobOf("small", "{slots: 1}", "1m")) // the stream of small steps does not end, and goes first
 						time.Sleep(time.Duration(200+70*((n+i)%4)) * time.Millisecond)
 						if res := d.report(m.holder, run, perdure.OutcomeDone); !res.Accepted {
 							t.Error(res)
