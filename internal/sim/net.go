@@ -169,8 +169,7 @@ type remoteExchange struct{ h *host }
 func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
 	req.First = false // this field is not sent over the network
-	w.grid.claimSent(x.h, &req)
-	runs, err := ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
+	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
 		runs, err := n.real.Claim(ctx, req)
 		if ctx.Err() != nil {
@@ -182,8 +181,6 @@ func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdur
 		}
 		return runs, err
 	})
-	w.grid.claimAnswered(&req, err)
-	return runs, err
 }
 
 func (x remoteExchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -193,9 +190,6 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 	}
 	w := x.h.w
 	x.h.says(reports)
-	if next != nil {
-		w.grid.claimSent(x.h, next)
-	}
 	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
 		began := w.now
 		var req *protocol.Claim
@@ -211,7 +205,6 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 		}
 		return got, err
 	})
-	w.grid.claimAnswered(next, err)
 	if err == nil {
 		w.checkReportAnswers(false, reports, got.results)
 		x.h.contradict(reports, got.results)
