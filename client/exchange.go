@@ -2,7 +2,9 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/jsontext"
@@ -57,26 +59,32 @@ func (c *Client) Heartbeat(ctx context.Context, holder string, sent []protocol.H
 }
 
 // HeartbeatAll implements protocol.Completer.
-func (c *Client) HeartbeatAll(ctx context.Context, holder string, sent []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
-	list, n, err := encodeList(sent, appendBeat)
+func (c *Client) HeartbeatAll(ctx context.Context, h protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	list, n, err := encodeList(h.Runs, appendBeat)
 	if err != nil {
-		return nil, err
+		return nil, time.Time{}, err
 	}
-	if n < len(sent) {
-		return nil, perdure.Refuse(perdure.CodeTooLarge, "a complete heartbeat has at most %d runs, and fits in one call", perdure.MaxBatch)
+	if n < len(h.Runs) {
+		return nil, time.Time{}, perdure.Refuse(perdure.CodeTooLarge, "a complete heartbeat has at most %d runs, and fits in one call", perdure.MaxBatch)
 	}
 	var out beats
-	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: encodeComplete(holder, list, requestID)}, &out)
-	return out.Runs, err
+	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: encodeComplete(&h, list)}, &out)
+	return out.Runs, out.AsOf, err
 }
 
-// encodeComplete returns the body of a complete heartbeat.
-func encodeComplete(holder string, list []byte, requestID string) []byte {
+// encodeComplete returns the body of a complete heartbeat with a list of runs.
+func encodeComplete(h *protocol.CompleteHeartbeat, list []byte) []byte {
 	a := jsontext.NewAppender(nil)
 	a.BeginObject()
-	a.TextField("holder", holder)
+	a.TextField("holder", h.Holder)
 	a.BoolField("complete", true)
-	a.OptionalText("requestId", requestID)
+	if len(h.OpenClaims) > 0 {
+		open, _ := json.Marshal(h.OpenClaims) // texts never fail
+		a.RawField("openClaims", open)
+	}
+	if !h.AsOf.IsZero() {
+		a.TimeField("asOf", h.AsOf.UTC())
+	}
 	a.RawField("runs", list)
 	a.EndObject()
 	return a.Bytes()

@@ -47,6 +47,7 @@ func TestRoundTrip(t *testing.T) {
 		{Job: resttest.ID, Step: "s", Run: 4, Outcome: perdure.OutcomeFailed, Effect: "none", Error: &perdure.RunError{Code: "c", Message: "m<", RetryAfter: perdure.Duration(90 * time.Second)}},
 	}
 	beats := []protocol.Heartbeat{{Job: resttest.ID, Step: "s", Run: 3, Progress: json.RawMessage(`{"done":1}`)}, {Job: resttest.ID, Step: "t", Run: 4}}
+	complete := protocol.CompleteHeartbeat{Holder: "h", Runs: beats, OpenClaims: []string{"r/7", "r/8"}, AsOf: resttest.At}
 	logs := operate.LogQuery{Job: ref, Step: "charge", Run: 3, Stream: operate.Stderr, Offset: 7, Tail: 64 << 10, Follow: true}
 	chunks := []protocol.LogChunk{{Job: resttest.ID, Step: "s", Run: 3, Stream: operate.Stdout, Offset: 7, Data: []byte("\x00\xff<"), Skips: true, Last: true},
 		{Job: resttest.ID, Step: "t", Run: 4, Stream: operate.Stderr, Data: []byte("x")}}
@@ -310,9 +311,9 @@ func TestRoundTrip(t *testing.T) {
 			return all{agent}, err
 		}, all{"http"}, all{agent}},
 		{"PutAgent", func(ctx context.Context, s protocol.Server) (all, error) {
-			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)})
+			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(time.Hour)})
 			return all{agent}, err
-		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}}, all{agent}},
+		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(time.Hour)}}, all{agent}},
 		{"Stats", func(ctx context.Context, s protocol.Server) (all, error) {
 			stats, err := s.Stats(ctx)
 			return all{stats}, err
@@ -360,16 +361,16 @@ func TestRoundTrip(t *testing.T) {
 			return all{results, runs}, err
 		}, all{"h", reports, &next}, all{make([]protocol.ReportResult, 2), []perdure.Run{resttest.Run()}}},
 		{"HeartbeatAll", func(ctx context.Context, s protocol.Server) (all, error) {
-			results, err := s.HeartbeatAll(ctx, "h", beats, "r/7")
-			return all{results}, err
-		}, all{"h", beats, "r/7"}, all{[]protocol.HeartbeatResult{
+			results, asOf, err := s.HeartbeatAll(ctx, complete)
+			return all{results, asOf}, err
+		}, all{complete}, all{[]protocol.HeartbeatResult{
 			{Job: resttest.ID, Step: "s", Run: 3, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
 			{Job: resttest.ID, Step: "t", Run: 4, LockedUntil: resttest.At, RemainingMs: 1, Stop: true, Reason: "undo"},
-		}}},
+		}, resttest.At}},
 		{"HeartbeatAll of an idle holder", func(ctx context.Context, s protocol.Server) (all, error) {
-			results, err := s.HeartbeatAll(ctx, "h", nil, "")
-			return all{len(results)}, err
-		}, all{"h", []protocol.Heartbeat(nil), ""}, all{0}},
+			results, asOf, err := s.HeartbeatAll(ctx, protocol.CompleteHeartbeat{Holder: "h"})
+			return all{len(results), asOf}, err
+		}, all{protocol.CompleteHeartbeat{Holder: "h"}}, all{0, resttest.At}},
 		{"ReadLog", func(ctx context.Context, s protocol.Server) (out all, err error) {
 			err = s.ReadLog(ctx, logs, func(p *operate.LogPart) error { out = append(out, p); return nil })
 			return out, err

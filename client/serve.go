@@ -50,6 +50,7 @@ func (c *Client) Serve(ctx context.Context, cfg ServeConfig, agents ...*perdure.
 	}
 	host := agenthost.New(agenthost.Config{Exchange: c, Holder: holder(cfg.Name), Agents: agents,
 		Heartbeat: cfg.Heartbeat, SecretsDir: cfg.SecretsDir, Log: cfg.Log})
+	host.CompleteHeartbeats()
 	life, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	ended := make(chan error, 1)

@@ -104,6 +104,12 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 			run.Priority = int(integer(r))
 		case "traceparent":
 			run.Traceparent = text(r)
+		case "labels":
+			run.Labels = map[string]string{}
+			for label := range members(r) {
+				name := string(label) // it is valid until the value is read
+				run.Labels[name] = text(r)
+			}
 		case "requires":
 			at := r.Offset()
 			run.Requires = &perdure.Requires{}
@@ -119,15 +125,19 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 // beats is the answer to heartbeats.
 type beats struct {
 	Runs []protocol.HeartbeatResult `json:"runs"`
+	AsOf time.Time                  `json:"asOf"`
 }
 
 func (b *beats) read(r *jsontext.Reader) {
 	for name := range members(r) {
-		if string(name) != "runs" {
+		switch string(name) {
+		case "runs":
+			b.Runs = listOf(r, readBeat)
+		case "asOf":
+			into(r, &b.AsOf)
+		default:
 			r.Skip()
-			continue
 		}
-		b.Runs = listOf(r, readBeat)
 	}
 }
 

@@ -30,13 +30,24 @@ type Exchange interface {
 // Completer takes complete heartbeats: a holder that has lost a run, for example because its machine was started again, need
 // not wait for the end of the run's lock.
 type Completer interface {
-	// HeartbeatAll is Heartbeat with every run of the holder that was not reported, or whose report was not answered: at
-	// most MaxBatch, or none. The scheduler expires any other run that it has for the holder, except those that may have been
-	// dispatched after the call was sent. requestID is that of the holder's latest claim that was answered; "": none.
-	//
-	// Only a holder may call it that sends one claim after the other: it repeats a claim until it is answered before it sends
-	// another one. A process with several agents has several holders for this.
-	HeartbeatAll(ctx context.Context, holder string, beats []Heartbeat, requestID string) ([]HeartbeatResult, error)
+	// HeartbeatAll is Heartbeat with every run of the holder. The scheduler expires any other run that it has for the holder,
+	// except those that the holder may not have received when it sent the call. The second result is the time of the answer,
+	// for CompleteHeartbeat.AsOf of the next call.
+	HeartbeatAll(context.Context, CompleteHeartbeat) ([]HeartbeatResult, time.Time, error)
+}
+
+// CompleteHeartbeat lists every run of a holder, as of one instant of the holder. All claims of such a holder have a
+// RequestID.
+type CompleteHeartbeat struct {
+	Holder string
+	// Runs are all runs that were not reported, or whose report was not answered: at most MaxBatch, or none.
+	Runs []Heartbeat
+	// OpenClaims are the RequestIDs of the holder's claims that were sent, and that it will repeat until they are answered: at
+	// most MaxOpenClaims. Their runs do not expire.
+	OpenClaims []string
+	// AsOf is the time of the latest answer to a complete heartbeat of this process. Only runs that were dispatched before
+	// expire, so a call that arrives late does no harm. Zero, in the first call of a process: nothing expires.
+	AsOf time.Time
 }
 
 // Server is everything that a node offers: to programs and operators, to consoles, and to agent hosts.
@@ -164,7 +175,10 @@ func payload(output json.RawMessage) (json.RawMessage, error) {
 		return nil, perdure.Failed(fmt.Errorf("output: %w", err), "outputInvalid")
 	}
 	if len(b) > perdure.MaxPayloadBytes {
-		return nil, perdure.Failed(fmt.Errorf("output of %d bytes is over %d", len(b), perdure.MaxPayloadBytes), "outputTooLarge")
+		return nil, perdure.Failed(fmt.Errorf("output of %d bytes is over %d: make it an artifact", len(b), perdure.MaxPayloadBytes), "outputTooLarge")
+	}
+	if _, err := plain.Artifacts(b); err != nil {
+		return nil, perdure.Failed(fmt.Errorf("output: %w", err), "outputInvalid")
 	}
 	return b, nil
 }
@@ -182,9 +196,12 @@ func (rep *Report) Check() error {
 	case rep.Effect == EffectNone && rep.Outcome == perdure.OutcomeDone:
 		return perdure.Refuse(perdure.CodeInvalid, `effect "none" does not go with outcome done`)
 	case len(rep.Output) > perdure.MaxPayloadBytes:
-		return perdure.Refuse(perdure.CodeTooLarge, "output of %d bytes is over %d", len(rep.Output), perdure.MaxPayloadBytes)
+		return perdure.Refuse(perdure.CodeTooLarge, "output of %d bytes is over %d: make it an artifact", len(rep.Output), perdure.MaxPayloadBytes)
 	}
 	if err := plain.CheckJSON(rep.Output); err != nil {
+		return perdure.Refuse(perdure.CodeInvalid, "output: %v", err)
+	}
+	if _, err := plain.Artifacts(rep.Output); err != nil {
 		return perdure.Refuse(perdure.CodeInvalid, "output: %v", err)
 	}
 	if err := checkError(rep.Error); err != nil {

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -20,10 +21,12 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/environ"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/slurm"
+	"github.com/perdure/perdure/operate"
 )
 
 // Ending is what the end of a run's context demands.
@@ -44,16 +47,24 @@ type User struct {
 	Home string
 }
 
+// UserOfLabel is the user of the commands of jobs that have a label with this value.
+type UserOfLabel struct {
+	Label, Value string
+	User         *User
+}
+
 // Config configures the agent. Dir, Host, Left and Ending are required.
 type Config struct {
 	Slots      int
-	Dir        string         // has a directory for each run
-	Host       string         // the name of the host, which the output has
-	StopWithin time.Duration  // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
-	Commands   []string       // the only programs that may run, as steps name them; nil: any
-	User       *User          // nil: the user of this process
-	Cgroups    string         // the directory in which each run gets a cgroup; "": none
-	Slurm      *slurm.Cluster // commands run there, and Dir is shared with its machines; nil: they run on this machine
+	Dir        string            // has a directory for each run
+	Host       string            // the name of the host, which the output has
+	StopWithin time.Duration     // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
+	Commands   []string          // the only programs that may run, as steps name them; nil: any
+	User       *User             // nil: the user of this process
+	Users      []UserOfLabel     // the first one whose label the job has counts, before User; if there are any, and User is nil, other jobs are refused
+	Cgroups    string            // the directory in which each run gets a cgroup; "": none
+	Artifacts  operate.Artifacts // has what commands read and write as files; nil: inputs with files or collect are rejected
+	Slurm      *slurm.Cluster    // commands run there, and Dir is shared with its machines; nil: they run on this machine
 
 	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
 	Ending func(cause error) Ending
@@ -105,11 +116,12 @@ func dirName(run *perdure.Run) string {
 // reported is a file in the directory of a run of which nothing is left to be reported.
 const reported = "reported"
 
-// Pending returns the runs of earlier processes that may have to be reported.
-func (a *Agent) Pending() (runs []perdure.Run, err error) {
+// Pending returns the runs of earlier processes that may have to be reported, and how many directories of runs are not
+// readable.
+func (a *Agent) Pending() (runs []perdure.Run, unread int, err error) {
 	entries, err := os.ReadDir(a.cfg.Dir)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for _, e := range entries {
 		dir := filepath.Join(a.cfg.Dir, e.Name())
@@ -126,17 +138,20 @@ func (a *Agent) Pending() (runs []perdure.Run, err error) {
 			_ = os.RemoveAll(dir)
 		case err != nil:
 			a.cfg.Log.Error("run directory not readable; it is left alone", "dir", dir, "err", err)
+			unread++
 		default:
 			runs = append(runs, run)
 		}
 	}
-	return runs, nil
+	return runs, unread, nil
 }
 
 // Ended notes that nothing is left to be reported of a run. Sweep removes its directory later.
 func (a *Agent) Ended(run *perdure.Run) {
 	dir := filepath.Join(a.cfg.Dir, dirName(run))
+	crashpoint.Here(crashpoint.ExecMark)
 	err := os.WriteFile(filepath.Join(dir, reported), nil, 0o600)
+	crashpoint.Here(crashpoint.ExecMarked)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // perhaps the disk is full: then the output is of less use than the space
 		_ = os.RemoveAll(dir)
 	}
@@ -159,9 +174,11 @@ func (a *Agent) Sweep(keep time.Duration) {
 	for _, e := range entries {
 		dir := filepath.Join(a.cfg.Dir, e.Name())
 		if info, err := os.Stat(filepath.Join(dir, reported)); err == nil && time.Since(info.ModTime()) >= keep {
+			crashpoint.Here(crashpoint.ExecRemove)
 			if err := os.RemoveAll(dir); err != nil {
 				a.cfg.Log.Warn("run directory not removed", "dir", dir, "err", err)
 			}
+			crashpoint.Here(crashpoint.ExecRemoved)
 		}
 	}
 }
@@ -192,6 +209,9 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err == nil && len(run.Secrets) > 0 {
 		err = fmt.Errorf("%s: commands on hosts get no secrets: let the program fetch them", strings.TrimPrefix(run.Secrets[0], "/"))
 	}
+	if err == nil && len(in.Files)+len(in.Collect) > 0 && a.cfg.Artifacts == nil {
+		err = errArtifacts
+	}
 	if err != nil {
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
@@ -208,13 +228,19 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	}()
 	r, err := keeper.ReadRun(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := a.allowed(in); err != nil {
+		user, refused := a.userOf(run)
+		if err := cmp.Or(a.allowed(in), refused); err != nil {
 			return nil, err
 		}
-		r, err = a.prepare(dir, in, run)
+		crashpoint.Here(crashpoint.ExecPrepare)
+		r, err = a.prepare(dir, in, run, user)
+		crashpoint.Here(crashpoint.ExecPrepared)
 	}
 	if err != nil {
 		return nil, a.notStarted(err)
+	}
+	if r, err = a.place(ctx, dir, r, in, run); err != nil {
+		return nil, err
 	}
 	if a.cfg.Begun != nil {
 		a.cfg.Begun(run, dir)
@@ -231,7 +257,8 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	return a.outcome(in, dir, exit)
+	crashpoint.Here(crashpoint.ExecEnded)
+	return a.outcome(ctx, in, dir, exit)
 }
 
 // allowed refuses programs that the host does not allow.
@@ -242,15 +269,28 @@ func (a *Agent) allowed(in *Input) error {
 	return nil
 }
 
+// userOf returns the user of the command of a run; nil: that of this process.
+func (a *Agent) userOf(run *perdure.Run) (*User, error) {
+	for _, of := range a.cfg.Users {
+		if value, has := run.Labels[of.Label]; has && value == of.Value {
+			return of.User, nil
+		}
+	}
+	if len(a.cfg.Users) > 0 && a.cfg.User == nil {
+		return nil, perdure.NoEffect(perdure.Rejected(fmt.Errorf("host %s has no user for this job: its labels are not in --user-map", a.cfg.Host), "notExecutable"))
+	}
+	return a.cfg.User, nil
+}
+
 // prepare makes the directory of a run, with run.json. Without that nothing is started.
-func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, error) {
+func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*keeper.Run, error) {
 	left := a.cfg.Left(run)
 	owner, err := json.Marshal(run)
 	if err != nil {
 		return nil, err
 	}
 	mode := fs.FileMode(0o700)
-	if a.cfg.User != nil {
+	if user != nil {
 		mode = 0o711 // the command reaches work/ through it
 	}
 	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -263,21 +303,21 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, e
 	lookup := os.LookupEnv
 	if a.cfg.Slurm != nil { // the machines of the cluster have their own
 		lookup = func(string) (string, bool) { return "", false }
-	} else if u := a.cfg.User; u != nil {
-		if err := os.Chown(progress, int(u.UID), int(u.GID)); err != nil {
+	} else if user != nil {
+		if err := os.Chown(progress, int(user.UID), int(user.GID)); err != nil {
 			return nil, err
 		}
 		lookup = func(name string) (string, bool) {
 			if name == "HOME" {
-				return a.cfg.User.Home, true
+				return user.Home, true
 			}
 			return os.LookupEnv(name)
 		}
 	}
 	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.cfg.StopWithin, left/2), Owner: owner,
 		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+progress)}
-	if a.cfg.User != nil {
-		r.User = &a.cfg.User.User
+	if user != nil {
+		r.User = &user.User
 	}
 	for _, arg := range in.Command {
 		r.Command = append(r.Command, string(arg))
@@ -351,9 +391,11 @@ func (p *place) KillRun()                        { keeper.KillRun(p.run) }
 func (p *place) Destroy()                        { keeper.Destroy(p.dir, p.run) }
 
 func (p *place) Start() error {
+	crashpoint.Here(crashpoint.ExecStart)
 	if err := keeper.Start(p.dir); err != nil {
 		return &startFailed{err}
 	}
+	crashpoint.Here(crashpoint.ExecStarted)
 	return nil
 }
 
@@ -408,20 +450,23 @@ func (p *progressReader) read() json.RawMessage {
 type output struct {
 	Exit   int             `json:"exit"`
 	Host   string          `json:"host"`
+	Files  json.RawMessage `json:"files,omitempty"`
 	Stdout json.RawMessage `json:"stdout,omitempty"`
 }
 
 const (
-	outputRest  = 4 << 10 // of an output, for what is not stdout
-	stdoutTail  = 4 << 10 // of a stdout that is no JSON value
-	stderrBytes = 3 << 10 // the end of stderr in an error's message
+	outputRest = 4 << 10 // of an output, for what is neither stdout nor files
+	// maxFilesBytes bounds the list of collected files in an output.
+	maxFilesBytes = perdure.MaxPayloadBytes - outputRest - 6*stdoutTail
+	stdoutTail    = 4 << 10 // of a stdout that is no JSON value
+	stderrBytes   = 3 << 10 // the end of stderr in an error's message
 )
 
 // outcome returns the result of a run whose command has ended.
-func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
+func (a *Agent) outcome(ctx context.Context, in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
 	switch e.Cause {
 	case keeper.NotStarted:
-		return nil, startError(in, e)
+		return nil, a.startError(in, e)
 	case keeper.TimedOut:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("not done in time, killed")), "timeout")
 	case keeper.Stopped:
@@ -429,11 +474,11 @@ func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage,
 	}
 	switch code := exitCode(e.Exit); {
 	case e.Signal == "" && code == 0:
-		stdout, err := stdoutOf(dir)
+		files, err := a.collect(ctx, dir, in)
 		if err != nil {
-			a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+			return nil, err
 		}
-		return json.Marshal(&output{Host: a.cfg.Host, Stdout: stdout})
+		return a.output(dir, files)
 	case e.OOM:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("killed: out of memory")), "outOfMemory")
 	case e.Signal != "":
@@ -451,8 +496,40 @@ func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage,
 	}
 }
 
+// output returns the output of a command that has exited with 0.
+func (a *Agent) output(dir string, files map[string][]collected) (json.RawMessage, error) {
+	out := output{Host: a.cfg.Host}
+	if files != nil {
+		var err error
+		if out.Files, err = json.Marshal(files); err != nil {
+			return nil, err
+		}
+	}
+	if len(out.Files) > maxFilesBytes {
+		return nil, perdure.Failed(fmt.Errorf("collect: the list of the files has %d bytes, more than %d: collect fewer, or put them into one", len(out.Files), maxFilesBytes), codeTooLarge)
+	}
+	stdout, err := stdoutOf(dir, perdure.MaxPayloadBytes-outputRest-len(out.Files))
+	if err != nil {
+		a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+	}
+	out.Stdout = stdout
+	return json.Marshal(&out)
+}
+
 // startError returns the error of a command that could not be started.
-func startError(in *Input, e *keeper.Exit) error {
+func (a *Agent) startError(in *Input, e *keeper.Exit) error {
+	switch e.Code {
+	case codeMissing: // it can be stored again; a further run would not find it either
+		return perdure.NoEffect(perdure.Rejected(errors.New(e.Message), e.Code))
+	case codeNoSpace:
+		a.cfg.Full()
+		return perdure.Failed(perdure.Returned(errors.New(e.Message)), e.Code)
+	case codeUnavailable:
+		return perdure.Failed(perdure.Returned(errors.New(e.Message)), e.Code)
+	case "":
+	default:
+		return perdure.NoEffect(perdure.Failed(errors.New(e.Message), e.Code))
+	}
 	err := fmt.Errorf("%s: %s", in.Command[0], e.Message)
 	switch syscall.Errno(e.Errno) {
 	case syscall.ENOENT, syscall.ENOTDIR:
@@ -465,13 +542,14 @@ func startError(in *Input, e *keeper.Exit) error {
 	return perdure.NoEffect(perdure.Failed(err, "start"))
 }
 
-// stdoutOf returns stdout: as it is if it is one JSON value, else the end of it as a text; nil if there is none.
-func stdoutOf(dir string) (json.RawMessage, error) {
+// stdoutOf returns stdout: as it is if it is one JSON value of at most max bytes, else the end of it as a text; nil if there
+// is none.
+func stdoutOf(dir string, max int) (json.RawMessage, error) {
 	s, err := keeper.ReadStream(dir, keeper.Stdout)
 	if err != nil || s.Size == 0 {
 		return nil, err
 	}
-	whole, ok, err := s.Whole(perdure.MaxPayloadBytes - outputRest)
+	whole, ok, err := s.Whole(int64(max))
 	if err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -24,6 +25,8 @@ import (
 func TestMain(m *testing.M) {
 	keeper.MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -214,7 +217,7 @@ func TestEndOfTheContext(t *testing.T) {
 		t.Fatalf("%v", err)
 	}
 	next := newAgent(t, dir, nil)
-	if runs, err := next.Pending(); err != nil || len(runs) != 1 || runs[0].Key != run.Key || runs[0].Step != run.Step {
+	if runs, _, err := next.Pending(); err != nil || len(runs) != 1 || runs[0].Key != run.Key || runs[0].Step != run.Step {
 		t.Fatalf("%v, %v", runs, err)
 	}
 	end, ended = begin(next)
@@ -229,7 +232,7 @@ func TestEndOfTheContext(t *testing.T) {
 		t.Errorf("%q", b)
 	}
 	next.Ended(run)
-	if runs, _ := next.Pending(); len(runs) != 0 {
+	if runs, _, _ := next.Pending(); len(runs) != 0 {
 		t.Errorf("%v", runs)
 	}
 	next.Sweep(time.Hour)
@@ -275,6 +278,11 @@ func TestUnfinishedStarts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "returned"},
+		"killed for want of memory": {func(t *testing.T, dir string, r *keeper.Run) { // F255
+			if err := keeper.WriteFile(dir, "exit.json", &keeper.Exit{Signal: "KILL", OOM: true}); err != nil {
+				t.Fatal(err)
+			}
+		}, "failed outOfMemory"},
 		"a dead keeper": {func(t *testing.T, dir string, r *keeper.Run) {
 			if err := keeper.WriteFile(dir, "keeper.json", &keeper.Keeper{Process: keeper.Process{PID: os.Getpid(), Start: 1, Boot: boot}}); err != nil {
 				t.Fatal(err)
@@ -295,7 +303,7 @@ func TestUnfinishedStarts(t *testing.T) {
 			}
 			c.prepare(t, dir, r)
 			a := newAgent(t, state, nil)
-			if runs, err := a.Pending(); err != nil || len(runs) != 1 {
+			if runs, _, err := a.Pending(); err != nil || len(runs) != 1 {
 				t.Fatalf("%v, %v", runs, err)
 			}
 			out, err := a.Execute(t.Context(), run)
@@ -308,7 +316,7 @@ func TestUnfinishedStarts(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(state, "empty"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if runs, err := newAgent(t, state, nil).Pending(); err != nil || len(runs) != 0 {
+	if runs, _, err := newAgent(t, state, nil).Pending(); err != nil || len(runs) != 0 {
 		t.Errorf("%v, %v", runs, err)
 	}
 	if _, err := os.Stat(filepath.Join(state, "empty")); err == nil {
@@ -406,5 +414,36 @@ cat ../run.json || echo no; ls .. || echo no; rm ../progress || echo no; echo x 
 	}
 	if b, _ := os.ReadFile(filepath.Join(dir, dirName(run), progressFile)); string(b) != "\"half\"\n" {
 		t.Errorf("%q", b)
+	}
+}
+
+// The user of a command is chosen by a label of its job: the first that matches counts, then Config.User, and a job without
+// any is refused.
+func TestUserOfALabel(t *testing.T) {
+	red, blue, other := &User{Home: "red"}, &User{Home: "blue"}, &User{Home: "other"}
+	users := []UserOfLabel{{"team", "red", red}, {"team", "blue", blue}, {"zone", "a", other}}
+	for _, c := range []struct {
+		labels  map[string]string
+		user    *User
+		want    *User
+		refused bool
+	}{
+		{map[string]string{"team": "red", "zone": "a"}, nil, red, false},
+		{map[string]string{"team": "blue"}, other, blue, false},
+		{map[string]string{"zone": "a", "team": "green"}, nil, other, false},
+		{map[string]string{"team": "green"}, other, other, false},
+		{map[string]string{"team": "green"}, nil, nil, true},
+		{nil, nil, nil, true},
+	} {
+		a := newAgent(t, t.TempDir(), func(cfg *Config) { cfg.User, cfg.Users = c.user, users })
+		run := aRun(sh("true"))
+		run.Labels = c.labels
+		got, err := a.userOf(run)
+		if got != c.want || (err != nil) != c.refused {
+			t.Errorf("%v: %+v, %v", c.labels, got, err)
+		}
+		if c.refused && verdict(run, nil, err) != "rejected notExecutable none" {
+			t.Errorf("%v", err)
+		}
 	}
 }

@@ -79,13 +79,11 @@ func (h *Host) inRound() bool {
 	return true
 }
 
-// claimWait returns how long a claim may wait that is about to be sent.
+// claimWait returns how long a claim may wait that is about to be sent. mu must be held.
 func (h *Host) claimWait() time.Duration {
 	if h.cfg.HostName == "" {
 		return h.cfg.ClaimWait
 	}
-	h.mu.Lock()
-	defer h.unlock()
 	return min(max(h.roundEnd.Sub(h.env.Now()), time.Millisecond), h.cfg.ClaimWait)
 }
 

@@ -25,7 +25,7 @@ func (h *Host) claimLoop(a *hosted) {
 		if !h.await(h.claiming, &a.freed, func() bool { n, free = h.claimSize(a); return n > 0 }) || h.claiming.Err() != nil {
 			return
 		}
-		req := h.claimOf(a, n, free, h.claimWait())
+		req := h.openClaim(a, n, free)
 		began := h.env.Now()
 		got, ok := h.claim(a, req)
 		if !ok {
@@ -35,6 +35,7 @@ func (h *Host) claimLoop(a *hosted) {
 		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= min(shortClaim, req.Wait) {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
+			h.closeClaim(&req)
 			return
 		}
 		h.recordClaim(a, &req, got)
@@ -54,12 +55,29 @@ func (h *Host) claimOf(a *hosted, n int, free perdure.Amounts, wait time.Duratio
 		Heartbeat: max(h.cfg.Heartbeat, 0), RequestID: rand.Text(), Secrets: true, First: true}
 }
 
+// openClaim returns a claim that is about to be sent.
+func (h *Host) openClaim(a *hosted, n int, free perdure.Amounts) protocol.Claim {
+	h.mu.Lock()
+	defer h.unlock()
+	req := h.claimOf(a, n, free, h.claimWait())
+	h.complete.opened(&req)
+	return req
+}
+
+// closeClaim ends a claim to which no answer is expected any more.
+func (h *Host) closeClaim(req *protocol.Claim) {
+	h.mu.Lock()
+	defer h.unlock()
+	h.complete.closed(req)
+}
+
 // recordClaim records the result of a claim. Its runs count as busy from here on.
 func (h *Host) recordClaim(a *hosted, req *protocol.Claim, got arrival) {
 	h.mu.Lock()
 	defer h.unlock()
 	requested := req.Max
 	a.claimed -= requested
+	h.complete.closed(req)
 	if h.cfg.HostName != "" {
 		h.offers--
 		add(h.offered, req.Free, -1)
@@ -134,6 +152,7 @@ func actionFor(err error) string {
 // retrieve repeats a claim whose answer was lost in a drain, so that its runs can be returned at once instead of
 // expiring. If the claim had got nothing, this may claim one new run, which is returned in the same way.
 func (h *Host) retrieve(a *hosted, req protocol.Claim) {
+	defer h.closeClaim(&req)
 	ctx, cancel := env.WithTimeout(h.env, h.life, retrieveTime)
 	defer cancel()
 	crashpoint.Here(crashpoint.AgentRetrieve)

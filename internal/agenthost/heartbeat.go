@@ -1,9 +1,11 @@
 package agenthost
 
 import (
+	"context"
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/crashpoint"
@@ -17,7 +19,16 @@ import (
 func (h *Host) heartbeatLoop() {
 	interval := h.cfg.Heartbeat / 3
 	next := h.env.Now().Add(interval)
-	for env.Sleep(h.env, h.life, next.Sub(h.env.Now())) {
+	for {
+		switch h.env.Wait(h.life, max(next.Sub(h.env.Now()), 0), h.heartbeatSooner) {
+		case env.Gone:
+			return
+		case env.Got:
+			h.sendHeartbeats() // the first complete one gets the time from which on the next one counts
+			h.sendHeartbeats()
+			continue
+		case env.Late:
+		}
 		h.sendHeartbeats()
 		if next = next.Add(interval); next.Before(h.env.Now()) {
 			next = h.env.Now() // a call that took long is followed by the next one at once
@@ -30,28 +41,47 @@ func (h *Host) heartbeatLoop() {
 // time for another one if it is not answered.
 const freshPart = 10
 
+// isFresh reports whether a run sends no heartbeat yet. mu must be held.
+func (h *Host) isFresh(l *live, now time.Time) bool {
+	part := h.cfg.Heartbeat / freshPart
+	return l.progress == nil && now.Sub(l.since) < part && !l.lock.mono.Before(now.Add(h.cfg.Heartbeat-part))
+}
+
 func (h *Host) sendHeartbeats() {
 	h.mu.Lock()
+	now := h.env.Now()
+	_, complete := h.completeRuns(now)
 	all := make([]*live, 0, len(h.live))
-	now, part := h.env.Now(), h.cfg.Heartbeat/freshPart
 	for _, l := range h.live {
-		if !l.lost && (l.progress != nil || now.Sub(l.since) >= part || l.lock.mono.Before(now.Add(h.cfg.Heartbeat-part))) {
+		if !l.lost && !h.isFresh(l, now) {
 			all = append(all, l)
 		}
 	}
 	h.mu.Unlock()
+	if complete && h.heartbeat(nil, true) {
+		return
+	}
 	var calls []func()
 	for batch := range slices.Chunk(all, perdure.MaxBatch) {
-		calls = append(calls, func() { h.heartbeat(batch) })
+		calls = append(calls, func() { h.heartbeat(batch, false) })
 	}
 	env.Start(h.env, calls...)()
 }
 
-// heartbeat makes one call. It gives up early enough for another call before the locks expire.
-func (h *Host) heartbeat(batch []*live) {
+// heartbeat makes one call, for a batch of runs or, if complete is true, for all of them. It gives up early enough for another
+// call before the locks expire. It returns false if the exchange does not take complete heartbeats.
+func (h *Host) heartbeat(batch []*live, complete bool) bool {
+	h.mu.Lock()
+	var list *protocol.CompleteHeartbeat
+	if complete {
+		if batch, complete = h.completeRuns(h.env.Now()); !complete { // no longer
+			h.mu.Unlock()
+			return false
+		}
+		list = h.listOf()
+	}
 	heartbeats := make([]protocol.Heartbeat, len(batch))
 	sending := make([]*json.RawMessage, len(batch))
-	h.mu.Lock()
 	for i, l := range batch {
 		heartbeats[i] = protocol.Heartbeat{Job: l.run.Job, Step: l.run.Step, Run: l.run.Number}
 		if sending[i] = l.progress; l.progress != nil {
@@ -63,18 +93,25 @@ func (h *Host) heartbeat(batch []*live) {
 	defer cancel()
 	sent := h.now()
 	crashpoint.Here(crashpoint.AgentHeartbeat)
-	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, heartbeats)
+	results, asOf, err := h.callHeartbeat(ctx, heartbeats, list)
 	crashpoint.Here(crashpoint.AgentHeartbeatAnswered)
 	if err != nil {
 		if h.life.Err() == nil {
 			h.log.Warn("heartbeat failed", "runs", len(heartbeats), "err", err)
 		}
-		return
+		if list != nil && refusesCall(err) {
+			h.endComplete()
+			return false
+		}
+		return true
 	}
 	var extended []*live
 	defer func() { h.notifyExtended(extended) }()
 	h.mu.Lock()
 	defer h.unlock()
+	if list != nil {
+		h.complete.answered(list, asOf, h.env.Now().Add(h.cfg.Heartbeat))
+	}
 	for i, l := range batch {
 		if l.progress == sending[i] {
 			l.progress = nil
@@ -87,6 +124,16 @@ func (h *Host) heartbeat(batch []*live) {
 			extended = append(extended, l)
 		}
 	}
+	return true
+}
+
+func (h *Host) callHeartbeat(ctx context.Context, beats []protocol.Heartbeat, list *protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	if list != nil {
+		list.Runs = beats
+		return h.cfg.Exchange.(protocol.Completer).HeartbeatAll(ctx, *list)
+	}
+	results, err := h.cfg.Exchange.Heartbeat(ctx, h.cfg.Holder, beats)
+	return results, time.Time{}, err
 }
 
 // applyHeartbeatResult acts on the answer to a heartbeat. mu must be held. A lost run is never revived (F042), and no heartbeat extends

@@ -7,6 +7,7 @@
 //	live.go       a run from its arrival to the answer to its report
 //	instant.go    until when a run belongs to this host, on two clocks
 //	heartbeat.go  heartbeats, for all live runs together
+//	complete.go   complete heartbeats: they list every run
 //	secrets.go    secrets: resolved before a handler is called, and removed from what it returns
 //	report.go     reports, as many in a call as are ready
 //	drain.go      the orderly end
@@ -106,8 +107,10 @@ type Host struct {
 	unanswered    bool                      // the exchange did not answer the latest call
 	yielder       env.Yielder
 	nextCheck     time.Time // when watchLoop checks the locks next
+	complete      completer
 
-	checkSooner chan struct{} // receives when a run has arrived whose lock expires before that
+	checkSooner     chan struct{} // receives when a run has arrived whose lock expires before that
+	heartbeatSooner chan struct{} // receives when complete heartbeats begin
 }
 
 // hosted is an agent and its use. Host.mu protects all that changes.
@@ -182,7 +185,7 @@ func New(cfg Config) *Host {
 	if cfg.Env == nil {
 		cfg.Env = env.Real{}
 	}
-	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, checkSooner: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, env: cfg.Env, log: cfg.Log, live: map[handle]*live{}, sharing: map[perdure.JobID][]*live{}, checkSooner: make(chan struct{}, 1), heartbeatSooner: make(chan struct{}, 1)}
 	h.secrets = secrets{dir: cfg.SecretsDir, lookup: os.LookupEnv}
 	h.ready = sync.NewCond(&h.mu)
 	h.life, h.end = context.WithCancelCause(context.Background())

@@ -159,7 +159,9 @@ func (h *Host) claimWithReports(batch []*live) *reportsClaim {
 		return nil
 	}
 	h.claimers++
-	return &reportsClaim{a, h.claimOf(a, n, free, 0)}
+	req := h.claimOf(a, n, free, 0)
+	h.complete.opened(&req)
+	return &reportsClaim{a, req}
 }
 
 // deliver repeats a call until it is answered, or until none of its runs belongs to this host (F055). A report that

@@ -20,6 +20,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
@@ -43,20 +44,22 @@ type Config struct {
 	State      string             // the state directory, which is created if it is missing
 	Hosts      Registrar          // registers the host
 	Logs       protocol.LogWriter // takes what commands write; nil: it stays in the state directory
+	Artifacts  operate.Artifacts  // has the files that commands read and write; nil: none
 	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
 	Capacity   perdure.Amounts    // further capacities; cpu and memory that are missing are those of the machine
 	Labels     map[string]string
-	Grid       string         // "": none
-	Version    string         // of this program
-	Commands   []string       // the only programs that may run; nil: any
-	User       *exec.User     // the user of commands; nil: that of this process
-	Slurm      *slurm.Cluster // commands run there, and State is shared with its machines; nil: they run on this machine
-	NoCgroups  bool           // use no cgroups even where they could be created
-	StopWithin time.Duration  // between TERM and KILL; 0: exec.DefaultStopWithin
-	Heartbeat  time.Duration  // the runs expire so long after this host was heard of last; 0: DefaultHeartbeat
-	Keep       time.Duration  // how long the directory of a reported run is kept; 0: not at all
-	MinFree    uint64         // bytes that must be free in the file system of State; 0: DefaultMinFree
-	Log        *slog.Logger   // nil: nothing is logged
+	Grid       string             // "": none
+	Version    string             // of this program
+	Commands   []string           // the only programs that may run; nil: any
+	User       *exec.User         // the user of commands; nil: that of this process
+	Users      []exec.UserOfLabel // the users of commands of jobs with certain labels; see exec.Config
+	Slurm      *slurm.Cluster     // commands run there, and State is shared with its machines; nil: they run on this machine
+	NoCgroups  bool               // use no cgroups even where they could be created
+	StopWithin time.Duration      // between TERM and KILL; 0: exec.DefaultStopWithin
+	Heartbeat  time.Duration      // the runs expire so long after this host was heard of last; 0: DefaultHeartbeat
+	Keep       time.Duration      // how long the directory of a reported run is kept; 0: not at all
+	MinFree    uint64             // bytes that must be free in the file system of State; 0: DefaultMinFree
+	Log        *slog.Logger       // nil: nothing is logged
 }
 
 // Registrar registers hosts; see operate.Hosts.
@@ -121,13 +124,13 @@ func Open(cfg Config) (*Host, error) {
 	cfg.State = state
 	// Another user who runs the commands must reach the directories of runs, which only that user can read.
 	mode := fs.FileMode(0o700)
-	if cfg.User != nil {
+	if cfg.User != nil || len(cfg.Users) > 0 {
 		mode = 0o711
 	}
 	runs := filepath.Join(state, "runs")
 	for _, dir := range []string{state, runs} {
 		if err := os.MkdirAll(dir, mode); err != nil {
-			return nil, err
+			return nil, unusable(state, err)
 		}
 		if err := os.Chmod(dir, mode); err != nil {
 			return nil, err
@@ -135,18 +138,18 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h := &Host{cfg: cfg, log: cfg.Log}
 	if err := h.acquire(); err != nil {
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	id, err := identify(state, cfg.Name)
 	if err == nil {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
-		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
-			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
+		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
+			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
 		h.Close()
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	h.cfg.Capacity = capacityOf(&cfg)
 	if cfg.Logs != nil {
@@ -157,6 +160,17 @@ func Open(cfg Config) (*Host, error) {
 	h.loop = NewLoop(LoopConfig{Env: env.Real{}, Host: h.host, Agent: exec.Name, Runs: h.agent, Name: cfg.Name, State: state, Heartbeat: cfg.Heartbeat, Keep: cfg.Keep,
 		Register: h.register, Full: h.isFull, Log: h.log})
 	return h, nil
+}
+
+// unusable says how to mend a state directory that cannot be used.
+func unusable(state string, err error) error {
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the state directory %s cannot be used: %v", state, err), Hint: "name a directory that this user may create or write to: --state"}
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeNoSpace, Message: fmt.Sprintf("the state directory %s has no space: %v", state, err), Hint: "free space on its file system, or name another directory: --state"}
+	}
+	return err
 }
 
 // Close releases the state directory.
@@ -268,14 +282,24 @@ func (h *Host) Run(ctx context.Context) error {
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second
 
-// register registers the host.
-func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
+// register registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it when
+// there is space again.
+func (h *Host) register(ctx context.Context, full bool) (*operate.HostRegistered, error) {
+	capacity := h.cfg.Capacity
+	if full {
+		capacity = perdure.Amounts{}
+		for name := range h.cfg.Capacity {
+			capacity[name] = 0
+		}
+	}
 	boot, err := keeper.Boot()
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.HostRegister)
 	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
-		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: h.cfg.Capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+	crashpoint.Here(crashpoint.HostRegistered)
 	if err == nil && r.Holder != h.Holder {
 		err = fmt.Errorf("the server has registered the holder %s, and not %s", r.Holder, h.Holder)
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/operate"
 )
@@ -36,8 +37,10 @@ type Loop struct {
 
 	mu         sync.Mutex
 	registered *operate.HostRegistered // the latest answer
+	saidFull   bool                    // what the node knows of the space: the registration before that answer said so
 	adopting   bool                    // the runs of the earlier process are not confirmed yet
 	full       bool
+	renewNow   bool // the node does not know of a change of full
 	ended      bool // Host.Run has returned
 	err        error
 }
@@ -53,7 +56,7 @@ type LoopConfig struct {
 	Heartbeat time.Duration
 	Keep      time.Duration // how long the directory of a reported run is kept
 
-	Register func(context.Context) (*operate.HostRegistered, error)
+	Register func(ctx context.Context, full bool) (*operate.HostRegistered, error)
 	Full     func() bool // the disk of the state directory is full; nil: never
 	Log      *slog.Logger
 }
@@ -71,9 +74,10 @@ func NewLoop(c LoopConfig) *Loop {
 
 // Runs are the runs in the state directory.
 type Runs interface {
-	Pending() ([]perdure.Run, error) // those of earlier processes that may have to be reported
-	Discard(*perdure.Run)            // ends what is left of a run that does not belong to this host any more
-	Sweep(keep time.Duration)        // removes what is left of runs that were reported longer ago
+	// Pending returns those of earlier processes that may have to be reported, and how many could not be read.
+	Pending() (runs []perdure.Run, unread int, err error)
+	Discard(*perdure.Run)     // ends what is left of a run that does not belong to this host any more
+	Sweep(keep time.Duration) // removes what is left of runs that were reported longer ago
 }
 
 const (
@@ -89,12 +93,13 @@ var errLeft = errors.New("the host agent ends, and its commands go on")
 
 // Run returns nil after ctx has ended, or why the host cannot work.
 func (l *Loop) Run(ctx context.Context) error {
-	pending, err := l.Runs.Pending()
+	pending, unread, err := l.Runs.Pending()
 	if err != nil {
 		return err
 	}
 	l.Host.Pause(true)
-	if l.registered, err = l.register(ctx); err != nil || l.registered == nil {
+	l.checkSpace()
+	if registered, err := l.register(ctx); err != nil || !registered {
 		return err
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -114,9 +119,13 @@ func (l *Loop) Run(ctx context.Context) error {
 				l.err = err
 			}
 		})
+		// A run whose directory is not readable may have a living command, which its keeper ends with the lock. It must not
+		// expire before.
+		if err == nil && unread == 0 {
+			l.Host.CompleteHeartbeats()
+		}
 	})
 	l.Runs.Sweep(l.Keep)
-	l.checkSpace()
 	l.watch(ctx, life)
 	if l.hasEnded() {
 		return hostErr
@@ -157,7 +166,7 @@ func (l *Loop) watch(ctx, life context.Context) {
 			l.Runs.Sweep(l.Keep)
 			sweep = now.Add(sweepEvery)
 		}
-		if !now.Before(renew) {
+		if l.mustRenew() || !now.Before(renew) {
 			l.Env.Go(func() { l.renew(life) })
 			renew = now.Add(renewEvery)
 		}
@@ -179,12 +188,21 @@ func earliest(at ...time.Time) time.Time {
 	return first
 }
 
+// mustRenew reports whether the node is to be told of a change now.
+func (l *Loop) mustRenew() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.renewNow
+	l.renewNow = false
+	return now
+}
+
 // follow pauses or resumes claims, and returns when what runs is to be stopped because of a drain; zero: not at all.
 func (l *Loop) follow(stopAt, now time.Time) time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	draining := l.registered.State != operate.HostReady
-	l.Host.Pause(l.adopting || l.full || draining)
+	l.Host.Pause(l.adopting || l.full || l.saidFull || draining)
 	switch {
 	case !draining || l.registered.DrainBy.IsZero():
 		return time.Time{}
@@ -235,49 +253,53 @@ func (l *Loop) setFull(full bool) {
 	default:
 		l.Log.Info("state directory has space again; claiming", "dir", l.State)
 	}
-	l.change(func() { l.full = full })
+	l.change(func() { l.full, l.renewNow = full, true })
 }
 
-// register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
-func (l *Loop) register(ctx context.Context) (*operate.HostRegistered, error) {
+// register registers the host, and repeats that until it is answered. It returns false if ctx ends first.
+func (l *Loop) register(ctx context.Context) (bool, error) {
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
-		r, err := l.registerOnce(ctx)
+		err := l.registerOnce(ctx)
 		switch code := perdure.CodeOf(err); {
 		case err == nil:
-			return r, nil
+			return true, nil
 		case ctx.Err() != nil:
-			return nil, nil
+			return false, nil
 		case code != "" && code != perdure.CodeUnavailable:
-			return nil, err
+			return false, err
 		}
 		l.Log.Warn("host not registered; retrying", "host", l.Name, "err", err, "action", "check server and network")
 		if !env.Sleep(l.Env, ctx, pause) {
-			return nil, nil
+			return false, nil
 		}
 	}
 }
 
-func (l *Loop) registerOnce(ctx context.Context) (*operate.HostRegistered, error) {
+// registerOnce makes one attempt to register the host, and stores the answer.
+func (l *Loop) registerOnce(ctx context.Context) error {
+	l.mu.Lock()
+	full := l.full
+	l.mu.Unlock()
 	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
 	defer cancel()
-	return l.Register(ctx)
+	r, err := l.Register(ctx, full)
+	if err == nil {
+		l.change(func() {
+			if l.registered != nil && r.State != l.registered.State {
+				l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
+			}
+			l.registered, l.saidFull = r, full
+			l.renewNow = full != l.full // it has changed meanwhile
+		})
+	}
+	return err
 }
 
 // renew registers the host again: it is the host's sign of life.
 func (l *Loop) renew(ctx context.Context) {
-	r, err := l.registerOnce(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
-		}
-		return
+	if err := l.registerOnce(ctx); err != nil && ctx.Err() == nil {
+		l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
 	}
-	l.change(func() {
-		if r.State != l.registered.State {
-			l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
-		}
-		l.registered = r
-	})
 }
 
 // adopt continues with the runs of the earlier process.
@@ -286,10 +308,15 @@ func (l *Loop) adopt(ctx context.Context, pending []perdure.Run) error {
 		return nil
 	}
 	l.Log.Info("continuing with runs of the earlier process", "runs", len(pending))
+	crashpoint.Here(crashpoint.HostAdopt)
 	over, err := l.Host.Adopt(ctx, l.Agent, pending)
+	crashpoint.Here(crashpoint.HostAdopted)
 	for i := range over {
 		l.Log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
 		l.Runs.Discard(&over[i])
+	}
+	if err == nil {
+		l.Log.Info("runs of the earlier process continued", "runs", len(pending)-len(over), "discarded", len(over))
 	}
 	return err
 }

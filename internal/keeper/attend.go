@@ -173,6 +173,9 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 		if errors.Is(err, ErrLeft) {
 			return nil, err
 		}
+		if exit, err := a.Place.Exit(); err == nil { // the usual end: without a pause
+			return exit, nil
+		}
 		a.Env.Wait(context.Background(), pause, nil)
 		pause = min(2*pause, dialMost)
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 const (
@@ -78,11 +80,11 @@ func Destroy(dir string, r *Run) {
 	KillRun(r)
 }
 
-// keeperEnv is the environment of a keeper: nothing of this process, which may hold secrets, but what its tools need.
+// keeperEnv is the environment of a keeper: nothing of this process, which may hold secrets, but what tools of tests need.
 func keeperEnv() []string {
 	env := []string{"GOMAXPROCS=1"}
 	for _, kv := range os.Environ() {
-		if strings.HasPrefix(kv, "GORACE=") || strings.HasPrefix(kv, "GOCOVERDIR=") {
+		if strings.HasPrefix(kv, "GORACE=") || strings.HasPrefix(kv, "GOCOVERDIR=") || strings.HasPrefix(kv, crashpoint.Env) {
 			env = append(env, kv)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Command is the first argument of a process that is a keeper. The second is the directory of its run.
@@ -56,6 +58,7 @@ type keeper struct {
 func run(dir string) error {
 	ready := os.NewFile(readyFD, "ready")
 	unix.CloseOnExec(readyFD)
+	crashpoint.Here(crashpoint.KeeperBegin)
 	// The parent-death signal of the command belongs to the thread that forks.
 	runtime.LockOSThread()
 	debug.SetGCPercent(20)
@@ -75,6 +78,7 @@ func run(dir string) error {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // it removes the socket
+	crashpoint.Here(crashpoint.KeeperRecorded)
 	_, _ = ready.WriteString("ready")
 	_ = ready.Close()
 	requests := make(chan request)
@@ -82,9 +86,11 @@ func run(dir string) error {
 	exit := k.carryOut(requests)
 	removeCgroup(k.run.Cgroup)
 	exit.At = time.Now()
+	crashpoint.Here(crashpoint.KeeperExit)
 	if err := k.record.write(exit); err != nil {
 		return fmt.Errorf("recording the exit: %w", err)
 	}
+	crashpoint.Here(crashpoint.KeeperExited)
 	return nil
 }
 
@@ -124,6 +130,7 @@ func prepare(dir string) (*keeper, net.Listener, error) {
 	if err == nil {
 		k.alarm, err = newAlarm()
 	}
+	crashpoint.Here(crashpoint.KeeperRecord)
 	if err == nil {
 		err = createRecord(".", keeperFile, &Keeper{Process: me, Socket: name})
 	}
@@ -152,6 +159,7 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 		}
 		return e
 	}
+	crashpoint.Here(crashpoint.KeeperStarted)
 	debug.FreeOSMemory()
 	ended, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
 	go reap(k.main, ended, alone)
@@ -167,7 +175,9 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 			q.answer <- k.handle(q.op)
 		}
 	}
+	crashpoint.Here(crashpoint.KeeperEnded)
 	k.killRest(alone, requests)
+	crashpoint.Here(crashpoint.KeeperAlone)
 	output.finish()
 	e := &Exit{Cause: k.rules.Cause(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
 	if status.Signaled() {

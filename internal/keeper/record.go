@@ -63,6 +63,7 @@ type Exit struct {
 	Signal  string    `json:"signal,omitempty"` // without SIG
 	Cause   Cause     `json:"cause,omitempty"`
 	Message string    `json:"message,omitempty"` // of NotStarted
+	Code    string    `json:"code,omitempty"`    // of NotStarted: what the host agent reports; "": it follows from Errno
 	Errno   int       `json:"errno,omitempty"`   // of NotStarted
 	OOM     bool      `json:"oom,omitempty"`     // the kernel has killed a process of the run for want of memory
 	At      time.Time `json:"at"`

@@ -257,14 +257,27 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	r.Run = max(r.Run+1, w.fence)
 	r.Direction, r.Outcome, r.Progress = d, perdure.NoOutcome, ""
 	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, c.Heartbeat
-	r.CompleteBy = w.now.Add(e.plan.Steps[r.Index].completeWithin(d))
-	if cb := e.job.CompleteBy; w.now.Before(cb) && cb.Before(r.CompleteBy) {
-		r.CompleteBy = cb
-	}
+	r.CompleteBy = w.deadlineOf(e, r, d)
 	r.LockedUntil = r.lockEnd(w.now)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
 	w.setPhase(e, r, perdure.Running, lockedUntil)
 	e.job.Current = perdure.Unsure
+}
+
+// deadlineOf returns the deadline of a run that begins now.
+func (w *Workset) deadlineOf(e *entry, r *row, d perdure.Direction) time.Time {
+	by := w.now.Add(e.plan.Steps[r.Index].completeWithin(d))
+	if cb := e.job.CompleteBy; w.now.Before(cb) && cb.Before(by) {
+		return cb
+	}
+	return by
+}
+
+// RunDeadline returns the deadline of the run of a ready step, if it is dispatched now.
+func (w *Workset) RunDeadline(ref StepRef) time.Time {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	return w.deadlineOf(e, r, r.nextDirection())
 }
 
 // lockEnd returns the end of the run's lock after a sign of life at now. It is never later than the run's deadline.
@@ -314,7 +327,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage, secrets
 		run.Output, run.DoKey = output, r.DoKey()
 	}
 	if d := r.Needs.Demand(); d != "" {
-		run.Requires = d.Requires()
+		run.Requires, run.Labels = d.Requires(), e.job.Labels
 	}
 	return run
 }

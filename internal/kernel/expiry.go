@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"slices"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -121,34 +122,24 @@ func ladderHas(l Ladder, kind RungKind) bool {
 	return false
 }
 
-// Unlisted returns those of the steps whose runs a complete heartbeat of the holder proves to be lost. A complete heartbeat
-// lists every run of the holder that was not reported yet, or whose report was not answered. requestID is that of the
-// holder's latest claim that was answered; the holder sends its claims one after the other.
+// Unlisted returns those of the steps whose runs a complete heartbeat of the holder proves to be lost.
 //
-// The heartbeat may arrive late. So a run that is not listed is lost only if the holder must have known it when it sent the
-// heartbeat: it was granted to that claim, or dispatched before a run that was granted to it or is listed. A later run may
-// belong to a claim whose answer is still on its way.
-func Unlisted(steps []*Step, holder string, listed []protocol.Heartbeat, requestID string) (lost []*Step) {
+// The heartbeat may arrive late, and its holder may send several claims at the same time. So a run that is not listed is
+// lost only if the holder must have received it when it sent the heartbeat. The run was dispatched before AsOf, which the
+// holder had then received: so its claim was sent before the heartbeat, and was either answered or is in OpenClaims.
+func Unlisted(steps []*Step, c *protocol.CompleteHeartbeat) (lost []*Step) {
 	type run struct {
 		job  perdure.JobID
 		step string
 		run  int64
 	}
-	has := make(map[run]bool, len(listed))
-	for i := range listed {
-		has[run{listed[i].Job, listed[i].Step, listed[i].Run}] = true
-	}
-	isListed := func(s *Step) bool { return has[run{s.Job, s.Name, s.Run}] }
-	ofClaim := func(s *Step) bool { return requestID != "" && s.Request == requestID }
-	held := func(s *Step) bool { return s.Phase == perdure.Running && s.LockedBy == holder }
-	var known time.Time // the holder knows all runs that were dispatched before
-	for _, s := range steps {
-		if held(s) && (isListed(s) || ofClaim(s)) && s.StartedAt.After(known) {
-			known = s.StartedAt
-		}
+	listed := make(map[run]bool, len(c.Runs))
+	for i := range c.Runs {
+		listed[run{c.Runs[i].Job, c.Runs[i].Step, c.Runs[i].Run}] = true
 	}
 	for _, s := range steps {
-		if held(s) && !isListed(s) && (ofClaim(s) || s.StartedAt.Before(known)) {
+		held := s.Phase == perdure.Running && s.LockedBy == c.Holder
+		if held && !listed[run{s.Job, s.Name, s.Run}] && s.StartedAt.Before(c.AsOf) && !slices.Contains(c.OpenClaims, s.Request) {
 			lost = append(lost, s)
 		}
 	}

@@ -175,6 +175,14 @@ type Alert struct {
 	ClosedBy string
 }
 
+// OfStep returns the name of the alert's step; empty: it is about a job, a host or the store.
+func (a *Alert) OfStep() string {
+	if a.Kind == perdure.AlertNoSpace { // see AlertsOfHost
+		return ""
+	}
+	return a.Step
+}
+
 var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue}
 
 // Entry is one line of a job's history. It records acts, and the ends of runs. A run that has succeeded has no entry

@@ -136,6 +136,11 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 			return &perdure.Reason{Kind: perdure.WhyNoHost, Agent: s.Agent, Since: s.ReadyAt, Text: "no host can take it: " + text}
 		}
 	}
+	if i := slices.IndexFunc(f.Hosts, func(h Host) bool { return h.Reserves(s, f.Now) }); i >= 0 {
+		h := &f.Hosts[i]
+		return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Until: h.Reservation.Until,
+			Text: fmt.Sprintf("ready; host %s has been reserved for it for %s, and gets no runs that would delay it", h.Name, span(f.Now.Sub(h.Reservation.At)))}
+	}
 	seen, ok := f.Seen[s.Agent]
 	if !ok {
 		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has claimed runs here%s", s.Agent, otherAgents(s.Agent, f))}
@@ -146,7 +151,11 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	if n, counted := f.InFlight[s.Agent]; counted && n == 0 {
 		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no process of agent %s claims runs; the latest claim was %s ago", s.Agent, span(f.Now.Sub(seen)))}
 	}
-	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
+	text := fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)
+	if s.Needs.Demand() != "" && f.HostsKnown {
+		text = "ready; no host that can take it has room for it yet"
+	}
+	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: text}
 }
 
 // maxAgentsNamed bounds the agents that a reason lists.

@@ -46,13 +46,15 @@ type (
 		Runs    []perdure.Run           `json:"runs,omitempty" doc:"The runs granted to the claim"`
 	}
 	beatsBody struct {
-		Holder    string               `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
-		Runs      []protocol.Heartbeat `json:"runs" maxItems:"1000"`
-		Complete  bool                 `json:"complete,omitempty" doc:"runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before. Only for a holder that sends one claim after the other"`
-		RequestID string               `json:"requestId,omitempty" maxLength:"128" doc:"Of the holder's latest claim that was answered, for complete"`
+		Holder     string               `json:"holder" minLength:"1" maxLength:"200" pattern:"^[^@]"`
+		Runs       []protocol.Heartbeat `json:"runs" maxItems:"1000"`
+		Complete   bool                 `json:"complete,omitempty" doc:"runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before asOf, except those of openClaims"`
+		OpenClaims []string             `json:"openClaims,omitempty" maxItems:"1000" doc:"The requestIds of the holder's claims that were sent, and that it repeats until they are answered"`
+		AsOf       time.Time            `json:"asOf,omitzero" doc:"The asOf of the latest answer to a complete heartbeat of this process. Missing: no run expires"`
 	}
 	beatsAnswer struct {
 		Runs []beatResult `json:"runs" doc:"One for each heartbeat, in the same order"`
+		AsOf time.Time    `json:"asOf,omitzero" doc:"Of a complete heartbeat: the time of the answer, for the next one"`
 	}
 )
 

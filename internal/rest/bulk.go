@@ -366,6 +366,15 @@ func (v value) labels() map[string]string {
 	return labels
 }
 
+// time reads a time.
+func (v value) time() time.Time {
+	t, err := time.Parse(time.RFC3339, v.string())
+	if err != nil {
+		v.fault("is not a time such as 2026-01-02T15:04:05Z")
+	}
+	return t
+}
+
 // timeOrAgo reads a time, or a duration before now.
 func (v value) timeOrAgo() time.Time {
 	s := v.string()
@@ -390,11 +399,7 @@ func (c *call) listBulk() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.BulkView]{Items: make([]operate.BulkView, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		out.Items[i] = *utcBulk(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcBulk))
 }
 
 func (c *call) getBulk() error {

@@ -199,13 +199,16 @@ func (c *call) heartbeat() error {
 	var results []beatResult
 	var heartbeats []protocol.Heartbeat
 	var indexes []int // by heartbeat: the index of its result
-	var complete bool
-	var requestID string
+	var all protocol.CompleteHeartbeat
+	var complete, ofComplete bool
 	more := map[string]func(value){
-		"complete":  func(v value) { complete = v.boolean() },
-		"requestId": func(v value) { requestID = v.name(perdure.MaxRequestIDLength) },
+		"complete": func(v value) { complete = v.boolean() },
+		"openClaims": func(v value) {
+			all.OpenClaims, ofComplete = v.names(perdure.MaxOpenClaims, perdure.MaxRequestIDLength), true
+		},
+		"asOf": func(v value) { all.AsOf, ofComplete = v.time(), true },
 	}
-	holder := readSet(doc, "runs", more, func(item value) {
+	all.Holder = readSet(doc, "runs", more, func(item value) {
 		var res beatResult
 		if beat, ok := readHeartbeat(item, &res); ok {
 			heartbeats, indexes = append(heartbeats, beat), append(indexes, len(results))
@@ -215,16 +218,21 @@ func (c *call) heartbeat() error {
 	if err := doc.err(); err != nil {
 		return err
 	}
-	if complete && len(indexes) < len(results) {
+	switch {
+	case ofComplete && !complete:
+		return badPart("body", "complete", "is missing: openClaims and asOf belong to a complete heartbeat")
+	case complete && len(indexes) < len(results):
 		return badPart("body", "runs", "has a run that cannot be read, and a complete heartbeat must list each run")
 	}
+	var asOf time.Time
 	if len(heartbeats) > 0 || complete {
 		crashpoint.Here(crashpoint.RestHeartbeat)
 		var answers []protocol.HeartbeatResult
 		if complete {
-			answers, err = c.Service.HeartbeatAll(c.ctx(), holder, heartbeats, requestID)
+			all.Runs = heartbeats
+			answers, asOf, err = c.Service.HeartbeatAll(c.ctx(), all)
 		} else {
-			answers, err = c.Service.Heartbeat(c.ctx(), holder, heartbeats)
+			answers, err = c.Service.Heartbeat(c.ctx(), all.Holder, heartbeats)
 		}
 		if err != nil {
 			return err
@@ -235,7 +243,7 @@ func (c *call) heartbeat() error {
 	}
 	crashpoint.Here(crashpoint.RestHeartbeatAnswer)
 	return c.written(http.StatusOK, len(results)*heartbeatRoom, func(b *bytes.Buffer) error {
-		b.Write(appendHeartbeats(b.AvailableBuffer(), results))
+		b.Write(appendHeartbeats(b.AvailableBuffer(), results, asOf))
 		return nil
 	})
 }
@@ -292,7 +300,7 @@ func (res *beatResult) fill(b *protocol.HeartbeatResult) {
 const heartbeatRoom = 200
 
 // appendHeartbeats appends beatsAnswer as encoding/json would write it.
-func appendHeartbeats(b []byte, results []beatResult) []byte {
+func appendHeartbeats(b []byte, results []beatResult, asOf time.Time) []byte {
 	a := jsontext.NewAppender(b)
 	a.BeginObject()
 	a.Name("runs")
@@ -312,6 +320,9 @@ func appendHeartbeats(b []byte, results []beatResult) []byte {
 		a.EndObject()
 	}
 	a.EndList()
+	if !asOf.IsZero() {
+		a.TimeField("asOf", asOf.UTC())
+	}
 	a.EndObject()
 	return append(a.Bytes(), '\n')
 }

@@ -50,6 +50,9 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.newClaim(ctx, c)
 	w.Request.Wait, w.WithReports = 0, true
+	if w.Most, _ = s.health.mostRuns(c.Agent, c.Holder, c.Max); w.Most == 0 {
+		w.Repeated = true // it gets only the runs that it was granted before
+	}
 	if !s.turns.Take(ctx, w.Name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errInProgress))
 	}
@@ -164,14 +167,15 @@ func (s *Scheduler) Heartbeat(ctx context.Context, holder string, heartbeats []p
 }
 
 // HeartbeatAll is Heartbeat for all runs of the holder: others that the store has for it are lost, and expire at once,
-// unless they may have been dispatched after the heartbeat was sent. See protocol.Completer.
-func (s *Scheduler) HeartbeatAll(ctx context.Context, holder string, heartbeats []protocol.Heartbeat, requestID string) (results []protocol.HeartbeatResult, err error) {
-	if len(heartbeats) > 0 {
-		if results, err = s.Heartbeat(ctx, holder, heartbeats); err != nil {
-			return nil, err
+// unless the holder may not have received them when it sent the heartbeat. See protocol.Completer.
+func (s *Scheduler) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) (results []protocol.HeartbeatResult, asOf time.Time, err error) {
+	if len(c.Runs) > 0 {
+		if results, err = s.Heartbeat(ctx, c.Holder, c.Runs); err != nil {
+			return nil, asOf, err
 		}
 	}
-	return results, s.sweepUnlisted(ctx, holder, heartbeats, requestID)
+	asOf, err = s.sweepUnlisted(ctx, &c)
+	return results, asOf, err
 }
 
 type heartbeatOp struct {

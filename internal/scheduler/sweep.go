@@ -49,28 +49,30 @@ func (s *Scheduler) SweepLost(ctx context.Context, holder string, max int) (int,
 	}, rule: func(b *batch, ref kernel.StepRef) bool { return b.w.Expire(ref, holder, kernel.CauseLost) }})
 }
 
-// sweepUnlisted expires the runs that a complete heartbeat proves to be lost, as kernel.Unlisted says.
-func (s *Scheduler) sweepUnlisted(ctx context.Context, holder string, listed []protocol.Heartbeat, requestID string) error {
+// sweepUnlisted expires the runs that a complete heartbeat proves to be lost, as kernel.Unlisted says. It returns the time
+// of its transaction.
+func (s *Scheduler) sweepUnlisted(ctx context.Context, c *protocol.CompleteHeartbeat) (asOf time.Time, err error) {
 	rights := rightsOf(ctx)
 	runs := map[kernel.StepRef]int64{} // those that are lost, by their steps
-	_, err := s.sweep(ctx, &dueScan{max: perdure.MaxBatch, find: func(b *batch, max int) ([]kernel.StepRef, error) {
-		refs, err := b.tx.HeldBy(holder, "", "", max)
+	_, err = s.sweep(ctx, &dueScan{max: perdure.MaxBatch, find: func(b *batch, max int) ([]kernel.StepRef, error) {
+		asOf = b.w.Now()
+		refs, err := b.tx.HeldBy(c.Holder, "", "", max)
 		if err != nil || len(refs) == 0 {
 			return nil, err
 		}
 		steps, err := b.tx.Steps(refs)
 		clear(runs)
 		refs = nil
-		for _, lost := range kernel.Unlisted(steps, holder, listed, requestID) {
+		for _, lost := range kernel.Unlisted(steps, c) {
 			runs[lost.StepRef] = lost.Run
 			refs = append(refs, lost.StepRef)
 		}
 		return refs, err
 	}, rule: func(b *batch, ref kernel.StepRef) bool {
 		step := b.w.Step(ref) // it may have changed before its job was locked
-		return step.Run == runs[ref] && mayCarryOut(rights, step.Agent) && b.w.Expire(ref, holder, kernel.CauseLost)
+		return step.Run == runs[ref] && mayCarryOut(rights, step.Agent) && b.w.Expire(ref, c.Holder, kernel.CauseLost)
 	}})
-	return err
+	return asOf, err
 }
 
 // SweepOverdue applies the policy of jobs that have passed their deadline.

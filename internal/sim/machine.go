@@ -277,7 +277,7 @@ func (m *machine) restartAgent() {
 	}
 }
 
-func (m *machine) register(ctx context.Context) (*operate.HostRegistered, error) {
+func (m *machine) register(ctx context.Context, _ bool) (*operate.HostRegistered, error) {
 	req := operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: fmt.Sprintf("i%d", m.incarnation), Boot: m.bootID(), Grid: m.grid, Labels: m.labels,
 		Capacity: m.capacity, Heartbeat: perdure.Duration(m.heartbeat)}}
 	return ask(ctx, m.w, m.agent.proc, callRegister, func(ctx context.Context, n *node) (*operate.HostRegistered, error) {
@@ -371,7 +371,7 @@ func (s stateDir) inOrder() []handle {
 	})
 }
 
-func (s stateDir) Pending() (runs []perdure.Run, err error) {
+func (s stateDir) Pending() (runs []perdure.Run, unread int, err error) {
 	for _, at := range s.inOrder() {
 		if d := s.m.dirs[at]; !d.reported {
 			runs = append(runs, d.run)
@@ -380,7 +380,7 @@ func (s stateDir) Pending() (runs []perdure.Run, err error) {
 			}
 		}
 	}
-	return runs, nil
+	return runs, 0, nil
 }
 
 func (s stateDir) Discard(run *perdure.Run) {

@@ -45,7 +45,7 @@ type Service struct {
 	OnClaim        func(context.Context, protocol.Claim) ([]perdure.Run, error)
 	OnReport       func(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error)
 	OnHeartbeat    func(ctx context.Context, holder string, beats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error)
-	OnHeartbeatAll func(ctx context.Context, holder string, beats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error)
+	OnHeartbeatAll func(context.Context, protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error)
 	OnPreviewBulk  func(context.Context, operate.BulkRequest) (*operate.BulkPreview, error)
 	OnStartBulk    func(context.Context, operate.BulkRequest) (*operate.BulkView, error)
 	OnListBulks    func(context.Context, operate.BulkQuery) (*perdure.Page[operate.BulkView], error)
@@ -401,6 +401,6 @@ func (s *Service) DeleteHost(ctx context.Context, name, author string) error {
 	return s.OnDeleteHost(ctx, name, author)
 }
 
-func (s *Service) HeartbeatAll(ctx context.Context, holder string, heartbeats []protocol.Heartbeat, requestID string) ([]protocol.HeartbeatResult, error) {
-	return s.OnHeartbeatAll(ctx, holder, heartbeats, requestID)
+func (s *Service) HeartbeatAll(ctx context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	return s.OnHeartbeatAll(ctx, c)
 }

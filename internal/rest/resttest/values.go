@@ -187,12 +187,12 @@ func each[T any](changes []T, see func(T) error) error {
 func Run() perdure.Run {
 	return perdure.Run{Job: ID, Step: "charge", Action: "charge", Number: 3, Direction: perdure.Undo, Input: json.RawMessage(`{"amount":1.0,"note":"n"}`), Secrets: []string{"/note"},
 		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01",
-		Requires: &perdure.Requires{Amounts: perdure.Amounts{"cpu": 500, "memory": 3 << 30}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}}
+		Requires: &perdure.Requires{Amounts: perdure.Amounts{"cpu": 500, "memory": 3 << 30}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, Labels: map[string]string{"team": "a \"b\"", "zone": "ü"}}
 }
 
 // Token is a token of which every field has a value.
 func Token() operate.TokenView {
-	return operate.TokenView{ID: "8XkqT2mWc0Za", Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Agents: []string{"payments"}, Groups: []string{"managers"}},
+	return operate.TokenView{ID: "8XkqT2mWc0Za", Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Agents: []string{"payments"}, Hosts: []string{"h1"}, Groups: []string{"managers"}},
 		CreatedAt: At, CreatedBy: "anna", ExpiresAt: At, LastUsedAt: At, RotatedAt: At, PreviousUntil: At}
 }
 
@@ -379,12 +379,12 @@ func Full() *Service {
 			}
 			return out, nil
 		},
-		OnHeartbeatAll: func(_ context.Context, _ string, heartbeats []protocol.Heartbeat, _ string) ([]protocol.HeartbeatResult, error) {
-			out := make([]protocol.HeartbeatResult, len(heartbeats))
-			for i, b := range heartbeats {
+		OnHeartbeatAll: func(_ context.Context, c protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+			out := make([]protocol.HeartbeatResult, len(c.Runs))
+			for i, b := range c.Runs {
 				out[i] = protocol.HeartbeatResult{Job: b.Job, Step: b.Step, Run: b.Run, LockedUntil: At, RemainingMs: 1, Stop: true, Reason: "undo"}
 			}
-			return out, nil
+			return out, At, nil
 		},
 	}
 }
@@ -417,8 +417,9 @@ func Nodes() []perdure.NodeView {
 
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
-	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
-		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1}}
+	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
+		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1},
+		Health: []perdure.HolderHealth{{Holder: "h3-1", Runs: 20, Done: 4, MeanDuration: perdure.Duration(1500 * time.Millisecond), Weight: 0.1}}}
 }
 
 // Stats has a value in each field.
@@ -461,6 +462,6 @@ func Registered() *operate.HostRegistered {
 // Host is a host with a value in each field.
 func Host() *operate.HostView {
 	return &operate.HostView{Name: "h1", State: operate.HostDraining, Holder: "host/h1/7f3a", HostSettings: HostSettings(), Used: perdure.Amounts{"cpu": 500},
-		Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, RegisteredAt: At, SeenAt: At,
+		Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, Reservation: &operate.HostReservation{Job: ID, Step: "render", Since: At, Until: At}, RegisteredAt: At, SeenAt: At,
 		InFlight: []operate.HostRun{{Job: ID, Step: "render", Run: 3, Agent: "exec", Requires: perdure.Requires{Amounts: perdure.Amounts{"cpu": 500}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, StartedAt: At}}}
 }

@@ -130,7 +130,7 @@ export type HttpValues = Record<string, unknown> | string;
 
 export type ApprovalInput = { message?: string; role?: string } | string;
 
-export type ExecInput = { command: unknown[] | string; env?: HttpValues; exit?: { rejected?: (number | string)[] | string; returned?: (number | string)[] | string } | string } | string;
+export type ExecInput = { collect?: Record<string, string> | string; command: unknown[] | string; env?: HttpValues; exit?: { rejected?: (number | string)[] | string; returned?: (number | string)[] | string } | string; files?: Record<string, unknown> | string } | string;
 
 export type HttpInput = { body?: unknown; expect?: { done?: HttpStatuses; failed?: HttpStatuses; rejected?: HttpStatuses }; followRedirects?: number | string; headers?: HttpValues; method?: string; query?: HttpValues; url: string } | string;
 

@@ -20,8 +20,11 @@ export interface AgentInfo {
   asOf?: string;
   errors?: Record<string, number>;
   gone?: number;
+  health?: HolderHealth[];
   nodes?: number;
   oldestReady?: string;
+  /** Go's syntax, and d for days */
+  patience?: string;
   ready?: number;
   readyCapped?: boolean;
   refused?: number;
@@ -32,7 +35,9 @@ export interface AgentInfo {
 
 export interface AgentSettings {
   /** The head start of one level of priority: 1s to 10 years, which is the default */
-  ageing: string;
+  ageing?: string;
+  /** How long a step waits for room on a host before it reserves one: 1s to 30d, default 1m */
+  patience?: string;
 }
 
 export interface AgentStats {
@@ -134,15 +139,19 @@ export interface BeatResult {
 export interface BeatsAnswer {
   /** One for each heartbeat, in the same order */
   runs: BeatResult[];
+  /** Of a complete heartbeat: the time of the answer, for the next one */
+  asOf?: string;
 }
 
 export interface BeatsBody {
   holder: string;
   runs: Heartbeat[];
-  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before. Only for a holder that sends one claim after the other */
+  /** The asOf of the latest answer to a complete heartbeat of this process. Missing: no run expires */
+  asOf?: string;
+  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before asOf, except those of openClaims */
   complete?: boolean;
-  /** Of the holder's latest claim that was answered, for complete */
-  requestId?: string;
+  /** The requestIds of the holder's claims that were sent, and that it repeats until they are answered */
+  openClaims?: string[];
 }
 
 export interface Bulk {
@@ -393,6 +402,15 @@ export interface Holder {
   step?: string;
 }
 
+export interface HolderHealth {
+  done: number;
+  holder: string;
+  /** Go's syntax, and d for days */
+  meanDuration: string;
+  runs: number;
+  weight: number;
+}
+
 export interface Host {
   /** What the host has */
   capacity: Record<string, unknown>;
@@ -418,6 +436,8 @@ export interface Host {
   inFlight?: HostRun[];
   /** Labels that steps may require or prefer */
   labels?: Record<string, string>;
+  /** The step for which it is kept: it gets only runs that do not delay this step */
+  reservation?: HostReservation;
   /** The version of the host's program */
   version?: string;
 }
@@ -435,6 +455,14 @@ export interface HostRegistered {
   state: "ready" | "draining" | "drained" | "silent";
   /** Of a host that is drained: when its runs are to be stopped */
   drainBy?: string;
+}
+
+export interface HostReservation {
+  job: string;
+  since: string;
+  step: string;
+  /** It ends by then */
+  until: string;
 }
 
 export interface HostRun {
@@ -471,6 +499,7 @@ export interface Identity {
   agents?: string[];
   expires?: string;
   groups?: string[];
+  hosts?: string[];
   types?: string[];
 }
 
@@ -649,6 +678,7 @@ export interface NewToken {
   agents?: string[];
   expiresAt?: string;
   groups?: string[];
+  hosts?: string[];
   lastUsedAt?: string;
   previousUntil?: string;
   rotatedAt?: string;
@@ -818,6 +848,7 @@ export interface RawRun {
   run: number;
   step: string;
   doKey?: string;
+  labels?: Record<string, string>;
   output?: unknown;
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
@@ -975,6 +1006,7 @@ export interface Session {
   role: "viewer" | "submitter" | "agent" | "operator" | "admin";
   agents?: string[];
   groups?: string[];
+  hosts?: string[];
   token?: string;
   types?: string[];
 }
@@ -1124,6 +1156,7 @@ export interface Token {
   agents?: string[];
   expiresAt?: string;
   groups?: string[];
+  hosts?: string[];
   lastUsedAt?: string;
   previousUntil?: string;
   rotatedAt?: string;
@@ -1140,6 +1173,8 @@ export interface TokenBody {
   expiresIn?: string;
   /** For approvals */
   groups?: string[];
+  /** Of an agent: the hosts that it may register, and whose runs it may carry out; missing: all */
+  hosts?: string[];
   /** Of a submitter: the types of jobs that it may submit; missing: all */
   types?: string[];
 }
