@@ -245,3 +245,19 @@ func (x localExchange) Heartbeat(ctx context.Context, holder string, heartbeats 
 	sortBeats(heartbeats)
 	return x.h.in.real.Heartbeat(ctx, holder, heartbeats)
 }
+
+// HeartbeatAll implements protocol.Completer.
+func (x remoteExchange) HeartbeatAll(ctx context.Context, all protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	type answer struct {
+		results []protocol.HeartbeatResult
+		asOf    time.Time
+	}
+	sortBeats(all.Runs)
+	got, err := ask(ctx, x.h.w, x.h.proc, callHeartbeat, func(ctx context.Context, n *node) (got answer, err error) {
+		list := all
+		list.Runs = slices.Clone(all.Runs)
+		got.results, got.asOf, err = n.real.HeartbeatAll(ctx, list)
+		return got, err
+	})
+	return got.results, got.asOf, err
+}
