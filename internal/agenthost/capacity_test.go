@@ -10,7 +10,7 @@ import (
 	"github.com/perdure/perdure/protocol"
 )
 
-// What is free of a registered host is in the parts of several claims after runs have ended one after the other. A step that
+// F207: what is free of a registered host is in the parts of several claims after runs have ended one after the other. A step that
 // needs several parts finds them in one claim soon, also if a claim gets no answer.
 func TestPartsOfTheCapacityComeTogether(t *testing.T) {
 	for name, lost := range map[string]bool{"all claims end": false, "a claim has no answer": true} {

@@ -37,7 +37,7 @@ var machineFaults = []string{"kill host agent", "kill host agent", "host agent d
 
 // drawGrid draws the hosts of a seed, and what goes wrong with them.
 func (s *swarm) drawGrid(r *rand.Rand, c *Config) {
-	if s.alone || c.Only != nil || r.IntN(3) > 0 || slices.Contains(c.Without, "grid") {
+	if r.IntN(3) > 0 && !c.Hosts || s.alone || c.Only != nil || slices.Contains(c.Without, "grid") {
 		return
 	}
 	g := &gridSwarm{share: 0.3 + 0.6*r.Float64(), moody: r.IntN(3) > 0}
@@ -134,7 +134,6 @@ type grid struct {
 	machines []*machine
 	holders  map[string]*machine
 	started  map[handle]int      // commands
-	claimers map[string]*process // of host agents, by the requestId of a claim to which they have no answer
 	exits    map[handle]int      // exit records: 0 of a command that has ended by itself with code 0, else another number
 	locks    map[handle]lockEnd  // of runs on hosts
 	living   map[*osProcess]bool // of runs
@@ -144,13 +143,10 @@ type grid struct {
 }
 
 // lockEnd is the end of a run's lock, in the time of the simulation, which no clock's jump changes.
-type lockEnd struct {
-	at      time.Duration
-	request string // the claim
-}
+type lockEnd struct{ at time.Duration }
 
 func newGrid(w *world) *grid {
-	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, claimers: map[string]*process{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
+	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
 		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}}
 }
 
@@ -228,12 +224,12 @@ func (w *world) startMachineFault(f plannedFault) {
 	case "lose machine":
 		if len(w.grid.machines) > 1 {
 			w.logLine("%s is lost", m.name)
-			w.hit("F188")
+			w.hit("F205")
 			m.gone = true
 			m.stops()
 		}
 	case "lose state": // the keepers go on; nothing extends their locks
-		w.hit("F184")
+		w.hit("F206")
 		w.crash(m.agent.proc)
 		m.dirs = map[handle]*runDir{}
 		m.incarnation++
@@ -247,7 +243,7 @@ func (w *world) startMachineFault(f plannedFault) {
 // registerTwice is another process that registers the name of a host (F176).
 func (w *world) registerTwice(m *machine) {
 	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		was, err := w.inner.Host(ctx, m.name)
+		was, err := w.inner.Host(context.Background(), m.name)
 		w.must(err)
 		_, err = n.real.RegisterHost(ctx, operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: "other", Capacity: perdure.Amounts{"slots": 1}, Heartbeat: perdure.Duration(time.Second)}})
 		if err == nil && was != nil && !was.Silent(w.storeNow()) {

@@ -6,7 +6,6 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
-	"github.com/perdure/perdure/protocol"
 )
 
 // What must be true of hosts:
@@ -18,9 +17,9 @@ import (
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
 //
-// G2 counts the runs that the host has or may still receive. The store may have others for a while: those that never reach the
-// host, because the process that sent the claim has died, or has had another answer to it; and those of which the host believes
-// that their lock has ended, because the answer to a heartbeat was lost. Nothing runs for them.
+// G2 counts the runs that the host has. The store may have others for a while: those that never reach the host, because the
+// process that sent the claim has died, or has had another answer to it; and those of which the host believes that their lock
+// has ended, because the answer to a heartbeat was lost. Nothing runs for them.
 // G6, that a large step is placed in time, needs reservations, and has its place beside dispatchDelay.
 
 // commandStarted checks a command that starts.
@@ -98,9 +97,9 @@ func (g *grid) traceless(m *machine, at handle) bool {
 	return true
 }
 
-// has reports whether a host has a run, or may still receive it.
+// has reports whether a host has a run.
 func (g *grid) has(m *machine, at handle) bool {
-	if g.claimers[g.locks[at].request] == m.agent.proc || m.real.Left(&perdure.Run{Job: at.job, Step: at.step, Number: at.run}) > 0 {
+	if m.real.Left(&perdure.Run{Job: at.job, Step: at.step, Number: at.run}) > 0 {
 		return true
 	}
 	for p := range g.living {
@@ -129,7 +128,7 @@ func (w *world) checkExec(ch *kernel.StepChange, t *watchedTx, touched map[*mach
 		return
 	}
 	if after.Run != before.Run || !after.LockedUntil.Equal(before.LockedUntil) {
-		w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now), after.Request}
+		w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now)}
 	}
 	if after.Run != before.Run {
 		h, err := w.inner.Host(context.Background(), m.name)
@@ -280,17 +279,4 @@ func (g *grid) cutOff(p *process) bool {
 		}
 	}
 	return false
-}
-
-// claimSent notes which process has sent a claim of a host, and claimAnswered that it does not wait for an answer any more.
-func (g *grid) claimSent(h *host, req *protocol.Claim) {
-	if req.Host != "" {
-		g.claimers[req.RequestID] = h.proc
-	}
-}
-
-func (g *grid) claimAnswered(req *protocol.Claim, err error) {
-	if req != nil && err == nil {
-		delete(g.claimers, req.RequestID)
-	}
 }

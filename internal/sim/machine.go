@@ -39,6 +39,7 @@ type machine struct {
 	everAsleep bool
 	cutOff     bool // from the nodes
 	lastPID    int
+	lastStart  [maxPID + 1]uint64 // by number, in this boot
 	processes  map[int]*osProcess
 
 	incarnation int // of the state directory
@@ -123,8 +124,11 @@ func (m *machine) startProcess(name string, of handle) *osProcess {
 
 func (m *machine) startAs(pid int, name string, of handle) *osProcess {
 	p := &osProcess{m: m, pid: pid, start: uint64(m.bootTime() / int64(10*time.Millisecond)), of: of, proc: m.w.spawn(fmt.Sprintf("%s.%s%d", m.name, name, pid))}
+	if p.start <= m.lastStart[pid] { // no machine uses a number twice within a tick
+		p.start = m.lastStart[pid] + 1
+	}
 	p.proc.rate = m.rate()
-	m.processes[pid] = p
+	m.processes[pid], m.lastStart[pid] = p, p.start
 	return p
 }
 
@@ -189,6 +193,7 @@ func (m *machine) inOrder() []*osProcess {
 
 func (m *machine) start() {
 	m.boots++
+	m.lastStart = [maxPID + 1]uint64{}
 	m.off, m.bootedAt, m.lastPID = false, m.w.now, m.w.hostChoices.IntN(maxPID)
 	m.runAgent()
 	m.startProcess("other", handle{})

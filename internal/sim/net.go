@@ -169,8 +169,7 @@ type remoteExchange struct{ h *host }
 func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
 	req.First = false // this field is not sent over the network
-	w.grid.claimSent(x.h, &req)
-	runs, err := ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
+	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
 		runs, err := n.real.Claim(ctx, req)
 		if ctx.Err() != nil {
@@ -182,8 +181,6 @@ func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdur
 		}
 		return runs, err
 	})
-	w.grid.claimAnswered(&req, err)
-	return runs, err
 }
 
 func (x remoteExchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -193,9 +190,6 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 	}
 	w := x.h.w
 	x.h.says(reports)
-	if next != nil {
-		w.grid.claimSent(x.h, next)
-	}
 	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
 		began := w.now
 		var req *protocol.Claim
@@ -211,7 +205,6 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 		}
 		return got, err
 	})
-	w.grid.claimAnswered(next, err)
 	if err == nil {
 		w.checkReportAnswers(false, reports, got.results)
 		x.h.contradict(reports, got.results)
@@ -251,4 +244,20 @@ func (x localExchange) Report(ctx context.Context, holder string, reports []prot
 func (x localExchange) Heartbeat(ctx context.Context, holder string, heartbeats []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	sortBeats(heartbeats)
 	return x.h.in.real.Heartbeat(ctx, holder, heartbeats)
+}
+
+// HeartbeatAll implements protocol.Completer.
+func (x remoteExchange) HeartbeatAll(ctx context.Context, all protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	type answer struct {
+		results []protocol.HeartbeatResult
+		asOf    time.Time
+	}
+	sortBeats(all.Runs)
+	got, err := ask(ctx, x.h.w, x.h.proc, callHeartbeat, func(ctx context.Context, n *node) (got answer, err error) {
+		list := all
+		list.Runs = slices.Clone(all.Runs)
+		got.results, got.asOf, err = n.real.HeartbeatAll(ctx, list)
+		return got, err
+	})
+	return got.results, got.asOf, err
 }

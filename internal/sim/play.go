@@ -39,6 +39,7 @@ type Config struct {
 	Store   func(clock func() time.Time) (kernel.Store, error) // a fresh, empty one, on this clock
 	Small   bool                                               // a smaller schedule, because the store is slow
 	Without []string                                           // parts of the swarm that are left out
+	Hosts   bool                                               // there are hosts, whatever the seed
 	Only    []string                                           // the kinds of faults that occur; nil: all
 	Lines   func(string)                                       // receives the transcript; nil: none
 }

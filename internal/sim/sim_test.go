@@ -25,7 +25,7 @@ func inMemory(clock func() time.Time) (kernel.Store, error) {
 	return memory.New(memory.WithClock(clock)), nil
 }
 
-// I1 to I12, I14, I15, I17, L1 to L5, over schedules of a whole grid. The campaign (make sim) checks that all rows of
+// I1 to I12, I14, I15, I17, I20 to I24, L1 to L5, over schedules of a whole grid. The campaign (make sim) checks that all rows of
 // the matrix are covered.
 func TestSchedules(t *testing.T) {
 	if *seed != 0 {
@@ -35,6 +35,17 @@ func TestSchedules(t *testing.T) {
 	}
 	for i := range uint64(*seeds) {
 		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short()})
+	}
+}
+
+// I20 to I24: hosts, with all that may go wrong with them.
+func TestHosts(t *testing.T) {
+	schedules := uint64(60)
+	if racedetector.On {
+		schedules = 20
+	}
+	for i := range schedules {
+		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Hosts: true})
 	}
 }
 
