@@ -56,6 +56,7 @@ const (
 	MaxLimitKeyBytes = 256
 	MaxAgents        = 1000 // agents that have settings
 	MaxBatch         = 1000 // runs in a claim, reports or heartbeats in a call
+	MaxStopWithin    = 5 * time.Minute
 	MaxOpenClaims    = 1000 // claims in progress that a complete heartbeat names
 	MaxListLimit     = 500
 	DefaultListLimit = 50
@@ -78,9 +79,10 @@ const (
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
-	DefaultMaxBacklog     = 1_000_000   // number of unsettled jobs above which a submission is refused
-	DefaultAgeing         = MaxDuration // head start of one level of priority: by default a priority goes before all lower ones
-	DefaultSlots          = 16          // runs at once of an agent in one process
+	DefaultStopWithin     = 10 * time.Second // between TERM and KILL of a program
+	DefaultMaxBacklog     = 1_000_000        // number of unsettled jobs above which a submission is refused
+	DefaultAgeing         = MaxDuration      // head start of one level of priority: by default a priority goes before all lower ones
+	DefaultSlots          = 16               // runs at once of an agent in one process
 
 	MaxHoldersShown = 100              // holders of a limit in its view
 	NotSeenFor      = 90 * time.Second // a ready step whose agent had no claim for this long has the reason noAgent

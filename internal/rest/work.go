@@ -95,6 +95,9 @@ func appendRun(a *jsontext.Appender, r *perdure.Run) {
 			a.RawField("requires", requires)
 		}
 	}
+	if r.StopWithin > 0 {
+		a.TextField("stopWithin", r.StopWithin.String())
+	}
 	a.OptionalText("traceparent", r.Traceparent)
 	a.EndObject()
 }

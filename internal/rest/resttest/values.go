@@ -45,7 +45,7 @@ func Job() *perdure.JobView {
 				Outcome: perdure.OutcomeFailed, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`), OutputBytes: 90_000,
 				Input: json.RawMessage(`{"n":1.50,"text":"<b>&"}`), InputBytes: 100_000,
 				LastError: &perdure.RunError{Code: "503", Message: "later", RetryAfter: perdure.Duration(30 * time.Second)},
-				Progress:  json.RawMessage(`{"done":3}`), ReadyAt: At, StartedAt: At, EndedAt: At,
+				Progress:  json.RawMessage(`{"done":3}`), ProgressAt: At, StopRequestedAt: At, ReadyAt: At, StartedAt: At, EndedAt: At,
 				Why: &perdure.Reason{Kind: perdure.WhyLimit, Text: "full", Limit: "agent:http", Max: &limit, Used: 3, Until: At, Since: At,
 					Holders: []perdure.HolderView{{Job: ID, Step: "other", Run: 1}}},
 			},
