@@ -65,6 +65,7 @@ func init() {
 			"ClaimBody.host":                                 "for processes of hosts, which claim by call()",
 			"ClaimBody.free":                                 "for processes of hosts, which claim by call()",
 			"Run.requires":                                   "for processes of hosts, which claim by call()",
+			"Run.stopWithin":                                 "for processes of hosts, which claim by call()",
 			"GET /v1/webhooks":                               "for consoles and the command line; call() sends it",
 			"POST /v1/webhooks":                              "for consoles and the command line; call() sends it",
 			"GET /v1/webhooks/{name}":                        "for consoles and the command line; call() sends it",
