@@ -151,10 +151,11 @@ failover: ## FAILOVERS=50 failovers of a PostgreSQL with two standbys under load
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e/failover -failovers $(FAILOVERS) -hands 288 -pause 1s -permits 64
 
 HOSTS ?= 100
-grid: ## HOSTS=100 hosts of 10 slots as processes: 10,000 commands of 20 s, 20,000 of 5 s, and 5,000 while hosts and nodes are killed (half an hour)
+grid: ## the measures of hosts, as a table; HOSTS=100 hosts of 10 slots as processes: 10,000 commands of 20 s, 20,000 of 5 s, and 5,000 while hosts and nodes are killed (half an hour)
 	scripts/setup
-	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((100 * $(HOSTS))) -length 20s
-	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((200 * $(HOSTS))) -length 5s
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run Measures -measure
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((100 * $(HOSTS))) -length 20s -kills=false
+	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((200 * $(HOSTS))) -length 5s -kills=false
 	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run CommandsOnHosts -hosts $(HOSTS) -commands $$((50 * $(HOSTS))) -length 20s -kills
 	$(GO) test -count=1 -timeout 0 -v ./e2e/grid -run WorkflowOnHosts -images 100
 

@@ -49,6 +49,8 @@ const (
 	MaxRungs         = 16
 	MaxPriority      = 9
 	MinAgeing        = time.Second // AgentSettings.Ageing
+	MinPatience      = time.Second // AgentSettings.Patience
+	MaxPatience      = 30 * 24 * time.Hour
 	MaxLimit         = 1_000_000_000
 	MaxLimits        = 1000      // limits defined at once
 	MaxLimitAmount   = 1_000_000 // permits of one limit that a step needs
@@ -70,6 +72,7 @@ const (
 	MaxHosts         = 10_000            // registered at once
 	MaxAmounts       = 32                // amounts of a host, or of what a step requires
 	MaxHostWord      = plain.MaxHostWord // characters of the name of a host, grid or amount, or of a host's label or its value
+	MaxHealth        = 100               // AgentView.Health
 	MaxHostRuns      = 1000              // runs of one host at once
 	MaxDemandBytes   = 4 << 10           // what a step requires, in its canonical text
 	MaxSeen          = 10_000            // holders whose latest claim is recorded: the most recent ones
@@ -79,10 +82,12 @@ const (
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
-	DefaultStopWithin     = 10 * time.Second // between TERM and KILL of a program
-	DefaultMaxBacklog     = 1_000_000        // number of unsettled jobs above which a submission is refused
-	DefaultAgeing         = MaxDuration      // head start of one level of priority: by default a priority goes before all lower ones
-	DefaultSlots          = 16               // runs at once of an agent in one process
+	DefaultStopWithin     = 10 * time.Second   // between TERM and KILL of a program
+	DefaultMaxBacklog     = 1_000_000          // number of unsettled jobs above which a submission is refused
+	ForgetHostAfter       = 7 * 24 * time.Hour // a host without runs is removed when it has been silent for so long
+	DefaultPatience       = time.Minute        // of a step that waits for room on a host
+	DefaultAgeing         = MaxDuration        // head start of one level of priority: by default a priority goes before all lower ones
+	DefaultSlots          = 16                 // runs at once of an agent in one process
 
 	MaxHoldersShown = 100              // holders of a limit in its view
 	NotSeenFor      = 90 * time.Second // a ready step whose agent had no claim for this long has the reason noAgent

@@ -3,6 +3,7 @@ package perdure
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/perdure/perdure/internal/plain"
@@ -78,6 +79,9 @@ type AgentSettings struct {
 	// before all jobs of priority 0 that were submitted in the 90 minutes before it, and no job waits behind one that
 	// was submitted more than 90 minutes later. A change applies to steps that become ready afterwards.
 	Ageing Duration `json:"ageing"`
+	// Patience is how long a step waits for room on a host before it reserves one, MinPatience to MaxPatience; 0:
+	// DefaultPatience. A change takes effect at once.
+	Patience Duration `json:"patience,omitempty"`
 }
 
 // Submitted is the result for one job of SubmitAll.
@@ -205,12 +209,19 @@ func (a *Act) Check() error {
 // checkValue checks the input or output of an act.
 func checkValue(name string, value json.RawMessage) error {
 	if len(value) > MaxPayloadBytes {
-		e := refuseField("/"+name, "store it elsewhere, and pass a reference", "%s has %d bytes; at most %d", name, len(value), MaxPayloadBytes)
+		e := refuseField("/"+name, "make it an artifact, and pass a reference", "%s has %d bytes; at most %d", name, len(value), MaxPayloadBytes)
 		e.Code = CodeTooLarge
 		return e
 	}
 	if err := plain.CheckJSON(value); err != nil {
 		return refuseField("/"+name, "", "%s: %v", name, err)
+	}
+	if _, err := plain.Artifacts(value); err != nil {
+		at := ""
+		if bad := (*plain.ArtifactError)(nil); errors.As(err, &bad) {
+			at = bad.Pointer
+		}
+		return refuseField("/"+name+at, "", "%s: %v", name, err)
 	}
 	return nil
 }

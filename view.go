@@ -185,6 +185,7 @@ const (
 	AlertRefused     AlertKind = "refused"     // a submission in a caller's transaction was refused; closed by an operator
 	AlertClock       AlertKind = "clock"       // without a job: the database server's clock was set; closed by an operator
 	AlertUndelivered AlertKind = "undelivered" // without a job: notifications of a receiver are dead; closed by an operator
+	AlertNoSpace     AlertKind = "noSpace"     // without a job: a host has reported no capacity; closed when it has some again
 	AlertSetback     AlertKind = "setback"     // without a job: the store may have lost commits; closed by an operator, or after a failover without loss
 )
 
@@ -236,6 +237,19 @@ type AgentView struct {
 	// without a code, and of rare codes).
 	Refused int            `json:"refused,omitempty"`
 	Errors  map[string]int `json:"errors,omitempty"`
+
+	// Health has the holders whose runs have ended within the last ten minutes at the node that answers: those that get
+	// fewer runs first, and at most MaxHealth. Only GetAgent has it.
+	Health []HolderHealth `json:"health,omitempty"`
+}
+
+// HolderHealth is how the latest runs of a holder have ended, up to 100 of the last ten minutes.
+type HolderHealth struct {
+	Holder       string   `json:"holder"`
+	Runs         int      `json:"runs"`         // that have ended
+	Done         int      `json:"done"`         // of these
+	MeanDuration Duration `json:"meanDuration"` // of these
+	Weight       float64  `json:"weight"`       // the share of what it claims that it gets at most: 1, or 0.1 for a holder that fails or is slow
 }
 
 // RoleView is a role that a node leads, or of which it is the standby. The epoch is that of the leader.

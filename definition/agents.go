@@ -10,6 +10,7 @@ import (
 	"github.com/perdure/perdure/definition/internal/expr"
 	"github.com/perdure/perdure/definition/internal/text"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // param is one parameter of a built-in agent. The table is used for checks, for suggestions and for the schema.
@@ -48,6 +49,10 @@ var builtins = map[string][]param{
 		{"env", false, checkEnv, `{"$ref":"#/$defs/values"}`, "Variables that are added to the environment."},
 		{"exit", false, checkExit, `{"anyOf":[{"type":"object","additionalProperties":false,"properties":{"rejected":` + exitCodes + `,"returned":` + exitCodes + `}},{"$ref":"#/$defs/expression"}]}`,
 			"Exit codes with a meaning of their own: rejected is not tried again, returned counts no failure and says that nothing was changed."},
+		{"files", false, checkFiles, `{"anyOf":[{"type":"object","examples":[{"scene.blend":"${input.scene}"}]},{"$ref":"#/$defs/expression"}]}`,
+			"Artifacts that are there as files when the command starts, by their paths in its working directory."},
+		{"collect", false, checkCollect, `{"anyOf":[{"type":"object","additionalProperties":{"type":"string"},"examples":[{"frames":"out/*.png"}]},{"$ref":"#/$defs/expression"}]}`,
+			"Files that are stored as artifacts when the command has exited with 0: patterns by the names in the output."},
 	},
 	"sleep": {
 		{"for", false, checkFor, `{"type":"string","examples":["15m","${input.pause}"]}`, "A duration."},
@@ -416,6 +421,47 @@ func checkExit(c *inputCheck, n *text.Node, p *text.Pointer) {
 				c.d.Add(p, code.At, "exit code %s cannot be both %s and %s", code.Text, other, k.Name)
 			}
 			meant[code.Text] = k.Name
+		}
+	}
+}
+
+// checkFiles checks the paths of files. Their values are checked with all values that refer to artifacts.
+func checkFiles(c *inputCheck, n *text.Node, p *text.Pointer) {
+	if n.Kind != text.Object {
+		c.d.mismatch(n, p, "an object of artifacts by path")
+		return
+	}
+	if len(n.Keys) > plain.MaxFiles {
+		c.d.AddTooLarge(p, n.At, "%d files; at most %d", len(n.Keys), plain.MaxFiles)
+	}
+	for i, k := range n.Keys {
+		p := p.Member(k.Name)
+		if wrong := plain.CheckFilePath(k.Name); wrong != "" {
+			c.d.Add(p, k.At, "%s", wrong)
+		}
+		if v, ok := c.value(&n.Kids[i], p); ok && v.Get(plain.ArtifactName) == nil {
+			c.d.mismatch(v, p, "an artifact").WithHint(`{"$artifact": "sha256:…", "size": …}, or an expression with such a value`)
+		}
+	}
+}
+
+func checkCollect(c *inputCheck, n *text.Node, p *text.Pointer) {
+	if n.Kind != text.Object {
+		c.d.mismatch(n, p, "an object of patterns by name")
+		return
+	}
+	if len(n.Keys) > plain.MaxFiles {
+		c.d.AddTooLarge(p, n.At, "%d patterns; at most %d", len(n.Keys), plain.MaxFiles)
+	}
+	for i, k := range n.Keys {
+		p := p.Member(k.Name)
+		if k.Name == "" || len(k.Name) > plain.MaxFilesName {
+			c.d.Add(p, k.At, "a name has 1 to %d bytes", plain.MaxFilesName)
+		}
+		if v, ok := c.value(&n.Kids[i], p); ok && c.d.string(v, p) {
+			if wrong := plain.CheckFilePattern(v.Text); wrong != "" {
+				c.d.Add(p, v.At, "%s", wrong)
+			}
 		}
 	}
 }

@@ -132,6 +132,7 @@ func (d *decoder) finish() *kernel.Plan {
 	sum := sha256.Sum256(plan.Text)
 	plan.ID = kernel.ShapeID(sum[:len(plan.ID)])
 	plan.Size = shapeBytes(plan.Shape)
+	plan.Artifacts = kernel.ArtifactsIn(plan.Text)
 	if d.stored {
 		return plan // of which the shape alone is wanted
 	}

@@ -57,6 +57,7 @@ func good() []string {
 		"type: t\nsteps: {a: {agent: http, with: {url: 'https://x/${secret.PATH_1}', query: {k: '${secret.A}'}, headers: {Authorization: 'Bearer ${secret.A}'}, body: {p: '${ secret.B }'}}, undo: {with: {url: 'https://x', headers: {K: ['${secret.A}']}}}}}\n",
 		"type: t\nsteps: {a: {agent: exec, with: {command: [render, 5, '${job.id}'], env: {A: 1}, exit: {rejected: [2, 64], returned: [75, '${1 + 2}']}}, undo: {with: {command: [undo, '${doKey}']}}}}\n",
 		"type: t\nsteps: {a: {agent: exec, with: {command: [x], exit: '${steps.b.output}'}, after: [b]}, b: {agent: x}}\n",
+		"type: t\ninput: {s: {$artifact: 'sha256:"+strings.Repeat("0", 64)+"', size: 3, type: image/png}}\nsteps: {a: {agent: exec, with: {command: [x], files: {a/b: '${input.s}'}, collect: {frames: 'out/*.png', one: '${job.id}.txt'}}}}\n",
 		"type: t\nsteps: {a: {agent: shell, with: {command: [x], env: {A: '${secret.A}', B: 'a ${secret.B}${secret.C}'}}}}\n",
 		"type: t\nsteps: {a: {agent: other, with: '${secret.A}', undo: {}}}\n",
 		"type: t\nsteps: {a: {agent: other, undo: {agent: http, with: {url: http://x, method: DELETE}}}}\n",

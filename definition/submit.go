@@ -17,7 +17,10 @@ func (d *decoder) submission() {
 	if n := d.input; n != nil && n.Kind != text.Null {
 		d.def.Input = text.AppendNode(make([]byte, 0, int(n.Bytes)+6*int(n.Size)), n)
 		if len(d.def.Input) > perdure.MaxPayloadBytes {
-			d.AddTooLarge((*text.Pointer)(nil).Member("input"), n.At, "an input of %d bytes; at most %d", len(d.def.Input), perdure.MaxPayloadBytes)
+			d.AddTooLarge((*text.Pointer)(nil).Member("input"), n.At, "an input of %d bytes; at most %d", len(d.def.Input), perdure.MaxPayloadBytes).WithHint("make large values artifacts")
+		}
+		if !d.stored {
+			d.artifacts(n, (*text.Pointer)(nil).Member("input"), d.def.Input, nil)
 		}
 	}
 	job := &d.knownJob
@@ -170,6 +173,9 @@ func (d *decoder) expressions() {
 			var t *expr.Template
 			t, do = d.with(src.with, src.pointer.Member("with"), &environment{d: d, step: i, agent: s.Agent, ancestry: ancestry})
 			s.With, ps.Do = text.AppendNode(nil, src.with), t
+			if !d.stored {
+				d.artifacts(src.with, src.pointer.Member("with"), s.With, do)
+			}
 		}
 		var undo expr.Templates
 		if src.undo != nil {
@@ -177,6 +183,9 @@ func (d *decoder) expressions() {
 			var t *expr.Template
 			t, undo = d.with(src.undo, p, &environment{d: d, step: i, undo: true, agent: cmp.Or(s.Undo.Agent, s.Agent), ancestry: ancestry})
 			s.Undo.With, ps.Revert = text.AppendNode(nil, src.undo), t
+			if !d.stored {
+				d.artifacts(src.undo, p, s.Undo.With, undo)
+			}
 		}
 		if src.limits != nil {
 			ps.Limits = d.limitKeys(src.limits, src.pointer.Member("limits"), env)

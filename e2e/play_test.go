@@ -259,6 +259,79 @@ func (s *stage) playCommand() error {
 	return nil
 }
 
+// hostTask is the program of the steps of playHost: directory, name, seconds. It fails if another run of its step is alive.
+const hostTask = `exec 9>>"$1/$2.lock"
+flock -n 9 || { echo "$2 $PERDURE_RUN" >> "$1/doubled"; exit 1; }
+echo "$2 begins"; echo '"half"' > "$PERDURE_PROGRESS"
+while [ "$3" = gate ] && [ ! -e "$1/go" ]; do sleep 0.05; done
+sleep 0.1
+(set -C; : > "$1/$2.done") 2>/dev/null
+echo "$2 ends"`
+
+// playHost kills a host, or a keeper of it, far from the node. Before the end, the host is replaced while a command runs, with
+// which the next one continues.
+func (s *stage) playHost() error {
+	addr, err := freePort()
+	if err != nil {
+		return err
+	}
+	s.begin(false, "serve", "--listen", addr, "--store", s.store, "--migrate", "--agents", "none", "--sweep-period", "200ms", "--log-level", "warn")
+	c, err := s.client("http://" + addr)
+	if err != nil {
+		return err
+	}
+	if err := s.untilAnswered(func() error { _, err := c.ListNodes(s.ctx); return err }); err != nil {
+		return err
+	}
+	args := []string{"host", "--name", "h1", "--server", "http://" + addr, "--state", filepath.Join(s.dir, "h1"), "--slots", "4",
+		"--heartbeat", "2s", "--stop-within", "500ms", "--keep", "0s", "--log-level", "warn"}
+	if os.Getuid() == 0 {
+		args = append(args, "--allow-root")
+	}
+	host := s.begin(true, args...)
+	task := func(key, length string) definition {
+		return s.define(key).add("run", map[string]any{"agent": "exec", "retry": patient, "completeWithin": "1m",
+			"with": map[string]any{"command": []string{"sh", "-c", hostTask, "task", s.dir, key, length}}})
+	}
+	keys := []string{"one", "two", "three", "gate"}
+	for _, key := range keys {
+		length := ""
+		if key == "gate" {
+			length = key
+		}
+		if err := s.submit(c, task(key, length)); err != nil {
+			return err
+		}
+	}
+	for _, key := range keys[:3] {
+		if err := s.awaitRest(c, key, root.Done); err != nil {
+			return err
+		}
+	}
+	if err := s.await("the gate is reached", func() bool { _, err := os.Stat(filepath.Join(s.dir, "gate.lock")); return err == nil }); err != nil {
+		return err
+	}
+	host.stays = true
+	if err := host.replace(); err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(s.dir, "go"), nil, 0o600); err != nil {
+		return err
+	}
+	if err := s.awaitRest(c, "gate", root.Done); err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if _, err := os.Stat(filepath.Join(s.dir, key+".done")); err != nil {
+			return err
+		}
+	}
+	if text, err := os.ReadFile(filepath.Join(s.dir, "doubled")); err == nil {
+		return fmt.Errorf("two runs of a step were alive at once: %s", text)
+	}
+	return nil
+}
+
 // repeated repeats a command until it ends by itself.
 func (s *stage) repeated(args ...string) error {
 	for s.ctx.Err() == nil {
@@ -273,9 +346,6 @@ func (s *stage) repeated(args ...string) error {
 		if !status.Signaled() || status.Signal() != syscall.SIGKILL {
 			return fmt.Errorf("perdure %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
-		s.mu.Lock()
-		s.died++
-		s.mu.Unlock()
 	}
 	return context.Cause(s.ctx)
 }

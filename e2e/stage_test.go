@@ -37,8 +37,6 @@ type stage struct {
 	bulks  []expectedBulk
 	ends   []func()
 
-	mu     sync.Mutex
-	died   int
 	actors []*actor
 }
 
@@ -76,11 +74,13 @@ func (s *stage) close() {
 	s.served.Close()
 }
 
+// deaths returns how many processes were killed at the point, keepers of an armed host among them.
 func (s *stage) deaths() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.died
+	b, _ := os.ReadFile(s.deathsFile())
+	return bytes.Count(b, []byte("\n"))
 }
+
+func (s *stage) deathsFile() string { return filepath.Join(s.dir, "deaths") }
 
 func (s *stage) logs() string {
 	var b strings.Builder
@@ -103,6 +103,7 @@ type actor struct {
 	process  *os.Process
 	starts   int
 	leaving  bool // SIGTERM was sent
+	stays    bool // the process that follows it is armed, too
 	replaced chan struct{}
 }
 
@@ -143,14 +144,11 @@ func (a *actor) live() error {
 	defer a.mu.Unlock()
 	left := a.leaving
 	if a.leaving {
-		a.leaving, a.armed = false, false
+		a.leaving, a.armed = false, a.armed && a.stays
 		close(a.replaced)
 	}
 	switch status := cmd.ProcessState.Sys().(syscall.WaitStatus); {
 	case status.Signaled() && status.Signal() == syscall.SIGKILL:
-		a.stage.mu.Lock()
-		a.stage.died++
-		a.stage.mu.Unlock()
 		return nil
 	case left, // also if not all jobs were notified in time, which the exit code shows
 		strings.Contains(a.log.tail(), "address is in use"),
@@ -176,6 +174,9 @@ func (a *actor) binary() string {
 
 func (a *actor) environment() []string {
 	env := os.Environ()
+	if a.binary() != perdure {
+		env = append(env, crashpoint.EnvDeaths+"="+a.deathsFile())
+	}
 	switch {
 	case a.binary() == perdure:
 	case a.kill.n == 0:

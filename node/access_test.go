@@ -338,6 +338,69 @@ func TestTokensAreForTheirTypesAndAgents(t *testing.T) {
 	})
 }
 
+// A token for one host neither registers another one, nor acts as its holder (F254).
+func TestTokensAreForTheirHosts(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		g := guard(t, store)
+		h1 := g.client(t, g.token(t, operate.Rights{Role: operate.Agent, Agents: []string{"exec"}, Hosts: []string{"h1", "h3"}}))
+		all := g.client(t, g.token(t, operate.Rights{Role: operate.Agent, Agents: []string{"exec"}}))
+		submitter := g.client(t, g.token(t, operate.Rights{Role: operate.Submitter}))
+		host := func(name string) operate.HostRequest {
+			return operate.HostRequest{Name: name, HostSettings: operate.HostSettings{Incarnation: "i", Capacity: perdure.Amounts{"slots": 2}}}
+		}
+		if _, err := h1.RegisterHost(t.Context(), host("h2")); perdure.CodeOf(err) != perdure.CodeForbidden {
+			t.Errorf("another host is registered: %v", err)
+		}
+		if _, err := g.GetHost(t.Context(), "h2"); perdure.CodeOf(err) != perdure.CodeNotFound {
+			t.Errorf("a refused host was stored: %v", err)
+		}
+		for name, c := range map[string]*client.Client{"h1": h1, "h2": all} {
+			if _, err := c.RegisterHost(t.Context(), host(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, err := range []error{second(h1.DrainHost(t.Context(), operate.HostDrain{Name: "h2"})), second(h1.ReadyHost(t.Context(), "h2", "")), h1.DeleteHost(t.Context(), "h2", ""),
+			second(h1.DrainHost(t.Context(), operate.HostDrain{Name: "h1"}))} {
+			if perdure.CodeOf(err) != perdure.CodeForbidden {
+				t.Errorf("an operator's call: %v", err)
+			}
+		}
+		if _, _, err := submitter.Submit(t.Context(), []byte(`{"type":"t","steps":{"a":{"agent":"exec","with":{"command":["true"]}},"b":{"agent":"exec","with":{"command":["true"]}}}}`), "application/json"); err != nil {
+			t.Fatal(err)
+		}
+		for _, holder := range []string{"host/h2/i", "h1", "host/h1", "hosts/h1/i", ""} {
+			claim := protocol.Claim{Agent: "exec", Holder: holder, Max: 1, RequestID: "r", Host: "h2", Free: perdure.Amounts{"slots": 1}}
+			if _, err := h1.Claim(t.Context(), claim); perdure.CodeOf(err) != perdure.CodeForbidden && holder != "" || err == nil {
+				t.Errorf("a claim as %q: %v", holder, err)
+			}
+		}
+		runs, err := all.Claim(t.Context(), protocol.Claim{Agent: "exec", Holder: "host/h2/i", Max: 1, RequestID: "r", Host: "h2", Free: perdure.Amounts{"slots": 1}})
+		if err != nil || len(runs) != 1 {
+			t.Fatal(runs, err)
+		}
+		report := []protocol.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone}}
+		beats := []protocol.Heartbeat{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number}}
+		_, _, reported := h1.Report(t.Context(), "host/h2/i", report, nil)
+		_, _, complete := h1.HeartbeatAll(t.Context(), protocol.CompleteHeartbeat{Holder: "host/h2/i"})
+		for what, err := range map[string]error{"report": reported, "heartbeat": second(h1.Heartbeat(t.Context(), "host/h2/i", beats)), "complete heartbeat": complete,
+			"log": second(h1.AppendLogs(t.Context(), "host/h2/i", []protocol.LogChunk{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Stream: operate.Stdout, Data: []byte("x")}}))} {
+			if perdure.CodeOf(err) != perdure.CodeForbidden {
+				t.Errorf("%s for another host: %v", what, err)
+			}
+		}
+		own, err := h1.Claim(t.Context(), protocol.Claim{Agent: "exec", Holder: "host/h1/i", Max: 1, RequestID: "r", Host: "h1", Free: perdure.Amounts{"slots": 1}})
+		if err != nil || len(own) != 1 {
+			t.Fatal(own, err)
+		}
+		if results, _, err := all.Report(t.Context(), "host/h2/i", report, nil); err != nil || !results[0].Accepted {
+			t.Errorf("the run of the other host: %+v, %v", results, err)
+		}
+	})
+}
+
+// second returns the error of a call.
+func second[T any](_ T, err error) error { return err }
+
 // Who knows the URL of a receiver may be able to write to it, as to a channel of Slack: only admins see it whole.
 func TestOnlyAdminsSeeURLsOfWebhooks(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
@@ -809,6 +872,9 @@ func TestTokenRequestsAreChecked(t *testing.T) {
 		"/types":      {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: names}},
 		"/agents":     {Name: "x", Rights: operate.Rights{Role: operate.Agent}},
 		"/groups":     {Name: "x", Rights: operate.Rights{Role: operate.Viewer, Groups: []string{"a\nb"}}},
+		"/hosts":      {Name: "x", Rights: operate.Rights{Role: operate.Operator, Hosts: []string{"h1"}}},
+		"/hosts ":     {Name: "x", Rights: operate.Rights{Role: operate.Agent, Agents: []string{"exec"}, Hosts: []string{}}},
+		"/hosts  ":    {Name: "x", Rights: operate.Rights{Role: operate.Agent, Agents: []string{"exec"}, Hosts: []string{"h/1"}}},
 		"/expiresIn":  {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(operate.MaxTokenAge + 1)},
 		"/expiresIn ": {Name: "x", Rights: operate.Rights{Role: operate.Viewer}, ExpiresIn: perdure.Duration(time.Millisecond)},
 		"/types ":     {Name: "x", Rights: operate.Rights{Role: operate.Submitter, Types: []string{}}},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/artifacts"
 	"github.com/perdure/perdure/internal/courier"
 	"github.com/perdure/perdure/internal/election"
 	"github.com/perdure/perdure/internal/env"
@@ -31,6 +32,7 @@ func (n *Node) components() []component {
 		{name: "supervisor", role: kernel.RoleSupervisor, run: n.supervisor.Lead},
 		{name: "horizon", role: kernel.RoleSupervisor, run: n.horizon()},
 		{name: "statistics", role: kernel.RoleSupervisor, run: n.statistics().Lead},
+		{name: "artifacts", role: kernel.RoleSupervisor, run: n.artifactSweeper()},
 		{name: "courier", run: n.courier.Run},
 		{name: "courier", role: kernel.RoleCourier, run: n.courier.Lead},
 		{name: "bulk", role: kernel.RoleCourier, run: n.bulk.Lead},
@@ -78,6 +80,15 @@ func (n *Node) horizon() func(context.Context) {
 	}
 	h := &watch.Horizon{Oldest: store.OldestTransaction, Bound: n.cfg.OldTransaction, Metric: n.metrics.OldestTransaction, Log: n.log, Env: n.env}
 	return h.Run
+}
+
+// artifactSweeper returns a component that deletes unused artifacts, if this node keeps some.
+func (n *Node) artifactSweeper() func(context.Context) {
+	d, ok := n.cfg.Artifacts.(artifacts.Deleter)
+	if !ok {
+		return nil
+	}
+	return (&artifacts.Sweeper{Artifacts: d, Store: n.store, Log: n.log, Env: n.env}).Lead
 }
 
 func (n *Node) statistics() *stats.Leader {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,6 +46,45 @@ func allRuns(t *testing.T, n *node.Node, limit int) (runs []console.RunRecord) {
 			return runs
 		}
 	}
+}
+
+// A run that is done has its holder in its log, also after its step has run again.
+func TestRunsWithLogsHaveHolders(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		n := start(t, store, node.Config{})
+		submit(t, n, "type: t\nkey: k\nsteps:\n  a: {agent: ours, undo: {}}\n  b: {agent: ours, after: [a]}\n")
+		for _, holder := range []string{"host/h1/x", "host/h2/y"} {
+			runs, err := n.Claim(t.Context(), protocol.Claim{Agent: "ours", Holder: holder, Max: 1, Wait: 10 * time.Second, RequestID: holder})
+			if err != nil || len(runs) != 1 {
+				t.Fatalf("%d runs, %v", len(runs), err)
+			}
+			var chunks []protocol.LogChunk
+			for _, stream := range []console.LogStream{console.Stdout, console.Stderr} {
+				chunks = append(chunks, protocol.LogChunk{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Stream: stream})
+			}
+			results, err := n.AppendLogs(t.Context(), holder, chunks)
+			if err != nil || !results[0].Accepted || !results[1].Accepted {
+				t.Fatalf("%+v, %v", results, err)
+			}
+			reports, _, err := n.Report(t.Context(), holder, []protocol.Report{{Job: runs[0].Job, Step: runs[0].Step, Run: runs[0].Number, Outcome: perdure.OutcomeDone}}, nil)
+			if err != nil || !reports[0].Accepted {
+				t.Fatalf("%+v, %v", reports, err)
+			}
+			if holder == "host/h1/x" {
+				claimAndReport(t, n, perdure.OutcomeDone)
+				if _, err := n.Act(t.Context(), "k", perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		var got []string
+		for _, r := range allRuns(t, n, 2) {
+			got = append(got, fmt.Sprintf("%s %d %s %s", r.Step, r.Run, r.Direction, r.Holder))
+		}
+		if want := []string{"a 1 do host/h1/x", "b 1 do ", "a 2 undo host/h2/y"}; !slices.Equal(got, want) {
+			t.Errorf("runs are %q, not %q", got, want)
+		}
+	})
 }
 
 // A job's runs are listed in the order of their starts, also those that a later run of their step has replaced in its

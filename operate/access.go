@@ -3,6 +3,7 @@ package operate
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -69,6 +70,7 @@ type Rights struct {
 	Role   UserRole `json:"role"`
 	Types  []string `json:"types,omitempty"`  // of a submitter: the types of jobs that it may submit; none: all
 	Agents []string `json:"agents,omitempty"` // of an agent: those whose runs it may carry out
+	Hosts  []string `json:"hosts,omitempty"`  // of an agent: the hosts that it may register, and whose runs it may carry out; none: all
 	Groups []string `json:"groups,omitempty"` // for approvals
 }
 
@@ -83,16 +85,21 @@ func (r *Rights) Check() error {
 		return refuseField("/types", "leave it out, or use the role submitter", "restricts submitters only")
 	case len(r.Agents) > 0 && r.Role != Agent:
 		return refuseField("/agents", "leave it out, or use the role agent", "restricts agents only")
+	case r.Hosts != nil && len(r.Hosts) == 0:
+		return refuseField("/hosts", "leave it out for all hosts", "has no names")
+	case len(r.Hosts) > 0 && r.Role != Agent:
+		return refuseField("/hosts", "leave it out, or use the role agent", "restricts agents only")
 	case len(r.Agents) == 0 && r.Role == Agent:
 		return refuseField("/agents", "name the agents whose runs it may carry out", "is required for the role agent")
 	}
 	isName := func(s string) bool { return len(s) <= perdure.MaxNameLength && plain.IsName(s) }
+	isHost := func(s string) bool { return plain.CheckHostWord(s) == nil }
 	isGroup := func(s string) bool { return plain.IsLine(s, perdure.MaxKeyLength) }
 	for _, list := range []struct {
 		pointer string
 		names   []string
 		valid   func(string) bool
-	}{{"/types", r.Types, isName}, {"/agents", r.Agents, isName}, {"/groups", r.Groups, isGroup}} {
+	}{{"/types", r.Types, isName}, {"/agents", r.Agents, isName}, {"/hosts", r.Hosts, isHost}, {"/groups", r.Groups, isGroup}} {
 		if len(list.names) > MaxTokenNames {
 			return refuseField(list.pointer, "", "has %d names; at most %d", len(list.names), MaxTokenNames)
 		}
@@ -113,6 +120,19 @@ func (r *Rights) MaySubmit(typ string) bool {
 // MayCarryOut reports whether a caller with these rights may claim runs of an agent and report them.
 func (r *Rights) MayCarryOut(agent string) bool {
 	return r.Role != Agent || slices.Contains(r.Agents, agent)
+}
+
+// MayBeHost reports whether a caller with these rights may register a host, and claim runs for it.
+func (r *Rights) MayBeHost(name string) bool {
+	return r.Role != Agent || len(r.Hosts) == 0 || slices.Contains(r.Hosts, name)
+}
+
+// MayHold reports whether a caller with these rights may be a holder. A token for certain hosts is only for their holders,
+// host/NAME/INCARNATION.
+func (r *Rights) MayHold(holder string) bool {
+	name, of := strings.CutPrefix(holder, "host/")
+	name, _, whole := strings.Cut(name, "/")
+	return r.Role != Agent || len(r.Hosts) == 0 || of && whole && slices.Contains(r.Hosts, name)
 }
 
 // Via is the way in which a caller was identified.

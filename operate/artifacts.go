@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Artifacts keeps bytes that are larger than an input or output, by their SHA-256. A value of a job refers to one as
@@ -25,8 +25,8 @@ type Artifacts interface {
 
 // Bounds of artifacts.
 const (
-	MaxArtifactBytes = 5 << 30
-	artifactPrefix   = "sha256:"
+	MaxArtifactBytes = plain.MaxArtifactBytes
+	artifactPrefix   = plain.ArtifactHashPrefix
 	uploadTries      = 6
 	uploadPause      = 500 * time.Millisecond // before the second try; twice as long before each further one
 )
@@ -56,8 +56,7 @@ type ArtifactReader interface {
 
 // CheckArtifact returns an error with CodeInvalid if a text is not the hash of an artifact.
 func CheckArtifact(hash string) error {
-	digits, ok := strings.CutPrefix(hash, artifactPrefix)
-	if b, err := hex.DecodeString(digits); !ok || err != nil || len(b) != sha256.Size || digits != strings.ToLower(digits) {
+	if !plain.IsArtifactHash(hash) {
 		e := perdure.Refuse(perdure.CodeInvalid, "the name of an artifact is sha256: and 64 hexadecimal digits")
 		e.Fields = []perdure.FieldError{{Pointer: "/path/hash", Message: e.Message}}
 		return e

@@ -103,12 +103,13 @@ type HostView struct {
 	State  HostState `json:"state"`
 	Holder string    `json:"holder"`
 	HostSettings
-	Used         perdure.Amounts `json:"used" doc:"What its runs take"`
-	Runs         int             `json:"runs" doc:"The number of its runs, at most 1,000"`
-	Drain        *HostDrainView  `json:"drain,omitempty"`
-	RegisteredAt time.Time       `json:"registeredAt"`
-	SeenAt       time.Time       `json:"seenAt"`
-	InFlight     []HostRun       `json:"inFlight,omitempty" doc:"Its runs. A list of hosts does not have them"`
+	Used         perdure.Amounts  `json:"used" doc:"What its runs take"`
+	Runs         int              `json:"runs" doc:"The number of its runs, at most 1,000"`
+	Drain        *HostDrainView   `json:"drain,omitempty"`
+	Reservation  *HostReservation `json:"reservation,omitempty" doc:"The step for which it is kept: it gets only runs that do not delay this step"`
+	RegisteredAt time.Time        `json:"registeredAt"`
+	SeenAt       time.Time        `json:"seenAt"`
+	InFlight     []HostRun        `json:"inFlight,omitempty" doc:"Its runs. A list of hosts does not have them"`
 }
 
 // HostDrainView says who drains a host, why and until when.
@@ -116,6 +117,14 @@ type HostDrainView struct {
 	By     time.Time `json:"by" doc:"When its runs are to be stopped"`
 	Author string    `json:"author,omitempty"`
 	Reason string    `json:"reason,omitempty"`
+}
+
+// HostReservation is the step for which a host is kept, because the step has waited long for room.
+type HostReservation struct {
+	Job   perdure.JobID `json:"job"`
+	Step  string        `json:"step"`
+	Since time.Time     `json:"since"`
+	Until time.Time     `json:"until" doc:"It ends by then"`
 }
 
 // HostRun is a run of a host.

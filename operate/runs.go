@@ -13,7 +13,7 @@ type RunsQuery struct {
 	Cursor string // NextCursor of the previous page
 }
 
-// RunRecord is a run as it is recorded. A value that was not recorded is missing: the holder of a run that is done, the
+// RunRecord is a run as it is recorded. A value that was not recorded is missing: the holder of a run that is done and has no log, the
 // time at which a step became ready for an earlier run that is done, and turn, direction and start of a run that ended
 // under a version without them.
 type RunRecord struct {

@@ -182,7 +182,10 @@ func payload(output json.RawMessage) (json.RawMessage, error) {
 		return nil, perdure.Failed(fmt.Errorf("output: %w", err), "outputInvalid")
 	}
 	if len(b) > perdure.MaxPayloadBytes {
-		return nil, perdure.Failed(fmt.Errorf("output of %d bytes is over %d", len(b), perdure.MaxPayloadBytes), "outputTooLarge")
+		return nil, perdure.Failed(fmt.Errorf("output of %d bytes is over %d: make it an artifact", len(b), perdure.MaxPayloadBytes), "outputTooLarge")
+	}
+	if _, err := plain.Artifacts(b); err != nil {
+		return nil, perdure.Failed(fmt.Errorf("output: %w", err), "outputInvalid")
 	}
 	return b, nil
 }
@@ -200,9 +203,12 @@ func (rep *Report) Check() error {
 	case rep.Effect == EffectNone && rep.Outcome == perdure.OutcomeDone:
 		return perdure.Refuse(perdure.CodeInvalid, `effect "none" does not go with outcome done`)
 	case len(rep.Output) > perdure.MaxPayloadBytes:
-		return perdure.Refuse(perdure.CodeTooLarge, "output of %d bytes is over %d", len(rep.Output), perdure.MaxPayloadBytes)
+		return perdure.Refuse(perdure.CodeTooLarge, "output of %d bytes is over %d: make it an artifact", len(rep.Output), perdure.MaxPayloadBytes)
 	}
 	if err := plain.CheckJSON(rep.Output); err != nil {
+		return perdure.Refuse(perdure.CodeInvalid, "output: %v", err)
+	}
+	if _, err := plain.Artifacts(rep.Output); err != nil {
 		return perdure.Refuse(perdure.CodeInvalid, "output: %v", err)
 	}
 	if err := checkError(rep.Error); err != nil {

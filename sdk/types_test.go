@@ -167,7 +167,7 @@ func pythonType(s *schema) string {
 	case s.Type == "object" && s.values() != nil:
 		return "Dict[str, " + pythonType(s.values()) + "]"
 	case s.Type != "":
-		return map[string]string{"string": "str", "integer": "int", "boolean": "bool"}[s.Type]
+		return map[string]string{"string": "str", "integer": "int", "number": "float", "boolean": "bool"}[s.Type]
 	}
 	return "Any"
 }

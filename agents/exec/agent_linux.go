@@ -20,18 +20,21 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/internal/environ"
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/internal/slurm"
+	"github.com/perdure/perdure/operate"
 )
 
 // Ending is what the end of a run's context demands.
 type Ending uint8
 
 const (
-	Leave Ending = iota // this process ends, and the command goes on
-	Stop                // the run is not wanted any more: TERM, and KILL a while later
-	Kill                // the run does not belong to this host any more: KILL
+	Leave = Ending(keeper.Leave) // this process ends, and the command goes on
+	Stop  = Ending(keeper.Stop)  // the run is not wanted any more: TERM, and KILL a while later
+	Kill  = Ending(keeper.Kill)  // the run does not belong to this host any more: KILL
 )
 
 // DefaultStopWithin is the time between TERM and KILL, if neither the step nor the host sets it.
@@ -46,13 +49,14 @@ type User struct {
 // Config configures the agent. Dir, Host, Left and Ending are required.
 type Config struct {
 	Slots      int
-	Dir        string         // has a directory for each run
-	Host       string         // the name of the host, which the output has
-	StopWithin time.Duration  // between TERM and KILL, if the step does not say it, but at most half of the lock; 0: DefaultStopWithin
-	Commands   []string       // the only programs that may run, as steps name them; nil: any
-	User       *User          // nil: the user of this process
-	Cgroups    string         // the directory in which each run gets a cgroup; "": none
-	Slurm      *slurm.Cluster // commands run there, and Dir is shared with its machines; nil: they run on this machine
+	Dir        string            // has a directory for each run
+	Host       string            // the name of the host, which the output has
+	StopWithin time.Duration     // between TERM and KILL, if the step does not say it, but at most half of the lock; 0: DefaultStopWithin
+	Commands   []string          // the only programs that may run, as steps name them; nil: any
+	User       *User             // nil: the user of this process
+	Cgroups    string            // the directory in which each run gets a cgroup; "": none
+	Artifacts  operate.Artifacts // has what commands read and write as files; nil: inputs with files or collect are rejected
+	Slurm      *slurm.Cluster    // commands run there, and Dir is shared with its machines; nil: they run on this machine
 
 	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
 	Ending func(cause error) Ending
@@ -72,13 +76,7 @@ type Agent struct {
 	jobs *slurm.Watcher // of Config.Slurm
 
 	mu   sync.Mutex
-	live map[string]*attended // by the name of the run's directory
-}
-
-// attended is a run of which this process waits for the end.
-type attended struct {
-	until int64         // the end of the lock by Extend, in nanoseconds of CLOCK_BOOTTIME; 0: not extended
-	wake  chan struct{} // receives when until has changed
+	live map[string]*keeper.Attendant // by the name of the run's directory
 }
 
 // New makes the agent.
@@ -90,7 +88,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.StopWithin <= 0 {
 		cfg.StopWithin = DefaultStopWithin
 	}
-	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, live: map[string]*attended{}}
+	a := &Agent{Agent: perdure.NewAgent(Name), cfg: cfg, boot: boot, jobs: &slurm.Watcher{Cluster: cfg.Slurm, Log: cfg.Log}, live: map[string]*keeper.Attendant{}}
 	a.Slots = cfg.Slots
 	a.HandleAny(a.run)
 	return a, nil
@@ -143,7 +141,9 @@ func (a *Agent) Pending() (runs []perdure.Run, unread int, err error) {
 // Ended notes that nothing is left to be reported of a run. Sweep removes its directory later.
 func (a *Agent) Ended(run *perdure.Run) {
 	dir := filepath.Join(a.cfg.Dir, dirName(run))
+	crashpoint.Here(crashpoint.ExecMark)
 	err := os.WriteFile(filepath.Join(dir, reported), nil, 0o600)
+	crashpoint.Here(crashpoint.ExecMarked)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) { // perhaps the disk is full: then the output is of less use than the space
 		_ = os.RemoveAll(dir)
 	}
@@ -178,9 +178,11 @@ func (a *Agent) Sweep(keep time.Duration) {
 	for _, e := range entries {
 		dir := filepath.Join(a.cfg.Dir, e.Name())
 		if info, err := os.Stat(filepath.Join(dir, reported)); err == nil && time.Since(info.ModTime()) >= keep {
+			crashpoint.Here(crashpoint.ExecRemove)
 			if err := os.RemoveAll(dir); err != nil {
 				a.cfg.Log.Warn("run directory not removed", "dir", dir, "err", err)
 			}
+			crashpoint.Here(crashpoint.ExecRemoved)
 		}
 	}
 }
@@ -194,22 +196,15 @@ func (a *Agent) Extend(run *perdure.Run, left time.Duration) {
 	if at == nil {
 		return
 	}
-	at.until = until
-	select {
-	case at.wake <- struct{}{}:
-	default: // a wake-up is pending already
-	}
+	at.Extend(until)
 }
 
-// lockEnd returns until when a command may run whose lock ends left from now. It ends a little earlier, so that its end
-// can be reported.
-func lockEnd(left time.Duration) int64 {
-	return keeper.Now() + int64(left-min(left/10, time.Second))
-}
+// lockEnd returns until when a command may run whose lock ends left from now.
+func lockEnd(left time.Duration) int64 { return keeper.LockEnd(keeper.Now(), left) }
 
 var (
-	errLeft       = errors.New("the command goes on without this process")
-	errNotStarted = errors.New("the command was not started")
+	errLeft       = keeper.ErrLeft
+	errNotStarted = keeper.ErrNotStarted
 )
 
 // run carries out a run: it starts a command, or continues with one that an earlier process has started.
@@ -218,12 +213,15 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err == nil && len(run.Secrets) > 0 {
 		err = fmt.Errorf("%s: commands on hosts get no secrets: let the program fetch them", strings.TrimPrefix(run.Secrets[0], "/"))
 	}
+	if err == nil && len(in.Files)+len(in.Collect) > 0 && a.cfg.Artifacts == nil {
+		err = errArtifacts
+	}
 	if err != nil {
 		return nil, perdure.NoEffect(perdure.Rejected(err, "input"))
 	}
 	name := dirName(run)
 	dir := filepath.Join(a.cfg.Dir, name)
-	at := &attended{wake: make(chan struct{}, 1)}
+	at := keeper.NewAttendant()
 	a.mu.Lock()
 	a.live[name] = at
 	a.mu.Unlock()
@@ -237,10 +235,15 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 		if err := a.allowed(in); err != nil {
 			return nil, err
 		}
+		crashpoint.Here(crashpoint.ExecPrepare)
 		r, err = a.prepare(dir, in, run)
+		crashpoint.Here(crashpoint.ExecPrepared)
 	}
 	if err != nil {
 		return nil, a.notStarted(err)
+	}
+	if r, err = a.place(ctx, dir, r, in, run); err != nil {
+		return nil, err
 	}
 	if a.cfg.Begun != nil {
 		a.cfg.Begun(run, dir)
@@ -257,7 +260,8 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if err != nil {
 		return nil, err
 	}
-	return a.outcome(in, dir, exit)
+	crashpoint.Here(crashpoint.ExecEnded)
+	return a.outcome(ctx, in, dir, exit)
 }
 
 // allowed refuses programs that the host does not allow.
@@ -342,136 +346,71 @@ func (a *Agent) notStarted(err error) error {
 	return perdure.NoEffect(perdure.Failed(err, "start"))
 }
 
-const (
-	dialPause  = 20 * time.Millisecond // doubles up to dialMost
-	dialMost   = time.Second
-	killWithin = 15 * time.Second // a keeper that does not end its run for so long is killed
-)
-
-// attend waits for the end of a run, and starts it first if no process has done so. What it does follows from the
-// directory alone.
-func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *attended) (*keeper.Exit, error) {
-	pause := dialPause
-	asked := false // the keeper was asked to end the run: the end of ctx means nothing more
-	for {
-		if exit, err := keeper.ReadExit(dir); !errors.Is(err, fs.ErrNotExist) {
-			return exit, err
-		}
-		k, err := keeper.ReadKeeper(dir)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-			if err := a.start(ctx, dir, r); err != nil {
-				return nil, err
-			}
-			continue
-		case err != nil:
-			return nil, err
-		case k.Boot == "": // the earlier process died while it recorded that it starts nothing
-			return nil, perdure.Returned(errNotStarted)
-		case k.Boot != a.boot:
-			return nil, perdure.Failed(errors.New("the machine was restarted while the command ran"), "hostRestarted")
-		case !k.Alive():
-			if exit, err := keeper.ReadExit(dir); err == nil { // it was written meanwhile
-				return exit, nil
-			}
-			keeper.KillRun(r)
-			return nil, perdure.Failed(errors.New("the keeper of the command was killed, and the command with it"), "lost")
-		}
-		client, err := keeper.Dial(dir, r.Handle)
-		if err == nil {
-			pause = dialPause
-			asked, err = a.follow(ctx, client, dir, r, at, asked)
-			client.Close()
-		} else if !asked && ctx.Err() != nil {
-			switch a.cfg.Ending(context.Cause(ctx)) {
-			case Leave:
-				return nil, errLeft
-			case Kill:
-				keeper.Destroy(dir, r)
-			}
-			err = nil
-		}
-		if errors.Is(err, errLeft) {
-			return nil, err
-		}
-		time.Sleep(pause)
-		pause = min(2*pause, dialMost)
-	}
-}
-
-// start starts the keeper of a run.
-func (a *Agent) start(ctx context.Context, dir string, r *keeper.Run) error {
+// attend waits for the end of a run, and starts it first if no process has done so.
+func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *keeper.Attendant) (*keeper.Exit, error) {
+	at.Env, at.Run = env.Real{}, r
+	at.Place = &place{a: a, dir: dir, run: r, progress: progressReader{path: filepath.Join(dir, progressFile)}}
+	at.Ending = func(cause error) keeper.Ending { return keeper.Ending(a.cfg.Ending(cause)) }
+	exit, err := at.Attend(ctx)
 	switch {
-	case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == Leave:
-		return errLeft
-	case ctx.Err() != nil, r.Boot != a.boot:
-		return perdure.Returned(errNotStarted)
+	case err == nil, errors.Is(err, errLeft):
+		return exit, err
+	case errors.Is(err, errNotStarted):
+		return nil, perdure.Returned(err)
+	case errors.Is(err, keeper.ErrLost):
+		return nil, perdure.Failed(err, "lost")
+	case errors.Is(err, keeper.ErrRestarted):
+		return nil, perdure.Failed(err, "hostRestarted")
+	case errors.As(err, new(*startFailed)):
+		return nil, a.notStarted(errors.Unwrap(err))
 	}
-	err := keeper.Start(dir)
-	if err == nil {
-		return nil
-	}
-	refused := keeper.Refuse(dir, keeper.Exit{Message: err.Error()})
-	if errors.Is(refused, fs.ErrExist) { // it has started after all
-		return nil
-	}
-	return a.notStarted(err)
+	return nil, err
 }
 
-// progressEvery is how often the file of PERDURE_PROGRESS is read.
+// startFailed is an error of keeper.Start.
+type startFailed struct{ error }
+
+func (e *startFailed) Unwrap() error { return e.error }
+
+// place is the directory of a run on this machine.
+type place struct {
+	a        *Agent
+	dir      string
+	run      *keeper.Run
+	progress progressReader
+}
+
+func (p *place) Boot() string                    { return p.a.boot }
+func (p *place) Now() int64                      { return keeper.Now() }
+func (p *place) Exit() (*keeper.Exit, error)     { return keeper.ReadExit(p.dir) }
+func (p *place) Keeper() (*keeper.Keeper, error) { return keeper.ReadKeeper(p.dir) }
+func (p *place) Alive(k *keeper.Keeper) bool     { return k.Alive() }
+func (p *place) Refuse(e keeper.Exit) error      { return keeper.Refuse(p.dir, e) }
+func (p *place) KillRun()                        { keeper.KillRun(p.run) }
+func (p *place) Destroy()                        { keeper.Destroy(p.dir, p.run) }
+
+func (p *place) Start() error {
+	crashpoint.Here(crashpoint.ExecStart)
+	if err := keeper.Start(p.dir); err != nil {
+		return &startFailed{err}
+	}
+	crashpoint.Here(crashpoint.ExecStarted)
+	return nil
+}
+
+func (p *place) Dial(ended func()) (keeper.Connection, error) {
+	return keeper.Dial(p.dir, p.run.Handle, ended)
+}
+
+// Progress sends the progress of the command if it has changed.
+func (p *place) Progress(ctx context.Context) {
+	if text := p.progress.read(); text != nil && ctx.Err() == nil {
+		_ = perdure.Progress(ctx, text) // it is within the bound
+	}
+}
+
+// progressEvery is how often the progress of a command on Slurm is read.
 const progressEvery = time.Second
-
-// follow waits until the keeper ends, passes extensions of the lock to it, and reads the progress. It returns nil when the
-// connection has ended.
-func (a *Agent) follow(ctx context.Context, client *keeper.Client, dir string, r *keeper.Run, at *attended, asked bool) (bool, error) {
-	ticker := time.NewTicker(progressEvery)
-	defer ticker.Stop()
-	progress := progressReader{path: filepath.Join(dir, progressFile)}
-	done, kill := ctx.Done(), (<-chan time.Time)(nil)
-	if asked {
-		done = nil
-	}
-	select {
-	case at.wake <- struct{}{}: // it may have been extended before
-	default:
-	}
-	for {
-		select {
-		case <-client.Done():
-			return asked, nil
-		case <-at.wake:
-			a.mu.Lock()
-			until := at.until
-			a.mu.Unlock()
-			if until == 0 {
-				continue
-			}
-			if err := client.Extend(until); err != nil {
-				return asked, err
-			}
-		case <-ticker.C:
-			if text := progress.read(); text != nil && ctx.Err() == nil {
-				_ = perdure.Progress(ctx, text) // it is within the bound
-			}
-		case <-done:
-			within := r.StopWithin
-			switch a.cfg.Ending(context.Cause(ctx)) {
-			case Leave:
-				return asked, errLeft
-			case Kill:
-				within = 0
-			}
-			asked, done = true, nil
-			kill = time.After(within + killWithin)
-			if err := client.Stop(within); err != nil && within > 0 {
-				return false, err // again, after another attempt to connect
-			}
-		case <-kill: // the keeper hangs
-			keeper.Destroy(dir, r)
-			return asked, nil
-		}
-	}
-}
 
 // progressFile is the file that PERDURE_PROGRESS names.
 const progressFile = "progress"
@@ -510,20 +449,23 @@ func (p *progressReader) read() json.RawMessage {
 type output struct {
 	Exit   int             `json:"exit"`
 	Host   string          `json:"host"`
+	Files  json.RawMessage `json:"files,omitempty"`
 	Stdout json.RawMessage `json:"stdout,omitempty"`
 }
 
 const (
-	outputRest  = 4 << 10 // of an output, for what is not stdout
-	stdoutTail  = 4 << 10 // of a stdout that is no JSON value
-	stderrBytes = 3 << 10 // the end of stderr in an error's message
+	outputRest = 4 << 10 // of an output, for what is neither stdout nor files
+	// maxFilesBytes bounds the list of collected files in an output.
+	maxFilesBytes = perdure.MaxPayloadBytes - outputRest - 6*stdoutTail
+	stdoutTail    = 4 << 10 // of a stdout that is no JSON value
+	stderrBytes   = 3 << 10 // the end of stderr in an error's message
 )
 
 // outcome returns the result of a run whose command has ended.
-func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
+func (a *Agent) outcome(ctx context.Context, in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
 	switch e.Cause {
 	case keeper.NotStarted:
-		return nil, startError(in, e)
+		return nil, a.startError(in, e)
 	case keeper.TimedOut:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("not done in time, killed")), "timeout")
 	case keeper.Stopped:
@@ -531,11 +473,11 @@ func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage,
 	}
 	switch code := exitCode(e.Exit); {
 	case e.Signal == "" && code == 0:
-		stdout, err := stdoutOf(dir)
+		files, err := a.collect(ctx, dir, in)
 		if err != nil {
-			a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+			return nil, err
 		}
-		return json.Marshal(&output{Host: a.cfg.Host, Stdout: stdout})
+		return a.output(dir, files)
 	case e.OOM:
 		return nil, perdure.Failed(a.withStderr(dir, errors.New("killed: out of memory")), "outOfMemory")
 	case e.Signal != "":
@@ -553,8 +495,40 @@ func (a *Agent) outcome(in *Input, dir string, e *keeper.Exit) (json.RawMessage,
 	}
 }
 
+// output returns the output of a command that has exited with 0.
+func (a *Agent) output(dir string, files map[string][]collected) (json.RawMessage, error) {
+	out := output{Host: a.cfg.Host}
+	if files != nil {
+		var err error
+		if out.Files, err = json.Marshal(files); err != nil {
+			return nil, err
+		}
+	}
+	if len(out.Files) > maxFilesBytes {
+		return nil, perdure.Failed(fmt.Errorf("collect: the list of the files has %d bytes, more than %d: collect fewer, or put them into one", len(out.Files), maxFilesBytes), codeTooLarge)
+	}
+	stdout, err := stdoutOf(dir, perdure.MaxPayloadBytes-outputRest-len(out.Files))
+	if err != nil {
+		a.cfg.Log.Warn("output of a command not readable", "dir", dir, "err", err)
+	}
+	out.Stdout = stdout
+	return json.Marshal(&out)
+}
+
 // startError returns the error of a command that could not be started.
-func startError(in *Input, e *keeper.Exit) error {
+func (a *Agent) startError(in *Input, e *keeper.Exit) error {
+	switch e.Code {
+	case codeMissing: // it can be stored again; a further run would not find it either
+		return perdure.NoEffect(perdure.Rejected(errors.New(e.Message), e.Code))
+	case codeNoSpace:
+		a.cfg.Full()
+		return perdure.Failed(perdure.Returned(errors.New(e.Message)), e.Code)
+	case codeUnavailable:
+		return perdure.Failed(perdure.Returned(errors.New(e.Message)), e.Code)
+	case "":
+	default:
+		return perdure.NoEffect(perdure.Failed(errors.New(e.Message), e.Code))
+	}
 	err := fmt.Errorf("%s: %s", in.Command[0], e.Message)
 	switch syscall.Errno(e.Errno) {
 	case syscall.ENOENT, syscall.ENOTDIR:
@@ -567,13 +541,14 @@ func startError(in *Input, e *keeper.Exit) error {
 	return perdure.NoEffect(perdure.Failed(err, "start"))
 }
 
-// stdoutOf returns stdout: as it is if it is one JSON value, else the end of it as a text; nil if there is none.
-func stdoutOf(dir string) (json.RawMessage, error) {
+// stdoutOf returns stdout: as it is if it is one JSON value of at most max bytes, else the end of it as a text; nil if there
+// is none.
+func stdoutOf(dir string, max int) (json.RawMessage, error) {
 	s, err := keeper.ReadStream(dir, keeper.Stdout)
 	if err != nil || s.Size == 0 {
 		return nil, err
 	}
-	whole, ok, err := s.Whole(perdure.MaxPayloadBytes - outputRest)
+	whole, ok, err := s.Whole(int64(max))
 	if err != nil {
 		return nil, err
 	}

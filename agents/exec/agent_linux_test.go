@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -24,6 +25,8 @@ import (
 func TestMain(m *testing.M) {
 	keeper.MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -275,6 +278,11 @@ func TestUnfinishedStarts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, "returned"},
+		"killed for want of memory": {func(t *testing.T, dir string, r *keeper.Run) { // F255
+			if err := keeper.WriteFile(dir, "exit.json", &keeper.Exit{Signal: "KILL", OOM: true}); err != nil {
+				t.Fatal(err)
+			}
+		}, "failed outOfMemory"},
 		"a dead keeper": {func(t *testing.T, dir string, r *keeper.Run) {
 			if err := keeper.WriteFile(dir, "keeper.json", &keeper.Keeper{Process: keeper.Process{PID: os.Getpid(), Start: 1, Boot: boot}}); err != nil {
 				t.Fatal(err)

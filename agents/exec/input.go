@@ -17,18 +17,22 @@
 //	no such program           rejected without effect, "notFound"; "notExecutable" alike
 //	input wrong               rejected without effect, "input"
 //	no space on the disk      returned, "noSpace"
+//	an artifact is gone       rejected without effect, "artifactMissing"; with other bytes, failed, "artifactMismatch"
+//	no file to collect        failed, "fileMissing"
 package exec
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/perdure/perdure/agents/internal/with"
+	"github.com/perdure/perdure/internal/plain"
 )
 
 // Name is the name of the agent.
@@ -42,12 +46,66 @@ const MaxStopWithin = 5 * time.Minute
 //	command: [render, --frame, 7]                # required: the program and its arguments; no shell reads them
 //	env: {QUALITY: high}                         # added to the environment
 //	exit: {rejected: [64], returned: [75]}       # exit codes with a meaning of their own
+//	files: {scene.blend: {"$artifact": …}}       # artifacts that are there as files when the command starts
+//	collect: {frames: "out/*.png"}               # files that are stored as artifacts when it has exited with 0
 //
 // Arguments and values of env that are no strings are passed as JSON text.
 type Input struct {
 	Command []with.Text          `json:"command"`
 	Env     map[string]with.Text `json:"env"`
 	Exit    exits                `json:"exit"`
+	Files   map[string]artifact  `json:"files"`   // by their paths in the working directory
+	Collect map[string]pattern   `json:"collect"` // by the names in the output
+}
+
+// Bounds of files and collect.
+const (
+	MaxFiles     = plain.MaxFiles // of each
+	maxFilesName = plain.MaxFilesName
+)
+
+// artifact is a value {"$artifact": …}.
+type artifact plain.Artifact
+
+func (a *artifact) UnmarshalJSON(b []byte) error {
+	read, err := plain.ReadArtifact(b)
+	*a = artifact(read)
+	return err
+}
+
+// pattern matches paths in the working directory, as path.Match does.
+type pattern string
+
+// checkFiles returns what is wrong with files and collect.
+func (in *Input) checkFiles() error {
+	for _, n := range []int{len(in.Files), len(in.Collect)} {
+		if n > MaxFiles {
+			return fmt.Errorf("files and collect have at most %d entries each", MaxFiles)
+		}
+	}
+	size := int64(0)
+	for name, a := range in.Files {
+		if wrong := plain.CheckFilePath(name); wrong != "" {
+			return fmt.Errorf("files: %q: %s", name, wrong)
+		}
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if _, is := in.Files[dir]; is {
+				return fmt.Errorf("files: %s cannot be both a file and a directory", dir)
+			}
+		}
+		if size += a.Size; size > plain.MaxArtifactBytes {
+			return fmt.Errorf("files: more than %d bytes together", int64(plain.MaxArtifactBytes))
+		}
+	}
+	for name, p := range in.Collect {
+		if name == "" || len(name) > maxFilesName {
+			return fmt.Errorf("collect: a name has 1 to %d bytes", maxFilesName)
+		}
+		if wrong := plain.CheckFilePattern(string(p)); wrong != "" {
+			return fmt.Errorf("collect: %s: %q: %s", name, string(p), wrong)
+		}
+	}
+	return nil
 }
 
 type exits struct {
@@ -101,6 +159,9 @@ func parse(b json.RawMessage) (*Input, error) {
 		if slices.Contains(in.Exit.Rejected, code) {
 			return nil, fmt.Errorf("exit: %d cannot be both rejected and returned; leave it in one list", code)
 		}
+	}
+	if err := in.checkFiles(); err != nil {
+		return nil, err
 	}
 	return in, nil
 }

@@ -40,7 +40,7 @@ const (
 )
 
 // attendJob is attend for a run on a Slurm cluster.
-func (a *Agent) attendJob(ctx context.Context, dir string, r *keeper.Run, at *attended, run *perdure.Run) (*keeper.Exit, error) {
+func (a *Agent) attendJob(ctx context.Context, dir string, r *keeper.Run, at *keeper.Attendant, run *perdure.Run) (*keeper.Exit, error) {
 	job := slurm.Run{Job: run.Job.String(), Step: run.Step, Number: run.Number, Dir: dir}
 	sent, err := a.send(ctx, job, r, run)
 	if err != nil {
@@ -53,11 +53,14 @@ func (a *Agent) attendJob(ctx context.Context, dir string, r *keeper.Run, at *at
 	var kill, lost, gone <-chan time.Time
 	progress, ticker := progressReader{path: filepath.Join(dir, progressFile)}, time.NewTicker(progressEvery)
 	defer ticker.Stop()
-	select {
-	case at.wake <- struct{}{}: // it may have been extended before
-	default:
-	}
+	extended := int64(0)
 	for {
+		if until := at.Extended(); until != extended && gone == nil && kill == nil {
+			extended = until
+			if err := a.cfg.Slurm.Extend(job, wallTime(until)); err != nil {
+				a.cfg.Log.Warn("the lock of a Slurm job was not extended", "dir", dir, "err", err)
+			}
+		}
 		select {
 		case s := <-states:
 			switch s.State {
@@ -73,16 +76,7 @@ func (a *Agent) attendJob(ctx context.Context, dir string, r *keeper.Run, at *at
 			default:
 				seen = true
 			}
-		case <-at.wake:
-			a.mu.Lock()
-			until := at.until
-			a.mu.Unlock()
-			if until == 0 || gone != nil || kill != nil {
-				continue
-			}
-			if err := a.cfg.Slurm.Extend(job, wallTime(until)); err != nil {
-				a.cfg.Log.Warn("the lock of a Slurm job was not extended", "dir", dir, "err", err)
-			}
+		case <-at.Wake():
 		case <-ticker.C:
 			if text := progress.read(); text != nil && ctx.Err() == nil {
 				_ = perdure.Progress(ctx, text) // it is within the bound

@@ -92,8 +92,12 @@ func (a *app) printAgent(v *perdure.AgentView) error {
 	if time.Duration(v.Ageing) != perdure.DefaultAgeing {
 		head = fmt.Sprintf("a level of priority is a head start of %s", v.Ageing)
 	}
+	if v.Patience != 0 && time.Duration(v.Patience) != perdure.DefaultPatience {
+		head += fmt.Sprintf("; steps reserve hosts after %s", v.Patience)
+	}
 	now := time.Now()
 	a.printf("%s: %s; %s, latest claim %s\n", plain(v.Name), head, plural(v.Holders, "holder"), latestClaim(v, now))
+	defer a.printHealth(v.Health)
 	if v.AsOf.IsZero() {
 		return nil
 	}
@@ -106,6 +110,23 @@ func (a *app) printAgent(v *perdure.AgentView) error {
 		a.printf("last hour: %s\n", text)
 	}
 	return nil
+}
+
+// printHealth prints how the latest runs of the holders have ended.
+func (a *app) printHealth(all []perdure.HolderHealth) {
+	if len(all) == 0 {
+		return
+	}
+	tb := a.newTable()
+	tb.head("HOLDER", "RUNS", "DONE", "MEAN", "WEIGHT")
+	for _, h := range all {
+		weight := strconv.FormatFloat(h.Weight, 'g', 3, 64)
+		if h.Weight < 1 {
+			weight = a.st.bad(weight)
+		}
+		tb.row(plain(h.Holder), strconv.Itoa(h.Runs), strconv.Itoa(h.Done), span(time.Duration(h.MeanDuration)), weight)
+	}
+	tb.print(a.out)
 }
 
 func (a *app) showAgentCmd() *cobra.Command {
@@ -127,21 +148,39 @@ func (a *app) showAgentCmd() *cobra.Command {
 }
 
 func (a *app) setAgentCmd() *cobra.Command {
-	head := duration(perdure.DefaultAgeing)
+	head, patience := duration(perdure.DefaultAgeing), duration(perdure.DefaultPatience)
 	cmd := &cobra.Command{
-		Use: "set NAME --ageing DURATION", Aliases: []string{"put"}, Short: "Change the settings of an agent",
-		Long:    `Sets the ageing of an agent for steps that become ready afterwards: 1s to 10 years (3650d), which is the default.`,
-		Example: "  perdure agents set payments --ageing 10m\n  perdure agents set payments --ageing 3650d",
+		Use: "set NAME", Aliases: []string{"put"}, Short: "Change the settings of an agent",
+		Long: `Sets the ageing of an agent for steps that become ready afterwards: 1s to 10 years (3650d), which is
+the default. Sets its patience, which takes effect at once: how long a step waits for room on a host
+before it reserves one, 1s to 30d. The default is 1m. Settings that are not given stay.`,
+		Example: "  perdure agents set payments --ageing 10m\n  perdure agents set payments --ageing 3650d\n  perdure agents set exec --patience 2m",
 		Args:    argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeAgent,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !cmd.Flags().Changed("ageing") {
+			aged, patient := cmd.Flags().Changed("ageing"), cmd.Flags().Changed("patience")
+			if !aged && !patient {
 				return &usageError{msg: "there is nothing to set", hint: "--ageing 10m"}
 			}
 			if d := time.Duration(head); d < perdure.MinAgeing || d > perdure.DefaultAgeing {
 				return usagef("--ageing must be 1s to 3650d")
 			}
+			if d := time.Duration(patience); d < perdure.MinPatience || d > perdure.MaxPatience {
+				return usagef("--patience must be 1s to 30d")
+			}
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
-				v, err := t.PutAgent(asAuthor(ctx), args[0], perdure.AgentSettings{Ageing: perdure.Duration(head)})
+				settings := perdure.AgentSettings{Ageing: perdure.Duration(head), Patience: perdure.Duration(patience)}
+				if !aged || !patient {
+					switch was, err := t.GetAgent(ctx, args[0]); {
+					case perdure.CodeOf(err) == perdure.CodeNotFound:
+					case err != nil:
+						return err
+					case !aged:
+						settings.Ageing = was.Ageing
+					default:
+						settings.Patience = was.Patience
+					}
+				}
+				v, err := t.PutAgent(asAuthor(ctx), args[0], settings)
 				if err != nil {
 					return err
 				}
@@ -150,6 +189,7 @@ func (a *app) setAgentCmd() *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(&head, "ageing", "head start that one level of priority gives")
+	cmd.Flags().Var(&patience, "patience", "time that a step waits for room before it reserves a host")
 	uses(cmd, "server", "store", "output")
 	return cmd
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -22,7 +23,7 @@ func (a *app) artifactsCmd() *cobra.Command {
 		SuggestFor: []string{"artifact", "files", "upload"},
 		Short:      "Store and read artifacts: data that is larger than an input or output",
 		Long: `An artifact is up to 5 GiB of data, which is named by its SHA-256. Inputs and outputs refer to it by
-{"$artifact": "sha256:…", "size": …}. Artifacts are not deleted automatically.`,
+{"$artifact": "sha256:…", "size": …}. One that no job uses is deleted a day after it was stored.`,
 		Example: `  perdure artifacts put scene.blend
   perdure artifacts get sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --to scene.blend`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -120,10 +121,17 @@ func copyArtifact(to io.Writer, content io.Reader, hash string) error {
 	return err
 }
 
-// artifactsOf returns the artifacts of a node: in the directory of a URL, or beside the file of an SQLite store. It returns
+// artifactsOf returns the artifacts of a node: in the bucket or directory of a URL, or beside the file of an SQLite store. It returns
 // nil if there is no such directory.
 func artifactsOf(url, store string) (operate.Artifacts, error) {
 	path := ""
+	if strings.HasPrefix(url, "s3:") {
+		s, err := artifacts.OpenS3(url)
+		if err != nil {
+			return nil, &usageError{msg: fmt.Sprintf("--artifacts: %v", err)}
+		}
+		return s, nil
+	}
 	if url != "" {
 		var err error
 		if path, err = artifacts.ParseURL(url); err != nil {

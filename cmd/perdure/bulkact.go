@@ -45,8 +45,8 @@ func (o *bulkFlags) register(cmd *cobra.Command) {
 // the variable, it could meet more jobs than expected.
 func (o *bulkFlags) refuseVariables(jobs []string) (err error) {
 	o.flags.VisitAll(func(f *pflag.Flag) {
-		if err == nil && len(jobs) == 0 && !f.Changed && f.Annotations[noVariableKey] != nil && lookupEnv(f.Name) != "" {
-			err = &usageError{msg: envName(f.Name) + " is set, but only flags select the jobs of an act", hint: "unset it, or write --" + f.Name}
+		if err == nil && len(jobs) == 0 && !f.Changed && f.Annotations[noVariableKey] != nil && lookupEnv(f) != "" {
+			err = &usageError{msg: variableOf(f) + " is set, but only flags select the jobs of an act", hint: "unset it, or write --" + f.Name}
 		}
 	})
 	return err

@@ -50,6 +50,10 @@ for its end, prints what it writes as it writes it, and exits with the command's
 found; 126: not executable; 128 and the number of the signal that killed it; 1: another failure, with its
 reason on stderr). No shell reads the command. "perdure logs JOB run" prints the same again.
 
+Codes of this program, such as 6 if --timeout has passed, can be the command's, too. The line on stderr
+says which it is ("exit code 6", or "--timeout has passed"). With -o json, the command's code is in the
+step's output or in its lastError; a job that goes on has neither.
+
 When the command has failed, the job is given up, so that it needs no operator; --keep leaves it parked,
 for "perdure resume". Ctrl-C leaves the job running.`,
 		Example: `  perdure exec -- python train.py --epochs 3
@@ -150,6 +154,19 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 	end, err := a.awaitRest(waiting, t, v)
 	logs.stop()
 	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
+		if errors.Is(err, errTimeout) { // also with --quiet: the exit code may be the command's, too
+			complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the end of the command, which goes on (job %s)", v.ID))
+		}
+		if a.json() {
+			asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+			defer cancel()
+			if now, err := t.Job(asking, v.ID.String(), 0); err == nil {
+				v = now
+			}
+			if err := a.object(v); err != nil {
+				return err
+			}
+		}
 		job := newTracker(v, perdure.Done)
 		a.goOn(t, []*tracker{job}, err, "perdure watch "+refOf(v)+t.where)
 		return quietly(codeOf(err))
@@ -170,6 +187,9 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 	}
 	return a.printExec(end, logs.rest(ctx, end))
 }
+
+// lastLook bounds the call that reads a job which goes on.
+const lastLook = 5 * time.Second
 
 // noticeAfter is when a command that has not started is reported to the user.
 const noticeAfter = 3 * time.Second

@@ -25,6 +25,7 @@ const (
 	createsKey    = "perdure.creates"    // annotates commands that create a missing SQLite file
 	filterKey     = "perdure.filter"     // annotates flags that select or restrict: an empty value is refused, because it would allow more
 	noVariableKey = "perdure.noVariable" // annotates flags that are not read from the environment
+	variableKey   = "perdure.variable"   // annotates flags whose variable has another name than the flag
 )
 
 // globals are the flags that have the same meaning in all commands. A command lists those that it uses; it refuses the
@@ -124,20 +125,36 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
+// variableOf returns the name of the environment variable of a flag.
+func variableOf(f *pflag.Flag) string {
+	if names := f.Annotations[variableKey]; len(names) > 0 {
+		return names[0]
+	}
+	return envName(f.Name)
+}
+
+// ownVariables gives flags of a command variables of their own, PERDURE_PREFIX_FLAG, because flags of other commands with
+// these names mean something else.
+func ownVariables(cmd *cobra.Command, prefix string, names ...string) {
+	for _, name := range names {
+		_ = cmd.Flags().SetAnnotation(name, variableKey, []string{envName(prefix + "-" + name)})
+	}
+}
+
 // ofRun are the flags whose environment variables the shell agent sets for its programs. In such a program they are not
 // settings.
 var ofRun = []string{"job", "step", "key", "run", "direction"}
 
-func lookupEnv(flag string) string {
-	if slices.Contains(ofRun, flag) && os.Getenv("PERDURE_RUN") != "" {
+func lookupEnv(f *pflag.Flag) string {
+	if slices.Contains(ofRun, f.Name) && os.Getenv("PERDURE_RUN") != "" {
 		return ""
 	}
-	return os.Getenv(envName(flag))
+	return os.Getenv(variableOf(f))
 }
 
 // emptyFlag refuses a flag without a value, or the variable that it was read from. A flag that was not given is no error.
 func emptyFlag(f *pflag.Flag) error {
-	_, set := os.LookupEnv(envName(f.Name))
+	_, set := os.LookupEnv(variableOf(f))
 	ofProgram := slices.Contains(ofRun, f.Name) && os.Getenv("PERDURE_RUN") != ""
 	what := " is empty"
 	if f.Value.Type() == "duration" {
@@ -147,18 +164,18 @@ func emptyFlag(f *pflag.Flag) error {
 	case f.Changed:
 		return &usageError{msg: "--" + f.Name + what, hint: "leave it out, or quote a value"}
 	case set && !ofProgram && f.Annotations[noVariableKey] == nil:
-		return &usageError{msg: envName(f.Name) + what, hint: "unset it, or give it a value"}
+		return &usageError{msg: variableOf(f) + what, hint: "unset it, or give it a value"}
 	}
 	return nil
 }
 
 func fromEnv(f *pflag.Flag) error {
-	value := lookupEnv(f.Name)
+	value := lookupEnv(f)
 	if value == "" {
 		return nil
 	}
 	if err := f.Value.Set(value); err != nil {
-		return usagef("%s=%q: %v", envName(f.Name), value, err)
+		return usagef("%s=%q: %v", variableOf(f), value, err)
 	}
 	return nil
 }
@@ -169,14 +186,14 @@ func given(cmd *cobra.Command, name string) (said, flag bool) {
 	if f == nil {
 		return false, false
 	}
-	return f.Changed || lookupEnv(name) != "", f.Changed
+	return f.Changed || lookupEnv(f) != "", f.Changed
 }
 
 // documentEnv appends the environment variable to the usage of every flag that has one.
 func documentEnv(cmd *cobra.Command) {
 	mark := func(f *pflag.Flag) {
 		if f.Name != "help" && f.Name != "version" && f.Annotations[noVariableKey] == nil && !strings.Contains(f.Usage, envPrefix) {
-			f.Usage += " [$" + envName(f.Name) + "]"
+			f.Usage += " [$" + variableOf(f) + "]"
 		}
 	}
 	cmd.PersistentFlags().VisitAll(mark)

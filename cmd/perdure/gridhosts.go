@@ -114,6 +114,9 @@ func (a *app) printHost(v *operate.HostView) error {
 		}
 		a.printf("%s\n", line)
 	}
+	if r := v.Reservation; r != nil {
+		a.printf("reserved for %s/%s since %s, for another %s at most\n", r.Job, plain(r.Step), span(max(now.Sub(r.Since), 0)), span(max(r.Until.Sub(now), 0)))
+	}
 	if len(v.InFlight) == 0 {
 		return nil
 	}

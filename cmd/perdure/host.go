@@ -82,6 +82,7 @@ As root it refuses to start, unless --user names the user of commands, or --allo
 	f.Var(&o.keep, "keep", "how long the directory of a run is kept after its report")
 	o.log.register(cmd)
 	restricts(cmd, "allow-commands", "user")
+	ownVariables(cmd, "host", "state", "keep", "slots")
 	_ = cmd.MarkFlagDirname("state")
 	return cmd
 }

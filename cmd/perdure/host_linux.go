@@ -41,7 +41,7 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 			return &usageError{msg: "this machine has no commands of Slurm (sbatch, squeue, scancel)", hint: "install Slurm's client, or leave out --grid slurm"}
 		}
 	}
-	h, err := hostagent.Open(hostagent.Config{Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
+	h, err := hostagent.Open(hostagent.Config{Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Artifacts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
 		StopWithin: time.Duration(o.stopWithin), Heartbeat: time.Duration(o.heartbeat), Keep: time.Duration(o.keep), Log: log})
 	if err != nil {
 		return err

@@ -87,7 +87,7 @@ it. The agents sleep and approval are always available.`,
 	f.IntVar(&o.maxBacklog, "max-backlog", perdure.DefaultMaxBacklog, "refuse submissions above this number of unsettled jobs")
 	f.IntVar(&o.maxMail, "mail-max", kernel.DefaultMaxMail, "refuse submissions in callers' transactions while this `NUMBER` of them waits for a node; on PostgreSQL, numbers above 10,000 count as 10,000")
 	f.Var(&o.logRate, "log-rate", "store at most so many bytes of logs of runs in a second; what is above waits at the agents")
-	f.StringVar(&o.artifacts, "artifacts", "", "keep artifacts in the directory of this `URL`, file:///PATH, which all nodes share (default: beside the SQLite file)")
+	f.StringVar(&o.artifacts, "artifacts", "", "keep artifacts at this `URL`, which all nodes share: file:///PATH or s3://BUCKET/PREFIX (default: beside the SQLite file)")
 	f.IntVar(&o.maxConns, "max-connections", 0, fmt.Sprintf("bound on open connections (default: derived from the limit of open files, at most %d)", descriptors.MaxConnections))
 	f.Var(&o.grace, "grace", "longest time of a drain")
 	f.StringVar(&o.traceURL, "trace-url", "", "where the trace of a job is shown, as a `URL` with {traceId}: `get` and the console link to it")

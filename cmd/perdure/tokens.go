@@ -88,7 +88,7 @@ func (a *app) printTokens(page *perdure.Page[operate.TokenView]) error {
 		if !t.LastUsedAt.IsZero() {
 			used = span(max(now.Sub(t.LastUsedAt), 0)) + " ago"
 		}
-		only := strings.Join(append(append([]string{}, t.Types...), t.Agents...), ",")
+		only := strings.Join(slices.Concat(t.Types, t.Agents, t.Hosts), ",")
 		tb.row(plain(t.ID), plain(t.Name), plain(string(t.Role)), orDash(plain(only)), orDash(plain(strings.Join(t.Groups, ","))), span(now.Sub(t.CreatedAt)), expires, used, plain(t.CreatedBy))
 	}
 	if len(page.Items) > 0 && !a.json() {
@@ -115,6 +115,7 @@ created.`,
 		Example: `  perdure tokens create --name anna --role admin --store sqlite:perdure.db
   perdure tokens create --name ci --role submitter --type order --expires 90d
   perdure tokens create --name pay-1 --role agent --agent payments > pay-1.token
+  perdure tokens create --name h2 --role agent --agent exec --host h2 > h2.token
   perdure tokens create --name ben --role operator --group managers`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r.Role, r.ExpiresIn, r.Author = operate.UserRole(role), perdure.Duration(expires), author()
@@ -137,9 +138,10 @@ created.`,
 	f.StringVar(&role, "role", "", "user `ROLE`: viewer, submitter, agent, operator, admin")
 	f.StringSliceVar(&r.Types, "type", nil, "of a submitter: `TYPE` of jobs that it may submit (repeatable; default: all)")
 	f.StringSliceVar(&r.Agents, "agent", nil, "of an agent: `AGENT` whose runs it may carry out (repeatable)")
+	f.StringSliceVar(&r.Hosts, "host", nil, "of an agent: `HOST` that it may register, and whose runs it may carry out (repeatable; default: all)")
 	f.StringSliceVar(&r.Groups, "group", nil, "`GROUP` for approvals (repeatable)")
 	f.Var(&expires, "expires", "expire after this `DURATION` (default: never)")
-	restricts(cmd, "type", "agent", "group", "expires")
+	restricts(cmd, "type", "agent", "host", "group", "expires")
 	_ = cmd.MarkFlagRequired("name")
 	_ = cmd.MarkFlagRequired("role")
 	_ = cmd.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(operate.Texts(operate.UserRoles), cobra.ShellCompDirectiveNoFileComp))
@@ -152,7 +154,7 @@ func asFlags(err error) error {
 	if !errors.As(err, &e) || len(e.Fields) != 1 {
 		return err
 	}
-	flag := map[string]string{"/name": "name", "/role": "role", "/types": "type", "/agents": "agent", "/groups": "group", "/expiresIn": "expires"}[e.Fields[0].Pointer]
+	flag := map[string]string{"/name": "name", "/role": "role", "/types": "type", "/agents": "agent", "/hosts": "host", "/groups": "group", "/expiresIn": "expires"}[e.Fields[0].Pointer]
 	return &usageError{msg: "--" + flag + " " + e.Fields[0].Message, hint: e.Hint}
 }
 

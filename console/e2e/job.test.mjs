@@ -95,7 +95,7 @@ test("the list of shortcuts has every key", async (t) => {
   const dialog = page.getByRole("dialog", { name: "Help" });
   await dialog.waitFor();
   const keys = new Set(await dialog.locator("kbd").allInnerTexts());
-  for (const key of ["/", "j", "k", "Enter", "a", "g", "o", "e", "l", "n", "s", "[", "]", "←", "→", "↑", "↓", "f", "+", "-", ".", "Esc", "?"]) assert.ok(keys.has(key), key);
+  for (const key of ["/", "j", "k", "Enter", "a", "g", "o", "e", "h", "l", "n", "s", "[", "]", "←", "→", "↑", "↓", "f", "+", "-", ".", "Esc", "?"]) assert.ok(keys.has(key), key);
   await page.keyboard.press("f"); // a dialog's keys are its own
   assert.ok(await dialog.isVisible());
 });

@@ -21,7 +21,7 @@ for (const [name, path] of Object.entries(pages)) {
 }
 
 test("pages without data say how to begin", async (t) => {
-  const texts = { "": "There are no jobs yet", jobs: "perdure submit", alerts: "There are no open alerts", limits: "There are no limits", webhooks: "There are no receivers", agents: "carrier", nodes: "test-1" };
+  const texts = { "": "There are no jobs yet", jobs: "perdure submit", alerts: "There are no open alerts", limits: "There are no limits", webhooks: "There are no receivers", hosts: "There are no hosts", agents: "carrier", nodes: "test-1" };
   const page = await open(t, "", { base: empty });
   for (const [path, text] of Object.entries(texts)) {
     await page.goto(empty + path);

@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import { join } from "node:path";
 import process from "node:process";
 import { chromium } from "playwright-core";
+import { caller, host } from "./grid.mjs";
 
 /** The name of each picture, the page, its height, and the button that opens a dialog, which is the picture then. */
 const pictures = [
@@ -15,6 +16,10 @@ const pictures = [
   ["stack", "jobs/print-2027?stack=page_001", 640],
   ["alerts", "alerts", 400],
   ["agents", "agents", 440],
+  ["hosts", "hosts", 500],
+  ["host", "hosts/render-3", 620],
+  ["log", "jobs/film-12?step=frame_07&log=wide", 760],
+  ["timeline-hosts", "jobs/film-12?tab=timeline&by=host", 700],
   ["limits", "limits", 320],
   ["nodes", "nodes", 420],
   ["submit", "submit?from=order-1042", 640],
@@ -66,6 +71,48 @@ await call("POST", "webhooks", { name: "audit", stream: true, on: ["received", "
 await call("POST", "webhooks/audit/test", {});
 await call("POST", "webhooks", { name: "old-shop", url: "https://old.example/hooks" });
 await call("POST", "webhooks/old-shop/pause", {});
+
+// A film whose frames three hosts compute. One frame fails, another one is computed again after it was undone.
+const pause = (ms) => new Promise((wake) => setTimeout(wake, ms));
+const grid = caller(process.env.CONSOLE_URL);
+const capacity = { slots: 4, cpu: 16, memory: "64GiB" };
+const renderers = [];
+for (const [name, zone] of [["render-1", "a"], ["render-2", "a"], ["render-3", "b"]]) renderers.push(await host(grid, name, { grid: "local", labels: { zone, disk: "ssd" }, capacity, version: "v0.6.0" }));
+await host(grid, "slurm-1", { grid: "slurm", labels: { zone: "c" }, capacity: { slots: 500, cpu: 2048, memory: "8TiB" }, version: "v0.6.0" });
+await host(grid, "render-4", { grid: "local", labels: { zone: "b", disk: "ssd" }, capacity, version: "v0.5.2" });
+const steps = {};
+for (let i = 1; i <= 24; i++) steps[`frame_${String(i).padStart(2, "0")}`] = { agent: "exec", with: { command: ["render", "--frame", String(i)] }, requires: { slots: 1, cpu: 4, memory: "12GiB", grid: "local" }, retry: { attempts: 3, backoff: "50ms" }, undo: { with: { command: ["rm", `frame-${i}.exr`] } } };
+await grid("POST", "jobs", { type: "film", key: "film-12", steps });
+const frames = async (until) => {
+  let done = 0, stop = false;
+  await Promise.all(
+    renderers.map(async (on, k) => {
+      while (!stop) {
+        const runs = await on.claim(4, capacity);
+        const logs = runs.map((run) => on.log(run));
+        await Promise.all(runs.map((run, i) => logs[i](`render 4.2 on ${on.name}\n\x1b[36m${run.step}\x1b[0m: reading scene.usd\n`)));
+        for (const [i, run] of runs.entries()) {
+          const stays = until === "some" && done >= 16;
+          for (let sample = 16; sample <= (stays ? 192 : 256); sample *= 2) await logs[i](`${run.step}: ${sample} samples, noise ${(4 / sample).toFixed(4)}\n`);
+          await pause(60 + 40 * ((i + k) % 4));
+          if (stays) continue;
+          const fails = run.run === 1 && run.step === "frame_05" && run.direction === "do";
+          await logs[i](fails ? "\x1b[31merror\x1b[0m: out of memory in bvh_build\n" : `\x1b[32mdone\x1b[0m: ${run.step}.exr, 38.2 MiB\n`, { last: true });
+          await on.report(run, fails ? "failed" : "done", fails ? { error: { code: "outOfMemory", message: "the command used more than 12 GiB" } } : { output: { exit: 0, host: on.name } });
+          done++;
+        }
+        stop = runs.length === 0 || done >= (until === "some" ? 16 : 24);
+      }
+    }),
+  );
+};
+await frames("all");
+await grid("POST", "jobs/film-12/undo", { reason: "wrong colours in frames 1 to 24" });
+await frames("all");
+await grid("POST", "jobs/film-12/redo", { reason: "the colours are mended" });
+await frames("some");
+await grid("POST", "hosts/render-3/drain", { deadline: "2h", reason: "kernel update" });
+await grid("POST", "hosts/render-4/drain", { deadline: "10m", reason: "new memory" });
 
 const { token: viewer } = await call("POST", "tokens", { name: "Vera", role: "viewer" });
 await call("POST", "tokens", { name: "shop", role: "submitter", types: ["order", "refund"], expiresIn: "365d" });

@@ -31,6 +31,8 @@ const Tokens = lazy(() => import("./pages/tokens.tsx").then((part) => part.Token
 const Login = lazy(() => import("./login.tsx").then((part) => part.Login), true);
 const Dialogs = lazy(() => import("./dialogs.tsx").then((part) => part.Dialogs), true);
 const BulkPages = lazy(() => import("./pages/bulk.tsx").then((part) => part.BulkPages));
+const OneAgent = lazy(() => import("./pages/agent.tsx").then((part) => part.OneAgent));
+const HostPages = lazy(() => import("./pages/hosts.tsx").then((part) => part.HostPages));
 const WebhookPages = lazy(() => import("./pages/webhooks.tsx").then((part) => part.WebhookPages));
 const Submit = lazy(() => import("./pages/submit.tsx").then((part) => part.Submit));
 
@@ -76,7 +78,7 @@ function Unidentified() {
 
 /** The right that each page needs. */
 const rightOf: Partial<Record<Page, Right>> = {
-  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", limits: "watch", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
+  overview: "watch", jobs: "read", job: "read", alerts: "watch", bulk: "watch", agents: "watch", hosts: "watch", limits: "watch", webhooks: "watch", nodes: "watch", submit: "submit", tokens: "access", audit: "access",
 };
 
 function Content() {
@@ -95,7 +97,9 @@ function Content() {
     case "bulk":
       return <BulkPages />;
     case "agents":
-      return <Agents />;
+      return job ? <OneAgent key={job} name={job} /> : <Agents />;
+    case "hosts":
+      return <HostPages />;
     case "limits":
       return <Limits />;
     case "webhooks":
@@ -152,6 +156,7 @@ const entries: [page: Page, href: string, title: string][] = [
   ["alerts", link.alerts(), "Alerts"],
   ["bulk", link.bulk(), "Bulk acts"],
   ["agents", link.agents(), "Agents"],
+  ["hosts", link.hosts(), "Hosts"],
   ["limits", link.limits(), "Limits"],
   ["webhooks", link.webhooks(), "Webhooks"],
   ["nodes", link.nodes(), "Nodes"],

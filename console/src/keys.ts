@@ -18,6 +18,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
       [["g", "a"], "alerts"],
       [["g", "b"], "bulk acts"],
       [["g", "e"], "agents"],
+      [["g", "h"], "hosts"],
       [["g", "l"], "limits"],
       [["g", "w"], "webhooks"],
       [["g", "n"], "nodes"],
@@ -43,7 +44,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
     [
       [["a"], "go to the actions"],
       [["[", "]"], "previous and next step, in the order of the graph"],
-      [["←", "→", "↑", "↓"], "follow edges; move the graph if no step is chosen, or with Shift; move the timeline"],
+      [["←", "→", "↑", "↓"], "follow edges; move the graph if no step is chosen, or with Shift; move the timeline, and go from run to run"],
       [["+", "-"], "zoom the graph or the timeline"],
       [["f"], "fit the graph into the window; show the whole time"],
       [["."], "copy the id"],
@@ -52,7 +53,7 @@ export const shortcuts: [where: string, keys: [keys: string[], what: string][]][
 ];
 
 const pages: Record<string, string> = {
-  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), l: link.limits(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
+  o: link.overview(), j: link.jobs(), a: link.alerts(), b: link.bulk(), e: link.agents(), h: link.hosts(), l: link.limits(), w: link.webhooks(), n: link.nodes(), s: link.submit(), t: link.tokens(), u: link.audit(),
 };
 
 type Handler = () => void;

@@ -26,7 +26,10 @@ export interface Time {
 }
 
 export interface Row {
+  /** The step; of a row of a host, the host and the number of the row. */
   step: string;
+  /** What the row is called, if that is not the step. */
+  label?: string;
   spans: Span[];
   /** When the run in flight must end. */
   deadline?: number;
@@ -135,6 +138,35 @@ export function rowOf(name: string, step: Step | undefined, runs: readonly RunRe
       break;
   }
   return row;
+}
+
+/** The host of a holder, such as h1 of host/h1/7f3a; other holders are what they are. */
+export function hostOf(holder: string): string {
+  return /^host\/([^/]+)\/./.exec(holder)?.[1] ?? holder;
+}
+
+/** The rows of hosts: the runs that each has carried out, in as many rows as it had runs at once. now is the server's time. */
+export function rowsByHost(runs: ReadonlyMap<string, readonly RunRecord[]>, now: number): Row[] {
+  const hosts = new Map<string, RunRecord[]>();
+  for (const run of [...runs.values()].flat()) {
+    if (Number.isNaN(startOf(run))) continue;
+    const host = hostOf(run.holder ?? "");
+    const of = hosts.get(host);
+    if (of) of.push(run);
+    else hosts.set(host, [run]);
+  }
+  const compare = new Intl.Collator("en", { numeric: true }).compare;
+  return [...hosts.keys()].sort((a, b) => Number(a === "") - Number(b === "") || compare(a, b)).flatMap((host) => {
+    const rows: Row[] = [], ends: number[] = [];
+    for (const run of hosts.get(host)!.sort((a, b) => startOf(a) - startOf(b) || a.run - b.run)) {
+      const from = startOf(run), to = endOf(run, now);
+      let at = ends.findIndex((end) => end <= from);
+      if (at < 0) at = rows.push({ step: `${host} ${rows.length + 1}`, label: rows.length === 0 ? host || "not recorded" : "", spans: [] }) - 1;
+      ends[at] = to;
+      rows[at]!.spans.push({ kind: kindOf(run), from, to, undo: run.direction === "undo", run });
+    }
+    return rows;
+  });
 }
 
 /** A part of the scale. A folded one has a fixed width, whatever its length. */

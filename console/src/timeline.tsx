@@ -1,15 +1,15 @@
-// The timeline of a job: one row for each step, with its runs, and what it waited for between them. Idle time is folded.
-// Only the rows near the window are in the page.
+// The timeline of a job: one row for each step, with its runs, and what it waited for between them; or the rows of each
+// host, with the runs that it has carried out. Idle time is folded. Only the rows near the window are in the page.
 import { useSignal } from "@preact/signals";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { callUrl } from "./api.ts";
 import { useKeys } from "./keys.ts";
 import { useLoad } from "./load.ts";
 import { place, setQuery } from "./place.ts";
-import { rowHeights, savedTimeline, shapesOf, type Shape } from "./timelinepicture.ts";
+import { rowHeights, savedTimeline, shapesOf, titleOf, type Shape } from "./timelinepicture.ts";
 import { PictureMenu } from "./picturemenu.tsx";
 import { useRuns } from "./paged.ts";
-import { endOf, partOf, rowOf, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale, type Time } from "./spans.ts";
+import { endOf, partOf, rowOf, rowsByHost, runsByStep, scaleOf, startOf, ticksOf, wholeTime, words, type Kind, type Row, type Scale, type Time } from "./spans.ts";
 import { link } from "./router.ts";
 import { absolute, serverNow, span } from "./time.ts";
 import type { Job, PageAlert, RunRecord, Step } from "./types.ts";
@@ -34,7 +34,7 @@ export interface TimelineProps {
   steps: ReadonlyMap<string, Step>;
   order: readonly string[];
   chosen: string | undefined;
-  choose: (step: string | undefined) => void;
+  choose: (step: string | undefined, run?: number) => void;
 }
 
 export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
@@ -45,7 +45,9 @@ export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
   const runs = useMemo(() => runsByStep(recorded.items, steps), [recorded.items, steps]);
   // When a step was parked is in its alerts, also after they are closed.
   const alerts = useLoad<PageAlert>(callUrl(["v1", "alerts"], `?job=${job.id}&kind=parked&closed=true&limit=${mostAlerts}`), moving ? alertsEvery : 0);
+  const byHost = place.value.query.get("by") === "host";
   const rows = useMemo(() => {
+    if (byHost) return rowsByHost(runs, at);
     const parked = new Map<string, Time[]>();
     for (const alert of [...(job.alerts ?? []), ...(alerts.data?.items ?? [])]) {
       if (alert.kind !== "parked" || !alert.step) continue;
@@ -55,7 +57,7 @@ export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
     }
     for (const times of parked.values()) times.sort((a, b) => a.from - b.from);
     return order.map((name) => rowOf(name, steps.get(name), runs.get(name) ?? [], at, parked.get(name)));
-  }, [order, steps, runs, job.alerts, alerts.data, at]);
+  }, [byHost, order, steps, runs, job.alerts, alerts.data, at]);
   if (!recorded.loaded) {
     return recorded.problem ? <ProblemNote problem={recorded.problem} again={recorded.again} /> : <div class="box"><Waiting /></div>;
   }
@@ -70,7 +72,7 @@ export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
   return (
     <div class="box">
       {(recorded.problem ?? alerts.problem) && <ProblemNote problem={(recorded.problem ?? alerts.problem)!} again={recorded.problem ? recorded.again : alerts.again} />}
-      <Chart job={job} rows={rows} at={at} moving={moving} chosen={chosen} choose={choose} />
+      <Chart key={byHost ? "hosts" : "steps"} job={job} byHost={byHost} rows={rows} at={at} moving={moving} chosen={chosen} choose={choose} />
       {recorded.more && <p class="fine">The job has more runs than are shown here. The command <code>perdure history {job.id} --runs</code> prints all.</p>}
       <details class="fine">
         <summary>The same as a table</summary>
@@ -82,14 +84,15 @@ export function Timeline({ job, steps, order, chosen, choose }: TimelineProps) {
 
 interface ChartProps {
   job: Job;
+  byHost: boolean;
   rows: readonly Row[];
   at: number;
   moving: boolean;
   chosen: string | undefined;
-  choose: (step: string | undefined) => void;
+  choose: TimelineProps["choose"];
 }
 
-function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
+function Chart({ job, byHost, rows, at, moving, chosen, choose }: ChartProps) {
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(0);
   useLayoutEffect(() => {
@@ -103,7 +106,8 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
   const narrow = width.value < narrowBelow;
   const names = narrow ? 96 : 184;
   const inner = Math.max(width.value - names - 16, 50);
-  const undo = useMemo(() => rows.some((row) => row.spans.some((part) => part.undo)), [rows]);
+  const undone = useMemo(() => rows.some((row) => row.spans.some((part) => part.undo)), [rows]);
+  const undo = undone && !byHost;
   const height = rowHeights(undo);
   const whole = useMemo(() => wholeTime(rows, Date.parse(job.submittedAt), at, moving), [rows, at, moving]);
   const { query } = place.value;
@@ -157,19 +161,45 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
     drag.value = { from: placeOf(event), to: placeOf(event) };
     body.current!.setPointerCapture(event.pointerId);
   };
+  // The run at the pointer, and the one that the keys have reached: their details are below the buttons.
+  const hovered = useSignal<RunRecord | undefined>(undefined);
+  const reached = useSignal<{ step: string; run: number } | undefined>(undefined);
+  const rowAt = (event: PointerEvent) => rows[Math.floor((event.clientY - body.current!.getBoundingClientRect().top) / height)];
+  const runAt = (event: PointerEvent): RunRecord | undefined => {
+    const x = event.clientX - body.current!.getBoundingClientRect().left - names;
+    const y = event.clientY - body.current!.getBoundingClientRect().top;
+    const lower = undo && y % height > height / 2;
+    // The last one is drawn above the others.
+    return rowAt(event)?.spans.findLast((part) => part.run && (!undo || part.undo === lower) && part.to >= scale.from && part.from <= scale.to && scale.x(part.from) - 2 <= x && x <= Math.max(scale.x(part.to), scale.x(part.from) + 4) + 2)?.run;
+  };
   const dragTo = (event: PointerEvent) => {
     if (drag.value) drag.value = { ...drag.value, to: placeOf(event) };
+    const run = runAt(event);
+    if (run !== hovered.peek()) hovered.value = run;
   };
-  const rowAt = (event: PointerEvent) => rows[Math.floor((event.clientY - body.current!.getBoundingClientRect().top) / height)]?.step;
+  /** Goes to the next or the previous run that is shown, by row and time. */
+  const reach = (by: number) => {
+    const shown = rows.flatMap((row, at) => row.spans.flatMap((part) => (part.run && part.to >= scale.from && part.from <= scale.to ? [{ at, run: part.run }] : [])));
+    const now = shown.findIndex(({ run }) => run.step === reached.peek()?.step && run.run === reached.peek()?.run);
+    const next = shown[now < 0 ? (by > 0 ? 0 : shown.length - 1) : Math.min(Math.max(now + by, 0), shown.length - 1)];
+    if (!next) return;
+    hovered.value = undefined;
+    reached.value = { step: next.run.step, run: next.run.run };
+    const top = body.current!.getBoundingClientRect().top + next.at * height;
+    if (top < 180 || top + height > innerHeight - 40) window.scrollBy(0, top - innerHeight / 2);
+  };
   const up = (event: PointerEvent) => {
     const d = drag.value;
     drag.value = undefined;
     if (event.type === "pointercancel") return;
     if (d && Math.abs(d.to - d.from) > dragSlack) zoomTo([scale.at(Math.min(d.from, d.to)), scale.at(Math.max(d.from, d.to))]);
-    else if (event.button === 0) choose(rowAt(event));
+    else if (event.button === 0) {
+      const run = runAt(event);
+      choose(run?.step ?? (byHost ? undefined : rowAt(event)?.step), run?.run);
+    }
   };
   const keys = (event: KeyboardEvent) => {
-    const act = ({ ArrowLeft: () => move(-keyMove), ArrowRight: () => move(keyMove) } as Record<string, (() => void) | undefined>)[event.key];
+    const act = ({ ArrowLeft: () => move(-keyMove), ArrowRight: () => move(keyMove), ArrowDown: () => reach(1), ArrowUp: () => reach(-1), Enter: reached.value && (() => choose(reached.value!.step, reached.value!.run)) } as Record<string, (() => void) | undefined>)[event.key];
     if (!act || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     act();
@@ -178,13 +208,25 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
 
   const first = Math.min(visibleRows.value.from, rows.length), last = Math.min(visibleRows.value.to, rows.length);
   const used = useMemo(() => kindsOf(rows), [rows]);
+  const detail = useMemo(() => {
+    const at = reached.value;
+    return hovered.value ?? (at && rows.flatMap((row) => row.spans).find(({ run }) => run?.step === at.step && run.run === at.run)?.run);
+  }, [rows, hovered.value, reached.value]);
   const title = `Timeline of ${job.key ?? job.id}`;
-  const picture = () => savedTimeline(rows, scale, { title, ticks, width: names + inner + 16, names, state: `${job.current} → ${job.desired}, ${job.phase}`, date: new Date(from).toISOString().slice(0, 10) });
+  const picture = () => savedTimeline(rows, scale, { title, ticks, width: names + inner + 16, names, lanes: !byHost, state: `${job.current} → ${job.desired}, ${job.phase}`, date: new Date(from).toISOString().slice(0, 10) });
   return (
     <>
       <div class="timeline-tools">
         <span class="muted small">
           {absolute(new Date(from).toISOString()).slice(0, 19)}, {span(to - from)}
+        </span>
+        <span class="group" role="group" aria-label="Rows">
+          <button type="button" aria-pressed={!byHost} onClick={() => setQuery({ by: undefined })}>
+            Steps
+          </button>
+          <button type="button" aria-pressed={byHost} onClick={() => setQuery({ by: "host" })}>
+            Hosts
+          </button>
         </span>
         <span class="end">
           <button type="button" class="bare" aria-label="Zoom out" title="Zoom out (-)" onClick={() => zoomBy(1 / keyZoom)}>
@@ -199,12 +241,19 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
           <PictureMenu make={picture} name={`${job.key ?? job.id}-timeline`} label="Picture of the timeline" />
         </span>
       </div>
+      <p class="timeline-detail muted small" role="status">
+        {detail ? (
+          <bdi>{titleOf(detail.step, { kind: "other", from: startOf(detail), to: endOf(detail, at), undo: false, run: detail }, at).split("\n").join(" · ")}</bdi>
+        ) : (
+          "Point at a run to see its details. In the timeline, the keys ↓ and ↑ go from run to run, and Enter opens the step."
+        )}
+      </p>
       <div
         class="timeline"
         ref={frame}
         tabIndex={0}
         role="group"
-        aria-label={`${title}, ${plural(rows.length, "row")}. Plus and minus zoom, the arrow keys move. The table below has the same runs.`}
+        aria-label={`${title}, ${plural(rows.length, "row")}. Plus and minus zoom, the left and right arrow keys move, the up and down arrow keys go from run to run, Enter opens the step of the run. The table below has the same runs.`}
         onKeyDown={keys}
       >
         {width.value > 0 && (
@@ -218,7 +267,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
                 ))}
               </g>
             </svg>
-            <svg ref={body} class="timeline-rows" width={width.value} height={rows.length * height} aria-hidden="true" focusable="false" onPointerDown={down} onPointerMove={dragTo} onPointerUp={up} onPointerCancel={up}>
+            <svg ref={body} class="timeline-rows" width={width.value} height={rows.length * height} aria-hidden="true" focusable="false" onPointerDown={down} onPointerMove={dragTo} onPointerUp={up} onPointerCancel={up} onPointerLeave={() => (hovered.value = undefined)}>
               <g transform={`translate(${names} 0)`}>
                 {ticks.map((tick) => (
                   <line key={tick.t} class="grid" x1={tick.x} x2={tick.x} y1={first * height} y2={last * height} />
@@ -232,7 +281,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
                 ))}
               </g>
               {rows.slice(first, last).map((row, i) => (
-                <RowView key={row.step} row={row} scale={scale} y={(first + i) * height} height={height} width={width.value} names={names} undo={undo} at={at} chosen={row.step === chosen} />
+                <RowView key={row.step} row={row} scale={scale} y={(first + i) * height} height={height} width={width.value} names={names} undo={undo} at={at} chosen={!byHost && row.step === chosen} lit={(run) => (byHost && run.step === chosen) || (run.step === detail?.step && run.run === detail.run)} />
               ))}
               <g transform={`translate(${names} 0)`}>
                 {scale.pieces.filter((piece) => piece.folded).map((piece) => (
@@ -257,7 +306,7 @@ function Chart({ job, rows, at, moving, chosen, choose }: ChartProps) {
             {words[kind]}
           </li>
         ))}
-        {undo && <li class="muted">undo runs have an arrow, and are below do runs</li>}
+        {undone && <li class="muted">undo runs are violet, {undo ? "have an arrow, and are below do runs" : "and have an arrow"}</li>}
         {scale.pieces.some((p) => p.folded) && <li class="muted">grey, between dashed lines: idle time, folded</li>}
       </ul>
     </>
@@ -283,29 +332,32 @@ interface RowProps {
   undo: boolean;
   at: number;
   chosen: boolean;
+  /** Whether a run is to be seen among the others. */
+  lit: (run: RunRecord) => boolean;
 }
 
-function RowView({ row, scale, y, height, width, names, undo, at, chosen }: RowProps) {
+function RowView({ row, scale, y, height, width, names, undo, at, chosen, lit }: RowProps) {
+  const name = row.label ?? row.step;
   return (
     <g class={`timeline-row${chosen ? " chosen" : ""}`} transform={`translate(0 ${y})`} data-step={row.step}>
       <rect class="back" width={width} height={height} />
       <line class="between" x2={width} y1={height - 0.5} y2={height - 0.5} />
       <text class="name" x="12" y={height / 2 + 4}>
-        <title>{row.step}</title>
-        {shorten(row.step, Math.floor((names - 16) / 7.2))}
+        <title>{name}</title>
+        {shorten(name, Math.floor((names - 16) / 7.2))}
       </text>
       <g transform={`translate(${names} 0)`}>
-        <Shapes shapes={shapesOf(row, scale, undo, at)} />
+        <Shapes shapes={shapesOf(row, scale, undo, at)} lit={lit} />
       </g>
     </g>
   );
 }
 
-function Shapes({ shapes }: { shapes: readonly Shape[] }) {
+function Shapes({ shapes, lit }: { shapes: readonly Shape[]; lit?: (run: RunRecord) => boolean }) {
   return (
     <>
       {shapes.map((s, i) => (
-        <g key={i} class={`span ${s.kind}${s.undo ? " undo" : ""}`}>
+        <g key={i} class={`span ${s.kind}${s.undo ? " undo" : ""}${s.run && lit?.(s.run) ? " lit" : ""}`}>
           {s.title && <title>{s.title}</title>}
           {s.bar && <rect x={s.x} y={s.y} width={s.width} height={s.height} rx={s.rx} />}
           {s.line && <path class="stroke" d={s.line} />}

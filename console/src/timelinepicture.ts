@@ -2,6 +2,7 @@
 import { escapeXml, type Picture } from "./picture.ts";
 import { endOf, foldWidth, words, type Kind, type Row, type Scale, type Span, type Tick } from "./spans.ts";
 import { absolute, span } from "./time.ts";
+import type { RunRecord } from "./types.ts";
 import { shorten } from "./view.ts";
 
 /** A part of a row as it is drawn: a bar, a line or a sign. A sign is a shape that says the same as the colour. */
@@ -17,6 +18,7 @@ export interface Shape {
   line?: string;
   sign?: string;
   title: string;
+  run?: RunRecord;
 }
 
 const barHeight = 12;
@@ -36,7 +38,7 @@ export function shapesOf(row: Row, scale: Scale, undo: boolean, now: number): Sh
     const x0 = scale.x(part.from), y = laneTop(part, undo);
     const width = Math.max(scale.x(part.to) - x0, part.run ? leastBar : 0);
     if (width === 0) continue;
-    shapes.push(shapeOf(part, Math.round(x0 * 10) / 10, y, Math.round(width * 10) / 10, titleOf(row.step, part, now)));
+    shapes.push(shapeOf(part, Math.round(x0 * 10) / 10, y, Math.round(width * 10) / 10, titleOf(part.run?.step || row.step, part, now)));
   }
   if (row.deadline !== undefined && row.deadline >= scale.from && row.deadline <= scale.to) {
     const x = Math.round(scale.x(row.deadline) * 10) / 10;
@@ -46,7 +48,7 @@ export function shapesOf(row: Row, scale: Scale, undo: boolean, now: number): Sh
 }
 
 function shapeOf(part: Span, x: number, y: number, width: number, title: string): Shape {
-  const shape: Shape = { kind: part.kind, x, y, width, height: barHeight, rx: 2, undo: part.undo, bar: false, title };
+  const shape: Shape = { kind: part.kind, x, y, width, height: barHeight, rx: 2, undo: part.undo, bar: false, title, ...(part.run && { run: part.run }) };
   const middle = y + barHeight / 2, end = x + width;
   // An arrow to the left marks an undo run.
   const arrow = part.run && part.undo ? `M${x + 1} ${middle}l6 -4v8z` : "";
@@ -111,8 +113,7 @@ const dashes: Partial<Record<Shape["kind"], string>> = { ready: "2 3", expired: 
 export const mostSaved = 300;
 
 function drawn(s: Shape): string {
-  const [full, stroke] = colours[s.kind];
-  const fill = s.undo && s.kind === "done" ? "#e7f5ec" : full;
+  const [fill, stroke] = s.undo && (s.kind === "done" || s.kind === "running") ? ["#f1ebfc", "#6b3fb5"] : colours[s.kind];
   const dash = dashes[s.kind] ? ` stroke-dasharray="${dashes[s.kind]}"` : "";
   const bar = s.bar ? `<rect x="${s.x}" y="${s.y}" width="${s.width}" height="${s.height}" rx="${s.rx}" fill="${fill}" stroke="${stroke}"${dash}/>` : "";
   const line = s.line ? `<path d="${s.line}" fill="none" stroke="${stroke}" stroke-width="${s.kind === "parked" ? 2 : 1.4}"${dash}/>` : "";
@@ -128,19 +129,21 @@ export interface Saved {
   ticks: readonly Tick[];
   width: number;
   names: number;
+  /** Whether undo runs have a place of their own in each row. */
+  lanes: boolean;
 }
 
 /** The timeline as an SVG that needs nothing else: a title, the rows, and a legend. Rows without a part of it are left out. */
-export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state, date, ticks, width, names }: Saved): Picture {
+export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state, date, ticks, width, names, lanes }: Saved): Picture {
   const shown = rows.filter((row) => row.spans.some((part) => part.to >= scale.from && part.from <= scale.to)).slice(0, mostSaved);
-  const undo = shown.some((row) => row.spans.some((part) => part.undo));
+  const undone = shown.some((row) => row.spans.some((part) => part.undo)), undo = undone && lanes;
   const height = rowHeights(undo), top = 62, bottom = top + shown.length * height;
   const used = (Object.keys(words) as Kind[]).filter((kind) => shown.some((row) => row.spans.some((part) => part.kind === kind)));
   const left = rows.length - shown.length;
   const out: string[] = [];
   out.push(`<rect width="100%" height="100%" fill="#fff"/>`);
   out.push(`<text x="12" y="22" font-size="15" font-weight="600">${escapeXml(shorten(title, Math.floor((width - 24) / 8.5)))}</text>`);
-  out.push(`<text x="12" y="40" fill="#566070">${escapeXml(`${state}; ${date}, ${span(scale.to - scale.from)}${left > 0 ? `; ${left} more steps have no run in this time` : ""}`)}</text>`);
+  out.push(`<text x="12" y="40" fill="#566070">${escapeXml(`${state}; ${date}, ${span(scale.to - scale.from)}${left > 0 ? `; ${left} more rows have no run in this time` : ""}`)}</text>`);
   for (const tick of ticks) {
     const x = names + tick.x;
     out.push(`<path d="M${x} ${top}V${bottom}" stroke="#dde2e9"/><text x="${x}" y="${top - 6}" fill="#566070" font-size="11">${tick.label}</text>`);
@@ -151,7 +154,7 @@ export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state
   }
   shown.forEach((row, i) => {
     const y = top + i * height;
-    out.push(`<g transform="translate(0 ${y})"><path d="M0 ${height}H${width}" stroke="#eef1f5"/><text x="12" y="${height / 2 + 4}">${escapeXml(shorten(row.step, Math.floor((names - 16) / 7.2)))}</text><g transform="translate(${names} 0)">${shapesOf(row, scale, undo, scale.to).map(drawn).join("")}</g></g>`);
+    out.push(`<g transform="translate(0 ${y})"><path d="M0 ${height}H${width}" stroke="#eef1f5"/><text x="12" y="${height / 2 + 4}">${escapeXml(shorten(row.label ?? row.step, Math.floor((names - 16) / 7.2)))}</text><g transform="translate(${names} 0)">${shapesOf(row, scale, undo, scale.to).map(drawn).join("")}</g></g>`);
   });
   let x = 12, y = bottom + 34;
   for (const kind of used) {
@@ -161,7 +164,7 @@ export function savedTimeline(rows: readonly Row[], scale: Scale, { title, state
     out.push(`<g transform="translate(${x} ${y - 10})">${drawn({ ...shapeOf(part, 2, 0, 24, words[kind]) })}</g><text x="${x + 34}" y="${y}" fill="#566070">${words[kind]}</text>`);
     x += wide;
   }
-  if (undo) out.push(`<text x="12" y="${(y += 18)}" fill="#566070">undo runs have an arrow, and are below do runs</text>`);
+  if (undone) out.push(`<text x="12" y="${(y += 18)}" fill="#566070">undo runs ${undo ? "are violet, have an arrow, and are below do runs" : "are violet, and have an arrow"}</text>`);
   const whole = y + 14;
   return { width, height: whole, svg: `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${whole}" viewBox="0 0 ${width} ${whole}" font-family="system-ui, sans-serif" font-size="12" fill="#1c2430">${out.join("")}</svg>` };
 }

@@ -16,6 +16,7 @@ export function Who({ who }: { who: Identity }) {
   const lists: [title: string, names: string[] | undefined][] = [
     ["types", who.types],
     ["agents", who.agents],
+    ["hosts", who.hosts],
     ["groups", who.groups],
   ];
   return (

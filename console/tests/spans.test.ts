@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { savedTimeline, shapesOf, titleOf } from "../src/timelinepicture.ts";
-import { busyTimes, foldWidth, partOf, rowOf, runsByStep, scaleOf, ticksOf, wholeTime, type Row, type Time } from "../src/spans.ts";
+import { busyTimes, foldWidth, partOf, rowOf, rowsByHost, runsByStep, scaleOf, ticksOf, wholeTime, type Row, type Time } from "../src/spans.ts";
 import type { RunRecord, Step } from "../src/types.ts";
 
 const second = 1000;
@@ -150,9 +150,23 @@ test("a saved picture has every row with a run, its texts escaped, and no part o
   const rows: Row[] = [{ ...rowWith([0, 10], [90, 100]), step: hostile }, { step: "none", spans: [] }];
   rows[0]!.spans.push({ kind: "failed", from: begin, to: begin + second, undo: true, run: run(3, 0, 1, { outcome: "failed", direction: "undo", error: hostile }) });
   const scale = scaleOf(rows, begin, begin + 100 * second, 600);
-  const { svg: text } = savedTimeline(rows, scale, { title: hostile, state: "done → done, settled", date: "2026-03-01", ticks: ticksOf(scale, 90, 0), width: 800, names: 184 });
+  const { svg: text } = savedTimeline(rows, scale, { title: hostile, state: "done → done, settled", date: "2026-03-01", ticks: ticksOf(scale, 90, 0), width: 800, names: 184, lanes: true });
   assert.ok(text.startsWith("<svg xmlns=") && text.endsWith("</svg>"));
   assert.ok(!text.includes("<script") && !text.includes("\u0001") && text.includes("&#60;script"));
-  assert.ok(!text.includes("class=") && !text.includes("NaN") && text.includes("1 more steps have no run"));
+  assert.ok(!text.includes("class=") && !text.includes("NaN") && text.includes("1 more rows have no run"));
   assert.equal((text.match(/<g[ >]/g) ?? []).length, (text.match(/<\/g>/g) ?? []).length);
+});
+
+test("the runs of a host are in as many rows as it had runs at once, and hosts are in the order of their numbers", () => {
+  const at = (s: number) => new Date(s * 1000).toISOString();
+  const run = (step: string, n: number, holder: string, from: number, to?: number, direction: "do" | "undo" = "do"): RunRecord => ({ step, run: n, holder, direction, startedAt: at(from), ...(to !== undefined && { endedAt: at(to), outcome: "done" as const }) });
+  const runs = new Map([
+    ["a", [run("a", 1, "host/h10/x", 0, 5), run("a", 2, "host/h2/x", 6, 8, "undo")]],
+    ["b", [run("b", 1, "host/h2/x", 1, 7)]],
+    ["c", [run("c", 1, "host/h2/y", 8)]],
+    ["d", [run("d", 1, "till-1", 2, 3)]],
+  ]);
+  const rows = rowsByHost(runs, 9000);
+  assert.deepEqual(rows.map((row) => row.label), ["h2", "", "h10", "till-1"]);
+  assert.deepEqual(rows.map((row) => row.spans.map((part) => `${part.run!.step} ${part.kind}${part.undo ? " undo" : ""} ${part.from / 1000}-${part.to / 1000}`)), [["b done 1-7", "c running 8-9"], ["a done undo 6-8"], ["a done 0-5"], ["d done 2-3"]]);
 });

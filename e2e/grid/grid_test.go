@@ -4,8 +4,8 @@
 // Every command holds a lock of its step while it lives, and makes a file at its end that must not exist yet. So the
 // directory shows from outside whether two runs of a step lived at once, and whether each command had its effect.
 //
-//	make grid                                  # 100 hosts, 10,000 commands of 20 s and 20,000 of 5 s
-//	go test ./e2e/grid -hosts 20 -commands 1000 -length 2s -kills
+//	make grid                # the measures; 100 hosts, 10,000 commands of 20 s and 20,000 of 5 s
+//	go test ./e2e/grid       # 20 hosts, 1,000 commands of 2 s with kills, and the measures in a small form
 package grid
 
 import (
@@ -31,15 +31,22 @@ import (
 )
 
 var (
-	hosts    = flag.Int("hosts", 5, "number of hosts")
+	hosts    = flag.Int("hosts", 20, "number of hosts")
 	slots    = flag.Int("slots", 10, "commands that a host runs at a time")
-	commands = flag.Int("commands", 100, "number of commands")
-	length   = flag.Duration("length", time.Second, "how long a command takes")
-	kills    = flag.Bool("kills", false, "kill hosts and nodes meanwhile")
+	commands = flag.Int("commands", 1000, "number of commands")
+	length   = flag.Duration("length", 2*time.Second, "how long a command takes")
+	kills    = flag.Bool("kills", true, "kill hosts and nodes meanwhile")
 	seed     = flag.Uint64("seed", 0, "repeats the order of kills, as far as processes can be repeated; 0: any")
 )
 
 func TestMain(m *testing.M) {
+	if how := os.Getenv(writerVariable); how != "" {
+		if err := write(how, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	flag.Parse()
 	rig.Main(m)
 }
@@ -69,7 +76,7 @@ type grid struct {
 	client *client.Client
 }
 
-func newGrid(t *testing.T, hosts int) *grid {
+func newGrid(t *testing.T, hosts, slots int) *grid {
 	g := &grid{T: t}
 	dir, err := os.MkdirTemp("", "perdure-grid-") // paths of sockets are short
 	g.must(err)
@@ -88,8 +95,8 @@ func newGrid(t *testing.T, hosts int) *grid {
 	for i := range hosts {
 		state := filepath.Join(dir, "h"+strconv.Itoa(i))
 		g.states = append(g.states, state)
-		args := []string{"host", "--name", "h" + strconv.Itoa(i), "--slots", strconv.Itoa(*slots), "--state", state,
-			"--server", g.urls[i%nodes], "--heartbeat", heartbeat.String(), "--stop-within", "1s", "--keep", "0s", "--log-level", "warn"}
+		args := []string{"host", "--name", "h" + strconv.Itoa(i), "--slots", strconv.Itoa(slots), "--state", state,
+			"--server", g.urls[i%nodes], "--heartbeat", heartbeat.String(), "--stop-within", "1s", "--keep", "0s"}
 		if os.Getuid() == 0 {
 			args = append(args, "--allow-root")
 		}
@@ -196,7 +203,7 @@ func TestCommandsOnHosts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
 	}
-	g := newGrid(t, *hosts)
+	g := newGrid(t, *hosts, *slots)
 	begin := time.Now()
 	g.submit(*commands, *length)
 	ctx, stop := context.WithCancel(t.Context())
@@ -221,7 +228,12 @@ func TestCommandsOnHosts(t *testing.T) {
 	}
 	g.settled()
 	share, from, to := overhead(g.times(), *hosts**slots)
-	t.Logf("slots were idle for %.1f %% of %v in which work was waiting", 100*share, to.Sub(from).Round(time.Second))
+	what := ""
+	if *kills {
+		what = ", with kills"
+	}
+	g.figure(fmt.Sprintf("%d commands of %v on %d hosts of %d slots%s: slots idle while work was waiting", *commands, *length, *hosts, *slots, what), map[bool]string{true: "5 %"}[!*kills && *length >= 20*time.Second],
+		"%.1f %% of %v", 100*share, to.Sub(from).Round(time.Second))
 	if share < 0 {
 		t.Error("more commands lived at once than there are slots")
 	}
@@ -302,10 +314,18 @@ func (g *grid) restart(p *rig.Process, sig syscall.Signal) {
 
 // killKeepers kills the keepers of a host. Their commands die with them.
 func (g *grid) killKeepers(host int) {
+	for _, pid := range g.keepers(host) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+}
+
+// keepers returns the processes of the keepers of a host.
+func (g *grid) keepers(host int) (pids []int) {
 	out, _ := exec.Command("pgrep", "--full", "keeper.*"+g.states[host]+"/").Output()
 	for pid := range strings.FieldsSeq(string(out)) {
 		if n, err := strconv.Atoi(pid); err == nil {
-			_ = syscall.Kill(n, syscall.SIGKILL)
+			pids = append(pids, n)
 		}
 	}
+	return pids
 }

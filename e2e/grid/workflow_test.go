@@ -38,7 +38,7 @@ func TestWorkflowOnHosts(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("there is no python3 on this machine")
 	}
-	g := newGrid(t, 10)
+	g := newGrid(t, 10, *slots)
 	work := filepath.Join(g.shared, "mosaic")
 	g.must(os.Mkdir(work, 0o755))
 	instance := filepath.Join(g.shared, "montage.json")

@@ -1,5 +1,7 @@
-// Package artifacts keeps artifacts in a directory: each in a file that is named by its hash.
+// Package artifacts keeps artifacts in a directory (Dir) or in an object store (S3), each under its hash, and deletes those
+// that no job uses (Sweeper).
 //
+// In a directory, an artifact is a file that is named by its hash.
 // An upload goes to a file of its own in the directory uploads. When it has all bytes, they are read again and compared
 // with the hash, synced, and the file gets its name. So a file with such a name is complete, whatever happened before. An
 // upload that is cut is continued at the node that has its file; other nodes on the same directory begin again.
@@ -45,7 +47,7 @@ var _ operate.Artifacts = (*Dir)(nil)
 func ParseURL(text string) (path string, err error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "file" || u.Host != "" || !filepath.IsAbs(u.Path) || u.RawQuery != "" || u.Fragment != "" {
-		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no directory; write file:///PATH", text)
+		return "", perdure.Refuse(perdure.CodeInvalid, "%q names no directory and no bucket; write file:///PATH or s3://BUCKET/PREFIX", text)
 	}
 	return u.Path, nil
 }
@@ -89,21 +91,24 @@ func (d *Dir) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*op
 		return nil, err
 	}
 	state := &operate.ArtifactState{Artifact: u.Hash, Size: u.Size}
-	if info, err := os.Stat(d.file(u.Hash)); err == nil {
-		if info.Size() != u.Size {
-			return nil, perdure.Refuse(perdure.CodeInvalid, "the artifact has %d bytes, not %d", info.Size(), u.Size)
-		}
+	size, err := d.keep(u.Hash)
+	switch {
+	case err == nil && size != u.Size:
+		return nil, perdure.Refuse(perdure.CodeInvalid, "the artifact has %d bytes, not %d", size, u.Size)
+	case err == nil:
 		state.Next = u.Size
 		return state, nil
+	case perdure.CodeOf(err) != perdure.CodeNotFound:
+		return nil, err
 	}
 	if err := d.begin(u.Hash); err != nil {
 		return nil, err
 	}
 	defer d.end(u.Hash)
+	d.forget()
 	if err := os.MkdirAll(d.uploads(), 0o700); err != nil {
 		return nil, failed(err)
 	}
-	d.forget()
 	part, err := os.OpenFile(filepath.Join(d.uploads(), strings.TrimPrefix(u.Hash, "sha256:")+"."+d.node), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, failed(err)
@@ -213,7 +218,7 @@ func (d *Dir) OpenArtifact(_ context.Context, hash string) (operate.ArtifactRead
 	f, err := os.Open(d.file(hash))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, perdure.Refuse(perdure.CodeNotFound, "there is no artifact %s", hash)
+		return nil, errNotStored(hash)
 	case err != nil:
 		return nil, failed(err)
 	}

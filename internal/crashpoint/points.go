@@ -8,10 +8,13 @@ package crashpoint
 
 import "slices"
 
-// Env arms a point. EnvLog names a file to which the name of each point is appended when it is reached.
+// Env arms a point. EnvLog names a file to which the name of each point is appended when it is reached. EnvDeaths names a
+// file to which it is appended when it kills a process; with maxDeaths names in it, no further process is killed. So a test
+// counts the deaths of processes that it has not started, such as keepers, and each use comes to an end.
 const (
-	Env    = "PERDURE_CRASHPOINT"
-	EnvLog = "PERDURE_CRASHPOINT_LOG"
+	Env       = "PERDURE_CRASHPOINT"
+	EnvLog    = "PERDURE_CRASHPOINT_LOG"
+	EnvDeaths = "PERDURE_CRASHPOINT_DEATHS"
 )
 
 // Point is an instant in the program. Its name has the component, and what it is about to do or has just done.
@@ -130,6 +133,43 @@ const (
 	AgentRetrieved         Point = "agent.retrieved"
 )
 
+// A host: around its registration, the adoption of the runs of an earlier process, and each upload of logs.
+const (
+	HostRegister   Point = "host.register"
+	HostRegistered Point = "host.registered"
+	HostAdopt      Point = "host.adopt"
+	HostAdopted    Point = "host.adopted"
+	HostUpload     Point = "host.upload"
+	HostUploaded   Point = "host.uploaded"
+)
+
+// The agent exec: before and after run.json is written, around the start of a keeper, when the exit record was read, and
+// around the mark of a reported run and the removal of its directory.
+const (
+	ExecPrepare  Point = "exec.prepare"
+	ExecPrepared Point = "exec.prepared"
+	ExecStart    Point = "exec.start"
+	ExecStarted  Point = "exec.started"
+	ExecEnded    Point = "exec.ended"
+	ExecMark     Point = "exec.mark"
+	ExecMarked   Point = "exec.marked"
+	ExecRemove   Point = "exec.remove"
+	ExecRemoved  Point = "exec.removed"
+)
+
+// A keeper: at its start, around keeper.json, after it has started the command, when that has ended and when all
+// processes of the run have, and around the exit record.
+const (
+	KeeperBegin    Point = "keeper.begin"
+	KeeperRecord   Point = "keeper.record"
+	KeeperRecorded Point = "keeper.recorded"
+	KeeperStarted  Point = "keeper.started"
+	KeeperEnded    Point = "keeper.ended"
+	KeeperAlone    Point = "keeper.alone"
+	KeeperExit     Point = "keeper.exit"
+	KeeperExited   Point = "keeper.exited"
+)
+
 // The client: around each request.
 const (
 	ClientSend     Point = "client.send"
@@ -196,6 +236,9 @@ var All = slices.Concat(
 	[]Point{StatsCompute, StatsSaved},
 	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentHeartbeat, AgentHeartbeatAnswered,
 		AgentGiveBack, AgentDrain, AgentCutShort, AgentDrained, AgentRetrieve, AgentRetrieved},
+	[]Point{HostRegister, HostRegistered, HostAdopt, HostAdopted, HostUpload, HostUploaded},
+	[]Point{ExecPrepare, ExecPrepared, ExecStart, ExecStarted, ExecEnded, ExecMark, ExecMarked, ExecRemove, ExecRemoved},
+	[]Point{KeeperBegin, KeeperRecord, KeeperRecorded, KeeperStarted, KeeperEnded, KeeperAlone, KeeperExit, KeeperExited},
 	[]Point{ClientSend, ClientReceived},
 	[]Point{NodeStart, NodeInherited, NodeStarted, NodeEnlist, NodeEnlisted, RoleChange, RoleChanged, NodeStop, NodeDrained, NodeUnlist, NodeStopped,
 		ServeListen, ServeClose, ServeClosed},

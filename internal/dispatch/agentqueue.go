@@ -25,6 +25,7 @@ type agentQueue struct {
 	fullAt       time.Time // when fullLimits was set
 	ownLimitFull bool      // the agent's own limit had no room for all claims at that time
 
+	reservesAt        time.Time // when hosts may be reserved again (mayReserve)
 	pausedUntil       time.Time // after a failed transaction: until then, no claims are taken for held submissions
 	olderDispatchedAt time.Time // when a search last dispatched steps that had been ready before its transaction
 

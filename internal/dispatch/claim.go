@@ -6,7 +6,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/admission"
-	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -14,6 +13,7 @@ import (
 type Claim struct {
 	Request protocol.Claim
 	Since   time.Time // when it arrived, by this node's clock
+	Most    int       // new runs that it may be granted: up to Request.Max, and fewer if its holder fails or is slow
 
 	// Answered receives a token when Runs and Err are set.
 	Answered chan struct{}
@@ -64,7 +64,7 @@ const (
 
 // NewClaim returns a claim that arrived now, by this node's clock.
 func NewClaim(c protocol.Claim, now time.Time, room func() int) *Claim {
-	return &Claim{Request: c, Since: now, Room: room, Answered: make(chan struct{}, 1),
+	return &Claim{Request: c, Since: now, Most: c.Max, Room: room, Answered: make(chan struct{}, 1),
 		HasRequestID: c.RequestID != "", Repeated: c.RequestID != "" && !c.First}
 }
 
@@ -97,8 +97,8 @@ type grant struct {
 	runs      []perdure.Run
 	bytes     int             // size of the answer
 	lacksRoom bool            // nothing was granted, because the server has no room for the answer
-	host      *kernel.Host    // the claim's host; nil: none
-	free      perdure.Amounts // what is free of the host
+	place     *place          // the claim's host; nil: none
+	free      perdure.Amounts // what is free of the host, for this claim
 	refused   error           // the claim does not fit its host
 	aside     *Aside          // not nil if this transaction cannot answer the claim
 	locked    bool            // the transaction has locked the repeated claim, and it had no runs
@@ -138,5 +138,5 @@ func (c *Claim) mayGetNewRuns() bool { return !c.Repeated || c.hasNoRuns }
 
 // isOpen reports whether this transaction may grant the claim new runs.
 func (g *grant) isOpen() bool {
-	return g.mode != repeatOnly && g.aside == nil && len(g.runs) == 0 && g.refused == nil
+	return g.mode != repeatOnly && g.Most > 0 && g.aside == nil && len(g.runs) == 0 && g.refused == nil
 }

@@ -2,7 +2,9 @@ package dispatch
 
 import (
 	"slices"
+	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
@@ -17,6 +19,43 @@ import (
 // drained gets no runs. The transaction reads the hosts without locking them, because many of them may wait for work. It
 // locks those that it has granted runs, and is run again if one has changed meanwhile: after an operator's drain was
 // answered, the host gets no run.
+//
+// # Reservations
+//
+// A step that needs much of a host could wait for ever behind steps that need little, because what becomes free is taken at
+// once. Such a step reserves a host after a while (kernel.Reservation). Once in a second, a transaction with claims of hosts
+// looks for steps that have waited for longer than the patience of their agent, that have no reservation yet, and that one
+// of these hosts could take if it were empty. It reserves the host that will have room first. From then on, the host gets
+// only runs that do not delay the step (kernel.Admits).
+//
+// The job of the step is locked when its host is chosen, and the row of the host when the reservation is written. So a step
+// reserves one host, and a host is reserved for one step, however many nodes do this at once. Host rows are locked last, in
+// the order of their names: no transaction waits for anything else while it has locked one.
+
+// places are the hosts of a transaction, by name.
+type places map[string]*place
+
+// place is a host as one transaction sees it.
+type place struct {
+	host     kernel.Host   // as it was read
+	reserved kernel.Demand // of the step for which the host is reserved; empty: it is not reserved
+	reserve  bool          // this transaction changes the reservation of the row to that of next
+	next     kernel.Reservation
+
+	used    bool         // uses was read
+	uses    []kernel.Use // the runs in flight, if used
+	granted int          // runs that this transaction has granted
+
+	refused map[kernel.Demand]bool // demands of which a step was refused, because it would delay the reserved one
+}
+
+// step returns the step for which the host is reserved.
+func (p *place) step() kernel.StepRef {
+	if !p.next.At.IsZero() {
+		return p.next.StepRef
+	}
+	return p.host.Reservation.StepRef
+}
 
 // loadHosts reads the hosts of the claims, and refuses claims that do not fit their hosts.
 func (t *Transaction) loadHosts() error {
@@ -34,54 +73,316 @@ func (t *Transaction) loadHosts() error {
 	if err != nil {
 		return err
 	}
+	t.places = places{}
+	for i := range hosts {
+		p := &place{host: hosts[i]}
+		t.places[p.host.Name] = p
+		if err := t.loadReservation(p); err != nil {
+			return err
+		}
+	}
 	for _, g := range t.grants {
 		if g.Request.Host == "" || !g.isOpen() {
 			continue
 		}
-		i := slices.IndexFunc(hosts, func(h kernel.Host) bool { return h.Name == g.Request.Host })
-		if i >= 0 {
-			g.host, g.free = &hosts[i], g.Request.Free
+		var host *kernel.Host
+		if p := t.places[g.Request.Host]; p != nil {
+			g.place, g.free, host = p, g.Request.Free, &p.host
 		}
-		g.refused = kernel.CheckClaim(g.host, kernel.HostClaim{Host: g.Request.Host, Holder: g.Request.Holder, Free: g.Request.Free})
+		if g.refused = kernel.CheckClaim(host, kernel.HostClaim{Host: g.Request.Host, Holder: g.Request.Holder, Free: g.Request.Free}); g.refused != nil {
+			g.place = nil
+		}
 	}
 	return nil
 }
 
-// confirmHosts locks the hosts that were granted runs. It returns ErrStale if one has changed since it was read.
+// loadReservation reads the step for which a host is reserved.
+func (t *Transaction) loadReservation(p *place) error {
+	if p.host.Reservation.At.IsZero() {
+		return nil
+	}
+	step, err := t.peek(p.host.Reservation.StepRef)
+	if err != nil {
+		return err
+	}
+	if !p.host.Reserves(step, t.b.Workset().Now()) {
+		p.reserve = true // it ended, and is removed from the row
+		return nil
+	}
+	p.reserved = step.Needs.Demand()
+	return t.loadUses(p)
+}
+
+// loadUses reads the runs in flight of a host. Runs that end in this transaction are left out.
+func (t *Transaction) loadUses(p *place) error {
+	if p.used {
+		return nil
+	}
+	holder, w := p.host.Holder(), t.b.Workset()
+	refs, err := t.b.Tx().HeldBy(holder, "", "", perdure.MaxHostRuns)
+	if err != nil {
+		return err
+	}
+	var own, others []kernel.StepRef
+	for _, ref := range refs {
+		if w.Has(ref.Job) {
+			own = append(own, ref)
+		} else {
+			others = append(others, ref)
+		}
+	}
+	if err := t.b.LoadSteps(own); err != nil {
+		return err
+	}
+	var steps []*kernel.Step
+	if len(others) > 0 {
+		if steps, err = t.b.Tx().Steps(others); err != nil {
+			return err
+		}
+	}
+	for _, ref := range own {
+		if w.HasStep(ref) {
+			steps = append(steps, w.Step(ref))
+		}
+	}
+	for _, s := range steps {
+		if s.Phase == perdure.Running && s.LockedBy == holder {
+			p.uses = append(p.uses, kernel.UseOf(s))
+		}
+	}
+	p.used = true
+	return nil
+}
+
+// reservePause is the time between two searches for steps of an agent that may reserve a host.
+const reservePause = time.Second
+
+// mayReserve reports whether a transaction may search for steps of an agent that may reserve a host.
+func (q *Queue) mayReserve(agent string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a, now := q.agent(agent), q.env.Now()
+	if now.Before(a.reservesAt) {
+		return false
+	}
+	a.reservesAt = now.Add(reservePause)
+	return true
+}
+
+// maxReserving is how many steps of an agent a transaction considers for reservations: the first ones in the order of
+// dispatch.
+const maxReserving = 100
+
+// reserve reserves hosts of the claims for steps that have waited for too long.
+func (t *Transaction) reserve() error {
+	for rest := t.grants; len(rest) > 0 && len(t.places) > 0; {
+		agent, n := rest[0].Request.Agent, 1
+		for n < len(rest) && rest[n].Request.Agent == agent {
+			n++
+		}
+		var may []*grant
+		for _, g := range rest[:n] {
+			if g.isOpen() && g.place != nil && !g.place.host.Draining && g.place.reserved == "" {
+				may = append(may, g)
+			}
+		}
+		if len(may) > 0 && t.q.mayReserve(agent) {
+			if err := t.reserveFor(agent, may); err != nil {
+				return err
+			}
+		}
+		rest = rest[n:]
+	}
+	return nil
+}
+
+// reserveFor reserves hosts of these claims for steps of an agent.
+func (t *Transaction) reserveFor(agent string, may []*grant) error {
+	w, tx := t.b.Workset(), t.b.Tx()
+	_, full := t.q.cachedLimits(agent, t.b.Began())
+	refs, err := tx.Ready(agent, maxReserving, full, func(d kernel.Demand) bool {
+		return d != "" && slices.ContainsFunc(may, func(g *grant) bool {
+			return kernel.Fits(&g.place.host, g.place.host.Capacity, d.Requires()) && !kernel.Fits(&g.place.host, g.free, d.Requires())
+		})
+	})
+	if err != nil || len(refs) == 0 {
+		return err
+	}
+	settings, err := tx.Agents()
+	if err != nil {
+		return err
+	}
+	steps, err := tx.Steps(refs)
+	if err != nil {
+		return err
+	}
+	patience := kernel.PatienceOf(settings, agent)
+	refs = nil
+	for _, s := range steps {
+		if kernel.Starves(s, patience, w.Now()) {
+			refs = append(refs, s.StepRef)
+		}
+	}
+	if len(refs) == 0 {
+		return nil
+	}
+	if refs, _, err = t.load(refs); err != nil || len(refs) == 0 { // another node may reserve a host for those that are left out
+		return err
+	}
+	reserved, err := tx.ReservedFor(refs)
+	if err != nil {
+		return err
+	}
+	for _, ref := range t.sorted(refs) {
+		if s := w.Step(ref); kernel.Starves(s, patience, w.Now()) {
+			if err := t.reserveStep(s, may, reserved, patience); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reserveStep reserves the host that will have room for a step first. reserved are the hosts whose rows have a reservation
+// for the step, or for others. One that does not hold any more is removed from its row.
+func (t *Transaction) reserveStep(s *kernel.Step, may []*grant, reserved []kernel.Host, patience time.Duration) error {
+	now := t.b.Workset().Now()
+	var old []*kernel.Host
+	for i := range reserved {
+		if h := &reserved[i]; h.Reservation.StepRef == s.StepRef {
+			if h.Reserves(s, now) {
+				return nil
+			}
+			old = append(old, h)
+		}
+	}
+	var best *place
+	var bestAt time.Time
+	for _, g := range may {
+		p := g.place
+		if p.reserved != "" {
+			continue
+		}
+		if err := t.loadUses(p); err != nil {
+			return err
+		}
+		if at, ok := p.host.RoomFor(s.Needs.Demand(), g.free, p.uses, now); ok && (best == nil || at.Before(bestAt)) {
+			best, bestAt = p, at
+		}
+	}
+	if best == nil {
+		return nil
+	}
+	for _, h := range old {
+		if t.places[h.Name] == nil {
+			t.places[h.Name] = &place{host: *h}
+		}
+		t.places[h.Name].reserve = true
+	}
+	best.reserved, best.reserve, best.next = s.Needs.Demand(), true, kernel.ReservationFor(s, best.uses, patience, now)
+	return nil
+}
+
+// confirmHosts locks the hosts that were granted runs or are reserved, and writes reservations. It returns ErrStale if one
+// of the hosts has changed since it was read.
 func (t *Transaction) confirmHosts() error {
-	read := map[string]*kernel.Host{}
 	var names []string
-	for _, g := range t.grants {
-		if g.host != nil && len(g.runs) > 0 && read[g.host.Name] == nil {
-			read[g.host.Name] = g.host
-			names = append(names, g.host.Name)
+	writes := false
+	for name, p := range t.places {
+		if p.granted > 0 || p.reserve {
+			names = append(names, name)
+			writes = writes || p.reserve
 		}
 	}
 	if len(names) == 0 {
 		return nil
 	}
 	slices.Sort(names)
-	hosts, err := t.b.Tx().ShareHosts(names)
-	if err != nil {
-		return err
-	}
-	for i := range hosts {
-		if was := read[hosts[i].Name]; was.Incarnation == hosts[i].Incarnation && was.Draining == hosts[i].Draining {
-			delete(read, was.Name)
+	if !writes {
+		hosts, err := t.b.Tx().ShareHosts(names)
+		if err != nil {
+			return err
 		}
+		if len(hosts) != len(names) || slices.ContainsFunc(hosts, func(h kernel.Host) bool { return !t.places[h.Name].confirms(&h) }) {
+			return kernel.ErrStale
+		}
+		return nil
 	}
-	if len(read) > 0 {
-		return kernel.ErrStale
+	for _, name := range names {
+		p := t.places[name]
+		h, err := t.b.Tx().LockHost(name)
+		switch {
+		case err != nil:
+			return err
+		case h == nil || !p.confirms(h):
+			return kernel.ErrStale
+		case !p.reserve:
+			continue
+		}
+		row := *h
+		row.Reservation = p.next
+		if err := t.b.Tx().PutHost(&row, h); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// canTake reports whether the claim can be granted a step with a demand.
+// confirms reports whether a host is as it was read, apart from what does not matter to its runs.
+func (p *place) confirms(h *kernel.Host) bool {
+	return h.Incarnation == p.host.Incarnation && h.Draining == p.host.Draining && h.Reservation.Same(p.host.Reservation)
+}
+
+// canTake reports whether the claim can be granted a step with a demand. A step may be refused all the same, because it
+// would delay the one for which the host is reserved (admits).
 func (g *grant) canTake(d kernel.Demand) bool {
-	if g.host == nil {
+	if g.place == nil {
 		return d == ""
 	}
-	return kernel.Fits(g.host, g.free, d.Requires())
+	return !g.place.refused[d] && kernel.Fits(&g.place.host, g.free, d.Requires())
+}
+
+// admits reports whether the claim may be granted a step that it can take. After a step was refused, no further steps with
+// its demand are searched for the host in this transaction.
+func (t *Transaction) admits(g *grant, ref kernel.StepRef, d kernel.Demand) bool {
+	p := g.place
+	if p == nil || p.reserved == "" {
+		return true
+	}
+	if p.step() == ref {
+		return true
+	}
+	w := t.b.Workset()
+	if kernel.Admits(p.reserved, g.free, p.uses, d.Requires(), w.RunDeadline(ref), w.Now()) {
+		return true
+	}
+	if p.refused == nil {
+		p.refused = map[kernel.Demand]bool{}
+	}
+	p.refused[d] = true
+	return false
+}
+
+// took notes that the claim was granted a run of a step.
+func (g *grant) took(s *kernel.Step) {
+	g.free = kernel.Take(g.free, s.Needs.Demand().Requires())
+	g.place.granted++
+	if g.place.used {
+		g.place.uses = append(g.place.uses, kernel.UseOf(s))
+	}
+	if g.place.reserved != "" && g.place.step() == s.StepRef {
+		g.place.reserved, g.place.refused = "", nil
+		g.place.reserve, g.place.next = true, kernel.Reservation{}
+	}
+}
+
+// hostFull reports whether the claim's host has as many runs as a host may have.
+func (t *Transaction) hostFull(g *grant) (bool, error) {
+	if g.place == nil {
+		return false, nil
+	}
+	err := t.loadUses(g.place)
+	return len(g.place.uses) >= perdure.MaxHostRuns, err
 }
 
 // serves returns which steps the open claims can take.
@@ -112,14 +413,14 @@ func (t *Transaction) choose(s *search, ref kernel.StepRef) int {
 	}
 	d := t.b.Workset().Step(ref).Needs.Demand()
 	if d == "" {
-		return slices.IndexFunc(s.open, func(g *grant) bool { return g.canTake(d) })
+		return slices.IndexFunc(s.open, func(g *grant) bool { return g.canTake(d) && t.admits(g, ref, d) })
 	}
 	r, p, best := d.Requires(), t.b.Workset().Placement(ref), -1
 	for i, g := range s.open {
-		if g.host == nil || !kernel.Fits(g.host, g.free, r) {
+		if g.place == nil || !g.canTake(d) || !t.admits(g, ref, d) {
 			continue
 		}
-		if best < 0 || kernel.Better(kernel.Offer{Host: g.host, Free: g.free}, kernel.Offer{Host: s.open[best].host, Free: s.open[best].free}, r, p) < 0 {
+		if best < 0 || kernel.Better(kernel.Offer{Host: &g.place.host, Free: g.free}, kernel.Offer{Host: &s.open[best].place.host, Free: s.open[best].free}, r, p) < 0 {
 			best = i
 		}
 	}

@@ -610,6 +610,13 @@ func (q *Queue) Close() {
 	q.asides.close()
 }
 
+// Closed reports whether the queue is closed.
+func (q *Queue) Closed() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
 // Drain answers all waiting claims, and returns the requests that were not taken. Writers call it after Take has
 // returned false.
 func (q *Queue) Drain() (requests []*Request) {

@@ -65,8 +65,8 @@ func newSearch(agent string, claims []*grant) *search {
 		}
 		if g.isOpen() {
 			s.open = append(s.open, g)
-			s.asked += g.Request.Max
-			s.forHosts = s.forHosts || g.host != nil
+			s.asked += g.Most
+			s.forHosts = s.forHosts || g.place != nil
 			s.mode = max(s.mode, g.mode)
 		}
 	}

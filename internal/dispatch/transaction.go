@@ -16,6 +16,10 @@ type Tx interface {
 	Ready(agent string, max int, full []string, serves kernel.Serves) ([]kernel.StepRef, error)
 	Hosts(names []string) ([]kernel.Host, error)
 	ShareHosts(names []string) ([]kernel.Host, error)
+	LockHost(name string) (*kernel.Host, error)
+	PutHost(h, was *kernel.Host) error
+	ReservedFor([]kernel.StepRef) ([]kernel.Host, error)
+	Agents() (map[string]perdure.AgentSettings, error)
 	AnnounceDispatch(agent string)
 	HeldBy(holder, agent, request string, max int) ([]kernel.StepRef, error)
 	Granted(holder, agent, request string, max int) ([]kernel.StepRef, error)
@@ -64,6 +68,7 @@ type Transaction struct {
 	searchedAgents []string // agents for which this writer searches the store
 	opened         []string // agents of lanes that were opened
 	granted        int      // number of new runs
+	places         places
 }
 
 // Begin returns a Transaction that serves these claims.
@@ -93,6 +98,9 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 			return err
 		}
 		if err := t.loadHosts(); err != nil {
+			return err
+		}
+		if err := t.reserve(); err != nil {
 			return err
 		}
 	}
@@ -126,7 +134,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 		}
 	}
 	if len(serving) == 0 {
-		return nil
+		return t.confirmHosts()
 	}
 	if err := t.limits.lockKnown(t, serving); err != nil {
 		return err
@@ -360,6 +368,12 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 				s.close(i)
 				continue
 			}
+			if full, err := t.hostFull(g); err != nil {
+				return granted, more, err
+			} else if full {
+				s.close(i)
+				continue
+			}
 			run, err := t.runOf(ref, claim)
 			if err != nil {
 				if errors.Is(err, kernel.ErrNoRoom) {
@@ -377,10 +391,10 @@ func (t *Transaction) grant(s *search, refs []kernel.StepRef) (granted int, more
 				granted++
 				t.granted++
 				g.add(run, t.b.Began(), len(refs))
-				if g.host != nil {
-					g.free = kernel.Take(g.free, t.b.Workset().Step(ref).Needs.Demand().Requires())
+				if g.place != nil {
+					g.took(t.b.Workset().Step(ref))
 				}
-				if len(g.runs) >= g.Request.Max {
+				if len(g.runs) >= g.Most {
 					s.close(i)
 				}
 			}

@@ -407,6 +407,20 @@ func (s *Store) Logs(ctx context.Context, runs []kernel.LogRun) (out []kernel.Lo
 	return out, err
 }
 
+func (s *Store) UsedArtifacts(ctx context.Context, hashes []kernel.ArtifactHash) (out []kernel.ArtifactHash, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.UsedArtifacts(ctx, hashes)
+	}
+	return out, err
+}
+
+func (s *Store) ArtifactsOf(ctx context.Context, job perdure.JobID, max int) (out []kernel.ArtifactHash, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.ArtifactsOf(ctx, job, max)
+	}
+	return out, err
+}
+
 func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, max int) (out []kernel.LogChunk, err error) {
 	if err = s.readFault(ctx); err == nil {
 		out, err = s.Store.LogChunks(ctx, log, from, max)

@@ -1,17 +1,3 @@
-// Package hostagent is the agent of a host: a process that claims runs of the agent exec, and has keepers run their
-// commands. It may be killed and started again at any time: the commands go on, and the next process continues with them.
-//
-// What it needs for that is in its state directory:
-//
-//	lock       held while a process uses the directory
-//	host.json  the name of the host and its incarnation, made once: the holder of its runs is host/NAME/INCARNATION
-//	runs/      a directory for each run (internal/keeper)
-//
-// At its start it asks the server which of the runs that it finds still belong to the holder (agenthost.Host.Adopt). Those
-// are carried on or reported; what is left of the others is killed. New runs are claimed only after that, because until
-// then it is not known how many slots are free.
-//
-// While the file system of the state directory is full, nothing is claimed.
 package hostagent
 
 import (
@@ -34,6 +20,8 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
 	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/slurm"
 	"github.com/perdure/perdure/operate"
@@ -56,6 +44,7 @@ type Config struct {
 	State      string             // the state directory, which is created if it is missing
 	Hosts      Registrar          // registers the host
 	Logs       protocol.LogWriter // takes what commands write; nil: it stays in the state directory
+	Artifacts  operate.Artifacts  // has the files that commands read and write; nil: none
 	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
 	Capacity   perdure.Amounts    // further capacities; cpu and memory that are missing are those of the machine
 	Labels     map[string]string
@@ -84,7 +73,7 @@ type Host struct {
 	lock  *os.File
 	agent *exec.Agent
 	host  *agenthost.Host
-	full  chan struct{} // receives when a run found no space
+	loop  *Loop
 
 	groups string // the directory of the cgroups of runs; "": none
 	id     *identity
@@ -140,26 +129,26 @@ func Open(cfg Config) (*Host, error) {
 	runs := filepath.Join(state, "runs")
 	for _, dir := range []string{state, runs} {
 		if err := os.MkdirAll(dir, mode); err != nil {
-			return nil, err
+			return nil, unusable(state, err)
 		}
 		if err := os.Chmod(dir, mode); err != nil {
 			return nil, err
 		}
 	}
-	h := &Host{cfg: cfg, log: cfg.Log, full: make(chan struct{}, 1)}
+	h := &Host{cfg: cfg, log: cfg.Log}
 	if err := h.acquire(); err != nil {
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	id, err := identify(state, cfg.Name)
 	if err == nil {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
-		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands,
-			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: h.noteFull, Begun: h.begun, Over: h.over, Log: h.log})
+		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
+			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
 		h.Close()
-		return nil, err
+		return nil, unusable(state, err)
 	}
 	h.cfg.Capacity = capacityOf(&cfg)
 	if cfg.Logs != nil {
@@ -167,7 +156,20 @@ func Open(cfg Config) (*Host, error) {
 	}
 	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, HostName: cfg.Name, Capacity: h.cfg.Capacity, ClaimWait: claimWait, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
 		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
+	h.loop = NewLoop(LoopConfig{Env: env.Real{}, Host: h.host, Agent: exec.Name, Runs: h.agent, Name: cfg.Name, State: state, Heartbeat: cfg.Heartbeat, Keep: cfg.Keep,
+		Register: h.register, Full: h.isFull, Log: h.log})
 	return h, nil
+}
+
+// unusable says how to mend a state directory that cannot be used.
+func unusable(state string, err error) error {
+	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) && !errors.Is(err, syscall.ENOSPC) && !errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeInvalid, Message: fmt.Sprintf("the state directory %s cannot be used: %v", state, err), Hint: "name a directory that this user may create or write to: --state"}
+	}
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &perdure.Error{Code: perdure.CodeNoSpace, Message: fmt.Sprintf("the state directory %s has no space: %v", state, err), Hint: "free space on its file system, or name another directory: --state"}
+	}
+	return err
 }
 
 // Close releases the state directory.
@@ -265,184 +267,42 @@ func (h *Host) over(dir string) {
 	}
 }
 
-func (h *Host) noteFull() {
-	select {
-	case h.full <- struct{}{}:
-	default:
-	}
-}
-
-const (
-	checkEvery = 2 * time.Second  // how often the free space is checked
-	sweepEvery = 30 * time.Second // how often directories of reported runs are removed
-	leaveTime  = 5 * time.Second  // how long reports are waited for at the end
-)
-
 // Run claims and carries out runs until ctx ends. The commands go on after that.
 func (h *Host) Run(ctx context.Context) error {
-	pending, unread, err := h.agent.Pending()
-	if err != nil {
-		return err
-	}
-	h.host.Pause(true)
-	registered, err := h.register(ctx)
-	if err != nil || registered == nil {
-		return err
-	}
-	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer end(nil)
-	ended := make(chan error, 1)
-	go func() { ended <- h.host.Run(life) }()
 	if h.logs != nil {
-		go h.logs.work(life)
+		logs, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		go h.logs.work(logs)
 	}
-	adopted := make(chan error, 1)
-	go func() { adopted <- h.adopt(ctx, pending) }()
-
-	check, sweep, renew := time.NewTicker(checkEvery), time.NewTicker(sweepEvery), time.NewTicker(min(h.cfg.Heartbeat/3, renewMost))
-	defer check.Stop()
-	defer sweep.Stop()
-	defer renew.Stop()
-	renewed := make(chan *operate.HostRegistered, 1)
-	var drained <-chan time.Time // the deadline of a drain
-	h.agent.Sweep(h.cfg.Keep)
-	adopting := true
-	full := h.isFull()
-	if full {
-		h.logFull(full)
-	}
-	for {
-		draining := registered.State != operate.HostReady
-		if !draining {
-			drained = nil
-		} else if drained == nil && !registered.DrainBy.IsZero() {
-			h.log.Info("the host is drained; what runs at the deadline is stopped", "host", h.cfg.Name, "deadline", registered.DrainBy)
-			drained = time.After(time.Until(registered.DrainBy))
-		}
-		h.host.Pause(adopting || full || draining)
-		select {
-		case <-renew.C:
-			go h.renew(life, renewed)
-		case r := <-renewed:
-			if r.State != registered.State {
-				h.log.Info("state of the host changed", "host", h.cfg.Name, "state", r.State)
-			}
-			registered = r
-		case <-drained:
-			h.host.CutShort()
-			drained = time.After(checkEvery) // runs that arrived late
-		case err := <-adopted:
-			if adopting = false; err != nil && ctx.Err() == nil {
-				return err
-			}
-			// A run whose directory is not readable may have a living command, which its keeper ends with the lock. It must not
-			// expire before.
-			if err == nil && unread == 0 {
-				h.host.CompleteHeartbeats()
-			}
-		case <-check.C:
-			if now := h.isFull(); now != full {
-				full = now
-				h.logFull(full)
-			}
-		case <-h.full:
-			if !full {
-				full = true
-				h.logFull(full)
-			}
-		case <-sweep.C:
-			h.agent.Sweep(h.cfg.Keep)
-		case err := <-ended:
-			return err
-		case <-ctx.Done():
-			quiet, cancel := context.WithTimeout(life, leaveTime)
-			h.host.Quiesce(quiet)
-			cancel()
-			end(errLeft)
-			if err := <-ended; !errors.Is(err, errLeft) {
-				return err
-			}
-			return nil
-		}
-	}
+	return h.loop.Run(ctx)
 }
 
 // claimWait is how long a claim waits for runs. Meanwhile, what becomes free is offered by other claims, and a step that needs
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second
 
-// register registers the host, and repeats that until it is answered. It returns nil if ctx ends first.
-func (h *Host) register(ctx context.Context) (*operate.HostRegistered, error) {
-	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
-		r, err := h.registerOnce(ctx)
-		switch code := perdure.CodeOf(err); {
-		case err == nil:
-			return r, nil
-		case ctx.Err() != nil:
-			return nil, nil
-		case code != "" && code != perdure.CodeUnavailable:
-			return nil, err
-		}
-		h.log.Warn("host not registered; retrying", "host", h.cfg.Name, "err", err, "action", "check server and network")
-		select {
-		case <-ctx.Done():
-			return nil, nil
-		case <-time.After(pause):
+// register registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it when
+// there is space again.
+func (h *Host) register(ctx context.Context, full bool) (*operate.HostRegistered, error) {
+	capacity := h.cfg.Capacity
+	if full {
+		capacity = perdure.Amounts{}
+		for name := range h.cfg.Capacity {
+			capacity[name] = 0
 		}
 	}
-}
-
-func (h *Host) registerOnce(ctx context.Context) (*operate.HostRegistered, error) {
-	ctx, cancel := context.WithTimeout(ctx, registerTime)
-	defer cancel()
 	boot, err := keeper.Boot()
 	if err != nil {
 		return nil, err
 	}
+	crashpoint.Here(crashpoint.HostRegister)
 	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
-		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: h.cfg.Capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
+	crashpoint.Here(crashpoint.HostRegistered)
 	if err == nil && r.Holder != h.Holder {
 		err = fmt.Errorf("the server has registered the holder %s, and not %s", r.Holder, h.Holder)
 	}
 	return r, err
-}
-
-const (
-	// registerTime bounds a registration.
-	registerTime = 10 * time.Second
-	// renewMost is the longest time between two registrations: so soon a host knows of its drain.
-	renewMost = 10 * time.Second
-)
-
-// renew registers the host again: it is the host's sign of life.
-func (h *Host) renew(ctx context.Context, to chan<- *operate.HostRegistered) {
-	r, err := h.registerOnce(ctx)
-	if err != nil {
-		if ctx.Err() == nil {
-			h.log.Warn("registration of the host not renewed", "host", h.cfg.Name, "err", err, "action", "check server and network")
-		}
-		return
-	}
-	select {
-	case to <- r:
-	case <-ctx.Done():
-	}
-}
-
-var errLeft = errors.New("the host agent ends, and its commands go on")
-
-// adopt continues with the runs of the earlier process.
-func (h *Host) adopt(ctx context.Context, pending []perdure.Run) error {
-	if len(pending) == 0 {
-		return nil
-	}
-	h.log.Info("continuing with runs of the earlier process", "runs", len(pending))
-	over, err := h.host.Adopt(ctx, exec.Name, pending)
-	for i := range over {
-		h.log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
-		h.agent.Discard(&over[i])
-	}
-	return err
 }
 
 // isFull reports whether the file system of the state directory has too little space for further runs.
@@ -453,12 +313,4 @@ func (h *Host) isFull() bool {
 		return false
 	}
 	return st.Bavail*uint64(st.Bsize) < h.cfg.MinFree || st.Files > 0 && st.Ffree == 0
-}
-
-func (h *Host) logFull(full bool) {
-	if full {
-		h.log.Error("state directory full; nothing is claimed", "dir", h.cfg.State, "action", "free space on its file system")
-		return
-	}
-	h.log.Info("state directory has space again; claiming", "dir", h.cfg.State)
 }

@@ -3,6 +3,7 @@ package hostagent
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,9 +21,11 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/client"
+	"github.com/perdure/perdure/internal/artifacts"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/rest"
 	"github.com/perdure/perdure/node"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
 )
@@ -37,6 +40,8 @@ func TestMain(m *testing.M) {
 		return
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -52,7 +57,7 @@ type settings struct {
 
 func (s *settings) config() (Config, error) {
 	c, err := client.New(s.Server)
-	return Config{Exchange: c, Hosts: c, Logs: c, Name: s.Name, State: s.State, Heartbeat: s.Heartbeat, StopWithin: 300 * time.Millisecond, MinFree: s.MinFree,
+	return Config{Exchange: c, Hosts: c, Logs: c, Artifacts: c, Name: s.Name, State: s.State, Heartbeat: s.Heartbeat, StopWithin: 300 * time.Millisecond, MinFree: s.MinFree,
 		NoCgroups: s.NoCgroups, Keep: time.Hour, Slots: 4, Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}, err
 }
 
@@ -84,12 +89,16 @@ type grid struct {
 	addr   string
 	server *http.Server
 	lose   atomic.Int64 // so many answers to reports are lost
+	claims atomic.Int64 // so many answers to claims are lost, of those with runs
+
+	block, afterRun atomic.Bool  // transfers of artifacts wait; only while there is the file ran
+	blocked         atomic.Int64 // transfers that have waited
 }
 
 func newGrid(t *testing.T) *grid {
 	t.Helper()
 	t.Parallel()
-	n := node.New(memory.New(), node.Config{SweepPeriod: 50 * time.Millisecond})
+	n := node.New(memory.New(), node.Config{SweepPeriod: 50 * time.Millisecond, Artifacts: artifacts.New(t.TempDir())})
 	if err := n.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -117,21 +126,52 @@ func (g *grid) up() {
 	}
 	g.addr = l.Addr().String()
 	quiet := slog.New(slog.DiscardHandler)
-	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, &g.lose}, Log: quiet}), quiet)
+	g.server = rest.Server("", rest.New(rest.Config{Service: lossy{g.node, g}, Log: quiet}), quiet)
 	go func(s *http.Server) { _ = s.Serve(l) }(g.server)
 }
 
 func (g *grid) down() { _ = g.server.Close() }
 
-// lossy loses answers to reports.
+// lossy loses answers to reports and claims.
 type lossy struct {
 	protocol.Server
-	lose *atomic.Int64
+	g *grid
+}
+
+func (l lossy) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
+	runs, err := l.Server.Claim(ctx, c)
+	if err == nil && len(runs) > 0 && l.g.claims.Add(-1) >= 0 {
+		return nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
+	}
+	return runs, err
+}
+
+func (l lossy) wait(ctx context.Context) {
+	for first := true; ctx.Err() == nil; first = false {
+		_, err := os.Stat(filepath.Join(l.g.dir, "ran"))
+		if !l.g.block.Load() && !(l.g.afterRun.Load() && err == nil) {
+			return
+		}
+		if first {
+			l.g.blocked.Add(1)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (l lossy) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+	l.wait(ctx)
+	return l.Server.UploadArtifact(ctx, u)
+}
+
+func (l lossy) OpenArtifact(ctx context.Context, hash string) (operate.ArtifactReader, error) {
+	l.wait(ctx)
+	return l.Server.OpenArtifact(ctx, hash)
 }
 
 func (l lossy) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
 	results, runs, err := l.Server.Report(ctx, holder, reports, next)
-	if err == nil && l.lose.Add(-1) >= 0 {
+	if err == nil && l.g.lose.Add(-1) >= 0 {
 		return nil, nil, perdure.Refuse(perdure.CodeUnavailable, "the answer is lost")
 	}
 	return results, runs, err
@@ -439,6 +479,35 @@ func TestLostAnswerToAReport(t *testing.T) {
 	}
 }
 
+// F236: the answer to a claim is lost. The repeated claim gets the same run, and its command is started once.
+func TestLostAnswerToAClaim(t *testing.T) {
+	g := newGrid(t)
+	g.claims.Store(2)
+	g.host("h1", 20*time.Second)
+	g.touch("go")
+	s := g.step(g.submit(waits, 1), "the end", settled)
+	if s.Run != 1 || g.file("starts") != "start\n" || g.claims.Load() >= 0 {
+		t.Errorf("%d runs, %d answers left to lose", s.Run, g.claims.Load())
+	}
+}
+
+// F256: the answer to a claim is lost, and the host agent is killed before it has claimed again. Nothing was started, and
+// the step runs again under its key.
+func TestLostAnswerToAClaimOfAKilledHost(t *testing.T) {
+	g := newGrid(t)
+	g.claims.Store(1000)
+	h := g.host("h1", 2*time.Second)
+	g.touch("go")
+	id := g.submit(waits, 2)
+	g.step(id, "the run", func(s *perdure.StepView) bool { return s.Run == 1 })
+	h.kill(syscall.SIGKILL)
+	g.claims.Store(0)
+	h.start()
+	if s := g.step(id, "the end", settled); s.Run != 2 || g.file("starts") != "start\n" {
+		t.Errorf("%d runs", s.Run)
+	}
+}
+
 // An operator takes the job back while the command runs: it gets TERM, and KILL if it ignores that.
 func TestUnwantedCommandIsStopped(t *testing.T) {
 	g := newGrid(t)
@@ -455,7 +524,7 @@ func TestUnwantedCommandIsStopped(t *testing.T) {
 	})
 }
 
-// F238: the disk of the state directory is full: nothing is claimed until it has space again.
+// F238, F253: the disk of the state directory is full: nothing is claimed until it has space again, and an alert is open meanwhile.
 func TestFullDiskStopsClaims(t *testing.T) {
 	g := newGrid(t)
 	disk := filepath.Join(g.dir, "disk")
@@ -479,10 +548,86 @@ func TestFullDiskStopsClaims(t *testing.T) {
 	if s := g.step(id, "the step", func(*perdure.StepView) bool { return true }); s.Phase != perdure.Ready {
 		t.Errorf("claimed: %s", s.Phase)
 	}
+	alerts := func(number int) {
+		t.Helper()
+		g.await("alert", func() bool {
+			page, err := g.client.ListAlerts(t.Context(), perdure.AlertQuery{Kind: perdure.AlertNoSpace})
+			return err == nil && len(page.Items) == number && (number == 0 || page.Items[0].Name == "h1" && page.Items[0].Step == "")
+		})
+	}
+	alerts(1)
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
 	g.step(id, "the end", settled)
+	alerts(0)
+	if err := os.WriteFile(ballast, make([]byte, 3<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alerts(1)
+	if text := h.logText(); strings.Contains(text, "claim failed") {
+		t.Error("claims of a full host fail")
+	}
+
+	// A host that has never had space cannot begin.
+	full := &host{grid: g, settings: settings{Server: h.Server, Name: "h2", State: filepath.Join(disk, "second"), MinFree: 1}}
+	rest, err := os.OpenFile(filepath.Join(disk, "rest"), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for err == nil {
+		_, err = rest.Write(make([]byte, 4096))
+	}
+	_ = rest.Close()
+	cfg, err := full.config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if opened, err := Open(cfg); perdure.CodeOf(err) != perdure.CodeNoSpace {
+		t.Errorf("opened: %v", err)
+		if err == nil {
+			opened.Close()
+		}
+	}
+}
+
+// F242: the host agent is killed while it reads the files of a run, and again while it stores what the command has left. The
+// command runs once, and the run is done with all files.
+func TestFilesSurviveTheHostAgent(t *testing.T) {
+	g := newGrid(t)
+	state, err := operate.PutArtifact(t.Context(), g.node, strings.NewReader("scene"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := g.host("h1", time.Minute)
+	g.block.Store(true) // transfers wait
+	body, _ := json.Marshal(map[string]any{"type": "test", "steps": map[string]any{"run": map[string]any{"agent": "exec", "retry": map[string]any{"attempts": 1}, "with": map[string]any{
+		"command": []string{"sh", "-c", "echo run >> $D/ran; cp scene out1; echo 2 > out2"}, "env": map[string]string{"D": g.dir},
+		"files": map[string]any{"scene": map[string]any{"$artifact": state.Artifact, "size": state.Size}}, "collect": map[string]string{"all": "out*"}}}}})
+	v, _, err := g.client.Submit(t.Context(), body, "application/json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.await("transfer", func() bool { return g.blocked.Load() > 0 })
+	h.kill(syscall.SIGKILL)
+	g.block.Store(false)
+	g.afterRun.Store(true) // transfers wait as soon as the command has run
+	h.start()
+	g.file("ran")
+	g.await("transfer", func() bool { return g.blocked.Load() > 1 })
+	h.kill(syscall.SIGKILL)
+	g.afterRun.Store(false)
+	h.start()
+	s := g.step(v.ID, "end", settled)
+	var out struct {
+		Files map[string][]struct{ Path string }
+	}
+	if err := json.Unmarshal(s.Output, &out); err != nil || len(out.Files["all"]) != 2 || s.Run != 1 {
+		t.Errorf("run %d: %s", s.Run, s.Output)
+	}
+	if ran := g.file("ran"); ran != "run\n" {
+		t.Errorf("%q", ran)
+	}
 }
 
 func TestStateDirectoryHasOneUser(t *testing.T) {

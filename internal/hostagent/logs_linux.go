@@ -10,14 +10,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/crashpoint"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
 const (
-	// uploadEvery is the time between two uploads of a host.
-	uploadEvery = time.Second
+	// uploadEvery is the time between two uploads of a host, if its commands write anything.
+	uploadEvery = 500 * time.Millisecond
 	// uploadTime bounds one upload.
 	uploadTime = 10 * time.Second
 	// flushTime is how long the report of a run waits for the end of its logs. What is not stored by then follows the report.
@@ -26,7 +27,7 @@ const (
 	streamChunks = 16
 )
 
-// uploader sends what commands write to the node: of all runs together, once a second. The files of a run are its buffer,
+// uploader sends what commands write to the node: of all runs together, twice a second. The files of a run are its buffer,
 // which a keeper bounds: what the node does not take in time is left out, as it is from the files.
 type uploader struct {
 	to     protocol.LogWriter
@@ -129,7 +130,9 @@ func (u *uploader) upload(ctx context.Context) (wait time.Duration, err error) {
 			return wait, nil
 		}
 		call, cancel := context.WithTimeout(ctx, uploadTime)
+		crashpoint.Here(crashpoint.HostUpload)
 		results, err := u.to.AppendLogs(call, u.holder, chunks)
+		crashpoint.Here(crashpoint.HostUploaded)
 		cancel()
 		if err != nil {
 			return wait, err

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 const (
@@ -78,11 +80,11 @@ func Destroy(dir string, r *Run) {
 	KillRun(r)
 }
 
-// keeperEnv is the environment of a keeper: nothing of this process, which may hold secrets, but what its tools need.
+// keeperEnv is the environment of a keeper: nothing of this process, which may hold secrets, but what tools of tests need.
 func keeperEnv() []string {
 	env := []string{"GOMAXPROCS=1"}
 	for _, kv := range os.Environ() {
-		if strings.HasPrefix(kv, "GORACE=") || strings.HasPrefix(kv, "GOCOVERDIR=") {
+		if strings.HasPrefix(kv, "GORACE=") || strings.HasPrefix(kv, "GOCOVERDIR=") || strings.HasPrefix(kv, crashpoint.Env) {
 			env = append(env, kv)
 		}
 	}
@@ -94,10 +96,12 @@ type Client struct {
 	conn    net.Conn
 	answers chan Status
 	done    chan struct{}
+	ended   func() // called when done is closed
 }
 
-// Dial connects to the keeper of a directory. It must answer with the handle of the run.
-func Dial(dir, handle string) (*Client, error) {
+// Dial connects to the keeper of a directory. It must answer with the handle of the run. ended is called when the keeper has
+// ended, or the connection is closed; nil: nothing is called.
+func Dial(dir, handle string, ended func()) (*Client, error) {
 	k, err := ReadKeeper(dir)
 	if err != nil {
 		return nil, err
@@ -112,7 +116,7 @@ func Dial(dir, handle string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{conn: conn, answers: make(chan Status, 1), done: make(chan struct{})}
+	c := &Client{conn: conn, answers: make(chan Status, 1), done: make(chan struct{}), ended: ended}
 	go c.read()
 	s, err := c.Status()
 	if err == nil && s.Handle != handle {
@@ -126,7 +130,12 @@ func Dial(dir, handle string) (*Client, error) {
 }
 
 func (c *Client) read() {
-	defer close(c.done)
+	defer func() {
+		close(c.done)
+		if c.ended != nil {
+			c.ended()
+		}
+	}()
 	for d := json.NewDecoder(bufio.NewReaderSize(c.conn, maxLine)); ; {
 		var s Status
 		if d.Decode(&s) != nil {
@@ -139,8 +148,15 @@ func (c *Client) read() {
 	}
 }
 
-// Done is closed when the keeper has ended, or the connection is closed.
-func (c *Client) Done() <-chan struct{} { return c.done }
+// Ended reports whether the keeper has ended, or the connection is closed.
+func (c *Client) Ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
 
 // Close closes the connection. The keeper continues.
 func (c *Client) Close() { _ = c.conn.Close() }

@@ -23,6 +23,8 @@
 // cgroup, or by the variable PERDURE_HANDLE in their environment. No process is signalled by its number alone: its start
 // time is compared while a pidfd holds the process.
 //
+//	rules.go          when a run gets TERM and KILL
+//	attend.go         how a host agent waits for the end of a run, and starts it
 //	keeper_linux.go   the process: start, lock, signals, exit record
 //	socket_linux.go   what a host agent may ask of a keeper
 //	client_linux.go   the host agent's side: start a keeper, and call it

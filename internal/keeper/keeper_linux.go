@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/perdure/perdure/internal/crashpoint"
 )
 
 // Command is the first argument of a process that is a keeper. The second is the directory of its run.
@@ -49,17 +51,14 @@ type keeper struct {
 	record *exitRecord
 	main   int // the command's process; 0: it was not started
 	alarm  *alarm
-
-	until  int64 // end of the lock
-	termed bool  // the processes have got TERM
-	killAt int64 // when they get KILL, after that
-	cause  Cause
+	rules  Rules
 }
 
 // run runs the command of the directory dir to its end. It returns nil if another keeper has the run.
 func run(dir string) error {
 	ready := os.NewFile(readyFD, "ready")
 	unix.CloseOnExec(readyFD)
+	crashpoint.Here(crashpoint.KeeperBegin)
 	// The parent-death signal of the command belongs to the thread that forks.
 	runtime.LockOSThread()
 	debug.SetGCPercent(20)
@@ -79,6 +78,7 @@ func run(dir string) error {
 		return err
 	}
 	defer func() { _ = listener.Close() }() // it removes the socket
+	crashpoint.Here(crashpoint.KeeperRecorded)
 	_, _ = ready.WriteString("ready")
 	_ = ready.Close()
 	requests := make(chan request)
@@ -86,9 +86,11 @@ func run(dir string) error {
 	exit := k.carryOut(requests)
 	removeCgroup(k.run.Cgroup)
 	exit.At = time.Now()
+	crashpoint.Here(crashpoint.KeeperExit)
 	if err := k.record.write(exit); err != nil {
 		return fmt.Errorf("recording the exit: %w", err)
 	}
+	crashpoint.Here(crashpoint.KeeperExited)
 	return nil
 }
 
@@ -115,7 +117,7 @@ func prepare(dir string) (*keeper, net.Listener, error) {
 	if err := os.Mkdir(WorkDir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, nil, err
 	}
-	k := &keeper{run: r, until: r.Until}
+	k := &keeper{run: r, rules: NewRules(r)}
 	if k.record, err = reserveExit("."); err != nil {
 		return nil, nil, err
 	}
@@ -128,6 +130,7 @@ func prepare(dir string) (*keeper, net.Listener, error) {
 	if err == nil {
 		k.alarm, err = newAlarm()
 	}
+	crashpoint.Here(crashpoint.KeeperRecord)
 	if err == nil {
 		err = createRecord(".", keeperFile, &Keeper{Process: me, Socket: name})
 	}
@@ -156,6 +159,7 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 		}
 		return e
 	}
+	crashpoint.Here(crashpoint.KeeperStarted)
 	debug.FreeOSMemory()
 	ended, alone := make(chan syscall.WaitStatus, 1), make(chan struct{})
 	go reap(k.main, ended, alone)
@@ -166,14 +170,16 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 		case status = <-ended:
 			running = false
 		case <-k.alarm.rang:
-			k.enforce(Now())
+			k.signal(k.rules.Due(Now()))
 		case q := <-requests:
 			q.answer <- k.handle(q.op)
 		}
 	}
+	crashpoint.Here(crashpoint.KeeperEnded)
 	k.killRest(alone, requests)
+	crashpoint.Here(crashpoint.KeeperAlone)
 	output.finish()
-	e := &Exit{Cause: k.cause, OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
+	e := &Exit{Cause: k.rules.Cause(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
 	if status.Signaled() {
 		e.Signal = strings.TrimPrefix(unix.SignalName(status.Signal()), "SIG")
 	} else {
@@ -258,62 +264,34 @@ func reap(main int, ended chan<- syscall.WaitStatus, alone chan<- struct{}) {
 
 // handle carries out a request of the host agent.
 func (k *keeper) handle(op operation) Status {
-	switch {
-	case op.Op == opExtend && op.Until > k.until:
-		k.until = op.Until
+	switch op.Op {
+	case opExtend:
+		k.rules.Extend(op.Until)
 		k.arm()
-	case op.Op == opStop:
-		if k.cause == "" {
-			k.cause = Stopped
-		}
-		k.terminate(min(Now()+max(int64(op.Within), 0), k.until))
+	case opStop:
+		k.signal(k.rules.Stop(Now(), op.Within))
 	}
-	return Status{Handle: k.run.Handle, Until: k.until, Cause: k.cause}
+	return k.status()
 }
 
-// enforce does what is due.
-func (k *keeper) enforce(now int64) {
-	switch {
-	case k.termed && now >= k.killAt, now >= k.until:
-		if k.cause == "" {
-			k.cause = TimedOut
-		}
-		k.termed, k.killAt = true, now
+func (k *keeper) status() Status {
+	return Status{Handle: k.run.Handle, Until: k.rules.Until(), Cause: k.rules.Cause()}
+}
+
+// signal signals the processes of the run, and sets the alarm for what is due next.
+func (k *keeper) signal(s Signal) {
+	switch s {
+	case SignalTerm:
+		signalAll(syscall.SIGTERM)
+	case SignalKill:
 		k.kill()
-	case !k.termed && now >= k.until-int64(k.run.StopWithin):
-		k.cause = TimedOut
-		k.terminate(k.until)
-		return
+	case NoSignal:
 	}
 	k.arm()
 }
 
 // arm sets the alarm for what is due next.
-func (k *keeper) arm() {
-	switch now := Now(); {
-	case !k.termed:
-		k.alarm.set(k.until - int64(k.run.StopWithin))
-	case k.killAt > now:
-		k.alarm.set(k.killAt)
-	default: // KILL was sent; a process may have started another one meanwhile
-		k.alarm.set(now + int64(100*time.Millisecond))
-	}
-}
-
-// terminate sends TERM to all processes of the run, once, and KILL at killAt. An earlier time overrides a later one.
-func (k *keeper) terminate(killAt int64) {
-	if !k.termed || killAt < k.killAt {
-		k.killAt = killAt
-	}
-	first := !k.termed
-	k.termed = true
-	if k.killAt <= Now() {
-		k.kill()
-	} else if first {
-		signalAll(syscall.SIGTERM)
-	}
-	k.arm()
-}
+func (k *keeper) arm() { k.alarm.set(k.rules.Next(Now())) }
 
 func (k *keeper) kill() {
 	if k.run.Cgroup != "" {
@@ -338,7 +316,7 @@ func (k *keeper) killRest(alone <-chan struct{}, requests <-chan request) {
 		case <-alone:
 			return
 		case q := <-requests:
-			q.answer <- Status{Handle: k.run.Handle, Until: k.until, Cause: k.cause}
+			q.answer <- k.status()
 		case <-wait.C:
 			k.kill()
 			wait.Reset(killPause)

@@ -2,6 +2,7 @@ package keeper
 
 import (
 	"bytes"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,6 +19,8 @@ import (
 func TestMain(m *testing.M) {
 	MaybeRun()
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
+	flag.Parse()
+	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -191,9 +194,10 @@ func TestCommandEndsWithItsLock(t *testing.T) {
 }
 
 func TestLockIsExtended(t *testing.T) {
-	r, dir := aRun(t, time.Second, `sleep 2; echo whole`)
+	t.Parallel()
+	r, dir := aRun(t, 4*time.Second, `while [ ! -e ../go ]; do sleep 0.05; done; echo whole`)
 	started(t, r, dir)
-	c, err := Dial(dir, r.Handle)
+	c, err := Dial(dir, r.Handle, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +211,11 @@ func TestLockIsExtended(t *testing.T) {
 	if s, err := c.Status(); err != nil || s.Until < r.Until+int64(50*time.Second) || s.Handle != r.Handle {
 		t.Errorf("%+v, %v", s, err)
 	}
-	<-c.Done()
+	time.Sleep(time.Duration(r.Until - Now()))
+	if err := os.WriteFile(filepath.Join(dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	<-c.done
 	if e := ended(t, dir); e.Exit != 0 || e.Cause != "" || text(t, dir, Stdout) != "whole\n" {
 		t.Errorf("%+v", e)
 	}
@@ -228,7 +236,7 @@ func TestRunIsStopped(t *testing.T) {
 			r, dir := aRun(t, time.Minute, c.prelude+`; echo $$ > ../pid; while :; do sleep 0.05; done`)
 			started(t, r, dir)
 			pidIn(t, dir, "pid")
-			client, err := Dial(dir, r.Handle)
+			client, err := Dial(dir, r.Handle, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -248,7 +256,7 @@ func TestRunIsStopped(t *testing.T) {
 func TestAnotherRunIsNotMistaken(t *testing.T) {
 	r, dir := aRun(t, time.Minute, "sleep 60")
 	started(t, r, dir)
-	if _, err := Dial(dir, "job_1/other/7"); err == nil || !strings.Contains(err.Error(), "the keeper runs") {
+	if _, err := Dial(dir, "job_1/other/7", nil); err == nil || !strings.Contains(err.Error(), "the keeper runs") {
 		t.Errorf("%v", err)
 	}
 }
@@ -293,7 +301,7 @@ echo $$ > ../pid; sh bomb & sh bomb & wait; sleep 60`)
 	started(t, r, dir)
 	pidIn(t, dir, "pid")
 	time.Sleep(150 * time.Millisecond)
-	c, err := Dial(dir, r.Handle)
+	c, err := Dial(dir, r.Handle, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -461,7 +469,7 @@ func TestLongDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	started(t, r, dir)
-	c, err := Dial(dir, r.Handle)
+	c, err := Dial(dir, r.Handle, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -553,6 +561,26 @@ func TestFullDisk(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(second, "started")); !missing(err) {
 		t.Error("the command was started")
+	}
+}
+
+// F255: a command that takes more memory than its cgroup has is killed by the kernel, and the exit record says so.
+func TestOutOfMemoryIsRecorded(t *testing.T) {
+	r, dir := aRun(t, time.Minute, `exec tail -c 500000000 /dev/zero`)
+	r.Cgroup = aCgroup(t)
+	if _, err := os.Stat(filepath.Join(r.Cgroup, "memory.max")); err != nil {
+		// The controller may be free here, and only not be handed down.
+		for dir := filepath.Dir(r.Cgroup); dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+			_ = writeCgroup(dir, "cgroup.subtree_control", "+memory")
+		}
+	}
+	if err := writeCgroup(r.Cgroup, "memory.max", "33554432"); err != nil {
+		t.Skipf("NOT TESTED: the controller for memory of cgroups of version 2 is not available here: %v", err)
+	}
+	_ = writeCgroup(r.Cgroup, "memory.swap.max", "0") // missing without swap
+	started(t, r, dir)
+	if e := ended(t, dir); !e.OOM || e.Signal != "KILL" || e.Cause != "" {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -13,13 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process identifies a process beyond its number, which another process may have later.
-type Process struct {
-	PID   int    `json:"pid"`
-	Start uint64 `json:"start"` // in clock ticks after the boot, from /proc
-	Boot  string `json:"boot"`
-}
-
 // Boot returns the id of the present boot.
 var Boot = sync.OnceValues(func() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -50,7 +43,7 @@ func self() (Process, error) {
 func (p *Process) Alive() bool {
 	boot, err := Boot()
 	st, ok := statOf(p.PID)
-	return err == nil && boot == p.Boot && ok && st.start == p.Start && !st.dead
+	return err == nil && ok && !st.dead && p.Is(boot, st.start)
 }
 
 // stat is what /proc says of a process.

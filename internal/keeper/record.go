@@ -41,6 +41,16 @@ type User struct {
 	Groups []uint32 `json:"groups"`
 }
 
+// Process identifies a process beyond its number, which another process may have later.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // in clock ticks after the boot, from /proc
+	Boot  string `json:"boot"`
+}
+
+// Is reports whether the process is the one that has its number now, in this boot, since that start.
+func (p *Process) Is(boot string, start uint64) bool { return boot == p.Boot && start == p.Start }
+
 // Keeper says which process a keeper is: keeper.json.
 type Keeper struct {
 	Process
@@ -53,6 +63,7 @@ type Exit struct {
 	Signal  string    `json:"signal,omitempty"` // without SIG
 	Cause   Cause     `json:"cause,omitempty"`
 	Message string    `json:"message,omitempty"` // of NotStarted
+	Code    string    `json:"code,omitempty"`    // of NotStarted: what the host agent reports; "": it follows from Errno
 	Errno   int       `json:"errno,omitempty"`   // of NotStarted
 	OOM     bool      `json:"oom,omitempty"`     // the kernel has killed a process of the run for want of memory
 	At      time.Time `json:"at"`

@@ -95,7 +95,7 @@ func (c *Credential) Summary() string {
 	for _, list := range []struct {
 		of    string
 		names []string
-	}{{"types", c.Rights.Types}, {"agents", c.Rights.Agents}, {"groups", c.Rights.Groups}} {
+	}{{"types", c.Rights.Types}, {"agents", c.Rights.Agents}, {"hosts", c.Rights.Hosts}, {"groups", c.Rights.Groups}} {
 		if len(list.names) > 0 {
 			fmt.Fprintf(&b, ", %s %s", list.of, strings.Join(list.names, " "))
 		}

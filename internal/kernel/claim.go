@@ -258,14 +258,27 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	ps := &e.plan.Steps[r.Index]
 	r.Direction, r.Outcome, r.Progress, r.ProgressAt = d, perdure.NoOutcome, "", time.Time{}
 	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, ps.heartbeat(c.Heartbeat)
-	r.CompleteBy = w.now.Add(ps.completeWithin(d))
-	if cb := e.job.CompleteBy; w.now.Before(cb) && cb.Before(r.CompleteBy) {
-		r.CompleteBy = cb
-	}
+	r.CompleteBy = w.deadlineOf(e, r, d)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
 	r.LockedUntil = r.lockEnd(w.now, ps)
 	w.setPhase(e, r, perdure.Running, lockedUntil)
 	e.job.Current = perdure.Unsure
+}
+
+// deadlineOf returns the deadline of a run that begins now.
+func (w *Workset) deadlineOf(e *entry, r *row, d perdure.Direction) time.Time {
+	by := w.now.Add(e.plan.Steps[r.Index].completeWithin(d))
+	if cb := e.job.CompleteBy; w.now.Before(cb) && cb.Before(by) {
+		return cb
+	}
+	return by
+}
+
+// RunDeadline returns the deadline of the run of a ready step, if it is dispatched now.
+func (w *Workset) RunDeadline(ref StepRef) time.Time {
+	e := w.entry(ref.Job)
+	r := e.steps.at(ref.Index)
+	return w.deadlineOf(e, r, r.nextDirection())
 }
 
 // lockEnd returns the end of the run's lock after a sign of life at now. It is never later than the run's deadline; and not

@@ -33,6 +33,8 @@ type Host struct {
 	DrainReason string
 
 	RegisteredAt, SeenAt time.Time // when this incarnation registered first, and last
+
+	Reservation Reservation // zero: none
 }
 
 // Holder returns the name of the holder of the host's runs.
@@ -40,6 +42,30 @@ func (h *Host) Holder() string { return "host/" + h.Name + "/" + h.Incarnation }
 
 // Silent reports whether the host has not registered again for longer than it has promised.
 func (h *Host) Silent(now time.Time) bool { return now.Sub(h.SeenAt) > h.Heartbeat }
+
+// NoSpace reports whether the host has said that it can take nothing at present: all of its capacities are 0.
+func (h *Host) NoSpace() bool {
+	for _, n := range h.Capacity {
+		if n > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// AlertsOfHost returns the alerts to raise and to close when the row of a host changes from was to h. nil: there was, or
+// is, no row. The stores close alerts by job and step, so an alert of a host has its name in Step, too.
+func AlertsOfHost(was, h *Host, now time.Time) (raise []Alert, closes []CloseAlerts) {
+	had := was != nil && was.NoSpace()
+	switch has := h != nil && h.NoSpace(); {
+	case has && !had:
+		return []Alert{{Kind: perdure.AlertNoSpace, Name: h.Name, Step: h.Name, RaisedAt: now,
+			Message: fmt.Sprintf("host %s has no capacity at present, as when its state directory is full: free space there; its runs go on", h.Name)}}, nil
+	case had && !has:
+		return nil, []CloseAlerts{{Step: was.Name, Kinds: []perdure.AlertKind{perdure.AlertNoSpace}, By: policyAuthor}}
+	}
+	return nil, nil
+}
 
 // StateAt returns the state of a host that has this number of runs.
 func (h *Host) StateAt(now time.Time, runs int) operate.HostState {
@@ -63,7 +89,7 @@ func Register(was *Host, r *Host, now time.Time) (Host, error) {
 	case was == nil:
 		return h, nil
 	case was.Incarnation == h.Incarnation:
-		h.RegisteredAt = was.RegisteredAt
+		h.RegisteredAt, h.Reservation = was.RegisteredAt, was.Reservation
 	case !was.Silent(now):
 		return h, &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("host %s is registered by another process, incarnation %s, which was seen %s ago", h.Name, was.Incarnation, span(now.Sub(was.SeenAt))),
 			Hint: "give each host a name of its own, or wait " + span(was.Heartbeat) + " after the other process has ended"}
@@ -84,13 +110,16 @@ func (h *Host) CheckRemoval(now time.Time, runs int) error {
 }
 
 // CheckClaim returns why a claim cannot be served for this host, which is nil if it is not registered; nil if it can. A
-// host that is being drained is no error: its claims get no runs.
+// host that is being drained, or has no capacity at present, is no error: its claims get no runs.
 func CheckClaim(h *Host, c HostClaim) error {
 	switch {
 	case h == nil:
 		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "register it with PUT /v1/hosts/NAME"}
 	case h.Holder() != c.Holder:
 		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("the holder of host %s is %s", h.Name, h.Holder()), Hint: "claim with the holder that the registration has returned"}
+	}
+	if h.NoSpace() { // the claim may have been sent before
+		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Free)) {
 		if has := h.Capacity[name]; c.Free[name] > has {
@@ -266,7 +295,7 @@ func hasLabel(h *Host, name, value string) bool {
 
 // Fits reports whether a host of which this is free can take what r requires.
 func Fits(h *Host, free perdure.Amounts, r *perdure.Requires) bool {
-	if h.Draining || r.Grid != "" && r.Grid != h.Grid {
+	if h.Draining || h.NoSpace() || r.Grid != "" && r.Grid != h.Grid {
 		return false
 	}
 	for name, value := range r.Labels {
@@ -363,6 +392,9 @@ func misses(h *Host, r *perdure.Requires, now time.Time) (lacks []string) {
 			lacks = append(lacks, "lacks label "+name+"="+value)
 		}
 	}
+	if h.NoSpace() {
+		return append(lacks, "has no capacity at present")
+	}
 	for _, name := range slices.Sorted(maps.Keys(r.Amounts)) {
 		if has := h.Capacity[name]; has < r.Amounts[name] {
 			lacks = append(lacks, fmt.Sprintf("has %s of %s %s", plain.AmountText(name, has), plain.AmountText(name, r.Amounts[name]), name))
@@ -423,6 +455,11 @@ type HostTx interface {
 	LockHost(name string) (*Host, error)
 	// CountHosts returns the number of hosts.
 	CountHosts() (int, error)
+	// ReservedFor returns the hosts whose reservation names one of these steps, in the order of their names, without locking
+	// them.
+	ReservedFor([]StepRef) ([]Host, error)
+	// SilentHosts returns at most max hosts that were not seen since a time, in the order of their names.
+	SilentHosts(since time.Time, max int) ([]string, error)
 	// PutHost writes a host. was is its row as it was loaded; nil if there was none. PutHost and DeleteHost compare it with
 	// the row (incarnation, draining, seen), and return ErrStale if they differ.
 	PutHost(h, was *Host) error

@@ -151,6 +151,42 @@ func TestBetterRanksByPreferenceThenPlace(t *testing.T) {
 }
 
 // The name of a host belongs to one process until that is silent; a drain outlasts the process (F176).
+// A host without any capacity gets no run, and its claims in progress are no error. Alerts are raised and closed by the
+// changes of its row (F253).
+func TestHostWithoutSpace(t *testing.T) {
+	has, none, empty := hostWith("h", "", perdure.Amounts{"cpu": 2000, "slots": 0}), hostWith("h", "", perdure.Amounts{"cpu": 0, "slots": 0}), hostWith("h", "", nil)
+	if has.NoSpace() || !none.NoSpace() || !empty.NoSpace() {
+		t.Error("which has no space?")
+	}
+	free := perdure.Amounts{"cpu": 2000}
+	if r := requires(t, `{"cpu":1}`); !Fits(has, free, r) || Fits(none, free, r) {
+		t.Error("what fits?")
+	}
+	if err := CheckClaim(none, HostClaim{"h", "host/h/i", free}); err != nil {
+		t.Error(err)
+	}
+	if got := NoHost(DemandOf(requires(t, `{"cpu":4}`)), []Host{*none}, startTime); got != "h has no capacity at present" {
+		t.Error(got)
+	}
+	for _, c := range []struct {
+		was, is       *Host
+		raise, closes int
+	}{
+		{nil, has, 0, 0}, {nil, none, 1, 0}, {has, none, 1, 0}, {none, none, 0, 0}, {none, empty, 0, 0}, {none, has, 0, 1}, {has, has, 0, 0}, {none, nil, 0, 1}, {has, nil, 0, 0},
+	} {
+		raise, closes := AlertsOfHost(c.was, c.is, startTime)
+		if len(raise) != c.raise || len(closes) != c.closes {
+			t.Errorf("%+v, %+v: %v, %v", c.was, c.is, raise, closes)
+		}
+	}
+	raise, _ := AlertsOfHost(has, none, startTime)
+	_, closes := AlertsOfHost(none, has, startTime)
+	other, _ := AlertsOfHost(nil, hostWith("h2", "", nil), startTime)
+	if !closes[0].Closes(&raise[0]) || closes[0].Closes(&other[0]) || raise[0].OfStep() != "" || raise[0].Name != "h" {
+		t.Errorf("%+v, %+v", raise, closes)
+	}
+}
+
 func TestRegister(t *testing.T) {
 	r := hostWith("h", "", perdure.Amounts{"slots": 1})
 	h, err := Register(nil, r, startTime)
@@ -218,7 +254,7 @@ func TestCheckClaim(t *testing.T) {
 func TestNoHostNamesTheNearestMisses(t *testing.T) {
 	d := DemandOf(requires(t, `{"cpu":4,"memory":"1GiB","labels":{"gpu":"*","zone":"a"}}`))
 	hosts := []Host{
-		*hostWith("h1", "", perdure.Amounts{}), *hostWith("h3", "zone=a", perdure.Amounts{"cpu": 8000, "memory": 1 << 30}),
+		*hostWith("h1", "", perdure.Amounts{"slots": 1}), *hostWith("h3", "zone=a", perdure.Amounts{"cpu": 8000, "memory": 1 << 30}),
 		*hostWith("h5", "", perdure.Amounts{"cpu": 8000}), *hostWith("h7", "zone=a gpu=l4", perdure.Amounts{"cpu": 2500, "memory": 1 << 30}),
 	}
 	if got, want := NoHost(d, hosts, startTime), "h3 lacks label gpu; h7 has 2.5 of 4 cpu; h5 lacks label gpu, lacks label zone=a, has 0B of 1GiB memory; and 1 host more"; got != want {

@@ -106,10 +106,10 @@ type Step struct {
 	ProgressAt time.Time
 	// StopRequestedAt is when an operator requested that the run in flight stop; zero: not.
 	StopRequestedAt time.Time
-	HasOutput bool   // the payload has an output, which may be null
-	OwnInput  bool   // the payload has an input: it was rendered from outputs, or edited
-	Edited    Edited // the direction for which an operator set that input
-	GivenUp   bool
+	HasOutput       bool   // the payload has an output, which may be null
+	OwnInput        bool   // the payload has an input: it was rendered from outputs, or edited
+	Edited          Edited // the direction for which an operator set that input
+	GivenUp         bool
 
 	Blockers int           // number of neighbours that must settle first, in the desired direction
 	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing
@@ -177,6 +177,14 @@ type Alert struct {
 	RaisedAt time.Time
 	ClosedAt time.Time
 	ClosedBy string
+}
+
+// OfStep returns the name of the alert's step; empty: it is about a job, a host or the store.
+func (a *Alert) OfStep() string {
+	if a.Kind == perdure.AlertNoSpace { // see AlertsOfHost
+		return ""
+	}
+	return a.Step
 }
 
 var allAlerts = []perdure.AlertKind{perdure.AlertParked, perdure.AlertApproval, perdure.AlertWaiting, perdure.AlertUndo, perdure.AlertRestart, perdure.AlertNamed, perdure.AlertOverdue}

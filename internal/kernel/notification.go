@@ -446,7 +446,7 @@ const (
 )
 
 func alertOfData(a *Alert) *alertData {
-	return &alertData{a.ID, a.Kind, a.Step, a.Name, a.Code, plain.Clip(a.Message, maxNotificationText)}
+	return &alertData{a.ID, a.Kind, a.OfStep(), a.Name, a.Code, plain.Clip(a.Message, maxNotificationText)}
 }
 
 // parkedAlert returns the place of the alert that has parked a job, counted from 1; 0 if this change has raised none.

@@ -378,6 +378,9 @@ func checkPayload(what string, b json.RawMessage) error {
 	if err := plain.CheckJSON(b); err != nil {
 		return perdure.Refuse(perdure.CodeInvalid, "%s: %v", what, err)
 	}
+	if _, err := plain.Artifacts(b); err != nil {
+		return perdure.Refuse(perdure.CodeInvalid, "%s: %v", what, err)
+	}
 	return nil
 }
 

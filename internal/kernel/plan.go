@@ -18,6 +18,8 @@ type Shape struct {
 	Steps  []PlanStep
 	Index  map[string]int // step name → index in Steps
 	Size   int            // approximate size in memory, in bytes
+
+	Artifacts []ArtifactHash // to which Text refers
 }
 
 // ShapeID is the first half of the SHA-256 of the shape's text.

@@ -29,6 +29,7 @@ type Store interface {
 	AccessReader
 	LogStore
 	HostReader
+	ArtifactReader
 	// Close releases what the store holds. Every later call fails.
 	Close() error
 }

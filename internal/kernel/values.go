@@ -51,6 +51,8 @@ func (v *values) collect(ref StepRef, c *Changes) {
 	change.Input, change.SetInput = v.input.collect()
 	change.Output, change.SetOutput = v.output.collect()
 	c.Payloads = append(c.Payloads, change)
+	c.useArtifacts(ref.Job, ArtifactsIn(change.Input))
+	c.useArtifacts(ref.Job, ArtifactsIn(change.Output))
 }
 
 func (v *value) collect() (json []byte, set bool) {

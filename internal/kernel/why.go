@@ -150,6 +150,11 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 			return &perdure.Reason{Kind: perdure.WhyNoHost, Agent: s.Agent, Since: s.ReadyAt, Text: "no host can take it: " + text}
 		}
 	}
+	if i := slices.IndexFunc(f.Hosts, func(h Host) bool { return h.Reserves(s, f.Now) }); i >= 0 {
+		h := &f.Hosts[i]
+		return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Until: h.Reservation.Until,
+			Text: fmt.Sprintf("ready; host %s has been reserved for it for %s, and gets no runs that would delay it", h.Name, span(f.Now.Sub(h.Reservation.At)))}
+	}
 	seen, ok := f.Seen[s.Agent]
 	if !ok {
 		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Text: fmt.Sprintf("no agent %s has claimed runs here%s", s.Agent, otherAgents(s.Agent, f))}

@@ -484,6 +484,7 @@ type RunEnd struct {
 	Run       int64
 	Turn      int
 	Agent     string
+	Holder    string
 	Direction perdure.Direction
 	Outcome   perdure.Outcome
 	Code      string // error code of a failure
@@ -550,6 +551,8 @@ func (w *Workset) collectNew(e *entry, c *Changes, more bool) {
 		r.values.collect(r.StepRef, c)
 	}
 	c.NewJobs = append(c.NewJobs, n)
+	c.useArtifacts(e.job.ID, e.plan.Artifacts)
+	c.useArtifacts(e.job.ID, ArtifactsIn(e.job.Input))
 	w.notifyJob(c, e, nil, e.loaded)
 }
 

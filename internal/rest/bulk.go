@@ -399,11 +399,7 @@ func (c *call) listBulk() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.BulkView]{Items: make([]operate.BulkView, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		out.Items[i] = *utcBulk(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcBulk))
 }
 
 func (c *call) getBulk() error {

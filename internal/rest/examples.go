@@ -87,8 +87,8 @@ const (
 	maxExample    = `{"max":50,"perKey":{"max":2}}`
 	limitExample  = `{"name":"ads-api","max":50,"perKey":{"max":2},"used":1,"holders":[{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"charge","run":1,"key":"acct-7"}]}`
 	ageingExample = `{"ageing":"10m"}`
-	agentExample  = `{"name":"payments","ageing":"10m","holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,
-"running":20,"ready":912,"oldestReady":"2026-03-01T11:59:21Z","refused":1,"errors":{"card_declined":38}}`
+	agentExample  = `{"name":"payments","ageing":"10m","patience":"1m","holders":2,"seenAt":"2026-03-01T12:00:00Z","asOf":"2026-03-01T12:00:02Z","nodes":1,"slots":20,
+"running":20,"ready":912,"oldestReady":"2026-03-01T11:59:21Z","refused":1,"errors":{"card_declined":38},"health":[{"holder":"h3-1","runs":100,"done":12,"meanDuration":"1.5s","weight":0.1}]}`
 	limitsExample = `{"items":[{"name":"agent:payments","max":10,"used":0,"holders":[]}]}`
 
 	alertExample = `{"id":12,"job":"job_0190a6b7c8d97e0f8123456789abcdef","type":"order","jobKey":"order-1042","step":"charge","kind":"waiting","code":"503","attempts":5,"message":"charge waits for 1h after 5 failures",
@@ -121,7 +121,7 @@ const (
 	hostBodyExample   = `{"incarnation":"7f3a2c11","boot":"5b0c","grid":"local","labels":{"zone":"a"},"capacity":{"cpu":8,"memory":"32GiB","slots":10},"version":"1.4.0"}`
 	registeredExample = `{"holder":"host/h1/7f3a2c11","state":"ready"}`
 	hostExample       = `{"name":"h1","state":"ready","holder":"host/h1/7f3a2c11","incarnation":"7f3a2c11","grid":"local","labels":{"zone":"a"},"capacity":{"cpu":8,"memory":"32GiB","slots":10},"heartbeat":"1m",
-	"used":{"cpu":2,"memory":"4GiB"},"runs":1,"registeredAt":"2026-01-02T15:04:05Z","seenAt":"2026-01-02T15:14:05Z"}`
+	"used":{"cpu":2,"memory":"4GiB"},"runs":1,"reservation":{"job":"job_0190a6b7c8d97e0f8123456789abcdef","step":"render","since":"2026-01-02T15:13:05Z","until":"2026-01-02T15:33:05Z"},"registeredAt":"2026-01-02T15:04:05Z","seenAt":"2026-01-02T15:14:05Z"}`
 	auditExample = `{"items":[{"id":812,"at":"2026-01-02T15:14:06Z","author":"anna","via":"session","credential":"b9RtUw27LxQe","address":"10.0.3.7","act":"undo",
 "job":"job_0190a6b7c8d97e0f8123456789abcdef","reason":"ordered twice","outcome":"done"},
 {"id":811,"at":"2026-01-02T15:13:40Z","author":"ci","via":"token","credential":"8XkqT2mWc0Za","address":"10.0.3.9","act":"putLimit","target":"/v1/limits/ads-api","outcome":"refused","code":"forbidden"}]}`

@@ -96,6 +96,11 @@ func utcHost(h *operate.HostView) *operate.HostView {
 		utc(&drain.By)
 		out.Drain = &drain
 	}
+	if h.Reservation != nil {
+		reservation := *h.Reservation
+		utc(&reservation.Since, &reservation.Until)
+		out.Reservation = &reservation
+	}
 	out.InFlight = make([]operate.HostRun, len(h.InFlight))
 	for i, r := range h.InFlight {
 		utc(&r.StartedAt)
@@ -115,11 +120,7 @@ func (c *call) listHosts() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.HostView]{Items: make([]operate.HostView, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		out.Items[i] = *utcHost(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcHost))
 }
 
 func (c *call) getHost() error {

@@ -284,10 +284,5 @@ func (c *call) history() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[perdure.EntryView]{Items: make([]perdure.EntryView, len(page.Items)), NextCursor: page.NextCursor}
-	for i, e := range page.Items {
-		e.At = e.At.UTC()
-		out.Items[i] = e
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcEntry))
 }

@@ -22,7 +22,8 @@ type keyLimitBody struct {
 }
 
 type agentBody struct {
-	Ageing perdure.Duration `json:"ageing" doc:"The head start of one level of priority: 1s to 10 years, which is the default"`
+	Ageing   perdure.Duration `json:"ageing,omitempty" doc:"The head start of one level of priority: 1s to 10 years, which is the default"`
+	Patience perdure.Duration `json:"patience,omitempty" doc:"How long a step waits for room on a host before it reserves one: 1s to 30d, default 1m"`
 }
 
 func (a *api) operationRoutes() []route {
@@ -92,7 +93,7 @@ func (a *api) operationRoutes() []route {
 		{
 			method: http.MethodPut, path: agent, id: "putAgent", tag: "operations", do: (*call).putAgent,
 			summary: "Set an agent's settings",
-			doc:     "ageing is the head start that one level of priority gives: with 10m, a job of priority 9 goes before all jobs of priority 0 that were submitted in the 90 minutes before it. A change holds for steps that become ready afterwards.",
+			doc:     "ageing is the head start that one level of priority gives: with 10m, a job of priority 9 goes before all jobs of priority 0 that were submitted in the 90 minutes before it. A change holds for steps that become ready afterwards. patience is how long a step waits for room on a host before it reserves one. A setting that is missing gets its default.",
 			headers: authorParam, body: &media{of: reflect.TypeFor[agentBody](), example: ageingExample},
 			results:  []result{{status: http.StatusOK, doc: "The agent", of: reflect.TypeFor[perdure.AgentView](), example: agentExample}},
 			problems: []int{http.StatusConflict, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity},
@@ -399,21 +400,28 @@ func (c *call) putAgent() error {
 	if err != nil {
 		return err
 	}
-	c.Log.InfoContext(c.ctx(), "agent set", "agent", name, "ageing", settings.Ageing, "author", author)
+	c.Log.InfoContext(c.ctx(), "agent set", "agent", name, "ageing", settings.Ageing, "patience", settings.Patience, "author", author)
 	return c.json(http.StatusOK, utcAgent(agent))
 }
 
 func readSettings(doc *document) (settings perdure.AgentSettings) {
+	settings = perdure.AgentSettings{Ageing: perdure.Duration(perdure.DefaultAgeing), Patience: perdure.Duration(perdure.DefaultPatience)}
 	root, present := doc.root(), false
 	for name, field := range root.fields() {
-		if string(name) != "ageing" {
-			field.unknown("ageing")
+		switch string(name) {
+		case "ageing":
+			settings.Ageing = perdure.Duration(field.duration(perdure.MinAgeing, perdure.DefaultAgeing))
+		case "patience":
+			settings.Patience = perdure.Duration(field.duration(perdure.MinPatience, perdure.MaxPatience))
+		default:
+			field.unknown("ageing", "patience")
 			continue
 		}
-		present = !field.null()
-		settings.Ageing = perdure.Duration(field.duration(perdure.MinAgeing, perdure.DefaultAgeing))
+		present = present || !field.null()
 	}
-	root.need("ageing", present)
+	if !present {
+		root.need("ageing", false)
+	}
 	return settings
 }
 

@@ -119,6 +119,15 @@ type list[T any] struct {
 	Items []T `json:"items"`
 }
 
+// pageOf returns a page with the copies of its items that show makes.
+func pageOf[T any](page *perdure.Page[T], show func(*T) *T) *perdure.Page[T] {
+	out := perdure.Page[T]{Items: make([]T, len(page.Items)), NextCursor: page.NextCursor}
+	for i := range page.Items {
+		out.Items[i] = *show(&page.Items[i])
+	}
+	return &out
+}
+
 // listOf returns items as a list that is written as [] if it is empty.
 func listOf[T any](items []T) []T {
 	if items == nil {

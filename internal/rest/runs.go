@@ -12,7 +12,7 @@ func (a *api) runRoutes() []route {
 	return []route{{
 		method: http.MethodGet, path: "/v1/jobs/{id}/runs", id: "getRuns", tag: "jobs", do: (*call).runs,
 		summary: "Get a job's recorded runs",
-		doc:     "Every run that was dispatched, in the order of their starts: those that have ended, and those in flight. A value that was not recorded is missing: the holder of a run that is done, the time at which a step became ready for an earlier run that is done, and turn, direction and start of a run that ended under an older version.",
+		doc:     "Every run that was dispatched, in the order of their starts: those that have ended, and those in flight. A value that was not recorded is missing: the holder of a run that is done and has no log, the time at which a step became ready for an earlier run that is done, and turn, direction and start of a run that ended under an older version.",
 		params:  pageParams,
 		results: []result{{status: http.StatusOK, doc: "A page of runs, in the order of their starts", of: reflect.TypeFor[perdure.Page[operate.RunRecord]](), example: runsOfJobExample}}, problems: []int{http.StatusNotFound},
 	}}
@@ -32,10 +32,11 @@ func (c *call) runs() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.RunRecord]{Items: make([]operate.RunRecord, len(page.Items)), NextCursor: page.NextCursor}
-	for i, r := range page.Items {
-		utc(&r.ReadyAt, &r.StartedAt, &r.EndedAt)
-		out.Items[i] = r
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcRun))
+}
+
+func utcRun(r *operate.RunRecord) *operate.RunRecord {
+	out := *r
+	utc(&out.ReadyAt, &out.StartedAt, &out.EndedAt)
+	return &out
 }

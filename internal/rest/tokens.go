@@ -20,6 +20,7 @@ type (
 		Role      operate.UserRole  `json:"role"`
 		Types     []string          `json:"types,omitempty" doc:"Of a submitter: the types of jobs that it may submit; missing: all"`
 		Agents    []string          `json:"agents,omitempty" doc:"Of an agent, and required there: those whose runs it may carry out"`
+		Hosts     []string          `json:"hosts,omitempty" doc:"Of an agent: the hosts that it may register, and whose runs it may carry out; missing: all"`
 		Groups    []string          `json:"groups,omitempty" doc:"For approvals"`
 		ExpiresIn *perdure.Duration `json:"expiresIn,omitempty" doc:"At most 10 years; missing: it does not expire"`
 	}
@@ -194,12 +195,14 @@ func readToken(doc *document) (r operate.TokenRequest) {
 			r.Types = field.someNames(operate.MaxTokenNames, perdure.MaxNameLength)
 		case "agents":
 			r.Agents = field.someNames(operate.MaxTokenNames, perdure.MaxNameLength)
+		case "hosts":
+			r.Hosts = field.someNames(operate.MaxTokenNames, perdure.MaxHostWord)
 		case "groups":
 			r.Groups = field.names(operate.MaxTokenNames, perdure.MaxKeyLength)
 		case "expiresIn":
 			r.ExpiresIn = perdure.Duration(field.duration(time.Second, operate.MaxTokenAge))
 		default:
-			field.unknown("name", "role", "types", "agents", "groups", "expiresIn")
+			field.unknown("name", "role", "types", "agents", "hosts", "groups", "expiresIn")
 		}
 	}
 	root.need("name", r.Name != "")

@@ -48,6 +48,12 @@ func utcStep(d *perdure.StepDetail) *perdure.StepDetail {
 	return &out
 }
 
+func utcEntry(e *perdure.EntryView) *perdure.EntryView {
+	out := *e
+	utc(&out.At)
+	return &out
+}
+
 func utcAlerts(alerts []perdure.AlertView) []perdure.AlertView {
 	out := make([]perdure.AlertView, len(alerts))
 	for i := range alerts {

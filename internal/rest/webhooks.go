@@ -377,11 +377,7 @@ func (c *call) deliveries() error {
 	if err != nil {
 		return err
 	}
-	out := perdure.Page[operate.Delivery]{Items: make([]operate.Delivery, len(page.Items)), NextCursor: page.NextCursor}
-	for i := range page.Items {
-		out.Items[i] = *utcDelivery(&page.Items[i])
-	}
-	return c.json(http.StatusOK, &out)
+	return c.json(http.StatusOK, pageOf(page, utcDelivery))
 }
 
 // readEvents streams the events of a receiver until the client disconnects or the node shuts down.

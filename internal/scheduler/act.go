@@ -185,14 +185,19 @@ func (s *Scheduler) notifyClosed(tx kernel.Tx, alert *kernel.Alert, now time.Tim
 	return len(c.Notifications) > 0, tx.Save(&c)
 }
 
-// PutAgent sets the settings of an agent. They hold for steps that become ready afterwards.
+// PutAgent sets the settings of an agent. Its ageing holds for steps that become ready afterwards.
 func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.AgentSettings) error {
-	ageing := time.Duration(settings.Ageing)
+	if settings.Patience == 0 {
+		settings.Patience = perdure.Duration(perdure.DefaultPatience)
+	}
+	ageing, patience := time.Duration(settings.Ageing), time.Duration(settings.Patience)
 	switch {
 	case !plain.IsName(name) || len(name) > perdure.MaxNameLength:
 		return perdure.Refuse(perdure.CodeInvalid, "invalid agent name %q: use letters, digits, \".\", \"_\" and \"-\", at most %d characters", name, perdure.MaxNameLength)
 	case ageing < perdure.MinAgeing || ageing > perdure.DefaultAgeing:
 		return perdure.Refuse(perdure.CodeInvalid, "ageing: %s is out of range; use %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
+	case patience < perdure.MinPatience || patience > perdure.MaxPatience:
+		return perdure.Refuse(perdure.CodeInvalid, "patience: %s is out of range; use %s to %s", settings.Patience, perdure.Duration(perdure.MinPatience), perdure.Duration(perdure.MaxPatience))
 	}
 	return s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Agents()

@@ -17,8 +17,13 @@ import (
 
 // Claim dispatches up to c.Max runs to the claim. If no step is ready, it waits for up to c.Wait. The answer has no runs
 // if no step became ready, or if the node drains.
-func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run, error) {
+func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure.Run, err error) {
 	w := s.newClaim(ctx, c)
+	defer func() {
+		if w.Most < c.Max && len(runs) == 0 {
+			s.health.unused(c.Agent, c.Holder)
+		}
+	}()
 	maxWait := env.Forever // a claim that does not wait is answered after one transaction
 	if c.Wait > 0 {
 		maxWait = c.Wait
@@ -31,6 +36,12 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 		if c.Wait > 0 {
 			maxWait = max(c.Wait-s.env.Now().Sub(w.Since), 0)
 		}
+	}
+	switch waited, ok := s.allow(ctx, w, maxWait); {
+	case !ok:
+		return nil, ctx.Err()
+	case maxWait != env.Forever:
+		maxWait -= waited
 	}
 	crashpoint.Here(crashpoint.ClaimQueue)
 	if err := s.queue.Wait(w); err != nil {
@@ -47,6 +58,36 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) ([]perdure.Run,
 	}
 	crashpoint.Here(crashpoint.ClaimDone)
 	return s.traced(w.Runs), w.Err
+}
+
+// allowEvery is how often a claim that may have no run yet looks whether it may have one, and whether the node drains.
+const allowEvery = time.Second
+
+// allow bounds the new runs of a claim by the weight of its holder. If it may have none yet, the claim waits until it may. ok
+// is false if its wait ends before. A repeated claim does not wait, because it may have been granted runs before.
+func (s *Scheduler) allow(ctx context.Context, w *dispatch.Claim, maxWait time.Duration) (waited time.Duration, ok bool) {
+	for {
+		most, wait := s.health.mostRuns(w.Request.Agent, w.Request.Holder, w.Request.Max)
+		if most == 0 && w.Repeated {
+			most = 1
+		}
+		if w.Most = most; most > 0 {
+			return waited, true
+		}
+		left := maxWait - waited
+		if maxWait == env.Forever {
+			left = 0
+		}
+		if s.queue.Closed() { // it is refused
+			return waited, true
+		}
+		if wait = min(wait, left, allowEvery); wait <= 0 || s.env.Wait(ctx, wait, nil) == env.Gone {
+			return waited, false
+		}
+		if waited += wait; waited >= maxWait {
+			return waited, false
+		}
+	}
 }
 
 func (s *Scheduler) newClaim(ctx context.Context, c protocol.Claim) *dispatch.Claim {

@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 
 // RegisterHost creates or replaces a host, and returns its row and the number of its runs, up to 1.
 func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
+	notified := false
 	err = s.update(ctx, func(tx kernel.Tx) error {
+		notified = false
 		was, err := tx.LockHost(r.Name)
 		if err != nil {
 			return err
@@ -33,12 +36,110 @@ func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kerne
 			return err
 		}
 		created = was == nil
+		if err := endReservation(tx, &row, now); err != nil {
+			return err
+		}
 		if runs, err = runsOfHost(tx, &row); err != nil {
 			return err
 		}
-		return tx.PutHost(&row, was)
+		if err := tx.PutHost(&row, was); err != nil {
+			return err
+		}
+		notified, err = s.saveHostAlerts(tx, was, &row, now)
+		return err
 	})
+	if err == nil && notified {
+		s.cfg.OnNotify()
+	}
 	return row, runs, created, err
+}
+
+// endReservation removes the reservation of a host that does not hold any more.
+func endReservation(tx kernel.Tx, h *kernel.Host, now time.Time) error {
+	if h.Reservation.At.IsZero() {
+		return nil
+	}
+	steps, err := tx.Steps([]kernel.StepRef{h.Reservation.StepRef})
+	if err == nil && (len(steps) == 0 || !h.Reserves(steps[0], now)) {
+		h.Reservation = kernel.Reservation{}
+	}
+	return err
+}
+
+// maxForgotten bounds how many silent hosts one call of SweepHosts looks at.
+const maxForgotten = 100
+
+// SweepHosts removes hosts that have been silent for long (kernel.Host.Forgotten).
+func (s *Scheduler) SweepHosts(ctx context.Context) error {
+	m, leads := kernel.LeadershipOf(ctx)
+	var removed []string
+	err := s.update(ctx, func(tx kernel.Tx) error {
+		removed = nil
+		now, err := tx.Now()
+		if err != nil {
+			return err
+		}
+		names, err := tx.SilentHosts(now.Add(-perdure.ForgetHostAfter), maxForgotten)
+		if err != nil || len(names) == 0 {
+			return err
+		}
+		if leads {
+			if err := m.Admit(tx); err != nil {
+				return err
+			}
+		}
+		for _, name := range names {
+			h, err := tx.LockHost(name)
+			if err != nil {
+				return err
+			}
+			if h == nil {
+				continue
+			}
+			runs, err := runsOfHost(tx, h)
+			if err != nil {
+				return err
+			}
+			if !h.Forgotten(now, runs) {
+				continue
+			}
+			if err := tx.DeleteHost(h); err != nil {
+				return err
+			}
+			audit := kernel.AuditOf(ctx, "perdure", "deleteHost")
+			audit.Target, audit.Reason = name, "silent since "+h.SeenAt.UTC().Format(time.RFC3339)
+			if err := saveAudit(tx, audit); err != nil {
+				return err
+			}
+			removed = append(removed, name)
+		}
+		return nil
+	})
+	if errors.Is(err, kernel.ErrDeposed) {
+		s.meter.Deposed(m.Role)
+	}
+	if err == nil {
+		for _, name := range removed {
+			s.log.InfoContext(ctx, "host removed", "host", name, "reason", "silent")
+		}
+	}
+	return err
+}
+
+// saveHostAlerts raises and closes the alerts of a host whose row changes.
+func (s *Scheduler) saveHostAlerts(tx kernel.Tx, was, h *kernel.Host, now time.Time) (notified bool, err error) {
+	c := &kernel.Changes{}
+	if c.Alerts, c.CloseAlerts = kernel.AlertsOfHost(was, h, now); c.Empty() {
+		return false, nil
+	}
+	routing, err := tx.Routing()
+	if err != nil {
+		return false, err
+	}
+	w := kernel.NewWorkset(now, s.env.Float64)
+	w.UseRouting(routing)
+	w.NotifyAlerts(c)
+	return len(c.Notifications) > 0, tx.Save(c)
 }
 
 // runsOfHost returns the number of runs of a host, up to 1.
@@ -105,6 +206,9 @@ func (s *Scheduler) DeleteHost(ctx context.Context, name, author string) error {
 			return err
 		}
 		gone = true
+		if _, err := s.saveHostAlerts(tx, was, nil, now); err != nil {
+			return err
+		}
 		return auditSetting(ctx, tx, author, "deleteHost", name)
 	})
 }

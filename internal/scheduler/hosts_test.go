@@ -91,6 +91,53 @@ func TestClaimOfAHostTakesWhatFits(t *testing.T) {
 	})
 }
 
+// A host that reports no capacity has an alert, once, which is closed when it has some again, or is removed (F253). It gets no
+// run meanwhile, and its claims are no error.
+func TestHostWithoutSpaceHasAnAlert(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		has, none := perdure.Amounts{"slots": 2}, perdure.Amounts{"slots": 0}
+		alerts := func(want int) {
+			t.Helper()
+			open, err := store.Alerts(t.Context(), kernel.AlertFilter{Kind: perdure.AlertNoSpace})
+			if err != nil || len(open) != want || want > 0 && open[0].Name != "h1" {
+				t.Errorf("%d alerts expected: %+v, %v", want, open, err)
+			}
+		}
+		holder := d.register("h1", has)
+		d.register("h2", has)
+		alerts(0)
+		d.submit("type: t\nsteps:\n  a: {agent: a}\n")
+		claim := protocol.Claim{Agent: "a", Holder: holder, Max: 9, Host: "h1", Free: has}
+		for range 2 {
+			d.register("h1", none)
+			alerts(1)
+			if runs := d.claim(claim); len(runs) > 0 {
+				t.Errorf("%v", runs)
+			}
+		}
+		d.register("h2", has)
+		alerts(1)
+		d.register("h1", has)
+		alerts(0)
+		if runs := d.claim(claim); len(runs) != 1 {
+			t.Errorf("%v", runs)
+		}
+		d.report(holder, d.claim(claim)[0], perdure.OutcomeDone)
+		d.register("h1", none)
+		alerts(1)
+		d.drain("h1", true)
+		if err := d.DeleteHost(t.Context(), "h1", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		alerts(0)
+		all, err := store.Alerts(t.Context(), kernel.AlertFilter{Kind: perdure.AlertNoSpace, Closed: true})
+		if err != nil || len(all) != 2 || all[0].ClosedBy == "" {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
 // A step of a host's agent that has no demand takes a slot of the host.
 func TestStepWithoutADemandTakesASlot(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {

@@ -153,6 +153,7 @@ func (b *batch) publish() {
 		case eventReported:
 			r := n.run
 			m.Reported(r.Agent, r.Direction, r.Outcome.String(), r.Duration)
+			b.s.health.note(r)
 			if r.Outcome == perdure.OutcomeFailed || r.Outcome == perdure.OutcomeRejected || r.Outcome == perdure.OutcomeExpired {
 				m.RunFailed(r.Type, r.Agent, r.Code)
 			}

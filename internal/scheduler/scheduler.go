@@ -99,6 +99,7 @@ type Scheduler struct {
 	queue   *dispatch.Queue
 	hub     *hub
 	seen    *holdersSeen
+	health  *health
 	backlog *backlog
 	turns   *dispatch.Turns
 
@@ -157,7 +158,7 @@ func New(cfg Config) *Scheduler {
 		cfg.NewID = func() perdure.JobID { return perdure.JobID(uuid.Must(uuid.NewV7())) }
 	}
 	return &Scheduler{cfg: cfg, env: cfg.Env, log: cfg.Log, meter: cfg.Meter, plans: newPlans(cfg.Compiler),
-		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env),
+		queue: dispatch.NewQueue(cfg.Env, cfg.HoldMinPace, cfg.SingleWriter), hub: newHub(), seen: newHoldersSeen(cfg.Env), health: newHealth(cfg.Env),
 		backlog: newBacklog(cfg.Env, cfg.Store, cfg.MaxBacklog), turns: dispatch.NewTurns(cfg.Env),
 		renderers: newRenderers(cfg.Env), previews: env.NewLock()}
 }

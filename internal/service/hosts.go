@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // RegisterHost implements operate.Hosts.
 func (svc *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*operate.HostRegistered, error) {
-	if err := cmp.Or(svc.ended(), mayRegister(ctx), r.Check()); err != nil {
+	if err := cmp.Or(svc.ended(), mayRegister(ctx, r.Name), r.Check()); err != nil {
 		return nil, err
 	}
 	h := kernel.Host{Name: r.Name, Incarnation: r.Incarnation, Boot: r.Boot, Grid: r.Grid, Version: r.Version,
@@ -38,10 +39,17 @@ func (svc *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*o
 	return &operate.HostRegistered{Holder: row.Holder(), State: row.StateAt(row.SeenAt, runs), DrainBy: row.DrainBy, Created: created}, nil
 }
 
-// mayRegister returns why the caller may not register hosts; nil if it may.
-func mayRegister(ctx context.Context) error {
+// mayRegister returns why the caller may not register a host; nil if it may.
+func mayRegister(ctx context.Context, name string) error {
 	id := operate.IdentityOf(ctx)
-	if id == nil || id.MayCarryOut(kernel.AgentExec) {
+	switch {
+	case id == nil:
+		return nil
+	case !id.MayBeHost(name):
+		e := perdure.Refuse(perdure.CodeForbidden, "the token %s is only for the hosts %s", id.Name, strings.Join(id.Hosts, ", "))
+		e.Hint = "use a token that was created with --host " + plain.Clip(name, perdure.MaxHostWord) + ", or without --host"
+		return e
+	case id.MayCarryOut(kernel.AgentExec):
 		return nil
 	}
 	e := perdure.Refuse(perdure.CodeForbidden, "the token %s is not for hosts", id.Name)
@@ -59,6 +67,9 @@ func (svc *Service) hostView(ctx context.Context, h *kernel.Host, now time.Time,
 		HostSettings: operate.HostSettings{Incarnation: h.Incarnation, Boot: h.Boot, Grid: h.Grid, Labels: h.Labels, Capacity: h.Capacity, Version: h.Version, Heartbeat: perdure.Duration(h.Heartbeat)}}
 	if h.Draining {
 		v.Drain = &operate.HostDrainView{By: h.DrainBy, Author: h.DrainAuthor, Reason: h.DrainReason}
+	}
+	if r := h.Reservation; now.Before(r.Until) && !h.Draining && !h.Silent(now) {
+		v.Reservation = &operate.HostReservation{Job: r.Job, Step: r.Step, Since: r.At, Until: r.Until}
 	}
 	demands := make([]kernel.Demand, len(held))
 	for i := range held {
@@ -181,6 +192,7 @@ func (svc *Service) DrainHost(ctx context.Context, d operate.HostDrain) (*operat
 	}
 	_, err := svc.Scheduler.ChangeHost(ctx, "drainHost", d.Name, d.Author, d.Reason, func(h *kernel.Host, now time.Time) {
 		h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = true, now.Add(d.Deadline), d.Author, d.Reason
+		h.Reservation = kernel.Reservation{}
 	})
 	if err != nil {
 		return nil, Unreachable(err)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strconv"
@@ -223,6 +224,9 @@ func (svc *Service) Act(ctx context.Context, ref string, act perdure.Act) (*perd
 		return nil, err
 	}
 	if err := svc.TakeOver(ctx); err != nil {
+		return nil, err
+	}
+	if err := cmp.Or(svc.keepValue(ctx, act.Input, "/input"), svc.keepValue(ctx, act.Output, "/output")); err != nil {
 		return nil, err
 	}
 	do := func(ctx context.Context, id perdure.JobID) (*perdure.JobView, error) {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -20,7 +21,8 @@ const DefaultLogRate = 5 << 20
 const (
 	maxQueuedLogs = 16 << 20               // bytes of chunks that wait for the transaction before them
 	maxLogTries   = 5                      // of a transaction whose rows another node has changed
-	logPoll       = time.Second            // between two reads of a log that another node may write
+	logPoll       = time.Second            // between two looks for a run that has not begun
+	logNewsPoll   = 300 * time.Millisecond // between two reads of a log that another node may write
 	logPause      = 100 * time.Millisecond // the least time between two reads by one reader
 	// lastBytes is how long a reader waits for the rest of the log of a run that has ended.
 	lastBytes = 5 * time.Second
@@ -57,7 +59,7 @@ type logCall struct {
 
 // AppendLogs implements protocol.LogWriter.
 func (svc *Service) AppendLogs(ctx context.Context, holder string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
-	if err := svc.ended(); err != nil {
+	if err := cmp.Or(svc.ended(), mayHold(ctx, holder)); err != nil {
 		return nil, err
 	}
 	size := 0
@@ -505,7 +507,7 @@ func (r *logReader) follow(ctx context.Context) error {
 		if l.Complete || ended && (l.Holder == "" || svc.Env.Now().Sub(endedAt) >= lastBytes) {
 			return r.end(&l, step)
 		}
-		if !env.Sleep(svc.Env, ctx, logPause) || svc.Env.Wait(ctx, logPoll, news) == env.Gone {
+		if !env.Sleep(svc.Env, ctx, logPause) || svc.Env.Wait(ctx, logNewsPoll, news) == env.Gone {
 			return ctx.Err()
 		}
 	}

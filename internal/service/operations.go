@@ -32,7 +32,7 @@ func (svc *Service) openAlerts(ctx context.Context, id perdure.JobID) ([]perdure
 var alertKinds = append(operate.AlertKinds(), operate.StoreAlertKinds()...)
 
 func alertView(a kernel.Alert) perdure.AlertView {
-	return perdure.AlertView{ID: a.ID, Job: a.Job, Type: a.Type, JobKey: a.JobKey, Step: a.Step, Kind: a.Kind, Code: a.Code, Attempts: a.Attempts, Name: a.Name, Message: a.Message,
+	return perdure.AlertView{ID: a.ID, Job: a.Job, Type: a.Type, JobKey: a.JobKey, Step: a.OfStep(), Kind: a.Kind, Code: a.Code, Attempts: a.Attempts, Name: a.Name, Message: a.Message,
 		RaisedAt: a.RaisedAt, ClosedAt: a.ClosedAt, ClosedBy: a.ClosedBy}
 }
 
@@ -185,7 +185,7 @@ func (svc *Service) ListAgents(ctx context.Context) ([]perdure.AgentView, error)
 		if views[name] == nil {
 			of, set := settings[name]
 			if !set {
-				of.Ageing = perdure.Duration(perdure.DefaultAgeing)
+				of.Ageing, of.Patience = perdure.Duration(perdure.DefaultAgeing), perdure.Duration(perdure.DefaultPatience)
 			}
 			views[name] = &perdure.AgentView{Name: name, AgentSettings: of}
 		}
@@ -238,6 +238,7 @@ func (svc *Service) GetAgent(ctx context.Context, name string) (*perdure.AgentVi
 	}
 	for i := range all {
 		if all[i].Name == name {
+			all[i].Health = svc.Scheduler.Health(name)
 			return &all[i], nil
 		}
 	}

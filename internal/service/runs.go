@@ -44,8 +44,33 @@ func (svc *Service) Runs(ctx context.Context, q operate.RunsQuery) (*perdure.Pag
 		if err != nil {
 			return nil, Unreachable(err)
 		}
-		return runsPage(steps, entries, after, limit), nil
+		page := runsPage(steps, entries, after, limit)
+		if err := svc.addHolders(ctx, id, page.Items); err != nil {
+			return nil, Unreachable(err)
+		}
+		return page, nil
 	})
+}
+
+// addHolders adds the holders of runs that are done. Neither their rows nor the history have them, but the logs that they
+// have begun. So the runs of hosts have holders, because a host begins the logs of all its runs.
+func (svc *Service) addHolders(ctx context.Context, id perdure.JobID, runs []operate.RunRecord) error {
+	var wanted []kernel.LogRun
+	records := map[kernel.LogRun]*operate.RunRecord{}
+	for i := range runs {
+		run := kernel.LogRun{Job: id, Step: runs[i].Step, Run: runs[i].Run}
+		if runs[i].Holder == "" && records[run] == nil {
+			wanted, records[run] = append(wanted, run), &runs[i]
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	logs, err := svc.Store.Logs(ctx, wanted)
+	for i := range logs {
+		records[logs[i].LogRun].Holder = logs[i].Holder
+	}
+	return err
 }
 
 // placedRun is a run, with its place in the order of starts.

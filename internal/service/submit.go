@@ -38,6 +38,9 @@ func (svc *Service) SubmitPlan(ctx context.Context, plan *definition.Plan) (*per
 	if err := maySubmit(ctx, plan); err != nil {
 		return nil, false, err
 	}
+	if err := svc.keepPlan(ctx, plan); err != nil {
+		return nil, false, err
+	}
 	did, err := svc.Scheduler.Submit(ctx, svc.traced(ctx, plan)[0])
 	if err != nil {
 		return nil, false, err
@@ -92,6 +95,9 @@ func (svc *Service) SubmitAll(ctx context.Context, base json.RawMessage, jobs []
 	for i, err := range errs {
 		if err == nil {
 			err = maySubmit(ctx, parsed[i])
+		}
+		if err == nil {
+			err = svc.keepPlan(ctx, parsed[i])
 		}
 		if err != nil {
 			answers[i].Err = err

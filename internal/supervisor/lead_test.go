@@ -54,6 +54,8 @@ func (d *fakeScheduler) SweepLanes(ctx context.Context) error {
 	return nil
 }
 
+func (d *fakeScheduler) SweepHosts(context.Context) error { return nil }
+
 func (d *fakeScheduler) WaitingAgents() []string { return nil }
 func (d *fakeScheduler) Wake([]string)           {}
 

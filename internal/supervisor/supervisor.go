@@ -30,6 +30,7 @@ type Scheduler interface {
 	SweepDue(ctx context.Context, max int) (int, error)
 	SweepOverdue(ctx context.Context, max int) (int, error)
 	SweepLanes(ctx context.Context) error
+	SweepHosts(ctx context.Context) error
 	// WaitingAgents returns the agents for which claims wait. Wake wakes the waiting claims of these agents.
 	WaitingAgents() []string
 	Wake(agents []string)
@@ -76,6 +77,7 @@ type Supervisor struct {
 	wakeups   chan struct{}                   // receives when this supervisor becomes the leader, or something is due sooner
 
 	lanesAt      time.Time // when closed lanes are to be checked again; only Round uses it
+	hostsAt      time.Time // when silent hosts are to be removed again; only Round uses it
 	fruitlessDue time.Time // what was due in the latest round whose sweep found nothing; only Round uses it
 
 	mu        sync.Mutex
@@ -192,6 +194,9 @@ func (s *Supervisor) Round(ctx context.Context) (pause time.Duration, err error)
 			return s.cfg.Period, err
 		}
 	}
+	if err := s.removeHosts(ctx); err != nil {
+		return s.cfg.Period, err
+	}
 	if in := poll.UntilNext(); in > 0 {
 		s.cfg.Scanned(0)
 		if poll.Next.IsZero() && len(poll.Ready) == 0 && !poll.LanesClosed {
@@ -246,6 +251,25 @@ func (s *Supervisor) openLanes(ctx context.Context) error {
 	}
 	s.lanesAt = now.Add(s.cfg.Period)
 	err := s.cfg.Scheduler.SweepLanes(ctx)
+	if errors.Is(err, kernel.ErrDeposed) {
+		s.cfg.Deposed(m)
+		return nil
+	}
+	return err
+}
+
+// hostsEvery is the time between two searches for silent hosts.
+const hostsEvery = 10 * time.Minute
+
+// removeHosts removes hosts that have been silent for long, if this node leads.
+func (s *Supervisor) removeHosts(ctx context.Context) error {
+	m, leads := kernel.LeadershipOf(ctx)
+	now := s.cfg.Env.Now()
+	if !leads || now.Before(s.hostsAt) {
+		return nil
+	}
+	s.hostsAt = now.Add(hostsEvery)
+	err := s.cfg.Scheduler.SweepHosts(ctx)
 	if errors.Is(err, kernel.ErrDeposed) {
 		s.cfg.Deposed(m)
 		return nil

@@ -19,6 +19,7 @@ type dueWork struct {
 }
 
 func (p *dueWork) SweepLanes(context.Context) error { return nil }
+func (p *dueWork) SweepHosts(context.Context) error { return nil }
 
 func (p *dueWork) WaitingAgents() []string { return nil }
 func (p *dueWork) Wake([]string)           {}

@@ -17,6 +17,7 @@ func copyCredential(c *kernel.Credential) *kernel.Credential {
 		return nil
 	}
 	row := *c
+	row.Rights.Hosts = slices.Clone(c.Rights.Hosts)
 	row.Rights.Types, row.Rights.Agents, row.Rights.Groups = slices.Clone(c.Rights.Types), slices.Clone(c.Rights.Agents), slices.Clone(c.Rights.Groups)
 	for _, t := range []*time.Time{&row.PreviousUntil, &row.CreatedAt, &row.RotatedAt, &row.ExpiresAt, &row.UsedAt} {
 		*t = storedTime(*t)

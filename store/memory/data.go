@@ -47,6 +47,7 @@ type data struct {
 	notifications    map[int64]kernel.Notification
 	lastNotification int64
 	logs             map[kernel.LogRef]storedLog
+	artifactUses     map[kernel.ArtifactUse]bool
 }
 
 // closedLane records why a lane is closed, and the order of its first step.
@@ -72,6 +73,7 @@ func newData() data {
 		closedLanes:   map[kernel.LaneRef]closedLane{},
 		agents:        map[string]perdure.AgentSettings{},
 		hosts:         map[string]kernel.Host{},
+		artifactUses:  map[kernel.ArtifactUse]bool{},
 		mail:          map[kernel.MailID]mail{},
 		maxMail:       kernel.DefaultMaxMail,
 		bulk:          map[string]bulkAct{},

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure/internal/kernel"
 )
@@ -13,6 +14,9 @@ func copyHost(h *kernel.Host) kernel.Host {
 	row := *h
 	row.Labels, row.Capacity = maps.Clone(h.Labels), maps.Clone(h.Capacity)
 	row.DrainBy, row.RegisteredAt, row.SeenAt = storedTime(h.DrainBy), storedTime(h.RegisteredAt), storedTime(h.SeenAt)
+	if v := &row.Reservation; !v.At.IsZero() {
+		v.ReadyAt, v.At, v.Until = storedTime(v.ReadyAt), storedTime(v.At), storedTime(v.Until)
+	}
 	return row
 }
 
@@ -38,6 +42,24 @@ func (d *data) host(name string) *kernel.Host {
 }
 
 func (tx *tx) CountHosts() (int, error) { return len(tx.hosts), nil }
+
+func (tx *tx) ReservedFor(refs []kernel.StepRef) (found []kernel.Host, err error) {
+	for _, name := range slices.Sorted(maps.Keys(tx.hosts)) {
+		if h := tx.hosts[name]; !h.Reservation.At.IsZero() && slices.Contains(refs, h.Reservation.StepRef) {
+			found = append(found, copyHost(&h))
+		}
+	}
+	return found, nil
+}
+
+func (tx *tx) SilentHosts(since time.Time, max int) (names []string, err error) {
+	for _, name := range slices.Sorted(maps.Keys(tx.hosts)) {
+		if h := tx.hosts[name]; h.SeenAt.Before(since) && len(names) < max {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
 
 // compareHost returns ErrStale if a host is not as it was.
 func (tx *tx) compareHost(name string, was *kernel.Host) error {

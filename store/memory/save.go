@@ -53,6 +53,9 @@ func (tx *tx) save(c *kernel.Changes) error {
 	}
 	tx.closeLanes(c.CloseLanes)
 	tx.addAudit(c.Audit)
+	for _, use := range c.ArtifactUses {
+		set(tx, tx.artifactUses, use, true)
+	}
 	return tx.addNotifications(c.WithAlertIDs(ids))
 }
 

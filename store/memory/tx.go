@@ -47,6 +47,7 @@ func (tx *tx) addUndo(undo func()) { tx.undo = append(tx.undo, undo) }
 
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	settings.Ageing = perdure.Duration(time.Duration(settings.Ageing).Truncate(time.Microsecond))
+	settings.Patience = perdure.Duration(time.Duration(settings.Patience).Truncate(time.Microsecond))
 	set(tx, tx.agents, name, settings)
 	return nil
 }

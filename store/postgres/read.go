@@ -278,7 +278,7 @@ func (s *Store) Cell(ctx context.Context) (int, error) {
 func (s *Store) ListAgents(ctx context.Context) (map[string]perdure.AgentSettings, error) {
 	found := map[string]perdure.AgentSettings{}
 	_, err := query(ctx, s, pgwire.New(agentsSQL), func(r *pgwire.Reader) struct{} {
-		found[r.Text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond)}
+		found[r.Text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(r.Int64()) * perdure.Duration(time.Microsecond)}
 		return struct{}{}
 	})
 	return found, err

@@ -46,6 +46,7 @@ func (tx *tx) Save(c *kernel.Changes) error {
 	w.history(c.History)
 	w.notifications(c.WithAlertIDs(ids))
 	w.audit(c.Audit)
+	w.artifactUses(c.ArtifactUses)
 	if needsWakeUp(c) || len(w.queues.delPermits) > 0 {
 		tx.wakes |= wakeReady
 	}

@@ -124,7 +124,7 @@ func (tx *tx) readSettings() *pgwire.Statement {
 		case settingLimit:
 			tx.limits = append(tx.limits, kernel.Limit{Name: name, Max: int(value), PerKey: int(second)})
 		case settingAgent:
-			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond)}
+			tx.agents[name] = perdure.AgentSettings{Ageing: perdure.Duration(value) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(second) * perdure.Duration(time.Microsecond)}
 		case settingSchema: // a newer program may have migrated the database in the meantime
 			schema := kernel.Schema{Version: int(value), MinWriter: int(second)}
 			return schema.Admit(Schema, "the database")
@@ -305,7 +305,7 @@ const (
 )
 
 const (
-	putAgentSQL = `insert into perdure.agent (name, ageing) values ($1, $2) on conflict (name) do update set ageing = excluded.ageing`
+	putAgentSQL = `insert into perdure.agent (name, ageing, patience) values ($1, $2, $3) on conflict (name) do update set ageing = excluded.ageing, patience = excluded.patience`
 	putLimitSQL = `insert into perdure."limit" (name, max, per_key) values ($1, nullif($2, -1), nullif($3, -1))
 		on conflict (name) do update set max = excluded.max, per_key = excluded.per_key`
 	deleteLimitSQL = `delete from perdure."limit" where name = $1`
@@ -325,7 +325,7 @@ func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	if err := tx.closeGate(); err != nil {
 		return err
 	}
-	return tx.run(pgwire.New(putAgentSQL).Text(name).Int64(time.Duration(settings.Ageing).Microseconds()), tx.readSettings())
+	return tx.run(pgwire.New(putAgentSQL).Text(name).Int64(time.Duration(settings.Ageing).Microseconds()).Int64(time.Duration(settings.Patience).Microseconds()), tx.readSettings())
 }
 
 // PutLimit also stores, for a new limit, the permits that are held.

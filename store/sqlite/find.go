@@ -79,9 +79,9 @@ func (tx *tx) Agents() (map[string]perdure.AgentSettings, error) {
 func readAgents(c *conn) (map[string]perdure.AgentSettings, error) {
 	found := map[string]perdure.AgentSettings{}
 	err := each(c, func(r *row) error {
-		found[r.text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond)}
+		found[r.text()] = perdure.AgentSettings{Ageing: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond), Patience: perdure.Duration(r.num()) * perdure.Duration(time.Microsecond)}
 		return nil
-	}, `SELECT name, ageing FROM perdure_agent`)
+	}, `SELECT name, ageing, patience FROM perdure_agent`)
 	return found, err
 }
 

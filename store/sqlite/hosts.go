@@ -8,18 +8,23 @@ import (
 	"slices"
 	"time"
 
+	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
 )
 
 const (
-	hostColumns = `name, incarnation, boot, grid, version, labels, capacity, heartbeat, draining, drain_by, drain_author, drain_reason, registered_at, seen_at`
+	hostColumns = `name, incarnation, boot, grid, version, labels, capacity, heartbeat, draining, drain_by, drain_author, drain_reason, registered_at, seen_at,
+		reserved_job, reserved_idx, reserved_step, reserved_ready_at, reserved_at, reserved_until`
 	hostSQL     = `SELECT ` + hostColumns + ` FROM perdure_host WHERE name = ?`
 	hostsSQL    = `SELECT ` + hostColumns + ` FROM perdure_host WHERE name > ? ORDER BY name ` + limitTo
-	addHostSQL  = `INSERT INTO perdure_host (` + hostColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	addHostSQL  = `INSERT INTO perdure_host (` + hostColumns + `) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
 	saveHostSQL = `UPDATE perdure_host SET incarnation = ?, boot = ?, grid = ?, version = ?, labels = ?, capacity = ?, heartbeat = ?,
-		draining = ?, drain_by = ?, drain_author = ?, drain_reason = ?, registered_at = ?, seen_at = ?
+		draining = ?, drain_by = ?, drain_author = ?, drain_reason = ?, registered_at = ?, seen_at = ?,
+		reserved_job = ?, reserved_idx = ?, reserved_step = ?, reserved_ready_at = ?, reserved_at = ?, reserved_until = ?
 		WHERE name = ? AND incarnation = ? AND draining = ? AND seen_at = ?`
-	deleteHostSQL = `DELETE FROM perdure_host WHERE name = ? AND incarnation = ? AND draining = ? AND seen_at = ?`
+	reservedForSQL = `SELECT ` + hostColumns + ` FROM perdure_host WHERE reserved_job = ?`
+	silentHostsSQL = `SELECT name FROM perdure_host WHERE seen_at < ? ORDER BY name ` + limitTo
+	deleteHostSQL  = `DELETE FROM perdure_host WHERE name = ? AND incarnation = ? AND draining = ? AND seen_at = ?`
 )
 
 func readHost(r *row) kernel.Host {
@@ -33,6 +38,9 @@ func readHost(r *row) kernel.Host {
 	h.Draining = r.flag()
 	h.DrainBy, h.DrainAuthor, h.DrainReason = r.time(), r.text(), r.text()
 	h.RegisteredAt, h.SeenAt = r.time(), r.time()
+	v := &h.Reservation
+	v.Job, v.Index, v.Step = r.id(), r.int(), r.text()
+	v.ReadyAt, v.At, v.Until = r.time(), r.time(), r.time()
 	return h
 }
 
@@ -73,6 +81,11 @@ func (tx *tx) PutHost(h, was *kernel.Host) error {
 	}
 	values := []any{h.Incarnation, h.Boot, h.Grid, h.Version, string(labels), string(capacity), h.Heartbeat.Microseconds(),
 		flag(h.Draining), micros(h.DrainBy), h.DrainAuthor, h.DrainReason, micros(h.RegisteredAt), micros(h.SeenAt)}
+	v, job := &h.Reservation, any(nil)
+	if !v.At.IsZero() {
+		job = v.Job[:]
+	}
+	values = append(values, job, v.Index, v.Step, micros(v.ReadyAt), micros(v.At), micros(v.Until))
 	var n int
 	if was == nil {
 		n, err = tx.changed(addHostSQL, append([]any{h.Name}, values...)...)
@@ -85,6 +98,27 @@ func (tx *tx) PutHost(h, was *kernel.Host) error {
 func (tx *tx) DeleteHost(was *kernel.Host) error {
 	n, err := tx.changed(deleteHostSQL, was.Name, was.Incarnation, flag(was.Draining), micros(was.SeenAt))
 	return tx.exactlyOne(n, err)
+}
+
+func (tx *tx) ReservedFor(refs []kernel.StepRef) (hosts []kernel.Host, err error) {
+	jobs := make([]perdure.JobID, len(refs))
+	for i, ref := range refs {
+		jobs[i] = ref.Job
+	}
+	for _, job := range unique(jobs, perdure.JobID.Compare) {
+		found, err := all(tx.c, readHost, reservedForSQL, job[:])
+		if err != nil {
+			return nil, err
+		}
+		hosts = append(hosts, found...)
+	}
+	hosts = slices.DeleteFunc(hosts, func(h kernel.Host) bool { return !slices.Contains(refs, h.Reservation.StepRef) })
+	slices.SortFunc(hosts, func(a, b kernel.Host) int { return cmp.Compare(a.Name, b.Name) })
+	return hosts, nil
+}
+
+func (tx *tx) SilentHosts(since time.Time, max int) ([]string, error) {
+	return all(tx.c, (*row).text, silentHostsSQL, micros(since), atMost(max))
 }
 
 func flag(set bool) int64 {

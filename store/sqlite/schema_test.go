@@ -70,7 +70,7 @@ func TestMigrationListsOldJobs(t *testing.T) {
 		`DROP VIEW notifications`, `DROP VIEW receivers`, `DROP VIEW perdure_notifications`, `DROP VIEW perdure_receivers`,
 		`DROP TABLE perdure_notification`, `DROP TABLE perdure_notification_data`, `DROP TABLE perdure_receiver_full`, `DROP TABLE perdure_receiver`,
 		`DROP VIEW perdure_steps`, `CREATE VIEW perdure_steps AS SELECT job FROM perdure_step`, `ALTER TABLE perdure_step DROP COLUMN progress_at`, `ALTER TABLE perdure_step DROP COLUMN stop_requested_at`,
-		`DROP TABLE perdure_host`, `DROP VIEW held_roles`, `DROP VIEW perdure_held_roles`, `DROP TABLE perdure_held_role`, `DROP TABLE perdure_log_chunk`, `DROP TABLE perdure_log`, `DROP TABLE perdure_credential`, `DROP VIEW audit`, `DROP VIEW perdure_audit`, `DROP TABLE perdure_audit_entry`,
+		`DROP TABLE perdure_artifact_use`, `DROP TABLE perdure_host`, `DROP VIEW held_roles`, `DROP VIEW perdure_held_roles`, `DROP TABLE perdure_held_role`, `DROP TABLE perdure_log_chunk`, `DROP TABLE perdure_log`, `DROP TABLE perdure_credential`, `DROP VIEW audit`, `DROP VIEW perdure_audit`, `DROP TABLE perdure_audit_entry`,
 		`ALTER TABLE perdure_alert DROP COLUMN type`, `ALTER TABLE perdure_alert DROP COLUMN job_key`, `ALTER TABLE perdure_alert DROP COLUMN code`, `ALTER TABLE perdure_alert DROP COLUMN attempts`,
 		`ALTER TABLE perdure_step DROP COLUMN parked`, `ALTER TABLE perdure_step DROP COLUMN undoing`, `ALTER TABLE perdure_step DROP COLUMN not_done`,
 		`DROP VIEW perdure_history`, `CREATE VIEW perdure_history AS SELECT id FROM perdure_entry`, `DROP INDEX perdure_entry_run`, `ALTER TABLE perdure_entry DROP COLUMN turn`, `ALTER TABLE perdure_entry DROP COLUMN direction`,

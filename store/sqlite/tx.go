@@ -141,8 +141,8 @@ func (tx *tx) Now() (time.Time, error) {
 
 func (tx *tx) PutAgent(name string, settings perdure.AgentSettings) error {
 	tx.agents, tx.changesSettings = nil, true
-	return tx.exec(`INSERT INTO perdure_agent (name, ageing) VALUES (?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing`,
-		name, time.Duration(settings.Ageing).Microseconds())
+	return tx.exec(`INSERT INTO perdure_agent (name, ageing, patience) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET ageing = excluded.ageing, patience = excluded.patience`,
+		name, time.Duration(settings.Ageing).Microseconds(), time.Duration(settings.Patience).Microseconds())
 }
 
 // PutLimit stores the permits of a new limit that are held. From then on each Save updates them.

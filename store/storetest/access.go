@@ -69,7 +69,7 @@ func credentialFields(s *suite) {
 	want := newCredential(1)
 	never := newCredential(2, isSession(credentialID(1)), func(c *kernel.Credential) {
 		c.Previous, c.PreviousUntil, c.RotatedAt, c.ExpiresAt, c.UsedAt = [32]byte{}, time.Time{}, time.Time{}, time.Time{}, time.Time{}
-		c.Rights = operate.Rights{Role: operate.Agent, Agents: []string{"payments"}}
+		c.Rights = operate.Rights{Role: operate.Agent, Agents: []string{"payments"}, Hosts: []string{"h1", "h2"}}
 	})
 	s.addCredentials(want, never)
 	s.equal("as it was added", s.credential(1), want)

@@ -9,7 +9,7 @@ import { unknownMark, type Mark } from "../state.ts";
 import { Ago, AsOf, Count, nouns, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
 /** Ten years, the default: a higher priority always comes first. */
-const noAgeing = "87600h";
+export const noAgeing = "87600h";
 
 export function agentMark(agent: AgentInfo): Mark {
   if (agent.holders > 0) return { ...unknownMark("claims"), sign: "●", tone: "good" };
@@ -17,7 +17,7 @@ export function agentMark(agent: AgentInfo): Mark {
 }
 
 /** The failed runs of the last hour by error code, and the refused reports. */
-function Failures({ agent }: { agent: AgentInfo }) {
+export function Failures({ agent }: { agent: AgentInfo }) {
   const codes = Object.entries(agent.errors ?? {}).sort(([, a], [, b]) => b - a);
   const parts = codes.map(([code, n]) => `${code || "other errors"} ${n}`);
   if (agent.refused) parts.push(`refused ${agent.refused}`);
@@ -70,7 +70,7 @@ export function Agents() {
                 {agents.data.items.map((agent) => (
                   <tr key={agent.name}>
                     <td>
-                      <a href={link.jobs({ agent: agent.name })} title={`Jobs with an open step of ${agent.name}`}>
+                      <a data-row href={link.agents(agent.name)} title={agent.name}>
                         <bdi>{agent.name}</bdi>
                       </a>
                       <div class="under">

@@ -2,6 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { may } from "../access.ts";
 import { call, callUrl, Problem } from "../api.ts";
 import { ActButtons, shownJob } from "../act.tsx";
 import { useJob } from "../follow.ts";
@@ -22,7 +23,11 @@ import { readingOrder } from "../view.ts";
 import { Ago, Copy, copyText, Icon, now, plural, ProblemNote, showCurrent, State, useTitle, Waiting } from "../widgets.tsx";
 
 const Timeline = lazy(() => import("../timeline.tsx").then((part) => part.Timeline));
+const StepLog = lazy(() => import("../log.tsx").then((part) => part.StepLog), true);
 const StepRuns = lazy(() => import("../timeline.tsx").then((part) => part.StepRuns));
+
+/** What of the address is about one run of the step that is chosen. */
+const ofRun = { run: undefined, stream: undefined };
 
 const tabs = ["graph", "timeline", "steps", "data", "history", "definition"] as const;
 type Tab = (typeof tabs)[number];
@@ -69,7 +74,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
   const tab = tabs.find((name) => name === query.get("tab")) ?? "graph";
   const asked = query.get("step") ?? "";
   const chosen = steps.has(asked) ? asked : undefined;
-  const choose = (step: string | undefined) => setQuery({ step, stack: undefined });
+  const choose = (step: string | undefined, run?: number) => setQuery({ step, stack: undefined, ...ofRun, ...(run !== undefined && { run: String(run) }), ...(step === undefined && { log: undefined }) });
   // The details of these marks count down only when the job moves; rows and the panel make marks of their own.
   const marks = useMemo(() => new Map([...steps].map(([name, step]) => [name, stepMark(job, step, serverNow())])), [steps]);
   const order = useMemo(() => (drawing.data ? readingOrder(drawing.data).map((i) => drawing.data!.nodes[i]!.name) : [...steps.keys()]), [drawing.data, steps.size]);
@@ -121,7 +126,7 @@ function Known({ job, steps, drawing, problem, live, again }: KnownProps) {
           </a>
         ))}
       </nav>
-      <div class="split data">
+      <div class={`split data${step && query.get("log") === "wide" ? " wide" : ""}`}>
         <div>
           {tab === "graph" &&
             (drawing.data ? (
@@ -276,12 +281,12 @@ function StepRow({ job, name, step, chosen }: { job: Job; name: string; step: St
       <td>
         <a
           data-row
-          href={link.job(place.value.job, { ...Object.fromEntries(place.value.query), step: name })}
+          href={link.job(place.value.job, { ...Object.fromEntries(place.value.query), step: name, ...ofRun })}
           aria-current={chosen ? "true" : undefined}
           onClick={(event) => {
             if (event.ctrlKey || event.metaKey || event.shiftKey) return;
             event.preventDefault();
-            setQuery({ step: name });
+            setQuery({ step: name, ...ofRun });
           }}
           title={name}
         >
@@ -350,7 +355,7 @@ function StackPanel({ stack, steps, marks }: { stack: string[]; steps: ReadonlyM
           {urgent.slice(0, mostListed).map(({ name, mark }) => (
             <li key={name}>
               <State mark={mark} />{" "}
-              <a href={link.job(place.value.job, { ...query, stack: undefined, step: name })}>
+              <a href={link.job(place.value.job, { ...query, stack: undefined, step: name, ...ofRun })}>
                 <bdi>{name}</bdi>
               </a>
             </li>
@@ -411,6 +416,7 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
             </pre>
           </div>
         )}
+        {step.run > 0 && <StepLog job={job} name={name} step={step} />}
         <Value under title="Input" value={input} bytes={full ? 0 : step.inputBytes} load={load} none={noInput(job, name, step)} />
         <Value under title="Output" value={output} bytes={full ? 0 : step.outputBytes} load={load} />
         {step.progress !== undefined && <Value under title="Progress" value={step.progress} />}
@@ -433,7 +439,7 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
               {step.after.map((before, i) => (
                 <>
                   {i > 0 && ", "}
-                  <a href={link.job(place.value.job, { ...Object.fromEntries(place.value.query), step: before })}>
+                  <a href={link.job(place.value.job, { ...Object.fromEntries(place.value.query), step: before, ...ofRun })}>
                     <bdi>{before}</bdi>
                   </a>
                 </>
@@ -446,7 +452,7 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
           </Pair>
           {step.lockedBy && (
             <Pair name="held by">
-              <bdi>{step.lockedBy}</bdi>
+              <Holder holder={step.lockedBy} />
               {step.lockedUntil && (
                 <>
                   , lock ends <Ago at={step.lockedUntil} />
@@ -492,6 +498,17 @@ function StepPanel({ job, name, step, steps, close, again }: { job: Job; name: s
         </dl>
       </div>
     </aside>
+  );
+}
+
+/** A holder, which may be a host. */
+function Holder({ holder }: { holder: string }) {
+  const [, host] = /^host\/([^/]+)\/./.exec(holder) ?? [];
+  if (!host || !may("watch")) return <bdi>{holder}</bdi>;
+  return (
+    <a class="underlined" href={link.hosts({}, host)} title={holder}>
+      host <bdi>{host}</bdi>
+    </a>
   );
 }
 

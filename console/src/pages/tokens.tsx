@@ -129,8 +129,8 @@ export function Tokens() {
   );
 }
 
-/** The types or agents of a token. */
-const scopeOf = ({ types, agents }: Token | Session) => [...(types ?? []), ...(agents ?? [])].join(", ");
+/** The types, or the agents and hosts, of a token. */
+const scopeOf = ({ types, agents, hosts }: Token | Session) => [...(types ?? []), ...(agents ?? []), ...(hosts ?? [])].join(", ");
 
 function TokenRow({ token, open }: { token: Token; open: (kind: "rotate" | "revoke") => void }) {
   const expired = token.expiresAt !== undefined && Date.parse(token.expiresAt) <= now.value;

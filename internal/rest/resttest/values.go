@@ -417,8 +417,9 @@ func Nodes() []perdure.NodeView {
 
 // Agent is an agent with settings.
 func Agent(name string) perdure.AgentView {
-	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
-		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1}}
+	return perdure.AgentView{Name: name, AgentSettings: perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)}, Holders: 2, Gone: 1, SeenAt: At,
+		AsOf: At, Nodes: 1, Slots: 4, Running: 3, Ready: 9, ReadyCapped: true, OldestReady: At, Refused: 2, Errors: map[string]int{"503": 5, "": 1},
+		Health: []perdure.HolderHealth{{Holder: "h3-1", Runs: 20, Done: 4, MeanDuration: perdure.Duration(1500 * time.Millisecond), Weight: 0.1}}}
 }
 
 // Stats has a value in each field.
@@ -461,6 +462,6 @@ func Registered() *operate.HostRegistered {
 // Host is a host with a value in each field.
 func Host() *operate.HostView {
 	return &operate.HostView{Name: "h1", State: operate.HostDraining, Holder: "host/h1/7f3a", HostSettings: HostSettings(), Used: perdure.Amounts{"cpu": 500},
-		Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, RegisteredAt: At, SeenAt: At,
+		Runs: 1, Drain: &operate.HostDrainView{By: At, Author: "anna", Reason: "update"}, Reservation: &operate.HostReservation{Job: ID, Step: "render", Since: At, Until: At}, RegisteredAt: At, SeenAt: At,
 		InFlight: []operate.HostRun{{Job: ID, Step: "render", Run: 3, Agent: "exec", Requires: perdure.Requires{Amounts: perdure.Amounts{"cpu": 500}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, StartedAt: At}}}
 }

@@ -404,10 +404,23 @@ class Client:
         """Returns the settings of an agent, and how many holders claim its runs."""
         return cast(AgentInfo, self._get(_named("agents", name)))
 
-    def put_agent(self, name: str, ageing: Union[str, Seconds], *, author: str = "") -> AgentInfo:
-        """Sets how long a head start one level of priority gives: seconds, a timedelta, or a duration like "10m"."""
-        text = ageing if isinstance(ageing, str) else clock.duration(seconds(ageing, "ageing"))
-        return cast(AgentInfo, self._send("PUT", _named("agents", name), {"ageing": text}, author))
+    def put_agent(
+        self,
+        name: str,
+        ageing: Union[str, Seconds, None] = None,
+        *,
+        patience: Union[str, Seconds, None] = None,
+        author: str = "",
+    ) -> AgentInfo:
+        """Sets how long a head start one level of priority gives, and how long a step waits for room before it reserves a host.
+
+        Both are seconds, a timedelta, or a duration like "10m". One that is missing gets its default.
+        """
+        body = {}
+        for field, value in (("ageing", ageing), ("patience", patience)):
+            if value is not None:
+                body[field] = value if isinstance(value, str) else clock.duration(seconds(value, field))
+        return cast(AgentInfo, self._send("PUT", _named("agents", name), body, author))
 
     def list_nodes(self) -> List[Node]:
         """Returns the nodes of the grid, with the roles that each leads."""

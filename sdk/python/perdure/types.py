@@ -460,6 +460,18 @@ class Limit(_Limit, total=False):
     perKey: KeyLimit
 
 
+class _HolderHealth(TypedDict):
+    done: int
+    holder: str
+    meanDuration: str
+    runs: int
+    weight: float
+
+
+class HolderHealth(_HolderHealth):
+    pass
+
+
 class _AgentInfo(TypedDict):
     ageing: str
     holders: int
@@ -470,8 +482,10 @@ class AgentInfo(_AgentInfo, total=False):
     asOf: str
     errors: Dict[str, int]
     gone: int
+    health: List[HolderHealth]
     nodes: int
     oldestReady: str
+    patience: str
     ready: int
     readyCapped: bool
     refused: int

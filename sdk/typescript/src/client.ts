@@ -425,7 +425,10 @@ export class Client {
     return await this.#get<AgentInfo>(agentPath(name), options);
   }
 
-  /** Sets what a level of priority means for an agent: `{ ageing: "10m" }`. */
+  /**
+   * Sets what a level of priority means for an agent (`{ ageing: "10m" }`), and how long its steps wait for room on a host
+   * before they reserve one (`{ patience: "2m" }`). A setting that is missing gets its default.
+   */
   async putAgent(name: string, settings: AgentSettings, options: ActOptions = {}): Promise<AgentInfo> {
     return await this.#change<AgentInfo>("PUT", agentPath(name), settings, options);
   }

@@ -20,8 +20,11 @@ export interface AgentInfo {
   asOf?: string;
   errors?: Record<string, number>;
   gone?: number;
+  health?: HolderHealth[];
   nodes?: number;
   oldestReady?: string;
+  /** Go's syntax, and d for days */
+  patience?: string;
   ready?: number;
   readyCapped?: boolean;
   refused?: number;
@@ -32,7 +35,9 @@ export interface AgentInfo {
 
 export interface AgentSettings {
   /** The head start of one level of priority: 1s to 10 years, which is the default */
-  ageing: string;
+  ageing?: string;
+  /** How long a step waits for room on a host before it reserves one: 1s to 30d, default 1m */
+  patience?: string;
 }
 
 export interface AgentStats {
@@ -391,6 +396,15 @@ export interface Holder {
   key?: string;
   run?: number;
   step?: string;
+}
+
+export interface HolderHealth {
+  done: number;
+  holder: string;
+  /** Go's syntax, and d for days */
+  meanDuration: string;
+  runs: number;
+  weight: number;
 }
 
 export interface Host {

@@ -1,4 +1,4 @@
--- schema: min_reader 12, min_writer 12
+-- schema: min_reader 14, min_writer 14
 --
 -- When the progress of the latest run changed last, and when an operator requested that the run in flight stop.
 alter table perdure.step add column progress_at timestamptz, add column stop_requested_at timestamptz;

@@ -1,4 +1,4 @@
--- schema: min_reader 11, min_writer 11
+-- schema: min_reader 13, min_writer 13
 --
 -- When the progress of the latest run changed last, and when an operator requested that the run in flight stop.
 ALTER TABLE perdure_step ADD COLUMN progress_at INTEGER;

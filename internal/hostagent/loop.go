@@ -1,0 +1,322 @@
+// Package hostagent is the agent of a host: a process that claims runs of the agent exec, and has keepers run their
+// commands. It may be killed and started again at any time: the commands go on, and the next process continues with them.
+//
+// What it needs for that is in its state directory:
+//
+//	lock       held while a process uses the directory
+//	host.json  the name of the host and its incarnation, made once: the holder of its runs is host/NAME/INCARNATION
+//	runs/      a directory for each run (internal/keeper)
+//
+// At its start it asks the server which of the runs that it finds still belong to the holder (agenthost.Host.Adopt). Those
+// are carried on or reported; what is left of the others is killed. New runs are claimed only after that, because until
+// then it is not known how many slots are free.
+//
+// While the file system of the state directory is full, nothing is claimed.
+package hostagent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/agenthost"
+	"github.com/perdure/perdure/internal/crashpoint"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/operate"
+)
+
+// Loop is what a host agent does besides carrying out runs: it registers the host, continues with the runs of the earlier
+// process, stops claiming while the disk is full, and follows drains. It is made by NewLoop.
+type Loop struct {
+	LoopConfig
+
+	wake chan struct{} // receives when one of the following has changed
+
+	mu         sync.Mutex
+	registered *operate.HostRegistered // the latest answer
+	saidFull   bool                    // what the node knows of the space: the registration before that answer said so
+	adopting   bool                    // the runs of the earlier process are not confirmed yet
+	full       bool
+	renewNow   bool // the node does not know of a change of full
+	ended      bool // Host.Run has returned
+	err        error
+}
+
+// LoopConfig configures a Loop. All fields but Full and Log are required.
+type LoopConfig struct {
+	Env       env.Env
+	Host      *agenthost.Host
+	Agent     string // whose runs are adopted
+	Runs      Runs
+	Name      string // of the host
+	State     string // the state directory
+	Heartbeat time.Duration
+	Keep      time.Duration // how long the directory of a reported run is kept
+
+	Register func(ctx context.Context, full bool) (*operate.HostRegistered, error)
+	Full     func() bool // the disk of the state directory is full; nil: never
+	Log      *slog.Logger
+}
+
+// NewLoop returns a loop that has not started.
+func NewLoop(c LoopConfig) *Loop {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.Full == nil {
+		c.Full = func() bool { return false }
+	}
+	return &Loop{LoopConfig: c, wake: make(chan struct{}, 1)}
+}
+
+// Runs are the runs in the state directory.
+type Runs interface {
+	// Pending returns those of earlier processes that may have to be reported, and how many could not be read.
+	Pending() (runs []perdure.Run, unread int, err error)
+	Discard(*perdure.Run)     // ends what is left of a run that does not belong to this host any more
+	Sweep(keep time.Duration) // removes what is left of runs that were reported longer ago
+}
+
+const (
+	checkEvery = 2 * time.Second  // how often the free space is checked
+	sweepEvery = 30 * time.Second // how often directories of reported runs are removed
+	leaveTime  = 5 * time.Second  // how long reports are waited for at the end
+
+	registerTime = 10 * time.Second // bounds a registration
+	renewMost    = 10 * time.Second // the longest time between two registrations: so soon a host knows of its drain
+)
+
+var errLeft = errors.New("the host agent ends, and its commands go on")
+
+// Run returns nil after ctx has ended, or why the host cannot work.
+func (l *Loop) Run(ctx context.Context) error {
+	pending, unread, err := l.Runs.Pending()
+	if err != nil {
+		return err
+	}
+	l.Host.Pause(true)
+	l.checkSpace()
+	if registered, err := l.register(ctx); err != nil || !registered {
+		return err
+	}
+	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	ended := make(chan struct{})
+	var hostErr error
+	l.Env.Go(func() {
+		hostErr = l.Host.Run(life)
+		close(ended)
+		l.change(func() { l.ended = true })
+	})
+	l.adopting = true
+	l.Env.Go(func() {
+		err := l.adopt(ctx, pending)
+		l.change(func() {
+			if l.adopting = false; err != nil && ctx.Err() == nil {
+				l.err = err
+			}
+		})
+		// A run whose directory is not readable may have a living command, which its keeper ends with the lock. It must not
+		// expire before.
+		if err == nil && unread == 0 {
+			l.Host.CompleteHeartbeats()
+		}
+	})
+	l.Runs.Sweep(l.Keep)
+	l.watch(ctx, life)
+	if l.hasEnded() {
+		return hostErr
+	}
+	if ctx.Err() == nil {
+		return l.err
+	}
+	quiet, cancel := env.WithTimeout(l.Env, life, leaveTime)
+	l.Host.Quiesce(quiet)
+	cancel()
+	end(errLeft)
+	l.Env.Wait(context.Background(), env.Forever, ended)
+	if !errors.Is(hostErr, errLeft) {
+		return hostErr
+	}
+	return nil
+}
+
+// watch does what is due until ctx ends, the host has ended, or the runs of the earlier process cannot be adopted.
+func (l *Loop) watch(ctx, life context.Context) {
+	renewEvery := min(l.Heartbeat/3, renewMost)
+	now := l.Env.Now()
+	check, sweep, renew := now.Add(checkEvery), now.Add(sweepEvery), now.Add(renewEvery)
+	var stopAt time.Time // when what runs is stopped next; zero: the host is not drained
+	for ctx.Err() == nil && !l.hasEnded() && l.failed() == nil {
+		now := l.Env.Now()
+		stopAt = l.follow(stopAt, now)
+		if !stopAt.IsZero() && !now.Before(stopAt) {
+			l.Host.CutShort()
+			stopAt = now.Add(checkEvery) // runs that arrived late
+		}
+		if !now.Before(check) {
+			l.checkSpace()
+			check = now.Add(checkEvery)
+			continue
+		}
+		if !now.Before(sweep) {
+			l.Runs.Sweep(l.Keep)
+			sweep = now.Add(sweepEvery)
+		}
+		if l.mustRenew() || !now.Before(renew) {
+			l.Env.Go(func() { l.renew(life) })
+			renew = now.Add(renewEvery)
+		}
+		next := earliest(check, sweep, renew)
+		if !stopAt.IsZero() {
+			next = earliest(next, stopAt)
+		}
+		l.Env.Wait(ctx, next.Sub(now), l.wake)
+	}
+}
+
+func earliest(at ...time.Time) time.Time {
+	first := at[0]
+	for _, t := range at[1:] {
+		if t.Before(first) {
+			first = t
+		}
+	}
+	return first
+}
+
+// mustRenew reports whether the node is to be told of a change now.
+func (l *Loop) mustRenew() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.renewNow
+	l.renewNow = false
+	return now
+}
+
+// follow pauses or resumes claims, and returns when what runs is to be stopped because of a drain; zero: not at all.
+func (l *Loop) follow(stopAt, now time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	draining := l.registered.State != operate.HostReady
+	l.Host.Pause(l.adopting || l.full || l.saidFull || draining)
+	switch {
+	case !draining || l.registered.DrainBy.IsZero():
+		return time.Time{}
+	case stopAt.IsZero():
+		l.Log.Info("the host is drained; what runs at the deadline is stopped", "host", l.Name, "deadline", l.registered.DrainBy)
+		return now.Add(l.registered.DrainBy.Sub(l.Env.Wall()))
+	}
+	return stopAt
+}
+
+// change changes the state, and wakes the loop.
+func (l *Loop) change(f func()) {
+	l.mu.Lock()
+	f()
+	l.mu.Unlock()
+	select {
+	case l.wake <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+func (l *Loop) hasEnded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended
+}
+
+func (l *Loop) failed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// NoteFull notes that a run found no space.
+func (l *Loop) NoteFull() { l.setFull(true) }
+
+func (l *Loop) checkSpace() { l.setFull(l.Full()) }
+
+func (l *Loop) setFull(full bool) {
+	l.mu.Lock()
+	same := l.full == full
+	l.mu.Unlock()
+	switch {
+	case same:
+		return
+	case full:
+		l.Log.Error("state directory full; nothing is claimed", "dir", l.State, "action", "free space on its file system")
+	default:
+		l.Log.Info("state directory has space again; claiming", "dir", l.State)
+	}
+	l.change(func() { l.full, l.renewNow = full, true })
+}
+
+// register registers the host, and repeats that until it is answered. It returns false if ctx ends first.
+func (l *Loop) register(ctx context.Context) (bool, error) {
+	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
+		err := l.registerOnce(ctx)
+		switch code := perdure.CodeOf(err); {
+		case err == nil:
+			return true, nil
+		case ctx.Err() != nil:
+			return false, nil
+		case code != "" && code != perdure.CodeUnavailable:
+			return false, err
+		}
+		l.Log.Warn("host not registered; retrying", "host", l.Name, "err", err, "action", "check server and network")
+		if !env.Sleep(l.Env, ctx, pause) {
+			return false, nil
+		}
+	}
+}
+
+// registerOnce makes one attempt to register the host, and stores the answer.
+func (l *Loop) registerOnce(ctx context.Context) error {
+	l.mu.Lock()
+	full := l.full
+	l.mu.Unlock()
+	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
+	defer cancel()
+	r, err := l.Register(ctx, full)
+	if err == nil {
+		l.change(func() {
+			if l.registered != nil && r.State != l.registered.State {
+				l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
+			}
+			l.registered, l.saidFull = r, full
+			l.renewNow = full != l.full // it has changed meanwhile
+		})
+	}
+	return err
+}
+
+// renew registers the host again: it is the host's sign of life.
+func (l *Loop) renew(ctx context.Context) {
+	if err := l.registerOnce(ctx); err != nil && ctx.Err() == nil {
+		l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
+	}
+}
+
+// adopt continues with the runs of the earlier process.
+func (l *Loop) adopt(ctx context.Context, pending []perdure.Run) error {
+	if len(pending) == 0 {
+		return nil
+	}
+	l.Log.Info("continuing with runs of the earlier process", "runs", len(pending))
+	crashpoint.Here(crashpoint.HostAdopt)
+	over, err := l.Host.Adopt(ctx, l.Agent, pending)
+	crashpoint.Here(crashpoint.HostAdopted)
+	for i := range over {
+		l.Log.Warn("run discarded: no longer valid", "job", over[i].Job.String(), "step", over[i].Step, "run", over[i].Number)
+		l.Runs.Discard(&over[i])
+	}
+	if err == nil {
+		l.Log.Info("runs of the earlier process continued", "runs", len(pending)-len(over), "discarded", len(over))
+	}
+	return err
+}

@@ -1,0 +1,267 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/perdure/perdure/internal/env"
+)
+
+// Ending is what the end of a run's context demands.
+type Ending uint8
+
+const (
+	Leave Ending = iota // this process ends, and the command goes on
+	Stop                // the run is not wanted any more: TERM, and KILL a while later
+	Kill                // the run does not belong to this host any more: KILL
+)
+
+// How a run ends that has no exit record.
+var (
+	ErrLeft       = errors.New("the command goes on without this process")
+	ErrNotStarted = errors.New("the command was not started")
+	ErrLost       = errors.New("the keeper of the command was killed, and the command with it")
+	ErrRestarted  = errors.New("the machine was restarted while the command ran")
+)
+
+// Place is the directory of a run, and the machine on which it is. Errors of Exit and Keeper are fs.ErrNotExist if there is
+// no such file.
+type Place interface {
+	Boot() string // the id of the present boot
+	Now() int64   // CLOCK_BOOTTIME
+	Exit() (*Exit, error)
+	Keeper() (*Keeper, error)
+	Alive(*Keeper) bool
+
+	// Start starts a keeper, and returns when a keeper has the run. Refuse prevents that one starts later: its error is
+	// fs.ErrExist if a keeper has the run.
+	Start() error
+	Refuse(Exit) error
+	// Dial connects to the keeper. ended is called when the connection has ended.
+	Dial(ended func()) (Connection, error)
+	// KillRun kills the processes of the run whose keeper is dead. Destroy kills the keeper first.
+	KillRun()
+	Destroy()
+	// Progress is called every second while the command runs.
+	Progress(context.Context)
+}
+
+// Connection is a connection to a keeper; see Client.
+type Connection interface {
+	Ended() bool
+	Close()
+	Extend(until int64) error
+	Stop(within time.Duration) error
+}
+
+// Attendant waits for the end of one run, for a host agent. What it does follows from the directory alone, so that it does
+// the same for a run that an earlier process has started.
+type Attendant struct {
+	Env    env.Env
+	Place  Place
+	Run    *Run
+	Ending func(cause error) Ending
+
+	mu    sync.Mutex
+	until int64         // the end of the lock by Extend; 0: not extended
+	wake  chan struct{} // receives when until has changed, or a connection has ended
+	asked bool          // the keeper was asked to end the run: the end of the context means nothing more
+}
+
+// NewAttendant returns an attendant that knows no extension yet. Its other fields are to be set before Attend.
+func NewAttendant() *Attendant { return &Attendant{wake: make(chan struct{}, 1)} }
+
+// Extend notes a new end of the lock. It does not block.
+func (a *Attendant) Extend(until int64) {
+	a.mu.Lock()
+	a.until = until
+	a.mu.Unlock()
+	a.ring()
+}
+
+func (a *Attendant) ring() {
+	select {
+	case a.wake <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}
+
+// Extended returns the end of the lock by Extend; 0: not extended.
+func (a *Attendant) Extended() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.until
+}
+
+// Wake receives when Extended may have changed.
+func (a *Attendant) Wake() <-chan struct{} { return a.wake }
+
+const (
+	dialPause     = 20 * time.Millisecond // doubles up to dialMost
+	dialMost      = time.Second
+	killWithin    = 15 * time.Second // a keeper that does not end its run for so long is killed
+	progressEvery = time.Second
+)
+
+// Finding is what the directory of a run says of it.
+type Finding uint8
+
+const (
+	Fresh     Finding = iota // nothing was started
+	Refused                  // an earlier process recorded that it starts nothing, and died
+	Running                  // the keeper is alive
+	Dead                     // the keeper was killed
+	OtherBoot                // the machine was restarted since
+)
+
+// Find judges the directory of a run that has no exit record. k is its keeper; nil: no keeper.json. alive is called only for
+// a keeper of the present boot.
+func Find(k *Keeper, boot string, alive func(*Keeper) bool) Finding {
+	switch {
+	case k == nil:
+		return Fresh
+	case k.Boot == "":
+		return Refused
+	case k.Boot != boot:
+		return OtherBoot
+	case !alive(k):
+		return Dead
+	}
+	return Running
+}
+
+// Attend waits for the end of the run, and starts it first if no process has done so. An error is one of those above, or
+// that of Place.Start.
+func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
+	pause := dialPause
+	for {
+		if exit, err := a.Place.Exit(); !errors.Is(err, fs.ErrNotExist) {
+			return exit, err
+		}
+		k, err := a.Place.Keeper()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		switch Find(k, a.Place.Boot(), a.Place.Alive) {
+		case Fresh:
+			if err := a.start(ctx); err != nil {
+				return nil, err
+			}
+			continue
+		case Refused:
+			return nil, ErrNotStarted
+		case OtherBoot:
+			return nil, ErrRestarted
+		case Dead:
+			if exit, err := a.Place.Exit(); err == nil { // it was written meanwhile
+				return exit, nil
+			}
+			a.Place.KillRun()
+			return nil, ErrLost
+		case Running:
+		}
+		conn, err := a.Place.Dial(a.ring)
+		if err == nil {
+			pause = dialPause
+			err = a.follow(ctx, conn)
+			conn.Close()
+		} else {
+			err = a.unreached(ctx)
+		}
+		if errors.Is(err, ErrLeft) {
+			return nil, err
+		}
+		a.Env.Wait(context.Background(), pause, nil)
+		pause = min(2*pause, dialMost)
+	}
+}
+
+// unreached does what the end of the context demands while the keeper is not to be reached. A run that is to be stopped is
+// stopped when it is.
+func (a *Attendant) unreached(ctx context.Context) error {
+	if a.asked || ctx.Err() == nil {
+		return nil
+	}
+	switch a.Ending(context.Cause(ctx)) {
+	case Leave:
+		return ErrLeft
+	case Kill:
+		a.Place.Destroy()
+	case Stop:
+	}
+	return nil
+}
+
+// start starts the keeper of a run.
+func (a *Attendant) start(ctx context.Context) error {
+	switch {
+	case ctx.Err() != nil && a.Ending(context.Cause(ctx)) == Leave:
+		return ErrLeft
+	case ctx.Err() != nil, a.Run.Boot != a.Place.Boot():
+		return ErrNotStarted
+	}
+	err := a.Place.Start()
+	if err == nil {
+		return nil
+	}
+	if refused := a.Place.Refuse(Exit{Message: err.Error()}); errors.Is(refused, fs.ErrExist) { // it has started after all
+		return nil
+	}
+	return err
+}
+
+// follow waits until the keeper ends, passes extensions of the lock to it, and lets the progress be read. It returns nil
+// when the connection has ended.
+func (a *Attendant) follow(ctx context.Context, conn Connection) error {
+	var sent int64
+	tick := a.Env.Now().Add(progressEvery)
+	var kill time.Time // when the keeper counts as hanging; zero: it was not asked to end the run by this connection
+	for {
+		now := a.Env.Now()
+		switch {
+		case conn.Ended():
+			return nil
+		case !a.asked && ctx.Err() != nil:
+			within := a.Run.StopWithin
+			switch a.Ending(context.Cause(ctx)) {
+			case Leave:
+				return ErrLeft
+			case Kill:
+				within = 0
+			case Stop:
+			}
+			a.asked, kill = true, now.Add(within+killWithin)
+			if err := conn.Stop(within); err != nil && within > 0 {
+				a.asked = false
+				return err // again, after another attempt to connect
+			}
+			continue
+		case !kill.IsZero() && !now.Before(kill): // the keeper hangs
+			a.Place.Destroy()
+			return nil
+		}
+		if until := a.Extended(); until != sent {
+			if err := conn.Extend(until); err != nil {
+				return err
+			}
+			sent = until
+			continue
+		}
+		if !now.Before(tick) {
+			a.Place.Progress(ctx)
+			tick = now.Add(progressEvery)
+			continue
+		}
+		wait, waiting := tick.Sub(now), ctx
+		if a.asked {
+			waiting = context.WithoutCancel(ctx)
+		}
+		if !kill.IsZero() {
+			wait = min(wait, kill.Sub(now))
+		}
+		a.Env.Wait(waiting, wait, a.wake)
+	}
+}

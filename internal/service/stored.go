@@ -1,0 +1,103 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/protocol"
+)
+
+// Values that refer to artifacts are accepted only if these are stored, as far as the node keeps artifacts. The check also
+// renews the time of old artifacts, so that none is deleted before the use is committed (internal/artifacts).
+
+// artifactKeeper is a backend that deletes unused artifacts.
+type artifactKeeper interface {
+	KeepArtifact(ctx context.Context, hash string) error
+}
+
+// keepPlan returns an error if an artifact to which a submission refers is not stored.
+func (svc *Service) keepPlan(ctx context.Context, plan *kernel.Plan) error {
+	if len(plan.Artifacts) == 0 && len(plan.Definition.Input) == 0 {
+		return nil
+	}
+	in, err := plain.Artifacts(plan.Definition.Input)
+	if err != nil {
+		return perdure.Refuse(perdure.CodeInvalid, "input: %v", err)
+	}
+	if n := len(in) + len(plan.Artifacts); n > plain.MaxArtifacts {
+		return perdure.Refuse(perdure.CodeTooLarge, "a job with %d artifacts; at most %d", n, plain.MaxArtifacts)
+	}
+	for _, a := range in {
+		if err := svc.keep(ctx, a.Hash, "/input"+a.Pointer); err != nil {
+			return err
+		}
+	}
+	for _, h := range plan.Artifacts {
+		if err := svc.keep(ctx, h.String(), "/steps"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepValue returns an error if an artifact to which a value refers is not stored. at is the pointer of the value.
+func (svc *Service) keepValue(ctx context.Context, value []byte, at string) error {
+	found, err := plain.Artifacts(value)
+	if err != nil {
+		return nil // whoever reads the value refuses it
+	}
+	for _, a := range found {
+		if err := svc.keep(ctx, a.Hash, at+a.Pointer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (svc *Service) keep(ctx context.Context, hash, at string) error {
+	keeper, ok := svc.Artifacts.(artifactKeeper)
+	if !ok {
+		return nil
+	}
+	err := keeper.KeepArtifact(ctx, hash)
+	if perdure.CodeOf(err) != perdure.CodeNotFound {
+		return err
+	}
+	e := perdure.Refuse(perdure.CodeInvalid, "the artifact %s is not stored", hash)
+	e.Hint = "store it first: perdure artifacts put FILE"
+	e.Fields = []perdure.FieldError{{Pointer: at, Message: e.Message, Hint: e.Hint}}
+	return e
+}
+
+// codeArtifactMissing is the code of a run whose output refers to an artifact that is not stored.
+const codeArtifactMissing = "artifactMissing"
+
+// keepOutputs checks the artifacts of outputs. A report with an artifact that is not stored becomes that of a failed run: the
+// step is not done without it.
+func (svc *Service) keepOutputs(ctx context.Context, reports []protocol.Report) ([]protocol.Report, error) {
+	changed := false
+	for i := range reports {
+		if reports[i].Outcome != perdure.OutcomeDone {
+			continue
+		}
+		err := svc.keepValue(ctx, reports[i].Output, "/output")
+		refusal := (*perdure.Error)(nil)
+		switch {
+		case err == nil:
+			continue
+		case !errors.As(err, &refusal) || refusal.Code != perdure.CodeInvalid:
+			return nil, err // the reports are sent again
+		}
+		if !changed {
+			reports, changed = append([]protocol.Report(nil), reports...), true
+		}
+		rep := &reports[i]
+		rep.Outcome, rep.Output = perdure.OutcomeFailed, nil
+		rep.Error = &perdure.RunError{Code: codeArtifactMissing, Message: fmt.Sprintf("%s: %s", refusal.Fields[0].Pointer, refusal.Message)}
+	}
+	return reports, nil
+}
