@@ -139,15 +139,19 @@ export interface BeatResult {
 export interface BeatsAnswer {
   /** One for each heartbeat, in the same order */
   runs: BeatResult[];
+  /** Of a complete heartbeat: the time of the answer, for the next one */
+  asOf?: string;
 }
 
 export interface BeatsBody {
   holder: string;
   runs: Heartbeat[];
-  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before. Only for a holder that sends one claim after the other */
+  /** The asOf of the latest answer to a complete heartbeat of this process. Missing: no run expires */
+  asOf?: string;
+  /** runs has every run of the holder that was not reported, or whose report was not answered. The node expires any other run of the holder that was dispatched before asOf, except those of openClaims */
   complete?: boolean;
-  /** Of the holder's latest claim that was answered, for complete */
-  requestId?: string;
+  /** The requestIds of the holder's claims that were sent, and that it repeats until they are answered */
+  openClaims?: string[];
 }
 
 export interface Bulk {
@@ -179,7 +183,7 @@ export interface Bulk {
 
 export interface BulkBody {
   /** What is done to each job */
-  act: "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
+  act: "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit" | "stop";
   /** For the history of each job */
   reason: string;
   /** settle: the state that the step has */
@@ -432,6 +436,8 @@ export interface Host {
   inFlight?: HostRun[];
   /** Labels that steps may require or prefer */
   labels?: Record<string, string>;
+  /** The step for which it is kept: it gets only runs that do not delay this step */
+  reservation?: HostReservation;
   /** The version of the host's program */
   version?: string;
 }
@@ -449,6 +455,14 @@ export interface HostRegistered {
   state: "ready" | "draining" | "drained" | "silent";
   /** Of a host that is drained: when its runs are to be stopped */
   drainBy?: string;
+}
+
+export interface HostReservation {
+  job: string;
+  since: string;
+  step: string;
+  /** It ends by then */
+  until: string;
 }
 
 export interface HostRun {
@@ -485,6 +499,7 @@ export interface Identity {
   agents?: string[];
   expires?: string;
   groups?: string[];
+  hosts?: string[];
   types?: string[];
 }
 
@@ -663,6 +678,7 @@ export interface NewToken {
   agents?: string[];
   expiresAt?: string;
   groups?: string[];
+  hosts?: string[];
   lastUsedAt?: string;
   previousUntil?: string;
   rotatedAt?: string;
@@ -836,6 +852,8 @@ export interface RawRun {
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
   secrets?: string[];
+  /** Go's syntax, and d for days */
+  stopWithin?: string;
   traceparent?: string;
   waitedMs?: number;
 }
@@ -989,6 +1007,7 @@ export interface Session {
   role: "viewer" | "submitter" | "agent" | "operator" | "admin";
   agents?: string[];
   groups?: string[];
+  hosts?: string[];
   token?: string;
   types?: string[];
 }
@@ -1055,6 +1074,7 @@ export interface Step {
   output?: unknown;
   outputBytes?: number;
   progress?: unknown;
+  progressAt?: string;
   readyAt?: string;
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
@@ -1062,6 +1082,7 @@ export interface Step {
   rung?: number;
   skipped?: boolean;
   startedAt?: string;
+  stopRequestedAt?: string;
   waits?: number;
   why?: Reason;
 }
@@ -1096,6 +1117,7 @@ export interface StepDetail {
   output?: unknown;
   outputBytes?: number;
   progress?: unknown;
+  progressAt?: string;
   readyAt?: string;
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
@@ -1103,6 +1125,7 @@ export interface StepDetail {
   rung?: number;
   skipped?: boolean;
   startedAt?: string;
+  stopRequestedAt?: string;
   waits?: number;
   why?: Reason;
 }
@@ -1138,6 +1161,7 @@ export interface Token {
   agents?: string[];
   expiresAt?: string;
   groups?: string[];
+  hosts?: string[];
   lastUsedAt?: string;
   previousUntil?: string;
   rotatedAt?: string;
@@ -1154,6 +1178,8 @@ export interface TokenBody {
   expiresIn?: string;
   /** For approvals */
   groups?: string[];
+  /** Of an agent: the hosts that it may register, and whose runs it may carry out; missing: all */
+  hosts?: string[];
   /** Of a submitter: the types of jobs that it may submit; missing: all */
   types?: string[];
 }
