@@ -30,8 +30,10 @@ type Run struct {
 	// StopWithin is the time between SIGTERM and SIGKILL of a program, if the definition gives one; 0: as the agent has it.
 	StopWithin Duration `json:"stopWithin,omitempty"`
 	// Requires is what the run takes of its host until it ends; nil: nothing.
-	Requires    *Requires `json:"requires,omitempty"`
-	Traceparent string    `json:"traceparent,omitempty"`
+	Requires *Requires `json:"requires,omitempty"`
+	// Labels are those of the job, if Requires is not nil: a host may choose the user of a command by them.
+	Labels      map[string]string `json:"labels,omitempty"`
+	Traceparent string            `json:"traceparent,omitempty"`
 }
 
 // RunError is why a run failed or was rejected.

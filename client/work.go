@@ -106,6 +106,12 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 			run.Traceparent = text(r)
 		case "stopWithin":
 			into(r, &run.StopWithin)
+		case "labels":
+			run.Labels = map[string]string{}
+			for label := range members(r) {
+				name := string(label) // it is valid until the value is read
+				run.Labels[name] = text(r)
+			}
 		case "requires":
 			at := r.Offset()
 			run.Requires = &perdure.Requires{}

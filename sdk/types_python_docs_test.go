@@ -55,7 +55,7 @@ var pythonDocs = map[string]pythonDoc{
 	"StepDetail": {"A step with its input and output in full.", stepFields},
 	"Alert": {"A record that an operator should look at something. docs/errors.md lists the kinds.", map[string]string{
 		"type": "type of the job", "jobKey": "key of the job", "code": "error code of the step when the alert was raised", "attempts": "failures of the step then",
-		"id": "number of the alert", "kind": "parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback", "message": "what has happened",
+		"id": "number of the alert", "kind": "parked, approval, undo, restart, waiting, alert, overdue, refused, clock, setback, undelivered, or noSpace", "message": "what has happened",
 		"raisedAt": "when it was raised", "closedAt": "when it was closed", "closedBy": "who closed it", "job": "id of the job; missing if it concerns the store",
 		"step": "name of the step; missing if it concerns the whole job", "name": "of a rung {alert: NAME}",
 	}},

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -46,6 +47,12 @@ type User struct {
 	Home string
 }
 
+// UserOfLabel is the user of the commands of jobs that have a label with this value.
+type UserOfLabel struct {
+	Label, Value string
+	User         *User
+}
+
 // Config configures the agent. Dir, Host, Left and Ending are required.
 type Config struct {
 	Slots      int
@@ -54,6 +61,7 @@ type Config struct {
 	StopWithin time.Duration     // between TERM and KILL, if the step does not say it, but at most half of the lock; 0: DefaultStopWithin
 	Commands   []string          // the only programs that may run, as steps name them; nil: any
 	User       *User             // nil: the user of this process
+	Users      []UserOfLabel     // the first one whose label the job has counts, before User; if there are any, and User is nil, other jobs are refused
 	Cgroups    string            // the directory in which each run gets a cgroup; "": none
 	Artifacts  operate.Artifacts // has what commands read and write as files; nil: inputs with files or collect are rejected
 	Slurm      *slurm.Cluster    // commands run there, and Dir is shared with its machines; nil: they run on this machine
@@ -155,21 +163,9 @@ func (a *Agent) Discard(run *perdure.Run) {
 	if a.cfg.Slurm != nil {
 		a.destroyJob(dir, run)
 	} else if r, err := keeper.ReadRun(dir); err == nil {
-		a.destroy(dir, r)
+		keeper.Abandon(&place{a: a, dir: dir, run: r})
 	}
 	a.Ended(run)
-}
-
-// destroy kills the processes of a run.
-func (a *Agent) destroy(dir string, r *keeper.Run) {
-	if k, err := keeper.ReadKeeper(dir); err == nil && k.Boot != a.boot {
-		return
-	}
-	if _, err := keeper.ReadExit(dir); err == nil {
-		return // the keeper has seen to it
-	}
-	_ = keeper.Refuse(dir, keeper.Exit{Message: "the run no longer belongs to this host"})
-	keeper.Destroy(dir, r)
 }
 
 // Sweep removes the directories of runs that ended longer than keep ago.
@@ -232,11 +228,12 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	}()
 	r, err := keeper.ReadRun(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := a.allowed(in); err != nil {
+		user, refused := a.userOf(run)
+		if err := cmp.Or(a.allowed(in), refused); err != nil {
 			return nil, err
 		}
 		crashpoint.Here(crashpoint.ExecPrepare)
-		r, err = a.prepare(dir, in, run)
+		r, err = a.prepare(dir, in, run, user)
 		crashpoint.Here(crashpoint.ExecPrepared)
 	}
 	if err != nil {
@@ -272,15 +269,28 @@ func (a *Agent) allowed(in *Input) error {
 	return nil
 }
 
+// userOf returns the user of the command of a run; nil: that of this process.
+func (a *Agent) userOf(run *perdure.Run) (*User, error) {
+	for _, of := range a.cfg.Users {
+		if value, has := run.Labels[of.Label]; has && value == of.Value {
+			return of.User, nil
+		}
+	}
+	if len(a.cfg.Users) > 0 && a.cfg.User == nil {
+		return nil, perdure.NoEffect(perdure.Rejected(fmt.Errorf("host %s has no user for this job: its labels are not in --user-map", a.cfg.Host), "notExecutable"))
+	}
+	return a.cfg.User, nil
+}
+
 // prepare makes the directory of a run, with run.json. Without that nothing is started.
-func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, error) {
+func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*keeper.Run, error) {
 	left := a.cfg.Left(run)
 	owner, err := json.Marshal(run)
 	if err != nil {
 		return nil, err
 	}
 	mode := fs.FileMode(0o700)
-	if a.cfg.User != nil {
+	if user != nil {
 		mode = 0o711 // the command reaches work/ through it
 	}
 	if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -293,21 +303,21 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run) (*keeper.Run, e
 	lookup := os.LookupEnv
 	if a.cfg.Slurm != nil { // the machines of the cluster have their own
 		lookup = func(string) (string, bool) { return "", false }
-	} else if u := a.cfg.User; u != nil {
-		if err := os.Chown(progress, int(u.UID), int(u.GID)); err != nil {
+	} else if user != nil {
+		if err := os.Chown(progress, int(user.UID), int(user.GID)); err != nil {
 			return nil, err
 		}
 		lookup = func(name string) (string, bool) {
 			if name == "HOME" {
-				return a.cfg.User.Home, true
+				return user.Home, true
 			}
 			return os.LookupEnv(name)
 		}
 	}
 	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.stopWithin(run), left/2), Owner: owner,
 		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+progress)}
-	if a.cfg.User != nil {
-		r.User = &a.cfg.User.User
+	if user != nil {
+		r.User = &user.User
 	}
 	for _, arg := range in.Command {
 		r.Command = append(r.Command, string(arg))
@@ -381,7 +391,6 @@ type place struct {
 }
 
 func (p *place) Boot() string                    { return p.a.boot }
-func (p *place) Now() int64                      { return keeper.Now() }
 func (p *place) Exit() (*keeper.Exit, error)     { return keeper.ReadExit(p.dir) }
 func (p *place) Keeper() (*keeper.Keeper, error) { return keeper.ReadKeeper(p.dir) }
 func (p *place) Alive(k *keeper.Keeper) bool     { return k.Alive() }

@@ -416,3 +416,34 @@ cat ../run.json || echo no; ls .. || echo no; rm ../progress || echo no; echo x 
 		t.Errorf("%q", b)
 	}
 }
+
+// The user of a command is chosen by a label of its job: the first that matches counts, then Config.User, and a job without
+// any is refused.
+func TestUserOfALabel(t *testing.T) {
+	red, blue, other := &User{Home: "red"}, &User{Home: "blue"}, &User{Home: "other"}
+	users := []UserOfLabel{{"team", "red", red}, {"team", "blue", blue}, {"zone", "a", other}}
+	for _, c := range []struct {
+		labels  map[string]string
+		user    *User
+		want    *User
+		refused bool
+	}{
+		{map[string]string{"team": "red", "zone": "a"}, nil, red, false},
+		{map[string]string{"team": "blue"}, other, blue, false},
+		{map[string]string{"zone": "a", "team": "green"}, nil, other, false},
+		{map[string]string{"team": "green"}, other, other, false},
+		{map[string]string{"team": "green"}, nil, nil, true},
+		{nil, nil, nil, true},
+	} {
+		a := newAgent(t, t.TempDir(), func(cfg *Config) { cfg.User, cfg.Users = c.user, users })
+		run := aRun(sh("true"))
+		run.Labels = c.labels
+		got, err := a.userOf(run)
+		if got != c.want || (err != nil) != c.refused {
+			t.Errorf("%v: %+v, %v", c.labels, got, err)
+		}
+		if c.refused && verdict(run, nil, err) != "rejected notExecutable none" {
+			t.Errorf("%v", err)
+		}
+	}
+}

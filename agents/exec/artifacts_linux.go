@@ -63,10 +63,14 @@ func (a *Agent) place(ctx context.Context, dir string, r *keeper.Run, in *Input,
 	if len(in.Files)+len(in.Collect) == 0 || !a.isWaiting(dir, r) {
 		return r, nil
 	}
-	failure := a.fetchAll(ctx, dir, in)
+	user, err := a.userOf(run)
+	if err != nil {
+		return nil, err
+	}
+	failure := a.fetchAll(ctx, dir, in, user)
 	switch {
 	case failure == nil: // the lock was extended meanwhile
-		return a.prepare(dir, in, run)
+		return a.prepare(dir, in, run, user)
 	case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == Leave:
 		return nil, errLeft
 	}
@@ -89,7 +93,7 @@ type placeFailure struct {
 	err  error
 }
 
-func (a *Agent) fetchAll(ctx context.Context, dir string, in *Input) *placeFailure {
+func (a *Agent) fetchAll(ctx context.Context, dir string, in *Input, user *User) *placeFailure {
 	work := filepath.Join(dir, keeper.WorkDir)
 	err := os.RemoveAll(work)
 	if err == nil {
@@ -111,8 +115,8 @@ func (a *Agent) fetchAll(ctx context.Context, dir string, in *Input) *placeFailu
 			}
 		}
 	}
-	if err == nil && a.cfg.User != nil && a.cfg.Slurm == nil {
-		err = a.chown(root)
+	if err == nil && user != nil && a.cfg.Slurm == nil {
+		err = chown(root, user)
 	}
 	var failure *placeFailure
 	switch code := perdure.CodeOf(err); {
@@ -190,12 +194,12 @@ func (a *Agent) fetch(ctx context.Context, root *os.Root, name string, from plai
 }
 
 // chown gives all that was placed to the user of the command.
-func (a *Agent) chown(root *os.Root) error {
+func chown(root *os.Root, user *User) error {
 	return fs.WalkDir(root.FS(), ".", func(name string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		return root.Lchown(name, int(a.cfg.User.UID), int(a.cfg.User.GID))
+		return root.Lchown(name, int(user.UID), int(user.GID))
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/artifacts"
+	"github.com/perdure/perdure/internal/artifacts/s3"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/store/sqlite"
 )
@@ -126,7 +127,7 @@ func copyArtifact(to io.Writer, content io.Reader, hash string) error {
 func artifactsOf(url, store string) (operate.Artifacts, error) {
 	path := ""
 	if strings.HasPrefix(url, "s3:") {
-		s, err := artifacts.OpenS3(url)
+		s, err := s3.Open(url)
 		if err != nil {
 			return nil, &usageError{msg: fmt.Sprintf("--artifacts: %v", err)}
 		}

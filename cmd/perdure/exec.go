@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
+	values "github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -27,6 +30,8 @@ type execOptions struct {
 	key      string
 	requires []string
 	onHosts  []string // labels that the host must have
+	files    []string // PATH=FILE
+	collect  []string // patterns
 	within   duration
 }
 
@@ -59,14 +64,24 @@ for "perdure resume". Ctrl-C leaves the job running.`,
 		Example: `  perdure exec -- python train.py --epochs 3
   perdure exec --requires gpu=1,memory=8GiB --host-label zone=a -- python train.py
   perdure exec --attempts 3 --env QUALITY=high -- render --frame 7
+  perdure exec --file scene.blend=./scene.blend --collect 'out/*.png' -- render scene.blend
   perdure exec --key nightly-2031-01-02 --timeout 1h -- ./nightly.sh`,
 		Args: argsOf(1, -1, "a command"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body, err := o.definition(args)
-			if err != nil {
+			if _, err := o.definition(args, nil); err != nil { // before anything is sent
 				return err
 			}
-			return a.withTarget(cmd, func(ctx context.Context, t *target) error { return a.exec(ctx, t, body, &o) })
+			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
+				files, err := o.putFiles(ctx, t)
+				if err != nil {
+					return err
+				}
+				body, err := o.definition(args, files)
+				if err != nil {
+					return err
+				}
+				return a.exec(ctx, t, body, &o)
+			})
 		},
 	}
 	uses(cmd, "server", "output", "timeout")
@@ -79,6 +94,8 @@ for "perdure resume". Ctrl-C leaves the job running.`,
 	f.StringVar(&o.key, "key", "", "`KEY` of the job: a second call with it waits for the same job")
 	f.StringSliceVar(&o.requires, "requires", nil, "`NAME=AMOUNT` that the command takes of its host, such as cpu=2 or memory=8GiB (repeatable; default slots=1)")
 	f.StringSliceVar(&o.onHosts, "host-label", nil, "`NAME=VALUE` that the host must have; the value * stands for any (repeatable)")
+	f.StringArrayVar(&o.files, "file", nil, "`PATH=FILE`: store FILE as an artifact, which the command finds at PATH in its directory (repeatable)")
+	f.StringArrayVar(&o.collect, "collect", nil, "`PATTERN` of files in the command's directory that are stored as artifacts if it exits with 0; their names are printed on stderr (repeatable)")
 	f.Var(&o.within, "complete-within", "longest time of an attempt")
 	restricts(cmd, "key")
 	_ = cmd.RegisterFlagCompletionFunc("label", a.completeLabel)
@@ -87,7 +104,7 @@ for "perdure resume". Ctrl-C leaves the job running.`,
 
 // definition returns the definition of the job. The command is in its input: it is no template, and all jobs of this kind
 // have one shape.
-func (o *execOptions) definition(command []string) ([]byte, error) {
+func (o *execOptions) definition(command []string, files map[string]artifactValue) ([]byte, error) {
 	labels, err := readLabels(o.labels)
 	if err != nil {
 		return nil, err
@@ -110,14 +127,28 @@ func (o *execOptions) definition(command []string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	step := map[string]any{"agent": exec.Name, "completeWithin": perdure.Duration(o.within), "retry": map[string]any{"attempts": o.attempts},
-		"with": map[string]string{"command": "${input.command}", "env": "${input.env}"}}
+	step := map[string]any{"agent": exec.Name, "completeWithin": perdure.Duration(o.within), "retry": map[string]any{"attempts": o.attempts}}
 	if requires != nil {
 		step["requires"] = requires
 	}
+	input, with := map[string]any{"command": command, "env": env}, map[string]string{"command": "${input.command}", "env": "${input.env}"}
+	if len(o.files) > 0 {
+		input["files"], with["files"] = files, "${input.files}"
+	}
+	if len(o.collect) > 0 {
+		patterns := map[string]string{}
+		for _, p := range o.collect {
+			if wrong := values.CheckFilePattern(p); wrong != "" {
+				return nil, usagef("--collect %q: %s", p, wrong)
+			}
+			patterns[p] = p
+		}
+		input["collect"], with["collect"] = patterns, "${input.collect}"
+	}
+	step["with"] = with
 	job := map[string]any{
 		"type":  "exec",
-		"input": map[string]any{"command": command, "env": env},
+		"input": input,
 		"steps": map[string]any{execStep: step},
 	}
 	if len(labels) > 0 {
@@ -127,6 +158,40 @@ func (o *execOptions) definition(command []string) ([]byte, error) {
 		job["key"] = o.key
 	}
 	return json.Marshal(job)
+}
+
+// artifactValue is a value that refers to an artifact.
+type artifactValue struct {
+	Artifact string `json:"$artifact"`
+	Size     int64  `json:"size"`
+	Path     string `json:"path,omitempty"`
+}
+
+// putFiles stores the files of --file.
+func (o *execOptions) putFiles(ctx context.Context, svc operate.Artifacts) (map[string]artifactValue, error) {
+	files := map[string]artifactValue{}
+	for _, one := range o.files {
+		name, file, ok := strings.Cut(one, "=")
+		if !ok || file == "" {
+			return nil, usagef("--file %q: not of the form PATH=FILE", one)
+		}
+		if wrong := values.CheckFilePath(name); wrong != "" {
+			return nil, usagef("--file %q: %s", one, wrong)
+		}
+		if _, twice := files[name]; twice {
+			return nil, usagef("--file %q: %s is given twice", one, name)
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, usagef("--file %q: %v", one, err)
+		}
+		s, err := operate.PutArtifact(ctx, svc, f)
+		if err = errors.Join(err, f.Close()); err != nil {
+			return nil, err
+		}
+		files[name] = artifactValue{Artifact: s.Artifact, Size: s.Size}
+	}
+	return files, nil
 }
 
 // demand returns what the command requires of its host; nil: nothing of its own.
@@ -324,13 +389,19 @@ func (a *app) printExec(v *perdure.JobView, printed bool) error {
 	}
 	if v.Phase == perdure.Settled && v.GivenUp == nil && v.Current == perdure.Done {
 		var out struct {
-			Stdout json.RawMessage `json:"stdout"`
+			Stdout json.RawMessage            `json:"stdout"`
+			Files  map[string][]artifactValue `json:"files"`
 		}
 		if err := json.Unmarshal(s.Output, &out); err != nil && len(s.Output) > 0 {
 			return fmt.Errorf("output of job %s: %w", v.ID, err)
 		}
 		if !a.json() && !printed {
 			a.printStdout(out.Stdout)
+		}
+		for _, name := range slices.Sorted(maps.Keys(out.Files)) {
+			for _, f := range out.Files[name] {
+				a.talk("%s  %s", f.Artifact, plain(f.Path))
+			}
 		}
 		return nil
 	}

@@ -21,7 +21,7 @@ type hostOptions struct {
 	capacity, labels   []string
 	grid               string
 	partition, account string
-	commands           []string
+	commands, userMap  []string
 
 	amounts              perdure.Amounts   // of cpu, memory and capacity
 	labelled             map[string]string // labels
@@ -47,10 +47,12 @@ command is ended when its run expires, and the step runs elsewhere.
 SIGTERM or SIGINT ends this process, and its commands go on. With systemd, set KillMode=process, and
 Delegate=yes so that all processes of a command can be ended together.
 
-As root it refuses to start, unless --user names the user of commands, or --allow-root is given. Linux only.`,
+As root it refuses to start, unless --user names the user of commands, --user-map those of jobs with certain
+labels, or --allow-root is given. Linux only.`,
 		Example: `  perdure host --state /var/lib/perdure --server http://perdure.internal:7420
   perdure host --state ~/perdure --name build-7 --slots 4
   perdure host --state /var/lib/perdure --user render --allow-commands render,/usr/bin/ffmpeg
+  perdure host --state /var/lib/perdure --user-map labels.team=red:red,labels.team=blue:blue
   perdure host --state /var/lib/perdure --labels zone=a,gpu=l4 --capacity gpu=2 --memory 32GiB
   perdure host --state /shared/perdure --grid slurm --partition batch --slots 500 --heartbeat 10m`,
 		Args: noArgs,
@@ -75,13 +77,14 @@ As root it refuses to start, unless --user names the user of commands, or --allo
 	f.StringVar(&o.account, "account", "", "Slurm `ACCOUNT` (default: the user's)")
 	f.StringSliceVar(&o.commands, "allow-commands", nil, "the only `PROGRAMS` that may run, each as steps name it (default: any)")
 	f.StringVar(&o.user, "user", "", "run commands as this `USER`; needs root")
+	f.StringSliceVar(&o.userMap, "user-map", nil, "run commands of jobs with a label as another user, `labels.NAME=VALUE:USER` (repeatable; the first that matches counts, then --user; otherwise they are refused); needs root")
 	f.BoolVar(&o.allowRoot, "allow-root", false, "run commands as root")
 	f.BoolVar(&o.noCgroups, "no-cgroups", false, "use no cgroups, even where they could be created")
 	f.Var(&o.heartbeat, "heartbeat", "promised interval of heartbeats; the runs expire so long after this host was heard of last")
 	f.Var(&o.stopWithin, "stop-within", "time between SIGTERM and SIGKILL for a command, at most half of --heartbeat")
 	f.Var(&o.keep, "keep", "how long the directory of a run is kept after its report")
 	o.log.register(cmd)
-	restricts(cmd, "allow-commands", "user")
+	restricts(cmd, "allow-commands", "user", "user-map")
 	ownVariables(cmd, "host", "state", "keep", "slots")
 	_ = cmd.MarkFlagDirname("state")
 	return cmd
@@ -109,8 +112,8 @@ func (o *hostOptions) check() error {
 		return usagef("--stop-within must be more than 0s, and at most %s", span(exec.MaxStopWithin))
 	case o.grid != gridSlurm && (o.partition != "" || o.account != ""):
 		return &usageError{msg: "--partition and --account are for Slurm", hint: "--grid slurm"}
-	case o.grid == gridSlurm && o.user != "":
-		return &usageError{msg: "--user and --grid slurm exclude each other: jobs of Slurm have the user of this process", hint: "run perdure host as that user"}
+	case o.grid == gridSlurm && (o.user != "" || len(o.userMap) > 0):
+		return &usageError{msg: "--user, --user-map and --grid slurm exclude each other: jobs of Slurm have the user of this process", hint: "run perdure host as that user"}
 	case 2*stop > heartbeat:
 		return &usageError{msg: "--heartbeat must be at least twice --stop-within", hint: "a command is stopped so long before its run expires"}
 	}

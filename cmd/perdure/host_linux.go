@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/user"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,10 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 		return &usageError{msg: err.Error(), hint: "--name NAME"}
 	}
 	as, err := o.commandUser(os.Geteuid())
+	if err != nil {
+		return err
+	}
+	users, err := o.labelUsers()
 	if err != nil {
 		return err
 	}
@@ -41,7 +46,7 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 			return &usageError{msg: "this machine has no commands of Slurm (sbatch, squeue, scancel)", hint: "install Slurm's client, or leave out --grid slurm"}
 		}
 	}
-	h, err := hostagent.Open(hostagent.Config{Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Artifacts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, NoCgroups: o.noCgroups,
+	h, err := hostagent.Open(hostagent.Config{Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Artifacts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, Users: users, NoCgroups: o.noCgroups,
 		StopWithin: time.Duration(o.stopWithin), Heartbeat: time.Duration(o.heartbeat), Keep: time.Duration(o.keep), Log: log})
 	if err != nil {
 		return err
@@ -60,6 +65,12 @@ func (o *hostOptions) commandUser(uid int) (*exec.User, error) {
 	switch {
 	case o.user != "" && o.allowRoot:
 		return nil, usagef("--user and --allow-root exclude each other")
+	case len(o.userMap) > 0 && o.allowRoot:
+		return nil, usagef("--user-map and --allow-root exclude each other")
+	case len(o.userMap) > 0 && uid != 0:
+		return nil, &usageError{msg: "--user-map needs root", hint: "run a perdure host as each of the users instead, with labels that steps require"}
+	case o.user == "" && len(o.userMap) > 0:
+		return nil, nil
 	case o.user == "" && uid == 0 && !o.allowRoot:
 		return nil, &usageError{msg: "this process is root, and every job could run commands as root", hint: "run it as another user, or name the user of commands: --user NAME; --allow-root if root is meant"}
 	case o.user == "":
@@ -67,9 +78,31 @@ func (o *hostOptions) commandUser(uid int) (*exec.User, error) {
 	case uid != 0:
 		return nil, &usageError{msg: "--user needs root", hint: "run perdure host as that user instead"}
 	}
-	u, err := user.Lookup(o.user)
+	return lookUp("--user", o.user)
+}
+
+// labelUsers returns the users of --user-map.
+func (o *hostOptions) labelUsers() (users []exec.UserOfLabel, err error) {
+	for _, one := range o.userMap {
+		rest, prefixed := strings.CutPrefix(one, "labels.")
+		label, rest, hasValue := strings.Cut(rest, "=")
+		at := strings.LastIndex(rest, ":")
+		if !prefixed || !hasValue || label == "" || at < 1 || at == len(rest)-1 {
+			return nil, usagef("--user-map %s: not of the form labels.NAME=VALUE:USER, such as labels.team=red:render", one)
+		}
+		of := exec.UserOfLabel{Label: label, Value: rest[:at]}
+		if of.User, err = lookUp("--user-map", rest[at+1:]); err != nil {
+			return nil, err
+		}
+		users = append(users, of)
+	}
+	return users, nil
+}
+
+func lookUp(flag, name string) (*exec.User, error) {
+	u, err := user.Lookup(name)
 	if err != nil {
-		return nil, usagef("--user %s: %v", o.user, err)
+		return nil, usagef("%s %s: %v", flag, name, err)
 	}
 	return credential(u)
 }

@@ -106,11 +106,11 @@ const adds = (page, path, more) =>
 
 test("a host names the step that has reserved it", async (t) => {
   const page = await open(t, "hosts");
-  await adds(page, "hosts/h1", { reservation: { job: run.job, step: "large", until: new Date(Date.now() + 90_000).toISOString() } });
+  await adds(page, "hosts/h1", { reservation: { job: run.job, step: "large", since: new Date(Date.now() - 3_600_000).toISOString(), until: new Date(Date.now() + 90_000).toISOString() } });
   await page.getByRole("link", { name: "h1", exact: true }).click();
   const details = page.getByRole("complementary", { name: "Details of h1" });
   await details.getByText("reserved for").waitFor();
-  await details.getByText(/until in 1 min/).waitFor();
+  await details.getByText(/since 1 h ago, until in 1 min/).waitFor();
   assert.equal(await details.getByRole("link", { name: "large" }).getAttribute("href"), `jobs/${run.job}?step=large`);
 });
 

@@ -349,7 +349,8 @@ function View({ log, over, label }: { log: Followed; over: boolean; label: strin
     return () => observer.disconnect();
   }, [log]);
   const scrolled = () => {
-    const { scrollTop, scrollHeight, clientHeight } = view.current!;
+    if (!view.current) return; // the event comes in the next frame: the log may be gone by then
+    const { scrollTop, scrollHeight, clientHeight } = view.current;
     const end = scrollHeight - scrollTop - clientHeight < atEnd;
     if (end && !log.apart.peek()) log.follows.value = true;
     else if (!end && scrollTop < last.current - 2) log.follows.value = false;

@@ -3,12 +3,19 @@ package agenthost
 import (
 	"iter"
 	"maps"
+	"time"
 
 	"github.com/perdure/perdure"
 )
 
 // If the runs are those of a registered host (Config.HostName), a claim says what of the host's capacity is free. Several
 // claims may be in progress, and each offers another part: so the runs that they bring fit together.
+//
+// A step that needs more than one of these parts must not wait for ever. Therefore claims are in rounds: those of one round end
+// together, and the first claim of the next round offers everything that is free.
+
+// roundGrace is how long the next round waits for claims of the last one, which may be without an answer.
+const roundGrace = time.Second
 
 // freeCapacity returns what of the capacity neither a run takes nor a claim in progress offers. mu must be held.
 func (h *Host) freeCapacity() perdure.Amounts {
@@ -41,15 +48,43 @@ func (h *Host) offer(a *hosted, free perdure.Amounts) (n int) {
 		n = 1
 	}
 	n = min(n, a.slots-a.held, perdure.MaxBatch)
-	if n <= 0 {
+	if n <= 0 || !h.inRound() {
 		return 0
 	}
+	h.offers++
 	if h.offered == nil {
 		h.offered = perdure.Amounts{}
 	}
 	add(h.offered, free, 1)
 	a.claimed += n
 	return n
+}
+
+// inRound reports whether a claim may be sent, and begins a round if there is none. mu must be held.
+func (h *Host) inRound() bool {
+	now := h.env.Now()
+	switch over := now.Sub(h.roundEnd); {
+	case h.offers == 0, over >= roundGrace:
+		h.roundEnd = now.Add(h.cfg.ClaimWait)
+		h.env.AfterFunc(h.cfg.ClaimWait+roundGrace, func() { // claims without an answer hold back no others
+			h.mu.Lock()
+			defer h.unlock()
+			for _, a := range h.agents {
+				a.freed.ring()
+			}
+		})
+	case over >= 0:
+		return false
+	}
+	return true
+}
+
+// claimWait returns how long a claim may wait that is about to be sent. mu must be held.
+func (h *Host) claimWait() time.Duration {
+	if h.cfg.HostName == "" {
+		return h.cfg.ClaimWait
+	}
+	return min(max(h.roundEnd.Sub(h.env.Now()), time.Millisecond), h.cfg.ClaimWait)
 }
 
 // takenBy returns what runs take of the capacity until their reports are answered.

@@ -32,7 +32,7 @@ func (h *Host) claimLoop(a *hosted) {
 			h.retrieve(a, req)
 			return
 		}
-		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= shortClaim {
+		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= min(shortClaim, req.Wait) {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			h.closeClaim(&req)
@@ -59,7 +59,7 @@ func (h *Host) claimOf(a *hosted, n int, free perdure.Amounts, wait time.Duratio
 func (h *Host) openClaim(a *hosted, n int, free perdure.Amounts) protocol.Claim {
 	h.mu.Lock()
 	defer h.unlock()
-	req := h.claimOf(a, n, free, h.cfg.ClaimWait)
+	req := h.claimOf(a, n, free, h.claimWait())
 	h.complete.opened(&req)
 	return req
 }
@@ -78,7 +78,10 @@ func (h *Host) recordClaim(a *hosted, req *protocol.Claim, got arrival) {
 	requested := req.Max
 	a.claimed -= requested
 	h.complete.closed(req)
-	add(h.offered, req.Free, -1)
+	if h.cfg.HostName != "" {
+		h.offers--
+		add(h.offered, req.Free, -1)
+	}
 	switch now := h.env.Now(); {
 	case 2*len(got.runs) >= requested && millis(got.runs[0].WaitedMs) < maxFlowWait:
 		a.filledAtOnce, a.lastFilled = true, now

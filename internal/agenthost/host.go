@@ -92,6 +92,8 @@ type Host struct {
 	ended         []*perdure.Run  // for Config.Ended, when mu is free
 	paused        bool            // nothing is claimed
 	offered       perdure.Amounts // by claims in progress, of Config.Capacity
+	offers        int             // such claims
+	roundEnd      time.Time       // when they end
 	live          map[handle]*live
 	arrived       []*live // admitted and not started
 	starting      bool    // a goroutine is about to start them

@@ -1,5 +1,5 @@
-// Package artifacts keeps artifacts in a directory (Dir) or in an object store (S3), each under its hash, and deletes those
-// that no job uses (Sweeper).
+// Package artifacts keeps artifacts in a directory (Dir), each under its hash, and deletes those that no job uses (Sweeper).
+// Package s3 keeps them in an object store.
 //
 // In a directory, an artifact is a file that is named by its hash.
 // An upload goes to a file of its own in the directory uploads. When it has all bytes, they are read again and compared
@@ -27,9 +27,10 @@ import (
 )
 
 const (
-	// forgetAfter is when the file of an upload that was not continued is deleted.
-	forgetAfter = 24 * time.Hour
-	maxUploads  = 32 // at the same time at one node
+	// ForgetAfter is when the file of an upload that was not continued is deleted.
+	ForgetAfter = 24 * time.Hour
+	// MaxUploads bounds the uploads in progress at one node.
+	MaxUploads = 32
 )
 
 // Dir is a directory with artifacts. It implements operate.Artifacts.
@@ -72,7 +73,7 @@ func (d *Dir) begin(hash string) error {
 	switch {
 	case d.current[hash]:
 		return &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "another upload of this artifact is in progress", Hint: "try again later"}
-	case len(d.current) >= maxUploads:
+	case len(d.current) >= MaxUploads:
 		return &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on uploads", Hint: "try again later"}
 	}
 	d.current[hash] = true
@@ -204,7 +205,7 @@ func (d *Dir) forget() {
 		return // it is tried again with the next upload
 	}
 	for _, f := range files {
-		if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > forgetAfter {
+		if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > ForgetAfter {
 			_ = os.Remove(filepath.Join(d.uploads(), f.Name()))
 		}
 	}
@@ -218,7 +219,7 @@ func (d *Dir) OpenArtifact(_ context.Context, hash string) (operate.ArtifactRead
 	f, err := os.Open(d.file(hash))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, errNotStored(hash)
+		return nil, ErrNotStored(hash)
 	case err != nil:
 		return nil, failed(err)
 	}

@@ -23,8 +23,8 @@ import (
 const (
 	// Age is how long an artifact is kept that no job uses, after it was stored or named last.
 	Age = 24 * time.Hour
-	// renewAfter is the age from which on a use renews the time of an artifact: less than Age by more than any request takes.
-	renewAfter = 12 * time.Hour
+	// RenewAfter is the age from which on a use renews the time of an artifact: less than Age by more than any request takes.
+	RenewAfter = 12 * time.Hour
 )
 
 // Deleter is the part of a backend that sweeps use.
@@ -51,7 +51,7 @@ func (d *Dir) KeepArtifact(_ context.Context, hash string) error {
 func (d *Dir) keep(hash string) (size int64, err error) {
 	path := d.file(hash)
 	info, err := os.Stat(path)
-	if err == nil && time.Since(info.ModTime()) > renewAfter {
+	if err == nil && time.Since(info.ModTime()) > RenewAfter {
 		now := time.Now()
 		if err = os.Chtimes(path, now, now); err == nil {
 			info, err = os.Stat(path) // a sweep may have taken the file away between the two steps of that call
@@ -59,14 +59,15 @@ func (d *Dir) keep(hash string) (size int64, err error) {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return 0, errNotStored(hash)
+		return 0, ErrNotStored(hash)
 	case err != nil:
 		return 0, failed(err)
 	}
 	return info.Size(), nil
 }
 
-func errNotStored(hash string) error {
+// ErrNotStored returns the refusal for an artifact that is not stored.
+func ErrNotStored(hash string) error {
 	return perdure.Refuse(perdure.CodeNotFound, "there is no artifact %s", hash)
 }
 

@@ -1,6 +1,8 @@
 package artifacts_test
 
 import (
+	"context"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,6 +12,9 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/artifacts"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
 )
 
 // age makes an artifact of a directory older.
@@ -116,4 +121,41 @@ func TestSweepsBesideUploads(t *testing.T) {
 			t.Fatalf("round %d: kept %v, stored %v: %v", i, kept, stored, err)
 		}
 	}
+}
+
+func put(t *testing.T, a operate.Artifacts, content string) *operate.ArtifactState {
+	t.Helper()
+	s, err := operate.PutArtifact(t.Context(), a, strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// uses is a store in which jobs use some artifacts.
+type uses struct {
+	kernel.ArtifactReader
+	used  map[string]bool
+	asked func()
+}
+
+func (u *uses) UsedArtifacts(_ context.Context, hashes []kernel.ArtifactHash) (found []kernel.ArtifactHash, err error) {
+	for _, h := range hashes {
+		if u.used[h.String()] {
+			found = append(found, h)
+		}
+	}
+	if u.asked != nil {
+		u.asked()
+	}
+	return found, nil
+}
+
+func sweep(t *testing.T, a artifacts.Deleter, u *uses) int {
+	t.Helper()
+	n, err := (&artifacts.Sweeper{Artifacts: a, Store: u, Log: slog.New(slog.DiscardHandler), Env: env.Real{}}).Sweep(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }

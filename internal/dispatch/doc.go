@@ -36,6 +36,7 @@
 //	search       what one transaction does for one agent: what it finds, what it grants, and how it ends
 //	grant        what one transaction gives to one claim
 //	limits       the limits that one transaction has locked and counted
+//	place        a host as one transaction sees it, and the step for which it is reserved (hosts.go)
 //	holding      submissions that are held for a second at most, until a transaction has claims with room for their first steps
 //	Aside        a repeated claim that waits for locks
 //
@@ -146,7 +147,8 @@
 //  2. The scheduler locks the jobs of the requests, applies the rules, and collects the steps that have become ready.
 //     TakeWaiting adds the claims that wait for the agents of these steps. TakeHeld adds held submissions for which the claims
 //     have room; the rules are applied to these, too.
-//  3. Dispatch. Repeated claims get the runs that they had, or are set aside. For each agent, find looks for candidates.
+//  3. Dispatch. Repeated claims get the runs that they had, or are set aside. The hosts of claims are read, and some are
+//     reserved for steps that have waited for long. For each agent, find looks for candidates.
 //     openLanes opens the lanes of keys whose permits this transaction has released; their agents are searched again, in mode
 //     urgentSteps or higher. All limits that the searches are known to need are locked together, in the order of their names.
 //     Then, agent by agent, offer locks the candidates' jobs, loads what they need, and grants runs in the order of

@@ -48,17 +48,18 @@ type Config struct {
 	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
 	Capacity   perdure.Amounts    // further capacities; cpu and memory that are missing are those of the machine
 	Labels     map[string]string
-	Grid       string         // "": none
-	Version    string         // of this program
-	Commands   []string       // the only programs that may run; nil: any
-	User       *exec.User     // the user of commands; nil: that of this process
-	Slurm      *slurm.Cluster // commands run there, and State is shared with its machines; nil: they run on this machine
-	NoCgroups  bool           // use no cgroups even where they could be created
-	StopWithin time.Duration  // between TERM and KILL; 0: exec.DefaultStopWithin
-	Heartbeat  time.Duration  // the runs expire so long after this host was heard of last; 0: DefaultHeartbeat
-	Keep       time.Duration  // how long the directory of a reported run is kept; 0: not at all
-	MinFree    uint64         // bytes that must be free in the file system of State; 0: DefaultMinFree
-	Log        *slog.Logger   // nil: nothing is logged
+	Grid       string             // "": none
+	Version    string             // of this program
+	Commands   []string           // the only programs that may run; nil: any
+	User       *exec.User         // the user of commands; nil: that of this process
+	Users      []exec.UserOfLabel // the users of commands of jobs with certain labels; see exec.Config
+	Slurm      *slurm.Cluster     // commands run there, and State is shared with its machines; nil: they run on this machine
+	NoCgroups  bool               // use no cgroups even where they could be created
+	StopWithin time.Duration      // between TERM and KILL; 0: exec.DefaultStopWithin
+	Heartbeat  time.Duration      // the runs expire so long after this host was heard of last; 0: DefaultHeartbeat
+	Keep       time.Duration      // how long the directory of a reported run is kept; 0: not at all
+	MinFree    uint64             // bytes that must be free in the file system of State; 0: DefaultMinFree
+	Log        *slog.Logger       // nil: nothing is logged
 }
 
 // Registrar registers hosts; see operate.Hosts.
@@ -123,7 +124,7 @@ func Open(cfg Config) (*Host, error) {
 	cfg.State = state
 	// Another user who runs the commands must reach the directories of runs, which only that user can read.
 	mode := fs.FileMode(0o700)
-	if cfg.User != nil {
+	if cfg.User != nil || len(cfg.Users) > 0 {
 		mode = 0o711
 	}
 	runs := filepath.Join(state, "runs")
@@ -144,7 +145,7 @@ func Open(cfg Config) (*Host, error) {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
 		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
-			User: cfg.User, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
+			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
 		h.Close()

@@ -31,7 +31,6 @@ var (
 // no such file.
 type Place interface {
 	Boot() string // the id of the present boot
-	Now() int64   // CLOCK_BOOTTIME
 	Exit() (*Exit, error)
 	Keeper() (*Keeper, error)
 	Alive(*Keeper) bool
@@ -174,9 +173,24 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 		if errors.Is(err, ErrLeft) {
 			return nil, err
 		}
+		if exit, err := a.Place.Exit(); err == nil { // the usual end: without a pause
+			return exit, nil
+		}
 		a.Env.Wait(context.Background(), pause, nil)
 		pause = min(2*pause, dialMost)
 	}
+}
+
+// Abandon ends what is left of a run that does not belong to this host any more.
+func Abandon(p Place) {
+	if k, err := p.Keeper(); err == nil && k.Boot != p.Boot() {
+		return
+	}
+	if _, err := p.Exit(); err == nil {
+		return // the keeper has seen to it
+	}
+	_ = p.Refuse(Exit{Message: "the run no longer belongs to this host"})
+	p.Destroy()
 }
 
 // unreached does what the end of the context demands while the keeper is not to be reached. A run that is to be stopped is

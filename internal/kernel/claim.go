@@ -369,7 +369,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage, secrets
 	}
 	run.StopWithin = e.plan.Steps[r.Index].StopWithin
 	if d := r.Needs.Demand(); d != "" {
-		run.Requires = d.Requires()
+		run.Requires, run.Labels = d.Requires(), e.job.Labels
 	}
 	return run
 }

@@ -194,8 +194,9 @@ func TestRegister(t *testing.T) {
 		t.Errorf("%+v, %v", h, err)
 	}
 	h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = true, startTime, "anna", "why"
+	h.Reservation = Reservation{Step: "s", At: startTime}
 	again, err := Register(&h, r, startTime.Add(10*time.Second))
-	if err != nil || again.RegisteredAt != startTime || again.SeenAt != startTime.Add(10*time.Second) || !again.Draining || again.DrainAuthor != "anna" {
+	if err != nil || again.RegisteredAt != startTime || again.SeenAt != startTime.Add(10*time.Second) || !again.Draining || again.DrainAuthor != "anna" || again.Reservation != h.Reservation {
 		t.Errorf("%+v, %v", again, err)
 	}
 	other := *r
@@ -204,7 +205,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("another process takes the name of one that is alive: %v", err)
 	}
 	taken, err := Register(&again, &other, startTime.Add(time.Minute+10*time.Second+time.Microsecond))
-	if err != nil || taken.Incarnation != "j" || !taken.Draining || !taken.RegisteredAt.After(startTime) {
+	if err != nil || taken.Incarnation != "j" || !taken.Draining || !taken.RegisteredAt.After(startTime) || taken.Reservation != (Reservation{}) {
 		t.Errorf("%+v, %v", taken, err)
 	}
 }

@@ -165,7 +165,11 @@ func readyReason(j *Job, s *Step, f *Facts) *perdure.Reason {
 	if n, counted := f.InFlight[s.Agent]; counted && n == 0 {
 		return &perdure.Reason{Kind: perdure.WhyNoAgent, Agent: s.Agent, Since: seen, Text: fmt.Sprintf("no process of agent %s claims runs; the latest claim was %s ago", s.Agent, span(f.Now.Sub(seen)))}
 	}
-	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)}
+	text := fmt.Sprintf("ready; agent %s has no slot free for it yet", s.Agent)
+	if s.Needs.Demand() != "" && f.HostsKnown {
+		text = "ready; no host that can take it has room for it yet"
+	}
+	return &perdure.Reason{Kind: perdure.WhyAgentBusy, Agent: s.Agent, Since: s.ReadyAt, Text: text}
 }
 
 // maxAgentsNamed bounds the agents that a reason lists.

@@ -40,7 +40,13 @@ func TestWhyGivesTheReason(t *testing.T) { // F015
 		{"a", func(w *world) {
 			w.steps[0].Needs = Needs("").withDemand("cpu=2000;;")
 			facts.Hosts, facts.HostsKnown = []Host{*hostWith("h7", "", perdure.Amounts{"cpu": 2000})}, true
-		}, "a", perdure.WhyAgentBusy, "ready; agent ag has no slot free for it yet"},
+		}, "a", perdure.WhyAgentBusy, "ready; no host that can take it has room for it yet"},
+		{"a", func(w *world) {
+			w.steps[0].Needs = Needs("").withDemand("cpu=2000;;")
+			h := hostWith("h7", "", perdure.Amounts{"cpu": 2000})
+			h.Reservation = ReservationFor(w.steps[0], nil, time.Hour, w.now.Add(-5*time.Second))
+			facts.Hosts, facts.HostsKnown = []Host{*h}, true
+		}, "a", perdure.WhyAgentBusy, "ready; host h7 has been reserved for it for 5s, and gets no runs that would delay it"},
 		{"a", func(w *world) {
 			w.now = w.now.Add(30 * time.Second)
 			facts.InFlight = map[string]int{"ag": 0}

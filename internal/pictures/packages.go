@@ -28,7 +28,7 @@ var groups = []group{
 	{title: "REST API", says: "routes, OpenAPI, console", shown: []string{"rest, internal/rest,", "oidc, console"}, pkgs: []string{"rest", "internal/rest", "internal/oidc", "console"}, row: 1, left: 4, wide: 1},
 	{title: "stores", says: "load, lock, save", shown: []string{"store/postgres,", "sqlite, memory"}, pkgs: []string{"store", "store/memory", "store/sqlite", "store/postgres", "store/postgres/internal/pgwire", "store/postgres/internal/cache", "store/internal/rows", "store/internal/bundle", "store/internal/outbox", "store/internal/check", "store/internal/merge"}, row: 1, left: 5, wide: 1},
 	{title: "observation", says: "metrics, traces", shown: []string{"internal/metrics,", "watch; tracing"}, pkgs: []string{"internal/watch", "internal/metrics", "tracing"}, row: 2, left: 2, wide: 1},
-	{title: "service", says: "what callers get", shown: []string{"service, access,", "graph"}, pkgs: []string{"internal/service", "internal/access", "internal/artifacts", "internal/graph"}, row: 2, left: 3, wide: 1},
+	{title: "service", says: "what callers get", shown: []string{"service, access,", "graph"}, pkgs: []string{"internal/service", "internal/access", "internal/artifacts", "internal/artifacts/s3", "internal/graph"}, row: 2, left: 3, wide: 1},
 	{title: "agent host", says: "claims, runs, reports", pkgs: []string{"internal/agenthost"}, row: 3, left: 1, wide: 1},
 	{title: "components", says: "roles of one node", shown: []string{"supervisor, bulk,", "courier, stats …"}, pkgs: []string{"internal/supervisor", "internal/courier", "internal/election", "internal/bulk", "internal/stats", "internal/webhook"}, row: 3, left: 2, wide: 1},
 	{title: "scheduler", says: "transactions", pkgs: []string{"internal/scheduler"}, row: 3, left: 3, wide: 1},

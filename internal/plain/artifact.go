@@ -127,10 +127,22 @@ func gatherHashes(v any, found map[string]bool) {
 	}
 }
 
-// mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape may stand for a
-// letter of the member's name.
+// mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape such as \u0061 may
+// stand for a letter of the member's name.
 func mayHaveArtifacts(b []byte) bool {
-	return bytes.Contains(b, []byte(ArtifactName)) || bytes.Contains(b, []byte(`\u`))
+	if bytes.Contains(b, []byte(ArtifactName)) {
+		return true
+	}
+	const ascii = `\u00`
+	for {
+		i := bytes.Index(b, []byte(ascii))
+		if i < 0 || len(b) <= i+len(ascii) {
+			return false
+		}
+		if b = b[i+len(ascii):]; '2' <= b[0] && b[0] <= '7' {
+			return true
+		}
+	}
 }
 
 func decodeAny(b []byte) (v any, err error) {

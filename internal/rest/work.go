@@ -2,7 +2,9 @@ package rest
 
 import (
 	"bytes"
+	"maps"
 	"net/http"
+	"slices"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/jsontext"
@@ -24,7 +26,7 @@ func sizeOf(results []protocol.ReportResult, runs []perdure.Run) int {
 	const each = 64 // of a result; a run takes ten times as much, without its values
 	size := each * len(results)
 	for i := range runs {
-		size += 10*each + len(runs[i].Input) + len(runs[i].Output)
+		size += 10*each + len(runs[i].Input) + len(runs[i].Output) + each*len(runs[i].Labels)
 	}
 	return size
 }
@@ -97,6 +99,15 @@ func appendRun(a *jsontext.Appender, r *perdure.Run) {
 	}
 	if r.StopWithin > 0 {
 		a.TextField("stopWithin", r.StopWithin.String())
+	}
+	if len(r.Labels) > 0 {
+		a.Name("labels")
+		a.BeginObject()
+		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+			a.TextName(name)
+			a.Text(r.Labels[name])
+		}
+		a.EndObject()
 	}
 	a.OptionalText("traceparent", r.Traceparent)
 	a.EndObject()

@@ -120,10 +120,11 @@ func TestHostWithoutSpaceHasAnAlert(t *testing.T) {
 		alerts(1)
 		d.register("h1", has)
 		alerts(0)
-		if runs := d.claim(claim); len(runs) != 1 {
-			t.Errorf("%v", runs)
+		runs := d.claim(claim)
+		if len(runs) != 1 {
+			t.Fatalf("%v", runs)
 		}
-		d.report(holder, d.claim(claim)[0], perdure.OutcomeDone)
+		d.report(holder, runs[0], perdure.OutcomeDone)
 		d.register("h1", none)
 		alerts(1)
 		d.drain("h1", true)

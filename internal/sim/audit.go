@@ -24,11 +24,20 @@ func (w *world) checkPromptness() {
 				w.wrong("L2", "%s/%s: run %d has been over since %s, and no due scan has found it", short(j.ID), s.Name, s.Run, now.Sub(s.LockedUntil))
 			case s.Phase == perdure.Waiting && !s.AvailableAt.IsZero() && now.Sub(s.AvailableAt) > slack:
 				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
-			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > slack:
-				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do", short(j.ID), s.Name, now.Sub(s.ReadyAt))
+			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > patienceFor(s):
+				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
 			}
 		}
 	}
+}
+
+// patienceFor is how long a step may be ready while it could be dispatched. What is free of a host may be in the parts of
+// several claims of its process, and then a step waits for their ends.
+func patienceFor(s *kernel.Step) time.Duration {
+	if s.Agent == kernel.AgentExec {
+		return slack + 2*hostClaimWait
+	}
+	return slack
 }
 
 // dispatchDelay returns for how long a ready step could have been dispatched while neither it nor another step in its
@@ -93,6 +102,9 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 			}
 		}
 	}
+	if s.Agent == kernel.AgentExec {
+		return w.canTake(s.Needs.Demand())
+	}
 	for _, h := range w.everyHost() {
 		if slices.Contains(h.agents, s.Agent) && h.busy[s.Agent] < h.slots {
 			return true
@@ -144,6 +156,7 @@ func (w *world) outputs(j *kernel.Job, steps []*kernel.Step) {
 // audit is the final check: every accepted job has ended as it must, and so have its effects.
 func (w *world) audit() {
 	w.auditMail()
+	w.auditHosts()
 	w.auditNotifications()
 	jobs, now := w.known(), w.storeNow()
 	stored := map[perdure.JobID]bool{}

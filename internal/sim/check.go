@@ -25,6 +25,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 			order = append(order, id)
 		}
 	}
+	machines := map[*machine]bool{}
 	admitted, early := t.limits, map[jobStep]bool{}
 	for _, c := range t.saved {
 		for i := range c.NewJobs {
@@ -41,6 +42,11 @@ func (w *world) committed(n *node, t *watchedTx) {
 			w.stepMoved(n, &c.Steps[i], c, t.now)
 			admitted = admitted || (c.Steps[i].Now.Phase == perdure.Running) != (c.Steps[i].Loaded.Phase == perdure.Running) ||
 				c.Steps[i].Now.Run != c.Steps[i].Loaded.Run
+		}
+		if w.swarm.grid != nil {
+			for _, ch := range movedSteps(c) {
+				w.checkExec(&ch, t, machines)
+			}
 		}
 		w.keepValues(c, early)
 	}
@@ -65,6 +71,7 @@ func (w *world) committed(n *node, t *watchedTx) {
 	if admitted {
 		w.checkLimits()
 	}
+	w.hostsCommitted(machines)
 	w.queued(n, t)
 }
 
@@ -134,7 +141,7 @@ func (w *world) stepMoved(n *node, ch *kernel.StepChange, c *kernel.Changes, at 
 	runs := before.Phase == perdure.Running
 	dispatched := now.Run != before.Run
 	valid := runs && at.Before(before.LockedUntil)
-	dead := !w.book.alive[before.LockedBy]
+	dead := w.holderHasNot(before)
 	switch {
 	case now.Run < before.Run || now.Run > before.Run+1:
 		w.wrong("I6", "%s: run %d came after run %d", name, now.Run, before.Run)

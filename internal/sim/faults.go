@@ -40,7 +40,7 @@ func (w *world) startFault(m plannedFault) {
 		}
 	case "clock forward":
 		w.hit("F080")
-		w.clockDisturbed = true
+		w.clockDisturbed, w.clockForward = true, true
 		w.clockOffset += m.long
 	case "clock back":
 		w.jumpClockBack(m.long)
@@ -209,6 +209,7 @@ func (w *world) heal() {
 			h.run()
 		}
 	}
+	w.healMachines()
 	w.checkNodesAnswer()
 	lateHost := w.newHost(nil)
 	lateHost.agents = []string{lateAgent, agentNames[0], agentNames[1]}

@@ -179,12 +179,17 @@ func (w *world) randomDuration(d time.Duration) time.Duration {
 	return time.Duration(w.choices.Int64N(int64(d)))
 }
 
-// act calls the resource, over a network of its own. A sent request arrives, whatever happens to the sender.
+// act calls the resource.
 func (h *host) act(ctx context.Context, run *perdure.Run) error {
-	w := h.w
-	for h.w.resourceCutOff[h.proc] { // cut off from the resource, until that ends or the run's time is over (F041)
+	return h.w.reachResource(ctx, h.proc, run)
+}
+
+// reachResource calls the resource from a process, over a network of its own. A sent request arrives, whatever happens to
+// the sender.
+func (w *world) reachResource(ctx context.Context, proc *process, run *perdure.Run) error {
+	for w.resourceCutOff[proc] { // cut off from the resource, until that ends or the run's time is over (F041)
 		w.hit("F041")
-		if !env.Sleep(h.proc, ctx, 500*time.Millisecond) {
+		if !env.Sleep(proc, ctx, 500*time.Millisecond) {
 			return perdure.NoEffect(errors.New("the resource was not to be reached"))
 		}
 	}
@@ -194,13 +199,12 @@ func (h *host) act(ctx context.Context, run *perdure.Run) error {
 	if w.chanced(w.net, w.weather.slow) {
 		delay += w.upTo(25 * time.Second)
 	}
-	proc := h.proc
 	w.after(delay, nil, func() {
 		result := w.ledger.act(run)
 		w.logLine("the resource: %s %s/%s run %d: %v", run.Direction, short(run.Job), run.Step, run.Number, result)
 		w.after(w.latency(), proc, func() { err = result; done <- struct{}{} })
 	})
-	if h.proc.Wait(ctx, env.Forever, done) != env.Got {
+	if proc.Wait(ctx, env.Forever, done) != env.Got {
 		return errors.New("no answer from the resource")
 	}
 	return err

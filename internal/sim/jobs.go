@@ -29,7 +29,7 @@ type draft struct {
 }
 
 // drawJob makes the definition of a job: a chain, a diamond, a fan or a web, with all features of steps.
-func drawJob(r *rand.Rand, i int) (*draft, error) {
+func drawJob(r *rand.Rand, i int, place func(step map[string]any, drawn *recipe)) (*draft, error) {
 	type object = map[string]any
 	pick := func(choices ...any) any { return choices[r.IntN(len(choices))] }
 	job := object{"type": fmt.Sprintf("t%d", r.IntN(3))}
@@ -91,6 +91,7 @@ func drawJob(r *rand.Rand, i int) (*draft, error) {
 		if drawn.do != nil {
 			step["with"] = with(drawn.do)
 		}
+		place(step, &drawn)
 		if uses := drawLimits(r); len(uses) > 0 {
 			step["limits"] = uses
 		}

@@ -35,6 +35,7 @@ var (
 	callClaim     = &call{kind: "claim", unsaid: []string{"F019"}, twice: []string{"F021"}}
 	callReport    = &call{kind: "report", lost: []string{"F055"}, unsaid: []string{"F037"}, twice: []string{"F056", "F136"}}
 	callHeartbeat = &call{kind: "heartbeat", lost: []string{"F042"}, unsaid: []string{"F042"}, twice: []string{"F042"}}
+	callRegister  = &call{kind: "registration"}
 	callAct       = &call{kind: "act"}
 	callGet       = &call{kind: "get"}
 )
@@ -60,7 +61,7 @@ func ask[T any](ctx context.Context, w *world, p *process, c *call, serve func(c
 	o := &open[T]{done: make(chan struct{}, 1)}
 	n := w.anyNode()
 	p.Wait(ctx, w.latency(), nil)
-	if w.cutOff[p] {
+	if w.cutOff[p] || w.grid.cutOff(p) {
 		w.hit("F040")
 		p.Wait(ctx, w.upTo(3*time.Second), nil)
 		return none, errReset
@@ -168,7 +169,8 @@ type remoteExchange struct{ h *host }
 func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdure.Run, error) {
 	w := x.h.w
 	req.First = false // this field is not sent over the network
-	return ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
+	w.grid.claimSent(x.h, &req)
+	runs, err := ask(ctx, w, x.h.proc, callClaim, func(ctx context.Context, n *node) ([]perdure.Run, error) {
 		began := w.now
 		runs, err := n.real.Claim(ctx, req)
 		if ctx.Err() != nil {
@@ -180,6 +182,8 @@ func (x remoteExchange) Claim(ctx context.Context, req protocol.Claim) ([]perdur
 		}
 		return runs, err
 	})
+	w.grid.claimAnswered(&req, err)
+	return runs, err
 }
 
 func (x remoteExchange) Report(ctx context.Context, holder string, reports []protocol.Report, next *protocol.Claim) ([]protocol.ReportResult, []perdure.Run, error) {
@@ -189,6 +193,9 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 	}
 	w := x.h.w
 	x.h.says(reports)
+	if next != nil {
+		w.grid.claimSent(x.h, next)
+	}
 	got, err := ask(ctx, w, x.h.proc, callReport, func(ctx context.Context, n *node) (got answer, err error) {
 		began := w.now
 		var req *protocol.Claim
@@ -204,6 +211,7 @@ func (x remoteExchange) Report(ctx context.Context, holder string, reports []pro
 		}
 		return got, err
 	})
+	w.grid.claimAnswered(next, err)
 	if err == nil {
 		w.checkReportAnswers(false, reports, got.results)
 		x.h.contradict(reports, got.results)

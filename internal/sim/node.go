@@ -352,6 +352,7 @@ type watchedTx struct {
 	w         *world
 	began     time.Duration
 	now       time.Time
+	nowAt     time.Duration // when the simulation was asked for it
 	saved     []*kernel.Changes
 	limits    bool
 	found     map[string][]kernel.StepRef // ready steps, by agent, as the transaction has read them before it dispatched any of them
@@ -368,7 +369,7 @@ type watchedTx struct {
 
 func (t *watchedTx) Now() (time.Time, error) {
 	now, err := t.Tx.Now()
-	t.now = now
+	t.now, t.nowAt = now, t.w.now
 	for i := range t.shares {
 		if t.shares[i].at.IsZero() {
 			t.shares[i].at = now

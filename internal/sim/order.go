@@ -120,7 +120,7 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 	o := &w.order
 	var passed []kernel.Step
 	for ref, other := range o.ready {
-		if other.Agent == s.Agent && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, duration, t.now) {
+		if other.Agent == s.Agent && other.Needs.Demand() == s.Needs.Demand() && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, duration, t.now) {
 			passed = append(passed, other)
 		}
 	}

@@ -7,6 +7,9 @@
 //	node.go    a node, its connection to the store, and what was committed
 //	roles.go   which node leads each role, and which is the standby
 //	host.go    a host of agents, and what they do
+//	machine.go  a machine that is a host of the grid: boots, processes, state directory, host agent
+//	grid.go    the machines of a seed, and their faults
+//	gridcheck.go  what must be true of them
 //	net.go     calls from one process to another
 //	notifications.go  what receivers of notifications get, and must get
 //	mail.go    business transactions that submit, and their outcomes
@@ -73,6 +76,8 @@ func Play(seed uint64, c Config) (res Result, err error) {
 	w.failed = func(format string, args ...any) { w.wrong("F126", format, args...) }
 	w.swarm = drawSwarm(stream(6), &c)
 	w.swarm.drawReceivers(stream(11), c.Without)
+	w.swarm.drawGrid(stream(12), &c)
+	w.placing, w.hostChoices, w.grid = stream(13), stream(14), newGrid(w)
 	w.weather = w.swarm.weather
 	w.ledger = &ledger{w: w, effects: map[perdure.JobID]map[string]*effect{}}
 	w.book = newBook(w)
@@ -105,8 +110,9 @@ func (w *world) play(r *rand.Rand) error {
 	for range w.swarm.hosts {
 		w.newHost(nil).run()
 	}
+	w.startMachines()
 	for i := range w.swarm.jobs {
-		d, err := drawJob(r, i)
+		d, err := drawJob(r, i, w.placeStep)
 		if err != nil {
 			return err
 		}
@@ -188,7 +194,7 @@ func (w *world) runToRest() {
 		}
 		w.checkRolesAreHeld()
 		undelivered := w.undelivered()
-		if quiet += interval; w.resumeParked()+w.waitingSubmissions()+w.openBulk()+undelivered > 0 {
+		if quiet += interval; w.resumeParked()+w.waitingSubmissions()+w.openBulk()+undelivered+w.drainsOpen() > 0 {
 			quiet = 0
 		}
 		if quiet >= calm && w.now > lateWork {
@@ -207,6 +213,12 @@ func (w *world) end() {
 	}
 	for _, h := range w.hosts {
 		w.crashSilently(h.proc)
+	}
+	for _, m := range w.grid.machines {
+		w.crashSilently(m.agent.proc)
+		for _, p := range m.inOrder() {
+			w.crashSilently(p.proc)
+		}
 	}
 	w.crashSilently(w.clients)
 	w.events = nil

@@ -35,6 +35,7 @@ type swarm struct {
 	limits     []limit   // from the beginning
 	faults     []plannedFault
 	acts       []plannedAct
+	grid       *gridSwarm // nil: there are no hosts
 }
 
 // limit is a bound on how many runs of an agent, or jobs of a type, are in flight.
@@ -198,6 +199,12 @@ func (s *swarm) names() []string {
 	for _, m := range s.faults {
 		all = append(all, m.name)
 	}
+	if s.grid != nil {
+		all = append(all, "grid")
+		for _, m := range s.grid.faults {
+			all = append(all, m.name)
+		}
+	}
 	for _, d := range s.acts {
 		all = append(all, d.name)
 	}
@@ -212,6 +219,7 @@ func (s *swarm) String() string {
 		fmt.Fprintf(&b, "\n  limit %s is %d", l.name, l.max)
 	}
 	fmt.Fprintf(&b, "\n  receivers %.2f, down %v", s.receivers, s.outages)
+	s.grid.write(&b)
 	for _, m := range s.faults {
 		fmt.Fprintf(&b, "\n  %s", m)
 	}

@@ -51,8 +51,9 @@ type scope struct {
 // field is one member of a step's `with`: its text in the definition, and its value. ok is false if the
 // expression fails.
 type field struct {
-	name, text string
-	value      func(*scope) (json string, ok bool)
+	name  string
+	text  any
+	value func(*scope) (json string, ok bool)
 }
 
 // recipe describes what the runs of a step must be given, and whether the step has any runs.
@@ -89,8 +90,17 @@ func render(fields []field, s *scope) (text string, ok bool) {
 	return string(append(b, '}')), true
 }
 
+// asCommand returns the `with` of a command that gets these fields in its environment.
+func asCommand(fields []field) []field {
+	command := []field{known("command", []string{"work"}, `["work"]`)}
+	if fields == nil {
+		return command
+	}
+	return append(command, field{"env", with(fields), func(s *scope) (string, bool) { return render(fields, s) }})
+}
+
 // known is a field whose value is known at submission.
-func known(name, text, value string) field {
+func known(name string, text any, value string) field {
 	return field{name, text, func(*scope) (string, bool) { return value, true }}
 }
 

@@ -20,12 +20,13 @@ type world struct {
 	swarm swarm
 
 	// Random numbers: a stream for each purpose, so that one part can be left out without changing the others.
-	net, choices, deeds, own, locks, posts *rand.Rand
+	net, choices, deeds, own, locks, posts, placing, hostChoices *rand.Rand
 
 	inner          kernel.Store // never fails
 	mailbox        mailbox      // the same store, for business transactions; nil: there are none
 	nodes          []*node
 	hosts          []*host
+	grid           *grid
 	clients        *process
 	weather        weather
 	cutOff         map[*process]bool // from the nodes
@@ -33,6 +34,7 @@ type world struct {
 	faultsEnded    bool              // the faults have ended
 
 	clockDisturbed  bool          // a clock has jumped or stood still
+	clockForward    bool          // the store's clock has jumped forward: runs expire before their time
 	clockOffset     time.Duration // how far the store's wall clock is off
 	lastStoreTime   time.Time     // the latest time that the store's clock returned
 	lastStoreTimeAt time.Duration

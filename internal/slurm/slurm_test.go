@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,12 +12,6 @@ import (
 
 	"github.com/perdure/perdure/internal/slurm/slurmtest"
 )
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	_ = flag.Set("test.parallel", "6") // they wait for daemons most of the time
-	os.Exit(m.Run())
-}
 
 // world is a cluster with a shared directory.
 type world struct {

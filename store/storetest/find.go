@@ -375,15 +375,15 @@ func findReadySkipsFullLanes(s *suite) {
 func findReadyByAgeing(s *suite) {
 	s.update(func(tx kernel.Tx) {
 		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(time.Hour)}))
-		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)}))
+		s.must(tx.PutAgent("http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond), Patience: perdure.Duration(90 * time.Second)}))
 		s.must(tx.PutAgent("shell", perdure.AgentSettings{Ageing: perdure.Duration(1500 * time.Microsecond)}))
 		agents, err := tx.Agents()
 		s.must(err)
-		s.equal("settings", agents, map[string]perdure.AgentSettings{"http": {Ageing: perdure.Duration(10 * time.Millisecond)}, "shell": {Ageing: perdure.Duration(1500 * time.Microsecond)}})
+		s.equal("settings", agents, map[string]perdure.AgentSettings{"http": {Ageing: perdure.Duration(10 * time.Millisecond), Patience: perdure.Duration(90 * time.Second)}, "shell": {Ageing: perdure.Duration(1500 * time.Microsecond)}})
 	})
 	agents, err := s.store.ListAgents(ctx)
 	s.must(err)
-	s.equal("settings, from Reader", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond)})
+	s.equal("settings, from Reader", agents["http"], perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Millisecond), Patience: perdure.Duration(90 * time.Second)})
 	aged := func(ageing time.Duration, nj kernel.NewJob) kernel.NewJob {
 		for _, st := range nj.Steps {
 			st.Ageing = ageing

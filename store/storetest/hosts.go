@@ -22,7 +22,7 @@ var hostChecks = []check{
 func someHost(name string) kernel.Host {
 	return kernel.Host{Name: name, Incarnation: "i1", Boot: "b", Grid: "local", Version: "v", Labels: map[string]string{"zone": "a"},
 		Capacity: perdure.Amounts{"cpu": 2500, "memory": 1 << 40}, Heartbeat: 90 * time.Second, Draining: true, DrainBy: at(time.Hour), DrainAuthor: "anna", DrainReason: "why",
-		RegisteredAt: at(0), SeenAt: at(time.Second)}
+		RegisteredAt: at(0), SeenAt: at(time.Second), Reservation: kernel.Reservation{StepRef: ref(3, 7), Step: "s7", ReadyAt: at(2), At: at(time.Minute), Until: at(time.Hour)}}
 }
 
 func (s *suite) hosts(want ...kernel.Host) {
@@ -46,6 +46,28 @@ func putHosts(s *suite) {
 		s.equal("Hosts", found, []kernel.Host{two, one})
 	})
 	s.hosts(two, one)
+	s.update(func(tx kernel.Tx) {
+		for _, c := range []struct {
+			refs []kernel.StepRef
+			want []kernel.Host
+		}{{[]kernel.StepRef{ref(3, 7), ref(1, 1)}, []kernel.Host{one}}, {[]kernel.StepRef{ref(3, 6), ref(4, 7)}, nil}, {nil, nil}} {
+			found, err := tx.ReservedFor(c.refs)
+			s.must(err)
+			if len(found)+len(c.want) > 0 {
+				s.equal("reserved", found, c.want)
+			}
+		}
+		for since, want := range map[time.Duration][]string{0: nil, time.Millisecond: {"a"}, time.Minute: {"a", "b"}} {
+			names, err := tx.SilentHosts(at(since), 9)
+			s.must(err)
+			if len(names)+len(want) > 0 {
+				s.equal("silent", names, want)
+			}
+		}
+		names, err := tx.SilentHosts(at(time.Minute), 1)
+		s.must(err)
+		s.equal("one", names, []string{"a"})
+	})
 	page, err := s.store.ListHosts(ctx, "a", 1)
 	s.must(err)
 	s.equal("after a", page, []kernel.Host{one})
@@ -61,6 +83,7 @@ func putHosts(s *suite) {
 		s.equal("locked", was, &one)
 		now := *was
 		now.Incarnation, now.Boot, now.Grid, now.Version, now.Labels, now.Capacity, now.Heartbeat = "i2", "", "", "", nil, perdure.Amounts{"slots": 1}, time.Minute
+		now.Reservation = kernel.Reservation{}
 		now.Draining, now.DrainBy, now.DrainAuthor, now.DrainReason, now.RegisteredAt, now.SeenAt = false, time.Time{}, "", "", at(5), at(6)
 		s.must(tx.PutHost(&now, was))
 		one = now

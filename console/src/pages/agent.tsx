@@ -6,32 +6,20 @@ import { link } from "../router.ts";
 import { hostOf } from "../spans.ts";
 import { unknownMark, type Mark } from "../state.ts";
 import { span } from "../time.ts";
-import type { AgentInfo, ListLimit } from "../types.ts";
+import type { AgentInfo, HolderHealth, ListLimit } from "../types.ts";
 import { Ago, AsOf, Count, nouns, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 import { agentMark, Failures, noAgeing } from "./agents.tsx";
 
 const every = 5000;
 
-/** How the latest runs of a holder have ended. */
-interface Health {
-  holder: string;
-  runs: number;
-  done: number;
-  meanDuration: string;
-  weight: number;
-}
-
-/** An agent, as newer servers show it. */
-type Agent = AgentInfo & { health?: Health[]; patience?: string };
-
-function healthMark({ weight, runs, done }: Health): Mark {
+function healthMark({ weight, runs, done }: HolderHealth): Mark {
   if (weight >= 1) return { ...unknownMark("healthy"), sign: "●", tone: "good" };
   return { ...unknownMark(done < runs ? "fails" : "slow"), sign: "↻", tone: "warn", detail: `The holder gets at most ${Math.round(weight * 100)} % of what it claims.` };
 }
 
 export function OneAgent({ name }: { name: string }) {
   useTitle(`Agent ${name}`);
-  const page = useLoad<Agent>(callUrl(["v1", "agents", name]), every);
+  const page = useLoad<AgentInfo>(callUrl(["v1", "agents", name]), every);
   const limits = useLoad<ListLimit>(callUrl(["v1", "limits"]), every);
   const all = (
     <a class="button" href={link.agents()}>
@@ -117,7 +105,7 @@ export function OneAgent({ name }: { name: string }) {
 }
 
 /** The holders whose runs have ended in the last ten minutes. */
-function Holders({ health }: { health: Health[] }) {
+function Holders({ health }: { health: HolderHealth[] }) {
   return (
     <section class="box data" aria-labelledby="holders">
       <header>

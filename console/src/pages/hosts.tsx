@@ -14,9 +14,6 @@ import { span } from "../time.ts";
 import type { Host, HostRun, PageHost } from "../types.ts";
 import { Ago, AsOf, Copy, Icon, now, plural, ProblemNote, State, useTitle, Waiting } from "../widgets.tsx";
 
-/** A host, as newer servers show it: a step that needs more room than is free may have reserved it. */
-type Shown = Host & { reservation?: { job: string; step: string; until?: string } };
-
 const every = 3000;
 const pageSize = 500;
 /** How many amounts and labels of a host its row has. */
@@ -344,7 +341,7 @@ function Trouble({ host }: { host: Host }) {
   );
 }
 
-function Facts({ host }: { host: Shown }) {
+function Facts({ host }: { host: Host }) {
   return (
     <aside class="box panel" aria-label={`Details of ${host.name}`}>
       <header>
@@ -392,11 +389,7 @@ function Facts({ host }: { host: Shown }) {
                 <a href={link.job(host.reservation.job, { step: host.reservation.step })}>
                   <bdi>{host.reservation.step}</bdi>
                 </a>
-                {host.reservation.until && (
-                  <>
-                    , until <Ago at={host.reservation.until} />
-                  </>
-                )}
+                , since <Ago at={host.reservation.since} />, until <Ago at={host.reservation.until} />
               </dd>
             </>
           )}
@@ -430,7 +423,7 @@ function Runs({ host }: { host: Host }) {
               <th>Step</th>
               <th class="w-name c2">Job</th>
               <th class="w-grid c4">Agent</th>
-              <th class="w-wide c2">Takes</th>
+              <th class="w-why c2">Takes</th>
               <th class="w-time">Running for</th>
             </tr>
           </thead>

@@ -187,12 +187,12 @@ func each[T any](changes []T, see func(T) error) error {
 func Run() perdure.Run {
 	return perdure.Run{Job: ID, Step: "charge", Action: "charge", Number: 3, Direction: perdure.Undo, Input: json.RawMessage(`{"amount":1.0,"note":"n"}`), Secrets: []string{"/note"},
 		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01", StopWithin: perdure.Duration(30 * time.Second),
-		Requires: &perdure.Requires{Amounts: perdure.Amounts{"cpu": 500, "memory": 3 << 30}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}}
+		Requires: &perdure.Requires{Amounts: perdure.Amounts{"cpu": 500, "memory": 3 << 30}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, Labels: map[string]string{"team": "a \"b\"", "zone": "ü"}}
 }
 
 // Token is a token of which every field has a value.
 func Token() operate.TokenView {
-	return operate.TokenView{ID: "8XkqT2mWc0Za", Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Agents: []string{"payments"}, Groups: []string{"managers"}},
+	return operate.TokenView{ID: "8XkqT2mWc0Za", Name: "ci <ü>", Rights: operate.Rights{Role: operate.Submitter, Types: []string{"order"}, Agents: []string{"payments"}, Hosts: []string{"h1"}, Groups: []string{"managers"}},
 		CreatedAt: At, CreatedBy: "anna", ExpiresAt: At, LastUsedAt: At, RotatedAt: At, PreviousUntil: At}
 }
 

@@ -20,7 +20,7 @@ class Alert(_Alert, total=False):
     """A record that an operator should look at something. docs/errors.md lists the kinds.
 
     id        number of the alert
-    kind      parked, approval, undo, restart, waiting, alert, overdue, refused, clock, or setback
+    kind      parked, approval, undo, restart, waiting, alert, overdue, refused, clock, setback, undelivered, or noSpace
     message   what has happened
     raisedAt  when it was raised
     attempts  failures of the step then

@@ -848,6 +848,7 @@ export interface RawRun {
   run: number;
   step: string;
   doKey?: string;
+  labels?: Record<string, string>;
   output?: unknown;
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;

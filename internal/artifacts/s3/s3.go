@@ -1,4 +1,5 @@
-package artifacts
+// Package s3 keeps artifacts in an object store with the interface of S3.
+package s3
 
 import (
 	"bytes"
@@ -22,6 +23,7 @@ import (
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/artifacts"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -33,21 +35,22 @@ const (
 	// pass.
 	answerTime = 30 * time.Second
 	s3Tries    = 3
+	atOnce     = 1000 // objects in one list
 	// A deletion that has not come to its end for so long is given up by its process (deleteTime), and ended by another
 	// (recoverAfter).
 	deleteTime   = 2 * time.Minute
 	recoverAfter = 10 * time.Minute
 )
 
-// S3 is a prefix of a bucket of an object store. It implements operate.Artifacts.
+// Store is a prefix of a bucket of an object store. It implements operate.Artifacts.
 //
 // An artifact is one object, sha256/DIGITS. It is uploaded in parts, and appears when the last one has arrived and all bytes
 // have the hash. An upload that is cut is continued at its node from the last whole part on, until the node ends.
 //
 // Deletion is like that of Dir, with a marker in place of the other name: the sweep puts an object deleting/DIGITS, reads the
-// time of the artifact again, deletes it, and then the marker. Whoever stores or names the artifact renews its time first,
+// time of the artifact again, deletes it, and then the marker. A caller that stores or names the artifact renews its time first,
 // and looks for the marker afterwards. So the sweep sees the new time, or the caller the marker: it has to try again later.
-type S3 struct {
+type Store struct {
 	core   minio.Core
 	bucket string
 	prefix string // "" or ends with a slash
@@ -57,8 +60,8 @@ type S3 struct {
 }
 
 var (
-	_ operate.Artifacts = (*S3)(nil)
-	_ Deleter           = (*S3)(nil)
+	_ operate.Artifacts = (*Store)(nil)
+	_ artifacts.Deleter = (*Store)(nil)
 )
 
 // s3Upload is an upload whose bytes have not all arrived.
@@ -72,10 +75,10 @@ type s3Upload struct {
 
 func (u *s3Upload) next() int64 { return int64(len(u.parts)) * partBytes }
 
-// OpenS3 returns the artifacts of a URL s3://BUCKET/PREFIX. The endpoint, the region and the credentials are those of the usual
+// Open returns the artifacts of a URL s3://BUCKET/PREFIX. The endpoint, the region and the credentials are those of the usual
 // variables of the environment (AWS_ENDPOINT_URL_S3, AWS_REGION, AWS_ACCESS_KEY_ID, …), the file of shared credentials, or
 // those that the machine has.
-func OpenS3(text string) (*S3, error) {
+func Open(text string) (*Store, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "s3" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return nil, perdure.Refuse(perdure.CodeInvalid, "%q names no bucket; write s3://BUCKET/PREFIX", text)
@@ -100,7 +103,7 @@ func OpenS3(text string) (*S3, error) {
 	if prefix != "" {
 		prefix += "/"
 	}
-	return &S3{core: minio.Core{Client: client}, bucket: u.Host, prefix: prefix, uploads: map[string]*s3Upload{}}, nil
+	return &Store{core: minio.Core{Client: client}, bucket: u.Host, prefix: prefix, uploads: map[string]*s3Upload{}}, nil
 }
 
 func variable(names ...string) string {
@@ -112,16 +115,16 @@ func variable(names ...string) string {
 	return ""
 }
 
-func (s *S3) object(hash string) string {
+func (s *Store) object(hash string) string {
 	return s.prefix + "sha256/" + strings.TrimPrefix(hash, "sha256:")
 }
 
-func (s *S3) marker(hash string) string {
+func (s *Store) marker(hash string) string {
 	return s.prefix + "deleting/" + strings.TrimPrefix(hash, "sha256:")
 }
 
 // KeepArtifact returns an error if there is no such artifact. Otherwise, no sweep deletes it within the next hours.
-func (s *S3) KeepArtifact(ctx context.Context, hash string) error {
+func (s *Store) KeepArtifact(ctx context.Context, hash string) error {
 	if err := operate.CheckArtifact(hash); err != nil {
 		return err
 	}
@@ -129,12 +132,12 @@ func (s *S3) KeepArtifact(ctx context.Context, hash string) error {
 	return err
 }
 
-func (s *S3) keep(ctx context.Context, hash string) (size int64, err error) {
+func (s *Store) keep(ctx context.Context, hash string) (size int64, err error) {
 	info, err := s.core.StatObject(ctx, s.bucket, s.object(hash), minio.StatObjectOptions{})
 	if err != nil {
 		return 0, s.failed(ctx, err, hash)
 	}
-	if time.Since(info.LastModified) > renewAfter { // a copy onto itself has a new time
+	if time.Since(info.LastModified) > artifacts.RenewAfter { // a copy onto itself has a new time
 		_, err := s.core.Client.CopyObject(ctx, minio.CopyDestOptions{Bucket: s.bucket, Object: s.object(hash), ReplaceMetadata: true, UserMetadata: map[string]string{"Renewed": time.Now().UTC().Format(time.RFC3339)}},
 			minio.CopySrcOptions{Bucket: s.bucket, Object: s.object(hash)})
 		if err != nil {
@@ -145,7 +148,7 @@ func (s *S3) keep(ctx context.Context, hash string) (size int64, err error) {
 }
 
 // checkMarker returns an error if a sweep is about to delete the artifact.
-func (s *S3) checkMarker(ctx context.Context, hash string) error {
+func (s *Store) checkMarker(ctx context.Context, hash string) error {
 	_, err := s.core.StatObject(ctx, s.bucket, s.marker(hash), minio.StatObjectOptions{})
 	if err == nil {
 		return &perdure.Error{Code: perdure.CodeTooManyRequests, Message: fmt.Sprintf("the artifact %s is being deleted", hash), Hint: "try again later"}
@@ -157,7 +160,7 @@ func (s *S3) checkMarker(ctx context.Context, hash string) error {
 }
 
 // UploadArtifact implements operate.Artifacts.
-func (s *S3) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
+func (s *Store) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*operate.ArtifactState, error) {
 	if err := u.Check(); err != nil {
 		return nil, err
 	}
@@ -196,7 +199,7 @@ func (s *S3) UploadArtifact(ctx context.Context, u operate.ArtifactUpload) (*ope
 	return state, err
 }
 
-func (s *S3) begin(hash string) (*s3Upload, error) {
+func (s *Store) begin(hash string) (*s3Upload, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	up := s.uploads[hash]
@@ -209,7 +212,7 @@ func (s *S3) begin(hash string) (*s3Upload, error) {
 	switch {
 	case up != nil && up.busy:
 		return nil, &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "another upload of this artifact is in progress", Hint: "try again later"}
-	case busy >= maxUploads, up == nil && len(s.uploads) >= maxKept:
+	case busy >= artifacts.MaxUploads, up == nil && len(s.uploads) >= maxKept:
 		return nil, &perdure.Error{Code: perdure.CodeTooManyRequests, Message: "the node has reached its bound on uploads", Hint: "try again later"}
 	case up == nil:
 		up = &s3Upload{sum: sha256.New()}
@@ -222,7 +225,7 @@ func (s *S3) begin(hash string) (*s3Upload, error) {
 // maxKept bounds the uploads that a node keeps to be continued.
 const maxKept = 1000
 
-func (s *S3) end(hash string, up *s3Upload) {
+func (s *Store) end(hash string, up *s3Upload) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	up.busy = false
@@ -232,7 +235,7 @@ func (s *S3) end(hash string, up *s3Upload) {
 }
 
 // abort forgets the parts of an upload.
-func (s *S3) abort(ctx context.Context, hash string, up *s3Upload) {
+func (s *Store) abort(ctx context.Context, hash string, up *s3Upload) {
 	if up.id != "" { // what cannot be removed now is removed by a sweep
 		_ = s.core.AbortMultipartUpload(context.WithoutCancel(ctx), s.bucket, s.object(hash), up.id)
 	}
@@ -240,8 +243,8 @@ func (s *S3) abort(ctx context.Context, hash string, up *s3Upload) {
 }
 
 // receive sends the body in parts, and completes the upload with the last one. Bytes that the parts have are left out.
-func (s *S3) receive(ctx context.Context, up *s3Upload, u *operate.ArtifactUpload) error {
-	body := io.LimitReader(&reader{ctx, u.Body}, u.Length)
+func (s *Store) receive(ctx context.Context, up *s3Upload, u *operate.ArtifactUpload) error {
+	body := io.LimitReader(u.Body, u.Length)
 	if skip := up.next() - u.Offset; skip > 0 {
 		if n, err := io.CopyN(io.Discard, body, skip); err != nil || n < skip {
 			return incomplete(err)
@@ -280,7 +283,7 @@ func incomplete(err error) error {
 	return err
 }
 
-func (s *S3) sendPart(ctx context.Context, up *s3Upload, hash string, part []byte) error {
+func (s *Store) sendPart(ctx context.Context, up *s3Upload, hash string, part []byte) error {
 	if up.id == "" {
 		id, err := s.core.NewMultipartUpload(ctx, s.bucket, s.object(hash), minio.PutObjectOptions{ContentType: "application/octet-stream"})
 		if err != nil {
@@ -303,7 +306,7 @@ func (s *S3) sendPart(ctx context.Context, up *s3Upload, hash string, part []byt
 }
 
 // complete compares the hash of all bytes, and only then makes the artifact appear.
-func (s *S3) complete(ctx context.Context, up *s3Upload, u *operate.ArtifactUpload, last []byte) error {
+func (s *Store) complete(ctx context.Context, up *s3Upload, u *operate.ArtifactUpload, last []byte) error {
 	sum := up.sum
 	if len(up.parts) > 0 {
 		if err := s.sendPart(ctx, up, u.Hash, last); err != nil {
@@ -331,7 +334,7 @@ func (s *S3) complete(ctx context.Context, up *s3Upload, u *operate.ArtifactUplo
 }
 
 // OpenArtifact implements operate.Artifacts.
-func (s *S3) OpenArtifact(ctx context.Context, hash string) (operate.ArtifactReader, error) {
+func (s *Store) OpenArtifact(ctx context.Context, hash string) (operate.ArtifactReader, error) {
 	if err := operate.CheckArtifact(hash); err != nil {
 		return nil, err
 	}
@@ -348,7 +351,7 @@ func (s *S3) OpenArtifact(ctx context.Context, hash string) (operate.ArtifactRea
 
 type s3Reader struct {
 	*minio.Object
-	store *S3
+	store *Store
 	ctx   context.Context
 	hash  string
 	size  int64
@@ -365,8 +368,8 @@ func (r *s3Reader) Read(b []byte) (int, error) {
 }
 
 // OldArtifacts implements Deleter.
-func (s *S3) OldArtifacts(_ context.Context, from string, before time.Time) (hashes []string, next string, err error) {
-	list, err := s.core.ListObjectsV2(s.bucket, s.prefix+"sha256/", from, "", "", lookAtOnce)
+func (s *Store) OldArtifacts(_ context.Context, from string, before time.Time) (hashes []string, next string, err error) {
+	list, err := s.core.ListObjectsV2(s.bucket, s.prefix+"sha256/", from, "", "", atOnce)
 	if err != nil {
 		return nil, "", s.failed(context.Background(), err, "")
 	}
@@ -383,7 +386,7 @@ func (s *S3) OldArtifacts(_ context.Context, from string, before time.Time) (has
 }
 
 // DeleteArtifact implements Deleter.
-func (s *S3) DeleteArtifact(ctx context.Context, hash string, before time.Time) (bool, error) {
+func (s *Store) DeleteArtifact(ctx context.Context, hash string, before time.Time) (bool, error) {
 	if _, err := s.core.PutObject(ctx, s.bucket, s.marker(hash), bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
 		return false, s.failed(ctx, err, hash)
 	}
@@ -391,7 +394,7 @@ func (s *S3) DeleteArtifact(ctx context.Context, hash string, before time.Time) 
 }
 
 // decide deletes an artifact that has a marker, unless its time was renewed, and then the marker.
-func (s *S3) decide(ctx context.Context, hash string, before time.Time) (deleted bool, err error) {
+func (s *Store) decide(ctx context.Context, hash string, before time.Time) (deleted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
 	info, err := s.core.StatObject(ctx, s.bucket, s.object(hash), minio.StatObjectOptions{})
@@ -407,7 +410,7 @@ func (s *S3) decide(ctx context.Context, hash string, before time.Time) (deleted
 }
 
 // Recover implements Deleter.
-func (s *S3) Recover(ctx context.Context) error {
+func (s *Store) Recover(ctx context.Context) error {
 	s.forget(ctx)
 	for o := range s.core.Client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + "deleting/", Recursive: true}) {
 		hash := "sha256:" + path.Base(o.Key)
@@ -417,18 +420,18 @@ func (s *S3) Recover(ctx context.Context) error {
 		case operate.CheckArtifact(hash) != nil || time.Since(o.LastModified) < recoverAfter:
 			continue
 		}
-		if _, err := s.decide(ctx, hash, o.LastModified.Add(-Age)); err != nil {
+		if _, err := s.decide(ctx, hash, o.LastModified.Add(-artifacts.Age)); err != nil {
 			return err
 		}
 	}
-	uploads, err := s.core.ListMultipartUploads(ctx, s.bucket, s.prefix+"sha256/", "", "", "", lookAtOnce)
+	uploads, err := s.core.ListMultipartUploads(ctx, s.bucket, s.prefix+"sha256/", "", "", "", atOnce)
 	if r := minio.ToErrorResponse(err); err != nil && r.StatusCode == http.StatusNotFound && r.Code != minio.NoSuchBucket {
 		return nil // some stores say so if there are no uploads
 	} else if err != nil {
 		return s.failed(ctx, err, "")
 	}
 	for _, u := range uploads.Uploads {
-		if time.Since(u.Initiated) > forgetAfter && strings.HasPrefix(u.Key, s.prefix+"sha256/") {
+		if time.Since(u.Initiated) > artifacts.ForgetAfter && strings.HasPrefix(u.Key, s.prefix+"sha256/") {
 			if err := s.core.AbortMultipartUpload(ctx, s.bucket, u.Key, u.UploadID); err != nil {
 				return s.failed(ctx, err, "")
 			}
@@ -438,11 +441,11 @@ func (s *S3) Recover(ctx context.Context) error {
 }
 
 // forget forgets uploads of this node that were not continued.
-func (s *S3) forget(ctx context.Context) {
+func (s *Store) forget(ctx context.Context) {
 	s.mu.Lock()
 	old := map[string]*s3Upload{}
 	for hash, up := range s.uploads {
-		if !up.busy && time.Since(up.at) > forgetAfter {
+		if !up.busy && time.Since(up.at) > artifacts.ForgetAfter {
 			old[hash] = up
 		}
 	}
@@ -454,7 +457,7 @@ func (s *S3) forget(ctx context.Context) {
 }
 
 // failed converts an error of the object store.
-func (s *S3) failed(ctx context.Context, err error, hash string) error {
+func (s *Store) failed(ctx context.Context, err error, hash string) error {
 	var refusal *perdure.Error
 	switch r := minio.ToErrorResponse(err); {
 	case err == nil, errors.As(err, &refusal):
@@ -462,7 +465,7 @@ func (s *S3) failed(ctx context.Context, err error, hash string) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case r.Code == minio.NoSuchKey, r.Code == "NotFound", r.StatusCode == http.StatusNotFound && r.Code != minio.NoSuchBucket:
-		return errNotStored(hash)
+		return artifacts.ErrNotStored(hash)
 	case r.Code == "XMinioStorageFull", r.Code == "QuotaExceeded", r.StatusCode == http.StatusInsufficientStorage:
 		return &perdure.Error{Code: perdure.CodeNoSpace, Message: fmt.Sprintf("the object store has no room: %s", r.Message), Hint: "free space, and try again"}
 	case r.StatusCode == http.StatusForbidden, r.StatusCode == http.StatusUnauthorized, r.Code == minio.NoSuchBucket:

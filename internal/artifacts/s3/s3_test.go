@@ -1,4 +1,4 @@
-package artifacts_test
+package s3_test
 
 import (
 	"bytes"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/artifacts"
+	"github.com/perdure/perdure/internal/artifacts/s3"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/operate"
@@ -27,7 +28,7 @@ const partBytes = 5 << 20
 
 // fakeS3 is an object store in this process, whose calls may fail, and whose clock can be set.
 type fakeS3 struct {
-	*artifacts.S3
+	*s3.Store
 	backend gofakes3.Backend
 
 	mu    sync.Mutex
@@ -56,11 +57,11 @@ func newS3(t *testing.T) *fakeS3 {
 	t.Setenv("AWS_REGION", "us-east-1")
 	t.Setenv("AWS_ACCESS_KEY_ID", "key")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
-	s, err := artifacts.OpenS3("s3://bucket/a/b/")
+	store, err := s3.Open("s3://bucket/a/b/")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.S3 = s
+	f.Store = store
 	return f
 }
 
@@ -360,12 +361,56 @@ func TestS3SweepEndsADeletion(t *testing.T) {
 
 func TestOpenS3RefusesOtherURLs(t *testing.T) {
 	for _, url := range []string{"s3:", "s3://", "s3://key:secret@bucket", "s3://bucket?x=1", "http://bucket", "s3://bucket#x"} {
-		if _, err := artifacts.OpenS3(url); perdure.CodeOf(err) != perdure.CodeInvalid {
+		if _, err := s3.Open(url); perdure.CodeOf(err) != perdure.CodeInvalid {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
 	t.Setenv("AWS_ENDPOINT_URL_S3", "minio:9000/x")
-	if _, err := artifacts.OpenS3("s3://bucket"); perdure.CodeOf(err) != perdure.CodeInvalid {
+	if _, err := s3.Open("s3://bucket"); perdure.CodeOf(err) != perdure.CodeInvalid {
 		t.Errorf("%v", err)
+	}
+}
+
+func nameOf(t *testing.T, content string) string {
+	t.Helper()
+	hash, _, err := operate.HashArtifact(strings.NewReader(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
+}
+
+// send uploads the bytes of a content from an offset on, up to an end.
+func send(t *testing.T, d operate.Artifacts, content string, from, to int) (*operate.ArtifactState, error) {
+	t.Helper()
+	return d.UploadArtifact(t.Context(), operate.ArtifactUpload{Hash: nameOf(t, content), Size: int64(len(content)), Offset: int64(from),
+		Length: int64(to - from), Body: strings.NewReader(content[from:to])})
+}
+
+func read(t *testing.T, d operate.Artifacts, content string) {
+	t.Helper()
+	r, err := d.OpenArtifact(t.Context(), nameOf(t, content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != content || r.Size() != int64(len(content)) {
+		t.Errorf("%d bytes, size %d, %v", len(got), r.Size(), err)
+	}
+}
+
+func absent(t *testing.T, d operate.Artifacts, content string) {
+	t.Helper()
+	if _, err := d.OpenArtifact(t.Context(), nameOf(t, content)); perdure.CodeOf(err) != perdure.CodeNotFound {
+		t.Errorf("an artifact that is not complete: %v", err)
+	}
+}
+
+// code compares the code of a refusal.
+func code(t *testing.T, err error, want perdure.Code) {
+	t.Helper()
+	if perdure.CodeOf(err) != want {
+		t.Errorf("%v, want %s", err, want)
 	}
 }

@@ -1,0 +1,52 @@
+package agenthost
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
+)
+
+// What is free of a registered host is in the parts of several claims after runs have ended one after the other. A step that
+// needs several parts finds them in one claim soon, also if a claim gets no answer.
+func TestPartsOfTheCapacityComeTogether(t *testing.T) {
+	for name, lost := range map[string]bool{"all claims end": false, "a claim has no answer": true} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, func(t *testing.T) {
+				const wait = 5 * time.Second
+				x := newExchange()
+				x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
+					switch {
+					case n == 1:
+						run := dispatched(1, time.Minute, time.Hour)
+						run.Requires = &perdure.Requires{Amounts: perdure.Amounts{"cpu": 2000}}
+						return []perdure.Run{run}, nil
+					case lost && req.Free["disk"] > 0:
+						<-ctx.Done()
+						return nil, ctx.Err()
+					}
+					return x.wait(ctx, req)
+				}
+				carry(t, x, Config{HostName: "h1", Capacity: perdure.Amounts{"cpu": 2000, "gpu": 1}, ClaimWait: wait, ExactSlots: true, Heartbeat: -1}, 10, lasting(time.Second))
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				x.mu.Lock()
+				before := len(x.claims)
+				x.mu.Unlock()
+				time.Sleep(2*wait + 2*roundGrace)
+				synctest.Wait()
+				x.mu.Lock()
+				defer x.mu.Unlock()
+				for _, c := range x.claims[before:] {
+					if c.Free["cpu"] == 2000 && c.Free["gpu"] == 1 {
+						return
+					}
+				}
+				t.Errorf("no claim offers both: %+v", x.claims)
+			})
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package scheduler
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/definition"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/store/memory"
+)
+
+func ended(holder string, o perdure.Outcome, took time.Duration, n int, s *Scheduler) {
+	for range n {
+		s.health.note(&kernel.RunEnd{Agent: "a", Holder: holder, Outcome: o, Duration: took})
+	}
+}
+
+func newOf() *Scheduler { return New(Config{Store: memory.New(), Compiler: &definition.Compiler{}}) }
+
+// A holder that fails, and one that is slow, get a tenth of what they ask for, or one run in a minute, until ten minutes have
+// passed or their runs are done again.
+func TestSickHolderGetsFewRunsUntilItRecovers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newOf()
+		most := func(holder string, max, want int) {
+			t.Helper()
+			if got, _ := s.health.mostRuns("a", holder, max); got != want {
+				t.Errorf("%s asks for %d and gets %d, want %d", holder, max, got, want)
+			}
+		}
+		for _, holder := range []string{"one", "two", "three", "slow"} {
+			ended(holder, perdure.OutcomeDone, time.Second, 20, s)
+		}
+		ended("fails", perdure.OutcomeFailed, time.Second, 12, s)
+		ended("slow", perdure.OutcomeDone, time.Minute, 80, s)
+		ended("drained", perdure.OutcomeReturned, time.Hour, 50, s)
+		time.Sleep(2 * normFor)
+		for _, holder := range []string{"one", "drained", "unknown"} {
+			most(holder, 50, 50)
+		}
+		most("slow", 50, 5)
+		most("fails", 50, 5)
+		most("fails", 9, 0) // it was just allowed five
+		if _, wait := s.health.mostRuns("a", "fails", 9); wait <= 0 || wait > kernel.LowPause {
+			t.Errorf("it may have a run after %s", wait)
+		}
+		time.Sleep(kernel.LowPause)
+		most("fails", 9, 1)
+		most("fails", 9, 0)
+		s.health.unused("a", "fails") // the claim got no run
+		most("fails", 9, 1)
+		shown := s.Health("a")
+		if len(shown) != 5 || shown[0].Holder != "fails" || shown[0].Weight != kernel.LowWeight || shown[0].Runs != 12 || shown[1].Holder != "slow" || shown[1].Runs != kernel.HealthRuns || shown[2].Weight != 1 || time.Duration(shown[2].MeanDuration) != time.Second {
+			t.Errorf("shown: %+v", shown)
+		}
+		ended("fails", perdure.OutcomeDone, time.Second, 60, s)
+		time.Sleep(2 * normFor)
+		most("fails", 50, 50)
+		time.Sleep(kernel.HealthTime)
+		most("slow", 50, 50)
+		if shown := s.Health("a"); shown != nil {
+			t.Errorf("after ten minutes: %+v", shown)
+		}
+	})
+}
+
+// If all holders fail, all keep their weight.
+func TestAllHoldersFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newOf()
+		for i := range 5 {
+			ended(fmt.Sprint("h", i), perdure.OutcomeFailed, time.Duration(i+1)*time.Second, 50, s)
+		}
+		time.Sleep(2 * normFor)
+		for i := range 5 {
+			if got, _ := s.health.mostRuns("a", fmt.Sprint("h", i), 7); got != 7 {
+				t.Errorf("holder %d gets %d", i, got)
+			}
+		}
+	})
+}
+
+// The number of holders that are remembered is bounded. Those whose runs do not count any more make room.
+func TestHealthIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newOf()
+		for i := range maxHealthHolders + 500 {
+			ended(fmt.Sprint("h", i), perdure.OutcomeDone, time.Second, 1, s)
+		}
+		if s.health.size != maxHealthHolders || len(s.health.agents["a"].holders) != maxHealthHolders || len(s.Health("a")) != perdure.MaxHealth {
+			t.Errorf("%d holders are remembered, %d shown", s.health.size, len(s.Health("a")))
+		}
+		time.Sleep(kernel.HealthTime + time.Second)
+		ended("new", perdure.OutcomeDone, time.Second, 1, s)
+		if s.health.size != 1 {
+			t.Errorf("%d holders are remembered after their time", s.health.size)
+		}
+	})
+}

@@ -1,0 +1,370 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/operate"
+)
+
+// gridSwarm is the part of the swarm with hosts (machines). Most seeds have none.
+type gridSwarm struct {
+	machines []plannedMachine
+	share    float64 // of the steps that are commands on hosts
+	moody    bool    // commands fail, hang, ignore TERM and leave daemons; host agents die at any place
+	faults   []plannedFault
+	looks    []time.Duration // when an operator looks at the hosts
+}
+
+type plannedMachine struct {
+	zone, grid string
+	slots, cpu int64 // cpu in whole ones
+	gpu        int64
+	cgroups    bool
+	heartbeat  time.Duration
+	stopWithin time.Duration
+}
+
+var machineFaults = []string{"kill host agent", "kill host agent", "host agent down", "stop host agent", "kill keeper", "kill keeper and agent", "power cut", "freeze host agent",
+	"suspend machine", "cut machine off", "disk full", "drain machine", "drain machine", "lose machine", "lose state", "two of one name"}
+
+// drawGrid draws the hosts of a seed, and what goes wrong with them.
+func (s *swarm) drawGrid(r *rand.Rand, c *Config) {
+	if s.alone || c.Only != nil || r.IntN(3) > 0 || slices.Contains(c.Without, "grid") {
+		return
+	}
+	g := &gridSwarm{share: 0.3 + 0.6*r.Float64(), moody: r.IntN(3) > 0}
+	for range 1 + r.IntN(3) {
+		m := plannedMachine{zone: []string{"a", "b"}[r.IntN(2)], slots: 1 + r.Int64N(3), cpu: 1 + r.Int64N(4), gpu: max(r.Int64N(5)-3, 0), cgroups: r.IntN(2) == 0,
+			heartbeat: []time.Duration{3 * time.Second, 6 * time.Second}[r.IntN(2)], stopWithin: time.Duration(100+r.IntN(1200)) * time.Millisecond}
+		if r.IntN(3) == 0 {
+			m.grid = "far"
+		}
+		g.machines = append(g.machines, m)
+	}
+	kinds := slices.DeleteFunc(slices.Clone(machineFaults), func(string) bool { return r.IntN(2) == 0 })
+	for i := range r.IntN(7) * min(len(kinds), 1) {
+		g.faults = append(g.faults, plannedFault{name: fmt.Sprintf("g%d", i), at: time.Duration(r.Int64N(int64(chaos))), kind: kinds[r.IntN(len(kinds))], who: r.IntN(100),
+			long: time.Duration(r.Int64N(int64(20 * time.Second)))})
+	}
+	for range r.IntN(4) {
+		g.looks = append(g.looks, 5*time.Second+time.Duration(r.Int64N(int64(chaos))))
+	}
+	g.faults = slices.DeleteFunc(g.faults, func(m plannedFault) bool { return slices.Contains(c.Without, m.name) })
+	g.moody = g.moody && !slices.Contains(c.Without, "moods")
+	s.grid = g
+}
+
+func (g *gridSwarm) write(b *strings.Builder) {
+	if g == nil {
+		return
+	}
+	fmt.Fprintf(b, "\n  %.2f of the steps are commands, moods %v, on", g.share, g.moody)
+	for i, m := range g.machines {
+		fmt.Fprintf(b, "\n    m%d: %+v", i+1, m)
+	}
+	for _, m := range g.faults {
+		fmt.Fprintf(b, "\n  %s", m)
+	}
+}
+
+// placeStep makes a step a command on a host, by chance, and draws what it requires of the host.
+func (w *world) placeStep(step map[string]any, drawn *recipe) {
+	type object = map[string]any
+	r := w.placing
+	if w.swarm.grid == nil || step["agent"] == lateAgent || r.Float64() >= w.swarm.grid.share {
+		return
+	}
+	step["agent"] = kernel.AgentExec
+	drawn.do = asCommand(drawn.do)
+	step["with"] = with(drawn.do)
+	if undo, is := step["undo"].(object); is && undo["agent"] == nil {
+		drawn.undo = asCommand(drawn.undo)
+		step["undo"] = object{"with": with(drawn.undo)}
+	}
+	requires, labels := object{}, object{}
+	switch r.IntN(6) {
+	case 0:
+		requires["cpu"] = float64(1+r.IntN(4)) / 2
+	case 1:
+		requires["cpu"], requires["slots"] = 1, 1
+	case 2:
+		requires["slots"] = 1 + r.IntN(2)
+	case 3:
+		requires["memory"] = "1GiB"
+	}
+	switch r.IntN(8) {
+	case 0, 1:
+		labels["zone"] = []string{"a", "b"}[r.IntN(2)]
+	case 2:
+		labels["zone"] = "*"
+	case 3:
+		requires["gpu"] = 1
+	}
+	switch r.IntN(30) {
+	case 0:
+		labels["late"] = "*" // only of hosts that come after the faults
+	case 1, 2:
+		requires["grid"] = "far"
+	}
+	if len(labels) > 0 {
+		requires["labels"] = labels
+	}
+	if len(requires) > 0 {
+		step["requires"] = requires
+	}
+	if r.IntN(3) == 0 {
+		step["prefers"] = object{"labels": object{"zone": []string{"a", "b"}[r.IntN(2)]}}
+	}
+	if r.IntN(3) == 0 {
+		step["place"] = []string{"pack", "spread"}[r.IntN(2)]
+	}
+}
+
+// grid has the machines, and what is known of their runs.
+type grid struct {
+	w        *world
+	machines []*machine
+	holders  map[string]*machine
+	started  map[handle]int      // commands
+	claimers map[string]*process // of host agents, by the requestId of a claim to which they have no answer
+	exits    map[handle]int      // exit records: 0 of a command that has ended by itself with code 0, else another number
+	locks    map[handle]lockEnd  // of runs on hosts
+	living   map[*osProcess]bool // of runs
+	orphans  map[*osProcess]bool // what keepers that were killed have left
+	requires map[handle]kernel.Demand
+	drained  map[string]time.Duration // hosts that are drained: until when their runs may go on
+}
+
+// lockEnd is the end of a run's lock, in the time of the simulation, which no clock's jump changes.
+type lockEnd struct {
+	at      time.Duration
+	request string // the claim
+}
+
+func newGrid(w *world) *grid {
+	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, claimers: map[string]*process{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
+		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}}
+}
+
+// startMachines starts the machines of the swarm.
+func (w *world) startMachines() {
+	if w.swarm.grid == nil {
+		return
+	}
+	for i, p := range w.swarm.grid.machines {
+		labels := map[string]string{"zone": p.zone}
+		w.startMachine(fmt.Sprintf("m%d", i+1), p, labels)
+	}
+	for _, at := range w.swarm.grid.looks {
+		w.after(at, w.clients, func() { w.clients.Go(w.lookAtHosts) })
+	}
+	for _, m := range w.swarm.grid.faults {
+		w.after(m.at, nil, func() { w.startMachineFault(m) })
+	}
+}
+
+func (w *world) startMachine(name string, p plannedMachine, labels map[string]string) {
+	capacity := perdure.Amounts{"slots": p.slots, "cpu": p.cpu * 1000, "memory": p.cpu << 30}
+	if p.gpu > 0 {
+		capacity["gpu"] = p.gpu
+	}
+	m := &machine{w: w, id: len(w.grid.machines), name: name, grid: p.grid, labels: labels, capacity: capacity, cgroups: p.cgroups, heartbeat: p.heartbeat, stopWithin: p.stopWithin,
+		processes: map[int]*osProcess{}, dirs: map[handle]*runDir{}, incarnation: 1}
+	w.grid.machines = append(w.grid.machines, m)
+	m.start()
+}
+
+// startMachineFault starts a fault of a machine.
+func (w *world) startMachineFault(f plannedFault) {
+	m := w.grid.machines[f.who%len(w.swarm.grid.machines)]
+	if w.faultsEnded || m.off || m.asleep {
+		return
+	}
+	w.logLine("%s", f)
+	short := 100*time.Millisecond + w.upTo(5*time.Second)
+	switch f.kind {
+	case "kill host agent":
+		m.killAgent(short)
+	case "host agent down": // perhaps beyond the locks
+		w.hit("F231")
+		m.killAgent(m.heartbeat/2 + f.long)
+	case "stop host agent":
+		m.end()
+	case "kill keeper", "kill keeper and agent":
+		for _, at := range (stateDir{m}).inOrder() {
+			if k := m.dirs[at].process; k != nil {
+				m.killKeeper(k)
+				break
+			}
+		}
+		if f.kind != "kill keeper" {
+			m.killAgent(short)
+		}
+	case "power cut":
+		m.reboot(short)
+	case "freeze host agent":
+		w.freezeFor(m.agent.proc, false, f.long)
+	case "suspend machine":
+		m.suspend(f.long)
+	case "cut machine off":
+		w.hit("F239")
+		m.cutOff = true
+		w.after(f.long, nil, func() { m.cutOff = false })
+	case "disk full":
+		m.full = true
+		w.after(f.long, nil, func() { m.full = false })
+	case "drain machine":
+		w.hit("F175")
+		w.clients.Go(func() { w.drainMachine(m, f.long/2) })
+		w.settle(w.clients)
+	case "lose machine":
+		if len(w.grid.machines) > 1 {
+			w.logLine("%s is lost", m.name)
+			w.hit("F188")
+			m.gone = true
+			m.stops()
+		}
+	case "lose state": // the keepers go on; nothing extends their locks
+		w.hit("F184")
+		w.crash(m.agent.proc)
+		m.dirs = map[handle]*runDir{}
+		m.incarnation++
+		w.after(short, nil, m.restartAgent)
+	case "two of one name":
+		w.clients.Go(func() { w.registerTwice(m) })
+		w.settle(w.clients)
+	}
+}
+
+// registerTwice is another process that registers the name of a host (F176).
+func (w *world) registerTwice(m *machine) {
+	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		was, err := w.inner.Host(ctx, m.name)
+		w.must(err)
+		_, err = n.real.RegisterHost(ctx, operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: "other", Capacity: perdure.Amounts{"slots": 1}, Heartbeat: perdure.Duration(time.Second)}})
+		if err == nil && was != nil && !was.Silent(w.storeNow()) {
+			w.wrong("F176", "%s is registered by another process, although it was seen %s ago", m.name, w.storeNow().Sub(was.SeenAt))
+		}
+		if perdure.CodeOf(err) == perdure.CodeConflict {
+			w.hit("F176")
+		}
+		return true, err
+	})
+	w.logLine("another process registers %s: %v", m.name, err)
+}
+
+// drainMachine drains a host.
+func (w *world) drainMachine(m *machine, deadline time.Duration) {
+	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+		_, err := n.real.DrainHost(ctx, operate.HostDrain{Name: m.name, Deadline: deadline, Author: operator})
+		return true, err
+	})
+	w.logLine("drain of %s within %s: %v", m.name, deadline, err)
+}
+
+func (m *machine) suspend(d time.Duration) {
+	w := m.w
+	w.logLine("%s is suspended", m.name)
+	m.asleep, m.everAsleep, w.clockDisturbed = true, true, true
+	frozen := []*process{m.agent.proc}
+	for _, p := range m.inOrder() {
+		frozen = append(frozen, p.proc)
+	}
+	for _, p := range frozen {
+		w.freeze(p, true)
+	}
+	w.after(d, nil, func() {
+		w.logLine("%s wakes up", m.name)
+		m.asleep = false
+		for _, p := range frozen {
+			w.thaw(p)
+		}
+	})
+}
+
+// healMachines ends all faults of machines. Two more hosts start, which together have what any step requires.
+func (w *world) healMachines() {
+	if w.swarm.grid == nil {
+		return
+	}
+	for _, m := range w.grid.machines {
+		m.cutOff, m.full = false, false
+		if !m.asleep {
+			w.thaw(m.agent.proc)
+		}
+		if m.off && !m.gone {
+			m.start()
+		}
+	}
+	for i, zone := range []string{"a", "b"} {
+		w.startMachine(fmt.Sprintf("late%d", i+1), plannedMachine{zone: zone, grid: "far", slots: 4, cpu: 4, gpu: 2, cgroups: true, heartbeat: 6 * time.Second, stopWithin: time.Second},
+			map[string]string{"zone": zone, "late": "1"})
+	}
+	for i := range 10 { // an operator's drain may still be on its way
+		w.after(w.drainBound()+time.Duration(i)*10*time.Second, w.clients, func() { w.clients.Go(w.endDrains) })
+	}
+}
+
+// drainBound is how long a drained host may have runs after its deadline and without faults: until its process knows of the
+// drain, the runs get TERM and KILL, and their reports are answered.
+func (w *world) drainBound() time.Duration {
+	bound := time.Duration(0)
+	for _, m := range w.grid.machines {
+		bound = max(bound, 2*m.heartbeat+m.stopWithin)
+	}
+	return bound + recovery + slack
+}
+
+// endDrains checks that hosts whose drain is over are empty (G5), and makes them ready.
+func (w *world) endDrains() {
+	for _, m := range w.grid.machines {
+		h, err := w.inner.Host(context.Background(), m.name)
+		w.must(err)
+		if h == nil || !h.Draining {
+			continue
+		}
+		if now := w.storeNow(); now.Sub(h.DrainBy) > w.drainBound() && !w.clockDisturbed {
+			runs, err := w.inner.HostRuns(context.Background(), h.Holder(), 10)
+			w.must(err)
+			if len(runs) > 0 && !m.gone {
+				w.wrong("G5", "%s was to be empty %s ago, and has %s run %d", m.name, now.Sub(h.DrainBy), runs[0].Name, runs[0].Run)
+			}
+		}
+		for range 20 {
+			ctx, cancel := env.WithTimeout(w.clients, context.Background(), 5*time.Second)
+			_, err := ask(ctx, w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
+				_, err := n.real.ReadyHost(ctx, m.name, operator)
+				return true, err
+			})
+			cancel()
+			if err == nil {
+				break
+			}
+			w.clients.Wait(context.Background(), time.Second, nil)
+		}
+		w.logLine("%s is made ready", m.name)
+	}
+}
+
+// drainsOpen returns the number of hosts that are drained.
+func (w *world) drainsOpen() (n int) {
+	if w.swarm.grid == nil {
+		return 0
+	}
+	for _, m := range w.grid.machines {
+		h, err := w.inner.Host(context.Background(), m.name)
+		w.must(err)
+		if h != nil && h.Draining {
+			n++
+		}
+	}
+	return n
+}
