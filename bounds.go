@@ -58,6 +58,7 @@ const (
 	MaxLimitKeyBytes = 256
 	MaxAgents        = 1000 // agents that have settings
 	MaxBatch         = 1000 // runs in a claim, reports or heartbeats in a call
+	MaxStopWithin    = 5 * time.Minute
 	MaxOpenClaims    = 1000 // claims in progress that a complete heartbeat names
 	MaxListLimit     = 500
 	DefaultListLimit = 50
@@ -81,6 +82,7 @@ const (
 	DefaultBackoff        = time.Second
 	DefaultMaxBackoff     = time.Minute
 	DefaultCompleteWithin = 5 * time.Minute
+	DefaultStopWithin     = 10 * time.Second   // between TERM and KILL of a program
 	DefaultMaxBacklog     = 1_000_000          // number of unsettled jobs above which a submission is refused
 	ForgetHostAfter       = 7 * 24 * time.Hour // a host without runs is removed when it has been silent for so long
 	DefaultPatience       = time.Minute        // of a step that waits for room on a host

@@ -62,6 +62,9 @@ type builtStep struct {
 	Requires       *Requires       `json:"requires,omitempty"`
 	Prefers        *builtPrefers   `json:"prefers,omitempty"`
 	Place          string          `json:"place,omitempty"`
+	Heartbeat      Duration        `json:"heartbeat,omitempty"`
+	ProgressWithin Duration        `json:"progressWithin,omitempty"`
+	StopWithin     Duration        `json:"stopWithin,omitempty"`
 }
 
 type builtPrefers struct {
@@ -208,6 +211,24 @@ func (s *StepBuilder) Prefers(labels map[string]string) *StepBuilder {
 // Place chooses between hosts that rank equally: "pack", the default, takes the one with the least left over, and "spread"
 // the one with the most.
 func (s *StepBuilder) Place(place string) *StepBuilder { s.step.Place = place; return s }
+
+// Heartbeat sets for how long the process that runs the step may be silent, if that is longer than what it promises.
+func (s *StepBuilder) Heartbeat(d time.Duration) *StepBuilder {
+	s.step.Heartbeat = Duration(d)
+	return s
+}
+
+// ProgressWithin stops do runs whose progress does not change for so long.
+func (s *StepBuilder) ProgressWithin(d time.Duration) *StepBuilder {
+	s.step.ProgressWithin = Duration(d)
+	return s
+}
+
+// StopWithin sets the time between SIGTERM and SIGKILL for a program of agent exec: at most MaxStopWithin.
+func (s *StepBuilder) StopWithin(d time.Duration) *StepBuilder {
+	s.step.StopWithin = Duration(d)
+	return s
+}
 
 // UndoWith is Undo with an input of its own.
 func (s *StepBuilder) UndoWith(v any) *StepBuilder {

@@ -27,6 +27,8 @@ type Run struct {
 	// remaining time is counted from the time at which the claim was sent, plus WaitedMs, it can only be too short.
 	WaitedMs int64 `json:"waitedMs,omitempty"`
 	Priority int   `json:"priority"`
+	// StopWithin is the time between SIGTERM and SIGKILL of a program, if the definition gives one; 0: as the agent has it.
+	StopWithin Duration `json:"stopWithin,omitempty"`
 	// Requires is what the run takes of its host until it ends; nil: nothing.
 	Requires *Requires `json:"requires,omitempty"`
 	// Labels are those of the job, if Requires is not nil: a host may choose the user of a command by them.

@@ -151,12 +151,13 @@ const (
 	VerbSettle Verb = "settle"
 	VerbSkip   Verb = "skip"
 	VerbEdit   Verb = "edit"
+	VerbStop   Verb = "stop" // the present run of a step
 )
 
 // Act is one act of an operator. It is recorded with author and reason. An act without an author is refused.
 type Act struct {
 	Verb   Verb            `json:"-"`
-	Step   string          `json:"-"` // settle, skip, edit; resume of one step
+	Step   string          `json:"-"` // settle, skip, edit, stop; resume of one step
 	Author string          `json:"-"`
 	Reason string          `json:"reason,omitempty"`
 	As     *State          `json:"as,omitempty"`     // settle: done or undone
@@ -173,13 +174,13 @@ func (a *Act) Check() error {
 		if a.Step != "" {
 			return refuseField("/step", "leave out the step", "%s is an act on a job", a.Verb)
 		}
-	case VerbSettle, VerbSkip, VerbEdit:
+	case VerbSettle, VerbSkip, VerbEdit, VerbStop:
 		if a.Step == "" {
 			return refuseField("/step", "name the step", "%s is an act on a step", a.Verb)
 		}
 	case VerbResume:
 	default:
-		return refuseField("/act", "use undo, redo, resume, giveUp, settle, skip or edit", "unknown act %q", a.Verb)
+		return refuseField("/act", "use undo, redo, resume, giveUp, settle, skip, edit or stop", "unknown act %q", a.Verb)
 	}
 	settles := a.Verb == VerbSettle
 	edits := a.Verb == VerbEdit || a.Verb == VerbResume && a.Step != ""

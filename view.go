@@ -91,10 +91,14 @@ type StepView struct {
 	Requires  *Requires       `json:"requires,omitempty"`
 	LastError *RunError       `json:"lastError,omitempty"`
 	Progress  json.RawMessage `json:"progress,omitempty"`
-	ReadyAt   time.Time       `json:"readyAt,omitzero"`
-	StartedAt time.Time       `json:"startedAt,omitzero"`
-	EndedAt   time.Time       `json:"endedAt,omitzero"`
-	Why       *Reason         `json:"why,omitempty"`
+	// ProgressAt is when the progress last changed during the latest run.
+	ProgressAt time.Time `json:"progressAt,omitzero"`
+	// StopRequestedAt is when an operator requested that the run in flight stop.
+	StopRequestedAt time.Time `json:"stopRequestedAt,omitzero"`
+	ReadyAt         time.Time `json:"readyAt,omitzero"`
+	StartedAt       time.Time `json:"startedAt,omitzero"`
+	EndedAt         time.Time `json:"endedAt,omitzero"`
+	Why             *Reason   `json:"why,omitempty"`
 }
 
 // StepLimit is a limit that a step names, with the number of permits that each run holds. The key may be empty.

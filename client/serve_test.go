@@ -72,6 +72,11 @@ func (c counting) Heartbeat(ctx context.Context, holder string, beats []protocol
 	return c.Server.Heartbeat(ctx, holder, beats)
 }
 
+func (c counting) HeartbeatAll(ctx context.Context, all protocol.CompleteHeartbeat) ([]protocol.HeartbeatResult, time.Time, error) {
+	c.beats.Add(1)
+	return c.Server.HeartbeatAll(ctx, all)
+}
+
 // down breaks every connection in the middle of whatever it carries.
 func (g *grid) down() {
 	g.server.Close()

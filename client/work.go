@@ -104,6 +104,8 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 			run.Priority = int(integer(r))
 		case "traceparent":
 			run.Traceparent = text(r)
+		case "stopWithin":
+			into(r, &run.StopWithin)
 		case "labels":
 			run.Labels = map[string]string{}
 			for label := range members(r) {

@@ -113,7 +113,7 @@ func (d *decoder) builtin(s *kernel.StepDefinition, src *stepSource, do, undo ex
 
 // checkNoAgentFields refuses fields that have no meaning for a step that no agent runs.
 func (d *decoder) checkNoAgentFields(s *kernel.StepDefinition, src *stepSource, form kernel.StepForm) {
-	none := []string{"undo", "retry", "action", "limits", "requires", "prefers", "place"}
+	none := []string{"undo", "retry", "action", "limits", "requires", "prefers", "place", "heartbeat", "progressWithin", "stopWithin"}
 	if form == kernel.BySleep {
 		none = append(none, "completeWithin")
 	}

@@ -247,7 +247,7 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
 	b = appendRetry(b, s.Retry)
 	b = appendLadder(b, s.OnFailure)
-	return append(appendPlacement(appendLimits(b, s.Limits), s), '}')
+	return append(appendSignsOfLife(appendPlacement(appendLimits(b, s.Limits), s), s), '}')
 }
 
 func appendLimits(b []byte, uses []kernel.LimitUse) []byte {

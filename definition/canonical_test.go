@@ -111,6 +111,10 @@ func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2, grid: local}}}",
 		"type: t\nsteps: {a: {agent: x, requires: {}, prefers: {labels: {cache: warm}}}}",
 		"type: t\nsteps: {a: {agent: x, requires: {}, place: spread}}",
+		"type: t\nsteps: {a: {agent: x, heartbeat: 1m}}",
+		"type: t\nsteps: {a: {agent: x, progressWithin: 1m}}",
+		"type: t\nsteps: {a: {agent: x, stopWithin: 1m}}",
+		"type: t\nsteps: {a: {agent: x, stopWithin: 10s}}",
 		"type: t\ninput: 1\nsteps: {a: {agent: x}}",
 		"type: t\ninput: 1.0\nsteps: {a: {agent: x}}",
 		"type: t\ninput: 1e0\nsteps: {a: {agent: x}}",
@@ -264,6 +268,9 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 				s.With = json.RawMessage(rapid.SampledFrom(append(own, "null")).Draw(t, "with"))
 				s.Action = rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "action")
 				s.Retry = anyRetry(t)
+				s.Heartbeat = perdure.Duration(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "heartbeat"))
+				s.ProgressWithin = perdure.Duration(rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "progressWithin"))
+				s.StopWithin = perdure.Duration(rapid.SampledFrom([]time.Duration{0, 30 * time.Second}).Draw(t, "stopWithin"))
 				if rapid.Bool().Draw(t, "requires") {
 					s.Requires = rapid.SampledFrom([]*perdure.Requires{{}, {Amounts: perdure.Amounts{"memory": 3 << 20, "cpu": 1250}}, {Labels: map[string]string{"zone": "a", "gpu": "*"}, Grid: "local", Amounts: perdure.Amounts{"gpu": 1}}}).Draw(t, "require")
 					s.Place = rapid.SampledFrom([]string{"", "pack", "spread"}).Draw(t, "place")

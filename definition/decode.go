@@ -213,11 +213,18 @@ func (d *decoder) step(s *kernel.StepDefinition, src *stepSource, n *text.Node) 
 			s.Prefers = d.prefers(v, p)
 		case "place":
 			s.Place = d.place(v, p)
+		case "heartbeat":
+			s.Heartbeat = d.duration(v, p)
+		case "progressWithin":
+			s.ProgressWithin = d.duration(v, p)
+		case "stopWithin":
+			s.StopWithin = d.stopWithin(v, p)
 		default:
 			d.unknown(stepFields, "a step", k, p)
 		}
 	}
 	d.placement(s, src)
+	d.signsOfLife(s, src)
 	if n.Get("agent") == nil {
 		d.Add(src.pointer, src.at, "step %s has no agent", text.Quote(s.Name)).WithHint("agent: http, shell, exec, sleep, approval, or one of your own")
 	}

@@ -46,7 +46,10 @@ var stepFields = []field{
 	{name: "prefers", schema: `{"type":"object","additionalProperties":false,"required":["labels"],"properties":{"labels":{"$ref":"#/$defs/hostLabels"}}}`, doc: "Labels of hosts that go first. They exclude none."},
 	{name: "place", schema: `{"enum":["pack","spread"],"default":"pack"}`, doc: "pack: of the hosts that fit, the one with the least left over. spread: the one with the most."},
 	{name: "forEach", planned: true}, {name: "as", planned: true}, {name: "maxParallel", planned: true}, {name: "tolerate", planned: true},
-	{name: "heartbeat", planned: true}, {name: "approval", planned: true}, {name: "join", planned: true},
+	{name: "heartbeat", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin."},
+	{name: "progressWithin", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "A do run whose progress does not change for so long is stopped, with the code stalled."},
+	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m. Default: that of the host, 10s."},
+	{name: "approval", planned: true}, {name: "join", planned: true},
 	{name: "outputSchema", planned: true},
 }
 

@@ -3,6 +3,7 @@ package definition
 import (
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/text"
@@ -136,6 +137,30 @@ func (d *decoder) placement(s *kernel.StepDefinition, src *stepSource) {
 			d.Add(src.pointer.Member(k.Name), k.At, "`%s` has no effect without `requires`", k.Name).WithHint("requires: {slots: 1} makes the step run on a host")
 		}
 	}
+}
+
+// stopWithin reads the time between TERM and KILL.
+func (d *decoder) stopWithin(n *text.Node, p *text.Pointer) perdure.Duration {
+	within := d.duration(n, p)
+	if time.Duration(within) > perdure.MaxStopWithin && !d.stored {
+		d.Add(p, n.At, "%s is over %s", within, perdure.Duration(perdure.MaxStopWithin)).WithHint("a program that needs longer to stop should save its state earlier")
+	}
+	return within
+}
+
+// signsOfLife refuses a heartbeat that leaves no time to stop the program before the lock ends.
+func (d *decoder) signsOfLife(s *kernel.StepDefinition, src *stepSource) {
+	if s.Heartbeat == 0 || s.Heartbeat >= 2*s.StopWithin || d.stored {
+		return
+	}
+	d.Add(src.pointer.Member("heartbeat"), src.node.Get("heartbeat").At, "heartbeat %s is less than twice stopWithin %s", s.Heartbeat, s.StopWithin).
+		WithHint("heartbeat: %s, or leave it out", 2*s.StopWithin)
+}
+
+func appendSignsOfLife(b []byte, s *kernel.StepDefinition) []byte {
+	b = appendDuration(b, `,"heartbeat":`, s.Heartbeat)
+	b = appendDuration(b, `,"progressWithin":`, s.ProgressWithin)
+	return appendDuration(b, `,"stopWithin":`, s.StopWithin)
 }
 
 func appendPlacement(b []byte, s *kernel.StepDefinition) []byte {

@@ -110,9 +110,9 @@ func agentRules() string {
 			then += `,"undo":` + own
 		case "sleep":
 			needs = `["agent","with"]`
-			then += `,"undo":false,"retry":false,"action":false,"limits":false,"completeWithin":false,"requires":false,"prefers":false,"place":false`
+			then += `,"undo":false,"retry":false,"action":false,"limits":false,"completeWithin":false,"requires":false,"prefers":false,"place":false,"heartbeat":false,"progressWithin":false,"stopWithin":false`
 		case "approval":
-			then += `,"undo":false,"retry":false,"action":false,"limits":false,"requires":false,"prefers":false,"place":false`
+			then += `,"undo":false,"retry":false,"action":false,"limits":false,"requires":false,"prefers":false,"place":false,"heartbeat":false,"progressWithin":false,"stopWithin":false`
 		}
 		rules = append(rules, `{"if":{"properties":{"agent":{"const":"`+agent+`"}},"required":["agent"]},"then":`+then+`},"required":`+needs+`}}`)
 	}

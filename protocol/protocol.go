@@ -120,6 +120,13 @@ type Heartbeat struct {
 	Progress json.RawMessage `json:"progress,omitempty"`
 }
 
+// Reasons why a run that still belongs to its holder should stop. The holder ends it, and reports the end.
+const (
+	StopUndo     = "undo"     // the job is to be undone, or done again
+	StopOperator = "operator" // an operator has stopped the run
+	StopStalled  = "stalled"  // the run has made no progress within the step's progressWithin
+)
+
 // HeartbeatResult is the answer to one heartbeat. Stop says that the run is no longer wanted or no longer valid.
 type HeartbeatResult struct {
 	Job         perdure.JobID `json:"job"`
@@ -128,7 +135,7 @@ type HeartbeatResult struct {
 	LockedUntil time.Time     `json:"lockedUntil"`
 	RemainingMs int64         `json:"remainingMs"`
 	Stop        bool          `json:"stop"`
-	Reason      string        `json:"reason,omitempty"` // late, stale, unknown, forbidden; undo or redo if the desired state has changed
+	Reason      string        `json:"reason,omitempty"` // late, stale, unknown, forbidden; or StopUndo, StopOperator, StopStalled
 }
 
 // ReportOf makes the report from a handler's result. Every store accepts it: if the output is not JSON, or over a bound,

@@ -27,6 +27,7 @@ var stepFields = map[string]string{
 	"outcome": "of the latest run", "output": "of the latest do run that was done",
 	"outputBytes": "size of an output that is left out; Client.step returns it",
 	"phase":       "waiting, ready, running, parked (until an operator acts), or settled",
+	"progressAt": "when its progress last changed during the latest run", "stopRequestedAt": "when an operator requested that the run in flight stop",
 	"progress":    "what the latest heartbeat of the run has shown", "readyAt": "when it was last ready",
 	"returns": "runs that were given back without a failure", "run": "number of the latest run; 0: none was dispatched",
 	"rung": "how far it is on the escalation ladder, from 0", "skipped": "it was skipped", "startedAt": "dispatch of the latest run",

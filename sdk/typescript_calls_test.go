@@ -85,6 +85,7 @@ var tsUnused = map[string]string{
 	"POST /v1/jobs/{id}/steps/{name}/resume query dryRun": "it is for consoles and the command line; call() sends it",
 	"POST /v1/jobs/{id}/steps/{name}/settle query dryRun": "it is for consoles and the command line; call() sends it",
 	"POST /v1/jobs/{id}/steps/{name}/skip query dryRun":   "it is for consoles and the command line; call() sends it",
+	"POST /v1/jobs/{id}/steps/{name}/stop query dryRun":   "it is for consoles and the command line; call() sends it",
 	"POST /v1/jobs/{id}/steps/{name}/edit query dryRun":   "it is for consoles and the command line; call() sends it",
 	"POST /v1/reports body ReportsBody.claim":             "an agent's reports and claims are calls of their own",
 	"POST /v1/reports body NextBody.agent":                "as ReportsBody.claim",
@@ -97,7 +98,8 @@ var tsUnused = map[string]string{
 	"POST /v1/agents/{agent}/claim body ClaimBody.host":   "the agent host of the package is no host of the grid",
 	"POST /v1/agents/{agent}/claim body ClaimBody.free":   "as ClaimBody.host",
 	"POST /v1/heartbeats body BeatsBody.complete":         "agents of the package list the runs that they can name, and end the others by their deadline",
-	"POST /v1/heartbeats body BeatsBody.requestId":        "as BeatsBody.complete",
+	"POST /v1/heartbeats body BeatsBody.openClaims":       "as BeatsBody.complete",
+	"POST /v1/heartbeats body BeatsBody.asOf":             "as BeatsBody.complete",
 }
 
 // tsOperation is what the OpenAPI document says of a call.

@@ -38,8 +38,8 @@ const (
 	Kill  = Ending(keeper.Kill)  // the run does not belong to this host any more: KILL
 )
 
-// DefaultStopWithin is the time between TERM and KILL.
-const DefaultStopWithin = 10 * time.Second
+// DefaultStopWithin is the time between TERM and KILL, if neither the step nor the host sets it.
+const DefaultStopWithin = perdure.DefaultStopWithin
 
 // User is the user of commands. Dir must let every user pass (0711) then.
 type User struct {
@@ -58,7 +58,7 @@ type Config struct {
 	Slots      int
 	Dir        string            // has a directory for each run
 	Host       string            // the name of the host, which the output has
-	StopWithin time.Duration     // between TERM and KILL, but at most half of the lock; 0: DefaultStopWithin
+	StopWithin time.Duration     // between TERM and KILL, if the step does not say it, but at most half of the lock; 0: DefaultStopWithin
 	Commands   []string          // the only programs that may run, as steps name them; nil: any
 	User       *User             // nil: the user of this process
 	Users      []UserOfLabel     // the first one whose label the job has counts, before User; if there are any, and User is nil, other jobs are refused
@@ -314,7 +314,7 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*k
 			return os.LookupEnv(name)
 		}
 	}
-	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.cfg.StopWithin, left/2), Owner: owner,
+	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.stopWithin(run), left/2), Owner: owner,
 		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+progress)}
 	if user != nil {
 		r.User = &user.User
@@ -330,6 +330,14 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*k
 		r.Cgroup = cgroup
 	}
 	return r, keeper.WriteRun(dir, r)
+}
+
+// stopWithin returns the time between TERM and KILL.
+func (a *Agent) stopWithin(run *perdure.Run) time.Duration {
+	if run.StopWithin > 0 {
+		return time.Duration(run.StopWithin)
+	}
+	return a.cfg.StopWithin
 }
 
 // notStarted returns the error of a run whose command was not started, because of the machine.

@@ -76,7 +76,7 @@ func runningRow(s *perdure.StepView, now time.Time) row {
 	if s.Direction == perdure.Undo {
 		r.glyph, r.word = "◐", "undoing"
 	}
-	if s.Direction.Pole() != s.Desired {
+	if s.Direction.Pole() != s.Desired || !s.StopRequestedAt.IsZero() {
 		r.detail += ", stop requested"
 	}
 	r.detail += holder(s)

@@ -35,7 +35,7 @@ var unreachable = map[string][]string{
 // argumentsOf are the arguments without which a command does not read its flags.
 var argumentsOf = map[string][]string{
 	"get": {"j"}, "watch": {"j"}, "history": {"j"}, "undo": {"j"}, "redo": {"j"}, "resume": {"j"}, "give-up": {"j", "--reason", "r"},
-	"settle": {"j/s", "--as", "done", "--reason", "r"}, "skip": {"j/s", "--reason", "r"}, "edit": {"j/s", "--input", "{}"},
+	"settle": {"j/s", "--as", "done", "--reason", "r"}, "skip": {"j/s", "--reason", "r"}, "stop": {"j/s", "--reason", "r"}, "edit": {"j/s", "--input", "{}"},
 	"limits set": {"agent:a", "1"}, "limits rm": {"agent:a"}, "alerts close": {"1"}, "agent": {"--agents", "shell"}, "chaos": {"--for", "1s", "--listen", "127.0.0.1:0"},
 	"serve": {"--listen", "127.0.0.1:0"}, "run": {"FILE"}, "submit": {"FILE"}, "validate": {"FILE"}, "__complete": {"get", ""},
 }

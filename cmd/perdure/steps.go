@@ -158,6 +158,39 @@ others if the job is undone. During an undo, a skip is refused: settle the step 
 	return cmd
 }
 
+func (a *app) stopCmd() *cobra.Command {
+	var o stepFlags
+	cmd := &cobra.Command{
+		Use:        "stop JOB STEP",
+		SuggestFor: []string{"kill", "cancel", "abort"},
+		Short:      "Stop the run of a step",
+		Long: `Tells the process that runs the step, with its next heartbeat, to stop. A command of exec gets SIGTERM, and
+SIGKILL after stopWithin. The run ends failed, with the code "stopped", and the step goes on as after any
+failure: it is tried again while retry has attempts left, and then its escalation ladder follows. If the
+process is gone, the run expires. If no run is in flight, that is a conflict (exit 8).
+
+` + waitHelp,
+		Example: `  perdure stop order-1042 render --reason 'wrong scene'
+  perdure stop order-1042/render --wait
+  perdure stop --type order --step render --phase running --reason 'ticket 882'`,
+		Args:              argsOf(0, -1, "JOB STEP, or JOB/STEP; or --step with JOBs or filter flags"),
+		ValidArgsFunction: a.completeStep("running"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			job, step, many, err := o.target(cmd, args)
+			if err != nil {
+				return err
+			}
+			act := perdure.Act{Verb: perdure.VerbStop, Step: step, Reason: o.reason}
+			if many {
+				return a.stepsOfMany(cmd, &o, act, args)
+			}
+			return a.actOnStep(cmd, &o, job, act)
+		},
+	}
+	o.register(cmd)
+	return cmd
+}
+
 func (a *app) editCmd() *cobra.Command {
 	var o stepFlags
 	cmd := &cobra.Command{

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { needs } from "./access.ts";
 import type { Job, Step } from "./types.ts";
 
-export type Verb = "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
+export type Verb = "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit" | "stop";
 
 export interface Act {
   job: Job;
@@ -19,9 +19,9 @@ export const openAct = signal<Act | undefined>(undefined);
 /** The job whose page is shown, as it is now. */
 export const shownJob = signal<{ job: Job; steps: ReadonlyMap<string, Step> } | undefined>(undefined);
 
-export const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume: "Resume", giveUp: "Give up", settle: "Settle", skip: "Skip", edit: "Edit" };
+export const titles: Record<Verb, string> = { undo: "Undo", redo: "Redo", resume: "Resume", giveUp: "Give up", settle: "Settle", skip: "Skip", edit: "Edit", stop: "Stop" };
 /** Acts that end or reverse work. */
-export const warns: Verb[] = ["undo", "giveUp"];
+export const warns: Verb[] = ["undo", "giveUp", "stop"];
 
 /** The command of an act. */
 export const commandOf = (verb: Verb): string => (verb === "giveUp" ? "give-up" : verb);
@@ -34,6 +34,7 @@ export const meanings: Record<Verb, string> = {
   giveUp: "The job is settled as it is now. Nothing more is done or undone, unless you undo or redo it.",
   settle: "You record what you have found out about the step. No agent is called.",
   skip: "The job goes on without the step. Its output is null.",
+  stop: "The process that runs the step is told to stop. The run fails, and what follows a failure follows.",
   edit: "The step gets another input. A parked step stays parked: resume it afterwards.",
 };
 
@@ -50,6 +51,7 @@ export function actsOn(job: Job): Verb[] {
 /** The acts that make sense for a step. */
 export function actsOnStep(step: Step): Verb[] {
   if (step.why?.reason === "approval") return ["settle"];
+  if (step.phase === "running") return step.stopRequestedAt ? [] : ["stop"];
   if (step.phase !== "parked" && step.why?.reason !== "backoff") return [];
   return step.desired === "done" ? ["resume", "edit", "settle", "skip"] : ["resume", "settle"];
 }

@@ -20,6 +20,7 @@ const events: Record<string, Partial<Mark>> = {
   redo: { sign: "↻", tone: "busy" },
   resume: { sign: "▸", tone: "busy" },
   settle: { sign: "✓", word: "settled", tone: "good" },
+  stop: { sign: "■", word: "stopped", tone: "warn" },
   skip: { sign: "–", word: "skipped", tone: "calm" },
   edit: { sign: "✎", word: "edited", tone: "calm" },
   giveUp: { sign: "×", word: "given up", tone: "bad" },

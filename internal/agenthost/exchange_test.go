@@ -34,7 +34,10 @@ type exchange struct {
 	reports  []protocol.Report
 	calls    []int // reports per call
 	beats    []protocol.Heartbeat
+	complete []protocol.CompleteHeartbeat
 	hangs    int // the number of heartbeats that get no answer
+
+	refuseComplete error // answers complete heartbeats
 
 	claim       func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error)
 	report      func(n int, reports []protocol.Report) ([]protocol.ReportResult, error)

@@ -68,7 +68,7 @@ func AuditOf(ctx context.Context, author, act string) operate.AuditEntry {
 // AuditActs are the names of acts in the audit log: an act has the same name whether it was performed or refused. They are
 // the verbs of acts on jobs, and the names of the other calls that can be refused or are recorded.
 var AuditActs = []string{
-	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit),
+	string(perdure.VerbUndo), string(perdure.VerbRedo), string(perdure.VerbResume), string(perdure.VerbGiveUp), string(perdure.VerbSettle), string(perdure.VerbSkip), string(perdure.VerbEdit), string(perdure.VerbStop),
 	"startBulk", "stopBulk", "resumeBulk", "closeAlert", "putLimit", "deleteLimit", "putAgent",
 	"createWebhook", "putWebhook", "deleteWebhook", "rotateWebhook", "pauseWebhook", "resumeWebhook", "testWebhook", "resendWebhook", "holdRole", "releaseRole",
 	"drainHost", "readyHost", "deleteHost",

@@ -255,11 +255,12 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	}
 	r.CurrentBeforeRun, r.Current = r.Current, perdure.Unsure
 	r.Run = max(r.Run+1, w.fence)
-	r.Direction, r.Outcome, r.Progress = d, perdure.NoOutcome, ""
-	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, c.Heartbeat
+	ps := &e.plan.Steps[r.Index]
+	r.Direction, r.Outcome, r.Progress, r.ProgressAt = d, perdure.NoOutcome, "", time.Time{}
+	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, ps.heartbeat(c.Heartbeat)
 	r.CompleteBy = w.deadlineOf(e, r, d)
-	r.LockedUntil = r.lockEnd(w.now)
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
+	r.LockedUntil = r.lockEnd(w.now, ps)
 	w.setPhase(e, r, perdure.Running, lockedUntil)
 	e.job.Current = perdure.Unsure
 }
@@ -280,15 +281,55 @@ func (w *Workset) RunDeadline(ref StepRef) time.Time {
 	return w.deadlineOf(e, r, r.nextDirection())
 }
 
-// lockEnd returns the end of the run's lock after a sign of life at now. It is never later than the run's deadline.
-func (s *Step) lockEnd(now time.Time) time.Time {
-	if s.Heartbeat <= 0 {
-		return s.CompleteBy
+// lockEnd returns the end of the run's lock after a sign of life at now. It is never later than the run's deadline; and not
+// much later than the time by which a run without progress, or a run that an operator has stopped, should have ended.
+func (s *Step) lockEnd(now time.Time, ps *PlanStep) time.Time {
+	until := s.CompleteBy
+	bound := func(t time.Time) {
+		if t.Before(until) {
+			until = t
+		}
 	}
-	if until := now.Add(s.Heartbeat); until.Before(s.CompleteBy) {
-		return until
+	if s.Heartbeat > 0 {
+		bound(now.Add(s.Heartbeat))
 	}
-	return s.CompleteBy
+	if end := s.progressEnd(ps); !end.IsZero() {
+		bound(end)
+	}
+	if !s.StopRequestedAt.IsZero() {
+		bound(s.StopRequestedAt.Add(s.Heartbeat + max(time.Duration(ps.StopWithin), perdure.DefaultStopWithin)))
+	}
+	return until
+}
+
+// progressBy returns the time by which the run must make progress; zero if none is expected.
+func (s *Step) progressBy(ps *PlanStep) time.Time {
+	within := ps.progressWithin(s.Direction)
+	if within <= 0 {
+		return time.Time{}
+	}
+	from := s.StartedAt
+	if s.ProgressAt.After(from) {
+		from = s.ProgressAt
+	}
+	return from.Add(within)
+}
+
+// progressEnd returns the latest end of the lock of a run that makes no more progress; zero if none is expected. It is
+// later than progressBy by a heartbeat: progress arrives with heartbeats, and one of them may be lost; and a holder that is
+// alive receives the request to stop meanwhile.
+func (s *Step) progressEnd(ps *PlanStep) time.Time {
+	by := s.progressBy(ps)
+	if by.IsZero() {
+		return by
+	}
+	return by.Add(s.Heartbeat)
+}
+
+// stalled reports whether a run has not made progress in time.
+func (s *Step) stalled(now time.Time, ps *PlanStep) bool {
+	by := s.progressBy(ps)
+	return !by.IsZero() && !now.Before(by)
 }
 
 // RepeatedClaim returns a run to a claim that is repeated: the same run, with the time that remains. The run is nil if it is no
@@ -326,6 +367,7 @@ func (w *Workset) runOf(e *entry, r *row, input, output json.RawMessage, secrets
 	if r.Direction == perdure.Undo {
 		run.Output, run.DoKey = output, r.DoKey()
 	}
+	run.StopWithin = e.plan.Steps[r.Index].StopWithin
 	if d := r.Needs.Demand(); d != "" {
 		run.Requires, run.Labels = d.Requires(), e.job.Labels
 	}

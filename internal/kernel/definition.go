@@ -49,7 +49,10 @@ type StepDefinition struct {
 	Limits         []LimitUse              `json:"limits,omitempty"`
 	Requires       *perdure.Requires       `json:"requires,omitempty"`
 	Prefers        *Preferences            `json:"prefers,omitempty"`
-	Place          string                  `json:"place,omitempty"` // PlaceSpread; empty: PlacePack
+	Place          string                  `json:"place,omitempty"`          // PlaceSpread; empty: PlacePack
+	Heartbeat      perdure.Duration        `json:"heartbeat,omitempty"`      // the least interval; 0: what the holder promises
+	ProgressWithin perdure.Duration        `json:"progressWithin,omitempty"` // of do runs; 0: no progress is expected
+	StopWithin     perdure.Duration        `json:"stopWithin,omitempty"`     // between TERM and KILL; 0: as the agent has it
 }
 
 // Preferences are the labels of the hosts that a step prefers.

@@ -32,7 +32,7 @@ func (w *Workset) IsDue(ref StepRef) bool {
 type Cause string
 
 const (
-	CauseTime Cause = "expired" // its lock has ended
+	CauseTime Cause = "expired" // its lock has ended; the code is stalled if it ended because the run made no progress
 	CauseLost Cause = "lost"    // its holder is known to be dead, or to have lost it; see Unlisted
 )
 
@@ -49,7 +49,7 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 	if cause == CauseTime && !passed || cause == CauseLost && r.LockedBy != holder {
 		return false
 	}
-	f, author := w.expireRun(r, cause)
+	f, author := w.expireRun(e, r, cause)
 	w.fail(e, r, f, author)
 	w.finishEvent(e)
 	return true
@@ -57,9 +57,13 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 
 // expireRun ends a run that was not reported. If its holder died before the end of the lock, the step keeps the time of
 // the lock.
-func (w *Workset) expireRun(r *row, cause Cause) (f failure, holder string) {
+func (w *Workset) expireRun(e *entry, r *row, cause Cause) (f failure, holder string) {
 	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
 	until, holder := r.LockedUntil, r.LockedBy
+	ps := &e.plan.Steps[r.Index]
+	if end := r.progressEnd(ps); cause == CauseTime && !end.IsZero() && !until.Before(end) && until.Before(r.CompleteBy) {
+		f.code, f.message = codeStalled, "no progress for "+ps.ProgressWithin.String()
+	}
 	w.endRun(r, perdure.OutcomeExpired, f.code)
 	if cause == CauseLost {
 		f.message = "its holder died or has lost it"

@@ -80,6 +80,7 @@ var eventKinds = []eventKind{
 	{"settle as done with output", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Done), Output: []byte(`1`)}), nil},
 	{"settle as undone", true, operatorAct(perdure.Act{Verb: perdure.VerbSettle, As: new(perdure.Undone)}), nil},
 	{"skip", true, operatorAct(perdure.Act{Verb: perdure.VerbSkip}), nil},
+	{"stop", true, operatorAct(perdure.Act{Verb: perdure.VerbStop}), nil},
 	{"edit", true, operatorAct(perdure.Act{Verb: perdure.VerbEdit, Input: []byte(`"other"`)}), nil},
 	{"edit with a new key", true, operatorAct(perdure.Act{Verb: perdure.VerbEdit, NewKey: true}), nil},
 }
@@ -267,7 +268,7 @@ func reportOtherOutcome(x *explored, i int) bool {
 func heartbeat(x *explored, i int) bool {
 	s := x.steps[i]
 	res, c := x.heartbeat(i, "host", s.Run)
-	if out := isInFlight(x, i); out != (res.Reason == "" || res.Reason == string(perdure.VerbUndo)) || !out && !c.Empty() {
+	if out := isInFlight(x, i); out != (res.Reason == "" || res.Reason == protocol.StopUndo || res.Reason == protocol.StopOperator) || !out && !c.Empty() {
 		x.t.Fatalf("heartbeat, run in flight: %v, got %+v", out, res)
 	}
 	return isInFlight(x, i) && res.Reason != "late"
@@ -379,6 +380,7 @@ type smallWorld struct {
 
 var smallWorlds = []smallWorld{
 	{"a undo attempts 2", refusals + "undo,redo,edit,edit with a new key,resume step,claim with heartbeat,heartbeat,returned,cut short,rejected,rejected without effect,holder lost,give up", 20_000},
+	{"a undo attempts 2", refusals + "undo,redo,stop,claim with heartbeat,heartbeat,returned,cut short,holder lost", 20_000},
 	{"a undo or alert:ops,wait:2", refusals + "undo,redo,resume,skip,rejected,settle as done,settle as undone", 20_000},
 	{"onFailure undo; a undo; b after a undo", refusals + "undo,redo,resume", 20_000},
 	{"onFailure undo; a undo; b after a undo", "undo,redo,holder lost", 20_000},

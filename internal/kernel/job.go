@@ -102,10 +102,14 @@ type Step struct {
 	ErrorCode string
 	LastError string
 	Progress  string // JSON, from the latest heartbeat
-	HasOutput bool   // the payload has an output, which may be null
-	OwnInput  bool   // the payload has an input: it was rendered from outputs, or edited
-	Edited    Edited // the direction for which an operator set that input
-	GivenUp   bool
+	// ProgressAt is when the progress of the latest run changed last; zero: not since its start.
+	ProgressAt time.Time
+	// StopRequestedAt is when an operator requested that the run in flight stop; zero: not.
+	StopRequestedAt time.Time
+	HasOutput       bool   // the payload has an output, which may be null
+	OwnInput        bool   // the payload has an input: it was rendered from outputs, or edited
+	Edited          Edited // the direction for which an operator set that input
+	GivenUp         bool
 
 	Blockers int           // number of neighbours that must settle first, in the desired direction
 	Ageing   time.Duration // setting of the agent when the step became ready; 0: DefaultAgeing

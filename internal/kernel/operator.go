@@ -61,6 +61,9 @@ func (w *Workset) Act(id perdure.JobID, index int, a *perdure.Act) error {
 		return w.resumeAll(e, a)
 	}
 	r := e.steps.at(index)
+	if a.Verb == perdure.VerbStop {
+		return w.operatorStop(e, r, a)
+	}
 	if w.runIsValid(r) {
 		return w.runIsValidError(r)
 	}
@@ -92,13 +95,13 @@ func (w *Workset) runIsValid(r *row) bool {
 }
 
 func (w *Workset) runIsValidError(r *row) error {
-	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is in flight: wait until it has ended, or undo the job, which stops it", r.Run, r.Name)
+	return perdure.Refuse(perdure.CodeConflict, "run %d of step %s is in flight: wait until it has ended, or stop it", r.Run, r.Name)
 }
 
 // endExpiredRun ends a run whose lock has ended. The act decides what follows, not the ladder.
 func (w *Workset) endExpiredRun(e *entry, r *row) {
 	if r.Phase == perdure.Running {
-		f, holder := w.expireRun(r, CauseTime)
+		f, holder := w.expireRun(e, r, CauseTime)
 		w.recordRun(e, r, f, holder)
 	}
 }
@@ -196,6 +199,21 @@ func (w *Workset) renewDeadline(e *entry) {
 	if d := time.Duration(e.plan.Definition.CompleteWithin); d > 0 {
 		j.CompleteBy = w.now.Add(d)
 	}
+}
+
+// operatorStop requests that the run in flight stop. The holder is told with the answer to its next heartbeat. What follows
+// is decided by the ladder, when the run is reported or expires.
+func (w *Workset) operatorStop(e *entry, r *row, a *perdure.Act) error {
+	switch {
+	case !w.runIsValid(r):
+		return perdure.Refuse(perdure.CodeConflict, "no run of step %s is in flight: it is %s", r.Name, r.Phase)
+	case !r.StopRequestedAt.IsZero():
+		return w.unneeded()
+	}
+	r.StopRequestedAt, r.dirty = w.now, true
+	w.addHistory(e, r.Name, r.Run, string(perdure.VerbStop), a.Author, a.Reason)
+	w.finishEvent(e)
+	return nil
 }
 
 // operatorSettle records the state of a step as an operator knows it.

@@ -130,6 +130,23 @@ func (p *PlanStep) agentOf(d perdure.Direction) (agent, action string) {
 	return agent, action
 }
 
+// heartbeat returns the interval after whose end a run expires, for a holder that promises the given one. It has room for a
+// heartbeat that says stop, and for the time between TERM and KILL.
+func (p *PlanStep) heartbeat(promised time.Duration) time.Duration {
+	if promised <= 0 {
+		return 0
+	}
+	return max(promised, time.Duration(p.Heartbeat), 2*time.Duration(p.StopWithin))
+}
+
+// progressWithin returns for how long a run in direction d may go without progress; 0: for ever.
+func (p *PlanStep) progressWithin(d perdure.Direction) time.Duration {
+	if d == perdure.Undo {
+		return 0
+	}
+	return time.Duration(p.ProgressWithin)
+}
+
 func (p *PlanStep) completeWithin(d perdure.Direction) time.Duration {
 	if d == perdure.Undo && p.Undo != nil && p.Undo.CompleteWithin > 0 {
 		return time.Duration(p.Undo.CompleteWithin)

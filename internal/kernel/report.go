@@ -31,7 +31,12 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 	} else if repeated {
 		return protocol.ReportResult{Accepted: true}
 	}
-	w.endRun(r, rep.Outcome, failureOf(rep).code)
+	f := failure{}
+	stopped := !r.StopRequestedAt.IsZero()
+	if rep.Outcome != perdure.OutcomeDone {
+		f = w.failureOf(e, r, rep)
+	}
+	w.endRun(r, rep.Outcome, f.code)
 	switch rep.Outcome {
 	case perdure.OutcomeDone:
 		r.Current = r.Direction.Pole()
@@ -44,12 +49,21 @@ func (w *Workset) Report(ref StepRef, holder string, rep *protocol.Report) proto
 		}
 		w.advanceAfterRun(e, r)
 	case perdure.OutcomeReturned:
-		w.returnRun(e, r, holder, rep)
+		if !stopped {
+			w.returnRun(e, r, holder, rep)
+			break
+		}
+		// The stop came before the start, or together with a drain. It counts all the same: otherwise the step would be
+		// dispatched again at once.
+		if rep.Effect != protocol.EffectUnknown {
+			r.Current = r.CurrentBeforeRun
+		}
+		w.fail(e, r, f, holder)
 	default:
 		if rep.Effect == protocol.EffectNone {
 			r.Current = r.CurrentBeforeRun
 		}
-		w.fail(e, r, failureOf(rep), holder)
+		w.fail(e, r, f, holder)
 	}
 	w.finishEvent(e)
 	return protocol.ReportResult{Accepted: true}
@@ -102,7 +116,7 @@ func (w *Workset) endRun(r *row, o perdure.Outcome, code string) {
 		w.releasedKeys = append(w.releasedKeys, n.LimitKey)
 	}
 	r.Outcome, r.EndedAt = o, w.now
-	r.LockedBy, r.Request, r.Heartbeat = "", "", 0
+	r.LockedBy, r.Request, r.Heartbeat, r.StopRequestedAt = "", "", 0, time.Time{}
 	r.CompleteBy, r.LockedUntil = time.Time{}, r.AvailableAt
 	r.dirty = true
 }
@@ -147,17 +161,49 @@ func (w *Workset) Heartbeat(ref StepRef, holder string, b *protocol.Heartbeat) p
 		res.Stop, res.Reason = true, string(refusal.Reason)
 		return res
 	}
-	if until := r.lockEnd(w.now); until.After(r.LockedUntil) {
+	ps := &e.plan.Steps[r.Index]
+	if len(b.Progress) > 0 && r.Progress != string(b.Progress) {
+		r.Progress, r.ProgressAt, r.dirty = string(b.Progress), w.now, true
+	}
+	if until := r.lockEnd(w.now, ps); until.After(r.LockedUntil) {
 		r.LockedUntil, r.dirty = until, true
 	}
-	if len(b.Progress) > 0 && r.Progress != string(b.Progress) {
-		r.Progress, r.dirty = string(b.Progress), true
-	}
 	res.LockedUntil, res.RemainingMs = r.LockedUntil, r.LockedUntil.Sub(w.now).Milliseconds()
-	if r.mustReverse() {
-		res.Stop, res.Reason = true, string(perdure.VerbUndo)
-	}
+	res.Reason = r.stopReason(w.now, ps)
+	res.Stop = res.Reason != ""
 	return res
+}
+
+// stopReason returns why a run in flight should stop; "" if it should not.
+func (s *Step) stopReason(now time.Time, ps *PlanStep) string {
+	switch {
+	case s.mustReverse():
+		return protocol.StopUndo
+	case !s.StopRequestedAt.IsZero():
+		return protocol.StopOperator
+	case s.stalled(now, ps):
+		return protocol.StopStalled
+	}
+	return ""
+}
+
+const (
+	codeStopped = "stopped" // the code of an agent for a run that was told to stop
+	codeStalled = "stalled"
+)
+
+// failureOf returns the failure that a report tells of. The code says why the run was told to stop, if it was: an agent
+// need not know the reasons.
+func (w *Workset) failureOf(e *entry, r *row, rep *protocol.Report) failure {
+	f := failureOf(rep)
+	switch stop := r.stopReason(w.now, &e.plan.Steps[r.Index]); {
+	case stop == protocol.StopOperator:
+		f.code = codeStopped
+		f.message = cmp.Or(f.message, "stopped by an operator")
+	case stop == protocol.StopStalled && f.code == codeStopped:
+		f.code = codeStalled
+	}
+	return f
 }
 
 // meaningful returns b; nil if b is empty or null.

@@ -47,7 +47,7 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 			Text: "this node does not touch the job until it restarts: " + oneLine(f.Quarantined.Error())}
 	case s.Phase == perdure.Running && f.Now.Before(s.LockedUntil):
 		return &perdure.Reason{Kind: perdure.WhyRunning, Until: s.LockedUntil, Since: s.StartedAt,
-			Text: fmt.Sprintf("run %d by %s, %s left", s.Run, s.LockedBy, span(s.LockedUntil.Sub(f.Now)))}
+			Text: fmt.Sprintf("run %d by %s, %s left%s", s.Run, s.LockedBy, span(s.LockedUntil.Sub(f.Now)), monitorText(s, ps, f.Now))}
 	case s.Phase == perdure.Running:
 		return &perdure.Reason{Kind: perdure.WhyExpired, Until: s.LockedUntil,
 			Text: fmt.Sprintf("the lock of run %d by %s ended %s ago; the supervisor will expire it", s.Run, s.LockedBy, span(f.Now.Sub(s.LockedUntil)))}
@@ -61,6 +61,20 @@ func Why(j *Job, s *Step, plan *Plan, open func(index int) bool, f *Facts) *perd
 		return &perdure.Reason{Kind: perdure.WhyApproval, Since: s.StartedAt, Text: "waits for approval: settle it as done, or undo the job"}
 	}
 	return readyReason(j, s, f)
+}
+
+// monitorText says whether a run in flight was stopped, and when it must make progress.
+func monitorText(s *Step, ps *PlanStep, now time.Time) string {
+	switch by := s.progressBy(ps); {
+	case !s.StopRequestedAt.IsZero():
+		return fmt.Sprintf("; an operator has stopped it %s ago, and its end is awaited", span(now.Sub(s.StopRequestedAt)))
+	case by.IsZero():
+		return ""
+	case s.stalled(now, ps):
+		return fmt.Sprintf("; it has made no progress for over %s, and is stopped", ps.ProgressWithin)
+	default:
+		return fmt.Sprintf("; it is stopped without progress in the next %s", span(by.Sub(now)))
+	}
 }
 
 func parkedReason(j *Job, s *Step) *perdure.Reason {

@@ -54,6 +54,7 @@ var verbs = []verb{
 	{Verb: perdure.VerbSettle, step: true, fields: withOutput, of: reflect.TypeFor[settleBody](), summary: "Settle a step", doc: "Records the state of the step that an operator has found out.", example: settleExample},
 	{Verb: perdure.VerbSkip, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Skip a step", doc: "Settles the step without doing it.", example: reasonExample},
 	{Verb: perdure.VerbEdit, step: true, fields: withInput, of: reflect.TypeFor[inputBody](), summary: "Edit a step", doc: "Gives the step another input.", example: inputExample},
+	{Verb: perdure.VerbStop, step: true, fields: onlyReason, of: reflect.TypeFor[reasonBody](), summary: "Stop a run", doc: "Tells the holder of the step's run with its next heartbeat to stop. The run ends failed with the code stopped, and what the definition says of failures follows.", example: reasonExample},
 }
 
 var dryRunParam = []param{{name: "dryRun", doc: "true: apply the rules, store nothing, and answer what the act would do to the job as it is now", example: "true"}}

@@ -32,7 +32,7 @@ func TestClaimIsReadAndAnswered(t *testing.T) {
 		}
 		w := exchange(handler(svc), "POST /v1/agents/pay%20ments/claim", body)
 		wantAnswer := `{"runs":[{"job":"` + someJob + `","step":"charge","action":"charge","run":3,"direction":"undo","input":{"amount":1.0,"note":"n"},"secrets":["/note"],"output":null,"doKey":"k/1","key":"k/2",` +
-			`"lockedUntil":"2026-01-02T15:04:05.123456Z","completeBy":"2026-01-02T15:04:05.123456Z","remainingMs":30000,"waitedMs":5,"priority":9,"requires":{"cpu":0.5,"memory":"3GiB","labels":{"gpu":"*"},"grid":"local"},"labels":{"team":"a \"b\"","zone":"ü"},"traceparent":"00-1-2-01"}]}`
+			`"lockedUntil":"2026-01-02T15:04:05.123456Z","completeBy":"2026-01-02T15:04:05.123456Z","remainingMs":30000,"waitedMs":5,"priority":9,"requires":{"cpu":0.5,"memory":"3GiB","labels":{"gpu":"*"},"grid":"local"},"stopWithin":"30s","labels":{"team":"a \"b\"","zone":"ü"},"traceparent":"00-1-2-01"}]}`
 		if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != wantAnswer {
 			t.Errorf("%d %s", w.Code, got)
 		}

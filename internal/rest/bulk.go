@@ -21,7 +21,7 @@ import (
 // The types of the bodies, for the documentation. They are read field by field.
 type (
 	bulkBody struct {
-		Act    string          `json:"act" enum:"undo,redo,resume,giveUp,settle,skip,edit" doc:"What is done to each job"`
+		Act    string          `json:"act" enum:"undo,redo,resume,giveUp,settle,skip,edit,stop" doc:"What is done to each job"`
 		Step   string          `json:"step,omitempty" doc:"The step of each job: for settle, skip and edit, and for the resume of one step"`
 		As     string          `json:"as,omitempty" enum:"done,undone" doc:"settle: the state that the step has"`
 		Output any             `json:"output,omitempty" doc:"settle as done: stored as the output of the step"`

@@ -181,6 +181,7 @@ func TestActsAreReadAndPassedOn(t *testing.T) {
 		{"steps/charge/resume", `{"input":{"a":1.0},"newKey":true}`, perdure.Act{Verb: "resume", Step: "charge", Input: []byte(`{"a":1.0}`), NewKey: true}},
 		{"steps/charge/settle", `{"as":"done","output":null,"reason":"r"}`, perdure.Act{Verb: "settle", Step: "charge", As: &done, Output: []byte("null"), Reason: "r"}},
 		{"steps/charge/skip", " ", perdure.Act{Verb: "skip", Step: "charge"}},
+		{"steps/charge/stop", `{"reason":"r"}`, perdure.Act{Verb: "stop", Step: "charge", Reason: "r"}},
 		{"steps/charge/edit", `{"input": [1, 2]}`, perdure.Act{Verb: "edit", Step: "charge", Input: []byte("[1, 2]")}},
 	} {
 		for _, author := range []string{"", "Zoë"} {

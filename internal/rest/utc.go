@@ -30,7 +30,7 @@ func utcJob(j *perdure.JobView) *perdure.JobView {
 }
 
 func utcStepView(s *perdure.StepView) {
-	utc(&s.LockedUntil, &s.CompleteBy, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt)
+	utc(&s.LockedUntil, &s.CompleteBy, &s.AvailableAt, &s.ReadyAt, &s.StartedAt, &s.EndedAt, &s.ProgressAt, &s.StopRequestedAt)
 	if s.Why != nil {
 		s.Why = utcReason(s.Why)
 	}

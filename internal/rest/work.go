@@ -97,6 +97,9 @@ func appendRun(a *jsontext.Appender, r *perdure.Run) {
 			a.RawField("requires", requires)
 		}
 	}
+	if r.StopWithin > 0 {
+		a.TextField("stopWithin", r.StopWithin.String())
+	}
 	if len(r.Labels) > 0 {
 		a.Name("labels")
 		a.BeginObject()

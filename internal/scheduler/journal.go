@@ -36,6 +36,7 @@ var actMessages = map[perdure.Verb]string{
 	perdure.VerbSettle: "step settled",
 	perdure.VerbSkip:   "step skipped",
 	perdure.VerbEdit:   "step edited",
+	perdure.VerbStop:   "run stopped",
 }
 
 // journal collects the log lines of the changes.

@@ -602,7 +602,7 @@ func stepView(s *kernel.Step, shape *kernel.Shape) perdure.StepView {
 		Run: s.Run, Direction: s.Direction, Was: s.CurrentBeforeRun, Turn: s.Turn, Key: s.Key(),
 		LockedBy: s.LockedBy, LockedUntil: s.LockedUntil, CompleteBy: s.CompleteBy,
 		Failures: s.Failures, Rung: s.Rung, Waits: s.Waits, Returns: s.Returns, AvailableAt: s.AvailableAt,
-		Outcome: s.Outcome, ReadyAt: s.ReadyAt, StartedAt: s.StartedAt, EndedAt: s.EndedAt}
+		Outcome: s.Outcome, ProgressAt: s.ProgressAt, StopRequestedAt: s.StopRequestedAt, ReadyAt: s.ReadyAt, StartedAt: s.StartedAt, EndedAt: s.EndedAt}
 	if v.Action == "" {
 		v.Action = s.Name
 	}

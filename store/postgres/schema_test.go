@@ -51,9 +51,9 @@ func TestConcurrentMigrationsSucceed(t *testing.T) {
 	open(t, url)
 }
 
-// takeBackConsole takes back migrations 4 to 13.
+// takeBackConsole takes back migrations 4 to 14, but for the view steps.
 const takeBackConsole = `drop view perdure.agents; alter table perdure.agent drop patience; create view perdure.agents as select name, ageing / 1e6::double precision as ageing_seconds from perdure.agent;
-	drop table perdure.artifact_use; drop table perdure.host; drop view perdure.held_roles; drop table perdure.held_role; drop table perdure.log_chunk, perdure.log; drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.jobs; alter table perdure.step drop reopened_at, drop traceparent;
+	drop table perdure.artifact_use; drop table perdure.host; drop view perdure.held_roles; drop table perdure.held_role; drop table perdure.log_chunk, perdure.log; drop view perdure.notifications, perdure.receivers; drop table perdure.notification, perdure.receiver_full, perdure.receiver; drop view perdure.jobs, perdure.steps; alter table perdure.step drop reopened_at, drop traceparent, drop progress_at, drop stop_requested_at;
 	drop view perdure.audit; drop table perdure.audit_entry, perdure.credential; drop table perdure.exception, perdure.stats, perdure.series, perdure.bulk_refusal, perdure.bulk; drop index perdure.alert_kind;
 	drop view perdure.alerts; drop index perdure.alert_open_step, perdure.alert_open_kind;
 	alter table perdure.alert drop type, drop job_key, drop code, drop attempts;
@@ -70,7 +70,7 @@ func TestMigrateContinuesFromAnOlderSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	exec(t, url, takeBackConsole+`drop table perdure.mail cascade; drop function perdure.post, perdure.submit, perdure.in_cell;
-		drop view perdure.steps, perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
+		drop view perdure.limits, perdure.lanes, perdure.agents, perdure.nodes, perdure.roles, perdure.holders;
 		drop function perdure.state, perdure.phase, perdure.direction, perdure.outcome, perdure.job_text, perdure.job_id, perdure.json_text;
 		delete from perdure.migration where version > 1; update perdure.schema set version = 1, min_reader = 1, min_writer = 1`)
 	if _, err := postgres.Open(t.Context(), url); perdure.CodeOf(err) != perdure.CodeSchema || !strings.Contains(err.Error(), "perdure migrate") {

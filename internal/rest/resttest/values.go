@@ -45,7 +45,7 @@ func Job() *perdure.JobView {
 				Outcome: perdure.OutcomeFailed, Output: json.RawMessage(`{"html":"<b>&</b>","n":1.50}`), OutputBytes: 90_000,
 				Input: json.RawMessage(`{"n":1.50,"text":"<b>&"}`), InputBytes: 100_000,
 				LastError: &perdure.RunError{Code: "503", Message: "later", RetryAfter: perdure.Duration(30 * time.Second)},
-				Progress:  json.RawMessage(`{"done":3}`), ReadyAt: At, StartedAt: At, EndedAt: At,
+				Progress:  json.RawMessage(`{"done":3}`), ProgressAt: At, StopRequestedAt: At, ReadyAt: At, StartedAt: At, EndedAt: At,
 				Why: &perdure.Reason{Kind: perdure.WhyLimit, Text: "full", Limit: "agent:http", Max: &limit, Used: 3, Until: At, Since: At,
 					Holders: []perdure.HolderView{{Job: ID, Step: "other", Run: 1}}},
 			},
@@ -186,7 +186,7 @@ func each[T any](changes []T, see func(T) error) error {
 // Run is a run of which every field has a value.
 func Run() perdure.Run {
 	return perdure.Run{Job: ID, Step: "charge", Action: "charge", Number: 3, Direction: perdure.Undo, Input: json.RawMessage(`{"amount":1.0,"note":"n"}`), Secrets: []string{"/note"},
-		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01",
+		Output: json.RawMessage(`null`), DoKey: "k/1", Key: "k/2", LockedUntil: At, CompleteBy: At, RemainingMs: 30000, WaitedMs: 5, Priority: 9, Traceparent: "00-1-2-01", StopWithin: perdure.Duration(30 * time.Second),
 		Requires: &perdure.Requires{Amounts: perdure.Amounts{"cpu": 500, "memory": 3 << 30}, Labels: map[string]string{"gpu": "*"}, Grid: "local"}, Labels: map[string]string{"team": "a \"b\"", "zone": "ü"}}
 }
 

@@ -349,6 +349,10 @@ class Client:
         """Settles a step without doing it. The steps after it go on."""
         return self._act(_step(ref, step), "skip", reason, author)
 
+    def stop(self, ref: str, step: str, reason: str = "", *, author: str = "") -> Job:
+        """Stops the run of a step: it ends failed, with the code stopped, and what follows a failure follows."""
+        return self._act(_step(ref, step), "stop", reason, author)
+
     def _act(self, path: str, verb: str, reason: str, author: str, **more: Any) -> Job:
         body = {k: v for k, v in {"reason": reason or UNSET, **more}.items() if v is not UNSET}
         return cast(Job, self._send("POST", f"{path}/{verb}", body, author))

@@ -130,41 +130,43 @@ class _Step(TypedDict):
 class Step(_Step, total=False):
     """A step of a job.
 
-    action       what the step does at its agent
-    agent        the agent that carries it out
-    current      what is recorded: undone, done, or unsure (a run was dispatched, and its outcome is not known)
-    desired      what is wanted: done or undone
-    direction    of the latest run: do or undo
-    failures     failed runs since the retries last started over
-    key          idempotency key of all runs of this turn
-    phase        waiting, ready, running, parked (until an operator acts), or settled
-    run          number of the latest run; 0: none was dispatched
-    turn         counts changes of direction, from 1
-    was          current state before the latest run
-    after        the steps that it waits for
-    availableAt  it is not dispatched before this time
-    completeBy   the deadline of the run in flight
-    endedAt      end of the latest run
-    givenUp      it was unsettled when the job was given up
-    input        of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)
-    inputBytes   size of an input that is left out; Client.step returns it
-    lastError    code and message of the latest failure
-    limits       the limits of which its runs hold permits
-    lockedBy     the holder of the run in flight
-    lockedUntil  end of that holder's lock
-    noUndo       the step is undone, and its definition has no undo, so an effect of its runs remains
-    outcome      of the latest run
-    output       of the latest do run that was done
-    outputBytes  size of an output that is left out; Client.step returns it
-    progress     what the latest heartbeat of the run has shown
-    readyAt      when it was last ready
-    requires     what each of its runs takes of its host
-    returns      runs that were given back without a failure
-    rung         how far it is on the escalation ladder, from 0
-    skipped      it was skipped
-    startedAt    dispatch of the latest run
-    waits        how often the `wait` rung was used
-    why          why it is not running, or what it waits for: `why["text"]` is a sentence
+    action           what the step does at its agent
+    agent            the agent that carries it out
+    current          what is recorded: undone, done, or unsure (a run was dispatched, and its outcome is not known)
+    desired          what is wanted: done or undone
+    direction        of the latest run: do or undo
+    failures         failed runs since the retries last started over
+    key              idempotency key of all runs of this turn
+    phase            waiting, ready, running, parked (until an operator acts), or settled
+    run              number of the latest run; 0: none was dispatched
+    turn             counts changes of direction, from 1
+    was              current state before the latest run
+    after            the steps that it waits for
+    availableAt      it is not dispatched before this time
+    completeBy       the deadline of the run in flight
+    endedAt          end of the latest run
+    givenUp          it was unsettled when the job was given up
+    input            of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)
+    inputBytes       size of an input that is left out; Client.step returns it
+    lastError        code and message of the latest failure
+    limits           the limits of which its runs hold permits
+    lockedBy         the holder of the run in flight
+    lockedUntil      end of that holder's lock
+    noUndo           the step is undone, and its definition has no undo, so an effect of its runs remains
+    outcome          of the latest run
+    output           of the latest do run that was done
+    outputBytes      size of an output that is left out; Client.step returns it
+    progress         what the latest heartbeat of the run has shown
+    progressAt       when its progress last changed during the latest run
+    readyAt          when it was last ready
+    requires         what each of its runs takes of its host
+    returns          runs that were given back without a failure
+    rung             how far it is on the escalation ladder, from 0
+    skipped          it was skipped
+    startedAt        dispatch of the latest run
+    stopRequestedAt  when an operator requested that the run in flight stop
+    waits            how often the `wait` rung was used
+    why              why it is not running, or what it waits for: `why["text"]` is a sentence
     """
 
     after: List[str]
@@ -183,12 +185,14 @@ class Step(_Step, total=False):
     output: Any
     outputBytes: int
     progress: Any
+    progressAt: str
     readyAt: str
     requires: Dict[str, Any]
     returns: int
     rung: int
     skipped: bool
     startedAt: str
+    stopRequestedAt: str
     waits: int
     why: Reason
 
@@ -288,43 +292,45 @@ class _StepDetail(TypedDict):
 class StepDetail(_StepDetail, total=False):
     """A step with its input and output in full.
 
-    action       what the step does at its agent
-    agent        the agent that carries it out
-    current      what is recorded: undone, done, or unsure (a run was dispatched, and its outcome is not known)
-    desired      what is wanted: done or undone
-    direction    of the latest run: do or undo
-    failures     failed runs since the retries last started over
-    job          id of the job
-    key          idempotency key of all runs of this turn
-    name         of the step
-    phase        waiting, ready, running, parked (until an operator acts), or settled
-    run          number of the latest run; 0: none was dispatched
-    turn         counts changes of direction, from 1
-    was          current state before the latest run
-    after        the steps that it waits for
-    availableAt  it is not dispatched before this time
-    completeBy   the deadline of the run in flight
-    endedAt      end of the latest run
-    givenUp      it was unsettled when the job was given up
-    input        of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)
-    inputBytes   size of an input that is left out; Client.step returns it
-    lastError    code and message of the latest failure
-    limits       the limits of which its runs hold permits
-    lockedBy     the holder of the run in flight
-    lockedUntil  end of that holder's lock
-    noUndo       the step is undone, and its definition has no undo, so an effect of its runs remains
-    outcome      of the latest run
-    output       of the latest do run that was done
-    outputBytes  size of an output that is left out; Client.step returns it
-    progress     what the latest heartbeat of the run has shown
-    readyAt      when it was last ready
-    requires     what each of its runs takes of its host
-    returns      runs that were given back without a failure
-    rung         how far it is on the escalation ladder, from 0
-    skipped      it was skipped
-    startedAt    dispatch of the latest run
-    waits        how often the `wait` rung was used
-    why          why it is not running, or what it waits for: `why["text"]` is a sentence
+    action           what the step does at its agent
+    agent            the agent that carries it out
+    current          what is recorded: undone, done, or unsure (a run was dispatched, and its outcome is not known)
+    desired          what is wanted: done or undone
+    direction        of the latest run: do or undo
+    failures         failed runs since the retries last started over
+    job              id of the job
+    key              idempotency key of all runs of this turn
+    name             of the step
+    phase            waiting, ready, running, parked (until an operator acts), or settled
+    run              number of the latest run; 0: none was dispatched
+    turn             counts changes of direction, from 1
+    was              current state before the latest run
+    after            the steps that it waits for
+    availableAt      it is not dispatched before this time
+    completeBy       the deadline of the run in flight
+    endedAt          end of the latest run
+    givenUp          it was unsettled when the job was given up
+    input            of the latest run; None if the step has no `with`; missing if it is large (docs/rest.md)
+    inputBytes       size of an input that is left out; Client.step returns it
+    lastError        code and message of the latest failure
+    limits           the limits of which its runs hold permits
+    lockedBy         the holder of the run in flight
+    lockedUntil      end of that holder's lock
+    noUndo           the step is undone, and its definition has no undo, so an effect of its runs remains
+    outcome          of the latest run
+    output           of the latest do run that was done
+    outputBytes      size of an output that is left out; Client.step returns it
+    progress         what the latest heartbeat of the run has shown
+    progressAt       when its progress last changed during the latest run
+    readyAt          when it was last ready
+    requires         what each of its runs takes of its host
+    returns          runs that were given back without a failure
+    rung             how far it is on the escalation ladder, from 0
+    skipped          it was skipped
+    startedAt        dispatch of the latest run
+    stopRequestedAt  when an operator requested that the run in flight stop
+    waits            how often the `wait` rung was used
+    why              why it is not running, or what it waits for: `why["text"]` is a sentence
     """
 
     after: List[str]
@@ -343,12 +349,14 @@ class StepDetail(_StepDetail, total=False):
     output: Any
     outputBytes: int
     progress: Any
+    progressAt: str
     readyAt: str
     requires: Dict[str, Any]
     returns: int
     rung: int
     skipped: bool
     startedAt: str
+    stopRequestedAt: str
     waits: int
     why: Reason
 

@@ -103,6 +103,7 @@ def all_of_the_client():
     for state in ("done", "undone"):
         call("settle", "j", "s", state, "reason", output={} if state == "done" else UNSET, author="anna")
     call("skip", "j", "s", "reason", author="anna")
+    call("stop", "j", "s", "reason", author="anna")
     call("alerts", job="j", closed=True)
     call("list_alerts", job="j", closed=True, limit=10, cursor="c")
     call("close_alert", 12, "reason", author="anna")

@@ -372,6 +372,11 @@ export class Client {
     return this.#act(`${stepPath(ref, step)}/skip`, { reason }, options);
   }
 
+  /** Stops the run of a step: it ends failed, with the code stopped, and what follows a failure follows. */
+  stop(ref: string, step: string, reason = "", options: ActOptions = {}): Promise<Job> {
+    return this.#act(`${stepPath(ref, step)}/stop`, { reason }, options);
+  }
+
   async #act(path: string, body: ReasonBody | EditOptions | SettleOptions, options: ActOptions): Promise<Job> {
     const { reason, ...rest } = body;
     return await this.#change<Job>("POST", path, reason ? body : rest, options);

@@ -93,6 +93,8 @@ export interface StepDefinition {
   after?: string[];
   /** The time within which each run must end: the longest that a good run takes, and some more. */
   completeWithin?: string;
+  /** How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin. */
+  heartbeat?: string;
   /** Limits of which each run, and each undo run, holds a permit until it ends. */
   limits?: LimitDefinition[];
   /** The escalation ladder when the retries are used up. Default: that of the job. */
@@ -101,10 +103,14 @@ export interface StepDefinition {
   place?: "pack" | "spread";
   /** Labels of hosts that go first. They exclude none. */
   prefers?: { labels: hostLabels };
+  /** A do run whose progress does not change for so long is stopped, with the code stalled. */
+  progressWithin?: string;
   /** What the step requires of the host that runs it. A run takes the amounts until it ends. */
   requires?: requires;
   /** How often and how soon a failed run is tried again. */
   retry?: RetryDefinition;
+  /** The time between SIGTERM and SIGKILL for a program of exec, at most 5m. Default: that of the host, 10s. */
+  stopWithin?: string;
   /** How the step is undone. Without it there is nothing to undo. */
   undo?: UndoDefinition;
   /** An expression; if it is false the step is skipped, and its output is null. */

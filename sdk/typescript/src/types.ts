@@ -183,7 +183,7 @@ export interface Bulk {
 
 export interface BulkBody {
   /** What is done to each job */
-  act: "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit";
+  act: "undo" | "redo" | "resume" | "giveUp" | "settle" | "skip" | "edit" | "stop";
   /** For the history of each job */
   reason: string;
   /** settle: the state that the step has */
@@ -853,6 +853,8 @@ export interface RawRun {
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
   secrets?: string[];
+  /** Go's syntax, and d for days */
+  stopWithin?: string;
   traceparent?: string;
   waitedMs?: number;
 }
@@ -1073,6 +1075,7 @@ export interface Step {
   output?: unknown;
   outputBytes?: number;
   progress?: unknown;
+  progressAt?: string;
   readyAt?: string;
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
@@ -1080,6 +1083,7 @@ export interface Step {
   rung?: number;
   skipped?: boolean;
   startedAt?: string;
+  stopRequestedAt?: string;
   waits?: number;
   why?: Reason;
 }
@@ -1114,6 +1118,7 @@ export interface StepDetail {
   output?: unknown;
   outputBytes?: number;
   progress?: unknown;
+  progressAt?: string;
   readyAt?: string;
   /** What a run takes of its host: amounts by name, beside labels and grid */
   requires?: Record<string, unknown>;
@@ -1121,6 +1126,7 @@ export interface StepDetail {
   rung?: number;
   skipped?: boolean;
   startedAt?: string;
+  stopRequestedAt?: string;
   waits?: number;
   why?: Reason;
 }

@@ -112,6 +112,8 @@ var Columns = [...]Column{
 	{"error_code", Text, false, false, unsafe.Offsetof(step.ErrorCode)},
 	{"last_error", Text, false, false, unsafe.Offsetof(step.LastError)},
 	{"progress", Text, false, false, unsafe.Offsetof(step.Progress)},
+	{"progress_at", Time, false, false, unsafe.Offsetof(step.ProgressAt)},
+	{"stop_requested_at", Time, false, false, unsafe.Offsetof(step.StopRequestedAt)},
 	{"edited", Small, false, false, unsafe.Offsetof(step.Edited)},
 	{"given_up", Flag, false, false, unsafe.Offsetof(step.GivenUp)},
 
