@@ -188,7 +188,7 @@ func earliest(at ...time.Time) time.Time {
 	return first
 }
 
-// mustRenew reports whether the node is to be told of a change now.
+// mustRenew reports whether the node must hear of a change now.
 func (l *Loop) mustRenew() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -31,7 +31,7 @@ func (w Window) mean() time.Duration { return w.Took / time.Duration(max(w.Runs,
 // Mean returns the mean duration of the runs.
 func (w Window) Mean() time.Duration { return w.mean() }
 
-// Norm is how the holders of an agent do: the medians of the holders that have enough runs. The zero Norm judges nobody.
+// Norm is how the holders of an agent do: the medians of the holders that have enough runs. The zero Norm judges no holder.
 type Norm struct {
 	share float64
 	mean  time.Duration

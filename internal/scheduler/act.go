@@ -197,7 +197,7 @@ func (s *Scheduler) PutAgent(ctx context.Context, name string, settings perdure.
 	case ageing < perdure.MinAgeing || ageing > perdure.DefaultAgeing:
 		return perdure.Refuse(perdure.CodeInvalid, "ageing: %s is out of range; use %s to %s", settings.Ageing, perdure.Duration(perdure.MinAgeing), perdure.Duration(perdure.DefaultAgeing))
 	case patience < perdure.MinPatience || patience > perdure.MaxPatience:
-		return perdure.Refuse(perdure.CodeInvalid, "patience: %s is out of range; use %s to %s", settings.Patience, perdure.Duration(perdure.MinPatience), perdure.Duration(perdure.MaxPatience))
+		return perdure.Refuse(perdure.CodeInvalid, "patience: %s is not possible; use %s to %s", settings.Patience, perdure.Duration(perdure.MinPatience), perdure.Duration(perdure.MaxPatience))
 	}
 	return s.update(ctx, func(tx kernel.Tx) error {
 		all, err := tx.Agents()

@@ -163,7 +163,7 @@ func TestReservationEnds(t *testing.T) {
 	}
 }
 
-// A node is killed after it has reserved a host: the others keep to it (F180).
+// A node is killed after it has reserved a host: the others keep to it (F165).
 func TestReservationOutlivesItsNode(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -180,7 +180,7 @@ func TestReservationOutlivesItsNode(t *testing.T) {
 	})
 }
 
-// Two steps want the only host. One of them reserves it. The other waits for its turn, and gets it (F181).
+// Two steps want the only host. One of them reserves it. The other waits for its turn, and gets it (F166).
 func TestHostIsReservedForOneStep(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		d := open(t, store, scheduler.Config{})
@@ -204,7 +204,7 @@ func TestHostIsReservedForOneStep(t *testing.T) {
 	})
 }
 
-// Two nodes serve claims of many hosts that could be reserved for one step, all at once. One host is reserved (F182).
+// Two nodes serve claims of many hosts that could be reserved for one step, all at once. One host is reserved (F167).
 func TestTwoNodesReserveOneHostForAStep(t *testing.T) {
 	url := pgtest.Start(t)
 	nodes := []*harness{open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 2}), open(t, everystore.Postgres(t, url), scheduler.Config{Writers: 2})}

@@ -48,7 +48,7 @@ func (svc *Service) keepPlan(ctx context.Context, plan *kernel.Plan) error {
 func (svc *Service) keepValue(ctx context.Context, value []byte, at string) error {
 	found, err := plain.Artifacts(value)
 	if err != nil {
-		return nil // whoever reads the value refuses it
+		return nil // the readers of the value refuse it
 	}
 	for _, a := range found {
 		if err := svc.keep(ctx, a.Hash, at+a.Pointer); err != nil {

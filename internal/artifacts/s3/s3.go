@@ -48,7 +48,7 @@ const (
 // have the hash. An upload that is cut is continued at its node from the last whole part on, until the node ends.
 //
 // Deletion is like that of Dir, with a marker in place of the other name: the sweep puts an object deleting/DIGITS, reads the
-// time of the artifact again, deletes it, and then the marker. Whoever stores or names the artifact renews its time first,
+// time of the artifact again, deletes it, and then the marker. A caller that stores or names the artifact renews its time first,
 // and looks for the marker afterwards. So the sweep sees the new time, or the caller the marker: it has to try again later.
 type Store struct {
 	core   minio.Core
