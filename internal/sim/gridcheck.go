@@ -84,9 +84,9 @@ func (g *grid) recorded(d *runDir) {
 	g.exits[handleOf(&d.run)] = code
 }
 
-// traceless reports whether nothing is left of a run of a host: no process, and no directory.
+// traceless reports whether nothing is left of a run of a host: no process, and no directory of which anything is to be reported.
 func (g *grid) traceless(m *machine, at handle) bool {
-	if m.dirs[at] != nil {
+	if d := m.dirs[at]; d != nil && !d.reported {
 		return false
 	}
 	for p := range g.living {
