@@ -52,7 +52,7 @@ func (c *Client) Report(ctx context.Context, holder string, reports []protocol.R
 func (c *Client) Heartbeat(ctx context.Context, holder string, sent []protocol.Heartbeat) ([]protocol.HeartbeatResult, error) {
 	return inCalls(sent, appendBeat, func(list []byte, _ bool) ([]protocol.HeartbeatResult, error) {
 		body := encodeSet(holder, "runs", list, nil)
-		var out beats
+		var out heartbeatAnswer
 		_, err := c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: body}, &out)
 		return out.Runs, err
 	})
@@ -67,7 +67,7 @@ func (c *Client) HeartbeatAll(ctx context.Context, h protocol.CompleteHeartbeat)
 	if n < len(h.Runs) {
 		return nil, time.Time{}, perdure.Refuse(perdure.CodeTooLarge, "a complete heartbeat has at most %d runs, and fits in one call", perdure.MaxBatch)
 	}
-	var out beats
+	var out heartbeatAnswer
 	_, err = c.ask(ctx, &request{ofAgent: true, method: http.MethodPost, path: "/v1/heartbeats", body: encodeComplete(&h, list)}, &out)
 	return out.Runs, out.AsOf, err
 }

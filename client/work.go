@@ -124,13 +124,13 @@ func readRun(r *jsontext.Reader, run, before *perdure.Run) {
 	}
 }
 
-// beats is the answer to heartbeats.
-type beats struct {
+// heartbeatAnswer is the answer to heartbeats.
+type heartbeatAnswer struct {
 	Runs []protocol.HeartbeatResult `json:"runs"`
 	AsOf time.Time                  `json:"asOf"`
 }
 
-func (b *beats) read(r *jsontext.Reader) {
+func (b *heartbeatAnswer) read(r *jsontext.Reader) {
 	for name := range members(r) {
 		switch string(name) {
 		case "runs":

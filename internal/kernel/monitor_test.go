@@ -160,7 +160,7 @@ func TestHeartbeatOfAStep(t *testing.T) {
 	}
 }
 
-// F200, F202: a run that an operator stops is told so with each heartbeat, and its failure has the code stopped, whatever its
+// F200, F202: a run that an operator stops gets that as the answer to each heartbeat, and its failure has the code stopped, whatever its
 // agent says. A second stop changes nothing. Done is done.
 func TestStopEndsTheRun(t *testing.T) {
 	stop := func() *world {

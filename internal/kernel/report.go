@@ -188,11 +188,11 @@ func (s *Step) stopReason(now time.Time, ps *PlanStep) string {
 }
 
 const (
-	codeStopped = "stopped" // the code of an agent for a run that was told to stop
+	codeStopped = "stopped" // the code of an agent for a run that was to stop
 	codeStalled = "stalled"
 )
 
-// failureOf returns the failure that a report tells of. The code says why the run was told to stop, if it was: an agent
+// failureOf returns the failure that a report tells of. The code says why the run was to stop, if it was: an agent
 // need not know the reasons.
 func (w *Workset) failureOf(e *entry, r *row, rep *protocol.Report) failure {
 	f := failureOf(rep)
