@@ -337,7 +337,7 @@ var ofBounds = []mutant{
 	{name: "what a killed keeper has left goes on", file: "internal/keeper/attend.go", old: "			a.Place.KillRun()\n", new: "", pkg: "internal/sim", run: "Hosts"},
 	{name: "a number alone says that a keeper is alive", file: "internal/keeper/record.go", old: "return boot == p.Boot && start == p.Start", new: "return boot == p.Boot", pkg: "internal/sim", run: "Hosts"},
 	{name: "a host takes what is in use", file: "internal/kernel/host.go", old: "		if free[name] < n {", new: "		if free[name] < 0 {", pkg: "internal/sim", run: "Hosts"},
-	{name: "a host that is drained gets runs", file: "internal/kernel/host.go", old: "	if h.Draining || r.Grid", new: "	if r.Grid", pkg: "internal/sim", run: "Hosts"},
+	{name: "a host that is drained gets runs", file: "internal/kernel/host.go", old: "	if h.Draining || h.NoSpace()", new: "	if h.NoSpace()", pkg: "internal/sim", run: "Hosts"},
 	{name: "the parts of a host's capacity stay apart", file: "internal/agenthost/capacity.go", old: "	case over >= 0:\n		return false", new: "	case over >= 0:\n		return true", run: "PartsOf"},
 	{name: "a second keeper starts the command again", file: "internal/keeper/record.go", old: "err = os.Link(aside, filepath.Join(dir, name))", new: "err = os.Rename(aside, filepath.Join(dir, name))", run: "RunsOnce"},
 	{name: "a command dies with its host agent", file: "internal/keeper/attend.go", old: "			case Leave:\n				return ErrLeft\n			case Kill:\n				within = 0", new: "			case Leave, Kill:\n				within = 0", pkg: "agents/exec", run: "EndOfTheContext"},
