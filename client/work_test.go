@@ -45,7 +45,7 @@ func FuzzAnswers(f *testing.F) {
 		f.Add([]byte(a))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, pair := range [][2]any{{new(work), new(work)}, {new(heartbeatAnswer), new(beats)}, {new(submitted), new(submitted)}} {
+		for _, pair := range [][2]any{{new(work), new(work)}, {new(heartbeatAnswer), new(heartbeatAnswer)}, {new(submitted), new(submitted)}} {
 			got, want := pair[0], pair[1]
 			if decode(body, got) != nil || otherCase(body) {
 				continue
