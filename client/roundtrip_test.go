@@ -311,9 +311,9 @@ func TestRoundTrip(t *testing.T) {
 			return all{agent}, err
 		}, all{"http"}, all{agent}},
 		{"PutAgent", func(ctx context.Context, s protocol.Server) (all, error) {
-			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(time.Hour)})
+			agent, err := s.PutAgent(ctx, "http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)})
 			return all{agent}, err
-		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(time.Hour)}}, all{agent}},
+		}, all{"http", perdure.AgentSettings{Ageing: perdure.Duration(10 * time.Minute), Patience: perdure.Duration(2 * time.Minute)}}, all{agent}},
 		{"Stats", func(ctx context.Context, s protocol.Server) (all, error) {
 			stats, err := s.Stats(ctx)
 			return all{stats}, err

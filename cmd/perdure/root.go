@@ -271,12 +271,12 @@ func helpCmd() *cobra.Command {
 
 func cancelCmd() *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel", Aliases: []string{"abort", "stop", "kill", "park"}, Hidden: true, DisableFlagParsing: true,
+		Use: "cancel", Aliases: []string{"abort", "kill", "park"}, Hidden: true, DisableFlagParsing: true,
 		Short: "Says what to use instead",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return &usageError{
 				msg:  fmt.Sprintf("there is no %q: the word means several things", cmd.CalledAs()),
-				hint: `did you mean "perdure undo" (take back what was done) or "perdure give-up" (leave it as it is, and close it)?`,
+				hint: `did you mean "perdure undo" (take back what was done), "perdure stop" (end the run of a step) or "perdure give-up" (leave the job as it is, and close it)?`,
 			}
 		},
 	}

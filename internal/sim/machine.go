@@ -75,7 +75,6 @@ type osProcess struct {
 	leader bool       // it dies with its keeper (parent-death signal)
 	marked bool       // its environment has the handle
 	over   bool
-	exited func(e keeper.Exit)
 	term   func() // what it does on TERM
 }
 
