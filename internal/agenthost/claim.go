@@ -32,7 +32,9 @@ func (h *Host) claimLoop(a *hosted) {
 			h.retrieve(a, req)
 			return
 		}
-		if h.start(a, got) > 0 || h.env.Now().Sub(began) >= min(shortClaim, req.Wait) {
+		duration := h.env.Now().Sub(began)
+		cut := req.Wait < h.cfg.ClaimWait && duration >= req.Wait // by the end of its round
+		if h.start(a, got) > 0 || duration >= shortClaim || cut {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop
 			h.closeClaim(&req)
