@@ -66,6 +66,8 @@ func init() {
 			"ClaimBody.free":                                 "for processes of hosts, which claim by call()",
 			"Run.requires":                                   "for processes of hosts, which claim by call()",
 			"Run.stopWithin":                                 "for processes of hosts, which claim by call()",
+			"Run.labels":                                     "for processes of hosts, which claim by call()",
+			"BeatsAnswer.asOf":                               "for processes of hosts, which send complete heartbeats",
 			"GET /v1/webhooks":                               "for consoles and the command line; call() sends it",
 			"POST /v1/webhooks":                              "for consoles and the command line; call() sends it",
 			"GET /v1/webhooks/{name}":                        "for consoles and the command line; call() sends it",

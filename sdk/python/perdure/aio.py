@@ -113,6 +113,7 @@ class AsyncClient:
     edit = _call(Client.edit)
     settle = _call(Client.settle)
     skip = _call(Client.skip)
+    stop = _call(Client.stop)
 
     alerts = _iterate(Client.alerts)
     list_alerts = _call(Client.list_alerts)

@@ -113,7 +113,7 @@ def all_of_the_client():
     call("delete_limit", "own", author="anna")
     call("list_agents")
     call("get_agent", "a")
-    call("put_agent", "a", "10m", author="anna")
+    call("put_agent", "a", "10m", patience="2m", author="anna")
     call("list_nodes")
     call("job_schema")
     call("ready")

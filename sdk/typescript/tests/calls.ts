@@ -46,6 +46,7 @@ await client.edit(ref, "charge", { input: { amount: 1 }, newKey: true, reason: "
 await client.settle(ref, "charge", { as: "done", output: 1, reason: "why" });
 await client.settle(ref, "charge", { as: "undone" });
 await client.skip(ref, "charge", "why");
+await client.stop(ref, "charge", "why");
 
 assert.equal((await client.listAlerts({ job: ref, closed: true }).all()).length, 2);
 assert.equal((await client.closeAlert(12, "mended", { author: "Zoë" })).closedBy, "Zoë: mended");
@@ -55,7 +56,7 @@ assert.deepEqual((await client.putLimit("ads", { max: 3, perKey: { max: 1 } })).
 await client.deleteLimit("ads");
 assert.equal((await client.listAgents()).length, 1);
 assert.equal((await client.getAgent("http")).ageing, "10m");
-assert.equal((await client.putAgent("http", { ageing: "1h" })).ageing, "1h");
+assert.equal((await client.putAgent("http", { ageing: "1h", patience: "2m" })).ageing, "1h");
 assert.equal((await client.listNodes())[0]?.leads[0]?.role, "supervisor");
 await client.jobSchema();
 await client.health();
