@@ -34,7 +34,7 @@ demo-console: build ## the demo, and then a console with parked, undone and runn
 # (`go tool` would end with 0 if gotestsum was killed, for want of memory for example; `go run` does not.)
 GOTESTSUM = GORACE=atexit_sleep_ms=0 PERDURE_TEST_REQUIRE_POSTGRES=1 PERDURE_TEST_REQUIRE_PGBOUNCER=1 PERDURE_TEST_REQUIRE_NGINX=1 \
 	PERDURE_TEST_REQUIRE_SPIN=1 PERDURE_TEST_REQUIRE_PYTHON=1 PERDURE_TEST_REQUIRE_NODE=1 PERDURE_TEST_REQUIRE_CHROMIUM=1 PERDURE_TEST_REQUIRE_PROMTOOL=1 \
-	$(GO) run -modfile=tools/go.mod gotest.tools/gotestsum --rerun-fails=1 --rerun-fails-max-failures=8 --rerun-fails-abort-on-data-race
+	$(GO) run -modfile=tools/go.mod gotest.tools/gotestsum --rerun-fails=1 --rerun-fails-max-failures=20 --rerun-fails-abort-on-data-race
 # The tests that are skipped under the race detector, and their packages. They compute for long, with little that could
 # race. A test of internal/racedetector compares both lists with the calls of racedetector.Skip.
 WITHOUT_RACE = \

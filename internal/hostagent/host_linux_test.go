@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 	_ = os.Setenv("GORACE", "atexit_sleep_ms=0")
 	flag.Parse()
-	_ = flag.Set("test.parallel", "8") // they wait for other processes most of the time
+	_ = flag.Set("test.parallel", "4") // they wait for other processes most of the time
 	os.Exit(m.Run())
 }
 
@@ -264,7 +264,7 @@ func (g *grid) step(id perdure.JobID, what string, ok func(*perdure.StepView) bo
 
 func (g *grid) await(what string, ok func() bool) {
 	g.Helper()
-	for end := time.Now().Add(40 * time.Second); !ok(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			g.Fatalf("no %s within the time limit", what)
 		}
