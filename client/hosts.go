@@ -17,7 +17,7 @@ func (c *Client) RegisterHost(ctx context.Context, r operate.HostRequest) (*oper
 	if err := r.Check(); err != nil {
 		return nil, err
 	}
-	body, err := encode(&r.HostSettings)
+	body, err := encode(&r)
 	if err != nil {
 		return nil, err
 	}

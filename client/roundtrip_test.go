@@ -280,9 +280,9 @@ func TestRoundTrip(t *testing.T) {
 			return all{page}, err
 		}, all{operate.DeliveryQuery{Name: "shop", State: operate.DeliveryDead, Limit: 7, Cursor: "y"}}, all{resttest.Deliveries()}},
 		{"RegisterHost", func(ctx context.Context, s protocol.Server) (all, error) {
-			v, err := s.RegisterHost(ctx, operate.HostRequest{Name: "h1", HostSettings: resttest.HostSettings()})
+			v, err := s.RegisterHost(ctx, operate.HostRequest{Name: "h1", HostSettings: resttest.HostSettings(), Renews: true})
 			return all{v}, err
-		}, all{operate.HostRequest{Name: "h1", HostSettings: resttest.HostSettings()}}, all{resttest.Registered()}},
+		}, all{operate.HostRequest{Name: "h1", HostSettings: resttest.HostSettings(), Renews: true}}, all{resttest.Registered()}},
 		{"ListHosts", func(ctx context.Context, s protocol.Server) (all, error) {
 			page, err := s.ListHosts(ctx, operate.HostQuery{Grid: "local", State: operate.HostReady, Label: "zone=a", Limit: 7, Cursor: "y"})
 			return all{page}, err

@@ -184,6 +184,8 @@ var badYAML = []bad{
 	{"requires bad grid", in("    agent: x\n    requires: {grid: §\"*\"}\n"), "the grid has other characters"},
 	{"heartbeat below twice stopWithin", in("    agent: x\n    stopWithin: 30s\n    heartbeat: §59s\n"), "heartbeat 59s is less than twice stopWithin 30s"},
 	{"stopWithin over its bound", in("    agent: x\n    stopWithin: §301s\n"), "over 5m"},
+	{"stopWithin over half of completeWithin", in("    agent: x\n    completeWithin: 10s\n    stopWithin: §6s\n"), "stopWithin 6s is more than half of completeWithin, which is 10s"},
+	{"stopWithin over half of the default", in("    agent: x\n    stopWithin: §3m\n"), "half of completeWithin, which is 5m"},
 	{"stopWithin of nothing", in("    agent: x\n    stopWithin: §0s\n"), ""},
 	{"progressWithin without a unit", in("    agent: x\n    progressWithin: §5\n"), "a duration such as 30s"},
 	{"progressWithin of a sleep", in("    agent: sleep\n    with: {for: 1m}\n    §progressWithin: 5m\n"), "takes no"},

@@ -48,7 +48,7 @@ var stepFields = []field{
 	{name: "forEach", planned: true}, {name: "as", planned: true}, {name: "maxParallel", planned: true}, {name: "tolerate", planned: true},
 	{name: "heartbeat", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "How long the process that runs the step may be silent, if that is longer than what it promises. At least twice stopWithin."},
 	{name: "progressWithin", schema: `{"$ref":"#/$defs/duration","examples":["5m"]}`, doc: "A do run whose progress does not change for so long is stopped, with the code stalled."},
-	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m. Default: that of the host, 10s."},
+	{name: "stopWithin", schema: `{"$ref":"#/$defs/duration","examples":["30s"]}`, doc: "The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin."},
 	{name: "approval", planned: true}, {name: "join", planned: true},
 	{name: "outputSchema", planned: true},
 }

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -148,9 +149,16 @@ func (d *decoder) stopWithin(n *text.Node, p *text.Pointer) perdure.Duration {
 	return within
 }
 
-// signsOfLife refuses a heartbeat that leaves no time to stop the program before the lock ends.
+// signsOfLife refuses a heartbeat, and a completeWithin, that leave no time to stop the program before the lock ends.
 func (d *decoder) signsOfLife(s *kernel.StepDefinition, src *stepSource) {
-	if s.Heartbeat == 0 || s.Heartbeat >= 2*s.StopWithin || d.stored {
+	if d.stored {
+		return
+	}
+	if within := cmp.Or(s.CompleteWithin, perdure.Duration(perdure.DefaultCompleteWithin)); within < 2*s.StopWithin {
+		d.Add(src.pointer.Member("stopWithin"), src.node.Get("stopWithin").At, "stopWithin %s is more than half of completeWithin, which is %s", s.StopWithin, within).
+			WithHint("completeWithin: %s, or a shorter stopWithin; without stopWithin, a program has at most a quarter of completeWithin to stop", 2*s.StopWithin)
+	}
+	if s.Heartbeat == 0 || s.Heartbeat >= 2*s.StopWithin {
 		return
 	}
 	d.Add(src.pointer.Member("heartbeat"), src.node.Get("heartbeat").At, "heartbeat %s is less than twice stopWithin %s", s.Heartbeat, s.StopWithin).

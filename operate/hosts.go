@@ -15,7 +15,8 @@ import (
 // Hosts registers hosts, shows them, and drains them.
 type Hosts interface {
 	// RegisterHost creates or replaces a host, and is its sign of life: the host's process repeats it at least every
-	// HostRequest.Heartbeat. If another incarnation is alive, the error has CodeConflict.
+	// HostRequest.Heartbeat. If another incarnation is alive, the error has CodeConflict; if HostRequest.Renews, and the
+	// host was removed, CodeNotFound.
 	RegisterHost(ctx context.Context, r HostRequest) (*HostRegistered, error)
 	// ListHosts returns a page of hosts, in the order of their names, without their runs.
 	ListHosts(context.Context, HostQuery) (*perdure.Page[HostView], error)
@@ -55,6 +56,7 @@ type HostSettings struct {
 type HostRequest struct {
 	Name string `json:"-"`
 	HostSettings
+	Renews bool `json:"renews,omitempty" doc:"This process has registered the host before, within its heartbeat. If it was removed since, it is not registered again: the answer is notFound"`
 }
 
 // HostRegistered is the answer to a registration.

@@ -58,7 +58,7 @@ type Config struct {
 	Slots      int
 	Dir        string            // has a directory for each run
 	Host       string            // the name of the host, which the output has
-	StopWithin time.Duration     // between TERM and KILL, if the step does not say it, but at most half of the lock; 0: DefaultStopWithin
+	StopWithin time.Duration     // between TERM and KILL, if the step does not say it, but at most a quarter of its completeWithin; 0: DefaultStopWithin
 	Commands   []string          // the only programs that may run, as steps name them; nil: any
 	User       *User             // nil: the user of this process
 	Users      []UserOfLabel     // the first one whose label the job has counts, before User; if there are any, and User is nil, other jobs are refused
@@ -258,7 +258,7 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.ExecEnded)
-	return a.outcome(ctx, in, dir, exit)
+	return a.outcome(ctx, in, dir, r, exit)
 }
 
 // allowed refuses programs that the host does not allow.
@@ -314,7 +314,8 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*k
 			return os.LookupEnv(name)
 		}
 	}
-	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), StopWithin: min(a.stopWithin(run), left/2), Owner: owner,
+	within := left + max(run.CompleteBy.Sub(run.LockedUntil), 0)
+	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), Deadline: keeper.Now() + int64(within), Within: within, StopWithin: a.stopWithin(run, left, within), Owner: owner,
 		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+progress)}
 	if user != nil {
 		r.User = &user.User
@@ -332,12 +333,13 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*k
 	return r, keeper.WriteRun(dir, r)
 }
 
-// stopWithin returns the time between TERM and KILL.
-func (a *Agent) stopWithin(run *perdure.Run) time.Duration {
+// stopWithin returns the time between TERM and KILL for a run whose lock ends after left, and its deadline after within. If the
+// step does not say it, three quarters of the time to the deadline are for the work.
+func (a *Agent) stopWithin(run *perdure.Run, left, within time.Duration) time.Duration {
 	if run.StopWithin > 0 {
-		return time.Duration(run.StopWithin)
+		return min(time.Duration(run.StopWithin), left/2)
 	}
-	return a.cfg.StopWithin
+	return min(a.cfg.StopWithin, left/2, within/4)
 }
 
 // notStarted returns the error of a run whose command was not started, because of the machine.
@@ -471,14 +473,14 @@ const (
 )
 
 // outcome returns the result of a run whose command has ended.
-func (a *Agent) outcome(ctx context.Context, in *Input, dir string, e *keeper.Exit) (json.RawMessage, error) {
+func (a *Agent) outcome(ctx context.Context, in *Input, dir string, r *keeper.Run, e *keeper.Exit) (json.RawMessage, error) {
 	switch e.Cause {
 	case keeper.NotStarted:
 		return nil, a.startError(in, e)
 	case keeper.TimedOut:
-		return nil, perdure.Failed(a.withStderr(dir, errors.New("not done in time, killed")), "timeout")
+		return nil, perdure.Failed(a.withStderr(dir, errors.New(whyTimedOut(r, e)+a.endOf(e))), "timeout")
 	case keeper.Stopped:
-		return nil, perdure.Failed(a.withStderr(dir, errors.New("stopped")), "stopped")
+		return nil, perdure.Failed(a.withStderr(dir, errors.New("stopped"+a.endOf(e))), "stopped")
 	}
 	switch code := exitCode(e.Exit); {
 	case e.Signal == "" && code == 0:
@@ -502,6 +504,31 @@ func (a *Agent) outcome(ctx context.Context, in *Input, dir string, e *keeper.Ex
 		}
 		return nil, perdure.Failed(err, name)
 	}
+}
+
+// lockSlack is more than the part of a lock that LockEnd leaves for the report.
+const lockSlack = 2 * time.Second
+
+// whyTimedOut says why a command was stopped because of the end of its lock.
+func whyTimedOut(r *keeper.Run, e *keeper.Exit) string {
+	switch {
+	case e.Until > 0 && r.Deadline-e.Until > int64(lockSlack): // the host, or its node, was not reached, or stopped the run
+		return "stopped, because its lock was not extended in time"
+	case r.Within > 0:
+		return fmt.Sprintf("stopped after completeWithin (%s)", perdure.Duration(r.Within.Round(100*time.Millisecond)))
+	}
+	return "stopped at its deadline"
+}
+
+// endOf says how a command has ended that was stopped. On Slurm that is not known.
+func (a *Agent) endOf(e *keeper.Exit) string {
+	switch {
+	case a.cfg.Slurm != nil:
+		return ""
+	case e.Signal != "":
+		return ": killed by " + e.Signal
+	}
+	return fmt.Sprintf(": exit code %d after TERM", e.Exit)
 }
 
 // output returns the output of a command that has exited with 0.

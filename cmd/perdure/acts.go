@@ -131,6 +131,9 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 		return nil
 	}
 	a.talk("%s: recorded for %s", what, t.title())
+	if act.Verb == perdure.VerbStop {
+		a.talk("  the process that runs it is told with its next heartbeat: a host after at most a third of its --heartbeat (20s by default)")
+	}
 	return nil
 }
 

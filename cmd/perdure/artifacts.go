@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/artifacts"
 	"github.com/perdure/perdure/internal/artifacts/s3"
 	"github.com/perdure/perdure/operate"
@@ -74,7 +73,8 @@ func (a *app) artifactsGetCmd() *cobra.Command {
 		Use:   "get HASH",
 		Short: "Read an artifact, and compare it with its hash",
 		Long: `Writes an artifact to stdout, or to the file of --to, which appears when it is complete. The bytes are compared
-with the hash.`,
+with the hash. If they differ, the artifact is damaged: the command exits with 1, --to writes no file, and
+what was written to stdout is not to be used.`,
 		Example: `  perdure artifacts get sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae > scene.blend
   perdure artifacts get sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae --to scene.blend`,
 		Args:              argsOf(1, 1, "one HASH"),
@@ -117,7 +117,7 @@ func (a *app) getArtifact(ctx context.Context, svc operate.Artifacts, hash, to s
 func copyArtifact(to io.Writer, content io.Reader, hash string) error {
 	got, _, err := operate.HashArtifact(io.TeeReader(content, to))
 	if err == nil && got != hash {
-		err = perdure.Refuse(perdure.CodeUnavailable, "the bytes that were read have the hash %s: the artifact is damaged", got)
+		err = fmt.Errorf("artifact %s is damaged: the bytes that were read have the hash %s; store it again, or restore it from a backup", hash, got)
 	}
 	return err
 }

@@ -53,14 +53,19 @@ func (a *app) execCmd() *cobra.Command {
 		Long: `Submits a job of type exec with one step, which runs the command on a host (see "perdure host"), waits
 for its end, prints what it writes as it writes it, and exits with the command's exit code (127: not
 found; 126: not executable; 128 and the number of the signal that killed it; 1: another failure, with its
-reason on stderr). No shell reads the command. "perdure logs JOB run" prints the same again.
+reason on stderr). No shell reads the command, and its stdin is empty: give it files with --file.
+"perdure logs JOB run" prints the same again.
+
+An attempt ends within --complete-within: before that, the command gets SIGTERM, and SIGKILL after the
+host's --stop-within (10s), or after a quarter of --complete-within if that is less.
 
 Codes of this program, such as 6 if --timeout has passed, can be the command's, too. The line on stderr
 says which it is ("exit code 6", or "--timeout has passed"). With -o json, the command's code is in the
 step's output or in its lastError; a job that goes on has neither.
 
 When the command has failed, the job is given up, so that it needs no operator; --keep leaves it parked,
-for "perdure resume". Ctrl-C leaves the job running.`,
+for "perdure resume". Ctrl-C leaves the job running: "perdure logs JOB run --follow" goes on printing, and
+"perdure undo JOB" ends the command.`,
 		Example: `  perdure exec -- python train.py --epochs 3
   perdure exec --requires gpu=1,memory=8GiB --host-label zone=a -- python train.py
   perdure exec --attempts 3 --env QUALITY=high -- render --frame 7
@@ -96,7 +101,7 @@ for "perdure resume". Ctrl-C leaves the job running.`,
 	f.StringSliceVar(&o.onHosts, "host-label", nil, "`NAME=VALUE` that the host must have; the value * stands for any (repeatable)")
 	f.StringArrayVar(&o.files, "file", nil, "`PATH=FILE`: store FILE as an artifact, which the command finds at PATH in its directory (repeatable)")
 	f.StringArrayVar(&o.collect, "collect", nil, "`PATTERN` of files in the command's directory that are stored as artifacts if it exits with 0; their names are printed on stderr (repeatable)")
-	f.Var(&o.within, "complete-within", "longest time of an attempt")
+	f.Var(&o.within, "complete-within", "longest time of an attempt, of which the last part is for the command to stop")
 	restricts(cmd, "key")
 	_ = cmd.RegisterFlagCompletionFunc("label", a.completeLabel)
 	return cmd
@@ -105,7 +110,7 @@ for "perdure resume". Ctrl-C leaves the job running.`,
 // definition returns the definition of the job. The command is in its input: it is no template, and all jobs of this kind
 // have one shape.
 func (o *execOptions) definition(command []string, files map[string]artifactValue) ([]byte, error) {
-	labels, err := readLabels(o.labels)
+	labels, err := readLabels("--label", o.labels)
 	if err != nil {
 		return nil, err
 	}
@@ -203,7 +208,12 @@ func (o *execOptions) demand() (*perdure.Requires, error) {
 	if err != nil {
 		return nil, err
 	}
-	labels, err := readLabels(o.onHosts)
+	for _, name := range slices.Sorted(maps.Keys(amounts)) {
+		if amounts[name] == 0 {
+			return nil, &usageError{msg: fmt.Sprintf("--requires %s=0 requires nothing", name), hint: "leave it out, or name an amount of more than 0"}
+		}
+	}
+	labels, err := readLabels("--host-label", o.onHosts)
 	return &perdure.Requires{Amounts: amounts, Labels: labels}, err
 }
 
@@ -219,22 +229,7 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 	end, err := a.awaitRest(waiting, t, v)
 	logs.stop()
 	if errors.Is(err, errInterrupted) || errors.Is(err, errTimeout) {
-		if errors.Is(err, errTimeout) { // also with --quiet: the exit code may be the command's, too
-			complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the end of the command, which goes on (job %s)", v.ID))
-		}
-		if a.json() {
-			asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
-			defer cancel()
-			if now, err := t.Job(asking, v.ID.String(), 0); err == nil {
-				v = now
-			}
-			if err := a.object(v); err != nil {
-				return err
-			}
-		}
-		job := newTracker(v, perdure.Done)
-		a.goOn(t, []*tracker{job}, err, "perdure watch "+refOf(v)+t.where)
-		return quietly(codeOf(err))
+		return a.execGoesOn(ctx, t, v, err)
 	}
 	if err != nil {
 		return err
@@ -251,6 +246,38 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 		}
 	}
 	return a.printExec(end, logs.rest(ctx, end))
+}
+
+// execGoesOn says how to go on with a job whose end is not waited for, because of err.
+func (a *app) execGoesOn(ctx context.Context, t *target, v *perdure.JobView, err error) error {
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer cancel()
+	if now, err := t.Job(asking, v.ID.String(), 0); err == nil {
+		v = now
+	}
+	started := false
+	if s := v.Steps.Get(execStep); s != nil {
+		started = s.Run > 0
+	}
+	switch {
+	case !errors.Is(err, errTimeout):
+		a.talk("%v: job %s goes on", err, v.ID)
+	case started: // also with --quiet: the exit code may be the command's, too
+		complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the end of the command, which goes on (job %s)", v.ID))
+	default:
+		complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the start of the command, which still waits for a host (job %s)", v.ID))
+	}
+	if a.json() {
+		if err := a.object(v); err != nil {
+			return err
+		}
+	}
+	ref := refOf(v) + t.where
+	a.talk("  output:  perdure logs %s %s --follow%s", refOf(v), execStep, t.where)
+	a.talk("  wait:    perdure watch %s", ref)
+	a.talk("  look:    perdure get %s", ref)
+	a.talk("  end it:  perdure undo %s", ref)
+	return quietly(codeOf(err))
 }
 
 // lastLook bounds the call that reads a job which goes on.

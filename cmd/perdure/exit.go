@@ -125,6 +125,12 @@ func complainRefusal(w io.Writer, st style, err error, e *perdure.Error) {
 	}
 	fmt.Fprintf(w, "%s %s\n", st.bad("perdure:"), message(msg))
 	for _, f := range e.Fields {
+		if len(e.Fields) == 1 && f.Message == e.Message { // it was printed
+			if at := strings.TrimSuffix(place(f), ": "); at != "" {
+				fmt.Fprintf(w, "  at %s\n", message(at))
+			}
+			continue
+		}
 		fmt.Fprintf(w, "  %s\n", message(place(f)+f.Message))
 		if f.Hint != "" && f.Hint != e.Hint {
 			fmt.Fprintf(w, "    hint: %s\n", message(f.Hint))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -175,7 +176,7 @@ func fromEnv(f *pflag.Flag) error {
 		return nil
 	}
 	if err := f.Value.Set(value); err != nil {
-		return usagef("%s=%q: %v", variableOf(f), value, err)
+		return usagef("%s=%q %s", variableOf(f), value, wrongValue(err))
 	}
 	return nil
 }
@@ -206,6 +207,9 @@ func documentEnv(cmd *cobra.Command) {
 // unknownFlag adds the nearest flag to pflag's error.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	u := &usageError{msg: err.Error(), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
+	if wrong := (*pflag.InvalidValueError)(nil); errors.As(err, &wrong) {
+		u.msg = fmt.Sprintf("--%s %q %s", wrong.GetFlag().Name, shownArg(wrong.GetValue()), wrongValue(wrong.Unwrap()))
+	}
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
 		var names []string
@@ -219,6 +223,22 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 		}
 	}
 	return u
+}
+
+// wrongValue says what is wrong with the value of a flag.
+func wrongValue(err error) string {
+	number := (*strconv.NumError)(nil)
+	switch {
+	case !errors.As(err, &number):
+		return "is refused: " + err.Error()
+	case errors.Is(err, strconv.ErrRange):
+		return "is too large"
+	case number.Func == "ParseBool":
+		return "is neither true nor false"
+	case number.Func == "ParseFloat":
+		return "is not a number"
+	}
+	return "is not a whole number"
 }
 
 // nearest returns the word that was probably meant; "" if none is similar.

@@ -106,11 +106,16 @@ func (a *app) printHost(v *operate.HostView) error {
 	}
 	if d := v.Drain; d != nil {
 		line := "drained by " + plain(d.Author)
-		if d.By.After(now) {
-			line += ", runs may end for another " + span(d.By.Sub(now))
-		}
 		if d.Reason != "" {
-			line += ": " + plain(d.Reason)
+			line += " (" + plain(d.Reason) + ")"
+		}
+		switch {
+		case v.Runs == 0:
+			line += "; it has no runs"
+		case d.By.After(now):
+			line += "; its runs may go on for another " + span(d.By.Sub(now)) + ", and are stopped then"
+		default:
+			line += "; its runs are stopped"
 		}
 		a.printf("%s\n", line)
 	}
@@ -215,7 +220,9 @@ func (a *app) readyHostCmd() *cobra.Command {
 func (a *app) removeHostCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove", "delete"}, Short: "Remove a host", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeHost,
-		Long: `Removes a host that is silent or drained, and has no runs.`, Example: "  perdure hosts rm h1",
+		Long: `Removes a host that is silent or drained, and has no runs. If its "perdure host" still runs, it learns of
+that within 10 seconds, and exits with 0. When it is started again, it registers the host anew.`,
+		Example: "  perdure hosts rm h1\n  perdure hosts drain h1 --deadline 10m --wait && perdure hosts rm h1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {
 				if err := t.DeleteHost(ctx, args[0], author()); err != nil {

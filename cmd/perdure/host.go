@@ -1,8 +1,8 @@
 package main
 
 import (
+	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -125,20 +125,25 @@ const gridSlurm = "slurm"
 
 // readAmounts reads the capacities and labels.
 func (o *hostOptions) readAmounts() (err error) {
-	if o.labelled, err = readLabels(o.labels); err != nil {
+	if o.labelled, err = readLabels("--labels", o.labels); err != nil {
 		return err
 	}
-	given := slices.Clone(o.capacity)
+	if o.amounts, err = readAmounts("--capacity", o.capacity); err != nil {
+		return err
+	}
+	if n, given := o.amounts["slots"]; given {
+		return &usageError{msg: "--capacity has slots, which have a flag of their own", hint: fmt.Sprintf("--slots %d", n)}
+	}
 	for _, one := range []struct{ name, text string }{{"cpu", o.cpu}, {"memory", o.memory}} {
-		if one.text != "" {
-			given = append(given, one.name+"="+one.text)
+		if one.text == "" {
+			continue
 		}
-	}
-	if o.amounts, err = readAmounts("--capacity", given); err != nil {
-		return err
-	}
-	if _, given := o.amounts["slots"]; given {
-		return &usageError{msg: "--capacity slots", hint: "--slots N"}
+		if _, twice := o.amounts[one.name]; twice {
+			return usagef("--%s and --capacity %s=… exclude each other", one.name, one.name)
+		}
+		if o.amounts[one.name], err = values.ParseAmount(one.name, one.text); err != nil {
+			return usagef("--%s %s %v", one.name, one.text, err)
+		}
 	}
 	return nil
 }
@@ -155,7 +160,7 @@ func readAmounts(flag string, given []string) (perdure.Amounts, error) {
 		case twice:
 			return nil, usagef("%s %s: %s is given twice", flag, one, name)
 		case err != nil:
-			return nil, usagef("%s %s: %v", flag, one, err)
+			return nil, usagef("%s %s %v", flag, one, err)
 		default:
 			amounts[name] = n
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -46,18 +47,29 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 			return &usageError{msg: "this machine has no commands of Slurm (sbatch, squeue, scancel)", hint: "install Slurm's client, or leave out --grid slurm"}
 		}
 	}
-	h, err := hostagent.Open(hostagent.Config{Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Artifacts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, Users: users, NoCgroups: o.noCgroups,
+	registered := func() {
+		if a.jsonLog {
+			log.Info("host registered", "host", o.name, "slots", o.slots, "server", redact.URL(a.server))
+		} else {
+			a.talk("host %s with %s for %s", o.name, plural(o.slots, "slot"), redact.URL(a.server))
+		}
+	}
+	h, err := hostagent.Open(hostagent.Config{Registered: registered, Capacity: o.amounts, Labels: o.labelled, Grid: o.grid, Slurm: cluster, Exchange: c, Hosts: c, Logs: c, Artifacts: c, Version: version, Name: o.name, State: o.state, Slots: o.slots, Commands: o.commands, User: as, Users: users, NoCgroups: o.noCgroups,
 		StopWithin: time.Duration(o.stopWithin), Heartbeat: time.Duration(o.heartbeat), Keep: time.Duration(o.keep), Log: log})
 	if err != nil {
 		return err
 	}
 	defer h.Close()
-	if a.jsonLog {
-		log.Info("host started", "host", o.name, "holder", h.Holder, "slots", o.slots, "server", redact.URL(a.server))
-	} else {
-		a.talk("host %s with %s for %s", o.name, plural(o.slots, "slot"), redact.URL(a.server))
+	err = h.Run(ctx)
+	if !errors.Is(err, hostagent.ErrRemoved) {
+		return err
 	}
-	return h.Run(ctx)
+	if a.jsonLog {
+		log.Info("host removed", "host", o.name, "action", "to register it anew, start perdure host again")
+	} else {
+		a.talk("host %s was removed (perdure hosts rm), and this process ends; to register it anew, start it again", o.name)
+	}
+	return nil
 }
 
 // commandUser returns the user of commands; nil for the user of this process.

@@ -218,19 +218,40 @@ func argsOf(low, high int, what string) cobra.PositionalArgs {
 				hint: cmd.UseLine(),
 			}
 		}
-		if i := slices.IndexFunc(args, blank); i >= 0 {
+		own := args
+		if words, command := argWords(cmd); command { // its arguments may be empty, but not its name
+			own = args[:min(len(args), len(words))]
+		}
+		if i := slices.IndexFunc(own, blank); i >= 0 {
 			return emptyArg(cmd, len(args), i)
 		}
 		return nil
 	}
 }
 
+// argWords returns the names of the arguments, as the usage of the command has them. command reports whether the last one is
+// that of a command after --.
+func argWords(cmd *cobra.Command) (words []string, command bool) {
+	use, after, command := strings.Cut(cmd.Use, " -- ")
+	if !command {
+		use, _, _ = strings.Cut(use, " --")
+	}
+	for _, word := range strings.Fields(use)[1:] {
+		if word != "[flags]" {
+			words = append(words, word)
+		}
+	}
+	if command {
+		words = append(words, strings.Fields(after)[0])
+	}
+	return words, command
+}
+
 // emptyArg refuses an argument that is empty, probably because a variable of the shell is not set.
 func emptyArg(cmd *cobra.Command, n, i int) error {
-	use, _, _ := strings.Cut(cmd.Use, " --")
-	words := strings.Fields(use)[1:]
+	words, command := argWords(cmd)
 	word := words[min(i, len(words)-1)]
-	if step := cmd.Flags().Lookup("step"); n > len(words) || step != nil && step.Changed {
+	if step := cmd.Flags().Lookup("step"); !command && n > len(words) || step != nil && step.Changed {
 		word = words[0] // there are several JOBs
 	}
 	u := &usageError{msg: strings.Trim(word, "[]…") + " is empty", hint: cmd.UseLine()}

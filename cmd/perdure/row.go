@@ -76,10 +76,10 @@ func runningRow(s *perdure.StepView, now time.Time) row {
 	if s.Direction == perdure.Undo {
 		r.glyph, r.word = "◐", "undoing"
 	}
+	r.detail += holder(s)
 	if s.Direction.Pole() != s.Desired || !s.StopRequestedAt.IsZero() {
 		r.detail += ", stop requested"
 	}
-	r.detail += holder(s)
 	if s.Why != nil && s.Why.Kind == perdure.WhyExpired {
 		r.detail = plain(s.Why.Text)
 	} else if !s.CompleteBy.IsZero() && !now.IsZero() {

@@ -164,8 +164,9 @@ func (a *app) stopCmd() *cobra.Command {
 		Use:        "stop JOB STEP",
 		SuggestFor: []string{"kill", "cancel", "abort"},
 		Short:      "Stop the run of a step",
-		Long: `Tells the process that runs the step, with its next heartbeat, to stop. A command of exec gets SIGTERM, and
-SIGKILL after stopWithin. The run ends failed, with the code "stopped", and the step goes on as after any
+		Long: `Tells the process that runs the step, with its next heartbeat, to stop. Heartbeats come every third of what
+that process promises: from a host, every 20 seconds, or more often with a shorter --heartbeat of
+"perdure host". Then a command of exec gets SIGTERM, and SIGKILL after stopWithin. The run ends failed, with the code "stopped", and the step goes on as after any
 failure: it is tried again while retry has attempts left, and then its escalation ladder follows. If the
 process is gone, the run expires. If no run is in flight, that is a conflict (exit 8).
 

@@ -31,7 +31,7 @@ With --wait or --timeout it follows the jobs to rest and exits by their state.`,
   perdure submit order.yaml --wait --timeout 5m`,
 		Args: argsOf(1, -1, "one or more files"),
 		RunE: func(cmd *cobra.Command, files []string) error {
-			added, err := readLabels(labels)
+			added, err := readLabels("--label", labels)
 			if err != nil {
 				return err
 			}
@@ -71,15 +71,15 @@ With --wait or --timeout it follows the jobs to rest and exits by their state.`,
 }
 
 // readLabels reads labels from the command line.
-func readLabels(args []string) (map[string]string, error) {
+func readLabels(flag string, args []string) (map[string]string, error) {
 	labels := map[string]string{}
 	for _, arg := range args {
 		name, value, ok := strings.Cut(arg, "=")
 		if !ok || name == "" {
-			return nil, usagef("--label %q: not of the form NAME=VALUE", arg)
+			return nil, usagef("%s %q: not of the form NAME=VALUE", flag, arg)
 		}
 		if before, given := labels[name]; given && before != value {
-			return nil, usagef("--label %s is given twice, with the values %q and %q", name, before, value)
+			return nil, usagef("%s %s is given twice, with the values %q and %q", flag, name, before, value)
 		}
 		labels[name] = value
 	}

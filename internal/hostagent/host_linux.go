@@ -43,6 +43,7 @@ type Config struct {
 	Name       string             // of the host; see CheckName
 	State      string             // the state directory, which is created if it is missing
 	Hosts      Registrar          // registers the host
+	Registered func()             // called when it is registered first; nil: nothing is called
 	Logs       protocol.LogWriter // takes what commands write; nil: it stays in the state directory
 	Artifacts  operate.Artifacts  // has the files that commands read and write; nil: none
 	Slots      int                // the capacity "slots", 1 to MaxSlots; 0: DefaultSlots
@@ -158,7 +159,7 @@ func Open(cfg Config) (*Host, error) {
 	h.host = agenthost.New(agenthost.Config{Exchange: cfg.Exchange, Holder: h.Holder, HostName: cfg.Name, Capacity: h.cfg.Capacity, ClaimWait: claimWait, Agents: []*perdure.Agent{h.agent.Agent}, Heartbeat: cfg.Heartbeat,
 		Log: h.log, ExactSlots: true, Extended: h.agent.Extend, Ended: h.agent.Ended})
 	h.loop = NewLoop(LoopConfig{Env: env.Real{}, Host: h.host, Agent: exec.Name, Runs: h.agent, Name: cfg.Name, State: state, Heartbeat: cfg.Heartbeat, Keep: cfg.Keep,
-		Register: h.register, Full: h.isFull, Log: h.log})
+		Register: h.register, Registered: cfg.Registered, Full: h.isFull, Log: h.log})
 	return h, nil
 }
 
@@ -268,7 +269,7 @@ func (h *Host) over(dir string) {
 	}
 }
 
-// Run claims and carries out runs until ctx ends. The commands go on after that.
+// Run claims and carries out runs until ctx ends, or the host is removed (ErrRemoved). The commands go on after that.
 func (h *Host) Run(ctx context.Context) error {
 	if h.logs != nil {
 		logs, end := context.WithCancel(context.WithoutCancel(ctx))
@@ -284,7 +285,7 @@ const claimWait = 5 * time.Second
 
 // register registers the host. Without space, all of its capacities are 0: the node raises an alert then, and closes it when
 // there is space again.
-func (h *Host) register(ctx context.Context, full bool) (*operate.HostRegistered, error) {
+func (h *Host) register(ctx context.Context, full, renews bool) (*operate.HostRegistered, error) {
 	capacity := h.cfg.Capacity
 	if full {
 		capacity = perdure.Amounts{}
@@ -297,7 +298,7 @@ func (h *Host) register(ctx context.Context, full bool) (*operate.HostRegistered
 		return nil, err
 	}
 	crashpoint.Here(crashpoint.HostRegister)
-	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
+	r, err := h.cfg.Hosts.RegisterHost(ctx, operate.HostRequest{Name: h.cfg.Name, Renews: renews, HostSettings: operate.HostSettings{Incarnation: h.id.Incarnation, Boot: boot,
 		Grid: h.cfg.Grid, Labels: h.cfg.Labels, Capacity: capacity, Version: h.cfg.Version, Heartbeat: perdure.Duration(h.cfg.Heartbeat)}})
 	crashpoint.Here(crashpoint.HostRegistered)
 	if err == nil && r.Holder != h.Holder {

@@ -37,6 +37,7 @@ type Loop struct {
 
 	mu         sync.Mutex
 	registered *operate.HostRegistered // the latest answer
+	renewedAt  time.Time               // when the registration before it was sent
 	saidFull   bool                    // what the node knows of the space: the registration before that answer said so
 	adopting   bool                    // the runs of the earlier process are not confirmed yet
 	full       bool
@@ -45,7 +46,7 @@ type Loop struct {
 	err        error
 }
 
-// LoopConfig configures a Loop. All fields but Full and Log are required.
+// LoopConfig configures a Loop. All fields but Registered, Full and Log are required.
 type LoopConfig struct {
 	Env       env.Env
 	Host      *agenthost.Host
@@ -56,9 +57,10 @@ type LoopConfig struct {
 	Heartbeat time.Duration
 	Keep      time.Duration // how long the directory of a reported run is kept
 
-	Register func(ctx context.Context, full bool) (*operate.HostRegistered, error)
-	Full     func() bool // the disk of the state directory is full; nil: never
-	Log      *slog.Logger
+	Register   func(ctx context.Context, full, renews bool) (*operate.HostRegistered, error)
+	Registered func()      // called after the first registration; nil: nothing is called
+	Full       func() bool // the disk of the state directory is full; nil: never
+	Log        *slog.Logger
 }
 
 // NewLoop returns a loop that has not started.
@@ -91,6 +93,9 @@ const (
 
 var errLeft = errors.New("the host agent ends, and its commands go on")
 
+// ErrRemoved is returned by Run when an operator has removed the host (perdure hosts rm), while this process was registered.
+var ErrRemoved = errors.New("the host was removed")
+
 // Run returns nil after ctx has ended, or why the host cannot work.
 func (l *Loop) Run(ctx context.Context) error {
 	pending, unread, err := l.Runs.Pending()
@@ -101,6 +106,9 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.checkSpace()
 	if registered, err := l.register(ctx); err != nil || !registered {
 		return err
+	}
+	if l.Registered != nil {
+		l.Registered()
 	}
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -130,16 +138,20 @@ func (l *Loop) Run(ctx context.Context) error {
 	if l.hasEnded() {
 		return hostErr
 	}
-	if ctx.Err() == nil {
-		return l.err
+	removed := errors.Is(l.failed(), ErrRemoved)
+	if ctx.Err() == nil && !removed {
+		return l.failed()
 	}
 	quiet, cancel := env.WithTimeout(l.Env, life, leaveTime)
 	l.Host.Quiesce(quiet)
 	cancel()
 	end(errLeft)
 	l.Env.Wait(context.Background(), env.Forever, ended)
-	if !errors.Is(hostErr, errLeft) {
+	switch {
+	case !errors.Is(hostErr, errLeft):
 		return hostErr
+	case removed:
+		return ErrRemoved
 	}
 	return nil
 }
@@ -277,18 +289,20 @@ func (l *Loop) register(ctx context.Context) (bool, error) {
 
 // registerOnce makes one attempt to register the host, and stores the answer.
 func (l *Loop) registerOnce(ctx context.Context) error {
+	sent := l.Env.Now()
 	l.mu.Lock()
 	full := l.full
+	renews := l.registered != nil && sent.Sub(l.renewedAt) <= l.Heartbeat // else it may be silent, and is registered anew
 	l.mu.Unlock()
 	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
 	defer cancel()
-	r, err := l.Register(ctx, full)
+	r, err := l.Register(ctx, full, renews)
 	if err == nil {
 		l.change(func() {
 			if l.registered != nil && r.State != l.registered.State {
 				l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
 			}
-			l.registered, l.saidFull = r, full
+			l.registered, l.renewedAt, l.saidFull = r, sent, full
 			l.renewNow = full != l.full // it has changed meanwhile
 		})
 	}
@@ -297,7 +311,12 @@ func (l *Loop) registerOnce(ctx context.Context) error {
 
 // renew registers the host again: it is the host's sign of life.
 func (l *Loop) renew(ctx context.Context) {
-	if err := l.registerOnce(ctx); err != nil && ctx.Err() == nil {
+	err := l.registerOnce(ctx)
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case perdure.CodeOf(err) == perdure.CodeNotFound:
+		l.change(func() { l.err = ErrRemoved })
+	default:
 		l.Log.Warn("registration of the host not renewed", "host", l.Name, "err", err, "action", "check server and network")
 	}
 }

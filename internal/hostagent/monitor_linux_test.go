@@ -12,6 +12,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -139,6 +140,47 @@ func TestStalledCommandIsStopped(t *testing.T) {
 	s := g.step(id, "the end", parked)
 	if s.LastError == nil || s.LastError.Code != "stalled" || !strings.Contains(string(s.Progress), "6") {
 		t.Errorf("%+v, %s", s.LastError, s.Progress)
+	}
+	g.await("the end of the command", func() bool { return !g.lives(pid) })
+}
+
+// F266: a host that is removed while its agent runs ends the agent, and stays removed until the agent is started again.
+func TestRemovedHostEnds(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 3*time.Second)
+	state := func() operate.HostState {
+		v, err := g.client.GetHost(g.Context(), "h1")
+		if err != nil {
+			return ""
+		}
+		return v.State
+	}
+	g.await("the registration", func() bool { return state() == operate.HostReady })
+	if _, err := g.client.DrainHost(g.Context(), operate.HostDrain{Name: "h1", Deadline: time.Minute, Author: "anna"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.client.DeleteHost(g.Context(), "h1", "anna"); err != nil {
+		t.Fatal(err)
+	}
+	err := h.cmd.Wait() // until the time of the test is over
+	h.cmd = nil
+	if log := h.logText(); err == nil || !strings.Contains(log, ErrRemoved.Error()) || state() != "" {
+		t.Errorf("%v, %q:\n%s", err, state(), log)
+	}
+	h.start()
+	g.await("the registration", func() bool { return state() == operate.HostReady })
+}
+
+// A run whose host is dead fails with the code timeout at its deadline, when its keeper has ended the command.
+func TestDeadlineOfADeadHostsRun(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 20*time.Second)
+	id := g.submitWith(waits, map[string]any{"completeWithin": "5s"})
+	pid := g.file("pid")
+	h.kill(syscall.SIGKILL)
+	s := g.step(id, "the end", parked)
+	if s.LastError == nil || s.LastError.Code != "timeout" || !strings.Contains(s.LastError.Message, "completeWithin (5s)") {
+		t.Errorf("%+v", s.LastError)
 	}
 	g.await("the end of the command", func() bool { return !g.lives(pid) })
 }

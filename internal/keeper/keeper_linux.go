@@ -179,7 +179,7 @@ func (k *keeper) carryOut(requests <-chan request) *Exit {
 	k.killRest(alone, requests)
 	crashpoint.Here(crashpoint.KeeperAlone)
 	output.finish()
-	e := &Exit{Cause: k.rules.Cause(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
+	e := &Exit{Cause: k.rules.Cause(), Until: k.rules.Until(), OOM: k.run.Cgroup != "" && outOfMemory(k.run.Cgroup)}
 	if status.Signaled() {
 		e.Signal = strings.TrimPrefix(unix.SignalName(status.Signal()), "SIG")
 	} else {

@@ -32,6 +32,9 @@ type Run struct {
 	Cgroup     string          `json:"cgroup,omitempty"` // the directory of the run's cgroup; "": there is none
 	User       *User           `json:"user,omitempty"`   // of the command; nil: that of the keeper
 	Owner      json.RawMessage `json:"owner,omitempty"`  // what the host agent needs to know of the run
+
+	Deadline int64         `json:"deadline,omitempty"` // after which Until is never extended, as Until; 0: not known
+	Within   time.Duration `json:"within,omitempty"`   // how long before Deadline the run began
 }
 
 // User is the user of a command. The keeper is root then, so that the command can neither end it nor change its records.
@@ -66,6 +69,7 @@ type Exit struct {
 	Code    string    `json:"code,omitempty"`    // of NotStarted: what the host agent reports; "": it follows from Errno
 	Errno   int       `json:"errno,omitempty"`   // of NotStarted
 	OOM     bool      `json:"oom,omitempty"`     // the kernel has killed a process of the run for want of memory
+	Until   int64     `json:"until,omitempty"`   // the end of the lock, as the keeper knew it last; 0: not known
 	At      time.Time `json:"at"`
 }
 

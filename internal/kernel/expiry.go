@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -61,8 +62,15 @@ func (w *Workset) expireRun(e *entry, r *row, cause Cause) (f failure, holder st
 	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
 	until, holder := r.LockedUntil, r.LockedBy
 	ps := &e.plan.Steps[r.Index]
-	if end := r.progressEnd(ps); cause == CauseTime && !end.IsZero() && !until.Before(end) && until.Before(r.CompleteBy) {
-		f.code, f.message = codeStalled, "no progress for "+ps.ProgressWithin.String()
+	switch end := r.progressEnd(ps); {
+	case cause != CauseTime:
+	case !end.IsZero() && !until.Before(end) && until.Before(r.CompleteBy):
+		f.code, f.message = codeStalled, stalledText(ps)
+	case until.Before(r.CompleteBy):
+	case r.Agent == AgentExec: // a host ends the command by then, also while it reaches no node
+		f.code, f.message = codeTimeout, "stopped after "+deadlineText(r)+"; its host has not reported how it ended"
+	default:
+		f.message = "no report within " + deadlineText(r)
 	}
 	w.endRun(r, perdure.OutcomeExpired, f.code)
 	if cause == CauseLost {
@@ -72,6 +80,16 @@ func (w *Workset) expireRun(e *entry, r *row, cause Cause) (f failure, holder st
 		r.LockedUntil = until
 	}
 	return f, holder
+}
+
+// deadlineText names the deadline of a run.
+func deadlineText(r *row) string {
+	return fmt.Sprintf("completeWithin (%s)", span(r.CompleteBy.Sub(r.StartedAt)))
+}
+
+// stalledText says why a run was stopped that has made no progress.
+func stalledText(ps *PlanStep) string {
+	return fmt.Sprintf("no progress for %s (progressWithin)", ps.ProgressWithin)
 }
 
 // ExpireJob acts on a job whose deadline has passed, once. A job that is being done is undone or parked, as its policy

@@ -101,7 +101,7 @@ func TestStalledRunsFail(t *testing.T) {
 	w.require(!ok, "expired before the end of its lock")
 	w.later(time.Second)
 	ok, _ = w.expireAs(0, "", CauseTime)
-	w.require(ok && w.step("a").ErrorCode == "stalled" && w.step("a").LastError == "no progress for 1m", "%v %+v", ok, w.step("a"))
+	w.require(ok && w.step("a").ErrorCode == "stalled" && w.step("a").LastError == "no progress for 1m (progressWithin)", "%v %+v", ok, w.step("a"))
 
 	w = stall(0) // its agent sends no heartbeats, and so no progress
 	w.later(time.Minute)
@@ -113,6 +113,20 @@ func TestStalledRunsFail(t *testing.T) {
 	w.later(10 * time.Second)
 	ok, _ = w.expireAs(0, "", CauseTime)
 	w.require(ok && w.step("a").ErrorCode == "expired", "a dead holder: %v %+v", ok, w.step("a"))
+}
+
+// A run that was stopped says why, and what its agent has said beside that.
+func TestMessageOfARunSaysWhyItWasStopped(t *testing.T) {
+	for said, want := range map[string]string{"": "why", "stopped": "why", "stopped: exit code 0 after TERM": "why: exit code 0 after TERM", "context canceled": "why: context canceled"} {
+		if got := because("why", said); got != want {
+			t.Errorf("%q: %q", said, got)
+		}
+	}
+	w := monitored(t, func(s *StepDefinition) { s.CompleteWithin = perdure.Duration(8 * time.Second) })
+	w.claimWithHeartbeat("a", time.Minute)
+	w.later(8 * time.Second)
+	ok, _ := w.expireAs(0, "", CauseTime)
+	w.require(ok && w.step("a").ErrorCode == "expired" && w.step("a").LastError == "no report within completeWithin (8s)", "%v %+v", ok, w.step("a"))
 }
 
 // An undo run needs no progress, and the next run counts from its own start.

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -190,6 +191,7 @@ func (s *Step) stopReason(now time.Time, ps *PlanStep) string {
 const (
 	codeStopped = "stopped" // the code of an agent for a run that was to stop
 	codeStalled = "stalled"
+	codeTimeout = "timeout" // of exec
 )
 
 // failureOf returns the failure that a report tells of. The code says why the run was to stop, if it was: an agent
@@ -198,12 +200,20 @@ func (w *Workset) failureOf(e *entry, r *row, rep *protocol.Report) failure {
 	f := failureOf(rep)
 	switch stop := r.stopReason(w.now, &e.plan.Steps[r.Index]); {
 	case stop == protocol.StopOperator:
-		f.code = codeStopped
-		f.message = cmp.Or(f.message, "stopped by an operator")
-	case stop == protocol.StopStalled && f.code == codeStopped:
-		f.code = codeStalled
+		f.code, f.message = codeStopped, because("stopped by an operator", f.message)
+	case stop == protocol.StopStalled && (f.code == codeStopped || f.code == codeTimeout && r.LockedUntil.Before(r.CompleteBy)):
+		f.code, f.message = codeStalled, because(stalledText(&e.plan.Steps[r.Index]), f.message)
 	}
 	return f
+}
+
+// because returns the message of a run that was stopped for this reason. An agent, which need not know the reason, may have
+// said that it was stopped.
+func because(reason, message string) string {
+	if message == "" || message == codeStopped {
+		return reason
+	}
+	return reason + ": " + strings.TrimPrefix(message, codeStopped+": ")
 }
 
 // meaningful returns b; nil if b is empty or null.

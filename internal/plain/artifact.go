@@ -127,6 +127,37 @@ func gatherHashes(v any, found map[string]bool) {
 	}
 }
 
+// FindArtifact returns the JSON pointer of the first value in b that refers to an artifact; "" if there is none.
+func FindArtifact(b []byte, hash string) string {
+	v, err := decodeAny(b)
+	if err != nil {
+		return ""
+	}
+	at, _ := findArtifact(v, "", hash)
+	return at
+}
+
+func findArtifact(v any, at, hash string) (string, bool) {
+	switch v := v.(type) {
+	case []any:
+		for i, kid := range v {
+			if found, ok := findArtifact(kid, at+"/"+strconv.Itoa(i), hash); ok {
+				return found, true
+			}
+		}
+	case map[string]any:
+		if v[ArtifactName] == hash {
+			return at, true
+		}
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if found, ok := findArtifact(v[name], at+"/"+pointerEscapes.Replace(name), hash); ok {
+				return found, true
+			}
+		}
+	}
+	return "", false
+}
+
 // mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape such as \u0061 may
 // stand for a letter of the member's name.
 func mayHaveArtifacts(b []byte) bool {

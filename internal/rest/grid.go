@@ -61,13 +61,13 @@ func (a *api) hostRoutes() []route {
 			method: http.MethodPut, path: one, id: "registerHost", tag: "hosts", do: (*call).registerHost,
 			summary: "Register a host",
 			doc: "Creates or replaces the host, and is its sign of life: its process repeats the call at least every heartbeat, with the same incarnation, also after a restart. " +
-				"The holder in the answer is that of the host's claims, reports and heartbeats. A conflict while another incarnation of the name is alive, or with 10,000 hosts. A host that is drained stays so.",
-			body: &media{of: reflect.TypeFor[operate.HostSettings](), example: hostBodyExample},
+				"The holder in the answer is that of the host's claims, reports and heartbeats. A conflict while another incarnation of the name is alive, or with 10,000 hosts. A host that is drained stays so. With renews, a host that was removed stays removed.",
+			body: &media{of: reflect.TypeFor[operate.HostRequest](), example: hostBodyExample},
 			results: []result{
 				{status: http.StatusOK, doc: "The host is registered", of: reflect.TypeFor[operate.HostRegistered](), example: registeredExample},
 				{status: http.StatusCreated, doc: "The host is new", of: reflect.TypeFor[operate.HostRegistered](), example: registeredExample},
 			},
-			problems: problems[1:],
+			problems: problems,
 		},
 		{
 			method: http.MethodPost, path: one + "/drain", id: "drainHost", tag: "hosts", do: (*call).drainHost,
@@ -156,7 +156,8 @@ func (c *call) registerHost() error {
 	if err != nil {
 		return err
 	}
-	r := operate.HostRequest{Name: name, HostSettings: readHost(doc)}
+	r := readHost(doc)
+	r.Name = name
 	if err := doc.err(); err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (c *call) registerHost() error {
 	return c.json(http.StatusOK, &answer)
 }
 
-func readHost(doc *document) (s operate.HostSettings) {
+func readHost(doc *document) (s operate.HostRequest) {
 	root := doc.root()
 	capacity := false
 	for name, field := range root.fields() {
@@ -195,8 +196,10 @@ func readHost(doc *document) (s operate.HostSettings) {
 			s.Capacity = field.amounts()
 		case "heartbeat":
 			s.Heartbeat = perdure.Duration(field.duration(operate.MinHostHeartbeat, operate.MaxHostHeartbeat))
+		case "renews":
+			s.Renews = field.boolean()
 		default:
-			field.unknown("incarnation", "boot", "grid", "labels", "capacity", "version", "heartbeat")
+			field.unknown("incarnation", "boot", "grid", "labels", "capacity", "version", "heartbeat", "renews")
 		}
 	}
 	root.need("incarnation", s.Incarnation != "")

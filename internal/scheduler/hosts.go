@@ -12,12 +12,24 @@ import (
 
 // RegisterHost creates or replaces a host, and returns its row and the number of its runs, up to 1.
 func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
+	return s.registerHost(ctx, r, false)
+}
+
+// RenewHost is RegisterHost for a process that has registered the host before. If it was removed since, it stays removed.
+func (s *Scheduler) RenewHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
+	return s.registerHost(ctx, r, true)
+}
+
+func (s *Scheduler) registerHost(ctx context.Context, r *kernel.Host, renews bool) (row kernel.Host, runs int, created bool, err error) {
 	notified := false
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		notified = false
 		was, err := tx.LockHost(r.Name)
 		if err != nil {
 			return err
+		}
+		if was == nil && renews {
+			return &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("host %s was removed", r.Name), Hint: "to register it anew, start its process again"}
 		}
 		if was == nil {
 			n, err := tx.CountHosts()

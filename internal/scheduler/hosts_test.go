@@ -45,6 +45,30 @@ func stepsOf(runs []perdure.Run) (steps []string) {
 	return steps
 }
 
+// F266: a host that was removed is not registered again by the process that has registered it before; a new process does so.
+func TestRemovedHostStaysRemoved(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.register("h1", perdure.Amounts{"slots": 1})
+		h := kernel.Host{Name: "h1", Incarnation: "i", Capacity: perdure.Amounts{"slots": 1}, Labels: map[string]string{}, Heartbeat: time.Minute}
+		if _, _, created, err := d.RenewHost(t.Context(), &h); err != nil || created {
+			t.Fatal(created, err)
+		}
+		d.drain("h1", true)
+		if err := d.DeleteHost(t.Context(), "h1", "anna"); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, _, _, err := d.RenewHost(t.Context(), &h); perdure.CodeOf(err) != perdure.CodeNotFound {
+				t.Fatal(err)
+			}
+		}
+		if row, _, created, err := d.RegisterHost(t.Context(), &h); err != nil || !created || row.Draining {
+			t.Fatal(row, created, err)
+		}
+	})
+}
+
 const mixed = `type: t
 steps:
   big: {agent: a, requires: {cpu: 8}}

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,12 +33,13 @@ func (svc *Service) keepPlan(ctx context.Context, plan *kernel.Plan) error {
 		return perdure.Refuse(perdure.CodeTooLarge, "a job with %d artifacts; at most %d", n, plain.MaxArtifacts)
 	}
 	for _, a := range in {
-		if err := svc.keep(ctx, a.Hash, "/input"+a.Pointer); err != nil {
+		if err := svc.keep(ctx, a.Hash, func() string { return "/input" + a.Pointer }); err != nil {
 			return err
 		}
 	}
 	for _, h := range plan.Artifacts {
-		if err := svc.keep(ctx, h.String(), "/steps"); err != nil {
+		hash := h.String()
+		if err := svc.keep(ctx, hash, func() string { return cmp.Or(plain.FindArtifact(plan.Text, hash), "/steps") }); err != nil {
 			return err
 		}
 	}
@@ -51,14 +53,15 @@ func (svc *Service) keepValue(ctx context.Context, value []byte, at string) erro
 		return nil // the reader of the value refuses it
 	}
 	for _, a := range found {
-		if err := svc.keep(ctx, a.Hash, at+a.Pointer); err != nil {
+		if err := svc.keep(ctx, a.Hash, func() string { return at + a.Pointer }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (svc *Service) keep(ctx context.Context, hash, at string) error {
+// keep returns an error if an artifact is not stored. at returns the pointer of the value that refers to it.
+func (svc *Service) keep(ctx context.Context, hash string, at func() string) error {
 	keeper, ok := svc.Artifacts.(artifactKeeper)
 	if !ok {
 		return nil
@@ -69,7 +72,7 @@ func (svc *Service) keep(ctx context.Context, hash, at string) error {
 	}
 	e := perdure.Refuse(perdure.CodeInvalid, "the artifact %s is not stored", hash)
 	e.Hint = "store it first: perdure artifacts put FILE"
-	e.Fields = []perdure.FieldError{{Pointer: at, Message: e.Message, Hint: e.Hint}}
+	e.Fields = []perdure.FieldError{{Pointer: at(), Message: e.Message, Hint: e.Hint}}
 	return e
 }
 

@@ -281,8 +281,8 @@ func (m *machine) restartAgent() {
 	}
 }
 
-func (m *machine) register(ctx context.Context, _ bool) (*operate.HostRegistered, error) {
-	req := operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: fmt.Sprintf("i%d", m.incarnation), Boot: m.bootID(), Grid: m.grid, Labels: m.labels,
+func (m *machine) register(ctx context.Context, _, renews bool) (*operate.HostRegistered, error) {
+	req := operate.HostRequest{Name: m.name, Renews: renews, HostSettings: operate.HostSettings{Incarnation: fmt.Sprintf("i%d", m.incarnation), Boot: m.bootID(), Grid: m.grid, Labels: m.labels,
 		Capacity: m.capacity, Heartbeat: perdure.Duration(m.heartbeat)}}
 	return ask(ctx, m.w, m.agent.proc, callRegister, func(ctx context.Context, n *node) (*operate.HostRegistered, error) {
 		return n.real.RegisterHost(ctx, req)
