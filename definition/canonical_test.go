@@ -271,6 +271,9 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 				s.Heartbeat = perdure.Duration(rapid.SampledFrom([]time.Duration{0, time.Minute}).Draw(t, "heartbeat"))
 				s.ProgressWithin = perdure.Duration(rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "progressWithin"))
 				s.StopWithin = perdure.Duration(rapid.SampledFrom([]time.Duration{0, 30 * time.Second}).Draw(t, "stopWithin"))
+				if s.CompleteWithin > 0 && s.CompleteWithin < 2*s.StopWithin {
+					s.StopWithin = 0
+				}
 				if rapid.Bool().Draw(t, "requires") {
 					s.Requires = rapid.SampledFrom([]*perdure.Requires{{}, {Amounts: perdure.Amounts{"memory": 3 << 20, "cpu": 1250}}, {Labels: map[string]string{"zone": "a", "gpu": "*"}, Grid: "local", Amounts: perdure.Amounts{"gpu": 1}}}).Draw(t, "require")
 					s.Place = rapid.SampledFrom([]string{"", "pack", "spread"}).Draw(t, "place")

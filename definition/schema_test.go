@@ -64,7 +64,7 @@ func good() []string {
 		"type: t\nstates: {undone: free, done: booked}\nonFailure: [{alert: ops}, {wait: 15m, times: 4}, {restart: 2}, undo]\nsteps: {a: {agent: x}}\n",
 		"type: t\nnotify: [{webhook: 'https://x.example/h?a=b', on: [received, running, done], secret: HOOK}, {receiver: slack}]\nsteps: {a: {agent: x}}\n",
 		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2.5, memory: 4GiB, gpu: 1, labels: {zone: a, driver: '*'}, grid: local}, prefers: {labels: {cache: warm}}, place: spread}}\n",
-		"type: t\nsteps: {a: {agent: x, heartbeat: 10m, progressWithin: 1h, stopWithin: 5m}, b: {agent: shell, with: {command: [a]}, stopWithin: 1s}}\n",
+		"type: t\nsteps: {a: {agent: x, heartbeat: 10m, progressWithin: 1h, stopWithin: 5m, completeWithin: 10m}, b: {agent: shell, with: {command: [a]}, stopWithin: 1s}}\n",
 		"type: t\nsteps: {a: {agent: x, requires: {memory: 4096, labels: {}}, place: pack}, b: {agent: exec, with: {command: [a]}, prefers: {labels: {cache: '*'}}}}\n",
 		"type: t\nsteps: {a: {agent: http, with: '${input.call}'}}\ninput: {call: {url: http://x}}\n",
 	)

@@ -176,7 +176,10 @@ func fromEnv(f *pflag.Flag) error {
 		return nil
 	}
 	if err := f.Value.Set(value); err != nil {
-		return usagef("%s=%q %s", variableOf(f), value, wrongValue(err))
+		if number := (*strconv.NumError)(nil); errors.As(err, &number) {
+			return usagef("%s=%q %s", variableOf(f), value, notNumber(number))
+		}
+		return usagef("%s=%q: %v", variableOf(f), value, err)
 	}
 	return nil
 }
@@ -207,8 +210,9 @@ func documentEnv(cmd *cobra.Command) {
 // unknownFlag adds the nearest flag to pflag's error.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	u := &usageError{msg: err.Error(), hint: fmt.Sprintf("see %q", cmd.CommandPath()+" --help")}
-	if wrong := (*pflag.InvalidValueError)(nil); errors.As(err, &wrong) {
-		u.msg = fmt.Sprintf("--%s %q %s", wrong.GetFlag().Name, shownArg(wrong.GetValue()), wrongValue(wrong.Unwrap()))
+	wrong, number := (*pflag.InvalidValueError)(nil), (*strconv.NumError)(nil)
+	if errors.As(err, &wrong) && errors.As(wrong.Unwrap(), &number) {
+		u.msg = fmt.Sprintf("--%s %q %s", wrong.GetFlag().Name, shownArg(wrong.GetValue()), notNumber(number))
 	}
 	var missing *pflag.NotExistError
 	if errors.As(err, &missing) && len(missing.GetSpecifiedName()) > 1 {
@@ -225,17 +229,14 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	return u
 }
 
-// wrongValue says what is wrong with the value of a flag.
-func wrongValue(err error) string {
-	number := (*strconv.NumError)(nil)
+// notNumber says what is wrong with the value of a flag that is a number, or true or false.
+func notNumber(err *strconv.NumError) string {
 	switch {
-	case !errors.As(err, &number):
-		return "is refused: " + err.Error()
 	case errors.Is(err, strconv.ErrRange):
 		return "is too large"
-	case number.Func == "ParseBool":
+	case err.Func == "ParseBool":
 		return "is neither true nor false"
-	case number.Func == "ParseFloat":
+	case err.Func == "ParseFloat":
 		return "is not a number"
 	}
 	return "is not a whole number"
