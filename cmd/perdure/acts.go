@@ -132,7 +132,7 @@ func (a *app) printAct(t *tracker, act perdure.Act) error {
 	}
 	a.talk("%s: recorded for %s", what, t.title())
 	if act.Verb == perdure.VerbStop {
-		a.talk("  the process that runs it is told with its next heartbeat: a host after at most a third of its --heartbeat (20s by default)")
+		a.talk("  the process that runs it learns of that with its next heartbeat: a host after at most a third of its --heartbeat (20s by default)")
 	}
 	return nil
 }

@@ -221,7 +221,7 @@ func (a *app) removeHostCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "rm NAME", Aliases: []string{"remove", "delete"}, Short: "Remove a host", Args: argsOf(1, 1, "NAME"), ValidArgsFunction: a.completeHost,
 		Long: `Removes a host that is silent or drained, and has no runs. If its "perdure host" still runs, it learns of
-that within 10 seconds, and exits with 0. When it is started again, it registers the host anew.`,
+that within 10 seconds, and exits with 0. Started again, it registers the host as a new one.`,
 		Example: "  perdure hosts rm h1\n  perdure hosts drain h1 --deadline 10m --wait && perdure hosts rm h1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTarget(cmd, func(ctx context.Context, t *target) error {

@@ -65,9 +65,9 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 		return err
 	}
 	if a.jsonLog {
-		log.Info("host removed", "host", o.name, "action", "to register it anew, start perdure host again")
+		log.Info("host removed", "host", o.name, "action", "to register it as a new host, start perdure host again")
 	} else {
-		a.talk("host %s was removed (perdure hosts rm), and this process ends; to register it anew, start it again", o.name)
+		a.talk("host %s was removed (perdure hosts rm), and this process ends; start it again to register it as a new host", o.name)
 	}
 	return nil
 }

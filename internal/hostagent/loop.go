@@ -292,7 +292,7 @@ func (l *Loop) registerOnce(ctx context.Context) error {
 	sent := l.Env.Now()
 	l.mu.Lock()
 	full := l.full
-	renews := l.registered != nil && sent.Sub(l.renewedAt) <= l.Heartbeat // else it may be silent, and is registered anew
+	renews := l.registered != nil && sent.Sub(l.renewedAt) <= l.Heartbeat // else it may be silent, and registers as a new one
 	l.mu.Unlock()
 	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
 	defer cancel()

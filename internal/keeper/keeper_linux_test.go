@@ -120,7 +120,7 @@ func TestExitIsRecorded(t *testing.T) {
 			r, dir := aRun(t, time.Minute, "echo out; echo err >&2; pwd >&2; "+script)
 			started(t, r, dir)
 			e := ended(t, dir)
-			e.At = time.Time{}
+			e.At, e.Until = time.Time{}, 0
 			if *e != want {
 				t.Errorf("%+v, want %+v", *e, want)
 			}
@@ -182,7 +182,7 @@ func TestCommandEndsWithItsLock(t *testing.T) {
 			started(t, r, dir)
 			e := ended(t, dir)
 			late := time.Duration(Now() - r.Until)
-			e.At = time.Time{}
+			e.At, e.Until = time.Time{}, 0
 			if *e != c.want {
 				t.Errorf("%+v, want %+v", *e, c.want)
 			}
@@ -245,7 +245,7 @@ func TestRunIsStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 			e := ended(t, dir)
-			e.At = time.Time{}
+			e.At, e.Until = time.Time{}, 0
 			if *e != c.want {
 				t.Errorf("%+v, want %+v", *e, c.want)
 			}

@@ -550,7 +550,7 @@ var ofReach = []mutant{
 	{name: "an empty filter selects more jobs", file: "cmd/perdure/flags.go", old: "slices.ContainsFunc(texts, blank)", new: "false", run: "Scripts/(bulk|list)$"},
 	{name: "a variable of the environment selects the jobs of an act", file: "cmd/perdure/flags.go", old: "case !f.Changed && f.Annotations[noVariableKey] == nil:", new: "case !f.Changed:", run: "Scripts/bulk$"},
 	{name: "the variable of a filter is ignored by an act", file: "cmd/perdure/bulkact.go", old: "err == nil && len(jobs) == 0 && !f.Changed", new: "false && len(jobs) == 0 && !f.Changed", run: "Scripts/bulk$"},
-	{name: "an empty argument is sent", file: "cmd/perdure/root.go", old: "slices.IndexFunc(args, blank); i >= 0", new: "slices.IndexFunc(args, blank); i < -1", run: "Scripts/(bulk|list)$"},
+	{name: "an empty argument is sent", file: "cmd/perdure/root.go", old: "slices.IndexFunc(own, blank); i >= 0", new: "slices.IndexFunc(own, blank); i < -1", run: "Scripts/(bulk|list)$"},
 	{name: "a reason is stored with other characters", file: "cmd/perdure/flags.go", old: "!utf8.ValidString(", new: "false && !utf8.ValidString(", run: "NotUTF8"},
 	{name: "a count that is not finished says that no job matches", file: "cmd/perdure/bulkact.go", old: "			if count == (perdure.Count{}) {\n				a.talk", new: "			if p.Count.N == 0 {\n				a.talk", run: "UnfinishedCount"},
 	{name: "a list that is not finished says that no job matches", file: "cmd/perdure/list.go", old: "a.talk(\"no job matches so far\")", new: "a.talk(\"no job matches\")", run: "ListThatIsNotFinished"},

@@ -29,7 +29,7 @@ func (s *Scheduler) registerHost(ctx context.Context, r *kernel.Host, renews boo
 			return err
 		}
 		if was == nil && renews {
-			return &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("host %s was removed", r.Name), Hint: "to register it anew, start its process again"}
+			return &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("host %s was removed", r.Name), Hint: "to register it as a new host, start its process again"}
 		}
 		if was == nil {
 			n, err := tx.CountHosts()
