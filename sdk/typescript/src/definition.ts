@@ -109,7 +109,7 @@ export interface StepDefinition {
   requires?: requires;
   /** How often and how soon a failed run is tried again. */
   retry?: RetryDefinition;
-  /** The time between SIGTERM and SIGKILL for a program of exec, at most 5m. Default: that of the host, 10s. */
+  /** The time between SIGTERM and SIGKILL for a program of exec, at most 5m and half of completeWithin. Default: that of the host, 10s, and at most a quarter of completeWithin. */
   stopWithin?: string;
   /** How the step is undone. Without it there is nothing to undo. */
   undo?: UndoDefinition;

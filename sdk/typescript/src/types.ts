@@ -457,6 +457,25 @@ export interface HostRegistered {
   drainBy?: string;
 }
 
+export interface HostRequest {
+  /** What the host has */
+  capacity: Record<string, unknown>;
+  /** Made once for each state directory of the host, and the same after a restart */
+  incarnation: string;
+  /** The boot id of the machine */
+  boot?: string;
+  /** The grid to which the host belongs */
+  grid?: string;
+  /** The host registers again at least this often, else it is silent: 1s to 1h, default 1m */
+  heartbeat?: string;
+  /** Labels that steps may require or prefer */
+  labels?: Record<string, string>;
+  /** This process has registered the host before, within its heartbeat. If it was removed since, it is not registered again: the answer is notFound */
+  renews?: boolean;
+  /** The version of the host's program */
+  version?: string;
+}
+
 export interface HostReservation {
   job: string;
   since: string;
@@ -473,23 +492,6 @@ export interface HostRun {
   run: number;
   startedAt: string;
   step: string;
-}
-
-export interface HostSettings {
-  /** What the host has */
-  capacity: Record<string, unknown>;
-  /** Made once for each state directory of the host, and the same after a restart */
-  incarnation: string;
-  /** The boot id of the machine */
-  boot?: string;
-  /** The grid to which the host belongs */
-  grid?: string;
-  /** The host registers again at least this often, else it is silent: 1s to 1h, default 1m */
-  heartbeat?: string;
-  /** Labels that steps may require or prefer */
-  labels?: Record<string, string>;
-  /** The version of the host's program */
-  version?: string;
 }
 
 export interface Identity {
