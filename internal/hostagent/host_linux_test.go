@@ -423,6 +423,34 @@ func TestKilledKeeperIsReported(t *testing.T) {
 	}
 }
 
+// F260: the keeper hangs, as if it were stopped. At the end of the lock that it knows it should have ended the command. The host
+// agent kills both, although its heartbeats extend the lock of the run, and reports the run. So it does after a restart, and if
+// the run is to be stopped.
+func TestHangingKeeperIsKilled(t *testing.T) {
+	for name, then := range map[string]func(h *host, id perdure.JobID){
+		"alone":               func(*host, perdure.JobID) {},
+		"restarted host":      func(h *host, _ perdure.JobID) { h.kill(syscall.SIGKILL); h.start() },
+		"run to be stopped":   func(h *host, id perdure.JobID) { h.stop(id) },
+		"connection is ended": func(h *host, id perdure.JobID) { h.kill(syscall.SIGKILL); h.start(); h.stop(id) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGrid(t)
+			h := g.host("h1", 5*time.Second)
+			id := g.submit(waits, 1)
+			pid := g.file("pid")
+			_, k := h.keeperOf()
+			if err := syscall.Kill(k.PID, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			then(h, id)
+			s := g.step(id, "the failure", parked)
+			if s.LastError == nil || s.LastError.Code != "lost" || g.lives(pid) || k.Alive() {
+				t.Errorf("%+v; the command lives: %v; the keeper lives: %v", s.LastError, g.lives(pid), k.Alive())
+			}
+		})
+	}
+}
+
 // F233: the machine was restarted. Processes that have the numbers of those before are left alone.
 func TestRestartedMachineIsReported(t *testing.T) {
 	g := newGrid(t)
