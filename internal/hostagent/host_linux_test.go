@@ -427,11 +427,14 @@ func TestKilledKeeperIsReported(t *testing.T) {
 // agent kills both, although its heartbeats extend the lock of the run, and reports the run. So it does after a restart, and if
 // the run is to be stopped.
 func TestHangingKeeperIsKilled(t *testing.T) {
-	for name, then := range map[string]func(h *host, id perdure.JobID){
-		"alone":               func(*host, perdure.JobID) {},
-		"restarted host":      func(h *host, _ perdure.JobID) { h.kill(syscall.SIGKILL); h.start() },
-		"run to be stopped":   func(h *host, id perdure.JobID) { h.stop(id) },
-		"connection is ended": func(h *host, id perdure.JobID) { h.kill(syscall.SIGKILL); h.start(); h.stop(id) },
+	for name, c := range map[string]struct {
+		then func(h *host, id perdure.JobID)
+		code string
+	}{
+		"alone":                 {func(*host, perdure.JobID) {}, "lost"},
+		"restarted host":        {func(h *host, _ perdure.JobID) { h.kill(syscall.SIGKILL); h.start() }, "lost"},
+		"to be stopped":         {func(h *host, id perdure.JobID) { h.stop(id) }, "stopped"},
+		"stopped after restart": {func(h *host, id perdure.JobID) { h.kill(syscall.SIGKILL); h.start(); h.stop(id) }, "stopped"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGrid(t)
@@ -442,9 +445,9 @@ func TestHangingKeeperIsKilled(t *testing.T) {
 			if err := syscall.Kill(k.PID, syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}
-			then(h, id)
+			c.then(h, id)
 			s := g.step(id, "the failure", parked)
-			if s.LastError == nil || s.LastError.Code != "lost" || g.lives(pid) || k.Alive() {
+			if s.LastError == nil || s.LastError.Code != c.code || g.lives(pid) || k.Alive() {
 				t.Errorf("%+v; the command lives: %v; the keeper lives: %v", s.LastError, g.lives(pid), k.Alive())
 			}
 		})

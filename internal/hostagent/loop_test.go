@@ -60,7 +60,7 @@ func TestLastDeadlineOfADrainCounts(t *testing.T) {
 }
 
 // F262: registrations overlap, and the answers arrive in another order. The newest registration counts. If the overtaken one said
-// something else about the space, it is said again: the node may have stored the overtaken one last.
+// something else about the space, the host registers again: the node may have stored the overtaken one last.
 func TestOverlappingRegistrations(t *testing.T) {
 	for name, c := range map[string]struct {
 		full  bool // what the overtaken registration said

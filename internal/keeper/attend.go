@@ -104,23 +104,25 @@ const (
 	progressEvery = time.Second
 	pingBefore    = 6 * time.Second // a keeper must answer every second from this time before the end of its lock
 
-	callPatience  = 5 * time.Second // how long a keeper may take to answer, but not much longer than the lock
+	callPatience  = 5 * time.Second // how long a keeper may take to answer, but not much longer than it may live
 	leastPatience = time.Second
+	reportTime    = 2 * time.Second // is left to report the run of a keeper that was killed
 )
+
+// hangsIn returns for how long a keeper may live that does not answer. It has to end the command by the end of the lock that it
+// knows. If the lock was extended meanwhile, the keeper may only be slow, for example because it syncs the record of the
+// exit: it gets more time, but not more than the lock.
+func (a *Attendant) hangsIn() time.Duration {
+	left := time.Duration(min(a.confirmed+int64(killWithin), max(a.confirmed, a.Extended()-int64(reportTime))) - a.Place.Now())
+	if !a.killAt.IsZero() {
+		left = min(left, a.killAt.Sub(a.Env.Now()))
+	}
+	return left
+}
 
 // patience returns how long the keeper may take to answer.
 func (a *Attendant) patience() time.Duration {
-	return min(max(time.Duration(a.confirmed-a.Place.Now()), leastPatience), callPatience)
-}
-
-// hangs reports whether a keeper that does not answer has to be killed. It has to end the command by the end of the lock that it
-// knows. If the lock was extended meanwhile, the keeper may only be slow, for example because it syncs the record of the
-// exit: it gets more time, but not more than the lock.
-func (a *Attendant) hangs() bool {
-	if !a.killAt.IsZero() && !a.Env.Now().Before(a.killAt) {
-		return true
-	}
-	return a.Place.Now() >= min(a.confirmed+int64(killWithin), max(a.confirmed, a.Extended()))
+	return min(max(a.hangsIn(), leastPatience), callPatience)
 }
 
 // mustEnd notes that the keeper has to end the run, and has this time for that.
@@ -196,13 +198,16 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 		} else {
 			err = a.unreached(ctx)
 		}
-		if errors.Is(err, ErrLeft) {
+		switch {
+		case errors.Is(err, ErrLeft):
 			return nil, err
+		case errors.Is(err, errDestroyed):
+			pause = dialPause
 		}
 		if exit, err := a.Place.Exit(); err == nil { // the usual end: without a pause
 			return exit, nil
 		}
-		a.Env.Wait(context.Background(), pause, nil)
+		a.Env.Wait(context.Background(), min(pause, max(a.hangsIn(), dialPause)), nil)
 		pause = min(2*pause, dialMost)
 	}
 }
@@ -233,14 +238,17 @@ func (a *Attendant) unreached(ctx context.Context) error {
 			a.mustEnd(a.Run.StopWithin)
 		}
 	}
-	if !kill && !a.hangs() {
+	if !kill && a.hangsIn() > 0 {
 		return nil
 	}
 	if _, err := a.Place.Exit(); err != nil { // it has not ended meanwhile
 		a.Place.Destroy()
 	}
-	return nil
+	return errDestroyed
 }
+
+// errDestroyed: the keeper was killed.
+var errDestroyed = errors.New("the keeper was killed")
 
 // start starts the keeper of a run.
 func (a *Attendant) start(ctx context.Context) error {
@@ -287,7 +295,7 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 			continue
 		case !a.killAt.IsZero() && !now.Before(a.killAt): // the keeper answers, and hangs all the same
 			a.Place.Destroy()
-			return nil
+			return errDestroyed
 		}
 		if until := a.Extended(); until != sent {
 			if err := conn.Extend(until); err != nil {

@@ -150,14 +150,22 @@ func TestWeightOfHolders(t *testing.T) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
+	norm, slow := Norm{mean: time.Second}, Norm{mean: time.Hour}
 	for _, c := range []struct {
+		norm   Norm
 		weight float64
 		max    int
 		since  time.Duration
 		want   int
-	}{{1, 100, 0, 100}, {LowWeight, 100, 0, 10}, {LowWeight, 9, 0, 0}, {LowWeight, 9, LowPause, 1}, {1, 1, 0, 1}} {
-		if got := MostRuns(c.weight, c.max, c.since); got != c.want {
-			t.Errorf("%+v: %d", c, got)
+		wait   time.Duration
+	}{
+		{norm, 1, 100, 0, 100, 0}, {norm, 1, 1, 0, 1, 0},
+		{norm, LowWeight, 100, 400 * time.Millisecond, 0, 600 * time.Millisecond}, {norm, LowWeight, 100, time.Second, 10, 0}, {norm, LowWeight, 19, time.Second, 1, 0},
+		{norm, LowWeight, 9, time.Second, 0, LowPause - time.Second}, {norm, LowWeight, 9, LowPause, 1, 0},
+		{slow, LowWeight, 100, time.Second, 0, LowPause - time.Second}, {slow, LowWeight, 100, LowPause, 10, 0},
+	} {
+		if got, wait := c.norm.MostRuns(c.weight, c.max, c.since); got != c.want || wait != c.wait {
+			t.Errorf("%+v: %d, %s", c, got, wait)
 		}
 	}
 }

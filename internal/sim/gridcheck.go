@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -20,7 +21,7 @@ import (
 // G2 counts the runs that the host has. The store may have others for a while: those that never reach the host, because the
 // process that sent the claim has died, or has had another answer to it; and those of which the host believes that their lock
 // has ended, because the answer to a heartbeat was lost. Nothing runs for them.
-// G6, that a large step is placed in time, needs reservations, and has its place beside dispatchDelay.
+//	G6  a step that has reserved a host is placed when the runs that the host had have ended: isKeptWaiting
 
 // commandStarted checks a command that starts.
 func (g *grid) commandStarted(p *osProcess, run *perdure.Run) {
@@ -235,8 +236,56 @@ func (w *world) auditHosts() {
 	}
 }
 
-// canTake reports whether a host that lives has room for a demand.
-func (w *world) canTake(d kernel.Demand) bool {
+// reservation returns the step for which a host is reserved; nil if it is not.
+func (w *world) reservation(h *kernel.Host, now time.Time) *kernel.Step {
+	if h.Reservation.At.IsZero() {
+		return nil
+	}
+	for _, s := range w.steps(h.Reservation.Job) {
+		if s.StepRef == h.Reservation.StepRef && h.Reserves(s, now) {
+			return s
+		}
+	}
+	return nil
+}
+
+// isKeptWaiting reports whether a ready step has reserved a host, and was not dispatched there when the runs that the host
+// had then must have ended. All runs that it got since must have ended before, or leave room.
+func (w *world) isKeptWaiting(j *kernel.Job, s *kernel.Step, now time.Time) bool {
+	if w.swarm.grid == nil || s.Agent != kernel.AgentExec || !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) || !w.limitsFit(j, s) {
+		return false
+	}
+	for _, m := range w.grid.machines {
+		h, err := w.inner.Host(context.Background(), m.name)
+		w.must(err)
+		if h == nil || m.off || m.asleep || h.Reservation.StepRef != s.StepRef || !h.Reserves(s, now) {
+			continue
+		}
+		at := reservedAt{m.name, h.Reservation.At.UnixNano()}
+		room, known := w.grid.room[at]
+		if !known {
+			room = now
+			runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
+			w.must(err)
+			for i := range runs {
+				for _, running := range w.steps(runs[i].Job) {
+					if running.StepRef == runs[i].StepRef && running.CompleteBy.After(room) {
+						room = running.CompleteBy
+					}
+				}
+			}
+			w.grid.room[at] = room
+		}
+		if now.Sub(room) > patienceFor(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// canTake reports whether a host that lives has room for a step, and is not reserved for another one.
+func (w *world) canTake(s *kernel.Step) bool {
+	d := s.Needs.Demand()
 	if w.swarm.grid == nil {
 		return false
 	}
@@ -244,6 +293,9 @@ func (w *world) canTake(d kernel.Demand) bool {
 		h, err := w.inner.Host(context.Background(), m.name)
 		w.must(err)
 		if h == nil || m.off || h.Draining || h.Silent(w.storeNow()) {
+			continue
+		}
+		if other := w.reservation(h, w.storeNow()); other != nil && other.StepRef != s.StepRef {
 			continue
 		}
 		runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
