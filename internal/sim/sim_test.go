@@ -44,12 +44,8 @@ func TestHosts(t *testing.T) {
 	if racedetector.On {
 		schedules = 20
 	}
-	reserved := 0
 	for i := range schedules {
-		reserved += play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Hosts: true}).Hits["F178"]
-	}
-	if t.Logf("%d hosts were reserved", reserved); reserved == 0 {
-		t.Error("no host was reserved")
+		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Hosts: true})
 	}
 }
 
