@@ -479,6 +479,30 @@ func TestHangingKeeperIsKilled(t *testing.T) {
 	}
 }
 
+// F257, G6: a command that needs all of a host starts before the small ones that wait there, although these end one after the other
+// and the host claims for each of them alone.
+func TestLargeCommandStartsAmongSmallOnes(t *testing.T) {
+	g := newGrid(t)
+	if _, err := g.client.PutAgent(t.Context(), "exec", perdure.AgentSettings{Ageing: perdure.Duration(perdure.DefaultAgeing), Patience: perdure.Duration(time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	g.host("h1", 20*time.Second)
+	const small = 60
+	for i := range small {
+		g.submitWith(fmt.Sprintf("echo small >> $D/order; sleep 0.%d", 4+i%5), map[string]any{"completeWithin": "10s"})
+	}
+	g.submitWith("echo large >> $D/order", map[string]any{"requires": map[string]any{"slots": 4}})
+	order := ""
+	g.await("the large one", func() bool {
+		b, _ := os.ReadFile(filepath.Join(g.dir, "order"))
+		order = string(b)
+		return strings.Contains(order, "large\n")
+	})
+	if before, _, _ := strings.Cut(order, "large"); strings.Count(before, "small") > small/2 {
+		t.Errorf("%d of %d small commands have started before", strings.Count(before, "small"), small)
+	}
+}
+
 // F233: the machine was restarted. Processes that have the numbers of those before are left alone.
 func TestRestartedMachineIsReported(t *testing.T) {
 	g := newGrid(t)

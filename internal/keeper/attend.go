@@ -100,7 +100,7 @@ func (a *Attendant) Wake() <-chan struct{} { return a.wake }
 const (
 	dialPause     = 20 * time.Millisecond // doubles up to dialMost
 	dialMost      = time.Second
-	killWithin    = 15 * time.Second // a keeper that does not end its run, or answer, for so long after it should is killed
+	killWithin    = 15 * time.Second // a keeper that does not end its run for so long after it should is killed
 	progressEvery = time.Second
 	pingBefore    = 6 * time.Second // a keeper must answer every second from this time before the end of its lock
 
@@ -125,9 +125,10 @@ func (a *Attendant) patience() time.Duration {
 	return min(max(a.hangsIn(), leastPatience), callPatience)
 }
 
-// mustEnd notes that the keeper has to end the run, and has this time for that.
+// mustEnd notes that the keeper has to end the run. If it does not even answer, it is killed a short time after the run should
+// have ended.
 func (a *Attendant) mustEnd(within time.Duration) {
-	if at := a.Env.Now().Add(within + killWithin); a.killAt.IsZero() || at.Before(a.killAt) {
+	if at := a.Env.Now().Add(within + callPatience); a.killAt.IsZero() || at.Before(a.killAt) {
 		a.killAt = at
 	}
 }
@@ -291,7 +292,7 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 			if err := conn.Stop(within); err != nil { // again, after another attempt to connect
 				return err
 			}
-			a.asked = true
+			a.asked, a.killAt = true, now.Add(within+killWithin)
 			continue
 		case !a.killAt.IsZero() && !now.Before(a.killAt): // the keeper answers, and hangs all the same
 			a.Place.Destroy()
