@@ -21,6 +21,7 @@ type gridSwarm struct {
 	moody    bool    // commands fail, hang, ignore TERM and leave daemons; host agents die at any place
 	faults   []plannedFault
 	looks    []time.Duration // when an operator looks at the hosts
+	crowd    *crowd          // nil: none comes
 }
 
 type plannedMachine struct {
@@ -59,6 +60,9 @@ func (s *swarm) drawGrid(r *rand.Rand, c *Config) {
 	}
 	g.faults = slices.DeleteFunc(g.faults, func(m plannedFault) bool { return slices.Contains(c.Without, m.name) })
 	g.moody = g.moody && !slices.Contains(c.Without, "moods")
+	if g.crowd = drawCrowd(r); slices.Contains(c.Without, "crowd") {
+		g.crowd = nil
+	}
 	s.grid = g
 }
 
@@ -73,6 +77,7 @@ func (g *gridSwarm) write(b *strings.Builder) {
 	for _, m := range g.faults {
 		fmt.Fprintf(b, "\n  %s", m)
 	}
+	g.crowd.write(b)
 }
 
 // placeStep makes a step a command on a host, by chance, and draws what it requires of the host.
