@@ -103,7 +103,7 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 		}
 	}
 	if s.Agent == kernel.AgentExec {
-		return w.canTake(s.Needs.Demand())
+		return w.canTake(s)
 	}
 	for _, h := range w.everyHost() {
 		if slices.Contains(h.agents, s.Agent) && h.busy[s.Agent] < h.slots {

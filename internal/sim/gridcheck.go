@@ -16,11 +16,11 @@ import (
 //	G3  an accepted done of exec has an exit record with code 0 of that run: checkExec
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
+//	G6  a command that takes much of a host is placed in time beside small ones: playCrowd
 //
 // G2 counts the runs that the host has. The store may have others for a while: those that never reach the host, because the
 // process that sent the claim has died, or has had another answer to it; and those of which the host believes that their lock
 // has ended, because the answer to a heartbeat was lost. Nothing runs for them.
-// G6, that a large step is placed in time, needs reservations, and has its place beside dispatchDelay.
 
 // commandStarted checks a command that starts.
 func (g *grid) commandStarted(p *osProcess, run *perdure.Run) {
@@ -235,15 +235,15 @@ func (w *world) auditHosts() {
 	}
 }
 
-// canTake reports whether a host that lives has room for a demand.
-func (w *world) canTake(d kernel.Demand) bool {
+// canTake reports whether a host that lives has room for a step, and is not reserved for another one.
+func (w *world) canTake(s *kernel.Step) bool {
 	if w.swarm.grid == nil {
 		return false
 	}
 	for _, m := range w.grid.machines {
 		h, err := w.inner.Host(context.Background(), m.name)
 		w.must(err)
-		if h == nil || m.off || h.Draining || h.Silent(w.storeNow()) {
+		if h == nil || m.off || h.Draining || h.Silent(w.storeNow()) || !h.Reservation.At.IsZero() && h.Reservation.StepRef != s.StepRef {
 			continue
 		}
 		runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
@@ -255,7 +255,7 @@ func (w *world) canTake(d kernel.Demand) bool {
 		for i := range runs {
 			free = kernel.Take(free, runs[i].Needs.Demand().Requires())
 		}
-		if kernel.Fits(h, free, d.Requires()) {
+		if kernel.Fits(h, free, s.Needs.Demand().Requires()) {
 			return true
 		}
 	}
