@@ -25,17 +25,9 @@ import (
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/runcontext"
 	"github.com/perdure/perdure/internal/slurm"
 	"github.com/perdure/perdure/operate"
-)
-
-// Ending is what the end of a run's context demands.
-type Ending uint8
-
-const (
-	Leave = Ending(keeper.Leave) // this process ends, and the command goes on
-	Stop  = Ending(keeper.Stop)  // the run is not wanted any more: TERM, and KILL a while later
-	Kill  = Ending(keeper.Kill)  // the run does not belong to this host any more: KILL
 )
 
 // DefaultStopWithin is the time between TERM and KILL, if neither the step nor the host sets it.
@@ -67,7 +59,7 @@ type Config struct {
 	Slurm      *slurm.Cluster    // commands run there, and Dir is shared with its machines; nil: they run on this machine
 
 	Left   func(*perdure.Run) time.Duration // for how long a run belongs to this host
-	Ending func(cause error) Ending
+	Ending func(cause error) runcontext.Ending
 	Full   func() // called when there was no space for a run
 	// Begun is called before the command of a run is started, or continued with, and Over when it has ended, before that is
 	// reported; nil: nothing is called. dir has its streams (keeper.ReadStream).
@@ -249,7 +241,7 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	if a.cfg.Slurm != nil {
 		exit, err = a.attendJob(ctx, dir, r, at, run)
 	} else {
-		exit, err = a.attend(ctx, dir, r, at)
+		exit, err = a.attend(ctx, dir, r, at, run)
 	}
 	if a.cfg.Over != nil && !errors.Is(err, errLeft) {
 		a.cfg.Over(dir)
@@ -357,10 +349,10 @@ func (a *Agent) notStarted(err error) error {
 }
 
 // attend waits for the end of a run, and starts it first if no process has done so.
-func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *keeper.Attendant) (*keeper.Exit, error) {
+func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *keeper.Attendant, run *perdure.Run) (*keeper.Exit, error) {
 	at.Env, at.Run = env.Real{}, r
 	at.Place = &place{a: a, dir: dir, run: r, progress: progressReader{path: filepath.Join(dir, progressFile)}}
-	at.Ending = func(cause error) keeper.Ending { return keeper.Ending(a.cfg.Ending(cause)) }
+	at.Ending, at.Until = a.cfg.Ending, lockEnd(a.cfg.Left(run))
 	exit, err := at.Attend(ctx)
 	switch {
 	case err == nil, errors.Is(err, errLeft):
@@ -372,6 +364,9 @@ func (a *Agent) attend(ctx context.Context, dir string, r *keeper.Run, at *keepe
 	case errors.Is(err, keeper.ErrRestarted):
 		return nil, perdure.Failed(err, "hostRestarted")
 	case errors.As(err, new(*startFailed)):
+		if errors.Is(err, keeper.ErrNoSpace) { // the files that were placed would fill the disk until the directory is removed
+			_ = os.RemoveAll(filepath.Join(dir, keeper.WorkDir))
+		}
 		return nil, a.notStarted(errors.Unwrap(err))
 	}
 	return nil, err
@@ -391,6 +386,7 @@ type place struct {
 }
 
 func (p *place) Boot() string                    { return p.a.boot }
+func (p *place) Now() int64                      { return keeper.Now() }
 func (p *place) Exit() (*keeper.Exit, error)     { return keeper.ReadExit(p.dir) }
 func (p *place) Keeper() (*keeper.Keeper, error) { return keeper.ReadKeeper(p.dir) }
 func (p *place) Alive(k *keeper.Keeper) bool     { return k.Alive() }
@@ -407,8 +403,8 @@ func (p *place) Start() error {
 	return nil
 }
 
-func (p *place) Dial(ended func()) (keeper.Connection, error) {
-	return keeper.Dial(p.dir, p.run.Handle, ended)
+func (p *place) Dial(patience time.Duration, ended func()) (keeper.Connection, error) {
+	return keeper.Dial(p.dir, p.run.Handle, patience, ended)
 }
 
 // Progress sends the progress of the command if it has changed.

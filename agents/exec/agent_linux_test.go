@@ -42,14 +42,14 @@ var (
 func newAgent(t *testing.T, dir string, change func(*Config)) *Agent {
 	t.Helper()
 	cfg := Config{Dir: dir, Host: "h1", StopWithin: 200 * time.Millisecond, Log: slog.New(slog.DiscardHandler), Full: func() {},
-		Left: func(*perdure.Run) time.Duration { return time.Minute }, Ending: func(cause error) Ending {
+		Left: func(*perdure.Run) time.Duration { return time.Minute }, Ending: func(cause error) runcontext.Ending {
 			switch {
 			case errors.Is(cause, errStop):
-				return Stop
+				return runcontext.Stop
 			case errors.Is(cause, errKill):
-				return Kill
+				return runcontext.Kill
 			}
-			return Leave
+			return runcontext.Leave
 		}}
 	if change != nil {
 		change(&cfg)

@@ -22,6 +22,7 @@ import (
 	"github.com/perdure/perdure/agents/internal/with"
 	"github.com/perdure/perdure/internal/keeper"
 	"github.com/perdure/perdure/internal/plain"
+	"github.com/perdure/perdure/internal/runcontext"
 	"github.com/perdure/perdure/operate"
 )
 
@@ -68,10 +69,14 @@ func (a *Agent) place(ctx context.Context, dir string, r *keeper.Run, in *Input,
 		return nil, err
 	}
 	failure := a.fetchAll(ctx, dir, in, user)
+	if failure == nil { // the lock was extended meanwhile
+		if r, err = a.prepare(dir, in, run, user); err == nil {
+			return r, nil
+		}
+		failure = placeFailureOf(ctx, err)
+	}
 	switch {
-	case failure == nil: // the lock was extended meanwhile
-		return a.prepare(dir, in, run, user)
-	case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == Leave:
+	case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave:
 		return nil, errLeft
 	}
 	if ctx.Err() != nil {
@@ -118,10 +123,15 @@ func (a *Agent) fetchAll(ctx context.Context, dir string, in *Input, user *User)
 	if err == nil && user != nil && a.cfg.Slurm == nil {
 		err = chown(root, user)
 	}
+	if err == nil {
+		return nil
+	}
+	return placeFailureOf(ctx, err)
+}
+
+func placeFailureOf(ctx context.Context, err error) *placeFailure {
 	var failure *placeFailure
 	switch code := perdure.CodeOf(err); {
-	case err == nil:
-		return nil
 	case errors.As(err, &failure):
 		return &placeFailure{failure.code, err}
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT), code == perdure.CodeNoSpace:
@@ -235,7 +245,7 @@ func (a *Agent) collect(ctx context.Context, dir string, in *Input) (map[string]
 			case err == nil:
 				all[name] = append(all[name], one)
 				continue
-			case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == Leave:
+			case ctx.Err() != nil && a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave:
 				return nil, errLeft
 			case ctx.Err() != nil:
 				return nil, perdure.Failed(errors.New("stopped while its files were stored"), "stopped")

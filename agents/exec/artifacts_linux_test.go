@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -444,6 +446,59 @@ func TestFilesThatCannotBeStored(t *testing.T) {
 			}
 		})
 	}
+}
+
+// F263: the disk of the state directory becomes full at any point while the files of a run are placed and its command is started.
+// The run is returned with the code noSpace, nothing was started, and the space of its files is free again.
+func TestFullDiskWhileFilesArePlaced(t *testing.T) {
+	t.Parallel()
+	const pages, page = 128, 4 << 10
+	disk := t.TempDir()
+	if err := syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=512k"); err != nil {
+		t.Skipf("NOT TESTED: no tmpfs can be mounted: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(disk, syscall.MNT_DETACH) })
+	s := newShelf(t)
+	var seen []string
+	for n := pages + 1; n > pages-14; n-- {
+		in := sh("touch started")
+		in["files"] = m{"a/b": s.put(strings.Repeat("x", (n-1)*page) + "y")}
+		run := aRun(in)
+		noted := false
+		a := s.agent(disk, func(c *Config) { c.Full = func() { noted = true } })
+		out, err := a.Execute(t.Context(), run)
+		got := verdict(run, out, err)
+		dir := filepath.Join(disk, dirName(run))
+		_, started := os.Stat(filepath.Join(dir, "work", "started"))
+		switch {
+		case got == "done":
+		case got != "returned noSpace" || !noted || started == nil:
+			t.Errorf("%d of %d pages: %s (%v), noted %v, started %v", n, pages, got, err, noted, started == nil)
+		case used(t, dir) > 12*page:
+			t.Errorf("%d of %d pages: %d bytes are left", n, pages, used(t, dir))
+		}
+		seen = append(seen, got)
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if seen[0] == "done" || !slices.Contains(seen, "done") {
+		t.Errorf("the disk was full, or not: %v", seen)
+	}
+}
+
+// used returns the bytes of the files below a directory.
+func used(t *testing.T, dir string) (n int64) {
+	t.Helper()
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil {
+			if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+				n += info.Size()
+			}
+		}
+		return nil
+	})
+	return n
 }
 
 // With files in the output, stdout has less room.

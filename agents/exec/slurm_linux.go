@@ -15,6 +15,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/keeper"
+	"github.com/perdure/perdure/internal/runcontext"
 	"github.com/perdure/perdure/internal/slurm"
 )
 
@@ -84,9 +85,9 @@ func (a *Agent) attendJob(ctx context.Context, dir string, r *keeper.Run, at *ke
 		case <-done:
 			within := r.StopWithin
 			switch a.cfg.Ending(context.Cause(ctx)) {
-			case Leave:
+			case runcontext.Leave:
 				return nil, errLeft
-			case Kill:
+			case runcontext.Kill:
 				within = 0
 			}
 			done, kill = nil, time.After(within)
@@ -133,7 +134,7 @@ func (a *Agent) send(ctx context.Context, job slurm.Run, r *keeper.Run, run *per
 			return sent, err
 		}
 		if ctx.Err() != nil {
-			if a.cfg.Ending(context.Cause(ctx)) == Leave {
+			if a.cfg.Ending(context.Cause(ctx)) == runcontext.Leave {
 				return sentRecord{}, errLeft
 			}
 			return sentRecord{}, perdure.Returned(errNotStarted)

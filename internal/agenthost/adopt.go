@@ -9,6 +9,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/env"
+	"github.com/perdure/perdure/internal/runcontext"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -17,24 +18,15 @@ import (
 // the lock (Left, Config.Extended), because it must see to it that the work ends by then, and the end of its context tells
 // it what to do with the work (EndingOf).
 
-// Ending is what the end of a handler's context demands.
-type Ending uint8
-
-const (
-	Leave Ending = iota // the process ends: work that outlives it goes on, and the handler returns
-	Stop                // the run is no longer wanted here; its end is reported
-	Kill                // the run no longer belongs to this host: its work must end at once
-)
-
 // EndingOf returns what a cause (context.Cause of a handler's context) demands.
-func EndingOf(cause error) Ending {
+func EndingOf(cause error) runcontext.Ending {
 	switch {
 	case errors.Is(cause, errStopped), errors.Is(cause, errDraining):
-		return Stop
+		return runcontext.Stop
 	case errors.Is(cause, errLockExpired), errors.Is(cause, errRunLost), errors.Is(cause, context.DeadlineExceeded):
-		return Kill
+		return runcontext.Kill
 	}
-	return Leave
+	return runcontext.Leave
 }
 
 // Left returns for how long a run belongs to this host; 0 if it does not.

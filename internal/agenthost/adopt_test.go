@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/internal/runcontext"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -38,7 +39,7 @@ func TestRunsOfAnEarlierProcessAreAdopted(t *testing.T) {
 		h := carry(t, x, Config{ExactSlots: true}, 1, func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			if run.Number == 3 {
 				<-ctx.Done()
-				if EndingOf(context.Cause(ctx)) != Stop {
+				if EndingOf(context.Cause(ctx)) != runcontext.Stop {
 					t.Errorf("%v", context.Cause(ctx))
 				}
 				return nil, errors.New("stopped")
@@ -94,7 +95,7 @@ func TestQuietEndLeavesRuns(t *testing.T) {
 		var mu sync.Mutex
 		var ended []int64
 		var extended []time.Duration
-		left := make(chan Ending, 1)
+		left := make(chan runcontext.Ending, 1)
 		a := perdure.NewAgent("payments")
 		a.HandleAny(func(ctx context.Context, run *perdure.Run) (json.RawMessage, error) {
 			if run.Number == 1 {
@@ -127,7 +128,7 @@ func TestQuietEndLeavesRuns(t *testing.T) {
 		if err := <-ran; !errors.Is(err, mine) {
 			t.Errorf("%v", err)
 		}
-		if e := <-left; e != Leave {
+		if e := <-left; e != runcontext.Leave {
 			t.Errorf("ending %d", e)
 		}
 		synctest.Wait()
@@ -144,8 +145,8 @@ func TestQuietEndLeavesRuns(t *testing.T) {
 }
 
 func TestEndingOf(t *testing.T) {
-	for cause, want := range map[error]Ending{errStopped: Stop, errDraining: Stop, errLockExpired: Kill, errRunLost: Kill, context.DeadlineExceeded: Kill,
-		errDrained: Leave, errors.New("another"): Leave, context.Canceled: Leave} {
+	for cause, want := range map[error]runcontext.Ending{errStopped: runcontext.Stop, errDraining: runcontext.Stop, errLockExpired: runcontext.Kill, errRunLost: runcontext.Kill, context.DeadlineExceeded: runcontext.Kill,
+		errDrained: runcontext.Leave, errors.New("another"): runcontext.Leave, context.Canceled: runcontext.Leave} {
 		if got := EndingOf(cause); got != want {
 			t.Errorf("%v: %d", cause, got)
 		}

@@ -6,13 +6,15 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
+	"github.com/perdure/perdure/protocol"
 )
 
 // If the runs are those of a registered host (Config.HostName), a claim says what of the host's capacity is free. Several
 // claims may be in progress, and each offers another part: so the runs that they bring fit together.
 //
 // A step that needs more than one of these parts must not wait for ever. Therefore claims are in rounds: those of one round end
-// together, and the first claim of the next round offers everything that is free.
+// together, and the first claim of the next round offers everything that is free. The scheduler ends a round early by an answer
+// without runs, if a step waits for what several claims offer.
 
 // roundGrace is how long the next round waits for claims of the last one, which may be without an answer.
 const roundGrace = time.Second
@@ -77,6 +79,19 @@ func (h *Host) inRound() bool {
 		return false
 	}
 	return true
+}
+
+// endRound ends the round if a claim was answered without runs before its time: the scheduler has done so because a step needs
+// more than this part of what is free, or because it ends. What is free is offered together then.
+func (h *Host) endRound(req *protocol.Claim, got arrival, duration time.Duration) {
+	if h.cfg.HostName == "" || len(got.runs) > 0 || duration >= req.Wait {
+		return
+	}
+	h.mu.Lock()
+	defer h.unlock()
+	if now := h.env.Now(); now.Before(h.roundEnd) {
+		h.roundEnd = now
+	}
 }
 
 // claimWait returns how long a claim may wait that is about to be sent. mu must be held.

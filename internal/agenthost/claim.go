@@ -34,6 +34,7 @@ func (h *Host) claimLoop(a *hosted) {
 		}
 		duration := h.env.Now().Sub(began)
 		cut := req.Wait < h.cfg.ClaimWait && duration >= req.Wait // by the end of its round
+		h.endRound(&req, got, duration)
 		if h.start(a, got) > 0 || duration >= shortClaim || cut {
 			idle.reset()
 		} else if !idle.pause(h.claiming) { // the exchange does not wait, or returns runs that are known: avoid a busy loop

@@ -26,6 +26,7 @@ type agentQueue struct {
 	ownLimitFull bool      // the agent's own limit had no room for all claims at that time
 
 	reservesAt        time.Time // when hosts may be reserved again (mayReserve)
+	hostReserved      bool      // the latest search had claims of a reserved host: the end of a run may make room for the step
 	pausedUntil       time.Time // after a failed transaction: until then, no claims are taken for held submissions
 	olderDispatchedAt time.Time // when a search last dispatched steps that had been ready before its transaction
 

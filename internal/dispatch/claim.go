@@ -100,6 +100,7 @@ type grant struct {
 	place     *place          // the claim's host; nil: none
 	free      perdure.Amounts // what is free of the host, for this claim
 	refused   error           // the claim does not fit its host
+	isPart    bool            // it is answered without runs, so that its host claims with all that is free
 	aside     *Aside          // not nil if this transaction cannot answer the claim
 	locked    bool            // the transaction has locked the repeated claim, and it had no runs
 }

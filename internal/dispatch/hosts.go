@@ -23,10 +23,16 @@ import (
 // # Reservations
 //
 // A step that needs much of a host could wait for ever behind steps that need little, because what becomes free is taken at
-// once. Such a step reserves a host after a while (kernel.Reservation). Once in a second, a transaction with claims of hosts
-// looks for steps that have waited for longer than the patience of their agent, that have no reservation yet, and that one
-// of these hosts could take if it were empty. It reserves the host that will have room first. From then on, the host gets
-// only runs that do not delay the step (kernel.Admits).
+// once. Such a step reserves a host after a while (kernel.Reservation). Once in a second, and when the patience of a step that
+// it has found there ends, a transaction with claims of hosts looks for steps that have waited for longer than the patience
+// of their agent, that have no reservation yet, and that one of these hosts could take if it were empty. It reserves the host
+// that will have room first. From then on, the host gets only runs that do not delay the step (kernel.Admits).
+//
+// The transaction looks before it grants runs, so that small steps do not take what has just become free. It looks again after
+// that: if all runs of a host end at once, nothing but the runs that it is granted shows that small steps are in the way.
+//
+// What a host's runs leave of its capacity may be in several claims, each with too little for the step. If a reserved host
+// has room, its claims with a part of it are answered without runs. The host then claims with all that is free.
 //
 // The job of the step is locked when its host is chosen, and the row of the host when the reservation is written. So a step
 // reserves one host, and a host is reserved for one step, however many nodes do this at once. Host rows are locked last, in
@@ -48,6 +54,9 @@ type place struct {
 
 	refused map[kernel.Demand]bool // demands of which a step was refused, because it would delay the reserved one
 }
+
+// unused returns what the runs in flight leave of the host's capacity. The uses were read.
+func (p *place) unused() perdure.Amounts { return p.host.Unused(p.uses) }
 
 // step returns the step for which the host is reserved.
 func (p *place) step() kernel.StepRef {
@@ -169,12 +178,22 @@ func (q *Queue) mayReserve(agent string) bool {
 	return true
 }
 
+// reserveAgainIn makes the next such search possible after this time, if that is sooner.
+func (q *Queue) reserveAgainIn(agent string, after time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a, at := q.agent(agent), q.env.Now().Add(after); at.Before(a.reservesAt) {
+		a.reservesAt = at
+	}
+}
+
 // maxReserving is how many steps of an agent a transaction considers for reservations: the first ones in the order of
 // dispatch.
 const maxReserving = 100
 
-// reserve reserves hosts of the claims for steps that have waited for too long.
-func (t *Transaction) reserve() error {
+// reserve reserves hosts of the claims for steps that have waited for too long. It is called before runs are granted, and
+// after: then for the hosts that have got some.
+func (t *Transaction) reserve(after bool) error {
 	for rest := t.grants; len(rest) > 0 && len(t.places) > 0; {
 		agent, n := rest[0].Request.Agent, 1
 		for n < len(rest) && rest[n].Request.Agent == agent {
@@ -182,11 +201,15 @@ func (t *Transaction) reserve() error {
 		}
 		var may []*grant
 		for _, g := range rest[:n] {
-			if g.isOpen() && g.place != nil && !g.place.host.Draining && g.place.reserved == "" {
+			if g.place != nil && !g.place.host.Draining && g.place.reserved == "" && (g.isOpen() && !after || after && len(g.runs) > 0 && g.mode != repeatOnly) {
 				may = append(may, g)
 			}
 		}
-		if len(may) > 0 && t.q.mayReserve(agent) {
+		if len(may) > 0 && (after && t.reserving[agent] || !after && t.q.mayReserve(agent)) {
+			if t.reserving == nil {
+				t.reserving = map[string]bool{}
+			}
+			t.reserving[agent] = true
 			if err := t.reserveFor(agent, may); err != nil {
 				return err
 			}
@@ -227,6 +250,8 @@ func (t *Transaction) reserveFor(agent string, may []*grant) error {
 	for _, s := range steps {
 		if kernel.Starves(s, patience, w.Now()) {
 			refs = append(refs, s.StepRef)
+		} else {
+			t.q.reserveAgainIn(agent, kernel.StarvesAt(s, patience).Sub(w.Now()))
 		}
 	}
 	if len(refs) == 0 {
@@ -336,6 +361,18 @@ func (p *place) confirms(h *kernel.Host) bool {
 	return h.Incarnation == p.host.Incarnation && h.Draining == p.host.Draining && h.Reservation.Same(p.host.Reservation)
 }
 
+// answerParts marks the claims that are answered because a part of what their host has free is in other claims.
+func (t *Transaction) answerParts() {
+	for _, s := range t.searches {
+		for _, g := range s.grants {
+			if p := g.place; p != nil && p.reserved != "" {
+				s.hostReserved = true
+				g.isPart = g.isOpen() && g.mayGetNewRuns() && p.used && kernel.IsPart(p.reserved, g.free, p.unused())
+			}
+		}
+	}
+}
+
 // canTake reports whether the claim can be granted a step with a demand. A step may be refused all the same, because it
 // would delay the one for which the host is reserved (admits).
 func (g *grant) canTake(d kernel.Demand) bool {
@@ -356,8 +393,11 @@ func (t *Transaction) admits(g *grant, ref kernel.StepRef, d kernel.Demand) bool
 		return true
 	}
 	w := t.b.Workset()
-	if kernel.Admits(p.reserved, g.free, p.uses, d.Requires(), w.RunDeadline(ref), w.Now()) {
+	if kernel.Admits(p.reserved, p.unused(), p.uses, d.Requires(), w.RunDeadline(ref), w.Now()) {
 		return true
+	}
+	if d == p.reserved { // the search must find the step that has reserved the host
+		return false
 	}
 	if p.refused == nil {
 		p.refused = map[kernel.Demand]bool{}

@@ -57,6 +57,7 @@ type Queue struct {
 	wokeAllAt     int // clock at the latest wake-up of all agents
 	freedAt       int // clock when permits were last released
 	limitedAgents int // number of agents whose lastResult is limitFull
+	reservedHosts int // number of agents with hostReserved
 
 	usage          usage
 	storeLateSince time.Time // since when requests have waited for long to be stored; zero if none does
@@ -97,6 +98,7 @@ func (q *Queue) agent(name string) *agentQueue {
 
 func (q *Queue) forget(name string, a *agentQueue) {
 	q.setLastResult(a, nothingReady)
+	q.setHostReserved(a, false)
 	delete(q.agents, name)
 	delete(q.due, a)
 	if a.holding != nil {
@@ -111,6 +113,15 @@ func (q *Queue) setLastResult(a *agentQueue, l searchResult) {
 	}
 	if a.lastResult = l; l == limitFull {
 		q.limitedAgents++
+	}
+}
+
+func (q *Queue) setHostReserved(a *agentQueue, reserved bool) {
+	if a.hostReserved {
+		q.reservedHosts--
+	}
+	if a.hostReserved = reserved; reserved {
+		q.reservedHosts++
 	}
 }
 
@@ -440,8 +451,8 @@ func (p *selection) take(all []*Request, room, weight int) (rest []*Request) {
 // ——— putting claims back ———
 
 // giveBack puts claims that were granted nothing back into the queue, before claims that arrived later. It records how
-// the searches ended, wakes the agents for which the transaction has made steps ready, and, if permits were released,
-// the agents that wait for a limit.
+// the searches ended, wakes the agents for which the transaction has made steps ready, and, if permits were released or runs
+// have ended, the agents that wait for a limit or for room at a reserved host.
 func (q *Queue) giveBack(claims []*Claim, searches []*search, woken []string, freed bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -457,7 +468,7 @@ func (q *Queue) giveBack(claims []*Claim, searches []*search, woken []string, fr
 	}
 	limited := map[string]bool{}
 	for _, s := range searches {
-		limited[s.agent] = s.result() == limitFull
+		limited[s.agent] = s.result() == limitFull || s.hostReserved
 	}
 	now := q.env.Now()
 	for _, s := range searches {
@@ -470,10 +481,10 @@ func (q *Queue) giveBack(claims []*Claim, searches []*search, woken []string, fr
 	if freed {
 		q.freedAt = q.clock
 	}
-	if freed && q.limitedAgents > 0 {
+	if freed && q.limitedAgents+q.reservedHosts > 0 {
 		var waiting []string
 		for _, a := range q.agents {
-			if a.lastResult == limitFull {
+			if a.lastResult == limitFull || a.hostReserved {
 				waiting = append(waiting, a.name)
 			}
 		}
@@ -491,6 +502,7 @@ func (q *Queue) recordSearch(a *agentQueue, s *search, now time.Time) {
 	} else {
 		q.setLastResult(a, max(a.lastResult, found))
 	}
+	q.setHostReserved(a, s.hostReserved || a.hostReserved && !s.searchedStore)
 	if s.searchedStore && s.tookOlder {
 		a.olderDispatchedAt = now
 	}

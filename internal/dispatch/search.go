@@ -14,6 +14,7 @@ type search struct {
 	agent       string
 	mode        claimMode
 	searchClaim *grant   // the claim that makes this writer search the store (Claim.ownsSearch); nil if another writer does
+	grants      []*grant // all claims of the agent
 	open        []*grant // claims that may be granted new runs
 	forHosts    bool     // one of these claims is for a host
 	asked       int      // number of runs that these claims ask for
@@ -42,6 +43,7 @@ type search struct {
 	tookOlder    bool // steps that were found in the store were dispatched
 	userLimits   bool // some candidates need limits that users have defined
 	blocked      bool // other transactions have locked candidates
+	hostReserved bool // the host of a claim is reserved
 	overBudget   bool // the transaction's budget was used up
 }
 
@@ -58,7 +60,7 @@ func (s *search) result() searchResult {
 
 // newSearch returns a search for claims of one agent.
 func newSearch(agent string, claims []*grant) *search {
-	s := &search{agent: agent, at: claims[0].searchedAt}
+	s := &search{agent: agent, at: claims[0].searchedAt, grants: claims}
 	for _, g := range claims {
 		if g.ownsSearch {
 			s.searchClaim = g

@@ -69,6 +69,7 @@ type Transaction struct {
 	opened         []string // agents of lanes that were opened
 	granted        int      // number of new runs
 	places         places
+	reserving      map[string]bool // agents for which this transaction searches for steps that may reserve a host
 }
 
 // Begin returns a Transaction that serves these claims.
@@ -91,7 +92,21 @@ func (t *Transaction) Granted() (n int) {
 }
 
 // Dispatch serves the claims, agent by agent. fresh are the steps that the transaction has made ready, by agent.
-func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
+func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) error {
+	if err := t.dispatch(fresh); err != nil {
+		return err
+	}
+	if len(t.places) == 0 {
+		return nil
+	}
+	if err := t.reserve(true); err != nil {
+		return err
+	}
+	t.answerParts()
+	return t.confirmHosts()
+}
+
+func (t *Transaction) dispatch(fresh map[string][]kernel.StepRef) (err error) {
 	if len(t.grants) > 0 {
 		t.orderByAgent()
 		if err := t.repeat(); err != nil {
@@ -100,7 +115,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 		if err := t.loadHosts(); err != nil {
 			return err
 		}
-		if err := t.reserve(); err != nil {
+		if err := t.reserve(false); err != nil {
 			return err
 		}
 	}
@@ -134,7 +149,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 		}
 	}
 	if len(serving) == 0 {
-		return t.confirmHosts()
+		return nil
 	}
 	if err := t.limits.lockKnown(t, serving); err != nil {
 		return err
@@ -153,7 +168,7 @@ func (t *Transaction) Dispatch(fresh map[string][]kernel.StepRef) (err error) {
 			t.endOverBudget(s, none)
 		}
 	}
-	return t.confirmHosts()
+	return nil
 }
 
 // MaxGranted bounds how many runs one transaction grants. The next transaction serves the remaining claims.
@@ -452,15 +467,15 @@ func (t *Transaction) runOf(ref kernel.StepRef, r *ruleCall) (*perdure.Run, erro
 // ReturnEarly puts claims that were granted nothing back into the queue before the transaction is saved. So another
 // transaction that makes steps ready meanwhile finds these claims waiting. ReturnEarly returns the other claims: those
 // with an answer, the one that owns the search, and all claims of an agent for which a limit or a lock was in the way,
-// because the queue does not know of that until End.
+// because the queue does not know of that until End. So it is where a host is reserved.
 func (t *Transaction) ReturnEarly() (kept []*Claim) {
 	blocked := map[string]bool{}
 	for _, s := range t.searches {
-		blocked[s.agent] = s.limitReached || s.blocked
+		blocked[s.agent] = s.limitReached || s.blocked || s.hostReserved
 	}
 	var returned []*Claim
 	t.grants = slices.DeleteFunc(t.grants, func(g *grant) bool {
-		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || g.refused != nil || len(g.runs) > 0 || blocked[g.Request.Agent] {
+		if g.ownsSearch || g.Request.Wait <= 0 || g.aside != nil || g.lacksRoom || g.isPart || g.refused != nil || len(g.runs) > 0 || blocked[g.Request.Agent] {
 			kept = append(kept, g.Claim)
 			return false
 		}
@@ -537,7 +552,7 @@ func (t *Transaction) End(o Outcome) {
 			g.Answer(nil, nil)
 		case o.Err == nil && g.refused != nil:
 			g.Answer(nil, g.refused)
-		case g.Request.Wait > 0:
+		case g.Request.Wait > 0 && !(g.isPart && o.Err == nil):
 			returned = append(returned, g.Claim)
 		default:
 			g.Answer(nil, g.failed)

@@ -145,7 +145,7 @@ func Open(cfg Config) (*Host, error) {
 		h.id, h.Holder = id, "host/"+id.Name+"/"+id.Incarnation
 		h.groups = h.cgroups(id)
 		h.agent, err = exec.New(exec.Config{Slots: MaxSlots, Dir: runs, Host: cfg.Name, StopWithin: cfg.StopWithin, Commands: cfg.Commands, Artifacts: cfg.Artifacts,
-			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: ending, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
+			User: cfg.User, Users: cfg.Users, Slurm: cfg.Slurm, Cgroups: h.groups, Left: func(run *perdure.Run) time.Duration { return h.host.Left(run) }, Ending: agenthost.EndingOf, Full: func() { h.loop.NoteFull() }, Begun: h.begun, Over: h.over, Log: h.log})
 	}
 	if err != nil {
 		h.Close()
@@ -243,17 +243,6 @@ func (h *Host) cgroups(id *identity) string {
 		h.log.Info("no cgroups: processes of a run are found by their parents and their environment", "err", err)
 	}
 	return dir
-}
-
-func ending(cause error) exec.Ending {
-	switch agenthost.EndingOf(cause) {
-	case agenthost.Stop:
-		return exec.Stop
-	case agenthost.Kill:
-		return exec.Kill
-	case agenthost.Leave:
-	}
-	return exec.Leave
 }
 
 func (h *Host) begun(run *perdure.Run, dir string) {

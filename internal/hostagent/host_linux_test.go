@@ -423,6 +423,37 @@ func TestKilledKeeperIsReported(t *testing.T) {
 	}
 }
 
+// F260: the keeper hangs, as if it were stopped. At the end of the lock that it knows it should have ended the command. The host
+// agent kills both, although its heartbeats extend the lock of the run, and reports the run. So it does after a restart, and if
+// the run is to be stopped.
+func TestHangingKeeperIsKilled(t *testing.T) {
+	for name, c := range map[string]struct {
+		then func(h *host, id perdure.JobID)
+		code string
+	}{
+		"alone":                 {func(*host, perdure.JobID) {}, "lost"},
+		"restarted host":        {func(h *host, _ perdure.JobID) { h.kill(syscall.SIGKILL); h.start() }, "lost"},
+		"to be stopped":         {func(h *host, id perdure.JobID) { h.stop(id) }, "stopped"},
+		"stopped after restart": {func(h *host, id perdure.JobID) { h.kill(syscall.SIGKILL); h.start(); h.stop(id) }, "stopped"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGrid(t)
+			h := g.host("h1", 5*time.Second)
+			id := g.submit(waits, 1)
+			pid := g.file("pid")
+			_, k := h.keeperOf()
+			if err := syscall.Kill(k.PID, syscall.SIGSTOP); err != nil {
+				t.Fatal(err)
+			}
+			c.then(h, id)
+			s := g.step(id, "the failure", parked)
+			if s.LastError == nil || s.LastError.Code != c.code || g.lives(pid) || k.Alive() {
+				t.Errorf("%+v; the command lives: %v; the keeper lives: %v", s.LastError, g.lives(pid), k.Alive())
+			}
+		})
+	}
+}
+
 // F233: the machine was restarted. Processes that have the numbers of those before are left alone.
 func TestRestartedMachineIsReported(t *testing.T) {
 	g := newGrid(t)

@@ -36,7 +36,9 @@ type Loop struct {
 	wake chan struct{} // receives when one of the following has changed
 
 	mu         sync.Mutex
-	registered *operate.HostRegistered // the latest answer
+	attempts   int                     // registrations that were sent
+	answered   int                     // the latest of them that was answered
+	registered *operate.HostRegistered // its answer
 	saidFull   bool                    // what the node knows of the space: the registration before that answer said so
 	adopting   bool                    // the runs of the earlier process are not confirmed yet
 	full       bool
@@ -149,13 +151,13 @@ func (l *Loop) watch(ctx, life context.Context) {
 	renewEvery := min(l.Heartbeat/3, renewMost)
 	now := l.Env.Now()
 	check, sweep, renew := now.Add(checkEvery), now.Add(sweepEvery), now.Add(renewEvery)
-	var stopAt time.Time // when what runs is stopped next; zero: the host is not drained
+	var drain drainPlan
 	for ctx.Err() == nil && !l.hasEnded() && l.failed() == nil {
 		now := l.Env.Now()
-		stopAt = l.follow(stopAt, now)
-		if !stopAt.IsZero() && !now.Before(stopAt) {
+		drain = l.follow(drain, now)
+		if !drain.stopAt.IsZero() && !now.Before(drain.stopAt) {
 			l.Host.CutShort()
-			stopAt = now.Add(checkEvery) // runs that arrived late
+			drain.stopAt = now.Add(checkEvery) // runs that arrived late
 		}
 		if !now.Before(check) {
 			l.checkSpace()
@@ -171,8 +173,8 @@ func (l *Loop) watch(ctx, life context.Context) {
 			renew = now.Add(renewEvery)
 		}
 		next := earliest(check, sweep, renew)
-		if !stopAt.IsZero() {
-			next = earliest(next, stopAt)
+		if !drain.stopAt.IsZero() {
+			next = earliest(next, drain.stopAt)
 		}
 		l.Env.Wait(ctx, next.Sub(now), l.wake)
 	}
@@ -197,20 +199,27 @@ func (l *Loop) mustRenew() bool {
 	return now
 }
 
-// follow pauses or resumes claims, and returns when what runs is to be stopped because of a drain; zero: not at all.
-func (l *Loop) follow(stopAt, now time.Time) time.Time {
+// drainPlan is what a drain of the host demands.
+type drainPlan struct {
+	deadline time.Time // by the clock of the node
+	stopAt   time.Time // when what runs is stopped next; zero: not at all
+}
+
+// follow pauses or resumes claims, and returns what a drain demands. plan is what the drain demanded before; an operator may have
+// set another deadline since.
+func (l *Loop) follow(plan drainPlan, now time.Time) drainPlan {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	draining := l.registered.State != operate.HostReady
 	l.Host.Pause(l.adopting || l.full || l.saidFull || draining)
-	switch {
-	case !draining || l.registered.DrainBy.IsZero():
-		return time.Time{}
-	case stopAt.IsZero():
-		l.Log.Info("the host is drained; what runs at the deadline is stopped", "host", l.Name, "deadline", l.registered.DrainBy)
-		return now.Add(l.registered.DrainBy.Sub(l.Env.Wall()))
+	switch by := l.registered.DrainBy; {
+	case !draining || by.IsZero():
+		return drainPlan{}
+	case !by.Equal(plan.deadline):
+		l.Log.Info("the host is drained; what runs at the deadline is stopped", "host", l.Name, "deadline", by)
+		return drainPlan{by, now.Add(by.Sub(l.Env.Wall()))}
 	}
-	return stopAt
+	return plan
 }
 
 // change changes the state, and wakes the loop.
@@ -275,24 +284,39 @@ func (l *Loop) register(ctx context.Context) (bool, error) {
 	}
 }
 
-// registerOnce makes one attempt to register the host, and stores the answer.
+// registerOnce makes one attempt to register the host, and stores the answer. Several attempts may be in progress, so that one
+// without an answer does not make the host silent. The answer to the newest one counts, in whatever order they arrive.
 func (l *Loop) registerOnce(ctx context.Context) error {
 	l.mu.Lock()
 	full := l.full
+	l.attempts++
+	attempt := l.attempts
 	l.mu.Unlock()
 	ctx, cancel := env.WithTimeout(l.Env, ctx, registerTime)
 	defer cancel()
 	r, err := l.Register(ctx, full)
-	if err == nil {
+	switch {
+	case l.overtaken(attempt):
+		l.change(func() { // the node may have stored this registration after the newer one
+			l.renewNow = l.renewNow || full != l.saidFull
+		})
+	case err == nil:
 		l.change(func() {
 			if l.registered != nil && r.State != l.registered.State {
 				l.Log.Info("state of the host changed", "host", l.Name, "state", r.State)
 			}
-			l.registered, l.saidFull = r, full
+			l.answered, l.registered, l.saidFull = attempt, r, full
 			l.renewNow = full != l.full // it has changed meanwhile
 		})
 	}
 	return err
+}
+
+// overtaken reports whether a newer registration than this one was answered.
+func (l *Loop) overtaken(attempt int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return attempt < l.answered
 }
 
 // renew registers the host again: it is the host's sign of life.

@@ -8,15 +8,7 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/env"
-)
-
-// Ending is what the end of a run's context demands.
-type Ending uint8
-
-const (
-	Leave Ending = iota // this process ends, and the command goes on
-	Stop                // the run is not wanted any more: TERM, and KILL a while later
-	Kill                // the run does not belong to this host any more: KILL
+	"github.com/perdure/perdure/internal/runcontext"
 )
 
 // How a run ends that has no exit record.
@@ -31,6 +23,7 @@ var (
 // no such file.
 type Place interface {
 	Boot() string // the id of the present boot
+	Now() int64   // CLOCK_BOOTTIME
 	Exit() (*Exit, error)
 	Keeper() (*Keeper, error)
 	Alive(*Keeper) bool
@@ -39,8 +32,8 @@ type Place interface {
 	// fs.ErrExist if a keeper has the run.
 	Start() error
 	Refuse(Exit) error
-	// Dial connects to the keeper. ended is called when the connection has ended.
-	Dial(ended func()) (Connection, error)
+	// Dial connects to the keeper, which may take so long for each answer. ended is called when the connection has ended.
+	Dial(patience time.Duration, ended func()) (Connection, error)
 	// KillRun kills the processes of the run whose keeper is dead. Destroy kills the keeper first.
 	KillRun()
 	Destroy()
@@ -52,6 +45,7 @@ type Place interface {
 type Connection interface {
 	Ended() bool
 	Close()
+	Until() int64 // the end of the lock by the latest answer of the keeper
 	Extend(until int64) error
 	Stop(within time.Duration) error
 }
@@ -62,12 +56,17 @@ type Attendant struct {
 	Env    env.Env
 	Place  Place
 	Run    *Run
-	Ending func(cause error) Ending
+	Until  int64 // the end of the lock when Attend is called, if that is later than the one of Run
+	Ending func(cause error) runcontext.Ending
 
 	mu    sync.Mutex
 	until int64         // the end of the lock by Extend; 0: not extended
 	wake  chan struct{} // receives when until has changed, or a connection has ended
-	asked bool          // the keeper was asked to end the run: the end of the context means nothing more
+
+	// Only Attend uses the following.
+	asked     bool      // the keeper was asked to end the run: the end of the context means nothing more
+	confirmed int64     // the end of the lock by the latest answer of the keeper
+	killAt    time.Time // when a keeper that has to end the run counts as hanging; zero: it does not have to
 }
 
 // NewAttendant returns an attendant that knows no extension yet. Its other fields are to be set before Attend.
@@ -101,9 +100,37 @@ func (a *Attendant) Wake() <-chan struct{} { return a.wake }
 const (
 	dialPause     = 20 * time.Millisecond // doubles up to dialMost
 	dialMost      = time.Second
-	killWithin    = 15 * time.Second // a keeper that does not end its run for so long is killed
+	killWithin    = 15 * time.Second // a keeper that does not end its run, or answer, for so long after it should is killed
 	progressEvery = time.Second
+	pingBefore    = 6 * time.Second // a keeper must answer every second from this time before the end of its lock
+
+	callPatience  = 5 * time.Second // how long a keeper may take to answer, but not much longer than it may live
+	leastPatience = time.Second
+	reportTime    = 2 * time.Second // is left to report the run of a keeper that was killed
 )
+
+// hangsIn returns for how long a keeper may live that does not answer. It has to end the command by the end of the lock that it
+// knows. If the lock was extended meanwhile, the keeper may only be slow, for example because it syncs the record of the
+// exit: it gets more time, but not more than the lock.
+func (a *Attendant) hangsIn() time.Duration {
+	left := time.Duration(min(a.confirmed+int64(killWithin), max(a.confirmed, a.Extended()-int64(reportTime))) - a.Place.Now())
+	if !a.killAt.IsZero() {
+		left = min(left, a.killAt.Sub(a.Env.Now()))
+	}
+	return left
+}
+
+// patience returns how long the keeper may take to answer.
+func (a *Attendant) patience() time.Duration {
+	return min(max(a.hangsIn(), leastPatience), callPatience)
+}
+
+// mustEnd notes that the keeper has to end the run, and has this time for that.
+func (a *Attendant) mustEnd(within time.Duration) {
+	if at := a.Env.Now().Add(within + killWithin); a.killAt.IsZero() || at.Before(a.killAt) {
+		a.killAt = at
+	}
+}
 
 // Finding is what the directory of a run says of it.
 type Finding uint8
@@ -136,6 +163,7 @@ func Find(k *Keeper, boot string, alive func(*Keeper) bool) Finding {
 // that of Place.Start.
 func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 	pause := dialPause
+	a.confirmed = max(a.Run.Until, a.Until)
 	for {
 		if exit, err := a.Place.Exit(); !errors.Is(err, fs.ErrNotExist) {
 			return exit, err
@@ -162,21 +190,24 @@ func (a *Attendant) Attend(ctx context.Context) (*Exit, error) {
 			return nil, ErrLost
 		case Running:
 		}
-		conn, err := a.Place.Dial(a.ring)
+		conn, err := a.Place.Dial(a.patience(), a.ring)
 		if err == nil {
-			pause = dialPause
+			pause, a.confirmed = dialPause, conn.Until()
 			err = a.follow(ctx, conn)
 			conn.Close()
 		} else {
 			err = a.unreached(ctx)
 		}
-		if errors.Is(err, ErrLeft) {
+		switch {
+		case errors.Is(err, ErrLeft):
 			return nil, err
+		case errors.Is(err, errDestroyed):
+			pause = dialPause
 		}
 		if exit, err := a.Place.Exit(); err == nil { // the usual end: without a pause
 			return exit, nil
 		}
-		a.Env.Wait(context.Background(), pause, nil)
+		a.Env.Wait(context.Background(), min(pause, max(a.hangsIn(), dialPause)), nil)
 		pause = min(2*pause, dialMost)
 	}
 }
@@ -194,25 +225,35 @@ func Abandon(p Place) {
 }
 
 // unreached does what the end of the context demands while the keeper is not to be reached. A run that is to be stopped is
-// stopped when it is.
+// stopped when it is. A keeper that hangs is killed.
 func (a *Attendant) unreached(ctx context.Context) error {
-	if a.asked || ctx.Err() == nil {
+	kill := false
+	if !a.asked && ctx.Err() != nil {
+		switch a.Ending(context.Cause(ctx)) {
+		case runcontext.Leave:
+			return ErrLeft
+		case runcontext.Kill:
+			kill = true
+		case runcontext.Stop:
+			a.mustEnd(a.Run.StopWithin)
+		}
+	}
+	if !kill && a.hangsIn() > 0 {
 		return nil
 	}
-	switch a.Ending(context.Cause(ctx)) {
-	case Leave:
-		return ErrLeft
-	case Kill:
+	if _, err := a.Place.Exit(); err != nil { // it has not ended meanwhile
 		a.Place.Destroy()
-	case Stop:
 	}
-	return nil
+	return errDestroyed
 }
+
+// errDestroyed: the keeper was killed.
+var errDestroyed = errors.New("the keeper was killed")
 
 // start starts the keeper of a run.
 func (a *Attendant) start(ctx context.Context) error {
 	switch {
-	case ctx.Err() != nil && a.Ending(context.Cause(ctx)) == Leave:
+	case ctx.Err() != nil && a.Ending(context.Cause(ctx)) == runcontext.Leave:
 		return ErrLeft
 	case ctx.Err() != nil, a.Run.Boot != a.Place.Boot():
 		return ErrNotStarted
@@ -232,7 +273,6 @@ func (a *Attendant) start(ctx context.Context) error {
 func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 	var sent int64
 	tick := a.Env.Now().Add(progressEvery)
-	var kill time.Time // when the keeper counts as hanging; zero: it was not asked to end the run by this connection
 	for {
 		now := a.Env.Now()
 		switch {
@@ -241,30 +281,35 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 		case !a.asked && ctx.Err() != nil:
 			within := a.Run.StopWithin
 			switch a.Ending(context.Cause(ctx)) {
-			case Leave:
+			case runcontext.Leave:
 				return ErrLeft
-			case Kill:
+			case runcontext.Kill:
 				within = 0
-			case Stop:
+			case runcontext.Stop:
 			}
-			a.asked, kill = true, now.Add(within+killWithin)
-			if err := conn.Stop(within); err != nil && within > 0 {
-				a.asked = false
-				return err // again, after another attempt to connect
+			a.mustEnd(within)
+			if err := conn.Stop(within); err != nil { // again, after another attempt to connect
+				return err
 			}
+			a.asked = true
 			continue
-		case !kill.IsZero() && !now.Before(kill): // the keeper hangs
+		case !a.killAt.IsZero() && !now.Before(a.killAt): // the keeper answers, and hangs all the same
 			a.Place.Destroy()
-			return nil
+			return errDestroyed
 		}
 		if until := a.Extended(); until != sent {
 			if err := conn.Extend(until); err != nil {
 				return err
 			}
-			sent = until
+			sent, a.confirmed = until, conn.Until()
 			continue
 		}
 		if !now.Before(tick) {
+			if a.Place.Now() >= a.confirmed-int64(pingBefore) {
+				if err := conn.Extend(a.confirmed); err != nil { // it changes nothing: the keeper has to answer
+					return err
+				}
+			}
 			a.Place.Progress(ctx)
 			tick = now.Add(progressEvery)
 			continue
@@ -273,8 +318,8 @@ func (a *Attendant) follow(ctx context.Context, conn Connection) error {
 		if a.asked {
 			waiting = context.WithoutCancel(ctx)
 		}
-		if !kill.IsZero() {
-			wait = min(wait, kill.Sub(now))
+		if !a.killAt.IsZero() {
+			wait = min(wait, a.killAt.Sub(now))
 		}
 		a.Env.Wait(waiting, wait, a.wake)
 	}

@@ -17,10 +17,8 @@ import (
 	"github.com/perdure/perdure/internal/crashpoint"
 )
 
-const (
-	startPatience = 30 * time.Second // how long a keeper may take to start
-	callPatience  = 5 * time.Second  // how long it may take to answer
-)
+// startPatience is how long a keeper may take to start.
+const startPatience = 30 * time.Second
 
 // ErrNoSpace: the run was not started, because its directory cannot hold the record of its exit.
 var ErrNoSpace = errors.New("no space is left in the state directory")
@@ -94,14 +92,16 @@ func keeperEnv() []string {
 // Client is a connection to a keeper. One call at a time.
 type Client struct {
 	conn    net.Conn
+	within  time.Duration // for an answer
+	until   int64         // by the latest answer
 	answers chan Status
 	done    chan struct{}
 	ended   func() // called when done is closed
 }
 
-// Dial connects to the keeper of a directory. It must answer with the handle of the run. ended is called when the keeper has
-// ended, or the connection is closed; nil: nothing is called.
-func Dial(dir, handle string, ended func()) (*Client, error) {
+// Dial connects to the keeper of a directory. It must answer with the handle of the run, and to each call within patience.
+// ended is called when the keeper has ended, or the connection is closed; nil: nothing is called.
+func Dial(dir, handle string, patience time.Duration, ended func()) (*Client, error) {
 	k, err := ReadKeeper(dir)
 	if err != nil {
 		return nil, err
@@ -112,11 +112,11 @@ func Dial(dir, handle string, ended func()) (*Client, error) {
 		return nil, err
 	}
 	defer func() { _ = d.Close() }()
-	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), k.Socket), callPatience)
+	conn, err := net.DialTimeout("unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), k.Socket), patience)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{conn: conn, answers: make(chan Status, 1), done: make(chan struct{}), ended: ended}
+	c := &Client{conn: conn, within: patience, answers: make(chan Status, 1), done: make(chan struct{}), ended: ended}
 	go c.read()
 	s, err := c.Status()
 	if err == nil && s.Handle != handle {
@@ -158,6 +158,9 @@ func (c *Client) Ended() bool {
 	}
 }
 
+// Until returns the end of the lock by the latest answer.
+func (c *Client) Until() int64 { return c.until }
+
 // Close closes the connection. The keeper continues.
 func (c *Client) Close() { _ = c.conn.Close() }
 
@@ -181,14 +184,15 @@ func (c *Client) call(op operation) (Status, error) {
 	case <-c.answers:
 	default:
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(callPatience))
+	_ = c.conn.SetWriteDeadline(time.Now().Add(c.within))
 	if err := json.NewEncoder(c.conn).Encode(op); err != nil {
 		return Status{}, err
 	}
-	timeout := time.NewTimer(callPatience)
+	timeout := time.NewTimer(c.within)
 	defer timeout.Stop()
 	select {
 	case s := <-c.answers:
+		c.until = s.Until
 		return s, nil
 	case <-c.done:
 		return Status{}, net.ErrClosed

@@ -70,20 +70,25 @@ func (n Norm) Weight(w Window) float64 {
 	return 1
 }
 
-// MostRuns returns how many runs a claim gets at most that asks for max. A holder of low weight gets a tenth of what it asks
-// for. If that is less than one, it gets one run in each LowPause, so that it can recover: since is the time since it was
-// last allowed one.
-func MostRuns(weight float64, max int, since time.Duration) int {
-	switch most := int(float64(max) * weight); {
-	case weight >= 1:
-		return max
-	case most > 0:
-		return most
-	case since >= LowPause:
-		return 1
+// MostRuns returns how many runs a claim of a holder with this weight gets at most that asks for max; if that is none, wait is
+// the time after which it may get one. since is the time since it got runs last.
+//
+// A holder of low weight gets a tenth of what it asks for, once in the time that a run takes on the median of the holders:
+// otherwise a holder whose runs fail at once would claim again at once, and get most of the work in spite of its weight. If a
+// tenth is less than one, it gets one run in each LowPause, so that it can recover.
+func (n Norm) MostRuns(weight float64, max int, since time.Duration) (most int, wait time.Duration) {
+	if weight >= 1 {
+		return max, 0
 	}
-	return 0
+	most, pause := int(float64(max)*weight), min(n.mean, LowPause)
+	if most == 0 {
+		most, pause = 1, LowPause
+	}
+	if since < pause {
+		return 0, pause - since
+	}
+	return most, 0
 }
 
-// LowPause is the time between two runs of a holder of low weight that asks for few runs.
+// LowPause is the longest time between two claims with runs of a holder of low weight.
 const LowPause = time.Minute

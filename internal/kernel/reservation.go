@@ -36,6 +36,9 @@ func Starves(s *Step, patience time.Duration, now time.Time) bool {
 	return s.Phase == perdure.Ready && s.Needs.Demand() != "" && now.Sub(s.ReadyAt) > patience
 }
 
+// StarvesAt returns when a ready step may reserve a host.
+func StarvesAt(s *Step, patience time.Duration) time.Time { return s.ReadyAt.Add(patience) }
+
 // PatienceOf returns the patience of an agent's steps.
 func PatienceOf(settings map[string]perdure.AgentSettings, agent string) time.Duration {
 	if set := settings[agent].Patience; set > 0 {
@@ -97,16 +100,35 @@ func roomAt(free perdure.Amounts, uses []Use, r *perdure.Requires, now time.Time
 	return at, false
 }
 
-// RoomFor returns when the host has room for a step with this demand, if the step may reserve it: the host is large enough,
-// has no room now, and has a run that takes less than the step of what the step lacks. Without such a run, each run that
-// ends makes room for the step, which gets it in its turn: then it waits because there is much work, and not because it is
-// large.
+// Unused returns what of the host's capacity its runs in flight leave. Usually a claim offers only a part of it: other claims
+// of the host offer the rest.
+func (h *Host) Unused(uses []Use) perdure.Amounts {
+	left := maps.Clone(h.Capacity)
+	for _, u := range uses {
+		for name, n := range u.Demand.Requires().Amounts {
+			left[name] -= n
+		}
+	}
+	return left
+}
+
+// RoomFor returns when the host has room for a step with this demand, if the step may reserve it by a claim that offers free:
+// the host is large enough, the claim has no room, and the host has a run that takes less than the step of what the claim
+// lacks. Without such a run, each run that ends makes room for the step, which gets it in its turn: then it waits because
+// there is much work, and not because it is large.
 func (h *Host) RoomFor(d Demand, free perdure.Amounts, uses []Use, now time.Time) (at time.Time, ok bool) {
 	r := d.Requires()
 	if !Fits(h, h.Capacity, r) || covers(free, r) || !slices.ContainsFunc(uses, func(u Use) bool { return u.smaller(free, r) }) {
 		return at, false
 	}
-	return roomAt(free, uses, r, now)
+	return roomAt(h.Unused(uses), uses, r, now)
+}
+
+// IsPart reports whether a claim offers too little for the step that has reserved its host, although the host has room for
+// it: other claims of the host offer the rest.
+func IsPart(reserved Demand, free, unused perdure.Amounts) bool {
+	r := reserved.Requires()
+	return covers(unused, r) && !covers(free, r)
 }
 
 // smaller reports whether the run takes less than r of something of which not enough is free for r.
@@ -121,20 +143,21 @@ func (u Use) smaller(free perdure.Amounts, r *perdure.Requires) bool {
 }
 
 // Admits reports whether a host that is reserved for a step with the demand reserved gets a run that requires r and ends by
-// end. It does if the run ends before there is room for the step, or leaves room for it.
+// end. It does if the run ends before there is room for the step, or leaves room for it. unused is what the host's runs
+// leave (Host.Unused), and not what one claim offers.
 //
 // For example, a host has 4 slots, of which one is free, and is reserved for a step that takes all of them. The latest of
 // its runs ends in 10 minutes. A run of at most 10 minutes is admitted. Any other would delay the step.
 //
-// If the runs in flight do not account for what is not free, no run is refused: the host has less than it has registered, and
-// the step may never have room there.
-func Admits(reserved Demand, free perdure.Amounts, uses []Use, r *perdure.Requires, end, now time.Time) bool {
+// So the time of room never moves later: what is admitted ends by then, or is not in the way. If the host is too small for
+// the step even without its runs, no run is refused.
+func Admits(reserved Demand, unused perdure.Amounts, uses []Use, r *perdure.Requires, end, now time.Time) bool {
 	wanted := reserved.Requires()
-	at, ok := roomAt(free, uses, wanted, now)
+	at, ok := roomAt(unused, uses, wanted, now)
 	if !ok || !end.After(at) {
 		return true
 	}
-	left := freeAt(free, uses, at)
+	left := freeAt(unused, uses, at)
 	for name, n := range r.Amounts {
 		if want := wanted.Amounts[name]; want > 0 && left[name]-n < want {
 			return false

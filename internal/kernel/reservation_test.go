@@ -59,7 +59,7 @@ func TestHostThatMayBeReserved(t *testing.T) {
 		"too large":            {"slots=5;;", slots(0), -1},
 		"as small as the runs": {"slots=1;;", slots(0), -1},
 		"another label":        {"slots=4;zone=b;", slots(0), -1},
-		"less than it seems":   {"slots=4;;", slots(-1), -1},
+		"part of the room":     {"slots=4;;", slots(-1), 30}, // what the claim offers does not matter: other claims offer the rest
 	} {
 		at, ok := h.RoomFor(c.d, c.free, uses, startTime)
 		if ok != (c.minutes >= 0) || ok && !at.Equal(startTime.Add(time.Duration(c.minutes)*time.Minute)) {
@@ -69,6 +69,23 @@ func TestHostThatMayBeReserved(t *testing.T) {
 	h.Draining = true
 	if _, ok := h.RoomFor("slots=3;;", slots(0), uses, startTime); ok {
 		t.Error("it is drained")
+	}
+}
+
+// The parts of a host's capacity that its claims offer do not count: what its runs leave is as much as the host has room for.
+func TestPartOfTheCapacity(t *testing.T) {
+	h := hostWith("h", "", slots(4))
+	uses := []Use{use("slots=1;;", 10)}
+	if got := h.Unused(uses); got["slots"] != 3 || h.Capacity["slots"] != 4 {
+		t.Errorf("unused: %v of %v", got, h.Capacity)
+	}
+	for what, c := range map[string]struct {
+		free, unused int64
+		want         bool
+	}{"all of it": {4, 4, false}, "a part": {1, 4, true}, "the host has no room": {1, 3, false}} {
+		if got := IsPart("slots=4;;", slots(c.free), slots(c.unused)); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
 	}
 }
 
@@ -133,14 +150,22 @@ func TestWeightOfHolders(t *testing.T) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
+	norm, slow := Norm{mean: time.Second}, Norm{mean: time.Hour}
 	for _, c := range []struct {
+		norm   Norm
 		weight float64
 		max    int
 		since  time.Duration
 		want   int
-	}{{1, 100, 0, 100}, {LowWeight, 100, 0, 10}, {LowWeight, 9, 0, 0}, {LowWeight, 9, LowPause, 1}, {1, 1, 0, 1}} {
-		if got := MostRuns(c.weight, c.max, c.since); got != c.want {
-			t.Errorf("%+v: %d", c, got)
+		wait   time.Duration
+	}{
+		{norm, 1, 100, 0, 100, 0}, {norm, 1, 1, 0, 1, 0},
+		{norm, LowWeight, 100, 400 * time.Millisecond, 0, 600 * time.Millisecond}, {norm, LowWeight, 100, time.Second, 10, 0}, {norm, LowWeight, 19, time.Second, 1, 0},
+		{norm, LowWeight, 9, time.Second, 0, LowPause - time.Second}, {norm, LowWeight, 9, LowPause, 1, 0},
+		{slow, LowWeight, 100, time.Second, 0, LowPause - time.Second}, {slow, LowWeight, 100, LowPause, 10, 0},
+	} {
+		if got, wait := c.norm.MostRuns(c.weight, c.max, c.since); got != c.want || wait != c.wait {
+			t.Errorf("%+v: %d, %s", c, got, wait)
 		}
 	}
 }

@@ -19,11 +19,6 @@ import (
 // if no step became ready, or if the node drains.
 func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure.Run, err error) {
 	w := s.newClaim(ctx, c)
-	defer func() {
-		if w.Most < c.Max && len(runs) == 0 {
-			s.health.unused(c.Agent, c.Holder)
-		}
-	}()
 	maxWait := env.Forever // a claim that does not wait is answered after one transaction
 	if c.Wait > 0 {
 		maxWait = c.Wait
@@ -37,7 +32,11 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure
 			maxWait = max(c.Wait-s.env.Now().Sub(w.Since), 0)
 		}
 	}
-	switch waited, ok := s.allow(ctx, w, maxWait); {
+	waited, slowed, ok := s.allow(ctx, w, maxWait)
+	if slowed {
+		defer func() { s.health.slowedEnded(c.Agent, c.Holder, len(runs)) }()
+	}
+	switch {
 	case !ok:
 		return nil, ctx.Err()
 	case maxWait != env.Forever:
@@ -64,28 +63,29 @@ func (s *Scheduler) Claim(ctx context.Context, c protocol.Claim) (runs []perdure
 const allowEvery = time.Second
 
 // allow bounds the new runs of a claim by the weight of its holder. If it may have none yet, the claim waits until it may. ok
-// is false if its wait ends before. A repeated claim does not wait, because it may have been granted runs before.
-func (s *Scheduler) allow(ctx context.Context, w *dispatch.Claim, maxWait time.Duration) (waited time.Duration, ok bool) {
+// is false if its wait ends before. A repeated claim does not wait, because it may have been granted runs before. slowed is
+// that of mostRuns.
+func (s *Scheduler) allow(ctx context.Context, w *dispatch.Claim, maxWait time.Duration) (waited time.Duration, slowed, ok bool) {
 	for {
-		most, wait := s.health.mostRuns(w.Request.Agent, w.Request.Holder, w.Request.Max)
+		most, wait, slowed := s.health.mostRuns(w.Request.Agent, w.Request.Holder, w.Request.Max)
 		if most == 0 && w.Repeated {
 			most = 1
 		}
 		if w.Most = most; most > 0 {
-			return waited, true
+			return waited, slowed, true
 		}
 		left := maxWait - waited
 		if maxWait == env.Forever {
 			left = 0
 		}
 		if s.queue.Closed() { // it is refused
-			return waited, true
+			return waited, false, true
 		}
 		if wait = min(wait, left, allowEvery); wait <= 0 || s.env.Wait(ctx, wait, nil) == env.Gone {
-			return waited, false
+			return waited, false, false
 		}
 		if waited += wait; waited >= maxWait {
-			return waited, false
+			return waited, false, false
 		}
 	}
 }

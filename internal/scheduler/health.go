@@ -36,7 +36,8 @@ type holderHealth struct {
 	ends      []runEnd // a ring once it has kernel.HealthRuns entries
 	next      int      // the oldest entry of the ring
 	latest    time.Time
-	allowedAt time.Time // when it was last allowed a run although its weight is low
+	slowed    bool      // a claim of it is in progress, for fewer runs than it asks for because its weight is low
+	grantedAt time.Time // when such a claim got runs last
 }
 
 // runEnd is the end of a run.
@@ -131,31 +132,35 @@ func (a *agentHealth) normOf(now time.Time) kernel.Norm {
 }
 
 // mostRuns returns how many runs a claim of a holder gets at most. wait is the time after which it may get one, if most is 0.
-func (h *health) mostRuns(agent, holder string, max int) (most int, wait time.Duration) {
+// slowed is true if the weight of the holder is low, and the claim may have runs: then its end must be noted (slowedEnded),
+// and until then no other claim of the holder gets any.
+func (h *health) mostRuns(agent, holder string, max int) (most int, wait time.Duration, slowed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.agents[agent]
 	if a == nil || a.holders[holder] == nil {
-		return max, 0
+		return max, 0, false
 	}
 	now, one := h.env.Now(), a.holders[holder]
-	weight := a.normOf(now).Weight(one.window(now))
-	since := now.Sub(one.allowedAt)
-	if most = kernel.MostRuns(weight, max, since); most == 0 {
-		return 0, kernel.LowPause - since
+	norm := a.normOf(now)
+	weight := norm.Weight(one.window(now))
+	if weight < 1 && one.slowed {
+		return 0, allowEvery, false
 	}
-	if weight < 1 {
-		one.allowedAt = now
-	}
-	return most, 0
+	most, wait = norm.MostRuns(weight, max, now.Sub(one.grantedAt))
+	one.slowed = one.slowed || weight < 1 && most > 0
+	return most, wait, weight < 1 && most > 0
 }
 
-// unused notes that a claim got no runs of those that it was allowed.
-func (h *health) unused(agent, holder string) {
+// slowedEnded notes the end of a claim for which mostRuns has returned slowed.
+func (h *health) slowedEnded(agent, holder string, granted int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if a := h.agents[agent]; a != nil && a.holders[holder] != nil {
-		a.holders[holder].allowedAt = time.Time{}
+		one := a.holders[holder]
+		if one.slowed = false; granted > 0 {
+			one.grantedAt = h.env.Now()
+		}
 	}
 }
 

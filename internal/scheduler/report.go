@@ -50,8 +50,12 @@ func (s *Scheduler) Report(ctx context.Context, holder string, reports []protoco
 func (s *Scheduler) reportAndClaim(ctx context.Context, op *reportOp, c protocol.Claim) ([]perdure.Run, error) {
 	w := s.newClaim(ctx, c)
 	w.Request.Wait, w.WithReports = 0, true
-	if w.Most, _ = s.health.mostRuns(c.Agent, c.Holder, c.Max); w.Most == 0 {
+	var slowed bool
+	if w.Most, _, slowed = s.health.mostRuns(c.Agent, c.Holder, c.Max); w.Most == 0 {
 		w.Repeated = true // it gets only the runs that it was granted before
+	}
+	if slowed {
+		defer func() { s.health.slowedEnded(c.Agent, c.Holder, len(w.Runs)) }()
 	}
 	if !s.turns.Take(ctx, w.Name(), env.Forever) {
 		return nil, cmp.Or(ctx.Err(), error(errInProgress))

@@ -292,6 +292,84 @@ func TestLargeStepIsPlacedAmongSmallOnes(t *testing.T) {
 	})
 }
 
+// F257: the claims of a host divide what is free of it, and small steps have ended one after the other. The step that has waited
+// for longer than its patience reserves the host although each claim offers one slot only, and as soon as the host has room, the
+// claims with a part of it are answered, so that the next one offers all.
+func TestHostWithDividedClaimsIsReserved(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.setPatience()
+		d.register("h1", perdure.Amounts{"slots": 2})
+		d.submit(jobOf("first", "{slots: 1}", "1h"))
+		d.submit(jobOf("second", "{slots: 1}", "1h"))
+		runs := d.claim(protocol.Claim{Agent: "a", Holder: "host/h1/i", Max: 2, Host: "h1", Free: perdure.Amounts{"slots": 2}})
+		if len(runs) != 2 {
+			t.Fatal("granted", runs)
+		}
+		d.submit(jobOf("large", "{slots: 2}", "1m"))
+		time.Sleep(patient + 100*time.Millisecond)
+		var parts sync.WaitGroup
+		part := func() {
+			parts.Go(func() {
+				began := time.Now()
+				got, err := d.Claim(t.Context(), protocol.Claim{Agent: "a", Holder: "host/h1/i", Max: 1, Wait: 30 * time.Second, Host: "h1", Free: perdure.Amounts{"slots": 1}})
+				if took := time.Since(began); err != nil || len(got) != 0 || took > 20*time.Second {
+					t.Errorf("%v, %v after %s", stepsOf(got), err, took)
+				}
+			})
+		}
+		part()
+		d.until("h1 large", func() bool { return slices.Equal(d.reserved(), []string{"h1 large"}) })
+		d.submit(jobOf("later", "{slots: 1}", "2h")) // it would delay the large step
+		for _, run := range runs {                   // one of the two is still counted by the host, whose claim offers one slot
+			d.report("host/h1/i", run, perdure.OutcomeDone)
+		}
+		part()
+		parts.Wait()
+		if got := d.claimFree("h1", 2); !slices.Equal(got, []string{"large"}) {
+			t.Error("with all that is free:", got)
+		}
+	})
+}
+
+// F258: all runs of a host end at once, again and again, and small steps come first in the order. The host is reserved by what it
+// is granted, and its next claim gets the large step.
+func TestHostWhoseRunsEndTogetherIsReserved(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		d.setPatience()
+		d.register("h1", perdure.Amounts{"slots": 2})
+		for range 6 {
+			d.submit("priority: 1\n" + jobOf("small", "{slots: 1}", "1m"))
+		}
+		d.submit(jobOf("large", "{slots: 2}", "1m"))
+		time.Sleep(patient + 100*time.Millisecond)
+		for i, want := range [][]string{{"small", "small"}, {"large"}} {
+			runs := d.claim(protocol.Claim{Agent: "a", Holder: "host/h1/i", Max: 2, Host: "h1", Free: perdure.Amounts{"slots": 2}})
+			if got := stepsOf(runs); !slices.Equal(got, want) {
+				t.Fatalf("claim %d: %v", i, got)
+			}
+			for _, run := range runs {
+				d.report("host/h1/i", run, perdure.OutcomeDone)
+			}
+		}
+	})
+}
+
+// F259: a step with the same demand as the one that has reserved the host, but of a higher priority and with a longer run, is
+// refused. The search finds the step that has reserved the host all the same.
+func TestReservedHostTakesItsStepAmongOthersLikeIt(t *testing.T) {
+	everystore.Run(t, func(t *testing.T, store kernel.Store) {
+		d := open(t, store, scheduler.Config{})
+		held, _ := crowded(d)
+		d.submit("priority: 9\n" + jobOf("other", "{slots: 4}", "2h"))
+		d.report("host/h1/i", held, perdure.OutcomeDone)
+		if got := d.claimFree("h1", 4); !slices.Equal(got, []string{"large"}) {
+			t.Error("granted:", got)
+		}
+	})
+}
+
 // A host has as many runs as MaxHostRuns at most, whatever is free of it.
 func TestRunsOfAHostAreBounded(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {

@@ -26,6 +26,8 @@ func (w *world) checkPromptness() {
 				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
 			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > patienceFor(s):
 				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
+			case s.Phase == perdure.Ready && w.now > recovered && w.isKeptWaiting(j, s, now):
+				w.wrong("G6", "%s/%s has been ready since %s, and the runs of the host that it has reserved have ended (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
 			}
 		}
 	}
@@ -89,6 +91,22 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 	if !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) {
 		return false
 	}
+	if !w.limitsFit(j, s) {
+		return false
+	}
+	if s.Agent == kernel.AgentExec {
+		return w.canTake(s)
+	}
+	for _, h := range w.everyHost() {
+		if slices.Contains(h.agents, s.Agent) && h.busy[s.Agent] < h.slots {
+			return true
+		}
+	}
+	return false
+}
+
+// limitsFit reports whether the limits have free permits for a step.
+func (w *world) limitsFit(j *kernel.Job, s *kernel.Step) bool {
 	needs := append(s.Needs.List(), kernel.Need{LimitKey: kernel.LimitKey{Name: kernel.AgentLimit(s.Agent)}, Amount: 1})
 	if !j.HasPermit {
 		needs = append(needs, kernel.Need{LimitKey: kernel.LimitKey{Name: kernel.JobLimit(j.Type)}, Amount: 1})
@@ -102,15 +120,7 @@ func (w *world) mayRun(j *kernel.Job, s *kernel.Step, now time.Time) bool {
 			}
 		}
 	}
-	if s.Agent == kernel.AgentExec {
-		return w.canTake(s)
-	}
-	for _, h := range w.everyHost() {
-		if slices.Contains(h.agents, s.Agent) && h.busy[s.Agent] < h.slots {
-			return true
-		}
-	}
-	return false
+	return true
 }
 
 // limitFits reports whether a limit has room for one of the needs of a step, and for all that the step needs of it.

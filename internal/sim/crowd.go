@@ -101,6 +101,7 @@ func (w *world) playCrowd() bool {
 	w.clients.Go(func() { w.setPatience(c.patience) })
 	w.settle(w.clients)
 	jobs, submitAt := 0, w.now+3*time.Second
+	over := false
 	for submitted, ready := false, time.Duration(0); len(w.faults) == 0; { // ready: since when the large command is ready
 		w.runUntil(w.now + crowdTick)
 		small, large := w.crowdReady(c)
@@ -111,14 +112,22 @@ func (w *world) playCrowd() bool {
 		if !submitted && w.now >= submitAt {
 			submitted = true
 			w.submitCrowd(largeJob(c))
-			w.after(c.faultAt, nil, func() { w.crowdFault(c.fault) })
+			w.after(c.faultAt, nil, func() {
+				if !over {
+					w.crowdFault(c.fault)
+				}
+			})
 		}
 		switch {
 		case large == nil: // it was not submitted yet
 		case large.Phase != perdure.Ready:
+			over = true
 			if ready > 0 {
 				w.hit("crowd")
 				w.logLine("the large command is placed %s after it was ready", w.now-ready)
+			}
+			if c.fault == "kill node" { // until claims that it did not answer are repeated
+				w.runUntil(w.now + hostClaimWait + 20*time.Second)
 			}
 			return true
 		case ready == 0:

@@ -145,6 +145,13 @@ type grid struct {
 	orphans  map[*osProcess]bool // what keepers that were killed have left
 	requires map[handle]kernel.Demand
 	drained  map[string]time.Duration // hosts that are drained: until when their runs may go on
+	room     map[reservedAt]time.Time // when a reserved host has room at the latest
+}
+
+// reservedAt is a reservation of a host.
+type reservedAt struct {
+	host string
+	at   int64
 }
 
 // lockEnd is the end of a run's lock, in the time of the simulation, which no clock's jump changes.
@@ -152,7 +159,7 @@ type lockEnd struct{ at time.Duration }
 
 func newGrid(w *world) *grid {
 	return &grid{w: w, holders: map[string]*machine{}, started: map[handle]int{}, exits: map[handle]int{}, locks: map[handle]lockEnd{}, living: map[*osProcess]bool{},
-		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}}
+		orphans: map[*osProcess]bool{}, requires: map[handle]kernel.Demand{}, drained: map[string]time.Duration{}, room: map[reservedAt]time.Time{}}
 }
 
 // startMachines starts the machines of the swarm.

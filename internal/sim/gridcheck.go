@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"time"
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
@@ -16,7 +17,8 @@ import (
 //	G3  an accepted done of exec has an exit record with code 0 of that run: checkExec
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
-//	G6  a command that takes much of a host is placed in time beside small ones: playCrowd
+//	G6  a command that takes much of a host is placed in time beside small ones: playCrowd; and a step that has reserved a host,
+//	    when the runs that the host had have ended: isKeptWaiting
 //
 // G2 counts the runs that the host has. The store may have others for a while: those that never reach the host, because the
 // process that sent the claim has died, or has had another answer to it; and those of which the host believes that their lock
@@ -235,15 +237,66 @@ func (w *world) auditHosts() {
 	}
 }
 
+// reservation returns the step for which a host is reserved; nil if it is not.
+func (w *world) reservation(h *kernel.Host, now time.Time) *kernel.Step {
+	if h.Reservation.At.IsZero() {
+		return nil
+	}
+	for _, s := range w.steps(h.Reservation.Job) {
+		if s.StepRef == h.Reservation.StepRef && h.Reserves(s, now) {
+			return s
+		}
+	}
+	return nil
+}
+
+// isKeptWaiting reports whether a ready step has reserved a host, and was not dispatched there when the runs that the host
+// had then must have ended. All runs that it got since must have ended before, or leave room.
+func (w *world) isKeptWaiting(j *kernel.Job, s *kernel.Step, now time.Time) bool {
+	if w.swarm.grid == nil || s.Agent != kernel.AgentExec || !j.CompleteBy.IsZero() && !now.Before(j.CompleteBy) || !w.limitsFit(j, s) {
+		return false
+	}
+	for _, m := range w.grid.machines {
+		h, err := w.inner.Host(context.Background(), m.name)
+		w.must(err)
+		if h == nil || m.off || m.asleep || h.Reservation.StepRef != s.StepRef || !h.Reserves(s, now) {
+			continue
+		}
+		at := reservedAt{m.name, h.Reservation.At.UnixNano()}
+		room, known := w.grid.room[at]
+		if !known {
+			room = now
+			runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
+			w.must(err)
+			for i := range runs {
+				for _, running := range w.steps(runs[i].Job) {
+					if running.StepRef == runs[i].StepRef && running.CompleteBy.After(room) {
+						room = running.CompleteBy
+					}
+				}
+			}
+			w.grid.room[at] = room
+		}
+		if now.Sub(room) > patienceFor(s) {
+			return true
+		}
+	}
+	return false
+}
+
 // canTake reports whether a host that lives has room for a step, and is not reserved for another one.
 func (w *world) canTake(s *kernel.Step) bool {
+	d := s.Needs.Demand()
 	if w.swarm.grid == nil {
 		return false
 	}
 	for _, m := range w.grid.machines {
 		h, err := w.inner.Host(context.Background(), m.name)
 		w.must(err)
-		if h == nil || m.off || h.Draining || h.Silent(w.storeNow()) || !h.Reservation.At.IsZero() && h.Reservation.StepRef != s.StepRef {
+		if h == nil || m.off || h.Draining || h.Silent(w.storeNow()) {
+			continue
+		}
+		if other := w.reservation(h, w.storeNow()); other != nil && other.StepRef != s.StepRef {
 			continue
 		}
 		runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
@@ -255,7 +308,7 @@ func (w *world) canTake(s *kernel.Step) bool {
 		for i := range runs {
 			free = kernel.Take(free, runs[i].Needs.Demand().Requires())
 		}
-		if kernel.Fits(h, free, s.Needs.Demand().Requires()) {
+		if kernel.Fits(h, free, d.Requires()) {
 			return true
 		}
 	}

@@ -327,7 +327,7 @@ func (m *machine) carryOut(ctx context.Context, run *perdure.Run) (json.RawMessa
 		w.dieAt(m, 0.02)
 	}
 	attendant.Env, attendant.Run, attendant.Place = proc, d.record, &place{m, d}
-	attendant.Ending = func(cause error) keeper.Ending { return keeper.Ending(agenthost.EndingOf(cause)) }
+	attendant.Ending, attendant.Until = agenthost.EndingOf, keeper.LockEnd(m.bootTime(), m.real.Left(run))
 	exit, err := attendant.Attend(ctx)
 	switch {
 	case errors.Is(err, keeper.ErrNotStarted):
@@ -413,6 +413,7 @@ type place struct {
 }
 
 func (p *place) Boot() string { return p.m.bootID() }
+func (p *place) Now() int64   { return p.m.bootTime() }
 
 func (p *place) Exit() (*keeper.Exit, error) {
 	if p.d.exit == nil {
@@ -473,13 +474,13 @@ func (p *place) Refuse(e keeper.Exit) error {
 	return nil
 }
 
-func (p *place) Dial(ended func()) (keeper.Connection, error) {
+func (p *place) Dial(_ time.Duration, ended func()) (keeper.Connection, error) {
 	p.m.agent.proc.Wait(context.Background(), time.Millisecond, nil)
 	k := p.d.process
 	if k == nil {
 		return nil, fs.ErrNotExist
 	}
-	c := &connection{k: k, agent: p.m.agent.proc, ended: ended}
+	c := &connection{k: k, agent: p.m.agent.proc, ended: ended, until: k.rules.Until()}
 	k.connections = append(k.connections, c)
 	return c, nil
 }
@@ -513,7 +514,10 @@ type connection struct {
 	agent  *process
 	ended  func()
 	closed bool
+	until  int64
 }
+
+func (c *connection) Until() int64 { return c.until }
 
 func (c *connection) Ended() bool { return c.k == nil || c.closed }
 func (c *connection) Close()      { c.closed = true }
@@ -523,6 +527,7 @@ func (c *connection) Extend(until int64) error {
 		return fs.ErrClosed
 	}
 	c.k.rules.Extend(until)
+	c.until = c.k.rules.Until()
 	c.k.ringSoon()
 	return nil
 }

@@ -4,6 +4,7 @@ package s3
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -47,9 +48,10 @@ const (
 // An artifact is one object, sha256/DIGITS. It is uploaded in parts, and appears when the last one has arrived and all bytes
 // have the hash. An upload that is cut is continued at its node from the last whole part on, until the node ends.
 //
-// Deletion is like that of Dir, with a marker in place of the other name: the sweep puts an object deleting/DIGITS, reads the
-// time of the artifact again, deletes it, and then the marker. A caller that stores or names the artifact renews its time first,
-// and looks for the marker afterwards. So the sweep sees the new time, or the caller the marker: it has to try again later.
+// Deletion is like that of Dir, with a marker in place of the other name: the sweep puts an object deleting/DIGITS.RANDOM, reads
+// the time of the artifact again, deletes it, and then the marker. A caller that stores or names the artifact renews its time
+// first, and lists its markers afterwards. So the sweep sees the new time, or the caller the marker: it has to try again later.
+// Each deletion has a marker of its own, which is there until this deletion has come to its end: several may be in progress.
 type Store struct {
 	core   minio.Core
 	bucket string
@@ -119,7 +121,8 @@ func (s *Store) object(hash string) string {
 	return s.prefix + "sha256/" + strings.TrimPrefix(hash, "sha256:")
 }
 
-func (s *Store) marker(hash string) string {
+// markers returns with what the keys of the markers of an artifact begin.
+func (s *Store) markers(hash string) string {
 	return s.prefix + "deleting/" + strings.TrimPrefix(hash, "sha256:")
 }
 
@@ -144,19 +147,18 @@ func (s *Store) keep(ctx context.Context, hash string) (size int64, err error) {
 			return 0, s.failed(ctx, err, hash)
 		}
 	}
-	return info.Size, s.checkMarker(ctx, hash)
+	return info.Size, s.checkMarkers(ctx, hash)
 }
 
-// checkMarker returns an error if a sweep is about to delete the artifact.
-func (s *Store) checkMarker(ctx context.Context, hash string) error {
-	_, err := s.core.StatObject(ctx, s.bucket, s.marker(hash), minio.StatObjectOptions{})
-	if err == nil {
+// checkMarkers returns an error if a sweep is about to delete the artifact.
+func (s *Store) checkMarkers(ctx context.Context, hash string) error {
+	for o := range s.core.Client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.markers(hash), Recursive: true, MaxKeys: 1}) {
+		if o.Err != nil {
+			return s.failed(ctx, o.Err, hash)
+		}
 		return &perdure.Error{Code: perdure.CodeTooManyRequests, Message: fmt.Sprintf("the artifact %s is being deleted", hash), Hint: "try again later"}
 	}
-	if err = s.failed(ctx, err, hash); perdure.CodeOf(err) == perdure.CodeNotFound {
-		return nil
-	}
-	return err
+	return nil
 }
 
 // UploadArtifact implements operate.Artifacts.
@@ -330,7 +332,7 @@ func (s *Store) complete(ctx context.Context, up *s3Upload, u *operate.ArtifactU
 		return s.failed(ctx, err, u.Hash)
 	}
 	up.id, up.parts, up.sum = "", nil, sha256.New()
-	return s.checkMarker(ctx, u.Hash)
+	return s.checkMarkers(ctx, u.Hash)
 }
 
 // OpenArtifact implements operate.Artifacts.
@@ -387,14 +389,15 @@ func (s *Store) OldArtifacts(_ context.Context, from string, before time.Time) (
 
 // DeleteArtifact implements Deleter.
 func (s *Store) DeleteArtifact(ctx context.Context, hash string, before time.Time) (bool, error) {
-	if _, err := s.core.PutObject(ctx, s.bucket, s.marker(hash), bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
+	marker := s.markers(hash) + "." + rand.Text()
+	if _, err := s.core.PutObject(ctx, s.bucket, marker, bytes.NewReader(nil), 0, "", sumOf(nil), minio.PutObjectOptions{DisableContentSha256: true}); err != nil {
 		return false, s.failed(ctx, err, hash)
 	}
-	return s.decide(ctx, hash, before)
+	return s.decide(ctx, hash, marker, before)
 }
 
-// decide deletes an artifact that has a marker, unless its time was renewed, and then the marker.
-func (s *Store) decide(ctx context.Context, hash string, before time.Time) (deleted bool, err error) {
+// decide deletes an artifact, unless its time was renewed, and then the marker of this deletion.
+func (s *Store) decide(ctx context.Context, hash, marker string, before time.Time) (deleted bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, deleteTime)
 	defer cancel()
 	info, err := s.core.StatObject(ctx, s.bucket, s.object(hash), minio.StatObjectOptions{})
@@ -405,7 +408,7 @@ func (s *Store) decide(ctx context.Context, hash string, before time.Time) (dele
 	if err = s.failed(ctx, err, hash); err != nil && perdure.CodeOf(err) != perdure.CodeNotFound {
 		return false, err // the marker stays until the deletion is ended
 	}
-	err = s.core.RemoveObject(ctx, s.bucket, s.marker(hash), minio.RemoveObjectOptions{})
+	err = s.core.RemoveObject(ctx, s.bucket, marker, minio.RemoveObjectOptions{})
 	return deleted, s.failed(ctx, err, hash)
 }
 
@@ -413,15 +416,20 @@ func (s *Store) decide(ctx context.Context, hash string, before time.Time) (dele
 func (s *Store) Recover(ctx context.Context) error {
 	s.forget(ctx)
 	for o := range s.core.Client.ListObjectsIter(ctx, s.bucket, minio.ListObjectsOptions{Prefix: s.prefix + "deleting/", Recursive: true}) {
-		hash := "sha256:" + path.Base(o.Key)
+		digits, _, _ := strings.Cut(path.Base(o.Key), ".")
+		hash := "sha256:" + digits
 		switch {
 		case o.Err != nil:
 			return s.failed(ctx, o.Err, "")
 		case operate.CheckArtifact(hash) != nil || time.Since(o.LastModified) < recoverAfter:
 			continue
 		}
-		if _, err := s.decide(ctx, hash, o.LastModified.Add(-artifacts.Age)); err != nil {
+		// With a marker of its own: another process may end the same deletion, and remove the marker that was left.
+		if _, err := s.DeleteArtifact(ctx, hash, o.LastModified.Add(-artifacts.Age)); err != nil {
 			return err
+		}
+		if err := s.core.RemoveObject(ctx, s.bucket, o.Key, minio.RemoveObjectOptions{}); err != nil {
+			return s.failed(ctx, err, hash)
 		}
 	}
 	uploads, err := s.core.ListMultipartUploads(ctx, s.bucket, s.prefix+"sha256/", "", "", "", atOnce)

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -328,6 +329,70 @@ func TestS3SweepDeletesWhatIsUnused(t *testing.T) {
 	}
 	put(t, f, "old")
 	read(t, f, "old")
+}
+
+// F264: two sweeps delete one artifact, and a caller stores it again when one of them has come to its end. The other one has read
+// the time before, and is about to delete: the caller has to try again. What is acknowledged stays. So it is if both sweeps end
+// the deletion of a process that died.
+func TestTwoS3SweepsBesideAnUpload(t *testing.T) {
+	for name, recovery := range map[string]bool{"two sweeps": false, "two recoveries": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newS3(t)
+			f.clock(-25 * time.Hour)
+			put(t, f, "text")
+			f.clock(0)
+			remove := func() error {
+				_, err := f.DeleteArtifact(t.Context(), nameOf(t, "text"), time.Now().Add(-artifacts.Age))
+				return err
+			}
+			isDelete := func(r *http.Request) bool {
+				return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/sha256/"+strings.TrimPrefix(nameOf(t, "text"), "sha256:"))
+			}
+			if recovery {
+				f.clock(-30 * time.Minute)
+				f.fail(func(w http.ResponseWriter, r *http.Request) bool {
+					if r.Method == http.MethodDelete {
+						w.WriteHeader(http.StatusForbidden)
+					}
+					return r.Method == http.MethodDelete
+				})
+				if err := remove(); err == nil {
+					t.Fatal("the deletion did not fail")
+				}
+				f.clock(0)
+				remove = func() error { return f.Recover(t.Context()) }
+			}
+			var deletes atomic.Int32
+			arrived, release, ended := make(chan struct{}), make(chan struct{}), make(chan error)
+			f.fail(func(_ http.ResponseWriter, r *http.Request) bool {
+				if isDelete(r) && deletes.Add(1) == 1 {
+					close(arrived)
+					<-release
+				}
+				return false
+			})
+			go func() { ended <- remove() }()
+			<-arrived
+			if err := remove(); err != nil {
+				t.Fatal(err)
+			}
+			_, stored := send(t, f, "text", 0, 4)
+			close(release)
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			if stored == nil {
+				read(t, f, "text")
+			} else {
+				code(t, stored, perdure.CodeTooManyRequests)
+			}
+			put(t, f, "text")
+			read(t, f, "text")
+			if keys := f.keys(t); len(keys) != 1 {
+				t.Errorf("objects %q", keys)
+			}
+		})
+	}
 }
 
 // F248: a process that died in the middle of a deletion leaves a marker, and another process ends the deletion. A second one
