@@ -111,6 +111,8 @@ func TestDifferentDefinitionsHaveDifferentFingerprints(t *testing.T) {
 		"type: t\nsteps: {a: {agent: x, requires: {cpu: 2, grid: local}}}",
 		"type: t\nsteps: {a: {agent: x, requires: {}, prefers: {labels: {cache: warm}}}}",
 		"type: t\nsteps: {a: {agent: x, requires: {}, place: spread}}",
+		"type: t\nsteps: {a: {agent: x, requires: {}, undo: {sameHost: require}}}",
+		"type: t\nsteps: {a: {agent: x, requires: {}, undo: {sameHost: any}}}",
 		"type: t\nsteps: {a: {agent: x, heartbeat: 1m}}",
 		"type: t\nsteps: {a: {agent: x, progressWithin: 1m}}",
 		"type: t\nsteps: {a: {agent: x, stopWithin: 1m}}",
@@ -279,6 +281,9 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 				if rapid.Bool().Draw(t, "undo") {
 					s.Undo = &perdure.UndoDefinition{Agent: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "undoAgent"),
 						Action: rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "undoAction"), CompleteWithin: anyDuration(t), Retry: anyRetry(t)}
+					if s.Requires != nil && (s.Undo.Agent == "" || s.Undo.Agent == s.Agent) {
+						s.Undo.SameHost = rapid.SampledFrom([]perdure.SameHost{"", perdure.SameHostPrefer, perdure.SameHostRequire, perdure.SameHostAny}).Draw(t, "sameHost")
+					}
 					if rapid.Bool().Draw(t, "undoWith") {
 						s.Undo.With = json.RawMessage(rapid.SampledFrom(append(own, `{"k":"${doKey} ${output?.id}"}`)).Draw(t, "undoWith"))
 					}

@@ -253,6 +253,8 @@ func (d *decoder) undo(n *text.Node, src *stepSource, p *text.Pointer) *perdure.
 			u.CompleteWithin = d.duration(v, p)
 		case "retry":
 			u.Retry = d.retry(v, p)
+		case "sameHost":
+			u.SameHost = d.sameHost(v, p)
 		default:
 			d.unknown(undoFields, "an undo", k, p)
 		}

@@ -59,6 +59,7 @@ var undoFields = []field{
 	{name: "with", schema: `{"not":{"type":"null"}}`, doc: "The input of the undo, in place of that of the do run. Its expressions may also refer to `output`, `key` and `doKey`."},
 	{name: "completeWithin", schema: `{"$ref":"#/$defs/duration"}`, doc: "The time within which each undo run must end. Default: that of the step."},
 	{name: "retry", schema: `{"$ref":"#/$defs/retry"}`, doc: "The retries of undo runs. Default: those of the step."},
+	{name: "sameHost", schema: `{"enum":["prefer","require","any"],"default":"prefer"}`, doc: "Whether the undo runs on the host that has done the step. prefer: that host goes first."},
 	{name: "onFailure", planned: true},
 }
 

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -127,8 +128,26 @@ func (d *decoder) hostWord(word string, at int32, p *text.Pointer, what string) 
 	}
 }
 
+// sameHost reads whether a step is undone on the host that has done it.
+func (d *decoder) sameHost(n *text.Node, p *text.Pointer) perdure.SameHost {
+	if d.string(n, p) {
+		switch same := perdure.SameHost(n.Text); same {
+		case perdure.SameHostPrefer, perdure.SameHostRequire, perdure.SameHostAny:
+			return same
+		}
+		d.Add(p, n.At, "unknown sameHost %s", text.Quote(n.Text)).WithHint("prefer: the host that has done the step goes first; require: no other; any: all are equal")
+	}
+	return ""
+}
+
 // placement refuses words about hosts that have no effect.
 func (d *decoder) placement(s *kernel.StepDefinition, src *stepSource) {
+	if u := s.Undo; u != nil && u.SameHost != "" && !d.stored {
+		agent := cmp.Or(u.Agent, s.Agent)
+		if agent != kernel.AgentExec && (s.Requires == nil || agent != s.Agent) {
+			d.Add(src.pointer.Member("undo").Member("sameHost"), src.undoAt, "`sameHost` has no effect: the undo runs on no host").WithHint("leave it out")
+		}
+	}
 	if s.Requires != nil || s.Agent == kernel.AgentExec || d.stored {
 		return
 	}

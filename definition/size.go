@@ -28,7 +28,7 @@ func stepBytes(p *kernel.PlanStep) int {
 		n += int(unsafe.Sizeof(name)) + len(name)
 	}
 	if u := d.Undo; u != nil {
-		n += int(unsafe.Sizeof(*u)) + len(u.Agent) + len(u.Action) + cap(u.With) + retryBytes(u.Retry)
+		n += int(unsafe.Sizeof(*u)) + len(u.Agent) + len(u.Action) + cap(u.With) + retryBytes(u.Retry) + len(u.SameHost)
 	}
 	if c, ok := p.Test.(*expr.Condition); ok {
 		n += c.Bytes()

@@ -1,4 +1,4 @@
-// Package model checks the model of the rules in perdure.pml, and that each rule taken away is missed.
+// Package model checks the models of the rules, perdure.pml and host.pml, and that each rule taken away is missed.
 package model
 
 import (
@@ -16,12 +16,12 @@ const (
 	depth      = "-m1000000"
 )
 
-// check tries all states of the model and returns what spin's verifier says. Options of the compiler and of the
+// check tries all states of a model and returns what spin's verifier says. Options of the compiler and of the
 // verifier choose what is looked for.
-func check(t *testing.T, defines, build, verify []string) string {
+func check(t *testing.T, model string, defines, build, verify []string) string {
 	t.Helper()
 	dir := t.TempDir()
-	file, err := filepath.Abs("perdure.pml")
+	file, err := filepath.Abs(model)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestModelHolds(t *testing.T) {
 		"no cycles":       {cycles, []string{"-l"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			out := check(t, nil, c.build, c.verify)
+			out := check(t, "perdure.pml", nil, c.build, c.verify)
 			if m := errorsIn.FindStringSubmatch(out); m == nil || m[1] != "0" {
 				t.Fatalf("%s", out)
 			}
@@ -98,12 +98,42 @@ func TestModelFindsBugs(t *testing.T) {
 		"NOSWEEP":  "(ghostOut==0)",              // no due scan
 		"FORGET":   "(service[at].effect==key)",  // done is desired again, and a begun undo is forgotten
 	} {
-		t.Run(bug, func(t *testing.T) {
-			out := check(t, []string{"-D" + bug}, safety, nil)
-			m := errorsIn.FindStringSubmatch(out)
-			if m == nil || m[1] == "0" || !strings.Contains(out, "assertion violated") || !strings.Contains(out, assertion) {
-				t.Fatalf("wanted %s:\n%s", assertion, out)
-			}
-		})
+		t.Run(bug, func(t *testing.T) { violated(t, check(t, "perdure.pml", []string{"-D" + bug}, safety, nil), assertion) })
+	}
+}
+
+func violated(t *testing.T, out, assertion string) {
+	t.Helper()
+	m := errorsIn.FindStringSubmatch(out)
+	if m == nil || m[1] == "0" || !strings.Contains(out, "assertion violated") || !strings.Contains(out, assertion) {
+		t.Fatalf("wanted %s:\n%s", assertion, out)
+	}
+}
+
+// A command of a host lives only while its run is valid (I22, I24), and a run that is done has an exit record (I23), in every
+// order of claims, heartbeats, reports, crashes of host agent and keeper, and lost answers. (F184, F186, F230, F232)
+func TestModelOfHostsHolds(t *testing.T) {
+	tools(t)
+	out := check(t, "host.pml", nil, safety, nil)
+	if m := errorsIn.FindStringSubmatch(out); m == nil || m[1] != "0" {
+		t.Fatalf("%s", out)
+	}
+	t.Log(states.FindString(out))
+}
+
+// As TestModelFindsBugs.
+func TestModelOfHostsFindsBugs(t *testing.T) {
+	tools(t)
+	const living, record = "host.command>0", "(host.exit==a)"
+	for bug, assertion := range map[string]string{
+		"NOKILL":    living, // the keeper does not end the command at the lock
+		"RECEIVED":  living, // a lock counts from the arrival of the answer
+		"NOOPEN":    living, // a run of an open claim is lost if it is not listed
+		"NOASOF":    living, // a run is lost if it is not listed, whenever it was dispatched
+		"UNADOPTED": living, // complete heartbeats begin before the adoption
+		"ORPHAN":    living, // the command outlives its keeper
+		"NOEXIT":    record, // done is reported without an exit record
+	} {
+		t.Run(bug, func(t *testing.T) { violated(t, check(t, "host.pml", []string{"-D" + bug}, safety, nil), assertion) })
 	}
 }

@@ -324,6 +324,31 @@ func TestCommandRuns(t *testing.T) {
 	}
 }
 
+// F208: a step that made a file on one host is undone there, although another host is idle; and waits while that host is away.
+func TestUndoOnTheSameHost(t *testing.T) {
+	g := newGrid(t)
+	h := g.host("h1", 2*time.Second)
+	id := g.submitWith(`echo $$ > $D/pid`, map[string]any{"undo": map[string]any{"sameHost": "require", "with": map[string]any{"command": []string{"true"}}}})
+	g.step(id, "the end", settled)
+	h.kill(syscall.SIGTERM)
+	g.host("h2", 20*time.Second)
+	if _, err := g.client.Act(t.Context(), id.String(), perdure.Act{Verb: perdure.VerbUndo, Author: "anna"}); err != nil {
+		t.Fatal(err)
+	}
+	g.await("the reason noHost", func() bool {
+		v, err := g.node.Job(t.Context(), id.String(), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		why := v.Steps[0].Why
+		return why != nil && why.Kind == perdure.WhyNoHost && strings.Contains(why.Text, "h2 is not h1")
+	})
+	h.start()
+	if s := g.step(id, "the undo", settled); s.Current != perdure.Undone || !strings.Contains(string(s.Output), `"host":"h1"`) {
+		t.Errorf("%s: %s", s.Current, s.Output)
+	}
+}
+
 // F230: the host agent is killed, or stopped, and started again. Its commands go on, and each is reported once.
 func TestCommandsSurviveTheirHostAgent(t *testing.T) {
 	for name, sig := range map[string]syscall.Signal{"KILL": syscall.SIGKILL, "TERM": syscall.SIGTERM} {

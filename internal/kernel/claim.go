@@ -259,6 +259,9 @@ func (w *Workset) dispatch(e *entry, r *row, d perdure.Direction, c *protocol.Cl
 	r.Direction, r.Outcome, r.Progress, r.ProgressAt = d, perdure.NoOutcome, "", time.Time{}
 	r.LockedBy, r.Request, r.Heartbeat = c.Holder, c.RequestID, ps.heartbeat(c.Heartbeat)
 	r.CompleteBy = w.deadlineOf(e, r, d)
+	if d == perdure.Do {
+		r.Host = c.Host
+	}
 	r.StartedAt, r.EndedAt = w.now, time.Time{}
 	r.LockedUntil = r.lockEnd(w.now, ps)
 	w.setPhase(e, r, perdure.Running, lockedUntil)

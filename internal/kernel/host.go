@@ -263,6 +263,25 @@ func (p *PlanStep) Demand(d perdure.Direction) Demand {
 	return ""
 }
 
+// demand returns the demand of the step's next run, in direction d.
+func (s *Step) demand(ps *PlanStep, d perdure.Direction) Demand {
+	demand := ps.Demand(d)
+	if d == perdure.Do || demand == "" || s.Host == "" || ps.Undo == nil || ps.Undo.SameHost != perdure.SameHostRequire {
+		return demand
+	}
+	r := *demand.Requires()
+	r.Labels = withLabel(r.Labels, hostLabel, s.Host)
+	return DemandOf(&r)
+}
+
+func withLabel(labels map[string]string, name, value string) map[string]string {
+	if labels = maps.Clone(labels); labels == nil {
+		labels = map[string]string{}
+	}
+	labels[name] = value
+	return labels
+}
+
 // Placement is how the host of a step is chosen among those that fit.
 type Placement struct {
 	Prefers map[string]string // labels: hosts with more of them go first
@@ -277,9 +296,13 @@ const (
 
 // Placement returns the placement of a step.
 func (w *Workset) Placement(ref StepRef) (p Placement) {
-	ps := &w.entry(ref.Job).plan.Steps[ref.Index]
+	e := w.entry(ref.Job)
+	ps, s := &e.plan.Steps[ref.Index], e.steps.at(ref.Index)
 	if ps.Prefers != nil {
 		p.Prefers = ps.Prefers.Labels
+	}
+	if s.nextDirection() == perdure.Undo && s.Host != "" && ps.Undo != nil && (ps.Undo.SameHost == "" || ps.Undo.SameHost == perdure.SameHostPrefer) {
+		p.Prefers = withLabel(p.Prefers, hostLabel, s.Host)
 	}
 	p.Spread = ps.Place == PlaceSpread
 	return p
@@ -288,8 +311,14 @@ func (w *Workset) Placement(ref StepRef) (p Placement) {
 // anyValue is the value of a label that stands for every value.
 const anyValue = "*"
 
+// hostLabel is a label that each host has: its name.
+const hostLabel = "host"
+
 func hasLabel(h *Host, name, value string) bool {
 	has, ok := h.Labels[name]
+	if name == hostLabel {
+		has, ok = h.Name, true
+	}
 	return ok && (value == anyValue || has == value)
 }
 
@@ -386,6 +415,8 @@ func misses(h *Host, r *perdure.Requires, now time.Time) (lacks []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 		switch value := r.Labels[name]; {
 		case hasLabel(h, name, value):
+		case name == hostLabel:
+			lacks = append(lacks, "is not "+value)
 		case value == anyValue:
 			lacks = append(lacks, "lacks label "+name)
 		default:

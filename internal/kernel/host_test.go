@@ -8,6 +8,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
 )
 
 func requires(t *testing.T, text string) *perdure.Requires {
@@ -100,6 +101,39 @@ func TestDemandOfARun(t *testing.T) {
 	}
 }
 
+// A step that is undone on the host that has done it has a lane of that host in its undo turn; or that host goes first (F208).
+func TestSameHost(t *testing.T) {
+	for same, want := range map[perdure.SameHost]struct {
+		demand  Demand
+		prefers string
+	}{"": {"slots=1;;", "h1"}, perdure.SameHostPrefer: {"slots=1;;", "h1"}, perdure.SameHostAny: {"slots=1;;", ""}, perdure.SameHostRequire: {"slots=1;host=h1;", ""}} {
+		w := newWorld(t, "a undo attempts 2")
+		ps := &w.plan.Steps[0]
+		ps.Agent, ps.Undo = AgentExec, &perdure.UndoDefinition{SameHost: same}
+		w.submitPlan()
+		placement := func() (p Placement) {
+			w.event(func(ws *Workset) { p = ws.Placement(StepRef{w.job.ID, 0}) })
+			return p
+		}
+		if d, p := w.step("a").Needs.Demand(), placement(); d != "slots=1;;" || p.Prefers != nil {
+			t.Errorf("%q: the do run has demand %q and prefers %v", same, d, p.Prefers)
+		}
+		w.claimAs(0, protocol.Claim{Host: "h2"})
+		w.report("a", failed)
+		w.wait(tick)
+		w.claimAs(0, protocol.Claim{Host: "h1"})
+		w.report("a", done)
+		w.undo()
+		if s := w.step("a"); s.Needs.Demand() != want.demand || s.Host != "h1" || placement().Prefers["host"] != want.prefers {
+			t.Errorf("%q: done by %q, demand %q, prefers %v", same, s.Host, s.Needs.Demand(), placement().Prefers)
+		}
+		w.claimAs(0, protocol.Claim{Host: "h3"})
+		if s := w.step("a"); s.Host != "h1" {
+			t.Errorf("%q: the undo is by host %s, and the step's host is %q", same, "h3", s.Host)
+		}
+	}
+}
+
 // A claim without a host is granted no step that has a demand.
 func TestClaimWithoutAHostGetsNoDemand(t *testing.T) {
 	w := newWorld(t, "a")
@@ -115,7 +149,7 @@ func TestFitsAndTake(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{}`: true, `{"slots":2}`: true, `{"slots":3}`: false, `{"cpu":1.5}`: true, `{"cpu":1.501}`: false, `{"gpu":1}`: false,
 		`{"labels":{"zone":"a"}}`: true, `{"labels":{"zone":"b"}}`: false, `{"labels":{"gpu":"*"}}`: true, `{"labels":{"ssd":"*"}}`: false,
-		`{"grid":"local"}`: true, `{"grid":"other"}`: false,
+		`{"grid":"local"}`: true, `{"grid":"other"}`: false, `{"labels":{"host":"h"}}`: true, `{"labels":{"host":"h2"}}`: false,
 	} {
 		if got := Fits(h, free, requires(t, text)); got != want {
 			t.Errorf("%s: %v", text, got)

@@ -106,6 +106,7 @@ type Step struct {
 	ProgressAt time.Time
 	// StopRequestedAt is when an operator requested that the run in flight stop; zero: not.
 	StopRequestedAt time.Time
+	Host            string // of the latest do run; empty: it ran on no host
 	HasOutput       bool   // the payload has an output, which may be null
 	OwnInput        bool   // the payload has an input: it was rendered from outputs, or edited
 	Edited          Edited // the direction for which an operator set that input

@@ -111,7 +111,7 @@ func (w *Workset) makeReady(e *entry, r *row, d perdure.Direction) {
 		r.Needs = needs
 	}
 	r.Agent, _ = ps.agentOf(d)
-	r.Needs = r.Needs.withDemand(ps.Demand(d))
+	r.Needs = r.Needs.withDemand(r.demand(ps, d))
 	w.setPhase(e, r, perdure.Ready, time.Time{})
 }
 

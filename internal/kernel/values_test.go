@@ -1,7 +1,7 @@
 package kernel
 
 import (
-	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -171,7 +171,7 @@ func (w *world) checkRepeatedClaim(run *perdure.Run, req *protocol.Claim) {
 	w.ensureLoaded(ws, i)
 	w.loadForClaim(ws, w.ref(i))
 	again := w.againIn(ws, w.ref(i), req)
-	if again == nil || fmt.Sprintf("%+v", *again) != fmt.Sprintf("%+v", *run) {
+	if again == nil || !reflect.DeepEqual(again, run) {
 		w.t.Fatalf("F019: the repeated claim of %s returns %+v, want %+v", run.Step, again, *run)
 	}
 }

@@ -26,7 +26,7 @@ func (w *world) checkPromptness() {
 				w.wrong("L2", "%s/%s has been due since %s, and no due scan has found it", short(j.ID), s.Name, now.Sub(s.AvailableAt))
 			case s.Phase == perdure.Ready && w.now > recovered && w.dispatchDelay(j, s, now) > patienceFor(s):
 				w.wrong("L3", "%s/%s has been ready since %s, and an agent has nothing to do (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
-			case s.Phase == perdure.Ready && w.now > recovered && w.isKeptWaiting(j, s, now):
+			case s.Phase == perdure.Ready && w.isKeptWaiting(j, s, now) && w.now > recovered:
 				w.wrong("G6", "%s/%s has been ready since %s, and the runs of the host that it has reserved have ended (%s)", short(j.ID), s.Name, now.Sub(s.ReadyAt), s.Needs)
 			}
 		}

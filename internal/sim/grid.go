@@ -21,6 +21,7 @@ type gridSwarm struct {
 	moody    bool    // commands fail, hang, ignore TERM and leave daemons; host agents die at any place
 	faults   []plannedFault
 	looks    []time.Duration // when an operator looks at the hosts
+	patience time.Duration   // of commands; 0: the default
 	crowd    *crowd          // nil: none comes
 }
 
@@ -60,6 +61,7 @@ func (s *swarm) drawGrid(r *rand.Rand, c *Config) {
 	}
 	g.faults = slices.DeleteFunc(g.faults, func(m plannedFault) bool { return slices.Contains(c.Without, m.name) })
 	g.moody = g.moody && !slices.Contains(c.Without, "moods")
+	g.patience = []time.Duration{0, time.Second, 5 * time.Second}[r.IntN(3)]
 	if g.crowd = drawCrowd(r); slices.Contains(c.Without, "crowd") {
 		g.crowd = nil
 	}
@@ -70,7 +72,7 @@ func (g *gridSwarm) write(b *strings.Builder) {
 	if g == nil {
 		return
 	}
-	fmt.Fprintf(b, "\n  %.2f of the steps are commands, moods %v, on", g.share, g.moody)
+	fmt.Fprintf(b, "\n  %.2f of the steps are commands, moods %v, patience %s, on", g.share, g.moody, g.patience)
 	for i, m := range g.machines {
 		fmt.Fprintf(b, "\n    m%d: %+v", i+1, m)
 	}
@@ -171,6 +173,9 @@ func (w *world) startMachines() {
 		labels := map[string]string{"zone": p.zone}
 		w.startMachine(fmt.Sprintf("m%d", i+1), p, labels)
 	}
+	if w.swarm.grid.patience > 0 {
+		w.after(3*time.Second, w.clients, func() { w.clients.Go(func() { w.setAgeing(kernel.AgentExec, perdure.DefaultAgeing) }) })
+	}
 	for _, at := range w.swarm.grid.looks {
 		w.after(at, w.clients, func() { w.clients.Go(w.lookAtHosts) })
 	}
@@ -258,7 +263,7 @@ func (w *world) registerTwice(m *machine) {
 		was, err := w.inner.Host(context.Background(), m.name)
 		w.must(err)
 		_, err = n.real.RegisterHost(ctx, operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: "other", Capacity: perdure.Amounts{"slots": 1}, Heartbeat: perdure.Duration(time.Second)}})
-		if err == nil && was != nil && !was.Silent(w.storeNow()) {
+		if err == nil && was != nil && was.Incarnation != "other" && !was.Silent(w.storeNow()) { // not by an earlier try, whose answer was lost
 			w.wrong("F176", "%s is registered by another process, although it was seen %s ago", m.name, w.storeNow().Sub(was.SeenAt))
 		}
 		if perdure.CodeOf(err) == perdure.CodeConflict {

@@ -265,6 +265,7 @@ func (w *world) isKeptWaiting(j *kernel.Job, s *kernel.Step, now time.Time) bool
 		at := reservedAt{m.name, h.Reservation.At.UnixNano()}
 		room, known := w.grid.room[at]
 		if !known {
+			w.hit("F178")
 			room = now
 			runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
 			w.must(err)

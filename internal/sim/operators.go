@@ -218,8 +218,12 @@ func (w *world) setAgeing(agent string, ageing time.Duration) {
 		return
 	}
 	w.logLine("ageing of %s is %s", agent, ageing)
+	set := perdure.AgentSettings{Ageing: perdure.Duration(ageing)}
+	if g := w.swarm.grid; g != nil && agent == kernel.AgentExec {
+		set.Patience = perdure.Duration(g.patience)
+	}
 	_, _ = ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		_, err := n.real.PutAgent(ctx, agent, perdure.AgentSettings{Ageing: perdure.Duration(ageing)})
+		_, err := n.real.PutAgent(ctx, agent, set)
 		return true, err
 	})
 }

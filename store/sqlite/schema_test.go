@@ -69,7 +69,7 @@ func TestMigrationListsOldJobs(t *testing.T) {
 		`DROP VIEW perdure_alerts`, `CREATE VIEW perdure_alerts AS SELECT id FROM perdure_alert`, `DROP TABLE perdure_stats`, `DROP TABLE perdure_series`, `DROP TABLE perdure_bulk_refusal`, `DROP TABLE perdure_bulk`,
 		`DROP VIEW notifications`, `DROP VIEW receivers`, `DROP VIEW perdure_notifications`, `DROP VIEW perdure_receivers`,
 		`DROP TABLE perdure_notification`, `DROP TABLE perdure_notification_data`, `DROP TABLE perdure_receiver_full`, `DROP TABLE perdure_receiver`,
-		`DROP VIEW perdure_steps`, `CREATE VIEW perdure_steps AS SELECT job FROM perdure_step`, `ALTER TABLE perdure_step DROP COLUMN progress_at`, `ALTER TABLE perdure_step DROP COLUMN stop_requested_at`,
+		`DROP VIEW perdure_steps`, `CREATE VIEW perdure_steps AS SELECT job FROM perdure_step`, `ALTER TABLE perdure_step DROP COLUMN progress_at`, `ALTER TABLE perdure_step DROP COLUMN stop_requested_at`, `ALTER TABLE perdure_step DROP COLUMN host`,
 		`DROP VIEW perdure_agents`, `CREATE VIEW perdure_agents AS SELECT name FROM perdure_agent`, `ALTER TABLE perdure_agent DROP COLUMN patience`, `DROP TABLE perdure_artifact_use`, `DROP TABLE perdure_host`, `DROP VIEW held_roles`, `DROP VIEW perdure_held_roles`, `DROP TABLE perdure_held_role`, `DROP TABLE perdure_log_chunk`, `DROP TABLE perdure_log`, `DROP TABLE perdure_credential`, `DROP VIEW audit`, `DROP VIEW perdure_audit`, `DROP TABLE perdure_audit_entry`,
 		`ALTER TABLE perdure_alert DROP COLUMN type`, `ALTER TABLE perdure_alert DROP COLUMN job_key`, `ALTER TABLE perdure_alert DROP COLUMN code`, `ALTER TABLE perdure_alert DROP COLUMN attempts`,
 		`ALTER TABLE perdure_step DROP COLUMN parked`, `ALTER TABLE perdure_step DROP COLUMN undoing`, `ALTER TABLE perdure_step DROP COLUMN not_done`,

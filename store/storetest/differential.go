@@ -286,6 +286,7 @@ func (d *differential) scrambleStep(s *kernel.Step) {
 	s.Failures, s.Rung, s.Waits, s.Returns, s.AvailableAt = d.rnd.IntN(5), d.rnd.IntN(3), d.rnd.IntN(3), d.rnd.IntN(3), d.maybeTime(d.time())
 	s.Outcome, s.ErrorCode, s.LastError, s.Progress = perdure.Outcome(d.rnd.IntN(6)), d.pick("", "503"), d.pick("", "no\nway"), d.pick("", `{"p": 1}`)
 	s.ProgressAt, s.StopRequestedAt = d.maybeTime(d.time()), d.maybeTime(d.time())
+	s.Host = d.pick("", "", "h1", "h2")
 	s.HasOutput, s.OwnInput, s.Edited, s.GivenUp, s.Blockers = d.chance(50), d.chance(50), kernel.Edited(d.rnd.IntN(3)), d.chance(5), d.rnd.IntN(3)
 	s.ReadyAt, s.StartedAt, s.EndedAt, s.UpdatedAt = d.maybeTime(d.time()), d.maybeTime(d.time()), d.maybeTime(d.time()), d.time()
 	s.Needs = d.needs()

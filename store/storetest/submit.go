@@ -135,7 +135,7 @@ func fullStep(job, i int) *kernel.Step {
 		CompleteBy: at(time.Second), LockedUntil: at(2 * time.Second), Heartbeat: 15*time.Second + time.Microsecond,
 		Failures: 4, Rung: 5, Waits: 6, Returns: 7, AvailableAt: at(3 * time.Second),
 		Outcome: perdure.OutcomeExpired, ErrorCode: "card_declined", LastError: "it said: 'no' \U0001f600",
-		Progress: `{"percent": 50}`, ProgressAt: at(8 * time.Second), StopRequestedAt: at(9 * time.Second), HasOutput: true, OwnInput: true, Edited: 2, GivenUp: true, Blockers: 8, Ageing: 90 * time.Minute, Needs: `[{"name":"ads"}]`,
+		Progress: `{"percent": 50}`, ProgressAt: at(8 * time.Second), StopRequestedAt: at(9 * time.Second), Host: "h1", HasOutput: true, OwnInput: true, Edited: 2, GivenUp: true, Blockers: 8, Ageing: 90 * time.Minute, Needs: `[{"name":"ads"}]`,
 		ReadyAt: at(4 * time.Second), StartedAt: at(5 * time.Second), EndedAt: at(6 * time.Second), UpdatedAt: at(7 * time.Second),
 	}
 }

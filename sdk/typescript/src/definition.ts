@@ -128,6 +128,8 @@ export interface UndoDefinition {
   completeWithin?: string;
   /** The retries of undo runs. Default: those of the step. */
   retry?: RetryDefinition;
+  /** Whether the undo runs on the host that has done the step. prefer: that host goes first. */
+  sameHost?: "prefer" | "require" | "any";
   /** The input of the undo, in place of that of the do run. Its expressions may also refer to `output`, `key` and `doKey`. */
   with?: unknown;
 }

@@ -114,6 +114,7 @@ var Columns = [...]Column{
 	{"progress", Text, false, false, unsafe.Offsetof(step.Progress)},
 	{"progress_at", Time, false, false, unsafe.Offsetof(step.ProgressAt)},
 	{"stop_requested_at", Time, false, false, unsafe.Offsetof(step.StopRequestedAt)},
+	{"host", Word, false, false, unsafe.Offsetof(step.Host)},
 	{"edited", Small, false, false, unsafe.Offsetof(step.Edited)},
 	{"given_up", Flag, false, false, unsafe.Offsetof(step.GivenUp)},
 

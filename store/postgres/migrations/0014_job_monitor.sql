@@ -1,7 +1,8 @@
 -- schema: min_reader 14, min_writer 14
 --
--- When the progress of the latest run changed last, and when an operator requested that the run in flight stop.
-alter table perdure.step add column progress_at timestamptz, add column stop_requested_at timestamptz;
+-- When the progress of the latest run changed last, when an operator requested that the run in flight stop, and the host
+-- of the latest do run.
+alter table perdure.step add column progress_at timestamptz, add column stop_requested_at timestamptz, add column host text;
 
 create or replace view perdure.steps as
 select perdure.job_text(s.job) as job, x.name, x.idx, s.type, s.priority,
@@ -17,21 +18,21 @@ select perdure.job_text(s.job) as job, x.name, x.idx, s.type, s.priority,
 	perdure.json_text(p.input) as input, perdure.json_text(p.output) as output,
 	coalesce(x.own_input, false) as own_input, (array['do', 'undo', 'do'])[x.edited] as edited,
 	coalesce(x.has_output, false) as has_output, coalesce(x.given_up, false) as given_up,
-	x.ready_at, x.started_at, x.ended_at, x.updated_at, s.job as job_id, x.progress_at, x.stop_requested_at
+	x.ready_at, x.started_at, x.ended_at, x.updated_at, s.job as job_id, x.progress_at, x.stop_requested_at, x.host
 from perdure.step s
 	cross join lateral (
 		select
 			s.idx, s.name, s.current, s.desired, s.phase, s.skipped, s.run, s.direction, s.was, s.turn, s.agent,
 			s.locked_by, s.complete_by, s.locked_until, s.heartbeat, s.request, s.failures, s.rung, s.waits,
 			s.returns, s.available_at, s.blockers, s.ageing, s.limits, s.outcome, s.error_code, s.last_error, s.progress, s.own_input,
-			s.edited, s.has_output, s.given_up, s.ready_at, s.started_at, s.ended_at, s.updated_at, s.progress_at, s.stop_requested_at
+			s.edited, s.has_output, s.given_up, s.ready_at, s.started_at, s.ended_at, s.updated_at, s.progress_at, s.stop_requested_at, s.host
 		union all
 		select
 			l.idx, l.name collate "C", 0::smallint, 1::smallint, 1::smallint, null::boolean, 0::bigint,
 			null::smallint, null::smallint, 1, null::text, null::text, null::timestamptz, null::timestamptz,
 			null::bigint, null::text, null::int, null::int, null::int, null::int, null::timestamptz, l.blockers, null::bigint, null::text,
 			null::smallint, null::text, null::text, null::text, null::boolean, null::smallint, null::boolean,
-			null::boolean, null::timestamptz, null::timestamptz, null::timestamptz, s.created_at, null::timestamptz, null::timestamptz
+			null::boolean, null::timestamptz, null::timestamptz, null::timestamptz, s.created_at, null::timestamptz, null::timestamptz, null::text
 		from (select later from perdure.shape where id = s.shape offset 0) h
 			cross join lateral jsonb_to_recordset(h.later) as l (idx int, name text, blockers int)
 		where s.idx = 0 and s.job_phase <> 0 and h.later is not null
@@ -43,7 +44,7 @@ select perdure.job_text(u.job), x.name, x.idx, b.type, b.priority,
 	perdure.state(0::smallint), perdure.state(1::smallint), perdure.phase(x.phase),
 	false, 0, null, null, 1, x.agent, null, null, null, null, null, 0, 0, 0, 0, null, x.blockers, x.ageing, null,
 	null, null, null, null, null, null, false, null, false, false,
-	x.ready_at, null, null, b.created_at, u.job, null, null
+	x.ready_at, null, null, b.created_at, u.job, null, null, null
 from perdure.bundle b
 	cross join lateral unnest(b.jobs) with ordinality as u (job, n)
 	cross join lateral (

@@ -1,8 +1,10 @@
 -- schema: min_reader 13, min_writer 13
 --
--- When the progress of the latest run changed last, and when an operator requested that the run in flight stop.
+-- When the progress of the latest run changed last, when an operator requested that the run in flight stop, and the host
+-- of the latest do run.
 ALTER TABLE perdure_step ADD COLUMN progress_at INTEGER;
 ALTER TABLE perdure_step ADD COLUMN stop_requested_at INTEGER;
+ALTER TABLE perdure_step ADD COLUMN host TEXT;
 
 DROP VIEW perdure_steps;
 
@@ -30,12 +32,12 @@ CREATE VIEW perdure_steps AS SELECT
 	strftime('%Y-%m-%d %H:%M:%S', s.updated_at / 1000000, 'unixepoch') || printf('.%06d', s.updated_at % 1000000) AS updated_at,
 	s.job AS job_id,
 	strftime('%Y-%m-%d %H:%M:%S', s.progress_at / 1000000, 'unixepoch') || printf('.%06d', s.progress_at % 1000000) AS progress_at,
-	strftime('%Y-%m-%d %H:%M:%S', s.stop_requested_at / 1000000, 'unixepoch') || printf('.%06d', s.stop_requested_at % 1000000) AS stop_requested_at
+	strftime('%Y-%m-%d %H:%M:%S', s.stop_requested_at / 1000000, 'unixepoch') || printf('.%06d', s.stop_requested_at % 1000000) AS stop_requested_at, s.host
 FROM perdure_step s LEFT JOIN perdure_payload p ON p.job = s.job AND p.idx = s.idx
 UNION ALL SELECT
 	'job_' || lower(hex(substr(b.jobs, 16 * n.i + 1, 16))), 0, b.name, b.type, b.priority, 'undone', 'done', 'ready', 0, 0, NULL, NULL, 1, b.agent, NULL, NULL,
 	NULL, NULL, NULL, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL, 0, 0, 0, nullif(b.ageing, 0) / 1e6, NULL,
 	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), NULL, NULL,
-	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL
+	strftime('%Y-%m-%d %H:%M:%S', b.created_at / 1000000, 'unixepoch') || printf('.%06d', b.created_at % 1000000), substr(b.jobs, 16 * n.i + 1, 16), NULL, NULL, NULL
 FROM perdure_bundle b JOIN perdure_place n ON n.i < b.size
 WHERE n.i >= b.taken;
