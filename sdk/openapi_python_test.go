@@ -41,8 +41,10 @@ func init() {
 			"GET /v1/jobs/{id} :If-None-Match":               "for consoles, which keep the job that they show",
 			"GET /v1/jobs/{id}/runs":                         "for consoles and the command line; call() gets it",
 			"GET /v1/jobs/{id}/steps/{name}/logs":            "text, for consoles and the command line; any client of HTTP reads it",
-			"PUT /v1/artifacts/{hash}":                       "bytes, not JSON; any client of HTTP sends them",
-			"GET /v1/artifacts/{hash}":                       "bytes, not JSON; any client of HTTP reads them",
+			"PUT /v1/artifacts/{hash} :Content-Range":        "values are sent as a whole",
+			"ArtifactState.artifact":                         "of uploads that are resumed",
+			"ArtifactState.next":                             "of uploads that are resumed",
+			"ArtifactState.size":                             "of uploads that are resumed",
 			"POST /v1/logs":                                  "the agent host stores no logs of its handlers; call() sends it",
 			"POST /v1/bulk":                                  "for consoles and the command line; call() sends it",
 			"GET /v1/bulk":                                   "for consoles and the command line; call() sends it",
@@ -114,7 +116,7 @@ func init() {
 func TestPythonKnowsTheCodesOfErrors(t *testing.T) {
 	plain := map[string]string{
 		"timeout": "the body was sent too slowly", "misdirected": "a wrong URL, or a node's setting",
-		"methodNotAllowed": "a fault of the package", "noSpace": "only artifacts have it, which the package does not store", "internal": "a fault of the server",
+		"methodNotAllowed": "a fault of the package", "noSpace": "only artifacts have it, and repeating the call is pointless", "internal": "a fault of the server",
 	}
 	cmd := exec.Command(python(t), "-c", "import json; from perdure.errors import _KINDS; print(json.dumps({code: kind.__name__ for code, kind in _KINDS.items()}))")
 	cmd.Env = environment(t)

@@ -165,8 +165,15 @@ func (h *Host) claimWithReports(batch []*live) *reportsClaim {
 }
 
 // deliver repeats a call until it is answered, or until none of its runs belongs to this host (F055). A report that
-// arrives twice does no harm. The claim goes with the first attempt only.
+// arrives twice does no harm. The claim goes with the first attempt only. If it had no answer, and is of a registered host, it
+// is repeated after the reports: what it offers is in use for the scheduler until it has them (F276).
 func (h *Host) deliver(c *call) {
+	var lost *reportsClaim
+	defer func() {
+		if lost != nil {
+			h.endClaimWithReports(lost, arrival{lost: true})
+		}
+	}()
 	if len(c.shared) > 0 {
 		defer h.releaseKept(c)
 		defer h.env.AfterFunc(shareWait, func() { h.releaseKept(c) }).Stop()
@@ -187,7 +194,10 @@ func (h *Host) deliver(c *call) {
 		if err == nil {
 			h.endReported(c.runs, results)
 		}
-		if next != nil {
+		switch {
+		case next != nil && got.lost && h.cfg.HostName != "":
+			lost = next
+		case next != nil:
 			h.endClaimWithReports(next, got)
 		}
 		h.releaseKept(c)

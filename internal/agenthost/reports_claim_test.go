@@ -2,6 +2,7 @@ package agenthost
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -117,6 +118,48 @@ func TestLostAnswerToReportsAndAClaimIsRepeated(t *testing.T) {
 		x.expect(t, "1 done", "2 done")
 		if c := x.claims[1]; c.RequestID != x.followed[0].RequestID || c.First {
 			t.Errorf("claim %+v after %+v", c, x.followed[0])
+		}
+	})
+}
+
+// F276: the claim of a registered host is repeated when the reports were answered: what it offers is in use for the scheduler until
+// it has them.
+func TestLostClaimOfAHostIsRepeatedAfterItsReports(t *testing.T) {
+	virtual(t, func(t *testing.T) {
+		x := newExchange()
+		first := dispatched(1, time.Minute, time.Minute)
+		first.Requires = &perdure.Requires{Amounts: perdure.Amounts{"slots": 1}}
+		failures, answered := 0, false // under x.mu
+		x.report = func(int, []protocol.Report) ([]protocol.ReportResult, error) {
+			if failures++; failures < 4 {
+				return nil, errLost
+			}
+			answered = true
+			return nil, nil
+		}
+		claim := x.claim
+		x.claim = func(ctx context.Context, n int, req protocol.Claim) ([]perdure.Run, error) {
+			x.mu.Lock()
+			repeated := len(x.followed) > 0 && x.followed[0].RequestID == req.RequestID
+			if repeated && !answered {
+				t.Errorf("the claim %+v is repeated after %d failed calls", req, failures)
+			}
+			x.mu.Unlock()
+			if n == 1 {
+				return []perdure.Run{first}, nil
+			}
+			if claim != nil {
+				return claim(ctx, n, req)
+			}
+			return x.wait(ctx, req)
+		}
+		carry(t, x, Config{HostName: "h1", Capacity: perdure.Amounts{"slots": 1}, ExactSlots: true}, 4, lasting(time.Second))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if len(x.followed) == 0 || !slices.ContainsFunc(x.claims, func(c protocol.Claim) bool { return c.RequestID == x.followed[0].RequestID }) {
+			t.Errorf("the claim with the reports is not repeated: %+v", x.claims)
 		}
 	})
 }

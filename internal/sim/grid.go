@@ -22,6 +22,7 @@ type gridSwarm struct {
 	faults   []plannedFault
 	looks    []time.Duration // when an operator looks at the hosts
 	patience time.Duration   // of commands; 0: the default
+	crowd    *crowd          // nil: none comes
 }
 
 type plannedMachine struct {
@@ -61,6 +62,9 @@ func (s *swarm) drawGrid(r *rand.Rand, c *Config) {
 	g.faults = slices.DeleteFunc(g.faults, func(m plannedFault) bool { return slices.Contains(c.Without, m.name) })
 	g.moody = g.moody && !slices.Contains(c.Without, "moods")
 	g.patience = []time.Duration{0, time.Second, 5 * time.Second}[r.IntN(3)]
+	if g.crowd = drawCrowd(r); slices.Contains(c.Without, "crowd") {
+		g.crowd = nil
+	}
 	s.grid = g
 }
 
@@ -75,6 +79,7 @@ func (g *gridSwarm) write(b *strings.Builder) {
 	for _, m := range g.faults {
 		fmt.Fprintf(b, "\n  %s", m)
 	}
+	g.crowd.write(b)
 }
 
 // placeStep makes a step a command on a host, by chance, and draws what it requires of the host.

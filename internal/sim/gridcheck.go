@@ -17,11 +17,12 @@ import (
 //	G3  an accepted done of exec has an exit record with code 0 of that run: checkExec
 //	G4  no process of a run lives after the end of its lock: stillMayLive
 //	G5  a host gets no run after its drain, and is empty after its deadline: checkExec, endDrains
+//	G6  a command that takes much of a host is placed in time beside small ones: playCrowd; and a step that has reserved a host,
+//	    when the runs that the host had have ended: isKeptWaiting
 //
 // G2 counts the runs that the host has. The store may have others for a while: those that never reach the host, because the
 // process that sent the claim has died, or has had another answer to it; and those of which the host believes that their lock
 // has ended, because the answer to a heartbeat was lost. Nothing runs for them.
-//	G6  a step that has reserved a host is placed when the runs that the host had have ended: isKeptWaiting
 
 // commandStarted checks a command that starts.
 func (g *grid) commandStarted(p *osProcess, run *perdure.Run) {

@@ -10,6 +10,7 @@
 //	machine.go  a machine that is a host of the grid: boots, processes, state directory, host agent
 //	grid.go    the machines of a seed, and their faults
 //	gridcheck.go  what must be true of them
+//	crowd.go   small commands beside a large one
 //	net.go     calls from one process to another
 //	notifications.go  what receivers of notifications get, and must get
 //	mail.go    business transactions that submit, and their outcomes
@@ -152,6 +153,10 @@ func (w *world) play(r *rand.Rand) error {
 	w.runUntil(chaos)
 	if len(w.faults) == 0 {
 		w.heal()
+		w.runToRest()
+		w.checkLists()
+	}
+	if len(w.faults) == 0 && w.playCrowd() {
 		w.runToRest()
 		w.checkLists()
 	}

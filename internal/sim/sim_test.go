@@ -25,7 +25,7 @@ func inMemory(clock func() time.Time) (kernel.Store, error) {
 	return memory.New(memory.WithClock(clock)), nil
 }
 
-// I1 to I12, I14, I15, I17, I20 to I24, L1 to L5, over schedules of a whole grid. The campaign (make sim) checks that all rows of
+// I1 to I12, I14, I15, I17, I20 to I25, L1 to L5, over schedules of a whole grid. The campaign (make sim) checks that all rows of
 // the matrix are covered.
 func TestSchedules(t *testing.T) {
 	if *seed != 0 {
@@ -38,7 +38,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// I20 to I24: hosts, with all that may go wrong with them.
+// I20 to I25: hosts, with all that may go wrong with them.
 func TestHosts(t *testing.T) {
 	schedules := uint64(60)
 	if racedetector.On {
@@ -51,6 +51,33 @@ func TestHosts(t *testing.T) {
 	if t.Logf("%d hosts were reserved", reserved); reserved == 0 {
 		t.Error("no host was reserved")
 	}
+}
+
+// I25, F178: a command that takes all of a host is placed beside small ones that do not end. The schedules must have many that
+// wait, and hosts that are reserved for them.
+func TestLargeCommandsArePlacedAmongSmallOnes(t *testing.T) {
+	hits := map[string]int{}
+	schedules := uint64(20)
+	if racedetector.On {
+		schedules = 8
+	}
+	for i := range schedules {
+		for name, n := range play(t, 1000+i, sim.Config{Store: inMemory, Small: true, Hosts: true}).Hits {
+			hits[name] += n
+		}
+	}
+	if hits["crowd"] < int(schedules)/4 || hits["F178"] < int(schedules)/4 {
+		t.Errorf("in %d schedules, %d large commands had to wait, and a host was seen reserved %d times", schedules, hits["crowd"], hits["F178"])
+	}
+}
+
+// forgetsReservations is a store that keeps no reservation of a host.
+type forgetsReservations struct{ kernel.Tx }
+
+func (tx forgetsReservations) PutHost(h, before *kernel.Host) error {
+	row := *h
+	row.Reservation = kernel.Reservation{}
+	return tx.Tx.PutHost(&row, before)
 }
 
 // F013, F117, L6: rolling restarts, and no other faults.
@@ -218,6 +245,7 @@ func TestFaultsAreFound(t *testing.T) {
 		name, rule string
 		tx         func(kernel.Tx) kernel.Tx
 	}{
+		{"reservations are not kept", "G6", func(tx kernel.Tx) kernel.Tx { return forgetsReservations{tx} }},
 		{"permits are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return countless{tx} }},
 		{"permits of keys are not counted", "I12", func(tx kernel.Tx) kernel.Tx { return keyless{tx} }},
 		{"lanes are not opened", "L", func(tx kernel.Tx) kernel.Tx { return shut{tx} }},
@@ -235,7 +263,7 @@ func TestFaultsAreFound(t *testing.T) {
 		t.Run(f.name, func(t *testing.T) {
 			c := sim.Config{Store: func(clock func() time.Time) (kernel.Store, error) {
 				return &spoiled{memory.New(memory.WithClock(clock)), f.tx}, nil
-			}}
+			}, Hosts: strings.HasPrefix(f.rule, "G")}
 			for seed := uint64(1); seed <= 60; seed++ {
 				res, err := sim.Play(seed, c)
 				if err != nil {

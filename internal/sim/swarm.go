@@ -200,7 +200,7 @@ func (s *swarm) names() []string {
 		all = append(all, m.name)
 	}
 	if s.grid != nil {
-		all = append(all, "grid")
+		all = append(all, "grid", "crowd")
 		for _, m := range s.grid.faults {
 			all = append(all, m.name)
 		}

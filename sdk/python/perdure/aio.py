@@ -68,11 +68,12 @@ class AsyncClient:
 
     def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
                  server_ca: str = "", client_cert: str = "", client_key: str = "",
-                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE, calls: int = MAX_CALLS) -> None:
+                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE, offload: bool = False,
+                 calls: int = MAX_CALLS) -> None:
         if calls < 1:
             raise ValueError("calls are at least 1")
         self._client = Client(url, author=author, token=token, token_file=token_file, server_ca=server_ca,
-                              client_cert=client_cert, client_key=client_key, headers=headers, patience=patience)
+                              client_cert=client_cert, client_key=client_key, headers=headers, patience=patience, offload=offload)
         self._threads = ThreadPoolExecutor(calls, "perdure: calls")
 
     async def _on_thread(self, stop: Stop, call: Callable[[], T]) -> T:
@@ -95,6 +96,7 @@ class AsyncClient:
 
     submit = _call(Client.submit)
     submit_all = _call(Client.submit_all)
+    load_artifact = _call(Client.load_artifact)
     get = _call(Client.get)
     step = _call(Client.step)
     definition = _call(Client.definition)
@@ -160,7 +162,7 @@ class AsyncHost:
     def __init__(self, client: Client, agents: Any, *, name: str, heartbeat: Optional[Seconds], grace: Seconds,
                  secrets_dir: Optional[str] = None) -> None:
         self._make = functools.partial(Host, client._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace,
-                                       secrets_dir=secrets_dir)
+                                       secrets_dir=secrets_dir, store=client._store if client._offload else None)
         self._make()  # refuses wrong arguments where they are given
         self._grace = grace
         self._host: Optional[Host] = None

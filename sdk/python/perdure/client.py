@@ -15,7 +15,7 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union, cast
 
-from . import clock
+from . import artifact, clock
 from .agent import Agent
 from .connection import ANSWER_TIMEOUT, Certificates, Connection, Stop, to_json
 from .errors import BacklogFull, Denied, Error, Invalid, Seconds, Unavailable, refusal, seconds
@@ -28,6 +28,7 @@ IDENTITY_TIMEOUT = 5.0  # for asking, at the start of a host, what the token all
 TOKEN_HINT = "pass the token of an agent with the option token or token_file, or PERDURE_TOKEN"
 MAX_BATCH = 1000              # jobs in a call
 MAX_BATCH_BYTES = 16 << 20    # of a call's body, and of its definition as often as there are jobs
+SLOWEST = 1 << 20             # bytes a second that the transfer of an artifact may need at least
 MAX_WAIT = 60.0               # of one call; a longer wait is several
 OUTAGE = 60.0                 # how long a wait bears a server that does not answer
 ATTEMPTS = 3                  # of what may be repeated, where the server is away for a moment
@@ -69,12 +70,14 @@ class Client:
     or $PERDURE_SERVER_CA. client_cert and client_key: PEM files, if the server requires client certificates; or
     $PERDURE_CLIENT_CERT and $PERDURE_CLIENT_KEY. headers: sent with every request, for example to a proxy in front of the
     server. patience: for how many seconds a call is repeated that the server is too busy for (429).
+    offload: values of more than 256 KiB in the input of a job (of a definition that is a mapping) and in the outputs of
+    handlers are stored as artifacts, with a reference in their place; load_artifact reads such a value.
     What a server refuses is raised as perdure.Error.
     """
 
     def __init__(self, url: str = "", *, author: str = "", token: str = "", token_file: str = "",
                  server_ca: str = "", client_cert: str = "", client_key: str = "",
-                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE) -> None:
+                 headers: Optional[Mapping[str, str]] = None, patience: Seconds = OUTAGE, offload: bool = False) -> None:
         self._url = url or os.environ.get("PERDURE_SERVER") or "http://127.0.0.1:7420"
         self._headers = {**({"Perdure-Author": _header("author", author)} if author else {}), **(headers or {})}
         if token and token_file:
@@ -91,6 +94,7 @@ class Client:
         named = server_ca or client_cert or client_key
         self._certificates = Certificates(server_ca, client_cert, client_key) if named else None
         self._patience = seconds(patience, "patience")
+        self._offload = offload
         self._stop: Optional[Stop] = None
         self._pool = _Pool(self._connect)
         self._connect()  # refuses a wrong URL; it does not connect yet
@@ -134,6 +138,7 @@ class Client:
         headers = {"Idempotency-Key": _header("key", key)} if key else {}
         headers.update({"Traceparent": _header("traceparent", traceparent)} if traceparent else {})
         if isinstance(definition, Mapping):
+            definition = self._offloaded(definition)
             safe, media, body = bool(key or definition.get("key")), "application/json", to_json(definition)
         else:
             safe, media = bool(key), "application/yaml"
@@ -157,7 +162,7 @@ class Client:
         base = to_json(definition, "/definition") if definition is not None else b""
         headers = {"Traceparent": _header("traceparent", traceparent)} if traceparent else {}
         results: List[BatchResult] = []
-        items = [(bool(j.get("key")), to_json(j, f"/jobs/{i}")) for i, j in enumerate(jobs)]
+        items = [(bool(j.get("key")), to_json(self._offloaded(j), f"/jobs/{i}")) for i, j in enumerate(jobs)]
         while items:
             size, n = len(base), 0
             while n < min(len(items), MAX_BATCH):
@@ -172,6 +177,31 @@ class Client:
             results += answer["results"]
             items = items[n:]
         return results
+
+    def _offloaded(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A job, of whose input large values are stored as artifacts."""
+        if not self._offload or "input" not in job:
+            return job
+        try:
+            return {**job, "input": artifact.offload(job["input"], self._store)}
+        except (TypeError, ValueError, RecursionError):
+            return job  # what has no JSON form is refused with its place
+
+    def _store(self, data: bytes) -> Dict[str, Any]:
+        ref = artifact.reference(data)
+        self._ask("PUT", "/v1/artifacts/" + ref["$artifact"], body=data, media="application/octet-stream", safe=True,
+                  timeout=ANSWER_TIMEOUT + len(data) / SLOWEST)
+        return ref
+
+    def load_artifact(self, value: Any) -> Any:
+        """The value that was stored as an artifact (offload), for the reference that took its place. Bytes if the artifact
+        is of another type than JSON. A value that is no reference is returned as it is."""
+        if not artifact.is_reference(value):
+            return value
+        size = int(value["size"])
+        data = self._ask("GET", "/v1/artifacts/" + _segment(value["$artifact"]), safe=True, size=size,
+                         timeout=ANSWER_TIMEOUT + size / SLOWEST)[1]
+        return artifact.checked(value, data)
 
     def get(self, ref: str) -> Job:
         """A job with its steps, and why each unsettled one is not running. ref: an id, a key, or "@latest"."""
@@ -443,12 +473,12 @@ class Client:
 
     def _ask(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
              media: str = "application/json", headers: Optional[Mapping[str, str]] = None,
-             safe: bool = False) -> Tuple[int, Any]:
+             safe: bool = False, timeout: float = ANSWER_TIMEOUT, size: Optional[int] = None) -> Tuple[int, Any]:
         """_call, repeated where that is safe and the server is away for a moment, or too busy (429): then nothing was done."""
         retry, began, attempt = clock.Backoff(0.1, 2.0), time.monotonic(), 1
         while True:
             try:
-                return self._call(method, path, query=query, body=body, media=media, headers=headers, safe=safe)
+                return self._call(method, path, query=query, body=body, media=media, headers=headers, safe=safe, timeout=timeout, size=size)
             except (Unavailable, BacklogFull) as e:
                 busy = e.code in ("backlogFull", "tooManyRequests")
                 wait = retry.draw(e.retry_after if busy else min(e.retry_after, 5.0))
@@ -465,14 +495,15 @@ class Client:
 
     def _call(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
               media: str = "application/json", headers: Optional[Mapping[str, str]] = None,
-              timeout: float = ANSWER_TIMEOUT, safe: bool = False) -> Tuple[int, Any]:
+              timeout: float = ANSWER_TIMEOUT, safe: bool = False, size: Optional[int] = None) -> Tuple[int, Any]:
         stop, connection = self._stop, self._pool.take()
         try:
             if stop is None:
-                return connection.ask(method, path, query=query, body=body, media=media, headers=headers, timeout=timeout, safe=safe)
+                return connection.ask(method, path, query=query, body=body, media=media, headers=headers, timeout=timeout,
+                                      safe=safe, size=size)
             with stop.guards(connection):
                 return connection.ask(method, path, query=query, body=body, media=media, headers=headers, timeout=timeout,
-                                      safe=safe, until=stop.event)
+                                      safe=safe, until=stop.event, size=size)
         finally:
             self._pool.put(connection)
 
@@ -482,7 +513,8 @@ class Client:
              secrets_dir: Optional[str] = None) -> Host:
         """An agent host inside of a program that does other things too: `with client.host(agent):` starts it, and
         drains it at the end, for at most `grace`. Or call start() and drain(grace) yourself. secrets_dir: see serve."""
-        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir)
+        return Host(self._connect, agents, holder=holder(name), heartbeat=heartbeat, grace=grace, secrets_dir=secrets_dir,
+                    store=self._store if self._offload else None)
 
     def serve(self, *agents: Agent, name: str = "", heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0,
               secrets_dir: Optional[str] = None, stop: Optional[threading.Event] = None) -> None:

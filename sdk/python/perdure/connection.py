@@ -143,11 +143,13 @@ class Connection:
 
     def ask(self, method: str, path: str, *, query: str = "", body: Optional[bytes] = None,
             media: str = "application/json", headers: Optional[Mapping[str, str]] = None,
-            timeout: float = ANSWER_TIMEOUT, safe: bool = False, until: Optional[threading.Event] = None) -> Tuple[int, Any]:
+            timeout: float = ANSWER_TIMEOUT, safe: bool = False, until: Optional[threading.Event] = None,
+            size: Optional[int] = None) -> Tuple[int, Any]:
         """Sends a request and reads its answer as JSON. Returns the status, and the value or None.
 
         timeout: of the whole call. safe: it may be sent twice. until: once it is set, interrupt() ends the
-        call. Raises Error; Unavailable where there was no answer.
+        call. size: the answer is not JSON but bytes, and no more than these. Raises Error; Unavailable where there was no
+        answer.
         """
         target = self._prefix + path + ("?" + query if query else "")
         sent = {**self._headers(), **(headers or {})}
@@ -157,7 +159,7 @@ class Connection:
         while True:
             kept = self._open(deadline)
             try:
-                return self._once(method, target, body, sent, deadline, until)
+                return self._once(method, target, body, sent, deadline, until, size)
             except Interrupted:
                 raise
             except (OSError, http.client.HTTPException) as e:
@@ -189,7 +191,7 @@ class Connection:
         return False
 
     def _once(self, method: str, target: str, body: Optional[bytes], headers: Mapping[str, str],
-              deadline: float, until: Optional[threading.Event]) -> Tuple[int, Any]:
+              deadline: float, until: Optional[threading.Event], size: Optional[int]) -> Tuple[int, Any]:
         conn = self._http
         assert conn is not None
         sock = conn.sock
@@ -202,7 +204,8 @@ class Connection:
             sock.settimeout(max(0.001, deadline - time.monotonic()))
             conn.request(method, target, body, _encoded(headers))
             response = conn.getresponse()
-            data = self._read(response, sock, deadline)
+            is_bytes = size is not None and 200 <= response.status < 300
+            data = self._read(response, sock, deadline, size if is_bytes and size is not None else MAX_ANSWER)
         except Exception as e:
             with self._mu:
                 interrupted, self._sock = self._interrupted, None
@@ -215,6 +218,8 @@ class Connection:
         self._used = time.monotonic()
         if response.will_close:
             self.close()
+        if is_bytes:
+            return response.status, data
         return response.status, self._answer(response, data, headers.get("Content-Type") == "application/yaml")
 
     def events(self, path: str, *, silence: float, until: Optional[threading.Event] = None) -> Iterator[Tuple[str, bytes]]:
@@ -251,7 +256,7 @@ class Connection:
                 self._sock = None
             self.close()
 
-    def _read(self, response: http.client.HTTPResponse, sock: socket.socket, deadline: float) -> bytes:
+    def _read(self, response: http.client.HTTPResponse, sock: socket.socket, deadline: float, most: int = MAX_ANSWER) -> bytes:
         parts, size = [], 0
         while True:
             left = deadline - time.monotonic()
@@ -264,8 +269,8 @@ class Connection:
                 break
             parts.append(part)
             size += len(part)
-            if size > MAX_ANSWER:
-                raise http.client.HTTPException(f"an answer of more than {MAX_ANSWER} bytes")
+            if size > most:
+                raise http.client.HTTPException(f"an answer of more than {most} bytes")
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         response.close()  # read1 does not, and the connection would not be used again

@@ -17,7 +17,7 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple, cast
 
-from . import clock
+from . import artifact, clock
 from .agent import Agent, AsyncRun, Run, interrupted, report_of, run_of
 from .clock import Backoff, Instant
 from .connection import Connection, Interrupted, to_json
@@ -49,7 +49,8 @@ class Host:
 
     def __init__(self, connect: Callable[[], Connection], agents: Sequence[Agent], *, holder: str,
                  heartbeat: Optional[Seconds] = 10.0, grace: Seconds = 30.0, claim_wait: float = 20.0, secrets_dir: Optional[str] = None,
-                 loop: Optional[asyncio.AbstractEventLoop] = None, now: Callable[[], Instant] = clock.now) -> None:
+                 loop: Optional[asyncio.AbstractEventLoop] = None, now: Callable[[], Instant] = clock.now,
+                 store: Optional[artifact.Store] = None) -> None:
         if not agents:
             raise ValueError("there is no agent to carry")
         if len({a.name for a in agents}) < len(agents):
@@ -62,6 +63,7 @@ class Host:
             raise ValueError("a heartbeat is at least 0.1 s; None: no heartbeats")
         self._connect, self._holder, self._grace = connect, holder, seconds(grace, "grace")
         self._secrets = Secrets(secrets_dir)
+        self._store = store  # None: outputs are reported as they are
         self._loop = loop
         self._own_loop: Optional[LoopThread] = None
         self._claim_wait, self._now = min(claim_wait, 60.0), now
@@ -269,7 +271,7 @@ class Host:
             return
         try:
             self._resolve(live.run)
-            output = live.hosted.agent.execute(live.run)
+            output = self._offloaded(live.run, live.hosted.agent.execute(live.run))
         except BaseException as e:  # SystemExit too: other runs must not be affected
             error = e
         self._handler_ended(live, output, error)
@@ -277,6 +279,19 @@ class Host:
     def _resolve(self, run: Run) -> None:
         """Replaces the references to secrets in the input of a run. Rejected if one is missing."""
         run.input, run._redactor = self._secrets.resolve(run.input, run._secrets)
+
+    def _offloaded(self, run: Run, output: Any) -> Any:
+        """The output of a run, of which large values are stored as artifacts, without secrets."""
+        if self._store is None or run.direction != "do":
+            return output
+        try:
+            if run._redactor is not None:
+                output = run._redactor.output(output)
+            return artifact.offload(output, self._store)
+        except (TypeError, ValueError, RecursionError):
+            return output  # what has no JSON form is reported as such
+        except Error as e:
+            raise Failed(f"the output could not be stored as an artifact: {e}", code=e.code) from e
 
     def _start_task(self, live: Live) -> None:
         """Carries out the run of an async handler, as a task of the event loop."""
@@ -318,7 +333,13 @@ class Host:
             self._resolve(live.run)
         except Exception as e:
             return None, e
-        return await outcome(live.hosted.agent, live.run)
+        output, error = await outcome(live.hosted.agent, live.run)
+        if error is None and self._store is not None:
+            try:
+                output = await asyncio.get_running_loop().run_in_executor(None, self._offloaded, live.run, output)
+            except Failed as e:
+                error = e
+        return output, error
 
     def _task_ended(self, live: Live, task: asyncio.Task[Outcome]) -> None:
         live.task = None

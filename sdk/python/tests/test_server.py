@@ -199,6 +199,30 @@ class TestServer(unittest.TestCase):
         first = self.client.list_history(ref, limit=1)
         self.assertEqual(len(first["items"]), 1)
 
+    def test_large_values(self):
+        client = Client(author="test", offload=True)
+        self.addCleanup(client.close)
+        agent, text = Agent(self.name + "-large"), "é" * (300 << 10)
+
+        @agent.do("turn")
+        def turn(input, run):
+            return {"turned": client.load_artifact(input["text"])[::-1] + "!", "size": input["size"]}
+
+        with client.host(agent, grace=10):
+            definition = {"type": self.name, "input": {"text": text, "size": len(text)}, "steps": {
+                "turn": {"agent": agent.name, "with": {"text": "${input.text}", "size": "${input.size}"}, "completeWithin": "1m"}}}
+            self.assertTrue(client.submit(definition, key=self.name).created)
+            self.assertFalse(client.submit(definition, key=self.name).created)
+            output = client.wait(self.name, timeout=60)["steps"]["turn"]["output"]
+            self.assertEqual(output["size"], len(text))
+            self.assertEqual(client.load_artifact(output["turned"]), text + "!")
+            self.assertEqual(client.load_artifact(5), 5)
+            many = client.submit_all([{"key": self.name + "-2", "input": {"text": text, "size": 1}}], definition)
+            self.assertTrue(many[0]["created"])
+            self.assertEqual(client.wait(self.name + "-2", timeout=60)["current"], "done")
+        with self.assertRaises(NotFound):
+            client.load_artifact({"$artifact": "sha256:" + "0" * 64, "size": 1, "type": "application/json"})
+
     def test_key_of_a_text(self):
         text = f"type: {self.name}\nsteps: {{broken: {{agent: {self.name}, with: mended}}}}"
         first = self.client.submit(text, key=self.name + "-text")

@@ -6,11 +6,12 @@ import { hostname } from "node:os";
 import process from "node:process";
 
 import type { Agent } from "./agent.ts";
+import { type ArtifactReference, isReference, offload, referenceTo, valueOf } from "./artifact.ts";
 import type { CertificateFiles } from "./certificates.ts";
 import { Backoff, sleep } from "./clock.ts";
 import { PerdureError } from "./errors.ts";
 import { Host, type Log } from "./host.ts";
-import { bytes, stringify } from "./json.ts";
+import { bytes, parse, stringify } from "./json.ts";
 import { Listing, type Page } from "./listing.ts";
 import { type Ask, Transport, answerMs, listIn } from "./transport.ts";
 import type { JobDefinition } from "./definition.ts";
@@ -19,6 +20,7 @@ import type { AgentInfo, AgentSettings, Alert, BatchAnswer, BatchResult, EditOpt
 
 const maxBatch = 1000; // jobs in a call
 const maxBatchBytes = 16 << 20; // of a call's body, and of its definition as often as there are jobs
+const slowest = 1 << 10; // bytes a millisecond that the transfer of an artifact may need at least
 const maxWaitMs = 60_000; // of one call; a longer wait is several
 const outageMs = 60_000; // how long a wait bears a server that does not answer
 const identityMs = 5_000; // for asking, at the start of a host, what the token allows
@@ -108,6 +110,9 @@ export interface ClientOptions {
   headers?: Record<string, string>;
   /** For how long a call is repeated that the server is too busy for (429); 60_000 if nothing is said. */
   patienceMs?: number;
+  /** Values of more than 256 KiB in the input of a job (of a definition that is an object) and in the outputs of handlers are
+   * stored as artifacts, with a reference in their place. `loadArtifact` reads such a value. */
+  offload?: boolean;
 }
 
 export interface HostSettings {
@@ -192,9 +197,11 @@ async function readTokenFile(path: string): Promise<string> {
 export class Client {
   readonly #transport: Transport;
   readonly #patienceMs: number;
+  readonly #offload: boolean;
 
   constructor(url = "", options: ClientOptions = {}) {
     this.#patienceMs = options.patienceMs ?? outageMs;
+    this.#offload = options.offload ?? false;
     this.#transport = new Transport(url || process.env.PERDURE_SERVER || "http://127.0.0.1:7420",
       { ...(options.author ? { "Perdure-Author": headerText(options.author) } : {}), ...options.headers }, tokenOf(options), filesOf(options));
   }
@@ -213,7 +220,7 @@ export class Client {
     }
     const safe = Boolean(options.key || (!text && definition.key));
     const { status, value } = await this.#ask("POST", "/v1/jobs", {
-      body: text ? definition : stringify(definition), ...(text ? { contentType: "application/yaml" } : {}),
+      body: text ? definition : await this.#textOf(definition, options.signal), ...(text ? { contentType: "application/yaml" } : {}),
       headers: {
         ...(options.key ? { "Idempotency-Key": headerText(options.key) } : {}),
         ...parentIn(options),
@@ -235,7 +242,7 @@ export class Client {
       const items: string[] = [];
       let size = bytes(head) + 2;
       for (; from + items.length < jobs.length && items.length < maxBatch;) {
-        const item = stringify(jobs[from + items.length]);
+        const item = await this.#textOf(jobs[from + items.length]!, options.signal);
         size += bytes(item) + 1;
         if (items.length > 0 && (size > maxBatchBytes || bytes(base) * (items.length + 1) > maxBatchBytes)) break;
         items.push(item);
@@ -248,6 +255,32 @@ export class Client {
       from += items.length;
     }
     return results;
+  }
+
+  /** A job as JSON. If the client offloads, large values of its input are stored as artifacts. */
+  async #textOf(job: JobDefinition | JobValues, signal: AbortSignal | undefined): Promise<string> {
+    if (!this.#offload || job.input === undefined) return stringify(job);
+    const input = stringify(job.input);
+    const left = await offload(input, (text) => this.#store(text, signal));
+    return stringify(left === input ? job : { ...job, input: parse(left) });
+  }
+
+  async #store(text: string, signal?: AbortSignal): Promise<ArtifactReference> {
+    const reference = referenceTo(text);
+    await this.#ask("PUT", `/v1/artifacts/${reference.$artifact}`, {
+      body: text, contentType: "application/octet-stream", timeoutMs: answerMs + reference.size / slowest, signal,
+    }, true);
+    return reference;
+  }
+
+  /** The value that was stored as an artifact (`offload`), for the reference that took its place: a Uint8Array if the artifact
+   * is of another type than JSON. A value that is no reference is returned as it is. */
+  async loadArtifact<T = unknown>(value: T | ArtifactReference, options: CallOptions = {}): Promise<T> {
+    if (!isReference(value)) return value;
+    const { value: data } = await this.#ask("GET", `/v1/artifacts/${segment(value.$artifact, "an artifact has a hash").replace("%3A", ":")}`, {
+      size: value.size, timeoutMs: answerMs + value.size / slowest, signal: options.signal,
+    }, true);
+    return valueOf(value, data as Uint8Array) as T;
   }
 
   /** A job with its steps, and why each unsettled one is not running. ref: an id, a key, or "@latest". */
@@ -515,6 +548,7 @@ export class Client {
       ...(settings.heartbeatMs === undefined ? {} : { heartbeatMs: settings.heartbeatMs }),
       ...(settings.secretsDir === undefined ? {} : { secretsDir: settings.secretsDir }),
       ...(settings.log === undefined ? {} : { log: settings.log }),
+      ...(this.#offload ? { store: (text: string) => this.#store(text) } : {}),
     });
   }
 

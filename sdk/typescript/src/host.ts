@@ -7,9 +7,10 @@
 import { randomUUID } from "node:crypto";
 
 import { type Agent, type Outcome, Run, messageOf, reportOf } from "./agent.ts";
+import { type Store, offload } from "./artifact.ts";
 import { Backoff, type Instant, add, earlier, later, left, maxMs, millis, now, reached, sleep } from "./clock.ts";
 import { Cancelled, Failed, NotDrained, PerdureError } from "./errors.ts";
-import { bytes, stringify } from "./json.ts";
+import { bytes, parse, stringify } from "./json.ts";
 import { type Redactor, type Resolved, Secrets } from "./secret.ts";
 import { type Transport, isObject, listIn } from "./transport.ts";
 import type { BeatResult, BeatsAnswer, BeatsBody, ClaimAnswer, ClaimBody, Heartbeat, RawRun, RefusalReason, Report, ReportResult, ReportsAnswer,
@@ -77,6 +78,8 @@ export interface HostOptions {
   claimWaitMs?: number;
   secretsDir?: string;
   log?: Log | null;
+  /** Stores large values of outputs as artifacts; undefined: outputs are reported as they are. */
+  store?: Store;
   now?: () => Instant;
 }
 
@@ -89,6 +92,7 @@ export class Host {
   readonly #log: Log | null;
   readonly #now: () => Instant;
   readonly #secrets: Secrets;
+  readonly #store: Store | undefined;
   readonly #hosted: Hosted[];
   readonly #live = new Map<string, Live>();
   readonly #recent = new Set<string>();
@@ -110,6 +114,7 @@ export class Host {
       throw new RangeError("a heartbeat is at least 100 ms; null: no heartbeats");
     }
     this.#secrets = new Secrets(options.secretsDir);
+    this.#store = options.store;
     this.#transport = transport;
     this.#holder = options.holder;
     this.#claimWaitMs = Math.min(options.claimWaitMs ?? 20_000, 60_000);
@@ -280,7 +285,7 @@ export class Host {
     let outcome: Outcome;
     try {
       if (live.unresolved !== undefined) throw live.unresolved;
-      outcome = { output: await live.hosted.agent.execute(live.run) };
+      outcome = { output: await this.#offloaded(live, await live.hosted.agent.execute(live.run)) };
     } catch (error) {
       outcome = { error };
       if (!(error instanceof Failed || error instanceof Cancelled)) {
@@ -293,6 +298,23 @@ export class Host {
     if (live.lost) return this.#forget(live);
     this.#vacate(live.hosted);
     this.#post(live, report);
+  }
+
+  /** The output of a run, of which large values are stored as artifacts, without secrets. */
+  async #offloaded(live: Live, output: unknown): Promise<unknown> {
+    if (!this.#store || live.run.direction !== "do") return output;
+    let text: string;
+    try {
+      text = stringify(output);
+    } catch {
+      return output; // what has no JSON form is reported as such
+    }
+    try {
+      return parse(await offload(live.redactor?.json(text) ?? text, this.#store));
+    } catch (e) {
+      if (!(e instanceof PerdureError)) throw e;
+      throw new Failed(`the output could not be stored as an artifact: ${e.message}`, { code: e.code, cause: e });
+    }
   }
 
   #post(live: Live, report: string): void {

@@ -9,6 +9,7 @@
  */
 
 export { Agent, type Op, Run, testRun } from "./agent.ts";
+export type { ArtifactReference } from "./artifact.ts";
 export { type ActOptions, type AlertFilter, type CallOptions, Client, type ClientOptions, type Definition, type HostSettings, type ListFilter, type ServeOptions,
   type SubmitAllOptions, type SubmitOptions, atRest } from "./client.ts";
 export type * from "./definition.ts";

@@ -16,6 +16,8 @@ export interface Ask {
   headers?: Record<string, string>;
   /** Of the whole call. */
   timeoutMs?: number;
+  /** The answer is not JSON but bytes, and no more than these. */
+  size?: number;
   /** Ends the call: its reason is thrown. */
   signal?: AbortSignal | undefined;
 }
@@ -67,6 +69,7 @@ export class Transport {
         headers: { ...sent, ...ask.headers, ...(ask.body === undefined ? {} : { "Content-Type": ask.contentType ?? "application/json" }) },
         ...(ask.body === undefined ? {} : { body: ask.body }),
       });
+      if (ask.size !== undefined && response.ok) return { status: response.status, value: await bytesOf(response, ask.size) };
       return this.#read(response, await response.text(), ask.contentType === "application/yaml");
     } catch (e) {
       throw this.#unreachable(e, ask.signal, ended.signal, limit);
@@ -134,6 +137,18 @@ export class Transport {
       `${this.#base} answered ${response.status} ${response.statusText}, which is not Perdure's`,
       { status: response.status, retryAfterMs, hint: to ? `it points to ${to}: use that` : "is this the server's URL?" });
   }
+}
+
+/** The bytes of an answer, of which there may be so many. */
+async function bytesOf(response: Response, most: number): Promise<Uint8Array> {
+  const parts: Uint8Array[] = [];
+  let size = 0;
+  for await (const part of response.body ?? []) {
+    size += part.length;
+    if (size > most) throw new Error(`an answer of more than ${most} bytes`);
+    parts.push(part);
+  }
+  return Buffer.concat(parts);
 }
 
 export function isObject(v: unknown): v is Record<string, unknown> {

@@ -16,6 +16,9 @@ await client.submit("type: order\nsteps: {charge: {agent: payments}}");
 await client.submitAll([definition], undefined, { traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01" });
 const results = await client.submitAll([{ key: ref, input: { a: 1 }, priority: 3, labels: { a: "b" } }, {}, {}], definition);
 assert.deepEqual(results.map((r) => r.created), [true, false, undefined]);
+await new Client(process.argv[2], { offload: true }).submit({ ...definition, input: { text: "x".repeat(256 << 10) } });
+const artifact = { $artifact: "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", size: 3, type: "text/plain" };
+assert.equal(String(await client.loadArtifact(artifact)), "foo");
 
 assert.equal((await client.get(ref)).type, "order");
 assert.equal((await client.step(ref, "reserve")).name, "reserve");

@@ -56,6 +56,31 @@ describe("a real server", { skip: !process.env.PERDURE_SERVER && "PERDURE_SERVER
     for await (const j of client.list({ type: name, phase: "parked" })) assert.fail(j.id);
   });
 
+  test("large values", async () => {
+    const large = new Client("", { author: "test", offload: true });
+    interface Text { text: string; size: number }
+    const carrier = large.host([new Agent(`${name}-large`).handle<Text, { turned: string; size: number }>("turn", {
+      do: async (input) => ({ turned: `${(await large.loadArtifact(input.text)).toUpperCase()}!`, size: input.size }),
+    })]);
+    carrier.start();
+    const text = "é".repeat(300 << 10);
+    const job = { type: name, input: { text, size: text.length }, steps: { turn: { agent: `${name}-large`,
+      with: { text: "${input.text}", size: "${input.size}" }, completeWithin: "1m" } } } satisfies JobDefinition;
+    const key = `${name}-large`;
+    assert.ok((await large.submit(job, { key })).created);
+    assert.ok(!(await large.submit(job, { key })).created);
+    const output = (await wait(key)).steps?.turn?.output as { turned: string; size: number };
+    assert.equal(output.size, text.length);
+    assert.equal(await large.loadArtifact(output.turned), `${text.toUpperCase()}!`);
+    assert.equal(await large.loadArtifact(5), 5);
+    const [many] = await large.submitAll([{ key: `${key}-2`, input: { text, size: 1 } }], job);
+    assert.ok(many?.created);
+    assert.equal((await wait(`${key}-2`)).current, "done");
+    await assert.rejects(large.loadArtifact({ $artifact: `sha256:${"0".repeat(64)}`, size: 1, type: "application/json" }),
+      (e) => e instanceof PerdureError && e.code === "notFound");
+    await carrier.drain(10_000);
+  });
+
   test("rejected", async () => {
     const job = await wait((await client.submit(definition(-1))).job.id);
     assert.ok(atRest(job));
