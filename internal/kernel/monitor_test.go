@@ -65,6 +65,18 @@ func TestRunWithoutProgressIsStopped(t *testing.T) {
 		t.Errorf("late progress: %+v", res)
 	}
 	w.require(w.step("a").LockedUntil.Equal(w.now.Add(10*time.Second)), "progress does not extend the lock")
+
+	w = monitored(t, func(s *StepDefinition) { s.ProgressWithin = perdure.Duration(time.Minute) })
+	w.claimWithHeartbeat("a", 10*time.Second)
+	for range 12 {
+		w.later(5 * time.Second)
+		res = w.beat(`{"done":1}`)
+	}
+	w.require(!res.Stop, "progress in time: %+v", res)
+	w.later(5 * time.Second)
+	if res = w.beat(`{"done":1}`); res.Reason != protocol.StopStalled {
+		t.Errorf("the same progress again: %+v", res)
+	}
 }
 
 // F197, F199: a stalled run ends failed with the code stalled, whether its agent reports that it has stopped it, or is silent
