@@ -32,17 +32,8 @@ type UndoDefinition struct {
 	With           json.RawMessage `json:"with,omitempty"` // nil: the input of the do run
 	CompleteWithin Duration        `json:"completeWithin,omitempty"`
 	Retry          *Retry          `json:"retry,omitempty"`
-	SameHost       SameHost        `json:"sameHost,omitempty"` // empty: SameHostPrefer
+	SameHost       string          `json:"sameHost,omitempty"` // prefer (the default): the host that has done the step goes first; require: no other; any
 }
-
-// SameHost says whether a step is undone on the host that has done it.
-type SameHost string
-
-const (
-	SameHostPrefer  SameHost = "prefer" // the default: that host goes first
-	SameHostRequire SameHost = "require"
-	SameHostAny     SameHost = "any"
-)
 
 // Retry describes how often and how soon a failed run is retried, with full jitter.
 type Retry struct {

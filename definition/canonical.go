@@ -74,7 +74,7 @@ func normalizeStep(s *kernel.StepDefinition, job kernel.Ladder) {
 	if u.Action == s.Action || s.Action == "" && u.Action == s.Name {
 		u.Action = ""
 	}
-	if u.SameHost == perdure.SameHostPrefer {
+	if u.SameHost == kernel.SameHostPrefer {
 		u.SameHost = ""
 	}
 	if u.CompleteWithin == within {
@@ -245,7 +245,7 @@ func appendStep(b []byte, s *kernel.StepDefinition) []byte {
 		b = appendText(b, `,"action":`, u.Action)
 		b = appendRaw(b, `,"with":`, u.With)
 		b = appendDuration(b, `,"completeWithin":`, u.CompleteWithin)
-		b = braced(appendText(appendRetry(b, u.Retry), `,"sameHost":`, string(u.SameHost)), fields)
+		b = braced(appendText(appendRetry(b, u.Retry), `,"sameHost":`, u.SameHost), fields)
 	}
 	b = appendDuration(b, `,"completeWithin":`, s.CompleteWithin)
 	b = appendRetry(b, s.Retry)

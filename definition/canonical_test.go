@@ -285,7 +285,7 @@ func anyDefinition() *rapid.Generator[*kernel.Definition] {
 					s.Undo = &perdure.UndoDefinition{Agent: rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "undoAgent"),
 						Action: rapid.SampledFrom([]string{"", s.Name, "act"}).Draw(t, "undoAction"), CompleteWithin: anyDuration(t), Retry: anyRetry(t)}
 					if s.Requires != nil && (s.Undo.Agent == "" || s.Undo.Agent == s.Agent) {
-						s.Undo.SameHost = rapid.SampledFrom([]perdure.SameHost{"", perdure.SameHostPrefer, perdure.SameHostRequire, perdure.SameHostAny}).Draw(t, "sameHost")
+						s.Undo.SameHost = rapid.SampledFrom([]string{"", kernel.SameHostPrefer, kernel.SameHostRequire, kernel.SameHostAny}).Draw(t, "sameHost")
 					}
 					if rapid.Bool().Draw(t, "undoWith") {
 						s.Undo.With = json.RawMessage(rapid.SampledFrom(append(own, `{"k":"${doKey} ${output?.id}"}`)).Draw(t, "undoWith"))

@@ -129,11 +129,11 @@ func (d *decoder) hostWord(word string, at int32, p *text.Pointer, what string) 
 }
 
 // sameHost reads whether a step is undone on the host that has done it.
-func (d *decoder) sameHost(n *text.Node, p *text.Pointer) perdure.SameHost {
+func (d *decoder) sameHost(n *text.Node, p *text.Pointer) string {
 	if d.string(n, p) {
-		switch same := perdure.SameHost(n.Text); same {
-		case perdure.SameHostPrefer, perdure.SameHostRequire, perdure.SameHostAny:
-			return same
+		switch n.Text {
+		case kernel.SameHostPrefer, kernel.SameHostRequire, kernel.SameHostAny:
+			return n.Text
 		}
 		d.Add(p, n.At, "unknown sameHost %s", text.Quote(n.Text)).WithHint("prefer: the host that has done the step goes first; require: no other; any: all are equal")
 	}

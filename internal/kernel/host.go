@@ -263,10 +263,17 @@ func (p *PlanStep) Demand(d perdure.Direction) Demand {
 	return ""
 }
 
+// SameHostPrefer and its siblings are the values of `sameHost` of an undo; empty: SameHostPrefer.
+const (
+	SameHostPrefer  = "prefer"
+	SameHostRequire = "require"
+	SameHostAny     = "any"
+)
+
 // demand returns the demand of the step's next run, in direction d.
 func (s *Step) demand(ps *PlanStep, d perdure.Direction) Demand {
 	demand := ps.Demand(d)
-	if d == perdure.Do || demand == "" || s.Host == "" || ps.Undo == nil || ps.Undo.SameHost != perdure.SameHostRequire {
+	if d == perdure.Do || demand == "" || s.Host == "" || ps.Undo == nil || ps.Undo.SameHost != SameHostRequire {
 		return demand
 	}
 	r := *demand.Requires()
@@ -301,7 +308,7 @@ func (w *Workset) Placement(ref StepRef) (p Placement) {
 	if ps.Prefers != nil {
 		p.Prefers = ps.Prefers.Labels
 	}
-	if s.nextDirection() == perdure.Undo && s.Host != "" && ps.Undo != nil && (ps.Undo.SameHost == "" || ps.Undo.SameHost == perdure.SameHostPrefer) {
+	if s.nextDirection() == perdure.Undo && s.Host != "" && ps.Undo != nil && (ps.Undo.SameHost == "" || ps.Undo.SameHost == SameHostPrefer) {
 		p.Prefers = withLabel(p.Prefers, hostLabel, s.Host)
 	}
 	p.Spread = ps.Place == PlaceSpread

@@ -103,10 +103,10 @@ func TestDemandOfARun(t *testing.T) {
 
 // A step that is undone on the host that has done it has a lane of that host in its undo turn; or that host goes first (F208).
 func TestSameHost(t *testing.T) {
-	for same, want := range map[perdure.SameHost]struct {
+	for same, want := range map[string]struct {
 		demand  Demand
 		prefers string
-	}{"": {"slots=1;;", "h1"}, perdure.SameHostPrefer: {"slots=1;;", "h1"}, perdure.SameHostAny: {"slots=1;;", ""}, perdure.SameHostRequire: {"slots=1;host=h1;", ""}} {
+	}{"": {"slots=1;;", "h1"}, SameHostPrefer: {"slots=1;;", "h1"}, SameHostAny: {"slots=1;;", ""}, SameHostRequire: {"slots=1;host=h1;", ""}} {
 		w := newWorld(t, "a undo attempts 2")
 		ps := &w.plan.Steps[0]
 		ps.Agent, ps.Undo = AgentExec, &perdure.UndoDefinition{SameHost: same}
