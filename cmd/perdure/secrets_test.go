@@ -69,12 +69,17 @@ func TestNoPasswordIsShown(t *testing.T) {
 		}
 		for _, flag := range flags {
 			urls := wrongURLs
-			if calls++; slices.Contains([]string{"serve", "list"}, words[0]) {
+			calls++
+			whole := slices.Contains([]string{"serve", "list"}, words[0])
+			if whole {
 				urls = slices.Concat(urls, unreachable[flag])
 			}
 			for i, u := range urls {
+				if !whole && i%4 != calls%4 { // a quarter of them for each other command: all read URLs alike
+					continue
+				}
 				u = strings.ReplaceAll(u, "~", marker)
-				switch i % 3 {
+				switch (i/4 + i) % 3 {
 				case 0:
 					check(append(args[:len(args):len(args)], "--"+flag, u))
 				case 1:
