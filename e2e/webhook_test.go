@@ -135,7 +135,9 @@ func killDuringDeliveries(t *testing.T, store string) {
 	if done != jobs {
 		t.Errorf("%d of %d jobs are reported completely", done, jobs)
 	}
+	receiver.mu.Lock()
 	t.Logf("%d repeated", receiver.repeated)
+	receiver.mu.Unlock()
 	kill(t, node)
 	must(t, "check", "--store", store)
 }
