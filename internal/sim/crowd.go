@@ -132,6 +132,10 @@ func (w *world) playCrowd() bool {
 			return true
 		case ready == 0:
 			ready = w.now
+		case w.now-ready > c.bound() && w.crowdStarves(c, large): // more work comes than the hosts can do, and the order decides
+			over = true
+			w.logLine("small commands that come before the large one have waited for as long: the crowd ends")
+			return true
 		case w.now-ready > c.bound():
 			w.wrong("G6", "%s/%s, which requires %v, has been ready since %s beside small commands: its patience is %s, and no run there takes longer than %s", short(large.Job), large.Name, large.Needs.Demand(),
 				w.now-ready, c.patience, c.longest())
@@ -140,6 +144,17 @@ func (w *world) playCrowd() bool {
 		}
 	}
 	return true
+}
+
+// crowdStarves reports whether a small command that comes before the large one has waited for longer than the patience, too. Then
+// it may reserve a host first.
+func (w *world) crowdStarves(c *crowd, large *kernel.Step) bool {
+	for ref, s := range w.order.ready {
+		if w.order.typ[ref.Job].Type == crowdType && w.storeNow().Sub(s.ReadyAt) > c.patience && before(&s, large) < 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // crowdReady returns how many small commands are ready of the kind of which there are fewest, and the large one.

@@ -3,7 +3,9 @@ package sim
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -119,6 +121,9 @@ func (w *world) queued(n *node, t *watchedTx) {
 func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out []*kernel.Step, touched map[kernel.StepRef]bool, duration map[perdure.JobID]bool) {
 	o := &w.order
 	var passed []kernel.Step
+	if w.goesByReservation(s) {
+		return
+	}
 	for ref, other := range o.ready {
 		if other.Agent == s.Agent && other.Needs.Demand() == s.Needs.Demand() && !touched[ref] && !t.skipped[ref.Job] && !w.postponedBy(t, ref) && before(&other, s) < 0 && w.hadRoom(&other, out, duration, t.now) {
 			passed = append(passed, other)
@@ -141,6 +146,25 @@ func (w *world) passes(n *node, t *watchedTx, s *kernel.Step, mayPass bool, out 
 				short(s.Job), s.Name, s.Priority, short(other.Job), other.Name, other.Priority, t.now.Sub(other.ReadyAt))
 		}
 	}
+}
+
+// goesByReservation reports whether a run was dispatched because of a reservation, which goes before the order: the step may have
+// reserved its host, or the host is reserved for another step, and gets only runs that end in time.
+func (w *world) goesByReservation(s *kernel.Step) bool {
+	name, _, ok := strings.Cut(strings.TrimPrefix(s.LockedBy, "host/"), "/")
+	if s.Needs.Demand() == "" || !ok {
+		return false
+	}
+	patience, g := perdure.DefaultPatience, w.swarm.grid
+	if g.patience > 0 {
+		patience = min(patience, g.patience)
+	}
+	if g.crowd != nil {
+		patience = min(patience, g.crowd.patience)
+	}
+	h, err := w.inner.Host(context.Background(), name)
+	w.must(err)
+	return s.StartedAt.Sub(s.ReadyAt) > patience || h != nil && !h.Reservation.At.IsZero()
 }
 
 // remembersFull reports whether a node may remember one of the limits that a step names as full.

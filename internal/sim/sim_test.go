@@ -342,9 +342,10 @@ var operated struct {
 //
 //	204190                 a node had stopped while a call waited for its first transaction (F013)
 //	25038, 45269, 87705    two leaders' steps of a bulk act came into one transaction (F072)
+//	5259                   a step reserved a host, and was dispatched there before another one of the same demand (F178)
 //	1325                   a role got a leader after a death, and went to the standby at once, as roles are spread (F076, F183)
 func TestScheduleThatFailedBefore(t *testing.T) {
-	for _, seed := range []uint64{204190, 25038, 45269, 87705, 1325} {
+	for _, seed := range []uint64{204190, 25038, 45269, 87705, 1325, 5259} {
 		play(t, seed, sim.Config{Store: inMemory})
 	}
 }
