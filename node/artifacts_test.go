@@ -43,8 +43,8 @@ func TestJobsUseArtifacts(t *testing.T) {
 		}
 		missing := `{"$artifact":"sha256:` + strings.Repeat("0", 64) + `","size":1}`
 		for at, body := range map[string]string{
-			"/input/a/0": `{"type":"t","input":{"a":[` + missing + `]},"steps":{"a":{"agent":"ours"}}}`,
-			"/steps":     `{"type":"t","steps":{"a":{"agent":"ours","with":{"x":` + missing + `}}}}`,
+			"/input/a/0":      `{"type":"t","input":{"a":[` + missing + `]},"steps":{"a":{"agent":"ours"}}}`,
+			"/steps/a/with/x": `{"type":"t","steps":{"a":{"agent":"ours","with":{"x":` + missing + `}}}}`,
 		} {
 			_, _, err := n.Submit(t.Context(), []byte(body), "application/json")
 			refusal := (*perdure.Error)(nil)
