@@ -95,7 +95,7 @@ test: ## everything, on SQLite and PostgreSQL, with the race detector; installs 
 	CGO_ENABLED=1 $(GOTESTSUM) --rerun-fails-run-root-test --packages=./... -- -race -timeout 30m
 	$(GOTESTSUM) --packages='$(strip $(WITHOUT_RACE_IN))' -- -timeout 30m -count=1 -run '^($(subst $(space),|,$(strip $(WITHOUT_RACE))))$$'
 	$(MAKE) brokers RACE=
-	$(MAKE) sim SIM=2500
+	$(MAKE) sim SIM=1600
 	$(MAKE) without ONLY=all PLAYS=100
 
 # A module of its own: `go test ./...` of the main module does not see it.
