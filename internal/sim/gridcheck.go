@@ -193,6 +193,18 @@ func (w *world) checkHostViews(ctx context.Context, n *node) {
 	}
 }
 
+// anySilent reports whether a host that lives is silent.
+func (w *world) anySilent() bool {
+	for _, m := range w.grid.machines {
+		h, err := w.inner.Host(context.Background(), m.name)
+		w.must(err)
+		if h != nil && !m.gone && h.Silent(w.storeNow()) {
+			return true
+		}
+	}
+	return false
+}
+
 // auditHosts checks the hosts after all jobs have ended: those that live are ready and empty, those that were lost are
 // silent, and nothing runs.
 func (w *world) auditHosts() {
@@ -204,6 +216,9 @@ func (w *world) auditHosts() {
 		if !w.grid.orphans[p] || found && p.m.incarnation == 1 && !p.m.gone {
 			w.wrong("G4", "all jobs are settled or parked, and process %d of %s/%s run %d lives on %s", p.pid, short(p.of.job), p.of.step, p.of.run, p.m.name)
 		}
+	}
+	if w.anySilent() { // its registration may be at a node that was killed
+		w.runUntil(w.now + hostClaimWait + 20*time.Second)
 	}
 	now := w.storeNow()
 	for _, m := range w.grid.machines {
