@@ -168,7 +168,7 @@ func (r *HostRequest) Check() error {
 	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 		if err := cmp.Or(plain.CheckHostWord(name), plain.CheckHostWord(r.Labels[name])); err != nil {
 			fault("/labels/"+name, "%s", err.Error())
-		} else if name == "host" {
+		} else if name == plain.HostLabel {
 			fault("/labels/"+name, "is a label that each host has: its name")
 		}
 	}

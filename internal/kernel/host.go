@@ -81,11 +81,14 @@ func (h *Host) StateAt(now time.Time, runs int) operate.HostState {
 }
 
 // Register returns the host after a process has registered it as r says, at now. was is its row; nil if there is none.
-// The name belongs to one incarnation until that is silent. A host that is drained stays so: only an operator ends that.
-func Register(was *Host, r *Host, now time.Time) (Host, error) {
+// The name belongs to one incarnation until that is silent. A host that is drained stays so: only an operator ends that. If
+// the process renews its registration, and the host was removed since, it stays removed.
+func Register(was *Host, r *Host, renews bool, now time.Time) (Host, error) {
 	h := *r
 	h.SeenAt, h.RegisteredAt = now, now
 	switch {
+	case was == nil && renews:
+		return h, &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("host %s was removed", h.Name), Hint: "to register it as a new host, start its process again"}
 	case was == nil:
 		return h, nil
 	case was.Incarnation == h.Incarnation:
@@ -277,7 +280,7 @@ func (s *Step) demand(ps *PlanStep, d perdure.Direction) Demand {
 		return demand
 	}
 	r := *demand.Requires()
-	r.Labels = withLabel(r.Labels, hostLabel, s.Host)
+	r.Labels = withLabel(r.Labels, plain.HostLabel, s.Host)
 	return DemandOf(&r)
 }
 
@@ -308,8 +311,8 @@ func (w *Workset) Placement(ref StepRef) (p Placement) {
 	if ps.Prefers != nil {
 		p.Prefers = ps.Prefers.Labels
 	}
-	if s.nextDirection() == perdure.Undo && s.Host != "" && ps.Undo != nil && (ps.Undo.SameHost == "" || ps.Undo.SameHost == SameHostPrefer) {
-		p.Prefers = withLabel(p.Prefers, hostLabel, s.Host)
+	if s.nextDirection() == perdure.Undo && s.Host != "" && ps.Undo != nil && cmp.Or(ps.Undo.SameHost, SameHostPrefer) == SameHostPrefer {
+		p.Prefers = withLabel(p.Prefers, plain.HostLabel, s.Host)
 	}
 	p.Spread = ps.Place == PlaceSpread
 	return p
@@ -318,12 +321,9 @@ func (w *Workset) Placement(ref StepRef) (p Placement) {
 // anyValue is the value of a label that stands for every value.
 const anyValue = "*"
 
-// hostLabel is a label that each host has: its name.
-const hostLabel = "host"
-
 func hasLabel(h *Host, name, value string) bool {
 	has, ok := h.Labels[name]
-	if name == hostLabel {
+	if name == plain.HostLabel {
 		has, ok = h.Name, true
 	}
 	return ok && (value == anyValue || has == value)
@@ -422,7 +422,7 @@ func misses(h *Host, r *perdure.Requires, now time.Time) (lacks []string) {
 	for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
 		switch value := r.Labels[name]; {
 		case hasLabel(h, name, value):
-		case name == hostLabel:
+		case name == plain.HostLabel:
 			lacks = append(lacks, "is not "+value)
 		case value == anyValue:
 			lacks = append(lacks, "lacks label "+name)

@@ -223,22 +223,22 @@ func TestHostWithoutSpace(t *testing.T) {
 
 func TestRegister(t *testing.T) {
 	r := hostWith("h", "", perdure.Amounts{"slots": 1})
-	h, err := Register(nil, r, startTime)
+	h, err := Register(nil, r, false, startTime)
 	if err != nil || h.RegisteredAt != startTime || h.Draining || h.Holder() != "host/h/i" {
 		t.Errorf("%+v, %v", h, err)
 	}
 	h.Draining, h.DrainBy, h.DrainAuthor, h.DrainReason = true, startTime, "anna", "why"
 	h.Reservation = Reservation{Step: "s", At: startTime}
-	again, err := Register(&h, r, startTime.Add(10*time.Second))
+	again, err := Register(&h, r, false, startTime.Add(10*time.Second))
 	if err != nil || again.RegisteredAt != startTime || again.SeenAt != startTime.Add(10*time.Second) || !again.Draining || again.DrainAuthor != "anna" || again.Reservation != h.Reservation {
 		t.Errorf("%+v, %v", again, err)
 	}
 	other := *r
 	other.Incarnation = "j"
-	if _, err := Register(&again, &other, startTime.Add(time.Minute+10*time.Second)); perdure.CodeOf(err) != perdure.CodeConflict {
+	if _, err := Register(&again, &other, false, startTime.Add(time.Minute+10*time.Second)); perdure.CodeOf(err) != perdure.CodeConflict {
 		t.Errorf("another process takes the name of one that is alive: %v", err)
 	}
-	taken, err := Register(&again, &other, startTime.Add(time.Minute+10*time.Second+time.Microsecond))
+	taken, err := Register(&again, &other, false, startTime.Add(time.Minute+10*time.Second+time.Microsecond))
 	if err != nil || taken.Incarnation != "j" || !taken.Draining || !taken.RegisteredAt.After(startTime) || taken.Reservation != (Reservation{}) {
 		t.Errorf("%+v, %v", taken, err)
 	}

@@ -83,6 +83,9 @@ func parseMemory(text string) (int64, bool) {
 	return parseWhole(text)
 }
 
+// HostLabel is a label that each host has: its name.
+const HostLabel = "host"
+
 // MaxHostWord is the largest length of a word that CheckHostWord accepts.
 const MaxHostWord = 64
 

@@ -102,60 +102,36 @@ func ArtifactHashes(b []byte) []string {
 	if !mayHaveArtifacts(b) {
 		return nil
 	}
-	v, err := decodeAny(b)
-	if err != nil {
-		return nil
-	}
-	found := map[string]bool{}
-	gatherHashes(v, found)
-	return slices.Sorted(maps.Keys(found))
+	return slices.Sorted(maps.Keys(artifactPlaces(b)))
 }
 
-func gatherHashes(v any, found map[string]bool) {
-	switch v := v.(type) {
-	case []any:
-		for _, kid := range v {
-			gatherHashes(kid, found)
-		}
-	case map[string]any:
-		if hash, _ := v[ArtifactName].(string); IsArtifactHash(hash) {
-			found[hash] = true
-		}
-		for _, kid := range v {
-			gatherHashes(kid, found)
-		}
+// FindArtifact returns the JSON Pointer of the first value in b that refers to an artifact; "" if there is none.
+func FindArtifact(b []byte, hash string) string { return artifactPlaces(b)[hash] }
+
+// artifactPlaces returns the artifacts to which a JSON value refers, in whatever form, by their hashes: the first place of each.
+func artifactPlaces(b []byte) map[string]string {
+	found := map[string]string{}
+	if v, err := decodeAny(b); err == nil {
+		gatherPlaces(v, "", found)
 	}
+	return found
 }
 
-// FindArtifact returns the JSON pointer of the first value in b that refers to an artifact; "" if there is none.
-func FindArtifact(b []byte, hash string) string {
-	v, err := decodeAny(b)
-	if err != nil {
-		return ""
-	}
-	at, _ := findArtifact(v, "", hash)
-	return at
-}
-
-func findArtifact(v any, at, hash string) (string, bool) {
+func gatherPlaces(v any, at string, found map[string]string) {
 	switch v := v.(type) {
 	case []any:
 		for i, kid := range v {
-			if found, ok := findArtifact(kid, at+"/"+strconv.Itoa(i), hash); ok {
-				return found, true
-			}
+			gatherPlaces(kid, at+"/"+strconv.Itoa(i), found)
 		}
 	case map[string]any:
-		if v[ArtifactName] == hash {
-			return at, true
+		hash, _ := v[ArtifactName].(string)
+		if _, known := found[hash]; !known && IsArtifactHash(hash) {
+			found[hash] = at
 		}
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if found, ok := findArtifact(v[name], at+"/"+pointerEscapes.Replace(name), hash); ok {
-				return found, true
-			}
+			gatherPlaces(v[name], at+"/"+pointerEscapes.Replace(name), found)
 		}
 	}
-	return "", false
 }
 
 // mayHaveArtifacts is false for nearly all values without artifacts, and never for one with some: an escape such as \u0061 may

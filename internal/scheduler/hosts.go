@@ -10,17 +10,9 @@ import (
 	"github.com/perdure/perdure/internal/kernel"
 )
 
-// RegisterHost creates or replaces a host, and returns its row and the number of its runs, up to 1.
-func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
-	return s.registerHost(ctx, r, false)
-}
-
-// RenewHost is RegisterHost for a process that has registered the host before. If it was removed since, it stays removed.
-func (s *Scheduler) RenewHost(ctx context.Context, r *kernel.Host) (row kernel.Host, runs int, created bool, err error) {
-	return s.registerHost(ctx, r, true)
-}
-
-func (s *Scheduler) registerHost(ctx context.Context, r *kernel.Host, renews bool) (row kernel.Host, runs int, created bool, err error) {
+// RegisterHost creates or replaces a host, and returns its row and the number of its runs, up to 1. renews: the process has
+// registered the host before; if it was removed since, the error has CodeNotFound.
+func (s *Scheduler) RegisterHost(ctx context.Context, r *kernel.Host, renews bool) (row kernel.Host, runs int, created bool, err error) {
 	notified := false
 	err = s.update(ctx, func(tx kernel.Tx) error {
 		notified = false
@@ -28,10 +20,7 @@ func (s *Scheduler) registerHost(ctx context.Context, r *kernel.Host, renews boo
 		if err != nil {
 			return err
 		}
-		if was == nil && renews {
-			return &perdure.Error{Code: perdure.CodeNotFound, Message: fmt.Sprintf("host %s was removed", r.Name), Hint: "to register it as a new host, start its process again"}
-		}
-		if was == nil {
+		if was == nil && !renews {
 			n, err := tx.CountHosts()
 			if err != nil {
 				return err
@@ -44,7 +33,7 @@ func (s *Scheduler) registerHost(ctx context.Context, r *kernel.Host, renews boo
 		if err != nil {
 			return err
 		}
-		if row, err = kernel.Register(was, r, now); err != nil {
+		if row, err = kernel.Register(was, r, renews, now); err != nil {
 			return err
 		}
 		created = was == nil

@@ -24,7 +24,7 @@ func (d *harness) register(name string, capacity perdure.Amounts, labels ...stri
 		k, v, _ := strings.Cut(l, "=")
 		h.Labels[k] = v
 	}
-	row, _, _, err := d.RegisterHost(d.t.Context(), &h)
+	row, _, _, err := d.RegisterHost(d.t.Context(), &h, false)
 	if err != nil {
 		d.t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestRemovedHostStaysRemoved(t *testing.T) {
 		d := open(t, store, scheduler.Config{})
 		d.register("h1", perdure.Amounts{"slots": 1})
 		h := kernel.Host{Name: "h1", Incarnation: "i", Capacity: perdure.Amounts{"slots": 1}, Labels: map[string]string{}, Heartbeat: time.Minute}
-		if _, _, created, err := d.RenewHost(t.Context(), &h); err != nil || created {
+		if _, _, created, err := d.RegisterHost(t.Context(), &h, true); err != nil || created {
 			t.Fatal(created, err)
 		}
 		d.drain("h1", true)
@@ -59,11 +59,11 @@ func TestRemovedHostStaysRemoved(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, _, _, err := d.RenewHost(t.Context(), &h); perdure.CodeOf(err) != perdure.CodeNotFound {
+			if _, _, _, err := d.RegisterHost(t.Context(), &h, true); perdure.CodeOf(err) != perdure.CodeNotFound {
 				t.Fatal(err)
 			}
 		}
-		if row, _, created, err := d.RegisterHost(t.Context(), &h); err != nil || !created || row.Draining {
+		if row, _, created, err := d.RegisterHost(t.Context(), &h, false); err != nil || !created || row.Draining {
 			t.Fatal(row, created, err)
 		}
 	})

@@ -116,7 +116,7 @@ func TestReservedHostGetsOnlyRunsThatDoNotDelayTheStep(t *testing.T) {
 func TestReservationEnds(t *testing.T) {
 	small := func(d *harness, heartbeat time.Duration, slots int64) {
 		h := kernel.Host{Name: "h1", Incarnation: "i", Capacity: perdure.Amounts{"slots": slots}, Heartbeat: heartbeat}
-		if _, _, _, err := d.RegisterHost(d.t.Context(), &h); err != nil {
+		if _, _, _, err := d.RegisterHost(d.t.Context(), &h, false); err != nil {
 			d.t.Fatal(err)
 		}
 	}

@@ -29,11 +29,7 @@ func (svc *Service) RegisterHost(ctx context.Context, r operate.HostRequest) (*o
 	}
 	h := kernel.Host{Name: r.Name, Incarnation: r.Incarnation, Boot: r.Boot, Grid: r.Grid, Version: r.Version,
 		Labels: r.Labels, Capacity: r.Capacity, Heartbeat: cmp.Or(time.Duration(r.Heartbeat), operate.DefaultHostHeartbeat)}
-	register := svc.Scheduler.RegisterHost
-	if r.Renews {
-		register = svc.Scheduler.RenewHost
-	}
-	row, runs, created, err := register(ctx, &h)
+	row, runs, created, err := svc.Scheduler.RegisterHost(ctx, &h, r.Renews)
 	if err != nil {
 		return nil, Unreachable(err)
 	}

@@ -260,9 +260,8 @@ func (w *world) startMachineFault(f plannedFault) {
 // registerTwice is another process that registers the name of a host (F176).
 func (w *world) registerTwice(m *machine) {
 	_, err := ask(context.Background(), w, w.clients, callAct, func(ctx context.Context, n *node) (bool, error) {
-		was, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
-		_, err = n.real.RegisterHost(ctx, operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: "other", Capacity: perdure.Amounts{"slots": 1}, Heartbeat: perdure.Duration(time.Second)}})
+		was := w.hostRow(m.name)
+		_, err := n.real.RegisterHost(ctx, operate.HostRequest{Name: m.name, HostSettings: operate.HostSettings{Incarnation: "other", Capacity: perdure.Amounts{"slots": 1}, Heartbeat: perdure.Duration(time.Second)}})
 		if err == nil && was != nil && was.Incarnation != "other" && !was.Silent(w.storeNow()) { // not by an earlier try, whose answer was lost
 			w.wrong("F176", "%s is registered by another process, although it was seen %s ago", m.name, w.storeNow().Sub(was.SeenAt))
 		}
@@ -339,8 +338,7 @@ func (w *world) drainBound() time.Duration {
 // endDrains checks that hosts whose drain is over are empty (G5), and makes them ready.
 func (w *world) endDrains() {
 	for _, m := range w.grid.machines {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h == nil || !h.Draining {
 			continue
 		}
@@ -373,8 +371,7 @@ func (w *world) drainsOpen() (n int) {
 		return 0
 	}
 	for _, m := range w.grid.machines {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h != nil && h.Draining {
 			n++
 		}

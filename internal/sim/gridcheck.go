@@ -133,8 +133,7 @@ func (w *world) checkExec(ch *kernel.StepChange, t *watchedTx, touched map[*mach
 		w.grid.locks[handle{after.Job, after.Name, after.Run}] = lockEnd{t.nowAt + after.LockedUntil.Sub(t.now)}
 	}
 	if after.Run != before.Run {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h == nil || h.Draining {
 			w.wrong("G5", "%s/%s: run %d is dispatched to %s, which is drained", short(after.Job), after.Name, after.Run, m.name)
 		}
@@ -183,8 +182,7 @@ func (w *world) checkHostViews(ctx context.Context, n *node) {
 	}
 	for i := range page.Items {
 		v := &page.Items[i]
-		h, err := w.inner.Host(context.Background(), v.Name)
-		w.must(err)
+		h := w.hostRow(v.Name)
 		runs, err := w.inner.HostRuns(context.Background(), h.Holder(), perdure.MaxHostRuns)
 		w.must(err)
 		if want := h.StateAt(w.storeNow(), len(runs)); v.State != want || v.Runs != len(runs) {
@@ -193,11 +191,17 @@ func (w *world) checkHostViews(ctx context.Context, n *node) {
 	}
 }
 
+// hostRow returns the row of a host; nil if there is none.
+func (w *world) hostRow(name string) *kernel.Host {
+	h, err := w.inner.Host(context.Background(), name)
+	w.must(err)
+	return h
+}
+
 // anySilent reports whether a host that lives is silent.
 func (w *world) anySilent() bool {
 	for _, m := range w.grid.machines {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h != nil && !m.gone && h.Silent(w.storeNow()) {
 			return true
 		}
@@ -222,8 +226,7 @@ func (w *world) auditHosts() {
 	}
 	now := w.storeNow()
 	for _, m := range w.grid.machines {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h == nil {
 			continue // it never reached a node
 		}
@@ -272,8 +275,7 @@ func (w *world) isKeptWaiting(j *kernel.Job, s *kernel.Step, now time.Time) bool
 		return false
 	}
 	for _, m := range w.grid.machines {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h == nil || m.off || m.asleep || h.Reservation.StepRef != s.StepRef || !h.Reserves(s, now) {
 			continue
 		}
@@ -307,8 +309,7 @@ func (w *world) canTake(s *kernel.Step) bool {
 		return false
 	}
 	for _, m := range w.grid.machines {
-		h, err := w.inner.Host(context.Background(), m.name)
-		w.must(err)
+		h := w.hostRow(m.name)
 		if h == nil || m.off || h.Draining || h.Silent(w.storeNow()) {
 			continue
 		}

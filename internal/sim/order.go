@@ -3,7 +3,6 @@ package sim
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"slices"
 	"strings"
 	"time"
@@ -162,8 +161,7 @@ func (w *world) goesByReservation(s *kernel.Step) bool {
 	if g.crowd != nil {
 		patience = min(patience, g.crowd.patience)
 	}
-	h, err := w.inner.Host(context.Background(), name)
-	w.must(err)
+	h := w.hostRow(name)
 	return s.StartedAt.Sub(s.ReadyAt) > patience || h != nil && !h.Reservation.At.IsZero()
 }
 
