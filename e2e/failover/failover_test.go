@@ -66,6 +66,9 @@ func newGrid(t *testing.T) *grid {
 	t.Cleanup(func() {
 		for _, m := range g.nodes {
 			m.Dismiss()
+			if t.Failed() {
+				t.Logf("--- %s\n%s", m.Name, m.Log.String())
+			}
 		}
 	})
 	for i, m := range g.nodes {
@@ -125,11 +128,6 @@ func (g *grid) withLoad(do func()) {
 		g.load.Acknowledged(), duration.Round(time.Second), g.rate.perSecond(), done, undone, g.load.Refused.Load(), scans)
 	for _, f := range g.load.Faults() {
 		g.t.Error(f)
-	}
-	if g.t.Failed() {
-		for _, m := range g.nodes {
-			g.t.Logf("--- %s\n%s", m.Name, m.Log.String())
-		}
 	}
 }
 

@@ -261,8 +261,11 @@ func (g *grid) settled() {
 			break
 		}
 		if time.Now().After(limit) {
-			text, _ := json.Marshal(page.Items[0])
-			g.Fatalf("a job has not settled: %s", text)
+			job := page.Items[0]
+			history, err := g.client.History(g.Context(), perdure.HistoryQuery{Job: string(job.ID), Limit: perdure.MaxListLimit})
+			g.must(err)
+			text, _ := json.MarshalIndent(history.Items, "", "  ")
+			g.Fatalf("job %s, key %s, has not settled: %s", job.ID, job.Key, text)
 		}
 	}
 }
