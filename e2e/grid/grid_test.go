@@ -264,7 +264,7 @@ func (g *grid) settled() {
 		}
 		if time.Now().After(limit) {
 			job := page.Items[0]
-			history, err := g.client.History(g.Context(), perdure.HistoryQuery{Job: string(job.ID), Limit: perdure.MaxListLimit})
+			history, err := g.client.History(g.Context(), perdure.HistoryQuery{Job: job.ID.String(), Limit: perdure.MaxListLimit})
 			g.must(err)
 			text, _ := json.MarshalIndent(history.Items, "", "  ")
 			g.Fatalf("job %s, key %s, has not settled: %s", job.ID, job.Key, text)
