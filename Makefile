@@ -42,8 +42,9 @@ PACKAGES_WITHOUT_RACE = \
 	./cmd/perdure-sim \
 	./definition/internal/... \
 	./deploy \
-	./docs \
+	./docs/... \
 	./e2e/... \
+	./examples/... \
 	./internal/graph \
 	./internal/jsontext \
 	./internal/kernel \
@@ -53,6 +54,7 @@ PACKAGES_WITHOUT_RACE = \
 	./internal/sim \
 	./internal/wording \
 	./model \
+	./sdk/... \
 	./store/internal/...
 # Tests of other packages that are skipped under the race detector, and their packages. They compute for long, with little
 # that could race. A test of internal/racedetector compares the lists with the calls of racedetector.Skip.
