@@ -83,6 +83,7 @@ WITHOUT_RACE = \
 	TestMemoryOfDefinitionsIsBounded \
 	TestNotificationIsDeadAfterThreeDays \
 	TestNumberOfExpressionsIsBounded \
+	TestPausesOfHoldingGrow \
 	TestScenariosInABrowser \
 	TestSearchSkipsAFullLane \
 	TestShapeSizesAreTrue \
