@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure/internal/pgtest"
-	"github.com/perdure/perdure/internal/racedetector"
 )
 
 var (
@@ -65,7 +64,6 @@ func TestConsoleFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("fills two stores and drives a browser")
 	}
-	racedetector.Skip(t) // the times would be those of the race detector
 	r := &report{jobs: *jobs}
 	t.Cleanup(func() { r.write(t, *out) })
 	if *at != "" {

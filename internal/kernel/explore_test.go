@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/protocol"
 )
 
@@ -421,7 +420,6 @@ const (
 )
 
 func TestEveryOrderOfEvents(t *testing.T) { // I3 to I12, L1; F018 F025 F042 F044 F045 F046 F056 F057 F066 F084 F087 F090 F093 F094 F096
-	racedetector.Skip(t)
 	succeeded := map[string]int{}
 	states, events := 0, 0
 	all := smallWorlds

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/perdure/perdure"
-	"github.com/perdure/perdure/internal/racedetector"
 )
 
 // Random events on random jobs that are too large to try every order. Every event is played twice: with the whole job
@@ -46,7 +45,6 @@ func randomJob(t *rapid.T) string {
 }
 
 func TestPropertyRandomJobsKeepInvariants(tb *testing.T) { // I3 to I12, L1
-	racedetector.Skip(tb)
 	rapid.Check(tb, func(t *rapid.T) {
 		text := randomJob(t)
 		x := &explored{world: *newWorld(rapidTB{tb, t}, text)}

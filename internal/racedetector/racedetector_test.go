@@ -52,6 +52,17 @@ func TestMakefileListsTheSkippedTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, pattern := range list("PACKAGES_WITHOUT_RACE") {
+		dir, all := strings.CutSuffix(pattern, "/...")
+		if info, err := os.Stat(filepath.Join(root, dir)); err != nil || !info.IsDir() {
+			t.Errorf("PACKAGES_WITHOUT_RACE in the Makefile has %s, which is no directory", pattern)
+		}
+		for i, p := range packages {
+			if p == dir || all && strings.HasPrefix(p, dir+"/") {
+				t.Errorf("%s of %s calls racedetector.Skip, and its package is never tested under the race detector", tests[i], p)
+			}
+		}
+	}
 	for _, c := range []struct {
 		name string
 		want []string

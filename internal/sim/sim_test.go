@@ -11,7 +11,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/internal/kernel"
-	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/internal/sim"
 	"github.com/perdure/perdure/store/memory"
 )
@@ -40,12 +39,8 @@ func TestSchedules(t *testing.T) {
 
 // I20 to I25: hosts, with all that may go wrong with them.
 func TestHosts(t *testing.T) {
-	schedules := uint64(60)
-	if racedetector.On {
-		schedules = 20
-	}
 	reserved := 0
-	for i := range schedules {
+	for i := range uint64(60) {
 		reserved += play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Hosts: true}).Hits["F178"]
 	}
 	if t.Logf("%d hosts were reserved", reserved); reserved == 0 {
@@ -57,16 +52,13 @@ func TestHosts(t *testing.T) {
 // wait, and hosts that are reserved for them.
 func TestLargeCommandsArePlacedAmongSmallOnes(t *testing.T) {
 	hits := map[string]int{}
-	schedules := uint64(20)
-	if racedetector.On {
-		schedules = 8
-	}
-	for i := range schedules {
+	const schedules = 20
+	for i := range uint64(schedules) {
 		for name, n := range play(t, 1000+i, sim.Config{Store: inMemory, Small: true, Hosts: true}).Hits {
 			hits[name] += n
 		}
 	}
-	if hits["crowd"] < int(schedules)/4 || hits["F178"] < int(schedules)/4 {
+	if hits["crowd"] < schedules/4 || hits["F178"] < schedules/4 {
 		t.Errorf("in %d schedules, %d large commands had to wait, and a host was seen reserved %d times", schedules, hits["crowd"], hits["F178"])
 	}
 }
@@ -82,11 +74,7 @@ func (tx forgetsReservations) PutHost(h, before *kernel.Host) error {
 
 // F013, F117, L6: rolling restarts, and no other faults.
 func TestRollingRestarts(t *testing.T) {
-	schedules := uint64(200)
-	if racedetector.On {
-		schedules = 40
-	}
-	for i := range schedules {
+	for i := range uint64(200) {
 		play(t, i+1, sim.Config{Store: inMemory, Small: testing.Short(), Only: []string{"stop node"}})
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition/internal/cases"
-	"github.com/perdure/perdure/internal/racedetector"
 )
 
 func TestYAML(t *testing.T) {
@@ -138,7 +137,6 @@ func deepAlias() string {
 }
 
 func TestYAMLBombsAreRefused(t *testing.T) {
-	racedetector.Skip(t)
 	for name, src := range bombs() {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
@@ -153,7 +151,6 @@ func TestYAMLBombsAreRefused(t *testing.T) {
 
 // Texts that were slow in other readers are read at two sizes: four times the text must take about four times as long.
 func TestReadingTakesLinearTime(t *testing.T) {
-	racedetector.Skip(t)
 	for name, text := range map[string]func(n int) string{
 		"keys":         func(n int) string { return "type: t\ninput:\n" + blockKeys(n/12) },
 		"flow keys":    func(n int) string { return "input: {" + wide(n/10) + "}" },
