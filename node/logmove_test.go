@@ -221,7 +221,7 @@ func TestArtifactOfALogIsGone(t *testing.T) {
 	store = memory.New()
 	l = startLoggedWith(t, store, node.Config{})
 	l.endLog(l.write(1, 0, 200_000))
-	moveLogs(t, store, files)
+	moveLogs(t, store, artifacts.New(t.TempDir()))
 	err = l.node.ReadLog(t.Context(), operate.LogQuery{Job: "k", Step: "a"}, func(*operate.LogPart) error { return nil })
 	if perdure.CodeOf(err) != perdure.CodeUnavailable || !strings.Contains(err.Error(), "keeps no artifacts") {
 		t.Errorf("a node without artifacts: %v", err)

@@ -66,7 +66,7 @@ func (m *Mover) Move(ctx context.Context) (failed error) {
 			case err == nil:
 				moved++
 			case errors.Is(err, kernel.ErrStale): // another mover was faster, or the log was deleted
-			case errors.Is(err, logfile.ErrDamaged):
+			case errors.Is(err, logfile.ErrDamaged), perdure.CodeOf(err) == perdure.CodeInvalid: // or its artifact is there, and damaged
 				failed = err
 			default:
 				return err
