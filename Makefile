@@ -153,7 +153,7 @@ mutants: ## known bugs, put in one at a time, each of which the tests must notic
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) run ./internal/mutants
 
-crashes: ## the program killed before and after each write and send (CI: half), and in large bulk acts (minutes)
+crashes: ## the program killed before and after each write and send (CI: each point once), and in large bulk acts (minutes)
 	scripts/setup
 	PERDURE_TEST_REQUIRE_POSTGRES=1 $(GO) test -count=1 -timeout 0 -v ./e2e -run 'KilledAtEachPoint|BulkActOfAKilledNode' -crashes -bulkjobs 10000
 
