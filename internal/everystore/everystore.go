@@ -2,6 +2,8 @@
 package everystore
 
 import (
+	"context"
+	"os"
 	"testing"
 
 	"github.com/perdure/perdure/internal/kernel"
@@ -14,8 +16,19 @@ import (
 // Run runs test on a fresh store of each kind.
 func Run(t *testing.T, test func(t *testing.T, store kernel.Store)) {
 	t.Run("memory", func(t *testing.T) { test(t, memory.New()) })
-	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t, t.TempDir()+"/perdure.db")) })
-	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t, pgtest.Start(t))) })
+	t.Run("sqlite", func(t *testing.T) { test(t, SQLite(t, tempDir(t)+"/perdure.db")) })
+	t.Run("postgres", func(t *testing.T) { test(t, Postgres(t, Database(t))) })
+}
+
+// tempDir returns a directory that is deleted when the test ends, in memory if possible.
+func tempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(pgtest.RAMDisk(), "perdure-sqlite-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
 }
 
 // SQLite opens a file.
@@ -27,6 +40,15 @@ func SQLite(t *testing.T, path string) kernel.Store {
 	}
 	t.Cleanup(func() { store.Close() })
 	return store
+}
+
+// Database returns the URL of a fresh database with the schema.
+func Database(t *testing.T) string {
+	t.Helper()
+	return pgtest.Prepared(t, func(ctx context.Context, url string) error {
+		_, _, err := postgres.Migrate(ctx, url)
+		return err
+	})
 }
 
 // Postgres opens a database, with its schema.

@@ -35,13 +35,57 @@ var shared = sync.OnceValues(func() (*server, error) {
 // Start returns the URL of a fresh, empty database, which is dropped when the test ends.
 func Start(t testing.TB) string {
 	t.Helper()
+	return create(t, "template0 encoding 'UTF8'")
+}
+
+// template is a database of the shared server that has been prepared.
+var template struct {
+	sync.Mutex
+	name string
+}
+
+// Prepared returns the URL of a fresh database that prepare has filled. On the temporary server, prepare is called once, and
+// the databases are copies. All calls of a process must pass the same function.
+func Prepared(t testing.TB, prepare func(ctx context.Context, url string) error) string {
+	t.Helper()
+	if os.Getenv(envServer) != "" { // a template would stay there
+		url := Start(t)
+		if err := prepare(t.Context(), url); err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		return url
+	}
+	template.Lock()
+	defer template.Unlock()
+	if template.name == "" {
+		s, err := shared()
+		if err != nil {
+			missing(t, err)
+		}
+		name := newName()
+		err = admin(s.url, "create database "+name+" template template0 encoding 'UTF8'")
+		if err == nil {
+			err = prepare(t.Context(), withDatabase(s.url, name))
+		}
+		if err != nil {
+			t.Fatalf("pgtest: %v", err)
+		}
+		template.name = name
+	}
+	return create(t, template.name)
+}
+
+func newName() string { return "perdure_" + strings.ToLower(rand.Text()[:12]) }
+
+// create creates a database from a template, until the test ends.
+func create(t testing.TB, template string) string {
+	t.Helper()
 	s, err := shared()
 	if err != nil {
 		missing(t, err)
 	}
-	server := s.url
-	name := "perdure_" + strings.ToLower(rand.Text()[:12])
-	if err := admin(server, "create database "+name+" template template0 encoding 'UTF8'"); err != nil {
+	server, name := s.url, newName()
+	if err := admin(server, "create database "+name+" template "+template); err != nil {
 		t.Fatalf("pgtest: %v", err)
 	}
 	t.Cleanup(func() {

@@ -223,7 +223,11 @@ func newDirectory(durable bool) (*server, error) {
 	if s.cred, err = unprivileged(); err != nil {
 		return nil, err
 	}
-	if s.dir, err = os.MkdirTemp("", "perdure-pg-"); err != nil {
+	parent := ""
+	if !durable {
+		parent = RAMDisk()
+	}
+	if s.dir, err = os.MkdirTemp(parent, "perdure-pg-"); err != nil {
 		return nil, err
 	}
 	if s.cred != nil {
@@ -232,6 +236,20 @@ func newDirectory(durable bool) (*server, error) {
 		}
 	}
 	return s, nil
+}
+
+// leastRAMDisk is the free space from which on tests use a file system in memory.
+const leastRAMDisk = 4 << 30
+
+// RAMDisk returns a directory in memory for files that need not survive, if the machine has one with enough space; else "", the
+// default for temporary files. There, a database is created several times as fast as on a disk.
+func RAMDisk() string {
+	const shared = "/dev/shm"
+	var fs syscall.Statfs_t
+	if syscall.Statfs(shared, &fs) != nil || fs.Bavail*uint64(fs.Bsize) < leastRAMDisk {
+		return ""
+	}
+	return shared
 }
 
 // create makes the data directory by a program, and starts the server on a free port.

@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
@@ -59,11 +60,10 @@ func Benchmark(b *testing.B) {
 // fresh returns the URL of an empty database with the schema.
 func fresh(t testing.TB) string {
 	t.Helper()
-	url := pgtest.Start(t)
-	if _, _, err := postgres.Migrate(t.Context(), url); err != nil {
-		t.Fatal(err)
-	}
-	return url
+	return pgtest.Prepared(t, func(ctx context.Context, url string) error {
+		_, _, err := postgres.Migrate(ctx, url)
+		return err
+	})
 }
 
 func open(t testing.TB, url string, opts ...postgres.Option) *postgres.Store {
