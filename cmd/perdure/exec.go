@@ -57,8 +57,8 @@ func (a *app) execCmd() *cobra.Command {
 for its end, prints what it writes as it writes it, and exits with the command's exit code (127: not
 found; 126: not executable; 128 and the number of the signal that killed it; 1: another failure, with its
 reason on stderr). No shell reads the command, and its stdin is empty: give it files with --file.
-"perdure logs JOB run" prints the same again. If the end of its output is not stored in time, that is said on
-stderr.
+"perdure logs JOB run" prints the same again. If the end of its output does not arrive, a line on stderr
+names the command that prints all of it later.
 
 With --attempts 1, the default, a command runs at most once: if its host is lost, the job fails, because the
 command may have run there. With more attempts, it runs again on another host, and its output starts again.
