@@ -225,6 +225,45 @@ func TestFollowedLogEndsWithItsRun(t *testing.T) {
 	})
 }
 
+// F270: a reader that follows a log whose run has ended waits longer for a host that lives, because the node may refuse its
+// bytes for a while. It receives no end unless the holder has sent all.
+func TestFollowedLogOfALivingHostIsWaitedFor(t *testing.T) {
+	for holder, c := range map[string]struct {
+		pause time.Duration
+		want  string
+	}{
+		"h":                        {4 * time.Second, "one two END"},
+		"other":                    {7 * time.Second, "one "},
+		"host/h1/0011223344556677": {20 * time.Second, "one two END"},
+		"host/h2/0011223344556677": {40 * time.Second, "one "},
+		"host/h3/7766554433221100": {7 * time.Second, "one "}, // it is registered with another incarnation
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := start(t, memory.New(), node.Config{})
+			for _, name := range []string{"h1", "h2", "h3"} {
+				if _, err := n.RegisterHost(t.Context(), operate.HostRequest{Name: name, HostSettings: operate.HostSettings{Incarnation: "0011223344556677", Capacity: perdure.Amounts{"slots": 1}, Heartbeat: perdure.Duration(time.Hour)}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			submit(t, n, "type: t\nkey: k\nsteps:\n  a: {agent: ours}\n")
+			l := &logged{t, n, claimOne(t, n, holder)}
+			l.add(holder, l.chunk(0, "one "), "accepted 4")
+			if results, _, err := n.Report(t.Context(), holder, []protocol.Report{{Job: l.run.Job, Step: "a", Run: 1, Outcome: perdure.OutcomeDone}}, nil); err != nil || !results[0].Accepted {
+				t.Fatalf("%+v, %v", results, err)
+			}
+			time.AfterFunc(c.pause, func() { l.add(holder, l.chunk(4, "two ", last), "accepted 8") })
+			text, end := l.text(operate.LogQuery{Follow: true})
+			if end {
+				text += "END"
+			}
+			if text != c.want {
+				t.Errorf("%s: %q, want %q", holder, text, c.want)
+			}
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
 // A reader on the node that stores a chunk is woken, and does not poll.
 func TestReaderOfALogIsWoken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

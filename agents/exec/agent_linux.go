@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -75,6 +76,8 @@ type Agent struct {
 	boot string
 	jobs *slurm.Watcher // of Config.Slurm
 
+	left atomic.Int64 // commands that go on without this process
+
 	mu   sync.Mutex
 	live map[string]*keeper.Attendant // by the name of the run's directory
 }
@@ -93,6 +96,9 @@ func New(cfg Config) (*Agent, error) {
 	a.HandleAny(a.run)
 	return a, nil
 }
+
+// Left returns how many commands go on without this process, since its runs have ended.
+func (a *Agent) Left() int { return int(a.left.Load()) }
 
 // handleOf is the handle of a run: unique among all runs of a store.
 func handleOf(run *perdure.Run) string {
@@ -243,7 +249,10 @@ func (a *Agent) run(ctx context.Context, run *perdure.Run) (json.RawMessage, err
 	} else {
 		exit, err = a.attend(ctx, dir, r, at, run)
 	}
-	if a.cfg.Over != nil && !errors.Is(err, errLeft) {
+	switch {
+	case errors.Is(err, errLeft):
+		a.left.Add(1)
+	case a.cfg.Over != nil:
 		a.cfg.Over(dir)
 	}
 	if err != nil {
@@ -307,8 +316,10 @@ func (a *Agent) prepare(dir string, in *Input, run *perdure.Run, user *User) (*k
 		}
 	}
 	within := left + max(run.CompleteBy.Sub(run.LockedUntil), 0)
-	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), Deadline: keeper.Now() + int64(within), Within: within, StopWithin: a.stopWithin(run, left, within), Owner: owner,
-		Env: append(environ.Of(lookup, nil, in.Env, run, left), "PERDURE_PROGRESS="+progress)}
+	stopWithin := a.stopWithin(run, left, within)
+	remaining := time.Duration(keeper.LockEnd(0, within)) - stopWithin // until TERM, if the lock is extended until completeWithin ends
+	r := &keeper.Run{Handle: handleOf(run), Boot: a.boot, Until: lockEnd(left), Deadline: keeper.Now() + int64(within), Within: within, StopWithin: stopWithin, Owner: owner,
+		Env: append(environ.Of(lookup, nil, in.Env, run, remaining), "PERDURE_PROGRESS="+progress)}
 	if user != nil {
 		r.User = &user.User
 	}

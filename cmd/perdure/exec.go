@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/agents/exec"
+	"github.com/perdure/perdure/internal/kernel"
 	values "github.com/perdure/perdure/internal/plain"
 	"github.com/perdure/perdure/operate"
 )
@@ -54,7 +57,11 @@ func (a *app) execCmd() *cobra.Command {
 for its end, prints what it writes as it writes it, and exits with the command's exit code (127: not
 found; 126: not executable; 128 and the number of the signal that killed it; 1: another failure, with its
 reason on stderr). No shell reads the command, and its stdin is empty: give it files with --file.
-"perdure logs JOB run" prints the same again.
+"perdure logs JOB run" prints the same again. If the end of its output does not arrive, a line on stderr
+names the command that prints all of it later.
+
+With --attempts 1, the default, a command runs at most once: if its host is lost, the job fails, because the
+command may have run there. With more attempts, it runs again on another host, and its output starts again.
 
 An attempt ends within --complete-within: before that, the command gets SIGTERM, and SIGKILL after the
 host's --stop-within (10s), or after a quarter of --complete-within if that is less.
@@ -85,14 +92,14 @@ for "perdure resume". Ctrl-C leaves the job running: "perdure logs JOB run --fol
 				if err != nil {
 					return err
 				}
-				return a.exec(ctx, t, body, &o)
+				return a.exec(ctx, t, body, args, &o)
 			})
 		},
 	}
 	uses(cmd, "server", "output", "timeout")
 	f := cmd.Flags()
 	f.SetInterspersed(false) // what follows the command is the command's
-	f.IntVar(&o.attempts, "attempts", 1, "how often the command is tried if it fails")
+	f.IntVar(&o.attempts, "attempts", 1, "how often the command is tried if it fails or its host is lost")
 	f.BoolVar(&o.keep, "keep", false, "leave the job parked if the command fails")
 	f.StringArrayVar(&o.env, "env", nil, "add `NAME=VALUE` to the environment (repeatable)")
 	f.StringArrayVarP(&o.labels, "label", "l", nil, "label `NAME=VALUE` of the job (repeatable)")
@@ -218,7 +225,7 @@ func (o *execOptions) demand() (*perdure.Requires, error) {
 }
 
 // exec submits the job, waits for its end, and returns the exit code as an error.
-func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) error {
+func (a *app) exec(ctx context.Context, t *target, body []byte, command []string, o *execOptions) error {
 	v, _, err := t.Submit(ctx, body, mediaJSON)
 	if err != nil {
 		return err
@@ -245,7 +252,15 @@ func (a *app) exec(ctx context.Context, t *target, body []byte, o *execOptions) 
 			end.Phase, end.GivenUp = given.Phase, given.GivenUp
 		}
 	}
-	return a.printExec(end, logs.rest(ctx, end))
+	stdout, stderr := logs.rest(ctx, end)
+	return a.printExec(ctx, t, end, &execEnd{command: command, attempts: o.attempts, stdout: stdout, stderr: stderr})
+}
+
+// execEnd is what printExec has to know besides the job.
+type execEnd struct {
+	command        []string
+	attempts       int
+	stdout, stderr bool // was printed
 }
 
 // execGoesOn says how to go on with a job whose end is not waited for, because of err.
@@ -255,9 +270,12 @@ func (a *app) execGoesOn(ctx context.Context, t *target, v *perdure.JobView, err
 	if now, err := t.Job(asking, v.ID.String(), 0); err == nil {
 		v = now
 	}
-	started := false
+	started, why := false, ""
 	if s := v.Steps.Get(execStep); s != nil {
 		started = s.Run > 0
+		if s.Phase == perdure.Ready && s.Why != nil {
+			why = ": " + plain(s.Why.Text)
+		}
 	}
 	switch {
 	case !errors.Is(err, errTimeout):
@@ -265,7 +283,7 @@ func (a *app) execGoesOn(ctx context.Context, t *target, v *perdure.JobView, err
 	case started: // also with --quiet: the exit code may be the command's, too
 		complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the end of the command, which goes on (job %s)", v.ID))
 	default:
-		complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the start of the command, which still waits for a host (job %s)", v.ID))
+		complain(a.err, a.errSt, fmt.Errorf("--timeout has passed before the start of the command, which still waits for a host%s (job %s)", why, v.ID))
 	}
 	if a.json() {
 		if err := a.object(v); err != nil {
@@ -321,90 +339,109 @@ func (a *app) awaitRest(ctx context.Context, t *target, v *perdure.JobView) (*pe
 
 // execLogs prints what the command writes, as it writes it.
 type execLogs struct {
-	svc     operate.Logs
+	app     *app
+	t       *target
+	job     string
 	streams []*execLog // none with -o json
 	stop    func()     // ends the printing, and waits for that
+
+	mu  sync.Mutex
+	run int64 // the latest run of which anything was printed
+	cut int64 // the latest run whose output is known to be incomplete
 }
 
 // execLog is one stream of the command.
 type execLog struct {
 	logPrinter
-	at  operate.LogQuery // where the next part begins
-	end bool             // the log of at.Run is complete
+	logFollower
+	of *execLogs
 }
 
-func (a *app) followLogs(ctx context.Context, svc operate.Logs, v *perdure.JobView) *execLogs {
-	logs := &execLogs{svc: svc, stop: func() {}}
+func (a *app) followLogs(ctx context.Context, t *target, v *perdure.JobView) *execLogs {
+	logs := &execLogs{app: a, t: t, job: v.ID.String(), stop: func() {}}
 	if a.json() {
 		return logs
 	}
-	stderr := *a
-	stderr.out, stderr.st = &printer{w: a.err}, a.errSt
-	of := func(stream operate.LogStream) operate.LogQuery {
-		return operate.LogQuery{Job: v.ID.String(), Step: execStep, Stream: stream}
+	for _, stream := range logStreams {
+		l := &execLog{logPrinter: logPrinter{app: a.printing(stream)}, of: logs}
+		l.logFollower = logFollower{svc: t, at: operate.LogQuery{Job: logs.job, Step: execStep, Stream: stream}, see: func(part *operate.LogPart) error {
+			if part.Run > 0 {
+				logs.begin(ctx, part.Run)
+			}
+			return l.print(part)
+		}, cut: logs.complainCut}
+		logs.streams = append(logs.streams, l)
 	}
-	logs.streams = []*execLog{{logPrinter: logPrinter{app: a}, at: of(operate.Stdout)}, {logPrinter: logPrinter{app: &stderr}, at: of(operate.Stderr)}}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	for _, l := range logs.streams {
-		all.Go(func() { l.follow(ctx, svc) })
+		all.Go(func() { l.followRuns(ctx) })
 	}
 	logs.stop = func() { cancel(); all.Wait() }
 	return logs
 }
 
-// follow prints the logs of all runs, one after the other, until ctx ends.
-func (l *execLog) follow(ctx context.Context, svc operate.Logs) {
-	for ctx.Err() == nil {
-		q := l.at
-		q.Follow = true
-		if l.end {
-			q.Run, q.Offset = q.Run+1, 0
-		}
-		if err := svc.ReadLog(ctx, q, l.see); err != nil || l.end {
-			select {
-			case <-ctx.Done():
-			case <-time.After(logRetry):
-			}
+// begin says that the output of a further run begins: that of the run before was printed already.
+func (e *execLogs) begin(ctx context.Context, run int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if run <= e.run {
+		return
+	}
+	further := e.run > 0
+	e.run = run
+	if !further {
+		return
+	}
+	on := ""
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer cancel()
+	if now, err := e.t.Job(ctx, e.job, 0); err == nil {
+		if s := now.Steps.Get(execStep); s != nil && s.Run == run && kernel.HostOfHolder(s.LockedBy) != "" {
+			on = " on host " + kernel.HostOfHolder(s.LockedBy)
 		}
 	}
+	e.app.talk("run %d begins%s: its output starts again", run, on)
 }
 
-// logRetry is the pause before the log of a further run is looked for.
-const logRetry = 500 * time.Millisecond
-
-func (l *execLog) see(part *operate.LogPart) error {
-	if part.Run == 0 { // no run has begun
-		return nil
+// complainCut says once that the end of what a run has written is missing.
+func (e *execLogs) complainCut(run int64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if run <= e.cut {
+		return
 	}
-	if err := l.print(part); err != nil {
-		return err
-	}
-	l.at.Run, l.at.Offset, l.end = part.Run, part.Next(), part.End
-	return nil
+	e.cut = run
+	complain(e.app.err, e.app.errSt, &usageError{msg: fmt.Sprintf("the output of run %d is not complete: its host has not sent the end (job %s)", run, e.job),
+		hint: fmt.Sprintf("if the host still sends it, this prints all: perdure logs %s %s --run %d%s", e.job, execStep, run, e.t.where)})
 }
 
-// rest prints what is left of the logs of the last run. It reports whether stdout is printed as a whole.
-func (e *execLogs) rest(ctx context.Context, v *perdure.JobView) (whole bool) {
+// rest prints what is left of the logs, up to that of the last run. It reports whether anything of stdout was printed, and
+// whether all of stderr was.
+func (e *execLogs) rest(ctx context.Context, v *perdure.JobView) (stdout, stderr bool) {
 	s := v.Steps.Get(execStep)
-	for i, l := range e.streams {
-		if s != nil && s.Run > 0 && (l.at.Run != s.Run || !l.end) {
-			if l.at.Run != s.Run {
-				l.at.Run, l.at.Offset = s.Run, 0
-			}
-			if err := e.svc.ReadLog(ctx, l.at, l.see); err != nil {
-				continue
-			}
-		}
-		l.flush()
-		whole = whole || i == 0 && l.at.Offset > 0
+	if s == nil || s.Run == 0 || len(e.streams) == 0 {
+		return false, false
 	}
-	return whole
+	slow := time.AfterFunc(noticeAfter, func() { e.app.talk("the command has ended; waiting for the rest of its output") })
+	defer slow.Stop()
+	var all sync.WaitGroup
+	for _, l := range e.streams {
+		all.Go(func() { l.finish(ctx, s.Run) })
+	}
+	all.Wait()
+	for _, l := range e.streams {
+		l.flush()
+		if !l.end && !l.out.broken() {
+			e.complainCut(l.at.Run)
+		}
+	}
+	return e.streams[0].at.Offset > 0, e.streams[1].end
 }
 
-// printExec prints the output of the command, unless its logs were printed, or its failure, and returns the exit code as an
+// printExec prints the output of the command, unless its logs were printed, or why it failed, and returns the exit code as an
 // error.
-func (a *app) printExec(v *perdure.JobView, printed bool) error {
+func (a *app) printExec(ctx context.Context, t *target, v *perdure.JobView, of *execEnd) error {
 	s := v.Steps.Get(execStep)
 	if s == nil {
 		return fmt.Errorf("job %s has no step %q: its key belongs to another definition", v.ID, execStep)
@@ -422,7 +459,8 @@ func (a *app) printExec(v *perdure.JobView, printed bool) error {
 		if err := json.Unmarshal(s.Output, &out); err != nil && len(s.Output) > 0 {
 			return fmt.Errorf("output of job %s: %w", v.ID, err)
 		}
-		if !a.json() && !printed {
+		if !a.json() && !of.stdout && len(out.Stdout) > 0 {
+			a.talk("no log of the command is stored: this is its stdout as the step's output has it, of a text the last 4 KiB")
 			a.printStdout(out.Stdout)
 		}
 		for _, name := range slices.Sorted(maps.Keys(out.Files)) {
@@ -435,8 +473,69 @@ func (a *app) printExec(v *perdure.JobView, printed bool) error {
 	if s.LastError == nil {
 		return quietly(stateCode(v, perdure.Done))
 	}
-	complain(a.err, a.errSt, fmt.Errorf("%s (job %s)", s.LastError.Message, v.ID))
+	text := s.LastError.Message
+	if of.stderr { // the message has the end of stderr, too
+		text = withoutStderr(text)
+	}
+	if rest, stopped := strings.CutPrefix(text, stoppedByOperator); stopped {
+		text = stoppedBy(ctx, t, v, s.Run) + rest
+	}
+	complain(a.err, a.errSt, &usageError{msg: fmt.Sprintf("%s (job %s)", text, v.ID), hint: of.hint(s)})
 	return exit(codeOfCommand(s.LastError.Code))
+}
+
+// hint says what to do about the failure of a command; "": nothing is known.
+func (e *execEnd) hint(s *perdure.StepView) string {
+	program := e.command[0]
+	switch s.LastError.Code {
+	case "notFound":
+		_, err := os.Stat(program)
+		if local := err == nil && !filepath.IsAbs(program); local || strings.Contains(program, "/") && !filepath.IsAbs(program) {
+			return "a command runs in an empty directory on its host; --file PATH=FILE puts a file there"
+		}
+	case string(kernel.CauseTime), string(kernel.CauseLost):
+		if e.attempts == 1 {
+			return "--attempts 2 runs a command once more if its host is lost, and also if it fails"
+		}
+	}
+	return ""
+}
+
+// endOfCommand matches the message of a command that has ended badly. What follows is the end of its stderr (agents/exec).
+var endOfCommand = regexp.MustCompile(`^((?:(?:stopped|no progress)[^:\n]*: )*(?:exit code [0-9]+(?: after TERM)?|killed by [A-Z0-9]+|killed: out of memory)): `)
+
+// withoutStderr returns the message of a failure without the end of the command's stderr.
+func withoutStderr(message string) string {
+	if m := endOfCommand.FindStringSubmatch(message); m != nil {
+		return m[1]
+	}
+	return message
+}
+
+// stoppedByOperator is the beginning of the message of a run that an operator has stopped.
+const stoppedByOperator = "stopped by an operator"
+
+// stoppedBy returns the operator who has stopped a run, and why.
+func stoppedBy(ctx context.Context, svc perdure.Jobs, v *perdure.JobView, run int64) string {
+	text, q := stoppedByOperator, perdure.HistoryQuery{Job: v.ID.String(), Limit: perdure.MaxListLimit}
+	for range maxPastPages {
+		page, err := svc.History(ctx, q)
+		if err != nil {
+			break
+		}
+		for i := range page.Items {
+			if e := &page.Items[i]; perdure.Verb(e.Event) == perdure.VerbStop && e.Step == execStep && e.Run == run {
+				text = "stopped by " + e.Author
+				if e.Detail != "" {
+					text += " (" + e.Detail + ")"
+				}
+			}
+		}
+		if q.Cursor = page.NextCursor; q.Cursor == "" {
+			break
+		}
+	}
+	return text
 }
 
 // printStdout prints an output: a text as the command wrote it, and another value as JSON. On a terminal, it is made safe.

@@ -61,6 +61,13 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 	}
 	defer h.Close()
 	err = h.Run(ctx)
+	if n := h.Left(); n > 0 {
+		if a.jsonLog {
+			log.Info("commands go on without this process", "host", o.name, "commands", n, "action", fmt.Sprintf("start this host again within %s, or its runs expire, and its commands are ended", span(time.Duration(o.heartbeat))))
+		} else {
+			a.talk("%s: start this host again within %s, or the runs expire, and the commands are ended", goOn(n), span(time.Duration(o.heartbeat)))
+		}
+	}
 	if !errors.Is(err, hostagent.ErrRemoved) {
 		return err
 	}
@@ -70,6 +77,14 @@ func (a *app) runHost(cmd *cobra.Command, o hostOptions) error {
 		a.talk("host %s was removed (perdure hosts rm), and this process ends; start it again to register it as a new host", o.name)
 	}
 	return nil
+}
+
+// goOn says that n commands go on.
+func goOn(n int) string {
+	if n == 1 {
+		return "1 command goes on"
+	}
+	return fmt.Sprintf("%d commands go on", n)
 }
 
 // commandUser returns the user of commands; nil for the user of this process.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/perdure/perdure/internal/kernel"
 	"github.com/perdure/perdure/internal/lead"
@@ -40,7 +41,9 @@ and the receiver must refuse an epoch below one that it has seen.`,
 		Example: `  perdure lead nightly-report -- ./report.sh
   perdure lead importer --ttl 30s --stop-within 10s -- ./importer --watch /var/spool/in`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || cmd.ArgsLenAtDash() != 1 {
+			flags := false // after the name they might be the command's
+			cmd.Flags().Visit(func(*pflag.Flag) { flags = true })
+			if dash := cmd.ArgsLenAtDash(); len(args) < 2 || dash != 1 && (dash >= 0 || flags) {
 				return usagef("give the name of a role, then --, then the command")
 			}
 			return nil

@@ -268,6 +268,9 @@ func (h *Host) Run(ctx context.Context) error {
 	return h.loop.Run(ctx)
 }
 
+// Left returns how many commands go on, after Run has returned.
+func (h *Host) Left() int { return h.agent.Left() }
+
 // claimWait is how long a claim waits for runs. Meanwhile, what becomes free is offered by other claims, and a step that needs
 // the parts of several claims waits for their ends.
 const claimWait = 5 * time.Second

@@ -191,6 +191,11 @@ func (s *shipped) chunks(name string, stream *shippedStream, max int) (chunks []
 	chunk := func(at int64) protocol.LogChunk {
 		return protocol.LogChunk{Job: s.run.Job, Step: s.run.Step, Run: s.run.Number, Stream: operate.LogStream(name), Offset: at}
 	}
+	// A node with no room refuses bytes, but not an empty chunk. It accepts the rest of a log after the report of its run only
+	// if the log was begun before.
+	if !stream.begun {
+		chunks = append(chunks, chunk(0))
+	}
 	kept, err := keeper.ReadStream(s.dir, name)
 	at := stream.next
 	for i := range kept.Parts {
@@ -208,13 +213,10 @@ func (s *shipped) chunks(name string, stream *shippedStream, max int) (chunks []
 			at = c.Offset + int64(len(c.Data))
 		}
 	}
-	switch {
-	case s.ended && (err != nil || at >= kept.Size) && len(chunks) < max:
+	if s.ended && (err != nil || at >= kept.Size) && len(chunks) < max {
 		last := chunk(at)
 		last.Last = true
 		return append(chunks, last)
-	case len(chunks) == 0 && !stream.begun:
-		return append(chunks, chunk(at))
 	}
 	return chunks
 }

@@ -2,7 +2,10 @@ package hostagent
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
 )
 
 // logOf reads the log of a job's step.
@@ -65,5 +69,46 @@ func TestQuietCommandHasEmptyLogs(t *testing.T) {
 		if text, end := g.logOf(id, stream); len(text) > 0 || !end {
 			t.Errorf("%s: %q, end %v", stream, text, end)
 		}
+	}
+}
+
+// fullNode refuses bytes, because it has no room.
+type fullNode struct{ chunks []protocol.LogChunk }
+
+func (n *fullNode) AppendLogs(_ context.Context, _ string, chunks []protocol.LogChunk) ([]protocol.LogResult, error) {
+	results := make([]protocol.LogResult, len(chunks))
+	for i, c := range chunks {
+		if n.chunks = append(n.chunks, c); len(c.Data) > 0 {
+			results[i] = protocol.LogResult{Reason: protocol.RefusedFull, RetryAfter: time.Second}
+		} else {
+			results[i] = protocol.LogResult{Accepted: true}
+		}
+	}
+	return results, nil
+}
+
+// F270: the log of a command is begun while the node has no room for its bytes. Otherwise the node would refuse all of it
+// after the report.
+func TestLogIsBegunAtANodeWithoutRoom(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "stdout"), []byte("hello"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	node := &fullNode{}
+	u := newUploader(node, "h", nil)
+	u.begin(&perdure.Run{Step: "run", Number: 1}, dir)
+	for range 2 {
+		if wait, err := u.upload(t.Context()); err != nil || wait != time.Second {
+			t.Fatalf("%v, %v", wait, err)
+		}
+	}
+	begun := map[operate.LogStream]int{}
+	for _, c := range node.chunks {
+		if len(c.Data) == 0 && c.Offset == 0 {
+			begun[c.Stream]++
+		}
+	}
+	if begun[operate.Stdout] != 1 || begun[operate.Stderr] != 1 || len(node.chunks) != 4 {
+		t.Errorf("chunks %+v", node.chunks)
 	}
 }

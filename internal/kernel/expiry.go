@@ -59,7 +59,7 @@ func (w *Workset) Expire(ref StepRef, holder string, cause Cause) bool {
 // expireRun ends a run that was not reported. If its holder died before the end of the lock, the step keeps the time of
 // the lock.
 func (w *Workset) expireRun(e *entry, r *row, cause Cause) (f failure, holder string) {
-	f = failure{event: "expired", code: string(cause), message: "no report before its lock passed"}
+	f = failure{event: "expired", code: string(cause), message: noReport}
 	until, holder := r.LockedUntil, r.LockedBy
 	ps := &e.plan.Steps[r.Index]
 	switch end := r.progressEnd(ps); {
@@ -72,15 +72,24 @@ func (w *Workset) expireRun(e *entry, r *row, cause Cause) (f failure, holder st
 	default:
 		f.message = "no report within " + deadlineText(r)
 	}
+	host := HostOfHolder(holder)
 	w.endRun(r, perdure.OutcomeExpired, f.code)
-	if cause == CauseLost {
+	switch {
+	case cause == CauseLost && host != "":
+		f.message = "host " + host + " has lost the run: its command may have run"
+	case cause == CauseLost:
 		f.message = "its holder died or has lost it"
+	case host != "" && f.message == noReport:
+		f.message = "host " + host + " was not heard of any more: its command may have run"
 	}
 	if w.now.Before(until) && r.LockedUntil.Before(until) {
 		r.LockedUntil = until
 	}
 	return f, holder
 }
+
+// noReport is the failure of a run whose holder was not heard of any more.
+const noReport = "no report before its lock passed"
 
 // deadlineText names the deadline of a run.
 func deadlineText(r *row) string {

@@ -37,8 +37,21 @@ type Host struct {
 	Reservation Reservation // zero: none
 }
 
+// hostHolderPrefix is the beginning of the name of each holder that is a host.
+const hostHolderPrefix = "host/"
+
 // Holder returns the name of the holder of the host's runs.
-func (h *Host) Holder() string { return "host/" + h.Name + "/" + h.Incarnation }
+func (h *Host) Holder() string { return hostHolderPrefix + h.Name + "/" + h.Incarnation }
+
+// HostOfHolder returns the name of the host that is this holder; "" if it is no host.
+func HostOfHolder(holder string) string {
+	rest, isHost := strings.CutPrefix(holder, hostHolderPrefix)
+	name, _, ok := strings.Cut(rest, "/")
+	if !isHost || !ok {
+		return ""
+	}
+	return name
+}
 
 // Silent reports whether the host has not registered again for longer than it has promised.
 func (h *Host) Silent(now time.Time) bool { return now.Sub(h.SeenAt) > h.Heartbeat }

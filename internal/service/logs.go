@@ -26,8 +26,11 @@ const (
 	logPoll       = time.Second            // between two looks for a run that has not begun
 	logNewsPoll   = 300 * time.Millisecond // between two reads of a log that another node may write
 	logPause      = 100 * time.Millisecond // the least time between two reads by one reader
-	// lastBytes is how long a reader waits for the rest of the log of a run that has ended.
-	lastBytes = 5 * time.Second
+	// lastBytes is how long a reader waits for the next bytes of the log of a run that has ended, and lastHostBytes if its
+	// holder is a host that lives: a host sends the whole log, but the node may refuse several uploads in a row, because
+	// all hosts share its rate, and the host may have lost the node for a while.
+	lastBytes     = 5 * time.Second
+	lastHostBytes = 30 * time.Second
 )
 
 // logWriter stores the chunks of all calls that came during one transaction in the next one. These transactions are apart
@@ -312,7 +315,7 @@ func (svc *Service) stepRow(ctx context.Context, id perdure.JobID, name string) 
 	}
 	i, ok := shape.Index[name]
 	if !ok {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", id, name)
+		return nil, noStep(id, name, shape.Index)
 	}
 	if i < len(steps) {
 		return steps[i], nil
@@ -339,8 +342,9 @@ type logReader struct {
 	ref  kernel.LogRef
 	next int64 // the offset of the next byte for the caller
 	see  func(*operate.LogPart) error
-	seen bool  // see was called
-	size int64 // offset of the end of the log
+	seen bool   // see was called
+	size int64  // offset of the end of the log
+	open string // the holder of the run's logs, while one of them is not complete
 
 	artifact io.Closer       // of a log that was moved; nil before its first read
 	file     *logfile.Reader // reads artifact
@@ -428,12 +432,17 @@ func (r *logReader) row(ctx context.Context) (kernel.Log, error) {
 	if err != nil {
 		return kernel.Log{}, Unreachable(err)
 	}
+	found := kernel.Log{LogRef: r.ref}
+	r.open = ""
 	for _, l := range logs {
 		if l.LogRef == r.ref {
-			return l, nil
+			found = l
+		}
+		if !l.Complete {
+			r.open = l.Holder
 		}
 	}
-	return kernel.Log{LogRef: r.ref}, nil
+	return found, nil
 }
 
 // read passes what is stored of a log, as long as its row says, to the caller.
@@ -542,7 +551,24 @@ func (r *logReader) end(l *kernel.Log, step *kernel.Step) error {
 	return nil
 }
 
-// follow passes the log to the caller until the run has ended.
+// patience returns how long a reader waits for the next bytes of a log whose run has ended.
+func (r *logReader) patience(ctx context.Context) time.Duration {
+	name := kernel.HostOfHolder(r.open)
+	if name == "" {
+		return lastBytes
+	}
+	h, err := r.svc.Store.Host(ctx, name)
+	if err != nil || h == nil || h.Holder() != r.open {
+		return lastBytes
+	}
+	if now, err := r.svc.Store.Now(ctx); err != nil || h.Silent(now) {
+		return lastBytes
+	}
+	return lastHostBytes
+}
+
+// follow passes the log to the caller until it is complete, or its run has ended and nothing was added for a while: then the
+// caller receives no end.
 func (r *logReader) follow(ctx context.Context) error {
 	svc := r.svc
 	moved, stop := svc.logs.follow(r.ref)
@@ -574,8 +600,13 @@ func (r *logReader) follow(ctx context.Context) error {
 		if ended && (endedAt.IsZero() || r.next != before) {
 			endedAt = svc.Env.Now()
 		}
-		if l.Complete || ended && (l.Holder == "" || svc.Env.Now().Sub(endedAt) >= lastBytes) {
+		switch {
+		case l.Complete, ended && r.open == "":
 			return r.end(&l, step)
+		case !ended:
+		case svc.Env.Now().Sub(endedAt) < lastBytes:
+		case svc.Env.Now().Sub(endedAt) >= r.patience(ctx):
+			return nil
 		}
 		if !env.Sleep(svc.Env, ctx, logPause) || svc.Env.Wait(ctx, logNewsPoll, news) == env.Gone {
 			return ctx.Err()

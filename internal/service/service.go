@@ -36,6 +36,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/perdure/perdure"
@@ -153,4 +156,19 @@ func Unreachable(err error) error {
 
 func noJob(id perdure.JobID) error {
 	return perdure.Refuse(perdure.CodeNotFound, "there is no job %s", id)
+}
+
+// listedSteps is how many steps of a job are listed for a caller who names another one.
+const listedSteps = 10
+
+// noStep returns the error for a step that a job does not have. index has the job's steps, each with its place.
+func noStep(id perdure.JobID, name string, index map[string]int) error {
+	e := perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", id, name)
+	names := slices.SortedFunc(maps.Keys(index), func(a, b string) int { return cmp.Compare(index[a], index[b]) })
+	more := ""
+	if n := len(names) - listedSteps; n > 0 {
+		names, more = names[:listedSteps], fmt.Sprintf(", and %d more", n)
+	}
+	e.Hint = "its steps: " + strings.Join(names, ", ") + more
+	return e
 }

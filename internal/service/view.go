@@ -496,7 +496,7 @@ func (svc *Service) Step(ctx context.Context, ref, step string) (*perdure.StepDe
 func (p *picture) step(ctx context.Context, name string) (*perdure.StepDetail, error) {
 	i, there := p.shape.Index[name]
 	if !there {
-		return nil, perdure.Refuse(perdure.CodeNotFound, "job %s has no step %s", p.id, name)
+		return nil, noStep(p.id, name, p.shape.Index)
 	}
 	if err := admission.Ask(ctx, stepRoom+2*perdure.MaxPayloadBytes); err != nil { // the values of the undo may be as large
 		return nil, err
