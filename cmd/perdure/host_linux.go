@@ -113,7 +113,7 @@ func (o *hostOptions) labelUsers() (users []exec.UserOfLabel, err error) {
 func lookUp(flag, name string) (*exec.User, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
-		return nil, usagef("%s %s: %v", flag, name, err)
+		return nil, &usageError{msg: fmt.Sprintf("%s %s: %v", flag, name, err), hint: "name a user of this machine (getent passwd), or create it: useradd --system " + quoted(name)}
 	}
 	return credential(u)
 }

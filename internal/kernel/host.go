@@ -117,7 +117,7 @@ func (h *Host) CheckRemoval(now time.Time, runs int) error {
 func CheckClaim(h *Host, c HostClaim) error {
 	switch {
 	case h == nil:
-		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "register it with PUT /v1/hosts/NAME"}
+		return &perdure.Error{Code: perdure.CodeNotFound, Message: "there is no host " + plain.Clip(c.Host, perdure.MaxClippedText), Hint: "it was removed, or has not registered yet"}
 	case h.Holder() != c.Holder:
 		return &perdure.Error{Code: perdure.CodeConflict, Message: fmt.Sprintf("the holder of host %s is %s", h.Name, h.Holder()), Hint: "claim with the holder that the registration has returned"}
 	}

@@ -431,7 +431,7 @@ func TestS3MovesADamagedArtifactAside(t *testing.T) {
 	name := nameOf(t, "scene")
 	spoil := func(content string) {
 		t.Helper()
-		if _, err := f.backend.PutObject("bucket", "a/b/sha256/"+strings.TrimPrefix(name, "sha256:"), nil, strings.NewReader(content), int64(len(content)), nil); err != nil {
+		if _, err := f.backend.PutObject("bucket", "a/b/sha256/"+strings.TrimPrefix(name, "sha256:"), map[string]string{}, strings.NewReader(content), int64(len(content)), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
