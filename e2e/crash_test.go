@@ -31,7 +31,7 @@ import (
 // A first run without a kill counts which crash points are reached, and how often. The test fails unless some world
 // reaches each point of the registry.
 //
-// With -crashes each store has all kills; without, about half of them.
+// With -crashes each store has all kills; without, each point has one, on one of the stores.
 func TestKilledAtEachPoint(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes two minutes")
@@ -43,9 +43,9 @@ func TestKilledAtEachPoint(t *testing.T) {
 		t.Errorf("a point that there is not is taken: %s", out)
 	}
 	stores := []struct {
-		name  string
-		open  func(t *testing.T, worker int) func() (string, error)
-		later int
+		name string
+		open func(t *testing.T, worker int) func() (string, error)
+		half int
 	}{{"sqlite", sqliteStores, 0}, {"postgres", postgresStores, 1}}
 	var reached sync.Map
 	var played atomic.Int32
@@ -54,7 +54,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 			for _, w := range worlds {
 				t.Run(w.name+"/"+store.name, func(t *testing.T) {
 					t.Parallel()
-					c := campaign{world: w, armed: armed, later: store.later, open: func(worker int) func() (string, error) { return store.open(t, worker) }, dir: t.TempDir()}
+					c := campaign{world: w, armed: armed, half: store.half, open: func(worker int) func() (string, error) { return store.open(t, worker) }, dir: t.TempDir()}
 					for p := range c.run(t) {
 						reached.Store(p, true)
 					}
@@ -125,7 +125,7 @@ func postgresStores(t *testing.T, _ int) func() (string, error) {
 	}
 }
 
-var allCrashes = flag.Bool("crashes", false, "kill at each planned coming by each crash point on both stores, instead of each on one")
+var allCrashes = flag.Bool("crashes", false, "kill at each planned coming by each crash point on both stores, instead of once at each point on one store")
 
 // campaign is one world on one store, with a kill at each of its points.
 type campaign struct {
@@ -133,7 +133,7 @@ type campaign struct {
 	armed string
 	open  func(worker int) func() (string, error)
 	dir   string
-	later int // at which half of the points the later kills are made, in place of the first one: 0 or 1
+	half  int // 0 or 1: at which half of the points the process is killed, unless -crashes is set
 }
 
 // atOnce is the number of concurrent plays: they mostly wait.
@@ -201,25 +201,22 @@ func (c *campaign) run(t *testing.T) map[crashpoint.Point]int {
 }
 
 // plan returns where to kill: when a point is reached for the first time, and also in the middle, and at more times if
-// it is reached often. Unless -crashes is set, one store has the first of them, and the other one the later ones.
+// it is reached often. Unless -crashes is set, it is one of these at each point of a half.
 func (c *campaign) plan(counted map[crashpoint.Point]int) (kills []crash) {
 	for i, p := range slices.Sorted(maps.Keys(counted)) {
-		late := i%2 == c.later
-		if *allCrashes || !late || counted[p] == 1 {
-			kills = append(kills, crash{p, 1})
-		}
-		if !*allCrashes && !late {
-			continue
-		}
+		all := []crash{{p, 1}}
 		most := counted[p] * 3 / 4
-		if most < 20 {
-			if mid := (counted[p] + 1) / 2; mid > 1 {
-				kills = append(kills, crash{p, mid})
-			}
-			continue
+		if mid := (counted[p] + 1) / 2; most < 20 && mid > 1 {
+			all = append(all, crash{p, mid})
 		}
-		for a, b := 2, 5; a <= most; a, b = b, a+b {
-			kills = append(kills, crash{p, a})
+		for a, b := 2, 5; most >= 20 && a <= most; a, b = b, a+b {
+			all = append(all, crash{p, a})
+		}
+		switch {
+		case *allCrashes:
+			kills = append(kills, all...)
+		case i%2 == c.half:
+			kills = append(kills, all[i/2%2*len(all)/2])
 		}
 	}
 	return kills

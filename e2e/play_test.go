@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -28,6 +29,7 @@ import (
 	definitions "github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/ledger"
 	"github.com/perdure/perdure/operate"
+	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/postgres"
 	"github.com/perdure/perdure/store/sqlite"
 )
@@ -41,7 +43,7 @@ func (s *stage) playNode() error {
 		return err
 	}
 	node := s.begin(true, "serve", "--listen", addr, "--store", s.store, "--migrate", "--agents", "http",
-		"--allow-private-targets", "--slots", "http=4", "--grace", "1s", "--sweep-period", "200ms", "--log-level", "warn")
+		"--allow-private-targets", "--slots", "http=4", "--grace", "1s", "--sweep-period", "200ms", "--log-level", "warn", "--artifacts", "file://"+filepath.Join(s.dir, "artifacts"))
 	c, err := s.client("http://" + addr)
 	if err != nil {
 		return err
@@ -75,7 +77,7 @@ func (s *stage) playNode() error {
 		})
 	}, func() error {
 		return errors.Join(s.awaitRest(c, "flaky", root.Done), s.awaitRest(c, "late", root.Undone), s.awaitRest(c, "far", root.Done), s.awaitRest(c, "posted", root.Done))
-	}, func() error { return s.playBulk(c) })
+	}, func() error { return s.playBulk(c) }, func() error { return s.playLog(c) })
 	if err != nil {
 		return err
 	}
@@ -114,6 +116,65 @@ func (s *stage) playBulk(c *client.Client) error {
 	some := []string{"many-3", "many-1"}
 	redo := operate.BulkRequest{Act: root.VerbRedo, IDs: some, Reason: "redo some", Key: "redo-some"}
 	return errors.Join(s.startBulk(c, redo, some...), s.awaitRest(c, "many-1", root.Done), s.awaitRest(c, "many-3", root.Done))
+}
+
+// playLog writes a log that is moved to an artifact (F268), and reads it before and afterwards.
+func (s *stage) playLog(c *client.Client) error {
+	if err := s.submit(c, s.define("written").add("a", map[string]any{"agent": "writer", "retry": patient})); err != nil {
+		return err
+	}
+	var run root.Run
+	if err := s.untilAnswered(func() error {
+		runs, err := c.Claim(s.ctx, protocol.Claim{Agent: "writer", Holder: "writer", Max: 1, Wait: time.Second, RequestID: "written"})
+		if err == nil && len(runs) == 0 {
+			return root.Refuse(root.CodeUnavailable, "not yet")
+		} else if err == nil {
+			run = runs[0]
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	text := bytes.Repeat([]byte("0123456789abcdef"), protocol.MaxLogChunk/16)
+	chunk := protocol.LogChunk{Job: run.Job, Step: run.Step, Run: run.Number, Stream: operate.Stdout, Data: text, Last: true}
+	if err := s.untilAnswered(func() error {
+		results, err := c.AppendLogs(s.ctx, "writer", []protocol.LogChunk{chunk})
+		if err == nil && !results[0].Accepted {
+			return fmt.Errorf("the chunk is refused: %+v", results[0])
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	for moved := false; ; {
+		var got []byte
+		if err := s.untilAnswered(func() error {
+			got = nil
+			return c.ReadLog(s.ctx, operate.LogQuery{Job: "written", Step: "a", Run: run.Number}, func(p *operate.LogPart) error {
+				got = append(got, p.Data...)
+				return nil
+			})
+		}); err != nil {
+			return err
+		}
+		if !bytes.Equal(got, text) {
+			return fmt.Errorf("%d bytes of the log are read, want %d", len(got), len(text))
+		}
+		if moved {
+			break
+		}
+		if err := s.await("the log is moved", func() bool {
+			files, err := filepath.Glob(filepath.Join(s.dir, "artifacts", "sha256", "*", "*"))
+			return err == nil && len(files) > 0
+		}); err != nil {
+			return err
+		}
+		moved = true
+	}
+	return s.untilAnswered(func() error {
+		_, _, err := c.Report(s.ctx, "writer", []protocol.Report{{Job: run.Job, Step: run.Step, Run: run.Number, Outcome: root.OutcomeDone}}, nil)
+		return err
+	})
 }
 
 // startBulk starts a bulk act that must act on these jobs, and on no others.

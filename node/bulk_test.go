@@ -372,7 +372,7 @@ func TestStoppedBulkActIsResumed(t *testing.T) {
 	everystore.Run(t, func(t *testing.T, store kernel.Store) {
 		n := node.New(store, node.Config{})
 		t.Cleanup(func() { n.Stop(context.Background()) })
-		ids := submitMany(t, n, "order", 2000)
+		ids := submitMany(t, n, "order", 1000)
 		one, two := startBulk(t, n, bulkRequest("order")).ID, startBulk(t, n, bulkRequest("order")).ID
 		if err := n.Start(t.Context()); err != nil {
 			t.Fatal(err)
@@ -387,7 +387,7 @@ func TestStoppedBulkActIsResumed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if stopped.State != consoles.BulkStopped || stopped.Matched == 2000 {
+		if stopped.State != consoles.BulkStopped || stopped.Matched == 1000 {
 			t.Fatalf("stopped too late: %s", counts(stopped))
 		}
 		other := ended(t, n, two)
@@ -402,10 +402,10 @@ func TestStoppedBulkActIsResumed(t *testing.T) {
 			t.Fatal(err)
 		}
 		v := ended(t, n, one)
-		if v.Matched != 2000 || other.Matched != 2000 || v.Done+other.Done != 2000 || v.Refused+other.Refused != 0 {
+		if v.Matched != 1000 || other.Matched != 1000 || v.Done+other.Done != 1000 || v.Refused+other.Refused != 0 {
 			t.Errorf("%s; %s", counts(v), counts(other))
 		}
-		for _, id := range []perdure.JobID{ids[0], ids[stopped.Matched-1], ids[stopped.Matched], ids[1999]} {
+		for _, id := range []perdure.JobID{ids[0], ids[stopped.Matched-1], ids[stopped.Matched], ids[999]} {
 			if n := actsOf(t, n, id, "undo", "ordered twice"); n != 1 {
 				t.Errorf("job %s was undone %d times", id, n)
 			}

@@ -33,6 +33,7 @@ func (n *Node) components() []component {
 		{name: "horizon", role: kernel.RoleSupervisor, run: n.horizon()},
 		{name: "statistics", role: kernel.RoleSupervisor, run: n.statistics().Lead},
 		{name: "artifacts", role: kernel.RoleSupervisor, run: n.artifactSweeper()},
+		{name: "logs", role: kernel.RoleSupervisor, run: n.logMover()},
 		{name: "courier", run: n.courier.Run},
 		{name: "courier", role: kernel.RoleCourier, run: n.courier.Lead},
 		{name: "bulk", role: kernel.RoleCourier, run: n.bulk.Lead},
@@ -89,6 +90,14 @@ func (n *Node) artifactSweeper() func(context.Context) {
 		return nil
 	}
 	return (&artifacts.Sweeper{Artifacts: d, Store: n.store, Log: n.log, Env: n.env}).Lead
+}
+
+// logMover returns a component that moves logs of ended runs to artifacts, if this node keeps some.
+func (n *Node) logMover() func(context.Context) {
+	if n.cfg.Artifacts == nil {
+		return nil
+	}
+	return (&artifacts.Mover{Artifacts: n.cfg.Artifacts, Store: n.store, Moved: n.metrics.LogMoved, Log: n.log, Env: n.env}).Lead
 }
 
 func (n *Node) statistics() *stats.Leader {

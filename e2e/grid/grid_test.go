@@ -256,7 +256,7 @@ func (g *grid) bad() (any bool) {
 // settled waits until all jobs are done.
 func (g *grid) settled() {
 	g.Helper()
-	for limit := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for limit := time.Now().Add(3 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		page, err := g.client.ListJobs(g.Context(), perdure.JobQuery{Type: "grid", Phases: []perdure.Phase{perdure.Waiting, perdure.Running, perdure.Parked}, Limit: 1})
 		g.must(err)
 		if len(page.Items) == 0 {

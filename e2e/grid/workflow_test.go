@@ -82,12 +82,13 @@ func TestWorkflowOnHosts(t *testing.T) {
 			t.Errorf("%s has %q (%v), not %s", name, text, err, sum)
 		}
 	}
+	g.wfcommons("check", instance, "--dir", work)
 	if _, err := g.client.Act(t.Context(), job.ID.String(), perdure.Act{Verb: perdure.VerbUndo, Reason: "not needed any more"}); err != nil {
 		t.Fatal(err)
 	}
 	g.until("the workflow is undone", 2*time.Minute+time.Duration(*images)*time.Second, settled(perdure.Undone))
-	if n := made(); n > 0 {
-		t.Errorf("%d files are left", n)
+	if left, err := os.ReadDir(work); err != nil || len(left) > 0 {
+		t.Errorf("%d files are left: %v; %v", len(left), left, err)
 	}
 }
 

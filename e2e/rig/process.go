@@ -164,11 +164,14 @@ func (m *Process) Bad() []string {
 	return slices.Clone(m.bad)
 }
 
+// patience is how long a node may take to start, on a machine that does other work.
+const patience = 3 * time.Minute
+
 // Ready waits until a node accepts work.
 func Ready(t testing.TB, url string) {
 	t.Helper()
 	c := http.Client{Timeout: 5 * time.Second}
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
 		if resp, err := c.Get(url + "/readyz"); err == nil {
 			resp.Body.Close()
 			if resp.StatusCode == http.StatusOK {
@@ -176,7 +179,7 @@ func Ready(t testing.TB, url string) {
 			}
 		}
 	}
-	t.Fatalf("%s is not ready within a minute", url)
+	t.Fatalf("%s is not ready within %v", url, patience)
 }
 
 // FreeAddress returns an address at which nothing listens.

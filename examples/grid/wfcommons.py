@@ -4,10 +4,11 @@
   wfcommons.py montage 100 > montage.json                  a mosaic of 100 images: 402 tasks
   wfcommons.py convert montage.json --dir /shared/run1 > montage.yaml
   perdure submit montage.yaml
+  wfcommons.py check montage.json --dir /shared/run1       after it is done: has each file the right content?
 
 A task of the definition reads its input files, takes as long as the recorded run (--speed 10: a tenth), and writes its output
 files; each holds the SHA-256 of the task's name and of its inputs. So the last file proves that every task has read the right
-files. `expected` computes it without running anything. To undo a task is to delete its output files.
+files. `expected` computes them without running anything. To undo a task is to delete its output files.
 
 Files are in a directory that all hosts share (--dir). Python 3.9 or later; no packages.
 """
@@ -15,18 +16,25 @@ Files are in a directory that all hosts share (--dir). Python 3.9 or later; no p
 import argparse
 import hashlib
 import json
+import os
 import re
+import signal
 import sys
 
-# The program of every task: directory, seconds, input files, output files. A repetition finds its own files, and replaces them.
+# The program of every task: directory, seconds, input files, output files. A repetition finds its own files, and replaces them;
+# it deletes what a run has left that was killed while it wrote.
 TASK = """
 cd "$1" || exit 75
 for f in $3; do [ -s "$f" ] || { echo "$f is missing" >&2; exit 66; }; done
 sleep "$2"
 for f in $4; do
+  rm -f "$f".part.*
   { echo "$5 $f"; cat /dev/null $3; } | sha256sum > "$f.part.$$" && mv "$f.part.$$" "$f" || exit 74
 done
 """
+
+# Deletes files, also incomplete ones: directory, files.
+UNDO = 'cd "$1" && shift && for f in "$@"; do rm -f "$f" "$f".part.*; done'
 
 STAGE = "stage"  # the step that writes the files that no task writes
 
@@ -96,7 +104,7 @@ def definition(args):
     def step(seconds, reads, writes, name):
         s = {"agent": args.agent, "with": {"command": run + [f"{seconds:g}", " ".join(reads), " ".join(writes), name]}}
         if writes:
-            s["undo"] = {"with": {"command": ["sh", "-c", 'cd "$1" && shift && rm -f "$@"', "rm", "${input.dir}", *writes]}}
+            s["undo"] = {"with": {"command": ["sh", "-c", UNDO, "rm", "${input.dir}", *writes]}}
         if args.requires:
             s["requires"] = json.loads(args.requires)
         return s
@@ -130,7 +138,26 @@ def expected(args):
     return {f: c.decode().split()[0] for f, c in sorted(content.items())}
 
 
+def check(args):
+    """Compares the files of a directory with what they must hold."""
+    want = expected(args)
+    wrong = []
+    for f, sha in want.items():
+        try:
+            with open(os.path.join(args.dir, f)) as opened:
+                found = opened.read().split()[:1]
+            if found != [sha]:
+                wrong.append(f + ": wrong content")
+        except OSError as e:
+            wrong.append(f"{f}: {e.strerror}")
+    wrong += [f + ": no file of the workflow" for f in sorted(set(os.listdir(args.dir)) - set(want))]
+    if wrong:
+        sys.exit("\n".join(wrong))
+    print(f"{len(want)} files, each with the content that it must have")
+
+
 def main():
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # of "| head"
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
     p = verbs.add_parser("montage", help="prints an instance in the shape of Montage")
@@ -146,9 +173,15 @@ def main():
     p = verbs.add_parser("expected", help="prints the SHA-256 that each file will hold")
     p.add_argument("file")
     p.set_defaults(run=expected)
+    p = verbs.add_parser("check", help="compares the files of a directory with what they must hold")
+    p.add_argument("file")
+    p.add_argument("--dir", required=True)
+    p.set_defaults(run=check)
     args = parser.parse_args()
-    json.dump(args.run(args), sys.stdout, indent=1)
-    print()
+    result = args.run(args)
+    if result is not None:
+        json.dump(result, sys.stdout, indent=1)
+        print()
 
 
 if __name__ == "__main__":

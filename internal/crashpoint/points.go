@@ -109,6 +109,12 @@ const (
 	CourierForgot  Point = "courier.forgot"
 )
 
+// Logs: around the transaction that records that an artifact has the bytes of a log.
+const (
+	LogMove  Point = "log.move"
+	LogMoved Point = "log.moved"
+)
+
 // Statistics: before the leader counts, and after it has stored the result.
 const (
 	StatsCompute Point = "stats.compute"
@@ -233,6 +239,7 @@ var All = slices.Concat(
 	[]Point{BulkRead, BulkHasRead, BulkQueue, BulkDone, BulkForget, BulkForgot},
 	[]Point{WebhookRead, WebhookHasRead, WebhookPost, WebhookPosted, WebhookSave, WebhookSaved, WebhookForget, WebhookForgot},
 	[]Point{CourierRead, CourierHasRead, CourierApplied, CourierForget, CourierForgot},
+	[]Point{LogMove, LogMoved},
 	[]Point{StatsCompute, StatsSaved},
 	[]Point{AgentClaim, AgentClaimed, AgentExecute, AgentExecuted, AgentReport, AgentReported, AgentHeartbeat, AgentHeartbeatAnswered,
 		AgentGiveBack, AgentDrain, AgentCutShort, AgentDrained, AgentRetrieve, AgentRetrieved},

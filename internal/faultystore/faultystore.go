@@ -429,6 +429,22 @@ func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, ma
 }
 
 func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error {
+	return s.writeLogs(ctx, func() error { return s.Store.SaveLogs(ctx, changes) })
+}
+
+func (s *Store) MoveLog(ctx context.Context, loaded kernel.Log, to kernel.ArtifactHash) error {
+	return s.writeLogs(ctx, func() error { return s.Store.MoveLog(ctx, loaded, to) })
+}
+
+func (s *Store) MovableLogs(ctx context.Context, max int) (out []kernel.Log, err error) {
+	if err = s.readFault(ctx); err == nil {
+		out, err = s.Store.MovableLogs(ctx, max)
+	}
+	return out, err
+}
+
+// writeLogs calls write unless it draws a fault.
+func (s *Store) writeLogs(ctx context.Context, write func() error) error {
 	f, duration := s.draw(false)
 	if err := s.Sleep(ctx, duration); err != nil {
 		return err
@@ -443,7 +459,7 @@ func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error 
 	case Cancelled:
 		return context.DeadlineExceeded
 	}
-	err := s.Store.SaveLogs(ctx, changes)
+	err := write()
 	if f == LostDone && err == nil {
 		return errTransient
 	}

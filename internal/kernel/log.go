@@ -15,7 +15,13 @@ const (
 	// leastLogChunk is the size up to which the next bytes are added to the last row: otherwise a program that writes one
 	// line at a time would fill the store with small rows.
 	leastLogChunk = 4 << 10
+	// minMovedLog is the length from which on a log is moved to an artifact: a file or object for each smaller one would cost
+	// more than its few rows.
+	minMovedLog = 64 << 10
 )
+
+// NoArtifact is the artifact of a log whose bytes are rows.
+var NoArtifact ArtifactHash
 
 // LogRun is a run that may have logs.
 type LogRun struct {
@@ -33,10 +39,16 @@ type LogRef struct {
 // Log is the row of one log.
 type Log struct {
 	LogRef
-	Holder   string // only this holder adds to the log
-	Next     int64  // offset of the next byte: so many bytes were received, or were skipped by the holder
-	Last     int64  // offset of the last row of bytes; Next if there is none to which bytes can be added
-	Complete bool   // the holder has said that nothing follows
+	Holder   string       // only this holder adds to the log
+	Next     int64        // offset of the next byte: so many bytes were received, or were skipped by the holder
+	Last     int64        // offset of the last row of bytes; Next if there is none to which bytes can be added
+	Complete bool         // the holder has said that nothing follows
+	Artifact ArtifactHash // has the bytes, in the format of package logfile; NoArtifact: they are rows
+}
+
+// Movable reports whether the bytes of the log should be moved to an artifact. A log that is complete never changes again.
+func (l *Log) Movable() bool {
+	return l.Complete && l.Artifact == NoArtifact && l.Next >= minMovedLog
 }
 
 // LogChunk is a row of bytes.
@@ -64,11 +76,18 @@ type LogStore interface {
 	// Logs returns the rows of all logs of these runs, in any order. A run must not be given twice.
 	Logs(context.Context, []LogRun) ([]Log, error)
 	// SaveLogs writes changes of different logs in one transaction. It compares each row with the one that was loaded
-	// (Next, Complete), and returns ErrStale if they differ: then nothing was written. After a loss of power, the last
-	// acknowledged changes may be missing.
+	// (Next, Complete, no artifact), and returns ErrStale if they differ: then nothing was written. After a loss of power, the
+	// last acknowledged changes may be missing.
 	SaveLogs(context.Context, []LogChange) error
 	// LogChunks returns at most max rows of bytes in order, beginning with the first one that ends after the offset from.
 	LogChunks(ctx context.Context, log LogRef, from int64, max int) ([]LogChunk, error)
+	// MovableLogs returns at most max logs that are Movable, in the order of job, step, run and stream. Its cost does not
+	// depend on how many logs there are.
+	MovableLogs(ctx context.Context, max int) ([]Log, error)
+	// MoveLog records that an artifact has the bytes of a log, in one transaction: the row names the artifact, the job uses
+	// it, and the rows of bytes are deleted. It returns ErrStale, and writes nothing, if the row is not Movable, or not as it
+	// was loaded (Next, Complete). After a loss of power, the last acknowledged moves may be undone as a whole.
+	MoveLog(ctx context.Context, loaded Log, to ArtifactHash) error
 }
 
 // ChangeLog returns a change that does nothing yet, of a log that was loaded.

@@ -54,6 +54,7 @@ type Metrics struct {
 	wrongAuth   prometheus.Counter
 	deliveries  *prometheus.CounterVec
 	undelivered prometheus.Gauge
+	logsMoved   prometheus.Counter
 }
 
 // New returns the metrics of a node. version is the version of the program.
@@ -99,6 +100,7 @@ func New(version string) *Metrics {
 		m.deliveries.WithLabelValues(outcome) // 0, so that the first one is an increase
 	}
 	m.undelivered = gauge("webhook_pending", "Notifications that are not delivered yet, on the leader of the role courier; 0 on other nodes.")
+	m.logsMoved = counter("logs_moved_total", "Logs whose bytes were moved from the store to an artifact, on the leader of the role supervisor.").WithLabelValues()
 	m.outside = counter("renderings_outside_transaction_total",
 		"Inputs and conditions rendered outside of a transaction because they took too much work. The agent is empty for conditions.", "agent")
 	m.batch = histogram("commit_batch_size", "Requests and claims in one transaction.", prometheus.ExponentialBuckets(1, 4, 6)).WithLabelValues().(prometheus.Histogram)
@@ -188,6 +190,9 @@ func (m *Metrics) Reported(agent string, d perdure.Direction, outcome string, du
 	m.runs.WithLabelValues(agent, d.String(), outcome).Inc()
 	m.runTime.WithLabelValues(agent, d.String(), outcome).Observe(duration.Seconds())
 }
+
+// LogMoved counts a log that was moved to an artifact.
+func (m *Metrics) LogMoved() { m.logsMoved.Inc() }
 
 func (m *Metrics) Refused(reason protocol.RefusalReason) {
 	m.refused.WithLabelValues(string(reason)).Inc()

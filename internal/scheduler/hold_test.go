@@ -12,6 +12,7 @@ import (
 	"github.com/perdure/perdure"
 	"github.com/perdure/perdure/definition"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/racedetector"
 	"github.com/perdure/perdure/internal/scheduler"
 	"github.com/perdure/perdure/protocol"
 	"github.com/perdure/perdure/store/memory"
@@ -237,6 +238,7 @@ func TestHoldingEndsWithoutClaims(t *testing.T) {
 // If an agent does not take held submissions in time, nothing is held for it for a while. Each pause is longer than the
 // one before, up to five seconds, unless the latest one was long ago.
 func TestPausesOfHoldingGrow(t *testing.T) {
+	racedetector.Skip(t)
 	synctest.Test(t, func(t *testing.T) {
 		d := open(t, &arrivals{Store: memory.New()}, scheduler.Config{Writers: 3, HoldMinPace: 1})
 		d.submitSet(1000)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/perdure/perdure/internal/admission"
 	"github.com/perdure/perdure/internal/env"
 	"github.com/perdure/perdure/internal/kernel"
+	"github.com/perdure/perdure/internal/logfile"
 	"github.com/perdure/perdure/operate"
 	"github.com/perdure/perdure/protocol"
 )
@@ -339,6 +341,9 @@ type logReader struct {
 	see  func(*operate.LogPart) error
 	seen bool  // see was called
 	size int64 // offset of the end of the log
+
+	artifact io.Closer       // of a log that was moved; nil before its first read
+	file     *logfile.Reader // reads artifact
 }
 
 // rowsOfPart is how many rows of a log are read at once.
@@ -360,6 +365,7 @@ func (svc *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*o
 		return perdure.Refuse(perdure.CodeNotFound, "step %s has no run %d: its latest run is %d", q.Step, q.Run, step.Run)
 	}
 	r := &logReader{svc: svc, ref: kernel.LogRef{LogRun: kernel.LogRun{Job: step.Job, Step: q.Step, Run: q.Run}, Stream: q.Stream}, next: q.Offset, see: see}
+	defer r.close()
 	if q.Run == 0 && q.Follow {
 		if step, err = r.awaitRun(ctx, step); err != nil {
 			return err
@@ -380,7 +386,7 @@ func (svc *Service) ReadLog(ctx context.Context, q operate.LogQuery, see func(*o
 		if err != nil {
 			return err
 		}
-		if err := r.read(ctx, l.Next); err != nil {
+		if err := r.read(ctx, &l); err != nil {
 			return err
 		}
 		return r.end(&l, step)
@@ -412,28 +418,34 @@ func (r *logReader) awaitRun(ctx context.Context, step *kernel.Step) (*kernel.St
 
 // log returns the row of the log; a zero row if there is none.
 func (r *logReader) log(ctx context.Context) (kernel.Log, error) {
+	l, err := r.row(ctx)
+	r.size = l.Next
+	return l, err
+}
+
+func (r *logReader) row(ctx context.Context) (kernel.Log, error) {
 	logs, err := r.svc.Store.Logs(ctx, []kernel.LogRun{r.ref.LogRun})
 	if err != nil {
 		return kernel.Log{}, Unreachable(err)
 	}
 	for _, l := range logs {
 		if l.LogRef == r.ref {
-			r.size = l.Next
 			return l, nil
 		}
 	}
 	return kernel.Log{LogRef: r.ref}, nil
 }
 
-// read passes what is stored before an offset to the caller.
-func (r *logReader) read(ctx context.Context, until int64) error {
-	for r.next < until {
+// read passes what is stored of a log, as long as its row says, to the caller.
+func (r *logReader) read(ctx context.Context, l *kernel.Log) error {
+	stored := *l
+	for until := l.Next; r.next < until; {
 		if err := admission.Ask(ctx, 2*rowsOfPart*kernel.MaxLogChunk); err != nil {
 			return err
 		}
-		chunks, err := r.svc.Store.LogChunks(ctx, r.ref, r.next, rowsOfPart)
+		chunks, err := r.rows(ctx, &stored)
 		if err != nil {
-			return Unreachable(err)
+			return err
 		}
 		from := r.next
 		for _, k := range chunks {
@@ -441,7 +453,7 @@ func (r *logReader) read(ctx context.Context, until int64) error {
 				break
 			}
 			part := &operate.LogPart{Offset: max(k.Offset, r.next), LeftOut: max(k.Offset-r.next, 0)}
-			part.Data = k.Data[part.Offset-k.Offset:]
+			part.Data = k.Data[part.Offset-k.Offset : min(int64(len(k.Data)), until-k.Offset)]
 			if err := r.pass(part); err != nil {
 				return err
 			}
@@ -451,6 +463,64 @@ func (r *logReader) read(ctx context.Context, until int64) error {
 		}
 	}
 	return nil
+}
+
+// rows returns the next bytes of a log, from its rows or its artifact. It returns none after the last ones.
+func (r *logReader) rows(ctx context.Context, l *kernel.Log) ([]kernel.LogChunk, error) {
+	if l.Artifact == kernel.NoArtifact {
+		rows, err := r.svc.Store.LogChunks(ctx, r.ref, r.next, rowsOfPart)
+		switch {
+		case err != nil:
+			return nil, Unreachable(err)
+		case len(rows) > 0:
+			return rows, nil
+		}
+		// The rest was skipped, or the bytes were moved after the row of the log was read.
+		if *l, err = r.row(ctx); err != nil || l.Artifact == kernel.NoArtifact {
+			return nil, err
+		}
+	}
+	rows, err := r.movedRows(ctx, l)
+	return rows, artifactError(err, l.Artifact)
+}
+
+// movedRows returns the next bytes of a log that was moved.
+func (r *logReader) movedRows(ctx context.Context, l *kernel.Log) ([]kernel.LogChunk, error) {
+	if r.file == nil {
+		if r.svc.Artifacts == nil {
+			return nil, errNoArtifacts
+		}
+		content, err := r.svc.Artifacts.OpenArtifact(ctx, l.Artifact.String())
+		if err != nil {
+			return nil, err
+		}
+		r.artifact, r.file = content, logfile.NewReader(content, l.Next)
+	}
+	return r.file.Rows(r.next, rowsOfPart)
+}
+
+func (r *logReader) close() {
+	if r.artifact != nil {
+		r.artifact.Close()
+	}
+}
+
+// artifactError converts an error of the artifact of a log.
+func artifactError(err error, hash kernel.ArtifactHash) error {
+	lost := func(how string) error {
+		e := perdure.Refuse(perdure.CodeNotFound, "the log was moved to the artifact %s, which is %s", hash, how)
+		e.Hint = "restore the artifact from a backup"
+		return e
+	}
+	switch code := perdure.CodeOf(err); {
+	case errors.Is(err, logfile.ErrDamaged):
+		return lost("damaged")
+	case code == perdure.CodeNotFound:
+		return lost("not stored")
+	case err == nil, code != "", errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return perdure.Refuse(perdure.CodeUnavailable, "the artifact %s of the log cannot be read: %v", hash, err)
 }
 
 func (r *logReader) pass(part *operate.LogPart) error {
@@ -492,7 +562,7 @@ func (r *logReader) follow(ctx context.Context) error {
 			return err
 		}
 		before := r.next
-		if err := r.read(ctx, l.Next); err != nil {
+		if err := r.read(ctx, &l); err != nil {
 			return err
 		}
 		if !r.seen {

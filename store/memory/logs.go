@@ -40,7 +40,7 @@ func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error 
 	for i := range changes {
 		c := &changes[i]
 		l, ok := s.logs[c.Now.LogRef]
-		if ok != (c.Loaded != nil) || ok && (l.Next != c.Loaded.Next || l.Complete != c.Loaded.Complete) {
+		if ok != (c.Loaded != nil) || ok && (l.Next != c.Loaded.Next || l.Complete != c.Loaded.Complete || l.Artifact != kernel.NoArtifact) {
 			return kernel.ErrStale
 		}
 	}
@@ -72,4 +72,36 @@ func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, ma
 		slices.SortFunc(found, func(a, b kernel.LogChunk) int { return cmp.Compare(a.Offset, b.Offset) })
 		return firstN(max, found)
 	})
+}
+
+// MovableLogs implements kernel.LogStore.
+func (s *Store) MovableLogs(ctx context.Context, max int) ([]kernel.Log, error) {
+	return view(ctx, s, func() (found []kernel.Log) {
+		for _, l := range s.logs {
+			if l.Movable() {
+				found = append(found, l.Log)
+			}
+		}
+		slices.SortFunc(found, func(a, b kernel.Log) int {
+			return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Stream, b.Stream))
+		})
+		return firstN(max, found)
+	})
+}
+
+// MoveLog implements kernel.LogStore.
+func (s *Store) MoveLog(ctx context.Context, loaded kernel.Log, to kernel.ArtifactHash) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.usable(ctx); err != nil {
+		return err
+	}
+	l, ok := s.logs[loaded.LogRef]
+	if !ok || !l.Movable() || l.Next != loaded.Next || l.Complete != loaded.Complete {
+		return kernel.ErrStale
+	}
+	l.Artifact, l.chunks = to, nil
+	s.logs[loaded.LogRef] = l
+	s.artifactUses[kernel.ArtifactUse{Job: loaded.Job, Hash: to}] = true
+	return nil
 }

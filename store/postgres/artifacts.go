@@ -13,7 +13,8 @@ const (
 	artifactsOfSQL   = "select encode(hash, 'hex') from perdure.artifact_use where job = $1 order by hash limit $2"
 )
 
-// artifactUses inserts uses. Other transactions insert none for the same jobs: these are new or locked.
+// artifactUses inserts uses. Other transactions with several uses insert none for the same jobs: these are new or locked. So two
+// of them do not wait for each other.
 func (w *writing) artifactUses(all []kernel.ArtifactUse) {
 	if len(all) == 0 {
 		return

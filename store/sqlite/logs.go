@@ -9,9 +9,15 @@ import (
 )
 
 const (
-	logsSQL = `SELECT job, step, run, stream, holder, next, last, complete FROM perdure_log WHERE job = ? AND step = ? AND run = ?`
-	addLog  = `INSERT INTO perdure_log (next, last, complete, holder, job, step, run, stream) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
-	saveLog = `UPDATE perdure_log SET next = ?, last = ?, complete = ? WHERE job = ? AND step = ? AND run = ? AND stream = ? AND next = ? AND complete = ?`
+	logColumns = `job, step, run, stream, holder, next, last, complete, artifact`
+	logsSQL    = `SELECT ` + logColumns + ` FROM perdure_log WHERE job = ? AND step = ? AND run = ?`
+	addLog     = `INSERT INTO perdure_log (next, last, complete, movable, holder, job, step, run, stream) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`
+	saveLog    = `UPDATE perdure_log SET next = ?, last = ?, complete = ?, movable = ?
+		WHERE job = ? AND step = ? AND run = ? AND stream = ? AND next = ? AND complete = ? AND artifact IS NULL`
+	movableLogsSQL = `SELECT ` + logColumns + ` FROM perdure_log INDEXED BY perdure_log_movable WHERE movable = 1 ORDER BY job, step, run, stream ` + limitTo
+	moveLog        = `UPDATE perdure_log SET artifact = ?, movable = 0
+		WHERE job = ? AND step = ? AND run = ? AND stream = ? AND next = ? AND complete = ? AND movable = 1`
+	clearLog = `DELETE FROM perdure_log_chunk WHERE job = ? AND step = ? AND run = ? AND stream = ?`
 
 	addLogChunk    = `INSERT INTO perdure_log_chunk (data, job, step, run, stream, at) VALUES (?, ?, ?, ?, ?, ?)`
 	extendLogChunk = `UPDATE perdure_log_chunk SET data = CAST(data || ? AS BLOB) WHERE job = ? AND step = ? AND run = ? AND stream = ? AND at = ?`
@@ -24,6 +30,7 @@ const (
 func readLog(r *row) kernel.Log {
 	l := kernel.Log{LogRef: kernel.LogRef{LogRun: kernel.LogRun{Job: r.id(), Step: r.text(), Run: r.num()}, Stream: operate.LogStream(r.text())}}
 	l.Holder, l.Next, l.Last, l.Complete = r.text(), r.num(), r.num(), r.flag()
+	r.blob(l.Artifact[:]) // NULL: NoArtifact
 	return l
 }
 
@@ -55,21 +62,25 @@ func (s *Store) SaveLogs(ctx context.Context, changes []kernel.LogChange) error 
 	})
 }
 
+func keyOf(l *kernel.LogRef) []any { return []any{l.Job[:], l.Step, l.Run, string(l.Stream)} }
+
+// changeOne returns ErrStale unless a statement changes one row.
+func (s *Store) changeOne(query string, args ...any) error {
+	n, err := s.registry.changed(query, args...)
+	if err == nil && n != 1 {
+		err = kernel.ErrStale
+	}
+	return err
+}
+
 func (s *Store) saveLog(c *kernel.LogChange) error {
 	l := &c.Now
-	ref := []any{l.Job[:], l.Step, l.Run, string(l.Stream)}
-	exactly := func(query string, args ...any) error {
-		n, err := s.registry.changed(query, args...)
-		if err == nil && n != 1 {
-			err = kernel.ErrStale
-		}
-		return err
-	}
+	ref := keyOf(&l.LogRef)
 	var err error
 	if c.Loaded == nil {
-		err = exactly(addLog, slices.Concat([]any{l.Next, l.Last, l.Complete, l.Holder}, ref)...)
+		err = s.changeOne(addLog, slices.Concat([]any{l.Next, l.Last, l.Complete, l.Movable(), l.Holder}, ref)...)
 	} else {
-		err = exactly(saveLog, slices.Concat([]any{l.Next, l.Last, l.Complete}, ref, []any{c.Loaded.Next, c.Loaded.Complete})...)
+		err = s.changeOne(saveLog, slices.Concat([]any{l.Next, l.Last, l.Complete, l.Movable()}, ref, []any{c.Loaded.Next, c.Loaded.Complete})...)
 	}
 	if err != nil {
 		return err
@@ -79,7 +90,7 @@ func (s *Store) saveLog(c *kernel.LogChange) error {
 		if w.Extends {
 			query = extendLogChunk
 		}
-		if err := exactly(query, slices.Concat([]any{w.Data}, ref, []any{w.Offset})...); err != nil {
+		if err := s.changeOne(query, slices.Concat([]any{w.Data}, ref, []any{w.Offset})...); err != nil {
 			return err
 		}
 	}
@@ -93,4 +104,23 @@ func (s *Store) saveLog(c *kernel.LogChange) error {
 func (s *Store) LogChunks(ctx context.Context, log kernel.LogRef, from int64, max int) ([]kernel.LogChunk, error) {
 	return view(ctx, s, func(r *row) kernel.LogChunk { return kernel.LogChunk{Offset: r.num(), Data: r.bytes()} },
 		logChunksSQL, log.Job[:], log.Step, log.Run, string(log.Stream), from-kernel.MaxLogChunk, from, atMost(max))
+}
+
+// MovableLogs implements kernel.LogStore.
+func (s *Store) MovableLogs(ctx context.Context, max int) ([]kernel.Log, error) {
+	return view(ctx, s, readLog, movableLogsSQL, atMost(max))
+}
+
+// MoveLog implements kernel.LogStore.
+func (s *Store) MoveLog(ctx context.Context, loaded kernel.Log, to kernel.ArtifactHash) error {
+	ref := keyOf(&loaded.LogRef)
+	return s.writeRegistry(ctx, func() error {
+		if err := s.changeOne(moveLog, slices.Concat([]any{to[:]}, ref, []any{loaded.Next, loaded.Complete})...); err != nil {
+			return err
+		}
+		if err := s.registry.exec(useArtifactSQL, loaded.Job[:], to[:]); err != nil {
+			return err
+		}
+		return s.registry.exec(clearLog, ref...)
+	})
 }

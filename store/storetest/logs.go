@@ -17,6 +17,10 @@ var logChecks = []check{
 	{"Logs/Extend", logExtended},
 	{"Logs/Cut", logCut},
 	{"Logs/ReadFromAnOffset", logRead},
+	{"Logs/Movable", logMovable},
+	{"Logs/Move", logMoved},
+	{"Logs/MoveOfAnotherRowIsStale", logMoveStale},
+	{"Logs/MoveTwiceAtOnce", logMovedTwice},
 }
 
 func logRef(job int, step string, run int64, stream operate.LogStream) kernel.LogRef {
@@ -145,6 +149,125 @@ func logRead(s *suite) {
 	s.equal("the large row", s.chunks(ref, third-1, 1)[0].Data, large)
 }
 
+func (s *suite) movable(max int) []kernel.Log {
+	s.Helper()
+	found, err := s.store.MovableLogs(ctx, max)
+	s.must(err)
+	return found
+}
+
+// movedFrom is the least length of a log that is moved.
+const movedFrom = 64 << 10
+
+// A log is found once it is complete and long enough (F267), at most as many as are asked for, in order.
+func logMovable(s *suite) {
+	s.equal("none", s.movable(9), nil)
+	row := func(job int, step string, run int64, stream operate.LogStream, next int64, complete bool) kernel.Log {
+		return kernel.Log{LogRef: logRef(job, step, run, stream), Holder: "h", Next: next, Complete: complete}
+	}
+	small, open := row(1, "a", 1, operate.Stdout, movedFrom-1, true), row(1, "a", 1, operate.Stderr, movedFrom, false)
+	want := []kernel.Log{row(1, "a", 2, operate.Stderr, movedFrom, true), row(1, "a", 2, operate.Stdout, movedFrom+1, true), row(1, "a", 10, operate.Stderr, movedFrom, true),
+		row(1, "b", 1, operate.Stderr, movedFrom, true), row(2, "a", 1, operate.Stderr, 1<<50, true)}
+	for _, l := range append([]kernel.Log{small, open, want[4], want[2]}, want[3], want[1], want[0]) {
+		s.must(s.store.SaveLogs(ctx, []kernel.LogChange{{Now: l}}))
+	}
+	s.equal("all", s.movable(9), want)
+	s.equal("two", s.movable(2), want[:2])
+	s.equal("at most none", s.movable(0), nil)
+	for _, loaded := range []kernel.Log{small, open} {
+		now := loaded
+		now.Next, now.Complete = movedFrom+2, true
+		s.must(s.store.SaveLogs(ctx, []kernel.LogChange{{Now: now, Loaded: &loaded}}))
+		want = append(want, now)
+	}
+	slices.SortFunc(want, func(a, b kernel.Log) int { return compareLogs(&a, &b) })
+	s.equal("after a change", s.movable(9), want)
+}
+
+// A moved log has an artifact, which its job uses, and no bytes; other logs keep theirs. It never changes again (F267, F268).
+func logMoved(s *suite) {
+	ref, other := logRef(1, "ü", 1, operate.Stdout), logRef(1, "ü", 1, operate.Stderr)
+	row := kernel.Log{LogRef: ref, Holder: "h", Next: movedFrom + 1, Last: movedFrom, Complete: true}
+	left := row
+	left.LogRef = other
+	s.must(s.store.SaveLogs(ctx, []kernel.LogChange{{Now: row, Writes: []kernel.LogWrite{writeOf(0, "one"), writeOf(movedFrom, "x")}}, {Now: left, Writes: []kernel.LogWrite{writeOf(0, "other")}}}))
+	hash := artifact(1)
+	s.must(s.store.MoveLog(ctx, row, hash))
+	moved := row
+	moved.Artifact = hash
+	s.equal("rows", s.logs(ref.LogRun), []kernel.Log{left, moved})
+	s.equal("bytes", s.chunks(ref, 0, 9), nil)
+	s.equal("bytes of the other", s.chunks(other, 0, 9), []kernel.LogChunk{{Data: []byte("other")}})
+	s.equal("movable", s.movable(9), []kernel.Log{left})
+	s.equal("used", s.usedArtifacts(hash), []kernel.ArtifactHash{hash})
+	s.equal("of the job", s.artifactsOf(1, 9), []kernel.ArtifactHash{hash})
+
+	now := moved
+	now.Next++
+	for _, loaded := range []kernel.Log{row, moved} {
+		err := s.store.SaveLogs(ctx, []kernel.LogChange{{Now: now, Loaded: &loaded, Writes: []kernel.LogWrite{writeOf(row.Next, "y")}}})
+		s.equal("a change of a moved log is stale", errors.Is(err, kernel.ErrStale), true)
+		s.equal("a second move is stale", errors.Is(s.store.MoveLog(ctx, loaded, artifact(2)), kernel.ErrStale), true)
+	}
+	s.equal("rows after a second move", s.logs(ref.LogRun), []kernel.Log{left, moved})
+	s.equal("bytes after a change", s.chunks(ref, 0, 9), nil)
+	s.equal("the artifact of the second move", s.usedArtifacts(artifact(2)), nil)
+
+	s.must(s.store.MoveLog(ctx, left, hash)) // the same bytes: the use is there
+	left.Artifact = hash
+	s.equal("both", s.logs(ref.LogRun), []kernel.Log{left, moved})
+	s.equal("of the job", s.artifactsOf(1, 9), []kernel.ArtifactHash{hash})
+}
+
+// A move of a row that is not as it was loaded, or that must not be moved, writes nothing (F267).
+func logMoveStale(s *suite) {
+	ref := logRef(1, "a", 1, operate.Stdout)
+	row := kernel.Log{LogRef: ref, Holder: "h", Next: movedFrom, Complete: true}
+	small, open := row, row
+	small.LogRef, small.Next = logRef(1, "a", 2, operate.Stdout), movedFrom-1
+	open.LogRef, open.Complete = logRef(1, "a", 3, operate.Stdout), false
+	for _, l := range []kernel.Log{row, small, open} {
+		s.must(s.store.SaveLogs(ctx, []kernel.LogChange{{Now: l, Writes: []kernel.LogWrite{writeOf(0, "x")}}}))
+	}
+	shorter, incomplete, none := row, row, row
+	shorter.Next--
+	incomplete.Complete = false
+	none.LogRef = logRef(2, "a", 1, operate.Stdout)
+	for what, loaded := range map[string]kernel.Log{"shorter": shorter, "not complete": incomplete, "not there": none, "small": small, "open": open} {
+		if err := s.store.MoveLog(ctx, loaded, artifact(1)); !errors.Is(err, kernel.ErrStale) {
+			s.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, l := range []kernel.Log{row, small, open} {
+		s.equal("row", s.logs(l.LogRun), []kernel.Log{l})
+		s.equal("bytes", s.chunks(l.LogRef, 0, 9), []kernel.LogChunk{{Data: []byte("x")}})
+	}
+	s.equal("used", s.usedArtifacts(artifact(1)), nil)
+}
+
+// Of several moves of one log at once, one is done (F268).
+func logMovedTwice(s *suite) {
+	row := kernel.Log{LogRef: logRef(1, "a", 1, operate.Stdout), Holder: "h", Next: movedFrom, Complete: true}
+	s.must(s.store.SaveLogs(ctx, []kernel.LogChange{{Now: row, Writes: []kernel.LogWrite{writeOf(0, "x")}}}))
+	const movers = 4
+	errs := make(chan error, movers)
+	for i := range movers {
+		go func() { errs <- s.store.MoveLog(ctx, row, artifact(byte(1+i))) }()
+	}
+	done := 0
+	for range movers {
+		switch err := <-errs; {
+		case err == nil:
+			done++
+		case !errors.Is(err, kernel.ErrStale):
+			s.Error(err)
+		}
+	}
+	s.equal("moves", done, 1)
+	found := s.logs(row.LogRun)
+	s.equal("uses", s.artifactsOf(1, 9), []kernel.ArtifactHash{found[0].Artifact})
+}
+
 func compareLogs(a, b *kernel.Log) int {
 	return cmp.Or(bytes.Compare(a.Job[:], b.Job[:]), cmp.Compare(a.Step, b.Step), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Stream, b.Stream))
 }
@@ -156,8 +279,10 @@ func (d *differential) someLog() kernel.LogRef {
 
 // logAnswer is what a store has of a run, in order.
 type logAnswer struct {
-	Logs   []kernel.Log
-	Chunks []kernel.LogChunk
+	Logs    []kernel.Log
+	Chunks  []kernel.LogChunk
+	Movable []kernel.Log
+	Uses    []kernel.ArtifactHash
 }
 
 func readLogs(store kernel.Store, ref kernel.LogRef, from int64, max int) (a logAnswer, err error) {
@@ -165,14 +290,20 @@ func readLogs(store kernel.Store, ref kernel.LogRef, from int64, max int) (a log
 		return a, err
 	}
 	slices.SortFunc(a.Logs, func(a, b kernel.Log) int { return compareLogs(&a, &b) })
-	a.Chunks, err = store.LogChunks(ctx, ref, from, max)
+	if a.Chunks, err = store.LogChunks(ctx, ref, from, max); err != nil {
+		return a, err
+	}
+	if a.Movable, err = store.MovableLogs(ctx, max); err != nil {
+		return a, err
+	}
+	a.Uses, err = store.ArtifactsOf(ctx, ref.Job, max)
 	return a, err
 }
 
 // addToLogs is an operation of Differential.
 func addToLogs(d *differential) act {
 	refs := []kernel.LogRef{d.someLog(), d.someLog()}
-	chunk := protocol.LogChunk{Data: []byte(d.pick("a", "line\n", "\x00\xff")), Skips: true, Last: d.chance(5)}
+	chunk := protocol.LogChunk{Data: []byte(d.pick("a", "line\n", "\x00\xff")), Skips: true, Last: d.chance(15)}
 	skip, stale := int64(d.rnd.IntN(3)*kernel.MaxLogPart/2), d.chance(20)
 	return func(store kernel.Store) (any, error) {
 		var changes []kernel.LogChange
@@ -199,6 +330,27 @@ func addToLogs(d *differential) act {
 			changes = append(changes, *c)
 		}
 		return true, store.SaveLogs(ctx, changes)
+	}
+}
+
+// moveSomeLog is an operation of Differential. It moves the first movable log, or one that may not be movable.
+func moveSomeLog(d *differential) act {
+	ref, first, stale, hash := d.someLog(), d.chance(50), d.chance(20), artifact(byte(1+d.rnd.IntN(3)))
+	return func(store kernel.Store) (any, error) {
+		var found []kernel.Log
+		var err error
+		if first {
+			found, err = store.MovableLogs(ctx, 1)
+		} else if found, err = store.Logs(ctx, []kernel.LogRun{ref.LogRun}); len(found) == 2 && found[0].Stream != ref.Stream {
+			found = found[1:]
+		}
+		if err != nil || len(found) == 0 {
+			return found, err
+		}
+		if stale {
+			found[0].Next--
+		}
+		return found[0].LogRef, store.MoveLog(ctx, found[0], hash)
 	}
 }
 

@@ -462,7 +462,7 @@ var operations = []operation{
 		}
 	}},
 	{"add a bulk act", func(d *differential) act {
-		n := d.rnd.IntN(60) // some ids and keys are taken
+		n := d.rnd.IntN(30) // some ids and keys are taken
 		b := newBulk(n, func(b *kernel.BulkAct) {
 			b.Key = d.pick("", fmt.Sprintf("bulk-%d", d.rnd.IntN(40)))
 			b.State = d.bulkState()
@@ -473,7 +473,7 @@ var operations = []operation{
 		}
 	}},
 	{"move a bulk act on", func(d *differential) act {
-		n, job, refused := d.rnd.IntN(60), id(d.someJob()), d.rnd.IntN(3)
+		n, job, refused := d.rnd.IntN(30), id(d.someJob()), d.rnd.IntN(3)
 		state, at := d.bulkState(), d.time()
 		fails := d.chance(20)
 		return inTx(func(tx kernel.Tx) (*kernel.BulkAct, error) {
@@ -567,6 +567,7 @@ var operations = []operation{
 	}},
 	{"add to logs", addToLogs},
 	{"read logs", readSomeLogs},
+	{"move a log", moveSomeLog},
 	{"use a credential", func(d *differential) act {
 		name, when := credentialID(d.rnd.IntN(20)), d.time()
 		return func(store kernel.Store) (any, error) { return true, store.TouchCredential(ctx, name, when) }

@@ -10,8 +10,14 @@ create table perdure.log (
 	next bigint not null,      -- offset of the next byte
 	last bigint not null,      -- offset of the last row in log_chunk
 	complete boolean not null, -- nothing follows
+	artifact bytea,            -- the SHA-256 of the artifact that has the bytes; null: they are in log_chunk
+	movable boolean not null,  -- the bytes are to be moved to an artifact
 	primary key (job, step, run, stream)
 ) with (fillfactor = 70);
+
+-- The predicate has no column that changes with each write to a log: such an index would make each of these writes more
+-- expensive (no HOT update).
+create index log_movable on perdure.log (job, step, run, stream) where movable;
 
 -- The bytes. Each row has the bytes from the offset at on. A log keeps its beginning and its end.
 create table perdure.log_chunk (
